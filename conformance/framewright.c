@@ -20,9 +20,7 @@ OPEN(open_default, FW_PRESET_DEFAULT, 0, FW_BACKING_BASE)
 OPEN(open_described, FW_PRESET_DEFAULT, 0, FW_BACKING_DESCRIBED)
 OPEN(open_poisoned, FW_PRESET_DEFAULT, FW_POISON, FW_BACKING_BASE)
 OPEN(open_marks, FW_PRESET_DEFAULT, FW_KEEP_MARKS, FW_BACKING_BASE)
-OPEN(open_heads, FW_PRESET_DEFAULT, FW_HEADS_IN_FRAMES, FW_BACKING_BASE)
 OPEN(open_lists, FW_PRESET_DEFAULT, FW_FREE_LISTS, FW_BACKING_BASE)
-OPEN(open_lists_heads, FW_PRESET_DEFAULT, FW_FREE_LISTS | FW_HEADS_IN_FRAMES, FW_BACKING_BASE)
 OPEN(open_lists_poisoned, FW_PRESET_DEFAULT, FW_FREE_LISTS | FW_POISON, FW_BACKING_BASE)
 OPEN(open_zeroed, FW_PRESET_DEFAULT, FW_INIT_ON_FREE, FW_BACKING_BASE)
 OPEN(open_compact, FW_PRESET_DEFAULT, FW_COMPACT, FW_BACKING_BASE)
@@ -80,9 +78,7 @@ const struct allocator framewrights[] = {
     OURS("framewright, described", open_described),
     OURS("framewright, poisoned", open_poisoned),
     OURS("framewright, watermarks", open_marks),
-    OURS("framewright, heads apart", open_heads),
     OURS("framewright, lists", open_lists),
-    OURS("framewright, lists, heads", open_lists_heads),
     OURS("framewright, lists, poisoned", open_lists_poisoned),
     OURS("framewright, zeroed", open_zeroed),
     OURS("framewright, compact", open_compact),

@@ -7,8 +7,8 @@
 use core::cell::RefCell;
 
 use framewright::config::{
-    Bulk, Config, FreeStore, LargeHeads, Limits, ListOrder, LockKind, LockPlace, Metadata, PcpCounting,
-    PcpFixed, PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Config, Engine, Experiment, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
+    RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 use framewright::frame::FrameUser;
 use framewright::policy::Generation;
@@ -49,13 +49,13 @@ pub fn run(input: &[u8]) -> bool {
         Ok(_) => {
             let memory = memory(&zones, &mut bytes);
             let spec = Spec::zones(zones, 0).cpu_nodes(cpu_nodes).config(config).memory(memory.clone());
-            if config.metadata == Metadata::Compact {
+            if config.engine == Engine::Compact {
                 // No frame has a slot.
                 History::new(&spec.build(), &memory).play(&mut bytes);
                 return true;
             }
             // Under the lock the count of free CMA pages drifts with each bad block, as Linux' did, which `verify` reports.
-            let checks = config.refill_check == RefillCheck::AfterUnlock;
+            let checks = config.experiment.refill_check == RefillCheck::AfterUnlock;
             let is_bad = |pfn: Pfn| checks && framewright_check::mix(pfn.0).is_multiple_of(128);
             let world = spec.build_with(|pfn| Health(is_bad(pfn)));
             let mut history = History::new(&world, &memory);
@@ -78,7 +78,7 @@ impl FrameUser for Health {
     }
 }
 
-/// Frames from the first that is described to the last; compact metadata has no words for them.
+/// Frames from the first that is described to the last; compact engine has no words for them.
 fn spanned(plan: &Plan) -> usize {
     plan.frames.max(plan.pageblocks.saturating_mul(PAGEBLOCK_PAGES as usize))
 }
@@ -131,56 +131,72 @@ fn config(bytes: &mut Bytes<'_>) -> Config {
     // Instead of reporting, so that older inputs mean what they meant.
     let compact = flags & 32 == 0 && more & 33 == 33;
     Config {
-        pcp_rule: bytes.pick(&[PcpRule::V5_4, PcpRule::V6_1, PcpRule::V6_7, PcpRule::V6_16, PcpRule::Auto]),
-        pcp_fraction: if flags & 1 == 0 { 0 } else { bytes.number() },
-        pcp_fixed: (flags & 2 != 0).then(|| PcpFixed { batch: bytes.number(), high: bytes.number() }),
-        pcp_orders: bytes.pick(&[
-            PcpOrders::None,
-            PcpOrders::Zero,
-            PcpOrders::UpToCostly,
-            PcpOrders::UpToCostlyAndHuge,
-            PcpOrders::UpToHuge,
-        ]),
-        pcp_slots: if flags & 12 == 12 { bytes.number() } else { 2 << bytes.below(12) },
-        pcp_min_refill: bytes.number(),
         // No byte of its own, so that older inputs mean what they meant.
         pcp_free_part: [64, 64, 16, 1][usize::from(flags >> 6)],
-        pcp_counting: if flags & 8 == 0 { PcpCounting::SlowCalls } else { PcpCounting::EachCall },
-        lock_place: bytes.pick(&[LockPlace::WithOrder0Lists, LockPlace::OtherEnd, LockPlace::OwnLine]),
-        lock_kind: bytes.pick(&[LockKind::Ticket, LockKind::Queued, LockKind::Parking]),
-        lock_timing: flags & 16 != 0,
-        refill_check: bytes.pick(&[RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off]),
-        bulk: bytes.pick(&[Bulk::OneByOne, Bulk::Runs]),
-        free_store: if flags & 32 == 0 { FreeStore::Maps } else { FreeStore::Lists },
-        metadata: if compact { Metadata::Compact } else { Metadata::Words },
+        engine: match flags & 32 == 0 {
+            true if compact => Engine::Compact,
+            true => Engine::Framewright,
+            false => Engine::Linux,
+        },
         lazy_pageblocks: flags & 64 != 0,
-        large_heads: bytes.pick(&[LargeHeads::Pageblocks, LargeHeads::Frames]),
         poison: flags & 128 != 0 && !compact,
         init_on_free: more & 7 == 7,
         fault_injection: more & 24 == 24,
         free_reporting: more & 32 != 0,
         page_kib: [4, 4, 16, 64][usize::from(more >> 6)],
-        pcp_reset: flags & 64 == 0,
-        remote_drain_spins: bytes.number() % 4,
         keep_marks: flags & 4 != 0,
-        generation: bytes.pick(&[Generation::V3_0, Generation::V6_1]),
         min_free_kib: u64::from(bytes.number()),
         watermark_scale: u64::from(bytes.number()),
         boost_factor: u64::from(bytes.number()),
-        reserve_ratios: [0; 4].map(|_: u64| u64::from(bytes.number())),
-        avoid_fragmentation: flags & 96 == 96,
         // No byte of its own, so that older inputs mean what they meant.
         spread_zones: flags & 6 != 6,
-        zonelist_order: bytes.pick(&[ListOrder::Node, ListOrder::Zone, ListOrder::AsV3_0]),
-        zonelist_cache: bytes.pick(&[
-            ZonelistCache::Off,
-            ZonelistCache::AfterFirstZone,
-            ZonelistCache::BeforeFirstZone,
-            ZonelistCache::BeforeFirstZoneAndClear,
-        ]),
         zone_reclaim: ZoneReclaimMode(bytes.byte() & 7),
         compaction_proactiveness: [98, 20, 100, 0][usize::from(more >> 6)],
-        limits: Limits { without_progress: bytes.number() % 4, rounds: bytes.number() % 8 },
+        experiment: Experiment {
+            pcp_rule: bytes.pick(&[
+                PcpRule::V5_4,
+                PcpRule::V6_1,
+                PcpRule::V6_7,
+                PcpRule::V6_16,
+                PcpRule::Auto,
+            ]),
+            pcp_fraction: if flags & 1 == 0 { 0 } else { bytes.number() },
+            pcp_fixed: (flags & 2 != 0).then(|| PcpFixed { batch: bytes.number(), high: bytes.number() }),
+            pcp_orders: bytes.pick(&[
+                PcpOrders::None,
+                PcpOrders::Zero,
+                PcpOrders::UpToCostly,
+                PcpOrders::UpToCostlyAndHuge,
+                PcpOrders::UpToHuge,
+            ]),
+            pcp_slots: if flags & 12 == 12 { bytes.number() } else { 2 << bytes.below(12) },
+            pcp_min_refill: bytes.number(),
+            lock_place: bytes.pick(&[LockPlace::WithOrder0Lists, LockPlace::OtherEnd, LockPlace::OwnLine]),
+            lock_kind: bytes.pick(&[LockKind::Ticket, LockKind::Queued, LockKind::Parking]),
+            lock_timing: flags & 16 != 0,
+            refill_check: bytes.pick(&[
+                RefillCheck::UnderZoneLock,
+                RefillCheck::AfterUnlock,
+                RefillCheck::Off,
+            ]),
+            pcp_reset: flags & 64 == 0,
+            remote_drain_spins: bytes.number() % 4,
+            marks: bytes.pick(&[Generation::V3_0, Generation::V6_1]),
+            fallback: bytes.pick(&[Generation::V3_0, Generation::V6_1]),
+            passes: bytes.pick(&[Generation::V3_0, Generation::V6_1]),
+            reclaim: bytes.pick(&[Generation::V3_0, Generation::V6_1]),
+            reserve_ratios: [0; 4].map(|_: u64| u64::from(bytes.number())),
+            avoid_fragmentation: flags & 96 == 96,
+            zonelist_order: bytes.pick(&[ListOrder::Node, ListOrder::Zone, ListOrder::AsV3_0]),
+            zonelist_cache: bytes.pick(&[
+                ZonelistCache::Off,
+                ZonelistCache::AfterFirstZone,
+                ZonelistCache::BeforeFirstZone,
+                ZonelistCache::BeforeFirstZoneAndClear,
+            ]),
+            limits: Limits { without_progress: bytes.number() % 4, rounds: bytes.number() % 8 },
+            heads_in_pageblocks: bytes.number() % 2 == 1,
+        },
     }
 }
 

@@ -235,7 +235,7 @@ static void compact(void) {
   options.flags = FW_COMPACT | FW_POISON;
   CHECK(fw_arena_new(&options, &arena) == FW_ERR_SETUP);
   options.flags = FW_COMPACT | FW_FREE_LISTS;
-  CHECK(fw_arena_new(&options, &arena) == FW_ERR_SETUP);
+  CHECK(fw_arena_new(&options, &arena) == FW_ERR_ARGUMENT);
 }
 
 static void trims(void) {

@@ -89,17 +89,11 @@
 // Free memory can be reported (see `fw_report_free`).
 #define FW_FREE_REPORTING 64
 
-// Free memory below the pageblock is kept on lists, whatever the preset says.
+// Free memory is kept on lists of blocks as in Linux, whatever the preset says.
 #define FW_FREE_LISTS 128
 
-// Free memory below the pageblock is kept as bits, whatever the preset says.
+// Free memory is kept as bits, whatever the preset says.
 #define FW_FREE_MAPS 256
-
-// The state of large blocks is kept in the descriptor of their first frame, whatever the preset says.
-#define FW_HEADS_IN_FRAMES 512
-
-// The same in that of their first pageblock.
-#define FW_HEADS_IN_PAGEBLOCKS 1024
 
 // All of the memory is committed when the arena is made.
 #define FW_PREFAULT 2048

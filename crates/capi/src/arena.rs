@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use core::slice;
 use std::sync::Arc;
 
-use framewright_host::framewright::config::{FreeStore, LargeHeads, Metadata};
+use framewright_host::framewright::config::Engine;
 use framewright_host::{Arena, Backing, Config, Pfn};
 
 use crate::balloon::Balloon;
@@ -72,14 +72,10 @@ pub const FW_INIT_ON_FREE: u32 = 16;
 pub const FW_FAULT_INJECTION: u32 = 32;
 /// Free memory can be reported (see `fw_report_free`).
 pub const FW_FREE_REPORTING: u32 = 64;
-/// Free memory below the pageblock is kept on lists, whatever the preset says.
+/// Free memory is kept on lists of blocks as in Linux, whatever the preset says.
 pub const FW_FREE_LISTS: u32 = 128;
-/// Free memory below the pageblock is kept as bits, whatever the preset says.
+/// Free memory is kept as bits, whatever the preset says.
 pub const FW_FREE_MAPS: u32 = 256;
-/// The state of large blocks is kept in the descriptor of their first frame, whatever the preset says.
-pub const FW_HEADS_IN_FRAMES: u32 = 512;
-/// The same in that of their first pageblock.
-pub const FW_HEADS_IN_PAGEBLOCKS: u32 = 1024;
 /// All of the memory is committed when the arena is made.
 pub const FW_PREFAULT: u32 = 2048;
 /// All of the memory is kept from being swapped out (`mlock`), and so committed.
@@ -90,7 +86,8 @@ pub const FW_GUARD_PAGES: u32 = 8192;
 /// made at once. Not with `FW_POISON` and `FW_FREE_LISTS`; no frame can be marked as bad, and no block below order 9 is moved.
 pub const FW_COMPACT: u32 = 16384;
 
-const FLAGS: u32 = (FW_COMPACT << 1) - 1;
+/// All flags: 512 and 1,024 are none.
+const FLAGS: u32 = ((FW_COMPACT << 1) - 1) & !(512 | 1024);
 /// What says how the allocator works; the others say what memory it works on.
 const CONFIG_FLAGS: u32 = FW_KEEP_MARKS
     | FW_POISON
@@ -99,9 +96,7 @@ const CONFIG_FLAGS: u32 = FW_KEEP_MARKS
     | FW_FREE_REPORTING
     | FW_FREE_LISTS
     | FW_FREE_MAPS
-    | FW_COMPACT
-    | FW_HEADS_IN_FRAMES
-    | FW_HEADS_IN_PAGEBLOCKS;
+    | FW_COMPACT;
 
 /// Describes an arena. `fw_options_init` fills in what is usual; zero stands for it, too, except in `size` and `bytes`.
 #[repr(C)]
@@ -226,7 +221,7 @@ pub(crate) fn config(options: &fw_options) -> Result<Config, fw_status> {
         config = config.with_marks();
     }
     let has = |flag| options.flags & flag != 0;
-    if (has(FW_FREE_LISTS) && has(FW_FREE_MAPS)) || (has(FW_HEADS_IN_FRAMES) && has(FW_HEADS_IN_PAGEBLOCKS)) {
+    if has(FW_FREE_LISTS) && (has(FW_FREE_MAPS) || has(FW_COMPACT)) {
         let text = "two of the flags contradict each other";
         return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
     }
@@ -238,21 +233,15 @@ pub(crate) fn config(options: &fw_options) -> Result<Config, fw_status> {
     config.init_on_free |= has(FW_INIT_ON_FREE);
     config.fault_injection |= has(FW_FAULT_INJECTION);
     config.free_reporting |= has(FW_FREE_REPORTING);
+    if has(FW_FREE_LISTS) {
+        config.engine = Engine::Linux;
+    }
+    if has(FW_FREE_MAPS) {
+        config.engine = Engine::Framewright;
+    }
     if has(FW_COMPACT) {
-        config.metadata = Metadata::Compact;
+        config.engine = Engine::Compact;
         config.lazy_pageblocks = true;
-    }
-    for (flag, store) in [(FW_FREE_LISTS, FreeStore::Lists), (FW_FREE_MAPS, FreeStore::Maps)] {
-        if has(flag) {
-            config.free_store = store;
-        }
-    }
-    for (flag, place) in
-        [(FW_HEADS_IN_FRAMES, LargeHeads::Frames), (FW_HEADS_IN_PAGEBLOCKS, LargeHeads::Pageblocks)]
-    {
-        if has(flag) {
-            config.large_heads = place;
-        }
     }
     Ok(config)
 }

@@ -10,6 +10,7 @@
 //! whole allocator. A line says how far the run is. The same arguments make the same run. What is found wrong panics
 //! with the number of the operation.
 
+use framewright::config::Experiment;
 use std::process::ExitCode;
 
 use framewright_check::prelude::*;
@@ -20,7 +21,13 @@ type Preset = fn() -> Config;
 /// Configurations by name.
 const PRESETS: [(&str, Preset); 6] = [
     ("framewright", Config::framewright),
-    ("promises", || Config { refill_check: RefillCheck::AfterUnlock, ..Config::framewright().with_marks() }),
+    ("promises", || Config {
+        experiment: Experiment {
+            refill_check: RefillCheck::AfterUnlock,
+            ..Config::framewright().with_marks().experiment
+        },
+        ..Config::framewright().with_marks()
+    }),
     ("linux_v3_0", Config::linux_v3_0),
     ("linux_v5_4", Config::linux_v5_4),
     ("linux_v6_1", Config::linux_v6_1),
@@ -96,9 +103,11 @@ fn spec(config: Config) -> Spec {
 
 fn soak(name: &str, config: Config, operations: u64, seed: u64) -> Counts {
     // One thread drives all CPUs: waiting for another's drain would only take time.
-    let spec = spec(Config { remote_drain_spins: 1, ..config });
+    let spec =
+        spec(Config { experiment: Experiment { remote_drain_spins: 1, ..config.experiment }, ..config });
     let is_bad = |pfn: Pfn| {
-        config.refill_check != RefillCheck::Off && framewright_check::mix(pfn.0).is_multiple_of(4096)
+        config.experiment.refill_check != RefillCheck::Off
+            && framewright_check::mix(pfn.0).is_multiple_of(4096)
     };
     let world: World<Plain, Health> = spec.build_with(|pfn| Health(is_bad(pfn)));
     let mut random = fastrand::Rng::with_seed(seed);

@@ -23,7 +23,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use framewright::boot::zones::{Division, HandOver};
-use framewright::config::{Config, FreeStore, PcpOrders};
+use framewright::config::{Config, Engine, PcpOrders};
 use framewright::defer::{Deferred, DeferredMemory, DeferredZone, How, ZoneCursor};
 use framewright::frame::{DirectMap, Frame, FrameUser, PageMap, Pageblock, Zeroable};
 use framewright::pcp::{MoreLists, Pcp};
@@ -147,14 +147,14 @@ impl Spec {
     }
 
     /// With its free memory in this store.
-    pub const fn store(mut self, free_store: FreeStore) -> Self {
-        self.config.free_store = free_store;
+    pub const fn store(mut self, engine: Engine) -> Self {
+        self.config.engine = engine;
         self
     }
 
     /// Without per-CPU lists.
     pub const fn bare(mut self) -> Self {
-        self.config.pcp_orders = PcpOrders::None;
+        self.config.experiment.pcp_orders = PcpOrders::None;
         self
     }
 

@@ -1,6 +1,6 @@
 //! Whether a request has left every zone as much as it has to: the marks, judged from outside.
 
-use framewright::config::{Bulk, Generation};
+use framewright::config::{Engine, Generation};
 use framewright::frame::FrameUser;
 use framewright::platform::Platform;
 use framewright::units::CpuId;
@@ -32,15 +32,15 @@ impl Floors {
     #[must_use]
     pub fn before<P: Platform, M: FrameUser>(allocator: &Allocator<'_, P, M>, request: &Request<'_>) -> Self {
         let config = allocator.config();
-        if !config.keep_marks || config.bulk == Bulk::OneByOne {
+        if !config.keep_marks || config.engine == Engine::Linux {
             return Self(Vec::new());
         }
         let of = |zone: &Zone<P>| {
             let computed = allocator.watermarks(zone.id()).min;
-            let kept = lowered(zone.marks().min.min(computed), request.flags, config.generation);
+            let kept = lowered(zone.marks().min.min(computed), request.flags, config.experiment.marks);
             // What is for others on top counts for a request that keeps any mark at all.
             let reserve = if exempt(request.flags) { 0 } else { zone.reserve(request.highest_usable()) };
-            let free = usable(zone, request, config.generation);
+            let free = usable(zone, request, config.experiment.marks);
             Floor { free, kept: kept + reserve, bad: bad_pages(allocator, zone) }
         };
         Self(allocator.zones().iter().map(of).collect())
@@ -57,7 +57,7 @@ impl Floors {
     ) -> Result<(), Breach> {
         for (floor, zone) in self.0.iter().zip(allocator.zones()) {
             let bad = bad_pages(allocator, zone) - floor.bad;
-            let left = usable(zone, request, allocator.config().generation) + bad;
+            let left = usable(zone, request, allocator.config().experiment.marks) + bad;
             if left < floor.free && left < floor.kept {
                 return Err(Breach::BelowMark { zone: zone.id(), left, floor: floor.kept });
             }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use framewright::Allocator;
-use framewright::config::FreeStore;
+use framewright::config::Engine;
 use framewright::frame::{FrameUser, State};
 use framewright::platform::Platform;
 use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
@@ -29,7 +29,7 @@ impl FreeLists {
     /// What an allocator's descriptors say, all zones together. Nobody may allocate or free meanwhile.
     pub fn of<P: Platform, M: FrameUser>(allocator: &Allocator<'_, P, M>) -> Self {
         let mut lists = Self::default();
-        let maps = allocator.config().free_store == FreeStore::Maps;
+        let maps = allocator.config().engine != Engine::Linux;
         for zone in allocator.zones() {
             let spec = zone.spec();
             let base = spec.start.block_start(MAX_ORDER);

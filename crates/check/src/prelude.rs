@@ -40,15 +40,15 @@ pub const M: Migratetype = Migratetype::Movable;
 pub const ORDINARY: [Migratetype; 3] = [Migratetype::Unmovable, M, Migratetype::Reclaimable];
 
 /// Both stores of free memory.
-pub const STORES: [FreeStore; 2] = [FreeStore::Maps, FreeStore::Lists];
+pub const STORES: [Engine; 2] = [Engine::Framewright, Engine::Linux];
 
-/// Both forms of metadata.
-pub const FORMS: [Metadata; 2] = [Metadata::Words, Metadata::Compact];
+/// Both forms of engine.
+pub const FORMS: [Engine; 2] = [Engine::Framewright, Engine::Compact];
 
 /// Each way to keep free memory and descriptors: with lists, with maps, and with maps without words.
 pub const ENGINES: [Config; 3] = {
     let own = Config::framewright();
-    [Config { free_store: FreeStore::Lists, ..own }, own, Config { metadata: Metadata::Compact, ..own }]
+    [Config { engine: Engine::Linux, ..own }, own, Config { engine: Engine::Compact, ..own }]
 };
 
 /// Both generations of policies.
@@ -62,19 +62,39 @@ pub const fn order(n: u8) -> Order {
 
 /// The same configuration without per-CPU lists.
 pub const fn bare(config: Config) -> Config {
-    Config { pcp_orders: PcpOrders::None, ..config }
+    Config { experiment: Experiment { pcp_orders: PcpOrders::None, ..config.experiment }, ..config }
 }
 
 /// Without per-CPU lists, with watermarks that are never boosted.
 pub fn marked(generation: Generation) -> Config {
-    Config { generation, boost_factor: 0, ..bare(Config::framewright()) }.with_marks()
+    Config {
+        boost_factor: 0,
+        experiment: Experiment {
+            marks: generation,
+            fallback: generation,
+            passes: generation,
+            reclaim: generation,
+            ..bare(Config::framewright()).experiment
+        },
+        ..bare(Config::framewright())
+    }
+    .with_marks()
 }
 
 /// Lists of order 0 with so few pages that a model checker goes through what happens on them.
 pub fn few_pages(slots: u32, batch: u32, high: u32, remote_drain_spins: u32) -> Config {
     let pcp_fixed = Some(PcpFixed { batch, high });
     let pcp_orders = PcpOrders::Zero;
-    Config { pcp_orders, pcp_slots: slots, pcp_fixed, remote_drain_spins, ..Config::default() }
+    Config {
+        experiment: Experiment {
+            pcp_orders,
+            pcp_slots: slots,
+            pcp_fixed,
+            remote_drain_spins,
+            ..Experiment::default()
+        },
+        ..Config::default()
+    }
 }
 
 /// An order, or its number.

@@ -7,7 +7,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::buddy::{Buddy, Placement, Run};
-use crate::config::{Config, Metadata};
+use crate::config::Config;
 use crate::defer::Deferred;
 use crate::error::SetupError;
 use crate::fault::{FaultCounts, FaultRule, Faults};
@@ -124,7 +124,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 return Err(SetupError::WrongBuffer(name));
             }
         }
-        if config.metadata == Metadata::Compact && (size_of::<M>() > 0 || M::CHECKED) {
+        if !config.engine.has_words() && (size_of::<M>() > 0 || M::CHECKED) {
             return Err(SetupError::CompactNeeds("frames without user slots (`M = ()`)"));
         }
         if (config.poison || config.init_on_free) && direct_map.is_none() {
@@ -148,7 +148,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             Zone::new(ZoneId(n as u8), zones[n], &config, sharing, whole_maps(&zones[..n]))
         });
         let (rows, by_cpu) = memory.zonelist.split_at_mut(plan.nodes * zones.len());
-        zonelist::build(zones, cpu_nodes, distances, config.zonelist_order, rows)?;
+        zonelist::build(zones, cpu_nodes, distances, config.experiment.zonelist_order, rows)?;
         if is_spread {
             zonelist::spread(zones, cpu_nodes, rows, by_cpu);
         }
@@ -163,7 +163,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 memory.frames,
                 memory.pageblocks,
                 memory.maps,
-                config.large_heads,
+                config.experiment.heads_in_pageblocks,
             ),
             zones: made,
             pcps,
@@ -452,7 +452,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// sized by, and with [`Config::keep_marks`] what zones keep. O(zones).
     #[must_use]
     pub fn watermarks(&self, zone: ZoneId) -> watermark::Marks {
-        let generation = self.config.generation;
+        let generation = self.config.experiment.marks;
         let lowmem: u64 = self
             .zones
             .iter()
@@ -488,8 +488,11 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             for other in self.zones.iter().filter(|other| other.spec().node == zone.spec().node) {
                 pages[other.spec().kind as usize] += self.expected_pages(other);
             }
-            let table =
-                watermark::lowmem_reserve(self.config.generation, &pages, &self.config.reserve_ratios);
+            let table = watermark::lowmem_reserve(
+                self.config.experiment.marks,
+                &pages,
+                &self.config.experiment.reserve_ratios,
+            );
             zone.pressure().set_reserves(&table[zone.spec().kind as usize]);
         }
     }
@@ -627,7 +630,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// [move `high`](crate::config::PcpRule::moves_high). Each answers at its next call. For whoever has a clock, about once
     /// a second; [`Cpu::tick`](crate::Cpu::tick) is the same for the calling CPU alone, at once. O(CPUs × zones).
     pub fn request_tick(&self) {
-        if self.config.pcp_rule.moves_high() {
+        if self.config.experiment.pcp_rule.moves_high() {
             self.pcps.iter().for_each(Pcp::request_tick);
         }
     }

@@ -25,7 +25,6 @@ mod untouched;
 
 use core::fmt;
 
-use crate::config::Bulk;
 use crate::frame::{BlockInfo, FrameMap, FreeHead, Pageblock, State};
 use crate::platform::Platform;
 use crate::policy::Generation;
@@ -155,17 +154,6 @@ impl<P: Platform> fmt::Debug for Cold<P> {
     }
 }
 
-/// Blocks taken in one go: `count` blocks of the order asked for, ascending from `first`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Taken {
-    /// First frame of the first block.
-    first: Pfn,
-    /// Blocks.
-    count: u64,
-    /// The type of the list they came from.
-    list: Migratetype,
-}
-
 /// Adjacent blocks of one order, which lie in one pageblock; if they are as large as pageblocks, with lists in one block of the largest
 /// order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -232,8 +220,6 @@ pub struct Buddy<'a, 'm, P: Platform, M> {
     reports: bool,
     /// Memory whose descriptors are as new, if the zone leaves any so.
     untouched: Option<&'a Untouched<P>>,
-    /// Whether each block that comes back is counted on its own.
-    one_by_one: bool,
     /// Whether the zone's last pageblock with a bad frame in use has become as others in this hold.
     pub(crate) is_unmarked: bool,
 }
@@ -269,15 +255,8 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             grouping,
             reports: false,
             untouched: None,
-            one_by_one: false,
             is_unmarked: false,
         }
-    }
-
-    /// The same, where blocks come back as `bulk` says.
-    pub(crate) fn returning(mut self, bulk: Bulk) -> Self {
-        self.one_by_one = bulk == Bulk::OneByOne;
-        self
     }
 
     /// The same, where pageblocks note what hooks have been told.
@@ -307,24 +286,15 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     ///
     /// Free CMA pages are counted for good blocks only, so that they drift upwards with each bad one: what Linux did
     /// before the *refill-check* change.
-    pub(crate) fn take(
-        &mut self,
-        wanted: Wanted,
-        count: u64,
-        bulk: Bulk,
-        mut keep: impl FnMut(Pfn) -> bool,
-    ) -> u64 {
+    pub(crate) fn take(&mut self, wanted: Wanted, count: u64, mut keep: impl FnMut(Pfn) -> bool) -> u64 {
         let (free, free_cma) = (self.counters.free_pages(), self.counters.free_cma_pages());
         let pages = |blocks: u64| blocks << wanted.order.get();
         let (mut taken, mut taken_cma) = (0, 0);
         while taken < count {
             let free_cma = free_cma.saturating_sub(pages(taken_cma));
             let cma_first = fallback::cma_first(wanted.migratetype, wanted.may_use_cma, free, free_cma);
-            let most = match bulk {
-                // Each block taken from CMA changes the balance.
-                Bulk::Runs if !cma_first => count - taken,
-                _ => 1,
-            };
+            // Each block taken from CMA changes the balance; Linux takes one at a time.
+            let most = if self.frames.has_maps() && !cma_first { count - taken } else { 1 };
             let mut good = 0;
             let mut keep = |pfn| good += u64::from(keep(pfn));
             let (list, blocks) = if self.has_bits_of(wanted.order) {
@@ -339,10 +309,10 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
                 wholes.each(wanted.order, keep);
                 (wholes.list, blocks)
             } else {
-                let Some(run) = self.take_run(wanted, most, cma_first) else { break };
-                self.account(run.list, -(pages(run.count) as i64));
-                (0..run.count).for_each(|n| keep(run.first.add(pages(n))));
-                (run.list, run.count)
+                let Some((first, list)) = self.take_one(wanted, cma_first) else { break };
+                self.account(list, -(pages(1) as i64));
+                keep(first);
+                (list, 1)
             };
             taken += blocks;
             if list == Migratetype::Cma {
@@ -389,18 +359,18 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         order < PAGEBLOCK_ORDER && self.frames.has_maps()
     }
 
-    fn take_run(&mut self, wanted: Wanted, most: u64, cma_first: bool) -> Option<Taken> {
-        if cma_first && let Some(run) = self.carve(wanted.order, Migratetype::Cma, most) {
-            return Some(run);
+    /// Takes a block from the lists. Returns it, and the type of its list.
+    fn take_one(&mut self, wanted: Wanted, cma_first: bool) -> Option<(Pfn, Migratetype)> {
+        let Wanted { order, migratetype, may_use_cma, .. } = wanted;
+        if cma_first && let Some(taken) = self.carve(order, Migratetype::Cma) {
+            return Some(taken);
         }
         loop {
-            if let Some(run) = self.carve(wanted.order, wanted.migratetype, most) {
-                return Some(run);
+            if let Some(taken) = self.carve(order, migratetype) {
+                return Some(taken);
             }
-            if wanted.may_use_cma
-                && let Some(run) = self.carve(wanted.order, Migratetype::Cma, most)
-            {
-                return Some(run);
+            if may_use_cma && let Some(taken) = self.carve(order, Migratetype::Cma) {
+                return Some(taken);
             }
             // After a steal the own lists have a block, so this ends in the second round.
             if !self.steal(wanted) {
@@ -409,25 +379,18 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         }
     }
 
-    /// Takes the first block of the smallest sufficient order off `list`, cuts up to `most` blocks from its
-    /// lower end and returns the rest to the heads of the lists.
-    fn carve(&mut self, order: Order, list: Migratetype, most: u64) -> Option<Taken> {
+    /// Takes the first block of the smallest sufficient order off `list`, cuts a block from its lower end and returns the upper halves
+    /// to the heads of the lists.
+    fn carve(&mut self, order: Order, list: Migratetype) -> Option<(Pfn, Migratetype)> {
         let (from, first) =
             order.and_above().find_map(|from| Some((from, self.unlink_first(from, list)?)))?;
-        let count = most.min(1 << (from.get() - order.get()));
         if from >= PAGEBLOCK_ORDER {
-            self.forget_reports(first, first.add(count << order.get()));
+            self.forget_reports(first, first.add(order.pages()));
         }
-        // The rest, largest block last, as if the block had been halved again and again: after `count` blocks
-        // each remaining aligned piece is one of the upper halves.
-        let end = first.add(from.pages());
-        let mut rest = first.add(count << order.get());
-        while rest < end {
-            let piece = Order::largest_at(rest, end.0 - rest.0);
-            self.insert(rest, piece, list, false);
-            rest = rest.add(piece.pages());
+        for half in order.and_above().take_while(|&half| half < from) {
+            self.insert(first.add(half.pages()), half, list, false);
         }
-        Some(Taken { first, count, list })
+        Some((first, list))
     }
 
     /// Makes a block of at least `order` available on the lists of `wanted` by taking from another type.
@@ -531,63 +494,28 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
 
     // ---- freeing -----------------------------------------------------------------------------------
 
-    /// Reads the descriptors that freeing this block will change, so that they come into the cache: its own,
-    /// its buddy's and, if that is free, those of its neighbours on the list. Needs no lock: what it reads is
-    /// not believed. Returns something that depends on every read.
-    pub(crate) fn warm(frames: &FrameMap<'m, P, M>, base: Pfn, pfn: Pfn, order: Order) -> bool {
-        match frames.free_head(pfn.buddy(order), order) {
-            Some(head) => [head.next(), head.prev()].into_iter().all(|link| {
-                let neighbour = base.add(u64::from(link));
-                frames.contains(neighbour) && frames.free_head(neighbour, order).is_some()
-            }),
-            None => false,
-        }
-    }
-
-    /// Frees the blocks of a run. Their head words are overwritten; where free blocks of the order are kept as bits, they say
-    /// [`State::Body`] already, but for marks (see [`FrameMap::prepare_free`]).
+    /// Frees the blocks of a run, with maps. Those below the pageblock order have head words that say [`State::Body`] already, but for
+    /// marks (see [`FrameMap::prepare_free`]).
     #[inline(always)]
     pub(crate) fn free_run(&mut self, run: Run, placement: Placement) {
-        if self.frames.has_maps() {
-            let put = match (run.order, run.count) {
-                (PAGEBLOCK_ORDER, 1) => self.put_pageblock(run.first),
-                (order, 1) => self.put_block(run.first, order),
-                _ => self.put_run(run),
-            };
-            if put {
-                return self.note_freed();
-            }
+        let put = match (run.order, run.count) {
+            (PAGEBLOCK_ORDER, 1) => self.put_pageblock(run.first),
+            (order, 1) => self.put_block(run.first, order),
+            _ => self.put_run(run),
+        };
+        if put {
+            return self.note_freed();
         }
         self.free_blocks(run, placement);
     }
 
     #[inline(never)]
     fn free_blocks(&mut self, Run { first, order, count }: Run, placement: Placement) {
-        if count == 1 {
-            return self.free(first, order, placement);
-        }
-        let blocks = (0..count).map(|n| first.add(n << order.get()));
-        let has_poison = |pfn| self.frames.info(pfn).is_poisoned();
-        if has_poison(first) || (order >= PAGEBLOCK_ORDER && blocks.clone().any(has_poison)) {
-            return blocks.for_each(|pfn| self.free(pfn, order, placement));
-        }
-        if self.has_bits_of(order) {
+        if order < PAGEBLOCK_ORDER && count > 1 && !self.frames.info(first).is_poisoned() {
             self.put_bits(first, count << order.get());
             return self.note_freed();
         }
-        if self.frames.has_maps() {
-            return blocks.for_each(|pfn| self.free(pfn, order, placement));
-        }
-        for n in 0..count {
-            self.frames.set_state(first.add(n << order.get()), order, State::Body);
-        }
-        let end = first.add(count << order.get());
-        let mut at = first;
-        while at < end {
-            let piece = Order::largest_at(at, end.0 - at.0);
-            self.free(at, piece, placement);
-            at = at.add(piece.pages());
-        }
+        (0..count).for_each(|n| self.free(first.add(n << order.get()), order, placement));
     }
 
     /// Frees one block: merges it with its free buddies and puts the result on the list of its type.

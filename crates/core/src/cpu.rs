@@ -152,11 +152,12 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     #[inline(never)]
     fn alloc_miss(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
         let config = &self.allocator.config;
-        let plain =
-            !config.keep_marks && config.zonelist_cache == ZonelistCache::Off && !config.fault_injection;
+        let plain = !config.keep_marks
+            && config.experiment.zonelist_cache == ZonelistCache::Off
+            && !config.fault_injection;
         // Where boot has left memory for later, a zone may grow before the next one is looked at.
         if plain && migratetype.is_ordinary() && self.allocator.deferred().is_none() {
-            let avoids = config.avoid_fragmentation && {
+            let avoids = config.experiment.avoid_fragmentation && {
                 let mut zones = self.usable_zones(order, migratetype).map(|zone| self.local(zone).zone);
                 zones.next().is_some_and(|first| self.avoids_fragmentation(first))
             };
@@ -226,14 +227,14 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             let it = zone.spec();
             it.node == spec.node && it.kind == ZoneType::Dma32 && zone.managed_pages() > 0
         };
-        self.allocator.config.avoid_fragmentation
+        self.allocator.config.experiment.avoid_fragmentation
             && spec.kind == ZoneType::Normal
             && (self.allocator.nodes().len() == 1 || self.allocator.zones.iter().any(below))
     }
 
     /// Allocates a block if that takes no more than to look at this CPU's list; `None` says only that
     /// [`alloc`](Self::alloc) has more to do. Never where hits count
-    /// ([`PcpCounting::EachCall`](crate::config::PcpCounting::EachCall)). O(1).
+    /// ([`Engine::Linux`](crate::config::Engine::Linux)). O(1).
     #[inline]
     pub fn alloc_hit(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         self.take_hit(order, migratetype).ok()
@@ -304,7 +305,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
 
     /// The most common free: of the block of the preferred zone that was allocated last from this CPU's list. It goes back
     /// there. `false`, and nothing has happened, in every other case: then [`free`](Self::free) has more to do. Never
-    /// where hits count ([`PcpCounting::EachCall`](crate::config::PcpCounting::EachCall)). O(1).
+    /// where hits count ([`Engine::Linux`](crate::config::Engine::Linux)). O(1).
     //
     // The block's head word says all: the block is taken, has this order, and left this CPU's list from the place where it
     // would now be put; so it is not there. The word does not say of which zone: the block is one of the preferred zone's.

@@ -292,7 +292,7 @@ pub enum SetupError {
     Proactiveness(u8),
     /// A base page has 4, 8, 16, 32 or 64 KiB; where a firmware map or other processes determine it, 4.
     PageKib(u32),
-    /// [`Metadata::Compact`](crate::config::Metadata::Compact) needs something that the configuration, or the type of the
+    /// [`Engine::Compact`](crate::config::Engine::Compact) needs something that the configuration, or the type of the
     /// frames' user slots, does not have.
     CompactNeeds(&'static str),
     /// The slot bound must be a power of two, 2 to 2^20.

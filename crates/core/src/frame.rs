@@ -6,11 +6,11 @@
 //! Every block has one *head* word, which says what the block is. The head of a block below the pageblock order is the
 //! descriptor of its first frame. The head of an order 9 or 10 block is the first word of its pageblock's descriptor,
 //! so that large blocks touch a dense array (four pageblocks to a cache line) and never the frames inside them; or,
-//! under [`LargeHeads::Frames`], the descriptor of its first frame, too. All other words inside a block say
+//! under [`Engine::Linux`](crate::config::Engine::Linux), the descriptor of its first frame, too. All other words inside a block say
 //! [`State::Body`], which is zero (with maps, both pageblocks of a free block of order 10 are heads): memory that reads as zeroes is a valid frame map, and a map that nobody has touched
 //! costs nothing.
 //!
-//! With [`Metadata::Compact`](crate::config::Metadata::Compact) frames have no word: two bits for each say what the head words
+//! With [`Engine::Compact`](crate::config::Engine::Compact) frames have no word: two bits for each say what the head words
 //! of blocks below the pageblock order would (see `compact`).
 //!
 //! # Who writes
@@ -23,7 +23,6 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::config::LargeHeads;
 use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{MAX_ORDER, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
@@ -65,8 +64,8 @@ pub trait FrameUser: 'static + Send {
     fn check(&self) -> Option<&'static str>;
 }
 
-/// A slot that is all zeroes before its frame's first use, so that whole runs of descriptors can be cleared at
-/// once, or are memory that nobody has touched.
+/// A user's slot of which all zero bytes are a valid value: whole runs of descriptors can be cleared together, or are memory that was
+/// never touched.
 ///
 /// # Safety
 /// All bytes zero is a valid value of the type.
@@ -137,7 +136,7 @@ impl<P: Platform> fmt::Debug for Pageblock<P> {
 pub(crate) struct Located<'m, P: Platform> {
     word: &'m P::Word,
     pageblock: &'m Pageblock<P>,
-    large_heads: LargeHeads,
+    large_heads: bool,
 }
 
 impl<P: Platform> Pageblock<P> {
@@ -186,7 +185,7 @@ impl<'m, P: Platform> Located<'m, P> {
         if order < PAGEBLOCK_ORDER {
             return Some(self.word);
         }
-        let apart = self.large_heads == LargeHeads::Pageblocks;
+        let apart = self.large_heads;
         pfn.is_aligned(order).then_some(if apart { &self.pageblock.head } else { self.word })
     }
 }
@@ -198,7 +197,7 @@ pub(crate) struct ZoneFrames<'m, P: Platform, M> {
     start: Pfn,
     frames: &'m [Frame<P, M>],
     pageblocks: &'m [Pageblock<P>],
-    large_heads: LargeHeads,
+    large_heads: bool,
 }
 
 impl<P: Platform, M> Clone for ZoneFrames<'_, P, M> {
@@ -218,7 +217,7 @@ impl<'m, P: Platform, M> ZoneFrames<'m, P, M> {
         if order < PAGEBLOCK_ORDER {
             return Some(&frame.word);
         }
-        let apart = self.large_heads == LargeHeads::Pageblocks;
+        let apart = self.large_heads;
         let head =
             if apart { &self.pageblocks.get(index / PAGEBLOCK_PAGES as usize)?.head } else { &frame.word };
         pfn.is_aligned(order).then_some(head)
@@ -259,7 +258,8 @@ pub struct FrameMap<'m, P: Platform, M> {
     maps: &'m [PageMap<P>],
     /// Behind those: the bitmaps of pageblocks that are free as a whole, zone by zone.
     whole: &'m [PageMap<P>],
-    large_heads: LargeHeads,
+    /// Whether the state of blocks from the pageblock order on is in the descriptor of their first pageblock.
+    large_heads: bool,
     /// Frames have no descriptors, and each pageblock has two maps.
     compact: bool,
 }
@@ -292,7 +292,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         frames: &'m [Frame<P, M>],
         pageblocks: &'m [Pageblock<P>],
         maps: &'m [PageMap<P>],
-        large_heads: LargeHeads,
+        large_heads: bool,
     ) -> Self {
         debug_assert!(base.is_aligned(MAX_ORDER));
         let compact = frames.is_empty();
@@ -301,7 +301,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         assert!(if maps.is_empty() { !compact } else { maps.len() > each * pageblocks.len() });
         let (maps, whole) = maps.split_at(maps.len().min(each * pageblocks.len()));
         // With maps, a pageblock's head word says what its bits hold: the state of large blocks shares it.
-        let large_heads = if maps.is_empty() { large_heads } else { LargeHeads::Pageblocks };
+        let large_heads = large_heads || !maps.is_empty();
         Self { base, frames, pageblocks, maps, whole, large_heads, compact }
     }
 
@@ -466,8 +466,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// pageblock that is not present: no block starts there, and its frames' words are left alone.
     #[inline]
     fn head_apart(&self, block: &'m Pageblock<P>) -> Option<&'m P::Word> {
-        let apart =
-            self.large_heads == LargeHeads::Pageblocks || !BlockInfo(block.info.load(Acquire)).is_present();
+        let apart = self.large_heads || !BlockInfo(block.info.load(Acquire)).is_present();
         apart.then_some(&block.head)
     }
 

@@ -43,7 +43,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use crate::config::{Config, Metadata, PcpOrders};
+use crate::config::{Config, PcpOrders};
 use crate::frame::{OpenHead, Pageblock, PlaceTag};
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::Sizing;
@@ -280,7 +280,7 @@ impl<P: Platform> fmt::Debug for Pcp<'_, P> {
 /// order has no lists; none if it has none in Linux either.
 fn slots_per_list(config: &Config, list: usize, high_max: u32, batch: u32) -> usize {
     let (order, migratetype) = kind_of(list);
-    match config.pcp_orders {
+    match config.experiment.pcp_orders {
         // Linux has two lists of huge blocks: one for movable blocks, one for all others.
         _ if config.counts_each_call()
             && order == PAGEBLOCK_ORDER
@@ -297,13 +297,13 @@ fn slots_per_list(config: &Config, list: usize, high_max: u32, batch: u32) -> us
     }
     // What may sit there at `high`, and one largest refill or free on top.
     let pages = u64::from(high_max) + (u64::from(batch) << crate::policy::pcp::MAX_SCALE);
-    let wanted = (pages >> order.get()) + u64::from(config.pcp_min_refill) + 1;
-    wanted.min(u64::from(config.pcp_slots)).next_power_of_two() as usize
+    let wanted = (pages >> order.get()) + u64::from(config.experiment.pcp_min_refill) + 1;
+    wanted.min(u64::from(config.experiment.pcp_slots)).next_power_of_two() as usize
 }
 
 /// Whether lists under a configuration have [`MoreLists`].
 pub(crate) fn has_more(config: &Config) -> bool {
-    config.pcp_orders == PcpOrders::UpToHuge
+    config.experiment.pcp_orders == PcpOrders::UpToHuge
 }
 
 /// Slots that all lists of one CPU and zone need together, and what is set aside.
@@ -325,7 +325,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         let tag = PlaceTag::new(cpu);
         let each_call = config.counts_each_call();
         // Where nothing but bits says who has a block, each allocation sets some.
-        let marked = each_call || config.metadata == Metadata::Compact;
+        let marked = each_call || !config.engine.has_words();
         let hits = match (config.poison || config.fault_injection, marked) {
             (true, _) => Hits::None,
             (false, true) => Hits::Counted,
@@ -356,7 +356,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             events: EventWords::new(),
             outgoing: Outgoing::new(cpu, &rest[..outgoing::slots(config)]),
             each_call,
-            watches_orders: config.pcp_rule.watches_orders(),
+            watches_orders: config.experiment.pcp_rule.watches_orders(),
             used: P::Word::new(0),
             more,
             goes_back_from: P::Word::new(OpenHead::SPARSE),
@@ -593,11 +593,15 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
+    use crate::config::Experiment;
     use crate::platform::machine::{self, Machine};
 
     #[test]
     fn a_cpu_that_died_while_it_resized_is_not_waited_for() {
-        let config = Config { pcp_orders: PcpOrders::Zero, ..Config::linux_v5_4() };
+        let config = Config {
+            experiment: Experiment { pcp_orders: PcpOrders::Zero, ..Config::linux_v5_4().experiment },
+            ..Config::linux_v5_4()
+        };
         let size = Sizing { batch: 3, high_min: 18, high_max: 18 };
         let slots: Vec<_> = (0..slots_per_pcp(&config, size)).map(|_| Word::new(0)).collect();
         let pcp: Pcp<'_, Machine> = Pcp::new(&config, CpuId(0), size, &slots, None);

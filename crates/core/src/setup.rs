@@ -1,9 +1,11 @@
 //! Before there is an allocator: what is wrong with a description, and how much memory its structures need.
 
+mod carve;
+
 use core::mem::MaybeUninit;
 
 use crate::buddy;
-use crate::config::{Config, FreeStore, Metadata};
+use crate::config::{Config, Engine};
 use crate::error::SetupError;
 use crate::frame::{Frame, MAX_ZONE_PAGES, PageMap, Pageblock};
 use crate::pcp::{self, MoreLists, Pcp};
@@ -21,11 +23,11 @@ use crate::zonelist;
 pub struct Plan {
     /// First frame described.
     pub base: Pfn,
-    /// Frame descriptors; none with [`Metadata::Compact`].
+    /// Frame descriptors; none with [`Engine::Compact`].
     pub frames: usize,
     /// Pageblock descriptors.
     pub pageblocks: usize,
-    /// Maps of free frames: one per pageblock with [`FreeStore::Maps`], two with [`Metadata::Compact`], and behind them those of free
+    /// Maps of free frames: one per pageblock with [`Engine::Framewright`], two with [`Engine::Compact`], and behind them those of free
     /// pageblocks, six bits for each; else none.
     pub maps: usize,
     /// Slots of all per-CPU lists.
@@ -69,17 +71,12 @@ impl Plan {
         let slots_per_cpu: usize = zones.iter().map(slots).sum();
         Ok(Self {
             base,
-            frames: match config.metadata {
-                Metadata::Words => frames as usize,
-                Metadata::Compact => 0,
-            },
+            frames: if config.engine.has_words() { frames as usize } else { 0 },
             pageblocks: (frames / PAGEBLOCK_PAGES) as usize,
-            maps: match config.free_store {
-                FreeStore::Lists => 0,
-                FreeStore::Maps => {
-                    let each = if config.metadata == Metadata::Compact { 2 } else { 1 };
-                    each * (frames / PAGEBLOCK_PAGES) as usize + whole_maps(zones)
-                }
+            maps: match config.engine {
+                Engine::Linux => 0,
+                Engine::Framewright => (frames / PAGEBLOCK_PAGES) as usize + whole_maps(zones),
+                Engine::Compact => 2 * (frames / PAGEBLOCK_PAGES) as usize + whole_maps(zones),
             },
             slots: slots_per_cpu * cpu_nodes.len(),
             pcps: zones.len() * cpu_nodes.len(),
@@ -105,13 +102,15 @@ fn node_count(zones: &[ZoneSpec], cpu_nodes: &[NodeId]) -> usize {
 }
 
 fn check_config(config: &Config) -> Result<(), SetupError> {
-    if crate::policy::pcp::validate_fraction(config.pcp_rule, config.pcp_fraction).is_err() {
-        return Err(SetupError::PcpFraction(config.pcp_fraction));
+    if crate::policy::pcp::validate_fraction(config.experiment.pcp_rule, config.experiment.pcp_fraction)
+        .is_err()
+    {
+        return Err(SetupError::PcpFraction(config.experiment.pcp_fraction));
     }
     if !config.page_kib.is_power_of_two() || !(4..=64).contains(&config.page_kib) {
         return Err(SetupError::PageKib(config.page_kib));
     }
-    if config.pcp_fixed.is_some_and(|fixed| fixed.batch == 0) {
+    if config.experiment.pcp_fixed.is_some_and(|fixed| fixed.batch == 0) {
         return Err(SetupError::PcpBatch);
     }
     if config.pcp_free_part == 0 {
@@ -120,16 +119,12 @@ fn check_config(config: &Config) -> Result<(), SetupError> {
     if config.compaction_proactiveness > 100 {
         return Err(SetupError::Proactiveness(config.compaction_proactiveness));
     }
-    if !config.pcp_slots.is_power_of_two() || !(2..=1 << 20).contains(&config.pcp_slots) {
-        return Err(SetupError::PcpSlots(config.pcp_slots));
+    if !config.experiment.pcp_slots.is_power_of_two() || !(2..=1 << 20).contains(&config.experiment.pcp_slots)
+    {
+        return Err(SetupError::PcpSlots(config.experiment.pcp_slots));
     }
-    if config.metadata == Metadata::Compact {
-        if config.free_store != FreeStore::Maps {
-            return Err(SetupError::CompactNeeds("free_store=maps"));
-        }
-        if config.poison {
-            return Err(SetupError::CompactNeeds("poison off"));
-        }
+    if !config.engine.has_words() && config.poison {
+        return Err(SetupError::CompactNeeds("poison off"));
     }
     Ok(())
 }
@@ -161,16 +156,23 @@ pub(crate) fn largest_sizing(config: &Config, pages: u64) -> Sizing {
 }
 
 pub(crate) fn sizing(config: &Config, managed: u64, low_watermark: u64, cpus: u32) -> Sizing {
-    match config.pcp_fixed {
+    match config.experiment.pcp_fixed {
         Some(fixed) => Sizing { batch: fixed.batch, high_min: fixed.high, high_max: fixed.high },
         None => {
-            let of_4_kib = match (config.generation, config.pcp_rule) {
+            let of_4_kib = match (config.experiment.marks, config.experiment.pcp_rule) {
                 (Generation::V3_0, PcpRule::V5_4) => BATCH_CAP_V3_0,
                 _ => BATCH_CAP,
             };
             // So many bytes, whatever the base page.
             let cap = of_4_kib * 4 / u64::from(config.page_kib);
-            size_with_cap(config.pcp_rule, managed, low_watermark, cpus, config.pcp_fraction, cap)
+            size_with_cap(
+                config.experiment.pcp_rule,
+                managed,
+                low_watermark,
+                cpus,
+                config.experiment.pcp_fraction,
+                cap,
+            )
         }
     }
 }

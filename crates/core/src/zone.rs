@@ -19,7 +19,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::buddy::{Buddy, Cold, Counters, FreeAreas, Untouched};
-use crate::config::{Bulk, Config, FreeStore};
+use crate::config::Config;
 use crate::events::ZoneEvents;
 use crate::frame::FrameMap;
 use crate::platform::{Platform, Word};
@@ -92,8 +92,6 @@ pub struct Zone<P: Platform> {
     /// Whether memory may stay untouched until it is needed.
     lazy: bool,
     untouched: Untouched<P>,
-    /// How blocks come back.
-    bulk: Bulk,
     /// CPUs that share its pages: those of its node (see [`sharing_cpus`](crate::policy::pcp::sharing_cpus)), or where they [begin
     /// at different zones](crate::config::Config::spread_zones), those that begin at this one.
     cpus: u32,
@@ -110,24 +108,20 @@ impl<P: Platform> Zone<P> {
     pub(crate) fn new(id: ZoneId, spec: ZoneSpec, config: &Config, cpus: u32, whole: usize) -> Self {
         Self {
             lists: Locked::new(
-                config.lock_place,
-                config.lock_kind,
+                config.experiment.lock_place,
+                config.experiment.lock_kind,
                 FreeAreas::new(),
                 Cold::new(whole, spec.pages),
             ),
-            // As Linux' watermark checks do. With another store of free memory the lock is taken.
-            counters: Counters::new(
-                config.keep_marks && config.bulk == Bulk::OneByOne && config.free_store == FreeStore::Lists,
-                config.free_store == FreeStore::Maps,
-            ),
+            // As Linux' watermark checks do. With bits the lock is taken.
+            counters: Counters::new(config.keep_marks && !config.engine.has_maps(), config.engine.has_maps()),
             pressure: Pressure::new(),
             id,
             spec,
-            lock_timing: config.lock_timing,
+            lock_timing: config.experiment.lock_timing,
             reports: config.free_reporting,
-            lazy: config.lazy_pageblocks && config.free_store == FreeStore::Maps && !config.poison,
+            lazy: config.lazy_pageblocks && config.engine.has_maps() && !config.poison,
             untouched: Untouched::new(),
-            bulk: config.bulk,
             cpus,
         }
     }
@@ -235,8 +229,7 @@ impl<P: Platform> Zone<P> {
             let span = (base, self.spec.end());
             let mut buddy = Buddy::new(areas, cold, &self.counters, reserved, frames, self.id, span)
                 .reporting(self.reports)
-                .leaving(self.lazy.then_some(&self.untouched))
-                .returning(self.bulk);
+                .leaving(self.lazy.then_some(&self.untouched));
             let result = f(&mut buddy);
             let pending = buddy.end();
             if pending.freed {

@@ -62,7 +62,7 @@ pub(crate) fn build(
 /// Whether CPUs have zonelists of their own: they are to, and there are zones that they can begin at.
 pub(crate) fn is_spread(specs: &[ZoneSpec], config: &Config) -> bool {
     config.spread_zones
-        && config.zonelist_cache == ZonelistCache::Off
+        && config.experiment.zonelist_cache == ZonelistCache::Off
         && specs.iter().any(|zone| spread_over(specs, zone).is_some())
 }
 
@@ -175,6 +175,7 @@ impl<P: Platform> Hints<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Experiment;
     use crate::platform::machine::Machine;
     use crate::units::Pfn;
 
@@ -234,7 +235,10 @@ mod tests {
         {
             assert!(!is_spread(&specs, &linux));
         }
-        let noted = Config { zonelist_cache: ZonelistCache::AfterFirstZone, ..Config::framewright() };
+        let noted = Config {
+            experiment: Experiment { zonelist_cache: ZonelistCache::AfterFirstZone, ..Experiment::default() },
+            ..Config::framewright()
+        };
         assert!(!is_spread(&specs, &noted), "its notes are by place in the node's list");
     }
 }

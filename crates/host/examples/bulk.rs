@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use framewright_host::framewright::config::FreeStore;
+use framewright_host::framewright::config::Engine;
 use framewright_host::{Arena, Backing, Config, Migratetype, Order, Pfn};
 
 /// Many times what the lists hold, so that both ways get at the zone.
@@ -11,8 +11,8 @@ const PAGES: usize = 1 << 18;
 const ROUNDS: usize = 25;
 
 fn main() {
-    for free_store in [FreeStore::Maps, FreeStore::Lists] {
-        let config = Config { free_store, ..Config::default() };
+    for engine in [Engine::Framewright, Engine::Linux] {
+        let config = Config { engine, ..Config::default() };
         let described = Arena::builder().pages(2 * PAGES as u64).backing(Backing::Described);
         let arena: Arena = described.config(config).build().expect("address space");
         let cpu = arena.attach().expect("a slot");
@@ -54,7 +54,7 @@ fn main() {
         // The best of all rounds: what others do on the machine only adds to it.
         let best = |times: &mut Vec<f64>| times.iter().copied().fold(f64::INFINITY, f64::min);
         let [get, put, random, bulk_get, bulk_put, bulk_random] = times.each_mut().map(best);
-        println!("{free_store:?}, ns a page: alone, in bulk, share");
+        println!("{engine:?}, ns a page: alone, in bulk, share");
         for (what, alone, bulk) in
             [("get", get, bulk_get), ("put", put, bulk_put), ("put shuffled", random, bulk_random)]
         {

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Instant;
 
-use framewright_host::framewright::config::{ZoneReclaimMode, ZonelistCache};
+use framewright_host::framewright::config::{Experiment, ZoneReclaimMode, ZonelistCache};
 use framewright_host::{Arena, Config, FileCache, NodeId, PAGE_BYTES, PageSlot};
 
 /// Pages of memory, on two nodes.
@@ -35,7 +35,11 @@ fn main() -> Result<(), Box<dyn core::error::Error>> {
 }
 
 fn run(folder: &Path, rule: ZonelistCache, background: bool) -> Result<String, Box<dyn core::error::Error>> {
-    let config = Config { zonelist_cache: rule, zone_reclaim: ZoneReclaimMode::ON, ..Config::linux_v3_0() };
+    let config = Config {
+        zone_reclaim: ZoneReclaimMode::ON,
+        experiment: Experiment { zonelist_cache: rule, ..Config::linux_v3_0().experiment },
+        ..Config::linux_v3_0()
+    };
     let arena: Arena<PageSlot> = Arena::builder()
         .pages(MEMORY)
         .cpus(4)

@@ -5,7 +5,7 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use std::thread;
 
-use framewright::config::Metadata;
+use framewright::config::Engine;
 use framewright::frame::{DirectMap, FrameUser, MAX_ZONE_PAGES, Zeroable};
 use framewright::policy::zonelist::zones_for;
 use framewright::units::MAX_ORDER;
@@ -75,7 +75,7 @@ pub struct ArenaBuilder {
     locked: bool,
     guarded: bool,
     config: Config,
-    metadata: Option<Metadata>,
+    engine: Option<Engine>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +114,7 @@ impl ArenaBuilder {
             locked: false,
             guarded: false,
             config: Config::default(),
-            metadata: None,
+            engine: None,
         }
     }
 
@@ -291,12 +291,12 @@ impl ArenaBuilder {
         self
     }
 
-    /// What the arena keeps for each frame, whatever the configuration says. With [`Metadata::Compact`] 0.28 bytes instead of
+    /// Way in which the arena keeps free memory and frames, whatever the configuration says. With [`Engine::Compact`] 0.28 bytes instead of
     /// 8.2, and memory is initialised when it is needed ([`Config::lazy_pageblocks`]): an arena of a terabyte is made in well
     /// under a millisecond. Each allocation and each free costs an atomic operation more, and what needs a word for each
     /// frame is refused. Default: what the configuration says.
     ///
-    /// | a wrong free | words | compact |
+    /// | a wrong free | `Framewright` | `Compact` |
     /// |---|---|---|
     /// | of another order, or inside a block | refused | refused |
     /// | of a block that is free, in the arena or on a CPU's list | refused | refused |
@@ -305,18 +305,18 @@ impl ArenaBuilder {
     /// | of a block that has a new owner by then | accepted | accepted |
     ///
     /// ```
-    /// use framewright_host::{Arena, Backing, Metadata, Migratetype, Order};
+    /// use framewright_host::{Arena, Backing, Engine, Migratetype, Order};
     ///
     /// let arena: Arena =
-    ///     Arena::builder().bytes(1 << 40).backing(Backing::Described).metadata(Metadata::Compact).build()?;
+    ///     Arena::builder().bytes(1 << 40).backing(Backing::Described).engine(Engine::Compact).build()?;
     /// assert!(arena.metadata_bytes() as f64 <= 0.3 * (1_u64 << 28) as f64);
     /// let cpu = arena.attach()?;
     /// let page = cpu.alloc_block(Order::ZERO, Migratetype::Movable)?;
     /// # drop(page);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn metadata(mut self, metadata: Metadata) -> Self {
-        self.metadata = Some(metadata);
+    pub fn engine(mut self, engine: Engine) -> Self {
+        self.engine = Some(engine);
         self
     }
 
@@ -432,9 +432,9 @@ impl ArenaBuilder {
 
     /// Brings sizes that were given in bytes, or by the caller's memory, into pages.
     fn settle_sizes(&mut self) -> Result<(), ArenaError> {
-        if let Some(metadata) = self.metadata {
-            self.config.metadata = metadata;
-            self.config.lazy_pageblocks |= metadata == Metadata::Compact;
+        if let Some(engine) = self.engine {
+            self.config.engine = engine;
+            self.config.lazy_pageblocks |= engine == Engine::Compact;
         }
         if let Some(bytes) = self.page_bytes {
             // What is no number of KiB is refused with the configuration.

@@ -184,7 +184,7 @@ mod trouble;
 mod writing;
 
 pub use framewright::boot::BootError;
-pub use framewright::config::Metadata;
+pub use framewright::config::Engine;
 pub use framewright::cpu::{
     BulkFreeError, ContigError, HitWords, HwpoisonError, Hwpoisoned, PlaceError, PlaceFailure, Reported,
 };

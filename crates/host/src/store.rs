@@ -1,18 +1,13 @@
 //! The memory of an allocator's own structures: zeroed, and committed as it is touched, so that describing
 //! terabytes costs what is used of them.
-#![expect(unsafe_code, reason = "typed slices are carved out of zeroed memory")]
+#![expect(unsafe_code, reason = "descriptors, nodes and pins are slices of zeroed memory")]
 
-use core::mem::{MaybeUninit, align_of, needs_drop, size_of};
+use core::mem::{MaybeUninit, needs_drop, size_of};
 use core::ptr::NonNull;
 use core::slice;
-use core::sync::atomic::AtomicU64;
 
 use framewright::frame::{FrameUser, PageMap, Pageblock};
-use framewright::pcp::{MoreLists, Pcp};
-use framewright::reclaim::Node;
-use framewright::sync::QueueNode;
-use framewright::zone::Zone;
-use framewright::{Frame, Memory, NodeId, Plan, ZoneId};
+use framewright::{Frame, Memory, NodeId, Plan};
 
 use crate::error::ArenaError;
 use crate::os::Mapping;
@@ -22,7 +17,7 @@ use crate::platform::{Host, HostPin};
 /// both lends the allocator for no longer than itself, and drops it first.
 #[derive(Debug)]
 pub(crate) struct Store {
-    /// Frame and pageblock descriptors: the bulk, and touched at random.
+    /// Frame descriptors: the bulk, and touched at random.
     descriptors: Mapping,
     /// Everything else.
     tables: Mapping,
@@ -85,27 +80,21 @@ impl Store {
         used: Option<DescriptorMemory>,
     ) -> Result<(Self, Parts<M>), ArenaError> {
         const { assert!(!needs_drop::<M>(), "user slots are given back as plain memory, never dropped") };
-        let mut room = Room(0);
-        let frames = room.add::<Frame<Host, M>>(plan.frames);
-        let pageblocks = room.add::<Pageblock<Host>>(plan.pageblocks);
-        let descriptors = match used.filter(|used| used.bytes() >= room.0) {
-            Some(DescriptorMemory(mapping)) => {
-                let bytes = plan.pageblocks * size_of::<Pageblock<Host>>();
-                // SAFETY: `pageblocks` has this room in memory that is ours and unused.
-                unsafe { pageblocks.at(mapping.start()).cast::<u8>().write_bytes(0, bytes) };
-                mapping
-            }
-            None => reserve(room, "frame descriptors")?,
+        let (bytes, tables_bytes) = sizes::<M>(plan, cpu_nodes.len());
+        let descriptors = match used.filter(|used| used.bytes() >= bytes) {
+            Some(DescriptorMemory(mapping)) => mapping,
+            None => reserve(bytes, "frame descriptors")?,
         };
         // Four bytes in a thousand of what they describe: advice that is not taken is no reason to fail.
         let _ = descriptors.advise_huge();
 
-        let tables = reserve(Tables::new(plan, cpu_nodes.len()).room, "per-CPU lists")?;
+        let tables = reserve(tables_bytes, "per-CPU lists")?;
         if let Some(user) = user {
+            let frames = descriptors.start().cast::<Frame<Host, M>>();
             for n in 0..plan.frames {
                 let frame = Frame::new(user(plan.base.0 + n as u64));
-                // SAFETY: `frames` has room for `plan.frames` of them in memory that is ours and unused.
-                unsafe { frames.at(descriptors.start()).add(n).write(frame) };
+                // SAFETY: there is room for `plan.frames` of them in memory that is ours and unused.
+                unsafe { frames.add(n).write(frame) };
             }
         }
         // SAFETY: both are as large as the plan asks, zeroed but for the user slots written above, ours, and stay until
@@ -133,154 +122,53 @@ impl Store {
     }
 }
 
-/// Where everything but descriptors lies in its memory.
-struct Tables {
-    maps: Place<PageMap<Host>>,
-    slots: Place<AtomicU64>,
-    pcps: Place<Pcp<'static, Host>>,
-    more_lists: Place<MoreLists<'static, Host>>,
-    zones: Place<Zone<Host>>,
-    queue: Place<QueueNode<Host>>,
-    zonelist: Place<ZoneId>,
-    memory_nodes: Place<Node<Host>>,
-    contexts: Place<AtomicU64>,
-    nodes: Place<NodeId>,
-    pins: Place<HostPin>,
-    room: Room,
-}
-
-impl Tables {
-    fn new(plan: &Plan, cpus: usize) -> Self {
-        let mut room = Room(0);
-        Self {
-            maps: room.add(plan.maps),
-            slots: room.add(plan.slots),
-            pcps: room.add(plan.pcps),
-            more_lists: room.add(plan.more_lists),
-            zones: room.add(plan.zones),
-            queue: room.add(plan.queue),
-            zonelist: room.add(plan.zonelist),
-            memory_nodes: room.add(plan.nodes),
-            contexts: room.add(plan.contexts),
-            nodes: room.add(cpus),
-            pins: room.add(cpus),
-            room,
-        }
-    }
-}
-
-/// Bytes that an allocator's descriptors and its other structures take.
+/// Bytes that an allocator's frame descriptors and its other structures take. What does not fit an address space is refused by the
+/// system.
 pub(crate) fn sizes<M: FrameUser>(plan: &Plan, cpus: usize) -> (usize, usize) {
-    let mut room = Room(0);
-    room.add::<Frame<Host, M>>(plan.frames);
-    room.add::<Pageblock<Host>>(plan.pageblocks);
-    (room.0, Tables::new(plan, cpus).room.0)
+    let (_, _, bytes) = behind_tables(plan, cpus);
+    (plan.frames.saturating_mul(size_of::<Frame<Host, M>>()), bytes)
+}
+
+/// Offsets of the CPUs' nodes and pins behind the allocator's tables, and the bytes of all.
+fn behind_tables(plan: &Plan, cpus: usize) -> (usize, usize, usize) {
+    let Ok(tables) = plan.tables_layout::<Host>() else { return (0, 0, usize::MAX) };
+    let nodes = tables.size().next_multiple_of(64);
+    let pins = (nodes + cpus * size_of::<NodeId>()).next_multiple_of(64);
+    (nodes, pins, pins + cpus * size_of::<HostPin>())
 }
 
 /// The structures that `plan` asks for, in memory that is there already: as long as [`sizes`] says, at multiples of 4096.
 ///
 /// # Safety
-/// The memory is zeroed, but for user slots, which are valid. No other thread uses it, and it stays for as long as what is
-/// returned is used.
+/// The memory is zeroed, but for user slots, which are valid. Only what is returned uses it, and it stays for as long as that is
+/// used.
 pub(crate) unsafe fn parts<M: FrameUser>(
     plan: &Plan,
     cpu_nodes: &[NodeId],
     descriptors: NonNull<u8>,
     tables: NonNull<u8>,
 ) -> Parts<M> {
-    let mut room = Room(0);
-    let frames = room.add::<Frame<Host, M>>(plan.frames);
-    let pageblocks = room.add::<Pageblock<Host>>(plan.pageblocks);
-    let tables_of = Tables::new(plan, cpu_nodes.len());
-    let Tables { maps, slots, pcps, more_lists, zones, queue, zonelist, memory_nodes, .. } = tables_of;
-    let Tables { contexts, nodes, pins, .. } = tables_of;
-    for (n, &node) in cpu_nodes.iter().enumerate() {
-        // SAFETY: room for one node and one pin per CPU in memory that is ours and unused. One pin is
-        // made per CPU of one allocator, and the thread that holds the CPU's lock may use it.
-        unsafe {
-            nodes.at(tables).add(n).write(node);
-            pins.at(tables).add(n).write(HostPin::new(framewright::CpuId(n as u16)));
-        }
-    }
-    // SAFETY: each slice has been given room of its own, aligned for its type, and is as long as that
-    // room. On this platform zeroes are what `new` makes of words, pageblocks, maps and queue nodes, and of
-    // frames if their slots are valid, by the caller's promise. A `ZoneId` is a number. `MaybeUninit` asks for nothing.
+    let cpus = cpu_nodes.len();
+    let (nodes, pins, _) = behind_tables(plan, cpus);
+    // SAFETY: each has room of its own in memory that is ours and unused, aligned to a line. One pin is made per CPU of one
+    // allocator, and the thread that holds the CPU's lock may use it. Words of this platform are `AtomicU64`, its cells `UnsafeCell`;
+    // zeroed frames are valid if their slots are, by the caller's promise.
     unsafe {
+        let (nodes, pins) = (tables.add(nodes).cast::<NodeId>(), tables.add(pins).cast::<HostPin>());
+        for (n, &node) in cpu_nodes.iter().enumerate() {
+            nodes.add(n).write(node);
+            pins.add(n).write(HostPin::new(framewright::CpuId(n as u16)));
+        }
+        let frames = slice::from_raw_parts(descriptors.cast().as_ptr(), plan.frames);
         Parts {
-            memory: Memory {
-                frames: frames.of(descriptors),
-                pageblocks: pageblocks.of(descriptors),
-                maps: maps.of(tables),
-                slots: slots.of(tables),
-                pcps: pcps.uninit(tables),
-                more_lists: more_lists.uninit(tables),
-                zones: zones.uninit(tables),
-                queue: queue.of(tables),
-                zonelist: zonelist.mut_of(tables),
-                nodes: memory_nodes.uninit(tables),
-                contexts: contexts.of(tables),
-            },
-            cpu_nodes: nodes.of(tables),
-            pins: pins.of(tables),
+            memory: Memory::carve_beside(plan, frames, tables),
+            cpu_nodes: slice::from_raw_parts(nodes.as_ptr(), cpus),
+            pins: slice::from_raw_parts(pins.as_ptr(), cpus),
         }
     }
 }
 
-fn reserve(room: Room, what: &'static str) -> Result<Mapping, ArenaError> {
+fn reserve(bytes: usize, what: &'static str) -> Result<Mapping, ArenaError> {
     // 2 MiB: so that huge pages fit from the first descriptor on.
-    Mapping::lazy(room.0.max(1), 2 << 20).map_err(|source| ArenaError::Reserve {
-        what,
-        bytes: room.0,
-        source,
-    })
-}
-
-/// Bytes handed out so far of a mapping to be. Saturates: what does not fit is refused by the system.
-struct Room(usize);
-
-/// Where a slice lies in a mapping.
-struct Place<T> {
-    offset: usize,
-    len: usize,
-    of: core::marker::PhantomData<T>,
-}
-
-impl Room {
-    /// Room for `len` elements, aligned for them and to a cache line.
-    fn add<T>(&mut self, len: usize) -> Place<T> {
-        let align = align_of::<T>().max(64);
-        let offset = self.0.checked_next_multiple_of(align).unwrap_or(usize::MAX);
-        self.0 = offset.saturating_add(size_of::<T>().saturating_mul(len));
-        Place { offset, len, of: core::marker::PhantomData }
-    }
-}
-
-impl<T> Place<T> {
-    /// Where it lies in memory that begins at `start` and is as large as the room.
-    fn at(&self, start: NonNull<u8>) -> NonNull<T> {
-        // SAFETY: `add` made the room that this memory was reserved for.
-        unsafe { start.add(self.offset).cast() }
-    }
-
-    /// # Safety
-    /// The memory holds `len` valid elements that no thread writes to except through them, for as long as the
-    /// slice is used.
-    unsafe fn of(&self, start: NonNull<u8>) -> &'static [T] {
-        // SAFETY: by the caller's promise; aligned by `add`, the mapping being aligned to more.
-        unsafe { slice::from_raw_parts(self.at(start).as_ptr(), self.len) }
-    }
-
-    /// # Safety
-    /// As [`of`](Self::of), and no other thread reaches the memory at all.
-    unsafe fn mut_of(&self, start: NonNull<u8>) -> &'static mut [T] {
-        // SAFETY: as above.
-        unsafe { slice::from_raw_parts_mut(self.at(start).as_ptr(), self.len) }
-    }
-
-    /// # Safety
-    /// No other thread reaches the memory for as long as the slice is used.
-    unsafe fn uninit(&self, start: NonNull<u8>) -> &'static mut [MaybeUninit<T>] {
-        // SAFETY: as above, and any bytes are a valid `MaybeUninit`.
-        unsafe { slice::from_raw_parts_mut(self.at(start).as_ptr().cast(), self.len) }
-    }
+    Mapping::lazy(bytes.max(1), 2 << 20).map_err(|source| ArenaError::Reserve { what, bytes, source })
 }

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::thread;
 
 use common::{MIB, Oracle, TYPES, account, assert_all_free, described, free, order, run_and_kill, thread_ns};
-use framewright_host::framewright::config::{Bulk, LockKind, LockPlace, Metadata, PcpOrders};
+use framewright_host::framewright::config::{Engine, Experiment, LockKind, LockPlace, PcpOrders};
 use framewright_host::{Arena, Attached, Config, Migratetype, Order, Pfn, SharedArena};
 
 type Held = Vec<(Pfn, Order)>;
@@ -192,16 +192,30 @@ fn histories_in_every_configuration() {
         Config::linux_v6_1(),
         Config::linux_v6_7(),
         Config {
-            lock_kind: LockKind::Ticket,
-            lock_place: LockPlace::WithOrder0Lists,
-            lock_timing: true,
+            experiment: Experiment {
+                lock_kind: LockKind::Ticket,
+                lock_place: LockPlace::WithOrder0Lists,
+                lock_timing: true,
+                ..base.experiment
+            },
             ..base
         },
-        Config { lock_place: LockPlace::OtherEnd, bulk: Bulk::OneByOne, pcp_slots: 2, ..base },
-        Config { pcp_orders: PcpOrders::None, ..base },
-        Config { metadata: Metadata::Compact, lazy_pageblocks: true, ..base },
-        Config { metadata: Metadata::Compact, pcp_orders: PcpOrders::None, ..base },
-        Config { pcp_orders: PcpOrders::UpToCostly, pcp_fraction: 8, ..base },
+        Config {
+            engine: Engine::Linux,
+            experiment: Experiment { lock_place: LockPlace::OtherEnd, pcp_slots: 2, ..base.experiment },
+            ..base
+        },
+        Config { experiment: Experiment { pcp_orders: PcpOrders::None, ..base.experiment }, ..base },
+        Config { engine: Engine::Compact, lazy_pageblocks: true, ..base },
+        Config {
+            engine: Engine::Compact,
+            experiment: Experiment { pcp_orders: PcpOrders::None, ..base.experiment },
+            ..base
+        },
+        Config {
+            experiment: Experiment { pcp_orders: PcpOrders::UpToCostly, pcp_fraction: 8, ..base.experiment },
+            ..base
+        },
     ]
     .into_iter()
     .enumerate()

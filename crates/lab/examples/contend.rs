@@ -4,7 +4,7 @@
 
 use framewright_host::framewright::config::LockKind::{Queued, Ticket};
 use framewright_host::framewright::config::LockPlace::{OtherEnd, OwnLine, WithOrder0Lists};
-use framewright_host::framewright::config::{LockKind, LockPlace, PcpFixed};
+use framewright_host::framewright::config::{Experiment, LockKind, LockPlace, PcpFixed};
 use framewright_host::framewright::policy::pcp::Sizing;
 use framewright_host::framewright::{Config, NodeId, Pfn, ZoneSpec, ZoneType};
 use framewright_lab::machine::Machine;
@@ -18,8 +18,10 @@ use framewright_workload::bench::{self, Case, Scale, Workload};
 fn contend(model: &Model, kind: LockKind, place: LockPlace, cpus: u16) -> [f64; 2] {
     let (batch, high) = (63, 378);
     let pcp_fixed = Some(PcpFixed { batch, high });
-    let config =
-        Config { lock_kind: kind, lock_place: place, lock_timing: true, pcp_fixed, ..Config::linux_v5_4() };
+    let preset = Config::linux_v5_4();
+    let experiment =
+        Experiment { lock_kind: kind, lock_place: place, lock_timing: true, pcp_fixed, ..preset.experiment };
+    let config = Config { experiment, ..preset };
     let scale = Scale { frames: 1 << 18, operations: 1 << 14, seed: 1, ..Scale::default() };
     let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: scale.frames };
     let lines = (RING * usize::from(cpus / 2) + Meet::LINES) * 2;

@@ -15,6 +15,9 @@ use crate::settings::{Settings, Value};
 pub use crate::settings::Takes;
 pub use declared::{Acts, SETTINGS, Setting};
 
+/// Settings that one setting, `engine`, replaces.
+const GONE: [&str; 5] = ["bulk", "free_store", "large_heads", "metadata", "pcp_counting"];
+
 /// How large a frame descriptor is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Descriptor {
@@ -62,6 +65,9 @@ impl Setting {
         let names = || SETTINGS.iter().map(|setting| setting.name);
         let is_it = |setting: &&Self| setting.name == name || setting.sysctl() == Some(name);
         SETTINGS.iter().find(is_it).ok_or_else(|| {
+            if GONE.contains(&name) {
+                return format!("{name} is part of engine now: write engine=linux, framewright or compact");
+            }
             let hint = did_you_mean(name, names());
             let list = || format!("; there are {}", names().collect::<Vec<_>>().join(", "));
             format!("no such setting{}", if hint.is_empty() { list() } else { hint })
@@ -156,7 +162,7 @@ impl Setup {
 #[cfg(test)]
 mod tests {
     use framewright_host::framewright::config::{
-        Generation, ListOrder, LockKind, PcpFixed, PcpRule, ZoneReclaimMode, ZonelistCache,
+        Experiment, Generation, ListOrder, LockKind, PcpFixed, PcpRule, ZoneReclaimMode, ZonelistCache,
     };
 
     use super::*;
@@ -173,11 +179,14 @@ mod tests {
     fn settings_apply_in_order() {
         let it =
             setup("preset=linux_v5_4,batch=7,high=42,lock_kind=ticket,descriptor_bytes=64").expect("valid");
-        assert_eq!(it.config.pcp_fixed, Some(PcpFixed { batch: 7, high: 42 }));
-        assert_eq!(it.config.pcp_rule, PcpRule::V5_4);
-        assert_eq!(it.config.lock_kind, LockKind::Ticket);
+        assert_eq!(it.config.experiment.pcp_fixed, Some(PcpFixed { batch: 7, high: 42 }));
+        assert_eq!(it.config.experiment.pcp_rule, PcpRule::V5_4);
+        assert_eq!(it.config.experiment.lock_kind, LockKind::Ticket);
         assert_eq!(it.descriptor, Descriptor::Struct64);
-        assert_eq!(setup("high=42").expect("valid").config.pcp_fixed, Some(PcpFixed { batch: 7, high: 42 }));
+        assert_eq!(
+            setup("high=42").expect("valid").config.experiment.pcp_fixed,
+            Some(PcpFixed { batch: 7, high: 42 })
+        );
     }
 
     #[test]
@@ -188,16 +197,25 @@ mod tests {
         )
         .expect("valid");
         let expected = Config {
-            zonelist_cache: ZonelistCache::BeforeFirstZone,
             zone_reclaim: ZoneReclaimMode::ON.and(ZoneReclaimMode::UNMAP),
             min_free_kib: 4096,
-            reserve_ratios: [256, 128, 32, 0],
-            zonelist_order: ListOrder::Zone,
             keep_marks: false,
+            experiment: Experiment {
+                zonelist_cache: ZonelistCache::BeforeFirstZone,
+                reserve_ratios: [256, 128, 32, 0],
+                zonelist_order: ListOrder::Zone,
+                ..Config::linux_v3_0().experiment
+            },
             ..Config::linux_v3_0()
         };
-        assert_eq!(it.config.limits.rounds, 9);
-        assert_eq!(Config { limits: expected.limits, ..it.config }, expected);
+        assert_eq!(it.config.experiment.limits.rounds, 9);
+        assert_eq!(
+            Config {
+                experiment: Experiment { limits: expected.experiment.limits, ..it.config.experiment },
+                ..it.config
+            },
+            expected
+        );
         assert!(refusal("reserve_ratios=256:256").contains("256:256:32:0"));
         assert!(refusal("zone_reclaim=8").contains("from 0 to 7"));
         assert!(refusal("zonelist_cash=off").contains("did you mean `zonelist_cache`?"));
@@ -206,7 +224,13 @@ mod tests {
             Config {
                 watermark_scale: 50,
                 boost_factor: 0,
-                generation: Generation::V6_1,
+                experiment: Experiment {
+                    marks: Generation::V6_1,
+                    fallback: Generation::V6_1,
+                    passes: Generation::V6_1,
+                    reclaim: Generation::V6_1,
+                    ..Experiment::default()
+                },
                 ..Config::framewright()
             }
         );
@@ -218,6 +242,7 @@ mod tests {
         assert!(refusal("lock_kinds=ticket").contains("did you mean `lock_kind`?"));
         assert!(refusal("batch=0").contains("from 1 to"));
         assert!(refusal("lock_timing=1").contains("true or false"));
+        assert!(refusal("engine=lists").contains("engine=linux"));
         assert!(refusal("descriptor_bytes=32").contains("8, 64"));
     }
 

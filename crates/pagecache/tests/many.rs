@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use ::shuttle::rand::{Rng, thread_rng};
 use framewright::Cpu;
-use framewright::config::{Config, PcpFixed};
+use framewright::config::{Config, Experiment, PcpFixed};
 use framewright::platform::{Platform, SharedCell};
 use framewright::reclaim::{BackgroundRequest, Migrate, Migrated};
 use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneType};
@@ -238,10 +238,13 @@ fn close(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, models: &[BTreeMap<u64,
 
 fn shop() -> &'static Shop {
     let config = Config {
-        pcp_slots: 4,
-        pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
-        remote_drain_spins: 2,
         min_free_kib: 24,
+        experiment: Experiment {
+            pcp_slots: 4,
+            pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
+            remote_drain_spins: 2,
+            ..Experiment::default()
+        },
         ..Config::framewright()
     };
     let spec = Spec::one_zone(MEMORY, 4).config(config.with_marks());

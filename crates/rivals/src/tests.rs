@@ -79,7 +79,8 @@ fn every_workload_runs_on_every_rival() {
         }
         for series in &result.series {
             let measured: Vec<_> = series.samples.iter().map(|(name, _)| name.as_str()).collect();
-            let without_range = matches!(result.case.workload, Workload::Ready | Workload::Fragmentation);
+            let without_range =
+                matches!(result.case.workload, Workload::Ready | Workload::Fragmentation | Workload::Stress);
             let expected: Vec<_> =
                 RIVALS.iter().map(|r| r.name).filter(|name| !without_range || bounded(name)).collect();
             assert_eq!(measured, expected, "{}", series.name);

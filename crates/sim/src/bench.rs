@@ -13,7 +13,7 @@
 use core::cell::{Cell, RefCell};
 use core::fmt;
 
-use framewright::config::RefillCheck;
+use framewright::config::{Experiment, RefillCheck};
 use framewright::policy::pcp::Sizing;
 use framewright::units::{COSTLY_ORDER, MAX_ORDER, PAGEBLOCK_ORDER};
 use framewright::{Config, Cpu, Migratetype, NodeId, Order, Pfn, ZoneSpec, ZoneType};
@@ -141,7 +141,10 @@ pub struct Outcome {
 /// The configuration of Linux 6.0, as far as the benchmarks meet it.
 #[must_use]
 pub const fn linux_6_0() -> Config {
-    Config { lock_timing: true, ..Config::linux_v6_1() }
+    Config {
+        experiment: Experiment { lock_timing: true, ..Config::linux_v6_1().experiment },
+        ..Config::linux_v6_1()
+    }
 }
 
 /// Runs a case on the allocator with descriptors of 64 bytes, in one zone of the least size that does.
@@ -178,9 +181,9 @@ pub fn linux_recorded(
         pages: (pages + pages / 4 + spare).next_multiple_of(MAX_ORDER.pages()),
     };
     let mut config = linux.config;
-    if config.refill_check == RefillCheck::UnderZoneLock && !has_list(case.order) {
+    if config.experiment.refill_check == RefillCheck::UnderZoneLock && !has_list(case.order) {
         // From v5.14 on a block that is taken past the lists is checked when the zone lock was dropped.
-        config.refill_check = RefillCheck::AfterUnlock;
+        config.experiment.refill_check = RefillCheck::AfterUnlock;
     }
     let mut world = World::<StructPage>::new(model, &[zone], config, Some(linux.sizing), seed)?;
     if spans > 0 {

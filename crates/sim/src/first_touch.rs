@@ -204,7 +204,7 @@ impl Task for Base {
 #[cfg(test)]
 mod tests {
     use framewright::Config;
-    use framewright::config::RefillCheck;
+    use framewright::config::{Experiment, RefillCheck};
     use framewright::policy::pcp::Sizing;
 
     use super::*;
@@ -212,7 +212,10 @@ mod tests {
 
     fn warmed(refill_check: RefillCheck, case: &Case) -> Warmed {
         let allocator = Linux {
-            config: Config { refill_check, lock_timing: true, ..Config::linux_v6_1() },
+            config: Config {
+                experiment: Experiment { refill_check, lock_timing: true, ..Config::linux_v6_1().experiment },
+                ..Config::linux_v6_1()
+            },
             sizing: Sizing { batch: 63, high_min: 1600, high_max: 1600 },
         };
         run(&model(8, 1), &allocator, case, 1).expect("a world")

@@ -621,6 +621,8 @@ mod tests {
     use framewright::Config;
     use framewright::policy::pcp::Sizing;
 
+    use framewright::config::Experiment;
+
     use super::*;
     use crate::model::testing::with_tasks as model;
 
@@ -638,7 +640,10 @@ mod tests {
 
     fn slice(batch: u32, high: u32, wait: f64, seed: u64) -> Outcome {
         let allocator = Linux {
-            config: Config { lock_timing: true, ..Config::linux_v5_4() },
+            config: Config {
+                experiment: Experiment { lock_timing: true, ..Config::linux_v5_4().experiment },
+                ..Config::linux_v5_4()
+            },
             sizing: Sizing { batch, high_min: high, high_max: high },
         };
         let pace = Pace::default();

@@ -340,7 +340,7 @@ mod tests {
         let batches = Batches { link: 15, unlink: 32 };
         let lru = Lru::new(batches, world.descriptor_address(0), FRAMES, 1, 2);
         let (_, mut machine) = world.split();
-        let placed = place(&mut machine, config.lock_kind);
+        let placed = place(&mut machine, config.experiment.lock_kind);
         let lists = Lists { lists: &placed, queue: machine.queue() };
         machine.run(1, Ps(0), |_, cpu| {
             let me = cpu.id();

@@ -7,7 +7,7 @@ use core::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use framewright::config::PcpFixed;
+use framewright::config::{Experiment, PcpFixed};
 use framewright::policy::pcp::Sizing;
 use framewright::units::MAX_ORDER;
 use framewright::{Config, Migratetype, Order, Pfn};
@@ -101,7 +101,9 @@ fn world(
     let lines = sched::lines(model, cpus);
     // Lists have room for what they may hold, however small the zone is.
     let Sizing { batch, high_max, .. } = allocator.sizing;
-    let config = Config { pcp_fixed: Some(PcpFixed { batch, high: high_max }), ..allocator.config };
+    let pcp_fixed = Some(PcpFixed { batch, high: high_max });
+    let experiment = Experiment { pcp_fixed, ..allocator.config.experiment };
+    let config = Config { experiment, ..allocator.config };
     let mut world =
         World::with_lines(model, &zones(nodes, frames), config, Some(allocator.sizing), seed, lines)?;
     world.answer_all(cpus);
@@ -263,7 +265,10 @@ mod tests {
     fn a_hold_is_as_long_as_its_batch_and_longer_where_memory_is_mixed() {
         let hold = |batch, mixed| {
             let allocator = Linux {
-                config: Config { lock_timing: true, ..Config::linux_v5_4() },
+                config: Config {
+                    experiment: Experiment { lock_timing: true, ..Config::linux_v5_4().experiment },
+                    ..Config::linux_v5_4()
+                },
                 sizing: Sizing { batch, high_min: 2 * batch, high_max: 2 * batch },
             };
             holds(&model(8, 1), &allocator, &load(), mixed, 1).expect("a world")
@@ -279,7 +284,10 @@ mod tests {
     fn a_page_takes_the_zone_lock_twice_in_a_batch() {
         let slice = |batch, seed| {
             let allocator = Linux {
-                config: Config { lock_timing: true, ..Config::linux_v5_4() },
+                config: Config {
+                    experiment: Experiment { lock_timing: true, ..Config::linux_v5_4().experiment },
+                    ..Config::linux_v5_4()
+                },
                 sizing: Sizing { batch, high_min: 6 * batch, high_max: 6 * batch },
             };
             run(&model(8, 1), &allocator, &load(), seed).expect("a world")

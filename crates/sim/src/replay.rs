@@ -186,12 +186,20 @@ mod tests {
     use framewright::Config;
     use framewright::policy::pcp::Sizing;
 
+    use framewright::config::Experiment;
+
     use super::*;
     use crate::model::testing;
 
     fn linux() -> Linux {
         let sizing = Sizing { batch: 63, high_min: 378, high_max: 378 };
-        Linux { config: Config { lock_timing: true, ..Config::linux_v6_1() }, sizing }
+        Linux {
+            config: Config {
+                experiment: Experiment { lock_timing: true, ..Config::linux_v6_1().experiment },
+                ..Config::linux_v6_1()
+            },
+            sizing,
+        }
     }
 
     /// Each CPU allocates blocks and frees what its neighbour allocated.

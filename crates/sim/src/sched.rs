@@ -335,7 +335,7 @@ pub fn run(
     let descriptors = world.descriptor_address(0);
     let (allocator, mut machine) = world.split();
     let lines = (0..cpus).map(|_| machine.place("run queues", 0)).collect();
-    let lists = lru::place(&mut machine, allocator.config().lock_kind);
+    let lists = lru::place(&mut machine, allocator.config().experiment.lock_kind);
     let scheduler = Scheduler {
         kernel,
         model: &model,

@@ -14,7 +14,7 @@ use std::io;
 
 use framewright::boot::late::Booting;
 use framewright::boot::zones::{Part, ranges_of};
-use framewright::config::{Bulk, LargeHeads};
+use framewright::config::{Engine, Experiment};
 use framewright::defer::{Deferred, DeferredMemory, DeferredZone, How, ZoneCursor};
 use framewright::frame::{FrameUser, PageMap, Pageblock, Zeroable};
 use framewright::pcp::{MoreLists, Pcp};
@@ -233,7 +233,8 @@ impl<M: Zeroable> World<M> {
     ) -> Result<Self, WorldError> {
         let slots = usize::from(memory.workers) * usize::from(model.shape.nodes);
         // The host would have to keep a page of every pageblock's descriptors for its head.
-        let config = Config { large_heads: LargeHeads::Pageblocks, ..config };
+        let experiment = Experiment { heads_in_pageblocks: true, ..config.experiment };
+        let config = Config { experiment, ..config };
         let mut world =
             Self::bare(model, memory.zones, config, Extra { workers: slots, ..Extra::default() }, seed)?;
         let free: Box<[Range<Pfn>]> = memory.free.into();
@@ -325,7 +326,7 @@ impl<M: Zeroable> World<M> {
         let simulator = Simulator::new(model.clone(), mapping, seed).map_err(WorldError::Memory)?;
         let mut world = Self { allocator, _later: None, simulator, places };
         world.name_lines(zones, config);
-        if config.bulk == Bulk::OneByOne {
+        if config.engine == Engine::Linux {
             world.count_apart(zones.len());
         }
         world.set_frame_caches(zones, plan.base.0, None);
@@ -338,7 +339,7 @@ impl<M: Zeroable> World<M> {
         let places = &self.places;
         let simulator = &mut self.simulator;
         let [before, after, own] = layout.locks;
-        let lock = match config.lock_place {
+        let lock = match config.experiment.lock_place {
             framewright::config::LockPlace::WithOrder0Lists => before,
             framewright::config::LockPlace::OtherEnd => after,
             framewright::config::LockPlace::OwnLine => own,

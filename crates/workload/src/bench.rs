@@ -7,6 +7,7 @@
 //! | `lists` | hot pair, bulk, random put, churn, filled: blocks of one order in preallocated lists |
 //! | `ring`, `handoff` | one thread allocates, another frees |
 //! | `mixed`, `storm` | mixed orders; processes that fault pages in and exit |
+//! | `stress` | mixed orders up to huge pages in memory that is mostly held, and what is left of huge pages |
 //! | `fragmentation` | large blocks left after churn; not timed |
 //! | [`rounds`] | allocators side by side, interleaved round by round |
 //!
@@ -31,6 +32,7 @@ mod ring;
 pub mod rounds;
 pub mod stage;
 mod storm;
+mod stress;
 pub(crate) mod team;
 mod threads;
 
@@ -72,6 +74,12 @@ pub enum Workload {
     Handoff,
     /// Random allocations and frees of orders 0 to 4, around a steady occupancy. `mixed_ns` is per operation.
     Mixed,
+    /// Random allocations and frees of orders 0 to 9 while 50, 75 and 90 % of the memory are held, an eighth of them freed by
+    /// another thread, every block marked: `stress_50_ns` to `stress_90_ns` are per operation, `stress_50_huge_percent` to
+    /// `stress_90_huge_percent` the order-9 blocks that one thread can have behind it, in percent of what the free frames could make,
+    /// `stress_50_refused_percent` to `stress_90_refused_percent` the allocations that found no block (a figure, not failures).
+    /// One operation in eight, which hands a block over, does not call the allocator.
+    Stress,
     /// Short processes: some live at a time on each thread, each faults in thousands of order-0 pages in small
     /// bursts, then frees all in one burst and gives way to the next. `exit_storm_ns` is per operation over
     /// all, `exit_storm_put_ns` per free.
@@ -88,7 +96,7 @@ pub enum Workload {
 
 impl Workload {
     /// All workloads, in the order they should run and print.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::HotPair,
         Self::Bulk,
         Self::RandomPut,
@@ -96,6 +104,7 @@ impl Workload {
         Self::Filled,
         Self::Handoff,
         Self::Mixed,
+        Self::Stress,
         Self::ExitStorm,
         Self::Ready,
         Self::Fragmentation,
@@ -112,6 +121,7 @@ impl Workload {
             Self::Filled => "filled",
             Self::Handoff => "handoff",
             Self::Mixed => "mixed",
+            Self::Stress => "stress",
             Self::ExitStorm => "exit_storm",
             Self::Ready => "ready",
             Self::Fragmentation => "fragmentation",
@@ -292,12 +302,15 @@ pub struct Measurement {
     pub pinned: bool,
 }
 
-/// Runs one round of a timed workload.
+/// Runs one round of a timed workload. [`Workload::Stress`] has no figures for an allocator without a bound: it takes all there is.
 ///
 /// # Panics
 /// If the case is [`Workload::Ready`] or [`Workload::Fragmentation`], which create their allocator themselves,
 /// or cannot run on that many CPUs.
 pub fn measure<T: Target>(target: &T, case: &Case, scale: &Scale, round: u64) -> Measurement {
+    if case.workload == Workload::Stress && target.frames().is_none() {
+        return Measurement { pinned: true, ..Measurement::default() };
+    }
     perform(&Threads(target), case, scale, round)
 }
 
@@ -315,6 +328,7 @@ pub fn perform<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64) -> M
         Workload::Filled => lists::filled(stage, case, scale, round),
         Workload::Handoff => handoff::handoff(stage, case, scale),
         Workload::Mixed => mixed::mixed(stage, case, scale, round),
+        Workload::Stress => stress::stress(stage, case, scale, round),
         Workload::ExitStorm => storm::exit_storm(stage, case, scale, round),
         Workload::Ready | Workload::Fragmentation => panic!("{case}: measured through a builder"),
     }

@@ -1,8 +1,10 @@
 //! The early part: the map, early allocation, and the memory of the allocator's own structures.
 #![expect(unsafe_code, reason = "early memory becomes the allocator's own structures")]
 
-use core::mem::{MaybeUninit, size_of};
+use core::alloc::Layout;
+use core::mem::size_of;
 use core::ops::Range;
+use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 use core::{ptr, slice};
 
@@ -10,15 +12,10 @@ use framewright::boot::early::{Early, EarlyRequest, Where};
 use framewright::boot::map::{self, Home, MemoryMap};
 use framewright::boot::spans::Span;
 use framewright::boot::zones::{Buffers, Division, HandOver, Movable, NodePart, Part, Rules};
-use framewright::config::RefillCheck;
+use framewright::config::{Experiment, RefillCheck};
 use framewright::defer::{DeferredMemory, ZoneCursor};
-use framewright::frame::{PageMap, Pageblock};
-use framewright::pcp::{MoreLists, Pcp};
-use framewright::reclaim::Node;
-use framewright::sync::QueueNode;
 use framewright::units::SECTION_PAGES;
-use framewright::zone::Zone;
-use framewright::{Config, Frame, Memory, NodeId, Pfn, Plan, ZoneId, ZoneSpec, ZoneType};
+use framewright::{Config, Frame, Memory, NodeId, Pfn, Plan, ZoneSpec, ZoneType};
 use framewright_kernel::{args, pvh};
 
 use super::sizes::MAX_ZONES;
@@ -110,7 +107,7 @@ pub(super) fn prepare(machine: &'static Machine, notes: &'static mut Notes) -> P
     }
     let cpu_nodes = &cpu_nodes[..machine.cpus.len()];
     let refill_check = if has("check") { RefillCheck::AfterUnlock } else { RefillCheck::Off };
-    let config = Config { refill_check, ..Config::default() };
+    let config = Config { experiment: Experiment { refill_check, ..Experiment::default() }, ..Config::default()  };
     let plan = Plan::new(division.specs, cpu_nodes, &config).unwrap_or_else(|error| panic!("plan: {error}"));
     map_descriptors(&mut early, &division, has("prefault"));
     let (memory, deferred) = tables(&mut early, &plan, cpu_nodes.len());
@@ -245,72 +242,30 @@ fn map_descriptors(early: &mut Early<'_>, division: &Division<'_>, touched: bool
     log!("Frame descriptors: {sections} sections, {} MiB", sections * 2);
 }
 
-/// Carves slices out of one piece of early memory.
-struct Carver {
-    at: usize,
-}
-
-impl Carver {
-    /// Room for `len` of `T`, counted only.
-    fn count<T>(&mut self, len: usize) -> usize {
-        let at = self.at.next_multiple_of(align_of::<T>().max(64));
-        self.at = at + len * size_of::<T>();
-        at
-    }
-
-    /// Room for `len` of `T`.
-    fn take<T>(&mut self, len: usize) -> &'static mut [MaybeUninit<T>] {
-        let start = ptr::with_exposed_provenance_mut(self.count::<T>(len));
-        // SAFETY: `tables` has counted this room, which is early memory that nobody else has; no two slices
-        // overlap. Any bytes are a `MaybeUninit`.
-        unsafe { slice::from_raw_parts_mut(start, len) }
-    }
-}
-
 /// The allocator's own structures, in early memory; descriptors where `map_descriptors` has mapped them.
 fn tables(
     early: &mut Early<'_>,
     plan: &Plan,
     cpus: usize,
 ) -> (Memory<'static, Metal, Page>, DeferredMemory<'static, Metal>) {
-    let mut room = Carver { at: 0 };
-    room.count::<Pageblock<Metal>>(plan.pageblocks);
-    room.count::<PageMap<Metal>>(plan.maps);
-    room.count::<AtomicU64>(plan.slots);
-    room.count::<Pcp<'_, Metal>>(plan.pcps);
-    room.count::<MoreLists<'_, Metal>>(plan.more_lists);
-    room.count::<Zone<Metal>>(plan.zones);
-    room.count::<QueueNode<Metal>>(plan.queue);
-    room.count::<ZoneId>(plan.zonelist);
-    room.count::<Node<Metal>>(plan.nodes);
-    room.count::<AtomicU64>(plan.contexts);
-    room.count::<ZoneCursor<'_, Metal>>(plan.zones);
-    room.count::<AtomicU64>(cpus);
-    let pages = (room.at as u64).div_ceil(PAGE);
+    let layout = plan.tables_layout::<Metal>().expect("tables fit the address space");
+    let (layout, cursors) = layout.extend(array::<ZoneCursor<'_, Metal>>(plan.zones)).expect("as above");
+    let (layout, slots) = layout.extend(array::<AtomicU64>(cpus)).expect("as above");
+    let pages = (layout.size() as u64).div_ceil(PAGE);
     log!("Allocator tables: {} KiB, {} slots of per-CPU lists", pages * 4, plan.slots);
-    let start = zeroed_pages(early, pages, 1, NodeId(0));
-    let mut room = Carver { at: (start.0 * PAGE) as usize };
+    let start = crate::kernel::memory(zeroed_pages(early, pages, 1, NodeId(0)));
     let descriptors = (FRAMES as usize) + plan.base.0 as usize * size_of::<Frame<Metal, Page>>();
-    // SAFETY: descriptors, pageblocks, words and queue nodes of this platform are valid as zeroes, which the
-    // memory holds; of a descriptor any bytes are valid, and it is set up before its pageblock is present.
-    // Descriptors of sections without memory are not mapped: the core reads none whose pageblock is absent. The
-    // zonelist is numbers.
+    // SAFETY: early memory, zeroed, and as large and aligned as the layouts say. Words of this platform are `AtomicU64`; of a
+    // descriptor any bytes are valid, and it is set up before its pageblock is present. Descriptors of sections without memory are
+    // not mapped: the core reads none whose pageblock is absent.
     unsafe {
-        let memory = Memory {
-            frames: slice::from_raw_parts(ptr::with_exposed_provenance(descriptors), plan.frames),
-            pageblocks: room.take(plan.pageblocks).assume_init_ref(),
-            maps: room.take(plan.maps).assume_init_ref(),
-            slots: room.take(plan.slots).assume_init_ref(),
-            pcps: room.take(plan.pcps),
-            more_lists: room.take(plan.more_lists),
-            zones: room.take(plan.zones),
-            queue: room.take(plan.queue).assume_init_ref(),
-            zonelist: room.take(plan.zonelist).assume_init_mut(),
-            nodes: room.take(plan.nodes),
-            contexts: room.take(plan.contexts).assume_init_ref(),
-        };
-        let deferred =
-            DeferredMemory { zones: room.take(plan.zones), slots: room.take(cpus).assume_init_ref() };
-        (memory, deferred)
+        let frames = slice::from_raw_parts(ptr::with_exposed_provenance(descriptors), plan.frames);
+        let memory = Memory::carve_beside(plan, frames, NonNull::new(start).expect("not page 0"));
+        let zones = slice::from_raw_parts_mut(start.add(cursors).cast(), plan.zones);
+        (memory, DeferredMemory { zones, slots: slice::from_raw_parts(start.add(slots).cast(), cpus) })
     }
+}
+
+fn array<T>(len: usize) -> Layout {
+    Layout::array::<T>(len).expect("tables fit the address space")
 }

@@ -11,7 +11,7 @@ use crate::log;
 const SEARCHED: u64 = 20_000;
 
 pub(super) fn run(kernel: &'static Kernel) {
-    if kernel.pages.config().refill_check == RefillCheck::Off {
+    if kernel.pages.config().experiment.refill_check == RefillCheck::Off {
         log!("quarantine: frames are not checked on this machine; say `check` on the command line");
         return;
     }

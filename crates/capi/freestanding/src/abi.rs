@@ -1,18 +1,14 @@
 //! What C calls, and what it gives.
 #![expect(unsafe_code, reason = "C passes addresses")]
 
+use core::alloc::Layout;
 use core::cell::UnsafeCell;
-use core::mem::{MaybeUninit, align_of, size_of};
+use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 
-use framewright::frame::{PageMap, Pageblock};
-use framewright::pcp::{MoreLists, Pcp};
-use framewright::reclaim::Node;
-use framewright::sync::QueueNode;
-use framewright::zone::Zone;
 use framewright::{
-    Allocator, Config, CpuId, Frame, Memory, Migratetype, NodeId, Order, Pfn, PinnedCpu, Plan, Platform,
-    ZoneId, ZoneSpec, ZoneType,
+    Allocator, Config, CpuId, Memory, Migratetype, NodeId, Order, Pfn, PinnedCpu, Plan, Platform, ZoneSpec,
+    ZoneType,
 };
 
 unsafe extern "C" {
@@ -79,61 +75,17 @@ fn describe(machine: &Machine) -> Option<([ZoneSpec; 1], &'static [NodeId], Plan
     Some((zones, cpus, plan))
 }
 
-/// Room for structures one behind the other, in memory that begins at `start`; or, without it, only how much.
-struct Room {
-    start: *mut u8,
-    bytes: usize,
-}
-
-impl Room {
-    fn take<T>(&mut self, len: usize) -> *mut T {
-        let at = self.bytes.next_multiple_of(align_of::<T>().max(64));
-        self.bytes = at + size_of::<T>() * len;
-        self.start.wrapping_add(at).cast()
-    }
-}
-
-/// Where each table lies.
-struct Places {
-    fwk: *mut Fwk,
-    frames: *mut Frame<Metal, ()>,
-    pageblocks: *mut Pageblock<Metal>,
-    maps: *mut PageMap<Metal>,
-    slots: *mut AtomicU64,
-    pcps: *mut MaybeUninit<Pcp<'static, Metal>>,
-    more_lists: *mut MaybeUninit<MoreLists<'static, Metal>>,
-    zones: *mut MaybeUninit<Zone<Metal>>,
-    queue: *mut QueueNode<Metal>,
-    zonelist: *mut ZoneId,
-    nodes: *mut MaybeUninit<Node<Metal>>,
-    contexts: *mut AtomicU64,
-    bytes: usize,
-}
-
-fn places(plan: &Plan, start: *mut u8) -> Places {
-    let mut room = Room { start, bytes: 0 };
-    Places {
-        fwk: room.take(1),
-        frames: room.take(plan.frames),
-        pageblocks: room.take(plan.pageblocks),
-        maps: room.take(plan.maps),
-        slots: room.take(plan.slots),
-        pcps: room.take(plan.pcps),
-        more_lists: room.take(plan.more_lists),
-        zones: room.take(plan.zones),
-        queue: room.take(plan.queue),
-        zonelist: room.take(plan.zonelist),
-        nodes: room.take(plan.nodes),
-        contexts: room.take(plan.contexts),
-        bytes: room.bytes,
-    }
+/// Layout of what C gives memory for, and the offset of the allocator's tables in it.
+fn layout(plan: &Plan) -> Option<(Layout, usize)> {
+    Layout::new::<Fwk>().extend(plan.layout::<Metal, ()>().ok()?).ok()
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fwk_bytes(machine: *const Machine) -> u64 {
     // SAFETY: NULL or valid, by the caller's promise.
     let plan = unsafe { machine.as_ref() }.and_then(describe);
-    plan.map_or(0, |(_, _, plan)| places(&plan, core::ptr::null_mut()).bytes.next_multiple_of(4096) as u64)
+    let layout = plan.and_then(|(_, _, plan)| layout(&plan));
+    layout.map_or(0, |(layout, _)| layout.size().next_multiple_of(4096) as u64)
 }
 
 #[unsafe(no_mangle)]
@@ -145,31 +97,17 @@ unsafe extern "C" fn fwk_init(memory: *mut u8, machine: *const Machine) -> *mut 
     if memory.is_null() || !memory.addr().is_multiple_of(4096) {
         return core::ptr::null_mut();
     }
-    let at = places(&plan, memory);
-    use core::slice::{from_raw_parts, from_raw_parts_mut};
-    // SAFETY: the memory is as large as `fwk_bytes` says, zeroed, and the allocator's for good; each table has room of its
-    // own in it, aligned. Zeroes are what `new` makes of words, pageblocks, maps, queue nodes and frames without user slots. A
-    // `ZoneId` is a number, and `MaybeUninit` asks for nothing.
-    let tables = unsafe {
-        Memory {
-            frames: from_raw_parts(at.frames, plan.frames),
-            pageblocks: from_raw_parts(at.pageblocks, plan.pageblocks),
-            maps: from_raw_parts(at.maps, plan.maps),
-            slots: from_raw_parts(at.slots, plan.slots),
-            pcps: from_raw_parts_mut(at.pcps, plan.pcps),
-            more_lists: from_raw_parts_mut(at.more_lists, plan.more_lists),
-            zones: from_raw_parts_mut(at.zones, plan.zones),
-            queue: from_raw_parts(at.queue, plan.queue),
-            zonelist: from_raw_parts_mut(at.zonelist, plan.zonelist),
-            nodes: from_raw_parts_mut(at.nodes, plan.nodes),
-            contexts: from_raw_parts(at.contexts, plan.contexts),
-        }
+    let (Some((_, tables)), Some(start)) = (layout(&plan), NonNull::new(memory)) else {
+        return core::ptr::null_mut();
     };
+    let fwk = memory.cast::<Fwk>();
+    // SAFETY: the memory is as large as `fwk_bytes` says, zeroed, aligned to a page, and the allocator's for good. Words are `AtomicU64`.
+    let tables = unsafe { Memory::carve(&plan, start.add(tables)) };
     match Allocator::new(&zones, cpus, Config::framewright(), tables, None) {
         Ok(allocator) => {
             // SAFETY: room for it, as above.
-            unsafe { at.fwk.write(Fwk(allocator)) };
-            at.fwk
+            unsafe { fwk.write(Fwk(allocator)) };
+            fwk
         }
         Err(_) => core::ptr::null_mut(),
     }

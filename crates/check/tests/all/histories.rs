@@ -4,6 +4,7 @@
 //! sizes of descriptors, and with none.
 
 use core::cell::RefCell;
+use framewright::config::Experiment;
 use std::collections::BTreeSet;
 
 use framewright::fault::FaultRule;
@@ -13,12 +14,7 @@ use proptest::sample::{Index, select};
 
 const CPUS: usize = 3;
 
-/// Where free memory is kept, and what is kept for each frame.
-const FORMS: [(FreeStore, Metadata); 3] = [
-    (FreeStore::Lists, Metadata::Words),
-    (FreeStore::Maps, Metadata::Words),
-    (FreeStore::Maps, Metadata::Compact),
-];
+const FORMS: [Engine; 3] = [Engine::Linux, Engine::Framewright, Engine::Compact];
 
 #[derive(Clone, Debug)]
 enum Call {
@@ -149,12 +145,9 @@ fn config() -> impl Strategy<Value = Config> {
         select(vec![LockPlace::WithOrder0Lists, LockPlace::OtherEnd, LockPlace::OwnLine]),
         select(vec![LockKind::Ticket, LockKind::Queued]),
         select(vec![RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off]),
-        select(vec![Bulk::OneByOne, Bulk::Runs]),
         any::<bool>(),
         (select(FORMS.to_vec()), any::<bool>()),
-        select(vec![LargeHeads::Pageblocks, LargeHeads::Frames]),
         (prop::bool::weighted(0.2), prop::bool::weighted(0.2), any::<bool>(), select(vec![4, 16, 64])),
-        select(vec![PcpCounting::EachCall, PcpCounting::SlowCalls]),
     );
     let marks = (
         any::<bool>(),
@@ -184,42 +177,44 @@ fn config() -> impl Strategy<Value = Config> {
     );
     (lists, rest, marks, zones).prop_map(|(lists, rest, marks, zones)| Config {
         keep_marks: marks.0,
-        generation: marks.1,
         min_free_kib: marks.2,
         watermark_scale: marks.3,
         boost_factor: marks.4,
-        reserve_ratios: marks.5,
-        zonelist_order: zones.0,
-        zonelist_cache: zones.1,
         zone_reclaim: zones.2.0,
-        avoid_fragmentation: zones.2.1,
         compaction_proactiveness: zones.2.2,
         spread_zones: zones.2.3,
-        limits: zones.3,
-        pcp_fraction: zones.4,
-        pcp_reset: zones.5,
-        pcp_rule: lists.0,
-        pcp_orders: lists.1,
-        pcp_fixed: lists.2,
-        pcp_slots: lists.3,
-        pcp_min_refill: lists.4,
         pcp_free_part: lists.5,
-        pcp_counting: rest.8,
-        lock_place: rest.0,
-        lock_kind: rest.1,
-        lock_timing: rest.4,
-        refill_check: rest.2,
-        bulk: rest.3,
-        poison: rest.4 && rest.5.0.1 == Metadata::Words,
-        init_on_free: rest.7.0,
-        fault_injection: rest.7.1,
-        free_reporting: rest.7.2,
-        page_kib: rest.7.3,
-        free_store: rest.5.0.0,
-        metadata: rest.5.0.1,
-        lazy_pageblocks: rest.5.1,
-        large_heads: rest.6,
-        remote_drain_spins: 1,
+        poison: rest.3 && rest.4.0 != Engine::Compact,
+        init_on_free: rest.5.0,
+        fault_injection: rest.5.1,
+        free_reporting: rest.5.2,
+        page_kib: rest.5.3,
+        engine: rest.4.0,
+        lazy_pageblocks: rest.4.1,
+        experiment: Experiment {
+            marks: marks.1,
+            fallback: marks.1,
+            passes: marks.1,
+            reclaim: marks.1,
+            reserve_ratios: marks.5,
+            zonelist_order: zones.0,
+            zonelist_cache: zones.1,
+            avoid_fragmentation: zones.2.1,
+            limits: zones.3,
+            pcp_fraction: zones.4,
+            pcp_reset: zones.5,
+            pcp_rule: lists.0,
+            pcp_orders: lists.1,
+            pcp_fixed: lists.2,
+            pcp_slots: lists.3,
+            pcp_min_refill: lists.4,
+            lock_place: rest.0,
+            lock_kind: rest.1,
+            lock_timing: rest.3,
+            refill_check: rest.2,
+            remote_drain_spins: 1,
+            heads_in_pageblocks: rest.3,
+        },
     })
 }
 
@@ -278,7 +273,7 @@ fn wrong(oracle: &Oracle, live: Option<Block>, last: Option<Block>, what: WrongF
 
 fn run(config: Config, wide: bool, calls: Vec<(usize, Call)>) {
     let spec = spec(config);
-    if wide && config.metadata == Metadata::Words {
+    if wide && config.engine != Engine::Compact {
         run_in(&spec, &spec.build_with(|_| Wide([0; 7])), calls);
     } else {
         run_in(&spec, &spec.plain(), calls);
@@ -467,7 +462,9 @@ fn run_in<M: FrameUser>(spec: &Spec, world: &World<Plain, M>, calls: Vec<(usize,
                     assert_eq!(pages, end.0 - start.0, "all of it was memory");
                     oracle.went_offline(start, pages).expect("none of it has an owner");
                     // Linux, block by block, forgets them.
-                    bad.retain(|&pfn| pfn < start || pfn >= end || allocator.config().bulk == Bulk::Runs);
+                    bad.retain(|&pfn| {
+                        pfn < start || pfn >= end || allocator.config().engine != Engine::Linux
+                    });
                     offline.push((start, pages));
                 }
             }

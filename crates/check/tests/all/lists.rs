@@ -1,7 +1,6 @@
 //! The lists that each CPU has of its own: hits, refills, drains, damage.
 
 mod after_a_kill;
-mod bulk;
 mod damaged_lists;
 mod far;
 mod fast_path;

@@ -1,6 +1,7 @@
 //! The whole allocator under many threads. shuttle: nine threads on eight CPUs, random schedules and schedules
 //! with few priority changes; everything that can be done is done at once.
 
+use framewright::config::Experiment;
 use std::sync::{Arc, Mutex};
 
 use ::shuttle::rand::{Rng, thread_rng};
@@ -138,9 +139,12 @@ fn run(config: Config) {
 
 fn small(config: Config) -> Config {
     Config {
-        pcp_slots: 16,
-        pcp_fixed: Some(PcpFixed { batch: 4, high: 12 }),
-        remote_drain_spins: 3,
+        experiment: Experiment {
+            pcp_slots: 16,
+            pcp_fixed: Some(PcpFixed { batch: 4, high: 12 }),
+            remote_drain_spins: 3,
+            ..config.experiment
+        },
         ..config
     }
 }
@@ -152,15 +156,22 @@ fn nine_threads_lose_nothing() {
 
 #[test]
 fn nine_threads_lose_nothing_without_words() {
-    run(small(Config { metadata: Metadata::Compact, ..Config::framewright() }));
+    run(small(Config { engine: Engine::Compact, ..Config::framewright() }));
 }
 
 #[test]
 fn nine_threads_lose_nothing_as_linux_does_it() {
-    run(small(Config { lock_kind: LockKind::Ticket, ..Config::linux_v6_1() }));
+    run(small(Config {
+        experiment: Experiment { lock_kind: LockKind::Ticket, ..Config::linux_v6_1().experiment },
+        ..Config::linux_v6_1()
+    }));
 }
 
 #[test]
 fn nine_threads_lose_nothing_block_by_block() {
-    run(small(Config { pcp_rule: PcpRule::V5_4, bulk: Bulk::OneByOne, ..Config::framewright() }));
+    run(small(Config {
+        engine: Engine::Linux,
+        experiment: Experiment { pcp_rule: PcpRule::V5_4, ..Experiment::default() },
+        ..Config::framewright()
+    }));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
-use framewright::config::{Config, Metadata, PcpFixed, PcpOrders};
+use framewright::config::{Config, Engine, Experiment, PcpFixed, PcpOrders};
 use framewright::platform::Platform;
 use framewright::units::{Migratetype, Order, Pfn};
 use framewright_check::fixture::{BASE, Spec, World};
@@ -18,7 +18,16 @@ const O: Order = Order::ZERO;
 
 fn world<P: Platform<Pin = OwnedPin>>(pages: u64, cpus: usize, pcp_orders: PcpOrders) -> World<P> {
     let pcp_fixed = Some(PcpFixed { batch: 2, high: 4 });
-    let config = Config { pcp_slots: 4, pcp_fixed, pcp_orders, remote_drain_spins: 1, ..Config::default() };
+    let config = Config {
+        experiment: Experiment {
+            pcp_slots: 4,
+            pcp_fixed,
+            pcp_orders,
+            remote_drain_spins: 1,
+            ..Experiment::default()
+        },
+        ..Config::default()
+    };
     Spec::one_zone(pages, cpus).config(config).build()
 }
 
@@ -73,10 +82,10 @@ fn loom_misses_either_half_of_the_barrier() {
 /// Two owners allocate, free and hand over; three CPUs run out of memory again and again.
 #[test]
 fn shuttle_sees_every_page_accounted_for() {
-    for metadata in [Metadata::Words, Metadata::Compact] {
+    for engine in [Engine::Framewright, Engine::Compact] {
         shuttle::random(if full() { 20_000 } else { 300 }, move || {
             let config =
-                Config { metadata, ..*world::<Shuttle>(64, 5, PcpOrders::UpToHuge).allocator().config() };
+                Config { engine, ..*world::<Shuttle>(64, 5, PcpOrders::UpToHuge).allocator().config() };
             let world = Arc::new(Spec::one_zone(64, 5).config(config).build::<Shuttle>());
             let oracle = Arc::new(SharedOracle::new(BASE, 64));
             let threads: Vec<_> = (0..5)

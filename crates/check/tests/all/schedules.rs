@@ -6,6 +6,7 @@ mod races;
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU64};
+use framewright::config::Experiment;
 use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
@@ -19,8 +20,8 @@ fn config() -> Config {
     few_pages(16, 4, 12, 3)
 }
 
-fn config_of(metadata: Metadata) -> Config {
-    Config { metadata, ..config() }
+fn config_of(engine: Engine) -> Config {
+    Config { engine, ..config() }
 }
 
 /// Runs `body(shared, n)` on threads `0..CPUS` at once, then `after(shared)`; under both kinds of schedule.
@@ -140,7 +141,7 @@ fn of_two_frees_one_sets_the_block_aside() {
     FORMS.into_iter().for_each(|form| two_frees(form, PAGEBLOCK_PAGES));
 }
 
-fn two_frees(form: Metadata, pages: u64) {
+fn two_frees(form: Engine, pages: u64) {
     struct Shared {
         world: World<Shuttle>,
         blocks: Vec<Pfn>,
@@ -180,7 +181,7 @@ fn frames_that_nobody_was_handed_are_refused() {
     FORMS.into_iter().for_each(in_frames);
 }
 
-fn in_frames(form: Metadata) {
+fn in_frames(form: Engine) {
     at_once(
         60,
         move || {
@@ -213,7 +214,7 @@ fn blocks_set_aside_are_refused() {
     FORMS.into_iter().for_each(in_blocks);
 }
 
-fn in_blocks(form: Metadata) {
+fn in_blocks(form: Engine) {
     at_once(
         60,
         move || {
@@ -252,7 +253,7 @@ fn drains_against_frees() {
     FORMS.into_iter().for_each(in_drains);
 }
 
-fn in_drains(form: Metadata) {
+fn in_drains(form: Engine) {
     struct Shared {
         world: World<Shuttle>,
         oracle: SharedOracle,
@@ -373,7 +374,7 @@ fn offline_against_frees() {
     FORMS.into_iter().for_each(in_offline);
 }
 
-fn in_offline(form: Metadata) {
+fn in_offline(form: Engine) {
     struct Shared {
         world: World<Shuttle>,
         offline: AtomicBool,
@@ -464,7 +465,17 @@ fn no_wake_up_is_lost() {
 /// to its own type. The other one then has to fall back to it: it does not change the type behind the first one's back.
 #[test]
 fn one_cpu_gives_a_reserve_to_its_type() {
-    let config = Config { generation: Generation::V6_1, pcp_orders: PcpOrders::None, ..config() };
+    let config = Config {
+        experiment: Experiment {
+            marks: Generation::V6_1,
+            fallback: Generation::V6_1,
+            passes: Generation::V6_1,
+            reclaim: Generation::V6_1,
+            pcp_orders: PcpOrders::None,
+            ..config().experiment
+        },
+        ..config()
+    };
     let order = order(3);
     // Two threads and few steps: a thread that stops between two given ones is met often enough.
     shuttle::pct(3, if full() { 20_000 } else { 2000 }, move || {
@@ -515,8 +526,11 @@ fn one_cpu_at_a_time_reclaims_a_zone() {
     at_once(
         60,
         || {
-            let config =
-                Config { zone_reclaim: ZoneReclaimMode::ON, pcp_orders: PcpOrders::None, ..config() };
+            let config = Config {
+                zone_reclaim: ZoneReclaimMode::ON,
+                experiment: Experiment { pcp_orders: PcpOrders::None, ..config().experiment },
+                ..config()
+            };
             let world: World<Shuttle> = Spec::one_zone(1024, CPUS).config(config.with_marks()).build();
             let page = page();
             let zone = world.zone();

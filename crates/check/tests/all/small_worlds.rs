@@ -2,6 +2,7 @@
 //! every list of the core holds what the naive model's holds, in the same order, and every wrong free is
 //! refused and changes nothing.
 
+use framewright::config::Experiment;
 use framewright_check::exhaust::{self, Reached};
 use framewright_check::naive::Naive;
 use framewright_check::prelude::*;
@@ -24,8 +25,8 @@ fn orders() -> impl Iterator<Item = Order> {
 /// Explores sequences of allocations of `types` and of frees, straight on the buddy lists.
 fn explore(types: &[Migratetype], depth: usize) -> Reached {
     let spec = Spec::one_zone(PAGES, 1).config(Config {
-        free_store: FreeStore::Lists,
-        pcp_orders: PcpOrders::None,
+        engine: Engine::Linux,
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
         ..Config::default()
     });
     exhaust::reach(depth, |path: &[Action]| {

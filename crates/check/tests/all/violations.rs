@@ -1,5 +1,6 @@
 //! `verify` can fail: each thing that it looks for is broken on purpose, and it must say so.
 
+use framewright::config::Experiment;
 use framewright_check::prelude::*;
 
 /// Head words as `frame` packs them.
@@ -19,11 +20,15 @@ fn free(order: u64, list: Migratetype, next: u64, prev: u64) -> u64 {
 /// Two pageblocks without per-CPU lists. Order-0 blocks are out at the first two frames; so one block each of
 /// the orders 1 to 9 is free.
 fn buddies() -> World<Plain> {
-    buddies_in(FreeStore::Lists)
+    buddies_in(Engine::Linux)
 }
 
-fn buddies_in(free_store: FreeStore) -> World<Plain> {
-    let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(free_store).bare().plain();
+fn buddies_in(engine: Engine) -> World<Plain> {
+    two_taken(Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(engine).bare())
+}
+
+fn two_taken(spec: Spec) -> World<Plain> {
+    let world = spec.plain();
     world.on(0, |cpu| {
         for pfn in [BASE, BASE.add(1)] {
             assert_eq!(cpu.alloc(Order::ZERO, M).ok(), Some(pfn));
@@ -35,13 +40,20 @@ fn buddies_in(free_store: FreeStore) -> World<Plain> {
 /// The storage of the movable order-0 list of [`lists`]: behind that of the unmovable one.
 const SLOTS: [usize; 2] = [2, 3];
 
-/// The same with per-CPU lists, on which the second frame waits. Their pages are counted at each call.
+/// Like [`buddies`], but with per-CPU lists, on which the second frame waits. Their pages are counted at each call.
 fn lists() -> World<Plain> {
+    lists_in(Engine::Linux)
+}
+
+fn lists_in(engine: Engine) -> World<Plain> {
     let config = Config {
-        pcp_orders: PcpOrders::Zero,
-        pcp_counting: PcpCounting::EachCall,
-        pcp_slots: 2,
-        pcp_fixed: Some(PcpFixed { batch: 2, high: 100 }),
+        engine,
+        experiment: Experiment {
+            pcp_orders: PcpOrders::Zero,
+            pcp_slots: 2,
+            pcp_fixed: Some(PcpFixed { batch: 2, high: 100 }),
+            ..Experiment::default()
+        },
         ..Config::default()
     };
     let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).plain();
@@ -82,7 +94,7 @@ fn verify_finds_broken_free_lists() {
     must_find("does not end at its last", &buddies(), &[(Spot::Last(order(3), M), 16)]);
     must_find("is on no list", &buddies(), &[(Spot::Head(BASE), free(0, M, 0, 0))]);
     // A list whose first block would reach beyond the zone.
-    let world = Spec::one_zone(PAGEBLOCK_PAGES + 256, 1).store(FreeStore::Lists).bare().plain();
+    let world = Spec::one_zone(PAGEBLOCK_PAGES + 256, 1).store(Engine::Linux).bare().plain();
     must_find("misaligned or outside", &world, &[(Spot::First(PAGEBLOCK_ORDER, M), PAGEBLOCK_PAGES)]);
 }
 
@@ -90,9 +102,16 @@ fn verify_finds_broken_free_lists() {
 fn verify_finds_blocks_that_do_not_tile() {
     must_find("belongs to no block", &buddies(), &[(Spot::Head(BASE), BODY)]);
     must_find("says it starts one", &buddies(), &[(Spot::Head(BASE.add(9)), taken(0))]);
-    must_find("says it starts one", &buddies(), &[(Spot::PageblockHead(BASE), taken(10))]);
+    let experiment =
+        Experiment { pcp_orders: PcpOrders::None, heads_in_pageblocks: true, ..Experiment::default() };
+    let config = Config { engine: Engine::Linux, experiment, ..Config::default() };
+    let apart = two_taken(Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config));
+    must_find("says it starts one", &apart, &[(Spot::PageblockHead(BASE), taken(10))]);
     // The pageblock before is a hole, but says that it starts a block that reaches into this one.
-    let config = Config { pcp_orders: PcpOrders::None, ..Config::default() };
+    let config = Config {
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+        ..Config::default()
+    };
     let second = BASE.add(PAGEBLOCK_PAGES);
     let half: World<Plain> =
         Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).memory([(second, PAGEBLOCK_PAGES)]).config(config).build();
@@ -101,7 +120,7 @@ fn verify_finds_blocks_that_do_not_tile() {
 
 #[test]
 fn verify_finds_buddies_that_have_not_merged() {
-    let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(FreeStore::Lists).bare().plain();
+    let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(Engine::Linux).bare().plain();
     let second = BASE.add(PAGEBLOCK_PAGES);
     // Freed as CMA it may not merge with the ordinary half.
     world.on(0, |cpu| {
@@ -125,7 +144,7 @@ fn open(free: u64, largest: u64, prev: u64, next: u64) -> u64 {
 fn verify_finds_broken_bins_and_maps() {
     let head = Spot::PageblockHead(BASE);
     let bits = |n: usize| Spot::MapWord(BASE, n);
-    let find = |what: &str, damage: &[(Spot, u64)]| must_find(what, &buddies_in(FreeStore::Maps), damage);
+    let find = |what: &str, damage: &[(Spot, u64)]| must_find(what, &buddies_in(Engine::Framewright), damage);
     find("free pages are not the sum", &[(Spot::FreePages, 7)]);
     find("does not say what its map holds", &[(head, open(509, 8, 0, 0))]);
     find("does not say what its map holds", &[(head, open(510, 7, 0, 0))]);
@@ -141,7 +160,7 @@ fn verify_finds_broken_bins_and_maps() {
     // A pageblock with free frames that is in no bin; one that is a free block already.
     let second = BASE.add(PAGEBLOCK_PAGES);
     find("one block has bits", &[(Spot::MapWord(second, 2), 1)]);
-    let world = buddies_in(FreeStore::Maps);
+    let world = buddies_in(Engine::Framewright);
     world.on(0, |cpu| while cpu.alloc(Order::ZERO, M).is_ok() {});
     must_find(
         "a free block is on no list",
@@ -153,7 +172,10 @@ fn verify_finds_broken_bins_and_maps() {
 #[test]
 fn verify_finds_broken_bitmaps_of_pageblocks() {
     // A pair and a single.
-    let config = Config { pcp_orders: PcpOrders::None, ..Config::default() };
+    let config = Config {
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+        ..Config::default()
+    };
     let build = || -> World<Plain> { Spec::one_zone(3 * PAGEBLOCK_PAGES, 1).config(config).build() };
     let find = |what: &str, damage: &[(Spot, u64)]| must_find(what, &build(), damage);
     find("not what their summary has", &[(Spot::Whole(M, 0), 0b011), (Spot::Whole(M, 8), 0)]);
@@ -173,7 +195,7 @@ fn verify_finds_broken_bitmaps_of_pageblocks() {
 /// Two pageblocks in one bin whose links lead to each other.
 #[test]
 fn verify_finds_circular_bins() {
-    let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(FreeStore::Maps).bare().plain();
+    let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(Engine::Framewright).bare().plain();
     world.on(0, |cpu| {
         for n in 0..2 {
             cpu.must_alloc_at(BASE.add(n * PAGEBLOCK_PAGES), 0);
@@ -188,7 +210,7 @@ fn verify_finds_circular_bins() {
 #[test]
 fn verify_looks_at_both_pageblocks_of_a_block() {
     for n in 0..2 {
-        let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(FreeStore::Maps).bare().plain();
+        let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(Engine::Framewright).bare().plain();
         must_find("one block has bits", &world, &[(Spot::MapWord(BASE.add(n * PAGEBLOCK_PAGES), 2), 1)]);
     }
 }
@@ -197,9 +219,9 @@ fn verify_looks_at_both_pageblocks_of_a_block() {
 #[test]
 fn verify_finds_untouched_memory_that_was_written() {
     let config = Config {
-        free_store: FreeStore::Maps,
-        pcp_orders: PcpOrders::None,
+        engine: Engine::Framewright,
         lazy_pageblocks: true,
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
         ..Config::default()
     };
     let build = || Spec::one_zone(8 * PAGEBLOCK_PAGES, 1).config(config).plain();
@@ -237,7 +259,7 @@ fn verify_finds_memory_that_no_worker_will_initialise() {
 /// Three pageblocks in a bin, of which the middle one's map, and head word, say that it belongs into another.
 #[test]
 fn verify_finds_a_pageblock_in_the_wrong_bin() {
-    let world = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).store(FreeStore::Maps).bare().plain();
+    let world = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).store(Engine::Framewright).bare().plain();
     let start = |n: u64| BASE.add(n * PAGEBLOCK_PAGES);
     world.on(0, |cpu| {
         for n in 0..3 {
@@ -262,7 +284,7 @@ fn verify_finds_a_pageblock_in_the_wrong_bin() {
 /// A bin that has a pageblock, and a word that says it has none: no allocation would look there.
 #[test]
 fn verify_finds_a_bin_that_counts_as_empty() {
-    must_find("links do not agree", &buddies_in(FreeStore::Maps), &[(Spot::Bins(M), 0)]);
+    must_find("links do not agree", &buddies_in(Engine::Framewright), &[(Spot::Bins(M), 0)]);
 }
 
 /// Where bits alone say who has a block: one on a list that is free as well, and one that a caller has.
@@ -270,9 +292,8 @@ fn verify_finds_a_bin_that_counts_as_empty() {
 fn verify_finds_listed_blocks_that_are_free_or_allocated() {
     for bit in [1 << 3, 1 << (32 + 3)] {
         let config = Config {
-            free_store: FreeStore::Maps,
-            metadata: Metadata::Compact,
-            pcp_orders: PcpOrders::Zero,
+            engine: Engine::Compact,
+            experiment: Experiment { pcp_orders: PcpOrders::Zero, ..Experiment::default() },
             ..Config::default()
         };
         let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).plain();
@@ -303,7 +324,7 @@ fn verify_finds_broken_per_cpu_lists() {
     for (what, head) in
         [("does not say where it sits", ASIDE | 1), ("not taken, or of another order", taken(0))]
     {
-        let world = lists();
+        let world = lists_in(Engine::Framewright);
         let aside = world.on(0, |cpu| {
             let blocks = [(); 3].map(|()| cpu.must_alloc(0));
             cpu.must_free(blocks[1], 0);

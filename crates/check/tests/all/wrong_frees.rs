@@ -6,8 +6,8 @@ use std::sync::Arc;
 use framewright_check::platform::loom;
 use framewright_check::prelude::*;
 
-fn world<P: Platform<Pin = OwnedPin>>(metadata: Metadata) -> World<P> {
-    let config = Config { metadata, ..few_pages(4, 2, 4, 1) };
+fn world<P: Platform<Pin = OwnedPin>>(engine: Engine) -> World<P> {
+    let config = Config { engine, ..few_pages(4, 2, 4, 1) };
     Spec::one_zone(4, 2).config(config).build()
 }
 
@@ -16,7 +16,7 @@ fn alloc<P: Platform<Pin = OwnedPin>>(world: &World<P>, cpu: usize) -> Pfn {
 }
 
 /// CPU 0's first refill brings two blocks; the second one waits on its list, and no CPU was handed it.
-fn second(form: Metadata) -> Pfn {
+fn second(form: Engine) -> Pfn {
     let world = world::<Plain>(form);
     alloc(&world, 0);
     assert_eq!(world.settled().on_pcp, 1);
@@ -47,7 +47,7 @@ fn must_be_refused<P: Platform<Pin = OwnedPin>>(world: &World<P>, accepted: bool
 fn a_wrong_free_says_why() {
     use FreeFailure::{Foreign, Inside, Misaligned, NotAllocated, Reserved, WrongOrder};
     const END: u64 = 3 * PAGEBLOCK_PAGES + PAGEBLOCK_PAGES / 2;
-    let compact = Config { metadata: Metadata::Compact, ..Config::default() };
+    let compact = Config { engine: Engine::Compact, ..Config::default() };
     for config in [Config::default(), compact, Config::linux_v5_4(), Config::linux_v6_1()] {
         let world = Spec::one_zone(5 * PAGEBLOCK_PAGES, 2).memory([(BASE, END)]).config(config).plain();
         let [large, first, second] = [2, 0, 0].map(|n| world.must_alloc(0, n));

@@ -46,17 +46,16 @@ macro_rules! scenarios {
 scenarios! {
     calls: |name, trail| crate::mixed::run(crate::world::config(name), 1, trail), [
         framewright, framewright_marks, linux_v3_0, linux_v5_4, linux_v6_1, linux_v6_7, linux_v6_16,
-        own_lists, own_lists_one_by_one, own_lists_frames, own_one_by_one, own_no_lists, own_zero, own_costly, own_fixed,
-        own_slots, own_fraction, own_each_call, own_min_refill, own_ticket, own_parking, own_poison, own_zeroed, own_faults,
+        own_lists, own_no_lists, own_zero, own_costly, own_fixed,
+        own_slots, own_fraction, own_min_refill, own_ticket, own_parking, own_poison, own_zeroed, own_faults,
         own_reports, own_16k, own_v5_4, own_v6_1, own_v6_7, own_v6_16_lists, own_grouped, own_by_zone, own_v3_0_marks,
-        own_compact, own_compact_marks, own_compact_one_by_one, own_compact_reports, own_lazy, own_lazy_compact,
+        own_compact, own_compact_marks, own_compact_slots, own_compact_reports, own_lazy, own_lazy_compact,
         own_up_to_costly_and_huge,
     ];
     other_calls: |name, trail| crate::mixed::run(crate::world::config(name), 2, trail), [
         framewright, framewright_marks, linux_v3_0, linux_v5_4, linux_v6_1, linux_v6_7, linux_v6_16, own_lists, own_faults,
         own_reports, own_poison, own_compact, own_lazy, own_lazy_compact, own_tight, own_boost, own_cached, own_v6_7,
-        own_fixed, own_slots, own_one_by_one, own_lists_frames, own_no_lists, own_16k, own_zeroed, own_each_call,
-    ];
+        own_fixed, own_slots, own_no_lists, own_16k, own_zeroed,     ];
     bad_slots: |name, trail| crate::mixed::checked(crate::world::config(name), 3, trail), [
         checked_under_lock, checked_after, checked_lists, checked_v5_4,
     ];

@@ -1,6 +1,7 @@
 //! The worlds of the scenarios: configurations by name, zones, and everything that can be seen from outside.
 
 use core::fmt::Write as _;
+use framewright::config::Experiment;
 
 use framewright_check::prelude::*;
 
@@ -13,7 +14,7 @@ pub(crate) const SPAN: u64 = 4096 + 1500;
 /// A configuration by its name: a preset, or the default with something else.
 pub(crate) fn config(name: &str) -> Config {
     let own = Config::framewright();
-    let lists = Config { free_store: FreeStore::Lists, ..own };
+    let lists = Config { engine: Engine::Linux, ..own };
     let marks = own.with_marks();
     match name {
         "framewright" => own,
@@ -28,63 +29,123 @@ pub(crate) fn config(name: &str) -> Config {
         "linux_v6_7_marks" => Config::linux_v6_7().with_marks(),
         "linux_v6_16_marks" => Config::linux_v6_16().with_marks(),
         "own_lists" => lists,
-        "own_lists_one_by_one" => Config { bulk: Bulk::OneByOne, ..lists },
-        "own_lists_frames" => Config { large_heads: LargeHeads::Frames, ..lists },
-        "own_one_by_one" => Config { bulk: Bulk::OneByOne, ..own },
-        "own_no_lists" => Config { pcp_orders: PcpOrders::None, ..own },
-        "own_zero" => Config { pcp_orders: PcpOrders::Zero, ..own },
-        "own_costly" => Config { pcp_orders: PcpOrders::UpToCostly, ..own },
-        "own_fixed" => Config { pcp_fixed: Some(PcpFixed { batch: 7, high: 20 }), ..own },
-        "own_slots" => Config { pcp_slots: 4, ..own },
-        "own_fraction" => Config { pcp_fraction: 16, ..own },
-        "own_each_call" => Config { pcp_counting: PcpCounting::EachCall, ..own },
-        "own_min_refill" => Config { pcp_min_refill: 1, ..own },
-        "own_ticket" => Config {
-            lock_kind: LockKind::Ticket,
-            lock_place: LockPlace::WithOrder0Lists,
-            lock_timing: true,
+        "own_no_lists" => {
+            Config { experiment: Experiment { pcp_orders: PcpOrders::None, ..own.experiment }, ..own }
+        }
+        "own_zero" => {
+            Config { experiment: Experiment { pcp_orders: PcpOrders::Zero, ..own.experiment }, ..own }
+        }
+        "own_costly" => {
+            Config { experiment: Experiment { pcp_orders: PcpOrders::UpToCostly, ..own.experiment }, ..own }
+        }
+        "own_fixed" => Config {
+            experiment: Experiment { pcp_fixed: Some(PcpFixed { batch: 7, high: 20 }), ..own.experiment },
             ..own
         },
-        "own_parking" => Config { lock_kind: LockKind::Parking, lock_timing: true, ..own },
-        "own_compact" => Config { metadata: Metadata::Compact, ..own },
-        "own_compact_marks" => Config { metadata: Metadata::Compact, ..marks },
-        "own_compact_one_by_one" => {
-            Config { metadata: Metadata::Compact, bulk: Bulk::OneByOne, pcp_slots: 4, ..own }
-        }
+        "own_slots" => Config { experiment: Experiment { pcp_slots: 4, ..own.experiment }, ..own },
+        "own_fraction" => Config { experiment: Experiment { pcp_fraction: 16, ..own.experiment }, ..own },
+        "own_min_refill" => Config { experiment: Experiment { pcp_min_refill: 1, ..own.experiment }, ..own },
+        "own_ticket" => Config {
+            experiment: Experiment {
+                lock_kind: LockKind::Ticket,
+                lock_place: LockPlace::WithOrder0Lists,
+                lock_timing: true,
+                ..own.experiment
+            },
+            ..own
+        },
+        "own_parking" => Config {
+            experiment: Experiment { lock_kind: LockKind::Parking, lock_timing: true, ..own.experiment },
+            ..own
+        },
+        "own_compact" => Config { engine: Engine::Compact, ..own },
+        "own_compact_marks" => Config { engine: Engine::Compact, ..marks },
+        "own_compact_slots" => Config {
+            engine: Engine::Compact,
+            experiment: Experiment { pcp_slots: 4, ..own.experiment },
+            ..own
+        },
         "own_compact_reports" => {
-            Config { metadata: Metadata::Compact, free_reporting: true, fault_injection: true, ..own }
+            Config { engine: Engine::Compact, free_reporting: true, fault_injection: true, ..own }
         }
         "own_lazy" => Config { lazy_pageblocks: true, ..own },
-        "own_lazy_compact" => Config { lazy_pageblocks: true, metadata: Metadata::Compact, ..own },
+        "own_lazy_compact" => Config { lazy_pageblocks: true, engine: Engine::Compact, ..own },
         "own_lazy_marks" => Config { lazy_pageblocks: true, ..marks },
-        "own_up_to_costly_and_huge" => Config { pcp_orders: PcpOrders::UpToCostlyAndHuge, ..own },
+        "own_up_to_costly_and_huge" => Config {
+            experiment: Experiment { pcp_orders: PcpOrders::UpToCostlyAndHuge, ..own.experiment },
+            ..own
+        },
         "own_poison" => Config { poison: true, ..own },
         "own_zeroed" => Config { init_on_free: true, ..own },
         "own_faults" => Config { fault_injection: true, ..own },
         "own_reports" => Config { free_reporting: true, ..own },
         "own_16k" => Config { page_kib: 16, free_reporting: true, ..marks },
-        "own_v5_4" => Config { pcp_rule: PcpRule::V5_4, ..own },
-        "own_v6_1" => Config { pcp_rule: PcpRule::V6_1, ..own },
-        "own_v6_7" => Config { pcp_rule: PcpRule::V6_7, ..own },
-        "own_v6_16_lists" => Config { pcp_rule: PcpRule::V6_16, ..lists },
-        "own_grouped" => Config { avoid_fragmentation: true, ..marks },
-        "own_by_zone" => Config { zonelist_order: ListOrder::Zone, ..own },
-        "own_v3_0_marks" => Config { generation: Generation::V3_0, ..marks },
-        "own_limits" => Config { limits: Limits { without_progress: 2, rounds: 5 }, ..marks },
+        "own_v5_4" => Config { experiment: Experiment { pcp_rule: PcpRule::V5_4, ..own.experiment }, ..own },
+        "own_v6_1" => Config { experiment: Experiment { pcp_rule: PcpRule::V6_1, ..own.experiment }, ..own },
+        "own_v6_7" => Config { experiment: Experiment { pcp_rule: PcpRule::V6_7, ..own.experiment }, ..own },
+        "own_v6_16_lists" => {
+            Config { experiment: Experiment { pcp_rule: PcpRule::V6_16, ..lists.experiment }, ..lists }
+        }
+        "own_grouped" => {
+            Config { experiment: Experiment { avoid_fragmentation: true, ..marks.experiment }, ..marks }
+        }
+        "own_by_zone" => {
+            Config { experiment: Experiment { zonelist_order: ListOrder::Zone, ..own.experiment }, ..own }
+        }
+        "own_v3_0_marks" => Config {
+            experiment: Experiment {
+                marks: Generation::V3_0,
+                fallback: Generation::V3_0,
+                passes: Generation::V3_0,
+                reclaim: Generation::V3_0,
+                ..marks.experiment
+            },
+            ..marks
+        },
+        "own_limits" => Config {
+            experiment: Experiment { limits: Limits { without_progress: 2, rounds: 5 }, ..marks.experiment },
+            ..marks
+        },
         "own_boost" => Config { boost_factor: 15_000, watermark_scale: 200, min_free_kib: 700, ..marks },
-        "own_tight" => Config { reserve_ratios: [4, 4, 2, 0], ..marks },
-        "own_cached" => Config { zonelist_cache: ZonelistCache::AfterFirstZone, ..marks },
-        "own_cached_before" => Config { zonelist_cache: ZonelistCache::BeforeFirstZone, ..marks },
-        "own_cached_clear" => Config { zonelist_cache: ZonelistCache::BeforeFirstZoneAndClear, ..marks },
+        "own_tight" => {
+            Config { experiment: Experiment { reserve_ratios: [4, 4, 2, 0], ..marks.experiment }, ..marks }
+        }
+        "own_cached" => Config {
+            experiment: Experiment { zonelist_cache: ZonelistCache::AfterFirstZone, ..marks.experiment },
+            ..marks
+        },
+        "own_cached_before" => Config {
+            experiment: Experiment { zonelist_cache: ZonelistCache::BeforeFirstZone, ..marks.experiment },
+            ..marks
+        },
+        "own_cached_clear" => Config {
+            experiment: Experiment {
+                zonelist_cache: ZonelistCache::BeforeFirstZoneAndClear,
+                ..marks.experiment
+            },
+            ..marks
+        },
         "own_zone_reclaim" => Config { zone_reclaim: ZoneReclaimMode::ON, ..marks },
         "own_zone_reclaim_all" => Config {
             zone_reclaim: ZoneReclaimMode::ON.and(ZoneReclaimMode::WRITE).and(ZoneReclaimMode::UNMAP),
-            zonelist_cache: ZonelistCache::AfterFirstZone,
+            experiment: Experiment { zonelist_cache: ZonelistCache::AfterFirstZone, ..marks.experiment },
             ..marks
         },
-        "checked_under_lock" => Config { refill_check: RefillCheck::UnderZoneLock, ..own },
-        "checked_after" => Config { refill_check: RefillCheck::AfterUnlock, ..own },
-        "checked_lists" => Config { refill_check: RefillCheck::AfterUnlock, ..Config::linux_v6_1() },
+        "checked_under_lock" => Config {
+            experiment: Experiment { refill_check: RefillCheck::UnderZoneLock, ..own.experiment },
+            ..own
+        },
+        "checked_after" => Config {
+            experiment: Experiment { refill_check: RefillCheck::AfterUnlock, ..own.experiment },
+            ..own
+        },
+        "checked_lists" => Config {
+            experiment: Experiment {
+                refill_check: RefillCheck::AfterUnlock,
+                ..Config::linux_v6_1().experiment
+            },
+            ..Config::linux_v6_1()
+        },
         "checked_v5_4" => Config::linux_v5_4(),
         _ => panic!("no configuration is called {name}"),
     }
@@ -139,7 +200,7 @@ pub(crate) fn many_zones(config: Config) -> Spec {
         (0..72).map(|n| zone(n / 3, kinds[usize::from(n % 3)], 1024 * u64::from(n), 64)).collect();
     Spec::zones(zones, CPUS)
         .cpu_nodes([NodeId(0), NodeId(11), NodeId(23)])
-        .config(Config { remote_drain_spins: 8, ..config })
+        .config(Config { experiment: Experiment { remote_drain_spins: 8, ..config.experiment }, ..config })
 }
 
 /// Notes everything there is to see from outside.

@@ -1,6 +1,6 @@
 //! Cost: what a call costs does not depend on how much memory, how many zones and how many CPUs there are. Counted, not timed.
 
-use framewright::config::Config;
+use framewright::config::{Config, Experiment};
 use framewright::policy::pcp::share_of_free;
 use framewright::units::{CpuId, MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneType};
 use framewright::zone::ZoneSpec;
@@ -66,7 +66,10 @@ fn calls() -> Vec<Call> {
 
 /// A zone of so many pageblocks, with every other frame of its first quarter in use.
 fn fragmented(config: Config, pageblocks: u64) -> World<Checked> {
-    let config = Config { lock_timing: true, remote_drain_spins: 1, ..config };
+    let config = Config {
+        experiment: Experiment { lock_timing: true, remote_drain_spins: 1, ..config.experiment },
+        ..config
+    };
     let world: World<Checked> = Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).config(config).build();
     world.on(0, |cpu| {
         for n in 0..pageblocks * PAGEBLOCK_PAGES / 8 {

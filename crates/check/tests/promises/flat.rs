@@ -1,7 +1,7 @@
 //! Cost: a hit costs the same at any fullness and with any number of zones, and an event of one CPU writes to few words of others.
 
 use framewright::Cpu;
-use framewright::config::Config;
+use framewright::config::{Config, Experiment};
 use framewright::units::{MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, ZoneType};
 use framewright::zone::ZoneSpec;
 use framewright_check::fixture::{BASE, Spec, World};
@@ -17,7 +17,8 @@ fn pairs(config: Config, zones: u64) -> Vec<u64> {
     let pages = 128 * PAGEBLOCK_PAGES;
     let all = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: BASE, pages };
     let spec = Spec::zones(all.divided(zones).collect::<Vec<_>>(), 16);
-    let world: World<Checked> = spec.config(Config { remote_drain_spins: 1, ..config }).build();
+    let experiment = Experiment { remote_drain_spins: 1, ..config.experiment };
+    let world: World<Checked> = spec.config(Config { experiment, ..config }).build();
     let pair = |cpu: &Cpu<'_, '_, Checked>| {
         let pfn = cpu.alloc(Order::ZERO, M).expect("memory");
         cpu.free(pfn, Order::ZERO).expect("it is allocated");
@@ -57,7 +58,9 @@ fn p09_a_hit_costs_the_same_at_any_fullness_and_with_any_number_of_zones() {
 fn p10_an_event_of_one_cpu_writes_to_a_bounded_number_of_lines_of_others() {
     for (name, config) in ways() {
         let writes = [4, 256].map(|cpus| {
-            let config = Config { watermark_scale: 1000, remote_drain_spins: 1, ..config().with_marks() };
+            let config = config().with_marks();
+            let experiment = Experiment { remote_drain_spins: 1, ..config.experiment };
+            let config = Config { watermark_scale: 1000, experiment, ..config };
             let world: World<Checked> = Spec::one_zone(512 * PAGEBLOCK_PAGES, cpus).config(config).build();
             let zone = &world.allocator().zones()[0];
             while zone.free_pages() > zone.marks().high + 1024 {

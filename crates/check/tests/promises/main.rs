@@ -8,7 +8,7 @@ mod marks;
 mod memory;
 mod page;
 
-use framewright::config::{Config, Metadata};
+use framewright::config::{Config, Engine, Experiment};
 use framewright::units::{NodeId, Order, PAGEBLOCK_PAGES, ZoneType};
 use framewright::zone::ZoneSpec;
 use framewright_check::fixture::{BASE, Spec};
@@ -20,7 +20,7 @@ type Way = (&'static str, fn() -> Config, u64);
 const WAYS: [Way; 4] = [
     ("default", Config::default, 1),
     ("linux_v6_7", Config::linux_v6_7, 1),
-    ("compact", || Config { metadata: Metadata::Compact, ..Config::framewright() }, 1),
+    ("compact", || Config { engine: Engine::Compact, ..Config::framewright() }, 1),
     ("four zones", Config::default, 4),
 ];
 
@@ -39,7 +39,10 @@ fn specs(
         };
         let zones: Vec<_> = all.divided(zones).collect();
         // One thread makes all calls: a CPU that is asked answers only later.
-        let config = Config { remote_drain_spins: 1, ..change(config()) };
+        let config = Config {
+            experiment: Experiment { remote_drain_spins: 1, ..change(config()).experiment },
+            ..change(config())
+        };
         (name, Spec::zones(zones, cpus).config(config))
     })
 }

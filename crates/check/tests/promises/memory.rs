@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use framewright::config::{Config, PcpCounting, RefillCheck};
+use framewright::config::{Config, Engine, Experiment, RefillCheck};
 use framewright::cpu::Hwpoisoned;
 use framewright::frame::FrameUser;
 use framewright::policy::pcp::Sizing;
@@ -110,7 +110,10 @@ fn p01_no_frame_has_two_owners_and_none_is_lost() {
 #[test]
 fn p02_no_block_is_handed_out_that_a_check_has_not_seen() {
     for check in [RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock] {
-        let on = |config| Config { refill_check: check, ..config };
+        let on = |config: Config| Config {
+            experiment: Experiment { refill_check: check, ..config.experiment },
+            ..config
+        };
         for (name, spec) in specs(PAGEBLOCKS, 3, on).filter(|(name, _)| *name != "compact") {
             println!("{name}, {check:?}");
             let is_bad = |pfn: Pfn| framewright_check::mix(pfn.0).is_multiple_of(200);
@@ -127,7 +130,11 @@ fn p02_no_block_is_handed_out_that_a_check_has_not_seen() {
 #[test]
 fn what_one_cpu_brings_beside_another_is_checked() {
     shuttle::random(200, || {
-        let config = Config { refill_check: RefillCheck::AfterUnlock, pcp_free_part: 2, ..Config::default() };
+        let config = Config {
+            pcp_free_part: 2,
+            experiment: Experiment { refill_check: RefillCheck::AfterUnlock, ..Experiment::default() },
+            ..Config::default()
+        };
         let is_bad = |pfn: Pfn| pfn.0 % PAGEBLOCK_PAGES == 100;
         let spec = Spec::one_zone(16 * PAGEBLOCK_PAGES, 2).config(config);
         let world: Arc<World<Shuttle, Health>> = Arc::new(spec.build_with(|pfn| Health(is_bad(pfn))));
@@ -272,7 +279,7 @@ fn p04_frees_hit_again_when_the_last_bad_frame_is_out_of_use() {
     for (what, retire) in ways {
         for (name, spec) in specs(16, 2, |config| config) {
             if !matches!(name, "default" | "four zones") {
-                // Linux' frees count and look at their pageblock in any case; compact metadata marks no frame.
+                // Linux' frees count and look at their pageblock in any case; compact engine marks no frame.
                 continue;
             }
             let world: World<Plain> = spec.build();
@@ -299,7 +306,7 @@ fn p04_frees_hit_again_when_the_last_bad_frame_is_out_of_use() {
 /// Two threads that free each other's blocks, with every call counted: what lists hold is what their counts say.
 #[test]
 fn counts_of_lists_are_right_beside_another_cpu() {
-    let config = Config { pcp_counting: PcpCounting::EachCall, ..Config::default() };
+    let config = Config { engine: Engine::Linux, ..Config::default() };
     let world: World<Plain> = Spec::one_zone(64 * PAGEBLOCK_PAGES, 2).config(config).build();
     let passed: [Mutex<Vec<Pfn>>; 2] = Default::default();
     std::thread::scope(|scope| {

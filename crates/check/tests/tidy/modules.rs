@@ -15,6 +15,7 @@ const UNSAFE_MODULES: &[&str] = &[
     "crates/core/src/pcp/list",
     "crates/core/src/platform",
     "crates/core/src/reclaim",
+    "crates/core/src/setup/carve",
     "crates/core/src/cpu/current",
     "crates/core/src/cpu/reclaiming",
     "crates/core/src/cpu/split",

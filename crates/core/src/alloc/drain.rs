@@ -65,7 +65,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         even_empty: bool,
     ) {
         self.drain_others(caller, zones.clone(), only, even_empty);
-        for _ in 0..self.config.remote_drain_spins {
+        for _ in 0..self.config.experiment.remote_drain_spins {
             if !self.others(caller, zones.clone(), only).any(|(_, _, pcp)| pcp.drain_pending()) {
                 break;
             }

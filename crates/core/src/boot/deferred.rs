@@ -10,7 +10,7 @@ use core::ops::Range;
 
 use crate::alloc::{Allocator, Later};
 use crate::buddy::Placement;
-use crate::config::Bulk;
+use crate::config::Engine;
 use crate::defer::{Deferred, Turn};
 use crate::frame::{BlockInfo, FrameUser, State, Zeroable};
 use crate::platform::Platform;
@@ -138,7 +138,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let rest = &later.deferred.zones()[zone.index()];
         let free = rest.rest().free;
         let zone = &self.zones[zone.index()];
-        let one_by_one = self.config.bulk == Bulk::OneByOne;
+        let one_by_one = self.config.engine == Engine::Linux;
         let (mut all, mut start) = (0, range.start);
         while start < range.end {
             let units = start..end_of_hold(free, start..range.end);

@@ -130,7 +130,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Booting<'a, 'm, P, M> {
         if self.deferred.left() != 0 || !self.deferred.advance(BEGUN) {
             return Err(self);
         }
-        if self.allocator.config().pcp_reset {
+        if self.allocator.config().experiment.pcp_reset {
             self.allocator.resize_pcps();
         }
         self.deferred.end_growth();
@@ -144,7 +144,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Booting<'a, 'm, P, M> {
     pub fn stay_lazy(self) -> Booted<'a, 'm, P, M> {
         self.deferred.advance(BEGUN);
         self.deferred.stay_lazy();
-        if self.allocator.config().pcp_reset {
+        if self.allocator.config().experiment.pcp_reset {
             self.allocator.resize_pcps();
         }
         Booted { allocator: self.allocator, growth: self.deferred.growth() }

@@ -133,7 +133,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     #[inline]
     pub(super) fn account_freed(&mut self, list: Migratetype, pages: i64) {
         self.account(list, pages);
-        if self.one_by_one {
+        if !self.frames.has_maps() {
             self.pending.freed = self.settle();
         }
     }

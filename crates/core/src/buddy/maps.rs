@@ -1,4 +1,4 @@
-//! Free memory as bits ([`FreeStore::Maps`](crate::config::FreeStore::Maps)).
+//! Free memory as bits ([`Engine::Framewright`](crate::config::Engine::Framewright)).
 //!
 //! A pageblock is in one of three states:
 //! * It is part of a block of order 9 or 10, free or taken: its map is zero, its head word says what it is, and a free

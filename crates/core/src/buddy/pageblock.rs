@@ -76,7 +76,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             let (head, state) = self.frames.find(at);
             let pages = match state {
                 State::Free { order, .. } | State::Quarantined { order } => {
-                    let has_failed = !self.one_by_one && self.frames.is_withdrawn(head);
+                    let has_failed = self.frames.has_maps() && self.frames.is_withdrawn(head);
                     failed += u64::from(has_failed);
                     if has_failed {
                         self.frames.set_state_of_marked(head, order, State::Body);

@@ -78,7 +78,7 @@ impl<'c, 'a, 'm, P: Platform, M: FrameUser> Active<'c, 'a, 'm, P, M> {
     }
 
     fn set(&self, is: bool) {
-        if self.cpu.allocator.config.pcp_rule == PcpRule::V5_4 {
+        if self.cpu.allocator.config.experiment.pcp_rule == PcpRule::V5_4 {
             return;
         }
         for zone in self.cpu.zones_on(self.node, self.highest) {
@@ -132,7 +132,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 break;
             }
             if round.freed < CLUSTER {
-                if run.order == Order::ZERO || self.allocator.config.generation == Generation::V6_1 {
+                if run.order == Order::ZERO || self.allocator.config.experiment.reclaim == Generation::V6_1 {
                     break;
                 }
                 // It is fragmented: be content with single pages.
@@ -186,7 +186,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// All priorities once, or until enough was freed to start over. Whether the node is balanced.
     fn balance_round(&self, run: &NodeRun<'_>) -> (Reclaimed, bool) {
         let mut zones = [Balance::default(); MOST_ZONES];
-        let generation = self.allocator.config.generation;
+        let generation = self.allocator.config.experiment.reclaim;
         let mut total = Reclaimed::default();
         for priority in (0..=FIRST_PRIORITY).rev() {
             let len = self.balances(run, &mut zones);

@@ -4,7 +4,7 @@
 use core::fmt;
 
 use super::Cpu;
-use crate::config::{Bulk, ZonelistCache};
+use crate::config::ZonelistCache;
 use crate::error::FreeError;
 use crate::frame::{BlockInfo, FrameUser, State};
 use crate::platform::Platform;
@@ -41,7 +41,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// What this CPU's list holds comes first. Then the zones on its way give a pageblock's worth in each hold of their
     /// locks, down to their low marks if they keep marks. The rest is allocated one by one.
     ///
-    /// O(blocks): a word of bits at a time, with [`FreeStore::Maps`](crate::config::FreeStore::Maps).
+    /// O(blocks): a word of bits at a time, with [`Engine::Framewright`](crate::config::Engine::Framewright).
     pub fn alloc_bulk(&self, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
         if !migratetype.is_ordinary() {
             return 0;
@@ -54,7 +54,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             got += 1;
         }
         let config = &self.allocator.config;
-        let by_zone = config.zonelist_cache == ZonelistCache::Off && !config.fault_injection;
+        let by_zone = config.experiment.zonelist_cache == ZonelistCache::Off && !config.fault_injection;
         for &zone in self.allocator.zonelist_of(self.cpu).iter().filter(|_| by_zone) {
             if got == out.len() {
                 break;
@@ -115,7 +115,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
 
     /// Base pages that leave a zone above its low mark: of all that is free, where blocks go one by one (Linux v3.0 has no such call).
     fn to_spare(&self, zone: &Zone<P>, order: Order, migratetype: Migratetype) -> u64 {
-        if self.allocator.config.bulk == Bulk::OneByOne {
+        if !self.allocator.config.engine.has_maps() {
             return zone.free_pages().saturating_sub(zone.marks().low + zone.reserve(ZoneType::Movable) + 1);
         }
         self.may_leave(zone, &Request::new(order, migratetype), Mark::Low)

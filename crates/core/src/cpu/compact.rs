@@ -135,7 +135,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 continue;
             }
             let done = || self.meets(zone, request, &pass).is_ok() && self.has_block(zone, request);
-            self.compact_zone(zone, migrate, Resume::is_kept(self.allocator.config.generation), done);
+            self.compact_zone(zone, migrate, Resume::is_kept(self.allocator.config.experiment.reclaim), done);
             if done() {
                 count(&own.compact_success, 1);
                 zone.pressure().set_defer(zone.pressure().defer().succeeded(request.order));

@@ -3,7 +3,6 @@
 
 use super::Cpu;
 use super::path::Path;
-use crate::config::Bulk;
 use crate::error::{AllocError, AllocFailure, Shortfall};
 use crate::events::count;
 use crate::frame::FrameUser;
@@ -57,10 +56,11 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             marks: config.keep_marks,
             reclaim: helpers.reclaim.is_some(),
             compact: helpers.migrate.is_some(),
-            forget: config.zonelist_cache.clears_after_progress(),
-            as_linux: config.bulk == Bulk::OneByOne,
+            forget: config.experiment.zonelist_cache.clears_after_progress(),
+            as_linux: !config.engine.has_maps(),
         };
-        let (mut passes, mut step) = Passes::begin(config.generation, facts, means, config.limits);
+        let (mut passes, mut step) =
+            Passes::begin(config.experiment.passes, facts, means, config.experiment.limits);
         loop {
             let outcome = match step {
                 Step::Walk(pass) => match self.walk(&path, &pass) {

@@ -108,7 +108,9 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let nodes = self.allocator.nodes();
         let (own, there) = (self.allocator.node_of(self.cpu), zone.spec().node);
         // Newer releases compare distances from the preferred zone's node; v3.0 asks whether the node has CPUs of its own.
-        if config.generation == Generation::V6_1 && !nodes[usize::from(path.choice.start.0)].near.has(there) {
+        if config.experiment.reclaim == Generation::V6_1
+            && !nodes[usize::from(path.choice.start.0)].near.has(there)
+        {
             return Scan::NotScanned;
         }
         let caller = Caller {
@@ -210,7 +212,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             return Outcome::Progress(total.freed);
         }
         // In v3.0 a zone that may still be reclaimable counts as progress, too.
-        let hope = self.allocator.config.generation == Generation::V3_0
+        let hope = self.allocator.config.experiment.reclaim == Generation::V3_0
             && self.zones_of(path).any(|zone| self.has_hope(reclaimer, zone));
         if hope { Outcome::Progress(0) } else { Outcome::NoProgress }
     }

@@ -7,7 +7,6 @@
 
 use super::Cpu;
 use super::path::{Path, Scan};
-use crate::config::Bulk;
 use crate::events::count;
 use crate::frame::FrameUser;
 use crate::pcp::Local;
@@ -49,7 +48,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// [`Config::avoid_fragmentation`](crate::Config::avoid_fragmentation)): it ends where the next zone is another node's,
     /// and if it has found nothing the zones are walked once more, without regard to that.
     pub(super) fn walk(&self, path: &Path<'_, 'm>, pass: &Walk) -> Option<Pfn> {
-        let avoids = self.allocator.config.avoid_fragmentation
+        let avoids = self.allocator.config.experiment.avoid_fragmentation
             && pass.mark == Mark::Low
             && self.zones_of(path).next().is_some_and(|first| self.avoids_fragmentation(first));
         if avoids && let Some(pfn) = self.walk_zones(&Path { avoid_fragmentation: true, ..*path }, pass) {
@@ -62,7 +61,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let nodes = self.allocator.nodes();
         let start = &nodes[usize::from(path.choice.start.0)];
         let mut notes = Notes {
-            walk: zlc::ZlcWalk::new(self.allocator.config.zonelist_cache, nodes.len() > 1),
+            walk: zlc::ZlcWalk::new(self.allocator.config.experiment.zonelist_cache, nodes.len() > 1),
             believed: NodeMask::ALL,
             hints: path.choice.cached.then_some(&start.hints),
         };
@@ -151,7 +150,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// Notes when the free pages of a zone cross its high mark, for lists that follow the v6.7 rule.
     pub(super) fn note_free_pages(&self, zone: &Zone<P>) {
         let config = &self.allocator.config;
-        let cares = config.keep_marks && config.pcp_rule.moves_high();
+        let cares = config.keep_marks && config.experiment.pcp_rule.moves_high();
         if cares && zone.pressure().note_free_pages(zone.free_pages()) {
             self.tell_pressure(zone);
         }
@@ -244,7 +243,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     fn reserve_highatomic(&self, zone: &Zone<P>, pfn: Pfn, order: Order) {
         let most = zone.managed_pages() / 100 + PAGEBLOCK_PAGES;
         let ordinary = self.allocator.frames.info(pfn).migratetype().is_ordinary();
-        if self.allocator.config.generation == Generation::V6_1
+        if self.allocator.config.experiment.marks == Generation::V6_1
             && order.pages() < PAGEBLOCK_PAGES
             && ordinary
             && zone.pressure().highatomic() < most
@@ -296,13 +295,13 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         }
         let cma = request.migratetype == Migratetype::Movable;
         let pass = Walk { mark, access: Access { cma, ..Access::default() }, allowed_only: true };
-        watermark::may_leave(config.generation, &self.check_of(zone, request, &pass), free_of(zone))
+        watermark::may_leave(config.experiment.marks, &self.check_of(zone, request, &pass), free_of(zone))
     }
 
     /// Base pages that a refill for a request may take besides the block that is asked for: those that may leave the zone for
     /// any request, so that what only this one may use does not get onto a list. Linux looks at one block.
     fn beyond(&self, zone: &Zone<P>, request: &Request<'_>, pass: &Walk) -> u64 {
-        if self.allocator.config.bulk == Bulk::OneByOne {
+        if !self.allocator.config.engine.has_maps() {
             return u64::MAX;
         }
         let mark = if pass.mark == Mark::None { Mark::Min } else { pass.mark };
@@ -310,7 +309,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     }
 
     fn may_use_boost(&self, request: &Request<'_>, pass: &Walk) -> bool {
-        self.allocator.config.generation == Generation::V6_1
+        self.allocator.config.experiment.marks == Generation::V6_1
             && request.order == Order::ZERO
             && pass.access.high
             && pass.access.harder
@@ -320,7 +319,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// the lock, as Linux does, where the zone shows it; else with it.
     pub(super) fn has_above(&self, zone: &Zone<P>, wanted: &watermark::Check) -> Result<(), Lack> {
         let free = || free_of(zone);
-        let v3_0 = self.allocator.config.generation == Generation::V3_0;
+        let v3_0 = self.allocator.config.experiment.marks == Generation::V3_0;
         // What fails by the numbers alone needs no lock.
         if v3_0 {
             watermark::check_v3_0(wanted, zone.free_pages(), |_| 0)?;

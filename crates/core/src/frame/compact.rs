@@ -1,4 +1,4 @@
-//! Metadata without a word per frame ([`Metadata::Compact`](crate::config::Metadata::Compact)): two bits for each, 128 bytes
+//! Metadata without a word per frame ([`Engine::Compact`](crate::config::Engine::Compact)): two bits for each, 128 bytes
 //! for a pageblock, which say what is free and which blocks are with callers.
 //!
 //! # The words

@@ -167,7 +167,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.alloc_factor.store(history, Relaxed);
         self.high.store(u64::from(tuning.high), Relaxed);
         let threshold = match history {
-            0 => tuning.threshold(config.pcp_rule, sizing, pressure),
+            0 => tuning.threshold(config.experiment.pcp_rule, sizing, pressure),
             _ => 0,
         };
         self.level.store(level(threshold, self.listed()), Relaxed);

@@ -1,18 +1,13 @@
 //! Freed blocks joined to runs.
 
-use crate::buddy::Run;
-use crate::config::Bulk;
-use crate::units::{MAX_ORDER, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::buddy::{Buddy, Placement, Run};
+use crate::platform::Platform;
+use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
-/// The bits of a frame's number that all blocks of a run of this order share: a run ends at its pageblock; one of huge blocks at
-/// the block of the largest order, with maps at as many pageblocks as a word has bits. With nothing joined, all bits.
-fn shared_bits(order: Order, bulk: Bulk, maps: bool) -> u64 {
-    let within = match bulk {
-        Bulk::OneByOne => 1,
-        Bulk::Runs if order < PAGEBLOCK_ORDER => PAGEBLOCK_PAGES,
-        Bulk::Runs if maps => 64 * PAGEBLOCK_PAGES,
-        Bulk::Runs => MAX_ORDER.pages(),
-    };
+/// The bits of a frame's number that all blocks of a run of this order share: a run ends at its pageblock, one of huge blocks at as
+/// many pageblocks as a word has bits.
+const fn shared_bits(order: Order) -> u64 {
+    let within = if order.get() < PAGEBLOCK_ORDER.get() { PAGEBLOCK_PAGES } else { 64 * PAGEBLOCK_PAGES };
     !(within - 1)
 }
 
@@ -35,16 +30,12 @@ fn extend(run: &mut Run, pfn: Pfn, shared: u64) -> bool {
 /// Joins neighbouring blocks of one order, in the order in which they come: each that continues the run before it, ascending or
 /// descending. One block is read ahead of the run that is returned.
 #[inline(always)]
-pub(super) fn joined(
-    mut blocks: impl Iterator<Item = (Order, Pfn)>,
-    bulk: Bulk,
-    maps: bool,
-) -> impl Iterator<Item = Run> {
+pub(super) fn joined(mut blocks: impl Iterator<Item = (Order, Pfn)>) -> impl Iterator<Item = Run> {
     let alone = |(order, first)| Run { first, order, count: 1 };
     let mut next = blocks.next().map(alone);
     core::iter::from_fn(move || {
         let mut run = next.take()?;
-        let shared = shared_bits(run.order, bulk, maps);
+        let shared = shared_bits(run.order);
         for (order, pfn) in blocks.by_ref() {
             if order != run.order || !extend(&mut run, pfn, shared) {
                 next = Some(alone((order, pfn)));
@@ -55,36 +46,46 @@ pub(super) fn joined(
     })
 }
 
+/// Gives blocks back: with maps joined to runs, with lists one by one, each when the next has been read.
+#[inline(always)]
+pub(super) fn give_back<P: Platform, M>(
+    buddy: &mut Buddy<'_, '_, P, M>,
+    maps: bool,
+    blocks: impl Iterator<Item = (Order, Pfn)>,
+) {
+    if maps {
+        return buddy.free_runs(joined(blocks));
+    }
+    let mut blocks = blocks.peekable();
+    while let Some((order, pfn)) = blocks.next() {
+        blocks.peek();
+        buddy.free(pfn, order, Placement::Likely);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn neighbours_are_joined_as_far_as_they_share_a_pageblock() {
-        /// Blocks, the way of a drain, and the runs that come of them: first frame and frames or pageblocks.
-        type Case<'a> = (&'a [(Order, u64)], Bulk, &'a [(u64, u64)]);
+        /// Blocks, and the runs that come of them: first frame and frames or pageblocks.
+        type Case<'a> = (&'a [(Order, u64)], &'a [(u64, u64)]);
         let zero = Order::ZERO;
         let one = Order::new(1).expect("an order");
-        let cases: [Case<'_>; 8] = [
-            (&[], Bulk::Runs, &[]),
-            (&[(zero, 7)], Bulk::Runs, &[(7, 1)]),
-            (&[(zero, 7), (zero, 8), (zero, 9)], Bulk::Runs, &[(7, 3)]),
-            (&[(zero, 9), (zero, 8), (zero, 10)], Bulk::Runs, &[(8, 3)]),
-            (&[(zero, 7), (zero, 8)], Bulk::OneByOne, &[(7, 1), (8, 1)]),
-            (&[(zero, 511), (zero, 512)], Bulk::Runs, &[(511, 1), (512, 1)]),
-            (&[(zero, 6), (one, 8), (one, 10), (zero, 12)], Bulk::Runs, &[(6, 1), (8, 2), (12, 1)]),
-            (&[(PAGEBLOCK_ORDER, 512), (PAGEBLOCK_ORDER, 1024)], Bulk::Runs, &[(512, 2)]),
+        let cases: [Case<'_>; 7] = [
+            (&[], &[]),
+            (&[(zero, 7)], &[(7, 1)]),
+            (&[(zero, 7), (zero, 8), (zero, 9)], &[(7, 3)]),
+            (&[(zero, 9), (zero, 8), (zero, 10)], &[(8, 3)]),
+            (&[(zero, 511), (zero, 512)], &[(511, 1), (512, 1)]),
+            (&[(zero, 6), (one, 8), (one, 10), (zero, 12)], &[(6, 1), (8, 2), (12, 1)]),
+            (&[(PAGEBLOCK_ORDER, 512), (PAGEBLOCK_ORDER, 1024)], &[(512, 2)]),
         ];
-        for (blocks, bulk, runs) in cases {
+        for (blocks, runs) in cases {
             let blocks = blocks.iter().map(|&(order, pfn)| (order, Pfn(pfn)));
-            let is = joined(blocks, bulk, true).map(|run| (run.first.0, run.count));
+            let is = joined(blocks).map(|run| (run.first.0, run.count));
             assert!(is.eq(runs.iter().copied()), "{runs:?}");
         }
-        let pair = [512, 1024].map(|pfn| (PAGEBLOCK_ORDER, Pfn(pfn)));
-        assert_eq!(
-            joined(pair.into_iter(), Bulk::Runs, false).count(),
-            2,
-            "not one block of the largest order"
-        );
     }
 }

@@ -3,10 +3,10 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::counting::Placed;
-use super::joined::joined;
+use super::joined::{give_back, joined};
 use super::*;
 use crate::buddy::{Buddy, Placement, Wanted};
-use crate::config::{Bulk, RefillCheck};
+use crate::config::RefillCheck;
 use crate::frame::{DirectMap, FrameMap, FrameUser, State};
 use crate::policy::Generation;
 use crate::policy::pcp::{PcpRule, Shortage, Tuning, is_tight, round_robin, share_of_free};
@@ -14,7 +14,7 @@ use crate::policy::watermark::boost_after_steal;
 use crate::sync::Waiter;
 use crate::zone::{Hold, Zone};
 
-/// Blocks that `Bulk::Runs` gives back in one hold of the zone lock: what they touch fits the first-level
+/// Huge blocks that go back in one hold of the zone lock: what they touch fits the first-level
 /// cache, and nobody waits long.
 const BLOCKS_PER_HOLD: u32 = 128;
 
@@ -69,7 +69,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// whether memory is tight.
     pub(super) fn sizing_for(&self, order: Order) -> Sizing {
         let sizing = self.pcp.sizing();
-        if self.config.pcp_rule != PcpRule::Auto || order >= PAGEBLOCK_ORDER {
+        if self.config.experiment.pcp_rule != PcpRule::Auto || order >= PAGEBLOCK_ORDER {
             return sizing;
         }
         let free = self.zone.free_pages();
@@ -173,7 +173,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             order,
             migratetype,
             may_use_cma,
-            generation: self.config.generation,
+            generation: self.config.experiment.fallback,
             avoid_fragmentation: self.avoid_fragmentation,
         }
     }
@@ -187,7 +187,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if hold.waited {
             bump(&events.lock_waits, 1);
         }
-        if self.config.lock_timing {
+        if self.config.experiment.lock_timing {
             bump(&events.lock_wait_ns, hold.wait_ns);
             bump(&events.lock_hold_ns, hold.hold_ns);
         }
@@ -209,13 +209,13 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Takes blocks from the zone under one hold of its lock and calls `keep` for each; `keep` returns whether the
     /// block is good. Returns the blocks taken.
     pub(super) fn take_from_zone(&self, wanted: Wanted, count: u64, keep: impl FnMut(Pfn) -> bool) -> u64 {
-        self.take_by(|buddy| buddy.take(wanted, count, self.config.bulk, keep))
+        self.take_by(|buddy| buddy.take(wanted, count, keep))
     }
 
     /// Takes blocks from the zone as `take` does, under one hold of its lock. Returns the blocks taken.
     pub(super) fn take_by(&self, take: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> u64) -> u64 {
         let (taken, hold) = self.zone.with(self.frames, self.waiter, |buddy| {
-            let boosts = self.config.keep_marks && self.config.generation == Generation::V6_1;
+            let boosts = self.config.keep_marks && self.config.experiment.marks == Generation::V6_1;
             let fragmenting = if boosts { buddy.counts().fragmenting } else { 0 };
             let taken = take(buddy);
             if boosts {
@@ -246,7 +246,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         loop {
             let mut block = None;
             let mut bad = false;
-            let check = self.config.refill_check;
+            let check = self.config.experiment.refill_check;
             self.take_from_zone(self.wanted(order, from), 1, |pfn| {
                 self.note_taken(pfn, order);
                 block = Some(pfn);
@@ -314,12 +314,12 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 self.list(order, migratetype).map_or(0, |list| self.fewest(list, sizing) << order.get());
             tuning.high = tuning.high.max(refill.saturating_mul(2).min(sizing.high_max));
         }
-        let (tuning, pages) = tuning.drain(self.config.pcp_rule, sizing, order, self.pressure());
+        let (tuning, pages) = tuning.drain(self.config.experiment.pcp_rule, sizing, order, self.pressure());
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         if pages > 0 {
             let mut pages = u64::from(pages);
             let list = self.pcp.list_of(order, migratetype);
-            if let Some(list) = list.filter(|_| self.config.bulk == Bulk::Runs) {
+            if let Some(list) = list.filter(|_| self.frames.has_maps()) {
                 // Large blocks go back as many at once as they come.
                 let fewest = self.fewest(list, sizing).min(self.pcp.list(list).len());
                 pages = pages.max(u64::from(fewest) << order.get());
@@ -332,15 +332,12 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// Whether lists of the pageblock order may hold more than the rule says by itself: with maps, where memory is not tight.
     fn sizes_huge_itself(&self) -> bool {
-        self.config.pcp_rule == PcpRule::Auto
-            && self.config.bulk == Bulk::Runs
-            && self.frames.has_maps()
-            && !self.pcp.merges()
+        self.config.experiment.pcp_rule == PcpRule::Auto && self.frames.has_maps() && !self.pcp.merges()
     }
 
     /// How short of memory the zone is. The v5.4 rule does not ask.
     pub(super) fn pressure(&self) -> Shortage {
-        match self.config.pcp_rule {
+        match self.config.experiment.pcp_rule {
             PcpRule::V5_4 => Shortage::None,
             _ => self.zone.pressure().on_lists(),
         }
@@ -355,7 +352,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     fn shrink(&self) {
         let sizing = self.sizing_for(Order::ZERO);
-        let (tuning, pages) = self.pcp.tuning().tick(self.config.pcp_rule, sizing);
+        let (tuning, pages) = self.pcp.tuning().tick(self.config.experiment.pcp_rule, sizing);
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         self.drain(u64::from(pages).saturating_sub(self.give_back()), 0);
     }
@@ -385,7 +382,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     fn give_all_back(&self) {
         self.give_back();
         self.drain(u64::from(self.pcp.count()), 0);
-        if self.config.pcp_rule == PcpRule::Auto {
+        if self.config.experiment.pcp_rule == PcpRule::Auto {
             // A CPU asks because it found too little: not a time to keep many. Linux leaves `high` as it is.
             let sizing = self.pcp.sizing();
             let tuning = Tuning { high: sizing.high_min, ..self.pcp.tuning() };
@@ -424,7 +421,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
         core::hint::black_box(self.frames.prepare_free_of(self.pcp.outgoing.small()));
         let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
-            buddy.free_runs(joined(self.pcp.outgoing.blocks(), self.config.bulk, true));
+            buddy.free_runs(joined(self.pcp.outgoing.blocks()));
         });
         self.pcp.outgoing.clear();
         self.pcp.count_aside(-(pages as i64));
@@ -439,7 +436,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     fn drain(&self, pages: u64, list: usize) {
         let mut blocks = [0; LISTS];
         let len = |n: usize| self.pcp.list(n).len();
-        if self.config.pcp_rule == PcpRule::V5_4 && self.config.pcp_orders == PcpOrders::Zero {
+        if self.config.experiment.pcp_rule == PcpRule::V5_4
+            && self.config.experiment.pcp_orders == PcpOrders::Zero
+        {
             let shares = round_robin([len(0), len(1), len(2)], pages.min(u64::from(u32::MAX)) as u32);
             blocks[..TYPES].copy_from_slice(&shares);
             return self.drain_blocks(&blocks, (1 << TYPES) - 1, 0);
@@ -459,8 +458,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Gives back `blocks` of each of these lists from its tail.
     fn drain_blocks(&self, blocks: &[u32; LISTS], lists: u64, first: usize) {
         let mut left = *blocks;
-        let late = self.frames.has_maps() && self.config.bulk == Bulk::Runs;
-        let runs = if late { lists & !HUGE_LISTS } else { 0 };
+        let runs = if self.frames.has_maps() { lists & !HUGE_LISTS } else { 0 };
         let mut pages = self.drain_runs(&mut left, runs, first);
         pages += self.drain_each(&mut left, lists & !runs, first);
         if pages > 0 {
@@ -471,10 +469,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// The same without maps, or block by block, or of huge blocks. Returns the pages.
     fn drain_each(&self, left: &mut [u32; LISTS], mut lists: u64, first: usize) -> u64 {
-        let most = match self.config.bulk {
-            Bulk::OneByOne => u32::MAX,
-            Bulk::Runs => BLOCKS_PER_HOLD,
-        };
+        let most = if self.frames.has_maps() { BLOCKS_PER_HOLD } else { u32::MAX };
         let mut pages = 0;
         while lists != 0 {
             let mut now = [0; LISTS];
@@ -495,19 +490,11 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// Gives back so many blocks of each of these lists from its tail, in one hold of the zone lock. Returns the pages.
     fn drain_in_one_hold(&self, blocks: &[u32; LISTS], lists: u64, first: usize) -> u64 {
-        // Of huge blocks nothing is prepared.
-        let prepared = if self.frames.has_maps() { lists & !HUGE_LISTS } else { lists };
-        for n in cyclic(prepared, first) {
-            self.prepare(|| {
-                self.pcp.list(n).tail(blocks[n], self.pcp.each_call).map(|pfn| (kind_of(n).0, pfn))
-            });
-        }
         let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
             for n in cyclic(lists, first) {
                 let (order, _) = kind_of(n);
-                let tail = self.pcp.list(n).tail(blocks[n], self.pcp.each_call).map(|pfn| (order, pfn));
-                joined(tail, self.config.bulk, self.frames.has_maps())
-                    .for_each(|run| buddy.free_run(run, Placement::Likely));
+                let blocks = self.pcp.list(n).tail(blocks[n], self.pcp.each_call).map(|pfn| (order, pfn));
+                give_back(buddy, self.frames.has_maps(), blocks);
             }
         });
         let mut pages = 0;
@@ -521,24 +508,5 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.pcp.count_pages(-(pages as i64));
         self.record(hold);
         pages
-    }
-
-    /// Before the lock is taken: brings what freeing these blocks will change into the cache, and with maps, makes their head
-    /// words those of free blocks.
-    #[inline]
-    fn prepare<I: Iterator<Item = (Order, Pfn)>>(&self, blocks: impl FnOnce() -> I) {
-        let below = |&(order, _): &(Order, Pfn)| order < PAGEBLOCK_ORDER;
-        let read = match (self.frames.has_maps(), self.config.bulk) {
-            (true, _) => {
-                blocks().filter(below).fold(0, |read, (_, pfn)| read ^ self.frames.prepare_free(pfn))
-            }
-            (false, Bulk::Runs) => {
-                let base = self.zone.link_base();
-                let warm = |&(order, pfn): &(Order, Pfn)| Buddy::warm(&self.frames, base, pfn, order);
-                blocks().filter(below).filter(warm).count() as u64
-            }
-            (false, Bulk::OneByOne) => 0,
-        };
-        core::hint::black_box(read);
     }
 }

@@ -1,6 +1,6 @@
 //! Blocks that pass the per-CPU lists: many at once, or one of a given place.
 
-use super::joined::joined;
+use super::joined::give_back;
 use super::*;
 use crate::buddy::Buddy;
 use crate::config::RefillCheck;
@@ -20,7 +20,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// Looks at a block that was taken past the lists, as a refill does. A bad one is quarantined. Whether it is good.
     pub(crate) fn accept(&self, pfn: Pfn, order: Order) -> bool {
-        if self.config.refill_check != RefillCheck::Off && self.frames.find_bad(pfn, order).is_some() {
+        if self.config.experiment.refill_check != RefillCheck::Off
+            && self.frames.find_bad(pfn, order).is_some()
+        {
             self.quarantine(pfn, order);
             return false;
         }
@@ -38,7 +40,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// Fills `out` with blocks of the zone, as many as it has. They are allocated then. Returns how many.
     pub(crate) fn alloc_many(&self, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
-        let check = self.config.refill_check;
+        let check = self.config.experiment.refill_check;
         // As if they had come from this CPU's list: then its frees are hits.
         let has_list = self.pcp.hit_list(order, migratetype).is_some_and(|list| list.capacity() > 0);
         let list_place = self.waiter.cpu.filter(|_| has_list).map(|cpu| ListPlace { cpu, position: 0 });
@@ -84,7 +86,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     pub(crate) fn free_many(&self, order: Order, blocks: &[Pfn]) {
         self.under_lock(|buddy| {
             let blocks = blocks.iter().map(|&pfn| (order, pfn));
-            buddy.free_runs(joined(blocks, self.config.bulk, self.frames.has_maps()));
+            give_back(buddy, self.frames.has_maps(), blocks);
         });
         let blocks = blocks.len() as u64;
         bump(&self.pcp.events.direct_frees, blocks);

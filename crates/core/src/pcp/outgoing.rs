@@ -27,7 +27,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::config::{Config, FreeStore, PcpOrders};
+use crate::config::{Config, PcpOrders};
 use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::MOST_ASIDE;
@@ -61,9 +61,10 @@ const OPEN: u64 = ((MOST_PAGES + 1) << PAGES) - 1;
 
 /// Blocks that may be set aside under a configuration: not more than a list may have.
 pub(super) fn slots(config: &Config) -> usize {
-    match (config.free_store, config.pcp_orders) {
-        (FreeStore::Lists, _) | (_, PcpOrders::None) => 0,
-        _ => MOST_ASIDE.min(config.pcp_slots) as usize,
+    match config.experiment.pcp_orders {
+        _ if !config.engine.has_maps() => 0,
+        PcpOrders::None => 0,
+        _ => MOST_ASIDE.min(config.experiment.pcp_slots) as usize,
     }
 }
 

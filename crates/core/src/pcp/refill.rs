@@ -5,7 +5,7 @@ use core::ops::Range;
 use super::list::List;
 use super::{Local, bump, kind_of};
 use crate::buddy::Pieces;
-use crate::config::{Bulk, RefillCheck};
+use crate::config::RefillCheck;
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
 use crate::policy::pcp::{PcpRule, Sizing, Tuning, moved_at_once};
@@ -24,8 +24,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         let sizing = self.sizing_for(order);
         let (tuning, wanted) = self.plan(number, sizing);
         let late = self.frames.has_maps()
-            && self.config.bulk == Bulk::Runs
-            && self.config.refill_check != RefillCheck::UnderZoneLock
+            && self.config.experiment.refill_check != RefillCheck::UnderZoneLock
             && order < PAGEBLOCK_ORDER;
         let (taken, places) = match late {
             true => self.take_late(number, migratetype, wanted),
@@ -46,21 +45,21 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     fn plan(&self, number: usize, sizing: Sizing) -> (Tuning, u64) {
         let (order, _) = kind_of(number);
         let (tuning, mut blocks) =
-            self.pcp.tuning().refill(self.config.pcp_rule, sizing, order, self.pressure());
+            self.pcp.tuning().refill(self.config.experiment.pcp_rule, sizing, order, self.pressure());
         if blocks > 1 {
             blocks = blocks.max(self.fewest(number, sizing));
         }
-        let may_leave = match self.config.bulk {
-            // On lists it would be missing where blocks of all orders are to fill the zone.
-            Bulk::Runs if self.is_tiny() => 1,
-            _ => (self.beyond >> order.get()).saturating_add(1),
+        // On lists it would be missing where blocks of all orders are to fill the zone.
+        let may_leave = match self.frames.has_maps() && self.is_tiny() {
+            true => 1,
+            false => (self.beyond >> order.get()).saturating_add(1),
         };
         (tuning, u64::from(blocks.min(self.pcp.list(number).capacity())).min(may_leave))
     }
 
     /// Whether the zone is no larger than the largest block, and the configuration does not fix how much lists hold.
     fn is_tiny(&self) -> bool {
-        self.config.pcp_fixed.is_none() && self.zone.managed_pages() <= MAX_ORDER.pages()
+        self.config.experiment.pcp_fixed.is_none() && self.zone.managed_pages() <= MAX_ORDER.pages()
     }
 
     /// Takes blocks with maps: the zone lock is held for the words of bits alone, and the blocks are laid out on the list when it is
@@ -86,7 +85,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     fn take_under_lock(&self, number: usize, migratetype: Migratetype, wanted: u64) -> (u64, Range<u64>) {
         let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
-        let check = self.config.refill_check == RefillCheck::UnderZoneLock;
+        let check = self.config.experiment.refill_check == RefillCheck::UnderZoneLock;
         // From the top down: the first block taken will be the first one handed out.
         let mut index = wanted;
         let taken = self.take_from_zone(self.wanted(order, migratetype), wanted, |pfn| {
@@ -111,7 +110,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     fn filled(&self, number: usize) {
         let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
-        if self.config.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
+        if self.config.experiment.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
             self.check_refilled(list, order);
         }
         self.pcp.open(number);
@@ -124,22 +123,22 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     /// Fewest blocks of a list that move at once, whatever its rule says: none of order 0.
     pub(super) fn fewest(&self, number: usize, sizing: Sizing) -> u32 {
         let (order, _) = kind_of(number);
-        let fewest = self.config.pcp_min_refill;
-        match self.config.bulk {
-            _ if order == Order::ZERO => 0,
-            Bulk::OneByOne => fewest,
-            Bulk::Runs if self.shares_room(order) => {
+        let fewest = self.config.experiment.pcp_min_refill;
+        match () {
+            () if order == Order::ZERO => 0,
+            () if !self.frames.has_maps() => fewest,
+            () if self.shares_room(order) => {
                 let share = self.pcp.share_of(number, sizing.high_max);
                 // One block at a time is no refill: a list with room for less than two takes two all the same.
                 moved_at_once(order, share.div_ceil(2 << order.get()), fewest.min(2), fewest)
             }
-            Bulk::Runs => moved_at_once(order, sizing.high_max >> 1 >> order.get(), fewest, fewest),
+            () => moved_at_once(order, sizing.high_max >> 1 >> order.get(), fewest, fewest),
         }
     }
 
     /// Whether lists of the order share what all of them may hold: those of the pageblock order may hold as much besides.
     fn shares_room(&self, order: Order) -> bool {
-        self.config.pcp_rule == PcpRule::Auto && order < PAGEBLOCK_ORDER
+        self.config.experiment.pcp_rule == PcpRule::Auto && order < PAGEBLOCK_ORDER
     }
 
     /// Whether the zone has too little for one block, whatever its free lists look like. Read without the lock: what
@@ -150,7 +149,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
 
     /// Under the zone lock: Linux links each page that it takes here, and so fetches its descriptor.
     pub(super) fn note_taken(&self, pfn: Pfn, order: Order) {
-        if self.config.bulk == Bulk::OneByOne {
+        if !self.frames.has_maps() {
             self.frames.set_state(pfn, order, State::Body);
         }
     }

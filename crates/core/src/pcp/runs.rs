@@ -80,7 +80,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         let (order, _) = kind_of(number);
         let blocks = self.pcp.list(number).tail(blocks, false).map(|pfn| (order, pfn));
         let mut taken = 0;
-        for run in joined(blocks, self.config.bulk, true).take(ROOM - runs.len) {
+        for run in joined(blocks).take(ROOM - runs.len) {
             (0..run.count).for_each(|n| self.frames.clear_head(run.first.add(n << order.get())));
             // One line holds all bits of a pageblock.
             core::hint::black_box(self.frames.touch_map(run.first));

@@ -48,7 +48,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use framewright::config::Metadata;
+use framewright::config::Engine;
 use framewright::{Allocator, Config, Cpu, CpuId, Migratetype, NodeId, Order, Pfn, Plan, Request};
 use framewright::{ZoneSpec, ZoneType};
 
@@ -181,7 +181,7 @@ impl ProcessArena {
         if options.config.page_kib != 4 {
             return Err(framewright::SetupError::PageKib(options.config.page_kib).into());
         }
-        if options.config.metadata == Metadata::Compact {
+        if options.config.engine == Engine::Compact {
             let only = "an arena of one process";
             return Err(framewright::SetupError::CompactNeeds(only).into());
         }

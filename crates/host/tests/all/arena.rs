@@ -6,6 +6,7 @@ use std::alloc::{alloc_zeroed, dealloc};
 use std::thread;
 
 use crate::common::{MIB, account, assert_all_free, described, free, order};
+use framewright_host::framewright::config::Experiment;
 use framewright_host::framewright::frame::FrameUser;
 use framewright_host::framewright::{CpuId, NodeId, SetupError, ZoneId};
 use framewright_host::{
@@ -252,7 +253,13 @@ fn bad_descriptions_are_refused_in_one_line() {
     refusal(described(1024, Config::default()).base(Pfn(1 << 52)), "starts at a multiple of 1024");
     refusal(Arena::builder().bytes(u64::MAX), "too many");
     refusal(described(100, Config { poison: true, ..Config::default() }), "choose another backing");
-    let error = refusal(described(100, Config { pcp_slots: 3, ..Config::default() }), "power of two");
+    let error = refusal(
+        described(
+            100,
+            Config { experiment: Experiment { pcp_slots: 3, ..Experiment::default() }, ..Config::default() },
+        ),
+        "power of two",
+    );
     assert!(matches!(error, ArenaError::Setup(SetupError::PcpSlots(3))));
     refusal(described(100, Config { pcp_free_part: 0, ..Config::default() }), "at least 1");
     assert!(core::error::Error::source(&error).is_some());
@@ -333,8 +340,11 @@ fn user_slots_outside_the_block_are_out_of_reach() {
 
 #[test]
 fn bad_frames_are_put_aside_at_refill() {
-    use framewright_host::framewright::config::RefillCheck;
-    let config = Config { refill_check: RefillCheck::AfterUnlock, ..Config::default() };
+    use framewright_host::framewright::config::{Experiment, RefillCheck};
+    let config = Config {
+        experiment: Experiment { refill_check: RefillCheck::AfterUnlock, ..Experiment::default() },
+        ..Config::default()
+    };
     let bad = |pfn: Pfn| pfn.0 == 77 || pfn.0 == 78;
     let arena =
         described(MIB, config).build_with(|pfn| Slot([if bad(pfn) { u64::MAX } else { 0 }; 7])).unwrap();

@@ -5,7 +5,7 @@ use std::sync::{Barrier, mpsc};
 use std::thread;
 
 use crate::common::{MIB, account, assert_all_free, described, free, order, run_and_kill};
-use framewright::config::FreeStore;
+use framewright::config::{Engine, Experiment};
 use framewright_host::framewright::hotplug::OfflineFailure;
 use framewright_host::{Arena, AttachError, Config, CpuId, Migratetype, Order, Pfn, Reaped};
 
@@ -13,7 +13,7 @@ const MOVABLE: Migratetype = Migratetype::Movable;
 
 fn four_slots() -> Arena {
     // Lists, so that what is freed waits on a per-CPU list, also if its pageblock is mostly free.
-    let config = Config { free_store: FreeStore::Lists, ..Config::default() };
+    let config = Config { engine: Engine::Linux, ..Config::default() };
     described(16 * MIB, config).build().unwrap()
 }
 
@@ -212,7 +212,10 @@ fn a_thread_that_panics_detaches() {
 #[test]
 fn a_busy_thread_answers_an_allocation_that_would_fail() {
     // However late the other thread gets to run.
-    let config = Config { remote_drain_spins: u32::MAX, ..Config::default() };
+    let config = Config {
+        experiment: Experiment { remote_drain_spins: u32::MAX, ..Experiment::default() },
+        ..Config::default()
+    };
     let arena = described(MIB, config).build::<()>().unwrap();
     let (ready, stop) = (Barrier::new(2), AtomicBool::new(false));
     thread::scope(|scope| {

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use crate::common::{MIB, account, assert_all_free, described, order, run_and_kill};
-use framewright::config::FreeStore;
+use framewright::config::Engine;
 use framewright_host::framewright::frame::POISON;
 use framewright_host::{Arena, Block, Config, Flags, Migratetype, Order, Request, SharedArena, SharedBlock};
 
@@ -221,7 +221,7 @@ fn blocks_dropped_by_thread_locals_at_a_threads_end_are_freed() {
 
 fn poisoned() -> Arena {
     // Lists, so that what was freed last is handed out next, also if its pageblock is mostly free.
-    let config = Config { poison: true, free_store: FreeStore::Lists, ..Config::default() };
+    let config = Config { poison: true, engine: Engine::Linux, ..Config::default() };
     Arena::builder().bytes(4 << 20).config(config).build().unwrap()
 }
 

@@ -3,6 +3,7 @@
 
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
+use framewright::config::Experiment;
 use std::thread;
 use std::time::Instant;
 
@@ -228,7 +229,10 @@ fn per_cpu_lists_of_256_cpus_follow_the_boot() {
     };
     for pcp_reset in [false, true] {
         let nodes: Vec<_> = (0..256).map(|cpu| cpu / 128).collect();
-        let config = Config { pcp_reset, ..Config::linux_v5_4() };
+        let config = Config {
+            experiment: Experiment { pcp_reset, ..Config::linux_v5_4().experiment },
+            ..Config::linux_v5_4()
+        };
         let options = BootOptions { config, ..options(&nodes, Descriptors::AsTheyAre) };
         let arena: Arena = map.build(&options).expect("it is sound");
         let booting = arena.allocator().begin().expect("it is the first time");

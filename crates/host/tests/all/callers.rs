@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread;
 
-use framewright_host::framewright::config::FreeStore;
+use framewright_host::framewright::config::Engine;
 use framewright_host::{
     Arena, AttachError, Backing, Config, Migratetype, Order, OwnedCpu, Pfn, PlaceFailure,
 };
@@ -100,7 +100,7 @@ fn an_owned_cpu_keeps_its_arena_and_lets_it_go() {
 
 #[test]
 fn nobody_is_handed_a_hole() {
-    for free_store in [FreeStore::Maps, FreeStore::Lists] {
+    for engine in [Engine::Framewright, Engine::Linux] {
         let holes = [
             Pfn(5)..Pfn(9),
             Pfn(700)..Pfn(3000),
@@ -112,7 +112,7 @@ fn nobody_is_handed_a_hole() {
             .pages(10_000)
             .nodes(2)
             .cpus(1)
-            .config(Config { free_store, ..Config::default() })
+            .config(Config { engine, ..Config::default() })
             .backing(Backing::Described)
             .holes(holes.clone())
             .build()
@@ -125,7 +125,7 @@ fn nobody_is_handed_a_hole() {
             core::iter::from_fn(|| cpu.alloc(Order::ZERO, MOVABLE).ok()).map(|pfn| pfn.0).collect();
         got.iter().for_each(|&pfn| free(&cpu, Pfn(pfn), Order::ZERO));
         got.sort_unstable();
-        assert_eq!(got, wanted, "{free_store:?}");
+        assert_eq!(got, wanted, "{engine:?}");
         let refused = cpu.alloc_at(Pfn(700), Order::ZERO).unwrap_err();
         assert!(matches!(refused.why, PlaceFailure::InUse { .. } | PlaceFailure::Foreign), "{refused}");
         cpu.alloc_at(Pfn(3001), Order::ZERO).unwrap();

@@ -42,7 +42,7 @@ fn memory_that_holds_anything_boots_like_new() {
     let arena: Arena = map.build(&options()).expect("it is sound");
     let free = boot(&arena);
     let mut memory = arena.into_descriptors();
-    assert_eq!(memory.bytes(), (6 << 18) * 8 + (6 << 9) * 16);
+    assert_eq!(memory.bytes(), (6 << 18) * 8);
     for byte in [0xff, 0xa5] {
         memory.fill(byte);
         let arena: Arena = map.build_in(&options(), memory).expect("it is sound");

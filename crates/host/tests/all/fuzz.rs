@@ -6,7 +6,7 @@ use std::env;
 use std::thread;
 
 use fastrand::Rng;
-use framewright_host::framewright::config::Metadata;
+use framewright_host::framewright::config::Engine;
 use framewright_host::{Arena, Attached, Block, Config, Flags, PAGEBLOCK_ORDER, Pfn, Request};
 
 use crate::common::{TYPES, order};
@@ -116,7 +116,7 @@ fn random_safe_calls_leave_every_block_to_its_owner() {
     let number = |name, usual| env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
     let (seed, steps) = (number("FRAMEWRIGHT_FUZZ_SEED", 1), number("FRAMEWRIGHT_FUZZ_STEPS", 2000_u64));
     let usual = Config::default();
-    let compact = Config { metadata: Metadata::Compact, lazy_pageblocks: true, ..usual };
+    let compact = Config { engine: Engine::Compact, lazy_pageblocks: true, ..usual };
     for (name, config) in [
         ("default", Config { free_reporting: true, ..usual }),
         ("compact", Config { free_reporting: true, ..compact }),

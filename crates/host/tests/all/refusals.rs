@@ -1,7 +1,7 @@
 //! Every wrong free is refused with its reason, and changes nothing.
 
 use crate::common::{MIB, TYPES, account, assert_all_free, described, free, order, sight};
-use framewright_host::framewright::config::{Bulk, PcpOrders};
+use framewright_host::framewright::config::{Engine, Experiment, PcpOrders};
 use framewright_host::framewright::error::FreeFailure;
 use framewright_host::{Arena, Attached, Config, FreeError, Migratetype, Order, Pfn};
 
@@ -11,7 +11,11 @@ const MOVABLE: Migratetype = Migratetype::Movable;
 fn configurations() -> [Config; 4] {
     [
         Config::default(),
-        Config { pcp_orders: PcpOrders::None, bulk: Bulk::OneByOne, ..Config::default() },
+        Config {
+            engine: Engine::Linux,
+            experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+            ..Config::default()
+        },
         Config::linux_v5_4(),
         Config::linux_v6_7(),
     ]

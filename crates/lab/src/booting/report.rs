@@ -248,7 +248,7 @@ fn say_end(log: &mut Log, map: &BootMap, how: &How, after: &(Vec<u64>, Lists), l
     if how.lazy {
         log.say(format!("{left} pages stay uninitialised until they are needed"));
     }
-    let resized = if how.setup.config.pcp_reset { "resized" } else { "not resized" };
+    let resized = if how.setup.config.experiment.pcp_reset { "resized" } else { "not resized" };
     log.say(format!("per-CPU lists {resized} (batch/high): {}", in_words(&after.1)));
     let present: u64 = map.parts.iter().map(|part| part.present).sum();
     let managed: u64 = after.0.iter().sum::<u64>() + left;

@@ -1,7 +1,7 @@
 //! `framewright bench`.
 
 use clap::builder::PossibleValuesParser;
-use framewright_host::{Config, Metadata};
+use framewright_host::{Config, Engine};
 use framewright_workload::bench::{self, Allocator, Beside, Case, Runner, Scale, Workload};
 
 use crate::command::{check_threads, count, cpus_here, crowded, mib};
@@ -145,7 +145,7 @@ fn runners(args: &Args, session: &Session, setup: Setup) -> Result<Vec<Box<dyn R
                 ArenaTarget::new(&setup, frames, cpus).map_err(|error| error.to_string())
             }))];
         if args.compact {
-            let config = Config { metadata: Metadata::Compact, lazy_pageblocks: true, ..setup.config };
+            let config = Config { engine: Engine::Compact, lazy_pageblocks: true, ..setup.config };
             let compact = Setup { config, ..setup };
             runners.push(Box::new(Allocator::new("framewright_compact", move |frames, cpus| {
                 ArenaTarget::new(&compact, frames, cpus).map_err(|error| error.to_string())

@@ -2,8 +2,8 @@
 //! lines, `framewright settings`, and the settings that a result records all read this table.
 
 use framewright_host::framewright::config::{
-    Bulk, Config, FreeStore, Generation, LargeHeads, ListOrder, LockKind, LockPlace, Metadata, PcpCounting,
-    PcpFixed, PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Config, Engine, Experiment, Generation, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
+    RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 use framewright_host::framewright::policy::init::Split;
 use framewright_workload::replay::PageCache;
@@ -41,6 +41,35 @@ pub enum Acts {
     WithStruct64,
     /// In replays of traces.
     InReplays,
+}
+
+/// Releases of Linux by whose rules parts of the allocator work.
+const GENERATIONS: &[(&str, Generation)] = &[("v3_0", Generation::V3_0), ("v6_1", Generation::V6_1)];
+
+/// Settings that a user decides. All others are there for a study of one change.
+const OF_USERS: &[&str] = &[
+    "preset",
+    "engine",
+    "pcp_free_part",
+    "lazy_pageblocks",
+    "spread_zones",
+    "descriptor_bytes",
+    "deferred_init",
+    "page_cache",
+    "compaction_proactiveness",
+    "keep_marks",
+    "min_free_kib",
+    "watermark_scale",
+    "boost_factor",
+    "zone_reclaim",
+];
+
+impl Setting {
+    /// Whether it is there for a study of one change.
+    #[must_use]
+    pub fn is_experiment(&self) -> bool {
+        !OF_USERS.contains(&self.name)
+    }
 }
 
 /// Presets by name.
@@ -132,12 +161,12 @@ pub const SETTINGS: &[Setting] = &[
             Ok(())
         },
     },
-    choice! { "pcp_rule", config.pcp_rule, Always,
+    choice! { "pcp_rule", config.experiment.pcp_rule, Always,
     ["v5_4" => PcpRule::V5_4, "v6_1" => PcpRule::V6_1, "v6_7" => PcpRule::V6_7, "v6_16" => PcpRule::V6_16,
      "auto" => PcpRule::Auto],
     "Rule that sizes the per-CPU lists: batch and high.",
     "zone_batchsize and zone_highsize of v5.4 and v6.1, nr_pcp_high of v6.7 and v6.16; auto: near v6.7" },
-    whole! { "pcp_fraction", config.pcp_fraction, 0, u32::MAX, Always,
+    whole! { "pcp_fraction", config.experiment.pcp_fraction, 0, u32::MAX, Always,
     "All per-CPU lists together may hold 1/N of the zone; 0: the kernel's default.",
     "vm.percpu_pagelist_high_fraction" },
     Setting {
@@ -146,11 +175,13 @@ pub const SETTINGS: &[Setting] = &[
         about: "Pages moved by a refill or drain, instead of the rule's; without high, high is six times as much.",
         source: "pcp->batch",
         acts: Acts::Always,
-        get: |setup| setup.config.pcp_fixed.map_or("rule".to_owned(), |fixed| fixed.batch.to_string()),
+        get: |setup| {
+            setup.config.experiment.pcp_fixed.map_or("rule".to_owned(), |fixed| fixed.batch.to_string())
+        },
         set: |setup, value| {
             let batch = number(value)?;
-            let high = setup.config.pcp_fixed.map_or(batch.saturating_mul(6), |fixed| fixed.high);
-            setup.config.pcp_fixed = Some(PcpFixed { batch, high });
+            let high = setup.config.experiment.pcp_fixed.map_or(batch.saturating_mul(6), |fixed| fixed.high);
+            setup.config.experiment.pcp_fixed = Some(PcpFixed { batch, high });
             Ok(())
         },
     },
@@ -160,72 +191,61 @@ pub const SETTINGS: &[Setting] = &[
         about: "Pages on a CPU's lists at which a free drains, instead of the rule's; without batch, batch is a sixth.",
         source: "pcp->high",
         acts: Acts::Always,
-        get: |setup| setup.config.pcp_fixed.map_or("rule".to_owned(), |fixed| fixed.high.to_string()),
+        get: |setup| {
+            setup.config.experiment.pcp_fixed.map_or("rule".to_owned(), |fixed| fixed.high.to_string())
+        },
         set: |setup, value| {
             let high = number(value)?;
-            let batch = setup.config.pcp_fixed.map_or((high / 6).max(1), |fixed| fixed.batch);
-            setup.config.pcp_fixed = Some(PcpFixed { batch, high });
+            let batch = setup.config.experiment.pcp_fixed.map_or((high / 6).max(1), |fixed| fixed.batch);
+            setup.config.experiment.pcp_fixed = Some(PcpFixed { batch, high });
             Ok(())
         },
     },
-    choice! { "pcp_orders", config.pcp_orders, Always,
+    choice! { "pcp_orders", config.experiment.pcp_orders, Always,
     ["none" => PcpOrders::None, "zero" => PcpOrders::Zero, "up_to_costly" => PcpOrders::UpToCostly,
      "up_to_costly_and_huge" => PcpOrders::UpToCostlyAndHuge, "up_to_huge" => PcpOrders::UpToHuge],
     "Orders that have per-CPU lists: none, 0, 0 to 3, 0 to 3 and 9, or 0 to 9.", "0 up to v5.12, 0 to 3 and 9 since" },
-    whole! { "pcp_slots", config.pcp_slots, 2, 1 << 20, Always,
+    whole! { "pcp_slots", config.experiment.pcp_slots, 2, 1 << 20, Always,
     "Most blocks on one per-CPU list, a power of two; a full list drains.", "this allocator's lists are arrays" },
-    whole! { "pcp_min_refill", config.pcp_min_refill, 1, 1 << 10, Always,
+    whole! { "pcp_min_refill", config.experiment.pcp_min_refill, 1, 1 << 10, Always,
     "Fewest blocks in a refill of an order above 0.", "2 in Linux (nr_pcp_alloc)" },
     whole! { "pcp_free_part", config.pcp_free_part, 1, u32::MAX, Always,
     "With pcp_rule=auto, lists of all CPUs hold at most one in so many free pages; 16 frees whole programs faster, 64 keeps more huge pages.",
     "none; high is at most an eighth of all memory" },
-    flag! { "pcp_reset", config.pcp_reset, AtBoot,
+    flag! { "pcp_reset", config.experiment.pcp_reset, AtBoot,
     "Sizes the per-CPU lists again when deferred initialisation has ended.", "the pcp-reset change, v5.4" },
     choice! { "deferred_init", split, AtBoot,
     ["one_thread_per_node" => Split::OneThread, "all_cpus" => Split::AllCpus,
      "all_cpus_by_section" => Split::AllCpusBySection],
     "How the late part of the memory map is divided between CPUs.",
     "deferred_init_memmap; the parallel-init change, v5.9" },
-    choice! { "lock_place", config.lock_place, Always,
+    choice! { "lock_place", config.experiment.lock_place, Always,
     ["with_order0_lists" => LockPlace::WithOrder0Lists, "other_end" => LockPlace::OtherEnd,
      "own_line" => LockPlace::OwnLine],
     "Where the zone lock lies relative to the free lists.", "v3.17 to v3.19: with_order0_lists; from v4.0: other_end" },
-    choice! { "lock_kind", config.lock_kind, Always,
+    choice! { "lock_kind", config.experiment.lock_kind, Always,
     ["ticket" => LockKind::Ticket, "queued" => LockKind::Queued, "parking" => LockKind::Parking,
      "by_platform" => LockKind::ByPlatform],
     "How CPUs wait for the zone lock; by_platform parks on a host and queues elsewhere.",
     "x86: ticket up to v4.1, queued since" },
-    flag! { "lock_timing", config.lock_timing, Always,
+    flag! { "lock_timing", config.experiment.lock_timing, Always,
     "Measures how long the zone lock is waited for and held; each hold costs two clock readings.", "for measuring only" },
-    choice! { "refill_check", config.refill_check, WithStruct64,
+    choice! { "refill_check", config.experiment.refill_check, WithStruct64,
     ["under_zone_lock" => RefillCheck::UnderZoneLock, "after_unlock" => RefillCheck::AfterUnlock,
      "off" => RefillCheck::Off],
     "Where a refill checks the pages that it takes.",
     "the refill-check change; under_zone_lock up to v6.2, off from v6.4" },
-    choice! { "pcp_counting", config.pcp_counting, Always,
-    ["each_call" => PcpCounting::EachCall, "slow_calls" => PcpCounting::SlowCalls],
-    "When the pages on per-CPU lists are counted: at each call, or when a list is empty or full.", "each_call in Linux" },
-    choice! { "free_store", config.free_store, Always,
-    ["lists" => FreeStore::Lists, "maps" => FreeStore::Maps],
-    "How a zone keeps free memory below order 9: lists of blocks, or bits and lists of pageblocks.", "lists in Linux" },
-    choice! { "metadata", config.metadata, Always,
-    ["words" => Metadata::Words, "compact" => Metadata::Compact],
-    "What is kept for each frame: a word, or two bits, which need free_store=maps and descriptor_bytes=8.",
-    "words in Linux: struct page" },
+    choice! { "engine", config.engine, Always,
+    ["linux" => Engine::Linux, "framewright" => Engine::Framewright, "compact" => Engine::Compact],
+    "How free memory is kept: as Linux' lists of blocks, as bits, or as bits and without a word for each frame (with descriptor_bytes=8).",
+    "linux in Linux" },
     flag! { "lazy_pageblocks", config.lazy_pageblocks, Always,
-    "Whether memory is initialised only when it is needed; with free_store=maps.",
+    "Whether memory is initialised only when it is needed; not with engine=linux.",
     "off; boot has deferred initialisation" },
     flag! { "spread_zones", config.spread_zones, Always,
     "Whether large memory is divided into zones of a type for its CPUs, each of which begins at another one.",
     "off: a zone of a type in each node" },
-    choice! { "large_heads", config.large_heads, Always,
-    ["pageblocks" => LargeHeads::Pageblocks, "frames" => LargeHeads::Frames],
-    "Where the state of order 9 and 10 blocks is kept; with free_store=maps always in the pageblocks.",
-    "frames in Linux: struct page" },
-    choice! { "bulk", config.bulk, Always,
-    ["one_by_one" => Bulk::OneByOne, "runs" => Bulk::Runs],
-    "Whether refills and drains move single blocks or whole runs of neighbours.", "one_by_one in Linux" },
-    whole! { "remote_drain_spins", config.remote_drain_spins, 0, 1 << 30, Always,
+    whole! { "remote_drain_spins", config.experiment.remote_drain_spins, 0, 1 << 30, Always,
     "How often a failing allocation looks whether other CPUs have drained their lists for it.",
     "this allocator's request bits" },
     Setting {
@@ -258,9 +278,37 @@ pub const SETTINGS: &[Setting] = &[
     },
     flag! { "keep_marks", config.keep_marks, Always,
     "Whether zones have watermarks and a lowmem reserve.", "always in Linux" },
-    choice! { "generation", config.generation, UnderPressure,
+    Setting {
+        name: "generation",
+        takes: Takes::Words(&["v3_0", "v6_1"]),
+        about: "Sets marks, fallback, passes and reclaim together.",
+        source: "mm/page_alloc.c of that version",
+        acts: Acts::UnderPressure,
+        get: |setup| {
+            let Experiment { marks, fallback, passes, reclaim, .. } = setup.config.experiment;
+            let is_one = [fallback, passes, reclaim].iter().all(|other| *other == marks);
+            if is_one { word(GENERATIONS, &marks) } else { "mixed".to_owned() }
+        },
+        set: |setup, value| {
+            let generation = chosen(value, GENERATIONS)?;
+            let experiment = &mut setup.config.experiment;
+            (experiment.marks, experiment.fallback) = (generation, generation);
+            (experiment.passes, experiment.reclaim) = (generation, generation);
+            Ok(())
+        },
+    },
+    choice! { "marks", config.experiment.marks, UnderPressure,
     ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1],
-    "Kernel generation whose watermark and reclaim rules are used.", "mm/page_alloc.c of that version" },
+    "Release whose watermarks zones keep and check.", "mm/page_alloc.c of that version" },
+    choice! { "fallback", config.experiment.fallback, Always,
+    ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1],
+    "Release by whose rules a request takes from pageblocks of another type.", "__rmqueue_fallback of that version" },
+    choice! { "passes", config.experiment.passes, UnderPressure,
+    ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1],
+    "Release whose passes a request makes that finds too little.", "__alloc_pages_slowpath of that version" },
+    choice! { "reclaim", config.experiment.reclaim, UnderPressure,
+    ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1],
+    "Release by whose rules memory is reclaimed and compacted.", "mm/vmscan.c of that version" },
     whole! { "min_free_kib", config.min_free_kib, 0, u32::MAX, Always,
     "Sum of the min watermarks; 0 for the rule's own.", "vm.min_free_kbytes" },
     whole! { "watermark_scale", config.watermark_scale, 0, 3000, Always,
@@ -274,18 +322,18 @@ pub const SETTINGS: &[Setting] = &[
         about: "How much of each zone type is kept from requests that could use a higher zone.",
         source: "vm.lowmem_reserve_ratio",
         acts: Acts::UnderPressure,
-        get: |setup| setup.config.reserve_ratios.map(|ratio| ratio.to_string()).join(":"),
+        get: |setup| setup.config.experiment.reserve_ratios.map(|ratio| ratio.to_string()).join(":"),
         set: |setup, value| {
-            setup.config.reserve_ratios = ratios(value)?;
+            setup.config.experiment.reserve_ratios = ratios(value)?;
             Ok(())
         },
     },
-    flag! { "avoid_fragmentation", config.avoid_fragmentation, Always,
+    flag! { "avoid_fragmentation", config.experiment.avoid_fragmentation, Always,
     "Takes from a DMA32 zone of the node before types are mixed within pageblocks.", "ALLOC_NOFRAGMENT, v5.0" },
-    choice! { "zonelist_order", config.zonelist_order, UnderPressure,
+    choice! { "zonelist_order", config.experiment.zonelist_order, UnderPressure,
     ["node" => ListOrder::Node, "zone" => ListOrder::Zone, "as_v3_0" => ListOrder::AsV3_0],
     "Whether fallback goes node by node or zone type by zone type.", "numa_zonelist_order" },
-    choice! { "zonelist_cache", config.zonelist_cache, UnderPressure,
+    choice! { "zonelist_cache", config.experiment.zonelist_cache, UnderPressure,
     ["off" => ZonelistCache::Off, "after_first_zone" => ZonelistCache::AfterFirstZone,
      "before_first_zone" => ZonelistCache::BeforeFirstZone,
      "before_first_zone_and_clear" => ZonelistCache::BeforeFirstZoneAndClear],
@@ -302,9 +350,9 @@ pub const SETTINGS: &[Setting] = &[
             Ok(())
         },
     },
-    whole! { "rounds", config.limits.rounds, 1, u32::MAX, UnderPressure,
+    whole! { "rounds", config.experiment.limits.rounds, 1, u32::MAX, UnderPressure,
     "Most rounds of reclaim and compaction for one request.", "the kernel's loop has no fixed bound" },
-    whole! { "rounds_without_progress", config.limits.without_progress, 1, u32::MAX, UnderPressure,
+    whole! { "rounds_without_progress", config.experiment.limits.without_progress, 1, u32::MAX, UnderPressure,
     "Rounds without progress after which a request fails.", "MAX_RECLAIM_RETRIES" },
 ];
 

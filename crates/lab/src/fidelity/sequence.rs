@@ -80,7 +80,7 @@ pub fn replay(ops: &Ops, setup: &Setup, kernel: &Answer) -> Result<Replayed> {
 fn own_size(setup: &Setup, kernel: &Answer, cpus: u8) -> Sizing {
     let config = &setup.config;
     let is_movable = |name: &str| name == "Movable";
-    let shares = !config.pcp_rule.moves_high();
+    let shares = !config.experiment.pcp_rule.moves_high();
     let sum = |of: fn(&[u64; 3]) -> u64, movable: bool| -> u64 {
         kernel.zones.iter().filter(|(name, _)| movable || !is_movable(name)).map(|(_, zone)| of(zone)).sum()
     };
@@ -88,12 +88,12 @@ fn own_size(setup: &Setup, kernel: &Answer, cpus: u8) -> Sizing {
     // As khugepaged counts it: above the high watermarks, which it is about to change.
     let free = sum(|zone| zone[0].saturating_sub(zone[2]), false);
     let zones = kernel.zones.iter().filter(|(name, _)| !is_movable(name)).count() as u64;
-    let kib = watermark::min_free_kib(config.generation, free * 4);
+    let kib = watermark::min_free_kib(config.experiment.marks, free * 4);
     let wanted = if kernel.huge_pages { watermark::recommended_pages_min(zones, free) } else { 0 };
     let managed = kernel.states[0].managed;
     let share = watermark::share(watermark::pages_min(kib, 4).max(wanted), managed, lowmem);
-    let marks = Marks::new(config.generation, managed, share, config.watermark_scale, !shares);
-    pcp::size(config.pcp_rule, managed, marks.low, u32::from(cpus), config.pcp_fraction)
+    let marks = Marks::new(config.experiment.marks, managed, share, config.watermark_scale, !shares);
+    pcp::size(config.experiment.pcp_rule, managed, marks.low, u32::from(cpus), config.experiment.pcp_fraction)
 }
 
 /// The first operation at which two sequences differ, with what each did; `None` if they are the same.

@@ -283,7 +283,7 @@ pub fn replayed(history: &History, recorded: &Recorded, setup: &Setup) -> Result
     let Recorded { zone, start, .. } = recorded;
     let cpus = zone.lists.len();
     let mut setup = *setup;
-    setup.config.pcp_slots = setup.config.pcp_slots.max(1 << 18);
+    setup.config.experiment.pcp_slots = setup.config.experiment.pcp_slots.max(1 << 18);
     let arena = Arena::builder().pages(zone.managed).cpus(cpus + 1).backing(Backing::Described);
     let arena: Arena = arena.config(setup.config).build().map_err(Error::failed)?;
     let target = Bare(&arena);

@@ -151,7 +151,7 @@ struct Pair {
 impl Pair {
     fn new(variant: &Configured, frames: u64, cores: usize) -> Result<Self> {
         let mut timed = variant.setup;
-        timed.config.lock_timing = true;
+        timed.config.experiment.lock_timing = true;
         Ok(Self {
             plain: Subject::new(&variant.setup, frames, cores)?,
             timed: Subject::new(&timed, frames, cores)?,
@@ -200,7 +200,7 @@ fn drift(setup: &Setup) -> Result<f64> {
     let frames = Order::new(10).map_or(0, Order::pages);
     let mut setup = *setup;
     // So small a zone would have lists of single pages; one refill is to bring the bad page, too.
-    setup.config.pcp_fixed = Some(PcpFixed { batch: 63, high: 378 });
+    setup.config.experiment.pcp_fixed = Some(PcpFixed { batch: 63, high: 378 });
     let Subject::Struct64(arena) = Subject::new(&setup, frames, 1)? else {
         return Err(Error::failed("bad_block needs descriptor_bytes = 64"));
     };

@@ -101,7 +101,7 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
             let hold = |variant: &Configured| {
                 let mut it = allocator(machine, &variant.setup);
                 let (batch, high) = (it.sizing.batch, 2 * it.sizing.batch);
-                it.config.pcp_fixed = Some(PcpFixed { batch, high });
+                it.config.experiment.pcp_fixed = Some(PcpFixed { batch, high });
                 let it = Linux { sizing: Sizing { batch, high_min: high, high_max: high }, ..it };
                 let seed = mix(run.seed ^ (n as u64 + 1) << 32);
                 let holds = page_fault::holds(&model, &it, &load, is_mixed, seed).map_err(Error::failed)?;

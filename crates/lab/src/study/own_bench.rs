@@ -170,9 +170,9 @@ impl Work<'_> {
         model.shape = first_cpus(model.shape, self.case.cpus as u16);
         let setup = Setup::default();
         let mut config = setup.config;
-        if config.lock_kind == LockKind::ByPlatform {
+        if config.experiment.lock_kind == LockKind::ByPlatform {
             // What a host's threads wait with.
-            config.lock_kind = LockKind::Parking;
+            config.experiment.lock_kind = LockKind::Parking;
         }
         let all = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: scale.frames };
         let zones: Vec<ZoneSpec> = all.divided(zones_for(scale.frames, self.case.cpus)).collect();

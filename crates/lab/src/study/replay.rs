@@ -62,13 +62,13 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let mut setups = Vec::new();
     for it in configured(plan, &Settings::default())? {
         let mut setup = it.setup;
-        if let Some(PcpFixed { batch, high }) = setup.config.pcp_fixed {
+        if let Some(PcpFixed { batch, high }) = setup.config.experiment.pcp_fixed {
             result.note(format!("{}: batch {batch}, high {high}, as the study says.", it.variant));
         } else if plan.names_machine() || run.asked {
             let zone = main_zone(run.machine)
                 .ok_or_else(|| Error::failed(format_args!("{} has no Normal zone", run.machine.name)))?;
-            let size = zone_sizing(run.machine, zone, &setup, setup.config.pcp_reset);
-            setup.config.pcp_fixed = Some(PcpFixed { batch: size.batch, high: size.high_min });
+            let size = zone_sizing(run.machine, zone, &setup, setup.config.experiment.pcp_reset);
+            setup.config.experiment.pcp_fixed = Some(PcpFixed { batch: size.batch, high: size.high_min });
             result.note(format!(
                 "{}: batch {}, high {}, as in the Normal zone of {}.",
                 it.variant, size.batch, size.high_min, run.machine.name

@@ -2,6 +2,7 @@
 
 use framewright_host::Order;
 use framewright_host::framewright::Config;
+use framewright_host::framewright::config::Experiment;
 use framewright_host::framewright::policy::pcp::Sizing;
 use framewright_host::framewright::units::COSTLY_ORDER;
 use framewright_sim::Model;
@@ -96,8 +97,14 @@ fn work<'a>(cores: &[u16], variants: &'a [Configured], models: &'a [Model], seed
 /// A variant with per-CPU lists sized for the machine's largest zone.
 pub(crate) fn allocator(machine: &Machine, setup: &Setup) -> Linux {
     let sizing = main_zone(machine)
-        .map_or(Sizing::BOOT, |zone| zone_sizing(machine, zone, setup, setup.config.pcp_reset));
-    Linux { config: Config { lock_timing: true, ..setup.config }, sizing }
+        .map_or(Sizing::BOOT, |zone| zone_sizing(machine, zone, setup, setup.config.experiment.pcp_reset));
+    Linux {
+        config: Config {
+            experiment: Experiment { lock_timing: true, ..setup.config.experiment },
+            ..setup.config
+        },
+        sizing,
+    }
 }
 
 fn add(result: &mut ResultPart, part: &Part, parameters: &str, variant: &str, outcome: &Outcome) {

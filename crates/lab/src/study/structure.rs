@@ -92,7 +92,7 @@ pub(crate) fn sizes<M: FrameUser>(arena: &Arena<M>) -> BTreeMap<(u32, u32), u32>
 
 /// The size of a zone's lists, before or after deferred initialisation.
 pub(crate) fn zone_sizing(machine: &Machine, zone: &Zone, setup: &Setup, after: bool) -> Sizing {
-    if let Some(PcpFixed { batch, high }) = setup.config.pcp_fixed {
+    if let Some(PcpFixed { batch, high }) = setup.config.experiment.pcp_fixed {
         return Sizing { batch, high_min: high, high_max: high };
     }
     let managed = |zone: &Zone| if after { zone.managed_pages } else { zone.early_managed_pages };
@@ -107,7 +107,7 @@ pub(crate) fn zone_sizing(machine: &Machine, zone: &Zone, setup: &Setup, after: 
         0
     };
     let cpus = sharing_cpus(machine.cpus() / machine.nodes.max(1), false, machine.cpus());
-    size(setup.config.pcp_rule, managed(zone), low, cpus, setup.config.pcp_fraction)
+    size(setup.config.experiment.pcp_rule, managed(zone), low, cpus, setup.config.experiment.pcp_fraction)
 }
 
 /// The machine's largest zone: the one whose lists a workload mostly uses.
@@ -119,6 +119,8 @@ pub(crate) fn main_zone(machine: &Machine) -> Option<&Zone> {
 mod tests {
     use framewright_host::Config;
 
+    use framewright_host::framewright::config::Experiment;
+
     use super::*;
 
     /// The formula for a zone, which replays use, against the boot.
@@ -126,7 +128,10 @@ mod tests {
     fn a_boot_sizes_the_lists_as_the_formulas_say() {
         for machine in Machine::all().expect("all are valid") {
             for reset in [false, true] {
-                let config = Config { pcp_reset: reset, ..Config::linux_v5_4() };
+                let config = Config {
+                    experiment: Experiment { pcp_reset: reset, ..Config::linux_v5_4().experiment },
+                    ..Config::linux_v5_4()
+                };
                 let setup = Setup { config, ..Setup::default() };
                 let mut lists = BTreeMap::new();
                 for zone in &machine.zones {

@@ -8,7 +8,7 @@ mod slab;
 
 use std::collections::HashMap;
 
-use framewright::config::{Config, Generation, ZoneReclaimMode, ZonelistCache};
+use framewright::config::{Config, Experiment, Generation, ZoneReclaimMode, ZonelistCache};
 use framewright::reclaim::BackgroundRequest;
 use framewright::units::{NodeId, Order, Pfn, ZoneType};
 use framewright::zone::ZoneSpec;
@@ -26,7 +26,17 @@ type Kept = World<Plain, PageSlot>;
 type Handle<'a> = Cpu<'a, 'a, Plain, PageSlot>;
 
 fn world(generation: Generation, cpus: usize) -> Kept {
-    let config = Config { generation, ..Config::framewright() }.with_marks();
+    let config = Config {
+        experiment: Experiment {
+            marks: generation,
+            fallback: generation,
+            passes: generation,
+            reclaim: generation,
+            ..Experiment::default()
+        },
+        ..Config::framewright()
+    }
+    .with_marks();
     Spec::one_zone(PAGES, cpus).config(config).build_with(|_| PageSlot::default())
 }
 
@@ -240,7 +250,11 @@ fn two_nodes(rule: ZonelistCache) -> Kept {
         start: Pfn(0x1000 + u64::from(node) * PAGES),
         pages: if node == 0 { PAGES } else { 5 * PAGES },
     };
-    let config = Config { zonelist_cache: rule, zone_reclaim: ZoneReclaimMode::ON, ..Config::linux_v3_0() };
+    let config = Config {
+        zone_reclaim: ZoneReclaimMode::ON,
+        experiment: Experiment { zonelist_cache: rule, ..Config::linux_v3_0().experiment },
+        ..Config::linux_v3_0()
+    };
     Spec::zones([zone(0), zone(1)], 1)
         .distances([10, 40, 40, 10])
         .config(config)

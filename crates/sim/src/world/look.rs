@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use framewright::Order;
-use framewright::config::FreeStore;
+use framewright::config::Engine;
 use framewright::frame::FrameUser;
 use framewright::units::MAX_ORDER;
 use framewright::zone::Zone;
@@ -15,7 +15,7 @@ use crate::platform::Sim;
 impl<M: FrameUser> World<M> {
     /// What a kernel reads of the first zone without the lock. `None` where the zone keeps no lists of such blocks.
     pub fn look(&self) -> Option<Look> {
-        if self.allocator().config().free_store != FreeStore::Lists {
+        if self.allocator().config().engine != Engine::Linux {
             return None;
         }
         let layout = Zone::<Sim>::layout();

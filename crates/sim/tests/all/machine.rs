@@ -1,6 +1,6 @@
 //! A machine to test with: one socket of so many cores, with costs like a real one's.
 
-use framewright::config::{LockKind, LockPlace};
+use framewright::config::{Experiment, LockKind, LockPlace};
 use framewright::policy::pcp::Sizing;
 use framewright::{Config, Order};
 use framewright_sim::bench::{Bench, Case, Linux, Outcome, linux, linux_6_0};
@@ -10,7 +10,8 @@ pub(crate) use crate::socket::socket;
 
 /// Linux 6.0 with a lock of this kind and place, and lists of this size.
 pub(crate) fn locked(lock_kind: LockKind, lock_place: LockPlace, batch: u32, high: u32) -> Linux {
-    let config = Config { lock_kind, lock_place, ..linux_6_0() };
+    let config =
+        Config { experiment: Experiment { lock_kind, lock_place, ..linux_6_0().experiment }, ..linux_6_0() };
     Linux { config, sizing: Sizing { batch, high_min: high, high_max: high } }
 }
 

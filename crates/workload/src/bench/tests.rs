@@ -30,7 +30,8 @@ fn every_timed_workload_leaves_the_allocator_as_it_was() {
         assert_eq!(measurement.failures, 0, "{case}");
         // All that was asked for, unless the machine was too slow for it.
         assert!(measurement.operations >= 1, "{case}: {measurement:?}");
-        assert!(measurement.metrics.iter().all(|metric| metric.value > 0.0), "{case}: {measurement:?}");
+        let times = || measurement.metrics.iter().filter(|metric| metric.unit == "ns");
+        assert!(times().count() > 0 && times().all(|metric| metric.value > 0.0), "{case}: {measurement:?}");
         // What is timed was really done.
         let done = findings.allocations + findings.frees;
         assert!(done >= measurement.operations, "{case}: {done} done, {measurement:?}");
@@ -52,6 +53,12 @@ fn metric_names_are_those_that_results_are_compared_by() {
     assert_eq!(show(Workload::Churn, 0, 2), "churn_ns[order=0,cpus=2]");
     assert_eq!(show(Workload::Handoff, 0, 2), "handoff_ns[order=0,cpus=2] handoff_ring_ns[order=0,cpus=2]");
     assert_eq!(show(Workload::Mixed, 0, 1), "mixed_ns[cpus=1]");
+    let of = |percent| {
+        format!(
+            "stress_{percent}_ns[cpus=2] stress_{percent}_huge_percent[cpus=2] stress_{percent}_refused_percent[cpus=2]"
+        )
+    };
+    assert_eq!(show(Workload::Stress, 0, 2), [50, 75, 90].map(of).join(" "));
     assert_eq!(show(Workload::ExitStorm, 0, 1), "exit_storm_ns[cpus=1] exit_storm_put_ns[cpus=1]");
     let ready = ready(&mut build, &scale).unwrap();
     assert_eq!(names(&ready), ["ready_ms[gib=1]"]);
@@ -88,7 +95,9 @@ fn an_allocator_that_runs_out_is_counted() {
         }
         let measurement = measure(&target, &case, &scale, 0);
         let lists = case.workload != Workload::HotPair;
-        assert_eq!(measurement.failures > 0, lists, "{case}: {measurement:?}");
+        let refused = |metric: &Metric| metric.name.contains("refused") && metric.value > 0.0;
+        let runs_out = measurement.failures > 0 || measurement.metrics.iter().any(refused);
+        assert_eq!(runs_out, lists, "{case}: {measurement:?}");
         assert_eq!(target.free_blocks(10), Some(1), "{case}");
     }
 }
@@ -217,4 +226,48 @@ impl TargetCpu for &Leaky {
             (&self.buddy).free(frame, order);
         }
     }
+}
+
+/// An allocator that hands the same block out again and again.
+struct Careless(Buddy);
+
+/// One CPU of it.
+struct CarelessCpu<'t>(<Buddy as Target>::Cpu<'t>, Option<u64>);
+
+impl Target for Careless {
+    type Cpu<'t> = CarelessCpu<'t>;
+
+    fn attach(&self, cpu: usize) -> CarelessCpu<'_> {
+        CarelessCpu(self.0.attach(cpu), None)
+    }
+
+    fn frames(&self) -> Option<u64> {
+        self.0.frames()
+    }
+
+    fn free_blocks(&self, order: u8) -> Option<u64> {
+        self.0.free_blocks(order)
+    }
+}
+
+impl TargetCpu for CarelessCpu<'_> {
+    fn alloc(&mut self, order: u8, mobility: Mobility) -> Option<u64> {
+        let first = self.1.or_else(|| self.0.alloc(order, mobility));
+        self.1 = first;
+        first
+    }
+
+    fn free(&mut self, _: u64, _: u8) {}
+}
+
+#[test]
+#[should_panic(expected = "has it")]
+fn stress_sees_a_block_with_two_owners() {
+    let scale = Scale::tiny();
+    measure(
+        &Careless(Buddy::new(scale.frames)),
+        &Case { workload: Workload::Stress, order: 0, cpus: 1 },
+        &scale,
+        0,
+    );
 }

@@ -1,12 +1,13 @@
 //! Two bits for each frame instead of a word: refusals, two frees of one block, and the limits of such an allocator.
 
+use framewright::config::Experiment;
 use std::sync::Arc;
 
 use framewright_check::platform::loom;
 use framewright_check::prelude::*;
 
 fn config() -> Config {
-    Config { metadata: Metadata::Compact, ..Config::default() }
+    Config { engine: Engine::Compact, ..Config::default() }
 }
 
 fn spec(pages: u64, cpus: usize) -> Spec {
@@ -103,7 +104,15 @@ fn loom_sees_no_bit_lost_where_a_free_meets_a_refill() {
 
 fn few_lists<P: Platform<Pin = OwnedPin>>(pages: u64) -> World<P> {
     let fixed = Some(PcpFixed { batch: 2, high: 4 });
-    let few = Config { pcp_slots: 4, pcp_fixed: fixed, remote_drain_spins: 1, ..config() };
+    let few = Config {
+        experiment: Experiment {
+            pcp_slots: 4,
+            pcp_fixed: fixed,
+            remote_drain_spins: 1,
+            ..config().experiment
+        },
+        ..config()
+    };
     Spec::one_zone(pages, 2).config(few).build()
 }
 
@@ -153,8 +162,6 @@ fn what_needs_a_word_is_refused() {
         assert!(matches!(error, SetupError::CompactNeeds(_)), "{error}");
         error.to_string()
     };
-    let lists = refused(Config { free_store: FreeStore::Lists, ..config() });
-    assert!(lists.contains("free_store=maps"), "{lists}");
     refused(Config { poison: true, ..config() });
     let slots = std::panic::catch_unwind(|| spec(1024, 1).build_with::<Plain, Slot>(|_| Slot(0)));
     assert!(slots.is_err(), "user slots have no room");
@@ -196,8 +203,13 @@ fn blocks_are_split() {
 
 // ---- memory that is initialised when it is needed ------------------------------------------------------------------
 
-fn lazy(metadata: Metadata, pages: u64) -> World<Plain> {
-    let config = Config { metadata, lazy_pageblocks: true, pcp_orders: PcpOrders::None, ..config() };
+fn lazy(engine: Engine, pages: u64) -> World<Plain> {
+    let config = Config {
+        engine,
+        lazy_pageblocks: true,
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..config().experiment },
+        ..config()
+    };
     Spec::one_zone(pages, 1).config(config).build()
 }
 
@@ -210,10 +222,10 @@ fn is_present(world: &World<Plain>, block: u64) -> bool {
 /// All of it counts, is found and can be had, and unneeded memory is not touched.
 #[test]
 fn untouched_memory_is_there() {
-    for metadata in FORMS {
+    for engine in FORMS {
         for k in [0, 3, 9, 10] {
             let pages = BLOCKS * MAX_ORDER.pages() + 300;
-            let world = lazy(metadata, pages);
+            let world = lazy(engine, pages);
             let allocator = world.allocator();
             assert_eq!((world.settled().free, allocator.free_pages()), (pages, pages));
             assert_eq!(allocator.free_blocks(MAX_ORDER), BLOCKS);
@@ -240,8 +252,8 @@ fn untouched_memory_is_there() {
 /// A call that names a place finds it as if it had been initialised.
 #[test]
 fn a_place_is_touched_when_it_is_named() {
-    for metadata in FORMS {
-        let make = || lazy(metadata, BLOCKS * MAX_ORDER.pages());
+    for engine in FORMS {
+        let make = || lazy(engine, BLOCKS * MAX_ORDER.pages());
         let last = BASE.add(BLOCKS * MAX_ORDER.pages() - 1);
         let world = make();
         world.on(0, |cpu| {
@@ -274,7 +286,8 @@ fn a_place_is_touched_when_it_is_named() {
 /// not the pageblock.
 #[test]
 fn a_movable_pageblock_stays_movable() {
-    let config = Config { pcp_orders: PcpOrders::None, ..config() };
+    let config =
+        Config { experiment: Experiment { pcp_orders: PcpOrders::None, ..config().experiment }, ..config() };
     let world = Spec::one_zone(16 * PAGEBLOCK_PAGES, 1).config(config).plain();
     let get = |order: Order, of| world.must_alloc_of(0, order, of);
     (0..15).for_each(|_| _ = get(PAGEBLOCK_ORDER, M));
@@ -289,7 +302,7 @@ fn a_movable_pageblock_stays_movable() {
 /// Without words: a frame on a list is not reserved because its neighbour is.
 #[test]
 fn a_reserved_neighbour_says_nothing_of_a_listed_frame() {
-    let config = Config { metadata: Metadata::Compact, ..Config::default() };
+    let config = Config { engine: Engine::Compact, ..Config::default() };
     let world = Spec::one_zone(4096, 1).memory([(BASE.add(1), 4095)]).config(config).plain();
     world.on(0, |cpu| {
         cpu.must_alloc_at(BASE.add(1), 0);

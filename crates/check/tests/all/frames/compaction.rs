@@ -2,6 +2,7 @@
 
 use core::cell::Cell;
 use core::panic::AssertUnwindSafe;
+use framewright::config::Experiment;
 use std::panic::catch_unwind;
 
 use framewright_check::mix;
@@ -97,7 +98,17 @@ fn hostile_hooks_corrupt_nothing() {
 #[test]
 fn a_request_compacts_for_itself() {
     for generation in GENERATIONS {
-        let config = Config { generation, pcp_orders: PcpOrders::Zero, ..Config::framewright() };
+        let config = Config {
+            experiment: Experiment {
+                marks: generation,
+                fallback: generation,
+                passes: generation,
+                reclaim: generation,
+                pcp_orders: PcpOrders::Zero,
+                ..Experiment::default()
+            },
+            ..Config::framewright()
+        };
         let world = world(16 * PAGEBLOCK_PAGES, config.with_marks());
         let owner = Owner::fill(&world, Order::ZERO, |n, _| mix(n) >> 32 & 1 == 1);
         let request = Request::new(PAGEBLOCK_ORDER, M);
@@ -145,15 +156,19 @@ fn requests_go_on_where_the_last_one_stopped() {
 /// Blocks move into pageblocks lent from CMA, and into none that are kept for requests of high orders.
 #[test]
 fn cma_pageblocks_take_what_is_moved() {
-    for free_store in STORES {
+    for engine in STORES {
         for (of, takes) in [(Migratetype::Cma, true), (Migratetype::HighAtomic, false)] {
-            let config = Config { free_store, pcp_orders: PcpOrders::None, ..Config::framewright() };
+            let config = Config {
+                engine,
+                experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+                ..Config::framewright()
+            };
             let world = world(2 * PAGEBLOCK_PAGES, config);
             let upper = BASE.add(PAGEBLOCK_PAGES);
             let owner = Owner::fill(&world, Order::ZERO, |n, _| n % 512 < 4);
             world.allocator().set_pageblock_type(upper, of).expect("it has memory");
             let done = world.on(0, |cpu| cpu.compact(ZoneId(0), &owner));
-            assert_eq!(done.moved, if takes { 4 } else { 0 }, "{free_store:?}, {of}");
+            assert_eq!(done.moved, if takes { 4 } else { 0 }, "{engine:?}, {of}");
             world.settled();
             owner.free_all(&world);
         }
@@ -164,7 +179,17 @@ fn cma_pageblocks_take_what_is_moved() {
 #[test]
 fn compaction_is_done_when_the_request_can_be_served() {
     for generation in GENERATIONS {
-        let config = Config { generation, pcp_orders: PcpOrders::None, ..Config::framewright() };
+        let config = Config {
+            experiment: Experiment {
+                marks: generation,
+                fallback: generation,
+                passes: generation,
+                reclaim: generation,
+                pcp_orders: PcpOrders::None,
+                ..Experiment::default()
+            },
+            ..Config::framewright()
+        };
         let world = world(16 * PAGEBLOCK_PAGES, config.with_marks());
         let lent = 12 * PAGEBLOCK_PAGES;
         let mut owner = Owner::fill(&world, Order::ZERO, |n, _| n < lent && n % 2 == 1);

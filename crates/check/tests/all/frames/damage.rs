@@ -1,5 +1,6 @@
 //! Damage of maps, bins and links: counted once, mended where possible, and sound memory stays usable.
 
+use framewright::config::Experiment;
 use framewright_check::prelude::*;
 
 /// The head word of an open pageblock, as `frame` packs it.
@@ -8,8 +9,12 @@ fn open(free: u64, largest: u64, prev: u64, next: u64) -> u64 {
 }
 
 /// Pageblocks without per-CPU lists.
-fn world(free_store: FreeStore, pageblocks: u64) -> World<Plain> {
-    let config = Config { free_store, pcp_orders: PcpOrders::None, ..Config::default() };
+fn world(engine: Engine, pageblocks: u64) -> World<Plain> {
+    let config = Config {
+        engine,
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+        ..Config::default()
+    };
     Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).config(config).build()
 }
 
@@ -20,7 +25,8 @@ fn a_bit_that_is_set_already_is_not_counted_twice() {
     let ways = [PcpOrders::None, PcpOrders::UpToHuge];
     let blocks = [(5, 0), (0, 0), (63, 0), (4, 1), (32, 5), (128, 6)];
     for (pcp_orders, (at, n)) in ways.into_iter().flat_map(|way| blocks.map(|block| (way, block))) {
-        let config = Config { pcp_orders, ..Config::default() };
+        let config =
+            Config { experiment: Experiment { pcp_orders, ..Experiment::default() }, ..Config::default() };
         let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).plain();
         for (at, n) in [(at, n), (300, 0)] {
             world.must_alloc_at(0, BASE.add(at), n);
@@ -43,7 +49,7 @@ fn a_bit_that_is_set_already_is_not_counted_twice() {
 /// A pageblock whose link is damaged when its last frame comes back is a free block, as if nothing had been.
 #[test]
 fn the_last_frame_closes_a_pageblock_whose_bin_is_damaged() {
-    let world = world(FreeStore::Maps, 2);
+    let world = world(Engine::Framewright, 2);
     let pfn = world.must_alloc(0, 0);
     let start = pfn.block_start(PAGEBLOCK_ORDER);
     world.corrupt(Spot::PageblockHead(start), open(511, 8, 1, 0));
@@ -57,7 +63,7 @@ fn the_last_frame_closes_a_pageblock_whose_bin_is_damaged() {
 #[test]
 fn a_head_word_that_counts_too_many_is_made_anew() {
     for taken in 1..=2 {
-        let world = world(FreeStore::Maps, 2);
+        let world = world(Engine::Framewright, 2);
         let frames: Vec<_> = (0..taken).map(|_| world.must_alloc(0, 0)).collect();
         let start = frames[0].block_start(PAGEBLOCK_ORDER);
         let me = (start.0 - BASE.0) / PAGEBLOCK_PAGES;
@@ -76,7 +82,7 @@ fn a_head_word_that_counts_too_many_is_made_anew() {
 #[test]
 fn a_pageblock_is_free_when_its_map_says_so() {
     for links_are_sound in [true, false] {
-        let world = world(FreeStore::Maps, 2);
+        let world = world(Engine::Framewright, 2);
         let [one, other] = [(); 2].map(|()| world.must_alloc(0, 0));
         let start = one.block_start(PAGEBLOCK_ORDER);
         let me = (start.0 - BASE.0) / PAGEBLOCK_PAGES;
@@ -93,7 +99,7 @@ fn a_pageblock_is_free_when_its_map_says_so() {
 /// A bit too many, and the map is full while the head word still counts a frame that is not: a free block all the same.
 #[test]
 fn a_map_that_fills_too_early_closes_its_pageblock() {
-    let world = world(FreeStore::Maps, 2);
+    let world = world(Engine::Framewright, 2);
     let [one, other] = [(); 2].map(|()| world.must_alloc(0, 0));
     let start = one.block_start(PAGEBLOCK_ORDER);
     assert_eq!(other.block_start(PAGEBLOCK_ORDER), start);
@@ -108,7 +114,7 @@ fn a_map_that_fills_too_early_closes_its_pageblock() {
 /// When bins are made anew, a pageblock that says it has free frames and has none stops saying so.
 #[test]
 fn bins_that_are_made_anew_leave_nothing_stale() {
-    let world = world(FreeStore::Maps, 3);
+    let world = world(Engine::Framewright, 3);
     let blocks = [(); 3].map(|()| world.must_alloc(0, 9));
     let full = blocks[0];
     world.must_free(0, blocks[1], 9);
@@ -133,7 +139,7 @@ fn bins_that_are_made_anew_leave_nothing_stale() {
 /// A steal that finds nothing where the list says is none.
 #[test]
 fn a_steal_from_a_damaged_list_is_not_counted() {
-    let world = world(FreeStore::Lists, 2);
+    let world = world(Engine::Linux, 2);
     let [huge, _] = [9, 0].map(|n| world.must_alloc(0, n));
     let other = huge.buddy(PAGEBLOCK_ORDER);
     assert_eq!(world.allocator().free_blocks(order(8)), 1);
@@ -150,20 +156,20 @@ fn a_steal_from_a_damaged_list_is_not_counted() {
 /// A range of two blocks, of which the second cannot be unlinked: the first one is free again.
 #[test]
 fn what_was_taken_before_the_damage_goes_back() {
-    for free_store in STORES {
-        let world = world(free_store, 2);
+    for engine in STORES {
+        let world = world(engine, 2);
         let upper = BASE.add(PAGEBLOCK_PAGES);
         // Two free blocks that do not merge.
         world.allocator().set_pageblock_type(upper, Migratetype::Cma);
         assert_eq!(world.allocator().free_blocks(PAGEBLOCK_ORDER), 2);
-        if free_store == FreeStore::Maps {
+        if engine == Engine::Framewright {
             world.corrupt(Spot::Whole(Migratetype::Cma, 0), 0);
         } else {
             world.corrupt(Spot::First(PAGEBLOCK_ORDER, Migratetype::Cma), 0);
             world.corrupt(Spot::Last(PAGEBLOCK_ORDER, Migratetype::Cma), 0);
         }
         world.on(0, |cpu| cpu.alloc_at(BASE, MAX_ORDER)).expect_err("half of it cannot be taken");
-        assert_eq!(world.zone().free_pages(), PAGEBLOCK_PAGES, "{free_store:?}");
+        assert_eq!(world.zone().free_pages(), PAGEBLOCK_PAGES, "{engine:?}");
         assert_eq!(world.on(0, |cpu| cpu.alloc_at(BASE, PAGEBLOCK_ORDER)), Ok(()));
         assert_eq!(world.zone().free_pages(), 0);
     }
@@ -176,7 +182,7 @@ fn a_free_pageblock_that_does_not_say_so_is_out_of_use() {
     for (block, asked, pageblocks) in [0, 1, 2].into_iter().flat_map(|block| {
         [0, 9, 10].into_iter().flat_map(move |asked| [3, 4].map(move |pageblocks| (block, asked, pageblocks)))
     }) {
-        let world = world(FreeStore::Maps, pageblocks);
+        let world = world(Engine::Framewright, pageblocks);
         let bad = BASE.add(block * PAGEBLOCK_PAGES);
         // As after a free by a caller that did not own it: taken, of order 0.
         world.corrupt(Spot::PageblockHead(bad), 1 << 55);
@@ -201,7 +207,7 @@ fn a_free_pageblock_that_does_not_say_so_is_out_of_use() {
 fn a_damaged_half_of_two_types_is_looked_at_once() {
     for half in 0..2 {
         for asked in [M, Migratetype::Unmovable, Migratetype::Reclaimable] {
-            let world = world(FreeStore::Maps, 2);
+            let world = world(Engine::Framewright, 2);
             world.allocator().set_pageblock_type(BASE, Migratetype::Unmovable);
             assert_eq!(world.allocator().free_blocks(MAX_ORDER), 1);
             let bad = BASE.add(half * PAGEBLOCK_PAGES);
@@ -218,7 +224,7 @@ fn a_damaged_half_of_two_types_is_looked_at_once() {
 /// Two free buddies of different types are one block for a request of order 10, and keep their types for others.
 #[test]
 fn two_types_make_one_block_when_no_pair_is_left() {
-    let world = world(FreeStore::Maps, 4);
+    let world = world(Engine::Framewright, 4);
     world.allocator().set_pageblock_type(BASE, Migratetype::Unmovable);
     assert_eq!(world.allocator().free_blocks(MAX_ORDER), 2);
     let first = world.must_alloc(0, 10);
@@ -236,7 +242,7 @@ fn two_types_make_one_block_when_no_pair_is_left() {
 fn a_summary_of_free_pageblocks_is_made_anew() {
     // Three pageblocks: a pair and a single.
     for (spot, value) in [(8, 0b11), (8, 0b10), (8, 1 << 40), (8, 1 << 63), (8, 0), (16, 0b10), (16, 0)] {
-        let world = world(FreeStore::Maps, 3);
+        let world = world(Engine::Framewright, 3);
         let before = world.corrupt(Spot::Whole(M, spot), value);
         assert_eq!(before, 1);
         world.allocator().verify().expect_err("the summary is wrong");
@@ -255,7 +261,7 @@ fn a_summary_of_free_pageblocks_is_made_anew() {
 #[test]
 fn a_bit_of_a_free_pageblock_that_is_wrong_hands_nothing_out_twice() {
     for value in 0..128 {
-        let world = world(FreeStore::Maps, 4);
+        let world = world(Engine::Framewright, 4);
         let held = [(); 2].map(|()| world.must_alloc(0, 9));
         assert_eq!(world.corrupt(Spot::Whole(M, 0), value), 0b1100);
         assert_eq!(world.allocator().verify().is_ok(), value == 0b1100, "{value:#x}");
@@ -275,7 +281,7 @@ fn a_bit_of_a_free_pageblock_that_is_wrong_hands_nothing_out_twice() {
 fn a_wrong_link_is_found_by_whoever_follows_it() {
     const LINKS: u64 = (1 << 38) - 1;
     let open = || {
-        let world = world(FreeStore::Maps, 4);
+        let world = world(Engine::Framewright, 4);
         for n in 0..3 {
             world.must_alloc_at(0, BASE.add(n * PAGEBLOCK_PAGES), 0);
         }
@@ -298,7 +304,7 @@ fn a_wrong_link_is_found_by_whoever_follows_it() {
 /// A pageblock whose head word promises what its map has not.
 #[test]
 fn a_promise_that_the_map_does_not_keep_is_found() {
-    let world = world(FreeStore::Maps, 2);
+    let world = world(Engine::Framewright, 2);
     let start = world.must_alloc(0, 0).block_start(PAGEBLOCK_ORDER);
     (0..8).for_each(|n| {
         world.corrupt(Spot::MapWord(start, n), 0);
@@ -311,7 +317,7 @@ fn a_promise_that_the_map_does_not_keep_is_found() {
 /// The same for frames that are freed together.
 #[test]
 fn a_bit_that_is_set_already_is_not_counted_twice_in_a_bulk() {
-    let world = world(FreeStore::Maps, 2);
+    let world = world(Engine::Framewright, 2);
     let frames = [5, 9, 20, 300].map(|n| BASE.add(n));
     world.on(0, |cpu| frames.iter().for_each(|&pfn| cpu.must_alloc_at(pfn, 0)));
     let word = Spot::MapWord(BASE, 0);
@@ -327,14 +333,18 @@ fn a_bit_that_is_set_already_is_not_counted_twice_in_a_bulk() {
 /// not free, not the one before it.
 #[test]
 fn a_frame_of_no_block_is_named_itself() {
-    for free_store in STORES {
-        let config = Config { free_store, pcp_orders: PcpOrders::None, ..Config::default() };
+    for engine in STORES {
+        let config = Config {
+            engine,
+            experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+            ..Config::default()
+        };
         let memory = [(BASE.add(1), PAGEBLOCK_PAGES - 1)];
         let world = Spec::one_zone(PAGEBLOCK_PAGES, 1).memory(memory).config(config).plain();
         let pfn = BASE.add(1);
         world.must_alloc_at(0, pfn, 0);
         world.corrupt(Spot::Head(pfn), 0);
         let why = world.on(0, |cpu| cpu.alloc_at(pfn, Order::ZERO)).expect_err("it is not free").why;
-        assert_eq!(why, PlaceFailure::InUse { pfn, state: State::Body }, "{free_store:?}");
+        assert_eq!(why, PlaceFailure::InUse { pfn, state: State::Body }, "{engine:?}");
     }
 }

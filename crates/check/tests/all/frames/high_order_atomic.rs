@@ -1,6 +1,7 @@
 //! A high-order request that cannot wait, and a reserve for it: the per-CPU lists are stocked.
 
 use core::cell::RefCell;
+use framewright::config::Experiment;
 
 use framewright_check::prelude::*;
 
@@ -26,9 +27,15 @@ fn atomic_block(world: &World<Plain>) -> (Pfn, Vec<Pfn>) {
 
 fn world() -> World<Plain> {
     let config = Config {
-        generation: Generation::V6_1,
-        pcp_orders: PcpOrders::UpToCostlyAndHuge,
         boost_factor: 0,
+        experiment: Experiment {
+            marks: Generation::V6_1,
+            fallback: Generation::V6_1,
+            passes: Generation::V6_1,
+            reclaim: Generation::V6_1,
+            pcp_orders: PcpOrders::UpToCostlyAndHuge,
+            ..Experiment::default()
+        },
         ..Config::framewright()
     };
     Spec::one_zone(131_072, 1).config(config.with_marks()).build()

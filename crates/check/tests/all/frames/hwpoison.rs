@@ -1,23 +1,23 @@
 //! Frames whose memory has failed: never handed out again, whatever they were in the middle of; with free lists and maps,
 //! and with the heads of large blocks in either place.
 
+use framewright::config::Experiment;
 use std::collections::BTreeSet;
 
 use framewright_check::exhaust::{self, Choices};
 use framewright_check::prelude::*;
 
 fn worlds(pages: u64, cpus: usize, pcp_orders: PcpOrders) -> Vec<World<Plain>> {
-    let of = |free_store, large_heads, bulk| {
+    let of = |engine| {
         // The other CPU answers no request: a test that waits for it in earnest takes minutes beside busy programs.
-        let config =
-            Config { free_store, large_heads, bulk, pcp_orders, remote_drain_spins: 1, ..Config::default() };
+        let config = Config {
+            engine,
+            experiment: Experiment { pcp_orders, remote_drain_spins: 1, ..Experiment::default() },
+            ..Config::default()
+        };
         Spec::one_zone(pages, cpus).config(config).build()
     };
-    vec![
-        of(FreeStore::Maps, LargeHeads::Pageblocks, Bulk::Runs),
-        of(FreeStore::Lists, LargeHeads::Pageblocks, Bulk::Runs),
-        of(FreeStore::Lists, LargeHeads::Frames, Bulk::OneByOne),
-    ]
+    vec![of(Engine::Framewright), of(Engine::Linux)]
 }
 
 /// All that can be had, as single frames.
@@ -60,8 +60,8 @@ fn a_free_frame_is_withdrawn_at_once() {
 /// A frame that was never added, of a pageblock that has others.
 #[test]
 fn a_frame_that_is_nobodys_cannot_be_withdrawn() {
-    for free_store in STORES {
-        let world = Spec::one_zone(1024, 1).memory([(BASE, 900)]).store(free_store).plain();
+    for engine in STORES {
+        let world = Spec::one_zone(1024, 1).memory([(BASE, 900)]).store(engine).plain();
         for n in [900, 1000] {
             assert_eq!(world.on(0, |cpu| cpu.hwpoison(BASE.add(n))), Err(HwpoisonError::Foreign));
         }
@@ -74,7 +74,7 @@ fn a_frame_that_is_nobodys_cannot_be_withdrawn() {
 fn a_frame_in_use_is_withdrawn_when_it_is_freed() {
     let runs = exhaust::every(|choices: &mut Choices| {
         let worlds = worlds(2048, 2, choices.pick(&[PcpOrders::None, PcpOrders::UpToCostlyAndHuge]));
-        let world = &worlds[choices.below(3)];
+        let world = &worlds[choices.below(2)];
         let k = choices.pick(&[0, 2, 6, 9, 10]);
         let pages = order(k).pages();
         let pfn = world.on(0, |cpu| {
@@ -167,7 +167,7 @@ fn a_frame_on_the_list_of_a_silent_cpu() {
 #[test]
 fn a_bad_frame_that_comes_back_is_bad() {
     let worlds = worlds(2048, 1, PcpOrders::UpToCostlyAndHuge).into_iter();
-    for world in worlds.filter(|world| world.allocator().config().bulk == Bulk::Runs) {
+    for world in worlds.filter(|world| world.allocator().config().engine != Engine::Linux) {
         world.on(0, |cpu| {
             cpu.hwpoison(BASE.add(700)).expect("it is free");
             assert_eq!(cpu.offline(BASE.add(512)..BASE.add(1024)), Ok(512));

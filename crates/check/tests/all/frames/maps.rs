@@ -1,19 +1,23 @@
 //! Free memory kept as bits: small worlds gone through completely, against a set of frames; long histories beside those
 //! of the other engine; damage.
 
+use framewright::config::Experiment;
 use std::collections::{BTreeMap, BTreeSet};
 
 use framewright_check::exhaust::{self, Reached};
 use framewright_check::prelude::*;
 
-fn world_in(metadata: Metadata, pages: u64) -> World<Plain> {
-    let free_store = FreeStore::Maps;
-    let config = Config { free_store, metadata, pcp_orders: PcpOrders::None, ..Config::default() };
+fn world_in(engine: Engine, pages: u64) -> World<Plain> {
+    let config = Config {
+        engine,
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+        ..Config::default()
+    };
     Spec::one_zone(pages, 1).config(config).build()
 }
 
 fn world(pages: u64) -> World<Plain> {
-    world_in(Metadata::Words, pages)
+    world_in(Engine::Framewright, pages)
 }
 
 /// What is free, said as plainly as can be: a set of frames.
@@ -55,14 +59,14 @@ enum Action {
 }
 
 /// Explores sequences of allocations and frees of these orders and types in a zone of so many pages, in both forms of
-/// metadata.
+/// engine.
 fn explore(pages: u64, orders: &[u8], types: &[Migratetype], depth: usize) {
     for form in FORMS {
         println!("{:?}", explore_in(form, pages, orders, types, depth));
     }
 }
 
-fn explore_in(form: Metadata, pages: u64, orders: &[u8], types: &[Migratetype], depth: usize) -> Reached {
+fn explore_in(form: Engine, pages: u64, orders: &[u8], types: &[Migratetype], depth: usize) -> Reached {
     exhaust::reach(depth, |path: &[Action]| {
         let world = world_in(form, pages);
         let mut model = Model { pages, taken: BTreeSet::new() };
@@ -251,7 +255,11 @@ fn pages_swapped_one_by_one_leave_whole_pageblocks() {
 #[test]
 fn blocks_set_aside_go_back() {
     let fixed = Some(PcpFixed { batch: 8, high: 16 });
-    let config = Config { free_store: FreeStore::Maps, pcp_fixed: fixed, ..Config::default() };
+    let config = Config {
+        engine: Engine::Framewright,
+        experiment: Experiment { pcp_fixed: fixed, ..Experiment::default() },
+        ..Config::default()
+    };
     let pages = 4 * PAGEBLOCK_PAGES;
     let give_back: [fn(&World<Plain>, Pfn); 4] = [
         |world, other| {
@@ -267,8 +275,8 @@ fn blocks_set_aside_go_back() {
             world.must_free(0, last, 0);
         },
     ];
-    for (give_back, metadata) in give_back.into_iter().flat_map(|how| FORMS.map(|form| (how, form))) {
-        let world = Spec::one_zone(pages, 2).config(Config { metadata, ..config }).plain();
+    for (give_back, engine) in give_back.into_iter().flat_map(|how| FORMS.map(|form| (how, form))) {
+        let world = Spec::one_zone(pages, 2).config(Config { engine, ..config }).plain();
         let held: Vec<_> = world.on(0, |cpu| (0..8).map(|_| cpu.alloc(Order::ZERO, M).unwrap()).collect());
         let pcp = world.pcp(0);
         assert_eq!(pcp.count(), 0);
@@ -294,7 +302,7 @@ fn blocks_set_aside_go_back() {
 #[test]
 fn nothing_is_set_aside_with_lists() {
     let presets = [Config::linux_v3_0(), Config::linux_v5_4(), Config::linux_v6_1(), Config::linux_v6_7()];
-    let own = Config { free_store: FreeStore::Lists, ..Config::default() };
+    let own = Config { engine: Engine::Linux, ..Config::default() };
     for config in presets.into_iter().chain([own]) {
         let world = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).config(config).plain();
         world.on(0, |cpu| {
@@ -324,13 +332,13 @@ fn types_are_kept_apart() {
 /// A stray write to a link or to a bin: the bins are made anew, and nothing is lost.
 #[test]
 fn damaged_bins_are_made_anew() {
-    for (block, metadata) in (0..3_u64).flat_map(|block| FORMS.map(|form| (block, form))) {
+    for (block, engine) in (0..3_u64).flat_map(|block| FORMS.map(|form| (block, form))) {
         // Among them: a largest free block of orders 9 and 15, which an open pageblock cannot have.
         let wrong =
             [4 << 55 | 5 << 45 | 9 << 38, 4 << 55 | 5 << 45 | 15 << 38, 4 << 55 | 0x3ff << 45 | 8 << 38];
         let other = [0, 4 << 55, 4 << 55 | 3 << 38, 4 << 55 | 1 << 38 | 0x7_ffff, 2 << 55 | 9 << 48];
         for value in other.into_iter().chain(wrong) {
-            let world = world_in(metadata, 3 * PAGEBLOCK_PAGES);
+            let world = world_in(engine, 3 * PAGEBLOCK_PAGES);
             let held: Vec<_> = world.on(0, |cpu| {
                 let all = cpu.alloc_all(0);
                 assert_eq!(all.len() as u64, 3 * PAGEBLOCK_PAGES);
@@ -355,7 +363,7 @@ fn damaged_bins_are_made_anew() {
 /// Memory after untouched memory is added, and used, and what lies before it stays as it is.
 #[test]
 fn untouched_memory_ends_where_the_next_begins() {
-    let config = Config { free_store: FreeStore::Maps, lazy_pageblocks: true, ..bare(Config::default()) };
+    let config = Config { engine: Engine::Framewright, lazy_pageblocks: true, ..bare(Config::default()) };
     let half = 8 * PAGEBLOCK_PAGES;
     let world =
         Spec::one_zone(2 * half, 1).memory([(BASE, half), (BASE.add(half), half)]).config(config).plain();
@@ -371,7 +379,10 @@ fn untouched_memory_ends_where_the_next_begins() {
 /// A refill takes from so many pageblocks in one hold of the lock, and leaves the others for the next one.
 #[test]
 fn a_refill_takes_from_sixteen_pageblocks() {
-    let config = Config { pcp_fixed: Some(PcpFixed { batch: 64, high: 64 }), ..Config::default() };
+    let config = Config {
+        experiment: Experiment { pcp_fixed: Some(PcpFixed { batch: 64, high: 64 }), ..Experiment::default() },
+        ..Config::default()
+    };
     let world = Spec::one_zone(40 * PAGEBLOCK_PAGES, 1).config(config).plain();
     world.on(0, |cpu| {
         for (start, n) in (0..40).flat_map(|n| (0..9).map(move |of| (BASE.add(n * PAGEBLOCK_PAGES), of))) {

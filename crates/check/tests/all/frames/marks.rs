@@ -178,8 +178,8 @@ fn each_generation_steals_as_it_does() {
 fn marks_are_checked_without_the_lock() {
     let order = order(3);
     for generation in GENERATIONS {
-        for (bulk, locks) in [(Bulk::OneByOne, false), (Bulk::Runs, true)] {
-            let config = Config { bulk, free_store: FreeStore::Lists, ..marked(generation) };
+        for (engine, locks) in [(Engine::Linux, false), (Engine::Framewright, true)] {
+            let config = Config { engine, ..marked(generation) };
             let world: World<Checked> = Spec::one_zone(16384, 1).config(config).build();
             world.on(0, |cpu| {
                 let all = page().with(Flags::VICTIM);
@@ -195,7 +195,7 @@ fn marks_are_checked_without_the_lock() {
                 let (error, tally) =
                     checked::tally(|| cpu.request(&request).expect_err("no block is so large"));
                 // One lock at the end, to explain the failure.
-                assert_eq!(tally.rmws > 2, locks, "{generation:?} {bulk:?}: {tally:?}, {error}");
+                assert_eq!(tally.rmws > 2, locks, "{generation:?} {engine:?}: {tally:?}, {error}");
             });
             world.settled();
         }

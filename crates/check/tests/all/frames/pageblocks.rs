@@ -1,6 +1,7 @@
 //! Pageblocks that are isolated, lent out as CMA, or retyped, while their frames are free, allocated, or half
 //! of a larger block.
 
+use framewright::config::Experiment;
 use framewright_check::prelude::*;
 
 /// Four blocks of the largest order, straight on the buddy lists.
@@ -148,8 +149,8 @@ fn two_isolated_neighbours_come_back_one_by_one() {
 /// joins the frames that are withdrawn. So also on a CPU that was not there when the pageblock was isolated.
 #[test]
 fn a_block_freed_into_an_isolated_pageblock_is_withdrawn() {
-    for pcp_counting in [PcpCounting::EachCall, PcpCounting::SlowCalls] {
-        let config = Config { pcp_counting, ..Config::default() };
+    for engine in [Engine::Linux, Engine::Framewright] {
+        let config = Config { engine, ..Config::default() };
         let world = Spec::one_zone(64 * MAX_ORDER.pages(), 2).config(config).plain();
         for order in [0, 3].map(order) {
             world.on(0, |cpu| {
@@ -163,14 +164,14 @@ fn a_block_freed_into_an_isolated_pageblock_is_withdrawn() {
                 let listed = world.allocator().pcp_pages();
                 world.allocator().isolate_pageblock(hit).expect("not isolated yet");
                 cpu.must_free(hit, order);
-                assert!(world.allocator().pcp_pages() <= listed, "{pcp_counting:?}: it waits on a list");
+                assert!(world.allocator().pcp_pages() <= listed, "{engine:?}: it waits on a list");
                 assert!(cpu.free(hit, order).is_err(), "freed twice");
                 world.settled();
                 world.allocator().unisolate_pageblock(hit).expect("isolated");
                 (0..8).for_each(|_| pair());
                 let before = world.allocator().totals().pcp;
                 pair();
-                assert_eq!(world.allocator().totals().pcp, before, "{pcp_counting:?}: hits again");
+                assert_eq!(world.allocator().totals().pcp, before, "{engine:?}: hits again");
             });
         }
     }
@@ -200,7 +201,8 @@ fn a_lower_zone_comes_before_types_are_mixed() {
     let normal = BASE.add(8 * PAGEBLOCK_PAGES);
     for preset in presets {
         for avoid_fragmentation in [true, false] {
-            let config = Config { avoid_fragmentation, ..preset };
+            let config =
+                Config { experiment: Experiment { avoid_fragmentation, ..preset.experiment }, ..preset };
             let zones = [zone(ZoneType::Dma32, BASE), zone(ZoneType::Normal, normal)];
             let world = Spec::zones(zones, 1).config(config).plain();
             mixed(&world, 8, ZoneType::Normal);
@@ -217,13 +219,16 @@ fn a_lower_zone_comes_before_types_are_mixed() {
 #[test]
 fn a_refill_brings_only_what_its_own_type_has() {
     for (avoid_fragmentation, brings) in [(true, 2), (false, 10)] {
-        for free_store in STORES {
+        for engine in STORES {
             let config = Config {
-                avoid_fragmentation,
-                free_store,
-                pcp_rule: PcpRule::V5_4,
-                pcp_fixed: Some(PcpFixed { batch: 8, high: 2000 }),
-                pcp_orders: PcpOrders::Zero,
+                engine,
+                experiment: Experiment {
+                    avoid_fragmentation,
+                    pcp_rule: PcpRule::V5_4,
+                    pcp_fixed: Some(PcpFixed { batch: 8, high: 2000 }),
+                    pcp_orders: PcpOrders::Zero,
+                    ..Experiment::default()
+                },
                 ..Config::default()
             };
             let world = Spec::one_zone(8 * PAGEBLOCK_PAGES, 1).config(config).plain();
@@ -237,7 +242,7 @@ fn a_refill_brings_only_what_its_own_type_has() {
             assert!((0..510).all(|_| alloc().is_ok()));
             assert_eq!(refilled() - before, 510);
             alloc().expect("memory is left");
-            assert_eq!(refilled() - before, 510 + brings, "{free_store:?}");
+            assert_eq!(refilled() - before, 510 + brings, "{engine:?}");
             while alloc().is_ok() {}
             assert_eq!(world.settled().free, 0, "all can be had in the end");
         }
@@ -247,15 +252,15 @@ fn a_refill_brings_only_what_its_own_type_has() {
 /// A zone too small to group by mobility retypes each pageblock that it takes from.
 #[test]
 fn without_grouping_a_steal_retypes_whatever_is_in_use() {
-    for free_store in STORES {
+    for engine in STORES {
         for (pageblocks, becomes) in [(4, Migratetype::Unmovable), (8, M)] {
-            let world = Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).store(free_store).bare().plain();
+            let world = Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).store(engine).bare().plain();
             world.on(0, |cpu| {
                 let movable = |order| cpu.must_alloc(order);
                 (1..pageblocks).for_each(|_| _ = movable(PAGEBLOCK_ORDER));
                 (0..300).for_each(|_| _ = movable(Order::ZERO));
                 let pfn = cpu.must_alloc_of(0, Migratetype::Unmovable);
-                assert_eq!(world.allocator().frames().info(pfn).migratetype(), becomes, "{free_store:?}");
+                assert_eq!(world.allocator().frames().info(pfn).migratetype(), becomes, "{engine:?}");
             });
             world.settled();
         }
@@ -268,7 +273,13 @@ fn presets_keep_huge_blocks_that_do_not_move_on_one_list() {
     for (config, refills) in [
         (Config::linux_v6_1(), 1),
         (Config::linux_v6_7(), 1),
-        (Config { pcp_min_refill: 2, ..Config::default() }, 2),
+        (
+            Config {
+                experiment: Experiment { pcp_min_refill: 2, ..Experiment::default() },
+                ..Config::default()
+            },
+            2,
+        ),
     ] {
         let world = Spec::one_zone(64 * PAGEBLOCK_PAGES, 1).config(config).plain();
         let events = || world.pcp(0).events();
@@ -317,8 +328,8 @@ fn huge_neighbours_go_back_as_their_pageblocks_are() {
 /// An isolated pageblock keeps the type that it will have.
 #[test]
 fn an_isolated_pageblock_takes_no_type() {
-    for free_store in STORES {
-        let world = Spec::one_zone(1024, 1).store(free_store).bare().plain();
+    for engine in STORES {
+        let world = Spec::one_zone(1024, 1).store(engine).bare().plain();
         let allocator = world.allocator();
         assert_eq!(allocator.isolate_pageblock(BASE), Some(PAGEBLOCK_PAGES));
         assert_eq!(allocator.set_pageblock_type(BASE, Migratetype::Cma), None);

@@ -2,14 +2,19 @@
 
 use core::cell::RefCell;
 use core::panic::AssertUnwindSafe;
+use framewright::config::Experiment;
 use std::panic::catch_unwind;
 
 use framewright_check::prelude::*;
 
 fn worlds(pages: u64) -> [World<Plain>; 2] {
-    STORES.map(|free_store| {
-        let config =
-            Config { free_store, pcp_orders: PcpOrders::None, free_reporting: true, ..Config::default() };
+    STORES.map(|engine| {
+        let config = Config {
+            engine,
+            free_reporting: true,
+            experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+            ..Config::default()
+        };
         Spec::one_zone(pages, 1).config(config).build()
     })
 }

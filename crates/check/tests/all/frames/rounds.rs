@@ -1,6 +1,7 @@
 //! Rounds of background compaction: what they move, what they leave, when they do nothing.
 
 use core::cell::{Cell, RefCell};
+use framewright::config::Experiment;
 use std::collections::{BTreeMap, BTreeSet};
 
 use framewright::policy::compact::{MOST_USED, REST, ROUND_PAGES};
@@ -126,7 +127,11 @@ impl Owner {
 }
 
 fn config(proactiveness: u8) -> Config {
-    Config { pcp_orders: PcpOrders::None, compaction_proactiveness: proactiveness, ..Config::framewright() }
+    Config {
+        compaction_proactiveness: proactiveness,
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+        ..Config::framewright()
+    }
 }
 
 fn world(pageblocks: u64, config: Config) -> World<Plain> {
@@ -224,16 +229,16 @@ fn what_does_not_move_keeps_its_pageblock() {
 /// Who refuses everything when it comes to it is asked for a few blocks of each pageblock, and all is as it was.
 #[test]
 fn a_round_whose_moves_are_refused_changes_nothing() {
-    for free_store in STORES {
-        let world = world(8, Config { free_store, ..config(98) });
+    for engine in STORES {
+        let world = world(8, Config { engine, ..config(98) });
         let used = [500, 100, 90, 80, 70, 500, 60, 10];
         let mut owner = Owner::fill(&world, Order::ZERO, by_pageblock(&used));
         owner.stubborn = owner.contents().into_iter().map(|(content, ..)| content).collect();
         let (places, free) = (owner.places(), world.allocator().free_pages());
         let done = owner.round(&world);
         assert!(done.moved == 0 && done.stayed > 0, "{done:?}");
-        assert_eq!((owner.places(), world.allocator().free_pages()), (places, free), "{free_store:?}");
-        assert!(free_store == FreeStore::Lists || done.stayed <= 6 * 32, "{done:?}");
+        assert_eq!((owner.places(), world.allocator().free_pages()), (places, free), "{engine:?}");
+        assert!(engine == Engine::Linux || done.stayed <= 6 * 32, "{done:?}");
     }
 }
 
@@ -318,7 +323,10 @@ fn rounds_are_bounded_and_go_on() {
 /// With lists it is what Linux does: it begins above 90 %, ends at 80, and rests after a round in vain.
 #[test]
 fn with_lists_a_round_is_that_of_linux() {
-    let config = Config { pcp_orders: PcpOrders::None, ..Config::linux_v6_7() };
+    let config = Config {
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Config::linux_v6_7().experiment },
+        ..Config::linux_v6_7()
+    };
     for newer in [config, Config::linux_v6_1(), Config::linux_v6_16()] {
         assert_eq!(newer.compaction_proactiveness, 20);
     }
@@ -352,7 +360,7 @@ fn with_lists_a_round_is_that_of_linux() {
 #[test]
 fn where_a_round_does_nothing() {
     let used = [500, 10, 10, 0];
-    let world = self::world(4, Config { metadata: Metadata::Compact, ..config(100) });
+    let world = self::world(4, Config { engine: Engine::Compact, ..config(100) });
     let owner = Owner::fill(&world, Order::ZERO, by_pageblock(&used));
     assert_eq!((owner.round(&world), owner.asked.get()), (Compacted::default(), 0));
 
@@ -462,12 +470,12 @@ proptest! {
     #[test]
     fn contents_follow_their_blocks(
         seed in any::<u64>(),
-        free_store in select(vec![FreeStore::Maps, FreeStore::Maps, FreeStore::Lists]),
+        engine in select(vec![Engine::Framewright, Engine::Framewright, Engine::Linux]),
         pcp_orders in select(vec![PcpOrders::None, PcpOrders::UpToHuge]),
         (moves_reclaimable, proactiveness) in (any::<bool>(), select(vec![20, 90, 98, 100])),
         kept in 1..64_u64,
     ) {
-        let config = Config { free_store, pcp_orders, ..config(proactiveness) };
+        let config = Config { engine, experiment: Experiment { pcp_orders, ..config(proactiveness).experiment }, ..config(proactiveness)  };
         let world = world(12, config);
         let mut owner = Owner { moves_reclaimable, ..Owner::default() };
         let random = |n: u64| mix(seed ^ n);

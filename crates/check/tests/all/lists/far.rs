@@ -1,5 +1,6 @@
 //! Frees of blocks of another zone than the one that the CPU begins at.
 
+use framewright::config::Experiment;
 use std::sync::Arc;
 
 use ::shuttle::thread::spawn;
@@ -86,7 +87,15 @@ const AWAY: usize = 3;
 fn one_of_two_frees_at_once_is_refused_in_another_zone() {
     let run = || {
         let pcp_fixed = Some(PcpFixed { batch: 4, high: 12 });
-        let config = Config { pcp_slots: 16, pcp_fixed, remote_drain_spins: 3, ..Config::default() };
+        let config = Config {
+            experiment: Experiment {
+                pcp_slots: 16,
+                pcp_fixed,
+                remote_drain_spins: 3,
+                ..Experiment::default()
+            },
+            ..Config::default()
+        };
         let world = Arc::new(world::<Shuttle>(1 << 11, AWAY + 1, config));
         for n in 0..12 {
             let pfn = alloc(&world, AWAY, Order::ZERO);

@@ -1,5 +1,6 @@
 //! What a hit touches, access by access: no locked instruction, and no descriptor that it does not need.
 
+use framewright::config::Experiment;
 use framewright_check::platform::checked::{self, Tally};
 use framewright_check::prelude::*;
 
@@ -7,13 +8,17 @@ use framewright_check::prelude::*;
 /// allocated last, and one allocated before others that were freed since.
 /// Returns the counts, and the words read and written by structure, pageblocks and frames each counted once.
 fn touched(
-    pcp_counting: PcpCounting,
+    engine: Engine,
     order: Order,
     migratetype: Migratetype,
     hit: impl Fn(&framewright::Cpu<'_, '_, Checked>, [Pfn; 2]),
 ) -> (Tally, Vec<(Place, bool, usize)>) {
     let fixed = PcpFixed { batch: 2048, high: 100_000 };
-    let config = Config { pcp_fixed: Some(fixed), pcp_counting, ..Config::default() };
+    let config = Config {
+        engine,
+        experiment: Experiment { pcp_fixed: Some(fixed), ..Experiment::default() },
+        ..Config::default()
+    };
     let world: World<Checked> = Spec::one_zone(1 << 16, 1).config(config).build();
     world.on(0, |cpu| {
         let blocks: Vec<_> = (0..3).map(|_| cpu.must_alloc_of(order, migratetype)).collect();
@@ -68,11 +73,11 @@ fn orders_with_lists_are_those_of_the_release() {
 }
 
 /// Words that a hit reads and writes only to count: level and history.
-const COUNTERS: [(PcpCounting, usize); 2] = [(PcpCounting::EachCall, 2), (PcpCounting::SlowCalls, 0)];
+const COUNTERS: [(Engine, usize); 2] = [(Engine::Linux, 2), (Engine::Framewright, 0)];
 
 /// Where hits count, huge reclaimable blocks wait with the unmovable ones: no hit finds them there.
-fn has_list(counting: PcpCounting, order: Order, of: Migratetype) -> bool {
-    counting == PcpCounting::SlowCalls || order.get() != 9 || of != Migratetype::Reclaimable
+fn has_list(counting: Engine, order: Order, of: Migratetype) -> bool {
+    counting == Engine::Framewright || order.get() != 9 || of != Migratetype::Reclaimable
 }
 
 /// Three reads, one write: top, floor, slot; nothing else, but level and history where hits count.
@@ -101,7 +106,7 @@ fn an_allocation_hit_stays_within_its_lists() {
 fn the_free_of_the_last_block_touches_one_head() {
     for order in orders() {
         for (of, tops) in [(M, 1), (Migratetype::Unmovable, 2), (Migratetype::Reclaimable, 3)] {
-            let (tally, words) = touched(PcpCounting::SlowCalls, order, of, |cpu, blocks| {
+            let (tally, words) = touched(Engine::Framewright, order, of, |cpu, blocks| {
                 cpu.must_free(blocks[0], order);
             });
             let huge = usize::from(order.get() == 9);
@@ -122,24 +127,22 @@ fn the_free_of_the_last_block_touches_one_head() {
 #[test]
 fn a_free_hit_touches_one_head_and_one_pageblock() {
     for order in orders() {
-        let listed = ORDINARY.into_iter().filter(|&of| has_list(PcpCounting::EachCall, order, of));
+        let listed = ORDINARY.into_iter().filter(|&of| has_list(Engine::Linux, order, of));
         for (of, which) in listed.flat_map(|of| [(of, 0), (of, 1)]) {
-            let (tally, words) = touched(PcpCounting::EachCall, order, of, |cpu, blocks| {
+            let (tally, words) = touched(Engine::Linux, order, of, |cpu, blocks| {
                 cpu.must_free(blocks[which], order);
             });
             assert_eq!((tally.rmws, tally.cell_reads, tally.cell_writes, tally.relaxes), (0, 0, 0, 0));
-            // The head of a huge block lies beside its pageblock's word.
-            let huge = usize::from(order.get() == 9);
-            // A block that was not the last allocated: whether its pageblock is sparsely used, from the same line.
-            let asked = which * (1 - huge);
-            assert_eq!(words_in(&words, Place::Pageblocks, false), 1 + huge + asked, "{words:?}");
-            assert_eq!(words_in(&words, Place::Pageblocks, true), which * huge, "{words:?}");
-            assert_eq!(words_in(&words, Place::Frames, false), 1 - huge, "{words:?}");
-            assert_eq!(words_in(&words, Place::Frames, true), which * (1 - huge), "{words:?}");
+            let count = |place, written| words_in(&words, place, written);
+            assert_eq!(
+                (count(Place::Pageblocks, false), count(Place::Pageblocks, true)),
+                (1, 0),
+                "{words:?}"
+            );
+            assert_eq!((count(Place::Frames, false), count(Place::Frames, true)), (1, which), "{words:?}");
             assert_eq!(words_in(&words, Place::Zones, false) + words_in(&words, Place::Zones, true), 0);
             assert_eq!(words_in(&words, Place::Slots, true), 1, "{words:?}");
-            let loads = FREE_LOADS + which as u64;
-            assert_eq!((tally.loads, tally.stores), (loads, 4 + which as u64), "order {order}, {of}");
+            assert_eq!((tally.loads, tally.stores), (FREE_LOADS, 4 + which as u64), "order {order}, {of}");
         }
     }
 }

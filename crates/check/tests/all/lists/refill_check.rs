@@ -3,6 +3,7 @@
 
 use core::cell::Cell;
 use core::panic::AssertUnwindSafe;
+use framewright::config::Experiment;
 use std::panic::catch_unwind;
 
 use framewright_check::prelude::*;
@@ -30,7 +31,15 @@ const PAGES: u64 = 16 * PAGEBLOCK_PAGES;
 /// A zone of CMA pageblocks in which frame `bad` is bad, if there is such a frame.
 fn world(refill_check: RefillCheck, order: Order, bad: Option<Pfn>) -> World<Checked, Health> {
     let fixed = PcpFixed { batch: 4 << order.get(), high: 1 << 20 };
-    let config = Config { refill_check, pcp_fixed: Some(fixed), pcp_min_refill: 0, ..Config::linux_v6_1() };
+    let config = Config {
+        experiment: Experiment {
+            refill_check,
+            pcp_fixed: Some(fixed),
+            pcp_min_refill: 0,
+            ..Config::linux_v6_1().experiment
+        },
+        ..Config::linux_v6_1()
+    };
     let world = Spec::one_zone(PAGES, 1).config(config).build_with(|pfn| Health { bad: Some(pfn) == bad });
     for n in 0..PAGES / PAGEBLOCK_PAGES {
         world
@@ -174,8 +183,12 @@ fn a_panic_under_the_lock_leaves_the_counters_right() {
             None
         }
     }
-    for free_store in STORES {
-        let config = Config { free_store, refill_check: RefillCheck::UnderZoneLock, ..Config::default() };
+    for engine in STORES {
+        let config = Config {
+            engine,
+            experiment: Experiment { refill_check: RefillCheck::UnderZoneLock, ..Experiment::default() },
+            ..Config::default()
+        };
         let world = Spec::one_zone(4096, 1).config(config).build_with::<Plain, _>(Fragile);
         let pin = world.pin(0);
         let alloc = || world.cpu(&pin).alloc(order(3), M);
@@ -185,7 +198,7 @@ fn a_panic_under_the_lock_leaves_the_counters_right() {
         let zone = world.allocator().zone_snapshot(world.zone());
         let listed: u64 = zone.nr_free.iter().enumerate().map(|(order, blocks)| blocks << order).sum();
         assert!(listed < 4096);
-        assert_eq!(zone.free, listed, "{free_store:?}");
+        assert_eq!(zone.free, listed, "{engine:?}");
     }
 }
 
@@ -204,8 +217,11 @@ impl FrameUser for Marked {
 fn a_short_refill_drops_what_is_bad() {
     for bad in 508..512 {
         let config = Config {
-            refill_check: RefillCheck::AfterUnlock,
-            pcp_fixed: Some(PcpFixed { batch: 16, high: 32 }),
+            experiment: Experiment {
+                refill_check: RefillCheck::AfterUnlock,
+                pcp_fixed: Some(PcpFixed { batch: 16, high: 32 }),
+                ..Experiment::default()
+            },
             ..Config::default()
         };
         let world = Spec::one_zone(PAGEBLOCK_PAGES, 1)
@@ -228,7 +244,13 @@ fn a_short_refill_drops_what_is_bad() {
 /// A given range with a bad frame is not given, and what is good of it is free.
 #[test]
 fn a_given_range_with_a_bad_frame_goes_back() {
-    let config = Config { refill_check: RefillCheck::AfterUnlock, ..bare(Config::default()) };
+    let config = Config {
+        experiment: Experiment {
+            refill_check: RefillCheck::AfterUnlock,
+            ..bare(Config::default()).experiment
+        },
+        ..bare(Config::default())
+    };
     for bad in [0, 5, 99] {
         let world =
             Spec::one_zone(1024, 1).config(config).build_with::<Plain, _>(|pfn| Marked(pfn == BASE.add(bad)));

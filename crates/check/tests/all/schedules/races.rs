@@ -1,5 +1,6 @@
 //! Races between two CPUs: checks that are repeated under a lock, and state that another CPU changes between them. shuttle.
 
+use framewright::config::Experiment;
 use std::sync::Arc;
 
 use framewright_check::prelude::*;
@@ -9,8 +10,8 @@ fn races(body: impl Fn() + Copy + Send + Sync + 'static) {
     schedules(if full() { 20_000 } else { 400 }, body);
 }
 
-fn lists(free_store: FreeStore) -> Config {
-    Config { free_store, ..few_pages(16, 4, 12, 3) }
+fn lists(engine: Engine) -> Config {
+    Config { engine, ..few_pages(16, 4, 12, 3) }
 }
 
 /// Eight frames in two runs, which CPU 1 has allocated one by one. [`BETWEEN`] them are some that it keeps.
@@ -28,8 +29,8 @@ const BETWEEN: u64 = 4;
 #[test]
 fn of_a_free_in_bulk_and_another_one_is_refused() {
     races(|| {
-        for free_store in STORES {
-            let world = Arc::new(Spec::one_zone(64, 3).config(lists(free_store)).build::<Shuttle>());
+        for engine in STORES {
+            let world = Arc::new(Spec::one_zone(64, 3).config(lists(engine)).build::<Shuttle>());
             let blocks = two_runs(&world);
             let (first, second) = (blocks.clone(), blocks);
             let (refused, freed) = shuttle_pair(
@@ -53,8 +54,8 @@ fn of_a_free_in_bulk_and_another_one_is_refused() {
 #[test]
 fn a_frame_goes_bad_while_it_is_freed() {
     races(|| {
-        for free_store in STORES {
-            let world = Arc::new(Spec::one_zone(64, 2).config(lists(free_store)).build::<Shuttle>());
+        for engine in STORES {
+            let world = Arc::new(Spec::one_zone(64, 2).config(lists(engine)).build::<Shuttle>());
             let blocks = two_runs(&world);
             let bad = blocks[5];
             let (found, ()) = shuttle_pair(
@@ -86,7 +87,17 @@ fn a_frame_goes_bad_while_it_is_freed() {
 /// Two CPUs keep a pageblock for high orders at once, where one is all that may be kept.
 #[test]
 fn a_reserve_has_a_bound_for_all_cpus_together() {
-    let config = Config { generation: Generation::V6_1, pcp_orders: PcpOrders::None, ..Config::default() };
+    let config = Config {
+        experiment: Experiment {
+            marks: Generation::V6_1,
+            fallback: Generation::V6_1,
+            passes: Generation::V6_1,
+            reclaim: Generation::V6_1,
+            pcp_orders: PcpOrders::None,
+            ..Experiment::default()
+        },
+        ..Config::default()
+    };
     races(move || {
         // Two pageblocks, in each of them one block that is large enough; both requests are served below the low mark.
         let order = order(4);

@@ -4,6 +4,7 @@
 use core::cell::{Cell, RefCell};
 use core::panic::AssertUnwindSafe;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use framewright::config::Experiment;
 use framewright::policy::reclaim::{FIRST_PRIORITY, SCANNED_BEFORE_WRITING};
 use std::collections::VecDeque;
 use std::panic::catch_unwind;
@@ -217,9 +218,19 @@ fn a_request_that_must_not_fail_waits() {
 /// Two nodes, the CPU on the first, whose memory is a cache's that zone reclaim can do nothing about.
 fn two_nodes(cache: ZonelistCache) -> World<Plain> {
     let config = Config {
-        zonelist_cache: cache,
         zone_reclaim: ZoneReclaimMode::ON,
-        ..Config { pcp_orders: PcpOrders::None, ..Config::linux_v3_0() }
+        experiment: Experiment {
+            zonelist_cache: cache,
+            ..Config {
+                experiment: Experiment { pcp_orders: PcpOrders::None, ..Config::linux_v3_0().experiment },
+                ..Config::linux_v3_0()
+            }
+            .experiment
+        },
+        ..Config {
+            experiment: Experiment { pcp_orders: PcpOrders::None, ..Config::linux_v3_0().experiment },
+            ..Config::linux_v3_0()
+        }
     };
     Spec::zones([normal(0, 0x10_0000, 8192), normal(1, 0x10_2000, 8192)], 1)
         .distances([10, 40, 40, 10])
@@ -355,7 +366,10 @@ fn hopeless_background_reclaim_gives_up() {
 #[test]
 fn rounds_are_bounded_even_with_progress() {
     let limits = Limits { without_progress: 3, rounds: 10 };
-    let config = Config { limits, ..marked(Generation::V3_0) };
+    let config = Config {
+        experiment: Experiment { limits, ..marked(Generation::V3_0).experiment },
+        ..marked(Generation::V3_0)
+    };
     let world = Spec::one_zone(1024, 1).config(config).plain();
     let scans = Cell::new(0);
     let pinned = pinned(&scans);

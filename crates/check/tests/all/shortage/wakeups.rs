@@ -1,6 +1,7 @@
 //! Background reclaim is woken by one word: no wake-up is lost, no request sleeps endlessly. And the zonelist
 //! cache's notes are hints that racing CPUs may lose, never a page. loom, and shuttle for many CPUs.
 
+use framewright::config::Experiment;
 use std::sync::Arc as StdArc;
 
 use framewright_check::platform::loom;
@@ -18,7 +19,10 @@ fn asked(n: u8, highest: ZoneType) -> BackgroundRequest {
 #[test]
 fn no_wake_up_is_lost() {
     loom::model(BOUNDS.widened_if_full(), || {
-        let config = Config { pcp_orders: PcpOrders::None, ..Config::default() };
+        let config = Config {
+            experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+            ..Config::default()
+        };
         let world = StdArc::new(Spec::one_zone(1, 1).config(config).build::<Loom>());
         let bell = StdArc::new(::loom::sync::Notify::new());
         let wishes = [asked(3, ZoneType::Dma), asked(1, ZoneType::Normal)];
@@ -57,9 +61,12 @@ fn notes_may_race_and_no_page_is_missed() {
         let executions = loom::model(Bounds { preemptions: 1, spins: 4 }.widened_if_full(), move || {
             let config = Config {
                 min_free_kib: 4,
-                zonelist_cache: cache,
                 zone_reclaim: ZoneReclaimMode::ON,
-                pcp_orders: PcpOrders::None,
+                experiment: Experiment {
+                    zonelist_cache: cache,
+                    pcp_orders: PcpOrders::None,
+                    ..Config::linux_v3_0().experiment
+                },
                 ..Config::linux_v3_0()
             };
             let world = StdArc::new(
@@ -149,10 +156,13 @@ impl Shop {
 fn pressure_from_many_cpus_with_a_background_thread() {
     let body = || {
         let config = Config {
-            pcp_slots: 4,
-            pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
-            remote_drain_spins: 2,
             min_free_kib: 32,
+            experiment: Experiment {
+                pcp_slots: 4,
+                pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
+                remote_drain_spins: 2,
+                ..Experiment::default()
+            },
             ..Config::framewright()
         };
         let shop = StdArc::new(Shop {

@@ -1,13 +1,17 @@
 //! From where blocks come: distances, policies, allowed sets, zone types, on machines of up to four nodes.
 
 use core::cell::RefCell;
+use framewright::config::Experiment;
 
 use framewright_check::prelude::*;
 
 const ZONE_PAGES: u64 = 1024;
 
 /// No per-CPU lists: each block comes from the zone that the walk finds.
-const CONFIG: Config = Config { pcp_orders: PcpOrders::None, ..Config::framewright() };
+const CONFIG: Config = Config {
+    experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::framewright() },
+    ..Config::framewright()
+};
 
 /// Two sockets of two nodes.
 #[rustfmt::skip]
@@ -28,7 +32,7 @@ fn machine(types: [u8; 4], order: ListOrder) -> World<Plain> {
         }
     }
     let nodes: Vec<NodeId> = (0..4).map(NodeId).collect();
-    let config = Config { zonelist_order: order, ..CONFIG };
+    let config = Config { experiment: Experiment { zonelist_order: order, ..CONFIG.experiment }, ..CONFIG };
     Spec::zones(zones, 4).cpu_nodes(nodes).distances(SOCKETS).config(config).build()
 }
 

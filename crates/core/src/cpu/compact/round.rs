@@ -9,7 +9,6 @@
 //! ```
 
 use super::{Compacted, Cpu};
-use crate::config::FreeStore;
 use crate::frame::FrameUser;
 use crate::platform::Platform;
 use crate::policy::compact::{Marks, REST, fragmentation};
@@ -25,12 +24,12 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// other CPUs' lists are asked back and not waited for. Returns what was moved. Whoever calls has a clock and calls every
     /// [`ROUND_MS`](crate::policy::compact::ROUND_MS) milliseconds.
     ///
-    /// With [`FreeStore::Maps`] it empties pageblocks: those with the fewest pages in use first, up to half of one, into the
+    /// With bits it empties pageblocks: those with the fewest pages in use first, up to half of one, into the
     /// fullest of the same type. A round ends when [`ROUND_PAGES`](crate::policy::compact::ROUND_PAGES) pages have been moved
     /// or [`ROUND_LOOKS`](crate::policy::compact::ROUND_LOOKS) blocks looked at; the next one goes on from there. With
-    /// [`Metadata::Compact`](crate::config::Metadata::Compact), which does not say what is movable, it does nothing.
+    /// [`Engine::Compact`](crate::config::Engine::Compact), which does not say what is movable, it does nothing.
     ///
-    /// With [`FreeStore::Lists`] it is what Linux does: the two scanners of [`compact`](Self::compact), from the zone's ends on,
+    /// With [`Engine::Linux`](crate::config::Engine::Linux) it is what Linux does: the two scanners of [`compact`](Self::compact), from the zone's ends on,
     /// until few enough pages are outside huge pages. If that was in vain, the next 63 rounds do nothing.
     ///
     /// O(pageblocks) with maps, O(frames) with lists; and what the hook takes.
@@ -38,7 +37,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let mut total = Compacted::default();
         let config = &self.allocator.config;
         let zones = || self.zones_of_node(node);
-        let is_linux = config.free_store == FreeStore::Lists;
+        let is_linux = !config.engine.has_maps();
         let marks = if is_linux { Marks::of_linux } else { Marks::one };
         let Some(marks) = marks(config.compaction_proactiveness) else { return total };
         let is_reclaiming = |zone: &Zone<P>| zone.pressure().on_lists() == Shortage::Reclaim;
@@ -57,9 +56,9 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 continue;
             }
             self.allocator.drain_others(None, core::iter::once(zone), None, false);
-            total += match config.free_store {
-                FreeStore::Lists => self.compact_zone(zone, migrate, false, done),
-                FreeStore::Maps => self.empty_pageblocks(zone, migrate, done),
+            total += match is_linux {
+                true => self.compact_zone(zone, migrate, false, done),
+                false => self.empty_pageblocks(zone, migrate, done),
             };
         }
         // With maps a round in vain costs little, and memory may have changed by the next.

@@ -4,7 +4,6 @@ use core::fmt;
 use core::ops::Range;
 
 use super::place::{PlaceError, PlaceFailure};
-use crate::config::Bulk;
 use crate::cpu::Cpu;
 use crate::error::FreeError;
 use crate::frame::{FrameUser, State};
@@ -166,7 +165,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let request = Request::new(Order::ZERO, migratetype);
         let may_leave = || self.may_leave(zone, &request, Mark::Min) >= pages;
         // Linux looks at no mark here.
-        self.allocator.config.bulk == Bulk::OneByOne || may_leave() || {
+        !self.allocator.config.engine.has_maps() || may_leave() || {
             self.drain_all_of(zone);
             may_leave()
         }

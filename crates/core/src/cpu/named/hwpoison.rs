@@ -37,7 +37,7 @@ pub enum HwpoisonError {
     Already,
     /// It is not marked.
     NotPoisoned,
-    /// Frames have no words ([`Metadata::Compact`](crate::config::Metadata::Compact)): none can be marked.
+    /// Frames have no words ([`Engine::Compact`](crate::config::Engine::Compact)): none can be marked.
     NoWords,
 }
 

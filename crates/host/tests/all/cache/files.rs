@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::thread;
 
-use framewright_host::framewright::config::{ZoneReclaimMode, ZonelistCache};
+use framewright_host::framewright::config::{Experiment, ZoneReclaimMode, ZonelistCache};
 use framewright_host::framewright::units::PAGEBLOCK_ORDER;
 use framewright_host::pagecache::program::Program;
 use framewright_host::program;
@@ -232,7 +232,11 @@ const TWO_NODES: u64 = 2048;
 /// A program ends, every file holds what was written to it, and all pages are accounted for. It checks the files
 /// itself: see `Program`.
 fn ends(program: Program, rule: ZonelistCache, trouble: Trouble) {
-    let config = Config { zonelist_cache: rule, zone_reclaim: ZoneReclaimMode::ON, ..Config::linux_v3_0() };
+    let config = Config {
+        zone_reclaim: ZoneReclaimMode::ON,
+        experiment: Experiment { zonelist_cache: rule, ..Config::linux_v3_0().experiment },
+        ..Config::linux_v3_0()
+    };
     let builder = Arena::builder().pages(TWO_NODES).cpus(8).nodes(2).config(config).background();
     let arena: Arena<PageSlot> = builder.build().unwrap();
     let files = FileCache::new(&arena);

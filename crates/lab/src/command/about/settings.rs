@@ -70,7 +70,13 @@ fn defaults(setting: &Setting) -> String {
 
 fn overview() -> Listing {
     let mut listing = Listing::new("", &["setting", "default; linux_ presets that differ"]);
-    for setting in SETTINGS {
+    let (experiments, of_users): (Vec<_>, Vec<_>) =
+        SETTINGS.iter().partition(|setting| setting.is_experiment());
+    for setting in of_users {
+        listing.row([setting.name.to_owned(), defaults(setting)]);
+    }
+    listing.row(["For studies of one change:".to_owned(), String::new()]);
+    for setting in experiments {
         listing.row([setting.name.to_owned(), defaults(setting)]);
     }
     listing
@@ -106,6 +112,6 @@ fn json(setting: &Setting) -> serde_json::Value {
         values(setting).into_iter().map(|(preset, value)| (preset.to_owned(), value.into())).collect();
     serde_json::json!({
         "name": setting.name, "about": setting.about, "takes": setting.takes.to_string(), "presets": values,
-        "linux": setting.source, "acts": acts(setting.acts),
+        "linux": setting.source, "acts": acts(setting.acts), "experiment": setting.is_experiment(),
     })
 }

@@ -1,0 +1,169 @@
+//! An allocator's own structures from one range of zeroed memory.
+#![expect(unsafe_code, reason = "typed slices are cut out of the caller's memory")]
+
+use core::alloc::{Layout, LayoutError};
+use core::mem::{MaybeUninit, align_of, size_of};
+use core::ptr::NonNull;
+use core::slice;
+
+use super::{Memory, Plan};
+use crate::frame::{Frame, PageMap, Pageblock, Zeroable};
+use crate::pcp::{MoreLists, Pcp};
+use crate::platform::Platform;
+use crate::reclaim::Node;
+use crate::sync::QueueNode;
+use crate::units::ZoneId;
+use crate::zone::Zone;
+
+/// Alignment of each slice: no two share a cache line, and none lies in a line that is fetched with another's.
+const ALIGN: usize = 128;
+
+/// Room in memory that is handed out from its start on.
+trait Room<'m> {
+    /// Room for `len` elements; none where room is only counted.
+    fn take<T>(&mut self, len: usize) -> &'m mut [MaybeUninit<T>];
+}
+
+/// Bytes handed out so far. They saturate: no memory is so large.
+struct Counted(usize);
+
+impl Counted {
+    /// Offset of room for `len` elements.
+    fn add<T>(&mut self, len: usize) -> usize {
+        let start = self.0.checked_next_multiple_of(align_of::<T>().max(ALIGN)).unwrap_or(usize::MAX);
+        self.0 = start.saturating_add(size_of::<T>().saturating_mul(len));
+        start
+    }
+}
+
+impl<'m> Room<'m> for Counted {
+    fn take<T>(&mut self, len: usize) -> &'m mut [MaybeUninit<T>] {
+        self.add::<T>(len);
+        &mut []
+    }
+}
+
+/// Memory that has all the room that was [counted](Counted).
+struct Cut {
+    start: NonNull<u8>,
+    counted: Counted,
+}
+
+impl<'m> Room<'m> for Cut {
+    fn take<T>(&mut self, len: usize) -> &'m mut [MaybeUninit<T>] {
+        let offset = self.counted.add::<T>(len);
+        // SAFETY: by the promise of `Memory::carve` the memory has this room and is the caller's alone for `'m`; no two slices
+        // overlap, and any bytes are a `MaybeUninit`. Aligned: `start` is aligned as the layout says, the offset to the type.
+        unsafe { slice::from_raw_parts_mut(self.start.add(offset).cast().as_ptr(), len) }
+    }
+}
+
+/// All structures but frame descriptors, not yet filled in.
+struct Tables<'m, P: Platform> {
+    zones: &'m mut [MaybeUninit<Zone<P>>],
+    pcps: &'m mut [MaybeUninit<Pcp<'m, P>>],
+    more_lists: &'m mut [MaybeUninit<MoreLists<'m, P>>],
+    queue: &'m mut [MaybeUninit<QueueNode<P>>],
+    slots: &'m mut [MaybeUninit<P::Word>],
+    zonelist: &'m mut [MaybeUninit<ZoneId>],
+    nodes: &'m mut [MaybeUninit<Node<P>>],
+    contexts: &'m mut [MaybeUninit<P::Word>],
+    pageblocks: &'m mut [MaybeUninit<Pageblock<P>>],
+    maps: &'m mut [MaybeUninit<PageMap<P>>],
+}
+
+impl<'m, P: Platform> Tables<'m, P> {
+    fn new(plan: &Plan, room: &mut impl Room<'m>) -> Self {
+        Self {
+            zones: room.take(plan.zones),
+            pcps: room.take(plan.pcps),
+            more_lists: room.take(plan.more_lists),
+            queue: room.take(plan.queue),
+            slots: room.take(plan.slots),
+            zonelist: room.take(plan.zonelist),
+            nodes: room.take(plan.nodes),
+            contexts: room.take(plan.contexts),
+            pageblocks: room.take(plan.pageblocks),
+            maps: room.take(plan.maps),
+        }
+    }
+}
+
+impl Plan {
+    /// Size and alignment of one range for all structures: see [`Memory::carve`].
+    ///
+    /// # Errors
+    /// No address space is so large.
+    pub fn layout<P: Platform, M>(&self) -> Result<Layout, LayoutError> {
+        let mut room = Counted(0);
+        Tables::<P>::new(self, &mut room);
+        room.add::<Frame<P, M>>(self.frames);
+        Layout::from_size_align(room.0, ALIGN)
+    }
+
+    /// Size and alignment of one range for all structures but frame descriptors: see [`Memory::carve_beside`].
+    ///
+    /// # Errors
+    /// No address space is so large.
+    pub fn tables_layout<P: Platform>(&self) -> Result<Layout, LayoutError> {
+        let mut room = Counted(0);
+        Tables::<P>::new(self, &mut room);
+        Layout::from_size_align(room.0, ALIGN)
+    }
+}
+
+impl<'m, P: Platform, M> Memory<'m, P, M> {
+    /// All structures, in memory that has the [layout](Plan::layout) of `plan`.
+    ///
+    /// # Safety
+    /// The memory is zeroed and aligned as the layout says, and for `'m` only this reaches it. Zero bytes are a [`P::Word`] that holds 0
+    /// and a valid `P::Cell<M>`: so they are with [`AtomicU64`](core::sync::atomic::AtomicU64) and
+    /// [`UnsafeCell`](core::cell::UnsafeCell).
+    ///
+    /// [`P::Word`]: Platform::Word
+    #[must_use]
+    pub unsafe fn carve(plan: &Plan, start: NonNull<u8>) -> Self
+    where
+        M: Zeroable,
+    {
+        let mut room = Cut { start, counted: Counted(0) };
+        let tables = Tables::new(plan, &mut room);
+        // SAFETY: zeroed, and zeroes are a valid word and slot by the caller's promise and `Zeroable`.
+        let frames = unsafe { room.take(plan.frames).assume_init_ref() };
+        // SAFETY: by the caller's promise.
+        unsafe { Self::of(frames, tables) }
+    }
+
+    /// All structures, with frame descriptors that are elsewhere, in memory that has the [tables' layout](Plan::tables_layout) of `plan`.
+    ///
+    /// # Safety
+    /// As of [`carve`](Self::carve), but `M` does not matter.
+    #[must_use]
+    pub unsafe fn carve_beside(plan: &Plan, frames: &'m [Frame<P, M>], start: NonNull<u8>) -> Self {
+        let tables = Tables::new(plan, &mut Cut { start, counted: Counted(0) });
+        // SAFETY: by the caller's promise.
+        unsafe { Self::of(frames, tables) }
+    }
+
+    /// # Safety
+    /// The tables are zeroed, and zeroes are a valid word.
+    unsafe fn of(frames: &'m [Frame<P, M>], tables: Tables<'m, P>) -> Self {
+        // SAFETY: zeroes are what `new` makes of pageblocks, maps and queue nodes where they are a word that holds 0; a zone's number
+        // is an integer.
+        unsafe {
+            Self {
+                frames,
+                pageblocks: tables.pageblocks.assume_init_ref(),
+                maps: tables.maps.assume_init_ref(),
+                slots: tables.slots.assume_init_ref(),
+                pcps: tables.pcps,
+                more_lists: tables.more_lists,
+                zones: tables.zones,
+                queue: tables.queue.assume_init_ref(),
+                zonelist: tables.zonelist.assume_init_mut(),
+                nodes: tables.nodes,
+                contexts: tables.contexts.assume_init_ref(),
+            }
+        }
+    }
+}

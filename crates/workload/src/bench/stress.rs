@@ -1,0 +1,304 @@
+//! Orders 0 to 9 mixed in memory that is mostly held, frees in any order, and blocks that another thread frees.
+//!
+//! What [`mixed`](super::mixed) leaves out: it holds a quarter of the memory, in blocks up to order 4, and each thread frees its own. Here
+//! each frame says who has it, so that a block with two owners ends the run; and behind each timed stretch the huge blocks are counted
+//! that can still be had, because a free store that is fast and breaks them up would look good in the time alone.
+
+use core::sync::atomic::Ordering::AcqRel;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Mutex;
+
+use super::stage::{Meeting as _, Stage};
+use super::team::Agreed;
+use super::{Better, Case, Measurement, Metric, Scale, Tally, opaque};
+use crate::random::Rng;
+use crate::target::{Mobility, TargetCpu};
+
+/// Percent of the memory that the threads hold, all together.
+const HELD: [u64; 3] = [50, 75, 90];
+
+/// Order of the blocks that are counted: a huge page of 2 MiB. Also the largest that is asked for.
+const HUGE: u8 = 9;
+
+/// Of so many frees, one leaves the block to the next thread.
+const HANDED_OVER: usize = 8;
+
+/// Blocks that a thread collects before it hands them over.
+const PARCEL: usize = 32;
+
+/// Operations between two looks at what others handed over.
+const TURN: u64 = 64;
+
+/// Who has a frame: nobody, thread `n - 1`, or whoever takes it out of an inbox.
+const NOBODY: u32 = 0;
+const HANDED: u32 = u32::MAX;
+
+/// First frame and order, packed: a list element stays one word.
+type Packed = u64;
+
+const fn frame_and_order(block: Packed) -> (u64, u8) {
+    (block >> 8, block as u8)
+}
+
+/// What all threads of a run share.
+struct Shared {
+    /// By frame: who has it. Counted from the first frame that the allocator manages.
+    owners: Vec<AtomicU32>,
+    /// By thread: blocks that the one before left to it.
+    inboxes: Vec<Mutex<Vec<Packed>>>,
+    /// Frames that are held where huge blocks are counted.
+    held: [AtomicU64; HELD.len()],
+}
+
+impl Shared {
+    fn new(frames: u64, cpus: usize) -> Self {
+        Self {
+            owners: (0..frames).map(|_| AtomicU32::new(NOBODY)).collect(),
+            inboxes: (0..cpus).map(|_| Mutex::new(Vec::new())).collect(),
+            held: Default::default(),
+        }
+    }
+
+    /// A block passes from one to another. Its first and last frame say so: blocks that overlap share one of them, unless one lies
+    /// within the other.
+    fn pass(&self, block: Packed, from: u32, to: u32) {
+        let (frame, order) = frame_and_order(block);
+        // Allocators number their frames from zero or from where their memory begins: only the difference between blocks counts.
+        let at = |frame: u64| &self.owners[(frame % self.owners.len() as u64) as usize];
+        let last = frame + (1 << order) - 1;
+        let ends = if order == 0 { &[frame][..] } else { &[frame, last][..] };
+        for &frame in ends {
+            let was = at(frame).swap(to, AcqRel);
+            assert!(
+                was == from,
+                "frame {frame} of a block of order {order}: thread {from} gives it, thread {was} has it"
+            );
+        }
+    }
+}
+
+/// See [`Workload::Stress`](super::Workload::Stress).
+pub(super) fn stress<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64) -> Measurement {
+    let shared = Shared::new(scale.frames, case.cpus);
+    let agreed = [(); HELD.len()].map(|()| Agreed::new());
+    let done = stage.on_cpus(case.cpus, |index, gate, cpu| {
+        let mut thread = Thread::new(&shared, index, Rng::of_thread(scale.seed, round, index));
+        let mut stretches = [Stretch::default(); HELD.len()];
+        for (at, (percent, stretch)) in HELD.into_iter().zip(&mut stretches).enumerate() {
+            thread.most = scale.frames * percent / 100 / case.cpus as u64;
+            thread.grow(cpu);
+            gate.wait();
+            let count = agreed[at].warm_up::<S>(gate, scale.operations, |step| thread.steps(cpu, step));
+            (thread.asked, thread.refused) = (0, 0);
+            let start = S::now();
+            thread.steps(cpu, count);
+            stretch.tally.add(S::since(start), count, 0);
+            (stretch.asked, stretch.refused) = (thread.asked, thread.refused);
+            shared.held[at].fetch_add(thread.pages, Ordering::Relaxed);
+            gate.wait();
+            if index == 0 {
+                stretch.huge_left = huge_left(cpu);
+            }
+            gate.wait();
+        }
+        thread.leave();
+        gate.wait();
+        thread.take_inbox(cpu, true);
+        thread.free_all(cpu);
+        stretches
+    });
+
+    let mut measurement = Measurement { pinned: done.pinned, ..Measurement::default() };
+    for (at, percent) in HELD.into_iter().enumerate() {
+        let tally = Tally::sum(done.results.iter().map(|stretches| stretches[at].tally));
+        let sum =
+            |of: fn(&Stretch) -> u64| done.results.iter().map(|stretches| of(&stretches[at])).sum::<u64>();
+        let ideal = scale.frames.saturating_sub(shared.held[at].load(Ordering::Relaxed)) >> HUGE;
+        measurement.operations += tally.operations;
+        measurement.metrics.push(tally.metric(case.key(&format!("stress_{percent}_ns"))));
+        for (name, better, part, of) in [
+            ("huge", Better::Higher, sum(|it| it.huge_left), ideal),
+            ("refused", Better::Lower, sum(|it| it.refused), sum(|it| it.asked)),
+        ] {
+            measurement.metrics.push(Metric {
+                name: case.key(&format!("stress_{percent}_{name}_percent")),
+                unit: "%",
+                better,
+                value: 100.0 * part as f64 / of.max(1) as f64,
+            });
+        }
+    }
+    measurement
+}
+
+/// What one thread did while so much was held.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stretch {
+    tally: Tally,
+    asked: u64,
+    refused: u64,
+    /// Huge blocks that could be had behind it; counted by one thread.
+    huge_left: u64,
+}
+
+/// Huge blocks that one CPU can have while nobody else does anything.
+fn huge_left(cpu: &mut impl TargetCpu) -> u64 {
+    let mut blocks = Vec::new();
+    while let Some(block) = cpu.alloc(HUGE, Mobility::Movable) {
+        blocks.push(block);
+    }
+    blocks.iter().for_each(|&block| cpu.free(block, HUGE));
+    blocks.len() as u64
+}
+
+/// What one thread holds.
+struct Thread<'r> {
+    shared: &'r Shared,
+    index: usize,
+    blocks: Vec<Packed>,
+    /// Blocks for the next thread, not yet in its inbox.
+    parcel: Vec<Packed>,
+    /// Frames of `blocks` and `parcel`.
+    pages: u64,
+    /// Frames that it may hold.
+    most: u64,
+    rng: Rng,
+    /// Allocations in the timed stretch, and how many of them found no block.
+    asked: u64,
+    refused: u64,
+    was_refused: bool,
+}
+
+impl<'r> Thread<'r> {
+    fn new(shared: &'r Shared, index: usize, rng: Rng) -> Self {
+        let (blocks, parcel) = (Vec::new(), Vec::new());
+        Self {
+            shared,
+            index,
+            blocks,
+            parcel,
+            pages: 0,
+            most: 0,
+            rng,
+            asked: 0,
+            refused: 0,
+            was_refused: false,
+        }
+    }
+
+    /// How its frames are marked.
+    fn mark(&self) -> u32 {
+        self.index as u32 + 1
+    }
+
+    /// Allocates until it holds what it may, or nothing fits any more.
+    fn grow<C: TargetCpu>(&mut self, cpu: &mut C) {
+        let mut refused_in_a_row = 0;
+        while self.pages < self.most && refused_in_a_row < 64 {
+            self.allocate(cpu);
+            refused_in_a_row = if self.was_refused { refused_in_a_row + 1 } else { 0 };
+        }
+    }
+
+    /// One operation each, by a coin: between fifteen sixteenths of what it may hold and all of it. After a refusal it frees.
+    fn steps<C: TargetCpu>(&mut self, cpu: &mut C, count: u64) {
+        for step in 0..count {
+            if step % TURN == 0 {
+                self.take_inbox(cpu, false);
+            }
+            let coin = self.rng.next() & 1 == 0;
+            let wants = self.pages < self.most && (coin || self.pages < self.most - self.most / 16);
+            if wants && !self.was_refused || self.blocks.is_empty() {
+                self.allocate(cpu);
+            } else {
+                self.free(cpu);
+            }
+        }
+    }
+
+    /// Each order half as often as the one below, and now and then any of them.
+    fn order(&mut self) -> u8 {
+        let random = self.rng.next();
+        match random & 15 {
+            0 => self.rng.index(usize::from(HUGE) + 1) as u8,
+            _ => ((random >> 32) as u32).trailing_zeros().min(u32::from(HUGE)) as u8,
+        }
+    }
+
+    fn allocate<C: TargetCpu>(&mut self, cpu: &mut C) {
+        let order = self.order();
+        let frame = cpu.alloc(order, Mobility::Movable);
+        self.asked += 1;
+        self.was_refused = frame.is_none();
+        self.refused += u64::from(self.was_refused);
+        if let Some(frame) = frame {
+            let block = frame << 8 | u64::from(order);
+            self.shared.pass(block, NOBODY, self.mark());
+            self.blocks.push(block);
+            self.pages += 1 << order;
+        }
+        opaque(cpu);
+    }
+
+    fn free<C: TargetCpu>(&mut self, cpu: &mut C) {
+        self.was_refused = false;
+        let block = self.blocks.swap_remove(self.rng.index(self.blocks.len()));
+        if self.shared.inboxes.len() > 1 && self.rng.index(HANDED_OVER) == 0 {
+            self.shared.pass(block, self.mark(), HANDED);
+            self.parcel.push(block);
+            if self.parcel.len() >= PARCEL {
+                self.send();
+            }
+        } else {
+            self.pages -= 1 << frame_and_order(block).1;
+            self.release(cpu, block, self.mark());
+        }
+        opaque(cpu);
+    }
+
+    fn release<C: TargetCpu>(&self, cpu: &mut C, block: Packed, from: u32) {
+        let (frame, order) = frame_and_order(block);
+        self.shared.pass(block, from, NOBODY);
+        cpu.free(frame, order);
+    }
+
+    /// Leaves the parcel to the next thread, unless that one looks into its inbox just now.
+    fn send(&mut self) {
+        let next = (self.index + 1) % self.shared.inboxes.len();
+        if let Ok(mut inbox) = self.shared.inboxes[next].try_lock() {
+            self.pages -= self.parcel.iter().map(|&block| 1_u64 << frame_and_order(block).1).sum::<u64>();
+            inbox.append(&mut self.parcel);
+        }
+    }
+
+    /// Takes what the thread before left: keeps every other block while there is room, and frees the others.
+    fn take_inbox<C: TargetCpu>(&mut self, cpu: &mut C, all: bool) {
+        let Ok(mut inbox) = self.shared.inboxes[self.index].try_lock() else { return };
+        let blocks = core::mem::take(&mut *inbox);
+        drop(inbox);
+        for (at, block) in blocks.into_iter().enumerate() {
+            if at % 2 == 0 && self.pages < self.most && !all {
+                self.shared.pass(block, HANDED, self.mark());
+                self.pages += 1 << frame_and_order(block).1;
+                self.blocks.push(block);
+            } else {
+                self.release(cpu, block, HANDED);
+                opaque(cpu);
+            }
+        }
+    }
+
+    /// Leaves what is left of the parcel. Nobody frees or looks into an inbox meanwhile.
+    fn leave(&mut self) {
+        if !self.parcel.is_empty() {
+            let next = (self.index + 1) % self.shared.inboxes.len();
+            self.shared.inboxes[next].lock().expect("no thread dies with it").append(&mut self.parcel);
+        }
+    }
+
+    fn free_all<C: TargetCpu>(&mut self, cpu: &mut C) {
+        for block in core::mem::take(&mut self.blocks) {
+            self.release(cpu, block, self.mark());
+        }
+    }
+}
