@@ -42,6 +42,13 @@ pub(crate) const TASK_CAUSES: &[Quantity] = joined!(Quantity;
     &TRAFFIC,
 );
 
+/// What a closed queueing network says beside its predictions.
+pub(crate) const NETWORK: [Quantity; 3] = quantities! {
+    saturated_at_cpus "1" Higher Cause "CPUs at which a lock is saturated: work and demands of an operation over the lock's demand."
+    most_per_second "1/s" Higher Cause "Operations a second that a lock allows, whatever the number of CPUs."
+    from_priors_per_second "1/s" None Cause "Operations a second of the baseline, without what was published of it."
+};
+
 /// Options that every measured part heeds which takes samples.
 pub(crate) const MEASURED: [(Opt, Kind); 2] = [(Opt::Samples, Kind::Measured), (Opt::Quick, Kind::Measured)];
 /// Options that every simulated part heeds.

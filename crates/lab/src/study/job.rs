@@ -118,7 +118,7 @@ impl Job<'_> {
             let found =
                 exact.or_else(|| result.metrics.iter().position(|metric| metric.family() == declared.name));
             let Some(metric) = found.map(|index| &mut result.metrics[index]) else { continue };
-            for (variant, published) in declared.printed(self.plan.baseline()) {
+            for (variant, published) in declared.printed(&result.baseline) {
                 if variant == result.baseline {
                     metric.published = metric.published.or(Some(published));
                 } else {
