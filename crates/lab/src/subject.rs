@@ -4,9 +4,9 @@
 
 use core::cell::RefCell;
 
-use framewright_host::framewright::{CpuId, NodeId};
 use framewright_host::framewright::reclaim::{Migrate, Migrated};
 use framewright_host::framewright::stat::Totals;
+use framewright_host::framewright::{CpuId, NodeId};
 use framewright_host::{
     Arena, ArenaBuilder, Attached, Backing, FrameUser, Migratetype, Order, PAGEBLOCK_ORDER, Pfn,
 };
@@ -78,9 +78,10 @@ impl<M: FrameUser> Target for Bare<'_, M> {
 
     fn free_blocks(&self, order: u8) -> Option<u64> {
         let (allocator, order) = (self.0.allocator(), Order::new(order)?);
-        let pcps = allocator.zones().iter().flat_map(|zone| {
-            (0..allocator.cpus()).map(|cpu| allocator.pcp(zone.id(), CpuId(cpu as u16)))
-        });
+        let pcps = allocator
+            .zones()
+            .iter()
+            .flat_map(|zone| (0..allocator.cpus()).map(|cpu| allocator.pcp(zone.id(), CpuId(cpu as u16))));
         // A huge page on a CPU's list can be had as one: by that CPU at once, by others when it is drained.
         let listed = match order <= PAGEBLOCK_ORDER {
             true => pcps.map(|pcp| u64::from(pcp.huge_pages()) >> order.get()).sum(),
