@@ -64,6 +64,15 @@ pub fn is_cause(family: &str) -> bool {
     })
 }
 
+/// What metrics of this name mean, in a sentence.
+#[must_use]
+pub fn about(family: &str) -> Option<&'static str> {
+    let known = |workload: &'static dyn Workload| {
+        workload.declaration().metrics.iter().find(|metric| metric.name == family).map(|metric| metric.about)
+    };
+    all().find_map(known)
+}
+
 /// The workload of a name.
 ///
 /// # Errors
