@@ -10,6 +10,7 @@ mod hit_words;
 mod named;
 mod passes;
 mod path;
+mod range;
 mod reclaiming;
 mod split;
 mod walk;
