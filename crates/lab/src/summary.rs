@@ -71,7 +71,7 @@ impl<'a> Headline<'a> {
             Verdict::Changed => "",
             Verdict::Unclear if self.metric.better == Better::None => "",
             Verdict::Unclear => " no clear change",
-            Verdict::TooFew => " (first look)",
+            Verdict::TooFew => " (too few samples)",
         };
         format!("{}{word}", self.ratio_text()).trim_start().to_owned()
     }
