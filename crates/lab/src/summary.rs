@@ -1,7 +1,7 @@
 //! A result in a few lines: of each study what was changed, and what that did here, on the published machine, and in what was
 //! published, as changes in percent.
 
-use crate::result::{Better, Document, Kind, Metric, Part};
+use crate::result::{Basis, Better, Document, Kind, Metric, Part};
 use crate::stats::median;
 use crate::stats::ratio::{Ratio, Verdict, verdict};
 use crate::table::{beside, columns, significant, wrapped};
@@ -109,6 +109,12 @@ impl<'a> Headline<'a> {
             }
             None => self.change(),
         }
+    }
+
+    /// What the figure rests on.
+    #[must_use]
+    pub fn basis(&self) -> Basis {
+        self.part.basis(self.metric)
     }
 
     /// The change that was published of this metric and variant, as a ratio.
@@ -331,7 +337,9 @@ pub fn summary(document: &Document, seed: u64, terminal: &Terminal) -> String {
         for (place, headline) in [("here", &row.here), ("there", &row.there)] {
             let Some(headline) = headline else { continue };
             let published = headline.published_change().map_or_else(String::new, |it| format!("; {it}"));
-            let text = format!("  {place:<6} {} {}{published}", headline.words(), headline.percent());
+            let basis = headline.basis();
+            let text =
+                format!("  {place:<6} {} {}, {basis}{published}", headline.words(), headline.percent());
             out += &lines(&text, terminal, headline.tone_beside_published());
         }
     }
@@ -339,7 +347,7 @@ pub fn summary(document: &Document, seed: u64, terminal: &Terminal) -> String {
 }
 
 /// How to read the terminal's, in a line of 80 columns.
-pub const MARKS: &str = "here: measured on this machine; there: predicted for the published one";
+pub const MARKS: &str = "here: on this machine; there: on the machine of the publication, modelled";
 
 /// How to read the page's.
 pub const LEGEND: &str = "Changes of medians in percent [low, high]: measured 95 % interval, predicted range over all models. reproduced: that \
@@ -392,8 +400,8 @@ mod tests {
         let text = summary(&document(), 1, &Terminal::plain());
         let expected = [
             "a (2019): the first question",
-            "  here   time of an allocation, 26 cores -50 % [-50, -50]",
-            "  there  time of an allocation, 26 cores -50 % [-50, -50]",
+            "  here   time of an allocation, 26 cores -50 % [-50, -50], measured",
+            "  there  time of an allocation, 26 cores -50 % [-50, -50], predicted",
         ];
         assert_eq!(text.lines().collect::<Vec<_>>(), expected, "b asks nothing that was published");
         let narrow = Terminal { width: Some(80), ..Terminal::plain() };
@@ -406,14 +414,14 @@ mod tests {
     fn what_was_published_is_answered_in_its_own_metric() {
         use crate::result::Published;
         for (predicted, published, expected) in [
-            (0.5, 3.0, "  there  files a second -50 %; published +200 %, missed"),
-            (1.0, 1.35, "  there  files a second +0.0 %; published +35 %, missed"),
+            (0.5, 3.0, "  there  files a second -50 %, predicted; published +200 %, missed"),
+            (1.0, 1.35, "  there  files a second +0.0 %, predicted; published +35 %, missed"),
             (
                 1.4,
                 1.35,
-                "  there  files a second +40 %; published +35 %, direction and size right, outside the range",
+                "  there  files a second +40 %, predicted; published +35 %, direction and size right, outside the range",
             ),
-            (1.35, 1.35, "  there  files a second +35 %; published +35 %, reproduced"),
+            (1.35, 1.35, "  there  files a second +35 %, predicted; published +35 %, reproduced"),
         ] {
             let mut document = document();
             let mut part = Part::new("a", "fsmark", Kind::Simulated, "westmere")

@@ -81,7 +81,7 @@ fn summary(document: &Document, rows: &[Row<'_>]) -> Markup {
     let figure = |headline: &Option<Headline<'_>>| {
         html! {
             @if let Some(headline) = headline {
-                a href={ "#" (anchor(part_index(document, headline))) } { (headline.words()) } " " b { (headline.percent()) }
+                a href={ "#" (anchor(part_index(document, headline))) } { (headline.words()) } " " b { (headline.percent()) } ", " (headline.basis())
             }
         }
     };
@@ -89,7 +89,7 @@ fn summary(document: &Document, rows: &[Row<'_>]) -> Markup {
         @if !rows.is_empty() {
             div.scroll tabindex="0" role="region" aria-label="Summary" {
                 table.summary {
-                    thead { tr { th { "study" } th { "what was changed" } th { "here, measured" } th { "published machine, predicted" } th { "published" } } }
+                    thead { tr { th { "study" } th { "what was changed" } th { "here" } th { "published machine" } th { "published" } } }
                     tbody {
                         @for row in rows {
                             tr {

@@ -89,6 +89,7 @@ impl Job<'_> {
         }
         result.headline.clone_from(&self.part.headline);
         result.paired = self.kind != Kind::Derived;
+        result.settle();
         let known = |name: &String| self.plan.variants().any(|variant| variant.name == *name);
         if result.settings.is_empty() && result.variants.iter().all(known) {
             for it in configured(self.plan, &Settings::default())? {
