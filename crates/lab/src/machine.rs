@@ -64,7 +64,7 @@ pub struct Machine {
     pub cache_kib: Option<CacheSizes>,
     /// What two busy siblings do together, as a multiple of one; absent without siblings.
     pub smt_yield: Option<Parameter>,
-    /// Transfers that a CPU waits for when it stores to a line that another CPU polls; absent: 0.75 (0.5 to 1).
+    /// Transfers that a CPU waits for when it stores to a line that another CPU polls; absent: 1.25 (0.5 to 2).
     pub store_exposed: Option<Parameter>,
     /// What the kernel around the allocator costs; without it no tasks can be simulated.
     pub kernel_ns: Option<KernelCosts>,
@@ -88,7 +88,7 @@ pub struct Parameter {
 
 /// Transfers that a CPU waits for when it stores to a line that another CPU polls, where the machine's description has none.
 const STORE_EXPOSED: Parameter =
-    Parameter { value: 0.75, source: Source::Estimate, low: Some(0.5), high: Some(1.0) };
+    Parameter { value: 1.25, source: Source::Estimate, low: Some(0.5), high: Some(2.0) };
 
 /// Where a parameter comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]

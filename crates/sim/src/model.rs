@@ -266,8 +266,8 @@ pub struct Model {
     pub exchange_ns: f64,
     /// What two busy siblings do together, as a multiple of one.
     pub smt_yield: f64,
-    /// Transfers that a CPU waits for when it stores to a line that another CPU polls: 0.5 to 1 where nothing is measured; at most two, the
-    /// line's way there and back.
+    /// Transfers that a CPU waits for when it stores to a line that another CPU polls: at most two, the line's way there and
+    /// back.
     pub store_exposed: f64,
     /// What was fitted.
     pub fitted: Fitted,

@@ -284,8 +284,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let settings = part.combinations().into_iter().next().unwrap_or_default();
     let mut variants = configured(plan, &settings)?;
     // The part may have a baseline of its own.
-    let baseline =
-        part.workload.get("baseline").map_or_else(|| plan.baseline().to_owned(), ToString::to_string);
+    let baseline = part.baseline(plan);
     variants.sort_by_key(|variant| variant.variant != baseline);
     let pages = (amount(part, "simulated_mib")? * 256.0) as u32;
     let slice = if run.quick { QUICK } else { SLICE };
