@@ -3,6 +3,7 @@
 
 mod ab;
 mod lines;
+mod programs;
 mod readme;
 mod scores;
 
@@ -24,6 +25,7 @@ usage: cargo xtask TASK
                      docs/performance.md
   readme --check     says how old these figures are; fails if they are older than 60 days
   lines              lines of all Rust files by crate: code, comments, blank, tests
+  programs           replays the traces of ten programs and writes docs/validation/programs.md
   scores             writes docs/validation/scoreboard.md from the saved predictions
   soak [CALLS]       random calls against the oracle under the default, with marks and checks, and under linux_v6_7
                      [1000000000 each]
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         ["readme"] => readme::refresh(&target().join("bench.json")),
         ["readme", "--check"] => readme::check(),
         ["readme", file] if !file.starts_with('-') => readme::refresh(Path::new(file)),
+        ["programs"] => programs::refresh(&root()),
         ["scores"] => scores::refresh(&root()),
         ["lines"] => lines::print(),
         ["soak"] => soak("1000000000"),

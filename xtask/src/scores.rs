@@ -12,6 +12,19 @@ use crate::Result;
 
 const PAGE: &str = "docs/validation/scoreboard.md";
 
+const LEDGER: &str = "docs/validation/ledger.md";
+
+const LEDGER_HEAD: &str = "\
+# Ledger of predictions
+
+Written by `cargo xtask scores` from the saved files of this folder: every prediction of a published figure that was committed before the
+figure was opened. *Width* is the factor from the middle of the range to its ends, *error* the factor between prediction and truth; so are the errors
+of the naive laws. Those of `bench` on this host and on 16 CPUs, which were measured afterwards, are in [scoreboard.md](scoreboard.md).
+
+| round | inside | median width | median error | median error of the nearest naive law |
+|---|--:|--:|--:|--:|
+";
+
 const HEAD: &str = "\
 # Scoreboard
 
@@ -23,7 +36,8 @@ than one, as measured on one. Runs that are scaled down are compared by their ch
 ";
 
 /// Rounds that predicted changes of studies: name and file.
-const ROUNDS: [(&str, &str); 2] = [("first_blind", "studies"), ("second_blind", "second")];
+const ROUNDS: [(&str, &str); 3] =
+    [("first_blind", "studies"), ("second_blind", "second"), ("third_blind", "third")];
 
 /// Rounds that predicted `bench` of one machine: name, prediction and measurement.
 const HOSTS: [(&str, &str, &str); 2] =
@@ -106,9 +120,125 @@ impl Score {
     }
 }
 
-/// Writes the page.
+/// Writes the pages.
 pub(crate) fn refresh(root: &Path) -> Result<()> {
-    fs::write(root.join(PAGE), page(root)?).map_err(|cause| format!("{PAGE}: {cause}"))
+    for (path, text) in [(PAGE, page(root)?), (LEDGER, ledger(root)?)] {
+        fs::write(root.join(path), text).map_err(|cause| format!("{path}: {cause}"))?;
+    }
+    Ok(())
+}
+
+/// Every prediction of a published figure that was committed before the figure was opened, a line each.
+fn ledger(root: &Path) -> Result<String> {
+    let mut lines = String::new();
+    let mut covers: BTreeMap<&str, Covered> = BTreeMap::new();
+    let studies = json(root, ROUNDS[0].1)?;
+    let [second, third] = [json(root, "second-scores")?, json(root, "third-scores")?];
+    let laws = json(root, "third")?;
+    for figure in rows(&second).filter_map(figure_of) {
+        if let Some(predicted) = figure.predicted(&studies) {
+            let entry = Entry { figure: &figure, predicted: &predicted, laws: no_change(&figure) };
+            lines += &entry.line("first", covers.entry("first").or_default());
+        }
+    }
+    for (round, opened) in [("second", &second), ("third", &third)] {
+        for row in rows(opened) {
+            let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+            let figure = Figure {
+                study: text("study"),
+                part: text("part"),
+                metric: text("metric"),
+                variant: text("variant"),
+                baseline: text("baseline"),
+                published: row["published"].as_f64().ok_or("a row that was not published")?,
+                base: row["published_baseline"].as_f64(),
+            };
+            let interval = numbers(&row["interval"]).try_into().map_err(|_| "a row without a range")?;
+            let value = row["predicted"].as_f64().ok_or("a row without a prediction")?;
+            let predicted = Predicted { value, interval, samples: Vec::new(), base: Vec::new() };
+            let mut known = no_change(&figure);
+            known.extend(laws_of(&laws, &figure).filter(|_| round == "third"));
+            let entry = Entry { figure: &figure, predicted: &predicted, laws: known };
+            lines += &entry.line(round, covers.entry(round).or_default());
+        }
+    }
+    let mut page = LEDGER_HEAD.to_owned();
+    for (round, covered) in &covers {
+        let Covered { inside, widths, errors, naive } = covered;
+        let middle = |all: &[f64]| median(all).map_or_else(String::new, |value| format!("{value:.2}"));
+        let _ = writeln!(
+            page,
+            "| {round} | {inside} of {} | {} | {} | {} |",
+            widths.len(),
+            middle(widths),
+            middle(errors),
+            middle(naive)
+        );
+    }
+    page += "\n## Entries\n\n| round | figure | variant | predicted | range | truth | width | inside | error | error of naive laws |\n|---|---|---|--:|---|--:|--:|---|--:|---|\n";
+    Ok(page + &lines)
+}
+
+/// How a round's ranges did.
+#[derive(Default)]
+struct Covered {
+    inside: usize,
+    widths: Vec<f64>,
+    errors: Vec<f64>,
+    /// Of the nearest naive law of each figure that has one.
+    naive: Vec<f64>,
+}
+
+/// A line of the ledger.
+struct Entry<'a> {
+    figure: &'a Figure,
+    predicted: &'a Predicted,
+    laws: Vec<(String, f64)>,
+}
+
+impl Entry<'_> {
+    fn line(&self, round: &str, covered: &mut Covered) -> String {
+        let Figure { part, metric, variant, published, .. } = self.figure;
+        let [low, high] = self.predicted.interval;
+        // Errors are factors: as far above as below counts alike.
+        let factor =
+            |value: f64| (value > 0.0 && *published > 0.0).then(|| (value / published).ln().abs().exp());
+        let width = if low > 0.0 { (high / low).sqrt() } else { f64::INFINITY };
+        let inside = self.predicted.covers(*published);
+        covered.inside += usize::from(inside);
+        covered.widths.push(width);
+        covered.errors.extend(factor(self.predicted.value));
+        let naive: Vec<(&str, f64)> =
+            self.laws.iter().filter_map(|(name, value)| Some((name.as_str(), factor(*value)?))).collect();
+        covered.naive.extend(naive.iter().map(|(_, error)| *error).min_by(f64::total_cmp));
+        let naive: Vec<String> = naive.iter().map(|(name, error)| format!("{name} {error:.2}")).collect();
+        let error = factor(self.predicted.value).map_or_else(String::new, |error| format!("{error:.2}"));
+        format!(
+            "| {round} | {part} `{metric}` | {variant} | {} | {} to {} | {} | {} | {} | {error} | {} |\n",
+            short(self.predicted.value),
+            short(low),
+            short(high),
+            short(*published),
+            if width.is_finite() { format!("{width:.2}") } else { "from 0".to_owned() },
+            if inside { "yes" } else { "no" },
+            naive.join(", ")
+        )
+    }
+}
+
+/// The law that nothing changes, where a baseline is known.
+fn no_change(figure: &Figure) -> Vec<(String, f64)> {
+    figure.base.map(|base| ("no change".to_owned(), base)).into_iter().collect()
+}
+
+/// The laws that were committed with a prediction, but the one above.
+fn laws_of<'a>(document: &'a Value, figure: &'a Figure) -> impl Iterator<Item = (String, f64)> + 'a {
+    let parts = document["results"].as_array().into_iter().flatten();
+    let metrics = parts.flat_map(|part| part["metrics"].as_array().into_iter().flatten());
+    let metric = metrics.filter(|metric| metric["name"] == *figure.metric);
+    let laws = metric.flat_map(|metric| metric["laws"].as_object().into_iter().flatten());
+    laws.filter(|(name, _)| *name != "no change")
+        .filter_map(|(name, values)| Some((name.clone(), values[&figure.variant].as_f64()?)))
 }
 
 fn page(root: &Path) -> Result<String> {
@@ -135,9 +265,9 @@ fn changes(root: &Path, opened: &Value, page: &mut String, scores: &mut String) 
             figures.push(figure);
         }
     }
-    *page += "\n## Changes\n\n| figure | variant | published | baseline | first blind | in | second blind | in |\n|---|---|--:|--:|--:|---|--:|---|\n";
-    let rounds = [json(root, ROUNDS[0].1)?, json(root, ROUNDS[1].1)?];
-    let mut found = [Score::default(), Score::default()];
+    *page += "\n## Changes\n\n| figure | variant | published | baseline | first blind | in | second blind | in | third blind | in |\n|---|---|--:|--:|--:|---|--:|---|--:|---|\n";
+    let rounds = ROUNDS.iter().map(|(_, file)| json(root, file)).collect::<Result<Vec<Value>>>()?;
+    let mut found = ROUNDS.map(|_| Score::default());
     for figure in &figures {
         let mut cells = String::new();
         for (round, score) in rounds.iter().zip(&mut found) {
@@ -223,7 +353,12 @@ fn published(root: &Path) -> Result<Vec<Figure>> {
                         part: text(part, "name"),
                         metric: text(metric, "name"),
                         variant: variant.clone(),
-                        baseline: study["baseline"].as_str().unwrap_or_default().to_owned(),
+                        baseline: part["workload"]
+                            .get("baseline")
+                            .unwrap_or(&study["baseline"])
+                            .as_str()
+                            .unwrap_or_default()
+                            .to_owned(),
                         published: mean(changed).ok_or("a published figure without a mean")?,
                         base: metric.get("published").and_then(mean),
                     });
@@ -439,6 +574,19 @@ mod tests {
         let root = crate::root();
         let page = page(&root).expect("all files are there");
         assert_eq!(fs::read_to_string(root.join(PAGE)).expect("the page"), page, "run `cargo xtask scores`");
+        let ledger = ledger(&root).expect("all files are there");
+        assert_eq!(
+            fs::read_to_string(root.join(LEDGER)).expect("the page"),
+            ledger,
+            "run `cargo xtask scores`"
+        );
+        let lines =
+            |round: &str| ledger.lines().filter(|line| line.starts_with(&format!("| {round} | "))).count();
+        assert_eq!(
+            ["first", "second", "third"].map(lines),
+            [24, 361, 19],
+            "a line of the summary each, and the entries"
+        );
         // Four machines by every number of workers; three lists by four metrics.
         let curves = page.split("## ").find(|section| section.starts_with("Curves")).expect("a section");
         assert_eq!(curves.lines().filter(|line| line.starts_with("| ")).count(), 1 + 4 + 12);

@@ -9,6 +9,7 @@ mod hit_words;
 mod named;
 mod passes;
 mod path;
+mod range;
 mod reclaiming;
 mod split;
 mod walk;

@@ -297,6 +297,8 @@ pub enum SetupError {
     CompactNeeds(&'static str),
     /// The slot bound must be a power of two, 2 to 2^20.
     PcpSlots(u32),
+    /// The structures are larger than the address space.
+    TooLarge,
     /// Poisoning, or zeroes in freed memory, was asked for, and there is no direct map to reach the memory through.
     PoisonNeedsDirectMap,
 }
@@ -342,6 +344,7 @@ impl fmt::Display for SetupError {
                 write!(f, "compaction_proactiveness is a percentage, 0 to 100, not {n}")
             }
             Self::PcpSlots(n) => write!(f, "{n} slots: a power of two from 2 to 1048576 is needed"),
+            Self::TooLarge => f.write_str("the allocator's own structures are larger than the address space"),
             Self::PoisonNeedsDirectMap => {
                 f.write_str("poison and init_on_free need a direct map of the memory")
             }

@@ -16,7 +16,7 @@
 //! | [`units`] | frame numbers, orders, CPUs, migratetypes. Pure |
 //! | [`policy`] | list sizes, watermarks, fallback tables, boot arithmetic. Pure functions |
 //! | [`config`] | what can be chosen |
-//! | [`platform`] | what a platform is: words, cells, pins |
+//! | [`platform`] | what a platform is: words, cells, pins; two that are ready |
 //! | [`events`] | counters with the kernel's names |
 //! | [`request`] | what an allocation may ask for |
 //! | [`sync`] | ticket and queued locks |
@@ -33,78 +33,29 @@
 //! | [`alloc`] | the allocator in the caller's memory; adding memory, sizes, pageblocks |
 //! | [`boot`] | from a firmware memory map to zones; early allocation |
 //! | [`cpu`] | the passes of an allocation and of a free |
+//! | [`owned`] | values that own frames and free them when dropped |
 //! | [`hotplug`] | pageblocks taken online and offline |
 //! | [`stat`], [`verify`] | counters and snapshots; whole-allocator invariants |
 //!
 //! # Example
-//! The core runs where a [`Platform`] says. On a Linux host, `framewright-host` is one, with memory behind the frames. This
-//! one is enough for a single CPU; the repository's `docs/porting.md` leads through a kernel's.
+//! One CPU and 64 MiB of page frames from 1 GiB on, described and not touched. [`platform`] has another ready [`Platform`] for kernels
+//! with several CPUs, `framewright-host` one with memory behind the frames; the repository's `docs/porting.md` leads through a kernel's.
 //! ```
-//! use core::cell::UnsafeCell;
-//! use core::mem::MaybeUninit;
-//! use core::sync::atomic::AtomicU64;
+//! use core::ptr::NonNull;
 //!
-//! use framewright::frame::{PageMap, Pageblock};
-//! use framewright::sync::QueueNode;
-//! use framewright::{
-//!     Allocator, Config, CpuId, Frame, Memory, Migratetype, NodeId, Order, Pfn, PinnedCpu, Plan, Platform, ZoneId,
-//!     ZoneSpec, ZoneType,
-//! };
+//! use framewright::platform::OneCpu;
+//! use framewright::{Allocator, Config, Memory, Migratetype, NodeId, Order, Pfn, Plan, ZoneSpec, ZoneType};
 //!
-//! struct Here;
+//! let zones = [ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(1 << 18), pages: 16 << 10 }];
+//! let plan = Plan::new(&zones, &[NodeId(0)], &Config::default())?;
+//! let layout = plan.layout::<OneCpu, ()>()?;
+//! // SAFETY: the layout is not empty; zeroed memory that nothing else uses, and that is never given back.
+//! let memory = unsafe { Memory::carve(&plan, NonNull::new(std::alloc::alloc_zeroed(layout)).unwrap()) };
+//! let allocator = Allocator::<OneCpu>::new(&zones, &[NodeId(0)], Config::default(), memory, None)?;
+//! allocator.add_memory(zones[0].start, zones[0].pages)?;
+//! allocator.resize_pcps();
 //!
-//! // SAFETY: words and cells are plain memory.
-//! unsafe impl Platform for Here {
-//!     type Word = AtomicU64;
-//!     type Cell<T> = UnsafeCell<T>;
-//!     type Pin = OnlyCpu;
-//!
-//!     fn relax() {}
-//!     fn now_ns() -> u64 {
-//!         0
-//!     }
-//! }
-//!
-//! /// Proof of being on the only CPU.
-//! #[derive(Debug)]
-//! struct OnlyCpu;
-//!
-//! // SAFETY: one is made below, on the only thread.
-//! unsafe impl PinnedCpu for OnlyCpu {
-//!     fn cpu(&self) -> CpuId {
-//!         CpuId(0)
-//!     }
-//! }
-//!
-//! /// So many of something, for ever: a kernel takes them from its early memory.
-//! fn room<T>(len: usize, make: impl Fn() -> T) -> &'static mut [T] {
-//!     (0..len).map(|_| make()).collect::<Vec<_>>().leak()
-//! }
-//!
-//! // 64 MiB of page frames from 1 GiB on, described and not touched.
-//! let start = Pfn(1 << 18);
-//! let zones = [ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start, pages: 16 << 10 }];
-//! let (cpu_nodes, config) = (&[NodeId(0)], Config::default());
-//! let plan = Plan::new(&zones, cpu_nodes, &config)?;
-//! let memory = Memory::<Here, ()> {
-//!     frames: room(plan.frames, || Frame::new(())),
-//!     pageblocks: room(plan.pageblocks, Pageblock::new),
-//!     maps: room(plan.maps, PageMap::new),
-//!     slots: room(plan.slots, || AtomicU64::new(0)),
-//!     pcps: room(plan.pcps, MaybeUninit::uninit),
-//!     more_lists: room(plan.more_lists, MaybeUninit::uninit),
-//!     zones: room(plan.zones, MaybeUninit::uninit),
-//!     sections: room(plan.sections, MaybeUninit::uninit),
-//!     section_words: room(plan.section_words, || AtomicU64::new(0)),
-//!     queue: room(plan.queue, QueueNode::new),
-//!     zonelist: room(plan.zonelist, ZoneId::default),
-//!     nodes: room(plan.nodes, MaybeUninit::uninit),
-//!     contexts: room(plan.contexts, || AtomicU64::new(0)),
-//! };
-//! let mut allocator = Allocator::new(&zones, cpu_nodes, config, memory, None)?;
-//! allocator.add_memory(start, 16 << 10)?;
-//!
-//! let cpu = allocator.cpu(&OnlyCpu);
+//! let cpu = allocator.cpu(&OneCpu);
 //! let page = cpu.alloc(Order::ZERO, Migratetype::Movable)?;
 //! cpu.free(page, Order::ZERO)?;
 //! assert!(cpu.free(page, Order::ZERO).is_err(), "a double free is refused");
@@ -124,6 +75,7 @@ pub mod events;
 pub mod fault;
 pub mod frame;
 pub mod hotplug;
+pub mod owned;
 pub mod pcp;
 pub mod platform;
 pub mod policy;
@@ -142,6 +94,7 @@ pub use crate::config::Config;
 pub use crate::cpu::Cpu;
 pub use crate::error::{AllocError, FreeError, SetupError};
 pub use crate::frame::{Frame, FrameUser};
+pub use crate::owned::{OwnedBlock, OwnedFrames};
 pub use crate::platform::{PinnedCpu, Platform, SharedCell, Word};
 pub use crate::reclaim::{Helpers, Migrate, Reclaim};
 pub use crate::request::{Flags, Request};

@@ -10,12 +10,15 @@
 //! once, on the trait: [`Platform`], [`Word`], [`SharedCell`], [`PinnedCpu`].
 #![expect(clippy::disallowed_types, reason = "this is where they are behind a trait")]
 
+mod ready;
+
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::LockKind;
 use crate::units::CpuId;
+pub use ready::{Metal, OneCpu, PinnedTo, PlainWord};
 
 /// Where an allocator runs.
 ///

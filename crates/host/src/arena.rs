@@ -384,14 +384,15 @@ impl<M: FrameUser> Arena<M> {
         self.allocator.verify().map_err(VerifyError::Wrong)
     }
 
-    /// Has every CPU's lists given back to the zones: those of slots that no thread holds at once, those of attached threads at
-    /// their next call, for which this waits `wait` at most. Returns the slots that still have pages, and how many.
+    /// Has every CPU's lists given back to the zones: those of slots that no thread holds, and of threads that are in no call, at
+    /// once; the others at their next call, for which this waits `wait` at most. Returns the slots that still have pages, and how many.
     pub fn drain_all(&self, wait: Duration) -> Vec<(CpuId, u64)> {
         // `None`: longer than the clock counts.
         let until = Instant::now().checked_add(wait);
-        self.reap();
-        self.allocator.request_drain();
         loop {
+            // Asked again each time: a thread that was in a call may be in none now, and is drained here.
+            self.reap();
+            self.allocator.request_drain();
             let all = (0..self.owners.len()).map(|n| CpuId(n as u16));
             let left: Vec<_> =
                 all.map(|cpu| (cpu, self.pages_on(cpu))).filter(|&(_, pages)| pages > 0).collect();
@@ -399,7 +400,6 @@ impl<M: FrameUser> Arena<M> {
                 return left;
             }
             thread::sleep(Duration::from_micros(200));
-            self.reap();
         }
     }
 

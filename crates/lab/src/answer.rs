@@ -1,20 +1,27 @@
-//! The answer of a replay before its figures: time, locks, huge pages, whether it can be deployed, a verdict; then at most
-//! ten rows with titles in words.
+//! The answer before the figures: a verdict, time, locks, huge pages, whether it can be deployed; then at most ten rows with
+//! titles in words. Of other results than replays and tries: the verdict and the rows.
 
 use crate::configure::Setting;
 use crate::result::{Kind, Metric, Part};
-use crate::stats::median;
 use crate::stats::ratio::{FEW_PAIRS, Ratio, Verdict, verdict};
+use crate::stats::{median, quartile_spread_percent};
+use crate::study::registry::{about, is_cause};
 use crate::table::{significant, wrapped};
 use crate::terminal::{Terminal, Tone, to_ascii};
 
 /// Condition of a part: the share of the recorded run's CPU time that the kernel spent on page allocation, in percent.
 pub const SHARE: &str = "page_allocation_percent_of_run";
-/// Condition of a part: the machine had other work when the replay began.
+/// Condition of a part: the machine had other work while it was measured.
 pub const BUSY: &str = "busy";
+/// Condition of a part: what a replay predicts for the change that was tried.
+pub const PREDICTED: &str = "predicted";
 
-/// Rows that are shown.
+/// Rows that are shown, and lines that all of it takes at most; rows give way, down to the fewest.
 const ROWS: usize = 10;
+const LINES: usize = 24;
+const FEWEST: usize = 5;
+/// Rounds of the baseline that differ by more than this many percent are named.
+const SPREAD: f64 = 10.0;
 /// An interval of a ratio that is wider than this says nothing about time.
 const WIDE: f64 = 0.2;
 /// Columns of a line's label.
@@ -25,7 +32,19 @@ const FIGURE: usize = 9;
 
 /// Metrics in words, in the order in which they are shown.
 const TITLES: &[(&str, &str)] = &[
-    ("elapsed_ms", "run, ms"),
+    ("elapsed_ms", "elapsed time, ms"),
+    ("cpu_ms", "CPU time, ms"),
+    ("user_ms", "CPU time outside the kernel, ms"),
+    ("system_ms", "CPU time in the kernel, ms"),
+    ("page_faults", "page faults"),
+    ("major_faults", "page faults that read from disk"),
+    ("memory_wait_ms", "some task waited for memory, ms"),
+    ("huge_page_faults", "faults that got a huge page"),
+    ("huge_page_fallbacks", "faults that got a small page instead"),
+    ("allocation_stalls", "allocations that reclaimed"),
+    ("compaction_stalls", "allocations that compacted"),
+    ("pages_moved", "pages moved"),
+    ("pages_allocated", "pages allocated by the machine"),
     ("in_allocator_percent", "time in the allocator, %"),
     ("cpu_ns_per_operation", "CPU time of an operation, ns"),
     ("alloc_ns[quantile=0.99]", "allocation, 99th percentile, ns"),
@@ -44,17 +63,46 @@ const TITLES: &[(&str, &str)] = &[
     ("compaction_moved_per_allocated", "pages moved per page allocated"),
 ];
 
-/// Whether a part is one that this can answer.
+/// Whether a part is one that this can answer: a replay, a try, or one with more rows than are shown.
 #[must_use]
 pub fn is_answered(part: &Part) -> bool {
-    time_of(part).is_some()
-        && part.find("zone_lock_acquisitions_per_page").is_some()
-        && part.variants.len() > 1
+    let compared = part.variants.iter().any(|variant| *variant != part.baseline);
+    compared && (time_of(part).is_some() || part.metrics.len() > ROWS)
 }
 
 fn time_of(part: &Part) -> Option<&Metric> {
+    if part.study == "try" {
+        return part.find("elapsed_ms");
+    }
+    part.find("zone_lock_acquisitions_per_page")?;
     let name = if part.kind == Kind::Simulated { "in_allocator_percent" } else { "cpu_ns_per_operation" };
     part.find(name)
+}
+
+/// The rows of a part in words, the most important first: of replays and tries those of `TITLES`, of others the headline's
+/// and then in the part's order.
+fn titled(part: &Part) -> Vec<(&str, String)> {
+    if time_of(part).is_some() {
+        return TITLES.iter().map(|(name, title)| (*name, (*title).to_owned())).collect();
+    }
+    let is_headline = |metric: &&Metric| {
+        part.headline.as_deref().is_some_and(|name| metric.name == name || metric.family() == name)
+    };
+    let is_cause = |metric: &&Metric| is_cause(metric.family());
+    let mut metrics: Vec<&Metric> = part.metrics.iter().collect();
+    metrics.sort_by_key(|metric| (!is_headline(metric), is_cause(metric)));
+    metrics.into_iter().map(|metric| (metric.name.as_str(), title(metric))).collect()
+}
+
+/// A metric in words: what its quantity means, its parameters and its unit.
+fn title(metric: &Metric) -> String {
+    let words = match about(metric.family()) {
+        Some(about) => about.trim_end_matches('.').to_owned(),
+        None => metric.family().replace('_', " "),
+    };
+    let parameters: String = metric.parameters().map(|(name, value)| format!(", {name} {value}")).collect();
+    let unit = if metric.unit == "1" { String::new() } else { format!(", {}", metric.unit) };
+    format!("{words}{parameters}{unit}")
 }
 
 /// A metric in both columns, its medians, their ratio and what that allows to say.
@@ -110,13 +158,18 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// One row: title, both figures, the ratio and its interval.
-    fn row(&self, title: &str) -> String {
-        let ratio = self.ratio.map_or_else(String::new, |Ratio { ratio, low, high }| {
+    /// `0.735× [0.690, 0.787]`.
+    fn ratio_text(&self) -> String {
+        self.ratio.map_or_else(String::new, |Ratio { ratio, low, high }| {
             let interval = if high > low { format!(" [{low:.3}, {high:.3}]") } else { String::new() };
             if ratio >= 10.0 { format!("{ratio:.1}×") } else { format!("{ratio:.3}×{interval}") }
-        });
+        })
+    }
+
+    /// One row: title, both figures, the ratio and its interval.
+    fn row(&self, title: &str) -> String {
         let [base, new] = [self.base, self.new].map(|value| significant(value, 3));
+        let ratio = self.ratio_text();
         format!("{title:<TITLE$} {base:>FIGURE$} {new:>FIGURE$}  {ratio:<21} {}", self.mark())
     }
 }
@@ -129,57 +182,115 @@ pub fn text(part: &Part, variant: &str, seed: u64, terminal: &Terminal) -> Strin
         let text = if terminal.unicode { text.to_owned() } else { to_ascii(text) };
         out += &format!("{}\n", terminal.paint(text.trim_end(), tone));
     };
-    let on = match part.kind {
-        Kind::Simulated => format!("{}, models", part.machine),
-        _ => format!("{} MiB", part.conditions.get("memory_mib").map_or("?", String::as_str)),
-    };
-    let samples = part.metrics.iter().map(|metric| metric.of(variant).len()).max().unwrap_or(0);
-    let title = format!("{} → {variant} ({on}, {samples} samples)", part.baseline);
-    wrapped(&title, Some(terminal.columns()), "  ").iter().for_each(|line| push(line, Tone::Heading));
-    let judged = judged(part, variant, seed);
+    let width = terminal.columns();
+    for line in wrapped(&heading(part, variant), Some(width), "  ") {
+        push(&line, Tone::Heading);
+    }
+    let mut used = wrapped(&heading(part, variant), Some(width), "  ").len();
     let lines = [
+        ("Noise", noise(part)),
+        ("Verdict", Some(judged(part, variant, seed))),
         ("Time", time(part, variant, seed)),
         ("Locks", locks(part, variant, seed)),
         ("Huge pages", huge_pages(part, variant, seed)),
         ("To deploy", deployment(part, variant)),
-        ("Busy", part.conditions.get(BUSY).cloned()),
-        ("Verdict", Some(judged)),
+        ("Predicted", part.conditions.get(PREDICTED).cloned()),
     ];
     for (name, line) in lines {
         if let Some(line) = line {
-            let tone = if name == "Verdict" { Tone::Heading } else { Tone::Plain };
-            let room = terminal.columns().saturating_sub(LABEL);
-            for (n, line) in wrapped(&line, Some(room), "").iter().enumerate() {
+            let tone = match name {
+                "Verdict" => Tone::Heading,
+                "Noise" => Tone::Worse,
+                _ => Tone::Plain,
+            };
+            for (n, line) in wrapped(&line, Some(width.saturating_sub(LABEL)), "").iter().enumerate() {
                 push(&format!("{:<LABEL$}{line}", if n == 0 { name } else { "" }), tone);
+                used += 1;
             }
         }
     }
     for note in part.notes.iter().filter(|note| note.starts_with("Warning")) {
-        wrapped(note, Some(terminal.columns()), "  ").iter().for_each(|line| push(line, Tone::Worse));
+        for line in wrapped(note, Some(width), "  ") {
+            push(&line, Tone::Worse);
+            used += 1;
+        }
     }
-    let known =
-        |(name, title): &(&str, &'static str)| Some((Change::named(part, name, variant, seed)?, *title));
-    let rows: Vec<_> = TITLES.iter().filter_map(known).take(ROWS).collect();
+    // Narrow terminals have the figures on lines of their own.
+    let narrow = width < TITLE + 2 * FIGURE + 27;
     push("", Tone::Plain);
-    push(&format!("{:TITLE$} {:>FIGURE$} {:>FIGURE$}  ratio", "", "base", "new"), Tone::Heading);
-    for (change, title) in &rows {
+    if !narrow {
+        push(&format!("{:TITLE$} {:>FIGURE$} {:>FIGURE$}  ratio", "", "base", "new"), Tone::Heading);
+    }
+    let (mut shown, mut room) = (0, LINES.saturating_sub(used + 3));
+    for (name, title) in titled(part) {
+        let Some(change) = Change::named(part, name, variant, seed) else { continue };
+        let mut lines = wrapped(&title, Some(if narrow { width } else { TITLE }), " ");
+        if narrow {
+            let figures = format!("  {}, {} {}", change.figures(), change.ratio_text(), change.mark());
+            lines.extend(wrapped(&figures, Some(width), "  "));
+        } else if let Some(last) = lines.last_mut() {
+            *last = change.row(last);
+        }
+        if shown == ROWS || (lines.len() > room && shown >= FEWEST) {
+            break;
+        }
         let tone = match change.verdict {
             Verdict::Better => Tone::Better,
             Verdict::Worse => Tone::Worse,
             _ => Tone::Plain,
         };
-        push(&change.row(title), tone);
+        lines.iter().for_each(|line| push(line, tone));
+        shown += 1;
+        room = room.saturating_sub(lines.len());
     }
-    let hidden = part.metrics.len().saturating_sub(rows.len());
-    push(
-        &format!("{hidden} more rows, and notes: --all. + better, - worse, ~ unclear, ? too few"),
-        Tone::Dim,
-    );
+    let hidden = part.metrics.len().saturating_sub(shown);
+    let more = if hidden > 0 {
+        format!("{hidden} more rows, and notes: --all. ")
+    } else {
+        "Notes: --all. ".to_owned()
+    };
+    for line in wrapped(&format!("{more}+ better, - worse, ~ unclear, ? too few"), Some(width), "") {
+        push(&line, Tone::Dim);
+    }
     out
+}
+
+/// What made the times of a part vary, if something did: other work, and rounds that differ.
+fn noise(part: &Part) -> Option<String> {
+    let time = time_of(part).filter(|_| part.kind == Kind::Measured);
+    let spread = time.map_or(0.0, |time| quartile_spread_percent(time.of(&part.baseline)));
+    let rounds = (spread > SPREAD).then(|| format!("rounds of the baseline differ by ±{spread:.0} %"));
+    let said: Vec<String> = part.conditions.get(BUSY).cloned().into_iter().chain(rounds).collect();
+    (!said.is_empty()).then(|| format!("{}: quiet the machine before you trust times", said.join("; ")))
+}
+
+/// The effect on the run, and on huge pages, in a sentence.
+#[must_use]
+pub fn in_a_sentence(part: &Part, variant: &str, seed: u64) -> String {
+    let said = [time(part, variant, seed), huge_pages(part, variant, seed)];
+    said.into_iter().flatten().collect::<Vec<_>>().join("; huge pages ")
+}
+
+/// What is compared, and of what kind the figures are.
+fn heading(part: &Part, variant: &str) -> String {
+    let samples = part.metrics.iter().map(|metric| metric.of(variant).len()).max().unwrap_or(0);
+    let on = match (part.study.as_str(), part.kind) {
+        ("try", _) => part.conditions.get("command").map_or("?", String::as_str).to_owned(),
+        (_, Kind::Simulated) => format!("{}, models", part.machine),
+        _ if time_of(part).is_none() => format!("{} {}, {}", part.study, part.part, part.kind),
+        _ => format!("{} MiB", part.conditions.get("memory_mib").map_or("?", String::as_str)),
+    };
+    format!("{} → {variant} ({on}, {samples} samples)", part.baseline)
 }
 
 fn time(part: &Part, variant: &str, seed: u64) -> Option<String> {
     let change = Change::of(part, time_of(part)?, variant, seed)?;
+    if part.study == "try" {
+        let in_kernel = Change::named(part, "system_ms", variant, seed).map_or_else(String::new, |kernel| {
+            format!("; in the kernel {} ms, {}", kernel.figures(), kernel.in_words())
+        });
+        return Some(format!("{} ms, {}{in_kernel}", change.figures(), change.in_words()));
+    }
     let figures = change.figures();
     let effect = match part.conditions.get(SHARE).and_then(|share| share.parse::<f64>().ok()) {
         Some(share) => format!(
@@ -196,6 +307,7 @@ fn time(part: &Part, variant: &str, seed: u64) -> Option<String> {
 }
 
 fn locks(part: &Part, variant: &str, seed: u64) -> Option<String> {
+    time_of(part)?;
     let taken = Change::named(part, "zone_lock_acquisitions_per_page", variant, seed)?;
     let text = format!("{} zone-lock acquisitions ({} per page)", taken.in_words(), taken.figures());
     let waits = Change::named(part, "zone_lock_waits", variant, seed)
@@ -206,6 +318,7 @@ fn locks(part: &Part, variant: &str, seed: u64) -> Option<String> {
 }
 
 fn huge_pages(part: &Part, variant: &str, seed: u64) -> Option<String> {
+    time_of(part)?;
     let had = Change::named(part, "huge_available_percent", variant, seed)?;
     let moved = Change::named(part, "compaction_moved_per_allocated", variant, seed);
     let price = moved.map_or_else(String::new, |moved| {
@@ -213,11 +326,27 @@ fn huge_pages(part: &Part, variant: &str, seed: u64) -> Option<String> {
         format!("; price: {base} → {new} pages moved per 100 allocated")
     });
     let [base, new] = [had.base, had.new].map(|value| format!("{value:.0}"));
+    if part.study == "try" {
+        let faults = Change::named(part, "huge_page_faults", variant, seed)
+            .map_or_else(String::new, |faults| format!("; {} faults got one", faults.figures()));
+        return Some(format!("{base} → {new} % of the free memory after the run{faults}"));
+    }
     Some(format!("{base} → {new} % of the free memory, in memory that the run nearly fills{price}"))
 }
 
 /// How the change could be made on a real machine.
 fn deployment(part: &Part, variant: &str) -> Option<String> {
+    if part.study == "try" {
+        let lines = variant.split(' ').map(|pair| match pair.split_once('=') {
+            Some((name, value)) if name.starts_with("transparent_hugepage") => {
+                let file = name.trim_start_matches("transparent_hugepage").trim_start_matches(['.', '/']);
+                let file = if file.is_empty() { "enabled" } else { file };
+                format!("echo {value} > /sys/kernel/mm/transparent_hugepage/{file}")
+            }
+            _ => format!("sysctl -w {pair}"),
+        });
+        return Some(lines.collect::<Vec<_>>().join("; "));
+    }
     let (base, new) = (part.settings.get(&part.baseline)?, part.settings.get(variant)?);
     let version = |preset: &str| Some(format!("v{}", preset.strip_prefix("linux_v")?.replace('_', ".")));
     if let Some(version) = new.get("preset").and_then(|preset| version(preset)) {
@@ -247,15 +376,33 @@ fn deployment(part: &Part, variant: &str) -> Option<String> {
 fn judged(part: &Part, variant: &str, seed: u64) -> String {
     let change = |name| Change::named(part, name, variant, seed);
     let time = time_of(part).and_then(|metric| Change::of(part, metric, variant, seed));
+    let time_name = if part.study == "try" { "elapsed time" } else { "time" };
+    let main: Vec<(Option<Change<'_>>, String)> = if time_of(part).is_none() {
+        let titled = titled(part)
+            .into_iter()
+            .filter(|(name, _)| part.find(name).is_some_and(|it| !is_cause(it.family())));
+        titled.map(|(name, title)| (change(name), title)).collect()
+    } else {
+        vec![
+            (time_of(part).and_then(|metric| Change::of(part, metric, variant, seed)), time_name.to_owned()),
+            (change("zone_lock_acquisitions_per_page"), "zone-lock acquisitions".to_owned()),
+            (change("cpu_ms"), "CPU time".to_owned()),
+            (change("page_faults"), "page faults".to_owned()),
+            (change("huge_available_percent"), "huge pages".to_owned()),
+        ]
+    };
     let is = |wanted: Verdict| {
-        let all = [
-            (&time, "time"),
-            (&change("zone_lock_acquisitions_per_page"), "zone-lock acquisitions"),
-            (&change("huge_available_percent"), "huge pages"),
-        ];
-        let those =
-            all.into_iter().filter(|(change, _)| change.as_ref().is_some_and(|it| it.verdict == wanted));
-        those.map(|(_, what)| what).collect::<Vec<_>>().join(", ")
+        let those: Vec<&str> = main
+            .iter()
+            .filter(|(change, _)| change.as_ref().is_some_and(|it| it.verdict == wanted))
+            .map(|(_, what)| what.as_str())
+            .collect();
+        match &those[..] {
+            [first, _, rest @ ..] if time.is_none() && !rest.is_empty() => {
+                format!("{} of {} rows, such as {}", those.len(), main.len(), first)
+            }
+            _ => those.join(", "),
+        }
     };
     let mut said = Vec::new();
     for (word, what) in [("better: ", is(Verdict::Better)), ("worse: ", is(Verdict::Worse))] {
@@ -267,13 +414,16 @@ fn judged(part: &Part, variant: &str, seed: u64) -> String {
         let width = time.ratio.map_or(0.0, |ratio| ratio.high - ratio.low);
         let samples = time.metric.of(variant).len();
         match time.verdict {
-            Verdict::TooFew => said.push(format!("too few samples to judge time: take {FEW_PAIRS} or more")),
+            Verdict::TooFew => {
+                said.push(format!("too few samples to judge {time_name}: take {FEW_PAIRS} or more"))
+            }
             Verdict::Unclear if width > WIDE => {
                 // The width of an interval goes with the root of the samples.
                 let needed = (samples as f64 * (width / WIDE).powi(2)).ceil().min(1000.0);
-                said.push(format!("too noisy to judge time: quiet the machine, or --samples {needed}"));
+                let more = if part.study == "try" { "--rounds" } else { "--samples" };
+                said.push(format!("too noisy to judge {time_name}: quiet the machine, or {more} {needed}"));
             }
-            Verdict::Unclear => said.push("no measurable change in time".to_owned()),
+            Verdict::Unclear => said.push(format!("no measurable change in {time_name}")),
             _ => {}
         }
     }
@@ -325,15 +475,15 @@ mod tests {
     fn five_lines_come_first_and_all_fits_a_screen() {
         let expected = "\
 preset=linux_v6_16 → preset=framewright (24000 MiB, 10 samples)
+Verdict    better: time, huge pages; worse: zone-lock acquisitions
 Time       an operation 30.3 → 22.3 ns, -26 % [-31, -21]; -0.24 % of the run's
            CPU time, of which page allocation took 0.89 %
 Locks      6.34× zone-lock acquisitions (0.00121 → 0.00768 per page), waited
            21.2 → 50.4 times
 Huge pages 79 → 94 % of the free memory, in memory that the run nearly fills;
            price: 1.0 → 5.8 pages moved per 100 allocated
-To deploy  not in Linux: avoid_fragmentation, bulk and 10 more are settings of
+To deploy  not in Linux: avoid_fragmentation, engine and 7 more are settings of
            this allocator
-Verdict    better: time, huge pages; worse: zone-lock acquisitions
 ";
         let text = shown(&part("preset=framewright", 0.75, 0.1));
         assert!(text.starts_with(expected), "{text}");
@@ -346,6 +496,91 @@ Verdict    better: time, huge pages; worse: zone-lock acquisitions
     }
 
     #[test]
+    fn a_narrow_terminal_has_figures_below_titles() {
+        let text = text(
+            &part("preset=framewright", 0.75, 0.1),
+            "preset=framewright",
+            1,
+            &Terminal { width: Some(40), ..Terminal::plain() },
+        );
+        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
+        assert!(
+            text.contains("CPU time of an operation, ns\n  30.3 → 22.3, 0.735× [0.690, 0.787] +\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_try_shows_what_the_command_took_and_how_to_keep_the_setting() {
+        let (base, new) = ("transparent_hugepage=madvise", "transparent_hugepage=always");
+        let mut part =
+            Part::new("try", "command", Kind::Measured, "host").baseline(base).variant(new).paired();
+        part.condition("command", "./sum").condition(PREDICTED, "not: replay has no transparent_hugepage");
+        part.condition(BUSY, "load 4.1 on 2 CPUs before this began");
+        let mut add = |name: &str, better: Better, base_of: f64, new_of: f64| {
+            let metric = part.metric(name, "ms", better);
+            let metric = metric.samples(base, (0..6).map(|n| base_of * (1.0 + 0.01 * f64::from(n))));
+            metric.samples(new, (0..6).map(|n| new_of * (1.0 + 0.01 * f64::from(n))));
+        };
+        add("elapsed_ms", Better::Lower, 1000.0, 800.0);
+        add("cpu_ms", Better::Lower, 900.0, 700.0);
+        add("user_ms", Better::Lower, 600.0, 500.0);
+        add("system_ms", Better::Lower, 300.0, 200.0);
+        add("page_faults", Better::Lower, 131_000.0, 800.0);
+        add("huge_page_faults", Better::None, 0.0, 300.0);
+        add("huge_available_percent", Better::Higher, 60.0, 60.0);
+        let expected = "\
+transparent_hugepage=madvise → transparent_hugepage=always (./sum, 6 samples)
+Noise      load 4.1 on 2 CPUs before this began: quiet the machine before you
+           trust times
+Verdict    better: elapsed time, CPU time, page faults
+Time       1025 → 820 ms, -20 %; in the kernel 308 → 205 ms, -33 %
+Huge pages 62 → 62 % of the free memory after the run; 0 → 308 faults got one
+To deploy  echo always > /sys/kernel/mm/transparent_hugepage/enabled
+Predicted  not: replay has no transparent_hugepage
+
+                                         base       new  ratio
+elapsed time, ms                         1025       820  0.800×                +
+CPU time, ms                              922       718  0.778×                +
+CPU time outside the kernel, ms           615       512  0.833×                +
+CPU time in the kernel, ms                308       205  0.667×                +
+page faults                            134275       820  0.006×                +
+faults that got a huge page                 0       308
+free memory in huge pages, %             61.5      61.5  1.000×                ~
+Notes: --all. + better, - worse, ~ unclear, ? too few
+";
+        assert_eq!(shown(&part), expected);
+    }
+
+    #[test]
+    fn other_parts_have_a_verdict_and_ten_rows_in_words() {
+        let mut part =
+            Part::new("refill-check", "huge", Kind::Measured, "host").baseline("a").variant("b").paired();
+        part.headline = Some("alloc_ns[cores=26]".to_owned());
+        for cores in [1, 2, 4, 8, 13, 26] {
+            for (name, ratio) in [("alloc_ns", 0.5), ("free_ns", 1.0)] {
+                let metric = part.metric(format!("{name}[cores={cores}]"), "ns", Better::Lower);
+                let metric = metric.samples("a", (0..8).map(|n| f64::from(100 * cores + n)));
+                metric.samples("b", (0..8).map(|n| ratio * f64::from(100 * cores + n)));
+            }
+        }
+        assert!(is_answered(&part));
+        let text = text(&part, "b", 1, &Terminal { width: Some(80), ..Terminal::plain() });
+        assert!(
+            text.starts_with(
+                "a → b (refill-check huge, measured, 8 samples)\nVerdict    better: 6 of 12 rows"
+            ),
+            "{text}"
+        );
+        let rows: Vec<&str> = text.lines().skip_while(|line| !line.ends_with("ratio")).skip(1).collect();
+        assert!(
+            rows[0].starts_with("Time of one allocation on its CPU,") && rows[1].starts_with(" cores 26, ns"),
+            "{text}"
+        );
+        assert!(text.lines().count() <= 24 && text.contains("more rows, and notes: --all"), "{text}");
+    }
+
+    #[test]
     fn the_verdict_and_the_way_to_deploy_follow_from_the_figures() {
         for (new, time, noise, expected) in [
             ("preset=framewright", 1.01, 0.01, "no measurable change in time"),
@@ -354,9 +589,9 @@ Verdict    better: time, huge pages; worse: zone-lock acquisitions
                 "preset=linux_v6_16,watermark_scale=20",
                 2.5,
                 0.1,
-                "To deploy sysctl vm.watermark_scale_factor=20 Verdict",
+                "To deploy sysctl vm.watermark_scale_factor=20 base new",
             ),
-            ("preset=linux_v6_7", 1.0, 0.1, "To deploy a kernel with the rules of Linux v6.7 Verdict"),
+            ("preset=linux_v6_7", 1.0, 0.1, "To deploy a kernel with the rules of Linux v6.7 base new"),
             ("preset=linux_v6_16,lock_place=own_line", 1.0, 0.1, "not in Linux: lock_place is a setting"),
         ] {
             let text = shown(&part(new, time, noise)).split_whitespace().collect::<Vec<_>>().join(" ");

@@ -7,13 +7,13 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::command::about::{completions, machines, schema, settings, workloads};
-use crate::command::{bench, boot, compare, doctor, fidelity, import, record, replay, study, trace};
+use crate::command::{bench, boot, compare, doctor, fidelity, import, record, replay, study, trace, trial};
 use crate::error::{Error, Result};
 use crate::progress;
 use crate::session::{Rivals, Session};
 use crate::study::registry;
 use crate::study::workload::Workload;
-use crate::table::Format;
+use crate::table::{Format, wrapped};
 use crate::terminal::{Colour, Terminal};
 
 /// Version, and the commit if it was built from a checkout.
@@ -59,38 +59,72 @@ pub struct Cli {
 /// What the command can do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run published experiments, or one of your own
-    Study(study::Args),
+    /// Examine the page allocator of this Linux, or of a copy of its files
+    Doctor(doctor::Args),
     /// Record the page allocations of a command and its children
     Record(record::Args),
-    /// Turn perf.data or the text of perf script into a trace
-    Import(import::Args),
     /// Show what a trace holds, and what its page allocations cost
     Trace(trace::Args),
     /// Run a trace on real threads under two or more configurations
     Replay(replay::Args),
-    /// Measure the allocator with generated workloads, alone or against others
-    Bench(bench::Args),
-    /// Compare what a kernel's per-CPU lists did with what a preset does
-    Fidelity(fidelity::Args),
+    /// Run a command under two settings of this kernel, in turn, and compare
+    Try(trial::Args),
     /// Show saved results, and what changed between them
     Compare(compare::Args),
-    /// Run the allocator's boot for a memory map
-    Boot(boot::Args),
+    /// Turn perf.data or the text of perf script into a trace
+    Import(import::Args),
+    /// Run published experiments, or one of your own
+    Study(study::Args),
     /// List the machines that can be studied, or show one
     Machines(machines::Args),
-    /// Examine the page allocator of this Linux, or of a copy of its files
-    Doctor(doctor::Args),
     /// List the allocator's settings, or explain one
     Settings(settings::Args),
     /// List what parts of studies can run, or explain one
     Workloads(workloads::Args),
+    /// Measure the allocator with generated workloads, alone or against others
+    Bench(bench::Args),
+    /// Compare what a kernel's per-CPU lists did with what a preset does
+    Fidelity(fidelity::Args),
+    /// Run the allocator's boot for a memory map
+    Boot(boot::Args),
     /// Print the JSON schema of studies or of machines, for editors
     Schema(schema::Args),
     /// Print what completes this command's options in a shell
     Completions(completions::CompletionsArgs),
     /// Print a manual page, of all or of one command
     Man(completions::ManArgs),
+}
+
+/// Commands in groups, as the first screen of the help shows them.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Your own program and machine", &["doctor", "record", "trace", "replay", "try", "compare", "import"]),
+    ("Published experiments", &["study", "machines", "settings", "workloads"]),
+    ("For authors of this allocator", &["bench", "fidelity", "boot", "schema"]),
+    ("The command itself", &["completions", "man", "help"]),
+];
+
+/// Columns of their names.
+const NAMES: usize = 14;
+
+/// The help's first screen, with commands in groups.
+fn grouped(command: clap::Command) -> clap::Command {
+    let width = Terminal::of_stdout(Colour::Never).columns().min(80);
+    let mut text = String::from("{about}\n\n{usage-heading} {usage}\n");
+    for (title, names) in GROUPS {
+        text += &format!("\n{title}:\n");
+        for name in names {
+            let about = match command.find_subcommand(name).and_then(clap::Command::get_about) {
+                Some(about) => about.to_string(),
+                None => "Explain a command".to_owned(),
+            };
+            let lines = wrapped(&about, Some(width - NAMES), "");
+            for (n, line) in lines.iter().enumerate() {
+                text +=
+                    &format!("{:<NAMES$}{line}\n", if n == 0 { format!("  {name}") } else { String::new() });
+            }
+        }
+    }
+    command.help_template(text + "\nOptions:\n{options}")
 }
 
 /// The `framewright` command, with workloads of a program's own beside those of this crate: reads the arguments, runs the
@@ -115,7 +149,7 @@ pub fn main_with_rivals(workloads: &[&'static dyn Workload], rivals: Rivals) -> 
 
 fn run_command(workloads: &[&'static dyn Workload], rivals: Option<Rivals>) -> ExitCode {
     workloads.iter().for_each(|&own| registry::add(own));
-    let command = Cli::command().color(Colour::of_arguments(env::args_os()));
+    let command = grouped(Cli::command()).color(Colour::of_arguments(env::args_os()));
     // What the derived command accepts, the derived reader reads; what it refuses, clap says itself.
     let cli = match Cli::from_arg_matches(&command.get_matches()) {
         Ok(cli) => cli,
@@ -124,6 +158,7 @@ fn run_command(workloads: &[&'static dyn Workload], rivals: Option<Rivals>) -> E
     if cli.quiet {
         progress::silence();
     }
+    undo_tries();
     let session = Session { rivals, format: cli.format, terminal: Terminal::of_stdout(cli.color) };
     match run(&cli.command, &session) {
         Ok(()) => ExitCode::SUCCESS,
@@ -132,6 +167,16 @@ fn run_command(workloads: &[&'static dyn Workload], rivals: Option<Rivals>) -> E
                 eprintln!("framewright: {error}");
             }
             error.exit_code()
+        }
+    }
+}
+
+/// Brings back what a `try` that was killed has left changed.
+fn undo_tries() {
+    match crate::trial::undo("/".as_ref()) {
+        Ok(said) => said.iter().for_each(|line| eprintln!("framewright: {line}")),
+        Err(error) => {
+            eprintln!("framewright: settings that a killed `try` changed are still changed: {error}")
         }
     }
 }
@@ -150,6 +195,7 @@ fn run(command: &Command, session: &Session) -> Result<()> {
     match command {
         Command::Study(args) => study::run(args, session),
         Command::Record(args) => record::run(args, session),
+        Command::Try(args) => trial::run(args, session),
         Command::Import(args) => import::run(args, session),
         Command::Replay(args) => replay::run(args, session),
         Command::Bench(args) => bench::run(args, session),
@@ -174,5 +220,16 @@ mod tests {
     #[test]
     fn the_arguments_contradict_neither_each_other_nor_themselves() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        grouped.retain(|name| *name != "help");
+        grouped.sort_unstable();
+        let command = Cli::command();
+        let mut all: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        all.sort_unstable();
+        assert_eq!(grouped, all);
     }
 }

@@ -12,8 +12,11 @@ pub mod record;
 pub mod replay;
 pub mod study;
 pub mod trace;
+pub mod trial;
 
+use crate::answer::BUSY;
 use crate::error::{Error, Result};
+use crate::result::Part;
 
 /// More threads than this for each CPU measure nothing but the scheduler.
 const MOST_THREADS_PER_CPU: usize = 16;
@@ -22,6 +25,52 @@ const MOST_THREADS_PER_CPU: usize = 16;
 fn cpus_here() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
+
+/// What else the machine has to do while something is measured.
+struct Noise {
+    load: f64,
+    /// Ticks that were stolen, and all, of all CPUs since boot.
+    ticks: [f64; 2],
+}
+
+impl Noise {
+    fn before() -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let load = read("/proc/loadavg").split_whitespace().next().and_then(|load| load.parse().ok());
+        let stat = read("/proc/stat");
+        // user, nice, system, idle, iowait, irq, softirq, steal.
+        let fields: Vec<f64> = stat
+            .lines()
+            .next()
+            .map_or("", |line| line.trim_start_matches("cpu"))
+            .split_whitespace()
+            .take(8)
+            .filter_map(|field| field.parse().ok())
+            .collect();
+        let stolen = fields.get(7).copied().unwrap_or(0.0);
+        Self { load: load.unwrap_or(0.0), ticks: [stolen, fields.iter().sum()] }
+    }
+
+    /// Says so in `part` if it was enough to disturb a measurement.
+    fn after(&self, part: &mut Part) {
+        let now = Self::before().ticks;
+        let [stolen, all] = [0, 1].map(|n| now[n] - self.ticks[n]);
+        let share = 100.0 * stolen / all.max(1.0);
+        let mut said = Vec::new();
+        if self.load > 0.5 * cpus_here() as f64 {
+            said.push(format!("load {:.1} on {} CPUs before this began", self.load, cpus_here()));
+        }
+        if share > MOST_STOLEN {
+            said.push(format!("the host took {share:.0} % of the CPU time"));
+        }
+        if !said.is_empty() {
+            part.condition(BUSY, said.join("; "));
+        }
+    }
+}
+
+/// Percent of CPU time that another virtual machine may take.
+const MOST_STOLEN: f64 = 2.0;
 
 /// Refuses more threads than make sense here.
 fn check_threads(threads: usize) -> Result<()> {

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::error::Result;
 
-pub use read::{Kernel, Pageset, State, Zone};
+pub use read::{Group, Kernel, Pageset, State, Zone};
 pub use root::{FILES, Root};
 
 /// Something that should not be as it is, or that is worth knowing.
@@ -39,6 +39,9 @@ pub struct Finding {
     /// What to do.
     #[serde(rename = "do")]
     pub advice: String,
+    /// The line of a shell that does it, or that shows more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shell: Option<String>,
     /// The study that shows the effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub study: Option<&'static str>,
@@ -73,9 +76,24 @@ impl Severity {
 /// # Errors
 /// `/proc/zoneinfo` is missing or cannot be understood; the rest may be missing.
 pub fn examine(root: &Root) -> Result<(State, Vec<Finding>)> {
+    examine_since(root, None)
+}
+
+/// Like [`examine`], but where a counter decides, what it counted since `earlier` does. What is found only since boot is worth
+/// knowing, and no more.
+///
+/// # Errors
+/// As [`examine`].
+pub fn examine_since(root: &Root, earlier: Option<&State>) -> Result<(State, Vec<Finding>)> {
     let state = State::read(root)?;
-    let findings = checks::all(&state);
+    let findings = checks::all(&state, earlier);
     Ok((state, findings))
+}
+
+/// Findings for reading: the same one of several zones is one, which says of each what was read.
+#[must_use]
+pub fn joined(findings: &[Finding]) -> Vec<Finding> {
+    checks::joined(findings)
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@
 //! | [`fidelity`] | a kernel and its preset, the same operations through both |
 //! | [`modelled`] | a trace on a modelled machine |
 //! | [`simulate`] | machines as models, and what of them is uncertain |
+//! | [`trial`] | a command under two settings of this machine's kernel |
 //! | [`study`] | experiments as data, and what runs them |
 //! | [`compare`] | saved results side by side |
 //! | [`session`] | what every command begins and ends with |
@@ -66,6 +67,7 @@ pub mod summary;
 pub mod table;
 pub mod terminal;
 mod toml_file;
+pub mod trial;
 
 /// The TOML files of `machines/` and `studies/`, which the build script found.
 mod embedded {

@@ -64,6 +64,8 @@ pub struct Machine {
     pub cache_kib: Option<CacheSizes>,
     /// What two busy siblings do together, as a multiple of one; absent without siblings.
     pub smt_yield: Option<Parameter>,
+    /// Transfers that a CPU waits for when it stores to a line that another CPU polls; absent: 1.25 (0.5 to 2).
+    pub store_exposed: Option<Parameter>,
     /// What the kernel around the allocator costs; without it no tasks can be simulated.
     pub kernel_ns: Option<KernelCosts>,
     /// What else is known of the kernel of the study.
@@ -83,6 +85,10 @@ pub struct Parameter {
     /// Upper end, where a range was measured.
     pub high: Option<f64>,
 }
+
+/// Transfers that a CPU waits for when it stores to a line that another CPU polls, where the machine's description has none.
+const STORE_EXPOSED: Parameter =
+    Parameter { value: 1.25, source: Source::Estimate, low: Some(0.5), high: Some(2.0) };
 
 /// Where a parameter comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -455,6 +461,7 @@ impl Machine {
             ("cache_kib.l2", cache.map(|cache| cache.l2)),
             ("cache_kib.l3", cache.map(|cache| cache.l3)),
             ("smt_yield", self.smt_yield),
+            ("store_exposed", Some(self.store_exposed.unwrap_or(STORE_EXPOSED))),
             ("kernel_ns.page_fault", kernel.map(|kernel| kernel.page_fault)),
             ("kernel_ns.page_free", kernel.map(|kernel| kernel.page_free)),
             ("kernel_ns.fork", kernel.map(|kernel| kernel.fork)),

@@ -3,10 +3,12 @@
 //! Each traced CPU becomes a virtual one; copies of the program run beside one another, each beginning somewhere else in the
 //! trace. Every configuration runs on the same models.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use framewright_host::{Migratetype, Order};
+use framewright_sim::Model;
 use framewright_sim::clock::{Ps, mix};
+use framewright_sim::queue::{Network, Station};
 use framewright_sim::replay::{Act, Copy, Op, Outcome, run};
 use framewright_workload::replay::PageCache;
 use framewright_workload::target::Mobility;
@@ -16,7 +18,7 @@ use crate::configure::Setup;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::progress::Progress;
-use crate::quantity::{Quantity, TIMES, TRAFFIC, ZONE_LOCK, describe, joined, quantities};
+use crate::quantity::{NETWORK, Quantity, TIMES, TRAFFIC, ZONE_LOCK, describe, joined, quantities};
 use crate::replaying::page_cache;
 use crate::result::{Kind, Part};
 use crate::simulate::{in_parallel, sampled_models};
@@ -118,16 +120,75 @@ impl<'a> Modelled<'a> {
         while let Some(of_model) = outcomes.by_ref().take(setups.len()).collect::<Option<Vec<_>>>()
             && !of_model.is_empty()
         {
+            let model = &models[hashes.len() / setups.len()];
             for ((name, _), outcome) in setups.iter().zip(of_model) {
                 let outcome = outcome.map_err(Error::failed)?;
                 hashes.push(outcome.events.hash);
+                self.bound(part, name, &outcome, model);
                 add(part, name, &outcome);
             }
         }
         self.explain(part, hashes.len() / setups.len().max(1));
         part.notes.extend(page_cache(self.page_cache_frames, setups));
         close_simulated(part, hashes);
+        self.say_bounds(part);
+        part.settle();
         Ok(())
+    }
+
+    /// CPUs of the copies.
+    fn cpus(&self) -> u16 {
+        self.copies[0].iter().map(|copy| copy.threads.len()).sum::<usize>() as u16
+    }
+
+    /// Adds at how many CPUs that do the same the zone lock and the nodes' memory saturate, and what they allow at most.
+    fn bound(&self, part: &mut Part, variant: &str, outcome: &Outcome, model: &Model) {
+        /// Transfers of a line between two holds of a contended lock: between two and five.
+        const HAND_OVER: f64 = 3.5;
+        let (cpus, pages) = (self.cpus(), (outcome.pages as f64).max(1.0));
+        let nodes: BTreeSet<u16> = (0..cpus).map(|cpu| model.shape.node_of(cpu)).collect();
+        let nodes = nodes.len().max(1) as f64;
+        let [locks, wait, hold] = outcome.lock.map(|count| count as f64 / pages);
+        let hand_over = locks * HAND_OVER * model.latency.same_l3[0] * model.transfers;
+        // A CPU's time for a page, what its pace leaves idle included, without waiting.
+        let cycle = outcome.elapsed.as_ns() * f64::from(cpus) / pages;
+        let demand = hold + hand_over;
+        let station = Station { name: "zone".to_owned(), demand_ns: demand };
+        let think_ns = (cycle - wait - demand).max(0.0);
+        let network = Network { think_ns, sibling: 0.0, variation: 1.0, stations: vec![station] };
+        for bound in network.bounds() {
+            part.figure("saturated_at_cpus[lock=zone]").sample(variant, nodes * bound.saturated_at);
+            part.figure("most_per_second[lock=zone]").sample(variant, nodes * 1e9 * bound.per_ns);
+        }
+        let busiest = outcome.moved.bandwidth.iter().copied().fold(0.0, f64::max);
+        if busiest > 0.0 {
+            part.figure("saturated_at_cpus[memory=node]").sample(variant, f64::from(cpus) / busiest);
+            part.figure("most_per_second[memory=node]")
+                .sample(variant, f64::from(cpus) * 1e9 / cycle / busiest);
+        }
+    }
+
+    /// Says the bounds in a sentence for each configuration.
+    fn say_bounds(&self, part: &mut Part) {
+        let of = |name: &str, variant: &str| {
+            let mut samples = part.find(name)?.of(variant).to_vec();
+            samples.sort_by(f64::total_cmp);
+            Some([*samples.first()?, *samples.get(samples.len() / 2)?, *samples.last()?])
+        };
+        let sentence = |variant: &String| {
+            let [low, middle, high] = of("saturated_at_cpus[lock=zone]", variant)?;
+            let next = of("saturated_at_cpus[memory=node]", variant)
+                .map_or_else(String::new, |[_, memory, _]| format!("; a node's memory at {memory:.0}"));
+            let most = of("most_per_second[lock=zone]", variant)?[1];
+            Some(format!(
+                "{variant}: the zone lock saturates at {middle:.0} CPUs [{low:.0}, {high:.0}] that do the same, at {:.1} million pages a second{next}.",
+                most / 1e6
+            ))
+        };
+        let sentences: Vec<String> = part.variants.iter().filter_map(sentence).collect();
+        for sentence in sentences {
+            part.note(sentence);
+        }
     }
 
     fn explain(&self, part: &mut Part, models: usize) {
@@ -206,6 +267,7 @@ const QUANTITIES: &[Quantity] = joined!(Quantity;
     },
     &TIMES,
     &ZONE_LOCK,
+    &NETWORK,
     &TRAFFIC,
 );
 
@@ -260,6 +322,13 @@ mod tests {
         let locks = |n| of("zone_lock_acquisitions_per_page", n);
         assert!(locks(1) < locks(0) / 3.0, "{} {}", locks(0), locks(1));
         assert!(of("alloc_ns", 0) > 0.0 && of("in_allocator_percent", 0) < 100.0);
+        let bound = |n: usize| of("saturated_at_cpus[lock=zone]", n);
+        assert!(bound(1) > bound(0), "larger lists let more CPUs in: {} {}", bound(0), bound(1));
+        assert!(
+            part.notes.iter().any(|note| note.contains("the zone lock saturates at")),
+            "{:?}",
+            part.notes
+        );
         let error = Modelled::new(&trace, &machine, 100).expect_err("too many").to_string();
         assert!(error.contains("at most 13 copies fit"), "{error}");
     }

@@ -29,6 +29,7 @@ pub(crate) const QUANTITIES: &[Quantity] = &quantities! {
     failed_allocations "1" Lower Main "Allocations that found no block."
     free_huge_blocks "1" Higher Main "Order-9 blocks that are free after the last event."
     huge_available_percent "%" Higher Main "Share of the free frames that could be had as huge pages, in memory that the trace nearly fills."
+    huge_possible_percent "%" None Main "The most that this share could be: free frames that are no whole huge page are none."
     unusable_free_index "1" Lower Main "Share of the free frames that a request of this order cannot use, there."
     unmovable_pageblocks "1" Lower Main "Pageblocks with an unmovable block, there."
     compaction_moved_per_allocated "1" Lower Main "Pages that background compaction moved for each page allocated, there."

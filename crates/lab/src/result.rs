@@ -160,6 +160,9 @@ pub struct Metric {
     /// Whether it repeats exactly, so that one sample says all.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_exact: bool,
+    /// What it rests on; absent in results of before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
     /// Samples by variant, in the order they were taken. A variant may be missing: it has no such quantity.
     pub samples: BTreeMap<String, Vec<f64>>,
     /// Lower and upper end of a prediction, by variant.
@@ -199,6 +202,49 @@ pub enum Kind {
     Simulated,
     /// Arithmetic: follows from formulas alone.
     Derived,
+}
+
+/// What a figure rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// Exact: the real code on the given workload.
+    Counted,
+    /// Observed on the host.
+    Measured,
+    /// What no run can exceed.
+    Bound,
+    /// A range over what is not known.
+    Predicted,
+}
+
+impl Basis {
+    /// The basis of a metric in a part of this kind.
+    #[must_use]
+    pub fn of(kind: Kind, metric: &Metric) -> Self {
+        const BOUNDS: [&str; 2] = ["saturated_at_cpus", "most_per_second"];
+        const COUNTS: [&str; 1] = ["line_transfers"];
+        let family = metric.family();
+        match kind {
+            Kind::Derived => Self::Counted,
+            _ if BOUNDS.contains(&family) => Self::Bound,
+            Kind::Measured if metric.is_exact => Self::Counted,
+            Kind::Measured => Self::Measured,
+            Kind::Simulated if family.ends_with("_per_page") || COUNTS.contains(&family) => Self::Counted,
+            Kind::Simulated => Self::Predicted,
+        }
+    }
+}
+
+impl fmt::Display for Basis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Counted => "counted",
+            Self::Measured => "measured",
+            Self::Bound => "bound",
+            Self::Predicted => "predicted",
+        })
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -336,6 +382,7 @@ impl Part {
                 better,
                 is_share: false,
                 is_exact: false,
+                basis: None,
                 samples: BTreeMap::new(),
                 interval: BTreeMap::new(),
                 published: None,
@@ -357,6 +404,48 @@ impl Part {
     pub fn title(&self) -> String {
         let preposition = if self.kind == Kind::Derived { "for" } else { "on" };
         format!("{}, part {}: {} {preposition} {}", self.study, self.part, self.kind, self.machine)
+    }
+
+    /// What a metric of the part rests on.
+    #[must_use]
+    pub fn basis(&self, metric: &Metric) -> Basis {
+        metric.basis.unwrap_or_else(|| Basis::of(self.kind, metric))
+    }
+
+    /// Writes down what each metric rests on, and of which changes nothing is known: their range holds no change and a doubling.
+    pub fn settle(&mut self) {
+        for index in 0..self.metrics.len() {
+            self.metrics[index].basis = Some(self.basis(&self.metrics[index]));
+        }
+        let headline = self.headline.clone();
+        let unknown: Vec<String> = self
+            .metrics
+            .iter()
+            .filter(|metric| {
+                self.basis(metric) == Basis::Predicted && headline.as_deref() == Some(metric.family())
+            })
+            .flat_map(|metric| self.variants.iter().map(move |variant| (metric, variant)))
+            .filter(|(metric, variant)| **variant != self.baseline && self.is_unknown(metric, variant))
+            .map(|(metric, variant)| format!("{} under {variant}", metric.name))
+            .collect();
+        for name in unknown {
+            self.note(format!(
+                "Not known: {name}. Its range holds no change and a doubling. Two measurements would decide: the zone lock's hold and its \
+                 acquisitions per operation under both configurations, on one CPU of that machine (`framewright machines --detect`, `study \
+                 lock-line --part contend`)."
+            ));
+        }
+    }
+
+    /// Whether the change of a variant may be none and a doubling or halving.
+    fn is_unknown(&self, metric: &Metric, variant: &str) -> bool {
+        let (new, old) = (metric.of(variant), metric.of(&self.baseline));
+        if new.is_empty() || new.len() != old.len() || old.iter().any(|old| *old <= 0.0) {
+            return false;
+        }
+        let ratios = || new.iter().zip(old).map(|(new, old)| new / old);
+        let (low, high) = (ratios().fold(f64::MAX, f64::min), ratios().fold(f64::MIN, f64::max));
+        low <= 1.0 && high >= 1.0 && (high >= 2.0 || low <= 0.5)
     }
 
     /// The metric of this name.
@@ -494,6 +583,26 @@ mod tests {
         assert_eq!(part.metrics[0].of("v"), [2.0, 1.0]);
         assert_eq!(part.metrics[0].interval["v"], [0.5, 2.5]);
         assert_eq!(part.metrics[0].of("unknown"), [] as [f64; 0]);
+    }
+
+    #[test]
+    fn a_figure_says_what_it_rests_on_and_a_range_that_holds_everything_is_not_known() {
+        let mut part = Part::new("s", "p", Kind::Simulated, "m").baseline("a");
+        part.headline = Some("alloc_ns".to_owned());
+        part.metric("alloc_ns", "ns", Better::Lower).samples("a", [10.0, 10.0]).samples("b", [9.0, 21.0]);
+        part.metric("alloc_ns[cpus=2]", "ns", Better::Lower)
+            .samples("a", [10.0, 10.0])
+            .samples("b", [9.0, 12.0]);
+        part.metric("zone_lock_acquisitions_per_page", "1", Better::Lower).sample("a", 0.1);
+        part.metric("saturated_at_cpus[lock=zone]", "1", Better::Higher).sample("a", 40.0);
+        part.settle();
+        let bases: Vec<_> = part.metrics.iter().filter_map(|metric| metric.basis).collect();
+        assert_eq!(bases, [Basis::Predicted, Basis::Predicted, Basis::Counted, Basis::Bound]);
+        assert_eq!(part.notes.len(), 1, "{:?}", part.notes);
+        assert!(part.notes[0].starts_with("Not known: alloc_ns under b."));
+        let mut measured = Part::new("s", "p", Kind::Measured, "host").baseline("a");
+        measured.metric("alloc_ns", "ns", Better::Lower).sample("a", 1.0);
+        assert_eq!(measured.basis(&measured.metrics[0]), Basis::Measured);
     }
 
     #[test]

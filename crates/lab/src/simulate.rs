@@ -144,6 +144,7 @@ pub fn model_of(machine: &Machine, mut choose: impl FnMut(&str, Parameter) -> f6
         guesses: false,
         exchange_ns: need("cycles.exchange").unwrap_or(EXCHANGE_CYCLES) * ns_per_cycle,
         smt_yield: need("smt_yield").unwrap_or(2.0),
+        store_exposed: need("store_exposed")?,
         fitted: fitted()?,
         own_access_ns: need("cycles.access").ok().map(|cycles| cycles * ns_per_cycle),
         // A load of what has just been stored, and an addition to it.

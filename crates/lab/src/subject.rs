@@ -4,10 +4,12 @@
 
 use core::cell::RefCell;
 
-use framewright_host::framewright::NodeId;
 use framewright_host::framewright::reclaim::{Migrate, Migrated};
 use framewright_host::framewright::stat::Totals;
-use framewright_host::{Arena, ArenaBuilder, Attached, Backing, FrameUser, Migratetype, Order, Pfn};
+use framewright_host::framewright::{CpuId, NodeId};
+use framewright_host::{
+    Arena, ArenaBuilder, Attached, Backing, FrameUser, Migratetype, Order, PAGEBLOCK_ORDER, Pfn,
+};
 use framewright_sim::world::StructPage;
 use framewright_workload::target::{Compaction, Counter, Mobility, Move, Target, TargetCpu};
 
@@ -75,7 +77,17 @@ impl<M: FrameUser> Target for Bare<'_, M> {
     }
 
     fn free_blocks(&self, order: u8) -> Option<u64> {
-        Some(self.0.allocator().free_blocks(Order::new(order)?))
+        let (allocator, order) = (self.0.allocator(), Order::new(order)?);
+        let pcps = allocator
+            .zones()
+            .iter()
+            .flat_map(|zone| (0..allocator.cpus()).map(|cpu| allocator.pcp(zone.id(), CpuId(cpu as u16))));
+        // A huge page on a CPU's list can be had as one: by that CPU at once, by others when it is drained.
+        let listed = match order <= PAGEBLOCK_ORDER {
+            true => pcps.map(|pcp| u64::from(pcp.huge_pages()) >> order.get()).sum(),
+            false => 0,
+        };
+        Some(allocator.free_blocks(order) + listed)
     }
 
     fn metadata_bytes_per_frame(&self) -> Option<f64> {

@@ -217,6 +217,27 @@ fn sample_counts(part: &Part) -> String {
     }
 }
 
+/// What the metrics rest on, for styles whose rows have no room for the word; nothing where all is as the title says.
+fn bases(part: &Part) -> Option<String> {
+    if part.kind == Kind::Measured {
+        return None;
+    }
+    let mut families: Vec<(String, Vec<&str>)> = Vec::new();
+    for metric in &part.metrics {
+        let basis = part.basis(metric).to_string();
+        let index = families.iter().position(|(known, _)| *known == basis).unwrap_or_else(|| {
+            families.push((basis, Vec::new()));
+            families.len() - 1
+        });
+        if !families[index].1.contains(&metric.family()) {
+            families[index].1.push(metric.family());
+        }
+    }
+    let all: Vec<String> =
+        families.iter().map(|(basis, names)| format!("{basis}: {}", names.join(", "))).collect();
+    (!all.is_empty()).then(|| format!("Basis of the figures: {}.", all.join("; ")))
+}
+
 fn origin(part: &Part) -> [String; 4] {
     [part.study.clone(), part.part.clone(), part.kind.to_string(), part.machine.clone()]
 }

@@ -56,6 +56,7 @@
 //!     guesses: false,
 //!     exchange_ns: 8.0,
 //!     smt_yield: 1.25,
+//!     store_exposed: 0.75,
 //!     fitted: Fitted {
 //!         alloc_ns: 50.0,
 //!         free_ns: 25.0,
@@ -95,6 +96,7 @@ pub mod memory;
 pub mod model;
 pub mod page_fault;
 pub mod platform;
+pub mod queue;
 pub mod replay;
 pub mod sched;
 pub mod stage;

@@ -83,6 +83,12 @@ impl Line {
         self.crowd & SHARED != 0
     }
 
+    /// Whether a CPU waits for it to be written, and has a copy.
+    #[inline]
+    pub(crate) fn is_polled(&self) -> bool {
+        self.crowd & POLLED != 0
+    }
+
     /// Whether requests wait for it.
     #[inline]
     pub(crate) fn is_waited_for(&self) -> bool {

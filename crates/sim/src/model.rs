@@ -266,6 +266,9 @@ pub struct Model {
     pub exchange_ns: f64,
     /// What two busy siblings do together, as a multiple of one.
     pub smt_yield: f64,
+    /// Transfers that a CPU waits for when it stores to a line that another CPU polls: at most two, the line's way there and
+    /// back.
+    pub store_exposed: f64,
     /// What was fitted.
     pub fitted: Fitted,
     /// An access in code like an allocator's, compiled into its caller, in ns; `None` if it is not known.

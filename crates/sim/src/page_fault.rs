@@ -1,13 +1,16 @@
 //! will-it-scale's `page_fault1`, as processes: each maps so many pages, touches every one, unmaps them all, and again.
 //!
-//! Every CPU has one process. A slice begins with each somewhere in its round, evenly over the time that a round takes, and with
+//! Each of the first CPUs has one process. A slice begins with each somewhere in its round, evenly over the time that a round takes, and with
 //! memory that other rounds have used before.
 
+use core::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use framewright::config::{Experiment, PcpFixed};
+use framewright::policy::pcp::Sizing;
 use framewright::units::MAX_ORDER;
-use framewright::{Migratetype, Order, Pfn};
+use framewright::{Config, Migratetype, Order, Pfn};
 
 use crate::bench::Linux;
 use crate::clock::{Ps, Rng, mix};
@@ -24,6 +27,8 @@ const PIECE: usize = 31;
 /// How much is done.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Load {
+    /// Processes, each on a CPU of its own.
+    pub processes: u16,
     /// Pages of a mapping.
     pub pages: u32,
     /// User work for each page, in ns.
@@ -36,7 +41,7 @@ pub struct Load {
     pub cached: f64,
 }
 
-/// Runs a slice on all CPUs.
+/// Runs a slice.
 ///
 /// # Errors
 /// No address space, or a configuration that is refused.
@@ -44,21 +49,8 @@ pub struct Load {
 /// # Panics
 /// If the model has no costs of the kernel's work.
 pub fn run(model: &Model, allocator: &Linux, load: &Load, seed: u64) -> Result<Outcome, WorldError> {
-    let shape = model.shape;
-    let cpus = shape.cpus();
-    let lists = 4 * u64::from(allocator.sizing.high_max) + 1024;
-    let per_node = u64::from(cpus / shape.nodes) * (u64::from(load.pages) + lists);
-    let frames = (per_node + per_node / 4).next_multiple_of(MAX_ORDER.pages());
-    let mut world = World::<StructPage>::with_lines(
-        model,
-        &zones(shape.nodes, frames),
-        allocator.config,
-        Some(allocator.sizing),
-        seed,
-        sched::lines(model, cpus),
-    )?;
-    world.answer_all(cpus);
-    leave_little_cache(&mut world, model, load.cached);
+    let cpus = load.processes;
+    let (mut world, frames) = world(model, allocator, load, seed)?;
     let mut rng = Rng::new(mix(seed ^ 0x6661_756c));
     let mut places: Vec<u16> = (0..cpus).collect();
     rng.shuffle(&mut places);
@@ -93,6 +85,91 @@ pub fn run(model: &Model, allocator: &Linux, load: &Load, seed: u64) -> Result<O
     let usage = sched::run(&mut world, cpus, frames, tasks, Some(load.slice));
     let paid = *till.borrow();
     Ok(Outcome { paid, ..Outcome::of(&world, usage).since(&before) })
+}
+
+/// A world with memory for the processes, and its frames on each node.
+fn world(
+    model: &Model,
+    allocator: &Linux,
+    load: &Load,
+    seed: u64,
+) -> Result<(World<StructPage>, u64), WorldError> {
+    let (nodes, cpus) = (model.shape.nodes, load.processes);
+    let lists = 4 * u64::from(allocator.sizing.high_max) + 1024;
+    let per_node = u64::from(cpus.div_ceil(nodes)) * (u64::from(load.pages) + lists);
+    let frames = (per_node + per_node / 4).next_multiple_of(MAX_ORDER.pages());
+    let lines = sched::lines(model, cpus);
+    // Lists have room for what they may hold, however small the zone is.
+    let Sizing { batch, high_max, .. } = allocator.sizing;
+    let pcp_fixed = Some(PcpFixed { batch, high: high_max });
+    let experiment = Experiment { pcp_fixed, ..allocator.config.experiment };
+    let config = Config { experiment, ..allocator.config };
+    let mut world =
+        World::with_lines(model, &zones(nodes, frames), config, Some(allocator.sizing), seed, lines)?;
+    world.answer_all(cpus);
+    leave_little_cache(&mut world, model, load.cached);
+    Ok((world, frames))
+}
+
+/// How long one process with the machine to itself holds the zone lock in the mean, in ns: for the refill of an allocation, and for the
+/// drain of a free. `mixed` lets free memory begin in random order, else it is in one piece.
+///
+/// # Errors
+/// As [`run`].
+///
+/// # Panics
+/// As [`run`].
+pub fn holds(
+    model: &Model,
+    allocator: &Linux,
+    load: &Load,
+    mixed: bool,
+    seed: u64,
+) -> Result<[f64; 2], WorldError> {
+    let load = Load { processes: 1, ..*load };
+    let (mut world, frames) = world(model, allocator, &load, seed)?;
+    if mixed {
+        let mut rng = Rng::new(mix(seed ^ 0x6661_756c));
+        let mut aged = [Process::at(&load, 0.0)];
+        fill(&mut world, &mut aged, &[load.pages as usize], &mut rng);
+        rng.shuffle(aged[0].pages.make_contiguous());
+        fill(&mut world, &mut aged, &[0], &mut rng);
+    }
+    let pages = Rc::new(RefCell::new(VecDeque::new()));
+    // The first round is like those that came before it.
+    let mut holds = [0.0; 2];
+    for _ in 0..2 {
+        for (unmaps, hold) in [false, true].into_iter().zip(&mut holds) {
+            let before = Outcome::of(&world, Usage::default()).locks;
+            let task: Placed = (0, Box::new(Once { load, pages: Rc::clone(&pages), unmaps }));
+            sched::run(&mut world, 1, frames, vec![task], None);
+            let [locks, _, held] = Outcome::of(&world, Usage::default()).since(&before).locks[0];
+            *hold = held as f64 / locks.max(1) as f64;
+        }
+    }
+    Ok(holds)
+}
+
+/// One half of a round.
+struct Once {
+    load: Load,
+    pages: Rc<RefCell<VecDeque<Pfn>>>,
+    unmaps: bool,
+}
+
+impl Task for Once {
+    fn step(&mut self, on: &OnCpu<'_, '_, '_>) -> Step {
+        let pages = &mut *self.pages.borrow_mut();
+        if self.unmaps {
+            let now = pages.len().min(UNMAPPED_AT_ONCE);
+            on.unmap(pages.drain(..now));
+        } else {
+            on.user(Ps::from_ns(self.load.user_ns));
+            pages.push_back(on.fault(Migratetype::Movable));
+        }
+        let goal = if self.unmaps { 0 } else { self.load.pages as usize };
+        if pages.len() == goal { Step::Exit } else { Step::Continue }
+    }
 }
 
 /// Gives each process so many pages, or takes as many away: a few at a time, all mixed.
@@ -157,16 +234,18 @@ impl Task for Process {
 
 #[cfg(test)]
 mod tests {
-    use framewright::Config;
-    use framewright::policy::pcp::Sizing;
-
-    use framewright::config::Experiment;
-
     use super::*;
     use crate::model::testing::with_tasks as model;
 
     fn load() -> Load {
-        Load { pages: 4096, user_ns: 10.0, slice: Ps(3_000_000_000), pace: Pace::default(), cached: 1.0 }
+        Load {
+            processes: 8,
+            pages: 4096,
+            user_ns: 10.0,
+            slice: Ps(3_000_000_000),
+            pace: Pace::default(),
+            cached: 1.0,
+        }
     }
 
     #[test]
@@ -180,6 +259,25 @@ mod tests {
             [0.0, 0.375, 0.75, 0.875].map(at),
             [(false, 0), (false, 2048), (true, 4096), (true, 2048)]
         );
+    }
+
+    #[test]
+    fn a_hold_is_as_long_as_its_batch_and_longer_where_memory_is_mixed() {
+        let hold = |batch, mixed| {
+            let allocator = Linux {
+                config: Config {
+                    experiment: Experiment { lock_timing: true, ..Config::linux_v5_4().experiment },
+                    ..Config::linux_v5_4()
+                },
+                sizing: Sizing { batch, high_min: 2 * batch, high_max: 2 * batch },
+            };
+            holds(&model(8, 1), &allocator, &load(), mixed, 1).expect("a world")
+        };
+        let (small, large, mixed) = (hold(31, false), hold(124, false), hold(31, true));
+        assert!(mixed[0] > small[0], "{small:?} {mixed:?}");
+        for n in 0..2 {
+            assert!((2.5..4.5).contains(&(large[n] / small[n])), "{small:?} {large:?}");
+        }
     }
 
     #[test]

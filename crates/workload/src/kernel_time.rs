@@ -330,7 +330,11 @@ pub struct Samples {
     period_ns: u64,
     /// Samples that the kernel had no room for.
     pub lost: u64,
+    /// CPU time that recording an allocation and its free takes, if it was measured.
+    block_ns: Option<u64>,
     by_part: HashMap<Doing, u64>,
+    /// Samples outside the kernel.
+    user: u64,
     call_sites: Vec<(String, u64)>,
 }
 
@@ -339,26 +343,37 @@ impl Samples {
     #[must_use]
     pub fn of(trace: &Trace) -> Option<Self> {
         let mut samples = Self::parse(&trace.notes.iter().find(|note| note.name == NOTE)?.text)?;
-        samples.take_out_hidden(EventKind::ALL.map(|kind| trace.count(kind) as u64));
+        samples.take_out_recording(EventKind::ALL.map(|kind| trace.count(kind) as u64));
         Some(samples)
     }
 
-    /// Moves to the recording what it took while interrupts were off. The kernel writes two kinds of events under a zone's
-    /// lock: a sample that is due then comes when the lock is given back, and counts for allocating or freeing. Their time is
-    /// their number times that of the other events, which is seen. `events` are counted by kind.
-    fn take_out_hidden(&mut self, events: [u64; EventKind::ALL.len()]) {
+    /// Counts for the recording what it cost, which samples alone do not show: the kernel writes two kinds of events under a
+    /// zone's lock, where a sample that is due comes when the lock is given back and counts for allocating or freeing; and
+    /// code that writes events waits for what the run had begun before, such as the stores of a cleared page. So the time of
+    /// an event is measured (`record::cost`), and samples are moved accordingly. A trace without that measurement takes the
+    /// time of an event from the samples. `events` are counted by kind.
+    fn take_out_recording(&mut self, events: [u64; EventKind::ALL.len()]) {
         let count = |kind: EventKind| events[kind as usize] as f64;
+        let lives = f64::midpoint(count(EventKind::PageAlloc), count(EventKind::PageFree));
+        let sampled = self.by_part.get(&Doing::Recording).copied().unwrap_or(0);
         let seen = [EventKind::PageAlloc, EventKind::PageFree, EventKind::PageFreeBatched].map(count);
-        let recording = self.by_part.get(&Doing::Recording).copied().unwrap_or(0) as f64;
-        let each = recording / seen.iter().sum::<f64>().max(1.0);
+        let all = events.iter().sum::<u64>() as f64;
+        let measured = self.block_ns.map(|ns| lives * ns as f64 / self.period_ns.max(1) as f64);
+        let each =
+            measured.map_or(sampled as f64 / seen.iter().sum::<f64>().max(1.0), |cost| cost / all.max(1.0));
+        let mut hidden = 0;
         for (part, kind) in
             [(Doing::Allocating, EventKind::PageAllocZoneLocked), (Doing::Freeing, EventKind::PagePcpuDrain)]
         {
             let of_part = self.by_part.entry(part).or_default();
-            let hidden = ((each * count(kind)).round() as u64).min(*of_part);
-            *of_part -= hidden;
-            *self.by_part.entry(Doing::Recording).or_default() += hidden;
+            let under_lock = ((each * count(kind)).round() as u64).min(*of_part);
+            *of_part -= under_lock;
+            hidden += under_lock;
         }
+        let found = sampled + hidden;
+        let cost = measured.map_or(found, |cost| (cost.round() as u64).min(found));
+        self.by_part.insert(Doing::Recording, cost);
+        *self.by_part.entry(Doing::Other).or_default() += found - cost;
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -367,12 +382,14 @@ impl Samples {
         let mut number = |name: &str| head.next()?.strip_prefix(name)?.parse::<u64>().ok();
         let mut samples =
             Self { period_ns: number("period_ns=")?, lost: number("lost=")?, ..Self::default() };
+        samples.block_ns = number("block_ns=");
         let mut call_sites: HashMap<&str, u64> = HashMap::new();
         for (count, stack) in lines.filter_map(|line| line.split_once(' ')) {
             let Ok(count) = count.parse::<u64>() else { continue };
             let stack: Vec<&str> =
                 stack.split(';').map(|name| name.split('.').next().unwrap_or_default()).collect();
             let part = doing(&stack);
+            samples.user += if stack == [USER] { count } else { 0 };
             *samples.by_part.entry(part).or_default() += count;
             if part == Doing::Allocating
                 && let Some(site) = call_site(&stack)
@@ -395,6 +412,12 @@ impl Samples {
     #[must_use]
     pub fn cpu_ns(&self) -> f64 {
         (self.count() * self.period_ns) as f64
+    }
+
+    /// CPU time of the run in the kernel, without that of the recording itself.
+    #[must_use]
+    pub fn system_ns(&self) -> f64 {
+        (self.count().saturating_sub(self.user) * self.period_ns) as f64
     }
 
     /// CPU time that the run's threads spent on writing events, as a share of what they would have taken without.
@@ -435,6 +458,7 @@ impl Samples {
 pub(crate) fn text<'a>(
     period_ns: u64,
     lost: u64,
+    block_ns: Option<u64>,
     samples: &HashMap<Box<[u64]>, u64>,
     name: impl Fn(u64) -> &'a str,
 ) -> String {
@@ -448,7 +472,8 @@ pub(crate) fn text<'a>(
     }
     let mut stacks: Vec<(String, u64)> = by_names.into_iter().collect();
     stacks.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    let mut text = format!("period_ns={period_ns} lost={lost}\n");
+    let block = block_ns.map_or_else(String::new, |ns| format!(" block_ns={ns}"));
+    let mut text = format!("period_ns={period_ns} lost={lost}{block}\n");
     let mut unnamed = 0;
     for (stack, count) in stacks {
         if text.len() + stack.len() < LONGEST {
@@ -517,7 +542,7 @@ mod tests {
             20..30 => "do_anonymous_page",
             _ => "trace_event_buffer_commit",
         };
-        let text = text(1_000_000, 7, &samples, name);
+        let text = text(1_000_000, 7, Some(40_000), &samples, name);
         assert!(
             text.contains("\n90 user\n") && text.contains("do_anonymous_page;rmqueue;list_del"),
             "{text}"
@@ -530,11 +555,21 @@ mod tests {
         assert!((share.low - 5.52).abs() < 0.01 && (share.high - 17.44).abs() < 0.01, "{share:?}");
         assert_eq!(samples.recording().percent, 25.0);
         assert_eq!(samples.call_sites().collect::<Vec<_>>(), [("do_anonymous_page", 100.0)]);
+        let shares = |samples: &Samples| {
+            [Doing::Allocating, Doing::Freeing, Doing::Recording].map(|part| samples.share_of(&[part]).cpu_ns)
+        };
         // 25 samples for 50 events that are seen: 4 that are not seen took 2, of 4 drains no more than there is.
-        let mut corrected = samples.clone();
-        corrected.take_out_hidden([30, 10, 10, 4, 4]);
-        let shares = [Doing::Allocating, Doing::Freeing].map(|part| corrected.share_of(&[part]).cpu_ns);
-        assert_eq!((shares, corrected.count()), ([7e6, 0.0], 97));
+        let mut guessed = Samples { block_ns: None, ..samples.clone() };
+        guessed.take_out_recording([30, 10, 10, 4, 4]);
+        assert_eq!((shares(&guessed), guessed.count()), ([7e6, 0.0, 28e6], 97));
+        // 200 blocks at 40 us took 8 samples, a hundredth of them each event: the rest was not the recording's.
+        let mut measured = samples.clone();
+        measured.take_out_recording([200, 200, 200, 150, 50]);
+        assert_eq!((shares(&measured), measured.count()), ([7e6, 0.0, 8e6], 117));
+        // It cost more than was found: no sample is taken from elsewhere.
+        let mut dear = Samples { block_ns: Some(1_000_000), ..samples.clone() };
+        dear.take_out_recording([200, 200, 0, 0, 0]);
+        assert_eq!((shares(&dear), dear.count()), ([9e6, 1e6, 25e6], 100));
         for wrong in ["", "period_ns=1", "1 user", "period_ns=x lost=0"] {
             assert_eq!(Samples::parse(wrong), None, "{wrong}");
         }

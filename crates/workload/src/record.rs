@@ -7,6 +7,7 @@
 //! | `ring` | the pages of the kernel's ring buffer |
 //! | `drain` | a thread per CPU that empties its buffer; decoding the events |
 //! | `sampling` | what each CPU does, a thousand times a second |
+//! | `cost` | CPU time that recording a block takes |
 //! | `spool` | what the buffers gave, on disk until the recording ends |
 //! | `attribute` | which events are the command's |
 //! | `command` | running the command to its end, whatever signals come |
@@ -20,6 +21,7 @@
 
 mod attribute;
 mod command;
+mod cost;
 mod drain;
 mod machine;
 mod output;
@@ -199,6 +201,7 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
     };
     let Run { watched, drained, lost, mut states, unsampled } =
         run(command, &instance, &decoder, options, &signals)?;
+    let block_ns = if unsampled.is_none() { cost::of_a_block(&instance) } else { None };
     drop((instance, root));
     if !functions.is_empty() {
         // What the addresses in events of work mean.
@@ -240,8 +243,9 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
     };
     if unsampled.is_none() {
         let symbols = Symbols::of_kernel();
-        let text =
-            kernel_time::text(PERIOD_NS, progress.lost_samples.get(), &out.samples, |at| symbols.name(at));
+        let text = kernel_time::text(PERIOD_NS, progress.lost_samples.get(), block_ns, &out.samples, |at| {
+            symbols.name(at)
+        });
         let time_ns = states.last().map_or(0, |state| state.time_ns);
         states.push(Note { time_ns, cpu: 0, pid: 0, comm: 0, name: kernel_time::NOTE.to_owned(), text });
     }

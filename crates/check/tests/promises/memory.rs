@@ -1,17 +1,21 @@
 //! Memory: whose frames are whose, which frames are good, and what a wrong free does.
 
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use framewright::config::{Config, Engine, Experiment, RefillCheck};
 use framewright::cpu::Hwpoisoned;
 use framewright::frame::FrameUser;
 use framewright::policy::pcp::Sizing;
+use framewright::reclaim::Migrated;
 use framewright::units::{CpuId, MAX_ORDER, Migratetype, Order, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use framewright::{Flags, Helpers, Request};
 use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::oracle::{Block, Oracle};
 use framewright_check::platform::plain::Plain;
 use framewright_check::platform::shuttle::{self, Shuttle};
+use framewright_check::prelude::mover;
 
 use crate::{order, specs};
 
@@ -122,6 +126,62 @@ fn p02_no_block_is_handed_out_that_a_check_has_not_seen() {
             let frames = (0..PAGEBLOCKS * PAGEBLOCK_PAGES).map(|n| BASE.add(n));
             frames.filter(|&pfn| is_bad(pfn)).for_each(|pfn| oracle.went_bad(pfn));
             play(&world, oracle, 6000, 2);
+        }
+    }
+}
+
+thread_local! {
+    /// Whether frames that go bad have done so.
+    static HAS_GONE_BAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A frame's slot: whether it is one that goes bad in the end.
+struct GoesBad(bool);
+
+impl FrameUser for GoesBad {
+    const CHECKED: bool = true;
+
+    fn check(&self) -> Option<&'static str> {
+        (self.0 && HAS_GONE_BAD.get()).then_some("bad")
+    }
+}
+
+/// Compaction and the emptying of pageblocks move a program's pages to free places, which may be bad as well as any other.
+#[test]
+fn what_compaction_moves_is_not_moved_to_a_bad_frame() {
+    for check in [RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock] {
+        let on = |config: Config| Config {
+            experiment: Experiment { refill_check: check, ..config.experiment },
+            ..config
+        };
+        for (name, spec) in specs(PAGEBLOCKS, 1, on).filter(|(name, _)| *name != "compact") {
+            let is_bad = |pfn: Pfn| framewright_check::mix(pfn.0).is_multiple_of(50);
+            let world: World<Plain, GoesBad> = spec.build_with(|pfn| GoesBad(is_bad(pfn)));
+            HAS_GONE_BAD.set(false);
+            let held: RefCell<BTreeSet<Pfn>> = RefCell::default();
+            let to_bad: RefCell<Vec<Pfn>> = RefCell::default();
+            let hook = mover(|from, to, _| {
+                if is_bad(to) {
+                    to_bad.borrow_mut().push(to);
+                }
+                let mut held = held.borrow_mut();
+                let is_held = held.remove(&from) && held.insert(to);
+                if is_held { Migrated::Moved } else { Migrated::Stays }
+            });
+            let moved = world.on(0, |cpu| {
+                let mut random = fastrand::Rng::with_seed(1);
+                let mut all: Vec<_> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, M).ok()).collect();
+                random.shuffle(&mut all);
+                let freed = all.split_off(all.len() / 4);
+                freed.into_iter().for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+                HAS_GONE_BAD.set(true);
+                held.borrow_mut().extend(all);
+                let zones = 0..world.allocator().zones().len() as u8;
+                zones.map(|zone| cpu.compact(ZoneId(zone), &hook).moved).sum::<u64>()
+            });
+            println!("{name}, {check:?}: {moved} pages moved");
+            assert!(moved > 500, "{name}: {moved} pages moved");
+            assert_eq!(*to_bad.borrow(), [], "{name}, {check:?}");
         }
     }
 }

@@ -15,11 +15,13 @@ pub mod zones;
 use core::fmt;
 
 use crate::error::SetupError;
+use crate::frame::FrameUser;
+use crate::platform::Platform;
 use early::EarlyError;
 use map::MapError;
 use zones::ZonesError;
 
-/// Why a step of boot failed: what the errors of all steps up to the allocator become by `?`.
+/// Why a step of boot failed: what the errors of all steps, from the first range to the last worker, become by `?`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BootError {
     /// A range is refused.
@@ -30,6 +32,10 @@ pub enum BootError {
     Zones(ZonesError),
     /// The allocator cannot be planned or made.
     Setup(SetupError),
+    /// Boot begins once, with memory that was deferred ([`Allocator::begin`](crate::Allocator::begin)).
+    Begun,
+    /// Boot ends when all memory is initialised and no worker is left ([`Booting::finish`](late::Booting::finish)).
+    Unfinished,
 }
 
 impl fmt::Display for BootError {
@@ -39,6 +45,12 @@ impl fmt::Display for BootError {
             Self::Early(error) => error.fmt(f),
             Self::Zones(error) => error.fmt(f),
             Self::Setup(error) => error.fmt(f),
+            Self::Begun => f.write_str(
+                "boot has begun before, or no memory was deferred: call `begin` once, after `defer`",
+            ),
+            Self::Unfinished => {
+                f.write_str("memory is not initialised yet, or a worker runs: run one, then finish")
+            }
         }
     }
 }
@@ -66,5 +78,11 @@ impl From<ZonesError> for BootError {
 impl From<SetupError> for BootError {
     fn from(error: SetupError) -> Self {
         Self::Setup(error)
+    }
+}
+
+impl<P: Platform, M: FrameUser> From<late::Booting<'_, '_, P, M>> for BootError {
+    fn from(_: late::Booting<'_, '_, P, M>) -> Self {
+        Self::Unfinished
     }
 }

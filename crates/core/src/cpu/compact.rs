@@ -325,7 +325,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         result
     }
 
-    /// Takes free blocks as `take` says, with the lock of a section. They are allocated then, for what was asked for as `of` says.
+    /// Takes free blocks as `take` says, with the lock of a section. They are allocated then, for what was asked for as `of` says; bad
+    /// ones are left out and quarantined.
     fn take_places(
         &self,
         (zone, section): (&Zone<P>, usize),
@@ -342,7 +343,16 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             }
             taken
         };
-        zone.with_section(section, self.allocator.frames, waiter, take).0
+        let taken = zone.with_section(section, self.allocator.frames, waiter, take).0;
+        let local = self.local(zone.id());
+        let mut good = 0;
+        for at in 0..taken {
+            if local.is_good(out[at], order) {
+                out[good] = out[at];
+                good += 1;
+            }
+        }
+        good
     }
 
     /// Takes free blocks from the free scanner's pageblocks, downwards, but none from the pageblock of `above`

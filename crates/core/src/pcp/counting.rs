@@ -86,8 +86,9 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.lists_used().map(pages).fold(0, u32::wrapping_add)
     }
 
-    /// Base pages of the blocks of the pageblock order.
-    pub(super) fn huge_pages(&self) -> u32 {
+    /// Base pages of the listed blocks of the pageblock order, all types together. A racy read for others than the owner.
+    #[must_use]
+    pub fn huge_pages(&self) -> u32 {
         let first = LINUX_LISTS - TYPES;
         (first..LINUX_LISTS)
             .map(|list| self.list(list).len() << PAGEBLOCK_ORDER.get())

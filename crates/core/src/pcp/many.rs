@@ -41,17 +41,22 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// Looks at a block that was taken past the lists, as a refill does. A bad one is quarantined. Whether it is good.
     pub(crate) fn accept(&self, pfn: Pfn, order: Order) -> bool {
+        let is_good = self.is_good(pfn, order);
+        if is_good {
+            self.count_allocated(1, order);
+        }
+        is_good
+    }
+
+    /// The same for a block that another is to be moved to: it is no allocation of anybody's, and not counted.
+    pub(crate) fn is_good(&self, pfn: Pfn, order: Order) -> bool {
         if self.config.experiment.refill_check != RefillCheck::Off
             && self.frames.find_bad(pfn, order).is_some()
         {
             self.quarantine(pfn, order);
             return false;
         }
-        if !self.is_intact(pfn, order) {
-            return false;
-        }
-        self.count_allocated(1, order);
-        true
+        self.is_intact(pfn, order)
     }
 
     fn count_allocated(&self, blocks: u64, order: Order) {

@@ -1,12 +1,13 @@
 //! An allocator's own structures from one range of zeroed memory.
 #![expect(unsafe_code, reason = "typed slices are cut out of the caller's memory")]
 
-use core::alloc::{Layout, LayoutError};
+use core::alloc::Layout;
 use core::mem::{MaybeUninit, align_of, size_of};
 use core::ptr::NonNull;
 use core::slice;
 
 use super::{Memory, Plan};
+use crate::error::SetupError;
 use crate::frame::{Frame, PageMap, Pageblock, Zeroable};
 use crate::pcp::{MoreLists, Pcp};
 use crate::platform::Platform;
@@ -98,21 +99,21 @@ impl Plan {
     ///
     /// # Errors
     /// No address space is so large.
-    pub fn layout<P: Platform, M>(&self) -> Result<Layout, LayoutError> {
+    pub fn layout<P: Platform, M>(&self) -> Result<Layout, SetupError> {
         let mut room = Counted(0);
         Tables::<P>::new(self, &mut room);
         room.add::<Frame<P, M>>(self.frames);
-        Layout::from_size_align(room.0, ALIGN)
+        Layout::from_size_align(room.0, ALIGN).map_err(|_| SetupError::TooLarge)
     }
 
     /// Size and alignment of one range for all structures but frame descriptors: see [`Memory::carve_beside`].
     ///
     /// # Errors
     /// No address space is so large.
-    pub fn tables_layout<P: Platform>(&self) -> Result<Layout, LayoutError> {
+    pub fn tables_layout<P: Platform>(&self) -> Result<Layout, SetupError> {
         let mut room = Counted(0);
         Tables::<P>::new(self, &mut room);
-        Layout::from_size_align(room.0, ALIGN)
+        Layout::from_size_align(room.0, ALIGN).map_err(|_| SetupError::TooLarge)
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::command::count;
 use crate::command::record::seconds;
-use crate::doctor::{Finding, Root, Severity, State, Zone, examine};
+use crate::doctor::{Finding, Root, Severity, State, Zone, examine_since, joined};
 use crate::error::{Error, Result};
 use crate::session::{Session, open};
 use crate::table::{Format, Listing, wrapped};
@@ -24,9 +24,12 @@ Examples:
   framewright doctor --format json
   framewright doctor --interval 60 --format csv >>zones.csv
   framewright doctor --fail-on warning
+  framewright doctor --since yesterday.tar
 
-Reads /proc/zoneinfo, buddyinfo and vmstat, /proc/sys/vm and the nodes in /sys;
-a copy of these files serves as well. Needs no root.
+Reads /proc/zoneinfo, buddyinfo, vmstat and meminfo, /proc/sys/vm, huge pages,
+nodes and memory control groups in /sys; a copy of these files serves as well.
+Needs no root. Of counters, what they count in the second that it takes decides,
+or with --since what they counted since a saved state.
 
 Exit status: 0; 1 if nothing could be read; 4 if --fail-on found something.";
 
@@ -41,6 +44,10 @@ pub struct Args {
     /// Write the files that are read to a tar archive, to be examined elsewhere, and examine nothing
     #[arg(long, value_name = "FILE.tar", conflicts_with = "watch")]
     save: Option<PathBuf>,
+
+    /// Where a counter decides, look at what it counted since this state, which --save wrote
+    #[arg(long, value_name = "DIR|TAR", conflicts_with_all = ["watch", "interval", "save"])]
+    since: Option<PathBuf>,
 
     /// Redraw every second, with the rates of what the allocator counts, until q or Ctrl-C
     #[arg(long)]
@@ -80,11 +87,28 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     if let Some(every) = args.interval {
         return interval::follow(&root, every, args.count, session);
     }
-    let (state, findings) = examine(&root)?;
+    let earlier = earlier(args, &root)?;
+    let (state, findings) = examine_since(&root, earlier.as_ref())?;
     let shown = show(args, &state, &findings, session);
     let severe = |finding: &&Finding| args.fail_on.is_some_and(|least| finding.severity >= least);
     let found: Vec<&str> = findings.iter().filter(severe).map(|finding| finding.id).collect();
     if found.is_empty() { shown } else { Err(Error::found(format_args!("found {}", found.join(", ")))) }
+}
+
+/// How long the counters of a running system are watched.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// The state that counters are compared with: a saved one, or of a running system that of a second ago.
+fn earlier(args: &Args, root: &Root) -> Result<Option<State>> {
+    if let Some(path) = &args.since {
+        return State::read(&Root::open(path)?).map(Some);
+    }
+    if args.root != Path::new("/") {
+        return Ok(None);
+    }
+    let state = State::read(root)?;
+    std::thread::sleep(WINDOW);
+    Ok(Some(state))
 }
 
 fn show(args: &Args, state: &State, findings: &[Finding], session: &Session) -> Result<()> {
@@ -98,12 +122,21 @@ fn show(args: &Args, state: &State, findings: &[Finding], session: &Session) -> 
         }
         Format::Table => session.terminal.print(&text(&args.root, state, findings, &session.terminal)),
         Format::Csv | Format::Markdown | Format::Toml => {
-            let heads = ["id", "severity", "zone", "read", "expected", "do"];
+            let heads = ["id", "severity", "zone", "read", "expected", "do", "shell"];
             let mut listing = Listing::new("", &heads);
             for it in findings {
                 let zone = it.zone.clone().unwrap_or_default();
                 let (id, severity) = (it.id.to_owned(), it.severity.name().to_owned());
-                listing.row([id, severity, zone, it.read.clone(), it.expected.clone(), it.advice.clone()]);
+                let shell = it.shell.clone().unwrap_or_default();
+                listing.row([
+                    id,
+                    severity,
+                    zone,
+                    it.read.clone(),
+                    it.expected.clone(),
+                    it.advice.clone(),
+                    shell,
+                ]);
             }
             let tables = [zones(state), listing];
             let texts = tables.map(|table| table.render(session.format, &session.terminal));
@@ -168,7 +201,7 @@ fn text(root: &Path, state: &State, findings: &[Finding], terminal: &Terminal) -
             out += &format!("{}\n", terminal.paint(&format!("{before}{line}"), tone));
         }
     };
-    for it in findings {
+    for it in joined(findings) {
         let tone = if it.severity == Severity::Info { Tone::Heading } else { Tone::Worse };
         let zone = it.zone.as_ref().map_or_else(String::new, |zone| format!(" ({zone})"));
         push("", &format!("{}: {}{zone}", it.severity.name(), it.id), tone);
@@ -176,6 +209,9 @@ fn text(root: &Path, state: &State, findings: &[Finding], terminal: &Terminal) -
             [("read", &it.read), ("expected", &it.expected), ("why", &it.why), ("do", &it.advice)]
         {
             push(&format!("  {what:<10}"), text, Tone::Plain);
+        }
+        if let Some(shell) = &it.shell {
+            push("  shell     ", shell, Tone::Plain);
         }
         if let Some(study) = it.study {
             push("  see       ", &format!("framewright study {study}"), Tone::Dim);

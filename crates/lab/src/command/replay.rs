@@ -6,8 +6,8 @@ use framewright_workload::kernel_time::{Doing, Samples};
 use framewright_workload::replay::Ageing;
 use framewright_workload::trace::Trace;
 
-use crate::answer::{BUSY, SHARE};
-use crate::command::{check_threads, count, cpus_here, mib};
+use crate::answer::{self, SHARE};
+use crate::command::{Noise, check_threads, count, cpus_here, mib};
 use crate::configure::{Measures, Setup};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
@@ -105,19 +105,18 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         Part::new("replay", "trace", Kind::Measured, "host").baseline(&*setups[0].0).seed(args.report.seed());
     part.headline = Some("ns_per_operation".to_owned());
     describe(&mut part, &setups, &settings, id, &trace);
-    if let Some(busy) = busy() {
-        part.condition(BUSY, busy);
-    }
+    let noise = Noise::before();
     let progress = Progress::interruptible("replay", (u64::from(args.samples) + 1) * setups.len() as u64);
     replay.measure(&setups, args.samples, &mut part, &progress)?;
     let ageing = Ageing { seed: args.report.seed(), ..Ageing::default() };
     replay.age(&trace, &setups, &ageing, &mut part, &progress)?;
+    noise.after(&mut part);
     let ended = ended(&part, args.samples, progress);
     finish(reporter, session.document(format!("replay {}", args.trace.display())), part, ended)
 }
 
 /// Says how many samples there are if Ctrl-C ended the work.
-fn ended(part: &Part, samples: u32, progress: Progress) -> Result<()> {
+pub(super) fn ended(part: &Part, samples: u32, progress: Progress) -> Result<()> {
     let done = part.metrics.iter().map(|metric| metric.of(&part.baseline).len()).max().unwrap_or(0);
     if progress.is_interrupted() {
         return Err(Error::failed(format_args!("interrupted: {done} of {samples} samples were done")));
@@ -155,6 +154,27 @@ fn describe(part: &mut Part, setups: &[(String, Setup)], settings: &[Settings], 
     }
 }
 
+/// Rounds of a prediction.
+const PREDICTED_SAMPLES: u32 = 6;
+
+/// What a replay of a trace says of a change of settings, in a sentence.
+pub(super) fn prediction(trace: &Trace, base: &Settings, new: &Settings, seed: u64) -> Result<String> {
+    let preset = Settings::from_pairs(&format!("preset={}", nearest_preset(&trace.meta.kernel)))?;
+    let baseline = Setup::from_settings(&preset)?.with(base)?;
+    let setups = [("base".to_owned(), baseline), ("new".to_owned(), baseline.with(new)?)];
+    let mut replay = Replay::new(trace, cpus_here(), None)?;
+    replay.enlarge(largest_zone(trace));
+    let mut part = Part::new("replay", "trace", Kind::Measured, "host").baseline("base").variant("new");
+    if let Some(samples) = Samples::of(trace) {
+        part.condition(SHARE, format!("{:.3}", samples.share_of(&Doing::ALLOCATOR).percent));
+    }
+    let progress = Progress::interruptible("predict", u64::from(PREDICTED_SAMPLES + 1) * 2);
+    replay.measure(&setups, PREDICTED_SAMPLES, &mut part, &progress)?;
+    let ageing = Ageing { seed, ..Ageing::default() };
+    replay.age(trace, &setups, &ageing, &mut part, &progress)?;
+    Ok(answer::in_a_sentence(&part, "new", seed))
+}
+
 /// The preset whose rules are those of a kernel's release, or the newest before it.
 fn nearest_preset(kernel: &str) -> &'static str {
     let mut numbers = kernel.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
@@ -178,15 +198,6 @@ fn largest_zone(trace: &Trace) -> u64 {
     let managed =
         zones.flat_map(|note| note.text.lines()).filter_map(|line| line.trim().strip_prefix("managed"));
     managed.filter_map(|pages| pages.trim().parse().ok()).max().unwrap_or(0).min(MOST_FRAMES)
-}
-
-/// What else this machine has to do, if that is enough to disturb a measurement.
-fn busy() -> Option<String> {
-    let load = std::fs::read_to_string("/proc/loadavg").ok()?;
-    let load: f64 = load.split_whitespace().next()?.parse().ok()?;
-    (load > 0.5 * cpus_here() as f64).then(|| {
-        format!("load {load:.1} on {} CPUs before this began: times are not to be trusted", cpus_here())
-    })
 }
 
 /// The baseline and what is compared with it, by the names of their columns; and what was set for each.

@@ -246,7 +246,7 @@ fn in_the_kernel(samples: &Samples, reading_ns: u64, fact: &mut impl FnMut(&str,
     fact(
         "recording cost",
         format!(
-            "at least {:.1} % more CPU time in the run, and {} for reading the kernel's buffers",
+            "{:.1} % more CPU time in the run, and {} for reading the kernel's buffers",
             recording.percent,
             time(reading_ns as f64)
         ),

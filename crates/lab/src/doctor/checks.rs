@@ -3,24 +3,61 @@
 use framewright_host::framewright::config::PcpRule;
 use framewright_host::framewright::policy::pcp::{sharing_cpus, size};
 
-use super::read::{Kernel, State, Zone};
+use super::read::{Group, Kernel, State, Zone};
 use super::{Finding, Severity};
 
-/// Everything that is to be said, what matters most first.
-pub(super) fn all(state: &State) -> Vec<Finding> {
+/// Everything that is to be said, what matters most first. Where a counter decides, what was counted since `earlier` does.
+pub(super) fn all(state: &State, earlier: Option<&State>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for zone in &state.zones {
-        findings.extend(not_managed(zone));
+        findings.extend(not_managed(state, zone));
         findings.extend(undersized(state, zone));
         findings.extend(boosted(zone));
-        findings.extend(below_min(zone));
+        findings.extend(below_min(state, zone));
         findings.extend(fragmented(state, zone));
     }
-    for check in [zone_reclaim, compaction, stalls, huge_faults, fraction, oom_kills, remote] {
+    for check in [zone_reclaim, fraction, huge_defrag, huge_never] {
         findings.extend(check(state));
+    }
+    findings.extend(state.groups.iter().filter_map(full_group));
+    let recent = earlier.map(|earlier| state.since(earlier));
+    for check in [compaction, stalls, huge_faults, oom_kills, remote] {
+        findings.extend(recent.as_ref().and_then(check).or_else(|| {
+            let found = check(state)?;
+            let Some(recent) = &recent else { return Some(found) };
+            let read = format!("{}; not {}", found.read, recent.period);
+            Some(Finding { severity: Severity::Info, read, ..found })
+        }));
     }
     findings.sort_by_key(|finding| core::cmp::Reverse(finding.severity));
     findings
+}
+
+/// The same finding of several zones as one, which says of each what was read.
+pub(super) fn joined(findings: &[Finding]) -> Vec<Finding> {
+    let mut joined: Vec<Finding> = Vec::new();
+    for finding in findings {
+        let same = |known: &&mut Finding| {
+            (known.id, known.severity, &known.why, &known.advice)
+                == (finding.id, finding.severity, &finding.why, &finding.advice)
+        };
+        match (joined.iter_mut().find(same), &finding.zone) {
+            (Some(known), Some(zone)) => {
+                let zones = known.zone.get_or_insert_default();
+                for (all, one) in [(&mut known.read, &finding.read), (&mut known.expected, &finding.expected)]
+                {
+                    if all != one {
+                        // The first zone's has no name yet.
+                        let first = if zones.contains(", ") { String::new() } else { format!("{zones}: ") };
+                        *all = format!("{first}{all}; {zone}: {one}");
+                    }
+                }
+                *zones = format!("{zones}, {zone}");
+            }
+            _ => joined.push(finding.clone()),
+        }
+    }
+    joined
 }
 
 fn percent(part: u64, whole: u64) -> f64 {
@@ -36,24 +73,40 @@ fn mib(pages: u64) -> u64 {
 const LEAST_MANAGED: f64 = 90.0;
 const MOST_RESERVED: u64 = 128 << 8;
 
-fn not_managed(zone: &Zone) -> Option<Finding> {
+fn not_managed(state: &State, zone: &Zone) -> Option<Finding> {
     let share = percent(zone.managed, zone.present);
     let missing = zone.present.saturating_sub(zone.managed);
+    // Memory that the system counts as its own and no zone has yet comes with deferred initialisation.
+    let managed: u64 = state.zones.iter().map(|zone| zone.managed).sum();
+    let deferred = state.total.unwrap_or(0).saturating_sub(managed).min(missing);
+    let is_deferred = percent(missing - deferred, zone.present) <= 100.0 - LEAST_MANAGED;
     (share < LEAST_MANAGED && missing > MOST_RESERVED).then(|| Finding {
-        id: "zone-not-managed",
-        severity: Severity::Warning,
+        id: if is_deferred { "zone-being-initialised" } else { "zone-not-managed" },
+        severity: if is_deferred { Severity::Info } else { Severity::Warning },
         zone: Some(zone.title()),
         read: format!("managed {} of {} present pages ({share:.0} %), /proc/zoneinfo", zone.managed, zone.present),
         expected: format!("at least {LEAST_MANAGED:.0} % managed"),
-        why: format!(
-            "{} MiB exist that the allocator cannot hand out. List sizes and watermarks were computed from what was \
-             managed at the time.",
-            mib(missing)
-        ),
-        advice: "Look for a balloon or memory that is not yet plugged in (virtio-mem, virtio_balloon), for hugetlb and \
-                 crash-kernel reservations in /proc/cmdline, and for deferred initialisation that did not end (dmesg: \
-                 `deferred pages initialised`)."
-            .to_owned(),
+        why: if is_deferred {
+            format!(
+                "{} MiB of MemTotal are in no zone yet: deferred initialisation brings them, later or on demand. Until then \
+                 list sizes and watermarks are those of a smaller machine.",
+                mib(deferred)
+            )
+        } else {
+            format!(
+                "{} MiB exist that the allocator cannot hand out. List sizes and watermarks were computed from what was \
+                 managed at the time.",
+                mib(missing)
+            )
+        },
+        advice: if is_deferred {
+            "Measure when it has ended; if it never does, boot without deferred initialisation.".to_owned()
+        } else {
+            "Look for a balloon or memory that is not yet plugged in (virtio-mem, virtio_balloon), and for hugetlb and \
+             crash-kernel reservations on the kernel's command line."
+                .to_owned()
+        },
+        shell: Some(if is_deferred { "dmesg | grep -i deferred" } else { "cat /proc/cmdline; dmesg | grep -iE 'balloon|virtio.mem|reserv'" }.to_owned()),
         study: Some("parallel-init"),
     })
 }
@@ -115,9 +168,10 @@ fn undersized(state: &State, zone: &Zone) -> Option<Finding> {
         why: "Each CPU refills and drains its lists so much more often, and each time takes the zone's lock."
             .to_owned(),
         advice: format!(
-            "Write 8 to /proc/sys/vm/{setting}, then {fraction}: the lists are sized again. {}",
+            "Set vm.{setting} to 8, then back to {fraction}: the lists are sized again. {}",
             again(kernel)
         ),
+        shell: Some(format!("sysctl -w vm.{setting}=8; sysctl -w vm.{setting}={fraction}")),
         study: Some("pcp-reset"),
     })
 }
@@ -145,11 +199,12 @@ fn boosted(zone: &Zone) -> Option<Finding> {
         advice: "Nothing, if it passes. If it stays, set vm.watermark_boost_factor to 0 and see whether huge pages become \
                  scarcer."
             .to_owned(),
+        shell: Some("sysctl -w vm.watermark_boost_factor=0".to_owned()),
         study: None,
     })
 }
 
-fn below_min(zone: &Zone) -> Option<Finding> {
+fn below_min(state: &State, zone: &Zone) -> Option<Finding> {
     (zone.min > 0 && zone.free < zone.low).then(|| Finding {
         id: "below-watermark",
         severity: if zone.free < zone.min { Severity::Warning } else { Severity::Info },
@@ -160,8 +215,15 @@ fn below_min(zone: &Zone) -> Option<Finding> {
         advice: "See whether allocstall_* in /proc/vmstat grows (`framewright doctor --watch`); a larger \
                  vm.watermark_scale_factor wakes kswapd earlier."
             .to_owned(),
+        shell: Some(earlier_kswapd(state)),
         study: Some("zone-reclaim"),
     })
+}
+
+/// The line that wakes kswapd at twice the distance from the min watermark.
+fn earlier_kswapd(state: &State) -> String {
+    let now = state.sysctl.get("watermark_scale_factor").copied().unwrap_or(10);
+    format!("sysctl -w vm.watermark_scale_factor={}", (2 * now).clamp(1, 3000))
 }
 
 /// Order of a huge page of 2 MiB.
@@ -193,6 +255,7 @@ fn fragmented(state: &State, zone: &Zone) -> Option<Finding> {
         advice: "echo 1 > /proc/sys/vm/compact_memory once; for services that start late, reserve huge pages at boot, or \
                  raise vm.compaction_proactiveness."
             .to_owned(),
+        shell: Some("echo 1 > /proc/sys/vm/compact_memory".to_owned()),
         study: None,
     })
 }
@@ -212,7 +275,8 @@ fn zone_reclaim(state: &State) -> Option<Finding> {
         why: "An allocation reclaims in its own node before it takes a page of another: file-backed programs lose their \
               cache while other nodes have free memory."
             .to_owned(),
-        advice: "sysctl vm.zone_reclaim_mode=0".to_owned(),
+        advice: "Turn it off.".to_owned(),
+        shell: Some("sysctl -w vm.zone_reclaim_mode=0".to_owned()),
         study: Some("zone-reclaim"),
     })
 }
@@ -227,12 +291,16 @@ fn compaction(state: &State) -> Option<Finding> {
         id: "compaction-failing",
         severity: Severity::Warning,
         zone: None,
-        read: format!("compact_fail {failed}, compact_success {done} ({share:.0} % failed), /proc/vmstat"),
+        read: format!(
+            "compact_fail {failed}, compact_success {done} ({share:.0} % failed) {}, /proc/vmstat",
+            state.period
+        ),
         expected: "at most half".to_owned(),
         why: "Tasks that ask for large blocks wait for compaction and mostly get none.".to_owned(),
         advice: "Find unmovable pages in movable pageblocks (/proc/pagetypeinfo); set \
                  /sys/kernel/mm/transparent_hugepage/defrag to `defer` or `madvise`."
             .to_owned(),
+        shell: Some("echo defer > /sys/kernel/mm/transparent_hugepage/defrag".to_owned()),
         study: None,
     })
 }
@@ -247,11 +315,12 @@ fn stalls(state: &State) -> Option<Finding> {
         id: "allocation-stalls",
         severity: Severity::Warning,
         zone: None,
-        read: format!("allocstall {stalls} of {allocations} allocations since boot, /proc/vmstat"),
+        read: format!("allocstall {stalls} of {allocations} allocations {}, /proc/vmstat", state.period),
         expected: "fewer than 1 in 100,000".to_owned(),
         why: "These allocations reclaimed memory themselves: milliseconds instead of nanoseconds.".to_owned(),
         advice: "Raise vm.watermark_scale_factor so that kswapd begins earlier, or limit the memory of what grows."
             .to_owned(),
+        shell: Some(earlier_kswapd(state)),
         study: Some("zone-reclaim"),
     })
 }
@@ -264,11 +333,13 @@ fn huge_faults(state: &State) -> Option<Finding> {
         severity: Severity::Warning,
         zone: None,
         read: format!(
-            "thp_fault_fallback {fallback}, thp_fault_alloc {done} ({share:.0} % fell back), /proc/vmstat"
+            "thp_fault_fallback {fallback}, thp_fault_alloc {done} ({share:.0} % fell back) {}, /proc/vmstat",
+            state.period
         ),
         expected: "less than 30 %".to_owned(),
         why: "Faults that could have mapped 2 MiB mapped 4 KiB: more faults, more TLB misses.".to_owned(),
         advice: "See `fragmented`; run what needs huge pages early, or reserve them with hugetlb.".to_owned(),
+        shell: Some("echo 1 > /proc/sys/vm/compact_memory".to_owned()),
         study: Some("refill-check"),
     })
 }
@@ -286,7 +357,8 @@ fn fraction(state: &State) -> Option<Finding> {
         } else {
             "The lists of all CPUs may hold that fraction of each zone; from v6.7 on they are no longer tuned.".to_owned()
         },
-        advice: format!("Keep it if it was measured; else sysctl vm.{setting}=0."),
+        advice: "Keep it if it was measured; else return to the kernel's rule.".to_owned(),
+        shell: Some(format!("sysctl -w vm.{setting}=0")),
         study: Some("pcp-reset"),
     })
 }
@@ -297,11 +369,12 @@ fn oom_kills(state: &State) -> Option<Finding> {
         id: "oom-kills",
         severity: Severity::Warning,
         zone: None,
-        read: format!("oom_kill {kills} since boot, /proc/vmstat"),
+        read: format!("oom_kill {kills} {}, /proc/vmstat", state.period),
         expected: "0".to_owned(),
         why: "Programs were killed because an allocation found no page.".to_owned(),
         advice: "dmesg names them with the state of each zone; a request for a large block may fail with much memory free."
             .to_owned(),
+        shell: Some("dmesg | grep -iE -A30 'invoked oom-killer'".to_owned()),
         study: None,
     })
 }
@@ -313,11 +386,76 @@ fn remote(state: &State) -> Option<Finding> {
         id: "remote-allocations",
         severity: Severity::Info,
         zone: None,
-        read: format!("numa_miss {miss} of {} allocations ({share:.0} %), /proc/vmstat", hit + miss),
+        read: format!(
+            "numa_miss {miss} of {} allocations ({share:.0} %) {}, /proc/vmstat",
+            hit + miss,
+            state.period
+        ),
         expected: "less than 5 %".to_owned(),
         why: "Pages came from another node than was asked for: each access to them crosses the interconnect."
             .to_owned(),
-        advice: "numastat -m shows which node is full; bind or interleave what fills it.".to_owned(),
+        advice: "See which node is full, and bind or interleave what fills it.".to_owned(),
+        shell: Some("numastat -m".to_owned()),
         study: Some("zone-reclaim"),
+    })
+}
+
+fn huge_defrag(state: &State) -> Option<Finding> {
+    let always = state.huge_defrag.as_deref() == Some("always");
+    (always && state.huge_pages.as_deref() != Some("never")).then(|| Finding {
+        id: "huge-faults-compact",
+        severity: Severity::Info,
+        zone: None,
+        read: "always, /sys/kernel/mm/transparent_hugepage/defrag".to_owned(),
+        expected: "madvise, the kernel's default".to_owned(),
+        why: "Each fault that wants a huge page and finds none free compacts memory itself, for up to milliseconds.".to_owned(),
+        advice: "Keep it if throughput counts and latency does not.".to_owned(),
+        shell: Some("echo madvise > /sys/kernel/mm/transparent_hugepage/defrag".to_owned()),
+        study: None,
+    })
+}
+
+/// Linux itself turns huge pages off on machines with less than 512 MiB.
+const SMALL_PAGES: u64 = 1 << 17;
+
+fn huge_never(state: &State) -> Option<Finding> {
+    let managed: u64 = state.zones.iter().map(|zone| zone.managed).sum();
+    (managed >= SMALL_PAGES && state.huge_pages.as_deref() == Some("never")).then(|| Finding {
+        id: "huge-pages-off",
+        severity: Severity::Info,
+        zone: None,
+        read: "never, /sys/kernel/mm/transparent_hugepage/enabled".to_owned(),
+        expected: "madvise, so that programs that ask for them get some".to_owned(),
+        why: "Large arrays take 512 faults and TLB entries where one would do.".to_owned(),
+        advice: "See what it would change: `framewright try --set transparent_hugepage=madvise -- COMMAND`."
+            .to_owned(),
+        shell: Some("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled".to_owned()),
+        study: None,
+    })
+}
+
+/// From this share of its limit on, a group's allocations reclaim.
+const NEARLY_FULL: f64 = 95.0;
+
+fn full_group(group: &Group) -> Option<Finding> {
+    let share = percent(group.used, group.limit);
+    let folder = format!("/sys/fs/cgroup/{}", group.path);
+    (share >= NEARLY_FULL || group.killed > 0).then(|| Finding {
+        id: "memory-group-full",
+        severity: if share >= NEARLY_FULL { Severity::Warning } else { Severity::Info },
+        zone: None,
+        read: format!(
+            "{}: {} of {} MiB in use ({share:.0} %), {} processes killed since it was made, {folder}",
+            group.path,
+            group.used >> 20,
+            group.limit >> 20,
+            group.killed
+        ),
+        expected: format!("less than {NEARLY_FULL:.0} %, and none killed"),
+        why: "At its limit each allocation of the group reclaims the group's own pages, however much memory the machine has."
+            .to_owned(),
+        advice: "Raise the group's memory.max, or see what of its memory grows.".to_owned(),
+        shell: Some(format!("cat {folder}/memory.stat")),
+        study: None,
     })
 }

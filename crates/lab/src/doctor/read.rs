@@ -28,6 +28,29 @@ pub struct State {
     pub online: u32,
     /// When transparent huge pages are used: `always`, `madvise`, `never`.
     pub huge_pages: Option<String>,
+    /// When a fault compacts memory for one.
+    pub huge_defrag: Option<String>,
+    /// Pages that the system says it has in all, `/proc/meminfo`.
+    pub total: Option<u64>,
+    /// Control groups whose memory is limited.
+    pub groups: Vec<Group>,
+    /// Time since boot in seconds.
+    pub uptime: Option<f64>,
+    /// The time in which `vmstat` was counted, in words.
+    pub period: String,
+}
+
+/// A control group whose memory is limited.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Group {
+    /// Its path.
+    pub path: String,
+    /// Bytes that it may use.
+    pub limit: u64,
+    /// Bytes that it uses.
+    pub used: u64,
+    /// Processes of it that were killed for want of memory.
+    pub killed: u64,
 }
 
 /// A zone.
@@ -137,7 +160,34 @@ impl State {
             node_cpus,
             online,
             huge_pages: file("sys/kernel/mm/transparent_hugepage/enabled").as_deref().and_then(chosen),
+            huge_defrag: file("sys/kernel/mm/transparent_hugepage/defrag").as_deref().and_then(chosen),
+            total: file("proc/meminfo").and_then(|text| {
+                let kib = text
+                    .lines()
+                    .find_map(|line| line.strip_prefix("MemTotal:"))?
+                    .split_whitespace()
+                    .next()?;
+                Some(kib.parse::<u64>().ok()? / 4)
+            }),
+            groups: root.limited_groups().iter().filter_map(|path| group(root, path)).collect(),
+            uptime: file("proc/uptime").and_then(|text| text.split_whitespace().next()?.parse().ok()),
+            period: "since boot".to_owned(),
         })
+    }
+
+    /// This state with only what was counted since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let moved = |(name, value): (&String, &u64)| {
+            (name.clone(), value.saturating_sub(earlier.vmstat.get(name).copied().unwrap_or(0)))
+        };
+        let seconds = self.uptime.zip(earlier.uptime).map(|(now, then)| now - then);
+        let period = match seconds {
+            Some(seconds) if seconds >= 120.0 => format!("in the last {:.0} minutes", seconds / 60.0),
+            Some(seconds) => format!("in the last {seconds:.0} s"),
+            None => "since the earlier state".to_owned(),
+        };
+        Self { vmstat: self.vmstat.iter().map(moved).collect(), period, ..self.clone() }
     }
 
     /// Version of the kernel, if its release says one.
@@ -166,6 +216,19 @@ impl State {
     pub fn counters(&self, prefix: &str) -> u64 {
         self.vmstat.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, value)| value).sum()
     }
+}
+
+/// What a control group says of its memory.
+fn group(root: &Root, path: &str) -> Option<Group> {
+    let number = |file: &str| root.of_group(path, file).ok()?.trim().parse::<u64>().ok();
+    let events = root.of_group(path, "memory.events").unwrap_or_default();
+    let killed = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    Some(Group {
+        path: path.to_owned(),
+        limit: number("memory.max")?,
+        used: number("memory.current")?,
+        killed: killed.and_then(|count| count.trim().parse().ok()).unwrap_or(0),
+    })
 }
 
 /// The settings that are looked at.

@@ -11,7 +11,7 @@ use tar::{Archive, Builder, Header};
 use crate::error::{Error, Result};
 
 /// The files that are read, but for those of each node.
-pub const FILES: [&str; 12] = [
+pub const FILES: [&str; 15] = [
     "proc/zoneinfo",
     "proc/buddyinfo",
     "proc/vmstat",
@@ -24,10 +24,20 @@ pub const FILES: [&str; 12] = [
     "proc/sys/vm/percpu_pagelist_fraction",
     "sys/devices/system/cpu/online",
     "sys/kernel/mm/transparent_hugepage/enabled",
+    "sys/kernel/mm/transparent_hugepage/defrag",
+    "proc/meminfo",
+    "proc/uptime",
 ];
 /// Folder of the nodes, and their files.
 const NODES: &str = "sys/devices/system/node";
 const OF_NODE: [&str; 2] = ["cpulist", "distance"];
+
+/// Folder of the control groups, and the files of those that limit memory.
+const GROUPS: &str = "sys/fs/cgroup";
+const OF_GROUP: [&str; 3] = ["memory.max", "memory.current", "memory.events"];
+/// How deep groups are looked for, and how many are looked at.
+const DEEPEST: usize = 4;
+const MOST_GROUPS: usize = 4096;
 
 /// Files of `/proc` and `/sys` are smaller than this, also on machines of a thousand CPUs.
 const MOST: u64 = 16 << 20;
@@ -88,6 +98,52 @@ impl Root {
         }
     }
 
+    /// Control groups whose memory is limited, by their paths below that of all groups.
+    #[must_use]
+    pub fn limited_groups(&self) -> Vec<String> {
+        let mut found = match &self.archive {
+            Some(files) => {
+                let limits =
+                    files.keys().filter_map(|name| name.strip_prefix(GROUPS)?.strip_suffix("/memory.max"));
+                limits.map(|name| name.trim_start_matches('/').to_owned()).collect()
+            }
+            None => {
+                let (mut found, mut next, mut seen) = (Vec::new(), vec![(String::new(), 0)], 0);
+                while let Some((group, depth)) = next.pop().filter(|_| seen < MOST_GROUPS) {
+                    seen += 1;
+                    let limit = self.of_group(&group, "memory.max").unwrap_or_else(|_| "max".to_owned());
+                    if limit.trim() != "max" {
+                        found.push(group.clone());
+                    }
+                    if depth == DEEPEST {
+                        continue;
+                    }
+                    let below =
+                        fs::read_dir(self.path.join(GROUPS).join(&group)).into_iter().flatten().flatten();
+                    for entry in below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+                        if let Ok(name) = entry.file_name().into_string() {
+                            let path = if group.is_empty() { name } else { format!("{group}/{name}") };
+                            next.push((path, depth + 1));
+                        }
+                    }
+                }
+                found
+            }
+        };
+        found.sort();
+        found
+    }
+
+    /// A file of a control group.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub fn of_group(&self, group: &str, file: &str) -> io::Result<String> {
+        self.read(
+            &[GROUPS, group, file].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/"),
+        )
+    }
+
     /// All files that an examination reads, as a tar archive. Files of `/proc` say that they are empty, so that `tar`
     /// itself would store nothing of them.
     ///
@@ -114,6 +170,9 @@ impl Root {
         nodes.sort();
         nodes.dedup();
         names.extend(nodes.iter().flat_map(|node| OF_NODE.map(|file| format!("{NODES}/{node}/{file}"))));
+        for group in self.limited_groups() {
+            names.extend(OF_GROUP.map(|file| format!("{GROUPS}/{group}/{file}")));
+        }
         let mut builder = Builder::new(Vec::new());
         for name in names {
             let text = match self.read(&name) {
@@ -151,7 +210,7 @@ fn unpacked(path: &Path) -> io::Result<BTreeMap<String, String>> {
         // `server7/proc/sys/vm/…` is of `proc`.
         let Some(begin) = parts.iter().position(|part| matches!(*part, "proc" | "sys")) else { continue };
         let name = parts[begin..].join("/");
-        let is_wanted = FILES.contains(&name.as_str()) || name.starts_with(NODES);
+        let is_wanted = FILES.contains(&name.as_str()) || name.starts_with(NODES) || name.starts_with(GROUPS);
         if !is_wanted || !entry.header().entry_type().is_file() {
             continue;
         }

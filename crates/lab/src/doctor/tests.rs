@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Finding, Root, Severity, examine};
+use super::{Finding, Root, Severity, State, examine, examine_since};
 
 /// A virtual machine with two CPUs and 21 GiB under Linux 6.18, as its files were.
 const REAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/linux-6.18-vm2");
@@ -152,6 +152,123 @@ fn what_is_wrong_elsewhere_is_found_too() {
     assert!(finding.read.starts_with("managed 100000 of "), "{finding:?}");
     let severities: Vec<Severity> = copy.findings().iter().map(|finding| finding.severity).collect();
     assert!(severities.is_sorted_by(|a, b| a >= b), "{severities:?}");
+}
+
+/// Where a counter decides, what it counted lately does; what it counted before is information.
+#[test]
+fn an_old_incident_is_no_warning() {
+    let copy = Copy::new("window");
+    let old =
+        "compact_fail 900\ncompact_success 100\nallocstall_normal 500\npgalloc_normal 1000000\noom_kill 2\n";
+    copy.write("proc/vmstat", old).write("proc/uptime", "100.00 1.0\n");
+    let root = Root::open(&copy.0).expect("a folder");
+    let before = State::read(&root).expect("it can be read");
+    copy.write("proc/uptime", "160.00 1.0\n");
+    let severities = |findings: &[Finding], id: &str| {
+        let found = findings
+            .iter()
+            .find(|finding| finding.id == id)
+            .unwrap_or_else(|| panic!("{id} in {findings:?}"));
+        (found.severity, found.read.clone())
+    };
+    let (_, quiet) = examine_since(&root, Some(&before)).expect("it can be read");
+    for id in ["compaction-failing", "allocation-stalls", "oom-kills"] {
+        let (severity, read) = severities(&quiet, id);
+        assert_eq!(severity, Severity::Info, "{id}");
+        assert!(read.contains("since boot") && read.ends_with("not in the last 60 s"), "{read}");
+    }
+    copy.write("proc/vmstat", &old.replace("allocstall_normal 500", "allocstall_normal 900"));
+    let (_, now) = examine_since(&root, Some(&before)).expect("it can be read");
+    let (severity, read) = severities(&now, "allocation-stalls");
+    assert!(
+        severity == Severity::Warning && read.starts_with("allocstall 400 of 0 allocations in the last 60 s"),
+        "{read}"
+    );
+    assert_eq!(severities(&now, "oom-kills").0, Severity::Info);
+}
+
+/// Memory that the system counts and no zone has yet is being initialised; other missing memory cannot be handed out.
+#[test]
+fn memory_under_initialisation_is_not_lost() {
+    let copy = Copy::new("deferred");
+    let (state, _) = examine(&Root::open(&copy.0).expect("a folder")).expect("it can be read");
+    let (missing, managed) =
+        (state.zones[2].present - 100_000, state.zones.iter().map(|zone| zone.managed).sum::<u64>());
+    let left = managed - state.zones[2].managed + 100_000;
+    let line = format!("        managed  {}\n", state.zones[2].managed);
+    copy.replace("proc/zoneinfo", &line, "        managed  100000\n");
+    copy.find("zone-not-managed");
+    copy.write("proc/meminfo", &format!("MemTotal:       {} kB\n", 4 * (left + missing)));
+    copy.is_fine("zone-not-managed");
+    assert_eq!(copy.find("zone-being-initialised").severity, Severity::Info);
+    copy.write("proc/meminfo", &format!("MemTotal:       {} kB\n", 4 * left));
+    copy.find("zone-not-managed");
+}
+
+#[test]
+fn huge_pages_and_memory_control_groups_are_looked_at() {
+    let copy = Copy::new("groups");
+    copy.write("sys/kernel/mm/transparent_hugepage/defrag", "[always] defer madvise never\n");
+    assert!(
+        copy.find("huge-faults-compact").shell.is_some_and(|line| line.starts_with("echo madvise > /sys/"))
+    );
+    copy.write("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
+    copy.find("huge-pages-off");
+    copy.is_fine("huge-faults-compact");
+    for (group, limit, used, killed) in [
+        ("a/full", "1000", "990", 0),
+        ("a/roomy", "1000", "100", 0),
+        ("free", "max", "990", 9),
+        ("killed", "1000", "1", 3),
+    ] {
+        let folder = copy.0.join("sys/fs/cgroup").join(group);
+        fs::create_dir_all(&folder).expect("made");
+        for (file, text) in [
+            ("memory.max", limit.to_owned()),
+            ("memory.current", used.to_owned()),
+            ("memory.events", format!("low 0\noom 0\noom_kill {killed}\n")),
+        ] {
+            fs::write(folder.join(file), text).expect("written");
+        }
+    }
+    let root = Root::open(&copy.0).expect("a folder");
+    assert_eq!(root.limited_groups(), ["a/full", "a/roomy", "killed"]);
+    let of = |findings: Vec<Finding>| -> Vec<(Severity, String)> {
+        let groups = findings.into_iter().filter(|finding| finding.id == "memory-group-full");
+        groups
+            .map(|finding| (finding.severity, finding.read.split(':').next().unwrap_or_default().to_owned()))
+            .collect()
+    };
+    let expected = [(Severity::Warning, "a/full".to_owned()), (Severity::Info, "killed".to_owned())];
+    assert_eq!(of(copy.findings()), expected);
+    // An archive has them as well.
+    let saved = copy.0.join("saved.tar");
+    fs::write(&saved, root.archive().expect("it has zoneinfo")).expect("written");
+    assert_eq!(of(examine(&Root::open(&saved).expect("an archive")).expect("it can be read").1), expected);
+}
+
+/// For reading, the same finding of two zones is one; each zone keeps what was read of it.
+#[test]
+fn the_same_finding_of_two_zones_is_said_once() {
+    let copy = Copy::new("joined");
+    let zoneinfo = fs::read_to_string(copy.0.join("proc/zoneinfo")).expect("there");
+    let batch = zoneinfo.lines().rev().find(|line| line.trim_start().starts_with("batch:")).expect("lists");
+    copy.replace("proc/zoneinfo", batch, "              batch:    7");
+    let findings = copy.findings();
+    assert_eq!(findings.iter().filter(|finding| finding.id == "pcp-undersized").count(), 2);
+    let joined: Vec<Finding> =
+        super::joined(&findings).into_iter().filter(|finding| finding.id == "pcp-undersized").collect();
+    let [one] = &joined[..] else { panic!("{joined:?}") };
+    assert_eq!(one.zone.as_deref(), Some("node 0 DMA32, node 0 Normal"));
+    assert!(
+        one.read.starts_with("node 0 DMA32: batch 7") && one.read.contains("; node 0 Normal: batch 7"),
+        "{one:?}"
+    );
+    assert!(
+        one.shell
+            .as_deref()
+            .is_some_and(|line| line.starts_with("sysctl -w vm.percpu_pagelist_high_fraction=8;"))
+    );
 }
 
 #[test]

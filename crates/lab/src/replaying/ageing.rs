@@ -116,6 +116,15 @@ impl Replay {
         if let (Some(last), true) = (runs.last(), runs.len() > 1) {
             percent(&format!("[repeat={},at=end]", runs.len()), last.end());
         }
+        for (run, aged) in [(1, runs.first()), (runs.len(), runs.last())] {
+            let Some((mean, end)) = aged.map(Aged::possible) else { continue };
+            let mut possible = |at: &str, share: f64| {
+                let name = format!("huge_possible_percent[repeat={run}{at}]");
+                part.figure(name).sample(variant, 100.0 * share).exact();
+            };
+            possible("", mean);
+            possible(",at=end", end);
+        }
         let mut count = |name: String, value: f64| {
             part.figure(name).sample(variant, value).exact();
         };

@@ -5,7 +5,9 @@
 pub(crate) use super::workload::{Declaration, Key, Need, Opt, Takes};
 use super::{Part, Plan, Run};
 use crate::error::Result;
-pub(crate) use crate::quantity::{Quantity, TIMES, TRAFFIC, ZONE_LOCK, ZONE_LOCK_CAUSES, joined, quantities};
+pub(crate) use crate::quantity::{
+    NETWORK, Quantity, TIMES, TRAFFIC, ZONE_LOCK, ZONE_LOCK_CAUSES, joined, quantities,
+};
 use crate::result::{Kind, Part as ResultPart};
 
 pub(crate) type Runner = fn(&Plan, &Part, &Run<'_>) -> Result<ResultPart>;

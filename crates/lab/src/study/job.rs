@@ -89,6 +89,7 @@ impl Job<'_> {
         }
         result.headline.clone_from(&self.part.headline);
         result.paired = self.kind != Kind::Derived;
+        result.settle();
         let known = |name: &String| self.plan.variants().any(|variant| variant.name == *name);
         if result.settings.is_empty() && result.variants.iter().all(known) {
             for it in configured(self.plan, &Settings::default())? {
@@ -110,7 +111,9 @@ impl Job<'_> {
     fn set_beside(&self, result: &mut ResultPart) {
         for declared in &self.part.metrics {
             let names_machine = declared.name.contains("machine=");
-            if !names_machine && result.machine != self.plan.machine() {
+            // What the published program was measured to do here is compared as a change, never as a figure.
+            let is_measured = result.kind == Kind::Measured;
+            if !names_machine && !is_measured && result.machine != self.part.machine(self.plan) {
                 continue;
             }
             // Where settings vary, what was published is of the first.
@@ -118,7 +121,7 @@ impl Job<'_> {
             let found =
                 exact.or_else(|| result.metrics.iter().position(|metric| metric.family() == declared.name));
             let Some(metric) = found.map(|index| &mut result.metrics[index]) else { continue };
-            for (variant, published) in declared.printed(self.plan.baseline()) {
+            for (variant, published) in declared.printed(&result.baseline) {
                 if variant == result.baseline {
                     metric.published = metric.published.or(Some(published));
                 } else {
@@ -143,11 +146,12 @@ mod tests {
         let mut figures = 0;
         for plan in Plan::all().expect("plans") {
             for part in plan.parts().iter().filter(|part| part.kinds.contains(&Kind::Simulated)) {
-                let mut result = ResultPart::new(plan.name(), &part.name, Kind::Simulated, plan.machine())
-                    .baseline(plan.baseline());
+                let mut result =
+                    ResultPart::new(plan.name(), &part.name, Kind::Simulated, part.machine(&plan))
+                        .baseline(part.baseline(&plan));
                 let mut wanted: Vec<(String, f64)> = Vec::new();
                 for metric in &part.metrics {
-                    for (variant, published) in metric.printed(plan.baseline()) {
+                    for (variant, published) in metric.printed(&part.baseline(&plan)) {
                         result.metric(&metric.name, &metric.unit, metric.better).samples(variant, [1.0, 2.0]);
                         wanted.push((variant.to_owned(), published.mean));
                     }

@@ -197,6 +197,18 @@ impl Plan {
 const USUAL_MACHINE: &str = "xeon-gold-5320";
 
 impl Part {
+    /// The variant that its others are compared with: its own, or the study's.
+    #[must_use]
+    pub fn baseline(&self, plan: &Plan) -> String {
+        self.workload.get("baseline").map_or_else(|| plan.baseline().to_owned(), ToString::to_string)
+    }
+
+    /// The machine that its published figures come from, where they do not name one: its own, or the study's.
+    #[must_use]
+    pub fn machine(&self, plan: &Plan) -> String {
+        self.workload.get("machine").map_or_else(|| plan.machine().to_owned(), ToString::to_string)
+    }
+
     /// Every combination of the values of varied settings; one empty combination if none varies.
     #[must_use]
     pub fn combinations(&self) -> Vec<Settings> {

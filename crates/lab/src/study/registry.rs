@@ -7,8 +7,8 @@ use super::declare::BuiltIn;
 use super::workload::{Declaration, Role, Workload};
 use super::{Part, Plan, Run};
 use super::{
-    bulk, fidelity, first_touch, initialise, kernbench, own_bench, page_fault, parallel_init, pressure,
-    ready, replay, reported, scaling, structure, validation,
+    bulk, fidelity, first_touch, hold, initialise, kernbench, own_bench, page_fault, parallel_init, pressure,
+    ready, replay, scaling, structure, validation,
 };
 use crate::error::{Error, Result, did_you_mean};
 use crate::result::{Kind, Part as ResultPart};
@@ -26,9 +26,9 @@ static BUILT_IN: &[BuiltIn] = &[
     parallel_init::WORKLOAD,
     first_touch::WORKLOAD,
     first_touch::WARM_UP,
-    reported::WORKLOAD,
     kernbench::WORKLOAD,
     page_fault::WORKLOAD,
+    hold::WORKLOAD,
     validation::CALIBRATION,
     validation::CURVES,
     scaling::WORKLOAD,
@@ -62,6 +62,15 @@ pub fn is_cause(family: &str) -> bool {
         let mut metrics = workload.declaration().metrics.iter();
         metrics.any(|metric| metric.role == Role::Cause && metric.name == family)
     })
+}
+
+/// What metrics of this name mean, in a sentence.
+#[must_use]
+pub fn about(family: &str) -> Option<&'static str> {
+    let known = |workload: &'static dyn Workload| {
+        workload.declaration().metrics.iter().find(|metric| metric.name == family).map(|metric| metric.about)
+    };
+    all().find_map(known)
 }
 
 /// The workload of a name.

@@ -111,7 +111,13 @@ pub(crate) fn four_fifths(result: &mut ResultPart) {
             metric.interval.insert(variant.clone(), ends);
         }
     }
+    for note in &mut result.notes {
+        *note = note.replace(LOWEST_TO_HIGHEST, "intervals are the middle four fifths");
+    }
 }
+
+/// What [`close_simulated`] makes intervals of.
+const LOWEST_TO_HIGHEST: &str = "intervals are from the lowest to the highest";
 
 /// Says where the samples of a simulated part come from.
 pub(crate) fn note_models(result: &mut ResultPart, models: usize) {
@@ -121,7 +127,7 @@ pub(crate) fn note_models(result: &mut ResultPart, models: usize) {
     }
     result.note(format!(
         "Each of {models} samples is a model of its own from a Latin hypercube over the estimated parameters, with its \
-         own seed; intervals are from the lowest to the highest."
+         own seed; {LOWEST_TO_HIGHEST}."
     ));
 }
 

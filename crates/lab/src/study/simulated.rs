@@ -139,9 +139,14 @@ mod tests {
             let name = format!("zone_lock_hold_ns[kind={kind},cores=16]");
             result.find(&name).unwrap_or_else(|| panic!("{name}")).of(place)[0]
         };
-        // Waiters for a ticket read the holder's line again and again; in a queue each reads its own.
+        // All waiters for a ticket read the holder's line again and again; of a queue the first one does.
         let gain = |kind: &str| hold(kind, "with_order0_lists") / hold(kind, "own_line");
-        assert!(gain("ticket") > 1.5 && gain("queued") < 1.2, "{} {}", gain("ticket"), gain("queued"));
+        assert!(
+            gain("queued") > 1.1 && gain("ticket") > gain("queued"),
+            "{} {}",
+            gain("ticket"),
+            gain("queued")
+        );
     }
 
     #[test]

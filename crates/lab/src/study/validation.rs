@@ -31,6 +31,7 @@ pub(crate) const CALIBRATION: BuiltIn = BuiltIn {
             linux_repeat_get_error "%" None Cause "Signed error of a pair's time."
             list_bulk_get_error "%" None Cause "The same for a locked list."
             list_bulk_put_error "%" None Cause "The same for a locked list."
+            list_rand_get_error "%" None Cause "The same for a locked list."
             list_rand_put_error "%" None Cause "The same for a locked list."
             list_repeat_pair_error "%" None Cause "The same for a locked list."
             list_repeat_get_error "%" None Cause "The same for a locked list."

@@ -20,6 +20,7 @@ pub(super) fn table(part: &Part, document: &Document) -> Table {
         blocks.extend(metrics.chunks(SIDE_BY_SIDE).map(|some| block(part, caption.clone(), some)));
     }
     let mut notes = part.notes.clone();
+    notes.extend(super::bases(part));
     let others = part.metrics.iter().filter(|metric| in_ms(metric).is_none()).count();
     if others > 0 {
         notes.push(format!("Not shown in this style, which has times only: {others} other metrics."));

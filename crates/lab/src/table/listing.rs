@@ -75,6 +75,9 @@ impl Listing {
         };
         let widths: Vec<usize> = (0..=last).map(width).collect();
         let indent: usize = widths[..last].iter().map(|width| width + 2).sum();
+        if terminal.width.is_some_and(|_| indent + widths[last].min(20) > terminal.columns()) {
+            return self.stacked(&rows, terminal);
+        }
 
         let mut out = String::new();
         if !self.title.is_empty() {
@@ -107,6 +110,30 @@ impl Listing {
         }
         for row in &rows {
             push(row, Tone::Plain);
+        }
+        out
+    }
+
+    /// Rows whose cells are below each other, for a terminal that is too narrow for columns.
+    fn stacked(&self, rows: &[Vec<String>], terminal: &Terminal) -> String {
+        let mut out = String::new();
+        let mut push = |text: &str, indent: &str, tone: Tone| {
+            for line in wrapped(text, Some(terminal.columns()), indent) {
+                out += &format!("{}\n", terminal.paint(line.trim_end(), tone));
+            }
+        };
+        if !self.title.is_empty() {
+            push(&self.title, "", Tone::Heading);
+        }
+        for row in rows {
+            let mut cells = row.iter().zip(&self.heads).filter(|(cell, _)| !cell.is_empty());
+            if let Some((first, _)) = cells.next() {
+                push(first, "    ", Tone::Heading);
+            }
+            for (cell, head) in cells {
+                let head = if head.is_empty() { String::new() } else { format!("{head}: ") };
+                push(&format!("  {head}{cell}"), "    ", Tone::Plain);
+            }
         }
         out
     }

@@ -19,6 +19,7 @@ pub(super) fn table(part: &Part) -> Table {
         part.metrics.iter().partition(|metric| is_listed(part, metric));
     let rows = listed.iter().map(|metric| row(part, metric)).collect();
     let mut notes = part.notes.clone();
+    notes.extend(super::bases(part));
     if !left_out.is_empty() {
         let names: Vec<&str> = left_out.iter().map(|metric| metric.name.as_str()).collect();
         notes.push(format!("Not listed, sample ranges overlap: {}.", names.join(", ")));

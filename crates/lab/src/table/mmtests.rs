@@ -43,6 +43,7 @@ pub(super) fn table(part: &Part, document: &Document, generation: Generation, al
     about.push(format!("{}, baseline {}", sample_counts(part), part.baseline));
     about.push(rule(generation).to_owned());
     let mut notes = part.notes.clone();
+    notes.extend(super::bases(part));
     if part.kind != Kind::Derived {
         notes.extend(significance(generation).map(str::to_owned));
     }

@@ -37,7 +37,7 @@ fn counts(part: &Part, metric: &Metric) -> Vec<usize> {
 }
 
 fn row(part: &Part, metric: &Metric, seed: u64, uneven: bool) -> Row {
-    let mut detail = Vec::new();
+    let mut detail = vec![part.basis(metric).to_string()];
     if metric.unit != "1" && !metric.unit.is_empty() {
         detail.push(metric.unit.clone());
     }
@@ -51,8 +51,7 @@ fn row(part: &Part, metric: &Metric, seed: u64, uneven: bool) -> Row {
         detail.push(format!("n {}", counts.join("/")));
     }
     let cells = part.variants.iter().map(|variant| cell(part, metric, variant, seed)).collect();
-    let detail = (!detail.is_empty()).then(|| detail.join(", "));
-    Row { stub: metric.name.clone(), detail, cells }
+    Row { stub: metric.name.clone(), detail: Some(detail.join(", ")), cells }
 }
 
 fn cell(part: &Part, metric: &Metric, variant: &str, seed: u64) -> Cell {
@@ -68,6 +67,7 @@ fn cell(part: &Part, metric: &Metric, variant: &str, seed: u64) -> Cell {
     }
     let mut cell = Cell::line(format!("{first}  "));
     let mut fields = vec![
+        ("basis", part.basis(metric).to_string()),
         ("n", samples.len().to_string()),
         ("median", plain(middle)),
         ("quartile_spread_percent", plain(spread)),

@@ -7,6 +7,7 @@ mod cli;
 mod guide;
 mod options;
 mod outputs;
+mod trial;
 mod work;
 
 use std::fs;

@@ -22,6 +22,7 @@ const TABLE: &str = include_str!("options.txt");
 const BOOT: &str = "study parallel-init --part machines --machine haswell-vm";
 const BENCH: &str = "bench --workload hot_pair --order 0 --cpus 1 --memory 64 --samples 1";
 const FAULTY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/snapshots/linux-6.1-scattered.tar.gz");
+const TRY: &str = "try --root SYSTEM --no-prediction --set vm.swappiness=10";
 const REPLAY: &str = "replay TRACE --samples 1 --threads 1";
 
 /// A check that an option acts.
@@ -51,6 +52,7 @@ fn checks() -> Vec<Check> {
 struct Files {
     folder: Scratch,
     ran: Mutex<HashMap<String, Arc<OnceLock<Ran>>>>,
+    roots: AtomicUsize,
 }
 
 /// A command's output, and the file that it wrote.
@@ -77,17 +79,27 @@ impl Files {
         folder.file("MAP", "0x100000000 +4G usable\n");
         let event = "cc1 7 [000] 1.000001: kmem:mm_page_alloc: page=0x1 pfn=0x10 order=0 migratetype=1 gfp_flags=GFP_KERNEL\n";
         folder.file("SCRIPT", event);
-        Self { folder, ran: Mutex::default() }
+        Self { folder, ran: Mutex::default(), roots: AtomicUsize::new(0) }
     }
 
     /// The words of a line, with files in place of their names.
     fn words(&self, line: &str, out: &str) -> Vec<String> {
-        let line = line.replace("BOOT", BOOT).replace("BENCH", BENCH).replace("REPLAY", REPLAY);
+        let line =
+            line.replace("TRY", TRY).replace("BOOT", BOOT).replace("BENCH", BENCH).replace("REPLAY", REPLAY);
         let [compile, inside] = short_traces();
         let word = |word: &str| match word {
             "TRACE" => compile.to_owned(),
             "INSIDE" => inside.to_owned(),
             "OUT" => out.to_owned(),
+            // A root of its own for each line: two cannot try settings of one.
+            "SYSTEM" => {
+                let root = self.folder.path(&format!("root-{}", self.roots.fetch_add(1, Ordering::Relaxed)));
+                for folder in ["proc/sys/vm", "run"] {
+                    fs::create_dir_all(format!("{root}/{folder}")).expect("made");
+                }
+                fs::write(format!("{root}/proc/sys/vm/swappiness"), "60\n").expect("written");
+                root
+            }
             "FAULTY" => FAULTY.to_owned(),
             "A" | "B" | "MAP" | "SCRIPT" => self.folder.path(word),
             other => other.to_owned(),
@@ -116,7 +128,10 @@ impl Files {
 
     /// What was found, without the figures themselves.
     fn found(&self, line: &str) -> Result<String, String> {
-        let line = format!("{line} --format json");
+        let line = match line.split_once(" -- ") {
+            Some((own, command)) => format!("{own} --format json -- {command}"),
+            None => format!("{line} --format json"),
+        };
         let ran = self.run(&line);
         let output = &ran.wait().output;
         if !output.status.success() {

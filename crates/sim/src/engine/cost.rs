@@ -39,6 +39,8 @@ pub(super) struct Costs {
     /// An atomic read-modify-write of a line that is in the first level, over any other access.
     exchange: Ps,
     pub(super) sibling_slowdown: f64,
+    /// Transfers that a CPU waits for when it stores to a line that another CPU polls.
+    store_exposed: f64,
     /// Lines that each set of a level holds.
     l1: u32,
     l2: u32,
@@ -100,6 +102,7 @@ impl Costs {
             question_near: transfer[0][0][Distance::SameL3 as usize].scaled(QUESTION),
             exchange: Ps::from_ns(model.exchange_ns),
             sibling_slowdown: 2.0 / model.smt_yield,
+            store_exposed: model.store_exposed,
             l1: ways(model.caches.l1),
             l2: ways(model.caches.l2),
             l3: model.caches.l3,
@@ -176,6 +179,8 @@ struct Found {
     exposed: Ps,
     from_memory: bool,
     in_l1: bool,
+    /// The transfer from another CPU, or the time until other CPUs' copies are gone; 0 where no other CPU holds the line.
+    moved: Ps,
 }
 
 impl Engine {
@@ -270,6 +275,11 @@ impl Engine {
                     refund = wait_before;
                     cpu.clock = Ps(cpu.clock.0 - refund.0);
                 }
+                // Others' copies of a line that is only written once in a while go while the buffer hides it. A line that another CPU polls
+                // goes there and comes back for each store, and later stores, the unlocking one at last, wait for it.
+                if entry.is_polled() {
+                    cpu.clock += found.moved.scaled(self.costs.store_exposed);
+                }
                 cpu.clock = cpu.clock.max(Ps(done.0.saturating_sub(STORE_BUFFER.0)));
             }
         }
@@ -350,7 +360,13 @@ impl Engine {
         if entry.is_sole(me) || access == Access::Read && self.lines.holds(entry, me) {
             let own = if owner == me { age } else { self.seen_ago(line) };
             if own <= self.costs.l1 {
-                return Found { latency: Ps(0), exposed: Ps(0), from_memory: false, in_l1: true };
+                return Found {
+                    latency: Ps(0),
+                    exposed: Ps(0),
+                    from_memory: false,
+                    in_l1: true,
+                    moved: Ps(0),
+                };
             }
             let level = if age <= l2 { self.costs.l2_hit } else { self.costs.l3_hit };
             let latency = level + self.walk(line);
@@ -359,16 +375,23 @@ impl Engine {
             {
                 // In a stream no read waits for the one before: a prefetcher runs ahead of them, out of a cache as out of memory.
                 let stalled = self.prefetched(at, self.costs.apart(level), lines, Ps(0));
-                return Found { latency: stalled, exposed: stalled, from_memory: false, in_l1: false };
+                return Found {
+                    latency: stalled,
+                    exposed: stalled,
+                    from_memory: false,
+                    in_l1: false,
+                    moved: Ps(0),
+                };
             }
-            return Found { latency, exposed: latency, from_memory: false, in_l1: false };
+            return Found { latency, exposed: latency, from_memory: false, in_l1: false, moved: Ps(0) };
         }
         let mut latency = self.transfer(line, entry, access);
         if age > l2 && of.place.l3 == self.cpus[usize::from(me)].place.l3 {
             latency = latency.min(self.costs.l3_hit);
         }
+        let moved = latency;
         latency += self.walk(line);
-        Found { latency, exposed: latency, from_memory: false, in_l1: false }
+        Found { latency, exposed: latency, from_memory: false, in_l1: false, moved }
     }
 
     /// How long a question for a line is on its way to others that have what this access needs; `None` if no CPU has to
@@ -466,7 +489,7 @@ impl Engine {
         if streams.is_none() {
             self.fetch_pair(line);
         }
-        Found { latency, exposed, from_memory: true, in_l1: false }
+        Found { latency, exposed, from_memory: true, in_l1: false, moved: Ps(0) }
     }
 
     /// How long the running core waits for the last of so many lines, which come at this distance from one another, and later by what they

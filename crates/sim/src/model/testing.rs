@@ -29,6 +29,7 @@ pub(crate) fn round(cores: u16) -> Model {
         guesses: true,
         exchange_ns: 0.0,
         smt_yield: 1.25,
+        store_exposed: 0.75,
         fitted: Fitted {
             alloc_ns: 0.0,
             free_ns: 0.0,

@@ -25,13 +25,19 @@ fn without_coherence_the_place_of_the_lock_is_all_one() {
 }
 
 #[test]
-fn a_queued_lock_makes_the_place_matter_less() {
-    let effect = |kind| {
-        let time = |place| pair_ns(&bulk(&socket(CORES), &locked(kind, place, 31, 186), CORES, 1500, 1));
-        time(WithOrder0Lists) / time(OwnLine)
+fn the_place_of_a_queued_lock_matters_as_far_as_stores_are_waited_for() {
+    // One CPU at the head of the queue polls the lock's line: each store of the holder beside the lock needs the line back.
+    let effect = |model: &Model| {
+        let hold = |place| {
+            let outcome = bulk(model, &locked(Queued, place, 31, 186), CORES, 1500, 1);
+            outcome.lock[2] as f64 / outcome.lock[0] as f64
+        };
+        hold(WithOrder0Lists) / hold(OwnLine)
     };
-    let (ticket, queued) = (effect(Ticket), effect(Queued));
-    assert!(queued < 1.0 + (ticket - 1.0) / 2.0, "ticket {ticket}, queued {queued}");
+    let model = socket(CORES);
+    let (with, without) = (effect(&model), effect(&Model { store_exposed: 0.0, ..model.clone() }));
+    assert!(with > 1.1, "stores beside the lock are waited for: {with}");
+    assert!(without < 1.0 + (with - 1.0) / 2.0, "with {with}, without {without}");
 }
 
 #[test]

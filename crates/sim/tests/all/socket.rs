@@ -29,6 +29,7 @@ pub(crate) fn socket(cores: u16) -> Model {
         guesses: false,
         exchange_ns: 8.0,
         smt_yield: 1.25,
+        store_exposed: 0.75,
         own_access_ns: None,
         own_hit_ns: 2.0,
         fitted: Fitted {

@@ -77,7 +77,10 @@ impl User {
     }
 
     /// Starts `command` with the numbers and groups of this user, and with `HOME`, `USER` and `LOGNAME` set.
-    pub(super) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+    ///
+    /// # Errors
+    /// The process may not become this user, or the command cannot be started.
+    pub fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         if let Some(Entry { name, home }) = &self.entry {
             command.env("HOME", home).env("USER", name).env("LOGNAME", name);
         }

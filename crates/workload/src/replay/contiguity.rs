@@ -52,7 +52,7 @@ impl Default for Ageing {
 pub struct Look {
     /// Frames that the program does not have; those on the lists of a CPU are among them.
     pub free: u64,
-    /// Order-9 blocks that could be allocated. Blocks on the lists of a CPU are not counted.
+    /// Order-9 blocks that could be allocated ([`Target::free_blocks`]): free ones, and those that wait as such on the list of a CPU.
     pub huge: u64,
     /// Pageblocks with an unmovable block.
     pub unmovable_pageblocks: u64,
@@ -64,6 +64,13 @@ impl Look {
     #[must_use]
     pub fn available(&self) -> f64 {
         if self.free == 0 { 1.0 } else { ((self.huge << HUGE) as f64 / self.free as f64).min(1.0) }
+    }
+
+    /// The most that [`available`](Self::available) could be with so many free frames: whole huge pages are a part of them. 1 if none
+    /// is free.
+    #[must_use]
+    pub fn possible(&self) -> f64 {
+        if self.free == 0 { 1.0 } else { (self.free >> HUGE << HUGE) as f64 / self.free as f64 }
     }
 }
 
@@ -101,7 +108,14 @@ impl Aged {
         self.looks.last().map_or(1.0, Look::available)
     }
 
-    /// The same over those looks at which `from` to `from + 10` percent of `frames` were free; `None` if there was none.
+    /// Mean of [`Look::possible`] over the run, and its value at the end.
+    #[must_use]
+    pub fn possible(&self) -> (f64, f64) {
+        let sum = self.looks.iter().map(Look::possible).sum::<f64>();
+        (sum / self.looks.len().max(1) as f64, self.looks.last().map_or(1.0, Look::possible))
+    }
+
+    /// [`mean`](Self::mean) over those looks at which `from` to `from + 10` percent of `frames` were free; `None` if there was none.
     #[must_use]
     pub fn in_band(&self, from: u64, frames: u64) -> Option<f64> {
         let of = |look: &&Look| {

@@ -396,6 +396,12 @@ fn huge_pages_are_counted_while_the_trace_runs_and_again() {
     assert_eq!((end.free, end.huge), (FRAMES - 512 - 1, whole - 2));
     assert_eq!(first.end(), ((whole - 2) * 512) as f64 / (FRAMES - 513) as f64);
     assert!(first.mean() < 1.0 && first.mean() > first.end());
+    // Of 29 pageblocks and 511 frames at the end, 29 can be whole.
+    assert_eq!(
+        (end.possible(), first.possible().1),
+        (((whole - 2) * 512) as f64 / end.free as f64, end.possible())
+    );
+    assert!((first.mean()..=1.0).contains(&first.possible().0));
     assert_eq!(first.in_band(90, FRAMES), Some(first.mean()), "so much is free all the time");
     assert_eq!(first.in_band(10, FRAMES), None);
     assert_eq!((first.unusable[0], first.failures), (0.0, 0));

@@ -69,15 +69,18 @@ fn defaults(setting: &Setting) -> String {
 }
 
 fn overview() -> Listing {
-    let mut listing = Listing::new("", &["setting", "default; linux_ presets that differ"]);
+    let head = "meaning [sysctl] default; linux_ presets that differ";
+    let mut listing = Listing::new("", &["setting", head]);
+    let row = |setting: &Setting| {
+        let sysctl = setting.sysctl().map_or_else(String::new, |sysctl| format!(" [{sysctl}]"));
+        [setting.name.to_owned(), format!("{}{sysctl} Default {}.", setting.about, defaults(setting))]
+    };
     let (experiments, of_users): (Vec<_>, Vec<_>) =
         SETTINGS.iter().partition(|setting| setting.is_experiment());
-    for setting in of_users {
-        listing.row([setting.name.to_owned(), defaults(setting)]);
-    }
+    of_users.into_iter().for_each(|setting| listing.row(row(setting)));
     listing.row(["For studies of one change:".to_owned(), String::new()]);
     for setting in experiments {
-        listing.row([setting.name.to_owned(), defaults(setting)]);
+        listing.row(row(setting));
     }
     listing
 }

@@ -1,0 +1,264 @@
+//! Owners of frames, layouts, and frees of any part of what was allocated.
+
+use core::alloc::Layout;
+use core::ops::Range;
+
+use framewright::{Cpu, OwnedBlock, OwnedFrames};
+use framewright_check::prelude::*;
+
+const ENGINES: [Engine; 3] = [Engine::Linux, Engine::Framewright, Engine::Compact];
+const PAGES: u64 = 8 << 10;
+
+fn world(engine: Engine) -> World<Plain> {
+    Spec::one_zone(PAGES, 2).config(Config { engine, ..Config::default() }).plain()
+}
+
+fn layout(pages: u64, align: u64) -> Layout {
+    Layout::from_size_align((pages * 4096) as usize, (align * 4096) as usize).expect("a layout")
+}
+
+/// Every frame is in use by one owner at most.
+struct Used(Vec<bool>);
+
+impl Used {
+    fn new() -> Self {
+        Self(vec![false; PAGES as usize])
+    }
+
+    fn set(&mut self, range: &Range<Pfn>, to: bool) {
+        for pfn in range.start.0..range.end.0 {
+            let slot = &mut self.0[(pfn - BASE.0) as usize];
+            assert_ne!(*slot, to, "frame {pfn} {range:?}");
+            *slot = to;
+        }
+    }
+}
+
+#[test]
+fn a_layout_gives_its_frames_aligned_and_no_others() {
+    for engine in ENGINES {
+        let world = world(engine);
+        world.on(0, |cpu| {
+            let mut used = Used::new();
+            let mut held = Vec::new();
+            for (pages, align) in
+                [(1, 1), (3, 1), (5, 8), (1, 16), (100, 1), (512, 512), (600, 1), (1024, 1024), (1, 1024)]
+            {
+                let range =
+                    cpu.alloc_layout(layout(pages, align), Migratetype::Movable).expect("there is room");
+                assert_eq!((range.end.0 - range.start.0, range.start.0 % align), (pages, 0), "{engine:?}");
+                used.set(&range, true);
+                held.push(range);
+            }
+            // One byte takes one frame, a byte more than a frame two.
+            for (bytes, pages) in [(1, 1), (4097, 2)] {
+                let layout = Layout::from_size_align(bytes, 1).expect("a layout");
+                let range = cpu.alloc_layout(layout, Migratetype::Movable).expect("there is room");
+                assert_eq!(range.end.0 - range.start.0, pages);
+                held.push(range);
+            }
+            let nothing = Layout::from_size_align(0, 1).expect("a layout");
+            assert_eq!(
+                cpu.alloc_layout(nothing, Migratetype::Movable).map_err(|error| error.why),
+                Err(AllocFailure::NotAllowed)
+            );
+            // What rounding up took has gone back.
+            let pages: u64 = held.iter().map(|range| range.end.0 - range.start.0).sum();
+            cpu.drain();
+            assert_eq!(cpu.allocator().free_pages(), PAGES - pages, "{engine:?}");
+            for range in held {
+                free_range(cpu, range).expect("it was allocated");
+            }
+        });
+        world.drain_all();
+        assert_eq!(world.settled().free, PAGES, "{engine:?}");
+    }
+}
+
+#[expect(unsafe_code, reason = "a test that owns the range, or that shows a refusal")]
+fn free_range(cpu: &Cpu<'_, '_, Plain>, range: Range<Pfn>) -> Result<(), FreeError> {
+    // SAFETY: one thread, and no descriptor has user data.
+    unsafe { cpu.free_range(range) }
+}
+
+#[test]
+fn any_part_of_an_allocation_is_freed_and_only_once() {
+    for engine in ENGINES {
+        let world = world(engine);
+        let mut rng = fastrand::Rng::with_seed(7);
+        world.on(0, |cpu| {
+            for order in 0..=10_u8 {
+                let order = Order::new(order).expect("an order");
+                let pfn = cpu.alloc(order, Migratetype::Movable).expect("there is room");
+                let mut cuts: Vec<u64> =
+                    (0..4).map(|_| rng.u64(0..=order.pages())).chain([0, order.pages()]).collect();
+                cuts.sort_unstable();
+                cuts.dedup();
+                let mut parts: Vec<_> =
+                    cuts.windows(2).map(|ends| pfn.add(ends[0])..pfn.add(ends[1])).collect();
+                rng.shuffle(&mut parts);
+                for (n, part) in parts.iter().enumerate() {
+                    free_range(cpu, part.clone()).expect("it was allocated");
+                    assert!(free_range(cpu, part.clone()).is_err(), "{engine:?}: twice");
+                    let free = parts[..=n].iter().map(|part| part.end.0 - part.start.0).sum::<u64>();
+                    cpu.drain();
+                    assert_eq!(cpu.allocator().free_pages(), PAGES - order.pages() + free, "{engine:?}");
+                }
+            }
+            // Frames that are no memory of the allocator.
+            let outside = Pfn(BASE.0 + PAGES);
+            assert!(matches!(
+                free_range(cpu, outside..outside.add(1)),
+                Err(FreeError { why: FreeFailure::Foreign, .. })
+            ));
+        });
+        assert_eq!(world.settled().free, PAGES);
+    }
+}
+
+/// Splits, merges and drops in random order, on two CPUs; the frames that are in use are always those of the owners.
+#[test]
+fn owners_hold_every_frame_once_through_splits_and_merges() {
+    for engine in ENGINES {
+        let world = world(engine);
+        world.on(0, |cpu| {
+            world.on(1, |other| {
+                let mut rng = fastrand::Rng::with_seed(11);
+                let mut used = Used::new();
+                let mut owners: Vec<OwnedFrames<_>> = Vec::new();
+                for _ in 0..4000 {
+                    let n = rng.usize(0..owners.len().max(1));
+                    match rng.u32(0..4) {
+                        0 if owners.len() < 24 => {
+                            let cpu = if rng.bool() { cpu } else { other };
+                            if let Ok(frames) = cpu.alloc_frames(rng.u64(1..300), Migratetype::Movable) {
+                                used.set(frames.range(), true);
+                                owners.push(frames);
+                            }
+                        }
+                        1 if n < owners.len() && owners[n].pages() > 1 => {
+                            let frames = owners.swap_remove(n);
+                            let (pages, range) = (frames.pages(), frames.range().clone());
+                            let (low, high) = frames.split(rng.u64(1..pages));
+                            assert_eq!(low.range().start..high.range().end, range);
+                            assert_eq!(low.range().end, high.range().start);
+                            owners.extend([low, high]);
+                        }
+                        2 if owners.len() > 1 => {
+                            let first = owners.swap_remove(n);
+                            let next = owners.iter().position(|next| next.range().start == first.range().end);
+                            let next = owners.swap_remove(next.unwrap_or(0));
+                            let touch = first.range().end == next.range().start;
+                            match first.merge(next) {
+                                Ok(both) => {
+                                    assert!(touch);
+                                    owners.push(both);
+                                }
+                                Err((first, next)) => {
+                                    assert!(!touch);
+                                    owners.extend([first, next]);
+                                }
+                            }
+                        }
+                        3 if n < owners.len() => {
+                            let frames = owners.swap_remove(n);
+                            used.set(frames.range(), false);
+                            drop(frames);
+                        }
+                        _ => {}
+                    }
+                }
+                let held: u64 = owners.iter().map(OwnedFrames::pages).sum();
+                assert_eq!(used.0.iter().filter(|used| **used).count() as u64, held);
+                cpu.drain();
+                other.drain();
+                assert_eq!(cpu.allocator().free_pages(), PAGES - held, "{engine:?}");
+            });
+        });
+        world.drain_all();
+        assert_eq!(world.settled().free, PAGES, "{engine:?}");
+    }
+}
+
+#[test]
+#[expect(unsafe_code, reason = "what gave up its owner gets one again")]
+fn a_block_is_split_in_halves_leaked_and_taken_over() {
+    let world = world(Engine::Framewright);
+    world.on(0, |cpu| {
+        let order = Order::new(3).expect("an order");
+        let block = cpu.alloc_owned(order, Migratetype::Unmovable).expect("there is room");
+        assert_eq!(block.order(), order);
+        let pfn = block.pfn();
+        let (low, high) = block.split().expect("it has eight frames");
+        assert_eq!((low.pfn(), high.pfn(), low.order()), (pfn, pfn.add(4), Order::new(2).expect("an order")));
+        let (start, order, home) = high.into_raw();
+        let leaked = low.leak();
+        cpu.drain();
+        assert_eq!((leaked, cpu.allocator().free_pages()), (pfn, PAGES - 8));
+        // SAFETY: both were given up just now.
+        unsafe {
+            drop(OwnedBlock::from_raw(start, order, home));
+            drop(OwnedFrames::from_raw(leaked..leaked.add(4), home));
+        }
+        let one = cpu.alloc_owned(Order::ZERO, Migratetype::Movable).expect("there is room");
+        assert!(one.split().is_err(), "one frame has no halves");
+        assert!(
+            std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
+                let _ = cpu.alloc_frames(4, Migratetype::Movable).expect("there is room").split(4);
+            }))
+            .is_err()
+        );
+    });
+    world.drain_all();
+    assert_eq!(world.settled().free, PAGES);
+}
+
+/// A run of 4,096 frames in memory of 8,192, also while frames elsewhere are in use; none that is not there.
+#[test]
+fn runs_above_the_largest_block_are_found() {
+    for engine in ENGINES {
+        let world = world(engine);
+        world.on(0, |cpu| {
+            // In the middle of the second pageblock.
+            cpu.alloc_at(BASE.add(PAGEBLOCK_PAGES + 77), Order::ZERO).expect("it is free");
+            let range = cpu.alloc_layout(layout(4096, 2048), Migratetype::Movable).expect("there is room");
+            assert_eq!(range, BASE.add(2048)..BASE.add(2048 + 4096), "{engine:?}: the first that fits");
+            assert_eq!(
+                cpu.alloc_layout(layout(4096, 1), Migratetype::Movable).map_err(|error| error.why),
+                Err(AllocFailure::NoMemory)
+            );
+            let tail = cpu.alloc_layout(layout(1500, 1), Migratetype::Movable).expect("there is room");
+            // A part of it, from the middle of a block to the middle of another.
+            free_range(cpu, range.start.add(100)..range.start.add(3000)).expect("it was allocated");
+            free_range(cpu, range.start.add(3000)..range.end).expect("it was allocated");
+            free_range(cpu, range.start..range.start.add(100)).expect("it was allocated");
+            free_range(cpu, tail).expect("it was allocated");
+            cpu.must_free(BASE.add(PAGEBLOCK_PAGES + 77), 0_u8);
+        });
+        world.drain_all();
+        assert_eq!(world.settled().free, PAGES, "{engine:?}");
+    }
+}
+
+/// After a split into frames, each of them comes back alone, from the other CPU too; a frame that is free cannot be split.
+#[test]
+#[expect(unsafe_code, reason = "a test that owns the range, or that shows a refusal")]
+fn a_range_is_split_into_frames() {
+    for engine in ENGINES {
+        let world = world(engine);
+        let range = world.on(0, |cpu| {
+            let range = cpu.alloc_layout(layout(3000, 1), Migratetype::Movable).expect("there is room");
+            // SAFETY: allocated just now; what is free is refused.
+            unsafe {
+                cpu.split_range(range.clone()).expect("it is allocated");
+                assert!(cpu.split_range(range.end..range.end.add(1)).is_err(), "{engine:?}");
+            }
+            range
+        });
+        for pfn in (range.start.0..range.end.0).map(Pfn) {
+            world.must_free((pfn.0 % 2) as usize, pfn, Order::ZERO);
+        }
+        world.drain_all();
+        assert_eq!(world.settled().free, PAGES, "{engine:?}");
+    }
+}

@@ -1,0 +1,238 @@
+//! Owners of frames: values that free what they hold when they are dropped, so that safe code cannot free it twice.
+//!
+//! Where they free to is a parameter, [`GiveBack`]. A borrowed [`Cpu`] is one, for blocks that live no longer than one pinned call. A kernel
+//! writes its own, of no size, that pins the CPU and frees there: owners may then be put into any structure, and be dropped on any CPU.
+#![expect(unsafe_code, reason = "an owner vouches for its frames")]
+
+use core::fmt;
+use core::mem::ManuallyDrop;
+use core::ops::Range;
+
+use crate::cpu::Cpu;
+use crate::error::{AllocError, FreeError};
+use crate::frame::FrameUser;
+use crate::platform::Platform;
+use crate::units::{Migratetype, Order, Pfn};
+
+/// Where an owner gives its frames back.
+///
+/// # Safety
+/// Both calls reach the allocator that the frames are from, as [`Cpu::free_range`] and [`Cpu::split_at`] do. A clone reaches the same one.
+pub unsafe trait GiveBack: Clone {
+    /// Frees a range whose ends are ends of blocks.
+    ///
+    /// # Safety
+    /// The range is the caller's, who names it no more.
+    ///
+    /// # Errors
+    /// As of [`Cpu::free_range`].
+    unsafe fn free_range(&self, range: Range<Pfn>) -> Result<(), FreeError>;
+
+    /// Makes a frame the first of a block.
+    ///
+    /// # Safety
+    /// The block that it is inside of is the caller's.
+    ///
+    /// # Errors
+    /// As of [`Cpu::split_at`].
+    unsafe fn split_at(&self, at: Pfn) -> Result<(), FreeError>;
+}
+
+// SAFETY: both are the allocator's own.
+unsafe impl<P: Platform, M: FrameUser> GiveBack for &Cpu<'_, '_, P, M> {
+    unsafe fn free_range(&self, range: Range<Pfn>) -> Result<(), FreeError> {
+        // SAFETY: by the caller's promise.
+        unsafe { Cpu::free_range(self, range) }
+    }
+
+    unsafe fn split_at(&self, at: Pfn) -> Result<(), FreeError> {
+        // SAFETY: by the caller's promise.
+        unsafe { Cpu::split_at(self, at) }
+    }
+}
+
+/// Owner of contiguous frames, any number of them. Dropping it frees them.
+///
+/// ```compile_fail
+/// # fn f<G: framewright::owned::GiveBack>(frames: framewright::OwnedFrames<G>) {
+/// drop(frames);
+/// drop(frames); // A frame cannot be freed twice.
+/// # }
+/// ```
+#[must_use = "dropping it frees the frames"]
+pub struct OwnedFrames<G: GiveBack> {
+    /// Both ends are ends of blocks, so that a free touches no frame of another owner.
+    range: Range<Pfn>,
+    home: G,
+}
+
+impl<G: GiveBack> OwnedFrames<G> {
+    /// The owner of frames that have none: just allocated, or from [`into_raw`](Self::into_raw).
+    ///
+    /// # Safety
+    /// The frames are allocated, from the allocator that `home` reaches, and no other code frees or splits them. Ends of the range are ends
+    /// of blocks, as those of an allocation are.
+    pub const unsafe fn from_raw(range: Range<Pfn>, home: G) -> Self {
+        Self { range, home }
+    }
+
+    /// The frames, which nothing frees now but the caller: by [`from_raw`](Self::from_raw), or [`Cpu::free_range`].
+    #[must_use = "the frames have no owner now"]
+    pub fn into_raw(self) -> (Range<Pfn>, G) {
+        let this = ManuallyDrop::new(self);
+        (this.range.clone(), this.home.clone())
+    }
+
+    /// The frames, for ever.
+    pub fn leak(self) -> Range<Pfn> {
+        self.into_raw().0
+    }
+
+    /// First frame and the frame after the last.
+    #[must_use]
+    pub const fn range(&self) -> &Range<Pfn> {
+        &self.range
+    }
+
+    /// Number of frames.
+    #[must_use]
+    pub const fn pages(&self) -> u64 {
+        self.range.end.0 - self.range.start.0
+    }
+
+    /// Two owners: of the first `pages` frames, and of the rest. O(parts that the block at the border is split into).
+    ///
+    /// # Panics
+    /// If both parts would not have at least one frame.
+    pub fn split(self, pages: u64) -> (Self, Self) {
+        assert!(
+            0 < pages && pages < self.pages(),
+            "{pages} of {} frames: both parts have at least one",
+            self.pages()
+        );
+        let at = self.range.start.add(pages);
+        // SAFETY: the block is inside the range, which is ours.
+        let split = unsafe { self.home.split_at(at) };
+        assert!(split.is_ok(), "an owned frame is allocated: {split:?}");
+        let (range, home) = self.into_raw();
+        (Self { range: range.start..at, home: home.clone() }, Self { range: at..range.end, home })
+    }
+
+    /// One owner of both, where `next` begins at the end of this one. Blocks stay as they are.
+    ///
+    /// # Errors
+    /// Both, if they are not next to each other.
+    pub fn merge(self, next: Self) -> Result<Self, (Self, Self)> {
+        if self.range.end != next.range.start {
+            return Err((self, next));
+        }
+        let (second, _) = next.into_raw();
+        let (first, home) = self.into_raw();
+        Ok(Self { range: first.start..second.end, home })
+    }
+}
+
+impl<G: GiveBack> Drop for OwnedFrames<G> {
+    fn drop(&mut self) {
+        // SAFETY: the frames are ours, and this is the last time that we name them.
+        let freed = unsafe { self.home.free_range(self.range.clone()) };
+        debug_assert!(freed.is_ok(), "an owned frame is allocated: {freed:?}");
+    }
+}
+
+impl<G: GiveBack> fmt::Debug for OwnedFrames<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OwnedFrames").field(&self.range).finish()
+    }
+}
+
+/// Owner of one block: 2^order frames, aligned to their number. Dropping it frees them.
+#[must_use = "dropping it frees the block"]
+#[derive(Debug)]
+pub struct OwnedBlock<G: GiveBack> {
+    frames: OwnedFrames<G>,
+}
+
+impl<G: GiveBack> OwnedBlock<G> {
+    /// The owner of a block that has none.
+    ///
+    /// # Safety
+    /// As of [`OwnedFrames::from_raw`], for a block that was allocated with this order.
+    pub const unsafe fn from_raw(pfn: Pfn, order: Order, home: G) -> Self {
+        // SAFETY: by the caller's promise.
+        Self { frames: unsafe { OwnedFrames::from_raw(pfn..pfn.add(order.pages()), home) } }
+    }
+
+    /// The block, which nothing frees now but the caller.
+    #[must_use = "the block has no owner now"]
+    pub fn into_raw(self) -> (Pfn, Order, G) {
+        let order = self.order();
+        let (range, home) = self.frames.into_raw();
+        (range.start, order, home)
+    }
+
+    /// The block's first frame, for ever.
+    pub fn leak(self) -> Pfn {
+        self.frames.leak().start
+    }
+
+    /// First frame.
+    #[must_use]
+    pub const fn pfn(&self) -> Pfn {
+        self.frames.range.start
+    }
+
+    /// Order.
+    #[must_use]
+    pub fn order(&self) -> Order {
+        Order::new(self.frames.pages().trailing_zeros() as u8).expect("made of a block")
+    }
+
+    /// The two halves, each a block; the block itself if it is one frame.
+    ///
+    /// # Errors
+    /// The block, of order 0.
+    pub fn split(self) -> Result<(Self, Self), Self> {
+        let pages = self.frames.pages();
+        if pages == 1 {
+            return Err(self);
+        }
+        let (low, high) = self.frames.split(pages / 2);
+        Ok((Self { frames: low }, Self { frames: high }))
+    }
+
+    /// The frames, to be split and merged as a range.
+    pub fn into_frames(self) -> OwnedFrames<G> {
+        self.frames
+    }
+}
+
+impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
+    /// Allocates a block, as [`alloc`](Self::alloc), that is freed when its owner is dropped.
+    ///
+    /// # Errors
+    /// As of [`alloc`](Self::alloc).
+    pub fn alloc_owned(
+        &self,
+        order: Order,
+        migratetype: Migratetype,
+    ) -> Result<OwnedBlock<&Self>, AllocError> {
+        let pfn = self.alloc(order, migratetype)?;
+        // SAFETY: it was allocated just now, and no other code knows of it.
+        Ok(unsafe { OwnedBlock::from_raw(pfn, order, self) })
+    }
+
+    /// Allocates `pages` contiguous frames, as [`alloc_layout`](Self::alloc_layout) without an alignment, that are freed when their owner is dropped.
+    ///
+    /// # Errors
+    /// As of [`alloc_layout`](Self::alloc_layout).
+    pub fn alloc_frames(
+        &self,
+        pages: u64,
+        migratetype: Migratetype,
+    ) -> Result<OwnedFrames<&Self>, AllocError> {
+        let range = self.alloc_pages(pages, 1, migratetype)?;
+        // SAFETY: as above.
+        Ok(unsafe { OwnedFrames::from_raw(range, self) })
+    }
+}

@@ -1,0 +1,195 @@
+//! Platforms that need no code of the porter's: [`OneCpu`], and [`Metal`] for kernels on x86-64 and 64-bit Arm.
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::{PinnedCpu, Platform, Word};
+use crate::units::CpuId;
+
+/// One CPU, where no interrupt handler allocates or frees: a boot loader, a unikernel's start, a simulator, an index of blocks that one
+/// thread owns. The type is its own proof of being on that CPU: `allocator.cpu(&OneCpu)`.
+///
+/// No instruction of it is locked. An [`Allocator`](crate::Allocator) on it is neither `Send` nor `Sync`, so that safe code cannot
+/// reach it from a second thread. Code that puts it into a `static` declares it `Sync`, and promises so that one thread at a time calls it
+/// and that no interrupt handler does. It has no clock: times are 0.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OneCpu;
+
+// SAFETY: words and cells are plain memory. Nothing on it is shared between threads, as the type's documentation demands.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl Platform for OneCpu {
+    type Word = PlainWord;
+    type Cell<T> = UnsafeCell<T>;
+    type Pin = Self;
+
+    fn relax() {}
+
+    fn now_ns() -> u64 {
+        0
+    }
+
+    unsafe fn clear(start: *mut u8, bytes: usize) -> bool {
+        // SAFETY: by the caller's promise; zeroes are a word that holds 0.
+        unsafe { start.write_bytes(0, bytes) };
+        true
+    }
+}
+
+// SAFETY: the views made of it stay on the one thread that has the allocator.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl PinnedCpu for OneCpu {
+    fn cpu(&self) -> CpuId {
+        CpuId(0)
+    }
+}
+
+/// The word of [`OneCpu`]: a read and a write each where other words have one locked instruction. Used from two threads it is no
+/// undefined behaviour, but it loses updates.
+#[derive(Debug, Default)]
+pub struct PlainWord(AtomicU64);
+
+impl PlainWord {
+    #[inline(always)]
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: on one thread, program order is the total order, and no other access comes between a read and the write after it.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl Word for PlainWord {
+    #[inline(always)]
+    fn new(value: u64) -> Self {
+        Self(AtomicU64::new(value))
+    }
+
+    #[inline(always)]
+    fn load(&self, _: Ordering) -> u64 {
+        self.get()
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u64, _: Ordering) {
+        self.set(value);
+    }
+
+    #[inline(always)]
+    fn compare_exchange(&self, current: u64, new: u64, _: Ordering, _: Ordering) -> Result<u64, u64> {
+        let held = self.get();
+        if held != current {
+            return Err(held);
+        }
+        self.set(new);
+        Ok(held)
+    }
+
+    #[inline(always)]
+    fn swap(&self, value: u64, _: Ordering) -> u64 {
+        let held = self.get();
+        self.set(value);
+        held
+    }
+
+    #[inline(always)]
+    fn fetch_add(&self, value: u64, _: Ordering) -> u64 {
+        let held = self.get();
+        self.set(held.wrapping_add(value));
+        held
+    }
+}
+
+/// A kernel on the bare machine, with any number of CPUs: x86-64, 64-bit Arm, and others that have a 64-bit atomic word.
+///
+/// Locks are queued and spin, memory is cleared with plain stores, descriptors are cleared by whoever provides them. A kernel that defers
+/// descriptors, parks waiting CPUs or drains remotely writes a platform of its own; the words, the cells and [`PinnedTo`] serve it too.
+#[derive(Clone, Copy, Debug)]
+pub struct Metal;
+
+// SAFETY: words and cells are plain memory.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl Platform for Metal {
+    type Word = AtomicU64;
+    type Cell<T> = UnsafeCell<T>;
+    type Pin = PinnedTo;
+
+    fn relax() {
+        core::hint::spin_loop();
+    }
+
+    /// The machine's counter: nanoseconds on 64-bit Arm; on x86-64 cycles of the time stamp counter, which count up to five times as
+    /// fast. What reads it are waiting times in statistics and how long a failing remote drain rests. 0 on other machines.
+    fn now_ns() -> u64 {
+        counter()
+    }
+
+    unsafe fn clear(start: *mut u8, bytes: usize) -> bool {
+        // SAFETY: by the caller's promise; zeroes are a word that holds 0.
+        unsafe { start.write_bytes(0, bytes) };
+        true
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "an instruction")]
+fn counter() -> u64 {
+    // SAFETY: every x86-64 has it, and it reads a register.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+#[cfg(target_arch = "aarch64")]
+#[expect(unsafe_code, reason = "instructions")]
+fn counter() -> u64 {
+    let (ticks, hertz): (u64, u64);
+    // SAFETY: both registers may be read at every level where a kernel runs.
+    unsafe {
+        core::arch::asm!("mrs {}, cntvct_el0", "mrs {}, cntfrq_el0", out(reg) ticks, out(reg) hertz,
+            options(nomem, nostack, preserves_flags));
+    }
+    (u128::from(ticks) * 1_000_000_000 / u128::from(hertz.max(1))) as u64
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn counter() -> u64 {
+    0
+}
+
+/// The proof that a kernel's code stays on one CPU, alone with its lists. A plain number: making and keeping one costs nothing.
+pub struct PinnedTo {
+    cpu: CpuId,
+    /// It stays on the thread that made it.
+    _thread: PhantomData<*const ()>,
+}
+
+impl PinnedTo {
+    /// The proof for a CPU.
+    ///
+    /// # Safety
+    /// While it is used, the caller runs on this CPU, or represents it while it is off, and no interrupt handler or other task uses
+    /// another one for it: interrupts are off, or preemption is and no handler allocates.
+    #[expect(unsafe_code, reason = "the caller vouches for the CPU")]
+    #[must_use]
+    pub const unsafe fn new(cpu: CpuId) -> Self {
+        Self { cpu, _thread: PhantomData }
+    }
+}
+
+impl fmt::Debug for PinnedTo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PinnedTo").field(&self.cpu).finish()
+    }
+}
+
+// SAFETY: as its `new` demands.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl PinnedCpu for PinnedTo {
+    fn cpu(&self) -> CpuId {
+        self.cpu
+    }
+}

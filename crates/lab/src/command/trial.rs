@@ -1,0 +1,126 @@
+//! `framewright try`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use framewright_workload::record::{self, Options, User};
+
+use crate::answer::PREDICTED;
+use crate::command::{Noise, count, replay};
+use crate::configure::Setting;
+use crate::error::{Error, Result};
+use crate::progress::{Progress, notice};
+use crate::result::{Kind, Part};
+use crate::session::{ReportArgs, Session};
+use crate::settings::Settings;
+use crate::table::Style;
+use crate::trial::{Knob, Knobs, Runs, run as run_rounds, undo};
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo framewright try --set vm.compaction_proactiveness=98 -- make -j8
+  sudo framewright try --set transparent_hugepage=always -- ./simulation
+  sudo framewright try --set vm.percpu_pagelist_high_fraction=8 --rounds 20 \\
+      --prepare 'make clean' -- make -j8
+
+Runs the command under the kernel's settings as they are and with those of
+--set, in turn, and brings them back: also after Ctrl-C; and after a kill, the
+next framewright command that root runs does. The command's output is dropped.
+The first run, as it is, is recorded and not counted; of settings that the
+allocator here knows, what `replay` predicts is shown.";
+
+/// Run a command under two settings of this kernel, in turn, and compare
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A sysctl to try, or transparent_hugepage; may be given again
+    #[arg(long, value_name = "NAME=VALUE", required = true)]
+    pub set: Vec<String>,
+
+    /// Rounds: in each, the command runs once under both
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = count)]
+    pub rounds: u32,
+
+    /// A shell's line before each run, not measured
+    #[arg(long, value_name = "COMMAND")]
+    pub prepare: Option<String>,
+
+    /// Leave out what replay predicts, and the recording that it takes
+    #[arg(long)]
+    pub no_prediction: bool,
+
+    /// Root of the kernel's /proc/sys, /sys and /run, for tests
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    pub root: PathBuf,
+
+    /// The command to run, after --
+    #[arg(last = true, num_args = 1.., required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as a heading")]
+    pub report: ReportArgs,
+}
+
+/// Runs a command under two settings and compares what its runs took.
+///
+/// # Errors
+/// A setting does not exist or cannot be written, or the command fails.
+pub fn run(args: &Args, session: &Session) -> Result<()> {
+    let reporter = session.begin(&args.report)?;
+    // Before a setting is looked at: what a killed try left is not what was.
+    undo(&args.root)?;
+    let knobs = args.set.iter().map(|text| Knob::parse(&args.root, text)).collect::<Result<Vec<Knob>>>()?;
+    let pairs = |value: fn(&Knob) -> &String| {
+        knobs.iter().map(|knob| format!("{}={}", knob.name, value(knob))).collect::<Vec<_>>().join(" ")
+    };
+    let (base, new) = (pairs(|knob| &knob.was), pairs(|knob| &knob.value));
+    let mut part = Part::new("try", "command", Kind::Measured, "host").baseline(base).variant(new).paired();
+    part.headline = Some("elapsed_ms".to_owned());
+    let line: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
+    part.condition("command", line.join(" "));
+    let user = User::behind_sudo();
+    if !args.no_prediction {
+        part.condition(PREDICTED, predicted(args, &knobs, user.clone()));
+    }
+    let noise = Noise::before();
+    let progress = Progress::interruptible("try", 2 * u64::from(args.rounds));
+    let runs = Runs { command: &args.command, prepare: args.prepare.as_deref(), user, rounds: args.rounds };
+    let held = Knobs::hold(&args.root, knobs)?;
+    let ended = run_rounds(&runs, &held, &mut part, &progress);
+    drop(held);
+    noise.after(&mut part);
+    let ended = ended.and_then(|()| replay::ended(&part, args.rounds, progress));
+    if part.metrics.is_empty() {
+        return ended;
+    }
+    reporter.finish(&session.document("try").with(part), Style::Framewright).and(ended)
+}
+
+/// What `replay` says of the same change, in a sentence, or why it says nothing.
+fn predicted(args: &Args, knobs: &[Knob], user: Option<User>) -> String {
+    let known = |name: &str| Setting::find(name).is_ok_and(|setting| setting.sysctl() == Some(name));
+    let all = |value: fn(&Knob) -> &String| {
+        let pairs: Vec<String> = knobs
+            .iter()
+            .filter(|knob| known(&knob.name))
+            .map(|knob| format!("{}={}", knob.name, value(knob)))
+            .collect();
+        Settings::from_pairs(&pairs.join(","))
+    };
+    if let Some(knob) = knobs.iter().find(|knob| !known(&knob.name)) {
+        return format!("not: replay has no {}", knob.name);
+    }
+    notice("framewright: recording one run, to predict");
+    let options = Options { user, most_bytes: 256 << 20, ..Options::default() };
+    let predict = || -> Result<String> {
+        let recording = record::record(&args.command, &options).map_err(Error::failed)?;
+        replay::prediction(
+            &recording.trace,
+            &all(|knob| &knob.was)?,
+            &all(|knob| &knob.value)?,
+            args.report.seed(),
+        )
+    };
+    predict().unwrap_or_else(|error| format!("not: {error}"))
+}

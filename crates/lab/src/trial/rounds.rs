@@ -1,0 +1,189 @@
+//! Runs of a command under the kernel's settings as they are and as they are tried, in turn.
+
+use core::time::Duration;
+use std::ffi::OsString;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Instant;
+
+use framewright_workload::record::User;
+
+use super::knobs::Knobs;
+use crate::doctor::{Root, State};
+use crate::error::{Error, Result};
+use crate::progress::Progress;
+use crate::quantity::{Quantity, describe, quantities};
+use crate::result::Part;
+
+/// What a run of the command reports.
+const QUANTITIES: &[Quantity] = &quantities! {
+    elapsed_ms "ms" Lower Main "Elapsed time of the command."
+    cpu_ms "ms" Lower Main "CPU time of the command, in steps of 10 ms."
+    user_ms "ms" Lower Main "CPU time of the command outside the kernel, in steps of 10 ms."
+    system_ms "ms" Lower Main "CPU time of the command in the kernel, in steps of 10 ms."
+    page_faults "1" Lower Main "Page faults of the command."
+    major_faults "1" Lower Main "Page faults of the command that read from disk."
+    memory_wait_ms "ms" Lower Main "Time in which some task of the machine waited for memory (PSI)."
+    huge_available_percent "%" Higher Main "Share of the machine's free memory in blocks of at least 2 MiB, after the run."
+    pages_allocated "1" None Main "Pages that the machine allocated during the run."
+    allocation_stalls "1" Lower Main "Allocations of the machine that reclaimed memory themselves."
+    compaction_stalls "1" Lower Main "Allocations of the machine that compacted memory themselves."
+    compaction_failures "1" Lower Main "Compactions of the machine that made no block."
+    pages_moved "1" Lower Main "Pages that the machine moved, to compact memory and else."
+    huge_page_faults "1" None Main "Faults of the machine that got a huge page."
+    huge_page_fallbacks "1" Lower Main "Faults of the machine that wanted a huge page and got a small one."
+    pages_scanned "1" Lower Main "Pages that the machine scanned to reclaim some."
+};
+
+/// Counters of `/proc/vmstat` by metric: how their names begin.
+const COUNTERS: [(&str, &str); 8] = [
+    ("pages_allocated", "pgalloc_"),
+    ("allocation_stalls", "allocstall"),
+    ("compaction_stalls", "compact_stall"),
+    ("compaction_failures", "compact_fail"),
+    ("pages_moved", "pgmigrate_success"),
+    ("huge_page_faults", "thp_fault_alloc"),
+    ("huge_page_fallbacks", "thp_fault_fallback"),
+    ("pages_scanned", "pgscan_"),
+];
+/// How often the command's end is looked for.
+const TICK: Duration = Duration::from_millis(1);
+/// How long an interrupted command may take to end.
+const GRACE: Duration = Duration::from_secs(2);
+/// A tick of the kernel's accounting of processes, in ms.
+const ACCOUNTING_MS: f64 = 10.0;
+
+/// What is run.
+#[derive(Debug)]
+pub struct Runs<'a> {
+    /// The command and its arguments.
+    pub command: &'a [OsString],
+    /// A shell's line before each run, which is not measured.
+    pub prepare: Option<&'a str>,
+    /// Whom the command runs as; none for this process's user.
+    pub user: Option<User>,
+    /// Rounds: in each, the command runs once under both.
+    pub rounds: u32,
+}
+
+/// What the machine and this process's children have counted so far.
+struct Counts {
+    /// Minor and major faults, user and system ticks of children that have ended.
+    children: [f64; 4],
+    memory_wait_us: Option<f64>,
+    state: Option<State>,
+}
+
+impl Counts {
+    fn now() -> Self {
+        let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let fields: Vec<&str> =
+            stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+        let field = |n: usize| fields.get(n).and_then(|field| field.parse().ok()).unwrap_or(0.0);
+        let root = Root::open("/".as_ref());
+        let pressure = fs::read_to_string("/proc/pressure/memory").ok();
+        let waited =
+            pressure.and_then(|text| text.lines().next()?.rsplit_once("total=")?.1.trim().parse().ok());
+        Self {
+            children: [field(8), field(10), field(13), field(14)],
+            memory_wait_us: waited,
+            state: root.and_then(|root| State::read(&root)).ok(),
+        }
+    }
+}
+
+/// Runs the command in turn under both columns of `part`, baseline and variant, and adds what each run took. One run before, under the
+/// settings as they are, is not counted.
+///
+/// # Errors
+/// The command cannot be started or fails, or the kernel refuses a setting.
+pub fn run(runs: &Runs<'_>, knobs: &Knobs, part: &mut Part, progress: &Progress) -> Result<()> {
+    let columns = [part.baseline.clone(), part.variants[1].clone()];
+    let _ = once(runs, knobs, false, progress)?;
+    for round in 0..runs.rounds {
+        let first = round % 2 == 1;
+        let mut both = Vec::new();
+        for tried in [first, !first] {
+            let Some(figures) = once(runs, knobs, tried, progress)? else { break };
+            both.push((&columns[usize::from(tried)], figures));
+            progress.step(&columns[usize::from(tried)]);
+        }
+        // Only whole rounds, whose samples are pairs.
+        if both.len() < 2 {
+            break;
+        }
+        for (column, figures) in both {
+            for (name, value) in figures {
+                part.figure(name).sample(column, value);
+            }
+        }
+    }
+    describe(part, QUANTITIES);
+    Ok(())
+}
+
+type Figures = Vec<(&'static str, f64)>;
+
+/// One run; nothing if it was interrupted.
+fn once(runs: &Runs<'_>, knobs: &Knobs, tried: bool, progress: &Progress) -> Result<Option<Figures>> {
+    knobs.set(tried)?;
+    if let Some(line) = runs.prepare {
+        let status = Command::new("/bin/sh").args(["-c", line]).stdout(Stdio::null()).status();
+        match status {
+            Ok(status) if status.success() => {}
+            Ok(status) => return Err(Error::failed(format_args!("--prepare failed: {status}"))),
+            Err(cause) => return Err(Error::failed(format_args!("--prepare: {cause}"))),
+        }
+    }
+    let name = runs.command[0].to_string_lossy();
+    let before = Counts::now();
+    let mut command = Command::new(&runs.command[0]);
+    command.args(&runs.command[1..]).stdin(Stdio::null()).stdout(Stdio::null());
+    let begin = Instant::now();
+    let child = match &runs.user {
+        Some(user) => user.spawn(&mut command),
+        None => command.spawn(),
+    };
+    let failed = |cause| Error::failed(format_args!("cannot run {name}: {cause}"));
+    let mut child = child.map_err(failed)?;
+    let mut interrupted = None;
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            break status;
+        }
+        // A terminal sends Ctrl-C to the command as well, which may end in order.
+        if progress.is_interrupted() && interrupted.get_or_insert_with(Instant::now).elapsed() > GRACE {
+            let _ = child.kill();
+        }
+        thread::sleep(TICK);
+    };
+    let elapsed = begin.elapsed();
+    if progress.is_interrupted() {
+        return Ok(None);
+    }
+    if !status.success() {
+        return Err(Error::failed(format_args!("{name} failed ({status}); its runs cannot be compared")));
+    }
+    let after = Counts::now();
+    let [minor, major, user, system] = [0, 1, 2, 3].map(|n| after.children[n] - before.children[n]);
+    let mut figures = vec![
+        ("elapsed_ms", 1e3 * elapsed.as_secs_f64()),
+        ("cpu_ms", ACCOUNTING_MS * (user + system)),
+        ("user_ms", ACCOUNTING_MS * user),
+        ("system_ms", ACCOUNTING_MS * system),
+        ("page_faults", minor + major),
+        ("major_faults", major),
+    ];
+    if let (Some(before), Some(after)) = (before.memory_wait_us, after.memory_wait_us) {
+        figures.push(("memory_wait_ms", (after - before) / 1e3));
+    }
+    if let (Some(before), Some(after)) = (&before.state, &after.state) {
+        let free = |order| after.zones.iter().map(|zone| zone.free_in_blocks(order)).sum::<u64>() as f64;
+        figures.push(("huge_available_percent", 100.0 * free(9) / free(0).max(1.0)));
+        for (name, prefix) in COUNTERS {
+            figures.push((name, after.counters(prefix).saturating_sub(before.counters(prefix)) as f64));
+        }
+    }
+    Ok(Some(figures))
+}

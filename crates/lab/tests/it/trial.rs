@@ -1,0 +1,119 @@
+//! `framewright try`: on a root of files, and as root on this kernel.
+
+use core::time::Duration;
+use std::fs;
+use std::process::Stdio;
+use std::thread;
+use std::time::Instant;
+
+use framewright_lab::result::Document;
+
+use crate::{Scratch, framewright, refusal, run, text};
+
+const ENABLED: &str = "sys/kernel/mm/transparent_hugepage/enabled";
+/// Where this kernel has the same file.
+const OWN: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+/// A root with a setting that costs nothing: files of its own.
+fn root(scratch: &Scratch) -> String {
+    fs::create_dir_all(scratch.path("run")).expect("made");
+    scratch.file("proc/sys/vm/compaction_proactiveness", "20\n");
+    scratch.file(ENABLED, "always [madvise] never\n");
+    scratch.path("")
+}
+
+#[test]
+fn a_command_runs_under_both_settings_in_turn_and_they_come_back() {
+    let scratch = Scratch::new("try");
+    let root = root(&scratch);
+    let (setting, log) = (scratch.path("proc/sys/vm/compaction_proactiveness"), scratch.path("log"));
+    let command = format!("cat {setting} >>{log}; echo >>{log}");
+    let arguments = [
+        "try",
+        "--root",
+        &root,
+        "--no-prediction",
+        "--set",
+        "vm.compaction_proactiveness=98",
+        "--rounds",
+        "3",
+    ];
+    let (prepare, json) = (format!("echo p >>{log}"), scratch.path("x.json"));
+    text(&[&arguments[..], &["--prepare", &prepare, "-o", &json, "--", "sh", "-c", &command]].concat());
+    let document = Document::read(json.as_ref()).expect("a result");
+    // One run before; then base and new, new and base, base and new.
+    let seen = fs::read_to_string(&log).expect("written");
+    assert_eq!(
+        seen.split_whitespace().collect::<Vec<_>>(),
+        ["p", "20", "p", "20", "p", "98", "p", "98", "p", "20", "p", "20", "p", "98"]
+    );
+    assert_eq!(fs::read_to_string(&setting).expect("there"), "20");
+    assert!(!scratch.0.join("run/framewright-try.json").exists());
+    let part = &document.results[0];
+    assert_eq!(part.variants, ["vm.compaction_proactiveness=20", "vm.compaction_proactiveness=98"]);
+    for name in ["elapsed_ms", "cpu_ms", "page_faults", "pages_allocated"] {
+        let metric = part.find(name).unwrap_or_else(|| panic!("{name}"));
+        assert!(part.variants.iter().all(|variant| metric.of(variant).len() == 3), "{name}");
+    }
+    // A command that fails changes nothing for good.
+    let failed = [&arguments[..], &["--", "false"]].concat();
+    assert!(refusal(&failed, 1).contains("cannot be compared"));
+    assert_eq!(fs::read_to_string(&setting).expect("there"), "20");
+    let wrong = ["try", "--root", &root, "--set", "vm.nothing=1", "--", "true"];
+    assert!(refusal(&wrong, 1).contains("cannot read"));
+}
+
+/// Runs the command until a setting has that value, then kills it with SIGKILL.
+fn killed_while(arguments: &[&str], file: &str, value: &str) {
+    let mut child =
+        framewright(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    let begin = Instant::now();
+    while !fs::read_to_string(file).expect("there").contains(value) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it was never set");
+        thread::sleep(Duration::from_millis(2));
+    }
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+}
+
+#[test]
+fn what_a_killed_try_left_changed_the_next_start_brings_back() {
+    let scratch = Scratch::new("try-killed");
+    let root = root(&scratch);
+    let setting = scratch.path("proc/sys/vm/compaction_proactiveness");
+    let set = ["try", "--root", &root, "--no-prediction", "--set", "vm.compaction_proactiveness=98"];
+    killed_while(&[&set[..], &["--", "sleep", "0.3"]].concat(), &setting, "98");
+    assert_eq!(fs::read_to_string(&setting).expect("there"), "98");
+    let next = [&set[..], &["--rounds", "1", "--", "true"]].concat();
+    // The next one finds that it is 98, and must not take that for what it was.
+    assert!(run(&next).status.success(), "{}", String::from_utf8_lossy(&run(&next).stderr));
+    assert_eq!(fs::read_to_string(&setting).expect("there"), "20");
+}
+
+/// Transparent huge pages for an array: a setting that matters, on this kernel.
+#[test]
+fn huge_pages_show_on_this_kernel_and_come_back_after_a_kill() {
+    let Ok(was) = fs::read_to_string(OWN) else {
+        eprintln!("skipped: this kernel has no transparent huge pages");
+        return;
+    };
+    if fs::OpenOptions::new().write(true).open(OWN).is_err() {
+        eprintln!("skipped: only root may set transparent huge pages");
+        return;
+    }
+    let tried = if was.contains("[always]") { "never" } else { "always" };
+    // Writes 128 MiB that it allocates in one piece.
+    let program = ["--", "dd", "if=/dev/zero", "of=/dev/null", "bs=128M", "count=2"];
+    let set = format!("transparent_hugepage={tried}");
+    let arguments = [&["try", "--set", &set][..], &program].concat();
+    let shown = text(&arguments);
+    assert!(shown.contains(&format!("echo {tried} > {OWN}")) && shown.lines().count() <= 24, "{shown}");
+    let row =
+        shown.lines().find(|line| line.starts_with("page faults ")).unwrap_or_else(|| panic!("{shown}"));
+    // Intervals apart: hundreds of faults beside ten thousands.
+    assert!(row.ends_with(if tried == "always" { '+' } else { '-' }), "{shown}");
+    assert_eq!(fs::read_to_string(OWN).expect("there"), was);
+    killed_while(&arguments, OWN, &format!("[{tried}]"));
+    text(&["settings", "batch"]);
+    assert_eq!(fs::read_to_string(OWN).expect("there"), was, "any command brings it back");
+}
