@@ -3,7 +3,6 @@
 mod drain;
 
 use core::fmt;
-use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -19,12 +18,12 @@ use crate::policy::pcp::Sizing;
 use crate::policy::reclaim::RECLAIM_DISTANCE;
 use crate::policy::watermark;
 use crate::reclaim::Node;
-use crate::setup::{Memory, Plan, cpus_of, largest_sizing, maps_of_section, section_words, sizing};
+use crate::setup::{Memory, Plan, cut_of, largest_sizing, make_zones, sizing};
 use crate::sync::{QueueNode, Waiter};
 use crate::units::{
     CpuId, Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType,
 };
-use crate::zone::{Cut, Section, Zone, ZoneSpec};
+use crate::zone::{Zone, ZoneSpec};
 use crate::zonelist;
 
 /// A page-frame allocator: where it runs is `P`, what its user keeps per frame is `M`.
@@ -135,12 +134,11 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let cpus = cpu_nodes.len();
         let mut slots = memory.slots;
         let mut more = memory.more_lists.iter_mut();
-        let cuts = |zone: usize| Cut::new(&zones[zone], &config, cpus_of(&zones[zone], cpu_nodes));
         let pcps = frame::fill(memory.pcps, |n| {
             let largest = largest_sizing(&config, zones[n / cpus].pages);
             let (own, rest) = slots.split_at(pcp::slots_per_pcp(&config, largest));
             slots = rest;
-            let cut = cuts(n / cpus);
+            let cut = cut_of(&zones[n / cpus], &config, cpu_nodes);
             let section = n % cpus * cut.sections() / cpus;
             Pcp::new(&config, CpuId((n % cpus) as u16), section, largest, own, more.next())
         });
@@ -671,34 +669,4 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 /// What of a part of memory lies before and behind a range in it.
 fn around(part: &Range<Pfn>, left: &Range<Pfn>) -> impl Iterator<Item = Range<Pfn>> {
     [part.start..left.start, left.end..part.end].into_iter().filter(|range| range.start < range.end)
-}
-
-/// Memory of zones, and of their sections but the first ones and what these show.
-type ZoneMemory<'m, P> =
-    (&'m mut [MaybeUninit<Zone<'m, P>>], &'m mut [MaybeUninit<Section<P>>], &'m [<P as Platform>::Word]);
-
-fn make_zones<'m, P: Platform>(
-    zones: &[ZoneSpec],
-    cpu_nodes: &[NodeId],
-    config: &Config,
-    (memory, mut sections, mut words): ZoneMemory<'m, P>,
-) -> &'m [Zone<'m, P>] {
-    let mut whole = 0;
-    frame::fill(memory, |n| {
-        let cpus = cpus_of(&zones[n], cpu_nodes);
-        let cut = Cut::new(&zones[n], config, cpus);
-        let mut section = |n| {
-            let Range { start, end } = cut.range(n);
-            let section = Section::new(config, whole, end.0 - start.0);
-            whole += maps_of_section(cut, n);
-            section
-        };
-        let first = section(0);
-        let (more, rest) = core::mem::take(&mut sections).split_at_mut(cut.sections() - 1);
-        sections = rest;
-        let more = frame::fill(more, |n| section(n + 1));
-        let (own, rest) = words.split_at(section_words(cut));
-        words = rest;
-        Zone::new(ZoneId(n as u8), zones[n], config, cpus, cut, (first, more, own))
-    })
 }

@@ -8,7 +8,7 @@ use core::ops::Range;
 use crate::buddy;
 use crate::config::{Config, Engine};
 use crate::error::SetupError;
-use crate::frame::{Frame, MAX_ZONE_PAGES, PageMap, Pageblock};
+use crate::frame::{Frame, MAX_ZONE_PAGES, PageMap, Pageblock, fill};
 use crate::pcp::{self, MoreLists, Pcp};
 use crate::platform::Platform;
 use crate::policy::Generation;
@@ -73,7 +73,7 @@ impl Plan {
         let frames = (end - base.0).next_multiple_of(MAX_ORDER.pages());
         let slots = |zone: &ZoneSpec| pcp::slots_per_pcp(config, largest_sizing(config, zone.pages));
         let slots_per_cpu: usize = zones.iter().map(slots).sum();
-        let cuts = || zones.iter().map(|zone| Cut::new(zone, config, cpus_of(zone, cpu_nodes)));
+        let cuts = || zones.iter().map(|zone| cut_of(zone, config, cpu_nodes));
         let whole_maps = || cuts().map(whole_maps).sum::<usize>();
         Ok(Self {
             base,
@@ -98,8 +98,13 @@ impl Plan {
     }
 }
 
+/// How the store of a zone is cut.
+pub(crate) fn cut_of(zone: &ZoneSpec, config: &Config, cpu_nodes: &[NodeId]) -> Cut {
+    Cut::new(zone, config, cpus_of(zone, cpu_nodes))
+}
+
 /// CPUs that share the pages of a zone.
-pub(crate) fn cpus_of(zone: &ZoneSpec, cpu_nodes: &[NodeId]) -> u32 {
+fn cpus_of(zone: &ZoneSpec, cpu_nodes: &[NodeId]) -> u32 {
     let on_node = cpu_nodes.iter().filter(|&&node| node == zone.node).count();
     sharing_cpus(on_node as u32, false, cpu_nodes.len() as u32)
 }
@@ -110,13 +115,13 @@ fn whole_maps(cut: Cut) -> usize {
 }
 
 /// Those of a section.
-pub(crate) fn maps_of_section(cut: Cut, n: usize) -> usize {
+fn maps_of_section(cut: Cut, n: usize) -> usize {
     let Range { start, end } = cut.range(n);
     buddy::maps_of_zone(end.0 - start.0)
 }
 
 /// Words that the sections of a zone need, if there are several.
-pub(crate) fn section_words(cut: Cut) -> usize {
+fn section_words(cut: Cut) -> usize {
     if cut.is_cut() { cut.sections() * buddy::WORDS } else { 0 }
 }
 
@@ -231,4 +236,35 @@ pub struct Memory<'m, P: Platform, M> {
     pub nodes: &'m mut [MaybeUninit<Node<P>>],
     /// [`Plan::contexts`] words.
     pub contexts: &'m [P::Word],
+}
+
+/// Memory of zones, and of their sections but the first ones and what these show.
+pub(crate) type ZoneMemory<'m, P> =
+    (&'m mut [MaybeUninit<Zone<'m, P>>], &'m mut [MaybeUninit<Section<P>>], &'m [<P as Platform>::Word]);
+
+/// The zones, each with its sections.
+pub(crate) fn make_zones<'m, P: Platform>(
+    zones: &[ZoneSpec],
+    cpu_nodes: &[NodeId],
+    config: &Config,
+    (memory, mut sections, mut words): ZoneMemory<'m, P>,
+) -> &'m [Zone<'m, P>] {
+    let mut whole = 0;
+    fill(memory, |n| {
+        let cpus = cpus_of(&zones[n], cpu_nodes);
+        let cut = cut_of(&zones[n], config, cpu_nodes);
+        let mut section = |n| {
+            let Range { start, end } = cut.range(n);
+            let section = Section::new(config, whole, end.0 - start.0);
+            whole += maps_of_section(cut, n);
+            section
+        };
+        let first = section(0);
+        let (more, rest) = core::mem::take(&mut sections).split_at_mut(cut.sections() - 1);
+        sections = rest;
+        let more = fill(more, |n| section(n + 1));
+        let (own, rest) = words.split_at(section_words(cut));
+        words = rest;
+        Zone::new(ZoneId(n as u8), zones[n], config, cpus, cut, (first, more, own))
+    })
 }
