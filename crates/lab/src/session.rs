@@ -19,8 +19,8 @@ use crate::terminal::Terminal;
 /// Options of every command that ends with results.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 pub struct ReportArgs {
-    /// Table style: whose reports to follow
-    #[arg(long, value_enum, value_name = "STYLE", help_heading = "Results")]
+    /// Table style: framewright, mmtests-2011, mmtests-2019, mmtests-2024, lkp or deferred-init-2020
+    #[arg(long, value_enum, value_name = "STYLE", hide_possible_values = true, help_heading = "Results")]
     pub style: Option<Style>,
 
     /// Seed of everything random, such as resampling [default: 1]

@@ -1,6 +1,7 @@
-//! A result in a few lines: of each study its question, and of each kind of result one figure with its verdict.
+//! A result in a few lines: of each study what was changed, and what that did here, on the published machine, and in what was
+//! published, as changes in percent.
 
-use crate::result::{Better, Document, Kind, Metric, Part};
+use crate::result::{Basis, Better, Document, Kind, Metric, Part};
 use crate::stats::median;
 use crate::stats::ratio::{Ratio, Verdict, verdict};
 use crate::table::{beside, columns, significant, wrapped};
@@ -24,9 +25,12 @@ pub struct Headline<'a> {
 }
 
 impl<'a> Headline<'a> {
-    /// The headline of a part; `None` if it has nothing to compare.
+    /// The headline of a part; `None` if it has nothing to compare. What was published comes before what the part names.
     #[must_use]
     pub fn of(part: &'a Part, seed: u64) -> Option<Self> {
+        if let Some((metric, variant)) = was_published(part) {
+            return Self::with(part, metric, variant, seed);
+        }
         let wanted = part.headline.as_deref()?;
         let variant = part.variants.last().filter(|last| **last != part.baseline)?;
         let comparable =
@@ -35,7 +39,10 @@ impl<'a> Headline<'a> {
         // Of a curve the last point, the most CPUs; the same where another machine was asked for than the study names.
         let family = wanted.split_once('[').map_or(wanted, |(family, _)| family);
         let last = || part.metrics.iter().filter(|metric| metric.family() == family).rfind(comparable);
-        let metric = exact.or_else(last)?;
+        Self::with(part, exact.or_else(last)?, variant, seed)
+    }
+
+    fn with(part: &'a Part, metric: &'a Metric, variant: &'a str, seed: u64) -> Option<Self> {
         let ratio = Ratio::between(part, metric, variant, seed);
         Some(Self {
             part,
@@ -64,7 +71,7 @@ impl<'a> Headline<'a> {
             Verdict::Changed => "",
             Verdict::Unclear if self.metric.better == Better::None => "",
             Verdict::Unclear => " no clear change",
-            Verdict::TooFew => " (first look)",
+            Verdict::TooFew => " (too few samples)",
         };
         format!("{}{word}", self.ratio_text()).trim_start().to_owned()
     }
@@ -90,84 +97,82 @@ impl<'a> Headline<'a> {
         (!texts.is_empty()).then(|| texts.join("; "))
     }
 
-    /// `s syst_seconds 15931 → 2218 s, -86 % [-86, -86] +; published -70 %, missed`: all that the summary says.
-    fn row(&self, study: &str) -> String {
-        let kind = match self.part.kind {
-            Kind::Measured => 'm',
-            Kind::Simulated => 's',
-            Kind::Derived => 'd',
-        };
-        let mark = match self.verdict {
-            Verdict::Better => " +",
-            Verdict::Worse => " -",
-            Verdict::Changed => "",
-            Verdict::Unclear if self.metric.better == Better::None => "",
-            Verdict::Unclear => " ~",
-            Verdict::TooFew => " ?",
-        };
-        let percent = self.ratio.map_or_else(String::new, |ratio| {
-            let [change, low, high] = [ratio.ratio, ratio.low, ratio.high].map(percent);
-            let range = if ratio.high > ratio.low { format!(" [{low}, {high}]") } else { String::new() };
-            format!(", {change} %{range}")
-        });
-        let published = self.published_change();
-        format!("{kind} {} {}{percent}{mark}{published}", self.short_name(study), self.change())
+    /// `-87 % [-91, -83]`, or what else can be said.
+    #[must_use]
+    pub fn percent(&self) -> String {
+        match self.ratio {
+            Some(ratio) => {
+                let [change, low, high] = [ratio.ratio, ratio.low, ratio.high].map(percent);
+                let range = if ratio.high > ratio.low { format!(" [{low}, {high}]") } else { String::new() };
+                let few = if self.verdict == Verdict::TooFew { ", too few samples" } else { "" };
+                format!("{change} %{range}{few}")
+            }
+            None => self.change(),
+        }
     }
 
-    /// `; published -70 %, missed`: the published change beside a simulated one, and whether the models' range holds it. Of
-    /// what was published of one variant only, the figure.
-    fn published_change(&self) -> String {
-        if self.part.kind != Kind::Simulated {
-            return String::new();
-        }
+    /// What the figure rests on.
+    #[must_use]
+    pub fn basis(&self) -> Basis {
+        self.part.basis(self.metric)
+    }
+
+    /// The change that was published of this metric and variant, as a ratio.
+    #[must_use]
+    pub fn published_ratio(&self) -> Option<f64> {
         let of = |variant: &str| self.part.published(self.metric, variant).map(|published| published.mean);
-        match (of(&self.part.baseline), of(self.variant)) {
-            (Some(base), Some(new)) if base > 0.0 => {
-                let published = new / base;
-                let covered = self.ratio.is_some_and(|ratio| (ratio.low..=ratio.high).contains(&published));
-                format!(
-                    "; published {} %, {}",
-                    percent(published),
-                    if covered { "covered" } else { "missed" }
-                )
-            }
-            (base, new) => {
-                let variant = if base.is_some() { &self.part.baseline } else { self.variant };
-                let word = match self.part.covers(self.metric, variant) {
-                    Some(true) => " covered",
-                    Some(false) => " missed",
-                    None => "",
-                };
-                base.or(new)
-                    .map_or_else(String::new, |mean| format!("; published {}{word}", significant(mean, 4)))
-            }
-        }
+        let base = of(&self.part.baseline).filter(|base| *base > 0.0)?;
+        Some(of(self.variant)? / base)
     }
 
-    /// The metric's name without its study's and its machine's, which are known, and with the values of what is no number.
-    fn short_name(&self, study: &str) -> String {
+    /// `published -70 %, missed`: whether the range found here holds the published change.
+    #[must_use]
+    pub fn published_change(&self) -> Option<String> {
+        let published = self.published_ratio()?;
+        let word = match (self.ratio, self.verdict) {
+            (_, Verdict::TooFew) | (None, _) => "",
+            (Some(ratio), _) if (ratio.low..=ratio.high).contains(&published) => ", reproduced",
+            // The same direction, at least half as far and at most twice.
+            (Some(ratio), _) if (0.5..=2.0).contains(&(ratio.ratio.ln() / published.ln())) => {
+                ", direction and size right, outside the range"
+            }
+            (Some(_), _) => ", missed",
+        };
+        Some(format!("published {} %{word}", percent(published)))
+    }
+
+    /// The metric in words, with the values of what is no number and no machine.
+    #[must_use]
+    pub fn words(&self) -> String {
         let family = self.metric.family();
-        let own = format!("{}_", study.replace('-', "_"));
-        let family = family.strip_prefix(&own).unwrap_or(family);
+        let known = WORDS.iter().find(|(name, _)| *name == family);
+        let words = known.map_or_else(|| family.replace('_', " "), |(_, words)| (*words).to_owned());
         let parameters: Vec<String> = self
             .metric
             .parameters()
             .filter(|(key, _)| *key != "machine")
             .map(
                 |(key, value)| {
-                    if value.parse::<f64>().is_ok() { format!("{key}={value}") } else { value.to_owned() }
+                    if value.parse::<f64>().is_ok() { format!("{value} {key}") } else { value.to_owned() }
                 },
             )
             .collect();
-        if parameters.is_empty() { family.to_owned() } else { format!("{family}[{}]", parameters.join(",")) }
+        if parameters.is_empty() { words } else { format!("{words}, {}", parameters.join(", ")) }
     }
 
-    const fn tone(&self) -> Tone {
+    pub(crate) const fn tone(&self) -> Tone {
         match self.verdict {
             Verdict::Better => Tone::Better,
             Verdict::Worse => Tone::Worse,
             _ => Tone::Plain,
         }
+    }
+}
+
+impl Headline<'_> {
+    /// The colour of a line that has the published change: of one that is missed none, however much better the figure is.
+    const fn tone_beside_published(&self) -> Tone {
+        if self.metric.published.is_some() { Tone::Plain } else { self.tone() }
     }
 }
 
@@ -200,57 +205,153 @@ pub fn part_line(part: &Part, seed: u64, terminal: &Terminal) -> String {
     }
 }
 
-/// The summary: a heading for each study, and below it a line for each kind of result that it has; all on one line where that fits.
-/// That of all studies fits a terminal of 80 columns and 24 lines, so names say only what the heading does not.
+/// Metrics in words, where the name alone is none.
+const WORDS: &[(&str, &str)] = &[
+    ("syst_seconds", "system time"),
+    ("elsp_seconds", "elapsed time"),
+    ("files_per_second", "files a second"),
+    ("faults_per_second", "page faults a second"),
+    ("jobs_per_minute", "jobs a minute"),
+    ("step_seconds", "time of a step"),
+    ("duration_elapsed_seconds", "elapsed time"),
+    ("deferred_init_ms", "deferred initialisation"),
+    ("init_of_memset_percent", "initialisation beside memset"),
+    ("ready_ms", "time until memory is ready"),
+    ("zone_lock_acquisitions_per_page", "zone-lock acquisitions"),
+    ("zone_lock_hold_ns", "hold of the zone lock"),
+    ("alloc_hold_us", "hold of an allocation"),
+    ("alloc_ns", "time of an allocation"),
+    ("free_ns", "time of a free"),
+    ("ns_per_operation", "time of an operation"),
+];
+
+/// A metric of a part that was published before and after the change, and the last variant of which it was; what the part names
+/// comes first.
+fn was_published(part: &Part) -> Option<(&Metric, &str)> {
+    let both = |metric: &&Metric| metric.published.is_some() && !metric.of(&part.baseline).is_empty();
+    let variant = |metric: &Metric| {
+        let has = |variant: &&String| metric.changed.contains_key(*variant) && !metric.of(variant).is_empty();
+        part.variants.iter().rfind(has)
+    };
+    let named = |metric: &Metric| {
+        part.headline.as_deref().is_some_and(|name| metric.name == name || metric.family() == name)
+    };
+    let mut found: Vec<_> = part
+        .metrics
+        .iter()
+        .filter(both)
+        .filter_map(|metric| Some((metric, variant(metric)?.as_str())))
+        .collect();
+    found.sort_by_key(|(metric, _)| !named(metric));
+    found.first().copied()
+}
+
+/// What a study found: one figure of this machine and one of the published machine, and how many of its predictions hold what was
+/// published.
+#[derive(Clone, Debug)]
+pub struct Row<'a> {
+    /// The study.
+    pub study: &'a str,
+    /// What it changes, in a few words.
+    pub short: &'a str,
+    /// When that was published.
+    pub year: Option<u32>,
+    /// What was measured here.
+    pub here: Option<Headline<'a>>,
+    /// What is predicted for the machine that it was published of.
+    pub there: Option<Headline<'a>>,
+    /// Predictions whose range holds the published figure, and all that have one.
+    pub held: [usize; 2],
+}
+
+impl<'a> Row<'a> {
+    /// The figure that answers the study's question: of what was published, if anything was.
+    #[must_use]
+    pub fn answer(&self) -> Option<&Headline<'a>> {
+        let published = |headline: &&Headline<'_>| headline.published_ratio().is_some();
+        let both = || self.there.iter().chain(&self.here);
+        both().find(published).or_else(|| both().next())
+    }
+
+    /// The predictions that hold, in words.
+    #[must_use]
+    pub fn held_in_words(&self) -> Option<String> {
+        let [held, all] = self.held;
+        (all > 1).then(|| format!("{held} of {all} published figures within the predicted range"))
+    }
+}
+
+/// A row for each study of a published change, in the order of the results. Studies that ask about this allocator alone have none.
+#[must_use]
+pub fn rows(document: &Document, seed: u64) -> Vec<Row<'_>> {
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    for part in &document.results {
+        let text = document.studies.iter().find(|text| text.name == part.study);
+        if !rows.iter().any(|row| row.study == part.study) {
+            let (short, year) = text.map_or(("", None), |text| (text.short.as_str(), text.year));
+            rows.push(Row { study: &part.study, short, year, here: None, there: None, held: [0; 2] });
+        }
+        let Some(row) = rows.iter_mut().find(|row| row.study == part.study) else { continue };
+        for (metric, variant) in
+            part.metrics.iter().flat_map(|it| part.variants.iter().map(move |of| (it, of)))
+        {
+            if let Some(held) = part.covers(metric, variant) {
+                row.held[0] += usize::from(held);
+                row.held[1] += 1;
+            }
+        }
+        let place = match part.kind {
+            Kind::Measured => &mut row.here,
+            Kind::Simulated => &mut row.there,
+            Kind::Derived => continue,
+        };
+        let found = Headline::of(part, seed);
+        // A published change says more than a published figure, and that more than none.
+        let rank = |it: &Headline<'_>| (it.published_ratio().is_some(), it.metric.published.is_some());
+        let better = |found: &Headline<'_>| place.as_ref().is_none_or(|known| rank(found) > rank(known));
+        if found.as_ref().is_some_and(better) {
+            *place = found;
+        }
+    }
+    let is_a_change = |row: &Row<'_>| {
+        row.year.is_some() || row.there.iter().chain(&row.here).any(|it| it.published_ratio().is_some())
+    };
+    let any_known = rows.iter().any(is_a_change);
+    rows.retain(|row| {
+        (row.here.is_some() || row.there.is_some())
+            && (!any_known || is_a_change(row))
+            && row.study != "fidelity"
+    });
+    rows
+}
+
+/// The summary: of each study what was changed, what that did here, and what was published beside what is predicted. That of all
+/// studies fits a terminal of 80 columns and 24 lines.
 #[must_use]
 pub fn summary(document: &Document, seed: u64, terminal: &Terminal) -> String {
     let mut out = String::new();
-    for (study, headlines) in by_study(document, seed) {
-        let text = document.studies.iter().find(|text| text.name == study);
-        let short = text.map_or("", |text| &text.short);
-        let year = text.and_then(|text| text.year).map_or_else(String::new, |year| format!(" ({year})"));
-        let colon = if short.is_empty() { "" } else { ": " };
-        // On one line, if need be without the question.
-        if let [headline] = &headlines[..]
-            && !short.is_empty()
-        {
-            let row = headline.row(study);
-            let mut both = [format!("{study}: {short}; {row}"), format!("{study}: {row}")].into_iter();
-            if let Some(line) = both.find(|line| columns(line) <= terminal.columns()) {
-                out += &lines(&line, terminal, headline.tone());
-                continue;
-            }
-        }
-        out += &lines(&format!("{study}{year}{colon}{short}"), terminal, Tone::Heading);
-        for headline in headlines {
-            out += &lines(&format!(" {}", headline.row(study)), terminal, headline.tone());
+    for row in rows(document, seed) {
+        let year = row.year.map_or_else(String::new, |year| format!(" ({year})"));
+        let colon = if row.short.is_empty() { "" } else { ": " };
+        out += &lines(&format!("{}{year}{colon}{}", row.study, row.short), terminal, Tone::Heading);
+        for (place, headline) in [("here", &row.here), ("there", &row.there)] {
+            let Some(headline) = headline else { continue };
+            let published = headline.published_change().map_or_else(String::new, |it| format!("; {it}"));
+            let basis = headline.basis();
+            let text =
+                format!("  {place:<6} {} {}, {basis}{published}", headline.words(), headline.percent());
+            out += &lines(&text, terminal, headline.tone_beside_published());
         }
     }
     out
 }
 
-/// Of each study, the first headline of each kind.
-pub(crate) fn by_study(document: &Document, seed: u64) -> Vec<(&str, Vec<Headline<'_>>)> {
-    let mut studies: Vec<(&str, Vec<Headline<'_>>)> = Vec::new();
-    for part in &document.results {
-        let position = studies.iter().position(|(study, _)| *study == part.study).unwrap_or_else(|| {
-            studies.push((&part.study, Vec::new()));
-            studies.len() - 1
-        });
-        let known = studies[position].1.iter().any(|headline| headline.part.kind == part.kind);
-        if let (false, Some(headline)) = (known || part.kind == Kind::Derived, Headline::of(part, seed)) {
-            studies[position].1.push(headline);
-        }
-    }
-    studies
-}
-
 /// How to read the terminal's, in a line of 80 columns.
-pub const MARKS: &str = "m measured, s simulated; change [low, high]; + better, - worse, ? too few";
+pub const MARKS: &str = "here: on this machine; there: on the machine of the publication, modelled";
 
 /// How to read the page's.
-pub const LEGEND: &str = "Medians, baseline → change, and their ratio [low, high]: measured 95 % interval, simulated range over all \
-                          models. covered: that range holds the published figure.";
+pub const LEGEND: &str = "Changes of medians in percent [low, high]: measured 95 % interval, predicted range over all models. reproduced: that \
+                          range holds the published change.";
 
 fn lines(text: &str, terminal: &Terminal, tone: Tone) -> String {
     let text = if terminal.unicode { text.to_owned() } else { to_ascii(text) };
@@ -295,48 +396,54 @@ mod tests {
     }
 
     #[test]
-    fn a_study_has_a_heading_and_a_line_for_each_kind() {
+    fn a_study_has_a_heading_and_a_line_for_each_place() {
         let text = summary(&document(), 1, &Terminal::plain());
         let expected = [
             "a (2019): the first question",
-            " m alloc_ns[cores=26] 2604 → 1304 ns, -50 % [-50, -50] +",
-            " s alloc_ns[cores=26] 2604 → 1304 ns, -50 % [-50, -50] +; published 3000 missed",
-            "b",
-            " m alloc_ns[cores=26] 2604 → 1304 ns, -50 % [-50, -50] +",
+            "  here   time of an allocation, 26 cores -50 % [-50, -50], measured",
+            "  there  time of an allocation, 26 cores -50 % [-50, -50], predicted",
         ];
-        assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected, "b asks nothing that was published");
         let narrow = Terminal { width: Some(80), ..Terminal::plain() };
         assert!(summary(&document(), 1, &narrow).lines().all(|line| line.chars().count() <= 80));
+        assert!(columns(MARKS) < 80);
     }
 
-    /// Names leave out what is known, and a study with one figure has one line.
+    /// What was published comes before what the study names, and a missed figure is shown as missed in its own metric.
     #[test]
-    fn a_line_says_only_what_its_heading_does_not() {
-        let mut document = Document::new("study all", Host::default());
-        let mut part =
-            Part::new("zone-reclaim", "p", Kind::Measured, "host").baseline("old").variant("new").paired();
-        let name = "zone_reclaim_scans[machine=rome,kind=queued,cores=2]";
-        part.headline = Some(name.to_owned());
-        let entry = part.metric(name, "1", Better::Lower);
-        entry
-            .samples("old", (0..8).map(|n| f64::from(100 + n)))
-            .samples("new", (0..8).map(|n| f64::from(50 + n)));
-        document.results.push(part);
-        document.studies.push(StudyText {
-            name: "zone-reclaim".to_owned(),
-            short: "why".to_owned(),
-            year: Some(2011),
-            ..StudyText::default()
-        });
-        let narrow = Terminal { width: Some(70), ..Terminal::plain() };
-        let line = "zone-reclaim: why; m scans[queued,cores=2] 104 → 53.5, -48 % [-50, -47] +\n";
-        assert_eq!(summary(&document, 1, &Terminal::plain()), line);
-        let without = summary(&document, 1, &narrow);
-        assert!(without.starts_with("zone-reclaim: m scans"), "the question is left out: {without}");
-        assert_eq!(without.lines().count(), 1);
-        let narrower = Terminal { width: Some(60), ..Terminal::plain() };
-        assert_eq!(summary(&document, 1, &narrower).lines().count(), 2, "it does not fit one line");
-        assert!(columns(MARKS) < 80);
+    fn what_was_published_is_answered_in_its_own_metric() {
+        use crate::result::Published;
+        for (predicted, published, expected) in [
+            (0.5, 3.0, "  there  files a second -50 %, predicted; published +200 %, missed"),
+            (1.0, 1.35, "  there  files a second +0.0 %, predicted; published +35 %, missed"),
+            (
+                1.4,
+                1.35,
+                "  there  files a second +40 %, predicted; published +35 %, direction and size right, outside the range",
+            ),
+            (1.35, 1.35, "  there  files a second +35 %, predicted; published +35 %, reproduced"),
+        ] {
+            let mut document = document();
+            let mut part = Part::new("a", "fsmark", Kind::Simulated, "westmere")
+                .baseline("old")
+                .variant("new")
+                .variant("newer")
+                .paired();
+            part.headline = Some("scans".to_owned());
+            let add = |part: &mut Part, name: &str, ratio: f64| {
+                for (variant, value) in [("old", 100.0), ("new", 100.0 * ratio), ("newer", 1.0)] {
+                    part.metric(name, "1", Better::Higher).samples(variant, [value; 8]);
+                }
+            };
+            add(&mut part, "scans", 9.0);
+            add(&mut part, "files_per_second", predicted);
+            part.metric("files_per_second", "1", Better::Higher)
+                .published(Published { mean: 100.0, stddev: None })
+                .changed("new", Published { mean: 100.0 * published, stddev: None });
+            document.results.push(part);
+            let text = summary(&document, 1, &Terminal::plain());
+            assert_eq!(text.lines().nth(2), Some(expected), "{text}");
+        }
     }
 
     #[test]

@@ -9,12 +9,12 @@
 
 mod perf_script;
 
-use std::io::{Seek as _, Write as _};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read, Seek as _};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::error::{Error, Place};
-use crate::input;
 use crate::kmem::report::{Names, Report, What};
 use crate::trace::{Meta, Trace};
 
@@ -25,26 +25,23 @@ const ENDED_THREAD: u32 = 0;
 const FIX: &str =
     "give a file of `perf record -a -e 'kmem:mm_page_*'`, or the text that `perf script` makes of it";
 
-/// Imports a `perf.data` file, a `trace.dat` file or the text made of one; its content says which.
+/// Imports a `perf.data` file, a `trace.dat` file or the text made of one; its content says which. Texts are read line by line, and
+/// binary files by the tool that wrote them: memory goes with the events, not with the file. `name` is what errors call it.
 ///
 /// # Errors
 /// The file cannot be read, is none of these, is cut off or damaged, or holds no page-allocator events: one line
 /// with the place. Or the tool that wrote a binary file is not installed here.
-pub fn import(path: &Path) -> Result<Trace, Error> {
-    from_bytes(&read(path)?, &path.display().to_string())
-}
-
-/// The bytes of a file that may be imported; others are refused after the first of them.
-///
-/// # Errors
-/// The file cannot be read, or is neither `perf.data` nor text.
-pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    input::bytes(path, u64::MAX >> 1, |first| {
-        let magics = PERF_DATA.iter().copied().chain([TRACE_DAT, b"PAR1"]);
-        let is_known = magics.into_iter().any(|magic| first.starts_with(magic));
-        let is_text = !first.contains(&0);
-        (is_known || is_text).then_some(()).ok_or_else(|| ("neither perf.data nor text".to_owned(), FIX))
-    })
+pub fn import(path: &Path, name: &str) -> Result<Trace, Error> {
+    let failed = |cause| Error::io("read", path, cause);
+    let mut file = File::open(path).map_err(failed)?;
+    let mut first = Vec::new();
+    file.by_ref().take(FIRST).read_to_end(&mut first).map_err(failed)?;
+    if file.metadata().map_err(failed)?.is_file() {
+        file.rewind().map_err(failed)?;
+        from(&first, Source::File(file), name)
+    } else {
+        from(&first, Source::Stream(Box::new(Cursor::new(first.clone()).chain(file))), name)
+    }
 }
 
 /// Imports the bytes of a file; `name` is what errors call it.
@@ -52,33 +49,55 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
 /// # Errors
 /// As [`import`].
 pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Trace, Error> {
+    from(&bytes[..bytes.len().min(FIRST as usize)], Source::Stream(Box::new(bytes)), name)
+}
+
+/// Bytes that are looked at to see what a file is.
+const FIRST: u64 = 4096;
+
+/// All of an input, from its beginning.
+enum Source<'a> {
+    File(File),
+    Stream(Box<dyn Read + 'a>),
+}
+
+/// Imports what begins with `first`.
+fn from(first: &[u8], source: Source<'_>, name: &str) -> Result<Trace, Error> {
     let refuse = |what: &str, fix| Err(Error::refused(name, Place::Byte(0), what, fix));
-    let trace = if bytes.is_empty() {
+    let trace = if first.is_empty() {
         return refuse("an empty file", FIX);
-    } else if bytes.starts_with(b"PAR1") {
+    } else if first.starts_with(b"PAR1") {
         return refuse("already a trace", "give it to `framewright replay` as it is");
-    } else if bytes.starts_with(TRACE_DAT) {
-        TRACE_CMD.trace(bytes, name)?
-    } else if PERF_DATA.iter().any(|magic| bytes.starts_with(magic)) {
-        let mut trace = PERF.trace(bytes, name)?;
+    } else if first.starts_with(TRACE_DAT) {
+        TRACE_CMD.trace(source, name)?
+    } else if PERF_DATA.iter().any(|magic| first.starts_with(magic)) {
+        let mut trace = PERF.trace(source, name)?;
         trace.meta.source = "perf.data".into();
         // The text names each loss; without one nothing was lost.
         trace.meta.lost_events.get_or_insert(0);
         trace
-    } else if bytes.contains(&0) {
+    } else if first.contains(&0) {
         return refuse("neither perf.data nor text", FIX);
-    } else if WAITS.iter().any(|title| bytes.windows(title.len()).any(|words| words == *title)) {
+    } else if WAITS.iter().any(|title| first.windows(title.len()).any(|words| words == *title)) {
         return refuse("a report of `perf lock` or `perf c2c`, which import does not read", FIX);
     } else {
-        perf_script::parse(bytes).map_err(|fault| {
-            let place = Place::Line { line: fault.line, byte: fault.byte };
-            Error::refused(name, place, fault.what, FIX)
-        })?
+        match source {
+            Source::File(file) => text(BufReader::new(file), name)?,
+            Source::Stream(stream) => text(BufReader::new(stream), name)?,
+        }
     };
     if trace.events.is_empty() {
         return Err(Error::refused(name, Place::Unknown, "holds no page-allocator events", FIX));
     }
     Ok(trace)
+}
+
+/// The trace in a text.
+fn text(text: impl BufRead, name: &str) -> Result<Trace, Error> {
+    perf_script::parse(text).map_err(|fault| {
+        let place = Place::Line { line: fault.line, byte: fault.byte };
+        Error::refused(name, place, fault.what, FIX)
+    })
 }
 
 /// Titles of perf's reports of waits for locks and for cache lines.
@@ -121,31 +140,45 @@ const PERF: Printer = Printer {
 };
 
 impl Printer {
-    /// The trace in a file of the command.
-    fn trace(&self, bytes: &[u8], name: &str) -> Result<Trace, Error> {
-        let refused = |what| Error::refused(name, Place::Byte(0), what, self.fix);
-        let text = self.text(bytes).map_err(refused)?;
-        from_bytes(&text, &format!("{} {} of {name}", self.command, self.arguments[0]))
-    }
-
-    /// The text that the command prints of a file.
-    fn text(&self, bytes: &[u8]) -> Result<Vec<u8>, String> {
+    /// The trace in a file of the command, by the text that the command prints of it.
+    fn trace(&self, source: Source<'_>, name: &str) -> Result<Trace, Error> {
+        let refused = |what: String| Error::refused(name, Place::Byte(0), what, self.fix);
         let command = self.command;
         // Without a name, so that it is gone with this process, however that ends.
-        let file = tempfile::tempfile().and_then(|mut file| {
-            file.write_all(bytes)?;
-            file.rewind().map(|()| file)
-        });
-        let file = file.map_err(|cause| format!("no temporary file for {command}: {cause}"))?;
-        let printed = Command::new(command).args(self.arguments).stdin(file).output();
-        let printed = printed
-            .map_err(|cause| format!("a file of {command}, which cannot be started here ({cause})"))?;
-        let mistakes = String::from_utf8_lossy(&printed.stderr);
-        let first = mistakes.lines().find(|line| !line.trim().is_empty()).unwrap_or("without a reason");
-        if !printed.status.success() || printed.stdout.is_empty() {
-            return Err(format!("{command} refuses the file: {}", first.trim()));
+        let temporary = || {
+            tempfile::tempfile().map_err(|cause| refused(format!("no temporary file for {command}: {cause}")))
+        };
+        let file = match source {
+            Source::File(file) => file,
+            Source::Stream(mut stream) => {
+                let mut file = temporary()?;
+                let copied = io::copy(&mut stream, &mut file).and_then(|_| file.rewind());
+                copied.map_err(|cause| refused(format!("no temporary file for {command}: {cause}")))?;
+                file
+            }
+        };
+        let mut mistakes = temporary()?;
+        let own = mistakes.try_clone().map_err(|cause| refused(cause.to_string()))?;
+        let child =
+            Command::new(command).args(self.arguments).stdin(file).stdout(Stdio::piped()).stderr(own).spawn();
+        let mut child = child.map_err(|cause| {
+            refused(format!("a file of {command}, which cannot be started here ({cause})"))
+        })?;
+        let mut printed = BufReader::new(child.stdout.take().expect("it is piped"));
+        let title = format!("{command} {} of {name}", self.arguments[0]);
+        let is_empty = printed.fill_buf().is_ok_and(<[u8]>::is_empty);
+        let trace = text(&mut printed, &title);
+        // What was printed after a fault is not read.
+        drop(printed);
+        let status = child.wait().map_err(|cause| refused(cause.to_string()))?;
+        if is_empty || (!status.success() && trace.is_ok()) {
+            let mut said = Vec::new();
+            let _ = mistakes.rewind().and_then(|()| mistakes.take(FIRST).read_to_end(&mut said));
+            let said = String::from_utf8_lossy(&said);
+            let first = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("without a reason");
+            return Err(refused(format!("{command} refuses the file: {}", first.trim())));
         }
-        Ok(printed.stdout)
+        trace
     }
 }
 

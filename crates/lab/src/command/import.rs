@@ -43,9 +43,8 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     }
     let name = if is_stdin { "standard input".to_owned() } else { args.file.display().to_string() };
     let path = if is_stdin { Path::new("/dev/stdin") } else { &args.file };
-    let bytes = import::read(path).map_err(Error::failed)?;
     let place = output.path().to_owned();
-    let trace = import::from_bytes(&bytes, &name).map_err(Error::failed)?;
+    let trace = import::import(path, &name).map_err(Error::failed)?;
     trace.write_to(output).map_err(Error::failed)?;
     if trace.meta.lost_events.is_some_and(|lost| lost > 0) {
         eprintln!("framewright: events were lost when this was recorded; what depends on them is missing");

@@ -60,7 +60,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = count, requires = "study")]
     pub samples: Option<u32>,
 
-    /// Fewer measurements, fewer models, shorter simulated runs: a first look
+    /// Fewer measurements, fewer models, shorter simulated runs
     #[arg(long, requires = "study")]
     pub quick: bool,
 

@@ -267,7 +267,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "compaction_proactiveness",
         takes: Takes::Whole(0, 100),
-        about: "A replay moves pages every 500 ms while more than 100 less this percent of free memory lies outside huge pages; 0: never.",
+        about: "Every 500 ms, replay compacts while more than 100 less this percent of free memory is not usable as huge pages; 0: never.",
         source: "vm.compaction_proactiveness, v5.9: 20",
         acts: Acts::InReplays,
         get: |setup| setup.config.compaction_proactiveness.to_string(),

@@ -202,7 +202,9 @@ pub struct Recorded {
 pub fn recorded(trace: &Trace) -> Result<Recorded> {
     const AGAIN: &str = "record it with `framewright record -a`";
     if trace.meta.attribution != "whole system" {
-        return Err(Error::failed(format_args!("the trace has not all that happened on its CPUs; {AGAIN}")));
+        return Err(Error::failed(format_args!(
+            "this trace holds one command only, and fidelity needs every allocation of its CPUs; {AGAIN}"
+        )));
     }
     let mut notes = trace.notes.iter().filter(|note| note.name == "/proc/zoneinfo");
     let note = notes

@@ -30,21 +30,15 @@ pub(super) fn figures(part: &Part) -> Markup {
     }
 }
 
-/// The plot of one metric: the curve that it is a point of, or its bars.
-pub(super) fn figure_of(part: &Part, metric: &Metric) -> Markup {
-    let families = plot::families(part);
-    let curve = families.iter().find(|family| is_in(metric, family)).and_then(|family| {
-        let axis = axis(family)?;
-        let (fixed, metrics) =
-            groups(family, &axis).into_iter().find(|(_, metrics)| is_in(metric, metrics))?;
-        Some(curves(part, &fixed, &metrics, &axis))
-    });
-    let bars = || frame(part, &[metric], &parameters_without(metric, ""), bars::bars(part, &[metric]));
-    curve.unwrap_or_else(bars)
-}
-
-fn is_in(metric: &Metric, metrics: &[&Metric]) -> bool {
-    metrics.iter().any(|other| core::ptr::eq(*other, metric))
+/// One metric as bars under a title in words: it needs no legend.
+pub(super) fn bars_of(part: &Part, metric: &Metric, title: &str) -> Markup {
+    let unit = if metric.unit == "1" { String::new() } else { format!(", {}", metric.unit) };
+    html! {
+        figure {
+            figcaption { strong { (title) (unit) } " " span class={ "badge " (part.kind) } { (part.kind) } }
+            (bars::bars(part, &[metric]))
+        }
+    }
 }
 
 /// The numeric parameter with the most values, if there are enough for a curve.

@@ -4,8 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::figure;
 use crate::result::{Document, Kind, Part, StudyText};
-use crate::stats::ratio::Verdict;
-use crate::summary::{Headline, LEGEND, by_study};
+use crate::summary::{Headline, LEGEND, Row, rows};
 use crate::table::{Table, legend};
 
 const STYLE: &str = include_str!("style.css");
@@ -14,7 +13,7 @@ const SCRIPT: &str = include_str!("page.js");
 /// A page of `document`, whose parts' tables are `tables`; `json` is all of it, for saving.
 pub(super) fn page(document: &Document, tables: &[Table], seed: u64, json: &str) -> Markup {
     let studies = studies(document);
-    let headlines = by_study(document, seed);
+    let rows = rows(document, seed);
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -34,7 +33,7 @@ pub(super) fn page(document: &Document, tables: &[Table], seed: u64, json: &str)
                     p.dim { (origin(document)) ", seed " (seed) }
                     @if !document.argv.is_empty() { p.dim { code { (document.command_line()) } } }
                     (kinds())
-                    (summary(document, &headlines))
+                    (summary(document, &rows))
                     form.tools onsubmit="return false" {
                         label { "Show only " input id="filter" type="search" placeholder="alloc_ns, zone_lock"; }
                         label { input id="changed" type="checkbox"; " clear changes" }
@@ -54,7 +53,7 @@ pub(super) fn page(document: &Document, tables: &[Table], seed: u64, json: &str)
                                 (variants(text, document, parts))
                             }
                             // What the summary says of it, to be seen without a click.
-                            @if document.results.len() > 1 { (first_figures(study, &headlines)) }
+                            @if document.results.len() > 1 { (first_figure(study, &rows)) }
                             @for &index in parts { (article(index, document, &tables[index], text)) }
                         }
                     }
@@ -77,24 +76,30 @@ fn origin(document: &Document) -> String {
     format!("{date}framewright {}", document.version())
 }
 
-/// One figure of each kind for each study.
-fn summary(document: &Document, studies: &[(&str, Vec<Headline<'_>>)]) -> Markup {
+/// A row for each study: what was changed, and what that did here, on the published machine, and in what was published.
+fn summary(document: &Document, rows: &[Row<'_>]) -> Markup {
+    let figure = |headline: &Option<Headline<'_>>| {
+        html! {
+            @if let Some(headline) = headline {
+                a href={ "#" (anchor(part_index(document, headline))) } { (headline.words()) } " " b { (headline.percent()) } ", " (headline.basis())
+            }
+        }
+    };
     html! {
-        @if studies.iter().any(|(_, headlines)| !headlines.is_empty()) {
+        @if !rows.is_empty() {
             div.scroll tabindex="0" role="region" aria-label="Summary" {
                 table.summary {
-                    thead { tr { th { "study" } th { "kind" } th { "metric" } th { "baseline → change" } th { "ratio" } th { "published" } } }
+                    thead { tr { th { "study" } th { "what was changed" } th { "here" } th { "published machine" } th { "published" } } }
                     tbody {
-                        @for (study, headlines) in studies {
-                            @for (n, headline) in headlines.iter().enumerate() {
-                                tr {
-                                    th scope="row" { @if n == 0 { a href={ "#" (study) } { (study) } } }
-                                    td { (badge(headline.part.kind)) }
-                                    @let (family, rest) = headline.metric.name.split_at(headline.metric.family().len());
-                                    td.name { a href={ "#" (anchor(part_index(document, headline))) } { (family) wbr; (rest) } }
-                                    td { (headline.change()) }
-                                    td.ratio { (judged(headline)) }
-                                    td.told { @if let Some(published) = headline.published() { (published) } }
+                        @for row in rows {
+                            tr {
+                                th scope="row" { a href={ "#" (row.study) } { (row.study) } }
+                                td { (row.short) @if let Some(year) = row.year { " (" (year) ")" } }
+                                td { (figure(&row.here)) }
+                                td { (figure(&row.there)) }
+                                td.told {
+                                    @if let Some(said) = row.answer().and_then(Headline::published_change) { (said) }
+                                    @if let Some(held) = row.held_in_words() { br; span.dim { (held) } }
                                 }
                             }
                         }
@@ -106,23 +111,10 @@ fn summary(document: &Document, studies: &[(&str, Vec<Headline<'_>>)]) -> Markup
     }
 }
 
-/// The plots of a study's headlines.
-fn first_figures(study: &str, headlines: &[(&str, Vec<Headline<'_>>)]) -> Markup {
-    let own: Vec<_> = headlines.iter().filter(|(name, _)| *name == study).flat_map(|(_, own)| own).collect();
-    html! {
-        @if !own.is_empty() {
-            div.figures { @for headline in own { (figure::figure_of(headline.part, headline.metric)) } }
-        }
-    }
-}
-
-fn judged(headline: &Headline<'_>) -> Markup {
-    let text = headline.judged();
-    match headline.verdict {
-        Verdict::Better => html! { span.better { (text) } },
-        Verdict::Worse => html! { span.worse { (text) } },
-        _ => html! { (text) },
-    }
+/// The picture of a study's answer: a bar a variant, named beside it.
+fn first_figure(study: &str, rows: &[Row<'_>]) -> Markup {
+    let answer = rows.iter().find(|row| row.study == study).and_then(Row::answer);
+    html! { @if let Some(answer) = answer { div.figures { (figure::bars_of(answer.part, answer.metric, &answer.words())) } } }
 }
 
 /// What the three kinds of figures are.

@@ -5,7 +5,9 @@ use crate::result::{Kind, Metric, Part};
 
 /// `published 24, not covered`; with what a law says that needs no model, if there is one.
 pub(crate) fn beside(part: &Part, metric: &Metric, variant: &str) -> Option<String> {
-    let published = part.published(metric, variant).filter(|_| !metric.of(variant).is_empty());
+    // A figure of another machine says nothing beside one that was measured here.
+    let is_comparable = part.kind != Kind::Measured && !metric.of(variant).is_empty();
+    let published = part.published(metric, variant).filter(|_| is_comparable);
     let published = published.map(|it| {
         let verdict = match part.covers(metric, variant) {
             Some(true) => ", covered",
@@ -51,7 +53,7 @@ mod tests {
         part.metric("a", "s", Better::Lower).interval("new", 1.0, 2.6);
         assert_eq!(part.covers(&part.metrics[0], "new"), Some(true), "an interval is more than its samples");
         part.kind = Kind::Measured;
-        assert_eq!(of(&part, "old").as_deref(), Some("published 2.500"), "nothing is predicted here");
+        assert_eq!(of(&part, "old"), None, "the published machine is not this one");
         assert_eq!(of(&part, "other"), None);
     }
 }

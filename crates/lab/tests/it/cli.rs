@@ -228,7 +228,8 @@ fn doctor_follows_a_system_and_fails_on_what_it_is_told_to() {
     }
 }
 
-/// A wrong file is refused after its first bytes, whatever its length: within 700 MB of address space.
+/// A wrong file is refused after its first bytes, whatever its length: within 300 MB, beside the 150 MB of address space
+/// that the program and its threads' stacks take.
 #[test]
 fn a_wrong_file_is_not_read_to_its_end() {
     let scratch = Scratch::new("cli-wrong");
@@ -246,6 +247,9 @@ fn a_wrong_file_is_not_read_to_its_end() {
     };
     let [zeros, framed, json] =
         [long("zeros", "", ""), long("framed", "PAR1", "PAR1"), long("json", "{\"framewright\":", "")];
+    // A right head: events, and a header of `perf.data`.
+    let event = "cc1 7 [000] 1.000001: kmem:mm_page_alloc: page=0x1 pfn=0x10 order=0 migratetype=1 gfp_flags=GFP_KERNEL\n";
+    let [events, recorded] = [long("events", &event.repeat(100), ""), long("recorded", "PERFILE2", "")];
     let parquet = "at byte 0: no Parquet file: does not begin with PAR1";
     let text = "not text (byte 0 is 0)";
     let no_tar = "not a tar archive";
@@ -257,6 +261,8 @@ fn a_wrong_file_is_not_read_to_its_end() {
         ("fidelity", &zeros, parquet),
         ("import -o /dev/null", "/dev/zero", "neither perf.data nor text"),
         ("import -o /dev/null", &zeros, "neither perf.data nor text"),
+        ("import -o /dev/null", &events, "line 101: |a line of more than 16 MiB"),
+        ("import -o /dev/null", &recorded, "perf refuses the file|cannot be started here"),
         ("compare", "/dev/zero", text),
         ("compare", &json, "not text (byte 15 is 0)"),
         ("study", "./../../../../../../../../dev/zero", text),
@@ -277,7 +283,7 @@ fn a_wrong_file_is_not_read_to_its_end() {
             } else {
                 format!("{binary} {arguments} {input}")
             };
-            let limited = format!("ulimit -v 700000; {command}");
+            let limited = format!("ulimit -v 450000; {command}");
             let output = Command::new("sh").args(["-c", &limited]).output().expect("a shell");
             let error = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{command}: {error}");

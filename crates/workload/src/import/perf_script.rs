@@ -11,6 +11,7 @@
 //! chains. Everything else must parse.
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, Read as _};
 
 use super::ENDED_THREAD;
 use crate::kmem::report::{Report, What, name};
@@ -34,8 +35,11 @@ pub(super) struct Fault {
     pub(super) what: String,
 }
 
-/// Imports a whole text.
-pub(super) fn parse(bytes: &[u8]) -> Result<Trace, Fault> {
+/// Longest line: no event takes a thousandth of that.
+const LONGEST: u64 = 16 << 20;
+
+/// Imports a whole text, line by line: no more of it is kept than its events.
+pub(super) fn parse(mut text: impl BufRead) -> Result<Trace, Fault> {
     let mut reports = Vec::new();
     let mut unknown = BTreeSet::new();
     let mut lost_events = None;
@@ -45,12 +49,25 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Trace, Fault> {
         clock: "perf".into(),
         ..Meta::default()
     };
-    let mut byte = 0;
-    for (number, whole) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
-        let fault = |what| Fault { line: number as u64 + 1, byte, what };
+    let (mut byte, mut whole) = (0, Vec::new());
+    for number in 1.. {
+        let fault = |what: String| Fault { line: number, byte, what };
+        whole.clear();
+        let length = text.by_ref().take(LONGEST).read_until(b'\n', &mut whole);
+        if length.map_err(|cause| fault(format!("it cannot be read: {cause}")))? == 0 {
+            break;
+        }
         // Half a number would still be a number.
-        let line =
-            whole.strip_suffix(b"\n").ok_or_else(|| fault("the text ends within this line".to_owned()))?;
+        let Some(line) = whole.strip_suffix(b"\n") else {
+            let is_long = whole.len() as u64 == LONGEST;
+            return Err(fault(
+                if is_long { "a line of more than 16 MiB" } else { "the text ends within this line" }
+                    .to_owned(),
+            ));
+        };
+        if line.contains(&0) {
+            return Err(fault("a byte of 0, which no text has".to_owned()));
+        }
         let line = String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line));
         let is_frame = line.starts_with('\t') && !reports.is_empty();
         if !(is_frame || line.trim().is_empty() || line.starts_with('#') || is_about_cpus(&line)) {

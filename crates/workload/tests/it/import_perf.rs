@@ -107,7 +107,7 @@ fn foreign_files_are_refused() {
     assert_eq!(message(b"# a comment\n\n"), format!("f: holds no page-allocator events; {FIX}"));
     let other = "sh 1 [000] 1.000000: sched:sched_switch: prev_comm=sh\n";
     assert_eq!(message(other.as_bytes()), format!("f: holds no page-allocator events; {FIX}"));
-    let missing = import::import("/nowhere/perf.data".as_ref()).unwrap_err().to_string();
+    let missing = import::import("/nowhere/perf.data".as_ref(), "f").unwrap_err().to_string();
     assert_eq!(
         missing,
         "cannot read /nowhere/perf.data: No such file or directory (os error 2); check the path"

@@ -1,9 +1,13 @@
 //! `framewright completions` and `framewright man`.
 
+use clap::builder::PossibleValuesParser;
 use clap_complete::Shell;
 
+use crate::configure::{SETTINGS, Setting};
 use crate::error::{Error, Result};
+use crate::machine::Machine;
 use crate::session::Session;
+use crate::study::{Plan, registry};
 
 const COMPLETIONS: &str = "\
 Examples:
@@ -23,7 +27,7 @@ pub struct CompletionsArgs {
 const MAN: &str = "\
 Examples:
   framewright man | man -l -
-  framewright man study > framewright-study.1";
+  framewright man trace summary > framewright-trace-summary.1";
 
 /// Print a manual page, of all or of one command
 #[derive(Clone, Debug, clap::Args)]
@@ -31,7 +35,32 @@ Examples:
 pub struct ManArgs {
     /// The command; without it, the page of framewright itself
     #[arg(value_name = "COMMAND")]
-    command: Option<String>,
+    command: Vec<String>,
+}
+
+/// Arguments whose values are names that this program knows: command, argument, names. Files may stand there as well, so that only
+/// completions have them.
+fn known_names() -> Result<Vec<(&'static str, &'static str, Vec<String>)>> {
+    let mut studies: Vec<String> = Plan::all()?.iter().map(|plan| plan.name().to_owned()).collect();
+    studies.push("all".to_owned());
+    let machines: Vec<String> = Machine::all()?.iter().map(|machine| machine.name.clone()).collect();
+    let presets: Vec<String> = Setting::presets().map(|(name, _)| format!("preset={name}")).collect();
+    let settings: Vec<String> = SETTINGS.iter().map(|setting| setting.name.to_owned()).collect();
+    let sysctls = SETTINGS.iter().filter_map(Setting::sysctl).map(|name| format!("{name}="));
+    let tried = sysctls.chain(["transparent_hugepage=".to_owned()]).collect();
+    let workloads = registry::all().map(|workload| workload.declaration().name.to_owned()).collect();
+    Ok(vec![
+        ("study", "study", studies),
+        ("study", "machine", machines.clone()),
+        ("replay", "machine", machines.clone()),
+        ("boot", "machine", machines.clone()),
+        ("machines", "machine", machines),
+        ("replay", "base", presets.clone()),
+        ("replay", "new", presets),
+        ("settings", "name", settings),
+        ("workloads", "name", workloads),
+        ("try", "set", tried),
+    ])
 }
 
 /// Prints completions of `whole`, the command with all its own.
@@ -39,27 +68,59 @@ pub struct ManArgs {
 /// # Errors
 /// They cannot be written.
 pub fn completions(args: &CompletionsArgs, mut whole: clap::Command, session: &Session) -> Result<()> {
+    for (command, argument, names) in known_names()? {
+        whole = whole.mut_subcommand(command, |command| {
+            command.mut_arg(argument, |known| {
+                known.value_parser(PossibleValuesParser::new(names.into_iter().map(|name| &*name.leak())))
+            })
+        });
+    }
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut whole, "framewright", &mut text);
     session.terminal.print_data(&String::from_utf8(text).map_err(Error::failed)?)
 }
 
-/// Prints a manual page of `whole`, the command with all its own, or of one of these.
+/// Prints a manual page of `whole`, the command with all its own, or of one of these: `trace summary` as well.
 ///
 /// # Errors
 /// There is no such command, or it cannot be written.
-pub fn man(args: &ManArgs, mut whole: clap::Command, session: &Session) -> Result<()> {
-    whole.build();
-    let command = match &args.command {
-        None => whole,
-        Some(name) => {
-            let found = whole.find_subcommand(name).cloned();
-            let found = found.ok_or_else(|| Error::usage(format_args!("there is no command `{name}`")))?;
-            // Its own name, as `man` looks it up.
-            found.display_name(format!("framewright-{name}"))
-        }
-    };
+pub fn man(args: &ManArgs, whole: clap::Command, session: &Session) -> Result<()> {
+    let mut command = without_help(whole);
+    command.build();
+    let words = args.command.iter().flat_map(|word| word.split_whitespace());
+    let mut title = String::from("framewright");
+    for word in words {
+        let found = command.find_subcommand(word).cloned();
+        command = found
+            .ok_or_else(|| Error::usage(format_args!("there is no command `{}`", args.command.join(" "))))?;
+        title = format!("{title}-{word}");
+    }
+    // Its own name, as `man` looks it up.
+    let command = command.display_name(title);
     let mut text = Vec::new();
     clap_mangen::Man::new(command).render(&mut text).map_err(|cause| Error::output(&cause))?;
     session.terminal.print_data(&String::from_utf8(text).map_err(Error::failed)?)
+}
+
+/// A command and those below it without `help`, which has no page.
+fn without_help(command: clap::Command) -> clap::Command {
+    let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    let command = if names.is_empty() { command } else { command.disable_help_subcommand(true) };
+    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, without_help))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn every_argument_with_known_names_exists() {
+        let whole = crate::cli::Cli::command();
+        for (command, argument, names) in known_names().expect("shipped") {
+            let command = whole.find_subcommand(command).unwrap_or_else(|| panic!("{command}"));
+            let exists = command.get_arguments().any(|known| known.get_id() == argument);
+            assert!(exists && !names.is_empty(), "{} {argument}", command.get_name());
+        }
+    }
 }
