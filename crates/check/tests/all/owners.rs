@@ -239,3 +239,26 @@ fn runs_above_the_largest_block_are_found() {
         assert_eq!(world.settled().free, PAGES, "{engine:?}");
     }
 }
+
+/// After a split into frames, each of them comes back alone, from the other CPU too; a frame that is free cannot be split.
+#[test]
+#[expect(unsafe_code, reason = "a test that owns the range, or that shows a refusal")]
+fn a_range_is_split_into_frames() {
+    for engine in ENGINES {
+        let world = world(engine);
+        let range = world.on(0, |cpu| {
+            let range = cpu.alloc_layout(layout(3000, 1), Migratetype::Movable).expect("there is room");
+            // SAFETY: allocated just now; what is free is refused.
+            unsafe {
+                cpu.split_range(range.clone()).expect("it is allocated");
+                assert!(cpu.split_range(range.end..range.end.add(1)).is_err(), "{engine:?}");
+            }
+            range
+        });
+        for pfn in (range.start.0..range.end.0).map(Pfn) {
+            world.must_free((pfn.0 % 2) as usize, pfn, Order::ZERO);
+        }
+        world.drain_all();
+        assert_eq!(world.settled().free, PAGES, "{engine:?}");
+    }
+}

@@ -138,6 +138,26 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         unsafe { self.split(head, order, part) }
     }
 
+    /// Splits every block of `range` into frames: they may be freed one by one, on several CPUs at a time. O(pages).
+    ///
+    /// # Safety
+    /// As of [`split`](Self::split), for each block that the range touches.
+    ///
+    /// # Errors
+    /// A frame that is not allocated; blocks before it are split.
+    pub unsafe fn split_range(&self, range: Range<Pfn>) -> Result<(), FreeError> {
+        let mut at = range.start;
+        while at < range.end {
+            let (head, order) = self.block_of(at)?;
+            if order > Order::ZERO {
+                // SAFETY: by the caller's promise.
+                unsafe { self.split(head, order, Order::ZERO)? };
+            }
+            at = head.add(order.pages());
+        }
+        Ok(())
+    }
+
     /// Frees the frames of `range`: whole blocks as they are, and of a block that reaches beyond the range the part inside it, after
     /// splitting. Frames may so come back one by one, in any order, whatever they were allocated as. O(blocks), and O(parts) of a split.
     ///
@@ -149,6 +169,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// A frame that is not allocated, or not the allocator's. [`FreeError::pfn`] is in the first block that is refused: what is before
     /// it is freed.
     pub unsafe fn free_range(&self, range: Range<Pfn>) -> Result<(), FreeError> {
+        // A frame that was allocated as one needs no look at what block it is in.
+        if range.start.add(1) == range.end && self.free(range.start, Order::ZERO).is_ok() {
+            return Ok(());
+        }
         let mut at = range.start;
         while at < range.end {
             let (head, order) = self.block_of(at)?;

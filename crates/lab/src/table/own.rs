@@ -72,8 +72,7 @@ fn cell(part: &Part, metric: &Metric, variant: &str, seed: u64) -> Cell {
     if samples.is_empty() {
         return Cell::line(missing(part, metric, variant));
     }
-    let middle = median(samples);
-    let spread = quartile_spread_percent(samples);
+    let (middle, spread) = (median(samples), quartile_spread_percent(samples));
     let mut first = significant(middle, 4);
     if max(samples) > min(samples) {
         first += &format!(" ±{}", percent(spread));
