@@ -34,7 +34,7 @@ usage: cargo xtask TASK
   crashes [SECONDS]  crashes of the page cache at every boundary of a write [1800]
   sanitize           host and page cache under AddressSanitizer and ThreadSanitizer; needs nightly and its rust-src
   portable           crates that do not need x86-64, checked for 64-bit Arm
-  msrv               the published crates with the oldest Rust that Cargo.toml promises
+  msrv               each published crate with the oldest Rust that its Cargo.toml promises
   advisories         known defects of dependencies and their licences; needs cargo-deny
   publish            packs each published crate and builds it from its package, as `cargo publish` would; uploads nothing
   release            everything that must hold before a release: age of figures, advisories, semver, msrv, publish
@@ -229,18 +229,25 @@ fn published<'a>() -> impl Iterator<Item = &'a str> {
     PUBLISHED.iter().flat_map(|name| ["--package", name])
 }
 
-/// The published crates and all that they need, with the compiler that `rust-version` names.
+/// Each published crate and all that it needs, with the compiler that its `rust-version`, or else the workspace's, names.
 fn msrv() -> Result<()> {
-    let manifest =
-        fs::read_to_string(root().join("Cargo.toml")).map_err(|error| format!("Cargo.toml: {error}"))?;
-    let mut words = manifest.lines().filter_map(|line| line.strip_prefix("rust-version = "));
-    let version = words.next().ok_or("Cargo.toml has no rust-version")?.trim_matches('"');
-    let toolchain = format!("{version}{}", if version.matches('.').count() == 1 { ".0" } else { "" });
-    run("rustup", &["toolchain", "install", "--profile", "minimal", "--no-self-update", &toolchain])?;
-    let toolchain = format!("+{toolchain}");
-    let mut words = vec![toolchain.as_str(), "check", "--locked"];
-    words.extend(published());
-    run("cargo", &words)
+    let version = |manifest: &Path| -> Result<Option<String>> {
+        let text =
+            fs::read_to_string(manifest).map_err(|error| format!("{}: {error}", manifest.display()))?;
+        let mut words = text.lines().filter_map(|line| line.strip_prefix("rust-version = "));
+        Ok(words.next().map(|version| version.trim_matches('"').to_owned()))
+    };
+    let workspace = version(&root().join("Cargo.toml"))?.ok_or("Cargo.toml has no rust-version")?;
+    for name in PUBLISHED {
+        let folder = name.strip_prefix("framewright-").unwrap_or("core");
+        let own = version(&root().join("crates").join(folder).join("Cargo.toml"))?;
+        let version = own.unwrap_or_else(|| workspace.clone());
+        let toolchain = format!("{version}{}", if version.matches('.').count() == 1 { ".0" } else { "" });
+        run("rustup", &["toolchain", "install", "--profile", "minimal", "--no-self-update", &toolchain])?;
+        run("cargo", &[&format!("+{toolchain}"), "check", "--locked", "--package", name])?;
+        println!("{name}: Rust {version}");
+    }
+    Ok(())
 }
 
 /// Known defects, licences, sources and doubled versions of all dependencies, by deny.toml. Without a network, cargo-deny

@@ -686,5 +686,15 @@ pub(crate) fn fill<T>(memory: &mut [MaybeUninit<T>], mut make: impl FnMut(usize)
         place.write(make(n));
     }
     // SAFETY: every element was written just now.
-    unsafe { memory.assume_init_mut() }
+    unsafe { filled(memory) }
+}
+
+/// An uninitialised slice as initialised: the standard library's `assume_init_mut`, which is younger than the oldest compiler that
+/// the core builds with.
+///
+/// # Safety
+/// Every element is initialised.
+pub(crate) unsafe fn filled<T>(memory: &mut [MaybeUninit<T>]) -> &mut [T] {
+    // SAFETY: an element has the layout of its `MaybeUninit`, and is initialised by the caller's promise.
+    unsafe { core::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), memory.len()) }
 }

@@ -167,7 +167,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Linux counts by zone type have the type behind them; `pgalloc_*` and `pgfree` count pages that leave and
     /// enter the buddy lists, because hits of per-CPU lists are not counted. A racy sum while CPUs are busy.
     pub fn vmstat(&self) -> impl fmt::Display {
-        fmt::from_fn(|f| {
+        Printed(|f: &mut fmt::Formatter<'_>| {
             writeln!(f, "nr_free_pages {}", self.free_pages())?;
             writeln!(f, "nr_free_cma {}", self.zones.iter().map(Zone::free_cma_pages).sum::<u64>())?;
             let out = |pcp: &PcpEvents| pcp.refilled_pages + pcp.direct_alloc_pages;
@@ -215,7 +215,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 
     /// Prints as `/proc/buddyinfo` does: free blocks per zone and order.
     pub fn buddyinfo(&self) -> impl fmt::Display {
-        fmt::from_fn(|f| {
+        Printed(|f: &mut fmt::Formatter<'_>| {
             for zone in self.zones {
                 let snapshot = self.zone_snapshot(zone);
                 write!(f, "Node {}, zone {:>8} ", snapshot.spec.node.0, snapshot.spec.kind)?;
@@ -230,7 +230,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 
     /// Prints as `/proc/zoneinfo` does: counters, watermarks, per-CPU lists.
     pub fn zoneinfo(&self) -> impl fmt::Display {
-        fmt::from_fn(|f| {
+        Printed(|f: &mut fmt::Formatter<'_>| {
             for zone in self.zones {
                 self.write_zoneinfo(f, zone)?;
             }
@@ -269,5 +269,13 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         writeln!(f, "              batch:    {}", pcp.sizing().batch)?;
         writeln!(f, "              high_min: {}", pcp.sizing().high_min)?;
         writeln!(f, "              high_max: {}", pcp.sizing().high_max)
+    }
+}
+/// What a closure prints: the standard library's `from_fn`, which is younger than the oldest compiler that the core builds with.
+struct Printed<F>(F);
+
+impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Printed<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (self.0)(f)
     }
 }

@@ -32,7 +32,6 @@ fn contend(model: &Model, kind: LockKind, place: LockPlace, cpus: u16) -> [f64; 
     let case = Case { workload: Workload::Bulk, order: 0, cpus: cpus.into() };
     let stage = Simulated::new(Programs::new(&mut world), Compiled::on(model));
     (0..2).for_each(|round| drop(bench::perform(&stage, &case, &scale, round)));
-    drop(stage);
     let totals = world.allocator().totals().pcp;
     [totals.lock_hold_ns, totals.lock_wait_ns].map(|ns| ns as f64 / totals.lock_acquisitions.max(1) as f64)
 }

@@ -15,17 +15,6 @@ static COMPILE: &[u8] = include_bytes!("../../../traces/compile.parquet");
 /// `traces/inside.parquet`.
 static INSIDE: &[u8] = include_bytes!("../../../traces/inside.parquet");
 
-/// `traces/kernel.parquet`: a part of a kernel compile.
-static KERNEL: &[u8] = include_bytes!("../../../traces/kernel.parquet");
-
-/// The recorded part of a kernel compile.
-///
-/// # Errors
-/// As [`trace`].
-pub fn kernel() -> Result<Trace> {
-    Ok(named(KERNEL, "traces/kernel.parquet")?.0)
-}
-
 /// A copy of the recorded compile.
 ///
 /// # Errors

@@ -12,8 +12,8 @@ use framewright::{Migratetype, Pfn};
 use crate::bench::Linux;
 use crate::clock::Ps;
 use crate::engine::{self, Events, Moved};
-use crate::kernbench::{Outcome, leave_little_cache, zones};
 use crate::model::Model;
+use crate::outcome::{Outcome, leave_little_cache, zones};
 use crate::sched::{self, OnCpu, Placed, Step, Task, Usage};
 use crate::world::{World, WorldError};
 

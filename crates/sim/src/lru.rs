@@ -309,8 +309,8 @@ mod tests {
     use framewright::{Config, Migratetype, Order};
 
     use super::*;
-    use crate::kernbench::zones;
     use crate::model::testing::round;
+    use crate::outcome::zones;
     use crate::world::World;
 
     const FRAMES: u64 = 1 << 12;

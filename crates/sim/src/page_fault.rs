@@ -14,8 +14,8 @@ use framewright::{Config, Migratetype, Order, Pfn};
 
 use crate::bench::Linux;
 use crate::clock::{Ps, Rng, mix};
-use crate::kernbench::{Outcome, Pace, Till, leave_little_cache, pay, zones};
 use crate::model::Model;
+use crate::outcome::{Outcome, Pace, Till, leave_little_cache, pay, zones};
 use crate::sched::{self, OnCpu, Placed, Step, Task, Usage};
 use crate::world::{StructPage, World, WorldError};
 

@@ -121,13 +121,13 @@ impl Network {
         let mut network = Self { think_ns: work, sibling, variation, stations };
         // What a station's wait says of its demand, with the others' as they are; again until none changes.
         for _ in 0..40 {
-            for k in 0..waits.len() {
+            for (k, &(_, wait)) in waits.iter().enumerate() {
                 let [mut low, mut high] = [0.0, most];
                 for _ in 0..40 {
                     network.stations[k].demand_ns = f64::midpoint(low, high);
                     let demands: f64 = network.stations.iter().map(|station| station.demand_ns).sum();
                     let found = network.solved(cpus, (work - demands).max(0.0)).wait_ns[k];
-                    *(if found > waits[k].1 { &mut high } else { &mut low }) = network.stations[k].demand_ns;
+                    *(if found > wait { &mut high } else { &mut low }) = network.stations[k].demand_ns;
                 }
             }
         }

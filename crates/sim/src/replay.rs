@@ -12,8 +12,8 @@ use framewright::{Migratetype, Order, Pfn};
 use crate::bench::{Driver, Linux};
 use crate::clock::Ps;
 use crate::engine::{self, Events, Moved};
-use crate::kernbench::zones;
 use crate::model::Model;
+use crate::outcome::zones;
 use crate::world::{StructPage, World, WorldError};
 
 /// CPUs start within this of one another.

@@ -1,4 +1,5 @@
 //! Framewright as the frame allocator of ostd: what stands between its trait and the core.
+#![expect(unsafe_code, reason = "a kernel vouches for its CPUs and its memory")]
 
 use core::alloc::Layout;
 use core::array;

@@ -2,6 +2,7 @@
 //! the same work on either. `kernel/ostd/test` boots both.
 #![no_std]
 #![no_main]
+#![deny(unsafe_code)]
 
 #[cfg(feature = "framewright")]
 mod frames;

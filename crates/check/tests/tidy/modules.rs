@@ -42,6 +42,7 @@ const UNSAFE_MODULES: &[&str] = &[
     "crates/clients/src",
     "python/src",
     "crates/rivals/src",
+    "kernel/ostd/src/frames",
     "kernel/src",
 ];
 

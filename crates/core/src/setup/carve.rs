@@ -8,7 +8,7 @@ use core::slice;
 
 use super::{Memory, Plan};
 use crate::error::SetupError;
-use crate::frame::{Frame, PageMap, Pageblock, Zeroable};
+use crate::frame::{Frame, PageMap, Pageblock, Zeroable, filled};
 use crate::pcp::{MoreLists, Pcp};
 use crate::platform::Platform;
 use crate::reclaim::Node;
@@ -134,7 +134,7 @@ impl<'m, P: Platform, M> Memory<'m, P, M> {
         let mut room = Cut { start, counted: Counted(0) };
         let tables = Tables::new(plan, &mut room);
         // SAFETY: zeroed, and zeroes are a valid word and slot by the caller's promise and `Zeroable`.
-        let frames = unsafe { room.take(plan.frames).assume_init_ref() };
+        let frames = unsafe { filled(room.take(plan.frames)) };
         // SAFETY: by the caller's promise.
         unsafe { Self::of(frames, tables) }
     }
@@ -158,18 +158,18 @@ impl<'m, P: Platform, M> Memory<'m, P, M> {
         unsafe {
             Self {
                 frames,
-                pageblocks: tables.pageblocks.assume_init_ref(),
-                maps: tables.maps.assume_init_ref(),
-                slots: tables.slots.assume_init_ref(),
+                pageblocks: filled(tables.pageblocks),
+                maps: filled(tables.maps),
+                slots: filled(tables.slots),
                 pcps: tables.pcps,
                 more_lists: tables.more_lists,
                 zones: tables.zones,
                 sections: tables.sections,
-                section_words: tables.section_words.assume_init_ref(),
-                queue: tables.queue.assume_init_ref(),
-                zonelist: tables.zonelist.assume_init_mut(),
+                section_words: filled(tables.section_words),
+                queue: filled(tables.queue),
+                zonelist: filled(tables.zonelist),
                 nodes: tables.nodes,
-                contexts: tables.contexts.assume_init_ref(),
+                contexts: filled(tables.contexts),
             }
         }
     }

@@ -7,7 +7,7 @@ use framewright_host::framewright::config::PcpFixed;
 use framewright_host::framewright::policy::pcp::Sizing;
 use framewright_sim::bench::Linux;
 use framewright_sim::clock::{Ps, Rng, mix};
-use framewright_sim::kernbench::Pace;
+use framewright_sim::outcome::Pace;
 use framewright_sim::page_fault::{self, Load};
 
 use crate::error::{Error, Result};

@@ -13,8 +13,7 @@ use serde::Deserialize;
 use statrs::distribution::{ContinuousCDF as _, Normal};
 
 use crate::error::{Error, Result};
-use crate::progress::Progress;
-use crate::simulate::{in_parallel, model_errors, strata};
+use crate::simulate::strata;
 use crate::toml_file::TomlFile;
 
 /// How far the logarithm of a model's figure may be from the published one's, as a standard deviation: the model's own error, as single
@@ -142,7 +141,12 @@ impl Priors {
         let misfit = tried.last().map_or(f64::INFINITY, |(_, y)| *y);
         let log_weight = -0.5 * at * at - slope.ln() - 0.5 * (misfit / MISFIT).powi(2);
         let brought = brought.ok_or_else(|| Error::failed("nothing was tried"))?;
-        Ok(Solved { value: value(at), misfit, log_weight, brought })
+        Ok(Solved {
+            #[cfg(test)]
+            value: value(at),
+            log_weight,
+            brought,
+        })
     }
 }
 
@@ -150,9 +154,8 @@ impl Priors {
 #[derive(Debug)]
 pub(crate) struct Solved<T> {
     /// The unknown.
+    #[cfg(test)]
     pub(crate) value: f64,
-    /// The logarithm of the last figure over what was published.
-    pub(crate) misfit: f64,
     /// How likely that is.
     pub(crate) log_weight: f64,
     /// What the last try brought along.
@@ -202,63 +205,6 @@ pub(crate) fn keep(log_weights: &[f64], count: usize, seed: u64) -> Kept {
     }
     models.resize(count, models.last().copied().unwrap_or(0));
     Kept { models, effective }
-}
-
-/// Models that are drawn where so many are to be kept: half as many again, for a first look no more.
-pub(crate) fn drawn(kept: u32, quick: bool) -> usize {
-    let kept = kept.max(1) as usize;
-    if quick { kept } else { 3 * kept / 2 }
-}
-
-/// What is left of the drawn models: those that agree with the baseline, each with what it says of the change.
-#[derive(Debug)]
-pub(crate) struct Posterior<B, C> {
-    /// Of every drawn model: what it makes of the baseline.
-    pub(crate) baselines: Vec<B>,
-    /// Of each that is kept, as often as it weighs.
-    pub(crate) kept: Vec<One<C>>,
-    /// As how many equally good ones they count.
-    pub(crate) effective: f64,
-}
-
-/// A model that is kept.
-#[derive(Debug)]
-pub(crate) struct One<C> {
-    /// Its number among the drawn ones.
-    pub(crate) model: usize,
-    /// What it says of the change.
-    pub(crate) change: C,
-    /// The error of its work that waits for nobody, as a factor: what orders that were left out of the fit are off by. It was learned
-    /// after the second blind round.
-    pub(crate) work: f64,
-}
-
-/// Runs the baseline on each drawn model, keeps `count` by their logarithms of weights, and runs the change on those.
-///
-/// # Errors
-/// What a run runs into.
-pub(crate) fn condition<S: Sync, B: Send + Sync, C: Send>(
-    samples: &[S],
-    count: u32,
-    seed: u64,
-    progress: &Progress,
-    baseline: impl Fn(&S) -> Result<B> + Sync,
-    log_weight: impl Fn(&B) -> f64,
-    change: impl Fn(&S, &B) -> Result<C> + Sync,
-) -> Result<Posterior<B, C>> {
-    let count = count.max(1) as usize;
-    let baselines = in_parallel(samples, baseline, || progress.step("the baseline"));
-    let baselines: Vec<B> = baselines.into_iter().collect::<Result<_>>()?;
-    let weights: Vec<f64> = baselines.iter().map(log_weight).collect();
-    let chosen = keep(&weights, count, seed);
-    let changes =
-        in_parallel(&chosen.models, |&n| change(&samples[n], &baselines[n]), || progress.step("the change"));
-    let errors = model_errors(count, seed)?;
-    let kept = chosen.models.iter().zip(changes).zip(errors);
-    let kept = kept
-        .map(|((&model, change), work)| Ok(One { model, change: change?, work }))
-        .collect::<Result<_>>()?;
-    Ok(Posterior { baselines, kept, effective: chosen.effective })
 }
 
 /// The model with the errors that a draw has for it: of transfers, and of work where there is a prior of that.
@@ -317,22 +263,6 @@ mod tests {
         assert!((near.value / 12.0 - 1.0).abs() < 0.02, "{near:?}");
         assert!((far.value / 40.0 - 1.0).abs() < 0.05, "{far:?}");
         assert!(near.log_weight > far.log_weight + 2.0, "{near:?} {far:?}");
-    }
-
-    #[test]
-    fn what_agrees_with_the_baseline_predicts_the_change() {
-        let samples = [1.0, 2.0, 3.0, 50.0];
-        let off = |found: &f64| -(found - 2.0_f64).powi(2) / 0.02;
-        let change = |sample: &f64, base: &f64| Ok(sample + base);
-        let progress = Progress::new("test", 8);
-        let all = condition(&samples, 4, 1, &progress, |sample| Ok(*sample), off, change).expect("runs");
-        assert_eq!(all.baselines, samples);
-        assert_eq!(all.kept.len(), 4);
-        assert!(all.kept.iter().all(|one| one.change == 2.0 * samples[one.model] && one.model != 3));
-        assert!(all.kept.iter().any(|one| one.work > 1.02) && all.kept.iter().any(|one| one.work < 0.98));
-        assert_eq!((drawn(20, false), drawn(20, true), drawn(0, false)), (30, 20, 1));
-        let fails = |_: &f64| -> Result<f64> { Err(Error::failed("no")) };
-        assert!(condition(&samples, 1, 1, &progress, fails, off, change).is_err());
     }
 
     #[test]

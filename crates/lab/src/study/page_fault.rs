@@ -7,7 +7,7 @@
 
 use framewright_sim::Model;
 use framewright_sim::clock::{Ps, mix};
-use framewright_sim::kernbench::{Outcome, Pace};
+use framewright_sim::outcome::{Outcome, Pace};
 use framewright_sim::page_fault::{self, Load};
 use framewright_sim::queue::{Network, Station};
 
@@ -178,19 +178,6 @@ impl Sample {
         Ok(Load { processes: self.processes, pages, user_ns: USER_NS, slice, pace, cached })
     }
 
-    /// What a page takes of each lock in a slice: holds and hand-overs, in ns.
-    fn demands(&self, outcome: &Outcome) -> Result<[f64; 2]> {
-        let hand_over = self.draw.get("hand_over")? * self.model.latency.same_l3[0] * self.model.transfers;
-        let pages = (outcome.paid.faults.0 + outcome.paid.frees.0).max(1) as f64 / 2.0;
-        let [locks, _, held] =
-            outcome.locks.iter().fold([0; 3], |sum, of| [sum[0] + of[0], sum[1] + of[1], sum[2] + of[2]]);
-        let lru = outcome.usage.lru;
-        Ok([
-            (held as f64 + locks as f64 * hand_over) / pages,
-            (lru.hold.as_ns() + lru.locks as f64 * hand_over) / pages,
-        ])
-    }
-
     /// Work of a page that waits for no lock, alone on a core, as far as the priors say.
     fn think_ns(&self) -> Result<f64> {
         let clear = 4096.0 / self.model.bandwidth.core;
@@ -203,6 +190,19 @@ impl Sample {
         let percent = |k: usize| 100.0 * reached.wait_ns[k] / reached.cycle_ns;
         [reached.per_ns * 1e9 * f64::from(self.nodes), percent(0), percent(1)]
     }
+}
+
+/// What a page takes of each lock in a slice: holds and hand-overs, in ns.
+pub(crate) fn demands(model: &Model, draw: &Draw, outcome: &Outcome) -> Result<[f64; 2]> {
+    let hand_over = draw.get("hand_over")? * model.latency.same_l3[0] * model.transfers;
+    let pages = (outcome.paid.faults.0 + outcome.paid.frees.0).max(1) as f64 / 2.0;
+    let [locks, _, held] =
+        outcome.locks.iter().fold([0; 3], |sum, of| [sum[0] + of[0], sum[1] + of[1], sum[2] + of[2]]);
+    let lru = outcome.usage.lru;
+    Ok([
+        (held as f64 + locks as f64 * hand_over) / pages,
+        (lru.hold.as_ns() + lru.locks as f64 * hand_over) / pages,
+    ])
 }
 
 fn priors() -> Result<Priors> {
@@ -234,7 +234,10 @@ fn predicted(case: &Case, sample: &Sample, paced: &[Paced<'_>], pages: u32, slic
             page_fault::run(&sample.model, &allocator, &load, sample.seed).map_err(Error::failed)
         })
         .collect::<Result<_>>()?;
-    let demands = outcomes.iter().map(|outcome| sample.demands(outcome)).collect::<Result<Vec<_>>>()?;
+    let demands = outcomes
+        .iter()
+        .map(|outcome| demands(&sample.model, &sample.draw, outcome))
+        .collect::<Result<Vec<_>>>()?;
     let variation = sample.draw.get("variation")?;
     let station = |(name, demand_ns): (&str, f64)| Station { name: name.to_owned(), demand_ns };
     let stations = LOCKS.into_iter().zip(demands[0]).map(station).collect();

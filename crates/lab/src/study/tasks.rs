@@ -2,7 +2,7 @@
 
 use framewright_sim::Model;
 use framewright_sim::engine::Moved;
-use framewright_sim::kernbench::Outcome;
+use framewright_sim::outcome::Outcome;
 
 use crate::error::{Error, Result};
 use crate::machine::Machine;

@@ -63,6 +63,11 @@ pub(super) struct Costs {
     overlaps: f64,
 }
 
+/// When a CPU at the latest goes on whose store is visible at `done`.
+const fn buffered(done: Ps) -> Ps {
+    Ps(done.0.saturating_sub(STORE_BUFFER.0))
+}
+
 /// Which of the lines that fall into one place of [`SEEN`] a line is, + 1.
 const fn seen_as(line: usize) -> u32 {
     (line / SEEN) as u32 + 1
@@ -136,6 +141,12 @@ impl Costs {
     fn apart(&self, latency: Ps) -> Ps {
         let memory = self.dram[0].max(Ps(1));
         self.core_line.scaled(latency.0 as f64 / memory.0 as f64)
+    }
+
+    /// What a store waits for. Others' copies of a line that is only written once in a while go while the buffer hides it. A line that another CPU
+    /// polls goes there and comes back for each store, and later stores, the unlocking one at last, wait for it.
+    fn store_waits(&self, entry: &Line, found: &Found) -> Ps {
+        if entry.is_polled() { found.moved.scaled(self.store_exposed) } else { Ps(0) }
     }
 
     /// How much longer lines from another node take one core, which can have only so many on their way.
@@ -265,7 +276,7 @@ impl Engine {
                 let takes = if found.in_l1 { self.costs.exchange } else { found.latency };
                 done = done.max(now.max(cpu.drained) + takes);
                 cpu.drained = done;
-                cpu.clock = cpu.clock.max(Ps(done.0.saturating_sub(STORE_BUFFER.0)));
+                cpu.clock = cpu.clock.max(buffered(done));
             }
             Access::Write => {
                 done = done.max(cpu.drained);
@@ -275,12 +286,7 @@ impl Engine {
                     refund = wait_before;
                     cpu.clock = Ps(cpu.clock.0 - refund.0);
                 }
-                // Others' copies of a line that is only written once in a while go while the buffer hides it. A line that another CPU polls
-                // goes there and comes back for each store, and later stores, the unlocking one at last, wait for it.
-                if entry.is_polled() {
-                    cpu.clock += found.moved.scaled(self.costs.store_exposed);
-                }
-                cpu.clock = cpu.clock.max(Ps(done.0.saturating_sub(STORE_BUFFER.0)));
+                cpu.clock = (cpu.clock + self.costs.store_waits(&entry, &found)).max(buffered(done));
             }
         }
         let waited = cpu.clock.since(clock);

@@ -3,9 +3,9 @@ use std::rc::Rc;
 use framewright::Config;
 
 use super::*;
-use crate::kernbench::zones;
 use crate::model::testing::with_tasks as model;
 use crate::model::{Latency, Shape};
+use crate::outcome::zones;
 
 const MS: Ps = Ps(1_000_000_000);
 const FRAMES: u64 = 1 << 14;
