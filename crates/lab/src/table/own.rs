@@ -54,6 +54,19 @@ fn row(part: &Part, metric: &Metric, seed: u64, uneven: bool) -> Row {
     Row { stub: metric.name.clone(), detail: Some(detail.join(", ")), cells }
 }
 
+/// The bare numbers of a cell.
+fn statistics(samples: &[f64]) -> [(&'static str, String); 7] {
+    [
+        ("n", samples.len().to_string()),
+        ("median", plain(median(samples))),
+        ("quartile_spread_percent", plain(quartile_spread_percent(samples))),
+        ("mean", plain(crate::stats::amean(samples))),
+        ("stddev", if samples.len() > 1 { plain(stddev(samples)) } else { String::new() }),
+        ("min", plain(min(samples))),
+        ("max", plain(max(samples))),
+    ]
+}
+
 fn cell(part: &Part, metric: &Metric, variant: &str, seed: u64) -> Cell {
     let samples = metric.of(variant);
     if samples.is_empty() {
@@ -65,16 +78,8 @@ fn cell(part: &Part, metric: &Metric, variant: &str, seed: u64) -> Cell {
         first += &format!(" ±{}", percent(spread));
     }
     let mut cell = Cell::line(format!("{first}  "));
-    let mut fields = vec![
-        ("basis", part.basis(metric).to_string()),
-        ("n", samples.len().to_string()),
-        ("median", plain(middle)),
-        ("quartile_spread_percent", plain(spread)),
-        ("mean", plain(crate::stats::amean(samples))),
-        ("stddev", if samples.len() > 1 { plain(stddev(samples)) } else { String::new() }),
-        ("min", plain(min(samples))),
-        ("max", plain(max(samples))),
-    ];
+    let mut fields = vec![("basis", part.basis(metric).to_string())];
+    fields.extend(statistics(samples));
     let base = metric.of(&part.baseline);
     if variant != part.baseline && !base.is_empty() {
         let ratio = Ratio::between(part, metric, variant, seed);

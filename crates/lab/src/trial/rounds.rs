@@ -19,7 +19,7 @@ use crate::result::Part;
 /// What a run of the command reports.
 const QUANTITIES: &[Quantity] = &quantities! {
     elapsed_ms "ms" Lower Main "Elapsed time of the command."
-    cpu_ms "ms" Lower Main "CPU time of the command, in steps of 10 ms."
+    cpu_time_ms "ms" Lower Main "CPU time of the command, in steps of 10 ms."
     user_ms "ms" Lower Main "CPU time of the command outside the kernel, in steps of 10 ms."
     system_ms "ms" Lower Main "CPU time of the command in the kernel, in steps of 10 ms."
     page_faults "1" Lower Main "Page faults of the command."
@@ -169,7 +169,7 @@ fn once(runs: &Runs<'_>, knobs: &Knobs, tried: bool, progress: &Progress) -> Res
     let [minor, major, user, system] = [0, 1, 2, 3].map(|n| after.children[n] - before.children[n]);
     let mut figures = vec![
         ("elapsed_ms", 1e3 * elapsed.as_secs_f64()),
-        ("cpu_ms", ACCOUNTING_MS * (user + system)),
+        ("cpu_time_ms", ACCOUNTING_MS * (user + system)),
         ("user_ms", ACCOUNTING_MS * user),
         ("system_ms", ACCOUNTING_MS * system),
         ("page_faults", minor + major),

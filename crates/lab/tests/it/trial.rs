@@ -51,7 +51,7 @@ fn a_command_runs_under_both_settings_in_turn_and_they_come_back() {
     assert!(!scratch.0.join("run/framewright-try.json").exists());
     let part = &document.results[0];
     assert_eq!(part.variants, ["vm.compaction_proactiveness=20", "vm.compaction_proactiveness=98"]);
-    for name in ["elapsed_ms", "cpu_ms", "page_faults", "pages_allocated"] {
+    for name in ["elapsed_ms", "cpu_time_ms", "page_faults", "pages_allocated"] {
         let metric = part.find(name).unwrap_or_else(|| panic!("{name}"));
         assert!(part.variants.iter().all(|variant| metric.of(variant).len() == 3), "{name}");
     }
