@@ -35,7 +35,7 @@ pub struct Plan {
     /// Per-CPU list sets: one per zone and CPU.
     pub pcps: usize,
     /// Further lists of those sets, for orders that have none in Linux: one per set where
-    /// [`pcp_orders`](Config::pcp_orders) names them, else none.
+    /// [`pcp_orders`](crate::config::Experiment::pcp_orders) names them, else none.
     pub more_lists: usize,
     /// Zones.
     pub zones: usize,

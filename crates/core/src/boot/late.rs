@@ -121,7 +121,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Booting<'a, 'm, P, M> {
         pages
     }
 
-    /// Ends boot: sizes the per-CPU lists again if [`Config::pcp_reset`](crate::Config::pcp_reset) is on, then ends
+    /// Ends boot: sizes the per-CPU lists again if [`Experiment::pcp_reset`](crate::config::Experiment::pcp_reset) is on, then ends
     /// on-demand growth.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// Allocates a block as `request` says, with the help of `helpers`.
     ///
     /// Tried in turn: this CPU's list; every zone at its low mark; with background reclaim woken, at its min
-    /// mark; with compaction and direct reclaim, as often as [`Config::limits`](crate::Config::limits) and
+    /// mark; with compaction and direct reclaim, as often as [`Experiment::limits`](crate::config::Experiment::limits) and
     /// the request's flags allow; with all per-CPU lists drained. See [`policy::passes`](crate::policy::passes).
     ///
     /// # Errors

@@ -41,7 +41,7 @@ pub enum PcpRule {
     V6_1,
     /// v6.7 and later: as v6.1 at rest; under load `high` moves up to the CPU's share of an eighth of the zone. More goes
     /// back where blocks of orders 1 to 3 are freed in a row, so each call counts (see
-    /// [`PcpCounting`](crate::config::PcpCounting)).
+    /// [`Engine::Linux`](crate::config::Engine::Linux)).
     V6_7,
     /// v6.16 and later: the same, but more must have been freed in a row before much goes back: a batch and half of the
     /// lower bound of `high`, which few lists reach.
