@@ -148,8 +148,6 @@ fn config(bytes: &mut Bytes<'_>) -> Config {
         min_free_kib: u64::from(bytes.number()),
         watermark_scale: u64::from(bytes.number()),
         boost_factor: u64::from(bytes.number()),
-        // No byte of its own, so that older inputs mean what they meant.
-        spread_zones: flags & 6 != 6,
         zone_reclaim: ZoneReclaimMode(bytes.byte() & 7),
         compaction_proactiveness: [98, 20, 100, 0][usize::from(more >> 6)],
         experiment: Experiment {
@@ -160,6 +158,8 @@ fn config(bytes: &mut Bytes<'_>) -> Config {
                 PcpRule::V6_16,
                 PcpRule::Auto,
             ]),
+            // No byte of its own, so that older inputs mean what they meant.
+            section_pages: if flags & 6 == 6 { 0 } else { 1024 },
             pcp_fraction: if flags & 1 == 0 { 0 } else { bytes.number() },
             pcp_fixed: (flags & 2 != 0).then(|| PcpFixed { batch: bytes.number(), high: bytes.number() }),
             pcp_orders: bytes.pick(&[

@@ -31,7 +31,7 @@ use framewright::platform::{PinnedCpu, Platform, Word};
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
 use framewright::units::{CpuId, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
-use framewright::zone::{Zone, ZoneSpec};
+use framewright::zone::{Section, Zone, ZoneSpec};
 use framewright::{Allocator, Cpu, Memory, Plan};
 
 use crate::oracle::Oracle;
@@ -152,6 +152,12 @@ impl Spec {
         self
     }
 
+    /// With zones of several sections, of so many frames each.
+    pub const fn sections(mut self, pages: u64) -> Self {
+        self.config.experiment.section_pages = pages;
+        self
+    }
+
     /// Without per-CPU lists.
     pub const fn bare(mut self) -> Self {
         self.config.experiment.pcp_orders = PcpOrders::None;
@@ -240,6 +246,8 @@ impl Spec {
             pcps: Owned::new((0..plan.pcps).map(|_| MaybeUninit::uninit())),
             more_lists: Owned::new((0..plan.more_lists).map(|_| MaybeUninit::uninit())),
             zones: Owned::new((0..plan.zones).map(|_| MaybeUninit::uninit())),
+            sections: Owned::new((0..plan.sections).map(|_| MaybeUninit::uninit())),
+            section_words: Owned::new(made(plan.section_words)),
             queue: Owned::new((0..plan.queue).map(|_| QueueNode::new())),
             zonelist: Owned::new((0..plan.zonelist).map(|_| ZoneId::default())),
             nodes: Owned::new((0..plan.nodes).map(|_| MaybeUninit::uninit())),
@@ -259,6 +267,8 @@ impl Spec {
                 pcps: parts.pcps.get_mut(),
                 more_lists: parts.more_lists.get_mut(),
                 zones: parts.zones.get_mut(),
+                sections: parts.sections.get_mut(),
+                section_words: parts.section_words.get(),
                 queue: parts.queue.get(),
                 zonelist: parts.zonelist.get_mut(),
                 nodes: parts.nodes.get_mut(),
@@ -377,6 +387,8 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
             (Place::Pcps, parts.pcps.addresses()),
             (Place::Pcps, parts.more_lists.addresses()),
             (Place::Zones, parts.zones.addresses()),
+            (Place::Zones, parts.sections.addresses()),
+            (Place::Zones, parts.section_words.addresses()),
             (Place::Queue, parts.queue.addresses()),
         ];
         places.into_iter().find_map(|(place, at)| at.contains(&address).then_some(place))
@@ -470,6 +482,7 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> Drop for World<P, M> {
             self.parts.pcps.get_mut().iter_mut().for_each(|pcp| pcp.assume_init_drop());
             self.parts.more_lists.get_mut().iter_mut().for_each(|lists| lists.assume_init_drop());
             self.parts.zones.get_mut().iter_mut().for_each(|zone| zone.assume_init_drop());
+            self.parts.sections.get_mut().iter_mut().for_each(|section| section.assume_init_drop());
             if let Some(later) = &self.later {
                 later.rests.get_mut().iter_mut().for_each(|rest| rest.assume_init_drop());
             }
@@ -505,7 +518,9 @@ struct Parts<P: Platform, M: 'static> {
     slots: Owned<P::Word>,
     pcps: Owned<MaybeUninit<Pcp<'static, P>>>,
     more_lists: Owned<MaybeUninit<MoreLists<'static, P>>>,
-    zones: Owned<MaybeUninit<Zone<P>>>,
+    zones: Owned<MaybeUninit<Zone<'static, P>>>,
+    sections: Owned<MaybeUninit<Section<P>>>,
+    section_words: Owned<P::Word>,
     queue: Owned<QueueNode<P>>,
     zonelist: Owned<ZoneId>,
     nodes: Owned<MaybeUninit<Node<P>>>,

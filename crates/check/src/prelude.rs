@@ -206,7 +206,7 @@ impl<P: Platform<Pin = OwnedPin>, U: FrameUser> World<P, U> {
     }
 
     /// The first zone.
-    pub fn zone(&self) -> &Zone<P> {
+    pub fn zone(&self) -> &Zone<'_, P> {
         &self.allocator().zones()[0]
     }
 

@@ -14,11 +14,11 @@ use crate::fault::{FaultCounts, FaultRule, Faults};
 use crate::frame::{self, BlockInfo, DirectMap, FrameMap, FrameUser, State};
 use crate::pcp::{self, Drains, Local, Pcp};
 use crate::platform::{Platform, Word};
-use crate::policy::pcp::{Sizing, sharing_cpus};
+use crate::policy::pcp::Sizing;
 use crate::policy::reclaim::RECLAIM_DISTANCE;
 use crate::policy::watermark;
 use crate::reclaim::Node;
-use crate::setup::{Memory, Plan, largest_sizing, sizing, whole_maps};
+use crate::setup::{Memory, Plan, cut_of, largest_sizing, make_zones, sizing};
 use crate::sync::{QueueNode, Waiter};
 use crate::units::{
     CpuId, Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType,
@@ -31,12 +31,11 @@ use crate::zonelist;
 /// Shared by all CPUs. A CPU allocates and frees through [`Allocator::cpu`].
 pub struct Allocator<'m, P: Platform, M = ()> {
     pub(crate) frames: FrameMap<'m, P, M>,
-    pub(crate) zones: &'m [Zone<P>],
+    pub(crate) zones: &'m [Zone<'m, P>],
     /// Row per zone, column per CPU.
     pub(crate) pcps: &'m [Pcp<'m, P>],
     queue: &'m [QueueNode<P>],
-    /// Row per node: all zones in the order in which it tries them. Behind them, if its CPUs begin at different ones, a row per
-    /// CPU.
+    /// Row per node: all zones in the order in which it tries them.
     zonelist: &'m [ZoneId],
     cpu_nodes: &'m [NodeId],
     nodes: &'m [Node<P>],
@@ -115,6 +114,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             (memory.pcps.len(), plan.pcps, "pcps"),
             (memory.more_lists.len(), plan.more_lists, "more_lists"),
             (memory.zones.len(), plan.zones, "zones"),
+            (memory.sections.len(), plan.sections, "sections"),
+            (memory.section_words.len(), plan.section_words, "section_words"),
             (memory.queue.len(), plan.queue, "queue"),
             (memory.zonelist.len(), plan.zonelist, "zonelist"),
             (memory.nodes.len(), plan.nodes, "nodes"),
@@ -137,21 +138,14 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             let largest = largest_sizing(&config, zones[n / cpus].pages);
             let (own, rest) = slots.split_at(pcp::slots_per_pcp(&config, largest));
             slots = rest;
-            Pcp::new(&config, CpuId((n % cpus) as u16), largest, own, more.next())
+            let cut = cut_of(&zones[n / cpus], &config, cpu_nodes);
+            let section = n % cpus * cut.sections() / cpus;
+            Pcp::new(&config, CpuId((n % cpus) as u16), section, largest, own, more.next())
         });
-        let is_spread = zonelist::is_spread(zones, &config);
-        let made = frame::fill(memory.zones, |n| {
-            let on_node = cpu_nodes.iter().filter(|&&node| node == zones[n].node).count();
-            let sharing = sharing_cpus(on_node as u32, false, cpus as u32);
-            let begin = zonelist::spread_over(zones, &zones[n]).filter(|_| is_spread);
-            let sharing = begin.map_or(sharing, |zones| sharing.div_ceil(zones as u32));
-            Zone::new(ZoneId(n as u8), zones[n], &config, sharing, whole_maps(&zones[..n]))
-        });
-        let (rows, by_cpu) = memory.zonelist.split_at_mut(plan.nodes * zones.len());
+        let made =
+            make_zones(zones, cpu_nodes, &config, (memory.zones, memory.sections, memory.section_words));
+        let rows = memory.zonelist;
         zonelist::build(zones, cpu_nodes, distances, config.experiment.zonelist_order, rows)?;
-        if is_spread {
-            zonelist::spread(zones, cpu_nodes, rows, by_cpu);
-        }
         let nodes = frame::fill(memory.nodes, |node| {
             let far = |to: usize| distances.is_some_and(|d| d[node * plan.nodes + to] > RECLAIM_DISTANCE);
             let near = (0..plan.nodes).filter(|&to| !far(to)).map(|to| NodeId(to as u16)).collect();
@@ -168,7 +162,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             zones: made,
             pcps,
             queue: memory.queue,
-            zonelist: memory.zonelist,
+            zonelist: rows,
             cpu_nodes,
             nodes,
             contexts: memory.contexts,
@@ -189,7 +183,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 
     /// Every zone, in the order given to [`new`](Self::new).
     #[must_use]
-    pub const fn zones(&self) -> &'m [Zone<P>] {
+    pub const fn zones(&self) -> &'m [Zone<'m, P>] {
         self.zones
     }
 
@@ -227,11 +221,6 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     #[inline]
     pub fn pcp(&self, zone: ZoneId, cpu: CpuId) -> &'m Pcp<'m, P> {
         &self.pcps[zone.index() * self.cpu_nodes.len() + cpu.index()]
-    }
-
-    /// The same; `None` if there is no such zone.
-    pub(crate) fn pcp_if_any(&self, zone: ZoneId, cpu: CpuId) -> Option<&'m Pcp<'m, P>> {
-        self.pcps.get(zone.index() * self.cpu_nodes.len() + cpu.index())
     }
 
     /// Free base pages on the buddy lists of all zones. A racy sum.
@@ -295,43 +284,56 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// A range that is empty, does not lie inside one zone, was added before, or shares a pageblock with memory that
     /// boot has left for later and that is not initialised yet. Nothing has changed then.
     pub fn add_memory(&self, start: Pfn, pages: u64) -> Result<(), SetupError> {
-        self.add(start, pages, |zone| zone.managed_pages().saturating_sub(zone.present_pages()))
+        self.add(start, pages, |zone, _| zone.managed_pages().saturating_sub(zone.present_pages()))
     }
 
     /// The same, for memory that was not there before.
     pub(crate) fn add_new_memory(&self, start: Pfn, pages: u64) -> Result<(), SetupError> {
-        self.add(start, pages, |_| pages)
+        self.add(start, pages, |_, pages| pages)
     }
 
-    /// Adds memory; `appeared` says how much of it was not present before, when it has been added.
-    fn add(&self, start: Pfn, pages: u64, appeared: impl FnOnce(&Zone<P>) -> u64) -> Result<(), SetupError> {
+    /// Adds memory; `appeared` says of each part how much of it was not present before, when it has been added.
+    fn add(&self, start: Pfn, pages: u64, appeared: impl Fn(&Zone<P>, u64) -> u64) -> Result<(), SetupError> {
         let outside = SetupError::RangeOutsideZones(start);
         let zone = self.zones.iter().find(|zone| zone.spec().spans(start)).ok_or(outside)?;
         if pages == 0 || pages > zone.spec().end().0 - start.0 {
             return Err(outside);
         }
         let end = start.add(pages);
-        zone.with(self.frames, self.waiter(None), |buddy| {
-            let untouched = buddy.untouched();
-            if untouched.start < end && start < untouched.end {
-                return Err(SetupError::RangeInUse(start.max(untouched.start)));
-            }
-            let left = if self.later.is_none() { buddy.to_leave(start, pages) } else { start..start };
-            let now =
-                || [start..left.start, left.end..end].into_iter().filter(|range| range.start < range.end);
-            for range in now() {
-                self.check_range_unused(range)?;
-            }
-            for range in now() {
-                let failed = self.add_range(zone, buddy, range);
-                self.count_hwpoisoned(failed as i64);
-            }
-            buddy.leave_untouched(left);
-            buddy.count_managed(pages as i64);
-            buddy.count_present(appeared(zone) as i64);
-            Ok(())
-        })
-        .0
+        let parts = || zone.cut().parts(start..end);
+        // Before the first part is added, what is wrong with the last one is known.
+        for part in parts().filter(|_| zone.cut().is_cut()) {
+            zone.with(part.start, self.frames, self.waiter(None), |buddy| self.check_part(buddy, &part)).0?;
+        }
+        for part in parts() {
+            let add = |buddy: &mut Buddy<'_, 'm, P, M>| {
+                let left = self.check_part(buddy, &part)?;
+                for range in around(&part, &left) {
+                    let failed = self.add_range(zone, buddy, range);
+                    self.count_hwpoisoned(failed as i64);
+                }
+                buddy.leave_untouched(left);
+                let pages = part.end.0 - part.start.0;
+                buddy.count_managed(pages as i64);
+                buddy.count_present(appeared(zone, pages) as i64);
+                Ok(())
+            };
+            zone.with(part.start, self.frames, self.waiter(None), add).0?;
+        }
+        Ok(())
+    }
+
+    /// Checks that memory, which lies in one section, was never added. Returns the part of it that may stay untouched. Under the lock.
+    fn check_part(&self, buddy: &Buddy<'_, 'm, P, M>, part: &Range<Pfn>) -> Result<Range<Pfn>, SetupError> {
+        let untouched = buddy.untouched();
+        if untouched.start < part.end && part.start < untouched.end {
+            return Err(SetupError::RangeInUse(part.start.max(untouched.start)));
+        }
+        let none = part.start..part.start;
+        let left =
+            if self.later.is_none() { buddy.to_leave(part.start, part.end.0 - part.start.0) } else { none };
+        around(part, &left).try_for_each(|range| self.check_range_unused(range))?;
+        Ok(left)
     }
 
     /// Whether no frame of a range was ever added. Under the zone lock.
@@ -387,9 +389,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// [`Config::lazy_pageblocks`]). For whoever looks for memory by its place. O(zones), if there is nothing to do.
     pub(crate) fn touch(&self, start: Pfn, end: Pfn) {
         for zone in self.zones {
-            let untouched = zone.untouched();
-            if untouched.start < end && start < untouched.end {
-                zone.with(self.frames, self.waiter(None), |buddy| buddy.touch_upto(end));
+            for untouched in zone.untouched().filter(|range| range.start < end && start < range.end) {
+                zone.with(untouched.start, self.frames, self.waiter(None), |buddy| buddy.touch_upto(end));
             }
         }
     }
@@ -542,23 +543,42 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         self.touch(pfn, Pfn(pfn.0.saturating_add(1)));
         let info = self.frames.contains(pfn).then(|| self.frames.info(pfn))?;
         let zone = self.zones.get(info.zone().index())?;
-        Some(zone.with(self.frames, self.waiter(None), f).0)
+        zone.spec().spans(pfn).then(|| zone.with(pfn, self.frames, self.waiter(None), f).0)
+    }
+
+    /// Runs `f`, which isolates a pageblock or ends that, and has lists follow: in the same hold, or in one of the first of several
+    /// sections.
+    fn with_isolation_of(
+        &self,
+        pfn: Pfn,
+        f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> Option<u64>,
+    ) -> Option<u64> {
+        let mut several = None;
+        let pages = self.with_zone_of(pfn, |buddy| {
+            let pages = f(buddy);
+            match buddy.is_of_several() {
+                true => several = Some(buddy.zone()),
+                false => self.shut_or_open_lists(buddy),
+            }
+            pages
+        })?;
+        if let Some(zone) = several {
+            let shut = |buddy: &mut Buddy<'_, 'm, P, M>| self.shut_or_open_lists(buddy);
+            self.zones[zone.index()].with_section(0, self.frames, self.waiter(None), shut);
+        }
+        pages
     }
 
     /// Isolates the pageblock of `pfn`: its free pages are neither handed out nor counted as free, and pages
     /// freed into it join them. Returns the free pages withdrawn; `None` if there is no such pageblock or it
     /// is isolated already. Blocks on per-CPU lists stay there until they are drained.
     pub fn isolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
-        self.with_zone_of(pfn, |buddy| {
-            let gone = buddy.isolate(pfn);
-            self.shut_or_open_lists(buddy);
-            gone
-        })?
+        self.with_isolation_of(pfn, |buddy| buddy.isolate(pfn))
     }
 
     /// Has every CPU ask, at each free, what its pageblock is, or lets it hit without, after pageblocks of a zone were
-    /// isolated or are so no longer, or frames in use were found bad or are so no longer. The caller has been doing that
-    /// under the zone lock. O(CPUs).
+    /// isolated or are so no longer, or frames in use were found bad or are so no longer. With the lock of the zone's first section.
+    /// O(CPUs).
     pub(crate) fn shut_or_open_lists(&self, buddy: &Buddy<'_, 'm, P, M>) {
         let closed = buddy.has_special_pageblocks();
         let first = self.pcp(buddy.zone(), CpuId(0));
@@ -571,11 +591,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Ends the isolation of the pageblock of `pfn`. Returns the free pages that came back; `None` if it was
     /// not isolated.
     pub fn unisolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
-        self.with_zone_of(pfn, |buddy| {
-            let back = buddy.unisolate(pfn);
-            self.shut_or_open_lists(buddy);
-            back
-        })?
+        self.with_isolation_of(pfn, |buddy| buddy.unisolate(pfn))
     }
 
     /// Gives the pageblock of `pfn` another type; its free blocks move to that type's lists. Returns its free
@@ -596,7 +612,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             let first = buddy.first_with(reserved);
             first.is_some_and(|pfn| buddy.set_pageblock_type(pfn, Some(reserved), to).is_some())
         };
-        zone.with(self.frames, waiter, retype).0
+        (0..zone.cut().sections()).any(|n| zone.with_section(n, self.frames, waiter, retype).0)
     }
 
     // ---- CPUs --------------------------------------------------------------------------------------------
@@ -604,11 +620,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// All zones, in the order in which a CPU tries them.
     #[must_use]
     pub fn zonelist_of(&self, cpu: CpuId) -> &'m [ZoneId] {
-        let (nodes, zones) = (self.nodes.len(), self.zones.len());
-        if self.zonelist.len() == nodes * zones {
-            return self.zonelist_of_node(self.cpu_nodes[cpu.index()]);
-        }
-        &self.zonelist[(nodes + cpu.index()) * zones..][..zones]
+        self.zonelist_of_node(self.cpu_nodes[cpu.index()])
     }
 
     /// All zones, in the order in which a node tries them.
@@ -638,7 +650,6 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// The lists of a CPU and a zone, without a turn with them, for the caller's CPU if it has one.
     pub(crate) fn local(&self, zone: ZoneId, owner: CpuId, caller: Option<CpuId>) -> Local<'_, 'm, P, M> {
         let its = &self.zones[zone.index()];
-        let begins_here = zone == self.zonelist_of(owner)[0];
         Local {
             pcp: self.pcp(zone, owner),
             pcps: self.pcps,
@@ -647,10 +658,15 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             waiter: self.waiter(caller),
             config: &self.config,
             direct_map: self.direct_map,
-            cpus: if begins_here { its.cpus() } else { self.cpus() as u32 },
+            cpus: its.cpus(),
             avoid_fragmentation: false,
             beyond: u64::MAX,
             turn: None,
         }
     }
+}
+
+/// What of a part of memory lies before and behind a range in it.
+fn around(part: &Range<Pfn>, left: &Range<Pfn>) -> impl Iterator<Item = Range<Pfn>> {
+    [part.start..left.start, left.end..part.end].into_iter().filter(|range| range.start < range.end)
 }

@@ -20,10 +20,12 @@ mod huge;
 mod lists;
 mod maps;
 mod pageblock;
+mod part;
 mod place;
 mod untouched;
 
 use core::fmt;
+use core::ops::Range;
 
 use crate::frame::{BlockInfo, FrameMap, FreeHead, Pageblock, State};
 use crate::platform::Platform;
@@ -34,8 +36,9 @@ use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PA
 pub(crate) use account::Counters;
 use account::Pending;
 use lists::EMPTY;
+pub(crate) use maps::{AT_LEAST, CLASSES, Pieces, exactly, maps_of_zone};
 use maps::{Bins, Whole};
-pub(crate) use maps::{Pieces, maps_of_zone};
+pub(crate) use part::{MIXED, Part, WHOLE, WORDS};
 pub(crate) use untouched::Untouched;
 
 /// Types that have a list in every free area. Isolated blocks are kept elsewhere: their lists are cold, and
@@ -118,12 +121,26 @@ pub struct BuddyCounts {
     pub refused_pages: u64,
 }
 
+impl core::ops::AddAssign for BuddyCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.fallbacks += other.fallbacks;
+        self.fragmenting += other.fragmenting;
+        self.steals += other.steals;
+        self.retyped += other.retyped;
+        self.damaged_pages += other.damaged_pages;
+        self.rebuilt_bins += other.rebuilt_bins;
+        self.refused_pages += other.refused_pages;
+    }
+}
+
 /// Guarded data off the hot lines.
 pub struct Cold<P: Platform> {
     isolated: [Slot<P, Ends>; NR_ORDERS],
     /// Pageblocks that have a bad frame in use.
     marked_pageblocks: Slot<P, u64>,
     counts: Slot<P, BuddyCounts>,
+    /// Whether it was given memory, in case the zone has several sections.
+    has_memory: Slot<P, bool>,
     /// Only with maps.
     bins: Bins<P>,
     /// Only with maps.
@@ -137,6 +154,7 @@ impl<P: Platform> Cold<P> {
             isolated: core::array::from_fn(|_| Slot::new(EMPTY)),
             marked_pageblocks: Slot::new(0),
             counts: Slot::new(BuddyCounts::default()),
+            has_memory: Slot::new(false),
             bins: Bins::new(),
             whole: Whole::new(whole, pages),
         }
@@ -192,6 +210,8 @@ pub struct Wanted {
     pub migratetype: Migratetype,
     /// Whether CMA blocks may be lent to it: only to a movable request.
     pub may_use_cma: bool,
+    /// Whether to take from other types if there is none of the type.
+    pub may_fall_back: bool,
     /// Whose rules of stealing apply.
     pub generation: Generation,
     /// Whether to take whole pageblocks of other types only, rather than blocks of mixed ones.
@@ -220,6 +240,10 @@ pub struct Buddy<'a, 'm, P: Platform, M> {
     reports: bool,
     /// Memory whose descriptors are as new, if the zone leaves any so.
     untouched: Option<&'a Untouched<P>>,
+    /// The section, if the zone has several.
+    part: Option<Part<'a, P>>,
+    /// Of which types bins or free pageblocks have come or gone.
+    changed: u8,
     /// Whether the zone's last pageblock with a bad frame in use has become as others in this hold.
     pub(crate) is_unmarked: bool,
 }
@@ -238,7 +262,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         highatomic: &'a P::Word,
         frames: FrameMap<'m, P, M>,
         zone: ZoneId,
-        (base, end): (Pfn, Pfn),
+        Range { start: base, end }: Range<Pfn>,
     ) -> Self {
         let grouping = (!frames.has_maps()).then(|| counters.grouping());
         Self {
@@ -255,6 +279,8 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             grouping,
             reports: false,
             untouched: None,
+            part: None,
+            changed: 0,
             is_unmarked: false,
         }
     }
@@ -268,6 +294,12 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     /// The same, where new memory may stay untouched.
     pub(crate) fn leaving(mut self, untouched: Option<&'a Untouched<P>>) -> Self {
         self.untouched = untouched;
+        self
+    }
+
+    /// The same, in a zone that has several sections.
+    pub(crate) fn in_part(mut self, part: Option<Part<'a, P>>) -> Self {
+        self.part = part;
         self
     }
 
@@ -291,6 +323,9 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         let pages = |blocks: u64| blocks << wanted.order.get();
         let (mut taken, mut taken_cma) = (0, 0);
         while taken < count {
+            if taken > 0 && self.has_worse_than_others(wanted) {
+                break;
+            }
             let free_cma = free_cma.saturating_sub(pages(taken_cma));
             let cma_first = fallback::cma_first(wanted.migratetype, wanted.may_use_cma, free, free_cma);
             // Each block taken from CMA changes the balance; Linux takes one at a time.
@@ -337,6 +372,9 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         let pages = |blocks: u64| blocks << wanted.order.get();
         let (mut taken, mut taken_cma) = (0, 0);
         while taken < count && pieces.has_room() {
+            if taken > 0 && self.has_worse_than_others(wanted) {
+                break;
+            }
             let free_cma = free_cma.saturating_sub(pages(taken_cma));
             let cma_first = fallback::cma_first(wanted.migratetype, wanted.may_use_cma, free, free_cma);
             // Each block taken from CMA changes the balance.

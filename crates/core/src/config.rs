@@ -134,8 +134,8 @@ pub enum ListOrder {
 pub struct Config {
     /// How zones keep free memory, and what is kept for each frame.
     pub engine: Engine,
-    /// Under [`PcpRule::Auto`], the lists of all CPUs that begin at a zone together hold at most one in so many of its free pages, and
-    /// those of all others as many, blocks of the pageblock order not counted (see
+    /// Under [`PcpRule::Auto`], the lists of all CPUs of a zone's node together hold at most one in so many of its free pages,
+    /// blocks of the pageblock order not counted (see
     /// [`share_of_free`](crate::policy::pcp::share_of_free)); at least 1, which is no bound. Besides, each CPU sets aside up to 128
     /// blocks and 512 pages of each zone, which go back to it together; and a list may hold one refill, if that is more.
     /// Fewer on lists leave more pageblocks whole. More spare the zone where a program gives back much at once: with 16
@@ -169,11 +169,6 @@ pub struct Config {
     pub watermark_scale: u64,
     /// `vm.watermark_boost_factor`, in 1/10,000 of the high mark (v6.1); 0 for none.
     pub boost_factor: u64,
-    /// Whether the CPUs of a node that has several zones of a type begin at different ones, so that they take different locks: at
-    /// those that have at least a quarter of the pages of the largest. The caller that describes the zones decides how many there are:
-    /// [`zones_for`](crate::policy::zonelist::zones_for) says how many are of use. Nothing with a
-    /// [zonelist cache](Experiment::zonelist_cache), whose notes are a node's. Not in Linux, which has one zone of a type.
-    pub spread_zones: bool,
     /// `vm.zone_reclaim_mode`.
     pub zone_reclaim: ZoneReclaimMode,
     /// `vm.compaction_proactiveness`, 0 to 100: how much [`Cpu::compact_proactively`](crate::Cpu::compact_proactively) does. It
@@ -207,6 +202,9 @@ pub struct Experiment {
     pub pcp_slots: u32,
     /// Fewest blocks in a refill of an order above 0. Linux: 2.
     pub pcp_min_refill: u32,
+    /// Frames of a section of a zone ([`Engine::Framewright`], [`Engine::Compact`]), a power of two; 0 for as many as the zone and
+    /// its CPUs call for. For tests of small worlds with several sections.
+    pub section_pages: u64,
     /// Where the zone lock lies.
     pub lock_place: LockPlace,
     /// How CPUs wait for it.
@@ -262,6 +260,7 @@ impl Experiment {
             pcp_orders: PcpOrders::UpToHuge,
             pcp_slots: 1 << 15,
             pcp_min_refill: 8,
+            section_pages: 0,
             lock_place: LockPlace::OwnLine,
             lock_kind: LockKind::ByPlatform,
             lock_timing: false,
@@ -314,7 +313,6 @@ impl Config {
             min_free_kib: 0,
             watermark_scale: watermark::SCALE,
             boost_factor: watermark::BOOST_FACTOR,
-            spread_zones: true,
             zone_reclaim: ZoneReclaimMode::OFF,
             compaction_proactiveness: 98,
             experiment: Experiment::framewright(),
@@ -362,7 +360,6 @@ impl Config {
         Self {
             engine: Engine::Linux,
             compaction_proactiveness: 0,
-            spread_zones: false,
             experiment: Experiment {
                 pcp_rule: PcpRule::V5_4,
                 pcp_orders: PcpOrders::Zero,

@@ -4,7 +4,6 @@ mod background;
 mod bulk;
 mod claim;
 mod compact;
-mod current;
 mod free;
 mod hit_words;
 mod named;
@@ -22,8 +21,8 @@ use core::marker::PhantomData;
 use crate::alloc::Allocator;
 use crate::config::ZonelistCache;
 use crate::error::{AllocError, FreeError};
-use crate::frame::{FrameMap, FrameUser};
-use crate::pcp::{Local, Missed};
+use crate::frame::{BlockInfo, FrameMap, FrameUser, ZoneFrames};
+use crate::pcp::{Local, Missed, Pcp};
 use crate::platform::{PinnedCpu, Platform};
 use crate::reclaim::Helpers;
 use crate::request::Request;
@@ -32,7 +31,6 @@ use crate::zone::Zone;
 pub use background::BackgroundOutcome;
 pub use bulk::BulkFreeError;
 pub use compact::Compacted;
-use current::{Current, CurrentCell};
 pub use hit_words::HitWords;
 pub use named::{
     ContigError, HwpoisonError, Hwpoisoned, PlaceError, PlaceFailure, REPORTED_AT_ONCE, Reported,
@@ -63,7 +61,14 @@ pub struct Cpu<'a, 'm, P: Platform, M: 'static = ()> {
     cpu: CpuId,
     /// The frame descriptors, here too: a free finds them immediately.
     frames: FrameMap<'m, P, M>,
-    current: CurrentCell<'a, 'm, P, M>,
+    /// The zone that this CPU tries first, whose lists serve its hits.
+    zone: ZoneId,
+    /// This CPU's lists of that zone.
+    pcp: &'a Pcp<'m, P>,
+    /// That zone's frames; none if a head word alone does not say whether a free is right.
+    near: ZoneFrames<'m, P, M>,
+    /// Unmovable pageblocks of that zone, or of nowhere if no free may take the short way.
+    home: BlockInfo,
     /// Borrowed so that the pin outlives us, and neither `Send` nor `Sync`.
     _pin: PhantomData<(&'a P::Pin, *const ())>,
 }
@@ -77,19 +82,16 @@ impl<P: Platform, M: 'static> fmt::Debug for Cpu<'_, '_, P, M> {
 impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// The caller has checked that the allocator has the CPU, and holds its pin for `'a`.
     fn new(allocator: &'a Allocator<'m, P, M>, cpu: CpuId) -> Self {
-        let current = CurrentCell::new(Current::of(allocator, cpu, allocator.zonelist_of(cpu)[0]));
-        Self { allocator, cpu, frames: allocator.frames, current, _pin: PhantomData }
-    }
-
-    /// This CPU as one whose hits are served by a zone.
-    fn at(&self, zone: ZoneId) -> Self {
-        let current = CurrentCell::new(Current::of(self.allocator, self.cpu, zone));
-        Self { current, ..*self }
-    }
-
-    /// The zone that this CPU tries first.
-    fn first_zone(&self) -> ZoneId {
-        self.allocator.zonelist_of(self.cpu)[0]
+        let zone = allocator.zonelist_of(cpu)[0];
+        let (config, frames) = (&allocator.config, allocator.frames);
+        let short = !config.poison && !config.init_on_free && !frames.is_compact();
+        let spec = allocator.zones[zone.index()].spec();
+        // Where boot clears descriptors, those of absent memory may hold anything permanently.
+        let valid = allocator.later.is_none_or(|later| later.clear.is_none());
+        let near = short && (valid || P::CLEARS_DESCRIPTORS) && !config.counts_each_call();
+        let home = if short { BlockInfo::new(zone, Migratetype::Unmovable) } else { BlockInfo::NOWHERE };
+        let near = frames.of_zone(spec.start, spec.pages, near);
+        Self { allocator, cpu, frames, zone, pcp: allocator.pcp(zone, cpu), near, home, _pin: PhantomData }
     }
 
     /// The CPU.
@@ -123,7 +125,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// A hit that does not count.
     #[inline(always)]
     fn take_hit(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, Option<Missed>> {
-        if migratetype.is_ordinary() { self.pcp().take(order, migratetype) } else { Err(None) }
+        if migratetype.is_ordinary() { self.pcp.take(order, migratetype) } else { Err(None) }
     }
 
     // One call, so that a hit needs no room on the stack.
@@ -143,7 +145,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// A hit that counts, or that sets bits which say who has the block.
     #[inline(always)]
     fn take_counted(&self, order: Order, migratetype: Migratetype, missed: Missed) -> Option<Pfn> {
-        let pfn = self.pcp().take_counted(order, migratetype, missed)?;
+        let pfn = self.pcp.take_counted(order, migratetype, missed)?;
         self.frames.leave_list(pfn, order);
         Some(pfn)
     }
@@ -184,15 +186,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     #[inline]
     fn take_first(&self, order: Order, migratetype: Migratetype, avoid_fragmentation: bool) -> Option<Pfn> {
         let mut node = None;
-        let mut zones = self.usable_zones(order, migratetype);
-        let first = zones.next();
-        // While the first one has nothing, the one that gave last comes next: no zone between them is looked at for each miss.
-        let may_use = |zone: &ZoneId| {
-            let kind = self.allocator.zones[zone.index()].spec().kind;
-            first.is_some_and(|first| first != *zone) && Request::new(order, migratetype).may_use(kind)
-        };
-        let last = Some(self.zone()).filter(may_use);
-        for id in first.into_iter().chain(last).chain(zones) {
+        for id in self.usable_zones(order, migratetype) {
             let zone = &self.allocator.zones[id.index()];
             let of = zone.spec().node;
             if avoid_fragmentation && *node.get_or_insert(of) != of {
@@ -205,14 +199,12 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             }
             let local = Local { avoid_fragmentation, ..self.local(id) };
             if let Some(pfn) = local.take_listed(order, migratetype) {
-                self.move_to(id);
                 return Some(pfn);
             }
             let before = local.pcp.pages_taken();
             if let Some(pfn) = local.take_new(order, migratetype) {
                 let blocks = (local.pcp.pages_taken() - before) >> order.get();
-                self.count_numa(self.first_zone(), id, blocks);
-                self.move_to(id);
+                self.count_numa(self.zone, id, blocks);
                 return Some(pfn);
             }
         }
@@ -268,8 +260,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// This CPU's lists of a zone, for a slow call: in its turn until the result is dropped.
     fn local(&self, zone: ZoneId) -> Local<'a, 'm, P, M> {
         let local = self.allocator.local(zone, self.cpu, Some(self.cpu));
-        let cpus = if zone == self.zone() { local.zone.cpus() } else { local.cpus };
-        Local { turn: local.pcp.take_turn(), cpus, ..local }
+        Local { turn: local.pcp.take_turn(), ..local }
     }
 
     #[cold]
@@ -314,10 +305,9 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     #[inline(always)]
     pub fn free_hit(&self, pfn: Pfn, order: Order) -> bool {
         // No closures on this way: the compiler may leave one out of line.
-        let Some(head) = self.near().head(pfn, order) else { return false };
+        let Some(head) = self.near.head(pfn, order) else { return false };
         // What lies in the descriptor of absent memory may be as of another kernel's run.
-        (!P::CLEARS_DESCRIPTORS || self.frames.info(pfn).is_present())
-            && self.pcp().put_last(order, head, pfn)
+        (!P::CLEARS_DESCRIPTORS || self.frames.info(pfn).is_present()) && self.pcp.put_last(order, head, pfn)
     }
 
     /// Gives back to the buddy lists whatever this CPU's lists hold, in every zone. O(pages).

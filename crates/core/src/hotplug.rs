@@ -162,12 +162,12 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// Takes the isolated pageblocks of `range` out of the zone, if all of their blocks are free or bad.
     fn take_out(&self, zone: &Zone<P>, range: &Range<Pfn>) -> Result<u64, OfflineError> {
         let allocator = self.allocator();
-        let with = |f: &mut dyn FnMut(&mut Buddy<'_, '_, P, M>)| {
-            zone.with(*allocator.frames(), allocator.waiter(Some(self.id())), f);
+        let with = |pfn: Pfn, f: &mut dyn FnMut(&mut Buddy<'_, '_, P, M>)| {
+            zone.with(pfn, *allocator.frames(), allocator.waiter(Some(self.id())), f);
         };
         let mut holders = Holders::default();
         for block in self.pageblocks(range) {
-            with(&mut |_| self.find_holders(range, block, &mut holders));
+            with(block, &mut |_| self.find_holders(range, block, &mut holders));
         }
         if holders.count > 0 {
             let why = OfflineFailure::InUse(holders.count);
@@ -176,14 +176,14 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let mut gone = 0;
         for block in self.pageblocks(range) {
             let pages = block.add(PAGEBLOCK_PAGES).min(range.end).0 - block.0;
-            with(&mut |buddy| {
+            with(block, &mut |buddy| {
                 allocator.count_hwpoisoned(-(buddy.take_offline(block) as i64));
                 buddy.count_managed(-(pages as i64));
                 buddy.count_present(-(pages as i64));
             });
             gone += pages;
         }
-        with(&mut |buddy| allocator.shut_or_open_lists(buddy));
+        with(zone.spec().start, &mut |buddy| allocator.shut_or_open_lists(buddy));
         Ok(gone)
     }
 

@@ -256,6 +256,8 @@ pub struct Pcp<'m, P: Platform> {
     inside: P::Word,
     /// Whose turn it is: see `turn`. Written by the owner, and by a CPU that drains.
     turn: P::Word,
+    /// The section that gave a block last, if the zone has several. Written by the owner.
+    section: P::Word,
 }
 
 /// Lists of one CPU and zone for the orders that have none in Linux: 4 to 8.
@@ -313,11 +315,12 @@ pub(crate) fn slots_per_pcp(config: &Config, largest: Sizing) -> usize {
 }
 
 impl<'m, P: Platform> Pcp<'m, P> {
-    /// Empty lists of a CPU with the boot size, on `slots` from [`slots_per_pcp`] for the same largest size; with `more`
+    /// Empty lists of a CPU, which begins at a section, with the boot size, on `slots` from [`slots_per_pcp`] for the same largest size; with `more`
     /// if its configuration has lists of orders 4 to 8.
     pub(crate) fn new(
         config: &Config,
         cpu: CpuId,
+        section: usize,
         largest: Sizing,
         slots: &'m [P::Word],
         more: Option<&'m mut MaybeUninit<MoreLists<'m, P>>>,
@@ -362,6 +365,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             goes_back_from: P::Word::new(OpenHead::SPARSE),
             inside: P::Word::new(0),
             turn: P::Word::new(0),
+            section: P::Word::new(section as u64),
         };
         pcp.resize(Sizing::BOOT);
         pcp
@@ -604,7 +608,7 @@ mod tests {
         };
         let size = Sizing { batch: 3, high_min: 18, high_max: 18 };
         let slots: Vec<_> = (0..slots_per_pcp(&config, size)).map(|_| Word::new(0)).collect();
-        let pcp: Pcp<'_, Machine> = Pcp::new(&config, CpuId(0), size, &slots, None);
+        let pcp: Pcp<'_, Machine> = Pcp::new(&config, CpuId(0), 0, size, &slots, None);
         pcp.request.fetch_add(RESIZING, Relaxed);
         machine::with_others(|_| {}, || pcp.resize(size));
         assert_eq!((pcp.sizing(), pcp.request.load(Relaxed) & RESIZING), (size, 0));

@@ -3,20 +3,20 @@
 mod carve;
 
 use core::mem::MaybeUninit;
+use core::ops::Range;
 
 use crate::buddy;
 use crate::config::{Config, Engine};
 use crate::error::SetupError;
-use crate::frame::{Frame, MAX_ZONE_PAGES, PageMap, Pageblock};
+use crate::frame::{Frame, MAX_ZONE_PAGES, PageMap, Pageblock, fill};
 use crate::pcp::{self, MoreLists, Pcp};
 use crate::platform::Platform;
 use crate::policy::Generation;
-use crate::policy::pcp::{BATCH_CAP, BATCH_CAP_V3_0, PcpRule, Sizing, size_with_cap};
+use crate::policy::pcp::{BATCH_CAP, BATCH_CAP_V3_0, PcpRule, Sizing, sharing_cpus, size_with_cap};
 use crate::reclaim::Node;
 use crate::sync::QueueNode;
 use crate::units::{MAX_NODES, MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId};
-use crate::zone::{Zone, ZoneSpec};
-use crate::zonelist;
+use crate::zone::{Cut, Section, Zone, ZoneSpec};
 
 /// How much memory an allocator's own structures need: lengths of the slices in [`Memory`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,13 +35,17 @@ pub struct Plan {
     /// Per-CPU list sets: one per zone and CPU.
     pub pcps: usize,
     /// Further lists of those sets, for orders that have none in Linux: one per set where
-    /// [`pcp_orders`](Config::pcp_orders) names them, else none.
+    /// [`pcp_orders`](crate::config::Experiment::pcp_orders) names them, else none.
     pub more_lists: usize,
     /// Zones.
     pub zones: usize,
     /// Lock queue nodes: one per CPU.
     pub queue: usize,
-    /// Zonelist entries: one per node and zone, and where [CPUs begin at different ones](Config::spread_zones) one per CPU and zone.
+    /// Sections of zones besides the first of each.
+    pub sections: usize,
+    /// Words in which sections show what they have.
+    pub section_words: usize,
+    /// Zonelist entries: one per node and zone.
     pub zonelist: usize,
     /// Nodes: up to the highest that a zone or a CPU is on.
     pub nodes: usize,
@@ -69,31 +73,56 @@ impl Plan {
         let frames = (end - base.0).next_multiple_of(MAX_ORDER.pages());
         let slots = |zone: &ZoneSpec| pcp::slots_per_pcp(config, largest_sizing(config, zone.pages));
         let slots_per_cpu: usize = zones.iter().map(slots).sum();
+        let cuts = || zones.iter().map(|zone| cut_of(zone, config, cpu_nodes));
+        let whole_maps = || cuts().map(whole_maps).sum::<usize>();
         Ok(Self {
             base,
             frames: if config.engine.has_words() { frames as usize } else { 0 },
             pageblocks: (frames / PAGEBLOCK_PAGES) as usize,
             maps: match config.engine {
                 Engine::Linux => 0,
-                Engine::Framewright => (frames / PAGEBLOCK_PAGES) as usize + whole_maps(zones),
-                Engine::Compact => 2 * (frames / PAGEBLOCK_PAGES) as usize + whole_maps(zones),
+                Engine::Framewright => (frames / PAGEBLOCK_PAGES) as usize + whole_maps(),
+                Engine::Compact => 2 * (frames / PAGEBLOCK_PAGES) as usize + whole_maps(),
             },
             slots: slots_per_cpu * cpu_nodes.len(),
             pcps: zones.len() * cpu_nodes.len(),
             more_lists: if pcp::has_more(config) { zones.len() * cpu_nodes.len() } else { 0 },
             zones: zones.len(),
             queue: cpu_nodes.len(),
-            zonelist: zones.len()
-                * (nodes + if zonelist::is_spread(zones, config) { cpu_nodes.len() } else { 0 }),
+            sections: cuts().map(|cut| cut.sections() - 1).sum(),
+            section_words: cuts().map(section_words).sum(),
+            zonelist: zones.len() * nodes,
             nodes,
             contexts: cpu_nodes.len(),
         })
     }
 }
 
-/// Maps of free pageblocks that so many zones have. O(zones).
-pub(crate) fn whole_maps(zones: &[ZoneSpec]) -> usize {
-    zones.iter().map(|zone| buddy::maps_of_zone(zone.pages)).sum()
+/// How the store of a zone is cut.
+pub(crate) fn cut_of(zone: &ZoneSpec, config: &Config, cpu_nodes: &[NodeId]) -> Cut {
+    Cut::new(zone, config, cpus_of(zone, cpu_nodes))
+}
+
+/// CPUs that share the pages of a zone.
+fn cpus_of(zone: &ZoneSpec, cpu_nodes: &[NodeId]) -> u32 {
+    let on_node = cpu_nodes.iter().filter(|&&node| node == zone.node).count();
+    sharing_cpus(on_node as u32, false, cpu_nodes.len() as u32)
+}
+
+/// Maps of free pageblocks that a zone has. O(sections).
+fn whole_maps(cut: Cut) -> usize {
+    (0..cut.sections()).map(|n| maps_of_section(cut, n)).sum()
+}
+
+/// Those of a section.
+fn maps_of_section(cut: Cut, n: usize) -> usize {
+    let Range { start, end } = cut.range(n);
+    buddy::maps_of_zone(end.0 - start.0)
+}
+
+/// Words that the sections of a zone need, if there are several.
+fn section_words(cut: Cut) -> usize {
+    if cut.is_cut() { cut.sections() * buddy::WORDS } else { 0 }
 }
 
 fn node_count(zones: &[ZoneSpec], cpu_nodes: &[NodeId]) -> usize {
@@ -194,7 +223,11 @@ pub struct Memory<'m, P: Platform, M> {
     /// Room for [`Plan::more_lists`].
     pub more_lists: &'m mut [MaybeUninit<MoreLists<'m, P>>],
     /// Room for [`Plan::zones`] zones.
-    pub zones: &'m mut [MaybeUninit<Zone<P>>],
+    pub zones: &'m mut [MaybeUninit<Zone<'m, P>>],
+    /// Room for [`Plan::sections`].
+    pub sections: &'m mut [MaybeUninit<Section<P>>],
+    /// [`Plan::section_words`] words.
+    pub section_words: &'m [P::Word],
     /// [`Plan::queue`] nodes.
     pub queue: &'m [QueueNode<P>],
     /// [`Plan::zonelist`] entries.
@@ -203,4 +236,35 @@ pub struct Memory<'m, P: Platform, M> {
     pub nodes: &'m mut [MaybeUninit<Node<P>>],
     /// [`Plan::contexts`] words.
     pub contexts: &'m [P::Word],
+}
+
+/// Memory of zones, and of their sections but the first ones and what these show.
+pub(crate) type ZoneMemory<'m, P> =
+    (&'m mut [MaybeUninit<Zone<'m, P>>], &'m mut [MaybeUninit<Section<P>>], &'m [<P as Platform>::Word]);
+
+/// The zones, each with its sections.
+pub(crate) fn make_zones<'m, P: Platform>(
+    zones: &[ZoneSpec],
+    cpu_nodes: &[NodeId],
+    config: &Config,
+    (memory, mut sections, mut words): ZoneMemory<'m, P>,
+) -> &'m [Zone<'m, P>] {
+    let mut whole = 0;
+    fill(memory, |n| {
+        let cpus = cpus_of(&zones[n], cpu_nodes);
+        let cut = cut_of(&zones[n], config, cpu_nodes);
+        let mut section = |n| {
+            let Range { start, end } = cut.range(n);
+            let section = Section::new(config, whole, end.0 - start.0);
+            whole += maps_of_section(cut, n);
+            section
+        };
+        let first = section(0);
+        let (more, rest) = core::mem::take(&mut sections).split_at_mut(cut.sections() - 1);
+        sections = rest;
+        let more = fill(more, |n| section(n + 1));
+        let (own, rest) = words.split_at(section_words(cut));
+        words = rest;
+        Zone::new(ZoneId(n as u8), zones[n], config, cpus, cut, (first, more, own))
+    })
 }

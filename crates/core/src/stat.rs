@@ -4,7 +4,7 @@
 use core::fmt;
 
 use crate::alloc::Allocator;
-use crate::buddy::BuddyCounts;
+use crate::buddy::{Buddy, BuddyCounts};
 use crate::events::{NodeEvents, ZoneEvents};
 use crate::frame::FrameUser;
 use crate::pcp::PcpEvents;
@@ -58,7 +58,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     #[must_use]
     pub fn zone_snapshot(&self, zone: &Zone<P>) -> ZoneSnapshot {
         let counted = self.frames.has_maps().then(|| self.count_free_blocks(zone));
-        let (snapshot, _) = zone.with(self.frames, self.waiter(None), |buddy| ZoneSnapshot {
+        let snapshot = |buddy: &mut Buddy<'_, 'm, P, M>| ZoneSnapshot {
             spec: *zone.spec(),
             nr_free: counted.unwrap_or_else(|| {
                 core::array::from_fn(|n| buddy.nr_free(Order::new(n as u8).unwrap_or_default()))
@@ -70,8 +70,14 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             marks: Marks::default(),
             isolated_pageblocks: buddy.isolated_pageblocks(),
             counts: buddy.counts(),
-        });
-        ZoneSnapshot { marks: self.watermarks(zone.id()), ..snapshot }
+        };
+        let of = |n| zone.with_section(n, self.frames, self.waiter(None), snapshot).0;
+        let mut all = of(0);
+        for section in (1..zone.cut().sections()).map(of) {
+            all.isolated_pageblocks += section.isolated_pageblocks;
+            all.counts += section.counts;
+        }
+        ZoneSnapshot { marks: self.watermarks(zone.id()), ..all }
     }
 
     /// Free blocks of a zone with maps by order, isolated ones not counted: pageblock by pageblock, without the zone lock. A racy
@@ -95,8 +101,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 None => {}
             }
         }
-        let untouched = zone.untouched();
-        found[MAX_ORDER.index()] += (untouched.end.0 - untouched.start.0) >> MAX_ORDER.get();
+        let untouched: u64 = zone.untouched().map(|range| range.end.0 - range.start.0).sum();
+        found[MAX_ORDER.index()] += untouched >> MAX_ORDER.get();
         found
     }
 
@@ -105,10 +111,13 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for zone in self.zones {
-            let (counts, _) = zone.with(self.frames, self.waiter(None), |buddy| buddy.counts());
-            totals.fallbacks += counts.fallbacks;
-            totals.steals += counts.steals;
-            totals.retyped += counts.retyped;
+            for n in 0..zone.cut().sections() {
+                let look = |buddy: &mut Buddy<'_, 'm, P, M>| buddy.counts();
+                let counts = zone.with_section(n, self.frames, self.waiter(None), look).0;
+                totals.fallbacks += counts.fallbacks;
+                totals.steals += counts.steals;
+                totals.retyped += counts.retyped;
+            }
             totals.pcp += self.pcp_events(zone);
         }
         totals

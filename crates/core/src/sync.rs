@@ -305,6 +305,13 @@ impl<P: Platform, H, C> Locked<P, H, C> {
         }
     }
 
+    /// Whether a CPU holds the lock. A racy read.
+    pub fn is_held(&self) -> bool {
+        let lock = self.raw();
+        let free = if self.kind == LockKind::Ticket { lock.first.load(Relaxed) } else { FREE };
+        lock.second.load(Relaxed) != free
+    }
+
     /// Runs `f` on the data with the lock held. `f` also learns whether the caller had to wait.
     ///
     /// Not re-entrant: `f` must not ask for the same lock.

@@ -14,6 +14,7 @@
 //! 7. A pageblock that a hook was told of is free as a whole. A frame that is marked as bad is not free; if its pageblock
 //!    does not say that there is one, it is out of use.
 //! 8. Untouched memory is free, in blocks of the largest order that no list has; its pageblocks are as new.
+//! 9. A section of several shows the bins and free pageblocks that it has.
 //!
 //! [`Allocator::verify`] is these statements in that form, each with its number.
 
@@ -56,7 +57,15 @@ struct Listed {
     cma: u64,
 }
 
-/// What a walk over a zone's frames finds.
+impl Listed {
+    fn add(&mut self, other: &Self) {
+        self.blocks.iter_mut().zip(other.blocks).for_each(|(all, blocks)| *all += blocks);
+        self.pages += other.pages;
+        self.cma += other.cma;
+    }
+}
+
+/// What a walk over a section's frames finds.
 #[derive(Default)]
 struct Tiles {
     account: Account,
@@ -64,6 +73,17 @@ struct Tiles {
     free_blocks: [u64; NR_ORDERS],
     /// With compact metadata, frames of which nothing is said: on a CPU's list, or never added.
     none: u64,
+}
+
+impl Tiles {
+    fn add(&mut self, Self { account, free_blocks, none }: &Self) {
+        self.account.free += account.free;
+        self.account.allocated += account.allocated;
+        self.account.quarantined += account.quarantined;
+        self.account.reserved += account.reserved;
+        self.free_blocks.iter_mut().zip(free_blocks).for_each(|(all, blocks)| *all += blocks);
+        self.none += none;
+    }
 }
 
 /// An invariant that does not hold.
@@ -108,33 +128,43 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             };
             // 6: what lies on lists of CPUs is taken, and says so.
             let (on_pcp, unsaid) = self.verify_pcps(zone)?;
-            let check = |buddy: &mut Buddy<'_, 'm, P, M>| {
-                // 2: lists and bins are chains of free blocks.
-                let lists = self.verify_lists(zone, buddy)?;
-                // 8: what is untouched is whole blocks, and nothing of it has been written.
-                let untouched = self.verify_untouched(zone, buddy)?;
-                // 3: the counters are what they hold.
-                let free = lists.pages + untouched;
-                same("free pages are not the sum of the lists", free, zone.free_pages())?;
-                same("free CMA pages are not the sum of the CMA lists", lists.cma, zone.free_cma_pages())?;
-                // 1, 4 and 7: blocks do not overlap and leave nothing out, and what can merge has merged.
-                let tiles = self.verify_tiling(zone)?;
-                for (found, recorded) in tiles.free_blocks.into_iter().zip(lists.blocks) {
-                    same("a free block is on no list", found, recorded)?;
-                }
-                // 5: what is in blocks is what the zone manages, and the rest is left for later.
-                let mut all = tiles.account;
-                same("blocks on lists are with callers, or free", unsaid, unsaid.min(tiles.none))?;
-                all.allocated += unsaid;
-                all.reserved += tiles.none - unsaid;
-                let Account { free, allocated, quarantined, .. } = all;
-                let managed = free + untouched + allocated + quarantined;
-                same("managed pages are not all that is not reserved", managed, zone.managed_pages())?;
-                self.verify_left(zone)?;
-                same("more pages on per-CPU lists than are taken", on_pcp, on_pcp.min(allocated))?;
-                Ok(Account { free: free + untouched, ..all })
-            };
-            let found = zone.with(self.frames, self.waiter(None), check).0?;
+            let sections = || 0..zone.cut().sections();
+            let mut lists = Listed::default();
+            let mut untouched = 0;
+            for n in sections() {
+                let check = |buddy: &mut Buddy<'_, 'm, P, M>| {
+                    // 2: lists and bins are chains of free blocks.
+                    lists.add(&self.verify_lists(zone, buddy)?);
+                    // 8: what is untouched is whole blocks, and nothing of it has been written.
+                    untouched += self.verify_untouched(zone, buddy)?;
+                    // 9: CPUs that choose a section see what it has.
+                    same("a section shows other free blocks than it has", u64::from(buddy.is_as_shown()), 1)
+                };
+                zone.with_section(n, self.frames, self.waiter(None), check).0?;
+            }
+            // 3: the counters are what they hold.
+            same("free pages are not the sum of the lists", lists.pages + untouched, zone.free_pages())?;
+            same("free CMA pages are not the sum of the CMA lists", lists.cma, zone.free_cma_pages())?;
+            // 1, 4 and 7: blocks do not overlap and leave nothing out, and what can merge has merged.
+            let mut tiles = Tiles::default();
+            for n in sections() {
+                let check = |_: &mut Buddy<'_, 'm, P, M>| self.verify_tiling(zone, zone.cut().range(n));
+                tiles.add(&zone.with_section(n, self.frames, self.waiter(None), check).0?);
+            }
+            for (found, recorded) in tiles.free_blocks.into_iter().zip(lists.blocks) {
+                same("a free block is on no list", found, recorded)?;
+            }
+            // 5: what is in blocks is what the zone manages, and the rest is left for later.
+            let mut found = tiles.account;
+            same("blocks on lists are with callers, or free", unsaid, unsaid.min(tiles.none))?;
+            found.allocated += unsaid;
+            found.reserved += tiles.none - unsaid;
+            let Account { free, allocated, quarantined, .. } = found;
+            let managed = free + untouched + allocated + quarantined;
+            same("managed pages are not all that is not reserved", managed, zone.managed_pages())?;
+            self.verify_left(zone)?;
+            same("more pages on per-CPU lists than are taken", on_pcp, on_pcp.min(allocated))?;
+            found.free += untouched;
             account.free += found.free;
             account.on_pcp += on_pcp;
             account.allocated += found.allocated - on_pcp;
@@ -346,14 +376,13 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         Ok(blocks)
     }
 
-    /// Walks the zone from its first frame to its last, block by block.
-    fn verify_tiling(&self, zone: &Zone<P>) -> Result<Tiles, Violation> {
-        let spec = zone.spec();
+    /// Walks a section from its first frame to its last, block by block.
+    fn verify_tiling(&self, zone: &Zone<P>, section: Range<Pfn>) -> Result<Tiles, Violation> {
         let Tiles { mut account, mut free_blocks, mut none } = Tiles::default();
-        let mut at = spec.start;
-        while at < spec.end() {
+        let mut at = section.start;
+        while at < section.end {
             let wrong =
-                |what| Violation { what, zone: zone.id(), pfn: Some(at), found: (at.0, spec.end().0) };
+                |what| Violation { what, zone: zone.id(), pfn: Some(at), found: (at.0, section.end.0) };
             if !self.frames.info(at).is_present() {
                 at = at.block_start(PAGEBLOCK_ORDER).add(PAGEBLOCK_PAGES);
                 continue;

@@ -1,5 +1,8 @@
 //! A zone: buddy lists, their lock, counters, and where each lies in cache lines.
 //!
+//! With maps a large zone has several *sections* (see `sections`): each has a lock and a free store of its own. The first one is in the
+//! zone, so that a zone of one section is as laid out below.
+//!
 //! # Layout, in bytes, with 8-byte words and 64-byte lines
 //! | | bytes | what shares a line with it |
 //! |---|---|---|
@@ -13,13 +16,14 @@
 //! 16 bytes in every layout and the areas stay where they are, which leaves each sharing relation as it was.
 
 mod pressure;
+mod sections;
 
 use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy::{Buddy, Cold, Counters, FreeAreas, Untouched};
-use crate::config::Config;
+use crate::buddy::{Buddy, Cold, Counters, FreeAreas, Part, Untouched};
+use crate::config::{Config, Experiment};
 use crate::events::ZoneEvents;
 use crate::frame::FrameMap;
 use crate::platform::{Platform, Word};
@@ -27,6 +31,7 @@ use crate::policy::watermark::Marks;
 use crate::sync::{Locked, Waiter};
 use crate::units::{MAX_ORDER, NodeId, Order, Pfn, ZoneId, ZoneType};
 pub(crate) use pressure::Pressure;
+pub(crate) use sections::{Cut, Sections};
 
 /// What a zone spans and is good for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,16 +51,6 @@ impl ZoneSpec {
     #[must_use]
     pub const fn end(&self) -> Pfn {
         Pfn(self.start.0 + self.pages)
-    }
-
-    /// The same frames in so many zones of equal size, to the next 1024 frames; fewer if there are not as many frames. O(1) each.
-    pub fn divided(self, zones: u64) -> impl Iterator<Item = Self> {
-        let each = self.pages.div_ceil(zones.max(1)).next_multiple_of(MAX_ORDER.pages());
-        (0..self.pages.div_ceil(each)).map(move |n| Self {
-            start: self.start.add(n * each),
-            pages: each.min(self.pages - n * each),
-            ..self
-        })
     }
 
     /// Whether the zone spans `pfn`.
@@ -78,10 +73,35 @@ pub struct Hold {
     pub is_unmarked: bool,
 }
 
+/// A part of a zone with a lock and a free store of its own.
+#[repr(C)]
+pub struct Section<P: Platform> {
+    lists: Locked<P, FreeAreas<P>, Cold<P>>,
+    untouched: Untouched<P>,
+}
+
+impl<P: Platform> fmt::Debug for Section<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lists.fmt(f)
+    }
+}
+
+impl<P: Platform> Section<P> {
+    /// The store of so many pages. With maps, those of its free pageblocks begin at number `whole`.
+    pub(crate) fn new(config: &Config, whole: usize, pages: u64) -> Self {
+        let cold = Cold::new(whole, pages);
+        let Experiment { lock_place, lock_kind, .. } = config.experiment;
+        Self {
+            lists: Locked::new(lock_place, lock_kind, FreeAreas::new(), cold),
+            untouched: Untouched::new(),
+        }
+    }
+}
+
 /// A zone. Shared by all CPUs.
 #[repr(C)]
-pub struct Zone<P: Platform> {
-    lists: Locked<P, FreeAreas<P>, Cold<P>>,
+pub struct Zone<'m, P: Platform> {
+    first: Section<P>,
     counters: Counters<P>,
     pressure: Pressure<P>,
     id: ZoneId,
@@ -91,28 +111,35 @@ pub struct Zone<P: Platform> {
     reports: bool,
     /// Whether memory may stay untouched until it is needed.
     lazy: bool,
-    untouched: Untouched<P>,
-    /// CPUs that share its pages: those of its node (see [`sharing_cpus`](crate::policy::pcp::sharing_cpus)), or where they [begin
-    /// at different zones](crate::config::Config::spread_zones), those that begin at this one.
+    /// CPUs that share its pages: those of its node (see [`sharing_cpus`](crate::policy::pcp::sharing_cpus)).
     cpus: u32,
+    cut: Cut,
+    /// Sections but the first.
+    more: &'m [Section<P>],
+    /// What sections have, in case there are several: see `sections`.
+    words: &'m [P::Word],
+    /// Pageblocks that are isolated or have a bad frame in use, in case there are several sections.
+    special: P::Word,
 }
 
-impl<P: Platform> fmt::Debug for Zone<P> {
+impl<P: Platform> fmt::Debug for Zone<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Zone").field("id", &self.id).field("spec", &self.spec).finish_non_exhaustive()
     }
 }
 
-impl<P: Platform> Zone<P> {
-    /// `cpus` share its pages. With maps, those of its free pageblocks begin at number `whole`.
-    pub(crate) fn new(id: ZoneId, spec: ZoneSpec, config: &Config, cpus: u32, whole: usize) -> Self {
+impl<'m, P: Platform> Zone<'m, P> {
+    /// `cpus` share its pages. Its store is cut as `cut` says into `first` and `more`, whose `words` are all 0.
+    pub(crate) fn new(
+        id: ZoneId,
+        spec: ZoneSpec,
+        config: &Config,
+        cpus: u32,
+        cut: Cut,
+        (first, more, words): (Section<P>, &'m [Section<P>], &'m [P::Word]),
+    ) -> Self {
         Self {
-            lists: Locked::new(
-                config.experiment.lock_place,
-                config.experiment.lock_kind,
-                FreeAreas::new(),
-                Cold::new(whole, spec.pages),
-            ),
+            first,
             // As Linux' watermark checks do. With bits the lock is taken.
             counters: Counters::new(config.keep_marks && !config.engine.has_maps(), config.engine.has_maps()),
             pressure: Pressure::new(),
@@ -121,8 +148,11 @@ impl<P: Platform> Zone<P> {
             lock_timing: config.experiment.lock_timing,
             reports: config.free_reporting,
             lazy: config.lazy_pageblocks && config.engine.has_maps() && !config.poison,
-            untouched: Untouched::new(),
             cpus,
+            cut,
+            more,
+            words,
+            special: P::Word::new(0),
         }
     }
 
@@ -182,9 +212,10 @@ impl<P: Platform> Zone<P> {
         &self.counters
     }
 
-    /// The frames whose pageblocks are not initialised yet (see [`Config::lazy_pageblocks`]). A racy read.
-    pub(crate) fn untouched(&self) -> Range<Pfn> {
-        if self.lazy { self.untouched.range() } else { Pfn(0)..Pfn(0) }
+    /// The frames of each section whose pageblocks are not initialised yet (see [`Config::lazy_pageblocks`]). A racy read.
+    pub(crate) fn untouched(&self) -> impl Iterator<Item = Range<Pfn>> {
+        let sections = if self.lazy { self.cut.sections() } else { 0 };
+        (0..sections).map(|n| self.section(n).untouched.range())
     }
 
     /// Free base pages on the buddy lists. A racy read; isolated pages are not counted.
@@ -211,25 +242,55 @@ impl<P: Platform> Zone<P> {
         self.counters.present.load(Relaxed)
     }
 
-    /// Runs `f` on the buddy lists with the zone lock held, and says how the hold went.
+    /// How many sections its free store has.
+    #[must_use]
+    pub const fn sections(&self) -> usize {
+        self.cut.sections()
+    }
+
+    /// How its store is cut.
+    pub(crate) const fn cut(&self) -> Cut {
+        self.cut
+    }
+
+    fn section(&self, n: usize) -> &Section<P> {
+        n.checked_sub(1).map_or(&self.first, |n| &self.more[n])
+    }
+
+    /// Runs `f` on the store of the section of `pfn`, which the zone spans, with its lock held, and returns how the hold went.
     #[inline]
-    pub(crate) fn with<'m, M, R>(
+    pub(crate) fn with<'f, M, R>(
         &self,
-        frames: FrameMap<'m, P, M>,
+        pfn: Pfn,
+        frames: FrameMap<'f, P, M>,
         waiter: Waiter<'_, P>,
-        f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R,
+        f: impl FnOnce(&mut Buddy<'_, 'f, P, M>) -> R,
     ) -> (R, Hold) {
+        self.with_section(self.cut.number_of(pfn), frames, waiter, f)
+    }
+
+    /// Like [`with`](Self::with), but of the section of a number. A CPU holds the lock of one section at a time.
+    #[inline]
+    pub(crate) fn with_section<'f, M, R>(
+        &self,
+        n: usize,
+        frames: FrameMap<'f, P, M>,
+        waiter: Waiter<'_, P>,
+        f: impl FnOnce(&mut Buddy<'_, 'f, P, M>) -> R,
+    ) -> (R, Hold) {
+        let section = self.section(n);
         let clock = || if self.lock_timing { P::now_ns() } else { 0 };
         let asked = clock();
         let mut got = 0;
-        let (result, waited, pending, is_unmarked) = self.lists.with(waiter, |areas, cold, waited| {
+        let (result, waited, pending, is_unmarked) = section.lists.with(waiter, |areas, cold, waited| {
             got = clock();
-            let base = self.link_base();
+            let range = self.cut.range(n);
             let reserved = self.pressure.highatomic_word();
-            let span = (base, self.spec.end());
-            let mut buddy = Buddy::new(areas, cold, &self.counters, reserved, frames, self.id, span)
+            let part = self.cut.is_cut().then_some(Part { words: self.words, special: &self.special, n });
+            let mut buddy = Buddy::new(areas, cold, &self.counters, reserved, frames, self.id, range)
                 .reporting(self.reports)
-                .leaving(self.lazy.then_some(&self.untouched));
+                .leaving(self.lazy.then_some(&section.untouched))
+                .in_part(part);
             let result = f(&mut buddy);
             let pending = buddy.end();
             if pending.freed {
@@ -260,7 +321,7 @@ impl<P: Platform> Zone<P> {
             cold,
             bins: cold + Cold::<P>::bins_offset(),
             counters: core::mem::offset_of!(Self, counters),
-            untouched: core::mem::offset_of!(Self, untouched),
+            untouched: core::mem::offset_of!(Section<P>, untouched),
         }
     }
 }

@@ -7,7 +7,7 @@
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::config::{Config, ListOrder, ZonelistCache};
+use crate::config::ListOrder;
 use crate::error::SetupError;
 use crate::platform::{Platform, Word};
 use crate::policy::watermark::ZONES;
@@ -57,49 +57,6 @@ pub(crate) fn build(
         row.iter_mut().zip(ids).for_each(|(place, id)| *place = id);
     }
     Ok(())
-}
-
-/// Whether CPUs have zonelists of their own: they are to, and there are zones that they can begin at.
-pub(crate) fn is_spread(specs: &[ZoneSpec], config: &Config) -> bool {
-    config.spread_zones
-        && config.experiment.zonelist_cache == ZonelistCache::Off
-        && specs.iter().any(|zone| spread_over(specs, zone).is_some())
-}
-
-/// How many zones of a zone's node and type CPUs begin at; `None` if it is not one of them. O(zones).
-pub(crate) fn spread_over(specs: &[ZoneSpec], of: &ZoneSpec) -> Option<usize> {
-    let alike = || specs.iter().filter(|zone| zone.node == of.node && zone.kind == of.kind);
-    let largest = alike().map(|zone| zone.pages).max().unwrap_or(0);
-    let zones = alike().filter(|zone| begins(zone, largest)).count();
-    (zones > 1 && begins(of, largest)).then_some(zones)
-}
-
-/// Whether CPUs begin at a zone, of which the largest of its node and type has so many pages: not where one is soon at its end.
-fn begins(zone: &ZoneSpec, largest: u64) -> bool {
-    zone.pages >= largest / 4
-}
-
-/// Fills `out`, a row per CPU, from the rows of the nodes: of zones of a node and type, each CPU begins at the one that its
-/// number among the CPUs of its node says, and goes round. Neighbours begin at different ones.
-/// O(CPUs × (CPUs + zones²)).
-pub(crate) fn spread(specs: &[ZoneSpec], cpu_nodes: &[NodeId], rows: &[ZoneId], out: &mut [ZoneId]) {
-    let alike = |a: &ZoneId, b: &ZoneId| {
-        let [a, b] = [a, b].map(|zone| &specs[zone.index()]);
-        a.node == b.node && a.kind == b.kind
-    };
-    for (cpu, row) in out.chunks_exact_mut(specs.len()).enumerate() {
-        let node = cpu_nodes[cpu];
-        let on_node = |cpus: &[NodeId]| cpus.iter().filter(|&&other| other == node).count();
-        let rank = on_node(&cpu_nodes[..cpu]);
-        row.copy_from_slice(&rows[usize::from(node.0) * specs.len()..][..specs.len()]);
-        for group in row.chunk_by_mut(alike) {
-            let largest = group.iter().map(|zone| specs[zone.index()].pages).max().unwrap_or(0);
-            let starts = || (0..group.len()).filter(|&n| begins(&specs[group[n].index()], largest));
-            let count = starts().count();
-            let first = starts().nth(rank % count.max(1));
-            group.rotate_left(first.unwrap_or(0));
-        }
-    }
 }
 
 /// Whether every node is at distance 10 from itself and no nearer to any other.
@@ -175,9 +132,7 @@ impl<P: Platform> Hints<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Experiment;
     use crate::platform::machine::Machine;
-    use crate::units::Pfn;
 
     #[test]
     fn each_position_has_its_note() {
@@ -190,55 +145,5 @@ mod tests {
         }
         hints.mark(0);
         assert!(hints.is_full(0) && hints.is_full(64 * WORDS - 1), "one note leaves the others");
-    }
-
-    #[test]
-    fn cpus_begin_at_different_large_zones_of_their_node_and_go_round() {
-        let zone = |node, kind, start: u64, pages| ZoneSpec {
-            node: NodeId(node),
-            kind,
-            start: Pfn(start << 15),
-            pages,
-        };
-        let large = 1 << 15;
-        let specs = [
-            zone(0, ZoneType::Dma32, 0, large),
-            zone(0, ZoneType::Normal, 1, large),
-            zone(0, ZoneType::Normal, 2, 7 << 10),
-            zone(0, ZoneType::Normal, 3, large),
-            zone(1, ZoneType::Normal, 4, large),
-            zone(1, ZoneType::Normal, 5, 2 * large),
-        ];
-        let over = specs.each_ref().map(|spec| spread_over(&specs, spec));
-        assert_eq!(over, [None, Some(2), None, Some(2), Some(2), Some(2)]);
-        let cpus = [0, 1, 0, 0, 1].map(NodeId);
-        let rows = [1, 2, 3, 0, 4, 5, 4, 5, 1, 2, 3, 0].map(ZoneId);
-        let mut out = [ZoneId(0); 5 * 6];
-        spread(&specs, &cpus, &rows, &mut out);
-        let of = |cpu: usize| &out[cpu * specs.len()..][..specs.len()];
-        assert_eq!(of(0), [1, 2, 3, 0, 4, 5].map(ZoneId));
-        assert_eq!(of(1), [4, 5, 1, 2, 3, 0].map(ZoneId));
-        assert_eq!(of(2), [3, 1, 2, 0, 5, 4].map(ZoneId), "the small one is nobody's first");
-        assert_eq!(of(3), of(0), "two zones for three CPUs");
-        assert_eq!(of(4), [5, 4, 3, 1, 2, 0].map(ZoneId));
-    }
-
-    #[test]
-    fn only_a_configuration_that_says_so_spreads() {
-        let spec = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: 4096 };
-        let mut parts = spec.divided(4);
-        let specs: [ZoneSpec; 4] = core::array::from_fn(|_| parts.next().expect("four"));
-        assert!(parts.next().is_none() && specs[3].end() == spec.end());
-        assert!(is_spread(&specs, &Config::framewright()));
-        assert!(!is_spread(&[spec], &Config::framewright()), "one zone");
-        for linux in [Config::linux_v3_0(), Config::linux_v5_4(), Config::linux_v6_1(), Config::linux_v6_7()]
-        {
-            assert!(!is_spread(&specs, &linux));
-        }
-        let noted = Config {
-            experiment: Experiment { zonelist_cache: ZonelistCache::AfterFirstZone, ..Experiment::default() },
-            ..Config::framewright()
-        };
-        assert!(!is_spread(&specs, &noted), "its notes are by place in the node's list");
     }
 }

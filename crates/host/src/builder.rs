@@ -7,7 +7,6 @@ use std::thread;
 
 use framewright::config::Engine;
 use framewright::frame::{DirectMap, FrameUser, MAX_ZONE_PAGES, Zeroable};
-use framewright::policy::zonelist::zones_for;
 use framewright::units::MAX_ORDER;
 use framewright::{Allocator, Config, NodeId, Order, Pfn, Plan, SetupError, ZoneSpec, ZoneType};
 
@@ -22,8 +21,6 @@ use crate::store::Store;
 
 /// The largest block: memory is aligned to it, so that every block is aligned to its size.
 const LARGEST_BLOCK_PAGES: u64 = framewright::units::MAX_ORDER.pages();
-/// Zones that are made for the processors' sake, in all nodes together: there can be 255.
-const MOST_ZONES: u64 = 128;
 const HUGE_PAGE: usize = 2 << 20;
 const GIANT_PAGE: usize = 1 << 30;
 
@@ -61,8 +58,6 @@ pub struct ArenaBuilder {
     cpus: usize,
     nodes: usize,
     shares: Option<Vec<u64>>,
-    /// Zones of a node, if they are chosen.
-    zones: Option<usize>,
     distances: Option<Vec<u8>>,
     background: bool,
     /// The machine's node of each of ours.
@@ -103,7 +98,6 @@ impl ArenaBuilder {
             cpus: (2 * parallelism).max(4),
             nodes: 1,
             shares: None,
-            zones: None,
             distances: None,
             background: false,
             bound: None,
@@ -175,16 +169,6 @@ impl ArenaBuilder {
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.nodes = nodes;
         (self.shares, self.bound) = (None, None);
-        self
-    }
-
-    /// Divides each node's frames into so many zones of equal size, to the next 4 MiB. Threads begin at different ones in turn and
-    /// take what they lack from the others, so that they wait less for one another's locks. No block, and no range of
-    /// [`alloc_contig_range`](crate::Attached::alloc_contig_range), lies in two zones. Default: as many as
-    /// [`zones_for`](framewright::policy::zonelist::zones_for) finds of use to the machine's processors, 1 without
-    /// [`spread_zones`](Config::spread_zones).
-    pub fn zones_per_node(mut self, zones: usize) -> Self {
-        self.zones = Some(zones);
         self
     }
 
@@ -468,9 +452,6 @@ impl ArenaBuilder {
         if end.is_none() || self.pages > u64::from(u8::MAX) * MAX_ZONE_PAGES {
             return Err(ArenaError::TooLarge { base: self.base, pages: self.pages });
         }
-        if self.zones == Some(0) {
-            return Err(SetupError::ZoneCount(0).into());
-        }
         if let Some(hole) = self.holes.iter().find(|hole| hole.start > hole.end) {
             return Err(ArenaError::Hole(hole.clone()));
         }
@@ -543,20 +524,7 @@ impl ArenaBuilder {
         left
     }
 
-    /// Into how many zones a node with so many pages is divided, if none would be too large.
-    fn zones_of(&self, pages: u64) -> u64 {
-        let parallelism = thread::available_parallelism().map_or(1, usize::from);
-        let cpus = self.cpus.min(parallelism).div_ceil(self.nodes);
-        match self.zones {
-            Some(zones) => (zones as u64).clamp(1, pages.div_ceil(LARGEST_BLOCK_PAGES)),
-            None if self.config.spread_zones => {
-                zones_for(pages, cpus).min(MOST_ZONES / self.nodes as u64).max(1)
-            }
-            None => 1,
-        }
-    }
-
-    /// The nodes' shares of the frames, each in as many zones as are of use to its CPUs, or as there must be.
+    /// The nodes' shares of the frames, each in as many zones as there must be.
     fn zones(&self) -> Result<Vec<ZoneSpec>, ArenaError> {
         let end = self.base.0 + self.pages;
         let nodes = self.nodes as u64;
@@ -579,10 +547,8 @@ impl ArenaBuilder {
             if start == end {
                 return Err(ArenaError::Nodes { nodes: self.nodes, most });
             }
-            let each =
-                (end - start).div_ceil(self.zones_of(end - start)).next_multiple_of(LARGEST_BLOCK_PAGES);
             while start < end {
-                let pages = (end - start).min(each).min(MAX_ZONE_PAGES);
+                let pages = (end - start).min(MAX_ZONE_PAGES);
                 let node = NodeId(node as u16);
                 zones.push(ZoneSpec { node, kind: ZoneType::Normal, start: Pfn(start), pages });
                 start += pages;

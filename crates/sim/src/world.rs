@@ -22,7 +22,7 @@ use framewright::policy::init::Split;
 use framewright::policy::pcp::Sizing;
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
-use framewright::zone::Zone;
+use framewright::zone::{Section, Zone};
 use framewright::{
     Allocator, Config, Cpu, CpuId, Frame, Memory, NodeId, Pfn, Plan, SetupError, ZoneId, ZoneSpec,
 };
@@ -125,7 +125,9 @@ struct Places<M: 'static> {
     slots: Place<SimWord>,
     pcps: Place<MaybeUninit<Pcp<'static, Sim>>>,
     more_lists: Place<MaybeUninit<MoreLists<'static, Sim>>>,
-    zones: Place<MaybeUninit<Zone<Sim>>>,
+    zones: Place<MaybeUninit<Zone<'static, Sim>>>,
+    sections: Place<MaybeUninit<Section<Sim>>>,
+    section_words: Place<SimWord>,
     queue: Place<QueueNode<Sim>>,
     zonelist: Place<ZoneId>,
     cpu_nodes: Place<NodeId>,
@@ -287,6 +289,8 @@ impl<M: Zeroable> World<M> {
             nodes: room.add(plan.nodes),
             contexts: room.add(plan.contexts),
             totals: room.add(zones.len() + 1),
+            sections: room.add(plan.sections),
+            section_words: room.add(plan.section_words),
             pageblocks: room.add(plan.pageblocks),
             maps: room.add(plan.maps),
             frames: {
@@ -315,6 +319,8 @@ impl<M: Zeroable> World<M> {
                 pcps: places.pcps.slice_mut(&mapping),
                 more_lists: places.more_lists.slice_mut(&mapping),
                 zones: places.zones.slice_mut(&mapping),
+                sections: places.sections.slice_mut(&mapping),
+                section_words: places.section_words.slice(&mapping),
                 queue: places.queue.slice(&mapping),
                 zonelist: places.zonelist.slice_mut(&mapping),
                 nodes: places.nodes.slice_mut(&mapping),
@@ -371,6 +377,8 @@ impl<M: Zeroable> World<M> {
             (places.pcps.offset(), places.pcps.end(), "per-CPU lists"),
             (places.more_lists.offset(), places.more_lists.end(), "per-CPU lists"),
             (places.queue.offset(), places.queue.end(), "queue nodes"),
+            (places.sections.offset(), places.sections.end(), "sections"),
+            (places.section_words.offset(), places.section_words.end(), "what sections show"),
             (places.slots.offset(), places.slots.end(), "per-CPU slots"),
             (places.nodes.offset(), places.nodes.end(), "node counters"),
             (places.contexts.offset(), places.contexts.end(), "reclaim contexts"),
@@ -387,6 +395,7 @@ impl<M: Zeroable> World<M> {
             (places.pcps.offset(), places.pcps.end()),
             (places.more_lists.offset(), places.more_lists.end()),
             (places.zones.offset(), places.zones.end()),
+            (places.sections.offset(), places.sections.end()),
             (places.nodes.offset(), places.nodes.end()),
         ] {
             simulator.fix(start, end);
@@ -407,9 +416,21 @@ impl<M: Zeroable> World<M> {
         let queue_nodes = (0..shape.cpus()).map(|cpu| (queue_at(usize::from(cpu)), shape.node_of(cpu)));
         let totals =
             self.allocator.zones().iter().enumerate().map(|(n, zone)| (self.total_at(n), zone.spec().node.0));
-        let ends =
-            [(places.zones.end(), 0), (places.queue.end(), 0), (self.total_at(zones.len()), 0), (start, 0)];
-        let mut begins: Vec<(usize, u16)> = zone_nodes.chain(queue_nodes).chain(totals).chain(ends).collect();
+        let first_section = |n: usize| {
+            let before = self.allocator.zones()[..n].iter().map(|zone| zone.sections() - 1);
+            places.sections.offset() + before.sum::<usize>() * size_of::<Section<Sim>>()
+        };
+        let several = self.allocator.zones().iter().enumerate().filter(|(_, zone)| zone.sections() > 1);
+        let section_nodes = several.map(|(n, zone)| (first_section(n), zone.spec().node.0));
+        let ends = [
+            (places.sections.end(), 0),
+            (places.zones.end(), 0),
+            (places.queue.end(), 0),
+            (self.total_at(zones.len()), 0),
+            (start, 0),
+        ];
+        let mut begins: Vec<(usize, u16)> =
+            zone_nodes.chain(section_nodes).chain(queue_nodes).chain(totals).chain(ends).collect();
         begins.sort_unstable();
         let regions = begins.windows(2).filter(|two| two[0].1 != two[1].1);
         let mut regions: Vec<Region> =

@@ -10,6 +10,7 @@ mod many_threads;
 mod owners;
 mod remote;
 mod schedules;
+mod sections;
 mod setup;
 mod short_port;
 mod shortage;

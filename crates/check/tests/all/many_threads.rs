@@ -13,6 +13,8 @@ const CPUS: usize = 8;
 const PER_PAGEBLOCK: u64 = 64;
 
 struct Shop {
+    /// Frames from the first pageblock to the second: they lie in different sections, if there are several.
+    stride: u64,
     world: World<Shuttle>,
     oracle: SharedOracle,
     /// Blocks on their way from the thread that allocated them to the one that frees them. An ordinary mutex:
@@ -22,12 +24,14 @@ struct Shop {
 
 impl Shop {
     fn new(config: Config) -> Self {
-        let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, CPUS)
-            .memory([(BASE, PER_PAGEBLOCK), (BASE.add(PAGEBLOCK_PAGES), PER_PAGEBLOCK)])
+        let stride = config.experiment.section_pages.max(PAGEBLOCK_PAGES);
+        let world: World<Shuttle> = Spec::one_zone(2 * stride, CPUS)
+            .memory([(BASE, PER_PAGEBLOCK), (BASE.add(stride), PER_PAGEBLOCK)])
             .config(config)
             .build();
-        let oracle = SharedOracle::new(BASE, 2 * PAGEBLOCK_PAGES);
-        Self { world, oracle, handed_over: Mutex::default() }
+        assert_eq!(world.zone().sections() > 1, stride > PAGEBLOCK_PAGES);
+        let oracle = SharedOracle::new(BASE, 2 * stride);
+        Self { stride, world, oracle, handed_over: Mutex::default() }
     }
 
     /// Everything one CPU does: `steps` random calls, then it gives its blocks back, and leaves, drained or not.
@@ -74,7 +78,7 @@ impl Shop {
     fn disturb(&self, steps: u32) {
         let allocator = self.world.allocator();
         for _ in 0..steps {
-            let pageblock = BASE.add(thread_rng().gen_range(0..2) * PAGEBLOCK_PAGES);
+            let pageblock = BASE.add(thread_rng().gen_range(0..2) * self.stride);
             match thread_rng().gen_range(0..5) {
                 0 => {
                     let (batch, high) = (thread_rng().gen_range(1..8), thread_rng().gen_range(0..32));
@@ -108,7 +112,7 @@ impl Shop {
             self.world.on(cpu, |cpu| cpu.drain());
         }
         for n in 0..2 {
-            self.world.allocator().unisolate_pageblock(BASE.add(n * PAGEBLOCK_PAGES));
+            self.world.allocator().unisolate_pageblock(BASE.add(n * self.stride));
         }
         let account = self.world.settled();
         assert_eq!(account.free, 2 * PER_PAGEBLOCK, "{account:?}");
@@ -174,4 +178,12 @@ fn nine_threads_lose_nothing_block_by_block() {
         experiment: Experiment { pcp_rule: PcpRule::V5_4, ..Experiment::default() },
         ..Config::framewright()
     }));
+}
+
+#[test]
+fn nine_threads_lose_nothing_in_two_sections() {
+    for engine in [Engine::Framewright, Engine::Compact] {
+        let config = small(Config { engine, ..Config::framewright() });
+        run(Config { experiment: Experiment { section_pages: 1024, ..config.experiment }, ..config });
+    }
 }

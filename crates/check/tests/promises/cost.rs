@@ -2,8 +2,7 @@
 
 use framewright::config::{Config, Experiment};
 use framewright::policy::pcp::share_of_free;
-use framewright::units::{CpuId, MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneType};
-use framewright::zone::ZoneSpec;
+use framewright::units::{CpuId, MAX_ORDER, Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
 use framewright::{Helpers, Request};
 use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::platform::checked::{Checked, longest_hold};
@@ -85,9 +84,9 @@ fn fragmented(config: Config, pageblocks: u64) -> World<Checked> {
 #[test]
 fn lists_hold_a_share_of_what_is_free_and_what_is_on_its_way_back() {
     let (pages, cpus) = (512 * PAGEBLOCK_PAGES, 16);
-    let all = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: BASE, pages };
-    for zones in [1, 16] {
-        let world: World<Plain> = Spec::zones(all.divided(zones).collect::<Vec<_>>(), cpus).build();
+    for sections in [1, 16] {
+        let section_pages = if sections > 1 { pages / sections } else { 0 };
+        let world: World<Plain> = Spec::one_zone(pages, cpus).sections(section_pages).build();
         for k in (0..9).map(order) {
             world.on(0, |cpu| {
                 let all: Vec<_> = core::iter::from_fn(|| cpu.alloc(k, M).ok()).collect();
@@ -97,7 +96,11 @@ fn lists_hold_a_share_of_what_is_free_and_what_is_on_its_way_back() {
                 let share = share_of_free(zone.free_pages(), 1, world.allocator().config().pcp_free_part);
                 let refill = (32 << k.get()).min(1024);
                 let held = world.allocator().pcp(zone.id(), CpuId(0)).count();
-                assert!(held <= share.max(refill) + 512, "{zones} zones, {k}, {:?}: {held} pages", zone.id());
+                assert!(
+                    held <= share.max(refill) + 512,
+                    "{sections} sections, {k}, {:?}: {held} pages",
+                    zone.id()
+                );
             }
             world.on(0, |cpu| cpu.drain());
         }
@@ -107,7 +110,7 @@ fn lists_hold_a_share_of_what_is_free_and_what_is_on_its_way_back() {
 /// The longest hold of the zone lock is as long in a zone of 64 times as many pageblocks.
 #[test]
 fn p07_no_hold_of_a_zone_lock_grows_with_the_zone() {
-    for (name, config, _) in WAYS.into_iter().filter(|(_, _, zones)| *zones == 1) {
+    for (name, config, _) in WAYS.into_iter().filter(|(_, _, sections)| *sections == 1) {
         for Call(what, call) in calls() {
             if name == "compact" && what == "a bad frame" {
                 continue;

@@ -1,10 +1,9 @@
-//! Cost: a hit costs the same at any fullness and with any number of zones, and an event of one CPU writes to few words of others.
+//! Cost: a hit costs the same at any fullness and with any number of sections, and an event of one CPU writes to few words of others.
 
 use framewright::Cpu;
 use framewright::config::{Config, Experiment};
-use framewright::units::{MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, ZoneType};
-use framewright::zone::ZoneSpec;
-use framewright_check::fixture::{BASE, Spec, World};
+use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_PAGES};
+use framewright_check::fixture::{Spec, World};
 use framewright_check::platform::checked::{Checked, tally};
 
 use crate::{WAYS, order};
@@ -12,12 +11,12 @@ use crate::{WAYS, order};
 const M: Migratetype = Migratetype::Movable;
 
 /// Accesses of an allocation and a free of the same page, over and over, in each sixteenth of the memory.
-fn pairs(config: Config, zones: u64) -> Vec<u64> {
+fn pairs(config: Config, sections: u64) -> Vec<u64> {
     const PAIRS: u64 = 1000;
     let pages = 128 * PAGEBLOCK_PAGES;
-    let all = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: BASE, pages };
-    let spec = Spec::zones(all.divided(zones).collect::<Vec<_>>(), 16);
-    let experiment = Experiment { remote_drain_spins: 1, ..config.experiment };
+    let spec = Spec::one_zone(pages, 16);
+    let section_pages = if sections > 1 { pages / sections } else { 0 };
+    let experiment = Experiment { remote_drain_spins: 1, section_pages, ..config.experiment };
     let world: World<Checked> = spec.config(Config { experiment, ..config }).build();
     let pair = |cpu: &Cpu<'_, '_, Checked>| {
         let pfn = cpu.alloc(Order::ZERO, M).expect("memory");
@@ -33,15 +32,15 @@ fn pairs(config: Config, zones: u64) -> Vec<u64> {
 
 /// Ways of one zone that the promises hold for. The presets count each hit and tell each CPU of a mark, as Linux does.
 fn ways() -> impl Iterator<Item = (&'static str, fn() -> Config)> {
-    let ours = WAYS.into_iter().filter(|(name, _, zones)| *zones == 1 && !name.starts_with("linux"));
+    let ours = WAYS.into_iter().filter(|(name, _, sections)| *sections == 1 && !name.starts_with("linux"));
     ours.map(|(name, config, _)| (name, config))
 }
 
-/// A hot pair costs the same at any fullness, and with any number of zones.
+/// A hot pair costs the same at any fullness, and with any number of sections.
 #[test]
-fn p09_a_hit_costs_the_same_at_any_fullness_and_with_any_number_of_zones() {
+fn p09_a_hit_costs_the_same_at_any_fullness_and_with_any_number_of_sections() {
     for (name, config) in ways() {
-        let costs = [1, 4, 16].map(|zones| pairs(config(), zones));
+        let costs = [1, 4, 16].map(|sections| pairs(config(), sections));
         println!("{name}: {costs:?}");
         let all = || costs.iter().flatten().copied();
         let (least, most) = (all().min().unwrap_or(0), all().max().unwrap_or(0));

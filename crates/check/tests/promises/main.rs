@@ -9,9 +9,8 @@ mod memory;
 mod page;
 
 use framewright::config::{Config, Engine, Experiment};
-use framewright::units::{NodeId, Order, PAGEBLOCK_PAGES, ZoneType};
-use framewright::zone::ZoneSpec;
-use framewright_check::fixture::{BASE, Spec};
+use framewright::units::{Order, PAGEBLOCK_PAGES};
+use framewright_check::fixture::Spec;
 
 /// A way to configure an allocator: its name, the configuration, how many zones there are.
 type Way = (&'static str, fn() -> Config, u64);
@@ -21,7 +20,7 @@ const WAYS: [Way; 4] = [
     ("default", Config::default, 1),
     ("linux_v6_7", Config::linux_v6_7, 1),
     ("compact", || Config { engine: Engine::Compact, ..Config::framewright() }, 1),
-    ("four zones", Config::default, 4),
+    ("four sections", Config::default, 4),
 ];
 
 /// A world of so many pageblocks for each way, with what `change` makes of its configuration.
@@ -30,20 +29,15 @@ fn specs(
     cpus: usize,
     change: impl Fn(Config) -> Config,
 ) -> impl Iterator<Item = (&'static str, Spec)> {
-    WAYS.into_iter().map(move |(name, config, zones)| {
-        let all = ZoneSpec {
-            node: NodeId(0),
-            kind: ZoneType::Normal,
-            start: BASE,
-            pages: pageblocks * PAGEBLOCK_PAGES,
-        };
-        let zones: Vec<_> = all.divided(zones).collect();
+    WAYS.into_iter().map(move |(name, config, sections)| {
+        let pages = pageblocks * PAGEBLOCK_PAGES;
+        let section_pages = if sections > 1 { (pages / sections).next_power_of_two() } else { 0 };
         // One thread makes all calls: a CPU that is asked answers only later.
         let config = Config {
-            experiment: Experiment { remote_drain_spins: 1, ..change(config()).experiment },
+            experiment: Experiment { remote_drain_spins: 1, section_pages, ..change(config()).experiment },
             ..change(config())
         };
-        (name, Spec::zones(zones, cpus).config(config))
+        (name, Spec::one_zone(pages, cpus).config(config))
     })
 }
 

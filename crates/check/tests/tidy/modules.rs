@@ -16,7 +16,6 @@ const UNSAFE_MODULES: &[&str] = &[
     "crates/core/src/platform",
     "crates/core/src/reclaim",
     "crates/core/src/setup/carve",
-    "crates/core/src/cpu/current",
     "crates/core/src/cpu/reclaiming",
     "crates/core/src/cpu/split",
     "crates/core/src/cpu/range",

@@ -12,7 +12,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     fn others<'a>(
         &'a self,
         caller: Option<CpuId>,
-        zones: impl Iterator<Item = &'m Zone<P>> + 'a,
+        zones: impl Iterator<Item = &'m Zone<'m, P>> + 'a,
         only: Option<CpuId>,
     ) -> impl Iterator<Item = (ZoneId, CpuId, &'m Pcp<'m, P>)> + 'a {
         zones.flat_map(move |zone| {
@@ -28,7 +28,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     pub(crate) fn drain_others(
         &self,
         caller: Option<CpuId>,
-        zones: impl Iterator<Item = &'m Zone<P>> + Clone,
+        zones: impl Iterator<Item = &'m Zone<'m, P>> + Clone,
         only: Option<CpuId>,
         even_empty: bool,
     ) {
@@ -60,7 +60,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     pub(crate) fn drain_others_and_wait(
         &self,
         caller: Option<CpuId>,
-        zones: impl Iterator<Item = &'m Zone<P>> + Clone,
+        zones: impl Iterator<Item = &'m Zone<'m, P>> + Clone,
         only: Option<CpuId>,
         even_empty: bool,
     ) {

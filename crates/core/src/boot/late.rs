@@ -87,7 +87,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let later = self.later.filter(|later| later.deferred.advance(NEW))?;
         for (zone, rest) in self.zones.iter().zip(later.deferred.zones()) {
             let rest = rest.rest();
-            zone.with(self.frames, self.waiter(None), |buddy| {
+            zone.with_section(0, self.frames, self.waiter(None), |buddy| {
                 buddy.count_present(rest.present as i64);
             });
             self.initialise(later, zone.id(), rest.spec.start..rest.deferred_from, None);
@@ -121,7 +121,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Booting<'a, 'm, P, M> {
         pages
     }
 
-    /// Ends boot: sizes the per-CPU lists again if [`Config::pcp_reset`](crate::Config::pcp_reset) is on, then ends
+    /// Ends boot: sizes the per-CPU lists again if [`Experiment::pcp_reset`](crate::config::Experiment::pcp_reset) is on, then ends
     /// on-demand growth.
     ///
     /// # Errors

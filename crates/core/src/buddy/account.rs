@@ -60,7 +60,7 @@ impl<P: Platform> Counters<P> {
     }
 
     /// Whether the zone is large enough to group by mobility.
-    pub(super) fn grouping(&self) -> bool {
+    pub(crate) fn grouping(&self) -> bool {
         fallback::grouping(self.managed.load(Relaxed), LISTED_TYPES as u64)
     }
 
@@ -175,13 +175,16 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     }
 
     /// Counts pages that the zone was given.
-    pub(crate) fn count_managed(&self, pages: i64) {
-        add(&self.counters.managed, pages);
+    pub(crate) fn count_managed(&mut self, pages: i64) {
+        if self.part.is_some() && pages > 0 {
+            self.cold.has_memory.set(true);
+        }
+        self.add(&self.counters.managed, pages);
     }
 
     /// Counts pages of memory that the zone has.
     pub(crate) fn count_present(&self, pages: i64) {
-        add(&self.counters.present, pages);
+        self.add(&self.counters.present, pages);
     }
 
     /// Changes what a pageblock is, and counts what depends on it: pageblocks that are isolated, those that have bad frames in
@@ -206,7 +209,18 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
         let reserved = change(Migratetype::HighAtomic);
         if reserved != 0 {
-            add(self.highatomic, reserved * PAGEBLOCK_PAGES as i64);
+            self.add(self.highatomic, reserved * PAGEBLOCK_PAGES as i64);
+        }
+        if let Some(part) = self.part.as_ref().filter(|_| isolated + marked != 0) {
+            part.special.fetch_add((isolated + marked).cast_unsigned(), Relaxed);
+        }
+    }
+
+    /// Changes a word of the zone: with a load and a store if no other section has it.
+    fn add(&self, word: &P::Word, change: i64) {
+        match self.part {
+            Some(_) => drop(word.fetch_add(change.cast_unsigned(), Relaxed)),
+            None => add(word, change),
         }
     }
 }
@@ -216,6 +230,7 @@ impl<P: Platform, M> Drop for Buddy<'_, '_, P, M> {
     #[inline]
     fn drop(&mut self) {
         self.settle();
+        self.show_changed();
     }
 }
 

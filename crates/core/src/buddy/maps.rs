@@ -40,7 +40,7 @@ pub(super) use whole::Whole;
 pub(crate) use whole::maps_of_zone;
 
 /// Classes of fullness.
-const CLASSES: usize = 7;
+pub(crate) const CLASSES: usize = 7;
 /// Orders that a largest free block of an open pageblock can have.
 const ORDERS: usize = PAGEBLOCK_ORDER.index();
 /// Bins of one type: a bit of a word each.
@@ -77,7 +77,7 @@ fn bin_of(free: u32, largest: u8) -> usize {
 }
 
 /// Bins whose pageblocks have a free block of at least `order`.
-const AT_LEAST: [u64; ORDERS] = {
+pub(crate) const AT_LEAST: [u64; ORDERS] = {
     let mut table = [0; ORDERS];
     let mut bin = 0;
     while bin < BINS {
@@ -92,7 +92,7 @@ const AT_LEAST: [u64; ORDERS] = {
 };
 
 /// Bins whose pageblocks have a largest free block of exactly `order`.
-const fn exactly(order: Order) -> u64 {
+pub(crate) const fn exactly(order: Order) -> u64 {
     let at = order.index();
     AT_LEAST[at] & !(if at + 1 < ORDERS { AT_LEAST[at + 1] } else { 0 })
 }
@@ -186,6 +186,9 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             }
             if may_use_cma && let Some(piece) = self.take_bits(order, Migratetype::Cma, most) {
                 return Some(piece);
+            }
+            if !wanted.may_fall_back {
+                return None;
             }
             // Only a damaged index makes a third round necessary, and the second finds an index made anew.
             if let Some((start, list, limit)) = self.fall_back(wanted)?

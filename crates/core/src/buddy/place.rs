@@ -1,8 +1,10 @@
 //! Free memory taken by place: a given range, all of it or nothing.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use super::{Buddy, Placement};
 use crate::frame::{Bits, State, WORDS, range_in_word};
-use crate::platform::Platform;
+use crate::platform::{Platform, Word};
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
@@ -189,7 +191,10 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Whether a free to the zone has to ask what its pageblock is: one is isolated, or has a bad frame in use.
     pub(crate) fn has_special_pageblocks(&self) -> bool {
-        self.isolated_pageblocks() > 0 || self.cold.marked_pageblocks.get() > 0
+        match &self.part {
+            Some(part) => part.special.load(Relaxed) > 0,
+            None => self.isolated_pageblocks() > 0 || self.cold.marked_pageblocks.get() > 0,
+        }
     }
 
     /// Makes the frames `left` of a pageblock that is in no bin and has no bits the free ones.

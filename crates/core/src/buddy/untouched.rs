@@ -61,7 +61,9 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         let none = start..start;
         let whole = |pfn: u64| pfn / MAX_ORDER.pages() * MAX_ORDER.pages();
         let (first, end) = (whole(start.0 + MAX_ORDER.pages() - 1), whole(start.0 + pages));
-        let is_new = self.counters.managed.load(Relaxed) == 0 && self.counters.present.load(Relaxed) == 0;
+        // Later memory of a zone of several sections may be the first of its section.
+        let counted = || self.counters.managed.load(Relaxed) > 0 || self.counters.present.load(Relaxed) > 0;
+        let is_new = if self.part.is_some() { !self.cold.has_memory.get() } else { !counted() };
         if self.untouched.is_some() && is_new && end > first + CHUNK { Pfn(first)..Pfn(end) } else { none }
     }
 

@@ -151,11 +151,11 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     }
 
     /// The populated zones that the run is about, lowest first.
-    fn on_node<'r>(&'r self, run: &NodeRun<'_>) -> impl Iterator<Item = &'r Zone<P>> + 'r {
+    fn on_node<'r>(&'r self, run: &NodeRun<'_>) -> impl Iterator<Item = &'r Zone<'r, P>> + 'r {
         self.zones_on(run.node, run.highest)
     }
 
-    fn zones_on<'r>(&'r self, node: NodeId, highest: ZoneType) -> impl Iterator<Item = &'r Zone<P>> + 'r {
+    fn zones_on<'r>(&'r self, node: NodeId, highest: ZoneType) -> impl Iterator<Item = &'r Zone<'r, P>> + 'r {
         let zones = self.allocator.zones;
         ZoneType::ALL.into_iter().filter(move |&kind| kind <= highest).flat_map(move |kind| {
             zones.iter().filter(move |zone| {

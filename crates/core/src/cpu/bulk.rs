@@ -109,7 +109,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             blocks = blocks.min(self.to_spare(zone, order, migratetype) >> order.get());
         }
         let taken = local.alloc_many(order, migratetype, &mut out[got..][..blocks as usize]);
-        self.count_numa(self.first_zone(), id, taken as u64);
+        self.count_numa(self.zone, id, taken as u64);
         got + taken
     }
 
@@ -132,7 +132,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let frames = &self.allocator.frames;
         let mut failed: Option<BulkFreeError> = None;
         let mut batch = [Pfn(0); MOST_FREED];
-        let (mut len, mut zone) = (0, self.zone());
+        let (mut len, mut zone) = (0, self.zone);
         for &pfn in blocks {
             let info = frames.info(pfn);
             let is_ours = frames.contains(pfn) && self.take_back(pfn, order, info);

@@ -68,7 +68,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// One such attempt by a free that knows the block's head word, and that the block is one of the preferred zone.
     #[inline(always)]
     pub(super) fn claim_near(&self, head: &P::Word, seen: TakenHead, pfn: Pfn, order: Order) -> Claim {
-        self.claim_seen(|| head, seen, || self.waits(pfn, order, seen, self.zone()))
+        self.claim_seen(|| head, seen, || self.waits(pfn, order, seen, self.zone))
     }
 
     /// One such attempt, on a block whose head word says that it was taken from the zone: `seen`, read with acquire. `head` finds
@@ -87,7 +87,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             return Claim::Again;
         }
         // What the lists' owners count at each call is as the presets' figures were taken.
-        let looks_first = self.pcp().counts();
+        let looks_first = self.pcp.counts();
         if seen.is_aside() || (looks_first && waits()) {
             return Claim::Refused;
         }

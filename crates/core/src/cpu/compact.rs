@@ -158,13 +158,10 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     /// Whether an ordinary list has a block that is large enough.
     fn has_block(&self, zone: &Zone<P>, request: &Request<'_>) -> bool {
-        let waiter = self.allocator.waiter(Some(self.cpu));
-        let has = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
-            request.order.and_above().any(|order| {
-                Migratetype::ALL.iter().any(|&list| list.is_ordinary() && buddy.has(order, list))
-            })
-        };
-        zone.with(self.allocator.frames, waiter, has).0
+        let ordinary = || Migratetype::ALL.into_iter().filter(|list| list.is_ordinary());
+        self.with_free_blocks(zone, |has| {
+            request.order.and_above().any(|order| ordinary().any(|list| has(order, list)))
+        })
     }
 
     /// Compacts a zone until `done`. `resumes`: from where the last compaction that resumes has stopped; and if that was not
@@ -328,11 +325,11 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         result
     }
 
-    /// Takes free blocks as `take` says, under the zone lock. They are allocated then, for what was asked for as `of` says; bad ones are
-    /// left out and quarantined.
+    /// Takes free blocks as `take` says, with the lock of a section. They are allocated then, for what was asked for as `of` says; bad
+    /// ones are left out and quarantined.
     fn take_places(
         &self,
-        zone: &Zone<P>,
+        (zone, section): (&Zone<P>, usize),
         of: (Order, Migratetype),
         out: &mut [Pfn],
         take: impl FnOnce(&mut crate::buddy::Buddy<'_, 'm, P, M>, &mut [Pfn]) -> usize,
@@ -346,7 +343,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             }
             taken
         };
-        let taken = zone.with(self.allocator.frames, waiter, take).0;
+        let taken = zone.with_section(section, self.allocator.frames, waiter, take).0;
         let local = self.local(zone.id());
         let mut good = 0;
         for at in 0..taken {
@@ -373,7 +370,9 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             let info = self.allocator.frames.info(scanners.high);
             // One without memory has another type.
             if matches!(info.migratetype(), Migratetype::Movable | Migratetype::Cma) {
-                let taken = self.take_places(zone, (order, Migratetype::Movable), out, |buddy, out| {
+                let section = zone.cut().number_of(scanners.high);
+                let of = (order, Migratetype::Movable);
+                let taken = self.take_places((zone, section), of, out, |buddy, out| {
                     buddy.take_from_pageblock(scanners.high, order, out)
                 });
                 count(&events.compact_free_scanned, PAGEBLOCK_PAGES);

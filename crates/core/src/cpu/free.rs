@@ -62,15 +62,15 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     // was not allocated last needs no room, either.
     #[inline(never)]
     pub(super) fn free_missed(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>) {
-        let Some(near) = self.near_block(pfn, order) else { return self.free_far(pfn, order, error) };
-        if self.pcp().counts() {
+        let Some(near) = self.near_block(pfn, order) else { return self.free_checked(pfn, order, error) };
+        if self.pcp.counts() {
             return self.free_counted(pfn, order, error, near);
         }
         let left = near.list.left(near.head, pfn);
         let way = route(self.facts(pfn, order, left, near.list, near.pageblock));
         match way {
             Way::Put | Way::PutAndDrain => {
-                if !self.pcp().put_hit(near.list, near.head, pfn) {
+                if !self.pcp.put_hit(near.list, near.head, pfn) {
                     self.free_in_turn(pfn, order, error, near, way);
                 }
             }
@@ -88,9 +88,9 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     fn near_block(&self, pfn: Pfn, order: Order) -> Option<NearBlock<'a, 'm, P>> {
         let located = self.frames.locate(pfn)?;
         let pageblock = located.pageblock();
-        let migratetype = pageblock.info().ordinary_as(self.home())?;
+        let migratetype = pageblock.info().ordinary_as(self.home)?;
         let head = located.head(pfn, order)?;
-        let list = self.pcp().hit_list(order, migratetype)?;
+        let list = self.pcp.hit_list(order, migratetype)?;
         Some(NearBlock { head, list, pageblock })
     }
 
@@ -103,8 +103,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         list: &List<'m, P>,
         pageblock: &Pageblock<P>,
     ) -> Facts {
-        let empties = self.pcp().may_go_back(pageblock)
-            && (!self.pcp().merges() || self.empties_or_merges(pfn, order, pageblock));
+        let empties = self.pcp.may_go_back(pageblock)
+            && (!self.pcp.merges() || self.empties_or_merges(pfn, order, pageblock));
         Facts { left, empties, fits: list.is_below_ceiling() }
     }
 
@@ -112,21 +112,6 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     #[inline(never)]
     fn empties_or_merges(&self, pfn: Pfn, order: Order, pageblock: &Pageblock<P>) -> bool {
         pageblock.is_sparse() || self.frames.is_buddy_free(pfn, order)
-    }
-
-    /// Frees a block that is none of the preferred zone, or of a pageblock that needs all checks. One of another zone is freed as a CPU
-    /// that begins there frees it.
-    #[inline(never)]
-    fn free_far(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>) {
-        if self.home() == BlockInfo::NOWHERE || self.pcp().counts() {
-            return self.free_checked(pfn, order, error);
-        }
-        match self.frames.locate(pfn).map(|located| located.pageblock().info().zone()) {
-            Some(zone) if zone != self.zone() && self.allocator.pcp_if_any(zone, self.cpu).is_some() => {
-                self.at(zone).free_missed(pfn, order, error);
-            }
-            _ => self.free_checked(pfn, order, error),
-        }
     }
 
     /// Frees a block where hits count.
@@ -142,9 +127,9 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let is_sparse = || self.frames.has_maps() && near.pageblock.is_sparse();
         if !near.list.put_back(near.head, pfn, is_sparse) {
             self.free_checked(pfn, order, error);
-        } else if self.pcp().count_freed(order) {
+        } else if self.pcp.count_freed(order) {
             let migratetype = self.allocator.frames.info(pfn).migratetype();
-            self.local(self.zone()).after_free(order, migratetype);
+            self.local(self.zone).after_free(order, migratetype);
         }
     }
 
@@ -152,16 +137,16 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     #[inline(never)]
     fn put_and_drain(&self, pfn: Pfn, order: Order) {
         let migratetype = self.allocator.frames.info(pfn).migratetype();
-        self.put_claimed(&self.local(self.zone()), pfn, order, migratetype);
+        self.put_claimed(&self.local(self.zone), pfn, order, migratetype);
     }
 
     /// Sets a block aside that is this CPU's alone, to be given back to the zone with others. On `false` the state is unchanged:
     /// there is no room, or a remote drain has shut the gate.
     #[inline(always)]
     fn sets_aside(&self, head: &P::Word, pfn: Pfn, order: Order) -> bool {
-        let is_aside = self.pcp().set_aside_hit(head, pfn, order);
+        let is_aside = self.pcp.set_aside_hit(head, pfn, order);
         // Every free looks whether another CPU asks for something; what was set aside goes back then, too.
-        if is_aside && self.pcp().is_asked() {
+        if is_aside && self.pcp.is_asked() {
             self.answer_asked();
         }
         is_aside
@@ -170,7 +155,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     #[cold]
     #[inline(never)]
     fn answer_asked(&self) {
-        self.local(self.zone()).answer();
+        self.local(self.zone).answer();
     }
 
     /// Frees a block that has left this CPU's list, where a gate is shut or there is no room.
@@ -183,7 +168,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         near: NearBlock<'a, 'm, P>,
         way: Way,
     ) {
-        let local = self.local(self.zone());
+        let local = self.local(self.zone);
         // Again, in this CPU's turn: a remote drain may have taken a block that the caller frees twice.
         if !matches!(near.list.left(near.head, pfn), Left::Here { .. }) {
             return self.free_checked(pfn, order, error);
@@ -220,10 +205,10 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     fn free_claimed(&self, pfn: Pfn, order: Order, head: &P::Word, list: &List<'m, P>) {
         let Some(pageblock) = self.frames.pageblock(pfn) else { return self.put_and_drain(pfn, order) };
         match route(self.facts(pfn, order, Left::Here { is_last: false }, list, pageblock)) {
-            Way::Put if self.pcp().put_hit(list, head, pfn) => {}
+            Way::Put if self.pcp.put_hit(list, head, pfn) => {}
             // A block of an order without lists is not set aside.
             Way::Return if list.capacity() > 0 => {
-                if !self.sets_aside(head, pfn, order) && !self.local(self.zone()).set_aside(pfn, order) {
+                if !self.sets_aside(head, pfn, order) && !self.local(self.zone).set_aside(pfn, order) {
                     self.put_and_drain(pfn, order);
                 }
             }
@@ -247,7 +232,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             local.free_direct(pfn, order);
             if info.is_poisoned() && !frames.info(pfn).is_poisoned() {
                 // Of its pageblock the last bad frame in use. Every other way out of use is noticed by the hold (`Local::record`).
-                local.under_lock(|buddy| self.allocator.shut_or_open_lists(buddy));
+                local.in_first_section(|buddy| self.allocator.shut_or_open_lists(buddy));
             }
             return;
         }
@@ -279,7 +264,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     #[cold]
     pub(super) fn refuse(&self, pfn: Pfn, order: Order) -> FreeError {
         let frames = &self.allocator.frames;
-        let is_untouched = || self.allocator.zones.iter().any(|zone| zone.untouched().contains(&pfn));
+        let is_untouched =
+            || self.allocator.zones.iter().any(|zone| zone.untouched().any(|range| range.contains(&pfn)));
         if !frames.contains(pfn) {
             let why = if is_untouched() { FreeFailure::NotAllocated } else { FreeFailure::Foreign };
             return FreeError { why, pfn, order };

@@ -53,9 +53,9 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         if P::CLEARS_DESCRIPTORS || !migratetype.is_ordinary() {
             return None;
         }
-        let (heads, stride, first, frames) = self.near().words();
-        let ListWords { top, floor, ceiling, slots } = self.pcp().list_words(Order::ZERO, migratetype)?;
-        self.pcp().keep_turn();
+        let (heads, stride, first, frames) = self.near.words();
+        let ListWords { top, floor, ceiling, slots } = self.pcp.list_words(Order::ZERO, migratetype)?;
+        self.pcp.keep_turn();
         let mask = slots.len() as u64 - 1;
         Some(HitWords { top, floor, ceiling, slots: slots.as_ptr(), mask, heads, stride, first, frames })
     }

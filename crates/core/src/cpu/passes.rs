@@ -23,7 +23,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// Allocates a block as `request` says, with the help of `helpers`.
     ///
     /// Tried in turn: this CPU's list; every zone at its low mark; with background reclaim woken, at its min
-    /// mark; with compaction and direct reclaim, as often as [`Config::limits`](crate::Config::limits) and
+    /// mark; with compaction and direct reclaim, as often as [`Experiment::limits`](crate::config::Experiment::limits) and
     /// the request's flags allow; with all per-CPU lists drained. See [`policy::passes`](crate::policy::passes).
     ///
     /// # Errors
@@ -134,7 +134,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     pub(super) fn zones_of<'p>(
         &self,
         path: &'p Path<'_, 'm>,
-    ) -> impl Iterator<Item = &'m Zone<P>> + Clone + 'p
+    ) -> impl Iterator<Item = &'m Zone<'m, P>> + Clone + 'p
     where
         'm: 'p,
     {
@@ -202,11 +202,9 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     }
 
     fn shortfall(&self, path: &Path<'_, 'm>, zone: &Zone<P>) -> Shortfall {
-        let (largest, _) = zone.with(self.allocator.frames, self.allocator.waiter(Some(self.cpu)), |buddy| {
-            largest_order(|order| {
-                Migratetype::ALL.iter().any(|&list| list.is_ordinary() && buddy.has(order, list))
-            })
-        });
+        let ordinary = || Migratetype::ALL.into_iter().filter(|list| list.is_ordinary());
+        let largest =
+            self.with_free_blocks(zone, |has| largest_order(|order| ordinary().any(|list| has(order, list))));
         let others = (0..self.allocator.cpus()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| cpu != self.cpu);
         let others = others.map(|cpu| u64::from(self.allocator.pcp(zone.id(), cpu).count()));
         let pages = |pages: u64| pages.min(u64::from(u32::MAX)) as u32;

@@ -7,6 +7,7 @@
 
 use super::Cpu;
 use super::path::{Path, Scan};
+use crate::buddy::Buddy;
 use crate::events::count;
 use crate::frame::FrameUser;
 use crate::pcp::Local;
@@ -108,7 +109,6 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let config = &self.allocator.config;
         let listed = self.local(zone.id()).take_listed(path.request.order, path.request.migratetype);
         if listed.is_some() {
-            self.move_to(zone.id());
             return listed;
         }
         self.note_free_pages(zone);
@@ -140,9 +140,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         }
         let take = || self.take(path, pass, zone);
         let taken = take().or_else(|| self.grow_and_try(zone.id(), path.request.order, take));
-        match taken {
-            Some(_) => self.move_to(zone.id()),
-            None => self.note(path, pass, notes, position, Seen::NothingTaken),
+        if taken.is_none() {
+            self.note(path, pass, notes, position, Seen::NothingTaken);
         }
         taken
     }
@@ -249,14 +248,14 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             && zone.pressure().highatomic() < most
         {
             let waiter = self.allocator.waiter(Some(self.cpu));
-            let reserve = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
+            let reserve = |buddy: &mut Buddy<'_, 'm, P, M>| {
                 // Again, with the lock held: another CPU may have reserved the last one allowed, or this one.
                 let from = self.allocator.frames.info(pfn).migratetype();
                 if from.is_ordinary() && zone.pressure().highatomic() < most {
                     buddy.set_pageblock_type(pfn, Some(from), Migratetype::HighAtomic);
                 }
             };
-            zone.with(self.allocator.frames, waiter, reserve);
+            zone.with(pfn, self.allocator.frames, waiter, reserve);
         }
     }
 
@@ -341,11 +340,21 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             let nr_free = self.allocator.zone_snapshot(zone).nr_free;
             return watermark::check_v3_0(wanted, zone.free_pages(), |order| nr_free[order.index()]);
         }
+        self.with_free_blocks(zone, |has| watermark::check_v6_1(wanted, free(), has))
+    }
+
+    /// Runs `f` with an answer to whether a type has a free block of an order: with the zone lock, or of several sections without.
+    pub(super) fn with_free_blocks<R>(
+        &self,
+        zone: &Zone<P>,
+        f: impl FnOnce(&dyn Fn(Order, Migratetype) -> bool) -> R,
+    ) -> R {
+        if let Some(shown) = zone.shown() {
+            return f(&|order, list| shown.has(order, list));
+        }
         let waiter = self.allocator.waiter(Some(self.cpu));
-        let check = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
-            watermark::check_v6_1(wanted, free(), |order, list| buddy.has(order, list))
-        };
-        zone.with(self.allocator.frames, waiter, check).0
+        let look = |buddy: &mut Buddy<'_, 'm, P, M>| f(&|order, list| buddy.has(order, list));
+        zone.with_section(0, self.allocator.frames, waiter, look).0
     }
 
     /// Wakes background reclaim for every zone on the way that is below its low mark.

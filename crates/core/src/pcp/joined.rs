@@ -4,10 +4,10 @@ use crate::buddy::{Buddy, Placement, Run};
 use crate::platform::Platform;
 use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
-/// The bits of a frame's number that all blocks of a run of this order share: a run ends at its pageblock, one of huge blocks at as
-/// many pageblocks as a word has bits.
-const fn shared_bits(order: Order) -> u64 {
-    let within = if order.get() < PAGEBLOCK_ORDER.get() { PAGEBLOCK_PAGES } else { 64 * PAGEBLOCK_PAGES };
+/// The bits of a frame's number that all blocks of a run of this order share: a run ends at its pageblock, one of huge blocks at `most`
+/// frames.
+const fn shared_bits(order: Order, most: u64) -> u64 {
+    let within = if order.get() < PAGEBLOCK_ORDER.get() { PAGEBLOCK_PAGES } else { most };
     !(within - 1)
 }
 
@@ -28,14 +28,14 @@ fn extend(run: &mut Run, pfn: Pfn, shared: u64) -> bool {
 }
 
 /// Joins neighbouring blocks of one order, in the order in which they come: each that continues the run before it, ascending or
-/// descending. One block is read ahead of the run that is returned.
+/// descending, as far as they share `most` frames. One block is read ahead of the run that is returned.
 #[inline(always)]
-pub(super) fn joined(mut blocks: impl Iterator<Item = (Order, Pfn)>) -> impl Iterator<Item = Run> {
+pub(super) fn joined(mut blocks: impl Iterator<Item = (Order, Pfn)>, most: u64) -> impl Iterator<Item = Run> {
     let alone = |(order, first)| Run { first, order, count: 1 };
     let mut next = blocks.next().map(alone);
     core::iter::from_fn(move || {
         let mut run = next.take()?;
-        let shared = shared_bits(run.order);
+        let shared = shared_bits(run.order, most);
         for (order, pfn) in blocks.by_ref() {
             if order != run.order || !extend(&mut run, pfn, shared) {
                 next = Some(alone((order, pfn)));
@@ -46,15 +46,15 @@ pub(super) fn joined(mut blocks: impl Iterator<Item = (Order, Pfn)>) -> impl Ite
     })
 }
 
-/// Gives blocks back: with maps joined to runs, with lists one by one, each when the next has been read.
+/// Gives blocks back: with maps joined to runs of at most so many frames, with lists one by one, each when the next has been read.
 #[inline(always)]
 pub(super) fn give_back<P: Platform, M>(
     buddy: &mut Buddy<'_, '_, P, M>,
-    maps: bool,
+    most_of_run: Option<u64>,
     blocks: impl Iterator<Item = (Order, Pfn)>,
 ) {
-    if maps {
-        return buddy.free_runs(joined(blocks));
+    if let Some(most) = most_of_run {
+        return buddy.free_runs(joined(blocks, most));
     }
     let mut blocks = blocks.peekable();
     while let Some((order, pfn)) = blocks.next() {
@@ -84,7 +84,7 @@ mod tests {
         ];
         for (blocks, runs) in cases {
             let blocks = blocks.iter().map(|&(order, pfn)| (order, Pfn(pfn)));
-            let is = joined(blocks).map(|run| (run.first.0, run.count));
+            let is = joined(blocks, 64 * PAGEBLOCK_PAGES).map(|run| (run.first.0, run.count));
             assert!(is.eq(runs.iter().copied()), "{runs:?}");
         }
     }

@@ -12,7 +12,7 @@ use crate::policy::Generation;
 use crate::policy::pcp::{PcpRule, Shortage, Tuning, is_tight, round_robin, share_of_free};
 use crate::policy::watermark::boost_after_steal;
 use crate::sync::Waiter;
-use crate::zone::{Hold, Zone};
+use crate::zone::{Hold, Sections, Zone};
 
 /// Huge blocks that go back in one hold of the zone lock: what they touch fits the first-level
 /// cache, and nobody waits long.
@@ -23,12 +23,12 @@ pub(crate) struct Local<'a, 'm, P: Platform, M> {
     pub(crate) pcp: &'a Pcp<'m, P>,
     /// All CPUs' lists of all zones: row per zone, column per CPU.
     pub(crate) pcps: &'m [Pcp<'m, P>],
-    pub(crate) zone: &'a Zone<P>,
+    pub(crate) zone: &'a Zone<'m, P>,
     pub(crate) frames: FrameMap<'m, P, M>,
     pub(crate) waiter: Waiter<'a, P>,
     pub(crate) config: &'a Config,
     pub(crate) direct_map: Option<DirectMap>,
-    /// CPUs that share what lists may hold of the zone: those that begin at it, or, on another CPU, all there are.
+    /// CPUs that share what lists may hold of the zone.
     pub(crate) cpus: u32,
     /// Whether other types give whole pageblocks only (see [`Config::avoid_fragmentation`]).
     pub(crate) avoid_fragmentation: bool,
@@ -173,6 +173,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             order,
             migratetype,
             may_use_cma,
+            may_fall_back: true,
             generation: self.config.experiment.fallback,
             avoid_fragmentation: self.avoid_fragmentation,
         }
@@ -203,18 +204,52 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let closed = buddy.has_special_pageblocks();
             of_zone.iter().for_each(|pcp| pcp.set_closed(closed));
         };
-        let _hold = self.zone.with(self.frames, self.waiter, open);
+        let _hold = self.zone.with_section(0, self.frames, self.waiter, open);
     }
 
     /// Takes blocks from the zone under one hold of its lock and calls `keep` for each; `keep` returns whether the
     /// block is good. Returns the blocks taken.
-    pub(super) fn take_from_zone(&self, wanted: Wanted, count: u64, keep: impl FnMut(Pfn) -> bool) -> u64 {
-        self.take_by(|buddy| buddy.take(wanted, count, keep))
+    pub(super) fn take_from_zone(
+        &self,
+        wanted: Wanted,
+        count: u64,
+        mut keep: impl FnMut(Pfn) -> bool,
+    ) -> u64 {
+        self.take_by(wanted, |buddy, wanted| buddy.take(wanted, count, &mut keep))
     }
 
-    /// Takes blocks from the zone as `take` does, under one hold of its lock. Returns the blocks taken.
-    pub(super) fn take_by(&self, take: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> u64) -> u64 {
-        let (taken, hold) = self.zone.with(self.frames, self.waiter, |buddy| {
+    /// Takes blocks from the zone as `take` does, in one hold of the lock of the section that would miss them least. Returns the
+    /// blocks taken.
+    pub(super) fn take_by(
+        &self,
+        wanted: Wanted,
+        mut take: impl FnMut(&mut Buddy<'_, 'm, P, M>, Wanted) -> u64,
+    ) -> u64 {
+        if !self.zone.cut().is_cut() {
+            return self.take_in(0, |buddy| take(buddy, wanted));
+        }
+        // What a section shows may be over: then the next one is asked. No other type is asked while one shows this type.
+        for may_fall_back in [false, true] {
+            let wanted = Wanted { may_fall_back, ..wanted };
+            let mut tried = Sections::NONE;
+            let from = self.pcp.section.load(Relaxed) as usize;
+            while let Some(n) = self.zone.section_for(&wanted, from, &tried) {
+                let taken = self.take_in(n, |buddy| take(buddy, wanted));
+                if taken > 0 {
+                    if n != from {
+                        self.pcp.section.store(n as u64, Relaxed);
+                    }
+                    return taken;
+                }
+                tried.add(n);
+            }
+        }
+        0
+    }
+
+    /// Takes blocks of a section as `take` does.
+    fn take_in(&self, section: usize, take: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> u64) -> u64 {
+        let (taken, hold) = self.zone.with_section(section, self.frames, self.waiter, |buddy| {
             let boosts = self.config.keep_marks && self.config.experiment.marks == Generation::V6_1;
             let fragmenting = if boosts { buddy.counts().fragmenting } else { 0 };
             let taken = take(buddy);
@@ -293,10 +328,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// Frees a block past the lists.
     pub(crate) fn free_direct(&self, pfn: Pfn, order: Order) {
-        let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
-            buddy.free(pfn, order, Placement::Likely);
-        });
-        self.record(hold);
+        self.under_lock(pfn, |buddy| buddy.free(pfn, order, Placement::Likely));
         bump(&self.pcp.events.direct_frees, 1);
         bump(&self.pcp.events.direct_free_pages, order.pages());
     }
@@ -420,12 +452,13 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             return 0;
         }
         core::hint::black_box(self.frames.prepare_free_of(self.pcp.outgoing.small()));
-        let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
-            buddy.free_runs(joined(self.pcp.outgoing.blocks()));
+        let most = self.zone.cut().most_of_run();
+        self.in_sections_of(self.pcp.outgoing.blocks().map(|(_, pfn)| pfn), |buddy, is_here| {
+            let here = self.pcp.outgoing.blocks().filter(|&(_, pfn)| is_here(pfn));
+            buddy.free_runs(joined(here, most));
         });
         self.pcp.outgoing.clear();
         self.pcp.count_aside(-(pages as i64));
-        self.record(hold);
         bump(&self.pcp.events.drains, 1);
         bump(&self.pcp.events.drained_pages, pages);
         pages
@@ -490,11 +523,13 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// Gives back so many blocks of each of these lists from its tail, in one hold of the zone lock. Returns the pages.
     fn drain_in_one_hold(&self, blocks: &[u32; LISTS], lists: u64, first: usize) -> u64 {
-        let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
+        let all = cyclic(lists, first).flat_map(|n| self.pcp.list(n).tail(blocks[n], self.pcp.each_call));
+        let most = self.zone.cut().most_of_run();
+        self.in_sections_of(all, |buddy, is_here| {
             for n in cyclic(lists, first) {
                 let (order, _) = kind_of(n);
-                let blocks = self.pcp.list(n).tail(blocks[n], self.pcp.each_call).map(|pfn| (order, pfn));
-                give_back(buddy, self.frames.has_maps(), blocks);
+                let here = self.pcp.list(n).tail(blocks[n], self.pcp.each_call).filter(|&pfn| is_here(pfn));
+                give_back(buddy, self.frames.has_maps().then_some(most), here.map(|pfn| (order, pfn)));
             }
         });
         let mut pages = 0;
@@ -506,7 +541,6 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             pages += u64::from(blocks[n]) << kind_of(n).0.get();
         }
         self.pcp.count_pages(-(pages as i64));
-        self.record(hold);
         pages
     }
 }

@@ -11,11 +11,32 @@ use crate::units::PAGEBLOCK_PAGES;
 const MOST_TAKEN: usize = PAGEBLOCK_PAGES as usize;
 
 impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
-    /// Runs `f` under the zone lock, and counts that this CPU took it.
-    pub(crate) fn under_lock<R>(&self, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R) -> R {
-        let (result, hold) = self.zone.with(self.frames, self.waiter, f);
+    /// Runs `f` with the lock of the section of `pfn`, and counts that this CPU took it.
+    pub(crate) fn under_lock<R>(&self, pfn: Pfn, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R) -> R {
+        let (result, hold) = self.zone.with(pfn, self.frames, self.waiter, f);
         self.record(hold);
         result
+    }
+
+    /// Likewise with the lock of the zone's first section.
+    pub(crate) fn in_first_section<R>(&self, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R) -> R {
+        self.under_lock(self.zone.spec().start, f)
+    }
+
+    /// Runs `f` with the lock of each section that has one of some frames, one after another. `f` also learns whether a frame is of
+    /// the section.
+    pub(crate) fn in_sections_of(
+        &self,
+        pfns: impl Iterator<Item = Pfn>,
+        mut f: impl FnMut(&mut Buddy<'_, 'm, P, M>, &dyn Fn(Pfn) -> bool),
+    ) {
+        let cut = self.zone.cut();
+        for section in cut.of(pfns).iter() {
+            let is_here = |pfn: Pfn| cut.number_of(pfn) == section;
+            let ((), hold) =
+                self.zone.with_section(section, self.frames, self.waiter, |buddy| f(buddy, &is_here));
+            self.record(hold);
+        }
     }
 
     /// Looks at a block that was taken past the lists, as a refill does. A bad one is quarantined. Whether it is good.
@@ -89,9 +110,10 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Frees blocks of this zone past the lists, in one hold of its lock. They are the caller's to free, and their head words
     /// say [`State::Body`].
     pub(crate) fn free_many(&self, order: Order, blocks: &[Pfn]) {
-        self.under_lock(|buddy| {
-            let blocks = blocks.iter().map(|&pfn| (order, pfn));
-            give_back(buddy, self.frames.has_maps(), blocks);
+        let most = self.zone.cut().most_of_run();
+        self.in_sections_of(blocks.iter().copied(), |buddy, is_here| {
+            let here = blocks.iter().filter(|&&pfn| is_here(pfn)).map(|&pfn| (order, pfn));
+            give_back(buddy, self.frames.has_maps().then_some(most), here);
         });
         let blocks = blocks.len() as u64;
         bump(&self.pcp.events.direct_frees, blocks);

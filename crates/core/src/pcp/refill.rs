@@ -70,7 +70,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         let mut pieces = Pieces::new();
         let balance = (self.zone.free_pages(), self.zone.free_cma_pages());
         let of = self.wanted(order, migratetype);
-        let taken = self.take_by(|buddy| buddy.take_pieces(of, wanted, balance, &mut pieces));
+        let taken = self.take_by(of, |buddy, of| buddy.take_pieces(of, wanted, balance, &mut pieces));
         // From the top down: the first block taken will be the first one handed out.
         let mut index = taken;
         pieces.each(order, |pfn| {

@@ -55,10 +55,9 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
                 lists &= !(u64::from(left[n] == 0) << n);
             }
             if runs.len > 0 {
-                let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
-                    buddy.free_runs(runs.all());
+                self.in_sections_of(runs.all().map(|run| run.first), |buddy, is_here| {
+                    buddy.free_runs(runs.all().filter(|run| is_here(run.first)));
                 });
-                self.record(hold);
             }
             for n in cyclic(these, first) {
                 self.pcp.list(n).drop_tail(taken[n]);
@@ -80,7 +79,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         let (order, _) = kind_of(number);
         let blocks = self.pcp.list(number).tail(blocks, false).map(|pfn| (order, pfn));
         let mut taken = 0;
-        for run in joined(blocks).take(ROOM - runs.len) {
+        for run in joined(blocks, self.zone.cut().most_of_run()).take(ROOM - runs.len) {
             (0..run.count).for_each(|n| self.frames.clear_head(run.first.add(n << order.get())));
             // One line holds all bits of a pageblock.
             core::hint::black_box(self.frames.touch_map(run.first));

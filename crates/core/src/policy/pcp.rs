@@ -41,7 +41,7 @@ pub enum PcpRule {
     V6_1,
     /// v6.7 and later: as v6.1 at rest; under load `high` moves up to the CPU's share of an eighth of the zone. More goes
     /// back where blocks of orders 1 to 3 are freed in a row, so each call counts (see
-    /// [`PcpCounting`](crate::config::PcpCounting)).
+    /// [`Engine::Linux`](crate::config::Engine::Linux)).
     V6_7,
     /// v6.16 and later: the same, but more must have been freed in a row before much goes back: a batch and half of the
     /// lower bound of `high`, which few lists reach.
@@ -161,9 +161,7 @@ pub const fn is_tight(free: u64, managed: u64) -> bool {
 }
 
 /// How many base pages one of `cpus` CPUs may keep on its lists of a zone with `free` free pages: all of them together keep one
-/// page in `part` ([`Config::pcp_free_part`](crate::config::Config::pcp_free_part)). For a CPU that begins at the zone `cpus` are those
-/// that do: its node's ([`sharing_cpus`]), or where they [begin at different zones](crate::config::Config::spread_zones), those of this
-/// one. For any other they are all CPUs, so that what begins elsewhere keeps less than as much again. A page on a list keeps its
+/// page in `part` ([`Config::pcp_free_part`](crate::config::Config::pcp_free_part)); `cpus` are those of its node ([`sharing_cpus`]). A page on a list keeps its
 /// pageblock from being whole, so what lies on lists is missing from what huge pages can be made of. Linux' bound is an eighth of all
 /// memory, however little of it is free. O(1).
 #[must_use]

@@ -17,24 +17,6 @@ pub enum ZonelistOrder {
     Zone,
 }
 
-/// The fewest base pages of a zone that memory is divided into for its CPUs' sake: 64 MiB in pages of 4 KiB. A smaller one has
-/// too few pageblocks to keep types apart and huge pages whole.
-pub const SPREAD_PAGES: u64 = 1 << 14;
-/// The most zones that one node is divided into for its CPUs' sake: there are 255 zones, and each has lists on every CPU.
-pub const MOST_SPREAD: u64 = 32;
-
-/// How many zones of a type are of use to a node with so many pages and CPUs, if each CPU
-/// [begins at one of them](crate::config::Config::spread_zones): one for each of four and more CPUs as long as each has
-/// [`SPREAD_PAGES`], and no more than [`MOST_SPREAD`]; at least 1. O(1).
-///
-/// Two CPUs share a zone because blocks that one allocates and another frees pass between them most cheaply there, and because small
-/// memory keeps more huge pages undivided. Of more, most would not meet their partner in the same zone anyway.
-#[must_use]
-pub fn zones_for(pages: u64, cpus: usize) -> u64 {
-    let wanted = if cpus < 4 { 1 } else { cpus as u64 };
-    (pages / SPREAD_PAGES).min(wanted).clamp(1, MOST_SPREAD)
-}
-
 /// A zone in a zonelist.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Entry {
@@ -352,23 +334,5 @@ mod tests {
         assert_eq!(chosen(&[[0, 701, 299, 0], [0, 0, 2000, 0]]), ZonelistOrder::Zone);
         assert_eq!(chosen(&[[0, 701, 299, 0], [0, 0, 1999, 0]]), ZonelistOrder::Node);
         assert_eq!(chosen(&[[u64::MAX; ZONES]; 2]), ZonelistOrder::Node, "sums saturate");
-    }
-
-    #[test]
-    fn a_zone_for_every_cpu_as_far_as_memory_goes() {
-        let gib = 1 << 18;
-        let of = [
-            (gib, 1),
-            (gib, 2),
-            (gib, 3),
-            (gib, 4),
-            (gib, 16),
-            (gib, 256),
-            (64 * gib, 256),
-            (gib / 4 - 1, 16),
-        ];
-        assert_eq!(of.map(|(pages, cpus)| zones_for(pages, cpus)), [1, 1, 1, 4, 16, 16, 32, 3]);
-        assert_eq!(zones_for(0, 0), 1);
-        assert_eq!(zones_for(u64::MAX, usize::MAX), MOST_SPREAD);
     }
 }

@@ -14,7 +14,7 @@ use crate::platform::Platform;
 use crate::reclaim::Node;
 use crate::sync::QueueNode;
 use crate::units::ZoneId;
-use crate::zone::Zone;
+use crate::zone::{Section, Zone};
 
 /// Alignment of each slice: no two share a cache line, and none lies in a line that is fetched with another's.
 const ALIGN: usize = 128;
@@ -61,7 +61,9 @@ impl<'m> Room<'m> for Cut {
 
 /// All structures but frame descriptors, not yet filled in.
 struct Tables<'m, P: Platform> {
-    zones: &'m mut [MaybeUninit<Zone<P>>],
+    zones: &'m mut [MaybeUninit<Zone<'m, P>>],
+    sections: &'m mut [MaybeUninit<Section<P>>],
+    section_words: &'m mut [MaybeUninit<P::Word>],
     pcps: &'m mut [MaybeUninit<Pcp<'m, P>>],
     more_lists: &'m mut [MaybeUninit<MoreLists<'m, P>>],
     queue: &'m mut [MaybeUninit<QueueNode<P>>],
@@ -77,6 +79,8 @@ impl<'m, P: Platform> Tables<'m, P> {
     fn new(plan: &Plan, room: &mut impl Room<'m>) -> Self {
         Self {
             zones: room.take(plan.zones),
+            sections: room.take(plan.sections),
+            section_words: room.take(plan.section_words),
             pcps: room.take(plan.pcps),
             more_lists: room.take(plan.more_lists),
             queue: room.take(plan.queue),
@@ -160,6 +164,8 @@ impl<'m, P: Platform, M> Memory<'m, P, M> {
                 pcps: tables.pcps,
                 more_lists: tables.more_lists,
                 zones: tables.zones,
+                sections: tables.sections,
+                section_words: filled(tables.section_words),
                 queue: filled(tables.queue),
                 zonelist: filled(tables.zonelist),
                 nodes: tables.nodes,

@@ -137,41 +137,22 @@ fn nodes_share_the_frames_and_their_cpus_prefer_them() {
 }
 
 #[test]
-fn threads_begin_at_different_zones_and_take_what_they_lack_from_the_others() {
-    let arena: Arena = described(3 << 12, Config::default()).cpus(4).zones_per_node(3).build().unwrap();
-    let zone_of = |pfn: Pfn| pfn.0 >> 12;
-    let cpus: Vec<_> = (0..4).map(|slot| arena.attach_slot(slot).unwrap()).collect();
-    let firsts: Vec<Pfn> = cpus.iter().map(|cpu| cpu.alloc(Order::ZERO, MOVABLE).unwrap()).collect();
-    assert_eq!(firsts.iter().copied().map(zone_of).collect::<Vec<_>>(), [0, 1, 2, 0]);
-    // Each frees another's; twice is once too often.
-    for (n, pfn) in firsts.into_iter().enumerate() {
-        let other = &cpus[(n + 1) % 4];
-        free(other, pfn, Order::ZERO);
-        // SAFETY: refused, so nothing happens.
-        assert!(unsafe { other.free(pfn, Order::ZERO) }.is_err());
-        let next = other.alloc(Order::ZERO, MOVABLE).unwrap();
-        free(other, next, Order::ZERO);
-        assert_eq!(zone_of(next), [1, 2, 0, 0][n], "a CPU goes on in its own zone");
-    }
+fn a_node_is_one_zone_whose_sections_are_no_border() {
+    let arena: Arena = described(1 << 18, Config::default()).base(Pfn(1 << 18)).cpus(16).build().unwrap();
+    let [zone] = arena.allocator().zones() else { panic!("a zone for each node and type") };
+    assert_eq!(zone.sections(), 16);
+    let cpus: Vec<_> = (0..16).map(|slot| arena.attach_slot(slot).unwrap()).collect();
+    let huge = cpus[3].alloc_contig_range(arena.frames());
+    huge.expect("all of the memory is free");
+    assert_eq!(arena.allocator().free_pages(), 0);
+    // SAFETY: frames without memory, allocated just now.
+    unsafe { cpus[5].free_contig_range(arena.frames()) }.expect("it is allocated");
     cpus.iter().for_each(|cpu| cpu.drain());
     let blocks: Vec<Pfn> = core::iter::from_fn(|| cpus[1].alloc(order(3), MOVABLE).ok()).collect();
-    assert_eq!(blocks.len(), 3 << 9, "one CPU can have all");
-    let order_of_zones: Vec<u64> = blocks.iter().copied().map(zone_of).collect();
-    assert!(order_of_zones.is_sorted_by_key(|zone| (zone + 2) % 3), "its own first, then round");
+    assert_eq!(blocks.len(), 1 << 15, "one CPU can have all");
     blocks.into_iter().for_each(|pfn| free(&cpus[2], pfn, order(3)));
     drop(cpus);
     assert_all_free(&arena);
-
-    let one = Config { spread_zones: false, ..Config::default() };
-    for (config, zones, expected) in
-        [(Config::default(), 3, [0, 1]), (one, 3, [0, 0]), (Config::default(), 1, [0, 0])]
-    {
-        let arena: Arena = described(3 << 12, config).cpus(4).zones_per_node(zones).build().unwrap();
-        assert_eq!(arena.allocator().zones().len(), zones);
-        let begins =
-            [0, 1].map(|slot| arena.allocator().zonelist_of(framewright_host::CpuId(slot))[0].index());
-        assert_eq!(begins, expected, "{zones} zones");
-    }
 }
 
 #[test]
@@ -246,7 +227,6 @@ fn bad_descriptions_are_refused_in_one_line() {
     refusal(described(u64::MAX, Config::default()), "too many");
     refusal(described(1024, Config::default()).base(Pfn(!1023)), "too many");
     refusal(described(256, Config::default()).base(Pfn(!1023)), "too many");
-    refusal(described(2048, Config::default()).zones_per_node(0), "1 to 255");
     let reversed = core::ops::Range { start: Pfn(90), end: Pfn(10) };
     refusal(described(2048, Config::default()).holes([reversed]), "ends before it begins");
     refusal(described(2048, Config::default()).holes([Pfn(0)..Pfn(1000), Pfn(1000)..Pfn(9999)]), "no page");

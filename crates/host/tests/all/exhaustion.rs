@@ -9,14 +9,9 @@ const CPUS: usize = 16;
 const PAGES: u64 = 1 << 18;
 const HUGE: Order = Order::new(9).expect("an order");
 
-fn arena(zones: Option<usize>) -> Arena {
+fn arena() -> Arena {
     let builder = Arena::builder().pages(PAGES).backing(Backing::Described).cpus(CPUS);
-    match zones {
-        Some(zones) => builder.zones_per_node(zones),
-        None => builder,
-    }
-    .build()
-    .expect("frames without memory")
+    builder.build().expect("frames without memory")
 }
 
 fn all_of(cpu: &Attached<'_>, order: Order) -> Vec<Pfn> {
@@ -32,25 +27,23 @@ fn free(cpu: &Attached<'_>, blocks: &[Pfn], order: Order) {
 /// takes all that it gets.
 #[test]
 fn what_idle_cpus_keep_comes_back() {
-    for zones in [None, Some(16)] {
-        for order in Order::all().filter(|&order| order <= HUGE) {
-            for (wanted, least) in
-                [(Order::ZERO, PAGES - PAGES / 100), (HUGE, PAGES - 2 * CPUS as u64 * HUGE.pages())]
-            {
-                let arena = arena(zones);
-                let cpus: Vec<_> = (0..CPUS).map(|_| arena.attach().expect("a slot")).collect();
-                let (first, others) = cpus.split_first().expect("sixteen");
-                let mut held = vec![Vec::new(); others.len()];
-                'full: loop {
-                    for (cpu, held) in others.iter().zip(&mut held) {
-                        let Ok(pfn) = cpu.alloc(order, Migratetype::Movable) else { break 'full };
-                        held.push(pfn);
-                    }
+    for order in Order::all().filter(|&order| order <= HUGE) {
+        for (wanted, least) in
+            [(Order::ZERO, PAGES - PAGES / 100), (HUGE, PAGES - 2 * CPUS as u64 * HUGE.pages())]
+        {
+            let arena = arena();
+            let cpus: Vec<_> = (0..CPUS).map(|_| arena.attach().expect("a slot")).collect();
+            let (first, others) = cpus.split_first().expect("sixteen");
+            let mut held = vec![Vec::new(); others.len()];
+            'full: loop {
+                for (cpu, held) in others.iter().zip(&mut held) {
+                    let Ok(pfn) = cpu.alloc(order, Migratetype::Movable) else { break 'full };
+                    held.push(pfn);
                 }
-                others.iter().zip(&held).for_each(|(cpu, held)| free(cpu, held, order));
-                let got = all_of(first, wanted).len() as u64 * wanted.pages();
-                assert!(got >= least, "{order} freed by 15, {zones:?} zones: {got} of {PAGES} in {wanted}");
             }
+            others.iter().zip(&held).for_each(|(cpu, held)| free(cpu, held, order));
+            let got = all_of(first, wanted).len() as u64 * wanted.pages();
+            assert!(got >= least, "{order} freed by 15: {got} of {PAGES} in {wanted}");
         }
     }
 }
@@ -58,7 +51,7 @@ fn what_idle_cpus_keep_comes_back() {
 /// The other CPUs allocate and free a page over and over in the meantime.
 #[test]
 fn what_running_cpus_keep_comes_back() {
-    let arena = arena(Some(16));
+    let arena = arena();
     let ends = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 1..CPUS {

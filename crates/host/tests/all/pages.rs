@@ -64,7 +64,6 @@ fn what_is_reckoned_in_bytes_follows() {
         let arena: Arena = Arena::builder()
             .bytes(4 << 30)
             .page_bytes(page_bytes)
-            .zones_per_node(1)
             .backing(Backing::Described)
             .config(config)
             .build()

@@ -3,7 +3,6 @@
 
 use framewright_host::Pfn;
 use framewright_host::framewright::config::LockKind;
-use framewright_host::framewright::policy::zonelist::zones_for;
 use framewright_host::framewright::{NodeId, ZoneSpec, ZoneType};
 use framewright_sim::clock::mix;
 use framewright_sim::model::Shape;
@@ -174,12 +173,11 @@ impl Work<'_> {
             // What a host's threads wait with.
             config.experiment.lock_kind = LockKind::Parking;
         }
-        let all = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: scale.frames };
-        let zones: Vec<ZoneSpec> = all.divided(zones_for(scale.frames, self.case.cpus)).collect();
+        let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: scale.frames };
         // Beside the allocator's, for each round: a ring for every two CPUs, and where all meet.
         let lines = RING * (self.case.cpus / 2) + Meet::LINES;
         let mut world: World =
-            World::with_lines(&model, &zones, config, None, self.seed, lines * ROUNDS as usize)
+            World::with_lines(&model, &[zone], config, None, self.seed, lines * ROUNDS as usize)
                 .map_err(Error::failed)?;
         world.answer_all(self.case.cpus as u16);
         let stage = Simulated::new(Programs::new(&mut world), Compiled::on(&model));

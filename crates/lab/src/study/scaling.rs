@@ -10,7 +10,6 @@
 
 use framewright_host::framewright::config::Engine;
 use framewright_host::framewright::frame::Zeroable;
-use framewright_host::framewright::policy::zonelist::zones_for;
 use framewright_host::framewright::units::MAX_ORDER;
 use framewright_host::framewright::{NodeId, ZoneSpec, ZoneType};
 use framewright_host::{Config, Order, Pfn};
@@ -169,16 +168,13 @@ impl Case {
         let lists = cpus * (u64::from(allocator.map_or(0, |linux| linux.sizing.high_max)) + 2048);
         let pages = ((cpus * self.blocks) << self.order.get()) + lists;
         let pages = (pages + pages / 4).max(self.node_pages).next_multiple_of(MAX_ORDER.pages());
-        let cpus_per_node = usize::from(shape.cores_per_node) * usize::from(shape.threads_per_core);
-        let is_divided = allocator.is_some_and(|linux| linux.config.spread_zones);
-        let of_node = if is_divided { zones_for(pages, cpus_per_node) } else { 1 };
         let node = |node: u16| ZoneSpec {
             node: NodeId(node),
             kind: ZoneType::Normal,
             start: Pfn(u64::from(node) * pages),
             pages,
         };
-        (0..shape.nodes).flat_map(|n| node(n).divided(of_node)).collect()
+        (0..shape.nodes).map(node).collect()
     }
 
     /// Runs the workload in a world that was made for it; returns what it showed, and how many calls there were.

@@ -6,10 +6,14 @@ use std::sync::Arc;
 use ::shuttle::thread::spawn;
 use framewright_check::prelude::*;
 
-/// One node of two zones, of which the first and the last CPU begin at different ones.
+/// Two nodes, on which every other CPU is.
 fn world<P: Platform<Pin = OwnedPin>>(pages: u64, cpus: usize, config: Config) -> World<P> {
-    let all = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: BASE, pages };
-    let world: World<P> = Spec::zones(all.divided(2).collect::<Vec<_>>(), cpus).config(config).build();
+    let zone = |node: u16| {
+        let start = BASE.add(u64::from(node) * pages / 2);
+        ZoneSpec { node: NodeId(node), kind: ZoneType::Normal, start, pages: pages / 2 }
+    };
+    let nodes: Vec<_> = (0..cpus as u16).map(|cpu| NodeId(cpu % 2)).collect();
+    let world: World<P> = Spec::zones([zone(0), zone(1)], cpus).cpu_nodes(nodes).config(config).build();
     let first = |cpu| world.allocator().zonelist_of(CpuId(cpu))[0];
     assert_ne!(first(0), first(cpus as u16 - 1), "the CPUs begin at different zones");
     world

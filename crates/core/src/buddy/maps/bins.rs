@@ -65,6 +65,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         if first == NONE {
             let occupied = &mut self.cold.bins.occupied[list as usize];
             occupied.set(occupied.get() | 1 << bin);
+            self.note_changed(list);
         } else {
             let Some((neighbour, head)) = self.open_at(if tail { last } else { first }) else {
                 return self.rebuild();
@@ -136,6 +137,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         if ends.first == NONE {
             let occupied = &mut self.cold.bins.occupied[list as usize];
             occupied.set(occupied.get() & !(1 << bin));
+            self.note_changed(list);
         }
         true
     }
@@ -149,6 +151,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             self.cold.bins.ends[list].iter_mut().for_each(|ends| ends.set(EMPTY));
         }
         self.count_in(|counts| counts.rebuilt_bins += 1);
+        Migratetype::ALL.into_iter().for_each(|list| self.note_changed(list));
         let mut at = self.base;
         while at < self.end {
             let info = self.frames.info(at);

@@ -15,6 +15,16 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.cold.bins.occupied[list as usize].get() & exactly(order) != 0
     }
 
+    /// Whether an open pageblock of a type has a block of an order.
+    pub(in crate::buddy) fn has_open(&self, order: Order, list: Migratetype) -> bool {
+        self.occupied(list) & AT_LEAST[order.index()] != 0
+    }
+
+    /// Which bins of a type have a pageblock.
+    pub(in crate::buddy) fn occupied(&self, list: Migratetype) -> u64 {
+        self.cold.bins.occupied[list as usize].get()
+    }
+
     /// The open pageblocks of a type, bin by bin, fullest first.
     pub(crate) fn open_pageblocks(&self, list: Migratetype) -> impl Iterator<Item = Pfn> {
         let ends = &self.cold.bins.ends[list as usize];

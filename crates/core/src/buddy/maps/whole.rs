@@ -185,6 +185,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     #[inline(always)]
     fn has_changed(&mut self, list: Migratetype, group: usize, was: u64, now: u64) {
         let differ = |of: fn(u64) -> u64| (of(was) == 0) != (of(now) == 0);
+        self.note_changed(list);
         if differ(singles) || differ(pairs) {
             self.summarise(list, group, now);
         }
@@ -216,6 +217,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     #[cold]
     #[inline(never)]
     fn mend(&mut self, list: Migratetype) {
+        self.note_changed(list);
         self.count_in(|counts| counts.rebuilt_bins += 1);
         for kind in KINDS {
             let mut root = 0;
@@ -453,7 +455,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
                 return Some(taken);
             }
             // After a steal the type has a block, so this ends in the second round, or when what was damaged is out of use.
-            if !self.steal_large(wanted) {
+            if !wanted.may_fall_back || !self.steal_large(wanted) {
                 return None;
             }
         }

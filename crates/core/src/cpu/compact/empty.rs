@@ -21,7 +21,7 @@ const LEVELS: usize = (MOST_USED / STEP) as usize;
 /// A round in one zone.
 struct Round<'r, 'a, 'm, P: Platform, M: FrameUser> {
     cpu: &'r Cpu<'a, 'm, P, M>,
-    zone: &'r Zone<P>,
+    zone: &'r Zone<'m, P>,
     migrate: &'r dyn Migrate,
     events: &'r NodeWords<P>,
     /// Blocks looked at.
@@ -182,13 +182,14 @@ impl<'m, P: Platform, M: FrameUser> Round<'_, '_, 'm, P, M> {
         while !from.is_empty() {
             let mut to = [Pfn(0); CLUSTER];
             let out = &mut to[..from.len()];
-            let take = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>, out: &mut [Pfn]| {
-                buddy.take_from_fuller(start, free, batch.asked, order, out)
-            };
-            let taken = cpu.take_places(self.zone, (order, batch.asked), out, take);
-            if taken == 0 {
-                return false;
-            }
+            let sections = self.zone.fullest_first(order, batch.asked, start);
+            let mut places = sections.map(|n| {
+                let take = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>, out: &mut [Pfn]| {
+                    buddy.take_from_fuller(start, free, batch.asked, order, out)
+                };
+                cpu.take_places((self.zone, n), (order, batch.asked), out, take)
+            });
+            let Some(taken) = places.find(|&taken| taken > 0) else { return false };
             count(&self.events.compact_isolated, (taken as u64) << order.get());
             let places = Places { cpu, order, left: &to[..taken] };
             let now = cpu.migrate_all(&from[..taken], places, self.migrate);

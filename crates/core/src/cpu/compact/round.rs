@@ -68,7 +68,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         total
     }
 
-    fn zones_of_node(&self, node: NodeId) -> impl Iterator<Item = &'m Zone<P>> + use<'m, P, M> {
+    fn zones_of_node(&self, node: NodeId) -> impl Iterator<Item = &'m Zone<'m, P>> + use<'m, P, M> {
         self.allocator.zones.iter().filter(move |zone| zone.spec().node == node)
     }
 

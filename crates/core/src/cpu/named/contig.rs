@@ -74,7 +74,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// A block that reaches beyond the range is moved as a whole. The memory that blocks move to is allocated as any other:
     /// with the help of `helpers`, but for their mover.
     ///
-    /// O(pages), under the lock of one zone to take them; and what the mover takes.
+    /// O(pages), under the lock of one section after another to take them; and what the mover takes.
     ///
     /// # Errors
     /// What is in the way: reserved frames, blocks that do not move, a pageblock that is isolated already, a list that its
@@ -112,17 +112,29 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             }
         }
         let frames = &self.allocator.frames;
-        let take = || {
-            self.local(zone.id()).under_lock(|buddy| {
+        let take_part = |part: Range<Pfn>| {
+            self.local(zone.id()).under_lock(part.start, |buddy| {
                 buddy
-                    .take_range(range.start, pages)
+                    .take_range(part.start, part.end.0 - part.start.0)
                     .map_err(|(pfn, state)| PlaceFailure::InUse { pfn, state })?;
-                for (pfn, order) in blocks(&range) {
+                for (pfn, order) in blocks(&part) {
                     let state = State::Taken { order, asked: Migratetype::Unmovable, list_place: None };
                     frames.set_state(pfn, order, state);
                 }
                 Ok(())
             })
+        };
+        // Section by section: what is free in an isolated pageblock stays so.
+        let take = || {
+            for part in zone.cut().parts(range.clone()) {
+                if let Err(why) = take_part(part.clone()) {
+                    for (pfn, order) in blocks(&(range.start..part.start)) {
+                        self.local(zone.id()).free_direct(pfn, order);
+                    }
+                    return Err(why);
+                }
+            }
+            Ok(())
         };
         self.with_lists_drained(zone, take).map_err(|why| error(why, moved))?;
         drop(isolated);

@@ -74,7 +74,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let local = self.local(zone.id());
         let frames = &self.allocator.frames;
         let withdraw = |again: bool| {
-            local.under_lock(|buddy| {
+            local.under_lock(pfn, |buddy| {
                 if frames.is_withdrawn(pfn) || (frames.is_marked(pfn) && !again) {
                     return if again { Ok(true) } else { Err(HwpoisonError::Already) };
                 }
@@ -99,7 +99,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let mut is_out = withdraw(false)?;
         self.allocator.count_hwpoisoned(1);
         // A hit asks no pageblock whether it has a mark.
-        local.under_lock(|buddy| self.allocator.shut_or_open_lists(buddy));
+        local.in_first_section(|buddy| self.allocator.shut_or_open_lists(buddy));
         for _ in 0..ROUNDS {
             if is_out {
                 return Ok(Hwpoisoned::Withdrawn);
@@ -131,7 +131,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     pub fn unpoison(&self, pfn: Pfn) -> Result<(), HwpoisonError> {
         let zone = self.zone_of(pfn, 1).ok_or(HwpoisonError::Foreign)?;
         let frames = &self.allocator.frames;
-        let done = self.local(zone.id()).under_lock(|buddy| {
+        let done = self.local(zone.id()).under_lock(pfn, |buddy| {
             if frames.is_withdrawn(pfn) {
                 frames.set_state(pfn, Order::ZERO, State::Body);
                 buddy.free(pfn, Order::ZERO, crate::buddy::Placement::Tail);
@@ -147,7 +147,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             return Err(HwpoisonError::NotPoisoned);
         }
         self.allocator.count_hwpoisoned(-1);
-        self.local(zone.id()).under_lock(|buddy| self.allocator.shut_or_open_lists(buddy));
+        self.local(zone.id()).in_first_section(|buddy| self.allocator.shut_or_open_lists(buddy));
         Ok(())
     }
 }

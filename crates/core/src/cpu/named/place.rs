@@ -97,7 +97,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let local = self.local(zone.id());
         let frames = &self.allocator.frames;
         let take = || {
-            local.under_lock(|buddy| {
+            local.under_lock(pfn, |buddy| {
                 if let Some(isolated) = self.isolated_in(pfn, order.pages()) {
                     return Err(PlaceFailure::Isolated(isolated));
                 }
@@ -117,7 +117,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     }
 
     /// The zone that all of `pages` frames from `pfn` on lie in; `None` if there is none, or no memory is at the first.
-    pub(super) fn zone_of(&self, pfn: Pfn, pages: u64) -> Option<&'m Zone<P>> {
+    pub(super) fn zone_of(&self, pfn: Pfn, pages: u64) -> Option<&'m Zone<'m, P>> {
         let frames = &self.allocator.frames;
         self.allocator.touch(pfn, Pfn(pfn.0.saturating_add(pages)));
         let zone = frames.contains(pfn).then(|| &self.allocator.zones[frames.info(pfn).zone().index()])?;

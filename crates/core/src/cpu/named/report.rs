@@ -33,8 +33,10 @@ impl<P: Platform, M: FrameUser> Drop for Unreported<'_, '_, '_, P, M> {
     fn drop(&mut self) {
         if self.len > 0 {
             let blocks = &self.blocks[..self.len];
-            self.cpu.local(self.zone).under_lock(|buddy| {
-                blocks.iter().for_each(|&(pfn, order)| buddy.put_reported(pfn, order, self.told));
+            let local = self.cpu.local(self.zone);
+            local.in_sections_of(blocks.iter().map(|&(pfn, _)| pfn), |buddy, is_here| {
+                let here = blocks.iter().filter(|&&(pfn, _)| is_here(pfn));
+                here.for_each(|&(pfn, order)| buddy.put_reported(pfn, order, self.told));
             });
         }
     }
@@ -85,7 +87,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 if order < least {
                     continue;
                 }
-                let block = self.local(zone.id()).under_lock(|buddy| {
+                let block = self.local(zone.id()).under_lock(head, |buddy| {
                     let (pfn, order) = buddy.take_unreported(head, least)?;
                     let state = State::Taken { order, asked: Migratetype::Unmovable, list_place: None };
                     frames.set_state(pfn, order, state);

@@ -30,6 +30,6 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             }
             taken
         };
-        zone.with(frames, waiter, take).0
+        zone.with(start, frames, waiter, take).0
     }
 }

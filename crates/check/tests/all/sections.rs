@@ -1,0 +1,176 @@
+//! Zones of several sections, small enough that all of it can be gone through: what one store would do, they do together.
+
+use std::sync::Arc;
+
+use framewright::config::Experiment;
+use framewright_check::exhaust;
+use framewright_check::prelude::*;
+
+/// Frames of a section: the fewest.
+const SECTION: u64 = MAX_ORDER.pages();
+
+fn spec(sections: u64, cpus: usize) -> Spec {
+    Spec::one_zone(sections * SECTION, cpus).sections(SECTION)
+}
+
+const fn without_lists(engine: Engine) -> Config {
+    let config = Config { engine, ..bare(Config::framewright()) };
+    Config { experiment: Experiment { section_pages: SECTION, ..config.experiment }, ..config }
+}
+
+/// Whether some of `free`, by frame, is a block of an order.
+fn has_block(free: &[bool], order: Order) -> bool {
+    free.chunks_exact(order.pages() as usize).any(|block| block.iter().all(|&is_free| is_free))
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Alloc(u8, Migratetype),
+    Free(usize),
+}
+
+/// All sequences of a few calls in a zone of three sections: an allocation fails only where no section has such a block, blocks do not
+/// overlap, and all invariants hold after each.
+#[test]
+fn a_request_is_refused_only_where_no_section_has_its_block() {
+    for engine in [Engine::Framewright, Engine::Compact] {
+        let mut refused = 0;
+        let runs = exhaust::every(|choices| {
+            let world = spec(3, 1).config(without_lists(engine)).plain();
+            assert_eq!(world.zone().sections(), 3);
+            let mut free = vec![true; 3 * SECTION as usize];
+            let mut held: Vec<Block> = Vec::new();
+            for _ in 0..if full() { 7 } else { 5 } {
+                let allocs = [(10, M), (10, Migratetype::Unmovable), (9, M), (8, Migratetype::Unmovable)];
+                let call = match choices.below(allocs.len() + usize::from(!held.is_empty())) {
+                    n if n < allocs.len() => Call::Alloc(allocs[n].0, allocs[n].1),
+                    _ => Call::Free(choices.below(held.len())),
+                };
+                match call {
+                    Call::Alloc(number, of) => {
+                        let order = order(number);
+                        match world.on(0, |cpu| cpu.alloc(order, of)) {
+                            Ok(pfn) => {
+                                let at = (pfn.0 - BASE.0) as usize;
+                                let frames = &mut free[at..][..order.pages() as usize];
+                                assert!(frames.iter().all(|&is_free| is_free), "{call:?}: handed out twice");
+                                frames.fill(false);
+                                held.push(Block { pfn, order });
+                            }
+                            Err(error) => {
+                                assert!(!has_block(&free, order), "{call:?}: {error}");
+                                refused += 1;
+                            }
+                        }
+                    }
+                    Call::Free(n) => {
+                        let Block { pfn, order } = held.swap_remove(n);
+                        world.must_free(0, pfn, order);
+                        free[(pfn.0 - BASE.0) as usize..][..order.pages() as usize].fill(true);
+                    }
+                }
+                assert_eq!(world.settled().free, free.iter().filter(|&&is_free| is_free).count() as u64);
+            }
+        });
+        println!("{engine:?}: {runs} sequences, {refused} refused requests");
+        assert!(refused > 0, "some run out of memory");
+    }
+}
+
+/// The last page of every section can be had, in every order, and goes back: by one CPU, and by another than freed it.
+#[test]
+fn every_order_can_have_all_of_it() {
+    for engine in [Engine::Framewright, Engine::Compact] {
+        for config in [Config { engine, ..Config::default() }, without_lists(engine)] {
+            let world = Spec::one_zone(4 * SECTION, 4).config(config).sections(SECTION).plain();
+            for order in Order::all() {
+                let blocks: Vec<Pfn> = world.on(1, |cpu| cpu.alloc_all(order));
+                assert_eq!(blocks.len() as u64, 4 * SECTION >> order.get(), "{order}");
+                blocks.iter().enumerate().for_each(|(n, &pfn)| world.must_free(n % 4, pfn, order));
+                (0..4).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
+            }
+            assert_eq!(world.allocator().free_blocks(MAX_ORDER), 4, "{engine:?}");
+        }
+    }
+}
+
+/// A CPU fills the pageblock that is fullest, whichever section it is in.
+#[test]
+fn the_fullest_pageblock_of_all_is_taken_from() {
+    let world = spec(4, 2).config(without_lists(Engine::Framewright)).plain();
+    // A nearly full pageblock in the last section; in that of the CPU one that is mostly free.
+    let (last, first) = (BASE.add(3 * SECTION), BASE);
+    for pfn in (0..500).map(|n| last.add(n)).chain((0..4).map(|n| first.add(n))) {
+        world.on(0, |cpu| cpu.alloc_at(pfn, Order::ZERO)).expect("it is free");
+    }
+    for n in 500..512 {
+        assert_eq!(world.must_alloc_of(0, Order::ZERO, M), last.add(n), "the fullest one");
+    }
+    assert_eq!(world.must_alloc_of(0, Order::ZERO, M).block_start(order(9)), first, "then the other");
+}
+
+/// A range that spans sections is had if it is free, moved out of if that can be, and left as it was if not.
+#[test]
+fn ranges_span_sections() {
+    let world = spec(4, 2).plain();
+    let range = BASE.add(SECTION / 2)..BASE.add(3 * SECTION + 700);
+    let none = Helpers::NONE;
+    for _ in 0..2 {
+        world.on(0, |cpu| cpu.alloc_contig_range(range.clone(), &none)).expect("it is free");
+        assert_eq!(world.settled().allocated, range.end.0 - range.start.0);
+        world.on(1, |cpu| cpu.free_contig_range(range.clone())).expect("it is allocated");
+        (0..2).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
+        assert_eq!(world.allocator().free_blocks(MAX_ORDER), 4);
+    }
+    let in_the_way = BASE.add(2 * SECTION + 5);
+    world.on(0, |cpu| cpu.alloc_at(in_the_way, Order::ZERO)).expect("it is free");
+    let before = world.settled();
+    world.on(0, |cpu| cpu.alloc_contig_range(range.clone(), &none)).expect_err("a page is in the way");
+    assert_eq!(world.settled().free, before.free);
+    let offline = BASE.add(SECTION)..BASE.add(3 * SECTION);
+    world.on(0, |cpu| cpu.offline(offline.clone())).expect_err("a page is in the way");
+    world.must_free(1, in_the_way, Order::ZERO);
+    world.on(1, |cpu| cpu.drain());
+    let gone = world.on(0, |cpu| cpu.offline(offline.clone())).expect("all of it is free");
+    assert_eq!((gone, world.zone().managed_pages()), (2 * SECTION, 2 * SECTION));
+    world.allocator().online(offline.start, 2 * SECTION).expect("it is offline");
+    assert_eq!(world.on(1, |cpu| cpu.alloc_all(MAX_ORDER)).len(), 4);
+}
+
+/// Memory that stays untouched is a section's own, and comes in when it is needed.
+#[test]
+fn untouched_memory_of_every_section_comes_in() {
+    let config = Config { lazy_pageblocks: true, ..Config::default() };
+    let pages = 4 * 4 * SECTION;
+    let world = Spec::one_zone(pages, 2).config(config).sections(4 * SECTION).plain();
+    assert_eq!((world.zone().sections(), world.zone().free_pages()), (4, pages));
+    world.settled();
+    let far = BASE.add(9 * SECTION);
+    world.on(0, |cpu| cpu.alloc_at(far, MAX_ORDER)).expect("it is free");
+    let rest = world.on(1, |cpu| cpu.alloc_all(9));
+    assert_eq!(rest.len() as u64, (pages - SECTION) / 512);
+    world.must_free(0, far, MAX_ORDER);
+}
+
+/// Lists are shut while a pageblock of any section is isolated, whichever is isolated or freed from isolation meanwhile. shuttle.
+#[test]
+fn lists_stay_shut_while_any_section_has_an_isolated_pageblock() {
+    let body = || {
+        let world = Arc::new(spec(3, 3).build::<Shuttle>());
+        let pageblock = |n: u64| BASE.add(n * SECTION);
+        world.allocator().isolate_pageblock(pageblock(0)).expect("it is there");
+        let pfn = world.must_alloc(2, Order::ZERO);
+        let ((), ()) = shuttle_pair(
+            &world,
+            move |world| _ = world.allocator().unisolate_pageblock(pageblock(0)),
+            move |world| _ = world.allocator().isolate_pageblock(pageblock(1)),
+        );
+        let is_hit = world.on(2, |cpu| cpu.free_hit(pfn, Order::ZERO));
+        assert!(!is_hit, "a pageblock is isolated, and frees do not ask for it");
+        world.must_free(2, pfn, Order::ZERO);
+        world.allocator().unisolate_pageblock(pageblock(1)).expect("it is isolated");
+        world.on(2, |cpu| cpu.drain());
+        assert_eq!(world.settled().allocated, 0);
+    };
+    schedules(if full() { 20_000 } else { 1000 }, body);
+}

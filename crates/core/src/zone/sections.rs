@@ -1,0 +1,319 @@
+//! Sections: how a zone's free store is cut, and which section serves a request.
+//!
+//! One lock for all of a zone is too little where many CPUs refill and drain short lists. So with maps the store of a large zone is cut
+//! into sections of equal size, aligned to it. A section is all that one zone used to be: lock, bins, bitmaps of free pageblocks, untouched
+//! memory. Marks, counters and the per-CPU lists are the zone's: a hit sees no section. No CPU holds two of the locks.
+//!
+//! # Which section
+//! A CPU does not stay in a section because it has something: it compares bins, as one store would. Each section shows, by type, which
+//! bins have a pageblock, in words that any CPU reads without a lock. A refill goes to the section whose best bin is the best of
+//! all; it stays where it was if that one has a largest block of the same order and is at most [`CLOSE`] classes less full. In place of
+//! a section whose lock is held it takes one that is as good. Of whole pageblocks each section is as good as another.
+//!
+//! # The words
+//! Of each type a word a section, side by side: bit `n` is set if bin `n` has a pageblock, bit [`WHOLE`] if a pageblock is free as a
+//! whole. Behind them a word a section: of each type two bits, for singles and for pairs, then [`MIXED`]. They are written as a hold
+//! ends, before the lock is given back: what happened before a request is seen by it.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::{Zone, ZoneSpec};
+use crate::buddy::{AT_LEAST, CLASSES, MIXED, WHOLE, WORDS, Wanted, exactly};
+use crate::config::Config;
+use crate::platform::{Platform, Word};
+use crate::policy::fallback;
+use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
+
+const TYPES: usize = Migratetype::ALL.len();
+
+/// Fewest frames of a section: 64 MiB in pages of 4 KiB. A smaller one has too few pageblocks for all bins.
+const FEWEST: u64 = 1 << 14;
+/// Most sections of a zone, for each of its CPUs and in all.
+const EACH_CPU: u64 = 4;
+const MOST: u64 = 256;
+/// Classes that the section a CPU is in may be less full than the best.
+const CLOSE: u32 = 1;
+/// Sections that are as good of which a request looks whether they are locked.
+const LOOKS: usize = 3;
+
+/// How a zone's store is cut into sections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cut {
+    start: Pfn,
+    end: Pfn,
+    /// A section has two to this power frames; more than any zone if there is one section.
+    shift: u32,
+}
+
+impl Cut {
+    /// Of a zone that `cpus` CPUs share. One section with lists, and where one CPU is alone.
+    pub(crate) fn new(spec: &ZoneSpec, config: &Config, cpus: u32) -> Self {
+        let whole = Self { start: spec.start, end: spec.end(), shift: u64::BITS - 1 };
+        let (fewest, most) = match config.experiment.section_pages {
+            0 if cpus < 2 => return whole,
+            0 => (FEWEST, MOST.min(EACH_CPU * u64::from(cpus))),
+            forced => (forced.max(MAX_ORDER.pages()), MOST),
+        };
+        if !config.engine.has_maps() {
+            return whole;
+        }
+        let cuts = (fewest.next_power_of_two().ilog2()..).map(|shift| Self { shift, ..whole });
+        cuts.take_while(|cut| cut.sections() > 1).find(|cut| cut.sections() as u64 <= most).unwrap_or(whole)
+    }
+
+    /// How many sections there are.
+    pub(crate) const fn sections(self) -> usize {
+        (((self.end.0 - 1) >> self.shift) - (self.start.0 >> self.shift)) as usize + 1
+    }
+
+    /// Whether there are several.
+    #[inline(always)]
+    pub(crate) const fn is_cut(self) -> bool {
+        self.shift < u64::BITS - 1
+    }
+
+    /// The number of the section of a frame.
+    #[inline(always)]
+    pub(crate) const fn number_of(self, pfn: Pfn) -> usize {
+        ((pfn.0 >> self.shift) - (self.start.0 >> self.shift)) as usize
+    }
+
+    /// The frames of a section that are the zone's.
+    pub(crate) fn range(self, n: usize) -> Range<Pfn> {
+        if !self.is_cut() {
+            return self.start..self.end;
+        }
+        let first = (self.start.0 >> self.shift) + n as u64;
+        self.start.max(Pfn(first << self.shift))..self.end.min(Pfn((first + 1) << self.shift))
+    }
+
+    /// A range of the zone's frames, section by section.
+    pub(crate) fn parts(self, range: Range<Pfn>) -> impl Iterator<Item = Range<Pfn>> + Clone {
+        let mut at = range.start;
+        core::iter::from_fn(move || {
+            let part = at..self.range(self.number_of(at)).end.min(range.end);
+            at = part.end;
+            (part.start < part.end).then_some(part)
+        })
+    }
+
+    /// The sections of some frames.
+    pub(crate) fn of(self, pfns: impl Iterator<Item = Pfn>) -> Sections {
+        let mut all = Sections::NONE;
+        match self.is_cut() {
+            true => pfns.for_each(|pfn| all.add(self.number_of(pfn))),
+            false => all.add(0),
+        }
+        all
+    }
+
+    /// Most frames of a run of free blocks that is given back as one: it lies in one section.
+    #[inline(always)]
+    pub(crate) const fn most_of_run(self) -> u64 {
+        let most = 64 << PAGEBLOCK_ORDER.get();
+        if self.is_cut() && 1 << self.shift < most { 1 << self.shift } else { most }
+    }
+}
+
+/// Some sections of a zone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sections([u64; MOST as usize / 64]);
+
+impl Sections {
+    pub(crate) const NONE: Self = Self([0; _]);
+
+    pub(crate) const fn add(&mut self, n: usize) {
+        self.0[n / 64] |= 1 << (n % 64);
+    }
+
+    const fn has(&self, n: usize) -> bool {
+        self.0[n / 64] >> (n % 64) & 1 != 0
+    }
+
+    /// Their numbers, ascending.
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
+        (0..self.0.len()).flat_map(move |at| {
+            let mut left = self.0[at];
+            core::iter::from_fn(move || {
+                let n = (left != 0).then(|| left.trailing_zeros() as usize)?;
+                left &= left - 1;
+                Some(at * 64 + n)
+            })
+        })
+    }
+}
+
+/// What some sections have between them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shown([u64; WORDS]);
+
+impl Shown {
+    /// Whether there is a largest free block of exactly this order; of order 10 also of two types.
+    pub(crate) fn has(&self, order: Order, list: Migratetype) -> bool {
+        let mixes = order == MAX_ORDER && list.is_ordinary() && self.0[TYPES] >> MIXED & 1 != 0;
+        mixes || self.has_unmixed(order, list)
+    }
+
+    fn has_unmixed(&self, order: Order, list: Migratetype) -> bool {
+        match order.get().checked_sub(PAGEBLOCK_ORDER.get()) {
+            Some(kind) => self.0[TYPES] >> (2 * list.index() + usize::from(kind)) & 1 != 0,
+            None => self.0[list.index()] & exactly(order) != 0,
+        }
+    }
+}
+
+impl<P: Platform> Zone<'_, P> {
+    fn word(&self, which: usize, n: usize) -> u64 {
+        self.words[which * self.cut.sections() + n].load(Relaxed)
+    }
+
+    fn shown_by(&self, n: usize) -> Shown {
+        Shown(core::array::from_fn(|which| self.word(which, n)))
+    }
+
+    /// What all sections have; `None` if there is one. A racy read.
+    pub(crate) fn shown(&self) -> Option<Shown> {
+        self.cut.is_cut().then(|| self.shown_but(&Sections::NONE))
+    }
+
+    fn shown_but(&self, tried: &Sections) -> Shown {
+        let sections = (0..self.cut.sections()).filter(|&n| !tried.has(n));
+        let add = |Shown(all), n| Shown(core::array::from_fn(|which| all[which] | self.word(which, n)));
+        sections.fold(Shown([0; WORDS]), add)
+    }
+
+    /// The best bin of a section that has a block of an order; [`WHOLE`] if a whole pageblock has it.
+    fn rank(&self, order: Order, list: Migratetype, n: usize) -> Option<u32> {
+        if order >= PAGEBLOCK_ORDER {
+            let kinds = self.word(TYPES, n) >> (2 * list.index()) & 3;
+            let fit = if order == MAX_ORDER { kinds & 2 } else { kinds };
+            return (fit != 0).then_some(WHOLE);
+        }
+        let fit = self.word(list.index(), n) & (AT_LEAST[order.index()] | 1 << WHOLE);
+        (fit != 0).then(|| fit.trailing_zeros())
+    }
+
+    /// The section for a CPU that is in `from`: see the file's head. `None` if none shows a block, but for those `tried`.
+    fn best(&self, order: Order, list: Migratetype, from: usize, tried: &Sections) -> Option<usize> {
+        let others = (from..self.cut.sections()).chain(0..from).filter(|&n| !tried.has(n));
+        let ranked = others.filter_map(|n| Some((self.rank(order, list, n)?, n)));
+        let (best, _) = ranked.clone().min()?;
+        let classes = CLASSES as u32;
+        let is_as_good = |rank: u32| rank / classes == best / classes && rank <= best + CLOSE;
+        let stays = ranked.clone().take(1).filter(|&(rank, n)| n == from && is_as_good(rank));
+        let bests = ranked.clone().filter(|&(rank, _)| rank == best);
+        let close = ranked.filter(|&(rank, _)| is_as_good(rank));
+        let mut all = stays.chain(bests).chain(close).map(|(_, n)| n).take(LOOKS);
+        let first = all.clone().next();
+        all.find(|&n| !self.section(n).lists.is_held()).or(first)
+    }
+
+    /// The sections that have an open pageblock of a type with a block of an order, the one with the fullest first; of equals that of a
+    /// frame and those behind it.
+    pub(crate) fn fullest_first(
+        &self,
+        order: Order,
+        list: Migratetype,
+        at: Pfn,
+    ) -> impl Iterator<Item = usize> {
+        let from = self.cut.number_of(at);
+        let class_of = move |n: usize| {
+            if !self.cut.is_cut() {
+                return 0;
+            }
+            let fit = self.word(list.index(), n) & AT_LEAST[order.index()];
+            let classes =
+                (0..PAGEBLOCK_ORDER.index()).fold(0, |all, largest| all | fit >> (largest * CLASSES));
+            (classes & ((1 << CLASSES) - 1)).trailing_zeros() as usize
+        };
+        let sections = move || (from..self.cut.sections()).chain(0..from);
+        (0..CLASSES).flat_map(move |class| sections().filter(move |&n| class_of(n) == class))
+    }
+
+    /// The section of which a CPU that is in `from` takes what is wanted, not one of those `tried`: without falling back to other
+    /// types, or else where the block is that a fallback takes.
+    pub(crate) fn section_for(&self, wanted: &Wanted, from: usize, tried: &Sections) -> Option<usize> {
+        let Wanted { order, migratetype, generation, avoid_fragmentation, .. } = *wanted;
+        let best = |list| self.best(order, list, from, tried);
+        if !wanted.may_fall_back {
+            let (free, free_cma) = (self.free_pages(), self.free_cma_pages());
+            let lends = wanted.may_use_cma && free_cma > 0;
+            let cma_first = lends && fallback::cma_first(migratetype, true, free, free_cma);
+            let own = || best(migratetype);
+            let cma = || best(Migratetype::Cma);
+            return match (lends, cma_first) {
+                (false, _) => own(),
+                (true, false) => own().or_else(cma),
+                (true, true) => cma().or_else(own),
+            };
+        }
+        let shown = self.shown_but(tried);
+        let has_mixed = order == MAX_ORDER && shown.has(order, migratetype);
+        let (found, list) = if has_mixed {
+            (order, migratetype)
+        } else {
+            let has = |order, list| shown.has_unmixed(order, list);
+            let grouping = self.counters.grouping();
+            let source =
+                fallback::choose(generation, order, migratetype, grouping, avoid_fragmentation, has)?;
+            (source.order, source.migratetype)
+        };
+        let mut others = (from..self.cut.sections()).chain(0..from).filter(|&n| !tried.has(n));
+        others.find(|&n| match has_mixed {
+            true => self.shown_by(n).has(found, list),
+            false => self.shown_by(n).has_unmixed(found, list),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::config::{Engine, Experiment};
+    use crate::units::{NodeId, ZoneType};
+
+    const fn zone(start: u64, pages: u64) -> ZoneSpec {
+        ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(start), pages }
+    }
+
+    #[test]
+    fn sections_have_64_mib_and_are_four_a_cpu_and_256_at_most() {
+        let gib = 1 << 18;
+        let of = |pages, cpus| Cut::new(&zone(0, pages), &Config::framewright(), cpus).sections();
+        let cases =
+            [(gib, 1), (gib, 2), (gib, 4), (gib, 16), (gib / 16, 16), (64 * gib, 16), (1024 * gib, 256)];
+        assert_eq!(cases.map(|(pages, cpus)| of(pages, cpus)), [1, 8, 16, 16, 1, 64, 256]);
+        assert_eq!(Cut::new(&zone(0, gib), &Config::linux_v6_7(), 16).sections(), 1);
+    }
+
+    #[test]
+    fn sections_are_aligned_and_tile_the_zone() {
+        let experiment = Experiment { section_pages: 2048, ..Experiment::framewright() };
+        let config = Config { engine: Engine::Compact, experiment, ..Config::framewright() };
+        for (start, pages) in [(0, 8192), (1024, 8000), (3072, 3000), (2048, 2048), (1024, 1024)] {
+            let spec = zone(start, pages);
+            let cut = Cut::new(&spec, &config, 1);
+            let ranges: Vec<_> = (0..cut.sections()).map(|n| cut.range(n)).collect();
+            assert_eq!(ranges, cut.parts(spec.start..spec.end()).collect::<Vec<_>>());
+            assert_eq!((ranges[0].start, ranges[ranges.len() - 1].end), (spec.start, spec.end()));
+            assert!(ranges.windows(2).all(|two| two[0].end == two[1].start && two[1].start.0 % 2048 == 0));
+            for (n, range) in ranges.iter().enumerate() {
+                let [first, last] = [range.start, Pfn(range.end.0 - 1)];
+                assert!(cut.number_of(first) == n && cut.number_of(last) == n);
+            }
+        }
+    }
+
+    #[test]
+    fn a_set_of_sections_is_told_in_order() {
+        let mut all = Sections::NONE;
+        [255, 0, 63, 64, 63].into_iter().for_each(|n| all.add(n));
+        assert_eq!(all.iter().collect::<Vec<_>>(), [0, 63, 64, 255]);
+        assert!(all.has(64) && !all.has(1));
+    }
+}
