@@ -8,6 +8,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::tracefs::Instance;
+use crate::trace::EventKind;
 
 /// Pages that are allocated and freed in a round, and rounds with the events on and with them off.
 const PAGES: u64 = 1024;
@@ -50,7 +51,10 @@ pub(super) fn of_a_block(instance: &Instance) -> Option<u64> {
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
         for (value, times) in [("1", &mut with), ("0", &mut without)] {
-            instance.set("events/kmem/enable", value).ok()?;
+            // Those of blocks alone: the group has others.
+            for kind in EventKind::ALL {
+                instance.set(&format!("events/kmem/{}/enable", kind.name()), value).ok()?;
+            }
             instance.set("tracing_on", value).ok()?;
             times.extend(rounds(&mut file).ok()?);
         }
