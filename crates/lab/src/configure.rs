@@ -242,7 +242,8 @@ mod tests {
         assert!(refusal("lock_kinds=ticket").contains("did you mean `lock_kind`?"));
         assert!(refusal("batch=0").contains("from 1 to"));
         assert!(refusal("lock_timing=1").contains("true or false"));
-        assert!(refusal("engine=lists").contains("engine=linux"));
+        assert!(refusal("engine=lists").contains("expected one of linux"));
+        assert!(refusal("free_store=lists").contains("engine=linux"));
         assert!(refusal("descriptor_bytes=32").contains("8, 64"));
     }
 

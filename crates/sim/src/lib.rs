@@ -21,9 +21,10 @@
 //! | [`boot`] | the allocator's own boot, simulated |
 //! | [`lru`] | the lists of pages in use that a kernel keeps for each node, and their lock |
 //! | [`sched`] | tasks on virtual CPUs: run queues, sleep and wake, and what the kernel does around an allocation |
-//! | [`kernbench`] | a kernel compile on all CPUs, from a recorded one |
+//! | [`outcome`] | what a run of tasks came to, and the memory that they run in |
 //! | [`stage`] | the generated workloads of `framewright-workload` on virtual CPUs |
 //! | [`replay`] | a recorded trace on virtual CPUs, in several copies |
+//! | [`queue`] | bounds and mean values of CPUs that share locks and memory, from demands. Pure |
 //! | [`page_fault`] | mappings that are touched and unmapped, again and again |
 //! | [`first_touch`] | memory touched for the first time, with huge pages and with base pages |
 //! | [`calibration`] | what the model was fitted to, and how far it is off |

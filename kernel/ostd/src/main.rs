@@ -221,7 +221,7 @@ fn kernel_main() {
     let total = all_of_memory();
     println!("figure frames: {}", total);
     println!("figure largest run before: {}", largest());
-    // With osdk-frame-allocator the random frees of a churn did not end within eight minutes.
+    // With osdk-frame-allocator the random frees of a churn were stopped after four minutes, unfinished.
     if cfg!(feature = "framewright") {
         println!("figure largest run after churn: {}", churn(total));
         println!("frames after churn: {}", if all_of_memory() == total { "all" } else { "LOST" });

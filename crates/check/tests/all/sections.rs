@@ -85,7 +85,7 @@ fn every_order_can_have_all_of_it() {
             let world = Spec::one_zone(4 * SECTION, 4).config(config).sections(SECTION).plain();
             for order in Order::all() {
                 let blocks: Vec<Pfn> = world.on(1, |cpu| cpu.alloc_all(order));
-                assert_eq!(blocks.len() as u64, 4 * SECTION >> order.get(), "{order}");
+                assert_eq!(blocks.len() as u64, (4 * SECTION) >> order.get(), "{order}");
                 blocks.iter().enumerate().for_each(|(n, &pfn)| world.must_free(n % 4, pfn, order));
                 (0..4).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
             }

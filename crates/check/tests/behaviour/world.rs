@@ -12,6 +12,7 @@ pub(crate) const CPUS: usize = 3;
 pub(crate) const SPAN: u64 = 4096 + 1500;
 
 /// A configuration by its name: a preset, or the default with something else.
+#[expect(clippy::too_many_lines, reason = "a table of configurations by name")]
 pub(crate) fn config(name: &str) -> Config {
     let own = Config::framewright();
     let lists = Config { engine: Engine::Linux, ..own };

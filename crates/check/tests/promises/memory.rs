@@ -1,6 +1,6 @@
 //! Memory: whose frames are whose, which frames are good, and what a wrong free does.
 
-use std::cell::{Cell, RefCell};
+use core::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
