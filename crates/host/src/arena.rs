@@ -324,7 +324,7 @@ impl<M: FrameUser> Arena<M> {
     }
 
     /// Bytes of address space that descriptors and maps take: what grows with the number of frames. See
-    /// [`ArenaBuilder::metadata`](crate::ArenaBuilder::metadata).
+    /// [`ArenaBuilder::engine`](crate::ArenaBuilder::engine).
     #[must_use]
     pub const fn metadata_bytes(&self) -> usize {
         self.store.metadata_bytes()
