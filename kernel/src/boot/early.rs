@@ -107,7 +107,8 @@ pub(super) fn prepare(machine: &'static Machine, notes: &'static mut Notes) -> P
     }
     let cpu_nodes = &cpu_nodes[..machine.cpus.len()];
     let refill_check = if has("check") { RefillCheck::AfterUnlock } else { RefillCheck::Off };
-    let config = Config { experiment: Experiment { refill_check, ..Experiment::default() }, ..Config::default()  };
+    let config =
+        Config { experiment: Experiment { refill_check, ..Experiment::default() }, ..Config::default() };
     let plan = Plan::new(division.specs, cpu_nodes, &config).unwrap_or_else(|error| panic!("plan: {error}"));
     map_descriptors(&mut early, &division, has("prefault"));
     let (memory, deferred) = tables(&mut early, &plan, cpu_nodes.len());
