@@ -112,7 +112,8 @@ fn world(
 }
 
 /// How long one process with the machine to itself holds the zone lock in the mean, in ns: for the refill of an allocation, and for the
-/// drain of a free. `mixed` lets free memory begin in random order, else it is in one piece.
+/// drain of a free. `mixed`: all memory was in use before and came back in random order. It has merged again, so this changes a hold by less
+/// than 2 %.
 ///
 /// # Errors
 /// As [`run`].
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_is_as_long_as_its_batch_and_longer_where_memory_is_mixed() {
+    fn a_hold_is_as_long_as_its_batch() {
         let hold = |batch, mixed| {
             let allocator = Linux {
                 config: Config {
@@ -274,9 +275,10 @@ mod tests {
             holds(&model(8, 1), &allocator, &load(), mixed, 1).expect("a world")
         };
         let (small, large, mixed) = (hold(31, false), hold(124, false), hold(31, true));
-        assert!(mixed[0] > small[0], "{small:?} {mixed:?}");
         for n in 0..2 {
             assert!((2.5..4.5).contains(&(large[n] / small[n])), "{small:?} {large:?}");
+            // All pages came back and have merged again: the order in which they did changes next to nothing.
+            assert!((0.98..1.02).contains(&(mixed[n] / small[n])), "{small:?} {mixed:?}");
         }
     }
 
