@@ -63,9 +63,13 @@ const TITLES: &[(&str, &str)] = &[
     ("compaction_moved_per_allocated", "pages moved per page allocated"),
 ];
 
-/// Whether a part is one that this can answer: a replay, a try, or one with more rows than are shown.
+/// Whether a part is one that this can answer: a replay, a try, or one with more rows than are shown. Allocators side by side are a table:
+/// no one pair of them is the question.
 #[must_use]
 pub fn is_answered(part: &Part) -> bool {
+    if part.study == "bench" {
+        return false;
+    }
     let compared = part.variants.iter().any(|variant| *variant != part.baseline);
     compared && (time_of(part).is_some() || part.metrics.len() > ROWS)
 }
@@ -578,6 +582,8 @@ Notes: --all. + better, - worse, ~ unclear, ? too few
             "{text}"
         );
         assert!(text.lines().count() <= 24 && text.contains("more rows, and notes: --all"), "{text}");
+        part.study = "bench".to_owned();
+        assert!(!is_answered(&part), "a table of allocators stays a table");
     }
 
     #[test]
