@@ -48,7 +48,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         is_good
     }
 
-    /// The same for a block that another is to be moved to: it is no allocation of anybody's, and not counted.
+    /// Like [`accept`](Self::accept), for a block that compaction moves another to: no caller has asked for it, so it is not counted.
     pub(crate) fn is_good(&self, pfn: Pfn, order: Order) -> bool {
         if self.config.experiment.refill_check != RefillCheck::Off
             && self.frames.find_bad(pfn, order).is_some()

@@ -107,7 +107,7 @@ unsafe impl Word for PlainWord {
 
 /// A kernel on the bare machine, with any number of CPUs: x86-64, 64-bit Arm, and others that have a 64-bit atomic word.
 ///
-/// Locks are queued and spin, memory is cleared with plain stores, descriptors are cleared by whoever provides them. A kernel that defers
+/// Locks are queued and spin, memory is cleared with plain stores, descriptors are cleared by the code that provides them. A kernel that defers
 /// descriptors, parks waiting CPUs or drains remotely writes a platform of its own; the words, the cells and [`PinnedTo`] serve it too.
 #[derive(Clone, Copy, Debug)]
 pub struct Metal;

@@ -1,8 +1,9 @@
 //! Orders 0 to 9 mixed in memory that is mostly held, frees in any order, and blocks that another thread frees.
 //!
-//! What [`mixed`](super::mixed) leaves out: it holds a quarter of the memory, in blocks up to order 4, and each thread frees its own. Here
-//! each frame says who has it, so that a block with two owners ends the run; and behind each timed stretch the huge blocks are counted
-//! that can still be had, because a free store that is fast and breaks them up would look good in the time alone.
+//! What [`mixed`](super::mixed) leaves out: it holds a quarter of the memory, in blocks up to order 4, and each thread frees
+//! its own. Here the first and last frame of each block are marked with its owner: a block with two owners ends the run. After
+//! each timed stretch the huge blocks are counted that can still be had, because a free store that is fast and breaks them up
+//! would look good in the time alone.
 
 use core::sync::atomic::Ordering::AcqRel;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -29,8 +30,9 @@ const PARCEL: usize = 32;
 /// Operations between two looks at what others handed over.
 const TURN: u64 = 64;
 
-/// Who has a frame: nobody, thread `n - 1`, or whoever takes it out of an inbox.
-const NOBODY: u32 = 0;
+/// A frame that is free. Thread `n` marks its frames with `n + 1`.
+const FREE: u32 = 0;
+/// A frame that is in an inbox, or on its way there.
 const HANDED: u32 = u32::MAX;
 
 /// First frame and order, packed: a list element stays one word.
@@ -42,7 +44,7 @@ const fn frame_and_order(block: Packed) -> (u64, u8) {
 
 /// What all threads of a run share.
 struct Shared {
-    /// By frame: who has it. Counted from the first frame that the allocator manages.
+    /// Owner of a frame, by its number modulo the frames that the allocator manages.
     owners: Vec<AtomicU32>,
     /// By thread: blocks that the one before left to it.
     inboxes: Vec<Mutex<Vec<Packed>>>,
@@ -53,17 +55,17 @@ struct Shared {
 impl Shared {
     fn new(frames: u64, cpus: usize) -> Self {
         Self {
-            owners: (0..frames).map(|_| AtomicU32::new(NOBODY)).collect(),
+            owners: (0..frames).map(|_| AtomicU32::new(FREE)).collect(),
             inboxes: (0..cpus).map(|_| Mutex::new(Vec::new())).collect(),
             held: Default::default(),
         }
     }
 
-    /// A block passes from one to another. Its first and last frame say so: blocks that overlap share one of them, unless one lies
-    /// within the other.
+    /// A block passes from one owner to another, and its first and last frame say so. A block handed out twice is found, and so
+    /// is a smaller one at either end of it; one in the middle is not: marking every frame would cost more than the allocator.
     fn pass(&self, block: Packed, from: u32, to: u32) {
         let (frame, order) = frame_and_order(block);
-        // Allocators number their frames from zero or from where their memory begins: only the difference between blocks counts.
+        // Allocators number their frames from zero, or from where their memory begins.
         let at = |frame: u64| &self.owners[(frame % self.owners.len() as u64) as usize];
         let last = frame + (1 << order) - 1;
         let ends = if order == 0 { &[frame][..] } else { &[frame, last][..] };
@@ -71,7 +73,7 @@ impl Shared {
             let was = at(frame).swap(to, AcqRel);
             assert!(
                 was == from,
-                "frame {frame} of a block of order {order}: thread {from} gives it, thread {was} has it"
+                "frame {frame} of a block of order {order} is marked {was}, not {from}: two have it"
             );
         }
     }
@@ -141,7 +143,7 @@ struct Stretch {
     huge_left: u64,
 }
 
-/// Huge blocks that one CPU can have while nobody else does anything.
+/// Huge blocks that one CPU can have while the others rest.
 fn huge_left(cpu: &mut impl TargetCpu) -> u64 {
     let mut blocks = Vec::new();
     while let Some(block) = cpu.alloc(HUGE, Mobility::Movable) {
@@ -233,7 +235,7 @@ impl<'r> Thread<'r> {
         self.refused += u64::from(self.was_refused);
         if let Some(frame) = frame {
             let block = frame << 8 | u64::from(order);
-            self.shared.pass(block, NOBODY, self.mark());
+            self.shared.pass(block, FREE, self.mark());
             self.blocks.push(block);
             self.pages += 1 << order;
         }
@@ -258,7 +260,7 @@ impl<'r> Thread<'r> {
 
     fn release<C: TargetCpu>(&self, cpu: &mut C, block: Packed, from: u32) {
         let (frame, order) = frame_and_order(block);
-        self.shared.pass(block, from, NOBODY);
+        self.shared.pass(block, from, FREE);
         cpu.free(frame, order);
     }
 
@@ -288,7 +290,7 @@ impl<'r> Thread<'r> {
         }
     }
 
-    /// Leaves what is left of the parcel. Nobody frees or looks into an inbox meanwhile.
+    /// Leaves what is left of the parcel. Between two meetings of the threads: no inbox is looked into meanwhile.
     fn leave(&mut self) {
         if !self.parcel.is_empty() {
             let next = (self.index + 1) % self.shared.inboxes.len();

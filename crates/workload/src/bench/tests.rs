@@ -261,7 +261,7 @@ impl TargetCpu for CarelessCpu<'_> {
 }
 
 #[test]
-#[should_panic(expected = "has it")]
+#[should_panic(expected = "two have it")]
 fn stress_sees_a_block_with_two_owners() {
     let scale = Scale::tiny();
     measure(
