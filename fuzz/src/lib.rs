@@ -31,6 +31,8 @@ use core::cell::RefCell;
 use std::panic;
 use std::path::PathBuf;
 
+pub use framewright_check::history::check_refusal;
+
 /// A fuzz target: its name, what it does with an input, and where inputs start from.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
@@ -81,14 +83,6 @@ pub fn run_or_abort(run: fn(&[u8]) -> bool, input: &[u8]) {
         eprintln!("{}", LAST_PANIC.take());
         std::process::abort();
     }
-}
-
-/// Asserts what every refusal must be: one line, with words in it.
-///
-/// # Panics
-/// It is not.
-pub fn check_refusal(message: &str) {
-    assert!(message.len() > 8 && !message.contains(['\n', '\r']), "no single line of words: {message:?}");
 }
 
 /// The program of a target.

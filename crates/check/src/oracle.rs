@@ -246,8 +246,17 @@ impl Oracle {
         self.memory.range(..=block.pfn.0).next_back().is_some_and(|(_, &range_end)| end <= range_end)
     }
 
+    /// Blocks that callers keep, in place of a larger one that was split.
+    pub fn kept(&mut self, blocks: impl Iterator<Item = Block>) {
+        for block in blocks {
+            self.live.insert(block.pfn.0, block.order);
+            self.pages_owned += block.order.pages();
+        }
+    }
+
     /// Any live block that shares a frame with `block`.
-    fn owner_within(&self, block: Block) -> Option<Block> {
+    #[must_use]
+    pub fn owner_within(&self, block: Block) -> Option<Block> {
         self.owner_of(block.pfn).or_else(|| {
             let (&start, &order) = self.live.range(block.pfn.0..block.end()).next()?;
             Some(Block { pfn: Pfn(start), order })

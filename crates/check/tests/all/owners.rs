@@ -10,7 +10,7 @@ const ENGINES: [Engine; 3] = [Engine::Linux, Engine::Framewright, Engine::Compac
 const PAGES: u64 = 8 << 10;
 
 fn world(engine: Engine) -> World<Plain> {
-    Spec::one_zone(PAGES, 2).config(Config { engine, ..Config::default() }).plain()
+    Spec::one_zone(PAGES, 2).config(with_engine(engine)).plain()
 }
 
 fn layout(pages: u64, align: u64) -> Layout {
@@ -89,7 +89,7 @@ fn any_part_of_an_allocation_is_freed_and_only_once() {
         world.on(0, |cpu| {
             for order in 0..=10_u8 {
                 let order = Order::new(order).expect("an order");
-                let pfn = cpu.alloc(order, Migratetype::Movable).expect("there is room");
+                let pfn = cpu.must_alloc(order);
                 let mut cuts: Vec<u64> =
                     (0..4).map(|_| rng.u64(0..=order.pages())).chain([0, order.pages()]).collect();
                 cuts.sort_unstable();

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use framewright::config::Experiment;
 use framewright_check::exhaust;
 use framewright_check::prelude::*;
 
@@ -13,9 +12,8 @@ fn spec(sections: u64, cpus: usize) -> Spec {
     Spec::one_zone(sections * SECTION, cpus).sections(SECTION)
 }
 
-const fn without_lists(engine: Engine) -> Config {
-    let config = Config { engine, ..bare(Config::framewright()) };
-    Config { experiment: Experiment { section_pages: SECTION, ..config.experiment }, ..config }
+fn without_lists(engine: Engine) -> Config {
+    bare().engine(engine).sections(SECTION)
 }
 
 /// Whether some of `free`, by frame, is a block of an order.
@@ -81,7 +79,7 @@ fn a_request_is_refused_only_where_no_section_has_its_block() {
 #[test]
 fn every_order_can_have_all_of_it() {
     for engine in [Engine::Framewright, Engine::Compact] {
-        for config in [Config { engine, ..Config::default() }, without_lists(engine)] {
+        for config in [with_engine(engine), without_lists(engine)] {
             let world = Spec::one_zone(4 * SECTION, 4).config(config).sections(SECTION).plain();
             for order in Order::all() {
                 let blocks: Vec<Pfn> = world.on(1, |cpu| cpu.alloc_all(order));
@@ -140,9 +138,9 @@ fn ranges_span_sections() {
 /// Memory that stays untouched is a section's own, and comes in when it is needed.
 #[test]
 fn untouched_memory_of_every_section_comes_in() {
-    let config = Config { lazy_pageblocks: true, ..Config::default() };
     let pages = 4 * 4 * SECTION;
-    let world = Spec::one_zone(pages, 2).config(config).sections(4 * SECTION).plain();
+    let world =
+        Spec::one_zone(pages, 2).but(|config| config.lazy_pageblocks = true).sections(4 * SECTION).plain();
     assert_eq!((world.zone().sections(), world.zone().free_pages()), (4, pages));
     world.settled();
     let far = BASE.add(9 * SECTION);

@@ -1,6 +1,5 @@
 //! Pageblocks that go offline and come back, or stay because a caller holds a part of them.
 
-use framewright::config::Experiment;
 use framewright::hotplug::{Holder, OfflineFailure};
 use framewright_check::prelude::*;
 use proptest::prelude::*;
@@ -11,11 +10,7 @@ const PAGES: u64 = 8 * 512 + 100;
 fn world() -> World<Plain> {
     let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(START), pages: PAGES };
     // One thread: no CPU would answer while it waits, and each turn of that gives the processor to other programs.
-    let config = Config {
-        experiment: Experiment { remote_drain_spins: 0, ..Experiment::default() },
-        ..Config::default()
-    };
-    Spec::zones([zone], 2).config(config).build()
+    Spec::zones([zone], 2).spins(0).build()
 }
 
 fn block(n: u64) -> Pfn {

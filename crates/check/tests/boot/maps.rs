@@ -8,7 +8,7 @@ use framewright::boot::early::Early;
 use framewright::boot::map::{Home, Kind, MemoryMap};
 use framewright::boot::spans::Span;
 use framewright::boot::zones::{Buffers, Division, HandOver, Movable, NodePart, Part, Rules};
-use framewright_check::naive::FreeLists;
+use framewright_check::free_lists::FreeLists;
 use framewright_check::prelude::*;
 use proptest::prelude::*;
 

@@ -1,13 +1,9 @@
 //! Marks: how much of a zone may be given away, and what a request that fails has looked at.
 
-use framewright::config::Config;
-use framewright::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
-use framewright::{Cpu, Flags, Helpers, Request};
-use framewright_check::fixture::{BASE, World};
-use framewright_check::marks::Floors;
-use framewright_check::platform::plain::Plain;
+use framewright::Cpu;
+use framewright_check::prelude::*;
 
-use crate::{order, specs};
+use crate::specs;
 
 type OneCpu<'a> = Cpu<'a, 'a, Plain>;
 
@@ -92,12 +88,12 @@ fn a_refill_of_huge_blocks_stops_at_the_mark() {
     for (name, spec) in specs(4 * PAGEBLOCKS, 2, Config::with_marks).filter(|(name, _)| *name != "linux_v6_7")
     {
         let world: World<Plain> = spec.build();
-        let zone = &world.allocator().zones()[0];
+        let zone = world.zone();
         let marks = zone.marks();
         while zone.free_pages() > marks.low + 5000 {
-            world.on(0, |cpu| cpu.alloc(order(10), Migratetype::Movable)).expect("above the mark");
+            world.must_alloc(0, order(10));
         }
-        world.on(0, |cpu| cpu.alloc(PAGEBLOCK_ORDER, Migratetype::Movable)).expect("above the mark");
+        world.must_alloc(0, PAGEBLOCK_ORDER);
         assert!(zone.free_pages() >= marks.low, "{name}: {} pages left of {marks:?}", zone.free_pages());
     }
 }
@@ -135,12 +131,10 @@ fn p06_a_request_fails_only_if_nothing_is_left_that_it_may_use() {
             }
             let world: World<Plain> = spec.build();
             let request = Request::new(Order::ZERO, Migratetype::Unmovable).with(flags);
-            let mut all: Vec<_> = world.on(0, |cpu| {
-                core::iter::from_fn(|| cpu.alloc(PAGEBLOCK_ORDER, Migratetype::Movable).ok()).collect()
-            });
+            let mut all: Vec<_> = world.on(0, |cpu| cpu.alloc_all(PAGEBLOCK_ORDER));
             assert_eq!(all.len(), 64, "{name}");
             for pfn in all.drain(..8) {
-                world.on(0, |cpu| cpu.free(pfn, PAGEBLOCK_ORDER)).expect("it is allocated");
+                world.must_free(0, pfn, PAGEBLOCK_ORDER);
             }
             for n in 0..8 * PAGEBLOCK_PAGES {
                 let got = world.on(0, |cpu| cpu.alloc_with(&request, &Helpers::NONE));
@@ -162,7 +156,7 @@ fn an_urgent_page_comes_from_the_reserve_in_the_end() {
             let all = core::iter::from_fn(|| cpu.alloc_with(&urgent, &Helpers::NONE).ok());
             all.map(|pfn| pfn.block_start(PAGEBLOCK_ORDER) == reserve).collect::<Vec<_>>()
         });
-        let zone = &world.allocator().zones()[0];
+        let zone = world.zone();
         let kept = zone.marks().min.div_ceil(2);
         let kept = kept - kept / 4;
         assert!(zone.free_pages() >= kept, "{name}");

@@ -1,6 +1,5 @@
 //! Damage of maps, bins and links: counted once, mended where possible, and sound memory stays usable.
 
-use framewright::config::Experiment;
 use framewright_check::prelude::*;
 
 /// The head word of an open pageblock, as `frame` packs it.
@@ -10,12 +9,7 @@ fn open(free: u64, largest: u64, prev: u64, next: u64) -> u64 {
 
 /// Pageblocks without per-CPU lists.
 fn world(engine: Engine, pageblocks: u64) -> World<Plain> {
-    let config = Config {
-        engine,
-        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-        ..Config::default()
-    };
-    Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).config(config).build()
+    Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).engine(engine).bare().build()
 }
 
 /// A frame whose bit is set although a caller has it: freed, it is counted as refused, and free once.
@@ -25,9 +19,7 @@ fn a_bit_that_is_set_already_is_not_counted_twice() {
     let ways = [PcpOrders::None, PcpOrders::UpToHuge];
     let blocks = [(5, 0), (0, 0), (63, 0), (4, 1), (32, 5), (128, 6)];
     for (pcp_orders, (at, n)) in ways.into_iter().flat_map(|way| blocks.map(|block| (way, block))) {
-        let config =
-            Config { experiment: Experiment { pcp_orders, ..Experiment::default() }, ..Config::default() };
-        let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).plain();
+        let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).orders(pcp_orders).plain();
         for (at, n) in [(at, n), (300, 0)] {
             world.must_alloc_at(0, BASE.add(at), n);
         }
@@ -334,13 +326,8 @@ fn a_bit_that_is_set_already_is_not_counted_twice_in_a_bulk() {
 #[test]
 fn a_frame_of_no_block_is_named_itself() {
     for engine in STORES {
-        let config = Config {
-            engine,
-            experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-            ..Config::default()
-        };
         let memory = [(BASE.add(1), PAGEBLOCK_PAGES - 1)];
-        let world = Spec::one_zone(PAGEBLOCK_PAGES, 1).memory(memory).config(config).plain();
+        let world = Spec::one_zone(PAGEBLOCK_PAGES, 1).memory(memory).engine(engine).bare().plain();
         let pfn = BASE.add(1);
         world.must_alloc_at(0, pfn, 0);
         world.corrupt(Spot::Head(pfn), 0);

@@ -93,7 +93,7 @@ fn a_reserve_for_high_orders_that_cannot_wait() {
 #[test]
 fn the_reserve_is_bounded() {
     // The low mark is a tenth of the zone above the min mark: the reserve grows only below it.
-    let config = Config { watermark_scale: 1000, ..marked(Generation::V6_1) };
+    let config = marked(Generation::V6_1).but(|config| config.watermark_scale = 1000);
     let world = Spec::one_zone(131_072, 1).config(config).plain();
     let order = order(3);
     let atomic = Request::new(order, Migratetype::Unmovable).with(Flags::ATOMIC);
@@ -120,7 +120,7 @@ fn the_reserve_is_bounded() {
 /// A steal that fragments raises the marks; the boost is bounded.
 #[test]
 fn a_fragmenting_steal_boosts_the_marks() {
-    let config = Config { boost_factor: 15_000, ..marked(Generation::V6_1) };
+    let config = marked(Generation::V6_1).but(|config| config.boost_factor = 15_000);
     let world = Spec::one_zone(16384, 1).config(config).plain();
     let before = world.zone().marks();
     // All pageblocks are movable, and none is whole when the low mark is reached: an unmovable page steals
@@ -179,7 +179,7 @@ fn marks_are_checked_without_the_lock() {
     let order = order(3);
     for generation in GENERATIONS {
         for (engine, locks) in [(Engine::Linux, false), (Engine::Framewright, true)] {
-            let config = Config { engine, ..marked(generation) };
+            let config = marked(generation).engine(engine);
             let world: World<Checked> = Spec::one_zone(16384, 1).config(config).build();
             world.on(0, |cpu| {
                 let all = page().with(Flags::VICTIM);

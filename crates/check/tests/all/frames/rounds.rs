@@ -1,7 +1,6 @@
 //! Rounds of background compaction: what they move, what they leave, when they do nothing.
 
 use core::cell::{Cell, RefCell};
-use framewright::config::Experiment;
 use std::collections::{BTreeMap, BTreeSet};
 
 use framewright::policy::compact::{MOST_USED, REST, ROUND_PAGES};
@@ -127,11 +126,7 @@ impl Owner {
 }
 
 fn config(proactiveness: u8) -> Config {
-    Config {
-        compaction_proactiveness: proactiveness,
-        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-        ..Config::framewright()
-    }
+    bare().but(|config| config.compaction_proactiveness = proactiveness)
 }
 
 fn world(pageblocks: u64, config: Config) -> World<Plain> {
@@ -230,7 +225,7 @@ fn what_does_not_move_keeps_its_pageblock() {
 #[test]
 fn a_round_whose_moves_are_refused_changes_nothing() {
     for engine in STORES {
-        let world = world(8, Config { engine, ..config(98) });
+        let world = world(8, config(98).engine(engine));
         let used = [500, 100, 90, 80, 70, 500, 60, 10];
         let mut owner = Owner::fill(&world, Order::ZERO, by_pageblock(&used));
         owner.stubborn = owner.contents().into_iter().map(|(content, ..)| content).collect();
@@ -323,10 +318,7 @@ fn rounds_are_bounded_and_go_on() {
 /// With lists it is what Linux does: it begins above 90 %, ends at 80, and rests after a round in vain.
 #[test]
 fn with_lists_a_round_is_that_of_linux() {
-    let config = Config {
-        experiment: Experiment { pcp_orders: PcpOrders::None, ..Config::linux_v6_7().experiment },
-        ..Config::linux_v6_7()
-    };
+    let config = Config::linux_v6_7().bare();
     for newer in [config, Config::linux_v6_1(), Config::linux_v6_16()] {
         assert_eq!(newer.compaction_proactiveness, 20);
     }
@@ -360,12 +352,12 @@ fn with_lists_a_round_is_that_of_linux() {
 #[test]
 fn where_a_round_does_nothing() {
     let used = [500, 10, 10, 0];
-    let world = self::world(4, Config { engine: Engine::Compact, ..config(100) });
+    let world = self::world(4, config(100).engine(Engine::Compact));
     let owner = Owner::fill(&world, Order::ZERO, by_pageblock(&used));
     assert_eq!((owner.round(&world), owner.asked.get()), (Compacted::default(), 0));
 
     // 1,024 pages are kept for those in need, and a few more are free than that: fewer than the high mark.
-    let marks = Config { min_free_kib: 4 << 10, ..config(100).with_marks() };
+    let marks = config(100).with_marks().but(|config| config.min_free_kib = 4 << 10);
     let world = Spec::one_zone(8 * PAGEBLOCK_PAGES, 2).config(marks).plain();
     let mut owner = Owner::default();
     world.on(0, |cpu| {
@@ -475,7 +467,7 @@ proptest! {
         (moves_reclaimable, proactiveness) in (any::<bool>(), select(vec![20, 90, 98, 100])),
         kept in 1..64_u64,
     ) {
-        let config = Config { engine, experiment: Experiment { pcp_orders, ..config(proactiveness).experiment }, ..config(proactiveness)  };
+        let config = config(proactiveness).engine(engine).orders(pcp_orders);
         let world = world(12, config);
         let mut owner = Owner { moves_reclaimable, ..Owner::default() };
         let random = |n: u64| mix(seed ^ n);

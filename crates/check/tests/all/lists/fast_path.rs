@@ -1,6 +1,5 @@
 //! What a hit touches, access by access: no locked instruction, and no descriptor that it does not need.
 
-use framewright::config::Experiment;
 use framewright_check::platform::checked::{self, Tally};
 use framewright_check::prelude::*;
 
@@ -13,13 +12,7 @@ fn touched(
     migratetype: Migratetype,
     hit: impl Fn(&framewright::Cpu<'_, '_, Checked>, [Pfn; 2]),
 ) -> (Tally, Vec<(Place, bool, usize)>) {
-    let fixed = PcpFixed { batch: 2048, high: 100_000 };
-    let config = Config {
-        engine,
-        experiment: Experiment { pcp_fixed: Some(fixed), ..Experiment::default() },
-        ..Config::default()
-    };
-    let world: World<Checked> = Spec::one_zone(1 << 16, 1).config(config).build();
+    let world: World<Checked> = Spec::one_zone(1 << 16, 1).engine(engine).fixed(2048, 100_000).build();
     world.on(0, |cpu| {
         let blocks: Vec<_> = (0..3).map(|_| cpu.must_alloc_of(order, migratetype)).collect();
         // Once round, so that the list is neither new nor empty.

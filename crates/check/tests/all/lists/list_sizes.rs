@@ -1,7 +1,6 @@
 //! What lists move and when is what the pure rules say: random histories next to a copy of [`Tuning`].
 
 use core::cell::{Cell, RefCell};
-use framewright::config::Experiment;
 
 use framewright::policy::pcp::{Shortage, Tuning, round_robin};
 use framewright_check::prelude::*;
@@ -130,12 +129,8 @@ fn world(rule: PcpRule, only_order_0: bool) -> World<Plain> {
     let pcp_orders = if only_order_0 { PcpOrders::Zero } else { PcpOrders::UpToCostly };
     // With maps, blocks of sparsely used pageblocks pass the lists by, and not all rules count each call.
     let engine = Engine::Linux;
-    let own = Config {
-        engine,
-        experiment: Experiment { pcp_rule: rule, pcp_orders, ..Experiment::default() },
-        ..Config::default()
-    };
-    let config = Config { experiment: Experiment { pcp_min_refill: 0, ..own.experiment }, ..own };
+    let own = with_engine(engine).orders(pcp_orders).but(|config| config.experiment.pcp_rule = rule);
+    let config = own.but(|config| config.experiment.pcp_min_refill = 0);
     Spec::one_zone(1 << 16, 1).config(config).boot_sized().build()
 }
 
@@ -219,7 +214,7 @@ fn v3_0_has_half_the_batch() {
     };
     assert_eq!(sizes(Config::linux_v3_0()), (31, 186));
     assert_eq!(sizes(Config::linux_v5_4()), (63, 378));
-    assert_eq!(sizes(Config { page_kib: 16, ..Config::linux_v3_0() }), (7, 42));
+    assert_eq!(sizes(Config::linux_v3_0().but(|config| config.page_kib = 16)), (7, 42));
 }
 
 /// The next call of the owner, whichever it is, follows a new size.
@@ -255,17 +250,8 @@ fn a_list_that_has_counted_to_its_end_starts_anew() {
 }
 
 fn starts_anew(engine: Engine) {
-    let config = Config {
-        engine,
-        experiment: Experiment {
-            pcp_orders: PcpOrders::Zero,
-            pcp_slots: 8,
-            pcp_fixed: Some(PcpFixed { batch: 8, high: 1000 }),
-            ..Experiment::default()
-        },
-        ..Config::default()
-    };
-    let world = Spec::one_zone(2048, 1).config(config).plain();
+    let world =
+        Spec::one_zone(2048, 1).engine(engine).orders(PcpOrders::Zero).slots(8).fixed(8, 1000).plain();
     let blocks: Vec<_> = (0..7).map(|_| world.must_alloc(0, 0)).collect();
     // No pageblock of theirs is mostly free, so that what is freed goes to the list.
     let held: Vec<_> = (0..480).map(|_| world.must_alloc(0, 0)).collect();
@@ -311,10 +297,9 @@ fn cpus_of_other_nodes_do_not_make_lists_smaller() {
 /// Frees and allocates in bursts where one free page in `part` may be on lists, with a CPU on each of these nodes. The first is the
 /// zone's and one CPU of it is at work. Returns the most pages that were on its lists.
 fn most_kept(part: u32, cpu_nodes: &[u16]) -> u32 {
-    let config = Config { pcp_free_part: part, ..Config::default() };
     let nodes: Vec<_> = cpu_nodes.iter().map(|&node| NodeId(node)).collect();
     let sharing = cpu_nodes.iter().filter(|&&node| node == 0).count() as u32;
-    let world = Spec::one_zone(1 << 17, 1).cpu_nodes(nodes).config(config).plain();
+    let world = Spec::one_zone(1 << 17, 1).cpu_nodes(nodes).but(|config| config.pcp_free_part = part).plain();
     let mut rng = fastrand::Rng::with_seed(7);
     let mut random = |below: usize| rng.usize(..below);
     let pcp = world.pcp(0);
@@ -354,8 +339,7 @@ fn most_kept(part: u32, cpu_nodes: &[u16]) -> u32 {
 /// next free of another would give back.
 #[test]
 fn short_lists_of_several_orders_do_not_take_turns() {
-    let config = Config { pcp_free_part: 128, ..Config::default() };
-    let world = Spec::one_zone(1 << 15, 1).config(config).plain();
+    let world = Spec::one_zone(1 << 15, 1).but(|config| config.pcp_free_part = 128).plain();
     let mut rng = fastrand::Rng::with_seed(7);
     let mut random = |below: usize| rng.usize(..below);
     let moved = || {
@@ -421,11 +405,7 @@ fn where_memory_is_tight_a_block_goes_back_to_its_free_buddy() {
 /// A zone with marks whose only CPU has let its lists grow: with about 2000 pages on them, as many in use, and `high`
 /// far above its minimum. Returns what is in use.
 fn grown(pages: u64) -> (World<Plain>, Vec<Pfn>) {
-    let config = Config {
-        boost_factor: 0,
-        experiment: Experiment { pcp_orders: PcpOrders::Zero, ..Experiment::default() },
-        ..Config::default()
-    };
+    let config = Config::default().orders(PcpOrders::Zero).but(|config| config.boost_factor = 0);
     let world = Spec::one_zone(pages, 1).config(config.with_marks()).plain();
     let blocks = world.on(0, |cpu| {
         let mut blocks: Vec<_> = (0..4000).map(|_| cpu.must_alloc(0)).collect();
@@ -463,15 +443,10 @@ fn lists_shrink_while_memory_is_short() {
 /// While background reclaim works on the zone, lists keep four batches, also those of v6.1; and as before when it is over.
 #[test]
 fn lists_keep_four_batches_while_reclaim_works() {
-    let config = Config {
-        boost_factor: 0,
-        experiment: Experiment {
-            pcp_rule: PcpRule::V6_1,
-            pcp_orders: PcpOrders::Zero,
-            ..Experiment::default()
-        },
-        ..Config::default()
-    };
+    let config = Config::default().orders(PcpOrders::Zero).but(|config| {
+        config.boost_factor = 0;
+        config.experiment.pcp_rule = PcpRule::V6_1;
+    });
     let world = Spec::one_zone(1 << 18, 1).config(config.with_marks()).plain();
     let blocks = world.on(0, |cpu| cpu.request_all(&page()));
     let pcp = world.pcp(0);
@@ -524,10 +499,7 @@ fn idle_lists_shrink() {
 #[test]
 fn the_fewest_blocks_of_a_refill_may_be_any_number() {
     for least in [1 << 30, u32::MAX] {
-        let config = Config {
-            experiment: Experiment { pcp_min_refill: least, ..Experiment::default() },
-            ..Config::default()
-        };
+        let config = Config::default().but(|config| config.experiment.pcp_min_refill = least);
         let world = Spec::one_zone(1 << 15, 1).config(config).plain();
         let pcp = || world.pcp(0);
         for order in [1, 3].map(order) {

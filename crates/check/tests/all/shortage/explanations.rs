@@ -1,18 +1,10 @@
 //! What a failed allocation says of other CPUs' lists.
 
-use framewright::config::Experiment;
 use framewright_check::prelude::*;
 
 /// No block of the largest order, and a refill brings 32 pages.
 fn small(cpus: usize) -> World<Plain> {
-    let config = Config {
-        experiment: Experiment {
-            pcp_fixed: Some(PcpFixed { batch: 32, high: 100 }),
-            ..Experiment::default()
-        },
-        ..Config::default()
-    };
-    Spec::one_zone(512, cpus).config(config).build()
+    Spec::one_zone(512, cpus).fixed(32, 100).build()
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn machine(types: [u8; 4], order: ListOrder) -> World<Plain> {
         }
     }
     let nodes: Vec<NodeId> = (0..4).map(NodeId).collect();
-    let config = Config { experiment: Experiment { zonelist_order: order, ..CONFIG.experiment }, ..CONFIG };
+    let config = CONFIG.but(|config| config.experiment.zonelist_order = order);
     Spec::zones(zones, 4).cpu_nodes(nodes).distances(SOCKETS).config(config).build()
 }
 
@@ -175,7 +175,8 @@ fn counters_tell_hits_from_misses() {
 #[test]
 fn zone_reclaim_goes_as_far_as_thirty() {
     for (distance, is_near) in [(29, true), (30, true), (31, false)] {
-        let config = Config { zone_reclaim: ZoneReclaimMode::ON, ..bare(Config::linux_v6_1()).with_marks() };
+        let config =
+            Config::linux_v6_1().bare().with_marks().but(|config| config.zone_reclaim = ZoneReclaimMode::ON);
         let zones = [0, 1].map(|n| normal(n, BASE.0 + u64::from(n) * 4096, 4096));
         let world = Spec::zones(zones, 1).config(config).distances([10, distance, distance, 10]).plain();
         let asked = RefCell::new(Vec::new());
