@@ -21,8 +21,7 @@ usage: cargo xtask TASK
   bench              measures against the rivals, as the README's table is made; saves target/bench.json
   ab REV1 REV2 [--rounds N] [--features LIST] [--fail-over PERCENT] -- COMMAND…
                      builds two git revisions and runs a command of framewright with each in turn [10 rounds]
-  readme [FILE]      puts the figures of FILE [target/bench.json] and of a run of pcp-reset into README.md and
-                     docs/performance.md
+  readme [FILE]      puts the figures of FILE [target/bench.json] into README.md and docs/performance.md
   readme --check     says how old these figures are; fails if they are older than 60 days
   lines              lines of all Rust files by crate: code, comments, blank, tests
   programs           replays the traces of ten programs and writes docs/validation/programs.md
