@@ -1,4 +1,5 @@
-//! The allocator under any configuration, memory and history of calls that bytes can spell: see [`framewright_check::history`].
+//! The allocator under any configuration, memory and history of calls that bytes can spell: see
+//! [`framewright_check::history`].
 
 use framewright_check::history;
 

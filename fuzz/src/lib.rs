@@ -71,8 +71,8 @@ thread_local! {
     static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Keeps messages of panics instead of printing them. A panic that the code under test catches itself (in a decoder) is not
-/// a finding, but libFuzzer's hook would end the process.
+/// Keeps messages of panics instead of printing them. A panic that the code under test catches itself (in a decoder) is
+/// not a finding, but libFuzzer's hook would end the process.
 pub fn keep_panics_quiet() {
     panic::set_hook(Box::new(|panic| LAST_PANIC.set(panic.to_string())));
 }

@@ -4,9 +4,9 @@
 //! cargo run --release -p framewright-check --example soak -- PRESET CALLS [SEED]
 //! ```
 //!
-//! `PRESET` is a name of [`PRESETS`]. Three CPUs make calls of every kind in three zones on two nodes, most of them allocations and
-//! frees; one free in ten is wrong. The oracle judges each (see [`history`]), and every 2²⁰ calls `verify` reads the whole
-//! allocator. The same arguments make the same run.
+//! `PRESET` is a name of [`PRESETS`]. Three CPUs make calls of every kind in three zones on two nodes, most of them
+//! allocations and frees; one free in ten is wrong. The oracle judges each (see [`history`]), and every 2²⁰ calls
+//! `verify` reads the whole allocator. The same arguments make the same run.
 
 use std::process::ExitCode;
 

@@ -11,8 +11,8 @@
 //! assert_eq!(world.settled().allocated, 0);
 //! ```
 //!
-//! A world that is dropped checks every invariant of its allocator, so no test can forget to, or leave damage behind that it
-//! did not look for. A test that damages its allocator on purpose says so: [`World::note_damage`].
+//! A world that is dropped checks every invariant of its allocator, so no test can forget to, or leave damage behind
+//! that it did not look for. A test that damages its allocator on purpose says so: [`World::note_damage`].
 #![expect(unsafe_code, reason = "the world owns the memory that its allocator borrows")]
 
 use core::fmt;
@@ -45,7 +45,7 @@ pub const BASE: Pfn = Pfn(0x1000);
 /// Bytes of a page in worlds with a direct map: enough to see a poison pattern, and little to fill.
 pub const PAGE_BYTES: usize = 16;
 
-/// What a world consists of. Build it up, then call [`build`](Spec::build).
+/// The parts of a world. Build it up, then call [`build`](Spec::build).
 #[derive(Clone, Debug)]
 pub struct Spec {
     zones: Vec<ZoneSpec>,
@@ -74,9 +74,9 @@ pub struct RestSpec {
     pub spec: ZoneSpec,
     /// Base pages of memory, reserved ones included.
     pub present: u64,
-    /// What is free.
+    /// Its free frames.
     pub free: Vec<Range<Pfn>>,
-    /// What lies from here on is left for later.
+    /// Memory from here on is initialised later.
     pub deferred_from: Pfn,
     /// CPUs that initialise it.
     pub cpus: u64,
@@ -152,7 +152,7 @@ pub trait But: Sized {
 }
 
 impl But for Config {
-    fn but(mut self, change: impl FnOnce(&mut Config)) -> Self {
+    fn but(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
     }
@@ -363,7 +363,7 @@ impl Spec {
         &self.config
     }
 
-    /// Where its memory is: first frame and pages of each range.
+    /// Ranges of its memory: first frame and pages.
     pub fn ranges(&self) -> &[(Pfn, u64)] {
         &self.memory
     }
@@ -403,7 +403,7 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
         &self.allocator
     }
 
-    /// What the world was built from.
+    /// The specification that it was built from.
     pub const fn spec(&self) -> &Spec {
         &self.spec
     }
@@ -512,8 +512,8 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
         }
     }
 
-    /// Notes that the allocator's structures are not, or may not be, as they should be: a test has damaged them. Then nothing is
-    /// checked when the world is dropped.
+    /// Notes that the allocator's structures are not, or may not be, as they should be: a test has damaged them. Then
+    /// nothing is checked when the world is dropped.
     pub fn note_damage(&self) {
         self.damaged.store(true, Ordering::Relaxed);
     }

@@ -1,9 +1,9 @@
-//! Histories: a configuration, memory, and calls of every kind, as bytes spell them. The oracle judges each call: no frame has two
-//! owners (promise 1), no bad frame is handed out (2), a wrong free is refused (3), every zone keeps its mark (5), and a request
-//! fails only if nothing is left for it (6). `verify` looks from time to time.
+//! Histories: a configuration, memory, and calls of every kind, as bytes spell them. The oracle judges each call: no
+//! frame has two owners (promise 1), no bad frame is handed out (2), a wrong free is refused (3), every zone keeps its
+//! mark (5), and a request fails only if nothing is left for it (6). `verify` looks from time to time.
 //!
-//! Tests, the fuzz target `allocator` and the example `soak` play them. The reading of bytes never fails: missing ones are 0. So
-//! every mutation of an input is another history.
+//! Tests, the fuzz target `allocator` and the example `soak` play them. The reading of bytes never fails: missing ones
+//! are 0. So every mutation of an input is another history.
 
 mod spell;
 
@@ -65,8 +65,8 @@ impl<const ROOM: usize> FrameUser for Health<ROOM> {
     }
 }
 
-/// Plays the history that an input spells, with a look at the whole allocator after every `look_every` calls. Returns whether
-/// there was one: not every configuration is sound, and large worlds are left alone.
+/// Plays the history that an input spells, with a look at the whole allocator after every `look_every` calls. Returns
+/// whether there was one: not every configuration is sound, and large worlds are left alone.
 ///
 /// # Panics
 /// The allocator and the oracle disagree, an invariant does not hold, or a page is lost.
@@ -94,8 +94,8 @@ pub fn play(input: &[u8], look_every: u64) -> bool {
     true
 }
 
-/// Plays a history in a world of `spec` for as long as `goes_on` says, which is asked before each call with the number of
-/// calls so far. With `wide`, descriptors are as large as a cache line. Returns what it did.
+/// Plays a history in a world of `spec` for as long as `goes_on` says, which is asked before each call with the number
+/// of calls so far. With `wide`, descriptors are as large as a cache line. Returns what it did.
 pub fn play_in<D: Draw>(
     spec: &Spec,
     wide: bool,
@@ -164,8 +164,8 @@ pub struct Counts {
     pub refused: u64,
 }
 
-/// Who owns which block. Moves any of it that it is asked to, but for one block in eight that says so before, and one in eight
-/// that does not move when it comes to it.
+/// Who owns which block. Moves any of it that it is asked to, but for one block in eight that says so before, and one
+/// in eight that does not move when it comes to it.
 struct Books {
     oracle: Oracle,
     live: Vec<Block>,
@@ -511,7 +511,8 @@ impl<'a, M: FrameUser, F: Fn(Pfn) -> bool> History<'a, M, F> {
         floors.check(self.world.allocator(), request).unwrap_or_else(|breach: Breach| panic!("{breach:?}"));
     }
 
-    /// Where no zone keeps anything back, a movable page is refused only if no zone has one, nor a list of the CPU that asks.
+    /// Where no zone keeps anything back, a movable page is refused only if no zone has one, nor a list of the CPU that
+    /// asks.
     fn must_be_exhausted(&mut self, cpu: usize, request: &Request<'_>, error: &AllocError) {
         check_refusal(&error.to_string());
         self.filling = false;
@@ -584,9 +585,9 @@ impl<'a, M: FrameUser, F: Fn(Pfn) -> bool> History<'a, M, F> {
         if account.quarantined == 0 {
             let fresh = self.world.spec().plain();
             let blocks = [MAX_ORDER, PAGEBLOCK_ORDER, Order::ZERO];
-            let of = |order| (allocator.free_blocks(order), fresh.allocator().free_blocks(order));
+            let counts = |order| (allocator.free_blocks(order), fresh.allocator().free_blocks(order));
             blocks
-                .map(of)
+                .map(counts)
                 .iter()
                 .for_each(|(now, before)| assert_eq!(now, before, "{}", allocator.buddyinfo()));
         }

@@ -1,5 +1,5 @@
-//! Names that nearly every test needs, calls that must succeed, reclaimers and movers made of closures, pairs of threads:
-//! `use framewright_check::prelude::*`.
+//! Names that nearly every test needs, calls that must succeed, reclaimers and movers made of closures, pairs of
+//! threads: `use framewright_check::prelude::*`.
 #![expect(unsafe_code, reason = "a mover vouches for what it moves")]
 
 #[cfg(feature = "models")]
@@ -104,7 +104,7 @@ pub trait Must {
     /// Allocates a movable block.
     fn must_alloc(&self, order: impl IntoOrder) -> Pfn;
     /// Allocates a block of a type.
-    fn must_alloc_of(&self, order: impl IntoOrder, of: Migratetype) -> Pfn;
+    fn must_alloc_of(&self, order: impl IntoOrder, asked: Migratetype) -> Pfn;
     /// Allocates movable blocks until none is left.
     fn alloc_all(&self, order: impl IntoOrder) -> Vec<Pfn>;
     /// Makes a request without helpers.
@@ -124,8 +124,8 @@ impl<P: Platform<Pin = OwnedPin>, U: FrameUser> Must for Cpu<'_, '_, P, U> {
     }
 
     #[track_caller]
-    fn must_alloc_of(&self, order: impl IntoOrder, of: Migratetype) -> Pfn {
-        self.alloc(order.into_order(), of).unwrap_or_else(|error| panic!("memory is left: {error}"))
+    fn must_alloc_of(&self, order: impl IntoOrder, asked: Migratetype) -> Pfn {
+        self.alloc(order.into_order(), asked).unwrap_or_else(|error| panic!("memory is left: {error}"))
     }
 
     fn alloc_all(&self, order: impl IntoOrder) -> Vec<Pfn> {
@@ -162,8 +162,8 @@ impl<P: Platform<Pin = OwnedPin>, U: FrameUser> World<P, U> {
 
     /// Allocates a block of a type that must be there.
     #[track_caller]
-    pub fn must_alloc_of(&self, cpu: usize, order: impl IntoOrder, of: Migratetype) -> Pfn {
-        self.on(cpu, |cpu| cpu.must_alloc_of(order, of))
+    pub fn must_alloc_of(&self, cpu: usize, order: impl IntoOrder, asked: Migratetype) -> Pfn {
+        self.on(cpu, |cpu| cpu.must_alloc_of(order, asked))
     }
 
     /// Allocates movable blocks until none is left.
@@ -266,8 +266,8 @@ pub fn loom_pair<W: Send + Sync + 'static, A, B: Send + 'static>(
     here: impl FnOnce(&W) -> A,
     there: impl FnOnce(&W) -> B + Send + 'static,
 ) -> (A, B) {
-    let other = world.clone();
-    let thread = ::loom::thread::spawn(move || there(&other));
+    let shared = world.clone();
+    let thread = ::loom::thread::spawn(move || there(&shared));
     (here(world), thread.join().expect("the thread did not panic"))
 }
 
@@ -278,8 +278,8 @@ pub fn shuttle_pair<W: Send + Sync + 'static, A, B: Send + 'static>(
     here: impl FnOnce(&W) -> A,
     there: impl FnOnce(&W) -> B + Send + 'static,
 ) -> (A, B) {
-    let other = world.clone();
-    let thread = ::shuttle::thread::spawn(move || there(&other));
+    let shared = world.clone();
+    let thread = ::shuttle::thread::spawn(move || there(&shared));
     (here(world), thread.join().expect("the thread did not panic"))
 }
 

@@ -30,7 +30,7 @@ pub trait Draw {
     }
 }
 
-/// What is left of an input.
+/// The rest of an input.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes<'a>(pub &'a [u8]);
 

@@ -17,8 +17,8 @@ use super::pin::OwnedPin;
 /// Runs under [`model()`]. CPUs ask each other for what lists hold.
 pub type Loom = LoomWith<false, false, false>;
 
-/// Like [`Loom`], and with `DRAINS` CPUs drain each other's lists. Without one half of the barrier between a hit and a drain such a
-/// model must fail, and so must one whose words have a flaw: [`RELAXED`] or [`TORN`].
+/// Like [`Loom`], and with `DRAINS` CPUs drain each other's lists. Without one half of the barrier between a hit and a
+/// drain such a model must fail, and so must one whose words have a flaw: [`RELAXED`] or [`TORN`].
 #[derive(Debug)]
 pub struct LoomWith<const DRAINS: bool, const LIGHT: bool, const HEAVY: bool, const FLAW: u8 = 0>;
 
@@ -84,7 +84,7 @@ unsafe impl<const DRAINS: bool, const LIGHT: bool, const HEAVY: bool, const FLAW
         ::loom::thread::yield_now();
     }
 
-    /// Clears the first descriptor of each 1024 in the run only: whoever builds a model that clears must make the
+    /// Clears the first descriptor of each 1024 in the run only: a model that clears must make the
     /// others as they will be. Thousands of steps that differ in nothing would leave no execution for what matters.
     unsafe fn clear(start: *mut u8, bytes: usize) -> bool {
         let descriptor = size_of::<Self::Word>() + size_of::<LoomCell<Slot>>();

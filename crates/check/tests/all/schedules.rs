@@ -53,8 +53,8 @@ fn free(world: &World<Shuttle>, cpu: usize, pfn: Pfn) -> bool {
     world.on(cpu, |cpu| cpu.free(pfn, Order::ZERO)).is_ok()
 }
 
-/// One CPU works on its lists while seven ask it for pages and for other sizes. What was asked last is done, and after it
-/// every list that has blocks is hit again.
+/// One CPU works on its lists while seven ask it for pages and for other sizes. What was asked last is done, and after
+/// it every list that has blocks is hit again.
 #[test]
 fn what_is_asked_is_done_and_hits_go_on() {
     at_once(
@@ -94,8 +94,8 @@ fn what_is_asked_is_done_and_hits_go_on() {
     );
 }
 
-/// What a CPU's lists hold is read by others while it moves their ends, in two looks. It is never less than nothing, nor more
-/// than the lists have room for.
+/// What a CPU's lists hold is read by others while it moves their ends, in two looks. It is never less than nothing,
+/// nor more than the lists have room for.
 #[test]
 fn others_count_what_lists_can_hold() {
     let run = || {
@@ -118,7 +118,7 @@ fn others_count_what_lists_can_hold() {
                     assert!(count <= 3 * 16, "{count} pages on three lists of 16");
                 }
             }
-            let check = |of: &Shortfall| assert!(of.on_other_cpus <= 2 * 3 * 16, "{of:?}");
+            let check = |kind: &Shortfall| assert!(kind.on_other_cpus <= 2 * 3 * 16, "{kind:?}");
             world.on(2, |cpu| cpu.explain(&request, &Helpers::NONE, check));
         }
         owners.into_iter().for_each(|owner| owner.join().expect("the thread did not panic"));
@@ -127,8 +127,8 @@ fn others_count_what_lists_can_hold() {
     schedules(if full() { 20_000 } else { 300 }, run);
 }
 
-/// Two CPUs free each of some blocks, and neither is the one on whose list it last sat; others drain what they got. Each
-/// block is freed once.
+/// Two CPUs free each of some blocks, and neither is the one on whose list it last sat; others drain what they got.
+/// Each block is freed once.
 #[test]
 fn of_two_frees_one_is_refused() {
     FORMS.into_iter().for_each(|form| two_frees(form, 64));
@@ -213,7 +213,8 @@ fn in_blocks(form: Engine) {
     );
 }
 
-/// One CPU makes rounds of background compaction; the others allocate and free, and each block is where its owner has it.
+/// One CPU makes rounds of background compaction; the others allocate and free, and each block is where its owner has
+/// it.
 #[test]
 fn rounds_of_compaction_against_frees() {
     struct Shared {
@@ -267,9 +268,9 @@ fn rounds_of_compaction_against_frees() {
                     continue;
                 }
                 let mut all = blocks.lock().expect("no thread panicked");
-                let own = all.iter().position(|&(owner, _)| owner == n).map(|at| all.swap_remove(at).1);
+                let block = all.iter().position(|&(owner, _)| owner == n).map(|at| all.swap_remove(at).1);
                 drop(all);
-                if let Some(pfn) = own {
+                if let Some(pfn) = block {
                     oracle.giving_back(Block { pfn, order: Order::ZERO });
                     assert!(free(world, n, pfn), "a right free was refused");
                 }
@@ -288,8 +289,8 @@ fn rounds_of_compaction_against_frees() {
     assert!(MOVED.load(Relaxed) > 0, "no schedule moved anything");
 }
 
-/// One CPU takes a pageblock offline and online again and again; the others allocate and free. No frame of it has an owner
-/// while it is offline.
+/// One CPU takes a pageblock offline and online again and again; the others allocate and free. No frame of it has an
+/// owner while it is offline.
 #[test]
 fn offline_against_frees() {
     FORMS.into_iter().for_each(in_offline);
@@ -335,8 +336,9 @@ fn in_offline(form: Engine) {
     assert!(TIMES.load(Relaxed) > 0, "it never went offline");
 }
 
-/// Two CPUs, which want different types, find nothing but one pageblock that is reserved for high orders. One of them gives it
-/// to its own type. The other one then has to fall back to it: it does not change the type behind the first one's back.
+/// Two CPUs, which want different types, find nothing but one pageblock that is reserved for high orders. One of them
+/// gives it to its own type. The other one then has to fall back to it: it does not change the type behind the first
+/// one's back.
 #[test]
 fn one_cpu_gives_a_reserve_to_its_type() {
     let config = config().policies(Generation::V6_1).bare();
@@ -346,10 +348,10 @@ fn one_cpu_gives_a_reserve_to_its_type() {
         let world: World<Shuttle> = Spec::one_zone(PAGEBLOCK_PAGES, 2).config(config.with_marks()).build();
         world.allocator().set_pageblock_type(BASE, Migratetype::HighAtomic).expect("it is there");
         let world = Arc::new(world);
-        let threads = [M, Migratetype::Unmovable].into_iter().enumerate().map(|(n, of)| {
+        let threads = [M, Migratetype::Unmovable].into_iter().enumerate().map(|(n, kind)| {
             let world = world.clone();
             ::shuttle::thread::spawn(move || {
-                world.must_alloc_of(n, order, of);
+                world.must_alloc_of(n, order, kind);
             })
         });
         threads

@@ -1,4 +1,5 @@
-//! Zones of several sections, small enough that all of it can be gone through: what one store would do, they do together.
+//! Zones of several sections, small enough that all of it can be gone through: what one store would do, they do
+//! together.
 
 use std::sync::Arc;
 
@@ -27,8 +28,8 @@ enum Call {
     Free(usize),
 }
 
-/// All sequences of a few calls in a zone of three sections: an allocation fails only where no section has such a block, blocks do not
-/// overlap, and all invariants hold after each.
+/// All sequences of a few calls in a zone of three sections: an allocation fails only where no section has such a
+/// block, blocks do not overlap, and all invariants hold after each.
 #[test]
 fn a_request_is_refused_only_where_no_section_has_its_block() {
     for engine in [Engine::Framewright, Engine::Compact] {
@@ -45,9 +46,9 @@ fn a_request_is_refused_only_where_no_section_has_its_block() {
                     _ => Call::Free(choices.below(held.len())),
                 };
                 match call {
-                    Call::Alloc(number, of) => {
+                    Call::Alloc(number, kind) => {
                         let order = order(number);
-                        match world.on(0, |cpu| cpu.alloc(order, of)) {
+                        match world.on(0, |cpu| cpu.alloc(order, kind)) {
                             Ok(pfn) => {
                                 let at = (pfn.0 - BASE.0) as usize;
                                 let frames = &mut free[at..][..order.pages() as usize];
@@ -150,7 +151,8 @@ fn untouched_memory_of_every_section_comes_in() {
     world.must_free(0, far, MAX_ORDER);
 }
 
-/// Lists are shut while a pageblock of any section is isolated, whichever is isolated or freed from isolation meanwhile. shuttle.
+/// Lists are shut while a pageblock of any section is isolated, whichever is isolated or freed from isolation
+/// meanwhile. shuttle.
 #[test]
 fn lists_stay_shut_while_any_section_has_an_isolated_pageblock() {
     let body = || {

@@ -189,7 +189,7 @@ fn verify_finds_circular_bins() {
         }
     });
     let heads = [(0, 1), (1, 0)]
-        .map(|(me, other)| (Spot::PageblockHead(BASE.add(me * PAGEBLOCK_PAGES)), open(511, 8, other, other)));
+        .map(|(me, link)| (Spot::PageblockHead(BASE.add(me * PAGEBLOCK_PAGES)), open(511, 8, link, link)));
     must_find("one is circular", &world, &heads);
 }
 

@@ -42,7 +42,8 @@ fn must_be_refused<P: Platform<Pin = OwnedPin>>(world: &World<P>, accepted: bool
     }
 }
 
-/// Every reason, with words and without, with lists and with maps. Half of the last pageblock but one has memory, and none of the last.
+/// Every reason, with words and without, with lists and with maps. Half of the last pageblock but one has memory, and
+/// none of the last.
 #[test]
 fn a_wrong_free_says_why() {
     use FreeFailure::{Foreign, Inside, Misaligned, NotAllocated, Reserved, WrongOrder};

@@ -13,11 +13,11 @@ pub(crate) const SPAN: u64 = 4096 + 1500;
 /// A configuration by its name: a preset, or the default with something else.
 #[expect(clippy::too_many_lines, reason = "a table of configurations by name")]
 pub(crate) fn config(name: &str) -> Config {
-    let own = Config::framewright();
-    let lists = own.engine(Engine::Linux);
-    let marks = own.with_marks();
+    let default = Config::framewright();
+    let lists = default.engine(Engine::Linux);
+    let marks = default.with_marks();
     match name {
-        "framewright" => own,
+        "framewright" => default,
         "framewright_marks" => marks,
         "linux_v3_0" => Config::linux_v3_0(),
         "linux_v5_4" => Config::linux_v5_4(),
@@ -29,47 +29,47 @@ pub(crate) fn config(name: &str) -> Config {
         "linux_v6_7_marks" => Config::linux_v6_7().with_marks(),
         "linux_v6_16_marks" => Config::linux_v6_16().with_marks(),
         "own_lists" => lists,
-        "own_no_lists" => own.bare(),
-        "own_zero" => own.orders(PcpOrders::Zero),
-        "own_costly" => own.orders(PcpOrders::UpToCostly),
-        "own_fixed" => own.fixed(7, 20),
-        "own_slots" => own.slots(4),
-        "own_fraction" => own.but(|config| config.experiment.pcp_fraction = 16),
-        "own_min_refill" => own.but(|config| config.experiment.pcp_min_refill = 1),
-        "own_ticket" => own.but(|config| {
+        "own_no_lists" => default.bare(),
+        "own_zero" => default.orders(PcpOrders::Zero),
+        "own_costly" => default.orders(PcpOrders::UpToCostly),
+        "own_fixed" => default.fixed(7, 20),
+        "own_slots" => default.slots(4),
+        "own_fraction" => default.but(|config| config.experiment.pcp_fraction = 16),
+        "own_min_refill" => default.but(|config| config.experiment.pcp_min_refill = 1),
+        "own_ticket" => default.but(|config| {
             config.experiment.lock_kind = LockKind::Ticket;
             config.experiment.lock_place = LockPlace::WithOrder0Lists;
             config.experiment.lock_timing = true;
         }),
-        "own_parking" => own.but(|config| {
+        "own_parking" => default.but(|config| {
             config.experiment.lock_kind = LockKind::Parking;
             config.experiment.lock_timing = true;
         }),
-        "own_compact" => own.engine(Engine::Compact),
+        "own_compact" => default.engine(Engine::Compact),
         "own_compact_marks" => marks.engine(Engine::Compact),
-        "own_compact_slots" => own.engine(Engine::Compact).slots(4),
-        "own_compact_reports" => own.engine(Engine::Compact).but(|config| {
+        "own_compact_slots" => default.engine(Engine::Compact).slots(4),
+        "own_compact_reports" => default.engine(Engine::Compact).but(|config| {
             config.free_reporting = true;
             config.fault_injection = true;
         }),
-        "own_lazy" => own.but(|config| config.lazy_pageblocks = true),
-        "own_lazy_compact" => own.engine(Engine::Compact).but(|config| config.lazy_pageblocks = true),
+        "own_lazy" => default.but(|config| config.lazy_pageblocks = true),
+        "own_lazy_compact" => default.engine(Engine::Compact).but(|config| config.lazy_pageblocks = true),
         "own_lazy_marks" => marks.but(|config| config.lazy_pageblocks = true),
-        "own_up_to_costly_and_huge" => own.orders(PcpOrders::UpToCostlyAndHuge),
-        "own_poison" => own.but(|config| config.poison = true),
-        "own_zeroed" => own.but(|config| config.init_on_free = true),
-        "own_faults" => own.but(|config| config.fault_injection = true),
-        "own_reports" => own.but(|config| config.free_reporting = true),
+        "own_up_to_costly_and_huge" => default.orders(PcpOrders::UpToCostlyAndHuge),
+        "own_poison" => default.but(|config| config.poison = true),
+        "own_zeroed" => default.but(|config| config.init_on_free = true),
+        "own_faults" => default.but(|config| config.fault_injection = true),
+        "own_reports" => default.but(|config| config.free_reporting = true),
         "own_16k" => marks.but(|config| {
             config.page_kib = 16;
             config.free_reporting = true;
         }),
-        "own_v5_4" => own.but(|config| config.experiment.pcp_rule = PcpRule::V5_4),
-        "own_v6_1" => own.but(|config| config.experiment.pcp_rule = PcpRule::V6_1),
-        "own_v6_7" => own.but(|config| config.experiment.pcp_rule = PcpRule::V6_7),
+        "own_v5_4" => default.but(|config| config.experiment.pcp_rule = PcpRule::V5_4),
+        "own_v6_1" => default.but(|config| config.experiment.pcp_rule = PcpRule::V6_1),
+        "own_v6_7" => default.but(|config| config.experiment.pcp_rule = PcpRule::V6_7),
         "own_v6_16_lists" => lists.but(|config| config.experiment.pcp_rule = PcpRule::V6_16),
         "own_grouped" => marks.but(|config| config.experiment.avoid_fragmentation = true),
-        "own_by_zone" => own.but(|config| config.experiment.zonelist_order = ListOrder::Zone),
+        "own_by_zone" => default.but(|config| config.experiment.zonelist_order = ListOrder::Zone),
         "own_v3_0_marks" => marks.policies(Generation::V3_0),
         "own_limits" => {
             marks.but(|config| config.experiment.limits = Limits { without_progress: 2, rounds: 5 })
@@ -92,8 +92,8 @@ pub(crate) fn config(name: &str) -> Config {
             config.zone_reclaim = ZoneReclaimMode::ON.and(ZoneReclaimMode::WRITE).and(ZoneReclaimMode::UNMAP);
             config.experiment.zonelist_cache = ZonelistCache::AfterFirstZone;
         }),
-        "checked_under_lock" => own.check(RefillCheck::UnderZoneLock),
-        "checked_after" => own.check(RefillCheck::AfterUnlock),
+        "checked_under_lock" => default.check(RefillCheck::UnderZoneLock),
+        "checked_after" => default.check(RefillCheck::AfterUnlock),
         "checked_lists" => Config::linux_v6_1().check(RefillCheck::AfterUnlock),
         "checked_v5_4" => Config::linux_v5_4(),
         _ => panic!("no configuration is called {name}"),

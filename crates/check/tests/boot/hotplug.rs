@@ -73,7 +73,8 @@ fn offlining_names_the_holders() {
     // The second half of the large block is held, too.
     let error = world.on(1, |cpu| cpu.offline(held.add(512)..held.add(1024))).expect_err("it is held");
     assert_eq!(error.why, OfflineFailure::InUse(1));
-    // Lists of the CPU that takes memory offline are drained. Another CPU drains its own at its next slow call: here none.
+    // Lists of the CPU that takes memory offline are drained. Another CPU drains its own at its next slow call: here
+    // none.
     world.on(0, |cpu| cpu.answer());
     world.must_free(0, held, MAX_ORDER);
     world.must_free(0, small, 0);
@@ -141,7 +142,7 @@ proptest! {
                 _ => {}
             }
             let account = world.settled();
-            let there = 100 + 512 * online.iter().filter(|&&is| is).count() as u64;
+            let there = 100 + 512 * online.iter().filter(|&&online| online).count() as u64;
             prop_assert_eq!(account.free + account.on_pcp + account.allocated, there);
             prop_assert_eq!(world.zone().present_pages(), there);
         }

@@ -193,7 +193,7 @@ fn check_frames(machine: &Machine, rests: &[RestSpec], lost: u64, world: &World<
         let found = match frames.contains(pfn).then(|| frames.find(pfn)) {
             Some((head, State::Free { order, .. })) => pfn.0 - head.0 < order.pages(),
             Some((_, State::Reserved)) | None => false,
-            Some(other) => panic!("{pfn:?} is {other:?} after boot"),
+            Some(state) => panic!("{pfn:?} is {state:?} after boot"),
         };
         assert_eq!(found, is_free, "{pfn:?} is {frame:?}");
     }

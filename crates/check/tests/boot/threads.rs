@@ -72,9 +72,9 @@ fn two_workers<P: Platform<Pin = OwnedPin>>(split: Split, most: u64) {
     let executions = loom::model(Bounds { preemptions: 1, ..BOUNDS }.widened_if_full(), move || {
         let world = Arc::new(spec(split, 2, 1024, 2, 1).build_to_clear::<P, Slot>(unready));
         let booting = world.allocator().begin().expect("it is the first time");
-        let other = world.clone();
+        let shared = world.clone();
         let thread = ::loom::thread::spawn(move || {
-            let mut worker = Worker::new(other.allocator(), NodeId(0)).expect("there is a slot");
+            let mut worker = Worker::new(shared.allocator(), NodeId(0)).expect("there is a slot");
             worker.step()
         });
         let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
@@ -102,8 +102,9 @@ fn an_allocation_finds_what_a_worker_has_just_claimed() {
     shuttle::random(if full() { 20_000 } else { 1000 }, || {
         let world = Arc::new(spec(Split::OneThread, 4, 1024, 1, 1).build::<Shuttle>());
         let booting = world.allocator().begin().expect("it is the first time");
-        let other = world.clone();
-        let thread = ::shuttle::thread::spawn(move || other.on(0, |cpu| cpu.alloc(MAX_ORDER, M)).map(|_| ()));
+        let shared = world.clone();
+        let thread =
+            ::shuttle::thread::spawn(move || shared.on(0, |cpu| cpu.alloc(MAX_ORDER, M)).map(|_| ()));
         let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
         worker.step();
         let allocated = thread.join().expect("the thread did not panic");
@@ -128,17 +129,17 @@ fn no_frame_of_a_batch_is_handed_out_before_it_is_ready() {
 }
 
 fn hand_out<P: Platform<Pin = OwnedPin>>(most: u64) {
-    // The CPU waits for a worker that is claiming: each turn of that loop multiplies the executions. One preemption makes
-    // 100,000 of them, a minute's work for a full run; `crowd` draws schedules with many at random.
+    // The CPU waits for a worker that is claiming: each turn of that loop multiplies the executions. One preemption
+    // makes 100,000 of them, a minute's work for a full run; `crowd` draws schedules with many at random.
     let bounds = Bounds { preemptions: 0, spins: 1 }.widened_if_full();
     loom::model(bounds, move || {
         let world = Arc::new(spec(Split::OneThread, 2, 1024, 1, 2).build_to_clear::<P, Slot>(unready));
         let booting = world.allocator().begin().expect("it is the first time");
-        let other = world.clone();
+        let shared = world.clone();
         let thread = ::loom::thread::spawn(move || {
-            let error = other.on(1, |cpu| cpu.free(Pfn(START + 1), Order::ZERO));
+            let error = shared.on(1, |cpu| cpu.free(Pfn(START + 1), Order::ZERO));
             assert!(error.is_err(), "no CPU has allocated it");
-            use_some(&other, 0, most as usize);
+            use_some(&shared, 0, most as usize);
         });
         let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
         while worker.steps(most) != UnitStep::Idle {}

@@ -1,4 +1,5 @@
-//! Cost: what a call costs does not depend on how much memory, how many zones and how many CPUs there are. Counted, not timed.
+//! Cost: what a call costs does not depend on how much memory, how many zones and how many CPUs there are. Counted, not
+//! timed.
 
 use framewright::policy::pcp::share_of_free;
 use framewright_check::platform::checked::{Checked, longest_hold};
@@ -6,8 +7,8 @@ use framewright_check::prelude::*;
 
 use crate::WAYS;
 
-/// A call whose holds of the zone lock are counted. It is made in a zone where every other frame of a quarter of it is in use, and
-/// the rest free.
+/// A call whose holds of the zone lock are counted. It is made in a zone where every other frame of a quarter of it is
+/// in use, and the rest free.
 struct Call(&'static str, fn(&World<Checked>));
 
 fn calls() -> Vec<Call> {
@@ -70,8 +71,8 @@ fn fragmented(config: Config, pageblocks: u64) -> World<Checked> {
     world
 }
 
-/// After a CPU has freed all memory, block by block: its lists hold its share of what is free, or a refill if that is more, and what
-/// is on its way back.
+/// After a CPU has freed all memory, block by block: its lists hold its share of what is free, or a refill if that is
+/// more, and what is on its way back.
 #[test]
 fn lists_hold_a_share_of_what_is_free_and_what_is_on_its_way_back() {
     let (pages, cpus) = (512 * PAGEBLOCK_PAGES, 16);

@@ -1,4 +1,5 @@
-//! Cost: a hit costs the same at any fullness and with any number of sections, and an event of one CPU writes to few words of others.
+//! Cost: a hit costs the same at any fullness and with any number of sections, and an event of one CPU writes to few
+//! words of others.
 
 use framewright::Cpu;
 use framewright_check::platform::checked::{Checked, tally};
@@ -47,8 +48,8 @@ fn p09_a_hit_costs_the_same_at_any_fullness_and_with_any_number_of_sections() {
     }
 }
 
-/// What one CPU does with a zone writes to as many words if the zone has 64 times as many CPUs: what takes a zone across its marks,
-/// misses of every order, frees of blocks of other CPUs.
+/// What one CPU does with a zone writes to as many words if the zone has 64 times as many CPUs: what takes a zone
+/// across its marks, misses of every order, frees of blocks of other CPUs.
 #[test]
 fn p10_an_event_of_one_cpu_writes_to_a_bounded_number_of_lines_of_others() {
     for (name, config) in ways() {

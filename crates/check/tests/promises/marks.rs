@@ -12,7 +12,7 @@ const PAGEBLOCKS: u64 = 128;
 /// A way to ask for memory: what it is, the request whose flags it has, and how it asks. Returns whether it got any.
 struct Way(&'static str, Request<'static>, fn(&OneCpu<'_>, &Request<'_>, u64) -> bool);
 
-fn one(cpu: &OneCpu<'_>, request: &Request<'_>, _: u64) -> bool {
+fn alone(cpu: &OneCpu<'_>, request: &Request<'_>, _: u64) -> bool {
     cpu.alloc_with(request, &Helpers::NONE).is_ok()
 }
 
@@ -28,24 +28,25 @@ fn range(cpu: &OneCpu<'_>, _: &Request<'_>, round: u64) -> bool {
 }
 
 fn ways() -> Vec<Way> {
-    let of = |k, migratetype| Request::new(order(k), migratetype);
+    let request = |k, migratetype| Request::new(order(k), migratetype);
     let (unmovable, movable) = (Migratetype::Unmovable, Migratetype::Movable);
     let mut ways = vec![
-        Way("bulk", of(0, unmovable), many),
-        Way("bulk of order 4", of(4, movable), many),
-        Way("contiguous", of(0, unmovable), range),
+        Way("bulk", request(0, unmovable), many),
+        Way("bulk of order 4", request(4, movable), many),
+        Way("contiguous", request(0, unmovable), range),
     ];
     for flags in [Flags::NONE, Flags::HIGH, Flags::NO_WAIT, Flags::ATOMIC, Flags::VICTIM] {
         for k in [0, 3, 8, 9, 10] {
             let migratetype = if k == 8 { movable } else { unmovable };
-            ways.push(Way("single", of(k, migratetype).with(flags), one));
+            ways.push(Way("single", request(k, migratetype).with(flags), alone));
         }
     }
     ways
 }
 
-/// With CMA pageblocks and some that are reserved for high orders, which most requests may not use: however memory is asked for,
-/// by however many requests, each leaves every zone as much as its flags say, and so an urgent request finds something after it.
+/// With CMA pageblocks and some that are reserved for high orders, which most requests may not use: however memory is
+/// asked for, by however many requests, each leaves every zone as much as its flags say, and so an urgent request finds
+/// something after it.
 #[test]
 fn p05_no_request_leaves_a_zone_below_its_mark() {
     for Way(what, request, ask) in ways() {
@@ -120,8 +121,8 @@ fn many_at_once_leave_what_single_requests_leave() {
     }
 }
 
-/// Memory that a request may use, in a place where it is no hit: on this CPU's lists, of another order and type, or reserved for
-/// high orders. Linux does not drain for a request that cannot wait.
+/// Memory that a request may use, in a place where it is no hit: on this CPU's lists, of another order and type, or
+/// reserved for high orders. Linux does not drain for a request that cannot wait.
 #[test]
 fn p06_a_request_fails_only_if_nothing_is_left_that_it_may_use() {
     for flags in [Flags::NONE, Flags::NO_WAIT, Flags::ATOMIC, Flags::VICTIM] {
@@ -161,7 +162,7 @@ fn an_urgent_page_comes_from_the_reserve_in_the_end() {
         let kept = kept - kept / 4;
         assert!(zone.free_pages() >= kept, "{name}");
         assert!(
-            got.iter().any(|&is| is) || zone.free_pages() == kept,
+            got.iter().any(|&from_reserve| from_reserve) || zone.free_pages() == kept,
             "{name}: {} pages are left",
             zone.free_pages()
         );

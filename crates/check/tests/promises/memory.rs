@@ -53,7 +53,8 @@ impl FrameUser for GoesBad {
     }
 }
 
-/// Compaction and the emptying of pageblocks move a program's pages to free places, which may be bad as well as any other.
+/// Compaction and the emptying of pageblocks move a program's pages to free places, which may be bad as well as any
+/// other.
 #[test]
 fn what_compaction_moves_is_not_moved_to_a_bad_frame() {
     for check in [RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock] {
@@ -277,8 +278,8 @@ fn counts_of_lists_are_right_beside_another_cpu() {
                         core::iter::from_fn(|| cpu.alloc(Order::ZERO, M).ok()).take(600).collect()
                     });
                     passed[n].lock().expect("no panic").extend(got);
-                    let other = core::mem::take(&mut *passed[1 - n].lock().expect("no panic"));
-                    other.into_iter().for_each(|pfn| {
+                    let theirs = core::mem::take(&mut *passed[1 - n].lock().expect("no panic"));
+                    theirs.into_iter().for_each(|pfn| {
                         world.must_free(n, pfn, Order::ZERO);
                     });
                 }

@@ -23,8 +23,8 @@ fn a_frame_has_less_than_three_tenths_of_a_byte() {
     assert!(bytes as f64 / (1_u64 << 28) as f64 <= 0.3);
 }
 
-/// Two CPUs free one block at the same instant: one of them has it. With words, that holds only if neither is the CPU on
-/// whose list it last sat; here it is.
+/// Two CPUs free one block at the same instant: one of them has it. With words, that holds only if neither is the CPU
+/// on whose list it last sat; here it is.
 #[test]
 fn loom_sees_one_of_two_frees_refused() {
     for k in [0, 1, 2] {
@@ -225,13 +225,13 @@ fn a_place_is_touched_when_it_is_named() {
     }
 }
 
-/// Nothing says which blocks of a pageblock are movable. Most of a movable one is, so that an unmovable request takes a block there,
-/// not the pageblock.
+/// Nothing says which blocks of a pageblock are movable. Most of a movable one is, so that an unmovable request takes a
+/// block there, not the pageblock.
 #[test]
 fn a_movable_pageblock_stays_movable() {
     let config = config().bare();
     let world = Spec::one_zone(16 * PAGEBLOCK_PAGES, 1).config(config).plain();
-    let get = |order: Order, of| world.must_alloc_of(0, order, of);
+    let get = |order: Order, asked| world.must_alloc_of(0, order, asked);
     (0..15).for_each(|_| _ = get(PAGEBLOCK_ORDER, M));
     (0..400).for_each(|_| _ = get(Order::ZERO, M));
     let pfn = get(Order::ZERO, Migratetype::Unmovable);

@@ -146,14 +146,14 @@ fn requests_go_on_where_the_last_one_stopped() {
 #[test]
 fn cma_pageblocks_take_what_is_moved() {
     for engine in STORES {
-        for (of, takes) in [(Migratetype::Cma, true), (Migratetype::HighAtomic, false)] {
+        for (kind, takes) in [(Migratetype::Cma, true), (Migratetype::HighAtomic, false)] {
             let config = with_engine(engine).bare();
             let world = world(2 * PAGEBLOCK_PAGES, config);
             let upper = BASE.add(PAGEBLOCK_PAGES);
             let owner = Owner::fill(&world, Order::ZERO, |n, _| n % 512 < 4);
-            world.allocator().set_pageblock_type(upper, of).expect("it has memory");
+            world.allocator().set_pageblock_type(upper, kind).expect("it has memory");
             let done = world.on(0, |cpu| cpu.compact(ZoneId(0), &owner));
-            assert_eq!(done.moved, if takes { 4 } else { 0 }, "{engine:?}, {of}");
+            assert_eq!(done.moved, if takes { 4 } else { 0 }, "{engine:?}, {kind}");
             world.settled();
             owner.free_all(&world);
         }

@@ -45,14 +45,17 @@ fn a_share_fails_by_seed_and_order_and_so_often_only() {
                 })
             })
             .collect();
-        assert_eq!(world.allocator().fault_counts().failed, failed.iter().filter(|&&is| is).count() as u64);
+        assert_eq!(
+            world.allocator().fault_counts().failed,
+            failed.iter().filter(|&&failed| failed).count() as u64
+        );
         failed
     };
     assert_eq!(run(FaultRule::share(30, 5)), run(FaultRule::share(30, 5)));
     assert_ne!(run(FaultRule::share(30, 5)), run(FaultRule::share(30, 6)));
     let large = run(FaultRule::share(100, 0).from_order(order(2)));
     assert!(large.iter().zip(0..).all(|(&failed, n)| failed == (n % 3 == 2)));
-    assert_eq!(run(FaultRule::share(100, 0).times(7)).iter().filter(|&&is| is).count(), 7);
+    assert_eq!(run(FaultRule::share(100, 0).times(7)).iter().filter(|&&failed| failed).count(), 7);
 }
 
 #[test]
@@ -94,7 +97,8 @@ fn zeroes_need_memory_to_write_them_to() {
     assert!(SetupError::PoisonNeedsDirectMap.to_string().contains("init_on_free"));
 }
 
-/// Memory is written to by its owners; a caller that asks for zeroes gets them, and with `init_on_free` every caller does.
+/// Memory is written to by its owners; a caller that asks for zeroes gets them, and with `init_on_free` every caller
+/// does.
 #[test]
 fn zeroes_are_had_on_request_and_always_after_a_free() {
     for init_on_free in [false, true] {

@@ -30,7 +30,7 @@ fn is_free(taken: &Taken, pages: u64, block: Block) -> bool {
     block.pfn.is_aligned(block.order)
         && BASE.0 <= asked.start
         && asked.end <= BASE.0 + pages
-        && taken.iter().all(|&of| range(of).end <= asked.start || asked.end <= range(of).start)
+        && taken.iter().all(|&block| range(block).end <= asked.start || asked.end <= range(block).start)
 }
 
 /// Every sequence of given blocks, other blocks and frees: a given block can be had if and only if all of it is free.
@@ -113,26 +113,26 @@ fn what_lies_on_lists_is_brought_back() {
     for config in ENGINES {
         let world = Spec::one_zone(4096, 2).config(config).plain();
         // Blocks of both CPUs' lists.
-        let own = world.on(0, |cpu| {
+        let mine = world.on(0, |cpu| {
             let pfn = cpu.must_alloc(0);
             cpu.must_free(pfn, 0);
             pfn
         });
-        world.must_alloc_at(0, own, 0);
-        let other = world.on(1, |cpu| {
+        world.must_alloc_at(0, mine, 0);
+        let theirs = world.on(1, |cpu| {
             let pfn = cpu.must_alloc(0);
             cpu.must_free(pfn, 0);
             pfn
         });
         // CPU 1 is asked, and answers at its next call.
-        let listed = world.on(0, |cpu| cpu.alloc_at(other, order(0))).expect_err("CPU 1 does not answer");
-        assert_eq!(listed.why, PlaceFailure::Listed { pfn: other, cpu: CpuId(1) });
+        let listed = world.on(0, |cpu| cpu.alloc_at(theirs, order(0))).expect_err("CPU 1 does not answer");
+        assert_eq!(listed.why, PlaceFailure::Listed { pfn: theirs, cpu: CpuId(1) });
         assert!(listed.to_string().contains("asked to drain"), "{listed}");
         world.on(1, |cpu| cpu.answer());
-        world.must_alloc_at(0, other, 0);
-        let again = world.on(0, |cpu| cpu.alloc_at(other, order(0))).expect_err("it is ours");
-        assert!(matches!(again.why, PlaceFailure::InUse { pfn, .. } if pfn == other), "{again}");
-        world.on(1, |cpu| [own, other].map(|pfn| cpu.must_free(pfn, 0)));
+        world.must_alloc_at(0, theirs, 0);
+        let again = world.on(0, |cpu| cpu.alloc_at(theirs, order(0))).expect_err("it is ours");
+        assert!(matches!(again.why, PlaceFailure::InUse { pfn, .. } if pfn == theirs), "{again}");
+        world.on(1, |cpu| [mine, theirs].map(|pfn| cpu.must_free(pfn, 0)));
         world.drain_all();
         assert_eq!(world.allocator().free_blocks(MAX_ORDER), 4);
     }

@@ -37,10 +37,10 @@ fn a_high_order_atomic_block_comes_from_the_reserve() {
     let world = world();
     let (block, _) = atomic_block(&world);
     let frames = world.allocator().frames();
-    let of = frames.info(block).migratetype();
+    let list = frames.info(block).migratetype();
     let (_, State::Taken { asked, .. }) = frames.find(block) else { panic!("it is taken") };
     assert_eq!(
-        (of, asked),
+        (list, asked),
         (Migratetype::HighAtomic, Migratetype::Unmovable),
         "(its pageblock, what its head says was asked)"
     );

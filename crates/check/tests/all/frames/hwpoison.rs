@@ -1,5 +1,5 @@
-//! Frames whose memory has failed: never handed out again, whatever they were in the middle of; with free lists and maps,
-//! and with the heads of large blocks in either place.
+//! Frames whose memory has failed: never handed out again, whatever they were in the middle of; with free lists and
+//! maps, and with the heads of large blocks in either place.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use framewright_check::exhaust::{self, Choices};
 use framewright_check::prelude::*;
 
 fn worlds(pages: u64, cpus: usize, pcp_orders: PcpOrders) -> Vec<World<Plain>> {
-    let of = |engine| {
+    let world = |engine| {
         // The other CPU answers no request: a test that waits for it in earnest takes minutes beside busy programs.
         Spec::one_zone(pages, cpus).engine(engine).orders(pcp_orders).spins(1).build()
     };
-    vec![of(Engine::Framewright), of(Engine::Linux)]
+    vec![world(Engine::Framewright), world(Engine::Linux)]
 }
 
 /// All that can be had, as single frames.
@@ -129,8 +129,8 @@ fn a_mark_is_taken_back_while_the_frame_is_in_use() {
     }
 }
 
-/// A frame on the list of a CPU that does not answer: it goes out of use when that CPU drains, or when the CPU that got it from
-/// there frees it.
+/// A frame on the list of a CPU that does not answer: it goes out of use when that CPU drains, or when the CPU that got
+/// it from there frees it.
 #[test]
 fn a_frame_on_the_list_of_a_silent_cpu() {
     for drains in [true, false] {

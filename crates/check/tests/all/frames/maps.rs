@@ -211,8 +211,8 @@ fn small_blocks_leave_large_ones_whole() {
     });
 }
 
-/// LLFree's own fragmentation run, as published: everything allocated, a random half freed; then in each round a tenth of
-/// the pages is freed and allocated again, one by one. With per-CPU lists, as the default has them.
+/// LLFree's own fragmentation run, as published: everything allocated, a random half freed; then in each round a tenth
+/// of the pages is freed and allocated again, one by one. With per-CPU lists, as the default has them.
 #[test]
 fn pages_swapped_one_by_one_leave_whole_pageblocks() {
     let blocks = 128;
@@ -243,15 +243,15 @@ fn pages_swapped_one_by_one_leave_whole_pageblocks() {
     assert!(world.allocator().free_blocks(PAGEBLOCK_ORDER) >= whole);
 }
 
-/// A block that is set aside has no owner, counts as on the lists, and goes back when a CPU asks, when its CPU leaves, from time
-/// to time, and where the lists shrink.
+/// A block that is set aside has no owner, counts as on the lists, and goes back when a CPU asks, when its CPU leaves,
+/// from time to time, and where the lists shrink.
 #[test]
 fn blocks_set_aside_go_back() {
     let pages = 4 * PAGEBLOCK_PAGES;
     let give_back: [fn(&World<Plain>, Pfn); 4] = [
-        |world, other| {
+        |world, block| {
             world.allocator().request_drain();
-            world.must_free(0, other, 0);
+            world.must_free(0, block, 0);
         },
         |world, _| world.on(0, |cpu| cpu.drain()),
         |world, _| world.on(0, |cpu| cpu.tick()),
@@ -289,8 +289,8 @@ fn blocks_set_aside_go_back() {
 #[test]
 fn nothing_is_set_aside_with_lists() {
     let presets = [Config::linux_v3_0(), Config::linux_v5_4(), Config::linux_v6_1(), Config::linux_v6_7()];
-    let own = with_engine(Engine::Linux);
-    for config in presets.into_iter().chain([own]) {
+    let lists = with_engine(Engine::Linux);
+    for config in presets.into_iter().chain([lists]) {
         let world = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).config(config).plain();
         world.on(0, |cpu| {
             let held: Vec<_> = (0..40).map(|_| cpu.must_alloc(Order::ZERO)).collect();
@@ -323,8 +323,8 @@ fn damaged_bins_are_made_anew() {
         // Among them: a largest free block of orders 9 and 15, which an open pageblock cannot have.
         let wrong =
             [4 << 55 | 5 << 45 | 9 << 38, 4 << 55 | 5 << 45 | 15 << 38, 4 << 55 | 0x3ff << 45 | 8 << 38];
-        let other = [0, 4 << 55, 4 << 55 | 3 << 38, 4 << 55 | 1 << 38 | 0x7_ffff, 2 << 55 | 9 << 48];
-        for value in other.into_iter().chain(wrong) {
+        let rest = [0, 4 << 55, 4 << 55 | 3 << 38, 4 << 55 | 1 << 38 | 0x7_ffff, 2 << 55 | 9 << 48];
+        for value in rest.into_iter().chain(wrong) {
             let world = world_in(engine, 3 * PAGEBLOCK_PAGES);
             let held: Vec<_> = world.on(0, |cpu| {
                 let all = cpu.alloc_all(0);
@@ -371,7 +371,9 @@ fn untouched_memory_ends_where_the_next_begins() {
 fn a_refill_takes_from_sixteen_pageblocks() {
     let world = Spec::one_zone(40 * PAGEBLOCK_PAGES, 1).fixed(64, 64).plain();
     world.on(0, |cpu| {
-        for (start, n) in (0..40).flat_map(|n| (0..9).map(move |of| (BASE.add(n * PAGEBLOCK_PAGES), of))) {
+        for (start, n) in
+            (0..40).flat_map(|n| (0..9).map(move |order| (BASE.add(n * PAGEBLOCK_PAGES), order)))
+        {
             cpu.must_alloc_at(start.add(1 << n), n);
         }
         for left in [15, 15, 7] {

@@ -144,8 +144,8 @@ fn two_isolated_neighbours_come_back_one_by_one() {
     }
 }
 
-/// The block that was allocated last goes back to its list without a look at its pageblock, unless that is isolated: then it
-/// joins the frames that are withdrawn. So also on a CPU that was not there when the pageblock was isolated.
+/// The block that was allocated last goes back to its list without a look at its pageblock, unless that is isolated:
+/// then it joins the frames that are withdrawn. So also on a CPU that was not there when the pageblock was isolated.
 #[test]
 fn a_block_freed_into_an_isolated_pageblock_is_withdrawn() {
     for engine in [Engine::Linux, Engine::Framewright] {
@@ -175,8 +175,8 @@ fn a_block_freed_into_an_isolated_pageblock_is_withdrawn() {
     }
 }
 
-/// Allocates all of the zones up to `highest` but one pageblock as movable huge blocks; of that one, every second page is in
-/// use, and movable.
+/// Allocates all of the zones up to `highest` but one pageblock as movable huge blocks; of that one, every second page
+/// is in use, and movable.
 fn mixed(world: &World<Plain>, pageblocks: usize, highest: ZoneType) {
     world.on(0, |cpu| {
         for _ in 1..pageblocks {
@@ -303,8 +303,8 @@ fn huge_neighbours_go_back_as_their_pageblocks_are() {
         let huge = world.on(0, |cpu| [(); 2].map(|()| cpu.must_alloc(PAGEBLOCK_ORDER)));
         let [low, high] = [huge[0].min(huge[1]), huge[0].max(huge[1])];
         assert_eq!((low.buddy(PAGEBLOCK_ORDER), high.block_start(MAX_ORDER)), (high, low));
-        for (pfn, of) in [(low, a), (high, b)] {
-            world.allocator().set_pageblock_type(pfn, of);
+        for (pfn, kind) in [(low, a), (high, b)] {
+            world.allocator().set_pageblock_type(pfn, kind);
         }
         world.on(0, |cpu| {
             for pfn in [low, high] {
@@ -312,7 +312,7 @@ fn huge_neighbours_go_back_as_their_pageblocks_are() {
             }
             cpu.drain();
         });
-        let cma = [a, b].iter().filter(|&&of| of == Migratetype::Cma).count() as u64;
+        let cma = [a, b].iter().filter(|&&kind| kind == Migratetype::Cma).count() as u64;
         assert_eq!(world.zone().free_cma_pages(), cma * PAGEBLOCK_PAGES, "{a} and {b}");
         assert_eq!((world.settled().free, world.settled().on_pcp), (8 * 1024, 0), "{a} and {b}");
     }

@@ -65,8 +65,8 @@ impl Owner {
         of_type && !self.pinned.contains(&held.content)
     }
 
-    /// Allocates all of the world as movable blocks of `order`, and frees those that `stays` does not name: by number, and by distance
-    /// from the first frame, which is also what is in a block.
+    /// Allocates all of the world as movable blocks of `order`, and frees those that `stays` does not name: by number,
+    /// and by distance from the first frame, which is also what is in a block.
     pub(super) fn fill(world: &World<Plain>, order: Order, stays: impl Fn(u64, u64) -> bool) -> Self {
         let mut owner = Self::default();
         world.on(0, |cpu| {
@@ -407,8 +407,8 @@ const SMALL: [(u64, bool); 7] = [
     (511, false),
 ];
 
-/// Every world of four pageblocks, each in one of seven states: rounds go on until nothing can be won any more, and have
-/// touched nothing that does not move.
+/// Every world of four pageblocks, each in one of seven states: rounds go on until nothing can be won any more, and
+/// have touched nothing that does not move.
 #[test]
 fn every_small_world_is_compact_in_the_end() {
     let kinds = SMALL.len();
@@ -445,11 +445,11 @@ fn assert_is_compact(owner: &Owner, pageblocks: u64) {
         .filter(|(_, held)| !owner.may_move(held) || owner.stubborn.contains(&held.content))
         .map(|(pfn, _)| (pfn.0 - BASE.0) / PAGEBLOCK_PAGES)
         .collect();
-    for (at, &of) in (0..).zip(&used) {
-        if (1..=MOST_USED).contains(&of) && !pinned.contains(&at) {
-            let others = (0..).zip(&used).filter(|&(other, &full)| other != at && full >= of);
+    for (at, &in_use) in (0..).zip(&used) {
+        if (1..=MOST_USED).contains(&in_use) && !pinned.contains(&at) {
+            let others = (0..).zip(&used).filter(|&(place, &full)| place != at && full >= in_use);
             let room: u64 = others.map(|(_, full)| PAGEBLOCK_PAGES - full).sum();
-            assert!(room < of, "pageblock {at} of {used:?} could be emptied");
+            assert!(room < in_use, "pageblock {at} of {used:?} could be emptied");
         }
     }
 }
@@ -457,8 +457,8 @@ fn assert_is_compact(owner: &Owner, pageblocks: u64) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Zones with blocks of all orders and types, on lists and not, some of them pinned, some stubborn: contents follow their
-    /// blocks, nothing else moves, and each round leaves the allocator's books right.
+    /// Zones with blocks of all orders and types, on lists and not, some of them pinned, some stubborn: contents follow
+    /// their blocks, nothing else moves, and each round leaves the allocator's books right.
     #[test]
     fn contents_follow_their_blocks(
         seed in any::<u64>(),

@@ -1,4 +1,5 @@
-//! Races between two CPUs: checks that are repeated under a lock, and state that another CPU changes between them. shuttle.
+//! Races between two CPUs: checks that are repeated under a lock, and state that another CPU changes between them.
+//! shuttle.
 
 use std::sync::Arc;
 
@@ -100,7 +101,7 @@ fn a_reserve_has_a_bound_for_all_cpus_together() {
         let (first, second) = shuttle_pair(&world, move |world| get(world, 0), move |world| get(world, 1));
         assert_ne!(first, second);
         let kept = [first, second].map(|pfn| world.allocator().frames().info(pfn).migratetype());
-        let kept = kept.into_iter().filter(|&of| of == Migratetype::HighAtomic).count();
+        let kept = kept.into_iter().filter(|&kind| kind == Migratetype::HighAtomic).count();
         assert_eq!(kept, 1);
         world.settled();
     });

@@ -242,8 +242,8 @@ fn zlc_first_scans_an_exhausted_zone_once() {
         let scans = Cell::new(0);
         let pinned = pinned(&scans);
         world.on(0, |cpu| {
-            let own = page().with(Flags::THIS_NODE.and(Flags::ATOMIC));
-            while cpu.request(&own).is_ok() {}
+            let local = page().with(Flags::THIS_NODE.and(Flags::ATOMIC));
+            while cpu.request(&local).is_ok() {}
             for _ in 0..1000 {
                 cpu.alloc_with(&page(), &helpers(&pinned)).expect("node 1 has plenty");
             }

@@ -203,14 +203,14 @@ fn memory_is_interleaved_over_nodes_that_have_some() {
     let world = Spec::zones(zones, 1).memory([(BASE, 1024), (BASE.add(2048), 1024)]).bare().plain();
     world.on(0, |cpu| {
         // Whichever of them is nearer to the node that has none.
-        for (of, turn) in [0, 2].into_iter().flat_map(|of| (0..4).map(move |turn| (of, turn))) {
-            let nodes = [NodeId(1), NodeId(of)].into_iter().collect::<NodeMask>();
+        for (node, turn) in [0, 2].into_iter().flat_map(|node| (0..4).map(move |turn| (node, turn))) {
+            let nodes = [NodeId(1), NodeId(node)].into_iter().collect::<NodeMask>();
             let request = Request { nodes: NodePolicy::Interleave { nodes, turn }, ..page() };
             let pfn = cpu.request(&request).expect("memory is left");
             assert_eq!(
                 pfn.0 / 1024,
-                BASE.0 / 1024 + u64::from(of),
-                "turn {turn}: {pfn:?} is not of node {of}"
+                BASE.0 / 1024 + u64::from(node),
+                "turn {turn}: {pfn:?} is not of node {node}"
             );
         }
     });
