@@ -514,8 +514,8 @@ fn the_fewest_blocks_of_a_refill_may_be_any_number() {
     }
 }
 
-/// Orders that Linux has no lists for break few pageblocks: a refill brings no more than one has. Of huge blocks it brings half of
-/// what a list has room for.
+/// Orders that Linux has no lists for break few pageblocks: a refill brings no more than one has. Of huge blocks it
+/// brings half of what a list has room for.
 #[test]
 fn refills_of_large_orders_bring_some() {
     for (n, blocks) in [(8, 2), (7, 4), (9, 16)] {
