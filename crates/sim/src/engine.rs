@@ -18,8 +18,8 @@
 #![expect(unsafe_code, reason = "coroutines reach their engine through a pointer of the thread's own")]
 
 mod branches;
+mod bulk;
 mod cost;
-mod idle;
 mod near;
 mod run;
 mod streams;
@@ -43,9 +43,9 @@ use crate::memory::Mapping;
 use crate::model::{LINE, Location, Model};
 use crate::trace::{Recorded, Recorder};
 use branches::Branches;
+pub use bulk::{overlapped, stream};
 use cost::Costs;
 pub use cost::{Moved, Traffic};
-pub use idle::{idle_until, overlapped, stream};
 use near::Near;
 pub use run::{Events, Report};
 use streams::Streams;

@@ -231,16 +231,6 @@ pub struct Kernel {
     pub page_fault: f64,
     /// Unmapping a page, without its free.
     pub page_free: f64,
-    /// Making a process.
-    pub fork: f64,
-    /// Giving it a program.
-    pub exec: f64,
-    /// Ending it, its pages apart.
-    pub exit: f64,
-    /// Going over to another task.
-    pub context_switch: f64,
-    /// Going on on another core, whose caches hold nothing of the task.
-    pub migration: f64,
     /// Its lists of pages in use.
     pub lru: Batches,
 }

@@ -8,7 +8,7 @@ use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
-use framewright::{Cpu, FrameUser, Migratetype, Order, Pfn, Word as _};
+use framewright::{Allocator, Cpu, FrameUser, Migratetype, Order, Pfn, Word as _};
 use framewright_workload::bench::stage::{Backoff, Done, Meeting, SharedWord, Stage};
 use framewright_workload::target::{Mobility, TargetCpu};
 
@@ -98,6 +98,11 @@ impl<'w, M: FrameUser, C> Simulated<'w, M, C> {
     /// A caller on a world's CPUs.
     pub const fn new(programs: Programs<'w, M>, caller: C) -> Self {
         Self { programs, caller, calls: Cell::new(0) }
+    }
+
+    /// The allocator.
+    pub const fn allocator(&self) -> &'w Allocator<'w, Sim, M> {
+        self.programs.allocator()
     }
 
     /// Allocations and frees so far, of warm-ups, too.
