@@ -1,4 +1,5 @@
-//! Predictions for one machine, committed before they were measured there: `docs/validation/here.md`. All of it comes from saved files.
+//! Predictions for one machine, committed before they were measured there: `docs/validation/here.md`. All of it comes
+//! from saved files.
 
 use core::fmt::Write as _;
 use std::collections::BTreeMap;
@@ -51,25 +52,25 @@ fn figures(document: &Value) -> Figures {
 }
 
 /// Factor between two figures.
-fn factor(one: f64, other: f64) -> f64 {
-    (one / other).ln().abs().exp()
+fn factor(figure: f64, truth: f64) -> f64 {
+    (figure / truth).ln().abs().exp()
 }
 
 const LAWS: [&str; 3] = ["no change of place", "as on one CPU", "linear in the batch"];
 
-/// What each naive law makes of a figure, from others that were measured.
+/// The figure by each naive law, from other figures that were measured.
 fn naive(measured: &Figures, (part, name, variant): &(String, String, String)) -> [Option<f64>; 3] {
-    let of = |name: String, variant: &str| {
+    let find = |name: String, variant: &str| {
         measured.get(&(part.clone(), name, variant.to_owned())).map(|figure| figure.value)
     };
-    let place = (variant != "other_end").then(|| of(name.clone(), "other_end")).flatten();
-    let one = name.contains("cores=2").then(|| of(name.replace("cores=2", "cores=1"), variant)).flatten();
+    let place = (variant != "other_end").then(|| find(name.clone(), "other_end")).flatten();
+    let alone = name.contains("cores=2").then(|| find(name.replace("cores=2", "cores=1"), variant)).flatten();
     let is_linear = name.starts_with("zone_lock_hold_ns") && name.contains("batch=63");
-    let few = is_linear.then(|| of(name.replace("batch=63", "batch=7"), variant)).flatten();
-    [place, one, few.map(|ns| ns * 9.0)]
+    let few = is_linear.then(|| find(name.replace("batch=63", "batch=7"), variant)).flatten();
+    [place, alone, few.map(|ns| ns * 9.0)]
 }
 
-/// The page.
+/// The page, from the saved files.
 pub(crate) fn page(root: &Path) -> Result<String> {
     let [near, far] = [json(root, "here-near")?, json(root, "here-far")?].map(|file| figures(&file));
     let mut page = HEAD.to_owned();
@@ -78,8 +79,8 @@ pub(crate) fn page(root: &Path) -> Result<String> {
         Err(_) => {
             page += "\nNot measured yet.\n\n| figure | place | near | range | far | range |\n|---|---|--:|---|--:|---|\n";
             for (key, figure) in &near {
-                let other = far.get(key).map(cells).unwrap_or_default();
-                let _ = writeln!(page, "| {} `{}` | {} | {} | {other} |", key.0, key.1, key.2, cells(figure));
+                let away = far.get(key).map(cells).unwrap_or_default();
+                let _ = writeln!(page, "| {} `{}` | {} | {} | {away} |", key.0, key.1, key.2, cells(figure));
             }
             return Ok(page);
         }
@@ -135,15 +136,15 @@ pub(crate) fn page(root: &Path) -> Result<String> {
         middle(&errors)
     );
     for (name, all) in LAWS.into_iter().zip(&laws) {
-        let [own, law] = [0, 1].map(|n| middle(&all.iter().map(|pair| pair[n]).collect::<Vec<_>>()));
-        let _ = writeln!(page, "| {name} | {} | {law:.2} | {own:.2} |", all.len());
+        let [ours, law] = [0, 1].map(|n| middle(&all.iter().map(|pair| pair[n]).collect::<Vec<_>>()));
+        let _ = writeln!(page, "| {name} | {} | {law:.2} | {ours:.2} |", all.len());
     }
     page += &places(&predicted, &measured);
     page += "\n## Entries\n\n| figure | place | predicted | range | measured | inside | error | errors of naive laws |\n|---|---|--:|---|--:|---|--:|---|\n";
     Ok(page + &entries)
 }
 
-/// How many times as long the lock is held beside the order-0 lists as away from them, on two CPUs.
+/// Ratios of the lock's hold beside the order-0 lists to that away from them, on two CPUs.
 fn places(predicted: &Figures, measured: &Figures) -> String {
     let mut table = String::from(
         "\n| held beside the lists / away, two CPUs | predicted | measured | off |\n|---|--:|--:|--:|\n",
@@ -154,14 +155,14 @@ fn places(predicted: &Figures, measured: &Figures) -> String {
             continue;
         }
         let ratio = |all: &Figures| {
-            let of = |place: &str| Some(all.get(&(part.clone(), name.clone(), place.to_owned()))?.value);
-            Some(2.0 * of("with_order0_lists")? / (of("other_end")? + of("own_line")?))
+            let held = |place: &str| Some(all.get(&(part.clone(), name.clone(), place.to_owned()))?.value);
+            Some(2.0 * held("with_order0_lists")? / (held("other_end")? + held("own_line")?))
         };
-        if let (Some(own), Some(truth)) = (ratio(predicted), ratio(measured)) {
+        if let (Some(ours), Some(truth)) = (ratio(predicted), ratio(measured)) {
             let _ = writeln!(
                 table,
-                "| `{name}` | {own:.2} | {truth:.2} | {:+.0} % |",
-                100.0 * (own / truth - 1.0)
+                "| `{name}` | {ours:.2} | {truth:.2} | {:+.0} % |",
+                100.0 * (ours / truth - 1.0)
             );
         }
     }

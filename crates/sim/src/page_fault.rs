@@ -1,7 +1,7 @@
 //! will-it-scale's `page_fault1`, as processes: each maps so many pages, touches every one, unmaps them all, and again.
 //!
-//! Each of the first CPUs has one process. A slice begins with each somewhere in its round, evenly over the time that a round takes, and with
-//! memory that other rounds have used before.
+//! Each of the first CPUs has one process. A slice begins with each somewhere in its round, evenly over the time that a
+//! round takes, and with memory that other rounds have used before.
 
 use core::cell::RefCell;
 use std::collections::VecDeque;
@@ -60,8 +60,8 @@ pub fn run(model: &Model, allocator: &Linux, load: &Load, seed: u64) -> Result<O
         .map(|place| Process::at(load, (f64::from(place) + offset) / f64::from(cpus)))
         .collect();
     let goals: Vec<usize> = processes.iter().map(|process| process.starts_with).collect();
-    // Rounds with memory mixed among CPUs. Free memory gets ever more out of order for some hundred of them; two whose pages are
-    // freed in random order leave what those do (within 5 % in how long the lock is held).
+    // Rounds with memory mixed among CPUs. Free memory gets ever more out of order for some hundred of them; two whose
+    // pages are freed in random order leave what those do (within 5 % in how long the lock is held).
     for _ in 0..2 {
         let random: Vec<usize> = goals.iter().map(|_| rng.below(u64::from(load.pages)) as usize).collect();
         fill(&mut world, &mut processes, &random, &mut rng);
@@ -111,8 +111,8 @@ fn world(
     Ok((world, frames))
 }
 
-/// How long one process with the machine to itself holds the zone lock in the mean, in ns: for the refill of an allocation, and for the
-/// drain of a free.
+/// How long one process with the machine to itself holds the zone lock in the mean, in ns: for the refill of an
+/// allocation, and for the drain of a free.
 ///
 /// # Errors
 /// As [`run`].

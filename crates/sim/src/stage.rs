@@ -64,8 +64,9 @@ impl Compiled {
         Self { harness: Ps::from_ns(model.fitted.access_ns), hit: Ps::from_ns(model.own_hit_ns) }
     }
 
-    /// A call, and the harness around it. The code of a hit is compiled into its caller, and a core executes it beside that of the calls
-    /// before and after: of several in a row each waits for nothing but the count that the one before has stored.
+    /// A call, and the harness around it. The code of a hit is compiled into its caller, and a core executes it beside
+    /// that of the calls before and after: of several in a row each waits for nothing but the count that the one before
+    /// has stored.
     fn call<R>(&self, call: impl FnOnce() -> R) -> R {
         engine::overlapped(self.hit, HIT, || {
             engine::spend(self.harness);

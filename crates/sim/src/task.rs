@@ -22,7 +22,7 @@ const FRAME: u64 = 4096;
 /// CPUs start within this of one another.
 const JITTER: Ps = Ps(2_000_000);
 
-/// What a task wants next.
+/// A task's next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// To go on.
@@ -37,7 +37,7 @@ pub trait Task {
     fn step(&mut self, on: &OnCpu<'_, '_, '_>) -> Step;
 }
 
-/// What all CPUs together have done in a run.
+/// Work of all CPUs together in a run.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Usage {
     /// Time that tasks worked for themselves.
@@ -65,7 +65,7 @@ pub struct OnCpu<'a, 'b, 'm> {
 }
 
 impl OnCpu<'_, '_, '_> {
-    /// Its number.
+    /// The CPU's number.
     #[must_use]
     pub const fn id(&self) -> CpuId {
         self.cpu.id()
@@ -79,8 +79,8 @@ impl OnCpu<'_, '_, '_> {
         self.work.set(self.work.get() + work);
     }
 
-    /// Faults on a base page: gets one and clears it. Those that can move are the program's and go to the lists of pages in
-    /// use, the others are the kernel's own.
+    /// Faults on a base page: gets one and clears it. Those that can move are the program's and go to the lists of
+    /// pages in use, the others are the kernel's own.
     ///
     /// # Panics
     /// If memory runs out: the world was made with too little.
@@ -189,8 +189,9 @@ pub fn lines(model: &Model) -> usize {
     lru::LINES * usize::from(model.shape.nodes)
 }
 
-/// Runs `tasks`, at most one on each of the first `cpus` CPUs of a world whose zones each are a node and equally large, until all have ended,
-/// or, if `limit` is given, until that time has passed on each CPU. The world has [`lines`] beside the allocator's.
+/// Runs `tasks`, at most one on each of the first `cpus` CPUs of a world whose zones each are a node and equally large,
+/// until all have ended, or, if `limit` is given, until that time has passed on each CPU. The world has [`lines`]
+/// beside the allocator's.
 ///
 /// # Panics
 /// If the model has no costs of the kernel's own work, or a task panics.
@@ -209,14 +210,14 @@ pub fn run(
     let lists = lru::place(&mut machine, allocator.config().experiment.lock_kind);
     let lru = Lru::new(kernel.lru, descriptors, frames_per_node, nodes, cpus);
     let lists = Lists { lists: &lists, queue: machine.queue() };
-    let mut own: Vec<Option<Box<dyn Task>>> = (0..cpus).map(|_| None).collect();
+    let mut waiting: Vec<Option<Box<dyn Task>>> = (0..cpus).map(|_| None).collect();
     for (cpu, task) in tasks {
-        own[usize::from(cpu)] = Some(task);
+        waiting[usize::from(cpu)] = Some(task);
     }
-    let own = RefCell::new(own);
+    let waiting = RefCell::new(waiting);
     let usage = Cell::new(Usage::default());
     machine.run(cpus, JITTER, |n, cpu| {
-        let Some(mut task) = own.borrow_mut()[n].take() else { return };
+        let Some(mut task) = waiting.borrow_mut()[n].take() else { return };
         let on = OnCpu {
             cpu,
             kernel,

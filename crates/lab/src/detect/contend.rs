@@ -1,5 +1,5 @@
-//! `contend` on this machine: how long a zone's lock is held where it is beside the order-0 lists and where it is not, and what that says of
-//! a store to a line that another CPU polls.
+//! `contend` on this machine: how long a zone's lock is held where it is beside the order-0 lists and where it is not,
+//! and what that says of a store to a line that another CPU polls.
 
 use framewright_sim::Model;
 
@@ -34,7 +34,7 @@ fn setups() -> Result<Vec<Setup>> {
     pairs.map(setup).collect()
 }
 
-/// How many times as long the lock is held beside the lists as in the mean of the other two places.
+/// The lock's hold beside the lists, over the mean of the other two places.
 fn ratio([beside, end, own]: [f64; 3]) -> f64 {
     2.0 * beside / (end + own)
 }
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn a_ratio_is_found_again_between_those_that_are_simulated() {
         let simulated = [1.0, 1.2, 1.6, 2.0, 2.1];
-        assert_eq!([0.5, 1.0, 1.2, 1.4, 9.0].map(|it| exposed(&simulated, it)), [0.1, 0.1, 0.75, 1.125, 3.0]);
+        assert_eq!([0.5, 1.0, 1.2, 1.4, 9.0].map(|ratio| exposed(&simulated, ratio)), [0.1, 0.1, 0.75, 1.125, 3.0]);
     }
 
     #[test]

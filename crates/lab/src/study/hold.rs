@@ -1,7 +1,8 @@
-//! Part `hold`: how long one process holds the zone lock for a refill and for a drain, by batch, on machines of which the generation is known.
+//! Part `hold`: how long one process holds the zone lock for a refill and for a drain, by batch, on machines of which
+//! the generation is known.
 //!
-//! The real allocator under will-it-scale's page_fault1 with one process and `high = 2 * batch`. Instructions take the time that was fitted at
-//! 2.2 GHz, at the machine's clock.
+//! The real allocator under will-it-scale's page_fault1 with one process and `high = 2 * batch`. Instructions take the
+//! time that was fitted at 2.2 GHz, at the machine's clock.
 
 use framewright_host::framewright::config::PcpFixed;
 use framewright_host::framewright::policy::pcp::Sizing;

@@ -1,5 +1,5 @@
-//! Parts that run this project's allocator as a library, measured on this machine's threads and simulated on a modelled one, by the same
-//! code: every CPU allocates and frees in bulk, or replays a copy of a trace as fast as it can.
+//! Parts that run this project's allocator as a library, measured on this machine's threads and simulated on a modelled
+//! one, by the same code: every CPU allocates and frees in bulk, or replays a copy of a trace as fast as it can.
 
 use framewright_host::framewright::config::LockKind;
 use framewright_host::framewright::pcp::PcpEvents;
@@ -58,17 +58,18 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     runners: &[(Kind::Measured, measured), (Kind::Simulated, simulated)],
 };
 
-/// Frames managed where CPUs allocate in bulk, and operations of each CPU in a sample. Descriptors are in a core's second level.
+/// Frames managed where CPUs allocate in bulk, and operations of each CPU in a sample. Descriptors are in a core's
+/// second level.
 const FRAMES: u64 = 1 << 16;
 const OPERATIONS: u64 = 1 << 15;
 /// Events of a trace that each CPU replays; for a first look.
 const EVENTS: [usize; 2] = [40_000, 10_000];
-/// How far times of this allocator as a library, predicted for two machines before they were measured, were off: a factor (of bulk, four of
-/// five; docs/validation/own-bench.md).
+/// Factor by which times of this allocator as a library, predicted blind for two machines, were off
+/// (of bulk, four of five; docs/validation/own-bench.md).
 const OFF: f64 = 1.7;
-/// What the clock adds to a hold that a host times, in ns: one look by the vDSO.
+/// Time that the clock adds to a hold that a host times, in ns: one look by the vDSO.
 const CLOCK_NS: [f64; 2] = [15.0, 40.0];
-/// The same of counts, which repeat but for where a pass begins.
+/// The factor of counts, which repeat but for where a pass begins.
 const COUNTS_OFF: f64 = 1.05;
 /// Rounds that are simulated, of which the last counts.
 const ROUNDS: u64 = 2;
@@ -115,7 +116,7 @@ impl Load<'_> {
     }
 }
 
-/// What one run showed: times, and the zone lock's acquisitions per timed operation, ns waited and ns held for each.
+/// Figures of one run: times, and the zone lock's acquisitions per timed operation, ns waited and ns held for each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) measurement: Measurement,

@@ -1,5 +1,5 @@
-//! Part `host` of `validation`: this command's own `bench` on one CPU, two and more, measured here, and simulated on a description
-//! of this machine (`machines --detect`). Both run the same code.
+//! Part `host` of `validation`: this command's own `bench` on one CPU, two and more, measured here, and simulated on a
+//! description of this machine (`machines --detect`). Both run the same code.
 
 use framewright_sim::Model;
 use framewright_sim::clock::mix;
@@ -229,7 +229,8 @@ mod tests {
         assert!(of("handoff_ns[order=0,cpus=2]") > of("handoff_ring_ns[order=0,cpus=2]"));
         let pair = [1, 2].map(|cpus| of(&format!("hot_pair_ns[order=0,cpus={cpus}]")));
         assert!((pair[1] / pair[0] - 1.0).abs() < 0.1, "hits share nothing: {pair:?}");
-        // Two loads of a word that has just been stored, with an addition each, take 12 cycles of 2.2 GHz; eleven accesses in a row 18 ns.
+        // Two loads of a word that has just been stored, with an addition each, take 12 cycles of 2.2 GHz; eleven
+        // accesses in a row 18 ns.
         assert!(pair[0] < 10.0, "hits overlap: {pair:?}");
     }
 

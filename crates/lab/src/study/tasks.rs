@@ -50,8 +50,8 @@ pub(crate) fn published(part: &Part, family: &str) -> Result<f64> {
     })
 }
 
-/// Adds a sample of a metric that the part's plan declares. A published figure goes to the first metric of its family: it
-/// is of the first of the settings that vary.
+/// Adds a sample of a metric that the part's plan declares. A published figure goes to the first metric of its family:
+/// it is of the first of the settings that vary.
 pub(crate) fn add(
     result: &mut ResultPart,
     part: &Part,

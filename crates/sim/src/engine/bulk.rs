@@ -14,9 +14,9 @@ pub fn stream(node: u16, bytes: u64) {
     }
 }
 
-/// Lets the running CPU do what `work` does, in `time` if that is less and all of it is at hand: at most so many accesses, none of which misses,
-/// meets another CPU or comes after a wrong guess. A core executes such work beside what comes before and after. Outside a run
-/// nothing is charged.
+/// Lets the running CPU do what `work` does, in `time` if that is less and all of it is at hand: at most so many
+/// accesses, none of which misses, meets another CPU or comes after a wrong guess. A core executes such work beside
+/// what comes before and after. Outside a run nothing is charged.
 pub fn overlapped<R>(time: Ps, accesses: u64, work: impl FnOnce() -> R) -> R {
     let engine = CURRENT.get();
     if engine.is_null() {

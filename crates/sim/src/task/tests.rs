@@ -42,8 +42,8 @@ fn a_sibling_slows_the_work_and_a_limit_ends_the_run() {
     assert_eq!(both.work, Ps(20 * MS.0));
     // Two siblings do 1.25 times the work of one.
     assert!((1.5..1.61).contains(&(both.user.as_ns() / both.work.as_ns())), "{both:?}");
-    let (one, _) = simulate(&model(1, 2), vec![(0, works(10))], None);
-    assert_eq!(one.user, one.work, "no sibling works");
+    let (alone, _) = simulate(&model(1, 2), vec![(0, works(10))], None);
+    assert_eq!(alone.user, alone.work, "no sibling works");
     let (cut, _) = simulate(&model(2, 1), vec![(0, works(50)), (1, works(1))], Some(Ps(3 * MS.0)));
     assert!((3.7..4.3).contains(&(cut.user.as_ns() / 1e6)), "{cut:?}");
 }
@@ -73,7 +73,7 @@ fn faults_are_no_user_time_and_the_seed_decides_everything() {
     assert_eq!(hash, simulate(&model(2, 1), faults(), None).1);
 }
 
-/// How the lock of the lists of pages in use is used, and what its line cost, if `cpus` CPUs fault and free.
+/// Use of the lock of the lists of pages in use, and cost of its line, if `cpus` CPUs fault and free.
 fn lru_of(cpus: u16, link: usize) -> (LockUse, Option<u64>) {
     let mut model = model(cpus, 1);
     if let Some(kernel) = &mut model.kernel {

@@ -20,12 +20,12 @@ const PASSES: usize = 2;
 struct Step {
     block: u32,
     order: u8,
-    /// What an allocation asks for; none frees.
+    /// Mobility that an allocation asks for; none frees.
     asks: Option<Mobility>,
 }
 
-/// What a trace's CPUs did, in the order of its events, for one CPU. Frees of blocks that it did not allocate, and of parts of blocks,
-/// are left out.
+/// Operations of all of a trace's CPUs, in the order of its events, for one CPU. Frees of blocks that it did not allocate, and of
+/// parts of blocks, are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
     steps: Vec<Step>,
@@ -69,7 +69,7 @@ impl Recorded {
     }
 }
 
-/// What one copy did while it was timed.
+/// Operations of one copy that were timed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Timed {
     time: Duration,
@@ -117,17 +117,17 @@ pub fn copies<S: Stage>(stage: &S, recorded: &Recorded, cpus: usize) -> Measurem
         }
         timed
     });
-    let sum = |of: fn(&Timed) -> u64| done.results.iter().map(of).sum::<u64>();
-    let operations = sum(|it| it.operations);
+    let sum = |count: fn(&Timed) -> u64| done.results.iter().map(count).sum::<u64>();
+    let operations = sum(|timed| timed.operations);
     Measurement {
         metrics: vec![Metric {
             name: format!("copied_ns[copies={cpus}]"),
             unit: "ns",
             better: Better::Lower,
-            value: sum(|it| it.time.as_nanos() as u64) as f64 / operations.max(1) as f64,
+            value: sum(|timed| timed.time.as_nanos() as u64) as f64 / operations.max(1) as f64,
         }],
         operations,
-        failures: sum(|it| it.failures),
+        failures: sum(|timed| timed.failures),
         pinned: done.pinned,
         ..Measurement::default()
     }
