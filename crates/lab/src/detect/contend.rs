@@ -39,15 +39,17 @@ fn ratio([beside, end, own]: [f64; 3]) -> f64 {
     2.0 * beside / (end + own)
 }
 
+fn go_on(stop: &Interrupt) -> Result<()> {
+    if stop.is_raised() { Err(Error::failed("contend was not measured to its end")) } else { Ok(()) }
+}
+
 /// By kind: the ratios of all rounds, ascending.
 fn measured(setups: &[Setup], stop: &Interrupt) -> Result<Vec<Vec<f64>>> {
     let load = Load::bulk(CPUS);
     let pairs = setups.iter().map(|setup| Pair::new(setup, &load)).collect::<Result<Vec<_>>>()?;
     let mut ratios = vec![Vec::new(); KINDS.len()];
     for round in 0..=ROUNDS {
-        if stop.is_raised() {
-            return Err(Error::failed("contend was not measured to its end"));
-        }
+        go_on(stop)?;
         let held: Vec<f64> = pairs.iter().map(|pair| pair.held_ns(&load, round)).collect();
         for (ratios, held) in ratios.iter_mut().zip(held.chunks_exact(PLACES.len())).filter(|_| round > 0) {
             ratios.push(ratio([held[0], held[1], held[2]]));
@@ -58,13 +60,14 @@ fn measured(setups: &[Setup], stop: &Interrupt) -> Result<Vec<Vec<f64>>> {
 }
 
 /// By kind: the ratio with each of [`EXPOSED`].
-fn simulated(setups: &[Setup], model: &Model) -> Result<Vec<Vec<f64>>> {
+fn simulated(setups: &[Setup], model: &Model, stop: &Interrupt) -> Result<Vec<Vec<f64>>> {
     let load = Load::bulk(CPUS);
     let work: Vec<(f64, &Setup)> =
         EXPOSED.into_iter().flat_map(|exposed| setups.iter().map(move |setup| (exposed, setup))).collect();
     let held = in_parallel(
         &work,
         |(exposed, setup)| {
+            go_on(stop)?;
             let model = Model { store_exposed: *exposed, ..model.clone() };
             Ok(modelled(&model, setup.config, &load, 1)?.lock[2])
         },
@@ -91,7 +94,7 @@ fn exposed(simulated: &[f64], measured: f64) -> f64 {
 pub(super) fn store_exposed(machine: &Machine, stop: &Interrupt) -> Result<Field> {
     let setups = setups()?;
     let measured = measured(&setups, stop)?;
-    let simulated = simulated(&setups, &central_model(machine)?)?;
+    let simulated = simulated(&setups, &central_model(machine)?, stop)?;
     let at = |share: f64| -> Vec<f64> {
         let kinds = simulated.iter().zip(&measured);
         kinds.map(|(simulated, measured)| exposed(simulated, quantile(measured, share))).collect()
@@ -117,7 +120,10 @@ mod tests {
     #[test]
     fn a_ratio_is_found_again_between_those_that_are_simulated() {
         let simulated = [1.0, 1.2, 1.6, 2.0, 2.1];
-        assert_eq!([0.5, 1.0, 1.2, 1.4, 9.0].map(|ratio| exposed(&simulated, ratio)), [0.1, 0.1, 0.75, 1.125, 3.0]);
+        assert_eq!(
+            [0.5, 1.0, 1.2, 1.4, 9.0].map(|ratio| exposed(&simulated, ratio)),
+            [0.1, 0.1, 0.75, 1.125, 3.0]
+        );
     }
 
     #[test]
@@ -125,7 +131,7 @@ mod tests {
         let machine = Machine::find("xeon-gold-5320").expect("it is built in");
         let model = Model { store_exposed: 1.5, ..central_model(&machine).expect("a model") };
         let setups = setups().expect("settings");
-        let curves = simulated(&setups, &model).expect("simulated");
+        let curves = simulated(&setups, &model, &Interrupt::watched()).expect("simulated");
         for (kind, curve) in KINDS.iter().zip(&curves) {
             assert!(
                 curve[4] > 1.3 * curve[0],
