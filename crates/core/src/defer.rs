@@ -221,11 +221,11 @@ pub struct Growth {
 }
 
 impl<'m, P: Platform> Deferred<'m, P> {
-    /// What `rest_of` says of each zone, in the order of the allocator's zones. O(ranges).
+    /// Makes the deferral. `rest_of` gives the deferred memory of each zone, in the order of the allocator's zones.
+    /// O(ranges).
     ///
     /// # Panics
-    /// `memory` has no room for as many zones as there are, more than 255; or a section is no multiple of 1024
-    /// pages.
+    /// If `memory` has no room for all zones, there are more than 255, or a section is no multiple of 1024 pages.
     pub fn new(
         how: How,
         memory: DeferredMemory<'m, P>,
@@ -614,9 +614,9 @@ mod tests {
                     };
                     nodes.iter().filter_map(&mut chunk).collect()
                 };
-                let (node, other) = (first, 1 - first);
-                let alone = [chunks(&[node; 3]), chunks(&[other; 3])];
-                let both = chunks(&[node, other, node, other, node, other]);
+                let (node, peer) = (first, 1 - first);
+                let alone = [chunks(&[node; 3]), chunks(&[peer; 3])];
+                let both = chunks(&[node, peer, node, peer, node, peer]);
                 for (n, alone) in alone.iter().enumerate() {
                     let of_node: Vec<_> = both.iter().skip(n).step_by(2).cloned().collect();
                     let len = alone.len().min(of_node.len());

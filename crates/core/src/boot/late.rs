@@ -6,7 +6,7 @@
 //!                                      └──────── stay_lazy ───────────────────┘
 //! ```
 //!
-//! The same order as in Linux (v5.4 with *pcp-reset*): wait for all nodes, size the lists of populated zones again, end
+//! As in Linux (v5.4 with *pcp-reset*): wait for all nodes, size the lists of populated zones again, end
 //! on-demand growth, discard the memory that only boot needed. Watermarks are 0 until the end.
 
 use core::fmt;

@@ -295,7 +295,8 @@ mod tests {
         for set in 1..1_u32 << 9 {
             let orders = || (0..9).filter(move |k| set >> k & 1 != 0).map(order);
             for pages in [0, 1, 63, 200, 16_384, i32::MAX as u32] {
-                let share = |of: Order| share_beside(pages, of, orders().filter(|&other| other != of));
+                let share =
+                    |order: Order| share_beside(pages, order, orders().filter(|&beside| beside != order));
                 let shares: std::vec::Vec<_> = orders().map(share).collect();
                 let all: u64 = shares.iter().map(|&share| u64::from(share)).sum();
                 assert!(all <= u64::from(pages) && all + 9 > u64::from(pages), "{set:#b} {pages}");
