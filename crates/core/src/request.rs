@@ -130,19 +130,19 @@ impl<'w> Request<'w> {
     /// The properties of the request that the passes depend on.
     #[must_use]
     pub fn facts(&self, reclaiming: bool) -> Facts {
-        let has = |flag| self.flags.has(flag);
+        let flagged = |flag| self.flags.has(flag);
         Facts {
             order: self.order,
             movable: self.migratetype == Migratetype::Movable,
-            can_wait: !has(Flags::NO_WAIT),
-            high: has(Flags::HIGH),
-            no_retry: has(Flags::NO_RETRY),
-            repeat: has(Flags::REPEAT),
-            no_fail: has(Flags::NO_FAIL),
-            may_write: !has(Flags::NO_WRITE),
-            no_reserves: has(Flags::NO_RESERVES),
+            can_wait: !flagged(Flags::NO_WAIT),
+            high: flagged(Flags::HIGH),
+            no_retry: flagged(Flags::NO_RETRY),
+            repeat: flagged(Flags::REPEAT),
+            no_fail: flagged(Flags::NO_FAIL),
+            may_write: !flagged(Flags::NO_WRITE),
+            no_reserves: flagged(Flags::NO_RESERVES),
             reclaiming,
-            victim: has(Flags::VICTIM),
+            victim: flagged(Flags::VICTIM),
         }
     }
 }

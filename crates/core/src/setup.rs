@@ -169,8 +169,8 @@ fn check_zones(zones: &[ZoneSpec]) -> Result<(), SetupError> {
             return Err(SetupError::BadZone(id(n)));
         }
         let ends = |zone: &ZoneSpec| zone.end().0.next_multiple_of(PAGEBLOCK_PAGES);
-        for (m, other) in zones[..n].iter().enumerate() {
-            if zone.start.0 < ends(other) && other.start.0 < ends(zone) {
+        for (m, earlier) in zones[..n].iter().enumerate() {
+            if zone.start.0 < ends(earlier) && earlier.start.0 < ends(zone) {
                 return Err(SetupError::ZonesOverlap(id(m), id(n)));
             }
         }

@@ -98,7 +98,7 @@ pub enum MapFailure {
         /// A byte of the range that another node claims.
         at: u64,
         /// The other node.
-        other: NodeId,
+        claimed_by: NodeId,
     },
 }
 
@@ -119,7 +119,7 @@ impl fmt::Display for MapError {
         match self.why {
             MapFailure::Wraps => f.write_str("the range wraps around the end of the address space"),
             MapFailure::Full(room) => write!(f, "the map has room for {room} ranges and is full"),
-            MapFailure::TwoNodes { at, other } => write!(f, "{at:#x} belongs to {other:?} already"),
+            MapFailure::TwoNodes { at, claimed_by } => write!(f, "{at:#x} belongs to {claimed_by:?} already"),
         }
     }
 }
@@ -185,7 +185,7 @@ impl<'b> MemoryMap<'b> {
         let Some(range) = self.checked(start, bytes)? else { return Ok(()) };
         let claimed = self.homes.overlapping(&range).iter().find(|span| span.tag.node != home.node);
         if let Some(claimed) = claimed {
-            let why = MapFailure::TwoNodes { at: claimed.start.max(start), other: claimed.tag.node };
+            let why = MapFailure::TwoNodes { at: claimed.start.max(start), claimed_by: claimed.tag.node };
             return Err(MapError { why, start, bytes });
         }
         let either = |a: Home, b: Home| Home { hot_pluggable: a.hot_pluggable || b.hot_pluggable, ..a };
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(hot, [false, false, true, false]);
         assert_eq!(map.unclaimed_pages(), 64);
         let error = map.add_node(200 * K, 100 * K, NODE_1).expect_err("node 0 has it");
-        assert_eq!(error.why, MapFailure::TwoNodes { at: 200 * K, other: NodeId(0) });
+        assert_eq!(error.why, MapFailure::TwoNodes { at: 200 * K, claimed_by: NodeId(0) });
         assert_eq!(error.to_string(), "0x19000 bytes at 0x32000: 0x32000 belongs to node 0 already");
     }
 

@@ -40,9 +40,9 @@ pub enum Damage {
     /// The length in the header does not fit the table.
     Length {
         /// Length in the header.
-        says: usize,
+        header: usize,
         /// Bytes of the table.
-        has: usize,
+        table: usize,
     },
     /// The bytes of the table add up to this value, not to 0.
     Sum(u8),
@@ -77,7 +77,9 @@ impl fmt::Display for Damage {
                 write!(f, "no SRAT: expected that signature and {HEADER} bytes or more")?;
                 begins.map_or(Ok(()), |name| write!(f, "; it begins with {name:02x?}"))
             }
-            Self::Length { says, has } => write!(f, "its header says {says} bytes, but there are {has}"),
+            Self::Length { header, table } => {
+                write!(f, "its header says {header} bytes, but there are {table}")
+            }
             Self::Sum(sum) => write!(f, "the checksum is wrong by {sum:#04x}: the table is damaged"),
             Self::Record(at) => write!(f, "the record at byte {at} has no length or exceeds the table"),
             Self::Short { at, kind, bytes, needed } => {
@@ -114,7 +116,7 @@ pub fn affinities(table: &[u8]) -> Result<Affinities<'_>, Damage> {
     }
     let says = u32_at(table, 4) as usize;
     if says < HEADER || says > table.len() {
-        return Err(Damage::Length { says, has: table.len() });
+        return Err(Damage::Length { header: says, table: table.len() });
     }
     let table = &table[..says];
     match table.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)) {

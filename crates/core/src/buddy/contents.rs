@@ -44,7 +44,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         let open = self.has_bits_of(order).then(|| self.open_pageblocks(list));
         let bits = open.into_iter().flatten().flat_map(move |start| {
             let blocks = self.frames.map(start).map(|map| map.bits().blocks());
-            let of_order = move |(first, is): (u64, u8)| (is == order.get()).then(|| start.add(first));
+            let of_order = move |(first, found): (u64, u8)| (found == order.get()).then(|| start.add(first));
             blocks.into_iter().flatten().filter_map(of_order)
         });
         self.linked(order, list).chain(bits).chain(self.whole_blocks(order, list))

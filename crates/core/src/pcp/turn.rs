@@ -84,7 +84,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         match self.turn.compare_exchange(FREE, OWNER, Acquire, Acquire) {
             Ok(_) => Some(Turn(self)),
             Err(OWNER) => None,
-            Err(other) => Some(self.take_turn_from(other)),
+            Err(now) => Some(self.take_turn_from(now)),
         }
     }
 
@@ -102,7 +102,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
                     turn = self.turn.load(Relaxed);
                 }
                 Ok(_) => break,
-                Err(other) => turn = other,
+                Err(now) => turn = now,
             }
         }
         let turn = Turn(self);

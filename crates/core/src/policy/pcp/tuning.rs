@@ -305,12 +305,12 @@ mod tests {
                     shares
                         .iter()
                         .zip(orders())
-                        .map(|(share, of)| share >> of.get())
+                        .map(|(share, order)| share >> order.get())
                         .is_sorted_by(|a, b| a >= b)
                 );
             }
         }
-        let of_five = |k| share_beside(200, order(k), (0..5).filter(|&other| other != k).map(order));
+        let of_five = |k| share_beside(200, order(k), (0..5).filter(|&beside| beside != k).map(order));
         assert_eq!([0, 1, 2, 3, 4].map(of_five), [13, 19, 32, 52, 81]);
     }
 
@@ -564,9 +564,8 @@ mod tests {
             assert_eq!(state.drain(PcpRule::V6_7, TUNED, order(2), Shortage::None).1, 116);
         }
         // The other rule of this family does not look.
-        let other =
-            Tuning { traffic: high, high: 5000 }.drain(PcpRule::Auto, TUNED, order(2), Shortage::None);
-        assert_eq!(other.1, 0);
+        let auto = Tuning { traffic: high, high: 5000 }.drain(PcpRule::Auto, TUNED, order(2), Shortage::None);
+        assert_eq!(auto.1, 0);
     }
 
     #[test]
