@@ -46,10 +46,11 @@ pub enum PcpRule {
     /// v6.16 and later: the same, but more must have been freed in a row before much goes back: a batch and half of the
     /// lower bound of `high`, which few lists reach.
     V6_16,
-    /// As v6.7, whatever the orders of the blocks freed one after another, so that hits need not count. And where another
-    /// CPU asks for the pages because it finds no memory, `high` falls to where it began. At most a part of the free memory is on
-    /// lists (see [`share_of_free`]), but for huge blocks; and where less than a quarter of the zone is free, a freed block
-    /// whose buddy is free goes back to the zone, where the two merge.
+    /// As v6.7, whatever the orders of the blocks freed one after another, so that hits need not count. Where they do not,
+    /// a refill raises `high` by what it brings, each list in use has a share of it ([`share_beside`]), and half of that
+    /// moves at once ([`moved_at_once`]). Where another CPU finds no memory, `high` falls to where it began. At most a part
+    /// of the free memory is on lists (see [`share_of_free`]), but for huge blocks; and where less than a quarter of the
+    /// zone is free, a freed block whose buddy is free goes back to the zone, where the two merge.
     Auto,
 }
 
