@@ -124,14 +124,14 @@ pub struct BuddyCounts {
 }
 
 impl core::ops::AddAssign for BuddyCounts {
-    fn add_assign(&mut self, other: Self) {
-        self.fallbacks += other.fallbacks;
-        self.fragmenting += other.fragmenting;
-        self.steals += other.steals;
-        self.retyped += other.retyped;
-        self.damaged_pages += other.damaged_pages;
-        self.rebuilt_bins += other.rebuilt_bins;
-        self.refused_pages += other.refused_pages;
+    fn add_assign(&mut self, more: Self) {
+        self.fallbacks += more.fallbacks;
+        self.fragmenting += more.fragmenting;
+        self.steals += more.steals;
+        self.retyped += more.retyped;
+        self.damaged_pages += more.damaged_pages;
+        self.rebuilt_bins += more.rebuilt_bins;
+        self.refused_pages += more.refused_pages;
     }
 }
 
@@ -459,8 +459,9 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     /// that may not have the whole pageblock takes the smallest instead.
     fn steal(&mut self, wanted: Wanted) -> bool {
         let Wanted { order, migratetype: wanted, generation, avoid_fragmentation, .. } = wanted;
-        let has = |at: Order, list| self.has(at, list);
-        let source = fallback::choose(generation, order, wanted, self.grouping(), avoid_fragmentation, has);
+        let has_block = |at: Order, list| self.has(at, list);
+        let source =
+            fallback::choose(generation, order, wanted, self.grouping(), avoid_fragmentation, has_block);
         let Some(source) = source else { return false };
         let first = self.ends(source.order, source.migratetype).first;
         let pfn = self.pfn_of(first);

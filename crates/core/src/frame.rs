@@ -17,7 +17,10 @@
 //! The head word of a free block: the holder of its section's lock. The head word of a taken block: its owner, which is
 //! the caller it was handed to, or the CPU on whose list it is. Any CPU may *read* any word at any time, to explain a
 //! wrong free; therefore all words are shared words.
-#![expect(unsafe_code, reason = "only the owner of a block may access its user slots, which types here cannot express")]
+#![expect(
+    unsafe_code,
+    reason = "only the owner of a block may access its user slots, which types here cannot express"
+)]
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -540,10 +543,10 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
                     let list = self.info(start).migratetype();
                     return (start, State::Free { order: MAX_ORDER, list, next: 0, prev: 0 });
                 }
-                State::Free { order: is, .. }
-                | State::Taken { order: is, .. }
-                | State::Quarantined { order: is }
-                    if is >= order =>
+                State::Free { order: found, .. }
+                | State::Taken { order: found, .. }
+                | State::Quarantined { order: found }
+                    if found >= order =>
                 {
                     return (start, self.state(start, order));
                 }
@@ -565,11 +568,11 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
                 State::Body => {}
                 State::Reserved if start != pfn => {}
                 state @ State::Reserved => return (start, state),
-                state @ (State::Free { order: is, .. }
-                | State::Taken { order: is, .. }
-                | State::Quarantined { order: is }) => {
+                state @ (State::Free { order: found, .. }
+                | State::Taken { order: found, .. }
+                | State::Quarantined { order: found }) => {
                     // A head whose block does not reach `pfn` belongs to a smaller block.
-                    if is >= order {
+                    if found >= order {
                         return (start, state);
                     }
                 }

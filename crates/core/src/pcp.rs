@@ -100,11 +100,11 @@ const KINDS: [(Order, Migratetype); LISTS] = {
     let mut table = [(Order::ZERO, Migratetype::Unmovable); LISTS];
     let mut order = 0;
     while order <= PAGEBLOCK_ORDER.index() {
-        let mut of = 0;
-        while of < TYPES {
-            let list = FIRST_LIST[order] as usize + of;
-            table[list] = (Order::new(order as u8).expect("not above the largest"), Migratetype::ALL[of]);
-            of += 1;
+        let mut kind = 0;
+        while kind < TYPES {
+            let list = FIRST_LIST[order] as usize + kind;
+            table[list] = (Order::new(order as u8).expect("not above the largest"), Migratetype::ALL[kind]);
+            kind += 1;
         }
         order += 1;
     }
@@ -152,8 +152,8 @@ macro_rules! events {
         }
 
         impl core::ops::AddAssign for PcpEvents {
-            fn add_assign(&mut self, other: Self) {
-                $(self.$name += other.$name;)*
+            fn add_assign(&mut self, more: Self) {
+                $(self.$name += more.$name;)*
             }
         }
     };
@@ -332,11 +332,11 @@ impl<'m, P: Platform> Pcp<'m, P> {
         };
         let mut rest = slots;
         let mut list = |number| {
-            let (own, behind) =
+            let (slots, behind) =
                 rest.split_at(slots_per_list(config, number, largest.high_max, largest.batch));
             rest = behind;
             let (order, migratetype) = kind_of(number);
-            List::new(tag.on_list(order, migratetype), own, hits)
+            List::new(tag.on_list(order, migratetype), slots, hits)
         };
         let lists = core::array::from_fn(&mut list);
         let more = more.map(|more| {
@@ -446,7 +446,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     fn get(&self, number: usize) -> Option<&List<'m, P>> {
         match number.checked_sub(LINUX_LISTS) {
             None => Some(&self.lists[number]),
-            Some(other) => self.more.map(|more| &more.lists[other]),
+            Some(number) => self.more.map(|more| &more.lists[number]),
         }
     }
 

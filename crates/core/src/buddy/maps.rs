@@ -108,11 +108,11 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         &mut self,
         start: Pfn,
         list: Migratetype,
-        was: Option<OpenHead>,
+        old: Option<OpenHead>,
         (free, largest): (u32, u8),
         tail: bool,
     ) {
-        if let Some(head) = was
+        if let Some(head) = old
             && free > 0
             && u64::from(free) < PAGEBLOCK_PAGES
             && bin_of(head.free(), head.largest()) == bin_of(free, largest)
@@ -120,7 +120,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             // A bin has one order of largest blocks.
             return self.frames.set_open_head(start, head.with_free(free));
         }
-        self.refile_elsewhere(start, list, was, (free, largest), tail);
+        self.refile_elsewhere(start, list, old, (free, largest), tail);
     }
 
     /// Like [`refile`](Self::refile), for a pageblock that leaves its bin, or had none.
@@ -129,11 +129,11 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         &mut self,
         start: Pfn,
         list: Migratetype,
-        was: Option<OpenHead>,
+        old: Option<OpenHead>,
         (free, largest): (u32, u8),
         tail: bool,
     ) {
-        if let Some(head) = was {
+        if let Some(head) = old {
             let counts_too_many = u64::from(free) > PAGEBLOCK_PAGES;
             if counts_too_many {
                 self.rebuild();
@@ -211,19 +211,19 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         None
     }
 
-    /// Takes blocks of the pageblock at `start`, whose head word is `was`; `None` if all of it is free, and it is in no
+    /// Takes blocks of the pageblock at `start`, whose head word is `old`; `None` if all of it is free, and it is in no
     /// bin.
     fn take_of(
         &mut self,
         start: Pfn,
-        was: Option<OpenHead>,
+        old: Option<OpenHead>,
         list: Migratetype,
         order: Order,
         most: u64,
         sink: &mut impl Sink,
     ) -> Taken {
         let map = self.map(start);
-        let (mut bits, free, largest) = match was {
+        let (mut bits, free, largest) = match old {
             Some(head) => (map.bits(), head.free(), head.largest()),
             None => (Bits::ALL, PAGEBLOCK_PAGES as u32, PAGEBLOCK_ORDER.get()),
         };
@@ -235,13 +235,13 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             if found[n] != 0 {
                 blocks += if found[n] & (found[n] - 1) == 0 { 1 } else { u64::from(found[n].count_ones()) };
                 room -= 1;
-            } else if was.is_some() {
+            } else if old.is_some() {
                 continue;
             }
             (n..n + step).for_each(|n| map.set_word(n, bits.0[n]));
         }
         let free = free.saturating_sub((blocks << order.get()) as u32);
-        self.refile(start, list, was, (free, bits.largest_upto(largest).unwrap_or(0)), false);
+        self.refile(start, list, old, (free, bits.largest_upto(largest).unwrap_or(0)), false);
         self.account(list, -((blocks << order.get()) as i64));
         for (n, &starts) in found.iter().enumerate().filter(|&(_, &starts)| starts != 0) {
             bad += sink.add(start.add(n as u64 * 64), starts);
@@ -258,12 +258,12 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     #[expect(clippy::option_option, reason = "found nothing, made something available, take it there")]
     pub(super) fn fall_back(&mut self, wanted: Wanted) -> Option<Option<(Pfn, Migratetype, u64)>> {
         let Wanted { order, migratetype: wanted, generation, avoid_fragmentation, .. } = wanted;
-        let has = |at: Order, list| match at >= PAGEBLOCK_ORDER {
+        let has_block = |at: Order, list| match at >= PAGEBLOCK_ORDER {
             true => self.has_whole(at, list),
             false => self.has_bits(at, list),
         };
         let Source { order: found, migratetype: from, steal } =
-            fallback::choose(generation, order, wanted, self.grouping(), avoid_fragmentation, has)?;
+            fallback::choose(generation, order, wanted, self.grouping(), avoid_fragmentation, has_block)?;
         // A damaged list gives nothing, and nothing is counted.
         let count = |counts: &mut BuddyCounts, takes_all: bool| {
             counts.fallbacks += 1;
@@ -341,10 +341,10 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let list = self.frames.info(first).migratetype();
         let start = first.block_start(PAGEBLOCK_ORDER);
         let map = self.map(first);
-        let was = self.frames.open_head(start);
+        let old = self.frames.open_head(start);
         let from = first.0 % PAGEBLOCK_PAGES;
         let (mut largest, mut refused, mut full) =
-            (was.map_or(0, OpenHead::largest).max(order.get()), 0, false);
+            (old.map_or(0, OpenHead::largest).max(order.get()), 0, false);
         for n in (from / 64) as usize..=((from + pages - 1) / 64) as usize {
             let range = range_in_word(n, from, pages);
             let before = map.word(n);
@@ -368,7 +368,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         }
         let freed = pages - refused;
         self.account(list, freed as i64);
-        self.refile(start, list, was, (was.map_or(0, OpenHead::free) + freed as u32, largest), true);
+        self.refile(start, list, old, (old.map_or(0, OpenHead::free) + freed as u32, largest), true);
     }
 
     /// Counts frames that were free already when they were freed.

@@ -1,5 +1,5 @@
-//! Ranges of frames instead of blocks: an allocation by layout, and frees of any part of an allocation.
-#![expect(unsafe_code, reason = "the caller of a free must own the range")]
+//! Ranges of frames in place of blocks: an allocation by layout, and frees of any part of what was allocated.
+#![expect(unsafe_code, reason = "the caller of a free vouches for owning the range")]
 
 use core::alloc::Layout;
 use core::ops::Range;
@@ -12,15 +12,14 @@ use crate::reclaim::Helpers;
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Allocates the frames that `layout` needs, its size rounded up to whole frames: contiguous and with its
-    /// alignment. They may be freed in any parts ([`free_range`](Self::free_range)). Only the rounding to frames wastes
-    /// memory.
+    /// Allocates the frames that `layout` needs, its size rounded up to whole frames: contiguous, aligned as it says, and to be freed
+    /// in any parts ([`free_range`](Self::free_range)). No frame is wasted but what rounding up to frames takes.
     ///
-    /// Up to the largest block (order 10) and its alignment this is one [`alloc`](Self::alloc); if the size is no power
-    /// of two, plus O(log pages) to free the rest of the block. Above it, [`alloc_contig`](Self::alloc_contig).
+    /// Up to the largest block (order 10) and its alignment this is one [`alloc`](Self::alloc); where the size is no power of two,
+    /// O(log pages) more for the frames that go back. Above it, [`alloc_contig`](Self::alloc_contig).
     ///
     /// # Errors
-    /// As [`alloc`](Self::alloc); a layout of 0 bytes is [not allowed](AllocFailure::NotAllowed).
+    /// As of [`alloc`](Self::alloc); a layout of no bytes is [not allowed](AllocFailure::NotAllowed).
     pub fn alloc_layout(&self, layout: Layout, migratetype: Migratetype) -> Result<Range<Pfn>, AllocError> {
         let page = self.allocator.config.page_kib as usize * 1024;
         self.alloc_pages(
@@ -54,15 +53,15 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Ok(range)
     }
 
-    /// Allocates `pages` contiguous frames at a multiple of `align` frames, in any zone: ranges larger than the largest
-    /// block, up to gigantic pages. They count as unmovable, and may be freed in any parts.
+    /// Allocates `pages` contiguous frames at a multiple of `align` frames, in any zone: runs above the largest block, up to gigantic pages.
+    /// They count as unmovable, and are freed in any parts.
     ///
-    /// Takes the first range whose pageblocks are all free. For rare requests: O(pageblocks of all zones) to find it;
-    /// if there is none, once more after this CPU's lists are drained.
+    /// Takes the first range whose pageblocks are all free. To be for rare requests: O(pageblocks of all zones) to find it, after this
+    /// CPU's lists are drained if there is none.
     ///
     /// # Errors
-    /// No such range is free, or it was taken during the call; 0 pages, or an alignment that is no power of two. The
-    /// state is unchanged, but lists may have been drained.
+    /// No such range is free, or it was taken meanwhile; no pages, or an alignment that is no power of two. The state is unchanged, but
+    /// lists may have been drained.
     pub fn alloc_contig(
         &self,
         pages: u64,
@@ -90,7 +89,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Err(AllocError::new(AllocFailure::NoMemory, MAX_ORDER, migratetype))
     }
 
-    /// The first aligned range of `pages` free frames. A racy look at head words, without a lock.
+    /// The first aligned range of so many free frames. A racy look at head words, without a lock.
     fn find_free(&self, within: Range<Pfn>, pages: u64, align: u64) -> Option<Range<Pfn>> {
         let frames = &self.allocator.frames;
         let aligned = |pfn: Pfn| pfn.0.checked_next_multiple_of(align).map(Pfn);
@@ -121,11 +120,11 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         }
     }
 
-    /// Makes `at` the first frame of a block, by splitting the allocated block that holds it, so that the parts before
-    /// and from `at` can be freed separately. The block becomes equal parts, as large as `at` allows. O(parts).
+    /// Makes `at` the first frame of a block, by splitting the allocated block that it is inside of: what is before it and what is from
+    /// it on may be freed apart. The block becomes equal parts as large as `at` lets them be. O(parts).
     ///
     /// # Safety
-    /// As [`split`](Self::split), for the block that holds `at`.
+    /// As of [`split`](Self::split), for the block that `at` is inside of.
     ///
     /// # Errors
     /// No allocated block holds the frame.
@@ -139,11 +138,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         unsafe { self.split(head, order, part) }
     }
 
-    /// Splits every block of `range` into frames, which may be freed one by one, also on several CPUs at the same time.
-    /// O(pages).
+    /// Splits every block of `range` into frames: they may be freed one by one, on several CPUs at a time. O(pages).
     ///
     /// # Safety
-    /// As [`split`](Self::split), for each block that the range touches.
+    /// As of [`split`](Self::split), for each block that the range touches.
     ///
     /// # Errors
     /// A frame that is not allocated; blocks before it are split.
@@ -160,19 +158,18 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Ok(())
     }
 
-    /// Frees the frames of `range`: whole blocks as they are; of a block that reaches beyond the range, the part inside
-    /// it, after a split. So frames may be freed one by one, in any order, whatever block they were allocated in.
-    /// O(blocks), and O(parts) of a split.
+    /// Frees the frames of `range`: whole blocks as they are, and of a block that reaches beyond the range the part inside it, after
+    /// splitting. Frames may so come back one by one, in any order, whatever they were allocated as. O(blocks), and O(parts) of a split.
     ///
     /// # Safety
-    /// The caller owns the blocks that the range holds or cuts; or, for a block that is cut, the owners of its other
-    /// parts make no call at the same time. Frames that were not allocated need no promise: they are refused.
+    /// Blocks that the range holds or cuts are the caller's, or other owners of parts of a block that is cut make no call meanwhile. For
+    /// frames that no allocation gave there is no promise to make: they are refused.
     ///
     /// # Errors
-    /// A frame that is not allocated, or not the allocator's. [`FreeError::pfn`] is in the first block that is refused:
-    /// all frames before it are free.
+    /// A frame that is not allocated, or not the allocator's. [`FreeError::pfn`] is in the first block that is refused: what is before
+    /// it is freed.
     pub unsafe fn free_range(&self, range: Range<Pfn>) -> Result<(), FreeError> {
-        // A frame that was allocated as a block of order 0 needs no search for its block.
+        // A frame that was allocated as one needs no look at what block it is in.
         if range.start.add(1) == range.end && self.free(range.start, Order::ZERO).is_ok() {
             return Ok(());
         }
@@ -208,7 +205,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     }
 }
 
-/// The smallest order with at least `pages` pages; at most the largest.
+/// The smallest order with so many pages; at most the largest.
 const fn order_of(pages: u64) -> Order {
     match Order::new(pages.next_power_of_two().trailing_zeros() as u8) {
         Some(order) => order,

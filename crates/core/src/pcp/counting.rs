@@ -108,7 +108,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         if order == PAGEBLOCK_ORDER {
             return if self.merges() { high } else { self.sizing().high_max } >> order.get();
         }
-        let others = self.lists_used().filter(|&other| other != list).map(|other| kind_of(other).0);
+        let others = self.lists_used().filter(|&beside| beside != list).map(|beside| kind_of(beside).0);
         share_beside(high, order, others.filter(|&order| order < PAGEBLOCK_ORDER)) >> order.get()
     }
 
@@ -233,8 +233,8 @@ impl<'m, P: Platform> Pcp<'m, P> {
         if place == top {
             return self.put_last_on(list, top, pfn);
         }
-        for of in [Migratetype::Unmovable, Migratetype::Reclaimable] {
-            let Some(list) = self.hit_list(order, of) else { break };
+        for migratetype in [Migratetype::Unmovable, Migratetype::Reclaimable] {
+            let Some(list) = self.hit_list(order, migratetype) else { break };
             if place == list.top() {
                 // Read once more, for the same reason.
                 return self.put_last_on(list, list.top(), pfn);

@@ -45,10 +45,12 @@ pub enum PcpRule {
     /// v6.16 and later: like v6.7, but a drain moves more only after more pages were freed in a row: a batch and half
     /// of the lower bound of `high`, which few lists reach.
     V6_16,
-    /// Like v6.7, but without regard to the orders freed in a row, so that hits need not count. `high` falls to its
-    /// first value if another CPU that finds no memory requests a drain. The lists hold at most a part of the free
-    /// memory (see [`share_of_free`]), huge blocks not counted. While less than a quarter of the zone is free, a freed
-    /// block whose buddy is free returns to the zone, where the two merge.
+    /// Like v6.7, but without regard to the orders freed in a row, so that hits need not count. If they do not, a
+    /// refill raises `high` by the pages that it brings, each list in use has a share of `high` ([`share_beside`]), and
+    /// half of the share moves together ([`moved_at_once`]). `high` falls to its first value when another CPU finds no
+    /// memory. The lists hold at most a part of the free memory (see [`share_of_free`]), huge blocks not counted. While
+    /// less than a quarter of the zone is free, a freed block whose buddy is free returns to the zone, where the two
+    /// merge.
     Auto,
 }
 
@@ -168,10 +170,9 @@ pub fn share_of_free(free: u64, cpus: u32, part: u32) -> u32 {
     narrow(free / u64::from(part.max(1)) / u64::from(cpus.max(1)))
 }
 
-/// Fewest blocks of an order above 0 that move together between the zone and a list, half of which is `half` blocks. A
-/// move has a fixed cost besides each block's. Four times `fewest`, but at most `half`, and at least `least`. Blocks of
-/// orders 4 to 8, which have no lists in Linux, break pageblocks: at most as many as one pageblock has, and at least
-/// two. O(1).
+/// Number of blocks of an order that a refill brings to a list that may hold `room` blocks, and that a drain takes from
+/// it: half of `room`; if the size is fixed, a batch, and at least two blocks. Blocks of orders 4 to 8, which have no
+/// lists in Linux, break pageblocks: at most as many as one pageblock has. At least 1. O(1).
 #[must_use]
 pub fn moved_at_once(order: Order, room: u32, sizing: Sizing) -> u32 {
     let blocks = match sizing.batch {
@@ -270,8 +271,10 @@ mod tests {
         ] {
             let moved = Order::new(order).expect("an order of the test");
             assert_eq!(
-                moved_at_once(moved, half, least, 8),
-            assert_eq!(moved_at_once(of, room, sizing), expected, "order {order}, room {room}, {sizing:?}");
+                moved_at_once(moved, room, sizing),
+                expected,
+                "order {order}, room {room}, {sizing:?}"
+            );
         }
     }
 

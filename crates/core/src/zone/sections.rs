@@ -168,12 +168,12 @@ impl<P: Platform> Zone<'_, P> {
         let classes = CLASSES as u32;
         let is_close = |rank: u32, best: u32| rank / classes == best / classes && rank <= best + CLOSE;
         let is_held = |n: usize| self.is_held(n);
-        let own = rank(&words[from]);
+        let own_rank = rank(&words[from]);
         // No other section has a better bin.
-        if is_close(own, u32::from(order.get()) * classes) && !is_held(from) {
+        if is_close(own_rank, u32::from(order.get()) * classes) && !is_held(from) {
             return Some(from);
         }
-        let (mut best, mut at) = (own, from);
+        let (mut best, mut at) = (own_rank, from);
         let (before, behind) = words.split_at(from);
         for (word, n) in behind.iter().zip(from..).chain(before.iter().zip(0..)).take(AROUND) {
             let rank = rank(word);
@@ -184,7 +184,7 @@ impl<P: Platform> Zone<'_, P> {
         if best == NONE {
             return (0..sections).find(|&n| rank(&words[n]) != NONE);
         }
-        if is_close(own, best) {
+        if is_close(own_rank, best) {
             at = from;
         }
         if is_held(at) {
@@ -227,15 +227,15 @@ impl<P: Platform> Zone<'_, P> {
     pub(crate) fn section_for(&self, wanted: &Wanted, from: usize) -> Option<usize> {
         let Wanted { order, migratetype, generation, avoid_fragmentation, .. } = *wanted;
         if !wanted.may_fall_back {
-            let (own, cma) =
+            let (typed, cma) =
                 (|| self.best(order, migratetype, from), || self.best(order, Migratetype::Cma, from));
             let free_cma = if wanted.may_use_cma { self.free_cma_pages() } else { 0 };
             return match () {
-                () if free_cma == 0 => own(),
+                () if free_cma == 0 => typed(),
                 () if fallback::cma_first(migratetype, true, self.free_pages(), free_cma) => {
-                    cma().or_else(own)
+                    cma().or_else(typed)
                 }
-                () => own().or_else(cma),
+                () => typed().or_else(cma),
             };
         }
         let shown = self.shown()?;
@@ -243,10 +243,10 @@ impl<P: Platform> Zone<'_, P> {
         let (found, list) = if has_mixed {
             (order, migratetype)
         } else {
-            let has = |order, list| shown.has_unmixed(order, list);
+            let has_block = |order, list| shown.has_unmixed(order, list);
             let grouping = self.counters.grouping();
             let source =
-                fallback::choose(generation, order, migratetype, grouping, avoid_fragmentation, has)?;
+                fallback::choose(generation, order, migratetype, grouping, avoid_fragmentation, has_block)?;
             (source.order, source.migratetype)
         };
         (from..self.cut.sections()).chain(0..from).find(|&n| match has_mixed {
@@ -273,10 +273,10 @@ mod tests {
     #[test]
     fn sections_have_64_mib_and_are_four_a_cpu_and_256_at_most() {
         let gib = 1 << 18;
-        let of = |pages, cpus| Cut::new(&zone(0, pages), &Config::framewright(), cpus).sections();
+        let sections = |pages, cpus| Cut::new(&zone(0, pages), &Config::framewright(), cpus).sections();
         let cases =
             [(gib, 1), (gib, 2), (gib, 4), (gib, 16), (gib / 16, 16), (64 * gib, 16), (1024 * gib, 256)];
-        assert_eq!(cases.map(|(pages, cpus)| of(pages, cpus)), [1, 8, 16, 16, 1, 64, 256]);
+        assert_eq!(cases.map(|(pages, cpus)| sections(pages, cpus)), [1, 8, 16, 16, 1, 64, 256]);
         assert_eq!(Cut::new(&zone(0, gib), &Config::linux_v6_7(), 16).sections(), 1);
     }
 
