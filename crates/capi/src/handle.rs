@@ -43,9 +43,9 @@ pub struct fw_arena(Shell<(), Arc<Kept>>);
 /// A thread's hold of a CPU slot of an arena. Only the thread that attached may use it.
 pub struct fw_cpu(CpuShell);
 
-// What the header's inline functions read of it, `struct fw_hits` there, is the thread and `Hits`. Programs are built with that
-// layout and linked with libraries of later: so it never changes. A library that keeps other things here has 0 as the
-// first word permanently, and the thread elsewhere: then programs of today call its functions.
+// What the header's inline functions read of it, `struct fw_hits` there, is the thread and `Hits`. Programs are built
+// with that layout and linked with libraries of later: so it never changes. A library that keeps other things here has
+// 0 as the first word permanently, and the thread elsewhere: then programs of today call its functions.
 type CpuShell = Shell<Hits, Held>;
 
 static ARENAS: Shells<(), Arc<Kept>> = Shells::new();

@@ -10,7 +10,8 @@ use crate::arena::FW_ORDERS;
 use crate::handle::{arena_of, fw_arena, others_attached};
 use crate::status::{self, Failure, copy, fw_error, fw_status, tried};
 
-/// An arena's counters since it was made, and what is where now. Pages are base pages; a racy read while threads are busy.
+/// An arena's counters since it was made, and what is where now. Pages are base pages; a racy read while threads are
+/// busy.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct fw_stats {
@@ -74,7 +75,7 @@ pub struct fw_zone {
 
 const _: () = assert!(FW_ORDERS == NR_ORDERS);
 
-/// Where every page of an arena is, as `fw_verify` has counted.
+/// Counts of an arena's pages by their place, made by `fw_verify`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct fw_account {
@@ -205,8 +206,8 @@ pub unsafe extern "C" fn fw_text(
 }
 
 /// Checks every invariant of the allocator and says where every page is. O(frames). No thread may allocate or free
-/// meanwhile. If something seems wrong and other threads are attached, the answer is `FW_ERR_BUSY`: they may be at work. If this
-/// thread alone is, `FW_ERR_INVARIANT`.
+/// meanwhile. If something seems wrong and other threads are attached, the answer is `FW_ERR_BUSY`: they may be at
+/// work. If this thread alone is, `FW_ERR_INVARIANT`.
 ///
 /// # Safety
 /// `arena` is NULL or was a handle; `out` is NULL or can be written to.

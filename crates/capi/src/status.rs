@@ -82,7 +82,7 @@ pub enum fw_why {
 
 use fw_why::*;
 
-/// What one zone lacks for a request (`fw_explain`). Counts are base pages.
+/// Shortfall of one zone for a request (`fw_explain`). Counts are base pages.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct fw_shortfall {
@@ -98,11 +98,11 @@ pub struct fw_shortfall {
     pub on_other_cpus: u32,
     /// Kept by watermarks and reserves.
     pub kept: u32,
-    /// What its reclaimer says it might still free.
+    /// Pages that its reclaimer might still free.
     pub reclaimable: u32,
 }
 
-/// What went wrong in this thread's last call that failed.
+/// Reason why this thread's last failed call failed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fw_error {
@@ -132,7 +132,7 @@ pub struct fw_error {
     pub on_other_cpus: u32,
     /// Kept by watermarks and reserves.
     pub kept: u32,
-    /// What reclaimers say they might still free.
+    /// Pages that reclaimers might still free.
     pub reclaimable: u32,
 }
 
@@ -358,7 +358,7 @@ pub unsafe extern "C" fn fw_last_error(out: *mut fw_error) -> fw_status {
     FW_OK
 }
 
-/// The same as one line of text, which says what to do where something can be done. Writes at most `size` bytes
+/// The error as one line of text, with what to do where something can be done. Writes at most `size` bytes
 /// including the final 0, and returns how many bytes the whole text has without it.
 ///
 /// # Safety

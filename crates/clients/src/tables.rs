@@ -1,5 +1,5 @@
-//! Page tables of x86-64, by the crate `x86_64`: the tables are frames of an arena, reached at an offset as in a kernel with
-//! a direct map.
+//! Page tables of x86-64, by the crate `x86_64`: the tables are frames of an arena, reached at an offset as in a kernel
+//! with a direct map.
 #![expect(unsafe_code, reason = "an allocator of frames vouches for them")]
 
 use framewright_host::{Cpu, Migratetype, Order, PAGE_BYTES, Pfn};

@@ -83,7 +83,7 @@ impl FileCache<'_> {
         self.here().map(Cache::anon_pages).unwrap_or_default()
     }
 
-    /// What a zone has of the cache's pages.
+    /// Counts of the cache's pages in a zone.
     #[must_use]
     pub fn zone_counts(&self, zone: ZoneId) -> ZoneCounts {
         self.here().map(|cache| cache.zone_counts(zone)).unwrap_or_default()

@@ -46,8 +46,8 @@ macro_rules! block_methods {
             self.order
         }
 
-        /// Where the block's memory lies: `2^order` [base pages](crate::Arena::page_bytes). `None` if the arena's frames are described
-        /// only.
+        /// The block's memory: `2^order` [base pages](crate::Arena::page_bytes). `None` if the arena's
+        /// frames are described only.
         #[must_use]
         #[inline]
         pub fn as_ptr(&self) -> Option<NonNull<[u8]>> {

@@ -1,5 +1,6 @@
-//! Collections whose buffers are blocks of an arena: the allocator interface that Rust's nightly library has, as the crate
-//! `allocator-api2` has it for all others. Its versions 0.4 and 0.2 are different traits, and a crate speaks one of them.
+//! Collections whose buffers are blocks of an arena: the allocator interface that Rust's nightly library has, as the
+//! crate `allocator-api2` has it for all others. Its versions 0.4 and 0.2 are different traits, and a crate speaks one
+//! of them.
 #![expect(unsafe_code, reason = "an allocator vouches for its memory")]
 
 use core::alloc::Layout;
@@ -116,7 +117,8 @@ unsafe fn deallocate(blocks: &impl Blocks, start: NonNull<u8>, layout: Layout) {
     debug_assert!(matches!(freed, Some(Ok(()))), "a buffer was freed that is none: {freed:?}");
 }
 
-/// Gives a buffer another size where it is, if its block is large enough. What the block has too much is freed, half by half.
+/// Gives a buffer another size where it is, if its block is large enough. What the block has too much is freed, half by
+/// half.
 ///
 /// # Safety
 /// As of [`deallocate`] with `old`, for what is freed.
@@ -149,7 +151,8 @@ unsafe fn in_place(
     Some(NonNull::slice_from_raw_parts(start, arena.page_bytes() << order.get()))
 }
 
-/// Gives a buffer another size, where it is or elsewhere; its first bytes stay. `None`: no memory, and nothing has changed.
+/// Gives a buffer another size, where it is or elsewhere; its first bytes stay. `None`: no memory, and nothing has
+/// changed.
 ///
 /// # Safety
 /// As of [`deallocate`] with `old`, unless this returns `None`.
@@ -174,8 +177,8 @@ unsafe fn resize(
 
 macro_rules! allocator {
     ($of:ident, ($($generics:tt)*), $handle:ty) => {
-        // SAFETY: a block is its buffer's until it is freed, and lies still. Clones of a handle, and moved ones, free each
-        // other's blocks: they are one arena, which lives as long as any of them.
+        // SAFETY: a block is its buffer's until it is freed, and lies still. Clones of a handle, and moved ones, free
+        // each other's blocks: they are one arena, which lives as long as any of them.
         unsafe impl<$($generics)*> $of::alloc::Allocator for $handle {
             fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, $of::alloc::AllocError> {
                 allocate(self, layout, Flags::NONE).ok_or($of::alloc::AllocError)

@@ -1,8 +1,8 @@
-//! Forks of this process: how a handle knows that it was made by a parent, and what a child must do before anything else of the
-//! program runs there.
+//! Forks of this process: how a handle knows that it was made by a parent, and what a child must do before anything
+//! else of the program runs there.
 //!
-//! One handler of `fork(3)` for all kinds of handles. It holds the lock of [`Duties`] during a fork, so that no thread has
-//! opened a file and not noted it yet. A fork by a bare system call is not noticed.
+//! One handler of `fork(3)` for all kinds of handles. It holds the lock of [`Duties`] during a fork, so that no thread
+//! has opened a file and not noted it yet. A fork by a bare system call is not noticed.
 #![expect(unsafe_code, reason = "system calls take raw addresses")]
 
 use core::cell::UnsafeCell;
@@ -33,7 +33,7 @@ impl Generation {
     }
 }
 
-/// What a child does first.
+/// Tasks of a child before `fork` returns there.
 pub struct Duties {
     /// Closes these: open, they would keep its parent alive in the eyes of other processes.
     openings: Vec<RawFd>,
@@ -52,15 +52,16 @@ impl fmt::Debug for Duties {
     }
 }
 
-/// Keeps other threads from forking until it is dropped. What a child has to do is said through it. Do not call code of others
-/// meanwhile.
+/// Keeps other threads from forking until it is dropped. What a child has to do is said through it. Do not call code of
+/// others meanwhile.
 pub fn hold() -> MutexGuard<'static, Duties> {
     watch();
     DUTIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Duties {
-    /// Has every child call `f` before `fork` returns there. No other thread is in [`hold`] then, and `f` must not call it.
+    /// Has every child call `f` before `fork` returns there. No other thread is in [`hold`] then, and `f` must not call
+    /// it.
     pub fn call(&mut self, f: fn()) {
         if !self.others.iter().any(|&other| ptr::fn_addr_eq(other, f)) {
             self.others.push(f);
@@ -96,7 +97,8 @@ impl Duties {
             let at = ptr::without_provenance_mut(start);
             // SAFETY: `NOREPLACE` leaves alone what is there.
             if unsafe { libc::mmap(at, bytes, libc::PROT_NONE, flags, -1, 0) } != at {
-                // Another handler of this fork has mapped something there, and references to the parent's memory lead to it.
+                // Another handler of this fork has mapped something there, and references to the parent's memory lead
+                // to it.
                 std::process::abort();
             }
         }

@@ -15,9 +15,9 @@
 //! `docs/guide/embed.md` compares them, with the cost of each.
 //!
 //! # What safe code cannot do
-//! A [`Block`] owns its frames, and `bytes_mut` rests on that. So a caller that names a frame by its number vouches for it in
-//! an `unsafe` block, and code that hands the allocator something that it believes implements an `unsafe` trait. Each of
-//! these once gave two `&mut` to the same bytes, and does not compile without `unsafe`:
+//! A [`Block`] owns its frames, and `bytes_mut` rests on that. So a caller that names a frame by its number vouches for
+//! it in an `unsafe` block, and code that hands the allocator something that it believes implements an `unsafe` trait.
+//! Each of these once gave two `&mut` to the same bytes, and does not compile without `unsafe`:
 //!
 //! Freeing a frame from within a reclaimer, which may be another owner's [`Block`]:
 //! ```compile_fail,E0133

@@ -36,11 +36,11 @@ fn escaped(value: &str) -> String {
 }
 
 impl<M: FrameUser> Arena<M> {
-    /// The arena's counters and what is where, in Prometheus' text format: the answer to a scrape. `labels` are put on every
-    /// line, such as the arena's name; values may be anything. O(zones × CPUs).
+    /// The arena's counters and what is where, in Prometheus' text format: the answer to a scrape. `labels` are put on
+    /// every line, such as the arena's name; values may be anything. O(zones × CPUs).
     ///
-    /// Pages are base pages, of `framewright_page_bytes` each. Counters begin at 0 with the arena. A racy read while threads
-    /// are busy.
+    /// Pages are base pages, of `framewright_page_bytes` each. Counters begin at 0 with the arena. A racy read while
+    /// threads are busy.
     ///
     /// ```
     /// use framewright_host::{Arena, Migratetype, Order};

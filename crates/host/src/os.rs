@@ -1,7 +1,7 @@
 //! What the allocator asks of the operating system: memory and a clock.
 //!
-//! Raw system calls are here, in `forks`, `robust` and `processes`. Nothing here is called on the way of an allocation or a free that finds
-//! memory, except for the clock when `lock_timing` is on.
+//! Raw system calls are here, in `forks`, `robust` and `processes`. Nothing here is called on the way of an allocation
+//! or a free that finds memory, except for the clock when `lock_timing` is on.
 #![expect(unsafe_code, reason = "system calls take and return raw addresses")]
 
 use core::ptr::{self, NonNull};
@@ -24,8 +24,8 @@ pub(crate) fn now_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Has every running thread of this process pass a full memory barrier: some 12 µs if one runs. `false` where the system has no such
-/// call, or forbids it.
+/// Has every running thread of this process pass a full memory barrier: some 12 µs if one runs. `false` where the
+/// system has no such call, or forbids it.
 pub(crate) fn membarrier() -> bool {
     let call = |command: libc::c_int| {
         // SAFETY: no memory is involved.
@@ -235,8 +235,8 @@ impl Mapping {
     }
 
     /// `bytes` of zeroes in pages of `page` bytes, 2 MiB or 1 GiB, from the system's pool, at a multiple of `align`.
-    /// `bytes` must be a multiple of `page`, and not 0. They are set aside in the pool now, so that a later touch cannot
-    /// fail; unless the memory is bound to a node ([`bind`](Self::bind)): the pool promises so many pages of the
+    /// `bytes` must be a multiple of `page`, and not 0. They are set aside in the pool now, so that a later touch
+    /// cannot fail; unless the memory is bound to a node ([`bind`](Self::bind)): the pool promises so many pages of the
     /// machine, not of each node. See [`populate`](Self::populate).
     pub(crate) fn hugetlb(bytes: usize, align: usize, page: usize) -> io::Result<Self> {
         let size = (page.trailing_zeros() as i32) << libc::MAP_HUGE_SHIFT;
@@ -260,8 +260,9 @@ impl Mapping {
     }
 
     /// Keeps the memory out of children of this process. They have no use for it, need not copy its page tables, and
-    /// direct I/O on memory that is shared with a child may corrupt it (open(2), `O_DIRECT`). The range stays taken there: it
-    /// reads as zeroes in a child, or, where the kernel does not offer that (pages of hugetlb), a touch is a fault.
+    /// direct I/O on memory that is shared with a child may corrupt it (open(2), `O_DIRECT`). The range stays taken
+    /// there: it reads as zeroes in a child, or, where the kernel does not offer that (pages of hugetlb), a touch is a
+    /// fault.
     pub(crate) fn keep_from_children(&self) {
         // SAFETY: advice that does not change what the memory holds here.
         let advise = |advice| unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, advice) };
@@ -283,7 +284,8 @@ impl Mapping {
         }
         // Linux before 5.14: one touch for each page.
         for page in (0..self.bytes).step_by(system_page_bytes()) {
-            // SAFETY: inside the mapping. An atomic addition of nothing changes nothing, also if other code uses the page.
+            // SAFETY: inside the mapping. An atomic addition of nothing changes nothing, also if other code uses the
+            // page.
             unsafe {
                 self.start.add(page).cast::<core::sync::atomic::AtomicU8>().as_ref().fetch_add(0, Relaxed)
             };

@@ -175,7 +175,7 @@ impl Files for Task<'_> {
     }
 }
 
-/// What came of a program.
+/// Result of a program.
 #[derive(Clone, Debug)]
 pub struct Done {
     /// By task: when its time was spent on what.

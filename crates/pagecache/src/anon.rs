@@ -72,8 +72,8 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
     }
 
     fn drop_anon(&self, cpu: &Cpu<'_, '_, P, PageSlot>, space: SpaceId, pages: (u64, u64)) {
-        // Pages in memory go with their slots. Then the slots of those that are not: one that comes back meanwhile keeps
-        // its slot as long as it is read from there, and the next round drops it.
+        // Pages in memory go with their slots. Then the slots of those that are not: one that comes back meanwhile
+        // keeps its slot as long as it is read from there, and the next round drops it.
         loop {
             self.drop_each(cpu, Owner::Space(space), pages, true, |_| true);
             let mut came_back = false;

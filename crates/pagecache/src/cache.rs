@@ -20,8 +20,8 @@ use crate::slot::{ALONE, Is, Owner, PageSlot, Slots};
 use crate::state::{CacheEvents, State, ZoneCounts};
 use crate::swap::{Swap, SwapUse};
 
-/// Writes that are begun, or have ended, and are entered in the books together: any thread that waits for the lock waits
-/// once.
+/// Writes that are begun, or have ended, and are entered in the books together: any thread that waits for the lock
+/// waits once.
 pub(crate) const TOGETHER: usize = 32;
 
 /// Why the cache could not do what it was asked.
@@ -87,8 +87,8 @@ pub(crate) enum Use {
 /// A page cache over an allocator and a device, of files and of anonymous pages. Shared by all CPUs; a call names
 /// the CPU it runs on.
 ///
-/// One lock guards the index and the lists; it is not held while memory is copied, a device works or the
-/// allocator is asked. It is the whole allocator's reclaimer, and moves its pages where large blocks are wanted: pass it in
+/// One lock guards the index and the lists; it is not held while memory is copied, a device works or the allocator is
+/// asked. It is the whole allocator's reclaimer, and moves its pages where large blocks are wanted: pass it in
 /// [`Helpers`].
 pub struct Cache<'c, P: Platform, D> {
     pub(crate) allocator: &'c Allocator<'c, P, PageSlot>,
@@ -97,7 +97,8 @@ pub struct Cache<'c, P: Platform, D> {
     pub(crate) swap: Option<Swap>,
     pub(crate) shrinkers: Shrinkers<'c, P>,
     state: Locked<P, State, ()>,
-    /// Dirty pages · 2³² + pages being written, for those who need no more than that. The thread that holds the lock writes it.
+    /// Dirty pages · 2³² + pages being written, for those who need no more than that. The thread that holds the lock
+    /// writes it.
     unwritten: P::Word,
 }
 
@@ -148,7 +149,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         }
     }
 
-    /// The same cache, which has caches of small objects shrunk whenever it is asked for pages.
+    /// Has caches of small objects shrunk whenever it is asked for pages.
     #[must_use]
     pub fn with_shrinkers(mut self, all: &[&'c dyn Shrinker]) -> Self {
         self.set_shrinkers(all);
@@ -203,7 +204,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         self.allocator.frames().info(pfn).zone()
     }
 
-    /// What the cache has been through.
+    /// Counts of the cache's events.
     #[must_use]
     pub fn events(&self) -> CacheEvents {
         self.locked(|state| state.events)
@@ -228,7 +229,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         self.locked(|state| state.pages(Kind::Anon))
     }
 
-    /// What a zone has of the cache's pages.
+    /// Counts of the cache's pages in a zone.
     #[must_use]
     pub fn zone_counts(&self, zone: ZoneId) -> ZoneCounts {
         self.locked(|state| state.counts(zone))
@@ -425,8 +426,8 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         });
     }
 
-    /// Drops those pages of a file or space, `first..=last`, that `wanted` names: `for_good`, or because storage has them.
-    /// Slots of the swap area go with their pages.
+    /// Drops those pages of a file or space, `first..=last`, that `wanted` names: `for_good`, or because storage has
+    /// them. Slots of the swap area go with their pages.
     pub(crate) fn drop_each(
         &self,
         cpu: &Cpu<'_, '_, P, PageSlot>,

@@ -10,8 +10,9 @@ use crate::slot::{FileId, Is, PageSlot};
 use crate::state::State;
 
 impl<P: Platform, D: Device> Cache<'_, P, D> {
-    /// Where bytes from `offset` of a page on end in their file. Refuses the swap area, what is not in one page, and what
-    /// lies behind the largest file, of 2⁶³ − 1 bytes: a page counts with all of its bytes, because all are written.
+    /// Where bytes from `offset` of a page on end in their file. Refuses the swap area, what is not in one page, and
+    /// what lies behind the largest file, of 2⁶³ − 1 bytes: a page counts with all of its bytes, because all are
+    /// written.
     fn end_in_file(
         &self,
         (file, index, offset): (FileId, u64, usize),
@@ -68,7 +69,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
             if let Some(pfn) = read {
                 self.locked(|state| {
                     state.events.read_ahead += 1;
-                    // Nobody has used it yet.
+                    // No thread has used it yet.
                     self.slots.with(pfn, |slot| slot.is = slot.is.with(Is::REFERENCED, false));
                     self.end_use_locked(pfn);
                 });
@@ -175,9 +176,9 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         Ok(())
     }
 
-    /// Drops all pages of a file, written or not, and what is known of it: its number may be used for another file. What
-    /// storage holds stays as it is. Waits for those who use them, and for those being written; nobody may use the file
-    /// from when this is called.
+    /// Drops all pages of a file, written or not, and what is known of it: its number may be used for another file.
+    /// What storage holds stays as it is. Waits for those who use them, and for those being written; no thread may use
+    /// the file from when this is called.
     pub fn forget(&self, cpu: &Cpu<'_, '_, P, PageSlot>, file: FileId) {
         self.drop_each(cpu, file.into(), (0, u64::MAX), true, |_| true);
         self.locked(|state| drop(state.files.remove(&file)));

@@ -9,13 +9,13 @@ use crate::cache::{Cache, Use};
 use crate::device::Device;
 use crate::slot::{ALONE, Is};
 
-// SAFETY: what it says has moved was a page of its index, allocated with order 0, which this call had alone: until its entry named
-// `to`, nobody else used, dropped, freed or moved it, and from then on nobody finds `from`.
+// SAFETY: what it says has moved was a page of its index, allocated with order 0, which this call had alone: until its
+// entry named `to`, no other thread used, dropped, freed or moved it, and from then on no thread finds `from`.
 unsafe impl<P: Platform, D: Device> Migrate for Cache<'_, P, D> {
     unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         let is_ours = || {
             self.locked(|state| {
-                // One that is not up to date is about to be dropped by whoever has failed to read it.
+                // One that is not up to date is about to be dropped by the thread that has failed to read it.
                 state.owns(&self.slots, from)
                     && self.slots.get(from).is.has(Is::UPTODATE)
                     && self.try_use(from, Use::Alone)
@@ -34,7 +34,7 @@ unsafe impl<P: Platform, D: Device> Migrate for Cache<'_, P, D> {
         Migrated::Moved
     }
 
-    /// Of pages that nobody uses now, and that are not being written.
+    /// Of pages that no thread uses now, and that are not being written.
     fn can_move(&self, from: Pfn, order: Order, _: Migratetype) -> bool {
         order == Order::ZERO
             && self.locked(|state| {

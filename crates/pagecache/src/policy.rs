@@ -28,7 +28,7 @@ pub struct Page {
     pub writeback: bool,
     /// Not a file's.
     pub anon: bool,
-    /// In somebody's address space.
+    /// Mapped into an address space.
     pub mapped: bool,
     /// Used through how many mappings since last asked (0, 1 or more).
     pub young: u8,
@@ -38,7 +38,7 @@ pub struct Page {
     pub dirty: bool,
 }
 
-/// What reclaim may do.
+/// Rights of a reclaim pass.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct May {
     /// Write.
@@ -51,7 +51,7 @@ pub struct May {
     pub ignores_congestion: bool,
 }
 
-/// What becomes of a page.
+/// Decision about a page.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Decision {
     /// Back to the inactive list as it is: it is not even asked whether it was used.
@@ -194,7 +194,7 @@ pub const fn inactive_file_is_low(file: &Lists) -> bool {
     file.active > file.inactive
 }
 
-/// The same for anonymous pages of a zone: inactive · ratio < active, ratio = max(1, isqrt(10 · GiB)).
+/// Ratio of the anonymous lists of a zone: inactive · ratio < active, ratio = max(1, isqrt(10 · GiB)).
 #[must_use]
 pub fn inactive_anon_is_low(anon: &Lists, zone_pages: u64) -> bool {
     let ratio = (10 * (zone_pages >> 18)).isqrt().max(1);

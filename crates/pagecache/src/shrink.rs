@@ -212,7 +212,7 @@ impl<P: Platform, D: Device> Reclaim for Cache<'_, P, D> {
         let until = P::now_ns().saturating_add(u64::from(ms) * 1_000_000);
         self.device.wait_if_congested(ms);
         self.poll();
-        // Anonymous pages may all be on their way to the swap area, where nobody has made their writers wait as
+        // Anonymous pages may all be on their way to the swap area, where no limit has made their writers wait as
         // those of files do. Who looks at them again before they are there looks in vain, and a slow device is
         // taken for memory that is gone.
         let swapped = || self.locked(|state| state.swap_writes_ended);
@@ -226,7 +226,7 @@ impl<P: Platform, D: Device> Reclaim for Cache<'_, P, D> {
     }
 
     fn wake_flushers(&self, pages: u64) {
-        // Nobody else writes: the caller does a little of it.
+        // No other thread writes: the caller does a little of it.
         self.write_back(pages.min(SLICE));
     }
 }

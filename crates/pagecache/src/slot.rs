@@ -144,7 +144,7 @@ impl<'c, P: Platform> Slots<'c, P> {
         Self { allocator, base, frames }
     }
 
-    /// The number of a frame, which may be anybody's, among those that a link can name.
+    /// The number of a frame, of any owner, among those that a link can name.
     pub(crate) fn number(&self, pfn: Pfn) -> Option<u64> {
         pfn.0.checked_sub(self.base.0).filter(|&n| n < self.frames)
     }
@@ -165,20 +165,20 @@ impl<'c, P: Platform> Slots<'c, P> {
     /// Runs `f` on the slot of a page.
     ///
     /// Crate-private, for the holder of the cache's lock, about a page that the cache owns: one in its index
-    /// or on its lists, or one that was allocated for it just now and that nobody else knows of.
+    /// or on its lists, or one that was allocated for it just now and that no other code knows of.
     pub(crate) fn with<R>(&self, pfn: Pfn, f: impl FnOnce(&mut PageSlot) -> R) -> R {
-        // SAFETY: the cache owns the frame, and its lock is held, so nobody else reaches the slot. `f` has no
+        // SAFETY: the cache owns the frame, and its lock is held, so no other thread reaches the slot. `f` has no
         // way to reach it a second time.
         let result = unsafe { self.allocator.frames().with_user(pfn, f) };
         result.expect("a page of the cache is a frame of its allocator")
     }
 
-    /// Frees a page that the cache owned until now: it is in no index and on no list any more, and nobody uses it.
+    /// Frees a page that the cache owned until now: it is in no index and on no list any more, and no thread uses it.
     ///
-    /// Crate-private, for whoever took it out.
+    /// For the code in this crate that took it out.
     pub(crate) fn release(&self, pfn: Pfn, to: &dyn Release) {
-        // SAFETY: the page was the cache's, of the allocator that `to` frees to (see `Cache::check_sink`), and nobody
-        // else knows of it.
+        // SAFETY: the page was the cache's, of the allocator that `to` frees to (see `Cache::check_sink`), and no
+        // thread else knows of it.
         let freed = unsafe { to.free(pfn, Order::ZERO) };
         debug_assert!(freed.is_ok(), "a page of the cache was freed by somebody else");
     }

@@ -3,11 +3,11 @@
 //! # Invariants
 //! 1. Every page in the index is on exactly one list of its zone: active or inactive, of its kind.
 //! 2. A list's length is the number of its pages; `dirty` and `mapped` of a zone count its file pages that are.
-//! 3. A page with users, or being written, is neither freed nor handed to anybody alone.
+//! 3. A page with users, or being written, is neither freed nor handed to one user alone.
 //! 4. A file says that a page is on its way if and only if the page does.
 //! 5. An anonymous page is dirty as long as it has no slot of the swap area. A slot is cached if its page is here,
 //!    holds what the slot holds, and is not being written.
-//! 6. `own` names the frames of the pages in the index, and no others. The slot of any other frame is somebody else's.
+//! 6. `own` names the frames of the pages in the index, and no others. The slot of any other frame has another owner.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -79,7 +79,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// What the cache has been through. Pages, with the kernel's names.
+    /// Counts of the cache's events. Pages, with the kernel's names.
     CacheEvents {
         /// Pages read from storage.
         pgpgin,
@@ -145,8 +145,8 @@ counters! {
 /// What the lock guards.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// A bit for each frame, from the first that a link can name: whether it is a page of the index. The slot of a frame does
-    /// not say so: one that is not the cache's must not be looked at.
+    /// A bit for each frame, from the first that a link can name: whether it is a page of the index. The slot of a
+    /// frame does not say so: one that is not the cache's must not be looked at.
     own: Vec<u64>,
     pub(crate) index: BTreeMap<(Owner, u64), Pfn>,
     dirty: BTreeSet<(FileId, u64)>,
@@ -157,7 +157,8 @@ pub(crate) struct State {
     pub(crate) swap_writes_ended: u64,
     /// What was last told of dirty pages and pages being written.
     unwritten: u64,
-    /// What the device said of the last write, if that failed: pages that cannot be written take memory that nobody gets.
+    /// What the device said of the last write, if that failed: pages that cannot be written take memory that no request
+    /// gets.
     pub(crate) stuck: Option<IoError>,
     pub(crate) events: CacheEvents,
     pub(crate) allocation_times: Histogram,
@@ -187,7 +188,7 @@ impl State {
         self.index.get(&(owner.into(), index)).copied()
     }
 
-    /// Whether a frame, which may be anybody's, is a page of the index.
+    /// Whether a frame, of any owner, is a page of the index.
     pub(crate) fn owns<P: Platform>(&self, slots: &Slots<'_, P>, pfn: Pfn) -> bool {
         slots.number(pfn).is_some_and(|n| self.own[(n / 64) as usize] >> (n % 64) & 1 == 1)
     }
@@ -306,8 +307,8 @@ impl State {
         self.set_own(slots, pfn, false);
     }
 
-    /// A page that is not being written lies in frame `to` from now on, which was allocated for it just now. Within its zone it
-    /// keeps its place on its list; in another one it begins at the hot end.
+    /// A page that is not being written lies in frame `to` from now on, which was allocated for it just now. Within its
+    /// zone it keeps its place on its list; in another one it begins at the hot end.
     pub(crate) fn relocate<P: Platform>(
         &mut self,
         slots: &Slots<'_, P>,
@@ -541,7 +542,7 @@ impl State {
 
     // ---- checking ----------------------------------------------------------------------------------------
 
-    /// Walks everything. What is wrong, if something is. Nobody may be at work.
+    /// Walks everything. What is wrong, if something is. No thread may be at work.
     pub(crate) fn verify<P: Platform>(
         &self,
         slots: &Slots<'_, P>,

@@ -13,7 +13,7 @@ use crate::slot::{FileId, SpaceId};
 /// Slots that are handed out one behind the other where they can be (Linux: `SWAPFILE_CLUSTER`).
 pub const CLUSTER: u32 = 256;
 
-/// Where anonymous pages go when memory is short: pages of a file that nobody else uses.
+/// Swap area for anonymous pages when memory is short: pages of a file of the cache alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Swap {
     /// The file. Slot n is its page n. What it held before does not matter, nor what is left there.
@@ -37,7 +37,7 @@ impl Swap {
 pub struct SwapUse {
     /// All.
     pub slots: u64,
-    /// Those that are nobody's.
+    /// Slots without an owner.
     pub free: u64,
     /// Those whose page is in memory as well.
     pub cached: u64,
@@ -56,7 +56,7 @@ struct Taken {
 /// The slots of a swap area.
 ///
 /// They are handed out next to each other: pages that reclaim writes together then lie together, and go in one
-/// call, as Linux has them. Where the next slot is not free, a cluster that nobody has begun is looked for, the
+/// call, as Linux has them. Where the next slot is not free, a cluster that no thread has begun is looked for, the
 /// lowest first, so that what is used of the file stays short; if there is none, the next free slot will do.
 #[derive(Debug)]
 pub(crate) struct SwapMap {
@@ -155,8 +155,8 @@ impl SwapMap {
     }
 
     /// Gives back up to `most` slots of a space's pages `first..=last`, but none of a page that is `in_memory`: it may
-    /// just be read from there, and whoever drops it gives its slot back. Returns where to go on; `None` if that was the
-    /// last of them.
+    /// just be read from there, and the thread that drops it gives its slot back. Returns where to go on; `None` if
+    /// that was the last of them.
     pub(crate) fn release_pages(
         &mut self,
         space: SpaceId,

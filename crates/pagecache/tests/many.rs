@@ -44,12 +44,12 @@ impl Disk {
     }
 
     fn load(&self, pfn: Pfn) -> u64 {
-        // SAFETY: the cell panics if somebody writes meanwhile.
+        // SAFETY: the cell panics if a thread writes meanwhile.
         self.cell(pfn).with(|value| unsafe { *value })
     }
 
     fn store(&self, pfn: Pfn, number: u64) {
-        // SAFETY: the cell panics if somebody else is at it meanwhile.
+        // SAFETY: the cell panics if another thread is at it meanwhile.
         self.cell(pfn).with_mut(|value| unsafe { *value = number });
     }
 
@@ -124,7 +124,7 @@ fn shift(cache: &Cache<'_, Shuttle, Disk>, cpu: &Cpu<'_, '_, Shuttle, PageSlot>)
     cpu.free(if moved { from } else { to }, Order::ZERO).expect("nobody else's");
 }
 
-/// A CPU's work on a file of its own, and on one that all share and nobody relies on.
+/// A CPU's work on a file of its own, and on one that all share and no thread relies on.
 fn work(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, cpu: usize, steps: u32) -> BTreeMap<u64, u64> {
     let own = FileId(cpu as u32);
     let shared = FileId(99);

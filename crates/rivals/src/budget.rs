@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// Frames that a CPU moves between its purse and the budget at a time, at most.
 const MOST_MOVED: u64 = 4096;
 
-/// Frames that nobody has yet.
+/// Frames without an owner.
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: AtomicU64,

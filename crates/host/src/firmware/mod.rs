@@ -26,7 +26,7 @@ pub struct Firmware {
     pub map: FirmwareMap,
     /// Node of each CPU; empty if nothing was said of CPUs.
     pub cpu_nodes: Vec<NodeId>,
-    /// What lies in memory from the beginning: the kernel's image, a crash kernel's room.
+    /// Memory that is in use from the beginning: the kernel's image, a crash kernel's room.
     pub claimed: Vec<Claimed>,
 }
 
@@ -41,14 +41,14 @@ pub struct Claimed {
     pub what: String,
 }
 
-/// What cannot be understood, and where it stands.
+/// A line that cannot be understood, with its number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FirmwareError {
     /// File or table.
     pub place: String,
     /// Line, counted from 1, in a text.
     pub line: Option<usize>,
-    /// What is wrong, in one line.
+    /// The fault, in one line.
     pub what: String,
 }
 

@@ -164,7 +164,7 @@ fn the_callers_memory_is_used_and_left_alone_outside() {
     // SAFETY: inside the allocation.
     let (inside, bytes) = (unsafe { start.add(PAGE_BYTES) }, layout.size() - 2 * PAGE_BYTES);
     {
-        // SAFETY: nobody else touches it until the arena is gone, at the end of this block.
+        // SAFETY: no other thread touches it until the arena is gone, at the end of this block.
         let arena: Arena = unsafe { Arena::builder().memory(inside, bytes) }.build().unwrap();
         assert_eq!(arena.frames(), Pfn(0)..Pfn(1022));
         assert_eq!(arena.address(Pfn(0)), Some(inside));

@@ -147,7 +147,8 @@ fn what_the_spare_slot_keeps_is_found_before_an_allocation_fails() {
     assert!(error.to_string().contains("0 pages free"), "{error}");
 }
 
-/// A request that may not fail waits without the spare slot's lock: the memory that it waits for comes back through that.
+/// A request that may not fail waits without the spare slot's lock: the memory that it waits for comes back through
+/// that.
 #[test]
 fn a_request_that_may_not_fail_leaves_the_spare_slot_to_others() {
     let arena: SharedArena = described(4 * MIB, Config::default()).cpus(1).build_shared().unwrap();

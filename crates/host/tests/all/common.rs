@@ -48,20 +48,20 @@ impl Oracle {
         }
     }
 
-    /// Notes that whoever has a block is about to free it.
+    /// Notes that a block's owner is about to free it.
     pub(crate) fn given_back(&self, pfn: Pfn, order: Order) {
         for (frame, n) in self.block(pfn, order).iter().zip(0..) {
             assert_ne!(frame.swap(0, Ordering::AcqRel), 0, "{:?} was free already", pfn.add(n));
         }
     }
 
-    /// Frames that somebody has.
+    /// Frames that have an owner.
     pub(crate) fn taken(&self) -> u64 {
         self.0.iter().filter(|frame| frame.load(Ordering::Relaxed) != 0).count() as u64
     }
 }
 
-/// Everything that can be seen of an arena while nobody uses it.
+/// Everything that can be seen of an arena while no thread uses it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Sight {
     account: Account,

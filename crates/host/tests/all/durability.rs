@@ -24,7 +24,7 @@ fn full() -> bool {
 }
 
 /// One thread appends and flushes, another only flushes: what either flush has called durable stays. The file is cut to
-/// its length by each, and never below what somebody has just made durable.
+/// its length by each, and never below what another thread has just made durable.
 #[test]
 fn a_flush_beside_appends_cuts_nothing_off() {
     let (folder, arena) = (Folder::new(), arena(8192, 3));
@@ -90,7 +90,7 @@ fn forgetting_a_file_beside_opening_another_leaves_that_alone() {
         files.close(&cpu, second).unwrap();
     }
     assert_eq!((files.verify(), files.pages()), (Ok(()), (0, 0)));
-    // Errors of one that is forgotten are nobody else's.
+    // Errors of an opener that is forgotten are reported to no other.
     let first = files.open(&old).unwrap();
     files.write(&cpu, first, 0, b"x").unwrap();
     files.inject_faults(1000);
@@ -102,8 +102,8 @@ fn forgetting_a_file_beside_opening_another_leaves_that_alone() {
     assert_eq!(files.flush(next), Ok(()));
 }
 
-/// Four threads open, append to, flush, cut, read, close and forget a few files. What a thread appended and flushed in a
-/// file that nobody cuts or forgets is there in the end, once.
+/// Four threads open, append to, flush, cut, read, close and forget a few files. What a thread appended and flushed in
+/// a file that no thread cuts or forgets is there in the end, once.
 #[test]
 fn all_calls_race() {
     let (folder, arena) = (Folder::new(), arena(2048, 5));
@@ -125,7 +125,7 @@ fn all_calls_race() {
                         let flushed = files.close(&cpu, file);
                         assert_eq!(flushed, Ok(()));
                         done.push((at, word));
-                        // And everything at once with files that nobody relies on.
+                        // And everything at once with files that no thread relies on.
                         let other = files.open(&others[rng.usize(..2)]).unwrap();
                         for _ in 0..4 {
                             let mut bytes = [0; 100];
@@ -325,7 +325,8 @@ fn a_cache_that_is_dropped_writes_what_is_dirty_and_gives_its_pages_back() {
     assert!(lost[0].to_string().contains("file-2"), "{}", lost[0]);
 }
 
-/// A file is made in the folder that `open` found, and its name lasts there, wherever that folder is when it is flushed.
+/// A file is made in the folder that `open` found, and its name lasts there, wherever that folder is when it is
+/// flushed.
 #[test]
 fn a_new_files_folder_may_move() {
     let (folder, arena) = (Folder::new(), arena(512, 1));
@@ -473,8 +474,8 @@ fn record(at: u64, version: u64) -> Vec<u8> {
     [at, version].iter().cycle().flat_map(|word| word.to_le_bytes()).take(RECORD as usize).collect()
 }
 
-/// Killed at some moment, a process leaves at least what it has flushed: each byte is that of the last flush, or of what
-/// was being written when it died. The file outgrows the memory.
+/// Killed at some moment, a process leaves at least what it has flushed: each byte is that of the last flush, or of
+/// what was being written when it died. The file outgrows the memory.
 #[test]
 fn a_process_that_is_killed_keeps_what_it_flushed() {
     use std::io::{BufRead, BufReader};
@@ -537,8 +538,8 @@ fn a_process_that_is_killed_keeps_what_it_flushed() {
     assert!(records > 0);
 }
 
-/// A file that was just made keeps its name, too: the folder is synced by the first flush. And what is no file of ours to
-/// make is refused.
+/// A file that was just made keeps its name, too: the folder is synced by the first flush. And what is no file of ours
+/// to make is refused.
 #[test]
 fn names() {
     let (folder, arena) = (Folder::new(), arena(512, 1));

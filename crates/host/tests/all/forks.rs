@@ -15,7 +15,8 @@ use crate::common::order;
 const MOVABLE: Migratetype = Migratetype::Movable;
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// Runs `f` in a child of this process. Returns how that ends: 0 if all is as documented, 100 for a panic, less for a signal.
+/// Runs `f` in a child of this process. Returns how that ends: 0 if all is as documented, 100 for a panic, less for a
+/// signal.
 fn in_a_child(f: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child calls what it is given, and ends without running anything else of this program.
     unsafe {

@@ -1,6 +1,6 @@
-//! Random calls of the interface that needs no `unsafe`, in many configurations: every block that is held keeps what its owner
-//! wrote there, and the books are right in the end. A seed repeats a run: `FRAMEWRIGHT_FUZZ_SEED`; `FRAMEWRIGHT_FUZZ_STEPS` makes it
-//! longer.
+//! Random calls of the interface that needs no `unsafe`, in many configurations: every block that is held keeps what
+//! its owner wrote there, and the books are right in the end. A seed repeats a run: `FRAMEWRIGHT_FUZZ_SEED`;
+//! `FRAMEWRIGHT_FUZZ_STEPS` makes it longer.
 
 use std::env;
 use std::thread;

@@ -1,5 +1,5 @@
-//! What a host's arena offers besides allocating: memory given back, committed, locked, guarded and zeroed; threads near
-//! their memory; waiting for others.
+//! What a host's arena offers besides allocating: memory given back, committed, locked, guarded and zeroed; threads
+//! near their memory; waiting for others.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use core::time::Duration;
@@ -104,7 +104,7 @@ fn nothing_goes_back_that_cannot() {
     }
 }
 
-/// Threads use memory while another one gives back whatever is free: nobody's bytes change.
+/// Threads use memory while another one gives back all that is free: no owner's bytes change.
 #[test]
 fn trimming_races_with_everything() {
     let arena: Arena = Arena::builder().bytes(16 << 20).cpus(4).build().unwrap();
@@ -240,7 +240,7 @@ fn zeroes_without_a_slot_and_without_failing() {
     arena.alloc_block(order(10), MOVABLE).unwrap().bytes_mut().fill(7);
     let flags = Flags::NO_FAIL.and(Flags::ZERO);
     let pfn = arena.alloc_with(&Request { flags, ..Request::new(order(10), MOVABLE) }).unwrap();
-    // SAFETY: allocated just now, with this order, and owned by nobody else.
+    // SAFETY: allocated just now, with this order, and owned by no other thread.
     let block = unsafe { SharedBlock::from_raw(arena.clone(), pfn, order(10)) };
     assert!(block.bytes().iter().all(|&byte| byte == 0));
 }

@@ -119,8 +119,8 @@ fn an_idle_thread_that_panics_has_its_slot_back() {
     assert_all_free(&arena);
 }
 
-/// Threads that allocate singly, in bulk and by place, while one of them finds frames bad: no frame is anybody's twice, and
-/// no bad frame comes back.
+/// Threads that allocate singly, in bulk and by place, while one of them finds frames bad: no frame has two owners,
+/// and no bad frame comes back.
 #[test]
 fn threads_get_every_frame_once() {
     const PAGES: u64 = 16 << 10;

@@ -210,7 +210,7 @@ fn a_full_swap_area_fails_cleanly() {
     }
 }
 
-/// While a page is read from its slot, nobody else is given the slot, however much it is wanted.
+/// While a page is read from its slot, no other page is given the slot, however much it is wanted.
 #[test]
 fn a_slot_that_is_read_stays_the_page_s() {
     let world = world(Generation::V6_1, 2);
@@ -307,7 +307,7 @@ fn a_clean_page_is_not_written_again() {
         let events = cache.events();
         assert!(events.pswpin > 2 * pages && events.pswpout <= pages, "{events:?}");
         assert!(cache.swap_use().cached > 0);
-        // Whoever stores has it written again.
+        // A store has it written again.
         (0..pages).for_each(|index| store(&cache, cpu, space, index, 1));
         (0..pages).for_each(|index| assert_eq!(load(&cache, cpu, space, index), content(space, index, 1)));
         assert!(cache.events().pswpout > pages);
@@ -469,7 +469,7 @@ fn freed(anon_is_hot: bool, swappiness: u64) -> (u64, u64) {
     (events.pgsteal_anon, events.pgsteal_file)
 }
 
-/// Who is freed is whose pages nobody uses, as far as swappiness lets it: a new anonymous page counts as used until
+/// Reclaim frees pages without a user, as far as swappiness lets it: a new anonymous page counts as used until
 /// it was looked at twice, so that files pay for a stream of them unless one says otherwise (v3.0).
 #[test]
 fn the_balance_goes_where_pages_are_not_used() {

@@ -38,7 +38,7 @@ pub(crate) struct Disk {
     /// Reads wait here as long as this is set, before they have read anything; and how many have come.
     pub(crate) holds_reads: AtomicBool,
     pub(crate) reads: AtomicU64,
-    /// The same of pages that move; and how often somebody has waited for somebody else.
+    /// The same of pages that move; and how often a thread has waited for another.
     pub(crate) holds_copies: AtomicBool,
     pub(crate) copies: AtomicU64,
     pub(crate) waits: AtomicU64,
@@ -56,7 +56,8 @@ impl Disk {
         disk
     }
 
-    /// Lets other users of the disk run, if there are any. Beside busy processes, each call costs one thread a time slice of all.
+    /// Lets other users of the disk run, if there are any. Beside busy processes, each call costs one thread a time
+    /// slice of all.
     fn let_others_run(&self) {
         let own = thread::current().id();
         if *self.first.get_or_init(|| own) != own {
@@ -84,7 +85,7 @@ impl Disk {
         failed
     }
 
-    /// Reads memory over some time. Nobody may write meanwhile.
+    /// Reads memory over some time. No thread may write meanwhile.
     fn load(&self, pfn: Pfn) -> [u8; BYTES] {
         let before = {
             let mut memory = self.memory.lock().unwrap();
@@ -101,7 +102,7 @@ impl Disk {
         before
     }
 
-    /// Changes memory over some time. Nobody may be at it meanwhile.
+    /// Changes memory over some time. No thread may be at it meanwhile.
     fn store(&self, pfn: Pfn, change: impl FnOnce(&mut [u8; BYTES])) {
         {
             let mut memory = self.memory.lock().unwrap();

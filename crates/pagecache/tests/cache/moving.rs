@@ -186,8 +186,8 @@ fn pages_move_to_another_zone() {
     });
 }
 
-/// Random calls with rounds between them: what is read and what is stored is what was written. The cache's pages lie where blocks of
-/// others have left room, some of which stay for a while.
+/// Random calls with rounds between them: what is read and what is stored is what was written. The cache's pages lie
+/// where blocks of others have left room, some of which stay for a while.
 #[test]
 fn contents_stay_through_random_calls_and_rounds() {
     for (fails, slow) in [(0, 0), (5, 3)] {

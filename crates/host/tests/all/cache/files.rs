@@ -93,8 +93,8 @@ fn what_was_flushed_is_there() {
     }
 }
 
-/// Pages of files that are scattered over everything move together in the background, and hold what they held; also while
-/// others read and write them.
+/// Pages of files that are scattered over everything move together in the background, and hold what they held; also
+/// while others read and write them.
 #[test]
 fn pages_of_files_move_in_the_background() {
     let folder = Folder::new();
@@ -128,7 +128,7 @@ fn pages_of_files_move_in_the_background() {
                             files.read(&cpu, kept, index * PAGE, &mut bytes).unwrap();
                             assert!(bytes == content(0, index, version), "page {index}");
                             files.write(&cpu, kept, index * PAGE, &content(0, index, version + 1)).unwrap();
-                            // All of its pages, under everybody's feet.
+                            // All of its pages, while others use them.
                             if index % 100 == n {
                                 cpu.compact_proactively_with(NodeId(0), files);
                             }
