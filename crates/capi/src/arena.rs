@@ -1,4 +1,4 @@
-//! Making and ending arenas; where their frames lie.
+//! Making and ending arenas; where their frames are.
 #![expect(unsafe_code, reason = "C passes pointers")]
 
 use core::ffi::{c_char, c_void};
@@ -80,16 +80,16 @@ pub const FW_FREE_MAPS: u32 = 256;
 pub const FW_PREFAULT: u32 = 2048;
 /// All of the memory is kept from being swapped out (`mlock`), and so committed.
 pub const FW_LOCK_MEMORY: u32 = 4096;
-/// A page before the arena's memory and one behind it are a fault to touch.
+/// A page before the arena's memory and one after it are a fault to touch.
 pub const FW_GUARD_PAGES: u32 = 8192;
 /// Two bits are kept for each frame instead of a word, and memory is initialised when it is needed: an arena of any
-/// size is made at once. Not with `FW_POISON` and `FW_FREE_LISTS`; no frame can be marked as bad, and no block below
-/// order 9 is moved.
+/// size is made immediately. Not with `FW_POISON` and `FW_FREE_LISTS`; no frame can be marked as bad, and no block
+/// below order 9 is moved.
 pub const FW_COMPACT: u32 = 16384;
 
 /// All flags: 512 and 1,024 are none.
 const FLAGS: u32 = ((FW_COMPACT << 1) - 1) & !(512 | 1024);
-/// What says how the allocator works; the others say what memory it works on.
+/// Flags of how the allocator works; the others choose its memory.
 const CONFIG_FLAGS: u32 = FW_KEEP_MARKS
     | FW_POISON
     | FW_INIT_ON_FREE
@@ -115,7 +115,7 @@ pub struct fw_options {
     /// Address of the memory, with `FW_BACKING_CALLER`. A block's address is a multiple of its size if this one is a
     /// multiple of 4 MiB.
     pub memory: *mut c_void,
-    /// CPU slots: threads that can be attached at once. 0: twice the machine's processors, at least 4.
+    /// CPU slots: threads that can be attached at the same time. 0: twice the machine's processors, at least 4.
     pub cpus: u32,
     /// Nodes of equal size. 0: one.
     pub nodes: u32,
@@ -159,7 +159,7 @@ const fn usual(bytes: u64) -> fw_options {
 }
 
 /// Fills in the options of an arena of `bytes` bytes with base pages of its own: the members of this header, and
-/// `size`, which says so. No later library writes more here.
+/// and `size`. No later library writes more here.
 ///
 /// # Safety
 /// `options` is NULL or can be written to.
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn fw_options_init(options: *mut fw_options, bytes: u64) -
 /// have counts as 0, and what this library does not know must be 0.
 ///
 /// # Safety
-/// `options` is NULL or valid: its first member says how many bytes there are.
+/// `options` is NULL or valid: its first member is its size in bytes.
 pub(crate) unsafe fn read(options: *const fw_options) -> Result<fw_options, fw_status> {
     if options.is_null() {
         return Err(status::null("the options are NULL"));
@@ -188,7 +188,7 @@ pub(crate) unsafe fn read(options: *const fw_options) -> Result<fw_options, fw_s
         return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
     }
     let mut read = usual(0);
-    // SAFETY: so many bytes are there, by the caller's promise.
+    // SAFETY: `size` bytes are there, by the caller's promise.
     let beyond = unsafe {
         let bytes = options.cast::<u8>();
         bytes.copy_to_nonoverlapping((&raw mut read).cast(), size.min(KNOWN));
@@ -221,7 +221,7 @@ pub(crate) fn config(options: &fw_options) -> Result<Config, fw_status> {
     if options.flags & FW_KEEP_MARKS != 0 {
         config = config.with_marks();
     }
-    let has = |flag| options.flags & flag != 0;
+    let is_set = |flag| options.flags & flag != 0;
     if has(FW_FREE_LISTS) && (has(FW_FREE_MAPS) || has(FW_COMPACT)) {
         let text = "two of the flags contradict each other";
         return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
@@ -384,7 +384,7 @@ pub unsafe extern "C" fn fw_address(arena: *const fw_arena, pfn: u64) -> *mut c_
     address.map_or(core::ptr::null_mut(), |address| address.as_ptr().cast())
 }
 
-/// The frame that an address lies in. `FW_NO_FRAME` if it is not in the arena's memory.
+/// The frame that an address is in. `FW_NO_FRAME` if it is not in the arena's memory.
 ///
 /// # Safety
 /// As `fw_first_frame`.

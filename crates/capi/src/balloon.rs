@@ -28,7 +28,7 @@ pub struct fw_ask {
     pub priority: u32,
     /// Base pages that are enough.
     pub target: u64,
-    /// First frame of the zone, and the first behind it: pages elsewhere do not help.
+    /// First frame of the zone, and the first after it: pages elsewhere do not help.
     pub first: u64,
     /// The first frame behind the zone.
     pub end: u64,

@@ -240,7 +240,7 @@ pub unsafe extern "C" fn fw_free_page(cpu: *mut fw_cpu, pfn: u64) -> fw_status {
     unsafe { free_slow(cpu, pfn, 0) }
 }
 
-/// As `fw_alloc`, and returns where the block lies; NULL if that fails. The memory holds what its last owner left, at
+/// As `fw_alloc`, and returns where the block is; NULL if that fails. The memory holds what its last owner left, at
 /// first zeroes.
 ///
 /// # Safety

@@ -169,7 +169,7 @@ pub unsafe extern "C" fn fw_balloon_inflate(cpu: *mut fw_cpu, pages: u64) -> u64
     taken
 }
 
-/// Gives at least `pages` base pages back from the balloon, if it has so many, and returns how many.
+/// Gives at least `pages` base pages back from the balloon, if it has them, and returns how many.
 ///
 /// # Safety
 /// `cpu` is NULL or was a handle.

@@ -45,7 +45,7 @@ pub struct fw_shm_account {
     pub of_the_dead: u64,
     /// Disowned by their process, and adopted by none.
     pub of_nobody: u64,
-    /// How often the allocator's tables were made anew, since a process had been killed while it changed them.
+    /// How often the allocator's tables were made again, since a process had been killed while it changed them.
     pub rebuilds: u64,
     /// Processes found dead.
     pub deaths: u64,

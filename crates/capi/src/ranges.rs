@@ -1,4 +1,4 @@
-//! What a thread asks for besides single blocks of any place: a given block, a given range, many at once, zeroes;
+//! What a thread asks for besides single blocks of any place: a given block, a given range, many together, zeroes;
 //! frames whose memory is bad; free memory that a hook is told of; allocations that fail on purpose.
 #![expect(unsafe_code, reason = "C passes pointers and functions")]
 
@@ -199,8 +199,8 @@ fn hwpoison_failed(pfn: u64, error: HwpoisonError) -> fw_status {
     status::fail(fw_error { pfn, ..fw_error::of(status) }.told(error.to_string()))
 }
 
-/// Takes a frame out of use whose memory is bad: at once if it is free, else as soon as its block is freed. Telling its
-/// user is the caller's affair. Says in `out`, if that is not NULL, what has become of it.
+/// Takes a frame out of use whose memory is bad: immediately if it is free, else as soon as its block is freed. Telling
+/// its user is the caller's affair. Says in `out`, if that is not NULL, what has become of it.
 ///
 /// # Safety
 /// `cpu` is NULL or was a handle; `out` is NULL or can be written to.
@@ -378,7 +378,7 @@ pub unsafe extern "C" fn fw_idle(cpu: *mut fw_cpu, function: fw_idle_fn, context
     unsafe { lend(cpu, || function(context)) }
 }
 
-/// Has every slot's lists given back to the zones: those of slots that no thread holds at once, those of attached
+/// Has every slot's lists given back to the zones: those of slots that no thread holds immediately, those of attached
 /// threads at their next call, for which this waits at most `nanoseconds`. Writes to `left`, if that is not NULL, the
 /// base pages that are still on lists; `FW_ERR_BUSY` if there are any. The calling thread's own lists are drained with
 /// `fw_drain`.

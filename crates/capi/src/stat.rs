@@ -205,8 +205,8 @@ pub unsafe extern "C" fn fw_text(
     unsafe { copy(&text, buffer, size) }
 }
 
-/// Checks every invariant of the allocator and says where every page is. O(frames). No thread may allocate or free
-/// meanwhile. If something seems wrong and other threads are attached, the answer is `FW_ERR_BUSY`: they may be at
+/// Checks every invariant of the allocator and says where every page is. O(frames). No thread may allocate or free in
+/// the meantime. If something seems wrong and other threads are attached, the answer is `FW_ERR_BUSY`: they may be at
 /// work. If this thread alone is, `FW_ERR_INVARIANT`.
 ///
 /// # Safety
@@ -238,7 +238,7 @@ pub unsafe extern "C" fn fw_verify(arena: *const fw_arena, out: *mut fw_account)
 }
 
 /// Asks every slot to give back what its lists hold; each answers at its next call. What threads have left that ended
-/// without detaching is brought back at once; returns these pages.
+/// without detaching is brought back immediately; returns these pages.
 ///
 /// # Safety
 /// `arena` is NULL or was a handle.

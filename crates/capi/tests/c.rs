@@ -64,7 +64,7 @@ fn compile(compiler: &str, program: &str, to: &str, libraries: &[&str]) -> PathB
     binary
 }
 
-/// What pkg-config says, for a library that lies below DESTDIR.
+/// What pkg-config says, for a library that is below DESTDIR.
 fn flags(statically: bool) -> Vec<String> {
     let root = installed();
     let mut command = Command::new("pkg-config");
@@ -207,7 +207,7 @@ fn valgrind_finds_nothing() {
     let libraries: Vec<&str> = flags.iter().map(String::as_str).chain(["-lpthread"]).collect();
     for (program, arguments) in [("buffer_pool", "3000"), ("object_cache", "20000"), ("huge_ring", "20")] {
         let binary = compile("gcc", &format!("{program}.c"), &format!("{program}-valgrind"), &libraries);
-        // Not for ever, if a process waits for another that has failed.
+        // Not permanently, if a process waits for another that has failed.
         let mut command = Command::new("timeout");
         command.args(["300", "valgrind"]);
         command.args([

@@ -14,7 +14,7 @@
 //!
 //! # What was awkward
 //! - Collections needed an adapter of thirty lines that every user would have written again: now they need none.
-//! - Every adapter needed the smallest order that holds so many bytes: now
+//! - Every adapter needed the smallest order that holds a number of bytes: now
 //!   [`Arena::order_for`](framewright_host::Arena::order_for).
 //! - A global allocator on an arena needed a lock that was never held while the arena allocates, a flag per thread, and
 //!   no events of the arena's: now the host crate has one (`framewright_host::Heap`, feature `global_allocator`).

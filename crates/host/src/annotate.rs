@@ -32,7 +32,7 @@ struct Active {
     on: AtomicBool,
 }
 
-/// Where frames lie.
+/// Where frames are.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     start: NonNull<u8>,
@@ -54,7 +54,7 @@ impl Place {
 }
 
 impl Annotated {
-    /// Nothing of this memory, where frames from `first` on lie, has an owner yet.
+    /// Nothing of this memory, where frames from `first` on are, has an owner yet.
     pub(crate) fn begin(start: NonNull<u8>, bytes: usize, first: Pfn, page_bytes: usize) -> Self {
         if !BUILT || !tools().any() {
             return Self(None);

@@ -67,7 +67,7 @@ impl FileCache<'_> {
         Ok(())
     }
 
-    /// Drops pages of a space: their memory and their place in the swap area are free at once.
+    /// Drops pages of a space: their memory and their place in the swap area are free immediately.
     pub fn unmap_anon(&self, cpu: &Cpu<'_, PageSlot>, space: SpaceId, pages: Range<u64>) {
         let _ = self.here().map(|cache| cache.unmap_anon(cpu.core(), space, pages));
     }

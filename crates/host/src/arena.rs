@@ -32,7 +32,7 @@ use crate::store::{DescriptorMemory, Store};
 /// [`ArenaBuilder::page_bytes`](crate::ArenaBuilder::page_bytes) says otherwise.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Where an arena's pages lie.
+/// Where an arena's pages are.
 #[derive(Debug)]
 pub(crate) enum Pages {
     /// Nowhere: frames are described only.
@@ -77,7 +77,7 @@ unsafe impl Sync for Pages {}
 /// # Forks
 /// An arena belongs to the process that made it. In a child, [`attach`](Self::attach) returns
 /// [`AttachError::Forked`](crate::AttachError::Forked); an allocation that does more than take a block off the thread's
-/// own list fails with [`AllocFailure::Forked`], calls about given frames say that they are another allocator's, and
+/// own list fails with [`AllocFailure::Forked`], calls about given frames fail with `Foreign`, and
 /// frees, blocks and attachments that are dropped do nothing. Memory of the arena's own reads as zeroes, and what is
 /// written there is the child's alone; pages of hugetlb are a fault (`SIGSEGV`) instead. Memory of the caller's
 /// ([`memory`](crate::ArenaBuilder::memory)) is as it was mapped. Forks by `fork(3)` are noticed, and those by whatever
@@ -255,7 +255,7 @@ impl<M: FrameUser> Arena<M> {
         &self.pages
     }
 
-    /// The same arena, which keeps what its allocator borrows besides.
+    /// Keeps what its allocator borrows besides.
     pub(crate) fn keeping(mut self, deferred: DeferredInit) -> Self {
         self.deferred = Some(deferred);
         self
@@ -298,7 +298,7 @@ impl<M: FrameUser> Arena<M> {
         1 << self.page_shift
     }
 
-    /// The smallest order whose blocks hold so many bytes; `None` if none does. 0 bytes take a page.
+    /// The smallest order whose blocks hold `bytes` bytes; `None` if none does. 0 bytes take a page.
     #[must_use]
     pub fn order_for(&self, bytes: usize) -> Option<Order> {
         Order::for_pages((bytes.div_ceil(self.page_bytes()) as u64).max(1))
@@ -346,11 +346,11 @@ impl<M: FrameUser> Arena<M> {
             return None;
         }
         let offset = ((pfn.0 - self.frames.start.0) as usize) << self.page_shift;
-        // SAFETY: `frames` are the pages that lie in the memory, so the offset is inside it.
+        // SAFETY: `frames` are the pages that are in the memory, so the offset is inside it.
         Some(unsafe { start.add(offset) })
     }
 
-    /// The frame that the byte at an address lies in. `None` if it is not in the arena's memory.
+    /// The frame that the byte at an address is in. `None` if it is not in the arena's memory.
     #[must_use]
     pub fn frame_at(&self, address: *const u8) -> Option<Pfn> {
         let start = self.address(self.frames.start)?.as_ptr() as usize;
@@ -359,7 +359,7 @@ impl<M: FrameUser> Arena<M> {
         self.frames.contains(&pfn).then_some(pfn)
     }
 
-    /// Brings back what lies on the lists of CPUs that no living thread holds: pages that threads had which
+    /// Brings back what is on the lists of CPUs that no living thread holds: pages that threads had which
     /// ended without detaching. Their CPUs are free then. O(CPUs), and a drain for each that had pages.
     ///
     /// Attaching and failing allocations do this themselves.
@@ -433,8 +433,8 @@ impl<M: FrameUser> Arena<M> {
     }
 
     /// Has every CPU's lists given back to the zones: those of CPUs that no thread holds, and of threads that are in no
-    /// call, at once; the others at their next call, for which this waits `wait` at most. Returns the CPUs that still
-    /// have pages, and how many.
+    /// call, immediately; the others at their next call, for which this waits `wait` at most. Returns the CPUs that
+    /// still have pages, and how many.
     pub fn drain_all(&self, wait: Duration) -> Vec<(CpuId, u64)> {
         // `None`: longer than the clock counts.
         let until = Instant::now().checked_add(wait);
@@ -452,9 +452,9 @@ impl<M: FrameUser> Arena<M> {
         }
     }
 
-    /// Lets lists shrink where they hold more than their threads use lately: those of CPUs that no thread holds, or
-    /// that are [lent](crate::Cpu::idle), at once; those of attached threads at their next call that is no hit. To be
-    /// called about once a second; [`run_trimming`](Self::run_trimming) does. O(CPUs), and the pages that go back.
+    /// Lets lists shrink where they hold more than their threads use recently: those of CPUs that no thread holds, or
+    /// that are [idle](crate::Cpu::idle), immediately; those of attached threads at their next call that is no hit. To
+    /// be called about once a second; [`run_trimming`](Self::run_trimming) does. O(CPUs), and the pages that go back.
     pub fn tick(&self) {
         if self.is_forked() {
             return;
@@ -511,7 +511,7 @@ impl<M: FrameUser> Arena<M> {
         self.allocator.zones().iter().map(|zone| u64::from(self.allocator.pcp(zone.id(), cpu).count())).sum()
     }
 
-    /// Frees pages whose owner ends and has no CPU: through a CPU that is free, lent, or this thread's own. If other
+    /// Frees pages whose owner ends and has no CPU: through a CPU that is free, idle, or this thread's own. If other
     /// threads hold all of them, the next one that attaches, detaches, or finds no memory does it.
     pub(crate) fn free_left(&self, pages: Vec<Pfn>) {
         if self.is_forked() || pages.is_empty() {
@@ -565,7 +565,7 @@ impl<M: FrameUser> Arena<M> {
         self.allocator().cpu(&self.pins[cpu.index()])
     }
 
-    /// Brings back what lies on the lists of CPUs that no thread holds, where no owner answers an allocation
+    /// Brings back what is on the lists of CPUs that no thread holds, where no owner answers an allocation
     /// that fails. Whether there was anything.
     pub(crate) fn reclaim(&self) -> bool {
         self.sweep(|cpu| self.pages_on(cpu) > 0).pages > 0

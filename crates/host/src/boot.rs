@@ -42,7 +42,7 @@ pub struct BootMap {
     pub parts: Vec<Part>,
     /// Nodes with memory, by number.
     pub nodes: Vec<NodePart>,
-    /// The free ranges; each lies in one zone.
+    /// The free ranges; each is in one zone.
     pub free: Vec<Range<Pfn>>,
     /// Kinds of the memory, in bytes: ascending, each byte once.
     pub kinds: Vec<Span<Kind>>,

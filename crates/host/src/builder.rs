@@ -30,15 +30,16 @@ pub enum Backing {
     /// Pages of the system's size, committed when first touched.
     #[default]
     Base,
-    /// The same, with advice to use huge pages (`MADV_HUGEPAGE`): the system may, and commits 2 MiB at a touch.
+    /// Pages of the system's size, with advice to use huge pages (`MADV_HUGEPAGE`): the system may, and commits 2 MiB
+    /// at a touch.
     Huge,
     /// Pages of 2 MiB from the system's pool (`MAP_HUGETLB`), all set aside when the arena is made.
     ///
-    /// The pool promises so many pages of the machine, not of each node: with
+    /// The pool promises a number of pages of the machine, not of each node: with
     /// [`machine_nodes`](ArenaBuilder::machine_nodes) they are also committed when the arena is made, so that a node
     /// that has too few is an error then, and not a fault (`SIGBUS`) later.
     HugeTlb,
-    /// The same with pages of 1 GiB. The size is rounded up to them.
+    /// Pages of 1 GiB from the system's pool, set aside like those of 2 MiB. The size is rounded up to them.
     GiantTlb,
     /// None: frames are described and handed out as numbers. For simulated sizes, for memory that is mapped
     /// elsewhere, and for measuring the allocator alone.
@@ -159,14 +160,14 @@ impl ArenaBuilder {
         self
     }
 
-    /// CPUs: how many threads can be attached at once. Default: twice the machine's parallelism, at least 4.
+    /// CPUs: how many threads can be attached at the same time. Default: twice the machine's parallelism, at least 4.
     /// Each costs per-CPU lists of its own.
     pub fn cpus(mut self, cpus: usize) -> Self {
         self.cpus = cpus;
         self
     }
 
-    /// Splits the frames into so many nodes of equal size; CPU `n` is on node `n mod nodes`. Default: 1.
+    /// Splits the frames into `nodes` nodes of equal size; CPU `n` is on node `n mod nodes`. Default: 1.
     ///
     /// The nodes are virtual: the memory is not bound to the machine's (see [`machine_nodes`](Self::machine_nodes)).
     pub fn nodes(mut self, nodes: usize) -> Self {
@@ -207,7 +208,7 @@ impl ArenaBuilder {
 
     /// Nodes that the system takes the arena's own memory from. Default: from the node of the CPU that touches a page
     /// first. The arena itself does not know; [`machine_nodes`](Self::machine_nodes) makes nodes of its own of the
-    /// machine's, and does without. [`Arena::resident`] says what was got.
+    /// machine's, and does without. [`Arena::resident`] returns what was got.
     ///
     /// ```
     /// use framewright_host::{Arena, Placement};
@@ -252,7 +253,7 @@ impl ArenaBuilder {
         self
     }
 
-    /// With a page before the arena's own memory and one behind it that no thread can touch: what runs over either end
+    /// With a page before the arena's own memory and one after it that no thread can touch: what runs over either end
     /// is a fault. Not with [`Backing::HugeTlb`] and [`Backing::GiantTlb`].
     pub fn guard_pages(mut self) -> Self {
         self.guarded = true;
@@ -376,7 +377,7 @@ impl ArenaBuilder {
             Pages::Own(mapping) => Some(mapping.start()),
             Pages::Caller(start) => Some(*start),
         }
-        // SAFETY: exactly `frames` lie there and are managed; the arena keeps the memory, or the caller of
+        // SAFETY: exactly `frames` are there and are managed; the arena keeps the memory, or the caller of
         // `memory` does; and it hands blocks to their owners alone.
         .map(|start| unsafe { DirectMap::new(start.as_ptr(), frames.start, page) });
 
@@ -403,7 +404,7 @@ impl ArenaBuilder {
             source,
         })?;
         // SAFETY: all parts borrow from this store, no thread has used them but to add memory, and `pages` is
-        // where `frames` lie.
+        // where `frames` are.
         let mut arena =
             unsafe { Arena::new(allocator, parts.pins, store, pages, frames, owners, self.cpus, background) };
         arena.bound = self.bound;

@@ -6,14 +6,14 @@
 //! in far longer runs.
 #![expect(unsafe_code, reason = "the memory comes as an address")]
 
-/// From so many bytes on, lines are streamed: the least run of descriptors that boot clears is a pageblock's.
+/// From this many bytes on, lines are streamed: the least run of descriptors that boot clears is a pageblock's.
 #[cfg(target_arch = "x86_64")]
 const STREAMED: usize = 4096;
 
 /// Makes `bytes` from `start` on zero.
 ///
 /// # Safety
-/// The memory is valid for writes, and no other thread touches it meanwhile.
+/// The memory is valid for writes, and no other thread touches it at the same time.
 pub(crate) unsafe fn clear(start: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     if bytes >= STREAMED {

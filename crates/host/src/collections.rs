@@ -167,7 +167,7 @@ unsafe fn resize(
         return Some(same);
     }
     let to = allocate(blocks, new, Flags::NONE)?;
-    // SAFETY: both are buffers of ours, of at least so many bytes, and the old one is given up.
+    // SAFETY: both are buffers of ours, of at least that size, and the old one is given up.
     unsafe {
         start.copy_to_nonoverlapping(to.cast(), old.size().min(new.size()));
         deallocate(blocks, start, old);
@@ -176,16 +176,16 @@ unsafe fn resize(
 }
 
 macro_rules! allocator {
-    ($of:ident, ($($generics:tt)*), $handle:ty) => {
-        // SAFETY: a block is its buffer's until it is freed, and lies still. Clones of a handle, and moved ones, free
-        // each other's blocks: they are one arena, which lives as long as any of them.
-        unsafe impl<$($generics)*> $of::alloc::Allocator for $handle {
-            fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, $of::alloc::AllocError> {
-                allocate(self, layout, Flags::NONE).ok_or($of::alloc::AllocError)
+    ($interface:ident, ($($generics:tt)*), $handle:ty) => {
+        // SAFETY: a block is its buffer's until it is freed, and does not move. Clones of a handle, and moved ones,
+        // free each other's blocks: they are one arena, which lives as long as any of them.
+        unsafe impl<$($generics)*> $interface::alloc::Allocator for $handle {
+            fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, $interface::alloc::AllocError> {
+                allocate(self, layout, Flags::NONE).ok_or($interface::alloc::AllocError)
             }
 
-            fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<[u8]>, $of::alloc::AllocError> {
-                allocate(self, layout, Flags::ZERO).ok_or($of::alloc::AllocError)
+            fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<[u8]>, $interface::alloc::AllocError> {
+                allocate(self, layout, Flags::ZERO).ok_or($interface::alloc::AllocError)
             }
 
             unsafe fn deallocate(&self, start: NonNull<u8>, layout: Layout) {
@@ -198,9 +198,9 @@ macro_rules! allocator {
                 start: NonNull<u8>,
                 old: Layout,
                 new: Layout,
-            ) -> Result<NonNull<[u8]>, $of::alloc::AllocError> {
+            ) -> Result<NonNull<[u8]>, $interface::alloc::AllocError> {
                 // SAFETY: by the caller's promise.
-                unsafe { resize(self, start, old, new) }.ok_or($of::alloc::AllocError)
+                unsafe { resize(self, start, old, new) }.ok_or($interface::alloc::AllocError)
             }
 
             unsafe fn shrink(
@@ -208,9 +208,9 @@ macro_rules! allocator {
                 start: NonNull<u8>,
                 old: Layout,
                 new: Layout,
-            ) -> Result<NonNull<[u8]>, $of::alloc::AllocError> {
+            ) -> Result<NonNull<[u8]>, $interface::alloc::AllocError> {
                 // SAFETY: by the caller's promise.
-                unsafe { resize(self, start, old, new) }.ok_or($of::alloc::AllocError)
+                unsafe { resize(self, start, old, new) }.ok_or($interface::alloc::AllocError)
             }
         }
     };

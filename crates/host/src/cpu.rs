@@ -96,7 +96,7 @@ impl<M: FrameUser> Arena<M> {
         attached.ok_or(AttachError::Taken(CpuId(cpu as u16)))
     }
 
-    /// Acts as CPU number `cpu` for one call: `f` allocates and frees through the CPU's lists, and what lies on them
+    /// Acts as CPU number `cpu` for one call: `f` allocates and frees through the CPU's lists, and what is on them
     /// stays there for the next one. For callers that say with each call which CPU they are. Waits while another thread
     /// acts as that CPU; for good, if a thread has attached to the CPU and keeps it.
     ///
@@ -475,7 +475,7 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
         self.cpu.drain();
     }
 
-    /// Lets the CPU's lists shrink where they hold more than it uses lately. To be called about once a second by a
+    /// Lets the CPU's lists shrink where they hold more than it uses recently. To be called about once a second by a
     /// thread that stays attached for long. O(pages that go back).
     pub fn tick(&self) {
         self.cpu.tick();

@@ -277,8 +277,8 @@ fn fill(
 /// Device and inode of files that a cache has made, and whose folders have not been synced since.
 pub(crate) type Made = Mutex<BTreeSet<(u64, u64)>>;
 
-/// Tries to open a path that changes meanwhile, and links that are followed to a file that is not there: as Linux'
-/// limit.
+/// Tries to open a path that changes at the same time, and links that are followed to a file that is not there: as
+/// Linux' limit.
 const MOST_TRIES: u32 = 40;
 
 /// The folder that a path's last name is in.
@@ -302,7 +302,7 @@ fn with_direct(open: impl Fn(i32) -> io::Result<File>) -> io::Result<(File, bool
     }
 }
 
-/// Makes a file and takes its name away at once.
+/// Makes a file and takes its name away immediately.
 fn unlinked(folder: &Path) -> io::Result<File> {
     loop {
         let name = format!(".framewright-{}-{:x}", std::process::id(), Host::now_ns());
@@ -323,9 +323,9 @@ fn unlinked(folder: &Path) -> io::Result<File> {
 /// What goes wrong on purpose.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    /// Of a thousand reads and writes, so many fail.
+    /// Number of a thousand reads and writes that fail.
     pub(crate) failing: AtomicU64,
-    /// Of a thousand syncs, so many fail.
+    /// Number of a thousand syncs that fail.
     pub(crate) failing_syncs: AtomicU64,
     /// No file can be written beyond so many bytes, as if the disk were full; 0 for no limit.
     pub(crate) full_at: AtomicU64,
@@ -416,14 +416,14 @@ impl<'a> FileDevice<'a> {
         shared(&self.files).get(&file).cloned().ok_or(IoError::UNKNOWN)
     }
 
-    /// Writes pages of a file, each behind the other: all of them or, as far as a caller can tell, none.
+    /// Writes pages of a file, one after the other: all of them or, as far as a caller can tell, none.
     pub(crate) fn write_run(&self, run: &[ToWrite]) -> Result<(), IoError> {
         let written = self.try_write_run(run);
-        for (flag, is) in
+        for (flag, state) in
             [(&self.full, written.is_err_and(IoError::is_full)), (&self.failing, written.is_err())]
         {
-            if flag.load(Relaxed) != is {
-                flag.store(is, Relaxed);
+            if flag.load(Relaxed) != state {
+                flag.store(state, Relaxed);
             }
         }
         written
@@ -437,7 +437,7 @@ impl<'a> FileDevice<'a> {
         let _uncut = shared(&open.cut);
         open.stored.fetch_max(end, Relaxed);
         // SAFETY: while a page is written out, no thread changes it.
-        let pages: Vec<&[u8]> = run.iter().map(|it| unsafe { self.page_shared(it.pfn) }).collect();
+        let pages: Vec<&[u8]> = run.iter().map(|page| unsafe { self.page_shared(page.pfn) }).collect();
         // A disk takes its time also over what it then fails.
         self.faults.pace(run.len(), false);
         if let Err(error) = self.faults.write_turn(end) {
@@ -457,7 +457,7 @@ impl<'a> FileDevice<'a> {
         Ok(())
     }
 
-    /// Writes pages that were taken from the queue, and says how that ended; also where it panics.
+    /// Writes pages that were taken from the queue, and reports how that ended; also where it panics.
     pub(crate) fn write_taken(&self, run: Vec<ToWrite>) {
         let mut taken = Taken { queue: &self.queue, run, result: Err(IoError::UNKNOWN) };
         taken.result = self.write_run(&taken.run);
@@ -485,7 +485,7 @@ impl<'a> FileDevice<'a> {
     }
 }
 
-/// Pages taken from the queue. Dropping it says how their write ended.
+/// Pages taken from the queue. Dropping it reports how their write ended.
 struct Taken<'q> {
     queue: &'q Queue,
     run: Vec<ToWrite>,

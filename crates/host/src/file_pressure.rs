@@ -44,14 +44,14 @@ unsafe impl Migrate for FileCache<'_> {
         let by_cache = unsafe { self.cache.migrate(from, to, order) };
         match self.arena().helpers().mover() {
             // SAFETY: by the caller's promise: `to` is the caller's still.
-            Some(other) if by_cache == Migrated::Stays => unsafe { other.migrate(from, to, order) },
+            Some(mover) if by_cache == Migrated::Stays => unsafe { mover.migrate(from, to, order) },
             _ => by_cache,
         }
     }
 
     fn can_move(&self, from: Pfn, order: Order, asked: Migratetype) -> bool {
-        let other = || self.arena().helpers().mover();
+        let mover = || self.arena().helpers().mover();
         self.cache.can_move(from, order, asked)
-            || other().is_some_and(|other| other.can_move(from, order, asked))
+            || mover().is_some_and(|mover| mover.can_move(from, order, asked))
     }
 }

@@ -134,7 +134,7 @@ impl<'a> FileCache<'a> {
         Self::build(arena, None)
     }
 
-    /// An empty cache in an arena that swaps to a file of so many pages when memory is short. The file is made if it
+    /// An empty cache in an arena that swaps to a file of `pages` pages when memory is short. The file is made if it
     /// is not there, for its owner alone to read; what it held is lost. It is locked as long as the cache lives, and
     /// emptied when it is dropped: it holds memory of this process. A process that is killed leaves that there; see
     /// [`with_unnamed_swap`](Self::with_unnamed_swap).
@@ -552,7 +552,7 @@ impl<'a> FileCache<'a> {
         Ok(())
     }
 
-    /// Writes a range that lies in the largest file.
+    /// Writes a range that is in the largest file.
     fn pieces(
         &self,
         file: FileId,
@@ -580,7 +580,7 @@ impl<'a> FileCache<'a> {
         self.with(file, |handle, _| self.cache.flush_by(&handle.opener))
     }
 
-    /// Cuts a file off behind page `index`. Its memory is free at once. Waits for other calls about the file.
+    /// Cuts a file off behind page `index`. Its memory is free immediately. Waits for other calls about the file.
     ///
     /// # Errors
     /// There is no such file, or the system failed.
@@ -606,7 +606,7 @@ impl<'a> FileCache<'a> {
         self.here()?.write_all()
     }
 
-    /// The arena that the cache's pages lie in.
+    /// The arena that the cache's pages are in.
     pub(crate) const fn arena(&self) -> &'a Arena<PageSlot> {
         self.arena
     }
@@ -677,7 +677,7 @@ impl<'a> FileCache<'a> {
 /// Bytes that a file may have: all of the last page's are written.
 const LARGEST_FILE: u64 = i64::MAX as u64 / PAGE_BYTES as u64 * PAGE_BYTES as u64;
 
-/// The first page of a range, where the range begins in it, and how much of it lies there.
+/// The first page of a range, where the range begins in it, and how much of it is there.
 pub(crate) fn piece(offset: u64, len: usize) -> (u64, usize, usize) {
     let at = (offset % PAGE_BYTES as u64) as usize;
     (offset / PAGE_BYTES as u64, at, len.min(PAGE_BYTES - at))

@@ -53,7 +53,7 @@ impl fmt::Debug for Duties {
 }
 
 /// Keeps other threads from forking until it is dropped. What a child has to do is said through it. Do not call code of
-/// others meanwhile.
+/// others in the meantime.
 pub fn hold() -> MutexGuard<'static, Duties> {
     watch();
     DUTIES.lock().unwrap_or_else(PoisonError::into_inner)
@@ -63,7 +63,7 @@ impl Duties {
     /// Has every child call `f` before `fork` returns there. No other thread is in [`hold`] then, and `f` must not call
     /// it.
     pub fn call(&mut self, f: fn()) {
-        if !self.others.iter().any(|&other| ptr::fn_addr_eq(other, f)) {
+        if !self.others.iter().any(|&known| ptr::fn_addr_eq(known, f)) {
             self.others.push(f);
         }
     }
@@ -133,7 +133,7 @@ fn watch() {
     }
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the three take nothing, stay for ever, and may run at any fork of this process.
+        // SAFETY: the three take nothing, stay permanently, and may run at any fork of this process.
         let failed = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
         assert_eq!(failed, 0, "no memory for a handler of forks");
     });

@@ -187,7 +187,7 @@ fn order_of(arena: &SharedArena, layout: Layout) -> Option<Order> {
 }
 
 // SAFETY: an object or a block is its user's until it is freed with the layout that it was allocated with, which says
-// what it is; what lies outside the arena is the system's.
+// what it is; what is outside the arena is the system's.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let found = self.ready().and_then(|arena| match size_index(layout) {
@@ -201,7 +201,7 @@ unsafe impl GlobalAlloc for Heap {
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
         let lies_in = self.arena.get().and_then(|arena| Some((arena, arena.frame_at(start)?)));
         let (Some((arena, pfn)), Some(object)) = (lies_in, NonNull::new(start)) else {
-            // SAFETY: it does not lie in the arena, so the system has given it.
+            // SAFETY: it is not in the arena, so the system has given it.
             return unsafe { System.dealloc(start, layout) };
         };
         // In a child, it is a copy of the parent's.
@@ -224,7 +224,7 @@ unsafe impl GlobalAlloc for Heap {
         // SAFETY: the caller promises a size that does not overflow with this alignment.
         let new = unsafe { Layout::from_size_align_unchecked(size, old.align()) };
         let Some(arena) = self.arena.get().filter(|arena| arena.frame_at(start).is_some()) else {
-            // SAFETY: it does not lie in the arena, so the system has given it.
+            // SAFETY: it is not in the arena, so the system has given it.
             return unsafe { System.realloc(start, old, size) };
         };
         let stays = match (size_index(old), size_index(new)) {

@@ -31,7 +31,7 @@ impl<M: FrameUser> Cpu<'_, M> {
     /// attach to the CPU. If no thread is in need, the pages are still there afterwards.
     ///
     /// Two system calls at most, if another thread is at the lists when `f` returns. A thread that is ended by the
-    /// system within `f` leaves the CPU lent: its pages can be had, but no thread gets the CPU any more.
+    /// system within `f` leaves the CPU idle: its pages can be had, but no thread gets the CPU any more.
     ///
     /// ```
     /// use framewright_host::{Arena, Migratetype, Order};

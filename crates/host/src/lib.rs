@@ -130,7 +130,7 @@
 //! | [`firmware`] | what firmware and Linux say of a machine's memory |
 //! | `pressure` | who helps when memory runs short; background threads |
 //! | `cpu` | threads that attach to CPUs |
-//! | `ranges` | blocks of a given place, many at once, bad frames, free memory that a hook is told of |
+//! | `ranges` | blocks of a given place, many together, bad frames, free memory that a hook is told of |
 //! | `idle` | attached threads that do something else: their lists are within reach |
 //! | `collections` | the allocator interface of `allocator-api2`, with the feature of that name |
 //! | `numa` | where memory comes from, and what was got |

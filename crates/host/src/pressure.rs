@@ -23,7 +23,7 @@ const NAP: Duration = Duration::from_secs(1);
 /// Time from one round of background compaction to the next.
 const ROUND: Duration = Duration::from_millis(ROUND_MS as u64);
 
-/// When a background thread makes its next round of compaction: the first at once.
+/// When a background thread makes its next round of compaction: the first immediately.
 #[derive(Default)]
 struct Rounds(Option<Instant>);
 
@@ -127,7 +127,7 @@ impl<M: FrameUser> Arena<M> {
     /// Works for a node in the background, on this thread, until [`stop_background`](Self::stop_background). It
     /// reclaims: sleeps until a zone of the node falls below its low mark, then works until all are above their high
     /// marks. And it compacts: every [`ROUND_MS`] milliseconds it makes a [round](crate::Cpu::compact_proactively), if
-    /// a mover moves blocks ([`set_migrate`](Self::set_migrate)) and the configuration says so
+    /// a mover moves blocks ([`set_migrate`](Self::set_migrate)) and the configuration asks for it
     /// ([`compaction_proactiveness`](Config::compaction_proactiveness)). The arena must have been built with
     /// [`background`](crate::ArenaBuilder::background).
     ///

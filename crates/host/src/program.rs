@@ -182,7 +182,7 @@ pub struct Done {
     pub stretches: Vec<Vec<Stretch>>,
     /// From the first task's beginning to the last one's end.
     pub elapsed_ns: u64,
-    /// CPU time of this process meanwhile, outside the system.
+    /// CPU time of this process in the meantime, outside the system.
     pub user_ns: u64,
     /// And in it.
     pub system_ns: u64,

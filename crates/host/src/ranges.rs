@@ -28,7 +28,7 @@ impl<M: FrameUser> Cpu<'_, M> {
 
     /// Allocates the block of `order` at `pfn`, and no other, as a raw frame. It counts as unmovable.
     ///
-    /// What lies on this CPU's lists, and on those of CPUs that no thread holds, is given back if it is in the way;
+    /// What is on this CPU's lists, and on those of CPUs that no thread holds, is given back if it is in the way;
     /// attached threads are asked. O(orders), and what drains take.
     ///
     /// ```
@@ -173,7 +173,7 @@ impl<M: FrameUser> Cpu<'_, M> {
         })
     }
 
-    /// Takes a frame out of use whose memory is bad: at once if it is free, else as soon as its block is freed. Its
+    /// Takes a frame out of use whose memory is bad: immediately if it is free, else as soon as its block is freed. Its
     /// user goes on using it until then: telling it is the caller's affair.
     ///
     /// ```

@@ -31,7 +31,7 @@ pub(crate) struct Shared<M: FrameUser> {
     /// Handles alive. Without one, no thread allocates any more; blocks that are left only keep the arena's memory.
     /// Attachments of threads are not counted: they must not keep each other alive.
     handles: AtomicUsize,
-    /// By CPU: where the attachment of the thread lies that has it.
+    /// By CPU: where the attachment of the thread is that has it.
     places: Box<[Place<M>]>,
 }
 
@@ -247,13 +247,13 @@ impl<M: FrameUser> SharedArena<M> {
             attachment.keep(shared);
             return freed;
         }
-        // The thread gets a CPU for it, and gives it up at once if no thread has a handle any more.
+        // The thread gets a CPU for it, and gives it up immediately if no thread has a handle any more.
         // SAFETY: the block was its owner's, and this is its end.
         unsafe { Self::of(shared).free(pfn, order) }
     }
 
     /// Gives up the CPU that this thread has, if it has one, with all pages on its lists. The thread's next call
-    /// attaches it anew.
+    /// attaches it again.
     pub fn detach(&self) {
         if LAST_USED.get().key == self.key() {
             LAST_USED.set(NONE);
@@ -288,7 +288,7 @@ impl<M: FrameUser> SharedArena<M> {
     /// This thread's CPU, after trying to get one. It is the one used last from now on.
     fn attachment(&self, table: &Attachments) -> Option<Using<M>> {
         let using = match table.find(self.key()) {
-            // SAFETY: an attachment keeps its arena alive, so no other lies at the same address: the place is of this
+            // SAFETY: an attachment keeps its arena alive, so no other is at the same address: the place is of this
             // `M`.
             Some(link) => unsafe { Using::of(link.cast()) },
             None => {
@@ -320,7 +320,7 @@ thread_local!(
     static ATTACHMENTS: Attachments = const { Attachments(Cell::new(None)) }
 );
 
-/// Where the attachment lies that a thread has used last: what most calls need, without a search, and without the look
+/// Where the attachment is that a thread has used last: what most calls need, without a search, and without the look
 /// whether the thread is ending that a table with a destructor takes.
 #[derive(Clone, Copy)]
 struct LastUsed {
@@ -344,11 +344,11 @@ pub(crate) unsafe fn last_used<'t, M: FrameUser>(shared: &Arc<Shared<M>>) -> Opt
         return None;
     }
     // SAFETY: an attachment clears this when it is dropped, so it lives now, and by our caller's promise as long as the
-    // result is used. It keeps its arena alive, so no other lies at the same address: it is of this `M`.
+    // result is used. It keeps its arena alive, so no other is at the same address: it is of this `M`.
     Some(unsafe { &*attachment.cast() })
 }
 
-/// A thread's attachments, linked through the places where they lie.
+/// A thread's attachments, linked through the places where they are.
 struct Attachments(Cell<Option<NonNull<Link>>>);
 
 /// What a thread's table needs to know of an attachment, whatever arena it is of. Read and written by the thread whose
@@ -365,7 +365,7 @@ struct Link {
     end: unsafe fn(NonNull<Self>),
 }
 
-/// Where the attachment to one CPU lies: in the arena's own memory, so that a thread's first call allocates nothing.
+/// Where the attachment to one CPU is: in the arena's own memory, so that a thread's first call allocates nothing.
 /// Only the thread that holds the CPU looks at it. On cache lines of its own: each call counts `users`.
 #[repr(C, align(128))]
 struct Place<M: FrameUser> {
@@ -512,7 +512,7 @@ unsafe fn give_up(link: NonNull<Link>) {
     }
 }
 
-/// A thread's attachment in use: it stays, even if the thread detaches meanwhile.
+/// A thread's attachment in use: it stays, even if the thread detaches in the meantime.
 struct Using<M: FrameUser>(NonNull<Place<M>>);
 
 impl<M: FrameUser> Using<M> {
@@ -652,8 +652,8 @@ mod tests {
                 used.wait();
                 dropped.wait();
                 assert!(weak.upgrade().is_some(), "this thread's slot is still attached");
-                let (other, _) = super::tests::arena();
-                drop(block(&other));
+                let (second, _) = super::tests::arena();
+                drop(block(&second));
                 assert!(weak.upgrade().is_none());
             });
             used.wait();

@@ -24,7 +24,7 @@ use crate::event::event;
 use crate::os::system_page_bytes;
 use crate::platform::Host;
 
-/// The most blocks of a pageblock that are out of use at once: 2 MiB of single pages.
+/// The most blocks of a pageblock that are out of use at the same time: 2 MiB of single pages.
 const AT_ONCE: usize = PAGEBLOCK_PAGES as usize;
 
 /// Time between two calls of [`Arena::tick`], at least: Linux' `vm.stat_interval`.
@@ -40,9 +40,9 @@ pub struct Trimmed {
 }
 
 impl core::ops::AddAssign for Trimmed {
-    fn add_assign(&mut self, other: Self) {
-        self.pages += other.pages;
-        self.blocks += other.blocks;
+    fn add_assign(&mut self, more: Self) {
+        self.pages += more.pages;
+        self.blocks += more.blocks;
     }
 }
 
@@ -189,8 +189,9 @@ impl<M: FrameUser> Arena<M> {
             }
             match self.attach() {
                 Ok(cpu) => {
-                    let short =
-                        policy.pressure.is_some_and(|most| memory_pressure().is_some_and(|is| is > most));
+                    let short = policy
+                        .pressure
+                        .is_some_and(|most| memory_pressure().is_some_and(|share| share > most));
                     all +=
                         if short { cpu.trim(PAGEBLOCK_ORDER) } else { cpu.trim_aged(&mut ages, policy.age) };
                 }

@@ -49,25 +49,25 @@ impl World {
 
     fn alloc(&self, cpu: &Cpu<'_>, part: &mut Part) {
         // Mostly single pages, as in life, but every order.
-        let of = order(if part.rng.u32(..2) == 0 { 0 } else { part.rng.u8(..11) });
+        let size = order(if part.rng.u32(..2) == 0 { 0 } else { part.rng.u8(..11) });
         let migratetype = TYPES[part.rng.usize(..3)];
-        match cpu.alloc(of, migratetype) {
+        match cpu.alloc(size, migratetype) {
             Ok(pfn) => {
-                self.oracle.handed_out(pfn, of, part.name);
-                self.held_pages.fetch_add(of.pages(), Relaxed);
-                part.held.push((pfn, of));
+                self.oracle.handed_out(pfn, size, part.name);
+                self.held_pages.fetch_add(size.pages(), Relaxed);
+                part.held.push((pfn, size));
             }
             Err(error) => {
-                assert_eq!(error.order, of);
+                assert_eq!(error.order, size);
                 self.failed.fetch_add(1, Relaxed);
             }
         }
     }
 
-    fn free(&self, cpu: &Cpu<'_>, (pfn, of): (Pfn, Order)) {
-        self.oracle.given_back(pfn, of);
-        self.held_pages.fetch_sub(of.pages(), Relaxed);
-        free(cpu, pfn, of);
+    fn free(&self, cpu: &Cpu<'_>, (pfn, size): (Pfn, Order)) {
+        self.oracle.given_back(pfn, size);
+        self.held_pages.fetch_sub(size.pages(), Relaxed);
+        free(cpu, pfn, size);
     }
 
     fn operate(&self, cpu: &Cpu<'_>, part: &mut Part) {

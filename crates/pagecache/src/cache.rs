@@ -16,7 +16,7 @@ use crate::device::{Completion, Device, IoError};
 use crate::latency::Histogram;
 use crate::policy::Kind;
 use crate::slab::{Shrinker, Shrinkers};
-use crate::slot::{ALONE, Is, Owner, PageSlot, Slots};
+use crate::slot::{ALONE, Marks, Owner, PageSlot, Slots};
 use crate::state::{CacheEvents, State, ZoneCounts};
 use crate::swap::{Swap, SwapUse};
 
@@ -34,7 +34,7 @@ pub enum CacheError {
     /// A sync of the file has failed, and pages that it covered had left memory: what storage holds is not known, and
     /// no flush of the file succeeds any more.
     Lost(IoError),
-    /// The range does not lie in one page, or behind the largest file; or the file is the swap area.
+    /// The range is not in one page, or behind the largest file; or the file is the swap area.
     Range,
     /// The file is not open.
     Closed,
@@ -179,8 +179,11 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     /// The same of the thread that asks for pages back.
     #[track_caller]
     pub(crate) fn check_sink(&self, to: &dyn Release) {
-        let own = core::ptr::from_ref(self.allocator).cast();
-        assert!(to.allocator() == own, "the cache is asked to free pages of another allocator than its own");
+        let allocator = core::ptr::from_ref(self.allocator).cast();
+        assert!(
+            to.allocator() == allocator,
+            "the cache is asked to free pages of another allocator than its own"
+        );
     }
 
     /// Runs `f` with the lock held.
@@ -262,7 +265,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         self.slots.with(pfn, |slot| {
             let can = match how {
                 Use::Shared => slot.users < ALONE - 1,
-                Use::Alone => slot.users == 0 && !slot.is.has(Is::WRITEBACK),
+                Use::Alone => slot.users == 0 && !slot.marks.has(Marks::WRITEBACK),
             };
             if can {
                 slot.users = if how == Use::Alone { ALONE } else { slot.users + 1 };
@@ -289,7 +292,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
                 if !self.try_use(pfn, how) {
                     return Some(None);
                 }
-                if !self.slots.get(pfn).is.has(Is::UPTODATE) {
+                if !self.slots.get(pfn).marks.has(Marks::UPTODATE) {
                     // Its read has failed, and the thread that read it is about to drop it.
                     self.end_use_locked(pfn);
                     return Some(None);
@@ -377,7 +380,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
             state.events.pgpgin += u64::from(source.is_some());
             match filled {
                 Ok(()) => {
-                    state.set(&self.slots, zone, pfn, Is::UPTODATE, true);
+                    state.set(&self.slots, zone, pfn, Marks::UPTODATE, true);
                     state.mark_used(&self.slots, zone, pfn);
                     if let Owner::Space(space) = owner {
                         state.events.pswpin += u64::from(source.is_some());
@@ -401,7 +404,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     /// Gives the slot of an anonymous page that is in memory back, if such slots have become rare.
     pub(crate) fn spare_slot(&self, state: &mut State, pfn: Pfn) {
         if !state.swap.keeps() {
-            state.set(&self.slots, self.zone_of(pfn), pfn, Is::DIRTY, true);
+            state.set(&self.slots, self.zone_of(pfn), pfn, Marks::DIRTY, true);
         }
     }
 
@@ -421,7 +424,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     pub(crate) fn change(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
         self.device.copy_in(pfn, offset, bytes);
         self.locked(|state| {
-            state.set(&self.slots, self.zone_of(pfn), pfn, Is::DIRTY, true);
+            state.set(&self.slots, self.zone_of(pfn), pfn, Marks::DIRTY, true);
             self.end_use_locked(pfn);
         });
     }
@@ -509,18 +512,18 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     pub(crate) fn end_write(&self, state: &mut State, &Completion { pfn, result, .. }: &Completion) {
         let zone = self.zone_of(pfn);
         let slot = self.slots.get(pfn);
-        state.set(&self.slots, zone, pfn, Is::WRITEBACK, false);
-        state.set(&self.slots, zone, pfn, Is::RECLAIM, false);
+        state.set(&self.slots, zone, pfn, Marks::WRITEBACK, false);
+        state.set(&self.slots, zone, pfn, Marks::RECLAIM, false);
         state.stuck = result.err();
         if result.is_ok() {
             state.events.pgpgout += 1;
-            if slot.is.has(Is::RECLAIM) && !slot.is.has(Is::ACTIVE) {
+            if slot.marks.has(Marks::RECLAIM) && !slot.marks.has(Marks::ACTIVE) {
                 state.relink_cold(&self.slots, zone, pfn);
                 state.events.pgrotated += 1;
             }
         } else {
             // An anonymous page gives its slot back: another one may be better.
-            state.set(&self.slots, zone, pfn, Is::DIRTY, true);
+            state.set(&self.slots, zone, pfn, Marks::DIRTY, true);
             state.events.io_errors += 1;
         }
         match slot.owner() {

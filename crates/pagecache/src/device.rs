@@ -80,7 +80,7 @@ pub struct Completion {
     pub result: Result<(), IoError>,
 }
 
-/// Storage for whole pages of files, and access to the memory that pages lie in.
+/// Storage for whole pages of files, and access to the memory that pages are in.
 ///
 /// The cache holds no lock while it calls. While the device reads into a page, or bytes are copied into it, the cache
 /// gives the page to no other thread. While a page is written out, or bytes are copied from it, no thread changes it,
@@ -108,9 +108,9 @@ pub trait Device: Sync {
     /// Storage holds the old page, the new one, or a mix.
     fn write(&self, file: FileId, index: u64, pfn: Pfn) -> Result<Progress, IoError>;
 
-    /// Says that a file is about to grow to `end` bytes, at least. The caller has the page with the last of these bytes
-    /// for itself, and the page is not dirty yet, so no write of it can have begun: a device that cuts files to their
-    /// lengths never cuts off what the page will hold.
+    /// Announces that a file is about to grow to `end` bytes, at least. The caller has the page with the last of these
+    /// bytes for itself, and the page is not dirty yet, so no write of it can have begun: a device that cuts files to
+    /// their lengths never cuts off what the page will hold.
     fn extend(&self, file: FileId, end: u64) {
         let _ = (file, end);
     }
@@ -130,7 +130,8 @@ pub trait Device: Sync {
         None
     }
 
-    /// Waits a short time for a write to end. If it returns at once, the cache polls [`completed`](Self::completed).
+    /// Waits a short time for a write to end. If it returns immediately, the cache polls
+    /// [`completed`](Self::completed).
     fn wait_for_completion(&self) {}
 
     /// Slows down a writer that has dirtied too many pages. `turn` counts such calls in a row, from 0 on. Linux lets
@@ -162,10 +163,10 @@ pub trait Device: Sync {
         let _ = ms;
     }
 
-    /// Copies `bytes` into a page from `offset` on. The range lies in the page.
+    /// Copies `bytes` into a page from `offset` on. The range is in the page.
     fn copy_in(&self, pfn: Pfn, offset: usize, bytes: &[u8]);
 
-    /// Copies from a page, from `offset` on, to `bytes`. The range lies in the page.
+    /// Copies from a page, from `offset` on, to `bytes`. The range is in the page.
     fn copy_out(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]);
 
     /// Copies a page's memory to another page. The cache gives both to no other thread during the call.

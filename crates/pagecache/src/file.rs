@@ -8,9 +8,9 @@
 //! # Durability
 //! A page that was written is `unsynced` until a sync that began later has succeeded. A sync that fails says nothing of
 //! which pages it has lost, and the system may have dropped them (Linux drops them, and the next sync says `Ok`). So
-//! all that were written before it ended are dirty again: those that it covered, those written meanwhile, and those on
-//! their way, which the device may have had already. Of a page that has left memory since, the bytes are gone: the file
-//! is `lost`, and no flush of it succeeds any more.
+//! all that were written before it ended are dirty again: those that it covered, those written in the meantime, and
+//! those on their way, which the device may have had already. Of a page that has left memory since, the bytes are gone:
+//! the file is `lost`, and no flush of it succeeds any more.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -61,7 +61,7 @@ pub(crate) struct File {
 pub(crate) enum Turn {
     /// Another one, begun later than asked, has succeeded.
     Done,
-    /// By the caller, who says how it ended.
+    /// By the caller, which reports how it ended.
     Mine,
     /// Another one is under way.
     Wait,

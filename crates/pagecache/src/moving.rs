@@ -7,7 +7,7 @@ use framewright::{Migratetype, Order, Pfn};
 
 use crate::cache::{Cache, Use};
 use crate::device::Device;
-use crate::slot::{ALONE, Is};
+use crate::slot::{ALONE, Marks};
 
 // SAFETY: what it says has moved was a page of its index, allocated with order 0, which this call had alone: until its
 // entry named `to`, no other thread used, dropped, freed or moved it, and from then on no thread finds `from`.
@@ -17,7 +17,7 @@ unsafe impl<P: Platform, D: Device> Migrate for Cache<'_, P, D> {
             self.locked(|state| {
                 // One that is not up to date is about to be dropped by the thread that has failed to read it.
                 state.owns(&self.slots, from)
-                    && self.slots.get(from).is.has(Is::UPTODATE)
+                    && self.slots.get(from).marks.has(Marks::UPTODATE)
                     && self.try_use(from, Use::Alone)
             })
         };
@@ -40,7 +40,7 @@ unsafe impl<P: Platform, D: Device> Migrate for Cache<'_, P, D> {
             && self.locked(|state| {
                 state.owns(&self.slots, from) && {
                     let slot = self.slots.get(from);
-                    slot.users == 0 && slot.is.has(Is::UPTODATE) && !slot.is.has(Is::WRITEBACK)
+                    slot.users == 0 && slot.marks.has(Marks::UPTODATE) && !slot.marks.has(Marks::WRITEBACK)
                 }
             })
     }

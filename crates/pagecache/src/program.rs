@@ -51,7 +51,7 @@ pub trait Files {
     /// It cannot be read.
     fn stored(&self, file: FileId, offset: u64, bytes: &mut [u8]) -> Result<(), CacheError>;
 
-    /// Deletes a file: its pages are free at once.
+    /// Deletes a file: its pages are free immediately.
     ///
     /// # Errors
     /// It cannot be deleted.
@@ -66,7 +66,7 @@ pub trait Files {
     /// Bytes of a page.
     fn page_bytes(&self) -> u64;
 
-    /// The task has filled so many bytes of a buffer. Where time is modelled, that takes some.
+    /// The task has filled `bytes` bytes of a buffer. Where time is modelled, that takes some.
     fn compute(&self, bytes: u64) {
         let _ = bytes;
     }

@@ -14,7 +14,7 @@ pub const BATCH: u64 = 128;
 /// Cost of making an object again, in units of a disk access, if a cache says nothing else.
 pub const SEEKS: u64 = 2;
 
-/// A cache of small objects that lie in pages of their own. Called with no lock held, on the thread that needs memory;
+/// A cache of small objects that are in pages of their own. Called with no lock held, on the thread that needs memory;
 /// it must not allocate from the same allocator.
 ///
 /// ```
@@ -110,7 +110,7 @@ impl<'c, P: Platform> Shrinkers<'c, P> {
         self.all.iter().map(|cache| cache.shrinker.pages(zone)).sum()
     }
 
-    /// Shrinks all, with `lru` pages on the lists that were searched. Pages that are freed may lie in any zone.
+    /// Shrinks all, with `lru` pages on the lists that were searched. Pages that are freed may be in any zone.
     pub(crate) fn shrink(&self, ask: &ReclaimRequest<'_>, to: &dyn Release, lru: u64) -> Reclaimed {
         let mut done = Reclaimed::default();
         if self.all.is_empty() {

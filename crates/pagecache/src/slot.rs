@@ -40,9 +40,9 @@ impl From<SpaceId> for Owner {
 /// A page's state, as a set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(transparent)]
-pub struct Is(u16);
+pub struct Marks(u16);
 
-impl Is {
+impl Marks {
     /// On the active list.
     pub const ACTIVE: Self = Self(1);
     /// Marked as used.
@@ -64,14 +64,14 @@ impl Is {
 
     /// Whether all of `other` are set.
     #[must_use]
-    pub const fn has(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
+    pub const fn has(self, marks: Self) -> bool {
+        self.0 & marks.0 == marks.0
     }
 
     /// With `other` set, or not.
     #[must_use]
-    pub const fn with(self, other: Self, on: bool) -> Self {
-        Self(if on { self.0 | other.0 } else { self.0 & !other.0 })
+    pub const fn with(self, marks: Self, on: bool) -> Self {
+        Self(if on { self.0 | marks.0 } else { self.0 & !marks.0 })
     }
 }
 
@@ -84,14 +84,14 @@ pub const ALONE: u16 = u16::MAX;
 pub struct PageSlot {
     /// Which page of the file, or of the space.
     pub index: u64,
-    /// The number of the file, or of the space if the page is [`Is::ANON`].
+    /// The number of the file, or of the space if the page is [`Marks::ANON`].
     pub number: u32,
-    /// The page behind it on its list, as a frame number relative to the map's first; [`NONE`] at the end.
+    /// The page after it on its list, as a frame number relative to the map's first; [`NONE`] at the end.
     pub next: u32,
     /// The page before it.
     pub prev: u32,
     /// Its state.
-    pub is: Is,
+    pub marks: Marks,
     /// Those who read its memory, or [`ALONE`].
     pub users: u16,
 }
@@ -100,7 +100,7 @@ impl PageSlot {
     /// Whose the page is.
     #[must_use]
     pub const fn owner(&self) -> Owner {
-        if self.is.has(Is::ANON) {
+        if self.marks.has(Marks::ANON) {
             Owner::Space(SpaceId(self.number))
         } else {
             Owner::File(FileId(self.number))

@@ -21,7 +21,7 @@ use framewright::platform::{Platform, Word};
 use crate::cache::{Cache, CacheError, TOGETHER, Use};
 use crate::device::{Completion, Device, IoError, Progress};
 use crate::file::Turn;
-use crate::slot::{FileId, Is, Owner};
+use crate::slot::{FileId, Marks, Owner};
 use crate::state::State;
 
 /// Pages dirty or being written, in percent of all memory, from which a writer writes some out itself, and waits
@@ -64,7 +64,7 @@ enum Begun {
     Busy,
     /// There is nowhere to write it to.
     NoSlot,
-    /// It lies in frame `.2`, and can be written to page `.1` of a file.
+    /// It is in frame `.2`, and can be written to page `.1` of a file.
     To(FileId, u64, Pfn),
 }
 
@@ -156,7 +156,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
             for index in state.file(file).end_sync(result) {
                 if let Some(pfn) = state.find(file, index) {
                     // Also where it is just being written again: that may have begun before the sync failed.
-                    state.set(&self.slots, self.zone_of(pfn), pfn, Is::DIRTY, true);
+                    state.set(&self.slots, self.zone_of(pfn), pfn, Marks::DIRTY, true);
                 }
             }
             state.events.io_errors += u64::from(result.is_err());
@@ -222,7 +222,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
     pub(crate) fn write_out(&self, owner: Owner, index: u64, by_reclaim: bool) -> bool {
         let mut turn = 0;
         let (file, at, pfn) = loop {
-            // Found anew each time: it may have moved to another frame.
+            // Found again each time: it may have moved to another frame.
             match self.locked(|state| self.begin_write(state, owner, index, by_reclaim)) {
                 Begun::Nothing => return true,
                 Begun::To(file, at, pfn) => break (file, at, pfn),
@@ -248,9 +248,9 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
 
     /// Marks a dirty page as being written, if no thread changes or writes it.
     fn begin_write(&self, state: &mut State, owner: Owner, index: u64, by_reclaim: bool) -> Begun {
-        let found = state.find(owner, index).filter(|&pfn| self.slots.get(pfn).is.has(Is::DIRTY));
+        let found = state.find(owner, index).filter(|&pfn| self.slots.get(pfn).marks.has(Marks::DIRTY));
         let Some(pfn) = found else { return Begun::Nothing };
-        if self.slots.get(pfn).is.has(Is::WRITEBACK) || !self.try_use(pfn, Use::Shared) {
+        if self.slots.get(pfn).marks.has(Marks::WRITEBACK) || !self.try_use(pfn, Use::Shared) {
             return Begun::Busy;
         }
         let zone = self.zone_of(pfn);
@@ -268,12 +268,12 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
             return Begun::NoSlot;
         };
         // Clean from now on: a thread that changes it must wait until it is written.
-        state.set(&self.slots, zone, pfn, Is::DIRTY, false);
-        state.set(&self.slots, zone, pfn, Is::WRITEBACK, true);
+        state.set(&self.slots, zone, pfn, Marks::DIRTY, false);
+        state.set(&self.slots, zone, pfn, Marks::WRITEBACK, true);
         if let Owner::File(file) = owner {
             state.file(file).begin_write(index);
         }
-        state.set(&self.slots, zone, pfn, Is::RECLAIM, by_reclaim);
+        state.set(&self.slots, zone, pfn, Marks::RECLAIM, by_reclaim);
         state.events.nr_vmscan_write += u64::from(by_reclaim);
         Begun::To(file, at, pfn)
     }

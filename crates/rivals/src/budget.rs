@@ -13,7 +13,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// For so many CPUs at a time, whose purses then hold a sixteenth of all frames at most.
+    /// For `cpus` CPUs at a time, whose purses then hold a sixteenth of all frames at most.
     pub(crate) fn new(frames: u64, cpus: usize) -> Self {
         let moved = (frames / 32 / cpus as u64).clamp(1, MOST_MOVED);
         Self { left: AtomicU64::new(frames), moved }
@@ -23,7 +23,7 @@ impl Budget {
         Purse { budget: self, frames: 0 }
     }
 
-    /// Takes `least` frames, more if there are more; 0 if there are not so many.
+    /// Takes `least` frames, more if there are more; 0 if there are fewer.
     fn take(&self, least: u64) -> u64 {
         let want = least.max(self.moved);
         let mut left = self.left.load(Ordering::Relaxed);
@@ -48,7 +48,7 @@ pub(crate) struct Purse<'a> {
 }
 
 impl Purse<'_> {
-    /// Pays for a block; says whether it could.
+    /// Pays for a block. Returns whether it could.
     #[inline]
     pub(crate) fn pay(&mut self, order: u8) -> bool {
         let price = 1 << order;
@@ -106,9 +106,9 @@ mod tests {
     #[test]
     fn purses_do_not_hoard() {
         let budget = Budget::new(6400, 2);
-        let (mut one, mut other) = (budget.purse(), budget.purse());
-        assert_eq!((0..).take_while(|_| one.pay(0)).count(), 6400);
-        (0..6400).for_each(|_| one.refund(0));
-        assert!((0..).take_while(|_| other.pay(0)).count() >= 6400 - 200);
+        let (mut first, mut second) = (budget.purse(), budget.purse());
+        assert_eq!((0..).take_while(|_| first.pay(0)).count(), 6400);
+        (0..6400).for_each(|_| first.refund(0));
+        assert!((0..).take_while(|_| second.pay(0)).count() >= 6400 - 200);
     }
 }

@@ -4,7 +4,21 @@ use crate::repo::{File, Finding, Repo, judge};
 use crate::source::{is_word, occurrences, words};
 
 /// What is swept already: crates, folders and pages. It grows until all is in it.
-const SWEPT: &[&str] = &["crates/host/", "crates/pagecache/", "crates/capi/", "crates/clients/", "crates/rivals/", "python/", "packaging/", "versus/", "docs/durability.md", "docs/guide/embed.md", "crates/check/", "fuzz/", "xtask/"];
+const SWEPT: &[&str] = &[
+    "crates/host/",
+    "crates/pagecache/",
+    "crates/capi/",
+    "crates/clients/",
+    "crates/rivals/",
+    "python/",
+    "packaging/",
+    "versus/",
+    "docs/durability.md",
+    "docs/guide/embed.md",
+    "crates/check/",
+    "fuzz/",
+    "xtask/",
+];
 
 /// Columns of the longest comment.
 const MAX_COLUMNS: usize = 120;

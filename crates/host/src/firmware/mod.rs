@@ -111,11 +111,11 @@ fn kind(word: &str) -> Option<Kind> {
         "ACPI NVS" | "ACPI Non-volatile Storage" => Kind::AcpiStorage,
         "unusable" | "Unusable memory" => Kind::Unusable,
         "reserved" | "Reserved" | "soft reserved" | "Soft Reserved" | "device reserved" => Kind::Reserved,
-        other if other.starts_with("persistent") || other.starts_with("Persistent Memory") => {
+        found if found.starts_with("persistent") || found.starts_with("Persistent Memory") => {
             Kind::Persistent
         }
         // How kernels print a number they have no word for.
-        other if other.strip_prefix("type ").is_some_and(|n| n.parse::<u32>().is_ok()) => Kind::Reserved,
+        found if found.strip_prefix("type ").is_some_and(|n| n.parse::<u32>().is_ok()) => Kind::Reserved,
         _ => return None,
     })
 }
@@ -138,12 +138,12 @@ fn list(text: &str) -> Option<Vec<u32>> {
 /// Enters whose a range is, unless its bytes belong to another node already: `Err` is that node.
 fn add_home(map: &mut FirmwareMap, start: u64, bytes: u64, home: Home) -> Result<(), NodeId> {
     let end = start.saturating_add(bytes);
-    let other = map
+    let found = map
         .nodes
         .iter()
-        .find(|(at, len, other)| other.node != home.node && *at < end && start < at.saturating_add(*len));
-    match other {
-        Some((_, _, other)) => Err(other.node),
+        .find(|(at, len, found)| found.node != home.node && *at < end && start < at.saturating_add(*len));
+    match found {
+        Some((_, _, found)) => Err(found.node),
         None => {
             map.nodes.push((start, bytes, home));
             Ok(())

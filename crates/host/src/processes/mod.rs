@@ -1,15 +1,15 @@
-//! An arena in a file of memory (a memfd) that several processes use at once, and that goes on when any of them is
-//! killed at any moment.
+//! An arena in a file of memory (a memfd) that several processes use at the same time, and that goes on when any of
+//! them is killed at any moment.
 //!
 //! # How
-//! The whole allocator lies in the file, its tables with it, and every process maps the file at the same address,
+//! The whole allocator is in the file, its tables with it, and every process maps the file at the same address,
 //! because the tables point at each other. One robust mutex in the file guards it: the thread that holds it *is* the
 //! allocator's one CPU, so its per-CPU lists are a common cache in front of the buddy lists, and its zone lock is never
 //! waited for.
 //!
-//! Beside the tables lies one word per frame that says which process owns the block that starts there (`owners`).
+//! Beside the tables is one word per frame that says which process owns the block that starts there (`owners`).
 //! Every change of it is one store. If a process is killed while it holds the mutex, the next one is told by the system
-//! (`EOWNERDEAD`) and makes all other tables anew from these words: what a living process owns, or none, stays
+//! (`EOWNERDEAD`) and makes all other tables again from these words: what a living process owns, or none, stays
 //! allocated, everything else is free. O(frames).
 //!
 //! Which process lives is told by locks on the file that the system drops when a process ends, however it ends.
@@ -310,7 +310,7 @@ impl ProcessArena {
         if pfn.0 >= self.pages() {
             return None;
         }
-        // SAFETY: the pages lie in the mapping from there on.
+        // SAFETY: the pages are in the mapping from there on.
         Some(unsafe { self.memory.start().add(self.layout.pages + pfn.0 as usize * PAGE_BYTES) })
     }
 
@@ -387,8 +387,8 @@ impl ProcessArena {
         Ok(blocks.map(|(pfn, owned)| (pfn, owned.order)).collect())
     }
 
-    /// How often the tables have been made anew, how many processes were found dead, and how many base pages were taken
-    /// back from them, since the arena was made. Zeroes in a forked child.
+    /// How often the tables have been made again, how many processes were found dead, and how many base pages were
+    /// taken back from them, since the arena was made. Zeroes in a forked child.
     #[must_use]
     pub fn history(&self) -> (u64, u64, u64) {
         if self.memory.is_forked() {
@@ -457,7 +457,7 @@ impl ProcessArena {
         Ok(guard)
     }
 
-    /// Makes all tables but the owners' anew from theirs: frees what dead processes own, keeps what living ones and
+    /// Makes all tables but the owners' again from theirs: frees what dead processes own, keeps what living ones and
     /// none does.
     fn make_tables(&self, guard: &Guard<'_>) -> Result<(), ProcessError> {
         let owners = self.owners();
@@ -579,7 +579,7 @@ impl ProcessArena {
     }
 
     fn owners(&self) -> Owners<'_> {
-        // SAFETY: one word for each page lies there, zeroed at first, and all are reached atomically.
+        // SAFETY: one word for each page is there, zeroed at first, and all are reached atomically.
         Owners(unsafe {
             let start = self.memory.start().add(self.layout.owners).cast::<AtomicU32>();
             slice::from_raw_parts(start.as_ptr(), self.pages() as usize)

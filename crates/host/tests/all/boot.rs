@@ -34,7 +34,7 @@ unsafe impl Zeroable for Page {}
 
 const GIB: u64 = 1 << 30;
 
-/// Nodes of so many GiB each, one after another, in one range with a hole below 4 GiB.
+/// Nodes of `gib` GiB each, one after another, in one range with a hole below 4 GiB.
 fn machine(node_gib: &[u64]) -> FirmwareMap {
     let mut map = FirmwareMap::default();
     let total: u64 = node_gib.iter().sum::<u64>() * GIB;
@@ -278,7 +278,7 @@ fn movable_zones_hold_only_what_moves() {
     assert_eq!(zone(cpu.alloc(order, Migratetype::Unmovable).expect("memory is left")), ZoneId(4));
 }
 
-/// What `work` takes on each of so many threads at once, added up. Nanoseconds.
+/// What `work` takes on each of `threads` threads at the same time, added up. Nanoseconds.
 fn on_threads<W: FnOnce() + Send>(works: Vec<W>) -> u64 {
     thread::scope(|scope| {
         let timed = |work: W| {

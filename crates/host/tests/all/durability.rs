@@ -125,26 +125,26 @@ fn all_calls_race() {
                         let flushed = files.close(&cpu, file);
                         assert_eq!(flushed, Ok(()));
                         done.push((at, word));
-                        // And everything at once with files that no thread relies on.
-                        let other = files.open(&others[rng.usize(..2)]).unwrap();
+                        // And everything immediately with files that no thread relies on.
+                        let unrelated = files.open(&others[rng.usize(..2)]).unwrap();
                         for _ in 0..4 {
                             let mut bytes = [0; 100];
                             let at = rng.u64(..20 * PAGE);
                             match rng.u64(..5) {
-                                0 => files.write(&cpu, other, at, &[7; 5000]).unwrap(),
-                                1 => drop(files.read(&cpu, other, at, &mut bytes).unwrap()),
-                                2 => files.flush(other).unwrap(),
-                                3 => files.truncate(&cpu, other, at / PAGE).unwrap(),
-                                _ => drop(files.append(&cpu, other, &bytes).unwrap()),
+                                0 => files.write(&cpu, unrelated, at, &[7; 5000]).unwrap(),
+                                1 => drop(files.read(&cpu, unrelated, at, &mut bytes).unwrap()),
+                                2 => files.flush(unrelated).unwrap(),
+                                3 => files.truncate(&cpu, unrelated, at / PAGE).unwrap(),
+                                _ => drop(files.append(&cpu, unrelated, &bytes).unwrap()),
                             }
                             assert!(bytes.iter().all(|byte| [0, 7].contains(byte)), "bytes of another file");
                         }
                         if rng.u32(..2) == 0 {
-                            files.forget(&cpu, other)
+                            files.forget(&cpu, unrelated)
                         } else {
-                            files.close(&cpu, other).unwrap()
+                            files.close(&cpu, unrelated).unwrap()
                         }
-                        assert_eq!(files.flush(other), Err(CacheError::Closed));
+                        assert_eq!(files.flush(unrelated), Err(CacheError::Closed));
                     }
                     done
                 })
@@ -381,13 +381,13 @@ fn a_swap_file_is_nobody_elses() {
 }
 
 /// A load beside the end of its space reads its own bytes, or zeroes, and never those of another space that has got the
-/// slot meanwhile.
+/// slot in the meantime.
 #[test]
 fn a_load_beside_dropping_its_space_sees_no_other() {
     let (folder, arena) = (Folder::new(), arena(512, 4));
     let cache = FileCache::with_unnamed_swap(&arena, &folder.0, 3000).unwrap();
     let (stop, loads) = (AtomicBool::new(false), AtomicU64::new(0));
-    let other = cache.make_space();
+    let unrelated = cache.make_space();
     thread::scope(|scope| {
         scope.spawn(|| {
             let cpu = arena.attach().unwrap();
@@ -395,7 +395,7 @@ fn a_load_beside_dropping_its_space_sees_no_other() {
                 if stop.load(Relaxed) {
                     return;
                 }
-                let _ = cache.store_anon(&cpu, other, n % 750 * PAGE, &[b'B'; PAGE_BYTES]);
+                let _ = cache.store_anon(&cpu, unrelated, n % 750 * PAGE, &[b'B'; PAGE_BYTES]);
             }
         });
         let cpu = arena.attach().unwrap();
@@ -467,7 +467,7 @@ fn child_that_is_killed() {
     });
 }
 
-/// Bytes of a record: pages hold several, and some lie in two.
+/// Bytes of a record: pages hold several, and some are in two.
 const RECORD: u64 = 1500;
 
 fn record(at: u64, version: u64) -> Vec<u8> {
@@ -496,7 +496,7 @@ fn a_process_that_is_killed_keeps_what_it_flushed() {
             let line = line.unwrap();
             Some(line.split_once("flushed ")?.1.parse::<u64>().unwrap())
         });
-        // After so many flushes, and some time.
+        // After some flushes, and some time.
         let mut last = flushed.nth(rng.usize(..20)).unwrap();
         thread::sleep(core::time::Duration::from_micros(rng.u64(..3000)));
         child.kill().unwrap();

@@ -93,10 +93,10 @@ fn memory() {
         let mut block = cpu.alloc_block(order(10), MOVABLE).unwrap();
         block.bytes_mut().fill(7);
         let used = in_a_child(|| {
-            let own = fill_holes();
+            let filled = fill_holes();
             let is_empty = block.bytes().iter().all(|&byte| byte == 0);
             block.bytes_mut().fill(1);
-            let is_alone = own.iter().flatten().all(|&byte| byte == 0x55);
+            let is_alone = filled.iter().flatten().all(|&byte| byte == 0x55);
             i32::from(!is_empty) | i32::from(!is_alone) << 1
         });
         assert_eq!(used, ends, "{backing:?}");
@@ -116,7 +116,7 @@ fn caches() {
     (0..2000).for_each(|page| cache.store_anon(&cpu, space, page * PAGE, &page.to_le_bytes()).unwrap());
     let kept = core::cell::Cell::new(Some(cache));
     let child = in_a_child(|| {
-        let own = fill_holes();
+        let filled = fill_holes();
         let cache = kept.take().unwrap();
         let closed = Err(CacheError::Closed);
         let mut bytes = [0; 8];
@@ -133,7 +133,7 @@ fn caches() {
         let refused = all.iter().all(|&result| result == closed) && cache.open(&folder.file(3)).is_err();
         cache.drop_space(&cpu, space);
         drop(cache);
-        i32::from(!refused) | i32::from(own.iter().flatten().any(|&byte| byte != 0x55)) << 1
+        i32::from(!refused) | i32::from(filled.iter().flatten().any(|&byte| byte != 0x55)) << 1
     });
     assert_eq!(child, 0);
     let cache = kept.take().unwrap();
@@ -155,11 +155,11 @@ fn processes() {
     let child = in_a_child(|| {
         let arena = inherited.take().unwrap();
         let refused = matches!(arena.alloc(Order::ZERO, MOVABLE), Err(ProcessError::Forked));
-        let own = ProcessArena::attach(arena.file()).unwrap();
+        let again = ProcessArena::attach(arena.file()).unwrap();
         drop(arena);
-        let pfn = own.alloc(Order::ZERO, MOVABLE).unwrap();
+        let pfn = again.alloc(Order::ZERO, MOVABLE).unwrap();
         // SAFETY: the block is this process's.
-        unsafe { own.address(pfn).unwrap().write(7) };
+        unsafe { again.address(pfn).unwrap().write(7) };
         i32::from(!refused)
     });
     assert_eq!(child, 0);

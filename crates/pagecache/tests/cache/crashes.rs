@@ -227,7 +227,7 @@ impl Device for Chaotic {
     }
 
     fn truncate(&self, file: FileId, index: u64) -> Result<(), IoError> {
-        self.storage.lock().unwrap().halves.retain(|&(of, at, _), _| of != file || at < index);
+        self.storage.lock().unwrap().halves.retain(|&(in_file, at, _), _| in_file != file || at < index);
         Ok(())
     }
 
@@ -342,7 +342,7 @@ impl Round<'_> {
                     let whose = dice(self.files.len() as u64) as usize;
                     match self.flush(whose) {
                         Err(CacheError::Lost(_)) if whose == me => {
-                            // The only way on: a new file, with everything written anew.
+                            // The only way on: a new file, with everything written again.
                             let before = self.files[me].lock().unwrap().file;
                             let failed = self
                                 .cache
@@ -373,7 +373,7 @@ impl Round<'_> {
                         written.halves.retain(|&(at, _), _| at < index);
                         let file = written.file;
                         let mut storage = self.cache.device().storage.lock().unwrap();
-                        storage.promised.retain(|&(of, at, _), _| of != file || at < index);
+                        storage.promised.retain(|&(in_file, at, _), _| in_file != file || at < index);
                         file
                     };
                     self.cache.truncate(cpu, file, index).unwrap();

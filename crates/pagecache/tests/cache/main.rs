@@ -95,7 +95,7 @@ fn work(
             998 => cache.unmap(file),
             _ => {
                 cache.truncate(cpu, file, pages / 2).unwrap();
-                model.0.retain(|&(of, at), _| of != file || at < pages / 2);
+                model.0.retain(|&(in_file, at), _| in_file != file || at < pages / 2);
             }
         }
     }

@@ -20,7 +20,7 @@ const PAGE: u64 = PAGE_BYTES as u64;
 /// Pages of the arena.
 const MEMORY: u64 = 512;
 
-/// A folder of this test's own beside the build's other files, which lie on a real file system.
+/// A folder of this test's own beside the build's other files, which are on a real file system.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -216,7 +216,7 @@ fn truncate_cuts_the_file() {
 /// Storage's and the threads' bad days.
 #[derive(Clone, Copy, Debug, Default)]
 struct Trouble {
-    /// Of a thousand reads and writes, so many fail.
+    /// Number of a thousand reads and writes that fail.
     faults: u64,
     /// And so many take long.
     delayed: u64,
@@ -322,10 +322,10 @@ fn the_mapped_writer_ends() {
 /// free, other people's blocks.
 #[test]
 fn a_cpu_of_another_arena_is_refused() {
-    let (folder, mine, other) = (Folder::new(), arena(1), arena(1));
+    let (folder, mine, foreign_arena) = (Folder::new(), arena(1), arena(1));
     let files = FileCache::new(&mine);
     let file = files.open(&folder.file(1)).unwrap();
-    let (cpu, foreign) = (mine.attach().unwrap(), other.attach().unwrap());
+    let (cpu, foreign) = (mine.attach().unwrap(), foreign_arena.attach().unwrap());
     files.write(&cpu, file, 0, b"mine").unwrap();
     let space = files.make_space();
     let mut byte = [0];
@@ -375,9 +375,9 @@ fn a_cache_frees_to_its_own_arena_only() {
     let file = files.open(&folder.file(1)).unwrap();
     (0..MEMORY / 2).for_each(|n| files.write(&cpu, file, n * PAGE, b"mine").unwrap());
     files.flush(file).unwrap();
-    let other = arena(1);
-    assert!(other.set_reclaim(std::sync::Arc::new(Forwards(files))));
-    let foreign = other.attach().unwrap();
+    let foreign_arena = arena(1);
+    assert!(foreign_arena.set_reclaim(std::sync::Arc::new(Forwards(files))));
+    let foreign = foreign_arena.attach().unwrap();
     let fill = || while foreign.alloc(Order::ZERO, Migratetype::Movable).is_ok() {};
     assert!(std::panic::catch_unwind(core::panic::AssertUnwindSafe(fill)).is_err());
 }
