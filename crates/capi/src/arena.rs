@@ -222,7 +222,7 @@ pub(crate) fn config(options: &fw_options) -> Result<Config, fw_status> {
         config = config.with_marks();
     }
     let is_set = |flag| options.flags & flag != 0;
-    if has(FW_FREE_LISTS) && (has(FW_FREE_MAPS) || has(FW_COMPACT)) {
+    if is_set(FW_FREE_LISTS) && (is_set(FW_FREE_MAPS) || is_set(FW_COMPACT)) {
         let text = "two of the flags contradict each other";
         return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
     }
@@ -230,17 +230,17 @@ pub(crate) fn config(options: &fw_options) -> Result<Config, fw_status> {
         let text = "a reserved member of the options is not 0: begin with fw_options_init";
         return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
     }
-    config.poison |= has(FW_POISON);
-    config.init_on_free |= has(FW_INIT_ON_FREE);
-    config.fault_injection |= has(FW_FAULT_INJECTION);
-    config.free_reporting |= has(FW_FREE_REPORTING);
-    if has(FW_FREE_LISTS) {
+    config.poison |= is_set(FW_POISON);
+    config.init_on_free |= is_set(FW_INIT_ON_FREE);
+    config.fault_injection |= is_set(FW_FAULT_INJECTION);
+    config.free_reporting |= is_set(FW_FREE_REPORTING);
+    if is_set(FW_FREE_LISTS) {
         config.engine = Engine::Linux;
     }
-    if has(FW_FREE_MAPS) {
+    if is_set(FW_FREE_MAPS) {
         config.engine = Engine::Framewright;
     }
-    if has(FW_COMPACT) {
+    if is_set(FW_COMPACT) {
         config.engine = Engine::Compact;
         config.lazy_pageblocks = true;
     }

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// Frames that a CPU moves between its purse and the budget at a time, at most.
 const MOST_MOVED: u64 = 4096;
 
-/// Frames without an owner.
+/// Frames that no CPU has yet.
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: AtomicU64,
@@ -13,7 +13,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// For `cpus` CPUs at a time, whose purses then hold a sixteenth of all frames at most.
+    /// For so many CPUs at a time, whose purses then hold a sixteenth of all frames at most.
     pub(crate) fn new(frames: u64, cpus: usize) -> Self {
         let moved = (frames / 32 / cpus as u64).clamp(1, MOST_MOVED);
         Self { left: AtomicU64::new(frames), moved }
@@ -23,7 +23,7 @@ impl Budget {
         Purse { budget: self, frames: 0 }
     }
 
-    /// Takes `least` frames, more if there are more; 0 if there are fewer.
+    /// Takes `least` frames, more if there are more; 0 if there are not so many.
     fn take(&self, least: u64) -> u64 {
         let want = least.max(self.moved);
         let mut left = self.left.load(Ordering::Relaxed);
@@ -48,7 +48,7 @@ pub(crate) struct Purse<'a> {
 }
 
 impl Purse<'_> {
-    /// Pays for a block. Returns whether it could.
+    /// Pays for a block; says whether it could.
     #[inline]
     pub(crate) fn pay(&mut self, order: u8) -> bool {
         let price = 1 << order;

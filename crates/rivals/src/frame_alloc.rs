@@ -112,7 +112,7 @@ impl<A: RegionInit> Rival<A> {
         let bytes = bytes.ok_or_else(|| format!("{frames} frames are too many"))?;
         let region = region::Region::reserve(bytes, FRAME.bytes() << MAX_ORDER)?;
         #[expect(unsafe_code, reason = "the allocator must be told which memory is its own")]
-        // SAFETY: the region is mapped, used by no other code, outlives the allocator, and can be reached through
+        // SAFETY: the region is mapped, has no other owner, outlives the allocator, and can be reached through
         // `Mapped`; this is the only thread that knows the allocator.
         unsafe { allocator.try_init_region(region.start(), bytes) }.map_err(|error| format!("{error}"))?;
         Ok(Self { allocator, region })
