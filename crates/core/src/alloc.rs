@@ -301,7 +301,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         }
         let end = start.add(pages);
         let parts = || zone.cut().parts(start..end);
-        // Before the first part is added, what is wrong with the last one is known.
+        // Before the first part is added, what is wrong with the last one is known; no other CPU adds memory, or drains, until all is.
+        let _alone = zone.cut().is_cut().then(|| self.drains.begin());
         for part in parts().filter(|_| zone.cut().is_cut()) {
             zone.with(part.start, self.frames, self.waiter(None), |buddy| self.check_part(buddy, &part)).0?;
         }
@@ -573,7 +574,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// freed into it join them. Returns the free pages withdrawn; `None` if there is no such pageblock or it
     /// is isolated already. Blocks on per-CPU lists stay there until they are drained.
     pub fn isolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
-        self.with_isolation_of(pfn, |buddy| buddy.isolate(pfn))
+        self.with_isolation_of(pfn, |buddy| buddy.isolate(pfn, false))
     }
 
     /// Has every CPU ask, at each free, what its pageblock is, or lets it hit without, after pageblocks of a zone were
@@ -589,9 +590,21 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     }
 
     /// Ends the isolation of the pageblock of `pfn`. Returns the free pages that came back; `None` if it was
-    /// not isolated.
+    /// not isolated, or is so by a call that is under way: [`Cpu::offline`](crate::Cpu::offline) or
+    /// [`Cpu::alloc_contig_range`](crate::Cpu::alloc_contig_range).
     pub fn unisolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
-        self.with_isolation_of(pfn, |buddy| buddy.unisolate(pfn))
+        self.with_isolation_of(pfn, |buddy| buddy.unisolate(pfn, false))
+    }
+
+    /// Like [`isolate_pageblock`](Self::isolate_pageblock), for a call that ends the isolation itself: no other caller can, so that
+    /// what is free in the pageblock stays free in it.
+    pub(crate) fn hold_pageblock(&self, pfn: Pfn) -> Option<u64> {
+        self.with_isolation_of(pfn, |buddy| buddy.isolate(pfn, true))
+    }
+
+    /// Ends what [`hold_pageblock`](Self::hold_pageblock) has begun.
+    pub(crate) fn let_pageblock_go(&self, pfn: Pfn) {
+        self.with_isolation_of(pfn, |buddy| buddy.unisolate(pfn, true));
     }
 
     /// Gives the pageblock of `pfn` another type; its free blocks move to that type's lists. Returns its free
