@@ -1,5 +1,7 @@
 //! The passes of one allocation, from the fast path to the explained failure; and of one free.
 
+mod alloc_runs;
+mod any_context;
 mod background;
 mod bulk;
 mod claim;
@@ -28,6 +30,7 @@ use crate::reclaim::Helpers;
 use crate::request::Request;
 use crate::units::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneType};
 use crate::zone::Zone;
+pub use any_context::TryFreeError;
 pub use background::BackgroundOutcome;
 pub use bulk::BulkFreeError;
 pub use compact::Compacted;

@@ -22,7 +22,7 @@ use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy::{Buddy, Cold, Counters, FreeAreas, Part, Untouched};
+use crate::buddy::{Buddy, Cold, Counters, FreeAreas, Part, Pending, Untouched};
 use crate::config::{Config, Experiment};
 use crate::events::ZoneEvents;
 use crate::frame::FrameMap;
@@ -282,28 +282,53 @@ impl<'m, P: Platform> Zone<'m, P> {
         let clock = || if self.lock_timing { P::now_ns() } else { 0 };
         let asked = clock();
         let mut got = 0;
-        let (result, waited, pending, is_unmarked) = section.lists.with(waiter, |areas, cold, waited| {
+        let (waited, (result, pending, is_unmarked)) = section.lists.with(waiter, |areas, cold, waited| {
             got = clock();
-            let range = self.cut.range(n);
-            let reserved = self.pressure.highatomic_word();
-            let part = self.cut.is_cut().then_some(Part { words: self.words, special: &self.special, n });
-            let mut buddy = Buddy::new(areas, cold, &self.counters, reserved, frames, self.id, range)
-                .reporting(self.reports)
-                .leaving(self.lazy.then_some(&section.untouched))
-                .in_part(part);
-            let result = f(&mut buddy);
-            let pending = buddy.end();
-            if pending.freed {
-                self.pressure.note_freed();
-            }
-            let is_unmarked = buddy.is_unmarked;
-            drop(buddy);
-            (result, waited, pending, is_unmarked)
+            (waited, self.hold(n, areas, cold, frames, f))
         });
         let (wait_ns, hold_ns) = (got.saturating_sub(asked), clock().saturating_sub(got));
         let hold = Hold { waited, wait_ns, hold_ns, is_unmarked };
         self.counters.count(pending);
         (result, hold)
+    }
+
+    /// Like [`with_section`](Self::with_section), but only if the lock is free: `None` without a call of `f`, and without a wait, if not.
+    pub(crate) fn try_with_section<'f, M, R>(
+        &self,
+        n: usize,
+        frames: FrameMap<'f, P, M>,
+        f: impl FnOnce(&mut Buddy<'_, 'f, P, M>) -> R,
+    ) -> Option<R> {
+        let hold = |areas: &mut _, cold: &mut _| self.hold(n, areas, cold, frames, f);
+        let (result, pending, _) = self.section(n).lists.try_with(hold)?;
+        self.counters.count(pending);
+        Some(result)
+    }
+
+    /// What is done in a hold. Also returns what is counted after it, and whether the last pageblock with a bad frame in use went out of
+    /// use.
+    #[inline(always)]
+    fn hold<'f, M, R>(
+        &self,
+        n: usize,
+        areas: &mut FreeAreas<P>,
+        cold: &mut Cold<P>,
+        frames: FrameMap<'f, P, M>,
+        f: impl FnOnce(&mut Buddy<'_, 'f, P, M>) -> R,
+    ) -> (R, Pending, bool) {
+        let range = self.cut.range(n);
+        let reserved = self.pressure.highatomic_word();
+        let part = self.cut.is_cut().then_some(Part { words: self.words, special: &self.special, n });
+        let mut buddy = Buddy::new(areas, cold, &self.counters, reserved, frames, self.id, range)
+            .reporting(self.reports)
+            .leaving(self.lazy.then_some(&self.section(n).untouched))
+            .in_part(part);
+        let result = f(&mut buddy);
+        let pending = buddy.end();
+        if pending.freed {
+            self.pressure.note_freed();
+        }
+        (result, pending, buddy.is_unmarked)
     }
 
     /// Byte offsets within the write group: the three lock places, the free areas (order 0), order 0's count,

@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 mod accounts;
+mod any_context;
 mod frames;
 mod histories;
 mod lists;
@@ -9,6 +10,7 @@ mod locks;
 mod many_threads;
 mod owners;
 mod remote;
+mod runs;
 mod schedules;
 mod sections;
 mod setup;

@@ -23,6 +23,7 @@
 //! order 9 is opened only when no open pageblock of the type has what is needed.
 
 mod bins;
+mod longest;
 mod looking;
 mod pieces;
 mod put;

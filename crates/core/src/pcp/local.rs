@@ -248,7 +248,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     }
 
     /// Takes blocks of a section as `take` does.
-    fn take_in(&self, section: usize, take: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> u64) -> u64 {
+    pub(super) fn take_in(&self, section: usize, take: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> u64) -> u64 {
         let (taken, hold) = self.zone.with_section(section, self.frames, self.waiter, |buddy| {
             let boosts = self.config.keep_marks && self.config.experiment.marks == Generation::V6_1;
             let fragmenting = if boosts { buddy.counts().fragmenting } else { 0 };

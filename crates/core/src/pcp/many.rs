@@ -1,11 +1,15 @@
 //! Blocks that pass the per-CPU lists: many at once, or one of a given place.
 
+use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
+
 use super::joined::give_back;
 use super::*;
-use crate::buddy::Buddy;
+use crate::buddy::{Buddy, Wanted};
 use crate::config::RefillCheck;
 use crate::frame::{FrameUser, ListPlace, State};
 use crate::units::PAGEBLOCK_PAGES;
+use crate::zone::Sections;
 
 /// Blocks that are taken in one hold of the zone lock: those of a pageblock.
 const MOST_TAKEN: usize = PAGEBLOCK_PAGES as usize;
@@ -105,6 +109,32 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             got += kept;
         }
         got
+    }
+
+    /// Takes runs from the section that would miss them least: see [`Buddy::take_runs`].
+    pub(crate) fn take_runs(
+        &self,
+        order: Order,
+        list: Migratetype,
+        most: u64,
+        room: usize,
+        mut keep: impl FnMut(Range<Pfn>),
+    ) -> u64 {
+        let wanted = Wanted { may_fall_back: false, may_use_cma: false, ..self.wanted(order, list) };
+        let mut take = |n| self.take_in(n, |buddy| buddy.take_runs(order, list, most, room, &mut keep));
+        if !self.zone.cut().is_cut() {
+            return take(0);
+        }
+        let from = self.pcp.section.load(Relaxed) as usize;
+        let mut tried = Sections::NONE;
+        while let Some(n) = self.zone.section_for(&wanted, from, &tried) {
+            let taken = take(n);
+            if taken > 0 {
+                return taken;
+            }
+            tried.add(n);
+        }
+        0
     }
 
     /// Frees blocks of this zone past the lists, in one hold of its lock. They are the caller's to free, and their head words
