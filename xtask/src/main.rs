@@ -167,8 +167,8 @@ fn fuzz(seconds: &str) -> Result<()> {
 ///
 /// - tests that end a thread by a bare `exit` system call: the runtimes keep books of threads;
 /// - `mlock`, which both runtimes turn into nothing;
-/// - under ThreadSanitizer, mappings at addresses that its shadow memory occupies (arenas shared by processes, 20 TiB), and
-///   children of `fork` that go on.
+/// - under ThreadSanitizer, mappings at addresses that its shadow memory occupies (arenas shared by processes, 20 TiB),
+///   and children of `fork` that go on.
 ///
 /// The standard library is instrumented, too, under ThreadSanitizer: it would miss the order that its locks make.
 fn sanitize() -> Result<()> {
@@ -194,8 +194,9 @@ fn sanitize() -> Result<()> {
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
-/// Checks for 64-bit Arm the crates that need neither an x86-64 instruction nor a C compiler for Arm (the simulator links the Parquet
-/// library's zstd through `workload`); the allocator and its page cache also without an operating system.
+/// Checks for 64-bit Arm the crates that need neither an x86-64 instruction nor a C compiler for Arm (the simulator
+/// links the Parquet library's zstd through `workload`); the allocator and its page cache also without an operating
+/// system.
 fn portable() -> Result<()> {
     let linux = ["framewright", "framewright-pagecache", "framewright-host"];
     for (target, crates) in [("aarch64-unknown-linux-gnu", &linux[..]), ("aarch64-unknown-none", &linux[..2])]
@@ -212,8 +213,8 @@ fn crashes(seconds: &str) -> Result<()> {
     run_with("cargo", &words, &[("FRAMEWRIGHT_CRASH_SECONDS", seconds)])
 }
 
-/// Crates that are published. The command is not: the traces that it carries are larger than a registry takes; it comes as a
-/// static binary and as a Debian package (`packaging/make`), or with `cargo install --path`.
+/// Crates that are published. The command is not: the traces that it carries are larger than a registry takes; it comes
+/// as a static binary and as a Debian package (`packaging/make`), or with `cargo install --path`.
 const PUBLISHED: [&str; 6] = [
     "framewright",
     "framewright-pagecache",
@@ -228,7 +229,8 @@ fn published<'a>() -> impl Iterator<Item = &'a str> {
     PUBLISHED.iter().flat_map(|name| ["--package", name])
 }
 
-/// Each published crate and all that it needs, with the compiler that its `rust-version`, or else the workspace's, names.
+/// Each published crate and all that it needs, with the compiler that its `rust-version`, or else the workspace's,
+/// names.
 fn msrv() -> Result<()> {
     let version = |manifest: &Path| -> Result<Option<String>> {
         let text =
@@ -239,8 +241,8 @@ fn msrv() -> Result<()> {
     let workspace = version(&root().join("Cargo.toml"))?.ok_or("Cargo.toml has no rust-version")?;
     for name in PUBLISHED {
         let folder = name.strip_prefix("framewright-").unwrap_or("core");
-        let own = version(&root().join("crates").join(folder).join("Cargo.toml"))?;
-        let version = own.unwrap_or_else(|| workspace.clone());
+        let promised = version(&root().join("crates").join(folder).join("Cargo.toml"))?;
+        let version = promised.unwrap_or_else(|| workspace.clone());
         let toolchain = format!("{version}{}", if version.matches('.').count() == 1 { ".0" } else { "" });
         run("rustup", &["toolchain", "install", "--profile", "minimal", "--no-self-update", &toolchain])?;
         run("cargo", &[&format!("+{toolchain}"), "check", "--locked", "--package", name])?;
@@ -249,8 +251,9 @@ fn msrv() -> Result<()> {
     Ok(())
 }
 
-/// Known defects, licences, sources and doubled versions of all dependencies, by deny.toml. Without a network, cargo-deny
-/// takes the database of its last run; if there was none, known defects are not looked for, and this says so.
+/// Known defects, licences, sources and doubled versions of all dependencies, by deny.toml. Without a network,
+/// cargo-deny takes the database of its last run; if there was none, known defects are not looked for, and this says
+/// so.
 fn advisories() -> Result<()> {
     if !has("deny") {
         return Err("cargo-deny is missing: cargo install --locked cargo-deny".into());
@@ -268,7 +271,9 @@ fn knows_advisories() -> bool {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
     let folders = home.and_then(|home| fs::read_dir(home.join("advisory-dbs")).ok());
-    folders.is_some_and(|mut folders| folders.any(|it| it.is_ok_and(|it| it.path().join("crates").is_dir())))
+    folders.is_some_and(|mut folders| {
+        folders.any(|entry| entry.is_ok_and(|entry| entry.path().join("crates").is_dir()))
+    })
 }
 
 /// What changed in the published interfaces since the last release. Before the first there is nothing to compare with.

@@ -13,7 +13,8 @@ pub(crate) const BENCH: &str = "bench --rivals --samples 10";
 /// Days after which figures are too old.
 const OLD: i64 = 60;
 
-/// The allocators of the table, as `bench` names them, and how the table does. The first is ours, the second the practical limit.
+/// The allocators of the table, as `bench` names them, and how the table does. The first is ours, the second the
+/// practical limit.
 const COLUMNS: [(&str, &str); 7] = [
     ("framewright", "framewright"),
     ("vec_per_thread", "`vec_per_thread`"),
@@ -183,12 +184,12 @@ fn table(rows: &[Row]) -> Result<String> {
 /// Allocators that hand out objects and merge no blocks.
 const OF_OBJECTS: [&str; 2] = ["jemalloc", "mimalloc"];
 
-/// In which rows of the whole run an allocator that coalesces is ahead, and by how much; and in which others one of objects is. A ring
-/// alone has no allocator in it, and a stack that never coalesces is the limit, no rival.
+/// In which rows of the whole run an allocator that coalesces is ahead, and by how much; and in which others one of
+/// objects is. A ring alone has no allocator in it, and a stack that never coalesces is the limit, no rival.
 fn behind(rows: &[Row]) -> Result<String> {
     let (mut compared, mut found, mut besides) = (0, Vec::new(), Vec::new());
     for (name, medians) in rows.iter().filter(|(name, _)| !name.starts_with("handoff_ring")) {
-        let own = medians.iter().find(|(variant, _)| variant == COLUMNS[0].0);
+        let ours = medians.iter().find(|(variant, _)| variant == COLUMNS[0].0);
         let best = |of_objects: bool| {
             let others = medians.iter().filter(|(variant, value)| {
                 variant != COLUMNS[0].0
@@ -198,16 +199,16 @@ fn behind(rows: &[Row]) -> Result<String> {
             });
             others.min_by(|a, b| a.1.total_cmp(&b.1))
         };
-        let (Some((_, own)), Some(rival)) = (own, best(false)) else { continue };
+        let (Some((_, ours)), Some(rival)) = (ours, best(false)) else { continue };
         compared += 1;
         let ahead = |(variant, value): &(String, f64)| {
             let head =
                 COLUMNS.iter().find(|(known, _)| known == variant).map_or(variant.as_str(), |(_, head)| head);
-            format!("`{name}` {:.1} ({head})", own / value)
+            format!("`{name}` {:.1} ({head})", ours / value)
         };
         match best(true) {
-            _ if *own > rival.1 => found.push(ahead(rival)),
-            Some(other) if *own > other.1 => besides.push(ahead(other)),
+            _ if *ours > rival.1 => found.push(ahead(rival)),
+            Some(second) if *ours > second.1 => besides.push(ahead(second)),
             _ => {}
         }
     }
@@ -250,7 +251,7 @@ mod tests {
     #[test]
     fn rows_behind_are_named() {
         let row = |name: &str, medians: &[(&str, f64)]| {
-            (name.to_owned(), medians.iter().map(|&(of, ns)| (of.to_owned(), ns)).collect())
+            (name.to_owned(), medians.iter().map(|&(allocator, ns)| (allocator.to_owned(), ns)).collect())
         };
         let ours = |ns| ("framewright", ns);
         let rows = [
