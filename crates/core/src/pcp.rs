@@ -428,7 +428,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// count they do so anyway. Called under the zone lock.
     pub(crate) fn set_closed(&self, closed: bool) {
         match closed {
-            _ if self.each_call => {}
+            _ if self.counts() => {}
             true => self.set_request(CLOSED),
             false => self.clear(CLOSED),
         }

@@ -8,7 +8,8 @@
 //! | | first word | second word |
 //! |---|---|---|
 //! | ticket | next ticket to be taken; any arriving CPU adds | ticket being served; only the holder writes |
-//! | queued | last CPU in the queue + 1, 0 if none; any arriving CPU swaps | 1 while held; arriving CPUs compare and swap, the holder clears |
+//! | queued | last CPU in the queue + 1, 0 if none; any arriving CPU swaps | 1 while held; arriving CPUs compare and
+//! swap, the holder clears |
 //! | parking | not used | 0 free, 1 held, 2 held and somebody may sleep; arriving CPUs swap, the holder clears |
 #![expect(unsafe_code, reason = "the lock is what makes access exclusive")]
 
@@ -339,8 +340,8 @@ impl<P: Platform, H, C> Locked<P, H, C> {
         f(hot, cold, waited)
     }
 
-    /// Like [`with`](Self::with), but only if the lock is free: `None` without a call of `f`, and without a wait, if not. For code that
-    /// may have interrupted the holder.
+    /// Like [`with`](Self::with), but only if the lock is free: `None` without a call of `f`, and without a wait, if
+    /// not. For code that may have interrupted the holder.
     pub fn try_with<R>(&self, f: impl FnOnce(&mut H, &mut C) -> R) -> Option<R> {
         let lock = self.raw();
         if !lock.try_acquire(self.kind) {

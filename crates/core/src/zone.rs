@@ -1,7 +1,7 @@
 //! A zone: buddy lists, their lock, counters, and where each lies in cache lines.
 //!
-//! With maps a large zone has several *sections* (see `sections`): each has a lock and a free store of its own. The first one is in the
-//! zone, so that a zone of one section is as laid out below.
+//! With maps a large zone has several *sections* (see `sections`): each has a lock and a free store of its own. The
+//! first one is in the zone, so that a zone of one section is as laid out below.
 //!
 //! # Layout, in bytes, with 8-byte words and 64-byte lines
 //! | | bytes | what shares a line with it |
@@ -212,7 +212,8 @@ impl<'m, P: Platform> Zone<'m, P> {
         &self.counters
     }
 
-    /// The frames of each section whose pageblocks are not initialised yet (see [`Config::lazy_pageblocks`]). A racy read.
+    /// The frames of each section whose pageblocks are not initialised yet (see [`Config::lazy_pageblocks`]). A racy
+    /// read.
     pub(crate) fn untouched(&self) -> impl Iterator<Item = Range<Pfn>> {
         let sections = if self.lazy { self.cut.sections() } else { 0 };
         (0..sections).map(|n| self.section(n).untouched.range())
@@ -257,7 +258,8 @@ impl<'m, P: Platform> Zone<'m, P> {
         n.checked_sub(1).map_or(&self.first, |n| &self.more[n])
     }
 
-    /// Runs `f` on the store of the section of `pfn`, which the zone spans, with its lock held, and returns how the hold went.
+    /// Runs `f` on the store of the section of `pfn`, which the zone spans, with its lock held, and returns how the
+    /// hold went.
     #[inline]
     pub(crate) fn with<'f, M, R>(
         &self,
@@ -292,7 +294,8 @@ impl<'m, P: Platform> Zone<'m, P> {
         (result, hold)
     }
 
-    /// Like [`with_section`](Self::with_section), but only if the lock is free: `None` without a call of `f`, and without a wait, if not.
+    /// Like [`with_section`](Self::with_section), but only if the lock is free: `None` without a call of `f`, and
+    /// without a wait, if not.
     pub(crate) fn try_with_section<'f, M, R>(
         &self,
         n: usize,
@@ -305,8 +308,8 @@ impl<'m, P: Platform> Zone<'m, P> {
         Some(result)
     }
 
-    /// What is done in a hold. Also returns what is counted after it, and whether the last pageblock with a bad frame in use went out of
-    /// use.
+    /// What is done in a hold. Also returns what is counted after it, and whether the last pageblock with a bad frame
+    /// in use went out of use.
     #[inline(always)]
     fn hold<'f, M, R>(
         &self,

@@ -1,4 +1,5 @@
-//! One CPU whose calls an interrupt handler interrupts: before the n-th access to a shared word or cell, for each n in turn.
+//! One CPU whose calls an interrupt handler interrupts: before the n-th access to a shared word or cell, for each n
+//! in turn.
 #![expect(unsafe_code, reason = "a platform vouches for its words and cells")]
 
 use core::cell::{Cell, RefCell, UnsafeCell};
@@ -42,8 +43,8 @@ std::thread_local! {
         const { State { left: Cell::new(0), handler: RefCell::new(None), inside: Cell::new(false) } };
 }
 
-/// Runs `call`, and `handler` in the middle of it: after `accesses` of its accesses. Returns what `call` does; and `handler`, if `call` ended
-/// before its turn came.
+/// Runs `call`, and `handler` in the middle of it: after `accesses` of its accesses. Returns what `call` does; and
+/// `handler`, if `call` ended before its turn came.
 pub fn interrupt<R>(accesses: u64, handler: impl FnOnce() + 'static, call: impl FnOnce() -> R) -> (R, bool) {
     STATE.with(|state| {
         state.left.set(accesses);

@@ -1,4 +1,5 @@
-//! Allocations and frees in the middle of a call: by an interrupt handler of the same CPU, and by other CPUs' at the same time.
+//! Allocations and frees in the middle of a call: by an interrupt handler of the same CPU, and by other CPUs' at the
+//! same time.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,70 +13,71 @@ const O: Order = Order::ZERO;
 
 type Call = fn(&Cpu<'_, '_, Interrupted>, Pfn) -> Vec<(Pfn, Order)>;
 
-/// Calls of CPU 0, which has `own` allocated. Each returns the blocks that it has allocated and kept, `own` among them.
+/// Calls of CPU 0, which has `page` allocated. Each returns the blocks that it has allocated and kept, `page` among
+/// them.
 const CALLS: [(&str, Call); 15] = [
-    ("alloc, a hit or a refill", |cpu, own| vec![(own, O), (cpu.must_alloc(0), O)]),
-    ("alloc after a drain", |cpu, own| {
+    ("alloc, a hit or a refill", |cpu, page| vec![(page, O), (cpu.must_alloc(0), O)]),
+    ("alloc after a drain", |cpu, page| {
         cpu.drain();
-        vec![(own, O), (cpu.must_alloc(0), O)]
+        vec![(page, O), (cpu.must_alloc(0), O)]
     }),
-    ("alloc of order 3", |cpu, own| vec![(own, O), (cpu.must_alloc(3), order(3))]),
-    ("alloc of a pageblock", |cpu, own| vec![(own, O), (cpu.must_alloc(9), PAGEBLOCK_ORDER)]),
-    ("alloc of another type", |cpu, own| vec![(own, O), (cpu.must_alloc_of(0, Migratetype::Unmovable), O)]),
-    ("free of the last block", |cpu, own| {
-        cpu.must_free(own, 0);
+    ("alloc of order 3", |cpu, page| vec![(page, O), (cpu.must_alloc(3), order(3))]),
+    ("alloc of a pageblock", |cpu, page| vec![(page, O), (cpu.must_alloc(9), PAGEBLOCK_ORDER)]),
+    ("alloc of another type", |cpu, page| vec![(page, O), (cpu.must_alloc_of(0, Migratetype::Unmovable), O)]),
+    ("free of the last block", |cpu, page| {
+        cpu.must_free(page, 0);
         vec![]
     }),
-    ("frees until a list drains", |cpu, own| {
+    ("frees until a list drains", |cpu, page| {
         let blocks: Vec<_> = (0..14).map(|_| cpu.must_alloc(0)).collect();
         blocks.into_iter().for_each(|pfn| cpu.must_free(pfn, 0));
-        vec![(own, O)]
+        vec![(page, O)]
     }),
-    ("alloc_bulk, free_bulk", |cpu, own| {
+    ("alloc_bulk, free_bulk", |cpu, page| {
         let mut out = [Pfn(0); 20];
         assert_eq!(cpu.alloc_bulk(O, M, &mut out), 20);
         cpu.free_bulk(O, &out).expect("they are allocated");
-        vec![(own, O)]
+        vec![(page, O)]
     }),
-    ("split", |cpu, own| {
+    ("split", |cpu, page| {
         let first = cpu.must_alloc(2);
         let range = first..first.add(4);
         split_and_free(cpu, range);
-        vec![(own, O)]
+        vec![(page, O)]
     }),
-    ("drain", |cpu, own| {
+    ("drain", |cpu, page| {
         cpu.drain();
-        vec![(own, O)]
+        vec![(page, O)]
     }),
-    ("alloc_at", |cpu, own| {
-        let at = own.block_start(PAGEBLOCK_ORDER).add(PAGEBLOCK_PAGES / 2);
+    ("alloc_at", |cpu, page| {
+        let at = page.block_start(PAGEBLOCK_ORDER).add(PAGEBLOCK_PAGES / 2);
         let got = cpu.alloc_at(at, order(2)).is_ok();
-        [(own, O)].into_iter().chain(got.then_some((at, order(2)))).collect()
+        [(page, O)].into_iter().chain(got.then_some((at, order(2)))).collect()
     }),
-    ("offline, online", |cpu, own| {
+    ("offline, online", |cpu, page| {
         let last = BASE.add(3 * PAGEBLOCK_PAGES);
         if cpu.offline(last..last.add(PAGEBLOCK_PAGES)).is_ok() {
             cpu.allocator().online(last, PAGEBLOCK_PAGES).expect("it is offline");
         }
-        vec![(own, O)]
+        vec![(page, O)]
     }),
-    ("alloc_contig_range", |cpu, own| {
+    ("alloc_contig_range", |cpu, page| {
         let range = BASE.add(2 * PAGEBLOCK_PAGES)..BASE.add(3 * PAGEBLOCK_PAGES);
         if cpu.alloc_contig_range(range.clone(), &Helpers::NONE).is_ok() {
             cpu.free_contig_range(range).expect("it is allocated");
         }
-        vec![(own, O)]
+        vec![(page, O)]
     }),
-    ("alloc_runs", |cpu, own| {
+    ("alloc_runs", |cpu, page| {
         let mut out = [const { Pfn(0)..Pfn(0) }; 4];
         let runs = cpu.alloc_runs(30, M, &mut out).to_vec();
         runs.into_iter().for_each(|run| split_and_free(cpu, run));
-        vec![(own, O)]
+        vec![(page, O)]
     }),
-    ("try_alloc, try_free", |cpu, own| {
+    ("try_alloc, try_free", |cpu, page| {
         let got = cpu.allocator().try_alloc(cpu.id(), O, M);
-        let freed = cpu.allocator().try_free(own, O).is_ok();
-        (!freed).then_some(own).into_iter().chain(got).map(|pfn| (pfn, O)).collect()
+        let freed = cpu.allocator().try_free(page, O).is_ok();
+        (!freed).then_some(page).into_iter().chain(got).map(|pfn| (pfn, O)).collect()
     }),
 ];
 
@@ -92,8 +94,9 @@ struct Done {
     freed: core::cell::RefCell<Vec<Pfn>>,
 }
 
-/// A handler that allocates two frames, frees one of them, and frees two frames that were allocated before: it does so before each access
-/// that a call makes, and at each of these points it either succeeds or fails, but neither waits nor breaks anything.
+/// A handler that allocates two frames, frees one of them, and frees two frames that were allocated before: it does
+/// so before each access that a call makes, and at each of these points it either succeeds or fails, but neither
+/// waits nor breaks anything.
 #[test]
 fn a_handler_may_run_at_any_point_of_a_call() {
     for config in ENGINES {
@@ -105,7 +108,7 @@ fn a_handler_may_run_at_any_point_of_a_call() {
                 let world = Rc::new(Spec::one_zone(PAGES, 2).config(config).build::<Interrupted>());
                 let theirs = world.must_alloc(1, 0);
                 let older = world.must_alloc(0, 0);
-                let own = world.must_alloc(0, 0);
+                let page = world.must_alloc(0, 0);
                 let done = Rc::new(Done::default());
                 let handler = {
                     let (world, done) = (world.clone(), done.clone());
@@ -122,7 +125,7 @@ fn a_handler_may_run_at_any_point_of_a_call() {
                         done.freed.borrow_mut().extend(freed);
                     }
                 };
-                let (kept, has_run) = interrupt(points, handler, || world.on(0, |cpu| call(cpu, own)));
+                let (kept, has_run) = interrupt(points, handler, || world.on(0, |cpu| call(cpu, page)));
                 let freed = done.freed.borrow();
                 let got = done.got.borrow();
                 let more = [theirs, older].into_iter().chain(got.iter().copied());
@@ -153,7 +156,8 @@ fn a_handler_may_run_at_any_point_of_a_call() {
     }
 }
 
-/// Two CPUs allocate, free and drain; two threads without a CPU do what handlers may. No block has two owners, and none is lost.
+/// Two CPUs allocate, free and drain; two threads without a CPU do what handlers may. No block has two owners, and
+/// none is lost.
 #[test]
 fn handlers_of_other_cpus_at_the_same_time() {
     for engine in STORES.into_iter().chain([Engine::Compact]) {
@@ -207,12 +211,12 @@ fn run(world: &World<Shuttle>, oracle: &SharedOracle, n: usize) -> u64 {
 #[test]
 fn a_wrong_free_is_refused_in_any_context() {
     for engine in STORES {
-        let world = Spec::one_zone(PAGES, 1).store(engine).plain();
+        let world = Spec::one_zone(PAGES, 1).engine(engine).plain();
         let allocator = world.allocator();
         let pfn = allocator.try_alloc(CpuId(0), order(3), M).expect("all is free");
         let why = |pfn, order| match allocator.try_free(pfn, order) {
             Err(TryFreeError::Refused(error)) => error.why,
-            other => panic!("{other:?}"),
+            result => panic!("{result:?}"),
         };
         assert_eq!(why(pfn, order(2)), FreeFailure::WrongOrder { allocated: order(3) });
         assert_eq!(why(pfn.add(1), O), FreeFailure::Inside { order: order(3) });

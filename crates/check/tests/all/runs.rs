@@ -44,15 +44,15 @@ fn fewest(mask: u64, mut wanted: u64) -> usize {
     runs
 }
 
-/// Every set of free frames among ten, across the border of two words of a map and of two pageblocks; every number of frames, and room for
-/// one, two and all runs. Against a naive model.
+/// Every set of free frames among ten, across the border of two words of a map and of two pageblocks; every number of
+/// frames, and room for one, two and all runs. Against a naive model.
 #[test]
 fn every_small_world_gives_few_runs() {
     const FRAMES: u64 = 10;
     for (config, from) in ENGINES.into_iter().flat_map(|config| [(config, 59), (config, 507)]) {
         let first = BASE.add(from);
         let world =
-            Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).memory([(first, FRAMES)]).config(bare(config)).plain();
+            Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).memory([(first, FRAMES)]).config(config.bare()).plain();
         world.on(0, |cpu| {
             for mask in 0..1_u64 << FRAMES {
                 (0..FRAMES).for_each(|n| cpu.must_alloc_at(first.add(n), 0));
@@ -209,13 +209,14 @@ fn runs_keep_the_low_mark_and_take_of_other_types_at_last() {
     assert_eq!(nothing, 0);
 }
 
-/// A gigantic page where no range is free: the one with fewest frames in use is emptied, past pageblocks that cannot be.
+/// A gigantic page where no range is free: the one with fewest frames in use is emptied, past pageblocks that cannot
+/// be.
 #[test]
 fn a_gigantic_range_is_found_where_fewest_frames_are_in_use() {
     for config in ENGINES {
         // Five places: the first and the last have an unmovable frame, the others 1500, 2 and 3 movable ones.
         let (pages, place) = (8 * PAGEBLOCK_PAGES, |n: u64| BASE.add(8 * n * PAGEBLOCK_PAGES));
-        let world = Spec::one_zone(5 * pages, 1).config(bare(config)).plain();
+        let world = Spec::one_zone(5 * pages, 1).config(config.bare()).plain();
         world.on(0, |cpu| {
             let is_kept = |pfn: &Pfn| match (pfn.0 - BASE.0) / pages {
                 1 => (pfn.0 - BASE.0) % pages < 1500,

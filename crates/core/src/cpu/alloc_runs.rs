@@ -1,4 +1,5 @@
-//! Frames in few runs, for callers that want many and do not mind where the next run begins: pools of blocks, lists of a device, read-ahead.
+//! Frames in few runs, for callers that want many and do not mind where the next run begins: pools of blocks, lists
+//! of a device, read-ahead.
 
 use core::ops::Range;
 
@@ -49,13 +50,15 @@ impl Runs<'_> {
 }
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Allocates `pages` frames in few runs of contiguous frames, and writes these to the front of `out`, ascending. Returns them: fewer
-    /// frames than asked for only if `out` has room for no more runs, or if [`alloc`](Self::alloc) fails, too. A run is freed by
-    /// [`free_range`](Self::free_range), in any parts. `migratetype` is one of the ordinary three; of others, none.
+    /// Allocates `pages` frames in few runs of contiguous frames, and writes these to the front of `out`, ascending.
+    /// Returns them: fewer frames than asked for only if `out` has room for no more runs, or if
+    /// [`alloc`](Self::alloc) fails, too. A run is freed by [`free_range`](Self::free_range), in any parts.
+    /// `migratetype` is one of the ordinary three; of others, none.
     ///
-    /// With maps, runs have any length. A zone gives its longest ones first, none less than a quarter of what others have: of the pageblocks
-    /// that have such a run the one that is fullest, and of free pageblocks only where no other one has a run as long as what is wanted. They are taken down
-    /// to the zone's low mark. The rest, and all with lists, is allocated as blocks, the largest order first.
+    /// With maps, runs have any length. A zone gives its longest ones first, none less than a quarter of what others
+    /// have: of the pageblocks that have such a run the one that is fullest, and of free pageblocks only where no
+    /// other one has a run as long as what is wanted. They are taken down to the zone's low mark. The rest, and all
+    /// with lists, is allocated as blocks, the largest order first.
     ///
     /// O(runs), and O(runs × log runs) to sort them.
     pub fn alloc_runs<'o>(
@@ -113,7 +116,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         }
     }
 
-    /// Makes blocks of a run that was taken from a zone. If a check finds one bad, the others are free again, and it returns `false`.
+    /// Makes blocks of a run that was taken from a zone. If a check finds one bad, the others are free again, and it
+    /// returns `false`.
     fn lay_out(&self, zone: ZoneId, run: &Range<Pfn>, asked: Migratetype) -> bool {
         let local = self.local(zone);
         let blocks = || Order::tiles(run.clone());
@@ -132,7 +136,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         bad == 0
     }
 
-    /// Blocks, the largest first: what lists hold, what other types have, and what comes with the help that a failing request gets.
+    /// Blocks, the largest first: what lists hold, what other types have, and what comes with the help that a failing
+    /// request gets.
     fn blocks_as_runs(&self, migratetype: Migratetype, runs: &mut Runs<'_>) {
         let mut order = MAX_ORDER;
         while runs.left > 0 {

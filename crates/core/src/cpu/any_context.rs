@@ -1,8 +1,10 @@
-//! Allocation and free from any context: from an interrupt handler in the middle of a call, also from one that cannot be masked.
+//! Allocation and free from any context: from an interrupt handler in the middle of a call, also from one that cannot
+//! be masked.
 //!
-//! Such code may have interrupted this CPU anywhere: in a hit, with the lock of a zone held, half in the queue for one. So it
-//! touches no per-CPU list, and it takes a block from a zone, or gives it back, only if the lock is free. It never waits. All that it
-//! needs of the interrupted call is that words are atomic, which those of [`OneCpu`](crate::platform::OneCpu) are not.
+//! Such code may have interrupted this CPU anywhere: in a hit, with the lock of a zone held, half in the queue for
+//! one. So it touches no per-CPU list, and it takes a block from a zone, or gives it back, only if the lock is free.
+//! It never waits. All that it needs of the interrupted call is that words are atomic, which those of
+//! [`OneCpu`](crate::platform::OneCpu) are not.
 
 use core::fmt;
 
@@ -25,8 +27,8 @@ const NO_CPU: CpuId = CpuId(u16::MAX);
 /// Why [`Allocator::try_free`] has not freed a block. The state is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TryFreeError {
-    /// The lock is held, another call is about to free the block, or one of its frames' memory has failed. To be freed later, by
-    /// [`Cpu::free`].
+    /// The lock is held, another call is about to free the block, or one of its frames' memory has failed. To be
+    /// freed later, by [`Cpu::free`].
     Busy,
     /// The free is wrong.
     Refused(FreeError),
@@ -44,9 +46,9 @@ impl fmt::Display for TryFreeError {
 impl core::error::Error for TryFreeError {}
 
 impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
-    /// Allocates a block from any context, without a pin: from the zones of the CPU `near`, past all lists, down to their min marks. `None`
-    /// if the lock is held where a block is, if only lists have one, or if there is none. It never waits: what it does is bounded by the
-    /// number of zones and sections. Freed as any other block.
+    /// Allocates a block from any context, without a pin: from the zones of the CPU `near`, past all lists, down to
+    /// their min marks. `None` if the lock is held where a block is, if only lists have one, or if there is none. It
+    /// never waits: what it does is bounded by the number of zones and sections. Freed as any other block.
     ///
     /// # Panics
     /// If the allocator has no CPU `near`.

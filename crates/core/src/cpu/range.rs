@@ -15,11 +15,12 @@ use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAG
 const TRIES: usize = 3;
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Allocates the frames that `layout` needs, its size rounded up to whole frames: contiguous, aligned as it says, and to be freed
-    /// in any parts ([`free_range`](Self::free_range)). No frame is wasted but what rounding up to frames takes.
+    /// Allocates the frames that `layout` needs, its size rounded up to whole frames: contiguous, aligned as it says,
+    /// and to be freed in any parts ([`free_range`](Self::free_range)). No frame is wasted but what rounding up to
+    /// frames takes.
     ///
-    /// Up to the largest block (order 10) and its alignment this is one [`alloc`](Self::alloc); where the size is no power of two,
-    /// O(log pages) more for the frames that go back. Above it, [`alloc_contig`](Self::alloc_contig).
+    /// Up to the largest block (order 10) and its alignment this is one [`alloc`](Self::alloc); where the size is no
+    /// power of two, O(log pages) more for the frames that go back. Above it, [`alloc_contig`](Self::alloc_contig).
     ///
     /// # Errors
     /// As of [`alloc`](Self::alloc); a layout of no bytes is [not allowed](AllocFailure::NotAllowed).
@@ -56,8 +57,9 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Ok(range)
     }
 
-    /// Allocates `pages` contiguous frames at a multiple of `align` frames, in any zone: runs above the largest block, up to gigantic pages.
-    /// Like [`alloc_contig_with`](Self::alloc_contig_with) without helpers, so that only free frames can be had.
+    /// Allocates `pages` contiguous frames at a multiple of `align` frames, in any zone: runs above the largest
+    /// block, up to gigantic pages. Like [`alloc_contig_with`](Self::alloc_contig_with) without helpers, so that only
+    /// free frames can be had.
     ///
     /// # Errors
     /// As of [`alloc_contig_with`](Self::alloc_contig_with).
@@ -70,17 +72,18 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         self.alloc_contig_with(pages, align, migratetype, &Helpers::NONE)
     }
 
-    /// Allocates `pages` contiguous frames at a multiple of `align` frames, in the first zone that has such a range; a range of 2^18 frames is
-    /// a gigantic page of 1 GiB. They count as unmovable, and are freed in any parts.
+    /// Allocates `pages` contiguous frames at a multiple of `align` frames, in the first zone that has such a range;
+    /// a range of 2^18 frames is a gigantic page of 1 GiB. They count as unmovable, and are freed in any parts.
     ///
-    /// Of all ranges of whole pageblocks the one with fewest frames in use is taken, the first of equals; without a mover, of those that are
-    /// free. Pageblocks with unmovable, reclaimable, reserved or absent frames are passed over. If the range cannot be had after all, the next
-    /// best is tried, three in each zone. With compact metadata no block moves, as no word says which are movable. To be for rare requests: O(pageblocks of the zone) to find one, and with lists O(frames), after
-    /// this CPU's lists are drained if there is none.
+    /// Of all ranges of whole pageblocks the one with fewest frames in use is taken, the first of equals; without a
+    /// mover, of those that are free. Pageblocks with unmovable, reclaimable, reserved or absent frames are passed
+    /// over. If the range cannot be had after all, the next best is tried, three in each zone. With compact metadata
+    /// no block moves, as no word says which are movable. To be for rare requests: O(pageblocks of the zone) to find
+    /// one, and with lists O(frames), after this CPU's lists are drained if there is none.
     ///
     /// # Errors
-    /// No such range is free or can be made so; no pages, or an alignment that is no power of two. The state is unchanged, but lists may have
-    /// been drained, and blocks moved.
+    /// No such range is free or can be made so; no pages, or an alignment that is no power of two. The state is
+    /// unchanged, but lists may have been drained, and blocks moved.
     pub fn alloc_contig_with(
         &self,
         pages: u64,
@@ -117,7 +120,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Err(AllocError::new(AllocFailure::NoMemory, MAX_ORDER, migratetype))
     }
 
-    /// The start of the range with fewest frames in use, and how many these are, of those that come after `last`. A racy look, without a lock.
+    /// The start of the range with fewest frames in use, and how many these are, of those that come after `last`. A
+    /// racy look, without a lock.
     fn best_start(
         &self,
         within: &Range<Pfn>,
@@ -193,8 +197,9 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         (used == 0 || list == Migratetype::Movable || list == Migratetype::Cma).then_some(used)
     }
 
-    /// Makes `at` the first frame of a block, by splitting the allocated block that it is inside of: what is before it and what is from
-    /// it on may be freed apart. The block becomes equal parts as large as `at` lets them be. O(parts).
+    /// Makes `at` the first frame of a block, by splitting the allocated block that it is inside of: what is before
+    /// it and what is from it on may be freed apart. The block becomes equal parts as large as `at` lets them be.
+    /// O(parts).
     ///
     /// # Safety
     /// As of [`split`](Self::split), for the block that `at` is inside of.
@@ -231,16 +236,17 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Ok(())
     }
 
-    /// Frees the frames of `range`: whole blocks as they are, and of a block that reaches beyond the range the part inside it, after
-    /// splitting. Frames may so come back one by one, in any order, whatever they were allocated as. O(blocks), and O(parts) of a split.
+    /// Frees the frames of `range`: whole blocks as they are, and of a block that reaches beyond the range the part
+    /// inside it, after splitting. Frames may so come back one by one, in any order, whatever they were allocated as.
+    /// O(blocks), and O(parts) of a split.
     ///
     /// # Safety
-    /// Blocks that the range holds or cuts are the caller's, or other owners of parts of a block that is cut make no call meanwhile. For
-    /// frames that no allocation gave there is no promise to make: they are refused.
+    /// Blocks that the range holds or cuts are the caller's, or other owners of parts of a block that is cut make no
+    /// call meanwhile. For frames that no allocation gave there is no promise to make: they are refused.
     ///
     /// # Errors
-    /// A frame that is not allocated, or not the allocator's. [`FreeError::pfn`] is in the first block that is refused: what is before
-    /// it is freed.
+    /// A frame that is not allocated, or not the allocator's. [`FreeError::pfn`] is in the first block that is
+    /// refused: what is before it is freed.
     pub unsafe fn free_range(&self, range: Range<Pfn>) -> Result<(), FreeError> {
         // A frame that was allocated as one needs no look at what block it is in.
         if range.start.add(1) == range.end && self.free(range.start, Order::ZERO).is_ok() {

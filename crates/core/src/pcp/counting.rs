@@ -68,7 +68,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// room for.
     #[must_use]
     pub fn count(&self) -> u32 {
-        let aside = if self.each_call { 0 } else { self.outgoing.pages() };
+        let aside = if self.counts() { 0 } else { self.outgoing.pages() };
         self.listed().wrapping_add(aside)
     }
 
@@ -79,7 +79,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// The count without what is set aside, but where hits count.
     fn listed(&self) -> u32 {
-        if self.each_call {
+        if self.counts() {
             return count_in(self.level.load(Relaxed)) as u32;
         }
         let pages = |list: usize| self.list(list).len() << kind_of(list).0.get();
@@ -114,12 +114,12 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Whether hits count.
     #[inline(always)]
     pub(crate) fn counts(&self) -> bool {
-        self.each_call
+        cfg!(feature = "engines") && self.each_call
     }
 
     /// A bit for each list that may hold something.
     pub(super) fn drainable(&self) -> u64 {
-        match (self.each_call, self.more) {
+        match (self.counts(), self.more) {
             (false, _) => self.used.load(Relaxed),
             (true, None) => (1 << LINUX_LISTS) - 1,
             (true, Some(_)) => (1 << LISTS) - 1,
@@ -139,7 +139,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         let history = self.alloc_factor.load(Relaxed);
         let listed = self.listed();
         let mut count = listed;
-        if !self.each_call {
+        if !self.counts() {
             count = count.wrapping_add(self.outgoing.pages());
             let more = i64::from(listed) - count_in(self.level.load(Relaxed));
             freed = match more {
@@ -198,7 +198,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     #[inline]
     pub(crate) fn take_counted(&self, order: Order, migratetype: Migratetype, seen: Missed) -> Option<Pfn> {
         let list = self.hit_list(order, migratetype)?;
-        if self.each_call {
+        if self.counts() {
             let pfn = list.take_counted(seen)?;
             self.count_taken(order);
             return Some(pfn);
@@ -212,7 +212,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Counts a block that was taken from a list.
     #[inline(always)]
     pub(super) fn count_taken(&self, order: Order) {
-        if self.each_call {
+        if self.counts() {
             self.count_pages(-(order.pages() as i64));
             self.freed.store(self.freed.load(Relaxed) >> 1, Relaxed);
         }
@@ -269,7 +269,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     pub(crate) fn put(&self, order: Order, migratetype: Migratetype, pfn: Pfn) -> Option<Placed> {
         let number = self.list_of(order, migratetype)?;
         let list = self.list(number);
-        if self.each_call {
+        if self.counts() {
             let head = list.push(pfn)?;
             self.open(number);
             let due = self.count_freed(order) || self.is_asked();
@@ -302,7 +302,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// state is unchanged: there is no room.
     #[inline(always)]
     pub(crate) fn set_aside_hit(&self, head: &P::Word, pfn: Pfn, order: Order) -> bool {
-        debug_assert!(!self.each_call, "there what is set aside is counted");
+        debug_assert!(!self.counts(), "there what is set aside is counted");
         self.enter();
         let word = self.outgoing.push(pfn, order);
         if let Some(word) = word {
@@ -316,7 +316,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Counts pages that were set aside, or (if negative) given back, where that is to be counted.
     #[inline(always)]
     pub(super) fn count_aside(&self, pages: i64) {
-        if self.each_call {
+        if self.counts() {
             self.count_pages(pages);
         }
     }
@@ -346,7 +346,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Lets frees hit a list, if no CPU asks for anything. Called by the owner after the list's bottom has moved, after a
     /// refill, after an answer, and where a hit has failed.
     pub(super) fn open(&self, number: usize) {
-        if self.each_call {
+        if self.counts() {
             let list = self.list(number);
             if self.is_asked() || (list.open_to_end() && self.is_asked()) {
                 list.shut();
@@ -373,7 +373,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Lets frees hit all lists, if no CPU asks for anything. Where hits do not count: all lists in use, each up to its
     /// share of what is missing to a drain.
     pub(crate) fn open_all(&self) {
-        if self.each_call {
+        if self.counts() {
             self.lists_in_use().for_each(|list| list.open_anyway(list.end()));
             if self.is_asked() {
                 self.lists_in_use().for_each(List::shut);
@@ -394,7 +394,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// Where hits do not count, what a slow call that has moved blocks between lists and zone does at its end.
     pub(super) fn open_again(&self) {
-        if !self.each_call {
+        if !self.counts() {
             self.open_all();
         }
     }

@@ -523,19 +523,19 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// Gives back so many blocks of each of these lists from its tail, in one hold of the zone lock. Returns the pages.
     fn drain_in_one_hold(&self, blocks: &[u32; LISTS], lists: u64, first: usize) -> u64 {
-        let all = cyclic(lists, first).flat_map(|n| self.pcp.list(n).tail(blocks[n], self.pcp.each_call));
+        let all = cyclic(lists, first).flat_map(|n| self.pcp.list(n).tail(blocks[n], self.pcp.counts()));
         let most = self.zone.cut().most_of_run();
         self.in_sections_of(all, |buddy, is_here| {
             for n in cyclic(lists, first) {
                 let (order, _) = kind_of(n);
-                let here = self.pcp.list(n).tail(blocks[n], self.pcp.each_call).filter(|&pfn| is_here(pfn));
+                let here = self.pcp.list(n).tail(blocks[n], self.pcp.counts()).filter(|&pfn| is_here(pfn));
                 give_back(buddy, self.frames.has_maps().then_some(most), here.map(|pfn| (order, pfn)));
             }
         });
         let mut pages = 0;
         for n in cyclic(lists, first) {
             self.pcp.list(n).drop_tail(blocks[n]);
-            if self.pcp.each_call {
+            if self.pcp.counts() {
                 self.pcp.open(n);
             }
             pages += u64::from(blocks[n]) << kind_of(n).0.get();

@@ -75,7 +75,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Takes the owner's turn for a slow call; `None` if the owner has it already, or if these lists are never drained remotely.
     #[inline]
     pub(crate) fn take_turn(&self) -> Option<Turn<'_, 'm, P>> {
-        if !P::DRAINS_REMOTELY || self.each_call {
+        if !P::DRAINS_REMOTELY || self.counts() {
             return None;
         }
         match self.turn.compare_exchange(FREE, OWNER, Acquire, Acquire) {
@@ -123,7 +123,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// Asks for the turn, and shuts all gates. `false` if it is the owner's, or if these lists are never drained remotely.
     pub(crate) fn ask(&self) -> bool {
-        if !P::DRAINS_REMOTELY || self.each_call {
+        if !P::DRAINS_REMOTELY || self.counts() {
             return false;
         }
         let turn = self.turn.load(Relaxed);

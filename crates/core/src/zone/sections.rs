@@ -55,7 +55,7 @@ impl Cut {
             0 => (FEWEST, MOST.min(EACH_CPU * u64::from(cpus))),
             forced => (forced.max(MAX_ORDER.pages()), MOST),
         };
-        if !config.engine.has_maps() {
+        if !cfg!(feature = "sections") || !config.engine.has_maps() {
             return whole;
         }
         let cuts = (fewest.next_power_of_two().ilog2()..).map(|shift| Self { shift, ..whole });
@@ -64,13 +64,16 @@ impl Cut {
 
     /// How many sections there are.
     pub(crate) const fn sections(self) -> usize {
+        if !self.is_cut() {
+            return 1;
+        }
         (((self.end.0 - 1) >> self.shift) - (self.start.0 >> self.shift)) as usize + 1
     }
 
     /// Whether there are several.
     #[inline(always)]
     pub(crate) const fn is_cut(self) -> bool {
-        self.shift < u64::BITS - 1
+        cfg!(feature = "sections") && self.shift < u64::BITS - 1
     }
 
     /// The number of the section of a frame.

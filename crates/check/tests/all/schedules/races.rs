@@ -107,12 +107,13 @@ fn a_reserve_has_a_bound_for_all_cpus_together() {
     });
 }
 
-/// While a CPU takes a pageblock offline, another thread ends isolations and allocates. It gets no frame that goes offline.
+/// While a CPU takes a pageblock offline, another thread ends isolations and allocates. It gets no frame that goes
+/// offline.
 #[test]
 fn no_caller_ends_the_isolation_of_a_pageblock_that_goes_offline() {
     races(|| {
         for engine in STORES {
-            let zone = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).config(bare(lists(engine)));
+            let zone = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).config(lists(engine).bare());
             let world = Arc::new(zone.build::<Shuttle>());
             let goes = BASE..BASE.add(PAGEBLOCK_PAGES);
             let range = goes.clone();
@@ -131,11 +132,12 @@ fn no_caller_ends_the_isolation_of_a_pageblock_that_goes_offline() {
     });
 }
 
-/// While a CPU allocates a range, another thread ends isolations and isolates the pageblock for itself. That isolation lasts.
+/// While a CPU allocates a range, another thread ends isolations and isolates the pageblock for itself. That
+/// isolation lasts.
 #[test]
 fn a_range_ends_no_isolation_but_its_own() {
     races(|| {
-        let zone = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).config(bare(lists(Engine::Framewright)));
+        let zone = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).config(lists(Engine::Framewright).bare());
         let world = Arc::new(zone.build::<Shuttle>());
         let (_, isolates) = shuttle_pair(
             &world,

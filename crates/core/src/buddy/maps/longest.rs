@@ -11,8 +11,8 @@ use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAG
 const MOST: usize = 16;
 
 impl Bits {
-    /// The first free block of an order below the pageblock order, and the free frames around it: the number of the first one, and how
-    /// many there are.
+    /// The first free block of an order below the pageblock order, and the free frames around it: the number of the
+    /// first one, and how many there are.
     fn run_around(&self, order: Order) -> Option<(u64, u64)> {
         let words = 1 << order.get().saturating_sub(6);
         let block = if words == 1 {
@@ -44,9 +44,9 @@ impl Bits {
 }
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
-    /// Takes runs of free frames from pageblocks of type `list` that have a free block of `order`: at most `most` frames in at most `room`
-    /// runs, each at least as long as the block if it is not the last one. Calls `keep` for each. Returns the frames, which are 0 only if
-    /// there is no such pageblock. Only with maps.
+    /// Takes runs of free frames from pageblocks of type `list` that have a free block of `order`: at most `most`
+    /// frames in at most `room` runs, each at least as long as the block if it is not the last one. Calls `keep` for
+    /// each. Returns the frames, which are 0 only if there is no such pageblock. Only with maps.
     pub(crate) fn take_runs(
         &mut self,
         order: Order,
@@ -76,7 +76,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         most - now.0
     }
 
-    /// Takes from one pageblock, of those that would miss it least. Returns what `keep` does: frames and runs still wanted.
+    /// Takes from one pageblock, of those that would miss it least. Returns what `keep` does: frames and runs still
+    /// wanted.
     fn take_runs_of_one(
         &mut self,
         order: Order,
