@@ -6,6 +6,7 @@ mod lines;
 mod programs;
 mod readme;
 mod scores;
+mod size;
 
 use std::env;
 use std::fs;
@@ -24,6 +25,7 @@ usage: cargo xtask TASK
   readme [FILE]      puts the figures of FILE [target/bench.json] into README.md and docs/performance.md
   readme --check     says how old these figures are; fails if they are older than 60 days
   lines              lines of all Rust files by crate: code, comments, blank, tests
+  size               code of the allocator in three configurations without an operating system; needs target x86_64-unknown-none
   programs           replays the traces of ten programs and writes docs/validation/programs.md
   scores             writes docs/validation/scoreboard.md from the saved predictions
   soak [CALLS]       random calls against the oracle under the default, with marks and checks, and under linux_v6_7
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         ["programs"] => programs::refresh(&root()),
         ["scores"] => scores::refresh(&root()),
         ["lines"] => lines::print(),
+        ["size"] => size::print(),
         ["soak"] => soak("1000000000"),
         ["soak", calls] => soak(calls),
         ["mutants", ref options @ ..] => mutants(options),

@@ -141,7 +141,7 @@ fn programs_build_with_gcc_and_clang_and_run() {
         }
         let programs = [
             ("api", ""),
-            ("given", ""),
+            ("ranges", ""),
             ("buffer_pool", "20000"),
             ("object_cache", "100000"),
             ("huge_ring", "200"),

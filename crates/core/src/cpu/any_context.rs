@@ -11,7 +11,7 @@ use core::fmt;
 use super::Cpu;
 use super::claim::Claim;
 use crate::alloc::Allocator;
-use crate::buddy::{Placement, Wanted};
+use crate::buddy::{Each, Placement, Wanted};
 use crate::config::RefillCheck;
 use crate::error::FreeError;
 use crate::frame::{FrameUser, State};
@@ -19,7 +19,7 @@ use crate::platform::Platform;
 use crate::policy::passes::Mark;
 use crate::request::Request;
 use crate::units::{CpuId, Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
-use crate::zone::{Sections, Zone};
+use crate::zone::Zone;
 
 /// The mark of a claim that no CPU made: no allocator has so many. Two such claims are told apart by the lock.
 const NO_CPU: CpuId = CpuId(u16::MAX);
@@ -75,16 +75,13 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
         if !zone.cut().is_cut() {
             return self.try_take(zone, 0, all);
         }
-        let from = near.index() % zone.sections();
         [false, true].into_iter().find_map(|may_fall_back| {
-            let (wanted, mut tried) = (Wanted { may_fall_back, ..all }, Sections::NONE);
-            while let Some(n) = zone.section_for(&wanted, from, &tried) {
-                if let Some(pfn) = self.try_take(zone, n, wanted) {
-                    return Some(pfn);
-                }
-                tried.add(n);
-            }
-            None
+            let wanted = Wanted { may_fall_back, ..all };
+            // Where one is locked, or has nothing after all, those that come after it.
+            let sections = zone.sections();
+            let from = (0..sections).map(|n| (near.index() + n) % sections);
+            from.map_while(|from| zone.section_for(&wanted, from))
+                .find_map(|n| self.try_take(zone, n, wanted))
         })
     }
 
@@ -92,10 +89,9 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
         let Wanted { order, migratetype: asked, .. } = wanted;
         let taken = zone.try_with_section(section, self.frames, |buddy| {
             let mut taken = None;
-            buddy.take(wanted, 1, |pfn| {
-                taken = Some(pfn);
-                true
-            });
+            let balance = (self.frames.has_maps()).then(|| (zone.free_pages(), zone.free_cma_pages()));
+            let mut sink = Each(|pfn| taken.replace(pfn).is_none());
+            buddy.take(wanted, 1, balance, &mut sink);
             let pfn = taken?;
             if self.is_bad(pfn, order) {
                 // Only a CPU may count it as out of use: the next one that gets it does.
