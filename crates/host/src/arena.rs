@@ -238,9 +238,10 @@ impl<M: FrameUser> Arena<M> {
         }
     }
 
-    /// Whether this process is a child of the one that made the arena. A load.
+    /// Whether this process is a child of the one that made the arena: allocations are refused then. A load.
+    #[must_use]
     #[inline]
-    pub(crate) fn is_forked(&self) -> bool {
+    pub fn is_forked(&self) -> bool {
         self.allocator.made.is_over()
     }
 

@@ -3,12 +3,14 @@
 
 mod accounts;
 mod any_context;
+mod boot;
 mod frames;
 mod histories;
 mod lists;
 mod locks;
 mod many_threads;
 mod owners;
+mod promises;
 mod remote;
 mod runs;
 mod schedules;

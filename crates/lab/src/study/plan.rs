@@ -1,4 +1,5 @@
-//! A study: question, machine, baseline and variants, parts with their workload and metrics. `reading` makes it of a TOML file.
+//! A study: question, machine, baseline and variants, parts with their workload and metrics. `reading` makes it of a
+//! TOML file.
 
 use std::collections::BTreeMap;
 use std::path::Path;

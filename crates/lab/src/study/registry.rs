@@ -1,5 +1,5 @@
-//! The workloads: those of this crate, each declared in the file that runs it, and those that a program of its own adds. A new
-//! one of this crate is such a file and its line in the table.
+//! The workloads: those of this crate, each declared in the file that runs it, and those that a program of its own
+//! adds. A new one of this crate is such a file and its line in the table.
 
 use std::sync::{PoisonError, RwLock};
 
@@ -7,8 +7,8 @@ use super::declare::BuiltIn;
 use super::workload::{Declaration, Role, Workload};
 use super::{Part, Plan, Run};
 use super::{
-    bulk, fidelity, first_touch, hold, initialise, kernbench, own_bench, page_fault, parallel_init, pressure,
-    ready, replay, scaling, structure, validation,
+    bulk, fidelity, first_touch, hold, initialise, kernbench, library, own_bench, page_fault, parallel_init,
+    pressure, ready, replay, scaling, structure, validation,
 };
 use crate::error::{Error, Result, did_you_mean};
 use crate::result::{Kind, Part as ResultPart};
@@ -32,14 +32,15 @@ static BUILT_IN: &[BuiltIn] = &[
     validation::CALIBRATION,
     validation::CURVES,
     scaling::WORKLOAD,
+    library::WORKLOAD,
     own_bench::WORKLOAD,
 ];
 
 /// What [`add`] added.
 static ADDED: RwLock<Vec<&'static dyn Workload>> = RwLock::new(Vec::new());
 
-/// Adds a workload: from now on, parts of studies can name it. [`cli::main`](crate::cli::main) does it for a program of one's
-/// own.
+/// Adds a workload: from now on, parts of studies can name it. [`cli::main`](crate::cli::main) does it for a program of
+/// one's own.
 ///
 /// # Panics
 /// There is one of its name.
