@@ -71,7 +71,7 @@ pub enum Command {
     Try(trial::Args),
     /// Show saved results, and what changed between them
     Compare(compare::Args),
-    /// Turn perf.data or the text of perf script into a trace
+    /// Turn perf.data, the text of perf script or a killed recording into a trace
     Import(import::Args),
     /// Run published experiments, or one of your own
     Study(study::Args),

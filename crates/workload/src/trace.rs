@@ -11,7 +11,7 @@
 //! so any tool that reads Parquet opens it.
 
 mod bounds;
-mod columns;
+pub(crate) mod columns;
 mod comms;
 mod pages;
 mod read;

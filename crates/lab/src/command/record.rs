@@ -111,6 +111,13 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         spool,
         ..Options::default()
     };
+    for left in record::unfinished(&options.spool) {
+        let left = left.display();
+        eprintln!(
+            "framewright: {left} is of a recording that was killed: `framewright import {left} -o TRACE` makes a trace of it; \
+             then remove it"
+        );
+    }
     let recording = record::record(&args.command, &options).map_err(Error::failed)?;
     notice("framewright: compressing and writing the trace");
     recording.trace.write_to(output).map_err(Error::failed)?;

@@ -92,7 +92,7 @@ impl Drop for Signals {
     }
 }
 
-/// Runs a command, as `user` if there is one: its process number and how it ended.
+/// Runs a command, as `user` if there is one; returns how it ended. `started` is called with its process number.
 ///
 /// When `limit` has passed, it and its descendants are told to end, and those that still live after a while are
 /// killed. Also one that has left the command's session or lost its parent is found, if it was a descendant when
@@ -102,7 +102,8 @@ pub(super) fn run(
     user: Option<&User>,
     limit: Option<Duration>,
     signals: &Signals,
-) -> Result<(u32, ExitStatus), Error> {
+    started: impl FnOnce(u32) -> Result<(), Error>,
+) -> Result<ExitStatus, Error> {
     let failed = |cause| Error::Command { command: command[0].to_string_lossy().into_owned(), cause };
     if signals.any() {
         return Err(failed(io::ErrorKind::Interrupted.into()));
@@ -114,7 +115,9 @@ pub(super) fn run(
         None => to_run.spawn(),
     };
     let mut child = child.map_err(failed)?;
-    Ok((child.id(), wait(&mut child, limit, signals).map_err(failed)?))
+    let saved = started(child.id());
+    let status = wait(&mut child, limit, signals).map_err(failed)?;
+    saved.map(|()| status)
 }
 
 /// Waits until `limit` has passed, a signal has come, or `over` says so.

@@ -13,9 +13,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::fs::OFlags;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use super::ring;
 use crate::error::Error;
-use crate::kmem::format::Format;
 
 const MOUNT_POINT: &str = "/sys/kernel/tracing";
 const PREFIX: &str = "framewright-";
@@ -144,20 +142,17 @@ impl Instance {
         self.path.join("events").join(event).join("format").exists()
     }
 
-    /// Layout of an event, `GROUP/NAME`.
-    pub(super) fn format(&self, event: &str) -> Result<Format, Error> {
-        let path = self.path.join("events").join(event).join("format");
-        let text = read_text(&path).map_err(|cause| match cause.kind() {
-            io::ErrorKind::NotFound => missing(format!("this kernel has no tracepoint {event}"), CONFIG),
-            _ => Error::io("read", &path, cause),
-        })?;
-        Format::parse(&text).map_err(|what| unreadable(&path, &what))
-    }
-
-    /// Layout of the pages that [`open_pages`](Self::open_pages) gives.
-    pub(super) fn page_layout(&self) -> Result<ring::Layout, Error> {
-        let (page, event) = (self.get("events/header_page")?, self.get("events/header_event")?);
-        ring::Layout::parse(&page, &event).map_err(|what| unreadable(&self.path.join("events"), &what))
+    /// Texts that say how the pages of [`open_pages`](Self::open_pages) and these events, `GROUP/NAME`, are laid out.
+    pub(super) fn layouts(&self, events: &[String]) -> Result<Vec<String>, Error> {
+        let mut texts = vec![self.get("events/header_page")?, self.get("events/header_event")?];
+        for event in events {
+            let path = self.path.join("events").join(event).join("format");
+            texts.push(read_text(&path).map_err(|cause| match cause.kind() {
+                io::ErrorKind::NotFound => missing(format!("this kernel has no tracepoint {event}"), CONFIG),
+                _ => Error::io("read", &path, cause),
+            })?);
+        }
+        Ok(texts)
     }
 
     /// CPUs that have a buffer.
@@ -235,8 +230,4 @@ fn remove_orphans(instances: &Path) {
 
 fn missing(what: impl Into<String>, fix: &'static str) -> Error {
     Error::CannotRecord { what: what.into(), fix }
-}
-
-fn unreadable(path: &Path, what: &str) -> Error {
-    missing(format!("{}: {what}", path.display()), "report it with the output of uname -a")
 }
