@@ -226,7 +226,7 @@ fn run_timed<R>(gate: &Barrier, job: impl FnOnce() -> R) -> (R, Instant, Instant
     (result, start, Instant::now())
 }
 
-/// Fills `memory`, which is bytes, with `zero`, `threads` threads taking turns at chunks as they would of so many descriptors of
+/// Fills `memory`, which is bytes, with `zero`, `threads` threads taking turns at chunks as they would of as many descriptors of
 /// `descriptor_bytes`: what initialisation cannot be faster than. Returns milliseconds.
 #[must_use]
 pub fn fill<B: Copy + Send + Sync>(
@@ -240,7 +240,7 @@ pub fn fill<B: Copy + Send + Sync>(
     let chunk = if threads == 1 { memory.len() } else { job.chunk as usize * descriptor_bytes };
     let chunks = Mutex::new(memory.chunks_mut(chunk.max(1)));
     let worker = || {
-        let next = || chunks.lock().expect("nobody panics with it").next();
+        let next = || chunks.lock().expect("no thread panics with it").next();
         while let Some(chunk) = next() {
             chunk.fill(zero);
         }
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_that_nobody_speaks_of_are_spread_over_the_nodes() {
+    fn cpus_that_no_table_names_are_spread_over_the_nodes() {
         let mut firmware = Firmware::default();
         firmware.map.ranges.push((0, 8 << 30, Kind::Usable));
         for node in [0, 2] {

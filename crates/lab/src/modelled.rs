@@ -25,7 +25,7 @@ use crate::simulate::{in_parallel, sampled_models};
 use crate::study::close_simulated;
 use crate::study::simulated_allocator;
 
-/// Events of all copies together: so many show several drains of every list, in seconds.
+/// Events of all copies together: enough for several drains of every list, in seconds.
 const EVENTS: usize = 400_000;
 
 /// A trace and the machine it is to run on.
@@ -41,7 +41,7 @@ pub struct Modelled<'a> {
 }
 
 impl<'a> Modelled<'a> {
-    /// Prepares so many copies of a trace.
+    /// Prepares `copies` copies of a trace.
     ///
     /// # Errors
     /// The trace holds nothing to replay, or the machine has too few CPUs.

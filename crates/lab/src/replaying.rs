@@ -73,7 +73,7 @@ impl Replay {
         Ok(Self { plans, frames, tight })
     }
 
-    /// Gives each timed replay at least so many frames; what huge pages are measured in stays.
+    /// Gives each timed replay at least `frames`; the memory in which huge pages are measured stays.
     pub fn enlarge(&mut self, frames: u64) {
         self.frames = self.frames.max(frames);
     }

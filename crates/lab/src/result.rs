@@ -69,6 +69,9 @@ pub struct StudyText {
     /// When the change that it is about was published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub year: Option<u32>,
+    /// Published figures that no part predicts, each with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unpredicted: Vec<String>,
     /// Its variants, each with what it does.
     #[serde(default)]
     pub variants: Vec<(String, String)>,
@@ -154,6 +157,12 @@ pub struct Metric {
     pub unit: String,
     /// Which way is better.
     pub better: Better,
+    /// What it is, in words; empty where no table of quantities says it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub title: String,
+    /// Whether it explains other figures, and answers no question itself.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_cause: bool,
     /// Whether the metrics of this family are the parts of a whole, so that adding them up makes sense.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_share: bool,
@@ -380,6 +389,8 @@ impl Part {
                 name,
                 unit: unit.to_owned(),
                 better,
+                title: String::new(),
+                is_cause: false,
                 is_share: false,
                 is_exact: false,
                 basis: None,
@@ -468,15 +479,14 @@ pub struct MetricEntry<'a> {
     index: usize,
 }
 
+#[expect(clippy::return_self_not_must_use, reason = "a chain may end with any of these")]
 impl MetricEntry<'_> {
     /// Adds a sample of a variant.
-    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with any sample")]
     pub fn sample(self, variant: &str, sample: f64) -> Self {
         self.samples(variant, [sample])
     }
 
     /// Adds samples of a variant, in the order they were taken.
-    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with any sample")]
     pub fn samples(self, variant: &str, samples: impl IntoIterator<Item = f64>) -> Self {
         self.part.know(variant);
         self.part.metrics[self.index].samples.entry(variant.to_owned()).or_default().extend(samples);
@@ -484,42 +494,36 @@ impl MetricEntry<'_> {
     }
 
     /// Says that the metrics of this family are the parts of a whole.
-    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with it")]
     pub fn share(self) -> Self {
         self.part.metrics[self.index].is_share = true;
         self
     }
 
     /// Says that it repeats exactly.
-    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with it")]
     pub fn exact(self) -> Self {
         self.part.metrics[self.index].is_exact = true;
         self
     }
 
     /// Sets what others printed for the baseline.
-    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with it")]
     pub fn published(self, published: Published) -> Self {
         self.part.metrics[self.index].published = Some(published);
         self
     }
 
     /// Sets what others printed for another variant.
-    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with it")]
     pub fn changed(self, variant: &str, published: Published) -> Self {
         self.part.metrics[self.index].changed.insert(variant.to_owned(), published);
         self
     }
 
     /// Sets what a law says of a variant that needs no model.
-    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with it")]
     pub fn naive(self, variant: &str, value: f64) -> Self {
         self.part.metrics[self.index].naive.insert(variant.to_owned(), value);
         self
     }
 
     /// Sets the interval of a variant's prediction.
-    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with any interval")]
     pub fn interval(self, variant: &str, low: f64, high: f64) -> Self {
         self.part.metrics[self.index].interval.insert(variant.to_owned(), [low, high]);
         self

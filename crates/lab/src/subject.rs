@@ -245,7 +245,7 @@ impl<M: FrameUser> TargetCpu for Slot<'_, M> {
     fn free(&mut self, frame: u64, order: u8) {
         let wrong = "a block's order is one";
         // SAFETY: the arena has no memory, so no `Block` owns memory behind the frame; user slots are only
-        // touched by whoever planted a bad page, outside runs.
+        // touched by the test that plants a bad page, outside runs.
         let freed = unsafe {
             match order {
                 0 => self.0.free(Pfn(frame), Order::ZERO),

@@ -94,7 +94,7 @@ impl Terminal {
     /// Writes text for a reader: characters that cannot be shown are spelled in ASCII.
     ///
     /// # Errors
-    /// [`Error::OutputClosed`] if nobody reads, [`Error::Failed`] if it cannot be written.
+    /// [`Error::OutputClosed`] if the reader is gone, [`Error::Failed`] if it cannot be written.
     pub fn print(&self, text: &str) -> Result<()> {
         if self.unicode { self.print_data(text) } else { self.print_data(&to_ascii(text)) }
     }

@@ -7,18 +7,18 @@
 //! | `ring` | the pages of the kernel's ring buffer |
 //! | `drain` | a thread per CPU that empties its buffer; decoding the events |
 //! | `sampling` | what each CPU does, a thousand times a second |
-//! | `cost` | CPU time that recording a block takes |
+//! | `cost` | CPU time that recording a block, and a sample, takes |
 //! | `spool` | what the buffers gave, on disk until the recording ends |
 //! | `folder` | spools and what it takes to read them, which a killed recorder leaves |
 //! | `attribute` | which events are the command's |
 //! | `command` | running the command to its end, whatever signals come |
-//! | `user` | running it as somebody else than root |
+//! | `user` | running it as a user other than root |
 //! | `processes` | processes and threads as `/proc` shows them |
 //! | `output` | the file that the trace goes to |
 //! | `machine` | what the trace says about where it was made |
 //!
 //! The whole machine is traced while the command runs, and then what belongs to the command is picked: frames
-//! are freed by whoever comes to it, so what the command's own threads report is not enough.
+//! are freed by any thread of the machine, so what the command's own threads report is not enough.
 
 mod attribute;
 mod command;
@@ -210,7 +210,8 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
     folder.save_head(&layouts, &meta)?;
     let Run { watched, drained, lost, states, unsampled } =
         run(command, &instance, &decoder, options, (&signals, &folder, &functions))?;
-    let block_ns = if unsampled.is_none() { cost::of_a_block(&instance) } else { None };
+    let cpus: Vec<u16> = drained.iter().map(|drained| drained.cpu).collect();
+    let event_cost = if unsampled.is_none() { cost::measured(&instance, &cpus) } else { None };
     drop((instance, root));
 
     let mut cost = Cost::default();
@@ -237,7 +238,7 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
         lost: Some(lost),
         recorder: std::process::id(),
         is_sampled: unsampled.is_none(),
-        block_ns,
+        cost: event_cost,
     };
     let Made { trace, system_events, threads, saw_root } = raw.made(&decoder)?;
     if !saw_root && trace.meta.lost_events == Some(0) && !watched.cut && options.scope == Scope::Tree {
@@ -272,7 +273,8 @@ struct Raw {
     recorder: u32,
     /// Whether the samples are of the kernel that runs now, whose functions are known.
     is_sampled: bool,
-    block_ns: Option<u64>,
+    /// What an event and a sample cost, if it was measured.
+    cost: Option<kernel_time::Cost>,
 }
 
 /// Pages of one CPU: events, or samples.
@@ -311,7 +313,7 @@ impl Raw {
         if self.is_sampled {
             let symbols = Symbols::of_kernel();
             let lost = progress.lost_samples.get();
-            let text = kernel_time::text(PERIOD_NS, lost, self.block_ns, &out.samples, |at| symbols.name(at));
+            let text = kernel_time::text(PERIOD_NS, lost, self.cost, &out.samples, |at| symbols.name(at));
             let time_ns = states.last().map_or(0, |state| state.time_ns);
             states.push(Note { time_ns, cpu: 0, pid: 0, comm: 0, name: kernel_time::NOTE.to_owned(), text });
         }

@@ -112,7 +112,7 @@ pub struct Event {
 const PAGEBLOCK_ORDER: u8 = 9;
 
 impl Event {
-    /// Whether this allocation's flags are those of a page of a file: of the page cache. Such a page stays until somebody
+    /// Whether this allocation's flags are those of a page of a file: of the page cache. Such a page stays until a program
     /// needs the memory, long after the program that read or wrote it has ended.
     #[must_use]
     pub const fn is_page_cache(&self) -> bool {

@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long)]
     pub rivals: bool,
 
-    /// Measure each allocator also beside so many threads that keep a processor busy, interleaved
+    /// Measure each allocator also beside N threads that keep a processor busy, interleaved
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub busy: Option<u32>,
 

@@ -15,13 +15,14 @@ use crate::shipped;
 const EXAMPLES: &str = "\
 Examples:
   framewright trace export compile.parquet --to perfetto -o compile.json
-  framewright trace export compile.parquet --to folded | inferno-flamegraph > compile.svg
-  framewright trace export compile.parquet --to folded --weight page-seconds -o held.folded
+  framewright trace export compile.parquet --to folded -o compile.folded
+  framewright trace export compile.parquet --to folded --weight page-seconds \\
+      | inferno-flamegraph >held.svg
 
-perfetto: for ui.perfetto.dev. A track for each CPU with the bursts of each
-thread, and counters: pages in use of all and of the threads that hold most.
-folded: for flame graphs. A line for each thread, type and order, with its weight.
-A trace has no call sites: perf record -g of the same events has.";
+perfetto: for ui.perfetto.dev. A track for each CPU shows when each thread
+allocated; counters show the pages in use, of all and of the threads that hold
+most. folded: for flame graphs, a line for each thread, type and order.
+Events have no call sites; `trace summary` names those of the samples.";
 
 /// Write a trace for ui.perfetto.dev, or for flame graphs
 #[derive(Clone, Debug, clap::Args)]

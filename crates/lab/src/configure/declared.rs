@@ -209,7 +209,7 @@ pub const SETTINGS: &[Setting] = &[
     whole! { "pcp_min_refill", config.experiment.pcp_min_refill, 1, 1 << 10, Always,
     "Fewest blocks in a refill of an order above 0.", "2 in Linux (nr_pcp_alloc)" },
     whole! { "pcp_free_part", config.pcp_free_part, 1, u32::MAX, Always,
-    "With pcp_rule=auto, lists of all CPUs hold at most one in so many free pages; 16 frees whole programs faster, 64 keeps more huge pages.",
+    "With pcp_rule=auto, lists of all CPUs hold at most 1/N of the free pages; 16 frees whole programs faster, 64 keeps more huge pages.",
     "none; high is at most an eighth of all memory" },
     flag! { "pcp_reset", config.experiment.pcp_reset, AtBoot,
     "Sizes the per-CPU lists again when deferred initialisation has ended.", "the pcp-reset change, v5.4" },

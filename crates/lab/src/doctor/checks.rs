@@ -165,7 +165,7 @@ fn undersized(state: &State, zone: &Zone) -> Option<Finding> {
             kernel.1,
             zone.managed
         ),
-        why: "Each CPU refills and drains its lists so much more often, and each time takes the zone's lock."
+        why: "Each CPU refills and drains its lists more often, and takes the zone's lock each time."
             .to_owned(),
         advice: format!(
             "Set vm.{setting} to 8, then back to {fraction}: the lists are sized again. {}",
@@ -305,7 +305,7 @@ fn compaction(state: &State) -> Option<Finding> {
     })
 }
 
-/// One in so many allocations that stalls is felt.
+/// From one stall in this number of allocations on, a program feels it.
 const STALLS_PER_ALLOCATION: f64 = 1e-5;
 
 fn stalls(state: &State) -> Option<Finding> {

@@ -73,7 +73,7 @@ pub enum What {
     Alloc,
     /// Freed one.
     Free,
-    /// Took so many blocks off its list without an event.
+    /// Took this number of blocks off its list without an event.
     Took(u32),
     /// Put a block onto its list without an event.
     Put,
@@ -105,7 +105,7 @@ pub struct History {
     pub steps: Vec<Step>,
     /// Pages that were allocated without an event.
     pub hidden_pages: u64,
-    /// Pages at the start that were on lists which nobody took from: they stand on one list in `start`.
+    /// Pages at the start that were on lists from which no thread took: they stand on one list in `start`.
     pub idle_pages: u64,
     /// Nanoseconds after the start at which lists first shrink; then every [`SECOND`].
     pub first_tick: Option<u64>,
@@ -519,7 +519,7 @@ mod tests {
         trace.notes.push(note(5, 1, "workqueue_execute_start", "work=9 function=255"));
         trace.notes.push(note(6, 0, "workqueue_execute_start", "work=9 function=2550"));
         trace.notes.push(note(7, 0, "workqueue_execute_start", "work=9 function=255"));
-        assert_eq!(ticks(&trace), [], "nobody says what 255 is");
+        assert_eq!(ticks(&trace), [], "no line says what 255 is");
         trace.notes.push(note(
             0,
             0,

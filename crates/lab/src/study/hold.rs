@@ -118,7 +118,7 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
             }
         }
     }
-    result.note("One process and nobody else: high is twice the batch, a refill and a drain move a batch each. Clock, cache, memory's order and error of the model vary (studies/priors/hold.toml).");
+    result.note("One process, alone: high is twice the batch, a refill and a drain move a batch each. Clock, cache, memory's order and error of the model vary (studies/priors/hold.toml).");
     note_models(&mut result, count);
     close_simulated(&mut result, []);
     four_fifths(&mut result);

@@ -24,6 +24,8 @@ pub(super) struct Content {
     pub(super) year: Option<u32>,
     pub(super) short: String,
     pub(super) question: String,
+    /// Published figures that no part predicts, each with the reason.
+    pub(super) unpredicted: Vec<String>,
     pub(super) machine: Option<String>,
     pub(super) baseline: String,
     pub(super) style: Style,
@@ -172,6 +174,7 @@ impl Plan {
             name: self.name().to_owned(),
             short: self.short().to_owned(),
             question: self.question().to_owned(),
+            unpredicted: self.content.unpredicted.clone(),
             year: self.year(),
             variants: self.variants().map(|it| (it.name.clone(), it.about.clone())).collect(),
             parts: self.parts().iter().map(|it| (it.name.clone(), it.about.clone())).collect(),

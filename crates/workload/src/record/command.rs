@@ -1,4 +1,4 @@
-//! Running the recorded command to its end, whatever signals come meanwhile.
+//! Running the recorded command to its end, whatever signals come.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -153,7 +153,7 @@ fn end(child: &mut Child) -> io::Result<ExitStatus> {
     let mut status = None;
     loop {
         if status.is_none() {
-            // Those that were started meanwhile, as long as somebody leads to them.
+            // Those that were started since, as long as a living parent leads to them.
             for process in processes::trees(&root) {
                 if !processes.contains(&process) {
                     process.signal(Signal::TERM);

@@ -170,7 +170,7 @@ pub(crate) fn finish(folder: &Path) -> Result<Trace, Error> {
         lost: None,
         recorder: pid,
         is_sampled,
-        block_ns: None,
+        cost: None,
     };
     Ok(raw.made(&decoder)?.trace)
 }

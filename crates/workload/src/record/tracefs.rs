@@ -1,7 +1,7 @@
 //! The kernel's trace file system: a trace instance of our own, its events, its buffers.
 //!
 //! An instance is a directory under `instances/` with buffers, clock and enabled events of its own, so
-//! neither a recording nor its end touches anybody else's tracing.
+//! neither a recording nor its end touches another tool's tracing.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};

@@ -25,7 +25,7 @@ pub(super) const LONGEST_TEXT: usize = 4 << 20;
 const FREE_NOTES: u64 = 8 << 20;
 const NOTE_BYTES_PER_BYTE: u64 = 14;
 const NOTE_BYTES: u64 = 160;
-/// Length in bytes of the metadata: what any file may have, and one more for each so many bytes of the file.
+/// Length in bytes of the metadata: what any file may have, and one more for each `PER` bytes of the file.
 const FREE_METADATA: u64 = 1 << 18;
 const BYTES_PER_METADATA_BYTE: u64 = 16;
 /// Length in bytes of any metadata: that of two thousand groups of rows.
@@ -39,17 +39,17 @@ const LONGEST_HEAD: u64 = 64 << 10;
 /// How deeply Thrift's structures may be nested.
 const DEPTH: u32 = 16;
 
-/// Whether a file of `size` bytes may hold so many rows.
+/// Whether a file of `size` bytes may hold `rows` rows.
 pub(super) const fn may_hold_rows(size: u64, rows: u64) -> bool {
     rows <= FREE_ROWS.saturating_add(size.saturating_mul(ROWS_PER_BYTE))
 }
 
-/// Whether a file of `size` bytes may hold so many different names.
+/// Whether a file of `size` bytes may hold `names` different names.
 pub(super) const fn may_hold_names(size: u64, names: u64) -> bool {
     names <= FREE_NAMES + size / BYTES_PER_NAME
 }
 
-/// Whether a file of `size` bytes may hold so many notes, with so many bytes of text in all.
+/// Whether a file of `size` bytes may hold `notes` notes, with `bytes` bytes of text in all.
 pub(super) const fn may_hold_notes(size: u64, notes: u64, text: u64) -> bool {
     let cost = notes.saturating_mul(NOTE_BYTES).saturating_add(text);
     cost <= FREE_NOTES.saturating_add(size.saturating_mul(NOTE_BYTES_PER_BYTE))
