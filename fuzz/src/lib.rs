@@ -31,6 +31,8 @@ use core::cell::RefCell;
 use std::panic;
 use std::path::PathBuf;
 
+pub use framewright_check::history::check_refusal;
+
 /// A fuzz target: its name, what it does with an input, and where inputs start from.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
@@ -69,8 +71,8 @@ thread_local! {
     static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Keeps messages of panics instead of printing them. A panic that the code under test catches itself (in a decoder) is not
-/// a finding, but libFuzzer's hook would end the process.
+/// Keeps messages of panics instead of printing them. A panic that the code under test catches itself (in a decoder) is
+/// not a finding, but libFuzzer's hook would end the process.
 pub fn keep_panics_quiet() {
     panic::set_hook(Box::new(|panic| LAST_PANIC.set(panic.to_string())));
 }
@@ -81,14 +83,6 @@ pub fn run_or_abort(run: fn(&[u8]) -> bool, input: &[u8]) {
         eprintln!("{}", LAST_PANIC.take());
         std::process::abort();
     }
-}
-
-/// Asserts what every refusal must be: one line, with words in it.
-///
-/// # Panics
-/// It is not.
-pub fn check_refusal(message: &str) {
-    assert!(message.len() > 8 && !message.contains(['\n', '\r']), "no single line of words: {message:?}");
 }
 
 /// The program of a target.

@@ -13,8 +13,8 @@ use framewright::{Config, Plan, ZoneSpec};
 use framewright_check::fixture::{RestSpec, Spec};
 use framewright_check::platform::plain::Plain;
 
-use crate::allocator::Bytes;
 use crate::check_refusal;
+use framewright_check::history::{Bytes, Draw};
 
 const KINDS: [Kind; 6] =
     [Kind::Usable, Kind::AcpiTables, Kind::Persistent, Kind::AcpiStorage, Kind::Reserved, Kind::Unusable];

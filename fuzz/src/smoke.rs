@@ -79,10 +79,10 @@ fn mutate(input: &mut Vec<u8>, pool: &[Vec<u8>], random: &mut fastrand::Rng) {
             }
         }
         _ => {
-            let other = &pool[random.usize(..pool.len())];
-            let from = random.usize(..other.len() + 1);
+            let donor = &pool[random.usize(..pool.len())];
+            let from = random.usize(..donor.len() + 1);
             input.truncate(at);
-            input.extend_from_slice(&other[from..]);
+            input.extend_from_slice(&donor[from..]);
         }
     }
 }

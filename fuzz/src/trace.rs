@@ -35,9 +35,9 @@ fn check_trace(mut trace: Trace) {
     trace.meta.framewright.clone_from(&again.meta.framewright);
     assert_eq!(trace.meta, again.meta);
     assert_eq!(trace.events.len(), again.events.len());
-    for (event, other) in trace.events.iter().zip(&again.events) {
-        assert_eq!(trace.comm(event), again.comm(other));
-        assert_eq!(Event { comm: 0, ..*event }, Event { comm: 0, ..*other });
+    for (event, copy) in trace.events.iter().zip(&again.events) {
+        assert_eq!(trace.comm(event), again.comm(copy));
+        assert_eq!(Event { comm: 0, ..*event }, Event { comm: 0, ..*copy });
     }
 }
 

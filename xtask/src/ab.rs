@@ -41,8 +41,8 @@ impl<'a> Args<'a> {
     }
 }
 
-/// Builds both revisions in worktrees below `target/ab`, runs the command with each in turn, and has this tree's `compare` show
-/// the change. Samples of one round are pairs: they are compared with each other.
+/// Builds both revisions in worktrees below `target/ab`, runs the command with each in turn, and has this tree's
+/// `compare` show the change. Samples of one round are pairs: they are compared with each other.
 pub(crate) fn run(words: &[&str], root: &Path) -> Result<()> {
     let args = Args::parse(words).ok_or_else(|| format!("usage: {USAGE}"))?;
     let programs = build(&args, root)?;
@@ -182,7 +182,8 @@ fn git(folder: &Path, words: &[&str]) -> Result<String> {
 mod tests {
     use super::*;
 
-    /// A repository with the tags `one` and `two`. Their program prints results, 10 ns and 12 ns, and adds its tag to the file `log`.
+    /// A repository with the tags `one` and `two`. Their program prints results, 10 ns and 12 ns, and adds its tag to
+    /// the file `log`.
     fn repository(folder: &Path) {
         let _ = fs::remove_dir_all(folder);
         fs::create_dir_all(folder.join("src")).expect("made");
@@ -219,10 +220,10 @@ mod tests {
             |program: &PathBuf| fs::metadata(program).and_then(|file| file.modified()).expect("built");
         let before = programs.each_ref().map(written);
         assert_eq!(build(&args, &folder).expect("both are there").each_ref().map(written), before);
-        let [one, two] = measure(&programs, &args).expect("both run");
+        let [first, second] = measure(&programs, &args).expect("both run");
         let samples = |document: &Value| document["results"][0]["metrics"][0].to_string();
-        assert_eq!(samples(&one), r#"{"name":"ns","samples":{"v":[10,10,10]}}"#);
-        assert_eq!(samples(&two), r#"{"name":"ns","samples":{"v":[12,12,12]}}"#);
+        assert_eq!(samples(&first), r#"{"name":"ns","samples":{"v":[10,10,10]}}"#);
+        assert_eq!(samples(&second), r#"{"name":"ns","samples":{"v":[12,12,12]}}"#);
         assert_eq!(fs::read_to_string(folder.join("log")).expect("it ran"), "one two two one one two ");
         assert_eq!(git(&folder, &["worktree", "list"]).expect("worktrees").lines().count(), 1);
         for (words, refusal) in [

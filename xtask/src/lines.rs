@@ -16,8 +16,8 @@ impl Counts {
     const BLANK: usize = 2;
     const TESTS: usize = 3;
 
-    fn add(&mut self, other: Self) {
-        self.0.iter_mut().zip(other.0).for_each(|(sum, lines)| *sum += lines);
+    fn add(&mut self, more: Self) {
+        self.0.iter_mut().zip(more.0).for_each(|(sum, lines)| *sum += lines);
     }
 
     fn row(self, name: &str) -> String {
@@ -57,7 +57,8 @@ pub(crate) fn print() -> Result<()> {
     Ok(())
 }
 
-/// Lines of a file that is not below `tests/`, and the modules under `#[cfg(test)]` that are files: their paths without `.rs`.
+/// Lines of a file that is not below `tests/`, and the modules under `#[cfg(test)]` that are files: their paths without
+/// `.rs`.
 fn count(path: &str, text: &str) -> (Counts, Vec<String>) {
     let (mut counts, mut modules) = (Counts::default(), Vec::new());
     let stem = path.trim_end_matches(".rs");

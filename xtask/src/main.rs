@@ -21,8 +21,7 @@ usage: cargo xtask TASK
   bench              measures against the rivals, as the README's table is made; saves target/bench.json
   ab REV1 REV2 [--rounds N] [--features LIST] [--fail-over PERCENT] -- COMMAND…
                      builds two git revisions and runs a command of framewright with each in turn [10 rounds]
-  readme [FILE]      puts the figures of FILE [target/bench.json] and of a run of pcp-reset into README.md and
-                     docs/performance.md
+  readme [FILE]      puts the figures of FILE [target/bench.json] into README.md and docs/performance.md
   readme --check     says how old these figures are; fails if they are older than 60 days
   lines              lines of all Rust files by crate: code, comments, blank, tests
   programs           replays the traces of ten programs and writes docs/validation/programs.md
@@ -168,8 +167,8 @@ fn fuzz(seconds: &str) -> Result<()> {
 ///
 /// - tests that end a thread by a bare `exit` system call: the runtimes keep books of threads;
 /// - `mlock`, which both runtimes turn into nothing;
-/// - under ThreadSanitizer, mappings at addresses that its shadow memory occupies (arenas shared by processes, 20 TiB), and
-///   children of `fork` that go on.
+/// - under ThreadSanitizer, mappings at addresses that its shadow memory occupies (arenas shared by processes, 20 TiB),
+///   and children of `fork` that go on.
 ///
 /// The standard library is instrumented, too, under ThreadSanitizer: it would miss the order that its locks make.
 fn sanitize() -> Result<()> {
@@ -195,8 +194,9 @@ fn sanitize() -> Result<()> {
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
-/// Checks for 64-bit Arm the crates that need neither an x86-64 instruction nor a C compiler for Arm (the simulator links the Parquet
-/// library's zstd through `workload`); the allocator and its page cache also without an operating system.
+/// Checks for 64-bit Arm the crates that need neither an x86-64 instruction nor a C compiler for Arm (the simulator
+/// links the Parquet library's zstd through `workload`); the allocator and its page cache also without an operating
+/// system.
 fn portable() -> Result<()> {
     let linux = ["framewright", "framewright-pagecache", "framewright-host"];
     for (target, crates) in [("aarch64-unknown-linux-gnu", &linux[..]), ("aarch64-unknown-none", &linux[..2])]
@@ -213,8 +213,8 @@ fn crashes(seconds: &str) -> Result<()> {
     run_with("cargo", &words, &[("FRAMEWRIGHT_CRASH_SECONDS", seconds)])
 }
 
-/// Crates that are published. The command is not: the traces that it carries are larger than a registry takes; it comes as a
-/// static binary and as a Debian package (`packaging/make`), or with `cargo install --path`.
+/// Crates that are published. The command is not: the traces that it carries are larger than a registry takes; it comes
+/// as a static binary and as a Debian package (`packaging/make`), or with `cargo install --path`.
 const PUBLISHED: [&str; 6] = [
     "framewright",
     "framewright-pagecache",
@@ -229,7 +229,8 @@ fn published<'a>() -> impl Iterator<Item = &'a str> {
     PUBLISHED.iter().flat_map(|name| ["--package", name])
 }
 
-/// Each published crate and all that it needs, with the compiler that its `rust-version`, or else the workspace's, names.
+/// Each published crate and all that it needs, with the compiler that its `rust-version`, or else the workspace's,
+/// names.
 fn msrv() -> Result<()> {
     let version = |manifest: &Path| -> Result<Option<String>> {
         let text =
@@ -240,8 +241,8 @@ fn msrv() -> Result<()> {
     let workspace = version(&root().join("Cargo.toml"))?.ok_or("Cargo.toml has no rust-version")?;
     for name in PUBLISHED {
         let folder = name.strip_prefix("framewright-").unwrap_or("core");
-        let own = version(&root().join("crates").join(folder).join("Cargo.toml"))?;
-        let version = own.unwrap_or_else(|| workspace.clone());
+        let promised = version(&root().join("crates").join(folder).join("Cargo.toml"))?;
+        let version = promised.unwrap_or_else(|| workspace.clone());
         let toolchain = format!("{version}{}", if version.matches('.').count() == 1 { ".0" } else { "" });
         run("rustup", &["toolchain", "install", "--profile", "minimal", "--no-self-update", &toolchain])?;
         run("cargo", &[&format!("+{toolchain}"), "check", "--locked", "--package", name])?;
@@ -250,8 +251,9 @@ fn msrv() -> Result<()> {
     Ok(())
 }
 
-/// Known defects, licences, sources and doubled versions of all dependencies, by deny.toml. Without a network, cargo-deny
-/// takes the database of its last run; if there was none, known defects are not looked for, and this says so.
+/// Known defects, licences, sources and doubled versions of all dependencies, by deny.toml. Without a network,
+/// cargo-deny takes the database of its last run; if there was none, known defects are not looked for, and this says
+/// so.
 fn advisories() -> Result<()> {
     if !has("deny") {
         return Err("cargo-deny is missing: cargo install --locked cargo-deny".into());
@@ -269,7 +271,9 @@ fn knows_advisories() -> bool {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
     let folders = home.and_then(|home| fs::read_dir(home.join("advisory-dbs")).ok());
-    folders.is_some_and(|mut folders| folders.any(|it| it.is_ok_and(|it| it.path().join("crates").is_dir())))
+    folders.is_some_and(|mut folders| {
+        folders.any(|entry| entry.is_ok_and(|entry| entry.path().join("crates").is_dir()))
+    })
 }
 
 /// What changed in the published interfaces since the last release. Before the first there is nothing to compare with.

@@ -122,16 +122,16 @@ fn replay(root: &Path, program: &str) -> Result<[[f64; COLUMNS]; METRICS.len()]>
     let variants = &saved["results"][0]["variants"];
     let mut figures = [[0.0; COLUMNS]; METRICS.len()];
     for (row, (_, metric, possible)) in figures.iter_mut().zip(METRICS) {
-        let of = |name: &str, subject: usize| {
+        let mean = |name: &str, subject: usize| {
             let metric = metrics.iter().find(|metric| metric["name"] == name);
             let variant = variants[subject].as_str().unwrap_or_default();
             let figure = metric.and_then(|metric| metric["samples"][variant][0].as_f64());
             figure.ok_or_else(|| format!("{trace}: no {name} of {variant}"))
         };
         for (subject, figure) in row[..SUBJECTS.len()].iter_mut().enumerate() {
-            *figure = of(metric, subject)?;
+            *figure = mean(metric, subject)?;
         }
-        row[SUBJECTS.len()] = of(possible, SUBJECTS.len() - 1)?;
+        row[SUBJECTS.len()] = mean(possible, SUBJECTS.len() - 1)?;
     }
     Ok(figures)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::{Result, output, root, run};
+use crate::{Result, output, root};
 
 /// The words of the run behind the table.
 pub(crate) const BENCH: &str = "bench --rivals --samples 10";
@@ -13,7 +13,8 @@ pub(crate) const BENCH: &str = "bench --rivals --samples 10";
 /// Days after which figures are too old.
 const OLD: i64 = 60;
 
-/// The allocators of the table, as `bench` names them, and how the table does. The first is ours, the second the practical limit.
+/// The allocators of the table, as `bench` names them, and how the table does. The first is ours, the second the
+/// practical limit.
 const COLUMNS: [(&str, &str); 7] = [
     ("framewright", "framewright"),
     ("vec_per_thread", "`vec_per_thread`"),
@@ -40,9 +41,12 @@ const ROWS: [&str; 12] = [
     "ready_ms[gib=1024]",
 ];
 
-/// Where figures stand: the file, and the names of their markers.
+/// Pages with figures, and the names of their markers.
 const PAGES: [(&str, &[&str]); 2] =
-    [("README.md", &["pcp-reset", "bench"]), ("docs/performance.md", &["behind"])];
+    [("README.md", &["studies", "bench"]), ("docs/performance.md", &["behind"])];
+
+/// Figures that are written by hand from what `study all` prints: only their age is checked.
+const BY_HAND: &str = "studies";
 
 /// Puts new figures into the pages.
 pub(crate) fn refresh(bench: &Path) -> Result<()> {
@@ -53,24 +57,13 @@ pub(crate) fn refresh(bench: &Path) -> Result<()> {
     let rows = rows(&document)?;
     let day = document["date"].as_str().and_then(|date| date.get(..10)).ok_or("the file says no date")?;
     let commit = document["commit"].as_str().unwrap_or("unknown");
-    run("cargo", &["build", "--release"])?;
-    let shown = output("target/release/framewright", &["study", "pcp-reset", "--part", "replay"])?;
-    let begin = shown.find("pcp-reset, part replay").ok_or("`study pcp-reset` prints no part replay")?;
-    let shown = shown[begin..].split("\n\n").take(2).collect::<Vec<_>>().join("\n\n");
-    let (today, head) = (git(&["log", "-1", "--format=%cs"])?, git(&["rev-parse", "--short", "HEAD"])?);
     let (bench, behind) = (table(&rows)?, behind(&rows)?);
-    let shown = format!("```\n{shown}\n```");
-    let made = |name: &str| match name {
-        "bench" => (commit, day, bench.as_str()),
-        "behind" => (commit, day, behind.as_str()),
-        _ => (head.as_str(), today.as_str(), shown.as_str()),
-    };
+    let made = |name: &str| if name == "bench" { bench.as_str() } else { behind.as_str() };
     let mut pages = Vec::new();
     for (file, names) in PAGES {
         let mut page = read(file)?;
-        for name in names {
-            let (commit, day, text) = made(name);
-            put(&mut page, name, commit, day, text).map_err(|error| format!("{file}: {error}"))?;
+        for name in names.iter().filter(|name| **name != BY_HAND) {
+            put(&mut page, name, commit, day, made(name)).map_err(|error| format!("{file}: {error}"))?;
         }
         pages.push((file, page));
     }
@@ -191,12 +184,12 @@ fn table(rows: &[Row]) -> Result<String> {
 /// Allocators that hand out objects and merge no blocks.
 const OF_OBJECTS: [&str; 2] = ["jemalloc", "mimalloc"];
 
-/// In which rows of the whole run an allocator that coalesces is ahead, and by how much; and in which others one of objects is. A ring
-/// alone has no allocator in it, and a stack that never coalesces is the limit, no rival.
+/// In which rows of the whole run an allocator that coalesces is ahead, and by how much; and in which others one of
+/// objects is. A ring alone has no allocator in it, and a stack that never coalesces is the limit, no rival.
 fn behind(rows: &[Row]) -> Result<String> {
     let (mut compared, mut found, mut besides) = (0, Vec::new(), Vec::new());
     for (name, medians) in rows.iter().filter(|(name, _)| !name.starts_with("handoff_ring")) {
-        let own = medians.iter().find(|(variant, _)| variant == COLUMNS[0].0);
+        let ours = medians.iter().find(|(variant, _)| variant == COLUMNS[0].0);
         let best = |of_objects: bool| {
             let others = medians.iter().filter(|(variant, value)| {
                 variant != COLUMNS[0].0
@@ -206,16 +199,16 @@ fn behind(rows: &[Row]) -> Result<String> {
             });
             others.min_by(|a, b| a.1.total_cmp(&b.1))
         };
-        let (Some((_, own)), Some(rival)) = (own, best(false)) else { continue };
+        let (Some((_, ours)), Some(rival)) = (ours, best(false)) else { continue };
         compared += 1;
         let ahead = |(variant, value): &(String, f64)| {
             let head =
                 COLUMNS.iter().find(|(known, _)| known == variant).map_or(variant.as_str(), |(_, head)| head);
-            format!("`{name}` {:.1} ({head})", own / value)
+            format!("`{name}` {:.1} ({head})", ours / value)
         };
         match best(true) {
-            _ if *own > rival.1 => found.push(ahead(rival)),
-            Some(other) if *own > other.1 => besides.push(ahead(other)),
+            _ if *ours > rival.1 => found.push(ahead(rival)),
+            Some(second) if *ours > second.1 => besides.push(ahead(second)),
             _ => {}
         }
     }
@@ -258,7 +251,7 @@ mod tests {
     #[test]
     fn rows_behind_are_named() {
         let row = |name: &str, medians: &[(&str, f64)]| {
-            (name.to_owned(), medians.iter().map(|&(of, ns)| (of.to_owned(), ns)).collect())
+            (name.to_owned(), medians.iter().map(|&(allocator, ns)| (allocator.to_owned(), ns)).collect())
         };
         let ours = |ns| ("framewright", ns);
         let rows = [

@@ -1,5 +1,5 @@
-//! The scoreboard, `docs/validation/scoreboard.md`: published figures beside what was predicted of them before they were opened.
-//! All of it comes from saved files; nothing is simulated.
+//! The scoreboard, `docs/validation/scoreboard.md`: published figures beside what was predicted of them before they
+//! were opened. All of it comes from saved files; nothing is simulated.
 
 use core::fmt::Write as _;
 use std::collections::BTreeMap;
@@ -425,7 +425,7 @@ fn curves(root: &Path, opened: &Value, page: &mut String) -> Result<()> {
 /// The parameter of a metric's name.
 fn parameter<'a>(metric: &'a str, name: &str) -> Option<&'a str> {
     let inside = metric.split_once('[')?.1.strip_suffix(']')?;
-    inside.split(',').find_map(|one| one.strip_prefix(name)?.strip_prefix('='))
+    inside.split(',').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
 }
 
 /// Sources of the naive laws.
@@ -477,16 +477,16 @@ impl Law {
             let each = self.exchange / if bench == "repeat" { 1.0 } else { 2.0 };
             return Some(each * cores.max(1.0));
         }
-        let of = |cores: f64| {
+        let at_cores = |cores: f64| {
             let row = self.lists.iter().find(|row| row.0 == bench && row.1 == cores)?;
             row.2[column]
         };
-        if list == "list_locked" { Some(of(2.0)?.max(of(8.0)? / 8.0 * cores)) } else { None }
+        if list == "list_locked" { Some(at_cores(2.0)?.max(at_cores(8.0)? / 8.0 * cores)) } else { None }
     }
 }
 
-/// One machine's `bench`: every figure beside the measured one, and the scores of all and by the number of CPUs. Changes are from one
-/// CPU to more.
+/// One machine's `bench`: every figure beside the measured one, and the scores of all and by the number of CPUs.
+/// Changes are from one CPU to more.
 fn bench(root: &Path, host: (&str, &str, &str), page: &mut String, scores: &mut String) -> Result<()> {
     let (round, predictions, measurements) = host;
     let [predictions, measurements] = [json(root, predictions)?, json(root, measurements)?];
@@ -506,7 +506,7 @@ fn bench(root: &Path, host: (&str, &str, &str), page: &mut String, scores: &mut 
     let mut by_cpus: BTreeMap<u32, Score> = BTreeMap::new();
     let mut all = Score::default();
     for (name, metric) in &predictions {
-        let (Some(mut predicted), Some(was)) = (predicted(metric, &variant, ""), measured(name)) else {
+        let (Some(mut predicted), Some(before)) = (predicted(metric, &variant, ""), measured(name)) else {
             continue;
         };
         let cpus = parameter(name, "cpus").and_then(|cpus| cpus.parse().ok()).unwrap_or(1);
@@ -515,10 +515,15 @@ fn bench(root: &Path, host: (&str, &str, &str), page: &mut String, scores: &mut 
         predicted.base =
             predictions.get(&alone).map_or_else(Vec::new, |alone| numbers(&alone["samples"][&variant]));
         for score in [&mut all, by_cpus.entry(cpus).or_default()] {
-            score.add(was, base, &predicted);
+            score.add(before, base, &predicted);
         }
         let base = base.map_or_else(String::new, short);
-        let _ = writeln!(page, "| `{name}` | {} | {base} |{}", short(was), prediction(Some(&predicted), was));
+        let _ = writeln!(
+            page,
+            "| `{name}` | {} | {base} |{}",
+            short(before),
+            prediction(Some(&predicted), before)
+        );
     }
     *scores += &all.row(round);
     for (cpus, score) in &by_cpus {

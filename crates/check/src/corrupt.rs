@@ -41,8 +41,8 @@ pub enum Spot {
     NrFree(Order),
     /// Which bins of a type have a pageblock. Only with maps.
     Bins(Migratetype),
-    /// Of the bitmap of a type's free pageblocks: its words, then from 8 on the summary of singles, from 16 on that of pairs. Only with
-    /// maps, in a world of one zone of at most 512 pageblocks.
+    /// Of the bitmap of a type's free pageblocks: its words, then from 8 on the summary of singles, from 16 on that of
+    /// pairs. Only with maps, in a world of one zone of at most 512 pageblocks.
     Whole(Migratetype, usize),
     /// The first block of a free list, relative to the zone's start. Not of an isolated list.
     First(Order, Migratetype),
@@ -51,7 +51,7 @@ pub enum Spot {
 }
 
 impl<P: Platform<Pin = OwnedPin>> World<P> {
-    /// Writes `value` to a word, and returns what it held. Nobody else may use the world meanwhile. The world
+    /// Writes `value` to a word, and returns what it held. No other thread may use the world during the call. The world
     /// counts as [damaged](World::note_damage) from then on.
     ///
     /// # Panics
@@ -92,11 +92,11 @@ impl<P: Platform<Pin = OwnedPin>> World<P> {
                 // SAFETY: a map is eight words.
                 unsafe { map.cast::<u8>().add(8 * n) }
             }
-            Spot::Whole(of, n) => {
+            Spot::Whole(kind, n) => {
                 assert!(n < 24, "a bitmap of a small zone has three maps");
                 let maps = self.maps();
                 let first = maps.len() - 3 * Migratetype::ALL.len();
-                let map = core::ptr::from_ref::<PageMap<P>>(&maps[first + 3 * of.index() + n / 8]);
+                let map = core::ptr::from_ref::<PageMap<P>>(&maps[first + 3 * kind.index() + n / 8]);
                 // SAFETY: a map is eight words.
                 unsafe { map.cast::<u8>().add(8 * (n % 8)) }
             }
@@ -122,9 +122,9 @@ impl<P: Platform<Pin = OwnedPin>> World<P> {
             Spot::UntouchedStart => in_zone(layout.untouched),
             Spot::UntouchedEnd => in_zone(layout.untouched + 8),
             Spot::NrFree(order) => in_zone(area(order) + layout.order0_count - layout.order0_lists),
-            Spot::Bins(of) => in_zone(layout.bins + of.index() * 8),
-            Spot::First(order, of) => in_zone(list(order, of)),
-            Spot::Last(order, of) => in_zone(list(order, of) + 8),
+            Spot::Bins(kind) => in_zone(layout.bins + kind.index() * 8),
+            Spot::First(order, kind) => in_zone(list(order, kind)),
+            Spot::Last(order, kind) => in_zone(list(order, kind) + 8),
         };
         // SAFETY: the word is an atomic or lies in a cell, so it may change behind a shared reference; every
         // bit pattern is a value of it; and no other thread is at work.

@@ -33,8 +33,8 @@ impl Choices {
     }
 
     /// One element of `of`, which must not be empty.
-    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())]
+    pub fn pick<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len())]
     }
 
     /// Turns to the next combination. `false` if there is none left.
@@ -68,7 +68,7 @@ pub fn every(mut body: impl FnMut(&mut Choices)) -> u64 {
     }
 }
 
-/// What [`reach`] saw.
+/// Counts of what [`reach`] saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reached {
     /// Different states.

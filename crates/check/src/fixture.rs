@@ -11,8 +11,8 @@
 //! assert_eq!(world.settled().allocated, 0);
 //! ```
 //!
-//! A world that is dropped checks every invariant of its allocator, so no test can forget to, or leave damage behind that it
-//! did not look for. A test that damages its allocator on purpose says so: [`World::note_damage`].
+//! A world that is dropped checks every invariant of its allocator, so no test can forget to, or leave damage behind
+//! that it did not look for. A test that damages its allocator on purpose says so: [`World::note_damage`].
 #![expect(unsafe_code, reason = "the world owns the memory that its allocator borrows")]
 
 use core::fmt;
@@ -23,7 +23,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use framewright::boot::zones::{Division, HandOver};
-use framewright::config::{Config, Engine, PcpOrders};
+use framewright::config::{Config, Engine, Generation, PcpFixed, PcpOrders, RefillCheck};
 use framewright::defer::{Deferred, DeferredMemory, DeferredZone, How, ZoneCursor};
 use framewright::frame::{DirectMap, Frame, FrameUser, PageMap, Pageblock, Zeroable};
 use framewright::pcp::{MoreLists, Pcp};
@@ -45,7 +45,7 @@ pub const BASE: Pfn = Pfn(0x1000);
 /// Bytes of a page in worlds with a direct map: enough to see a poison pattern, and little to fill.
 pub const PAGE_BYTES: usize = 16;
 
-/// What a world consists of. Build it up, then call [`build`](Spec::build).
+/// The parts of a world. Build it up, then call [`build`](Spec::build).
 #[derive(Clone, Debug)]
 pub struct Spec {
     zones: Vec<ZoneSpec>,
@@ -74,9 +74,9 @@ pub struct RestSpec {
     pub spec: ZoneSpec,
     /// Base pages of memory, reserved ones included.
     pub present: u64,
-    /// What is free.
+    /// Its free frames.
     pub free: Vec<Range<Pfn>>,
-    /// What lies from here on is left for later.
+    /// Memory from here on is initialised later.
     pub deferred_from: Pfn,
     /// CPUs that initialise it.
     pub cpus: u64,
@@ -94,6 +94,74 @@ impl RestSpec {
             cpus: cpus(),
         });
         rests.collect()
+    }
+}
+
+/// Configurations, and worlds, that differ from another one in a few settings.
+pub trait But: Sized {
+    /// With what `change` sets.
+    fn but(self, change: impl FnOnce(&mut Config)) -> Self;
+
+    /// With its free memory kept by this engine.
+    fn engine(self, engine: Engine) -> Self {
+        self.but(|config| config.engine = engine)
+    }
+
+    /// With lists of these orders.
+    fn orders(self, orders: PcpOrders) -> Self {
+        self.but(|config| config.experiment.pcp_orders = orders)
+    }
+
+    /// Without per-CPU lists.
+    fn bare(self) -> Self {
+        self.orders(PcpOrders::None)
+    }
+
+    /// With lists of a fixed size.
+    fn fixed(self, batch: u32, high: u32) -> Self {
+        self.but(|config| config.experiment.pcp_fixed = Some(PcpFixed { batch, high }))
+    }
+
+    /// With lists of at most `slots` blocks.
+    fn slots(self, slots: u32) -> Self {
+        self.but(|config| config.experiment.pcp_slots = slots)
+    }
+
+    /// With so many turns of waiting for the lists of other CPUs.
+    fn spins(self, spins: u32) -> Self {
+        self.but(|config| config.experiment.remote_drain_spins = spins)
+    }
+
+    /// With refills that look at their blocks there.
+    fn check(self, check: RefillCheck) -> Self {
+        self.but(|config| config.experiment.refill_check = check)
+    }
+
+    /// With zones of several sections of `pages` frames each.
+    fn sections(self, pages: u64) -> Self {
+        self.but(|config| config.experiment.section_pages = pages)
+    }
+
+    /// With all four kinds of policies of a generation.
+    fn policies(self, generation: Generation) -> Self {
+        self.but(|Config { experiment, .. }| {
+            (experiment.marks, experiment.fallback) = (generation, generation);
+            (experiment.passes, experiment.reclaim) = (generation, generation);
+        })
+    }
+}
+
+impl But for Config {
+    fn but(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+}
+
+impl But for Spec {
+    fn but(mut self, change: impl FnOnce(&mut Config)) -> Self {
+        change(&mut self.config);
+        self
     }
 }
 
@@ -146,24 +214,6 @@ impl Spec {
         self
     }
 
-    /// With its free memory in this store.
-    pub const fn store(mut self, engine: Engine) -> Self {
-        self.config.engine = engine;
-        self
-    }
-
-    /// With zones of several sections, of so many frames each.
-    pub const fn sections(mut self, pages: u64) -> Self {
-        self.config.experiment.section_pages = pages;
-        self
-    }
-
-    /// Without per-CPU lists.
-    pub const fn bare(mut self) -> Self {
-        self.config.experiment.pcp_orders = PcpOrders::None;
-        self
-    }
-
     /// With memory (first frame, pages) in these places only; the rest of the zones are holes.
     pub fn memory(mut self, ranges: impl Into<Vec<(Pfn, u64)>>) -> Self {
         self.memory = ranges.into();
@@ -209,9 +259,9 @@ impl Spec {
         self.build_with(|_| ())
     }
 
-    /// The world on the machine as it is.
+    /// The world on the machine as it is. One thread drives all its CPUs: none waits for another to answer.
     pub fn plain(&self) -> World<Plain> {
-        self.build()
+        self.clone().spins(1).build()
     }
 
     /// The world, with user data `user(frame)` in every frame.
@@ -308,6 +358,16 @@ impl Spec {
         Oracle::new(self.memory.iter().copied())
     }
 
+    /// Its configuration.
+    pub const fn settings(&self) -> &Config {
+        &self.config
+    }
+
+    /// Ranges of its memory: first frame and pages.
+    pub fn ranges(&self) -> &[(Pfn, u64)] {
+        &self.memory
+    }
+
     /// The first frame that the descriptors describe.
     pub fn base(&self) -> Pfn {
         self.zones.iter().map(|zone| zone.start).min().unwrap_or_default()
@@ -343,7 +403,7 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
         &self.allocator
     }
 
-    /// What the world was built from.
+    /// The specification that it was built from.
     pub const fn spec(&self) -> &Spec {
         &self.spec
     }
@@ -452,15 +512,15 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
         }
     }
 
-    /// Notes that the allocator's structures are not, or may not be, as they should be: a test has damaged them. Then nothing is
-    /// checked when the world is dropped.
+    /// Notes that the allocator's structures are not, or may not be, as they should be: a test has damaged them. Then
+    /// nothing is checked when the world is dropped.
     pub fn note_damage(&self) {
         self.damaged.store(true, Ordering::Relaxed);
     }
 
     /// The free blocks on every list, first to last, as the descriptors link them.
-    pub fn free_lists(&self) -> crate::naive::FreeLists {
-        crate::naive::FreeLists::of(self.allocator())
+    pub fn free_lists(&self) -> crate::free_lists::FreeLists {
+        crate::free_lists::FreeLists::of(self.allocator())
     }
 }
 

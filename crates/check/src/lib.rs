@@ -6,8 +6,9 @@
 //! | [`corrupt`] | damage on purpose, that `verify` must find |
 //! | [`exhaust`] | small worlds, gone through completely |
 //! | [`fixture`] | the one way in which tests make an allocator |
+//! | [`free_lists`] | the free blocks that descriptors say there are |
+//! | [`history`] | random calls of every kind, judged by the oracle |
 //! | [`marks`] | whether a request has left every zone as much as it has to |
-//! | [`naive`] | a buddy allocator that is easy to believe |
 //! | [`oracle`] | who owns which frame, judged without the allocator's own books |
 //! | [`prelude`] | names that nearly every test needs, and calls that must succeed |
 //! | [`refute`] | twins that are broken on purpose must be found |
@@ -18,15 +19,16 @@
 pub mod corrupt;
 pub mod exhaust;
 pub mod fixture;
+pub mod free_lists;
+pub mod history;
 pub mod marks;
-pub mod naive;
 pub mod oracle;
 pub mod platform;
 pub mod prelude;
 pub mod refute;
 
-/// A number that looks random, the same in every run: for contents and choices that follow from a place or a count. Where a
-/// sequence is drawn, tests use `fastrand`. O(1).
+/// A number that looks random, the same in every run: for contents and choices that follow from a place or a count.
+/// Where a sequence is drawn, tests use `fastrand`. O(1).
 #[must_use]
 pub const fn mix(n: u64) -> u64 {
     let n = (n ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -9,7 +9,7 @@ use framewright::{Allocator, Flags, Migratetype, Request};
 
 use crate::oracle::Breach;
 
-/// What the zones had before a request, and what each must keep.
+/// Pages that the zones had before a request, and that each must keep.
 #[derive(Clone, Debug)]
 pub struct Floors(Vec<Floor>);
 
@@ -27,15 +27,16 @@ fn bad_pages<P: Platform, M: FrameUser>(allocator: &Allocator<'_, P, M>, zone: &
 }
 
 impl Floors {
-    /// Of a request that is about to be made by a CPU that is not in reclaim. Blocks reserved for high orders count as if the
-    /// request could use them. Nothing is promised where zones keep no marks, or are refilled block by block as Linux does it.
+    /// Of a request that is about to be made by a CPU that is not in reclaim. Blocks reserved for high orders count as
+    /// if the request could use them. Nothing is promised where zones keep no marks, or are refilled block by block as
+    /// Linux does it.
     #[must_use]
     pub fn before<P: Platform, M: FrameUser>(allocator: &Allocator<'_, P, M>, request: &Request<'_>) -> Self {
         let config = allocator.config();
         if !config.keep_marks || config.engine == Engine::Linux {
             return Self(Vec::new());
         }
-        let of = |zone: &Zone<P>| {
+        let floor = |zone: &Zone<P>| {
             let computed = allocator.watermarks(zone.id()).min;
             let kept = lowered(zone.marks().min.min(computed), request.flags, config.experiment.marks);
             // What is for others on top counts for a request that keeps any mark at all.
@@ -43,7 +44,7 @@ impl Floors {
             let free = usable(zone, request, config.experiment.marks);
             Floor { free, kept: kept + reserve, bad: bad_pages(allocator, zone) }
         };
-        Self(allocator.zones().iter().map(of).collect())
+        Self(allocator.zones().iter().map(floor).collect())
     }
 
     /// After the request.

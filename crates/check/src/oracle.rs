@@ -33,14 +33,14 @@ impl fmt::Debug for Block {
     }
 }
 
-/// What an allocator did that it must not do.
+/// Something that an allocator did and must not do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Breach {
     /// It handed out a block that does not start at a multiple of its size.
     Misaligned(Block),
     /// It handed out frames that it does not manage.
     NotItsMemory(Block),
-    /// It handed out frames that somebody already owns.
+    /// It handed out frames that already have an owner.
     Overlap {
         /// What it handed out.
         handed_out: Block,
@@ -81,9 +81,9 @@ pub enum BadFree {
     Misaligned,
     /// A block of another size starts there.
     WrongOrder(Block),
-    /// It starts inside a block that somebody owns, but not at its first frame.
+    /// It starts inside a block with an owner, but not at its first frame.
     InsideOf(Block),
-    /// Nobody owns the first frame: freed already, or never handed out.
+    /// The first frame has no owner: freed already, or never handed out.
     NotOwned,
 }
 
@@ -100,7 +100,7 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// All frames of `ranges` (first frame, pages) are managed, and nobody owns any. The ranges must be
+    /// All frames of `ranges` (first frame, pages) are managed, and none has an owner. The ranges must be
     /// disjoint.
     pub fn new(ranges: impl IntoIterator<Item = (Pfn, u64)>) -> Self {
         let mut memory = BTreeMap::<u64, u64>::new();
@@ -139,7 +139,7 @@ impl Oracle {
     /// The allocator gave `pages` frames from `start` on away for good: they are not its memory any more.
     ///
     /// # Errors
-    /// Somebody owns one of them; the books stay as they were.
+    /// One of them has an owner; the books stay as they were.
     pub fn went_offline(&mut self, start: Pfn, pages: u64) -> Result<(), Breach> {
         let end = start.0 + pages;
         let frames = Block { pfn: start, order: Order::ZERO };
@@ -229,13 +229,13 @@ impl Oracle {
         self.live.iter().map(|(&start, &order)| Block { pfn: Pfn(start), order })
     }
 
-    /// Pages that somebody owns.
+    /// Pages that have an owner.
     #[must_use]
     pub const fn pages_owned(&self) -> u64 {
         self.pages_owned
     }
 
-    /// Pages that nobody owns: what the allocator has to account for.
+    /// Pages without an owner: what the allocator has to account for.
     #[must_use]
     pub fn pages_free(&self) -> u64 {
         self.memory.iter().map(|(start, end)| end - start).sum::<u64>() - self.pages_owned
@@ -246,8 +246,17 @@ impl Oracle {
         self.memory.range(..=block.pfn.0).next_back().is_some_and(|(_, &range_end)| end <= range_end)
     }
 
+    /// Blocks that callers keep, in place of a larger one that was split.
+    pub fn kept(&mut self, blocks: impl Iterator<Item = Block>) {
+        for block in blocks {
+            self.live.insert(block.pfn.0, block.order);
+            self.pages_owned += block.order.pages();
+        }
+    }
+
     /// Any live block that shares a frame with `block`.
-    fn owner_within(&self, block: Block) -> Option<Block> {
+    #[must_use]
+    pub fn owner_within(&self, block: Block) -> Option<Block> {
         self.owner_of(block.pfn).or_else(|| {
             let (&start, &order) = self.live.range(block.pfn.0..block.end()).next()?;
             Some(Block { pfn: Pfn(start), order })
@@ -258,8 +267,8 @@ impl Oracle {
 /// Bookkeeping for many threads at once: one bit per frame, one byte for the order of each live block.
 ///
 /// A thread records a block after it got it and erases it before it frees it, so that two records can
-/// only meet if two threads owned a frame at the same time. A breach panics: there is nobody to hand an
-/// error to in the middle of 10^8 operations.
+/// only meet if two threads owned a frame at the same time. A breach panics: no caller takes an
+/// error in the middle of 10^8 operations.
 #[derive(Debug)]
 pub struct SharedOracle {
     base: Pfn,
@@ -270,7 +279,7 @@ pub struct SharedOracle {
 }
 
 impl SharedOracle {
-    /// `pages` frames from `base` on; nobody owns any.
+    /// `pages` frames from `base` on; none has an owner.
     #[must_use]
     pub fn new(base: Pfn, pages: u64) -> Self {
         Self {
@@ -303,18 +312,18 @@ impl SharedOracle {
     /// The calling thread is about to free `block`, which it got.
     ///
     /// # Panics
-    /// Nobody owns the block: the test itself is wrong, or the block was handed out twice.
+    /// The block has no owner: the test itself is wrong, or the block was handed out twice.
     pub fn giving_back(&self, block: Block) {
         let first = block.pfn.0 - self.base.0;
         let head = self.heads[first as usize].swap(0, Ordering::Relaxed);
-        assert!(head == 1 + block.order.get(), "{block:?} is given back by somebody who does not own it");
+        assert!(head == 1 + block.order.get(), "{block:?} is given back by a thread that does not own it");
         self.for_each_word(block, |word, mask| {
             let before = word.fetch_and(!mask, Ordering::Relaxed);
             assert!(before & mask == mask, "{block:?} is given back, but some of its frames have no owner");
         });
     }
 
-    /// Pages that somebody owns. Exact once no thread is at work.
+    /// Pages that have an owner. Exact once no thread is at work.
     #[must_use]
     pub fn pages_owned(&self) -> u64 {
         self.owned.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
@@ -342,7 +351,7 @@ impl SharedOracle {
     }
 }
 
-/// One cell per frame that its owner writes and nobody else may touch.
+/// One cell per frame that its owner writes and no other thread may touch.
 ///
 /// On [`Loom`](crate::platform::loom::Loom) an owner who does not happen after the last one is a race on
 /// the cell, and fails the model; on [`Shuttle`](crate::platform::shuttle::Shuttle) two owners at the same
@@ -371,7 +380,7 @@ impl<P: Platform> Payload<P> {
     /// The caller got `block` and leaves its mark, `owner`, which must not be 0.
     ///
     /// # Panics
-    /// Somebody else's mark is still there.
+    /// Another owner's mark is still there.
     #[track_caller]
     pub fn enter(&self, block: Block, owner: u64) {
         self.replace(block, 0, owner);

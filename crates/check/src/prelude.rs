@@ -1,5 +1,5 @@
-//! Names that nearly every test needs, calls that must succeed, reclaimers and movers made of closures, pairs of threads:
-//! `use framewright_check::prelude::*`.
+//! Names that nearly every test needs, calls that must succeed, reclaimers and movers made of closures, pairs of
+//! threads: `use framewright_check::prelude::*`.
 #![expect(unsafe_code, reason = "a mover vouches for what it moves")]
 
 #[cfg(feature = "models")]
@@ -22,7 +22,7 @@ use framewright::zone::Zone;
 pub use framewright::{Flags, Plan, Request, ZoneSpec};
 
 pub use crate::corrupt::Spot;
-pub use crate::fixture::{BASE, Place, RestSpec, Spec, World};
+pub use crate::fixture::{BASE, But, Place, RestSpec, Spec, World};
 pub use crate::marks::Floors;
 pub use crate::oracle::*;
 pub use crate::platform::checked::Checked;
@@ -46,10 +46,8 @@ pub const STORES: [Engine; 2] = [Engine::Framewright, Engine::Linux];
 pub const FORMS: [Engine; 2] = [Engine::Framewright, Engine::Compact];
 
 /// Each way to keep free memory and descriptors: with lists, with maps, and with maps without words.
-pub const ENGINES: [Config; 3] = {
-    let own = Config::framewright();
-    [Config { engine: Engine::Linux, ..own }, own, Config { engine: Engine::Compact, ..own }]
-};
+pub const ENGINES: [Config; 3] =
+    [with_engine(Engine::Linux), with_engine(Engine::Framewright), with_engine(Engine::Compact)];
 
 /// Both generations of policies.
 pub const GENERATIONS: [Generation; 2] = [Generation::V3_0, Generation::V6_1];
@@ -60,41 +58,26 @@ pub const fn order(n: u8) -> Order {
     Order::new(n).expect("an order")
 }
 
-/// The same configuration without per-CPU lists.
-pub const fn bare(config: Config) -> Config {
-    Config { experiment: Experiment { pcp_orders: PcpOrders::None, ..config.experiment }, ..config }
+/// The default with another engine.
+pub const fn with_engine(engine: Engine) -> Config {
+    Config { engine, ..Config::framewright() }
+}
+
+/// The default without per-CPU lists.
+pub const fn bare() -> Config {
+    let mut config = Config::framewright();
+    config.experiment.pcp_orders = PcpOrders::None;
+    config
 }
 
 /// Without per-CPU lists, with watermarks that are never boosted.
 pub fn marked(generation: Generation) -> Config {
-    Config {
-        boost_factor: 0,
-        experiment: Experiment {
-            marks: generation,
-            fallback: generation,
-            passes: generation,
-            reclaim: generation,
-            ..bare(Config::framewright()).experiment
-        },
-        ..bare(Config::framewright())
-    }
-    .with_marks()
+    bare().policies(generation).but(|config| config.boost_factor = 0).with_marks()
 }
 
 /// Lists of order 0 with so few pages that a model checker goes through what happens on them.
-pub fn few_pages(slots: u32, batch: u32, high: u32, remote_drain_spins: u32) -> Config {
-    let pcp_fixed = Some(PcpFixed { batch, high });
-    let pcp_orders = PcpOrders::Zero;
-    Config {
-        experiment: Experiment {
-            pcp_orders,
-            pcp_slots: slots,
-            pcp_fixed,
-            remote_drain_spins,
-            ..Experiment::default()
-        },
-        ..Config::default()
-    }
+pub fn few_pages(slots: u32, batch: u32, high: u32, spins: u32) -> Config {
+    Config::default().orders(PcpOrders::Zero).slots(slots).fixed(batch, high).spins(spins)
 }
 
 /// An order, or its number.
@@ -121,7 +104,7 @@ pub trait Must {
     /// Allocates a movable block.
     fn must_alloc(&self, order: impl IntoOrder) -> Pfn;
     /// Allocates a block of a type.
-    fn must_alloc_of(&self, order: impl IntoOrder, of: Migratetype) -> Pfn;
+    fn must_alloc_of(&self, order: impl IntoOrder, asked: Migratetype) -> Pfn;
     /// Allocates movable blocks until none is left.
     fn alloc_all(&self, order: impl IntoOrder) -> Vec<Pfn>;
     /// Makes a request without helpers.
@@ -141,8 +124,8 @@ impl<P: Platform<Pin = OwnedPin>, U: FrameUser> Must for Cpu<'_, '_, P, U> {
     }
 
     #[track_caller]
-    fn must_alloc_of(&self, order: impl IntoOrder, of: Migratetype) -> Pfn {
-        self.alloc(order.into_order(), of).unwrap_or_else(|error| panic!("memory is left: {error}"))
+    fn must_alloc_of(&self, order: impl IntoOrder, asked: Migratetype) -> Pfn {
+        self.alloc(order.into_order(), asked).unwrap_or_else(|error| panic!("memory is left: {error}"))
     }
 
     fn alloc_all(&self, order: impl IntoOrder) -> Vec<Pfn> {
@@ -179,8 +162,8 @@ impl<P: Platform<Pin = OwnedPin>, U: FrameUser> World<P, U> {
 
     /// Allocates a block of a type that must be there.
     #[track_caller]
-    pub fn must_alloc_of(&self, cpu: usize, order: impl IntoOrder, of: Migratetype) -> Pfn {
-        self.on(cpu, |cpu| cpu.must_alloc_of(order, of))
+    pub fn must_alloc_of(&self, cpu: usize, order: impl IntoOrder, asked: Migratetype) -> Pfn {
+        self.on(cpu, |cpu| cpu.must_alloc_of(order, asked))
     }
 
     /// Allocates movable blocks until none is left.
@@ -283,8 +266,8 @@ pub fn loom_pair<W: Send + Sync + 'static, A, B: Send + 'static>(
     here: impl FnOnce(&W) -> A,
     there: impl FnOnce(&W) -> B + Send + 'static,
 ) -> (A, B) {
-    let other = world.clone();
-    let thread = ::loom::thread::spawn(move || there(&other));
+    let shared = world.clone();
+    let thread = ::loom::thread::spawn(move || there(&shared));
     (here(world), thread.join().expect("the thread did not panic"))
 }
 
@@ -295,8 +278,8 @@ pub fn shuttle_pair<W: Send + Sync + 'static, A, B: Send + 'static>(
     here: impl FnOnce(&W) -> A,
     there: impl FnOnce(&W) -> B + Send + 'static,
 ) -> (A, B) {
-    let other = world.clone();
-    let thread = ::shuttle::thread::spawn(move || there(&other));
+    let shared = world.clone();
+    let thread = ::shuttle::thread::spawn(move || there(&shared));
     (here(world), thread.join().expect("the thread did not panic"))
 }
 

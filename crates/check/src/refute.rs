@@ -3,7 +3,7 @@
 
 /// Runs `check` and returns the message of the panic that ends it.
 ///
-/// It runs on a thread of its own, so that what a model checker leaves behind when it panics disturbs nobody.
+/// It runs on a thread of its own, so that what a model checker leaves behind when it panics disturbs no other test.
 ///
 /// # Panics
 /// `check` ended without a panic: it is blind to the flaw.

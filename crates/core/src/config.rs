@@ -1,5 +1,5 @@
-//! What can be chosen. Every published change to the Linux allocator that this project studies is a field
-//! here, so that configuration is the experiment.
+//! Configuration of an allocator. Each published change to the Linux allocator that this project studies is one field,
+//! so that an experiment is a pair of configurations.
 
 pub use crate::policy::Generation;
 pub use crate::policy::passes::Limits;
@@ -8,15 +8,15 @@ pub use crate::policy::reclaim::ZoneReclaimMode;
 use crate::policy::watermark;
 pub use crate::policy::zlc::Rule as ZonelistCache;
 
-/// Where the zone lock lies relative to the free lists it guards.
+/// Cache line of the zone lock, relative to the free lists that it guards.
 ///
-/// Source: Linux v3.17 put the lock into the line of the order-0 lists; commit "mm: page_alloc: place zone
-/// lock at the other end" (v4.0) moved it behind the free areas.
+/// Source: Linux v3.17 put the lock into the line of the order-0 lists; commit "mm: page_alloc: place zone lock at the
+/// other end" (v4.0) moved it after the free areas.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LockPlace {
     /// In the cache line of the order-0 lists (Linux v3.17 to v3.19).
     WithOrder0Lists,
-    /// Behind the order-10 lists, in their last line (Linux from v4.0).
+    /// After the order-10 lists, in their last line (Linux from v4.0).
     OtherEnd,
     /// In a line of its own.
     #[default]
@@ -26,66 +26,69 @@ pub enum LockPlace {
 /// How CPUs wait for the zone lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LockKind {
-    /// First come, first served; every waiter polls the same word (x86 Linux up to v4.1).
+    /// First come, first served. Every waiting CPU polls the same word (x86 Linux up to v4.1).
     Ticket,
-    /// First come, first served; each waiter polls a line of its own, only the first in the queue polls the
-    /// lock (x86 Linux from v4.2).
+    /// First come, first served. Each waiting CPU polls a line of its own; only the first in the queue polls the lock
+    /// (x86 Linux from v4.2).
     Queued,
-    /// Whoever comes when the lock is free gets it. Waiters poll for a short while, then sleep until it is released
-    /// ([`Platform::park`](crate::platform::Platform::park)). For CPUs that are threads: a lock that is handed to one
-    /// waiter stands still as long as that thread has no processor, and so does everybody behind it.
+    /// A CPU that arrives while the lock is free takes it, also before CPUs that wait. A waiting CPU polls for a short
+    /// time, then sleeps until the lock is released ([`Platform::park`](crate::platform::Platform::park)). For CPUs
+    /// that are threads: a lock that is handed to a waiting thread stands still while that thread has no processor, and
+    /// all threads after it wait.
     Parking,
-    /// Whichever the platform says ([`Platform::LOCK`](crate::platform::Platform::LOCK)): queued in a kernel and in the
+    /// The platform's choice ([`Platform::LOCK`](crate::platform::Platform::LOCK)): queued in a kernel and in the
     /// simulator, parking on a host.
     #[default]
     ByPlatform,
 }
 
-/// Where the blocks of a refill are checked, if the descriptor type has something to check
-/// (see [`FrameUser`](crate::frame::FrameUser)).
+/// Moment at which the blocks of a refill are checked, if the descriptor type has a check (see
+/// [`FrameUser`](crate::frame::FrameUser)).
 ///
 /// Source: the `refill-check` change of 2023, and its follow-up that removed the check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RefillCheck {
     /// Each block as it is taken, with the zone lock held (Linux up to v6.2).
     UnderZoneLock,
-    /// All new blocks in one walk after the zone lock was dropped.
+    /// All new blocks in one walk after the zone lock was released.
     AfterUnlock,
     /// Never; the refilled list is not walked (Linux from v6.4 in its normal build).
     #[default]
     Off,
 }
 
-/// How a zone keeps free memory, and what the allocator keeps for each frame.
+/// How a zone keeps free memory, and which metadata the allocator keeps for each frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Engine {
-    /// As Linux does: blocks on a list for each order and type, linked through their descriptors, and moved one by one. The state of
-    /// blocks of order 9 and 10 is in the descriptor of their first frame. Each allocation and each free counts what the per-CPU
-    /// lists hold, and a free looks at each time which type and zone its pageblock has now.
+    /// Free lists, as in Linux: one for each order and type. Blocks are linked through their descriptors and moved one
+    /// by one. The state of a block of order 9 or 10 is in the descriptor of its first frame. Each allocation and each
+    /// free updates the count of the per-CPU lists. A free reads the zone and the present type of its pageblock.
     Linux,
-    /// As bits: one for each free pageblock, and of others 512 to a cache line, and lists of *pageblocks*, by type, by how many of
-    /// their frames are free and by the largest block among these. An allocation takes from the fullest pageblock that has what it
-    /// needs, so that others empty. A free sets a bit; one that is set already is a double free. Neighbours that are drained together
-    /// go back as one run.
+    /// Bits: one for each frame, and one for each pageblock that is free as a whole. The bits of one pageblock fill one
+    /// cache line. A pageblock that is partly free is in a bin, by its type, its number of free frames and its largest
+    /// free block. An allocation takes from a pageblock whose largest free block is as small as suffices, and of those
+    /// from the fullest, so that other pageblocks become whole. A free sets bits; a bit that is already set is a double
+    /// free. Contiguous blocks that drain together return as one run.
     ///
-    /// A frame has a word, and the user's slot beside it: 8.2 bytes with `M = ()`. The state of blocks of order 9 and 10 is in the
-    /// descriptor of their first pageblock. An allocation that hits writes no metadata. A call counts only where a list is empty, or as
-    /// long as it may become: the lists of several orders and types together may hold up to a batch, or a share of `high`, too many
-    /// for each list but one. A block goes back to the list that it came from if it is the last one that was allocated there,
-    /// although its pageblock may have another type by now. With [`PcpRule::V6_1`] and rules that
-    /// [watch orders](PcpRule::watches_orders), whose drains depend on every call, each call counts all the same.
+    /// A frame has a word of 8 bytes, and the user's slot: 8.2 bytes a frame with `M = ()`. The state of a block of
+    /// order 9 or 10 is in the descriptor of its first pageblock. An allocation that hits writes no metadata. The lists
+    /// are counted only where a list is empty or at its ceiling, so all lists together may hold more than `high`: by up
+    /// to a batch, or a share of `high`, for each list but one. A block that was the last to leave a list returns to
+    /// that list, even if its pageblock has another type by then. With [`PcpRule::V6_1`], and with rules that [watch
+    /// orders](PcpRule::watches_orders), drains depend on every call, so each call counts.
     #[default]
     Framewright,
-    /// Like [`Framewright`](Self::Framewright), but with two bits a frame, and 16 bytes for a pageblock: 0.28 bytes a frame. They say
-    /// which frames are free and which blocks callers have. Each allocation and each free changes them in one atomic step.
+    /// Like [`Framewright`](Self::Framewright), but with two bits a frame and 16 bytes a pageblock: 0.28 bytes a frame.
+    /// The bits record which frames are free and which blocks are with callers. Each allocation and each free changes
+    /// them in one atomic step.
     ///
-    /// A free is refused as with words: a wrong order, a frame inside a block, a block that is free or waits on a list, memory
-    /// that was never added. Of two CPUs that free a block below order 9 at the same instant one is always refused; with words
-    /// both may succeed.
+    /// A free is refused for the same reasons as with words: a wrong order, a frame inside a block, a block that is
+    /// free or on a list, memory that was never added. If two CPUs free the same block below order 9 at the same
+    /// instant, one of them is always refused; with words both may succeed.
     ///
-    /// What needs a word is not there: user slots and their checks ([`FrameUser`](crate::frame::FrameUser)), `poison`, and
-    /// [`Cpu::hwpoison`](crate::Cpu::hwpoison). Nothing says of a block below order 9 whether it was asked for as movable, so
-    /// compaction and [`Cpu::alloc_contig_range`](crate::Cpu::alloc_contig_range) move none of them.
+    /// Features that need a word are missing: user slots and their checks ([`FrameUser`](crate::frame::FrameUser)),
+    /// `poison`, and [`Cpu::hwpoison`](crate::Cpu::hwpoison). For a block below order 9 the requested type is not
+    /// recorded, so compaction and [`Cpu::alloc_contig_range`](crate::Cpu::alloc_contig_range) move no such block.
     Compact,
 }
 
@@ -104,7 +107,7 @@ impl Engine {
 /// Which orders have per-CPU lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PcpOrders {
-    /// None: every call takes the zone lock.
+    /// No order: every call takes the zone lock.
     None,
     /// Order 0 (Linux up to v5.12).
     Zero,
@@ -117,7 +120,7 @@ pub enum PcpOrders {
     UpToHuge,
 }
 
-/// How nodes and zone types interleave.
+/// Order of nodes and zone types in a zonelist.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum ListOrder {
     /// Node by node: local memory first (v4.19).
@@ -125,45 +128,50 @@ pub enum ListOrder {
     Node,
     /// Zone type by zone type: low zones last.
     Zone,
-    /// Whichever v3.0 chooses for the machine.
+    /// The order that v3.0 chooses for the machine.
     AsV3_0,
 }
 
-/// Choices that a user makes for an allocator.
+/// Settings of an allocator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// How zones keep free memory, and what is kept for each frame.
+    /// How zones keep free memory, and which metadata each frame has.
     pub engine: Engine,
-    /// Under [`PcpRule::Auto`], the lists of all CPUs of a zone's node together hold at most one in so many of its free pages,
-    /// blocks of the pageblock order not counted (see
-    /// [`share_of_free`](crate::policy::pcp::share_of_free)); at least 1, which is no bound. Besides, each CPU sets aside up to 128
-    /// blocks and 512 pages of each zone, which go back to it together; and a list may hold one refill, if that is more.
-    /// Fewer on lists leave more pageblocks whole. More spare the zone where a program gives back much at once: with 16
-    /// instead of 64 the exit of a whole program takes two thirds of the time on one thread, half on two.
+    /// Part of a zone's free memory that per-CPU lists may hold, under [`PcpRule::Auto`]: the lists of all CPUs of the
+    /// zone's node together hold at most 1 / `pcp_free_part` of its free pages. Free blocks of the pageblock order are
+    /// not counted (see [`share_of_free`](crate::policy::pcp::share_of_free)). At least 1, which is no bound.
+    ///
+    /// Two exceptions: a list may always hold one refill, and each CPU may set aside up to 128 blocks and 512 pages of
+    /// each zone, which it gives back together.
+    ///
+    /// A larger value leaves more pageblocks whole. A smaller value saves zone-lock holds in a program that frees much
+    /// memory together: with 16 instead of 64 the exit of a program takes two thirds of the time on one thread, half on
+    /// two.
     pub pcp_free_part: u32,
-    /// Whether freed memory is filled with a pattern that is verified when it is handed out again. Needs a
-    /// direct map (see [`DirectMap`](crate::frame::DirectMap)).
+    /// Whether freed memory is filled with a pattern, which is verified at the next allocation. Needs a direct map (see
+    /// [`DirectMap`](crate::frame::DirectMap)).
     pub poison: bool,
-    /// Whether freed memory is filled with zeroes (Linux `init_on_free`). Needs a direct map. With `poison`, the pattern
-    /// takes its place.
+    /// Whether freed memory is filled with zeroes (Linux `init_on_free`). Needs a direct map. With `poison`, memory is
+    /// filled with the pattern instead.
     pub init_on_free: bool,
-    /// Whether allocations can be made to fail on purpose (see [`fault`](crate::fault)). Then every allocation takes the slow
-    /// path.
+    /// Whether allocations can be made to fail on purpose (see [`fault`](crate::fault)). Every allocation then takes
+    /// the slow path.
     pub fault_injection: bool,
-    /// Whether pageblocks note that a hook has been told that they are free (see
+    /// Whether a pageblock records that a hook was told that it is free (see
     /// [`Cpu::report_free`](crate::Cpu::report_free)).
     pub free_reporting: bool,
-    /// Whether the first memory that a zone is given is initialised only as it is needed: some pageblocks at a time, when the
-    /// blocks before them are used up, or up to the place that a caller names. Adding a terabyte then writes a few KiB. Only
-    /// with bits ([`Engine::Framewright`], [`Engine::Compact`]), and not with `poison`, which fills all memory.
+    /// Whether the first memory that a zone is given is initialised only when it is needed: some pageblocks at a time,
+    /// when the blocks before them are used up, or up to the address that a caller names. Adding a terabyte then writes
+    /// a few KiB. Only with bits ([`Engine::Framewright`], [`Engine::Compact`]), and not with `poison`, which fills all
+    /// memory.
     pub lazy_pageblocks: bool,
-    /// KiB in a base page: 4, 8, 16, 32 or 64. What is reckoned in bytes follows: watermarks, and how much per-CPU lists move
-    /// at once.
+    /// Size of a base page in KiB: 4, 8, 16, 32 or 64. Settings in bytes are converted with it: watermarks, and the
+    /// batch of per-CPU lists.
     pub page_kib: u32,
-    /// Whether zones keep watermarks and a lowmem reserve. Off in all presets but `linux_v3_0`: an arena must
-    /// be able to hand out its last page, and a reserve is for somebody, atomic requests or a reclaimer.
+    /// Whether zones keep watermarks and a lowmem reserve. Off in all presets but `linux_v3_0`: an arena must be able
+    /// to hand out its last page, and a reserve is useful only with atomic requests or a reclaimer.
     pub keep_marks: bool,
-    /// `vm.min_free_kbytes`; 0 for the rule's.
+    /// `vm.min_free_kbytes`; 0 for the value of the rule.
     pub min_free_kib: u64,
     /// `vm.watermark_scale_factor`: distance between the marks in 1/10,000 of the zone (v6.1).
     pub watermark_scale: u64,
@@ -171,75 +179,79 @@ pub struct Config {
     pub boost_factor: u64,
     /// `vm.zone_reclaim_mode`.
     pub zone_reclaim: ZoneReclaimMode,
-    /// `vm.compaction_proactiveness`, 0 to 100: how much [`Cpu::compact_proactively`](crate::Cpu::compact_proactively) does. It
-    /// compacts where more than so many percent short of 100 of the free memory lie outside free huge pages (see
-    /// [`Marks`](crate::policy::compact::Marks)); 0 is never. Linux has 20 from v5.9 on: it begins at 90 % and stops at 80.
+    /// `vm.compaction_proactiveness`, 0 to 100: how much memory
+    /// [`Cpu::compact_proactively`](crate::Cpu::compact_proactively) compacts. It works while more than (100 −
+    /// `compaction_proactiveness`) percent of the free memory is outside free huge pages (see
+    /// [`Marks`](crate::policy::compact::Marks)); with 0 it never works. Linux from v5.9 has 20: it begins at 90 % and
+    /// stops at 80 %.
     ///
-    /// The default, 98, begins and stops at 2 %: per-CPU lists keep up to 1.6 % of what is free
-    /// ([`pcp_free_part`](Self::pcp_free_part)), which no round can win. Nothing is moved unless somebody calls.
+    /// The default, 98, begins and stops at 2 %. Per-CPU lists keep up to 1.6 % of the free memory
+    /// ([`pcp_free_part`](Self::pcp_free_part)), which no round can win. Nothing is moved unless the user calls
+    /// `compact_proactively`.
     pub compaction_proactiveness: u8,
-    /// Choices that are there for studies of single changes, and for what is as in one release of Linux.
+    /// Settings for studies of single changes, and for rules of one Linux release.
     #[doc(hidden)]
     pub experiment: Experiment,
 }
 
-/// Choices of which each is there for a study of one change, and for what is as in one release of Linux. Not for users: a field may
-/// go with its study.
+/// Settings that each serve the study of one change, or follow one Linux release. Not for users: a field may go with
+/// its study.
 #[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Experiment {
     /// Rule for batch and high of the per-CPU lists.
     pub pcp_rule: PcpRule,
-    /// `percpu_pagelist_high_fraction`: 0 for the rule's default, else each zone's lists may together hold
+    /// `percpu_pagelist_high_fraction`: 0 for the default of the rule; else the lists of each zone may together hold
     /// `managed / fraction` pages.
     pub pcp_fraction: u32,
-    /// Fixed batch and high in base pages, in place of the rule's.
+    /// Fixed batch and high, in base pages, instead of the rule's.
     pub pcp_fixed: Option<PcpFixed>,
     /// Which orders have per-CPU lists.
     pub pcp_orders: PcpOrders,
-    /// Upper bound for the slots of one per-CPU list; a power of two. Bounds metadata, not correctness: a full
-    /// list drains.
+    /// Upper bound for the slots of one per-CPU list; a power of two. Bounds the metadata. A full list drains.
     pub pcp_slots: u32,
     /// Fewest blocks in a refill of an order above 0. Linux: 2.
     pub pcp_min_refill: u32,
-    /// Frames of a section of a zone ([`Engine::Framewright`], [`Engine::Compact`]), a power of two; 0 for as many as the zone and
-    /// its CPUs call for. For tests of small worlds with several sections.
+    /// Frames of a section of a zone ([`Engine::Framewright`], [`Engine::Compact`]), a power of two; 0: computed from
+    /// the zone's size and its CPUs. For tests of small worlds with several sections.
     pub section_pages: u64,
-    /// Where the zone lock lies.
+    /// Cache line of the zone lock.
     pub lock_place: LockPlace,
-    /// How CPUs wait for it.
+    /// How CPUs wait for the zone lock.
     pub lock_kind: LockKind,
-    /// Whether to measure how long the zone lock is waited for and held: two clock readings a hold.
+    /// Whether the allocator measures how long CPUs wait for the zone lock and hold it. Costs two clock readings a
+    /// hold.
     pub lock_timing: bool,
-    /// Where refilled blocks are checked.
+    /// Moment at which refilled blocks are checked.
     pub refill_check: RefillCheck,
-    /// Whether per-CPU lists are sized again when all memory is initialised (the *pcp-reset* change, v5.4), and not
-    /// left as the part that boot initialises made them.
+    /// Whether per-CPU lists are sized again when all memory is initialised (the *pcp-reset* change, v5.4). If not,
+    /// they keep the size for the part that boot initialises.
     pub pcp_reset: bool,
-    /// How often a failing allocation looks whether other CPUs have answered its request to give pages back.
+    /// How many times a failing allocation looks whether other CPUs have drained on its request.
     pub remote_drain_spins: u32,
-    /// Release whose watermarks zones keep, and how they are checked.
+    /// Release whose watermarks zones keep, and whose checks they use.
     pub marks: Generation,
-    /// Release by whose rules a request takes from pageblocks of another type.
+    /// Release whose rules decide when a request takes from a pageblock of another type.
     pub fallback: Generation,
-    /// Release whose passes a request makes that finds too little.
+    /// Release whose passes a request makes after its first walk failed.
     pub passes: Generation,
-    /// Release by whose rules memory is reclaimed and compacted.
+    /// Release whose rules reclaim and compaction follow.
     pub reclaim: Generation,
     /// `vm.lowmem_reserve_ratio` by zone type.
     pub reserve_ratios: [u64; 4],
     /// Whether a request takes from a lower zone of its node before it mixes types within pageblocks (Linux
-    /// `ALLOC_NOFRAGMENT`, from v5.0 on). A refill then brings less where its own type has less. Only where the first zone
-    /// is a Normal one, and its node has a DMA32 zone or is the only node.
+    /// `ALLOC_NOFRAGMENT`, from v5.0). A refill then brings fewer blocks if its own type has fewer. Applies only if the
+    /// first zone is Normal, and its node has a DMA32 zone or is the only node.
     pub avoid_fragmentation: bool,
-    /// How zonelists interleave nodes and zone types.
+    /// Order of nodes and zone types in zonelists.
     pub zonelist_order: ListOrder,
-    /// When the zonelist cache is set up.
+    /// Moment at which a walk sets up the zonelist cache.
     pub zonelist_cache: ZonelistCache,
-    /// How often a request that reclaims goes round.
+    /// Most rounds of a request that reclaims.
     pub limits: Limits,
-    /// Whether the state of blocks of order 9 and 10 is in the descriptor of their first pageblock with [`Engine::Linux`], too: for
-    /// simulated boots of more memory than the descriptors' first pages would leave room for.
+    /// Whether the state of a block of order 9 or 10 is in the descriptor of its first pageblock with
+    /// [`Engine::Linux`], too. For simulated boots, in which the host would otherwise keep one page of descriptors for
+    /// each pageblock.
     pub heads_in_pageblocks: bool,
 }
 
@@ -250,7 +262,7 @@ impl Default for Experiment {
 }
 
 impl Experiment {
-    /// Those of [`Config::framewright`].
+    /// Settings of [`Config::framewright`].
     #[must_use]
     pub const fn framewright() -> Self {
         Self {
@@ -281,12 +293,12 @@ impl Experiment {
     }
 }
 
-/// A fixed size for per-CPU lists, in base pages.
+/// Fixed batch and high of per-CPU lists, in base pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PcpFixed {
-    /// Pages moved per refill or drain; at least 1.
+    /// Pages that a refill or drain moves; at least 1.
     pub batch: u32,
-    /// A free that brings the lists to this many pages drains.
+    /// Limit: a free that brings the lists to this many pages drains.
     pub high: u32,
 }
 
@@ -297,7 +309,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The allocator at its best: auto-tuned lists, queued lock in its own line, bulk moves in runs.
+    /// The default: auto-tuned lists, the lock in its own line, free memory as bits.
     #[must_use]
     pub const fn framewright() -> Self {
         Self {
@@ -319,21 +331,21 @@ impl Config {
         }
     }
 
-    /// Whether hits count: see [`Engine`].
+    /// Whether hits count (see [`Engine`]).
     pub(crate) const fn counts_each_call(&self) -> bool {
         matches!((self.engine, self.experiment.pcp_rule), (Engine::Linux, _) | (_, PcpRule::V6_1))
             || self.experiment.pcp_rule.watches_orders()
     }
 
-    /// The same, with watermarks: what an allocator with a reclaimer wants.
+    /// This configuration with watermarks, for an allocator that has a reclaimer.
     #[must_use]
     pub const fn with_marks(mut self) -> Self {
         self.keep_marks = true;
         self
     }
 
-    /// As Linux v3.0 did it, as far as memory pressure goes: marks, passes, zonelist order and cache of
-    /// 2011. Per-CPU lists are those of v5.4, with v3.0's smaller batch.
+    /// Linux v3.0 as far as memory pressure is concerned: watermarks, passes, zonelist order and cache of 2011. Per-CPU
+    /// lists are those of v5.4, with v3.0's smaller batch.
     #[must_use]
     pub const fn linux_v3_0() -> Self {
         let old = Self::linux_v5_4();
@@ -354,7 +366,7 @@ impl Config {
         }
     }
 
-    /// As Linux v5.4 did it.
+    /// Linux v5.4.
     #[must_use]
     pub const fn linux_v5_4() -> Self {
         Self {
@@ -374,7 +386,7 @@ impl Config {
         }
     }
 
-    /// As Linux v6.1 does it.
+    /// Linux v6.1.
     #[must_use]
     pub const fn linux_v6_1() -> Self {
         let old = Self::linux_v5_4();
@@ -386,7 +398,7 @@ impl Config {
         Self { compaction_proactiveness: 20, experiment, ..old }
     }
 
-    /// As Linux v6.7 to v6.15 do it.
+    /// Linux v6.7 to v6.15.
     #[must_use]
     pub const fn linux_v6_7() -> Self {
         let old = Self::linux_v6_1();
@@ -395,7 +407,7 @@ impl Config {
         Self { experiment, ..old }
     }
 
-    /// As Linux v6.16 and later do it.
+    /// Linux v6.16 and later.
     #[must_use]
     pub const fn linux_v6_16() -> Self {
         let old = Self::linux_v6_7();

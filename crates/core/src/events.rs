@@ -1,7 +1,7 @@
-//! Counters with the kernel's names, for what is counted off the fast path and by several CPUs at once.
+//! Counters with the kernel's names, of events off the fast path that several CPUs count.
 //!
-//! Each is one shared word: a relaxed addition, no order, read by anyone. Per-CPU lists count for themselves
-//! (see [`PcpEvents`](crate::pcp::PcpEvents)), because there the owner is the only writer.
+//! Each counter is one shared word: a relaxed addition, which any CPU may read. Per-CPU lists have counters of their
+//! own ([`PcpEvents`](crate::pcp::PcpEvents)), which only the owner CPU writes.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -11,25 +11,25 @@ macro_rules! events {
     (
         $(#[$doc:meta])* $plain:ident,
         $words:ident,
-        [$($(#[$other_doc:meta])* $other:ident,)*],
+        [$($(#[$elsewhere_doc:meta])* $elsewhere:ident,)*],
         $($(#[$field_doc:meta])* $name:ident,)*
     ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub struct $plain {
-            $($(#[$other_doc])* pub $other: u64,)*
+            $($(#[$elsewhere_doc])* pub $elsewhere: u64,)*
             $($(#[$field_doc])* pub $name: u64,)*
         }
 
         impl $plain {
-            /// Names, in order.
+            /// Names of the counters, in their order.
             pub const NAMES: &'static [&'static str] =
-                &[$(stringify!($other),)* $(stringify!($name),)*];
+                &[$(stringify!($elsewhere),)* $(stringify!($name),)*];
 
             /// Each counter with its name.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [
-                    $((stringify!($other), self.$other),)*
+                    $((stringify!($elsewhere), self.$elsewhere),)*
                     $((stringify!($name), self.$name),)*
                 ]
                 .into_iter()
@@ -37,13 +37,13 @@ macro_rules! events {
         }
 
         impl core::ops::AddAssign for $plain {
-            fn add_assign(&mut self, other: Self) {
-                $(self.$other += other.$other;)*
-                $(self.$name += other.$name;)*
+            fn add_assign(&mut self, more: Self) {
+                $(self.$elsewhere += more.$elsewhere;)*
+                $(self.$name += more.$name;)*
             }
         }
 
-        /// The shared words of the counters of the same names; those counted elsewhere have none.
+        /// Shared words of the counters of the same names. Counters that are counted elsewhere have none.
         #[repr(C, align(64))]
         pub(crate) struct $words<P: Platform> { $(pub(crate) $name: P::Word,)* }
 
@@ -53,13 +53,13 @@ macro_rules! events {
             }
 
             pub(crate) fn read(&self) -> $plain {
-                $plain { $($other: 0,)* $($name: self.$name.load(Relaxed),)* }
+                $plain { $($elsewhere: 0,)* $($name: self.$name.load(Relaxed),)* }
             }
         }
     };
 }
 
-/// Counts `by` more.
+/// Adds `by` to a counter.
 pub(crate) fn count(word: &impl Word, by: u64) {
     if by > 0 {
         word.fetch_add(by, Relaxed);
@@ -67,12 +67,12 @@ pub(crate) fn count(word: &impl Word, by: u64) {
 }
 
 events! {
-    /// What happened to one zone. `/proc/vmstat` has the zone type's name behind each of these.
+    /// Events of one zone. In `/proc/vmstat` the zone type follows each of these names.
     ZoneEvents, ZoneWords,
     [],
-    /// Pages that background reclaim looked at.
+    /// Pages that background reclaim scanned.
     pgscan_kswapd,
-    /// Pages that direct and zone reclaim looked at.
+    /// Pages that direct and zone reclaim scanned.
     pgscan_direct,
     /// Pages that background reclaim freed.
     pgsteal_kswapd,
@@ -81,59 +81,59 @@ events! {
 }
 
 events! {
-    /// What happened on one node.
+    /// Events of one node.
     NodeEvents, NodeWords,
     // Counted in the per-CPU lists, see `Allocator::node_events`.
     [
-        /// Blocks taken here that were wanted here. Counted by each CPU for itself, where they leave the buddy lists, in
-        /// refills: the fast path counts nothing.
+        /// Blocks taken on this node that were wanted on this node. Each CPU counts them in its own words when a refill
+        /// takes them from the buddy lists: the fast path counts nothing.
         numa_hit,
-        /// Blocks taken here that were wanted on another node.
+        /// Blocks taken on this node that were wanted on another node.
         numa_miss,
-        /// Blocks wanted here that were taken on another node.
+        /// Blocks wanted on this node that were taken on another node.
         numa_foreign,
-        /// Blocks taken here by a CPU of this node.
+        /// Blocks taken on this node by one of its own CPUs.
         numa_local,
-        /// Blocks taken here by a CPU of another node.
+        /// Blocks taken on this node by a CPU of another node.
         numa_other,
     ],
     /// Requests of this node's CPUs that reclaimed directly.
     allocstall,
-    /// Slab objects looked at.
+    /// Slab objects scanned.
     slabs_scanned,
     /// Rounds of background reclaim.
     pageoutrun,
-    /// Rounds after which a zone was below its low mark again at once.
+    /// Rounds after which a zone was immediately below its low mark again.
     kswapd_low_wmark_hit_quickly,
-    /// Rounds after which a zone was below its high mark again at once.
+    /// Rounds after which a zone was immediately below its high mark again.
     kswapd_high_wmark_hit_quickly,
     /// Zones of this node on which zone reclaim scanned.
     zone_reclaim_scans,
-    /// Those of them that freed less than was wanted.
+    /// Zone reclaims that freed less than was wanted.
     zone_reclaim_failed,
-    /// Requests that compacted.
+    /// Requests that compacted directly.
     compact_stall,
-    /// Those of them that found no block after it.
+    /// Requests that compacted directly and found no block afterwards.
     compact_fail,
-    /// Those of them that did.
+    /// Requests that compacted directly and found a block afterwards.
     compact_success,
     /// Frames that the migration scanner passed.
     compact_migrate_scanned,
     /// Frames that the free scanner passed.
     compact_free_scanned,
-    /// Pages that the two have taken to work on.
+    /// Pages isolated by the two scanners.
     compact_isolated,
     /// Pages moved.
     pgmigrate_success,
     /// Pages that could not be moved.
     pgmigrate_fail,
-    /// Times somebody was killed.
+    /// OOM kills.
     oom_kill,
-    /// Set-ups of this node's zonelist cache. Not a counter of Linux; nor are the next two.
+    /// Set-ups of this node's zonelist cache. Linux does not count them, nor the next three.
     zlc_set_up,
-    /// Those of them that wiped it.
+    /// Set-ups that wiped the cache.
     zlc_zapped,
-    /// Zones that were passed over on its word.
+    /// Zones skipped because the cache marks them as full.
     zlc_skipped,
     /// Times a reclaimer was entered again from within, and refused.
     reclaim_refused,

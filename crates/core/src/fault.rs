@@ -1,17 +1,18 @@
-//! Fault injection: allocations that fail on purpose, to test how callers handle it (Linux: `fail_page_alloc`).
+//! Fault injection: allocations that fail on purpose, to test how callers handle a failure (Linux: `fail_page_alloc`).
 //!
-//! An allocator that is made with [`Config::fault_injection`](crate::Config::fault_injection) asks a [`FaultRule`] before each
-//! allocation. Its per-CPU lists give no hits, so each allocation takes the slow path and is seen there; in all others there
-//! is nothing to pay. The rule is set, changed and taken back at any time by
-//! [`Allocator::inject`](crate::Allocator::inject).
+//! An allocator with [`Config::fault_injection`](crate::Config::fault_injection) asks a [`FaultRule`] before each
+//! allocation. Its per-CPU lists give no hits, so each allocation takes the slow path and is counted there. Other
+//! allocators pay nothing. [`Allocator::inject`](crate::Allocator::inject) sets, changes or removes the rule at any
+//! time.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::platform::{Platform, Word};
 use crate::units::Order;
 
-/// Which allocations fail. Those of the orders named are counted; every `interval`-th of them is a candidate; of these a
-/// share of `probability` percent fails, drawn by the seed and the count, until `times` have failed.
+/// Rule that selects the allocations that fail. Allocations of the orders in `orders` are counted. Every `interval`-th
+/// of them is a candidate. Of the candidates `probability` percent fail, drawn by the seed and the count, until `times`
+/// have failed.
 ///
 /// ```
 /// use framewright::Order;
@@ -28,42 +29,42 @@ pub struct FaultRule {
     pub orders: u16,
     /// Share of the candidates that fail, in percent.
     pub probability: u8,
-    /// Every so-many-th counted allocation is a candidate; 0 counts as 1.
+    /// Every `interval`-th counted allocation is a candidate; 0 counts as 1.
     pub interval: u32,
-    /// Failures until the rule is spent; `None`: it never is.
+    /// Failures after which the rule is spent; `None`: no limit.
     pub times: Option<u32>,
-    /// What the draw begins with.
+    /// Seed of the draw.
     pub seed: u64,
 }
 
 impl FaultRule {
-    /// The `n`-th allocation from now on fails, and no other.
+    /// Lets the `n`-th allocation from now on fail, and no other.
     #[must_use]
     pub const fn nth(n: u32) -> Self {
         Self { orders: u16::MAX, probability: 100, interval: n, times: Some(1), seed: 0 }
     }
 
-    /// So many percent of all allocations fail; which of them follows from the seed.
+    /// Lets `percent` percent of all allocations fail; the seed decides which.
     #[must_use]
     pub const fn share(percent: u8, seed: u64) -> Self {
         Self { orders: u16::MAX, probability: percent, interval: 1, times: None, seed }
     }
 
-    /// The same for allocations of at least `order`.
+    /// Limits the rule to allocations of at least `order`.
     #[must_use]
     pub const fn from_order(mut self, order: Order) -> Self {
         self.orders = u16::MAX << order.get();
         self
     }
 
-    /// The same, with at most so many failures.
+    /// Limits the rule to `times` failures.
     #[must_use]
     pub const fn times(mut self, times: u32) -> Self {
         self.times = Some(times);
         self
     }
 
-    /// Whether the `n`-th counted allocation, from 1, fails, as far as it is not for `times` to say. Pure.
+    /// Whether the `n`-th counted allocation, from 1, fails. Does not look at `times`. Pure.
     #[must_use]
     pub const fn fails(&self, n: u64) -> bool {
         let interval = if self.interval == 0 { 1 } else { self.interval as u64 };
@@ -79,23 +80,23 @@ const fn scrambled(seed: u64, n: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What a rule has done since it was set.
+/// Counts of a rule since it was set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultCounts {
-    /// Allocations of the orders it names.
+    /// Allocations of the rule's orders.
     pub seen: u64,
-    /// Those of them that were made to fail.
+    /// Allocations that the rule let fail.
     pub failed: u64,
 }
 
-/// A rule that CPUs share.
+/// The present rule and its counts. All CPUs read and write these words.
 pub(crate) struct Faults<P: Platform> {
     /// `orders | probability << 16 | interval << 32`; 0: no rule.
     rule: P::Word,
     seed: P::Word,
     seen: P::Word,
     failed: P::Word,
-    /// Failures that are left; `u64::MAX`: without end.
+    /// Failures left; `u64::MAX`: no limit.
     left: P::Word,
 }
 
@@ -105,7 +106,8 @@ impl<P: Platform> Faults<P> {
         Self { rule: zero(), seed: zero(), seen: zero(), failed: zero(), left: zero() }
     }
 
-    /// Replaces the rule and counts anew. Allocations on other CPUs meanwhile see the old rule, none, or the new one.
+    /// Replaces the rule and resets the counts. An allocation on another CPU during the call sees the old rule, no
+    /// rule, or the new one.
     pub(crate) fn set(&self, rule: Option<&FaultRule>) {
         self.rule.store(0, Release);
         self.seen.store(0, Relaxed);
@@ -120,7 +122,7 @@ impl<P: Platform> Faults<P> {
         self.rule.store(packed, Release);
     }
 
-    /// Counts an allocation. Whether it is to fail.
+    /// Counts an allocation. Returns whether it must fail.
     pub(crate) fn strikes(&self, order: Order) -> bool {
         let packed = self.rule.load(Acquire);
         if packed >> order.get() & 1 == 0 {
@@ -141,7 +143,7 @@ impl<P: Platform> Faults<P> {
         true
     }
 
-    /// Takes one of the failures that are left.
+    /// Takes one of the failures that are left. `false` if there is none.
     fn take_one(&self) -> bool {
         let mut left = self.left.load(Relaxed);
         loop {
@@ -187,7 +189,7 @@ mod tests {
             assert!(fails(1).abs_diff(mean) as f64 <= spread, "{percent} %: {}", fails(1));
             assert_eq!(fails(3), fails(3));
         }
-        let of = |seed| (1..=100).map(move |n| FaultRule::share(50, seed).fails(n)).collect::<Vec<_>>();
-        assert_ne!(of(1), of(2));
+        let failing = |seed| (1..=100).map(move |n| FaultRule::share(50, seed).fails(n)).collect::<Vec<_>>();
+        assert_ne!(failing(1), failing(2));
     }
 }

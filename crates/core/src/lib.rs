@@ -1,14 +1,44 @@
-//! A page-frame allocator modelled on the Linux page allocator: zones, buddy lists by migratetype, and
-//! per-CPU page lists. `no_std`, no heap, no dependencies.
+//! A page-frame allocator modelled on the Linux page allocator: nodes, zones, migratetypes, per-CPU page lists,
+//! zonelists, watermarks, reclaim, deferred initialisation. `no_std`, no heap, no dependencies.
 //!
-//! # The way of one allocation
-//! [`Cpu::alloc`] takes the block at the head of this CPU's list ([`pcp`]). If the list is empty it is
-//! refilled from the [`zone`] under its lock ([`sync`]): the [`buddy`] lists split a larger block, or take
-//! one from another migratetype ([`policy::fallback`]). If the zone has nothing, the next one in the zonelist
-//! is tried ([`zonelist`]); if none has, background reclaim is woken, memory is compacted and reclaimed with
-//! whoever helps ([`reclaim`]), and lists are drained everywhere, step by step as [`policy::passes`] decides;
-//! then [`AllocError`] explains ([`cpu`]). [`Cpu::free`] checks the block against its descriptor ([`frame`]), puts it at the
-//! head of this CPU's list and drains the list's cold end when it has grown too long ([`policy::pcp`]).
+//! # How it works
+//! 1. **Memory.** A *frame* is a base page, named by its pfn. A *block* is 2^order frames, aligned to its size. A
+//!    *pageblock* is 512 frames that share a migratetype. A *zone* is a range of frames of one node and [`ZoneType`];
+//!    its free store is cut into *sections*, each with a lock of its own ([`zone`]).
+//! 2. **State.** Each block has one *head word* that states what the block is: free, allocated, on a CPU's list, or out
+//!    of use. The head word is at the block's first frame, for orders 9 and 10 at its pageblock ([`frame`]). It is
+//!    written by the owner of the block: the section's lock holder for a free block, the CPU that frees or lists it for
+//!    any other. Any CPU may read it, to explain a wrong free.
+//! 3. **Free memory** is a bit a frame. A pageblock that is partly free is *open*: it is in the *bin* of its type, its
+//!    fullness and its largest free block. A pageblock that is free as a whole has one bit in a bitmap of its type
+//!    ([`buddy`]).
+//! 4. **Placement.** An allocation takes from the bin whose largest block is as small as suffices, and of those from
+//!    the fullest. So small blocks do not break large ones, and pageblocks that are nearly free become whole again. A
+//!    whole pageblock is opened only when no bin has the block. A CPU compares the bins of all sections, without a
+//!    lock, and then locks one section.
+//! 5. **Per-CPU lists** ([`pcp`]). Each CPU has a stack of blocks for each order up to 9 and each type, in each zone.
+//!    [`Cpu::alloc`] pops the top and [`Cpu::free`] pushes: a *hit* has no lock, no atomic read-modify-write and no
+//!    count. An allocation reads no descriptor; a free compares the block's head word with the one word that it must
+//!    have, which is the whole check against wrong frees.
+//! 6. **Refill and drain.** An empty list is refilled with a batch from one section, in one hold of its lock; a list at
+//!    its ceiling gives a batch back. How many blocks move is a pure function of the list's history and of the free
+//!    memory ([`policy::pcp`]): all lists together hold at most a 64th of what is free.
+//! 7. **A free that is no hit** takes one of five ways, by a table (`cpu/free.rs`): onto the list; onto the list, which
+//!    drains; back to the zone with others, if that makes a pageblock whole; claimed first by a compare-and-swap, if
+//!    another CPU handed the block out; or all checks, and a refusal.
+//! 8. **An allocation that finds nothing** goes on in passes, decided by a pure state machine ([`policy::passes`]): the
+//!    next zone of the node's zonelist ([`zonelist`]), background reclaim, lower watermarks, compaction, direct reclaim
+//!    with what the request brings ([`reclaim`]), the lists of other CPUs. Then [`AllocError`] states what each zone
+//!    lacked.
+//! 9. **Other CPUs' lists.** A CPU in need drains the lists of every CPU that is in no call. A hit sets and clears its
+//!    `inside` word by plain stores; the draining CPU shuts the lists' bounds, issues one heavy barrier, and skips CPUs
+//!    that are inside (`pcp/turn.rs`).
+//! 10. **Watermarks** are opt-in. One function answers how many pages may leave a zone for a request, however it is
+//!     made ([`policy::watermark`]).
+//! 11. **Lock order.** A CPU's own lists (`turn`), then one section's lock. No CPU holds two section locks, and no lock
+//!     is held while a helper runs.
+//! 12. **Linux' rules.** The `linux_*` presets of [`Config`] keep free lists instead of bits, and count each hit, so
+//!     that every decision comes at the operation at which Linux makes it. They use the same lists, zones and passes.
 //!
 //! # The modules, each using only those above it
 //! | module | what it holds |
@@ -38,8 +68,9 @@
 //! | [`stat`], [`verify`] | counters and snapshots; whole-allocator invariants |
 //!
 //! # Example
-//! One CPU and 64 MiB of page frames from 1 GiB on, described and not touched. [`platform`] has another ready [`Platform`] for kernels
-//! with several CPUs, `framewright-host` one with memory behind the frames; the repository's `docs/porting.md` leads through a kernel's.
+//! One CPU and 64 MiB of page frames from 1 GiB on, described and not touched. [`platform`] has another ready
+//! [`Platform`] for kernels with several CPUs, `framewright-host` one with memory behind the frames; the repository's
+//! `docs/porting.md` leads through a kernel's.
 //! ```
 //! use core::ptr::NonNull;
 //!

@@ -1,23 +1,26 @@
-//! What helps when memory is short: the traits that a user implements, and the state that each node and CPU
-//! keeps about it. Who asks whom, how hard and how long is decided in [`cpu`](crate::cpu), by
+//! Helpers for a shortage of memory: the traits that a user implements, and the state of each node and CPU about
+//! reclaim. [`cpu`](crate::cpu) decides when a helper is called, for which zone and how hard, by the rules of
 //! [`policy::reclaim`](crate::policy::reclaim).
 //!
-//! # What a reclaimer can rely on
-//! No lock of the allocator is held while it runs. It may free through [`Release`], or through any other handle
-//! of the CPU it was called on. It may allocate: such a request gets the reserves, is never reclaimed for, and
-//! fails at once if there is nothing (Linux: `PF_MEMALLOC`).
+//! # Guarantees for a reclaimer
+//! The allocator holds no lock while a reclaimer runs. The reclaimer may free through [`Release`], or through any other
+//! handle of the CPU it was called on. It may allocate: such a request may use the reserves, starts no reclaim, and
+//! fails immediately if there is nothing (Linux: `PF_MEMALLOC`).
 //!
-//! # What it cannot
-//! It runs inside a call of the CPU, which stays pinned. Where a pinned CPU cannot sleep, with interrupts or preemption off, no
-//! helper of a request can. Such a kernel allocates without helpers; when that fails, it gives up the pin, reclaims, and
-//! allocates again. Linux sleeps there, for its lists are locked for the length of one access.
+//! # Limits of a reclaimer
+//! It runs inside a call of the CPU, which stays pinned. Where a pinned CPU cannot sleep, with interrupts or preemption
+//! off, no helper of a request can sleep. Such a kernel allocates without helpers; if that fails, it gives up the pin,
+//! reclaims, and allocates again. Linux can sleep in direct reclaim, because it locks its lists for one access only.
 //!
-//! # What the allocator does not rely on
-//! The counts that a reclaimer returns go into counters and spread the work over zones. Progress is measured by the pages
-//! that came back. The number of rounds is bounded. If a reclaimer panics, the flags of the zone and the CPU are cleared while
-//! the stack unwinds.
+//! # No trust in a reclaimer
+//! The counts that a reclaimer returns go into counters and spread the work over zones. Progress is measured by the
+//! pages that came back. The number of rounds is bounded. If a reclaimer panics, the flags of the zone and the CPU are
+//! cleared while the stack unwinds.
 
-#![expect(unsafe_code, reason = "who frees a frame, or says that it has moved, vouches for owning it")]
+#![expect(
+    unsafe_code,
+    reason = "a helper that frees a block, or answers that it has moved one, must own that block"
+)]
 
 use core::fmt;
 use core::ops::Range;
@@ -30,7 +33,7 @@ pub use crate::policy::reclaim::Reclaimable;
 use crate::units::{CpuId, Migratetype, NodeId, NodeMask, Order, Pfn, ZoneId, ZoneType};
 use crate::zonelist::Hints;
 
-/// Who called the reclaimer.
+/// Kind of reclaim that called the reclaimer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum By {
     /// An allocation that found no block (direct reclaim).
@@ -44,39 +47,39 @@ pub enum By {
 /// One call of a reclaimer: which pages to free, how many, and how hard to try.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReclaimRequest<'r> {
-    /// Who calls.
+    /// Kind of reclaim that calls.
     pub by: By,
-    /// From which zone.
+    /// Zone to free pages of.
     pub zone: ZoneId,
-    /// Its node.
+    /// Node of the zone.
     pub node: NodeId,
-    /// Its type.
+    /// Type of the zone.
     pub kind: ZoneType,
-    /// Where its frames are.
+    /// Frames of the zone.
     pub ranges: &'r [Range<Pfn>],
-    /// The order of the request behind it.
+    /// Order of the allocation that needs the pages.
     pub order: Order,
-    /// How hard: look at `pages >> priority` of each list.
+    /// How hard to try: scan `pages >> priority` of each list.
     pub priority: u8,
-    /// Base pages that are enough.
+    /// Base pages after which the reclaimer may stop.
     pub target: u64,
     /// Whether dirty pages may be written.
     pub may_write: bool,
     /// Whether mapped pages may be unmapped, and anonymous ones swapped.
     pub may_unmap: bool,
-    /// Whether it may wait for a device.
+    /// Whether the reclaimer may wait for a device.
     pub may_wait: bool,
 }
 
 impl ReclaimRequest<'_> {
-    /// Whether a frame lies in the zone that is to be reclaimed.
+    /// Whether a frame is in the zone to reclaim.
     #[must_use]
     pub fn wants(&self, pfn: Pfn) -> bool {
         self.ranges.iter().any(|range| range.contains(&pfn))
     }
 }
 
-/// What a reclaimer did, in base pages.
+/// Result of a call of a reclaimer, in base pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reclaimed {
     /// Pages scanned, including those that could not be freed.
@@ -86,123 +89,125 @@ pub struct Reclaimed {
 }
 
 impl core::ops::AddAssign for Reclaimed {
-    fn add_assign(&mut self, other: Self) {
-        self.scanned = self.scanned.saturating_add(other.scanned);
-        self.freed = self.freed.saturating_add(other.freed);
+    fn add_assign(&mut self, more: Self) {
+        self.scanned = self.scanned.saturating_add(more.scanned);
+        self.freed = self.freed.saturating_add(more.freed);
     }
 }
 
-/// Where a reclaimer gives pages back: the CPU it was called on.
+/// Handle through which a reclaimer frees pages: the CPU that called it.
 ///
-/// A reclaimer that owns its blocks through handles that free themselves only drops them, and needs no `unsafe`.
+/// A reclaimer whose blocks are owned by handles that free on drop only drops them. It needs no `unsafe`.
 pub trait Release {
-    /// Frees a block. As [`Cpu::free`](crate::cpu::Cpu::free).
+    /// Frees a block, like [`Cpu::free`](crate::cpu::Cpu::free).
     ///
     /// # Safety
-    /// If the block is allocated, it is the caller's: nobody else owns it, frees it, or uses its memory or user slots
-    /// from now on. It is one of [`allocator`](Self::allocator)'s.
+    /// The block is one of [`allocator`](Self::allocator)'s. If it is allocated, it is the caller's own: from now on no
+    /// other code owns it, frees it, or uses its memory or user slots.
     ///
     /// # Errors
-    /// What is wrong with the free. Nothing has changed then.
+    /// The reason of a refused free. The state is unchanged then.
     unsafe fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError>;
 
-    /// Where the allocator lies that takes the pages: the address of its [`Allocator`](crate::Allocator). A reclaimer
-    /// with pages of one allocator compares it before it frees.
+    /// Address of the [`Allocator`](crate::Allocator) that takes the pages. A reclaimer with pages of one allocator
+    /// compares it before it frees.
     fn allocator(&self) -> *const ();
 
-    /// Base pages freed here so far.
+    /// Base pages freed through this handle so far.
     fn freed(&self) -> u64;
 
-    /// The CPU.
+    /// The CPU that frees.
     fn cpu(&self) -> CpuId;
 }
 
 /// A user of memory that can free some of it on request, such as a page cache.
 pub trait Reclaim {
-    /// Gives back pages of a zone.
+    /// Frees pages of the zone in `ask`.
     fn reclaim(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed;
 
-    /// Shrinks caches of small objects. What is freed may lie in any zone.
+    /// Shrinks caches of small objects. The freed pages may be in any zone.
     fn shrink(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
         let _ = (ask, to);
         Reclaimed::default()
     }
 
-    /// How much it has in a zone. Without an implementation, the allocator assumes that there is plenty.
+    /// Pages that the user has in a zone. Without an implementation, the allocator assumes that there are many.
     fn reclaimable(&self, zone: ZoneId) -> Reclaimable {
         let _ = zone;
         Reclaimable::UNKNOWN
     }
 
-    /// Waits until its device has caught up, `ms` milliseconds at most.
+    /// Waits until the device of the user is no longer congested, `ms` milliseconds at most.
     fn wait_if_congested(&self, zone: ZoneId, ms: u32) {
         let _ = (zone, ms);
     }
 
-    /// Starts writing so many dirty pages, without waiting for them.
+    /// Starts writing `pages` dirty pages, without waiting for them.
     fn wake_flushers(&self, pages: u64) {
         let _ = pages;
     }
 
-    /// The last resort, as Linux' OOM killer: ends a user of memory, so that all it had comes back. Returns whether there
-    /// was one to end.
+    /// The last resort, like Linux' OOM killer: ends a user of memory, which frees all that it has. Returns whether
+    /// there was one.
     fn kill(&self) -> bool {
         false
     }
 }
 
-/// What became of a frame that should move.
+/// Answer of a mover about one block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Migrated {
-    /// Its owner uses `to` from now on, and the allocator frees `from`.
+    /// The owner uses `to` from now on. The allocator frees `from`.
     Moved,
-    /// It stays, and the allocator frees `to`.
+    /// The block stays at `from`. The allocator frees `to`.
     Stays,
 }
 
 /// An owner of movable blocks that can move them.
 ///
 /// # Safety
-/// Any movable block that is allocated may be offered as `from`, whoever owns it. An implementor answers
+/// Any allocated movable block may be offered as `from`, whichever owner it has. An implementor answers
 /// [`Migrated::Moved`] only if
-/// 1. the block at `from` is its own, allocated with `order`, and nobody else frees it or uses its memory or user
+/// 1. the block at `from` is its own, allocated with `order`, and no other code frees it or uses its memory or user
 ///    slots from then on: the allocator frees it;
-/// 2. it keeps itself from freeing or moving `from` on another thread from when it decides to move it until it returns.
+/// 2. none of its threads frees or moves `from` from the moment when it decides to move the block until it returns.
 ///
-/// With [`Migrated::Stays`] it has kept nothing of `to`: the allocator frees that.
+/// With [`Migrated::Stays`] it keeps no part of `to`: the allocator frees `to`.
 pub unsafe trait Migrate {
-    /// Copies what is in the block at `from` to the one at `to`, and uses that from now on. Both have `order`.
+    /// Copies the block at `from` to `to`, and uses `to` from now on. Both have `order`.
     ///
-    /// It answers [`Migrated::Stays`] if the block is not, or no longer, its own.
+    /// Answers [`Migrated::Stays`] if the block is not, or no longer, the implementor's own.
     ///
     /// # Safety
-    /// `to` is an allocated block of `order` of the implementor's allocator, and the caller's alone. With
-    /// [`Migrated::Moved`] it is the implementor's from then on, and the caller owns the block at `from` instead.
+    /// `to` is an allocated block of `order` of the implementor's allocator, and only the caller owns it. After
+    /// [`Migrated::Moved`] the implementor owns `to`, and the caller owns the block at `from`.
     unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated;
 
-    /// Whether it would move this block of `order` at `from` now, which was asked for as `asked`: movable or reclaimable.
-    /// Compaction asks this first, of movable blocks; and where it [empties pageblocks](crate::Cpu::compact_proactively) of
-    /// reclaimable ones, too, and leaves a pageblock alone that holds a block which would not move. What becomes of a block is
-    /// said by [`migrate`](Self::migrate).
+    /// Whether the owner would now move this block of `order` at `from`. `asked` is the type that it was requested
+    /// with: movable or reclaimable. Compaction asks this before it offers a block to [`migrate`](Self::migrate), which
+    /// decides.
     ///
-    /// As it is, blocks that were asked for as movable. A page cache that asks for reclaimable blocks, so that they share
-    /// pageblocks, and can move them all the same says so here.
+    /// Compaction asks about movable blocks. When it [empties pageblocks](crate::Cpu::compact_proactively), it asks
+    /// about reclaimable blocks, too; it leaves a pageblock alone that holds a block that would not move.
+    ///
+    /// The default moves blocks that were requested as movable. A page cache that requests reclaimable blocks, so that
+    /// they share pageblocks, and can move them answers `true` for these.
     fn can_move(&self, from: Pfn, order: Order, asked: Migratetype) -> bool {
         let _ = (from, order);
         asked == Migratetype::Movable
     }
 }
 
-/// Asks `migrate` to move the block at `from` to `to`, a block that the calling CPU has allocated for this. Returns whether it
-/// did: then the CPU frees `from`, otherwise `to`.
+/// Asks `migrate` to move the block at `from` to `to`, which the calling CPU has allocated for this. Returns whether it
+/// moved: then the CPU frees `from`, otherwise `to`.
 pub(crate) fn has_moved(migrate: &dyn Migrate, from: Pfn, to: Pfn, order: Order) -> bool {
-    // SAFETY: both callers have allocated `to` with `order`, no user has been told of it, and they free one of the two.
+    // SAFETY: both callers have allocated `to` with `order`, no user knows it yet, and they free one of the two blocks.
     unsafe { migrate.migrate(from, to, order) == Migrated::Moved }
 }
 
 /// Wakes the thread that runs a node's background reclaim.
 pub trait Background {
-    /// Wakes it: it was about to sleep, or slept, and there is work now. Must not wait.
+    /// Wakes the thread: it sleeps, or is about to sleep, and there is work now. Must not wait.
     fn wake(&self, node: NodeId);
 }
 
@@ -218,19 +223,19 @@ impl<'h> Helpers<'h> {
     /// No helpers.
     pub const NONE: Self = Self { reclaim: None, migrate: None, background: None };
 
-    /// These helpers, of which `reclaim` gives pages back.
+    /// Adds a helper that gives pages back.
     #[must_use]
     pub const fn with_reclaim(self, reclaim: &'h dyn Reclaim) -> Self {
         Self { reclaim: Some(reclaim), ..self }
     }
 
-    /// These helpers, of which `migrate` moves blocks.
+    /// Adds a helper that moves blocks.
     #[must_use]
     pub const fn with_migrate(self, migrate: &'h dyn Migrate) -> Self {
         Self { migrate: Some(migrate), ..self }
     }
 
-    /// These helpers, of which `background` wakes background reclaim.
+    /// Adds a helper that wakes background reclaim.
     #[must_use]
     pub const fn with_background(self, background: &'h dyn Background) -> Self {
         Self { background: Some(background), ..self }
@@ -259,7 +264,7 @@ impl fmt::Debug for Helpers<'_> {
     }
 }
 
-/// What background reclaim of a node was woken for.
+/// Request for background reclaim of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct BackgroundRequest {
     /// The largest order wanted.
@@ -273,11 +278,11 @@ const ASKED: u64 = 2;
 const ORDER: u32 = 8;
 const HIGHEST: u32 = 16;
 
-/// How background reclaim is woken: one word, so that no wake-up is lost.
+/// Wake-up word of a node's background reclaim. One word, so that no wake-up is lost:
 ///
-/// `sleeping | asked << 1 | order << 8 | highest zone type << 16`. A CPU that wants background reclaim merges its order and
-/// zone type into the word and clears `sleeping`; if that was set, the CPU must also wake the thread. The thread sets
-/// `sleeping` by a compare-and-swap that succeeds only if nothing is requested.
+/// `sleeping | asked << 1 | order << 8 | highest zone type << 16`. A CPU that wants background reclaim merges its order
+/// and zone type into the word and clears `sleeping`; if that was set, the CPU must also wake the thread. The thread
+/// sets `sleeping` by a compare-and-swap that succeeds only if nothing is requested.
 pub(crate) struct Wakeup<P: Platform>(P::Word);
 
 impl<P: Platform> Wakeup<P> {
@@ -299,7 +304,7 @@ impl<P: Platform> Wakeup<P> {
             }
             match self.0.compare_exchange(old, word, AcqRel, Relaxed) {
                 Ok(_) => return old & SLEEPING != 0,
-                Err(other) => old = other,
+                Err(now) => old = now,
             }
         }
     }
@@ -317,7 +322,7 @@ impl<P: Platform> Wakeup<P> {
         Self::unpack(self.0.swap(0, AcqRel))
     }
 
-    /// Notes that the calling thread is about to sleep; or takes the request, if there is one by now.
+    /// Marks the calling thread as about to sleep. If there is a request by now, takes it instead.
     pub(crate) fn sleep(&self) -> Option<BackgroundRequest> {
         match self.0.compare_exchange(0, SLEEPING, AcqRel, Acquire) {
             Ok(_) | Err(SLEEPING) => None,
@@ -326,7 +331,7 @@ impl<P: Platform> Wakeup<P> {
     }
 }
 
-/// One memory node. Shared by all CPUs; everything in it is a hint, a request or a counter.
+/// A memory node. Shared by all CPUs; each word is a hint, a request or a counter.
 #[repr(C, align(128))]
 pub struct Node<P: Platform> {
     pub(crate) hints: Hints<P>,
@@ -372,11 +377,11 @@ impl<P: Platform> Node<P> {
     }
 }
 
-/// Marks a CPU as reclaiming until dropped, also when a panic passes.
+/// Marks a CPU as reclaiming until it is dropped. A panic drops it, too.
 pub(crate) struct Reclaiming<'a, P: Platform>(&'a P::Word);
 
 impl<'a, P: Platform> Reclaiming<'a, P> {
-    /// `context` is the CPU's own word. `None` if it reclaims already.
+    /// `context` is the CPU's own word. `None` if the CPU reclaims already.
     pub(crate) fn enter(context: &'a P::Word) -> Option<Self> {
         if Self::is_in(context) {
             return None;
@@ -410,7 +415,7 @@ mod tests {
             for highest in ZoneType::ALL {
                 let wakeup = Wakeup::<Machine>::new();
                 let asked = BackgroundRequest { order, highest };
-                assert!(!wakeup.request(asked), "nobody sleeps");
+                assert!(!wakeup.request(asked), "no thread sleeps");
                 assert_eq!((wakeup.take(), wakeup.take()), (Some(asked), None));
             }
         }
@@ -427,9 +432,9 @@ mod tests {
         assert_eq!(wakeup.sleep(), Some(BackgroundRequest { order: MAX_ORDER, highest: ZoneType::Movable }));
     }
 
-    /// Whoever looks for a request while the thread sleeps leaves it asleep: the next request wakes it.
+    /// Reading the word while the thread sleeps leaves it asleep: the next request wakes it.
     #[test]
-    fn looking_wakes_nobody() {
+    fn a_look_leaves_the_thread_asleep() {
         let wakeup = Wakeup::<Machine>::new();
         assert_eq!((wakeup.sleep(), wakeup.sleep(), wakeup.take()), (None, None, None));
         let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };

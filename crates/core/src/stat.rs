@@ -1,5 +1,5 @@
-//! Counters and snapshots. The printed forms have the field names and columns of `/proc/buddyinfo`,
-//! `/proc/zoneinfo` and `/proc/vmstat`, so that tools which read those read these.
+//! Counters and snapshots. The printed forms have the field names and columns of `/proc/buddyinfo`, `/proc/zoneinfo`
+//! and `/proc/vmstat`, so that tools for those files read them.
 
 use core::fmt;
 
@@ -16,33 +16,33 @@ use crate::units::{
 };
 use crate::zone::{Zone, ZoneSpec};
 
-/// One zone at one moment. Counts are base pages unless named otherwise.
+/// State of a zone at one moment. Counts are base pages unless a field states another unit.
 #[derive(Clone, Copy, Debug)]
 pub struct ZoneSnapshot {
-    /// What the zone spans.
+    /// Range, node and type of the zone.
     pub spec: ZoneSpec,
-    /// Free blocks by order, isolated ones not counted.
+    /// Free blocks by order. Isolated blocks are not counted.
     pub nr_free: [u64; NR_ORDERS],
     /// Free pages.
     pub free: u64,
-    /// Those of them in CMA pageblocks.
+    /// Free pages in CMA pageblocks.
     pub free_cma: u64,
-    /// Pages that are present: the memory in the zone, reserved pages included.
+    /// Present pages: the memory in the zone, reserved pages included.
     pub present: u64,
-    /// Pages that are managed: those that boot or hot-plug has given to the buddy lists.
+    /// Managed pages: those that boot or hot-plug has given to the buddy lists.
     pub managed: u64,
-    /// Its watermarks, also if the configuration does not use them.
+    /// Watermarks, also if the configuration does not use them.
     pub marks: Marks,
     /// Pageblocks isolated now.
     pub isolated_pageblocks: u64,
-    /// Fallbacks and steals since creation.
+    /// Fallbacks and steals since the allocator was made.
     pub counts: BuddyCounts,
 }
 
-/// All activity since creation, summed over zones and CPUs.
+/// Events since the allocator was made, summed over zones and CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// Per-CPU lists.
+    /// Events of per-CPU lists.
     pub pcp: PcpEvents,
     /// Fallbacks and steals.
     pub fallbacks: u64,
@@ -53,8 +53,8 @@ pub struct Totals {
 }
 
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
-    /// One zone, read under its lock, without waiting for per-CPU lists. With maps free blocks are counted before the lock is
-    /// taken, so that no other CPU waits for that: a racy read while CPUs are busy.
+    /// Snapshot of one zone, read under its lock, without waiting for per-CPU lists. With maps the free blocks are
+    /// counted before the lock is taken, so that no CPU waits for the count. That count is racy while CPUs allocate.
     #[must_use]
     pub fn zone_snapshot(&self, zone: &Zone<P>) -> ZoneSnapshot {
         let counted = self.frames.has_maps().then(|| self.count_free_blocks(zone));
@@ -71,17 +71,17 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             isolated_pageblocks: buddy.isolated_pageblocks(),
             counts: buddy.counts(),
         };
-        let of = |n| zone.with_section(n, self.frames, self.waiter(None), snapshot).0;
-        let mut all = of(0);
-        for section in (1..zone.cut().sections()).map(of) {
+        let section = |n| zone.with_section(n, self.frames, self.waiter(None), snapshot).0;
+        let mut all = section(0);
+        for section in (1..zone.cut().sections()).map(section) {
             all.isolated_pageblocks += section.isolated_pageblocks;
             all.counts += section.counts;
         }
         ZoneSnapshot { marks: self.watermarks(zone.id()), ..all }
     }
 
-    /// Free blocks of a zone with maps by order, isolated ones not counted: pageblock by pageblock, without the zone lock. A racy
-    /// read. O(pageblocks).
+    /// Free blocks of a zone with maps by order, without isolated ones. Reads pageblock after pageblock, without the
+    /// zone lock; the result is racy. O(pageblocks).
     pub(crate) fn count_free_blocks(&self, zone: &Zone<P>) -> [u64; NR_ORDERS] {
         let mut found = [0; NR_ORDERS];
         let (frames, spec) = (&self.frames, zone.spec());
@@ -106,7 +106,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         found
     }
 
-    /// Activity since creation. A racy sum while CPUs are busy.
+    /// Events since the allocator was made. A racy sum while CPUs allocate.
     #[must_use]
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
@@ -123,18 +123,18 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         totals
     }
 
-    /// Blocks of `order` that could be allocated from the buddy lists now, larger ones split. Blocks on
-    /// per-CPU lists are not counted.
+    /// Number of blocks of `order` that the buddy lists could give now, larger blocks split. Blocks on per-CPU lists
+    /// are not counted.
     #[must_use]
     pub fn free_blocks(&self, order: Order) -> u64 {
-        let of = |zone| {
+        let blocks = |zone| {
             let snapshot = self.zone_snapshot(zone);
             order.and_above().map(|at| snapshot.nr_free[at.index()] << (at.get() - order.get())).sum::<u64>()
         };
-        self.zones.iter().map(of).sum()
+        self.zones.iter().map(blocks).sum()
     }
 
-    /// What happened on all nodes together.
+    /// Events of all nodes together.
     #[must_use]
     pub fn node_totals(&self) -> NodeEvents {
         (0..self.nodes().len()).fold(NodeEvents::default(), |mut sum, node| {
@@ -143,7 +143,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         })
     }
 
-    /// What happened on one node. O(zones × CPUs).
+    /// Events of one node. O(zones × CPUs).
     ///
     /// # Panics
     /// If there is no such node.
@@ -163,9 +163,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         sum
     }
 
-    /// Prints as `/proc/vmstat` does, a name and a number per line: what is counted since creation. Names that
-    /// Linux counts by zone type have the type behind them; `pgalloc_*` and `pgfree` count pages that leave and
-    /// enter the buddy lists, because hits of per-CPU lists are not counted. A racy sum while CPUs are busy.
+    /// Counters in the form of `/proc/vmstat`: a name and a number per line, counted since the allocator was made.
+    /// The type follows each name that Linux counts by zone type. `pgalloc_*` and `pgfree` count pages that leave and
+    /// enter the buddy lists, because hits of per-CPU lists are not counted. A racy sum while CPUs allocate.
     pub fn vmstat(&self) -> impl fmt::Display {
         Printed(|f: &mut fmt::Formatter<'_>| {
             writeln!(f, "nr_free_pages {}", self.free_pages())?;
@@ -189,7 +189,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         })
     }
 
-    /// A line per zone type that the allocator has.
+    /// Writes a line for each zone type that the allocator has.
     fn write_by_type(
         &self,
         f: &mut fmt::Formatter<'_>,
@@ -205,7 +205,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         Ok(())
     }
 
-    /// The events of all CPUs' lists of a zone.
+    /// Events of the lists of all CPUs in a zone.
     fn pcp_events(&self, zone: &Zone<P>) -> PcpEvents {
         (0..self.cpus()).fold(PcpEvents::default(), |mut sum, cpu| {
             sum += self.pcp(zone.id(), CpuId(cpu as u16)).events();
@@ -213,7 +213,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         })
     }
 
-    /// Prints as `/proc/buddyinfo` does: free blocks per zone and order.
+    /// Free blocks by zone and order, in the form of `/proc/buddyinfo`.
     pub fn buddyinfo(&self) -> impl fmt::Display {
         Printed(|f: &mut fmt::Formatter<'_>| {
             for zone in self.zones {
@@ -228,7 +228,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         })
     }
 
-    /// Prints as `/proc/zoneinfo` does: counters, watermarks, per-CPU lists.
+    /// Counters, watermarks and per-CPU lists, in the form of `/proc/zoneinfo`.
     pub fn zoneinfo(&self) -> impl fmt::Display {
         Printed(|f: &mut fmt::Formatter<'_>| {
             for zone in self.zones {
@@ -271,7 +271,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         writeln!(f, "              high_max: {}", pcp.sizing().high_max)
     }
 }
-/// What a closure prints: the standard library's `from_fn`, which is younger than the oldest compiler that the core builds with.
+
+/// Text that a closure writes: [`core::fmt::from_fn`], which the oldest supported compiler lacks.
 struct Printed<F>(F);
 
 impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Printed<F> {

@@ -1,7 +1,7 @@
-//! The units everything else is counted in. Pure: numbers in, numbers out.
+//! Units of the allocator. Pure: numbers in, numbers out.
 //!
-//! Every unit is a newtype with its own `Debug`, so that a page frame number, an order and a CPU can
-//! never be mixed up, and a failed assertion prints what it means.
+//! Each unit is a newtype with its own `Debug`, so that a page frame number, an order and a CPU cannot be confused, and
+//! a failed assertion prints its unit.
 
 use core::fmt;
 
@@ -13,10 +13,10 @@ pub const NR_ORDERS: usize = MAX_ORDER.0 as usize + 1;
 pub const PAGEBLOCK_ORDER: Order = Order(9);
 /// Base pages in a pageblock.
 pub const PAGEBLOCK_PAGES: u64 = PAGEBLOCK_ORDER.pages();
-/// Frames a zone may span: links inside a descriptor are 28 bits wide. 1 TiB of 4 KiB frames; a node with
+/// Most frames that a zone may span: links inside a descriptor are 28 bits wide. 1 TiB of 4 KiB frames; a node with
 /// more has several zones.
 pub const MAX_ZONE_PAGES: u64 = 1 << 28;
-/// The order from which a request is "costly": Linux' per-CPU lists hold orders 0 to 3, and the huge order.
+/// Largest order that is not "costly". Linux' per-CPU lists hold orders 0 to 3, and the huge order.
 pub const COSTLY_ORDER: Order = Order(3);
 /// Base pages in a memory section (128 MiB of 4 KiB pages on x86-64).
 pub const SECTION_PAGES: u64 = 32768;
@@ -27,23 +27,23 @@ pub const SECTION_PAGES: u64 = 32768;
 pub struct Pfn(pub u64);
 
 impl Pfn {
-    /// The frame `pages` base pages further up.
+    /// The frame `pages` base pages above this one.
     #[must_use]
     #[inline]
     pub const fn add(self, pages: u64) -> Self {
         Self(self.0 + pages)
     }
 
-    /// The other half of the order `order + 1` block that holds the order `order` block at `self`.
+    /// The buddy of the order `order` block at `self`: the other half of the next larger block.
     ///
-    /// `pfn XOR 2^order`: the address of a buddy differs in one bit.
+    /// `pfn XOR 2^order`: the addresses of two buddies differ in one bit.
     #[must_use]
     #[inline]
     pub const fn buddy(self, order: Order) -> Self {
         Self(self.0 ^ order.pages())
     }
 
-    /// First frame of the order `order` block that holds `self`.
+    /// First frame of the aligned order `order` block that holds `self`.
     #[must_use]
     #[inline]
     pub const fn block_start(self, order: Order) -> Self {
@@ -79,14 +79,15 @@ impl Order {
     /// The order of a single base page.
     pub const ZERO: Self = Self(0);
 
-    /// `order` as a checked value; `None` above [`MAX_ORDER`].
+    /// The order `order`; `None` above [`MAX_ORDER`].
     #[must_use]
     #[inline]
     pub const fn new(order: u8) -> Option<Self> {
         if order as usize >= NR_ORDERS { None } else { Some(Self(order)) }
     }
 
-    /// The smallest order whose blocks hold `pages` base pages; `None` if none does. Order 0 holds none, too.
+    /// The smallest order whose blocks hold `pages` base pages; `None` if `pages` is more than the largest block has. 0
+    /// pages need order 0.
     #[must_use]
     pub const fn for_pages(pages: u64) -> Option<Self> {
         if pages > MAX_ORDER.pages() {
@@ -127,7 +128,7 @@ impl Order {
         Self::ZERO.and_above()
     }
 
-    /// The next larger order. The caller knows that there is one.
+    /// The next larger order. `self` must be below [`MAX_ORDER`].
     #[must_use]
     #[inline]
     pub(crate) const fn up(self) -> Self {
@@ -141,7 +142,7 @@ impl Order {
         Self((bits & 0xf) as u8)
     }
 
-    /// The largest order at which a block may start at `pfn` and hold no more than `pages` pages.
+    /// The largest order of a block that may start at `pfn` and has at most `pages` pages.
     ///
     /// `pages` must not be 0.
     #[must_use]
@@ -154,7 +155,7 @@ impl Order {
     }
 }
 
-/// The number is larger than [`MAX_ORDER`].
+/// Error: the number is larger than [`MAX_ORDER`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct NoOrder(pub u64);
 
@@ -213,7 +214,7 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// Nodes that an allocator may have: as many as a [`NodeMask`] names. Linux is usually built for 64 or 1024.
+/// Most nodes of an allocator: the bits of a [`NodeMask`]. Linux is usually built for 64 or 1024.
 pub const MAX_NODES: usize = 64;
 
 /// A set of nodes below [`MAX_NODES`].
@@ -239,16 +240,16 @@ impl NodeMask {
         self.0 & Self::of(node).0 != 0
     }
 
-    /// The nodes that are in this set or in `other`.
+    /// The nodes that are in this set or in `more`.
     #[must_use]
-    pub const fn or(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+    pub const fn or(self, more: Self) -> Self {
+        Self(self.0 | more.0)
     }
 
-    /// The nodes that both sets have.
+    /// The nodes that are in both sets.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
-        Self(self.0 & other.0)
+    pub const fn and(self, mask: Self) -> Self {
+        Self(self.0 & mask.0)
     }
 
     /// Whether the set has no node.
@@ -263,7 +264,7 @@ impl NodeMask {
         self.0.count_ones()
     }
 
-    /// Its nodes, lowest first.
+    /// The nodes of the set, lowest first.
     pub fn iter(self) -> impl Iterator<Item = NodeId> {
         (0..MAX_NODES as u16).map(NodeId).filter(move |&node| self.has(node))
     }
@@ -281,7 +282,7 @@ impl fmt::Debug for NodeMask {
     }
 }
 
-/// A CPU, or on a host a slot that one thread at a time holds as if it were a CPU.
+/// A CPU; on a host a slot that one thread at a time holds and uses as its CPU.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct CpuId(pub u16);
@@ -301,7 +302,7 @@ impl fmt::Debug for CpuId {
     }
 }
 
-/// A zone's place in the allocator's zone table.
+/// Index of a zone in the allocator's zone table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct ZoneId(pub u8);
@@ -321,13 +322,13 @@ impl fmt::Debug for ZoneId {
     }
 }
 
-/// Which devices and blocks can use a zone's addresses, lowest first.
+/// Type of a zone, by the devices and blocks that can use its addresses, lowest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum ZoneType {
-    /// Below 16 MiB: what the oldest devices reach.
+    /// Below 16 MiB: for the oldest devices.
     Dma = 0,
-    /// Below 4 GiB: what 32-bit devices reach.
+    /// Below 4 GiB: for 32-bit devices.
     Dma32 = 1,
     /// All other memory.
     Normal = 2,
@@ -339,7 +340,7 @@ impl ZoneType {
     /// Every type, lowest first.
     pub const ALL: [Self; 4] = [Self::Dma, Self::Dma32, Self::Normal, Self::Movable];
 
-    /// The name `/proc/buddyinfo` prints.
+    /// The name in `/proc/buddyinfo`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -357,7 +358,8 @@ impl fmt::Display for ZoneType {
     }
 }
 
-/// Can the owner of a block move it? The grain of anti-fragmentation: each pageblock has one.
+/// Mobility of a block: whether its owner can move it. Each pageblock has one type; grouping blocks by it limits
+/// fragmentation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Migratetype {
@@ -365,12 +367,12 @@ pub enum Migratetype {
     Unmovable = 0,
     /// Can be migrated: anonymous memory, page cache.
     Movable = 1,
-    /// Freed on request rather than moved: caches that shrink, and pages of files, if compaction need not move them. What is
-    /// kept until its memory is needed then shares pageblocks with its like, and huge pages survive it.
+    /// Freed on request rather than moved: caches that shrink; and file pages, if compaction need not move them. Blocks
+    /// that are kept until their memory is needed then share pageblocks, and more huge pages stay whole.
     Reclaimable = 2,
     /// Reserve for high-order requests that cannot wait.
     HighAtomic = 3,
-    /// Contiguous-memory area: lent to movable blocks until its owner wants it.
+    /// Contiguous-memory area: lent to movable blocks until its owner needs it.
     Cma = 4,
     /// Isolated: neither handed out nor counted as free.
     Isolate = 5,
@@ -388,7 +390,7 @@ impl Migratetype {
         self as usize
     }
 
-    /// One of the three types that requests name and per-CPU lists hold. Blocks of these types may
+    /// Whether this is one of the three types that requests name and per-CPU lists hold. Blocks of these types may
     /// merge across pageblock borders.
     #[must_use]
     #[inline]
@@ -409,7 +411,7 @@ impl Migratetype {
         }
     }
 
-    /// The name `/proc/pagetypeinfo` prints.
+    /// The name in `/proc/pagetypeinfo`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,22 +1,24 @@
-//! Whole-allocator invariants, checked by walking everything.
+//! Invariants of the whole allocator, checked by a walk over all frames and lists.
 //!
 //! 1. Blocks tile each zone: every frame of a present pageblock belongs to exactly one block, or is reserved.
-//! 2. Every free list is a consistent chain of blocks that say they are on it; its blocks are as many as the
-//!    counters say, and every free block is on one. With maps, every pageblock that is free as a whole has its bit in the bitmap of
-//!    its type, and no other; every pageblock with a bit in its map is in the bin that its type, its free frames and their largest
-//!    block name.
-//! 3. Free pages are the sum of the free blocks outside isolated lists; free CMA pages those on CMA lists.
-//! 4. No two free buddies that may merge exist; with maps they are one block.
-//! 5. A zone manages what is in blocks. What boot has left for later is in pageblocks that are not present.
-//! 6. Every block on a per-CPU list is taken, with the list's order and type, and says where it sits; so does every
-//!    block that is set aside, and no other block says that it is; together they add up to the count.
-//!    With compact metadata no word says so: no caller has such a block, and it is not free.
-//! 7. A pageblock that a hook was told of is free as a whole. A frame that is marked as bad is not free; if its pageblock
-//!    does not say that there is one, it is out of use.
-//! 8. Untouched memory is free, in blocks of the largest order that no list has; its pageblocks are as new.
-//! 9. A section of several shows the bins and free pageblocks that it has.
+//! 2. Every free list is a consistent chain of blocks whose head words name that list. The number of blocks equals the
+//!    counters, and every free block is on a list. With maps, each pageblock that is free as a whole has its bit in the
+//!    bitmap of its type, and no other pageblock has one; each pageblock with bits in its map is in the bin of its
+//!    type, its number of free frames and their largest block.
+//! 3. The count of free pages is the sum of the free blocks outside isolated lists; that of free CMA pages is the sum
+//!    of the CMA lists.
+//! 4. No two free buddies exist that may merge; with maps they are one block.
+//! 5. A zone manages the frames that are in blocks. Memory that boot has left for later is in pageblocks that are not
+//!    present.
+//! 6. Every block on a per-CPU list is taken, with the list's order and type, and its head word states its place on the
+//!    list. So does that of every block that is set aside, and of no other block. Together they add up to the count.
+//!    With compact metadata no word states this: no caller has such a block, and it is not free.
+//! 7. A pageblock that a hook was told of is free as a whole. A frame that is marked as bad is not free; if its
+//!    pageblock does not record bad frames, the frame is out of use.
+//! 8. Untouched memory is free, in blocks of the largest order, which no list holds; its pageblocks are as new.
+//! 9. If a zone has several sections, each shows the bins and free pageblocks that it has.
 //!
-//! [`Allocator::verify`] is these statements in that form, each with its number.
+//! [`Allocator::verify`] checks these statements; comments give the number of each.
 
 use core::fmt;
 use core::ops::Range;
@@ -31,7 +33,7 @@ use crate::units::{
 };
 use crate::zone::Zone;
 
-/// Where every page is, in base pages.
+/// Base pages by their state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Account {
     /// On buddy lists, isolated ones included.
@@ -46,32 +48,32 @@ pub struct Account {
     pub reserved: u64,
 }
 
-/// What is on the free lists of a zone.
+/// Content of the free lists of a zone.
 #[derive(Default)]
 struct Listed {
     /// Blocks by order, isolated ones included.
     blocks: [u64; NR_ORDERS],
     /// Base pages, isolated ones not counted.
     pages: u64,
-    /// Those of them in CMA pageblocks.
+    /// Base pages in CMA pageblocks.
     cma: u64,
 }
 
 impl Listed {
-    fn add(&mut self, other: &Self) {
-        self.blocks.iter_mut().zip(other.blocks).for_each(|(all, blocks)| *all += blocks);
-        self.pages += other.pages;
-        self.cma += other.cma;
+    fn add(&mut self, more: &Self) {
+        self.blocks.iter_mut().zip(more.blocks).for_each(|(all, blocks)| *all += blocks);
+        self.pages += more.pages;
+        self.cma += more.cma;
     }
 }
 
-/// What a walk over a section's frames finds.
+/// Result of a walk over a section's frames.
 #[derive(Default)]
 struct Tiles {
     account: Account,
     /// Free blocks by order.
     free_blocks: [u64; NR_ORDERS],
-    /// With compact metadata, frames of which nothing is said: on a CPU's list, or never added.
+    /// With compact metadata, frames without any record: on a CPU's list, or never added.
     none: u64,
 }
 
@@ -89,13 +91,13 @@ impl Tiles {
 /// An invariant that does not hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// Which one.
+    /// Description of the broken invariant.
     pub what: &'static str,
-    /// Where.
+    /// Zone in which it was found.
     pub zone: ZoneId,
     /// The frame, if one frame shows it.
     pub pfn: Option<Pfn>,
-    /// What was counted, and what a counter or descriptor says.
+    /// The value that was counted, and the value in the counter or descriptor.
     pub found: (u64, u64),
 }
 
@@ -112,10 +114,10 @@ impl fmt::Display for Violation {
 impl core::error::Error for Violation {}
 
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
-    /// Checks every invariant and says where every page is. O(frames).
+    /// Checks every invariant, and returns how many base pages are in each state. O(frames).
     ///
-    /// No CPU may allocate or free meanwhile: a page that is being moved would be counted twice, or not at all. Pages stay on
-    /// the per-CPU lists they are on.
+    /// No CPU may allocate or free during the call: a page that moves would be counted twice, or not at all. Pages stay
+    /// on their per-CPU lists.
     ///
     /// # Errors
     /// The first violation found.
@@ -126,7 +128,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 let violation = Violation { what, zone: zone.id(), pfn: None, found: (found, recorded) };
                 if found == recorded { Ok(()) } else { Err(violation) }
             };
-            // 6: what lies on lists of CPUs is taken, and says so.
+            // 6: blocks on per-CPU lists are taken, and their head words state their places.
             let (on_pcp, unsaid) = self.verify_pcps(zone)?;
             let sections = || 0..zone.cut().sections();
             let mut lists = Listed::default();
@@ -135,17 +137,17 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 let check = |buddy: &mut Buddy<'_, 'm, P, M>| {
                     // 2: lists and bins are chains of free blocks.
                     lists.add(&self.verify_lists(zone, buddy)?);
-                    // 8: what is untouched is whole blocks, and nothing of it has been written.
+                    // 8: untouched memory is whole blocks, and no descriptor of it was written.
                     untouched += self.verify_untouched(zone, buddy)?;
-                    // 9: CPUs that choose a section see what it has.
+                    // 9: CPUs that choose a section see its present bins and bitmaps.
                     same("a section shows other free blocks than it has", u64::from(buddy.is_as_shown()), 1)
                 };
                 zone.with_section(n, self.frames, self.waiter(None), check).0?;
             }
-            // 3: the counters are what they hold.
+            // 3: the counters equal the sums of the lists.
             same("free pages are not the sum of the lists", lists.pages + untouched, zone.free_pages())?;
             same("free CMA pages are not the sum of the CMA lists", lists.cma, zone.free_cma_pages())?;
-            // 1, 4 and 7: blocks do not overlap and leave nothing out, and what can merge has merged.
+            // 1, 4 and 7: blocks do not overlap and leave no frame out; buddies that can merge have merged.
             let mut tiles = Tiles::default();
             for n in sections() {
                 let check = |_: &mut Buddy<'_, 'm, P, M>| self.verify_tiling(zone, zone.cut().range(n));
@@ -154,7 +156,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             for (found, recorded) in tiles.free_blocks.into_iter().zip(lists.blocks) {
                 same("a free block is on no list", found, recorded)?;
             }
-            // 5: what is in blocks is what the zone manages, and the rest is left for later.
+            // 5: the zone manages the frames in blocks; the others are left for later.
             let mut found = tiles.account;
             same("blocks on lists are with callers, or free", unsaid, unsaid.min(tiles.none))?;
             found.allocated += unsaid;
@@ -174,7 +176,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         Ok(account)
     }
 
-    /// Walks the lists of all CPUs; returns their pages, and those of which no word says that they are there.
+    /// Walks the lists of all CPUs. Returns their pages, and how many of these pages no word records.
     fn verify_pcps(&self, zone: &Zone<P>) -> Result<(u64, u64), Violation> {
         let (mut total, mut unsaid) = (0, 0);
         for cpu in (0..self.cpus()).map(|cpu| CpuId(cpu as u16)) {
@@ -202,8 +204,10 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                     continue;
                 }
                 match self.frames.state(pfn, order) {
-                    State::Taken { order: is, asked, list_place: sits } if is == order && asked == list => {
-                        if sits != list_place {
+                    State::Taken { order: taken, asked, list_place: place }
+                        if taken == order && asked == list =>
+                    {
+                        if place != list_place {
                             return Err(wrong("a block on a per-CPU list does not say where it sits"));
                         }
                     }
@@ -263,7 +267,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         Ok(all)
     }
 
-    /// Walks the pageblocks that are untouched; returns their pages.
+    /// Walks the untouched pageblocks. Returns their pages.
     fn verify_untouched(&self, zone: &Zone<P>, buddy: &Buddy<'_, 'm, P, M>) -> Result<u64, Violation> {
         let Range { start, end } = buddy.untouched();
         let wrong = |what, pfn: Pfn| {
@@ -291,12 +295,13 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         Ok(end.0 - start.0)
     }
 
-    /// What is left to be initialised lies in pageblocks that are not present, and is all that lies there.
+    /// Memory that is left to be initialised is in pageblocks that are not present, and such pageblocks hold no other
+    /// memory.
     fn verify_left(&self, zone: &Zone<P>) -> Result<(), Violation> {
         let Some(deferred) = self.deferred() else { return Ok(()) };
         let rest = &deferred.zones()[zone.id().index()];
         if rest.left() == 0 {
-            // Since then, pageblocks may have been taken offline.
+            // All memory is initialised; pageblocks may have been taken offline since.
             return Ok(());
         }
         let mut absent = 0;
@@ -313,7 +318,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         if found.0 == found.1 { Ok(()) } else { Err(Violation { what, zone: zone.id(), pfn: None, found }) }
     }
 
-    /// Walks the open pageblocks of a type; returns their free pages, and adds their blocks by order.
+    /// Walks the open pageblocks of a type. Returns their free pages, and adds their blocks to `blocks` by order.
     fn verify_bins(
         &self,
         zone: &Zone<P>,
@@ -336,7 +341,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         Ok(pages)
     }
 
-    /// Walks one list; returns its blocks.
+    /// Walks one list. Returns the number of its blocks.
     fn verify_list(
         &self,
         zone: &Zone<P>,
@@ -358,8 +363,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             let before = last.unwrap_or(pfn);
             let base = zone.link_base().0;
             match self.frames.state(pfn, order) {
-                State::Free { order: is, list: on, prev, .. }
-                    if is == order && on == list && base + u64::from(prev) == before.0 => {}
+                State::Free { order: head_order, list: head_list, prev, .. }
+                    if head_order == order && head_list == list && base + u64::from(prev) == before.0 => {}
                 _ => return Err(wrong("a block on a free list does not say so, or its back link is wrong")),
             }
             last = Some(pfn);
@@ -419,7 +424,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                     account.reserved += 1;
                     1
                 }
-                // No word says more: it is on a list, or was never added.
+                // No word records more: the frame is on a CPU's list, or was never added.
                 State::Body if self.frames.is_compact() => {
                     none += 1;
                     1
@@ -433,8 +438,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         Ok(Tiles { account, free_blocks, none })
     }
 
-    /// What the pageblock of the block at `head` says besides its type. Of large blocks, whose frames nobody may have touched
-    /// yet, marks are looked for only where the pageblock says that there are some.
+    /// Checks the bits of a block's pageblock besides its type: reported, and bad frames. The frames of a large block
+    /// may be untouched, so its marks are read only if the pageblock records bad frames.
     fn verify_bits(&self, head: Pfn, state: State) -> Result<(), &'static str> {
         let info = self.frames.info(head);
         let (is_free, pages) = match state {
@@ -455,8 +460,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         Ok(())
     }
 
-    /// No frame inside a block claims to be a head. Whole pageblocks are checked by their own heads only, so
-    /// that untouched descriptors stay untouched.
+    /// No frame inside a block has the head word of a block. Of whole pageblocks only the pageblocks' own heads are
+    /// read, so that untouched descriptors stay untouched.
     fn verify_body(&self, zone: &Zone<P>, head: Pfn, pages: u64, is_free: bool) -> Result<(), Violation> {
         for block in (0..pages / PAGEBLOCK_PAGES).map(|n| head.add(n * PAGEBLOCK_PAGES)) {
             if self.frames.map(block).is_some_and(|map| map.bits().count() > 0) {
@@ -465,7 +470,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             }
         }
         if is_free && self.frames.has_maps() && pages >= PAGEBLOCK_PAGES {
-            // Each of its pageblocks says so itself.
+            // Each pageblock of the block has a head of its own.
             return Ok(());
         }
         let inside = if pages >= PAGEBLOCK_PAGES { PAGEBLOCK_ORDER } else { Order::ZERO };
@@ -481,16 +486,16 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 
     fn could_merge(&self, pfn: Pfn, order: Order) -> bool {
         if order == MAX_ORDER || (order == PAGEBLOCK_ORDER && self.frames.has_maps()) {
-            // With maps two free pageblocks of a type are one block, and of two types never.
+            // With maps two free buddy pageblocks of one type are one block; those of two types never merge.
             return false;
         }
         let buddy = pfn.buddy(order);
-        let (info, other) = (self.frames.info(pfn), self.frames.info(buddy));
-        // A present one is of the same zone: zones begin at multiples of the largest block.
-        if !other.is_present() {
+        let (info, buddy_info) = (self.frames.info(pfn), self.frames.info(buddy));
+        // A present buddy is of the same zone: zones begin at multiples of the largest block.
+        if !buddy_info.is_present() {
             return false;
         }
-        matches!(self.frames.state(buddy, order), State::Free { order: is, .. } if is == order)
-            && fallback::may_merge(order, info.migratetype(), other.migratetype())
+        matches!(self.frames.state(buddy, order), State::Free { order: free, .. } if free == order)
+            && fallback::may_merge(order, info.migratetype(), buddy_info.migratetype())
     }
 }

@@ -1,8 +1,8 @@
-//! Zonelists: in which order each node tries the zones, and what is noted about zones that had nothing.
+//! Zonelists: the order in which each node tries the zones, and notes about zones that had nothing.
 //!
-//! The order is policy ([`policy::zonelist`](crate::policy::zonelist)), fixed when the allocator is made. The
-//! notes are the zonelist cache's ([`policy::zlc`](crate::policy::zlc)): one set per node, shared by its CPUs,
-//! unlocked hints. A note that is lost or stale costs a try, never a page.
+//! The order is policy ([`policy::zonelist`](crate::policy::zonelist)), fixed when the allocator is made. The notes are
+//! those of the zonelist cache ([`policy::zlc`](crate::policy::zlc)): one set per node, shared by its CPUs, hints
+//! without a lock. A lost or stale note costs one try, never a page.
 
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
@@ -21,8 +21,8 @@ const LOCAL: u8 = 10;
 /// Distance between nodes where none is given.
 const REMOTE: u8 = 20;
 
-/// Fills `out`, a row per node, with the zones of `specs` in the order in which that node tries them.
-/// `distance` is the table of node distances, row by row, or all remote ones are equal. O(nodes³ + zones²).
+/// Fills `out`, a row per node, with the zones of `specs` in the order in which that node tries them. `distance` is the
+/// table of node distances, row by row; without it all remote nodes are equally far. O(nodes³ + zones²).
 pub(crate) fn build(
     specs: &[ZoneSpec],
     cpu_nodes: &[NodeId],
@@ -67,21 +67,21 @@ fn is_table(distance: &[u8], nodes: usize) -> bool {
         .all(|(n, &distance)| if n / nodes == n % nodes { distance == LOCAL } else { distance >= LOCAL })
 }
 
-/// The zones of a node and type, by address. There are several where one would be larger than 1 TiB.
+/// The zones of a node and type, by address. There are several if one would be larger than 1 TiB.
 fn zones_of(specs: &[ZoneSpec], entry: Entry) -> impl Iterator<Item = ZoneId> {
     let ours = move |&(_, zone): &(usize, &ZoneSpec)| zone.node == entry.node && zone.kind == entry.zone;
     specs.iter().enumerate().filter(ours).map(|(n, _)| ZoneId(n as u8))
 }
 
-/// Words of the bits of one zonelist: there are at most 255 zones.
+/// Words for a bit per zone of a zonelist: there are at most 255 zones.
 const WORDS: usize = 4;
 
-/// The notes about one node's zonelist. Anyone reads and writes, without a lock.
+/// Notes about one node's zonelist. Any CPU reads and writes them, without a lock.
 #[repr(C)]
 pub(crate) struct Hints<P: Platform> {
-    /// A bit per position: this zone had nothing.
+    /// One bit per position in the zonelist: the zone there had nothing.
     full: [P::Word; WORDS],
-    /// Time at which a set-up last wiped them, in nanoseconds.
+    /// Time at which a set-up last wiped the notes, in nanoseconds.
     last_zap_ns: P::Word,
 }
 
@@ -118,14 +118,14 @@ impl<P: Platform> Hints<P> {
         self.full.iter().for_each(|word| word.store(0, Relaxed));
     }
 
-    /// Wipes all notes that are too old. Returns whether they were.
+    /// Wipes the notes if they are too old. Returns whether it did.
     pub(crate) fn set_up(&self, now_ns: u64) -> bool {
-        let old = zlc::zaps(now_ns, self.last_zap_ns.load(Relaxed));
-        if old {
+        let wipes = zlc::zaps(now_ns, self.last_zap_ns.load(Relaxed));
+        if wipes {
             self.clear();
             self.last_zap_ns.store(now_ns, Relaxed);
         }
-        old
+        wipes
     }
 }
 

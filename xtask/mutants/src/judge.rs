@@ -1,8 +1,8 @@
 //! Which test notices which mutant: each test is run once to see which mutants it reaches and how long it takes, then
 //! each mutant under the tests that reach it until one fails.
 //!
-//! Tests run in groups, each group in one process, which ends at the first failure. The first group takes some milliseconds,
-//! each further one three times as long as the one before: most mutants never meet a slow test.
+//! Tests run in groups, each group in one process, which ends at the first failure. The first group takes some
+//! milliseconds, each further one three times as long as the one before: most mutants never meet a slow test.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -77,8 +77,8 @@ struct Known {
     survey: Survey,
 }
 
-/// All tests of the programs with what they reach, without those that take longer than `longest` seconds. What was found
-/// the last time holds for a program that is the same.
+/// All tests of the programs with what they reach, without those that take longer than `longest` seconds. What was
+/// found the last time holds for a program that is the same.
 pub(crate) fn survey(programs: &[PathBuf], scratch: &Path, longest: f64, jobs: usize) -> Result<Survey> {
     let mut all = Survey::default();
     for program in programs {
@@ -174,8 +174,8 @@ pub(crate) struct Record {
     counts: Vec<(f64, f64)>,
 }
 
-/// Runs the tests that reach a mutant until one fails, or `most` seconds of the processor have been spent: first those that
-/// promise most for their time.
+/// Runs the tests that reach a mutant until one fails, or `most` seconds of the processor have been spent: first those
+/// that promise most for their time.
 pub(crate) fn judge(id: u32, tests: &[Test], most: f64, record: &Mutex<Record>, output: &Path) -> Fate {
     let mut order: Vec<usize> = (0..tests.len()).filter(|&n| tests[n].reaches.contains(&id)).collect();
     if order.is_empty() {

@@ -67,7 +67,8 @@ impl Listed {
         self.genre == "FnValue" && types.into_iter().any(|text| text.contains("impl "))
     }
 
-    /// Which mutant it is, and a digest of what it is part of: of its function, or else of its file. `text` is the file's.
+    /// Which mutant it is, and a digest of what it is part of: of its function, or else of its file. `text` is the
+    /// file's.
     fn place(&self, text: &str) -> (String, u64) {
         let (first, last) = self
             .function
@@ -242,7 +243,8 @@ fn score(options: &Options) -> Result<()> {
     report.print(&accepted)
 }
 
-/// The fates of the chosen mutants; each is also written to a file as soon as it is known. And how many were known before.
+/// The fates of the chosen mutants; each is also written to a file as soon as it is known. And how many were known
+/// before.
 fn judge_all(
     chosen: &[u32],
     known: &BTreeSet<u32>,

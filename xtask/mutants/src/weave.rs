@@ -1,7 +1,7 @@
 //! Puts the mutants of a file into its text, each behind a switch, so that one build holds them all.
 //!
-//! `a < b` becomes `(if on(7) { a <= b } else { a < b })`; a function begins with `if on(8) { return true; }`; an arm of
-//! a `match` that is to be deleted gets the guard `!on(9)`. Only one mutant is on at a time, so what stands in the
+//! `a < b` becomes `(if on(7) { a <= b } else { a < b })`; a function begins with `if on(8) { return true; }`; an arm
+//! of a `match` that is to be deleted gets the guard `!on(9)`. Only one mutant is on at a time, so what stands in the
 //! branch of a mutant is the original text, and the text grows with its depth only.
 
 use core::ops::Range;
@@ -89,7 +89,8 @@ impl<'ast> Visit<'ast> for Places {
     }
 
     fn visit_expr_match(&mut self, node: &'ast syn::ExprMatch) {
-        // Without one of its arms, a match compiles only if it has an arm for the rest. A name with a capital is a variant's.
+        // Without one of its arms, a match compiles only if it has an arm for the rest. A name with a capital is a
+        // variant's.
         let rest = |arm: &syn::Arm| {
             arm.guard.is_none()
                 && match &arm.pat {
@@ -158,8 +159,8 @@ struct Edit {
     arm: Option<u32>,
 }
 
-/// The text of a file with the mutants that it can hold, without those in `without`. `switch` is the path of the function
-/// that says whether a mutant is on.
+/// The text of a file with the mutants that it can hold, without those in `without`. `switch` is the path of the
+/// function that says whether a mutant is on.
 ///
 /// # Errors
 /// The text is no Rust.

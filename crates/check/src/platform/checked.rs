@@ -15,7 +15,7 @@ use super::plain::next_tick;
 #[derive(Debug)]
 pub struct Checked;
 
-/// What the code touched: the ground for claims such as "no atomic read-modify-write on this path".
+/// Counts of what the code touched: the ground for claims such as "no atomic read-modify-write on this path".
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Words read.
@@ -74,7 +74,7 @@ pub fn tally<R>(f: impl FnOnce() -> R) -> (R, Tally) {
 /// One access to a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
-    /// Where the word lies.
+    /// Address of the word.
     pub address: usize,
     /// Whether it was written. A read-modify-write is a write.
     pub write: bool,
@@ -103,8 +103,8 @@ std::thread_local! {
     static READINGS: RefCell<Option<Vec<u64>>> = const { RefCell::new(None) };
 }
 
-/// Runs `f` and returns the accesses within the longest hold of a zone lock in it. For a world with `lock_timing`, which reads the
-/// clock three times a hold: when the lock is asked for, when it is had, and when it is given back.
+/// Runs `f` and returns the accesses within the longest hold of a zone lock in it. For a world with `lock_timing`,
+/// which reads the clock three times a hold: when the lock is asked for, when it is had, and when it is given back.
 ///
 /// # Panics
 /// The clock was read for another purpose, or never.
@@ -140,7 +140,7 @@ unsafe impl Platform for Checked {
 
     fn relax() {
         count(|t| t.relaxes += 1);
-        // Nobody else is there to end the wait.
+        // No other thread is there to end the wait.
         assert!(TALLY.get().relaxes < 1_000_000, "endless wait on one thread: a lock is taken twice");
     }
 

@@ -17,14 +17,21 @@ use super::pin::OwnedPin;
 /// Runs under [`model()`]. CPUs ask each other for what lists hold.
 pub type Loom = LoomWith<false, false, false>;
 
-/// Like [`Loom`], and with `DRAINS` CPUs drain each other's lists. Without one half of the barrier between a hit and a drain such a
-/// model must fail.
+/// Like [`Loom`], and with `DRAINS` CPUs drain each other's lists. Without one half of the barrier between a hit and a
+/// drain such a model must fail, and so must one whose words have a flaw: [`RELAXED`] or [`TORN`].
 #[derive(Debug)]
-pub struct LoomWith<const DRAINS: bool, const LIGHT: bool, const HEAVY: bool>;
+pub struct LoomWith<const DRAINS: bool, const LIGHT: bool, const HEAVY: bool, const FLAW: u8 = 0>;
+
+/// Words that keep no order but their own.
+pub const RELAXED: u8 = 1;
+/// Words whose read-modify-writes are a load and a store.
+pub const TORN: u8 = 2;
+/// [`Loom`] with flawed words.
+pub type Flawed<const FLAW: u8> = LoomWith<false, false, false, FLAW>;
 
 /// A word whose loads return every value that the memory model allows, one execution each.
 #[derive(Debug)]
-pub struct LoomWord(::loom::sync::atomic::AtomicU64);
+pub struct LoomWord<const FLAW: u8 = 0>(::loom::sync::atomic::AtomicU64);
 
 /// A user slot in a cell of its own, so that loom sees a frame used while it is cleared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -46,10 +53,10 @@ unsafe impl Zeroable for Slot {}
 pub struct LoomCell<T>(UnsafeCell<T>);
 
 // SAFETY: words, cells and pins keep their contracts (see each); `clear` zeroes the bytes named, or none.
-unsafe impl<const DRAINS: bool, const LIGHT: bool, const HEAVY: bool> Platform
-    for LoomWith<DRAINS, LIGHT, HEAVY>
+unsafe impl<const DRAINS: bool, const LIGHT: bool, const HEAVY: bool, const FLAW: u8> Platform
+    for LoomWith<DRAINS, LIGHT, HEAVY, FLAW>
 {
-    type Word = LoomWord;
+    type Word = LoomWord<FLAW>;
     type Cell<T> = LoomCell<T>;
     type Pin = OwnedPin;
 
@@ -77,10 +84,10 @@ unsafe impl<const DRAINS: bool, const LIGHT: bool, const HEAVY: bool> Platform
         ::loom::thread::yield_now();
     }
 
-    /// Clears the first descriptor of each 1024 in the run only: whoever builds a model that clears must make the
+    /// Clears the first descriptor of each 1024 in the run only: a model that clears must make the
     /// others as they will be. Thousands of steps that differ in nothing would leave no execution for what matters.
     unsafe fn clear(start: *mut u8, bytes: usize) -> bool {
-        let descriptor = size_of::<LoomWord>() + size_of::<LoomCell<Slot>>();
+        let descriptor = size_of::<Self::Word>() + size_of::<LoomCell<Slot>>();
         if !bytes.is_multiple_of(512 * descriptor) {
             return false;
         }
@@ -88,7 +95,7 @@ unsafe impl<const DRAINS: bool, const LIGHT: bool, const HEAVY: bool> Platform
             // SAFETY: a run of whole pageblocks of descriptors, a word and a slot each, which the caller may write.
             let (word, slot) = unsafe {
                 let first = start.add(unit);
-                (&*first.cast::<LoomWord>(), &*first.add(size_of::<LoomWord>()).cast::<LoomCell<Slot>>())
+                (&*first.cast::<Self::Word>(), &*first.add(size_of::<Self::Word>()).cast::<LoomCell<Slot>>())
             };
             word.store(0, Ordering::Relaxed);
             // SAFETY: as above.
@@ -162,19 +169,34 @@ pub fn model(bounds: Bounds, body: impl Fn() + Send + Sync + 'static) -> u64 {
     executions
 }
 
-// SAFETY: each call is one call of an atomic word of the machine's, or of the model checker's.
-unsafe impl Word for LoomWord {
+/// The order that a flawed word keeps.
+const fn kept<const FLAW: u8>(order: Ordering) -> Ordering {
+    if FLAW == RELAXED { Ordering::Relaxed } else { order }
+}
+
+impl<const FLAW: u8> LoomWord<FLAW> {
+    /// A read-modify-write as a load and a store: what others write between the two is lost.
+    fn torn(&self, change: impl FnOnce(u64) -> Option<u64>) -> Result<u64, u64> {
+        let now = self.0.load(Ordering::Acquire);
+        let new = change(now).ok_or(now)?;
+        self.0.store(new, Ordering::Release);
+        Ok(now)
+    }
+}
+
+// SAFETY: each call is one call of an atomic word of the model checker's; flawed words are for models that must fail.
+unsafe impl<const FLAW: u8> Word for LoomWord<FLAW> {
     #[track_caller]
     fn new(value: u64) -> Self {
         Self(::loom::sync::atomic::AtomicU64::new(value))
     }
     #[track_caller]
     fn load(&self, order: Ordering) -> u64 {
-        self.0.load(order)
+        self.0.load(kept::<FLAW>(order))
     }
     #[track_caller]
     fn store(&self, value: u64, order: Ordering) {
-        self.0.store(value, order);
+        self.0.store(value, kept::<FLAW>(order));
     }
     #[track_caller]
     fn compare_exchange(
@@ -184,15 +206,24 @@ unsafe impl Word for LoomWord {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u64, u64> {
-        self.0.compare_exchange(current, new, success, failure)
+        if FLAW == TORN {
+            return self.torn(|now| (now == current).then_some(new));
+        }
+        self.0.compare_exchange(current, new, kept::<FLAW>(success), kept::<FLAW>(failure))
     }
     #[track_caller]
     fn swap(&self, value: u64, order: Ordering) -> u64 {
-        self.0.swap(value, order)
+        if FLAW == TORN {
+            return self.torn(|_| Some(value)).unwrap_or(value);
+        }
+        self.0.swap(value, kept::<FLAW>(order))
     }
     #[track_caller]
     fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-        self.0.fetch_add(value, order)
+        if FLAW == TORN {
+            return self.torn(|now| Some(now.wrapping_add(value))).unwrap_or(value);
+        }
+        self.0.fetch_add(value, kept::<FLAW>(order))
     }
 }
 

@@ -6,10 +6,10 @@ use core::marker::PhantomData;
 use framewright::platform::PinnedCpu;
 use framewright::units::CpuId;
 
-/// A CPU that belongs to whoever owns this value.
+/// A CPU that belongs to the owner of this value.
 ///
 /// It can be sent to another thread but not copied, cloned or shared, so that the borrow checker keeps
-/// the contract of [`PinnedCpu`]: whoever has it is alone on its CPU, and moving a value to another
+/// the contract of [`PinnedCpu`]: its owner is alone on its CPU, and moving a value to another
 /// thread is itself an edge of happens-before.
 #[derive(Debug)]
 pub struct OwnedPin {

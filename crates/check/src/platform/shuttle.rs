@@ -57,7 +57,7 @@ unsafe impl Platform for Shuttle {
     /// Sleeps endlessly if no thread calls `unpark`: then the execution never ends, and fails.
     fn park(word: &ShuttleWord, expected: u64) {
         let me = Sleeper { word: core::ptr::from_ref(word).addr(), woken: Arc::new(AtomicBool::new(false)) };
-        // Nobody else is scheduled between this load and the entry: what follows is no word of the platform.
+        // No other thread is scheduled between this load and the entry: what follows is no word of the platform.
         if word.0.load(Ordering::SeqCst) != expected {
             return;
         }

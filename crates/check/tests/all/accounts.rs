@@ -61,8 +61,8 @@ fn last() -> Pfn {
     BASE.add(16384 - PAGEBLOCK_PAGES)
 }
 
-/// A reserve that went offline is kept for no request, nor when it came back; one that is isolated is subtracted once: a page is
-/// refused at the min mark.
+/// A reserve that went offline is kept for no request, nor when it came back; one that is isolated is subtracted once:
+/// a page is refused at the min mark.
 #[test]
 fn a_reserve_that_is_not_there_is_not_kept() {
     for way in ["offline", "offline and online", "isolated"] {

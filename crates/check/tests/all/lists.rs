@@ -2,7 +2,6 @@
 
 mod after_a_kill;
 mod damaged_lists;
-mod far;
 mod fast_path;
 mod handover;
 mod list_sizes;

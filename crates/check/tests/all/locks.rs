@@ -3,8 +3,9 @@
 //! same models must fail for locks that are broken on purpose.
 
 use framewright::sync::{Locked, QueueNode, Slot, Waiter};
-use framewright_check::platform::loom;
+use framewright_check::platform::loom::{self, Flawed, RELAXED, TORN};
 use framewright_check::prelude::*;
+use framewright_check::refute::must_fail;
 
 const KINDS: [LockKind; 3] = [LockKind::Ticket, LockKind::Queued, LockKind::Parking];
 const TWO: loom::Bounds = loom::Bounds { preemptions: 4, spins: 6 };
@@ -44,7 +45,7 @@ impl<P: Platform> Guarded<P> {
 }
 
 /// Each of `who` counts `times` times at once; nothing is lost.
-fn loom_model(
+fn loom_model<P: Platform>(
     kind: LockKind,
     place: LockPlace,
     who: &'static [Option<u16>],
@@ -52,7 +53,7 @@ fn loom_model(
     bounds: loom::Bounds,
 ) {
     loom::model(bounds.widened_if_full(), move || {
-        let guarded = ::loom::sync::Arc::new(Guarded::<Loom>::new(kind, place, who.len() as u16));
+        let guarded = ::loom::sync::Arc::new(Guarded::<P>::new(kind, place, who.len() as u16));
         let work = |cpu: Option<u16>| {
             let guarded = guarded.clone();
             move || (0..times).for_each(|_| guarded.count(cpu))
@@ -71,7 +72,7 @@ fn loom_model(
 fn two_cpus_exclude_each_other_wherever_the_lock_lies() {
     for kind in KINDS {
         for place in PLACES {
-            loom_model(kind, place, &[Some(0), Some(1)], 2, TWO);
+            loom_model::<Loom>(kind, place, &[Some(0), Some(1)], 2, TWO);
         }
     }
 }
@@ -79,14 +80,14 @@ fn two_cpus_exclude_each_other_wherever_the_lock_lies() {
 #[test]
 fn three_cpus_exclude_each_other() {
     for kind in KINDS {
-        loom_model(kind, LockPlace::OwnLine, &[Some(0), Some(1), Some(2)], 1, THREE);
+        loom_model::<Loom>(kind, LockPlace::OwnLine, &[Some(0), Some(1), Some(2)], 1, THREE);
     }
 }
 
 #[test]
 fn a_caller_without_a_cpu_joins_in() {
     for kind in KINDS {
-        loom_model(kind, LockPlace::OwnLine, &[Some(0), Some(1), None], 1, THREE);
+        loom_model::<Loom>(kind, LockPlace::OwnLine, &[Some(0), Some(1), None], 1, THREE);
     }
 }
 
@@ -109,5 +110,21 @@ fn eight_cpus_under_random_schedules() {
             assert_eq!(guarded.total(), 9 * 4, "an increment was lost");
         };
         schedules(if loom::full() { 20_000 } else { 500 }, body);
+    }
+}
+
+/// The models are not blind: they fail where words keep no order, and where a read-modify-write is a load and a store.
+#[test]
+fn locks_over_flawed_words_are_found() {
+    const FOUND: [&str; 4] =
+        ["Causality violation", "an increment was lost", "another holder", "number of branches"];
+    for kind in KINDS {
+        let two = &[Some(0), Some(1)];
+        must_fail(&format!("{kind:?}, relaxed"), &FOUND, move || {
+            loom_model::<Flawed<RELAXED>>(kind, LockPlace::OwnLine, two, 2, TWO);
+        });
+        must_fail(&format!("{kind:?}, torn"), &FOUND, move || {
+            loom_model::<Flawed<TORN>>(kind, LockPlace::OwnLine, two, 2, TWO);
+        });
     }
 }

@@ -14,7 +14,5 @@ mod sections;
 mod setup;
 mod short_port;
 mod shortage;
-mod small_worlds;
-mod twins;
 mod violations;
 mod wrong_frees;

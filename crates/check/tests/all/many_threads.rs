@@ -1,7 +1,6 @@
 //! The whole allocator under many threads. shuttle: nine threads on eight CPUs, random schedules and schedules
 //! with few priority changes; everything that can be done is done at once.
 
-use framewright::config::Experiment;
 use std::sync::{Arc, Mutex};
 
 use ::shuttle::rand::{Rng, thread_rng};
@@ -142,15 +141,7 @@ fn run(config: Config) {
 }
 
 fn small(config: Config) -> Config {
-    Config {
-        experiment: Experiment {
-            pcp_slots: 16,
-            pcp_fixed: Some(PcpFixed { batch: 4, high: 12 }),
-            remote_drain_spins: 3,
-            ..config.experiment
-        },
-        ..config
-    }
+    config.slots(16).fixed(4, 12).spins(3)
 }
 
 #[test]
@@ -160,30 +151,23 @@ fn nine_threads_lose_nothing() {
 
 #[test]
 fn nine_threads_lose_nothing_without_words() {
-    run(small(Config { engine: Engine::Compact, ..Config::framewright() }));
+    run(small(with_engine(Engine::Compact)));
 }
 
 #[test]
 fn nine_threads_lose_nothing_as_linux_does_it() {
-    run(small(Config {
-        experiment: Experiment { lock_kind: LockKind::Ticket, ..Config::linux_v6_1().experiment },
-        ..Config::linux_v6_1()
-    }));
+    run(small(Config::linux_v6_1().but(|config| config.experiment.lock_kind = LockKind::Ticket)));
 }
 
 #[test]
 fn nine_threads_lose_nothing_block_by_block() {
-    run(small(Config {
-        engine: Engine::Linux,
-        experiment: Experiment { pcp_rule: PcpRule::V5_4, ..Experiment::default() },
-        ..Config::framewright()
-    }));
+    run(small(with_engine(Engine::Linux).but(|config| config.experiment.pcp_rule = PcpRule::V5_4)));
 }
 
 #[test]
 fn nine_threads_lose_nothing_in_two_sections() {
     for engine in [Engine::Framewright, Engine::Compact] {
-        let config = small(Config { engine, ..Config::framewright() });
-        run(Config { experiment: Experiment { section_pages: 1024, ..config.experiment }, ..config });
+        let config = small(with_engine(engine));
+        run(config.sections(1024));
     }
 }

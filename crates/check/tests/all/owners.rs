@@ -10,7 +10,7 @@ const ENGINES: [Engine; 3] = [Engine::Linux, Engine::Framewright, Engine::Compac
 const PAGES: u64 = 8 << 10;
 
 fn world(engine: Engine) -> World<Plain> {
-    Spec::one_zone(PAGES, 2).config(Config { engine, ..Config::default() }).plain()
+    Spec::one_zone(PAGES, 2).config(with_engine(engine)).plain()
 }
 
 fn layout(pages: u64, align: u64) -> Layout {
@@ -89,7 +89,7 @@ fn any_part_of_an_allocation_is_freed_and_only_once() {
         world.on(0, |cpu| {
             for order in 0..=10_u8 {
                 let order = Order::new(order).expect("an order");
-                let pfn = cpu.alloc(order, Migratetype::Movable).expect("there is room");
+                let pfn = cpu.must_alloc(order);
                 let mut cuts: Vec<u64> =
                     (0..4).map(|_| rng.u64(0..=order.pages())).chain([0, order.pages()]).collect();
                 cuts.sort_unstable();
@@ -122,7 +122,7 @@ fn owners_hold_every_frame_once_through_splits_and_merges() {
     for engine in ENGINES {
         let world = world(engine);
         world.on(0, |cpu| {
-            world.on(1, |other| {
+            world.on(1, |second| {
                 let mut rng = fastrand::Rng::with_seed(11);
                 let mut used = Used::new();
                 let mut owners: Vec<OwnedFrames<_>> = Vec::new();
@@ -130,7 +130,7 @@ fn owners_hold_every_frame_once_through_splits_and_merges() {
                     let n = rng.usize(0..owners.len().max(1));
                     match rng.u32(0..4) {
                         0 if owners.len() < 24 => {
-                            let cpu = if rng.bool() { cpu } else { other };
+                            let cpu = if rng.bool() { cpu } else { second };
                             if let Ok(frames) = cpu.alloc_frames(rng.u64(1..300), Migratetype::Movable) {
                                 used.set(frames.range(), true);
                                 owners.push(frames);
@@ -171,7 +171,7 @@ fn owners_hold_every_frame_once_through_splits_and_merges() {
                 let held: u64 = owners.iter().map(OwnedFrames::pages).sum();
                 assert_eq!(used.0.iter().filter(|used| **used).count() as u64, held);
                 cpu.drain();
-                other.drain();
+                second.drain();
                 assert_eq!(cpu.allocator().free_pages(), PAGES - held, "{engine:?}");
             });
         });
@@ -200,8 +200,8 @@ fn a_block_is_split_in_halves_leaked_and_taken_over() {
             drop(OwnedBlock::from_raw(start, order, home));
             drop(OwnedFrames::from_raw(leaked..leaked.add(4), home));
         }
-        let one = cpu.alloc_owned(Order::ZERO, Migratetype::Movable).expect("there is room");
-        assert!(one.split().is_err(), "one frame has no halves");
+        let frame = cpu.alloc_owned(Order::ZERO, Migratetype::Movable).expect("there is room");
+        assert!(frame.split().is_err(), "one frame has no halves");
         assert!(
             std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
                 let _ = cpu.alloc_frames(4, Migratetype::Movable).expect("there is room").split(4);
@@ -240,7 +240,8 @@ fn runs_above_the_largest_block_are_found() {
     }
 }
 
-/// After a split into frames, each of them comes back alone, from the other CPU too; a frame that is free cannot be split.
+/// After a split into frames, each of them comes back alone, from the other CPU too; a frame that is free cannot be
+/// split.
 #[test]
 #[expect(unsafe_code, reason = "a test that owns the range, or that shows a refusal")]
 fn a_range_is_split_into_frames() {

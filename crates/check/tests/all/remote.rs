@@ -3,32 +3,15 @@
 use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
-use framewright::config::{Config, Engine, Experiment, PcpFixed, PcpOrders};
-use framewright::platform::Platform;
-use framewright::units::{Migratetype, Order, Pfn};
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::oracle::{Block, SharedOracle};
 use framewright_check::platform::loom::{self, Bounds, LoomWith, full};
-use framewright_check::platform::pin::OwnedPin;
 use framewright_check::platform::shuttle::{self, Shuttle};
+use framewright_check::prelude::*;
 use framewright_check::refute::must_fail;
 
-const M: Migratetype = Migratetype::Movable;
 const O: Order = Order::ZERO;
 
 fn world<P: Platform<Pin = OwnedPin>>(pages: u64, cpus: usize, pcp_orders: PcpOrders) -> World<P> {
-    let pcp_fixed = Some(PcpFixed { batch: 2, high: 4 });
-    let config = Config {
-        experiment: Experiment {
-            pcp_slots: 4,
-            pcp_fixed,
-            pcp_orders,
-            remote_drain_spins: 1,
-            ..Experiment::default()
-        },
-        ..Config::default()
-    };
-    Spec::one_zone(pages, cpus).config(config).build()
+    Spec::one_zone(pages, cpus).slots(4).fixed(2, 4).orders(pcp_orders).spins(1).build()
 }
 
 /// CPU 0 allocates and frees the pages of its list; each of `drainers` other CPUs drains all lists and takes a page.
@@ -36,8 +19,8 @@ fn drained_under_the_owner<const LIGHT: bool, const HEAVY: bool>(drainers: usize
     let executions = loom::model(Bounds { preemptions, spins: 2 }, move || {
         let world = Arc::new(world::<LoomWith<true, LIGHT, HEAVY>>(4, 1 + drainers, PcpOrders::Zero));
         world.on(0, |cpu| {
-            let pages = [(); 2].map(|()| cpu.alloc(O, M).expect("all is free"));
-            pages.into_iter().for_each(|pfn| cpu.free(pfn, O).expect("it is allocated"));
+            let pages = [(); 2].map(|()| cpu.must_alloc(O));
+            pages.into_iter().for_each(|pfn| cpu.must_free(pfn, O));
         });
         let threads: Vec<_> = (1..=drainers)
             .map(|n| {
@@ -51,7 +34,7 @@ fn drained_under_the_owner<const LIGHT: bool, const HEAVY: bool>(drainers: usize
         let mut held: Vec<Pfn> = world.on(0, |cpu| {
             let first = cpu.alloc(O, M).ok();
             let second = cpu.alloc(O, M).ok();
-            first.into_iter().for_each(|pfn| cpu.free(pfn, O).expect("it is allocated"));
+            first.into_iter().for_each(|pfn| cpu.must_free(pfn, O));
             second.into_iter().chain(cpu.alloc(O, M)).collect()
         });
         held.extend(threads.into_iter().filter_map(|thread| thread.join().expect("no panic")));
@@ -84,8 +67,7 @@ fn loom_misses_either_half_of_the_barrier() {
 fn shuttle_sees_every_page_accounted_for() {
     for engine in [Engine::Framewright, Engine::Compact] {
         shuttle::random(if full() { 20_000 } else { 300 }, move || {
-            let config =
-                Config { engine, ..*world::<Shuttle>(64, 5, PcpOrders::UpToHuge).allocator().config() };
+            let config = world::<Shuttle>(64, 5, PcpOrders::UpToHuge).allocator().config().engine(engine);
             let world = Arc::new(Spec::one_zone(64, 5).config(config).build::<Shuttle>());
             let oracle = Arc::new(SharedOracle::new(BASE, 64));
             let threads: Vec<_> = (0..5)
@@ -116,7 +98,7 @@ fn run(world: &World<Shuttle>, oracle: &SharedOracle, n: usize) {
             () => {
                 let block = held.swap_remove(thread_rng().gen_range(0..held.len()));
                 oracle.giving_back(block);
-                cpu.free(block.pfn, block.order).expect("it is allocated");
+                cpu.must_free(block.pfn, block.order);
             }
         });
     }

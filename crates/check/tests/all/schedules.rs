@@ -1,16 +1,15 @@
 //! One kind of race at a time, between eight CPUs. shuttle: random schedules, and schedules with few priority changes.
 //! loom keeps one last access per word and thread, so it does not see every conflict of a load followed by an exchange:
-//! what requests, wake-ups and zone flags do is checked here, too.
+//! what requests and zone flags do is checked here, too.
 
 mod races;
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU64};
-use framewright::config::Experiment;
 use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
-use ::shuttle::sync::{Condvar, Mutex};
+use ::shuttle::sync::Mutex;
 use framewright_check::platform::shuttle;
 use framewright_check::prelude::*;
 
@@ -21,7 +20,7 @@ fn config() -> Config {
 }
 
 fn config_of(engine: Engine) -> Config {
-    Config { engine, ..config() }
+    config().engine(engine)
 }
 
 /// Runs `body(shared, n)` on threads `0..CPUS` at once, then `after(shared)`; under both kinds of schedule.
@@ -54,8 +53,8 @@ fn free(world: &World<Shuttle>, cpu: usize, pfn: Pfn) -> bool {
     world.on(cpu, |cpu| cpu.free(pfn, Order::ZERO)).is_ok()
 }
 
-/// One CPU works on its lists while seven ask it for pages and for other sizes. What was asked last is done, and after it
-/// every list that has blocks is hit again.
+/// One CPU works on its lists while seven ask it for pages and for other sizes. What was asked last is done, and after
+/// it every list that has blocks is hit again.
 #[test]
 fn what_is_asked_is_done_and_hits_go_on() {
     at_once(
@@ -95,8 +94,8 @@ fn what_is_asked_is_done_and_hits_go_on() {
     );
 }
 
-/// What a CPU's lists hold is read by others while it moves their ends, in two looks. It is never less than nothing, nor more
-/// than the lists have room for.
+/// What a CPU's lists hold is read by others while it moves their ends, in two looks. It is never less than nothing,
+/// nor more than the lists have room for.
 #[test]
 fn others_count_what_lists_can_hold() {
     let run = || {
@@ -119,7 +118,7 @@ fn others_count_what_lists_can_hold() {
                     assert!(count <= 3 * 16, "{count} pages on three lists of 16");
                 }
             }
-            let check = |of: &Shortfall| assert!(of.on_other_cpus <= 2 * 3 * 16, "{of:?}");
+            let check = |kind: &Shortfall| assert!(kind.on_other_cpus <= 2 * 3 * 16, "{kind:?}");
             world.on(2, |cpu| cpu.explain(&request, &Helpers::NONE, check));
         }
         owners.into_iter().for_each(|owner| owner.join().expect("the thread did not panic"));
@@ -128,14 +127,14 @@ fn others_count_what_lists_can_hold() {
     schedules(if full() { 20_000 } else { 300 }, run);
 }
 
-/// Two CPUs free each of some blocks, and neither is the one on whose list it last sat; others drain what they got. Each
-/// block is freed once.
+/// Two CPUs free each of some blocks, and neither is the one on whose list it last sat; others drain what they got.
+/// Each block is freed once.
 #[test]
 fn of_two_frees_one_is_refused() {
     FORMS.into_iter().for_each(|form| two_frees(form, 64));
 }
 
-/// The same where a free sets the block aside: most of their pageblock is free.
+/// Likewise where a free sets the block aside: most of their pageblock is free.
 #[test]
 fn of_two_frees_one_sets_the_block_aside() {
     FORMS.into_iter().for_each(|form| two_frees(form, PAGEBLOCK_PAGES));
@@ -172,39 +171,6 @@ fn two_frees(form: Engine, pages: u64) {
             assert_eq!(freed, [1; BLOCKS], "times that each block was taken back");
             assert_eq!(world.settled().allocated, 0);
         },
-    );
-}
-
-/// One CPU refills and drains; seven free frames that its refills bring and that it never hands out. All are refused.
-#[test]
-fn frames_that_nobody_was_handed_are_refused() {
-    FORMS.into_iter().for_each(in_frames);
-}
-
-fn in_frames(form: Engine) {
-    at_once(
-        60,
-        move || {
-            let world = Spec::one_zone(16, CPUS).config(config_of(form)).build::<Shuttle>();
-            let first = alloc(&world, 0).expect("memory is left");
-            assert!(free(&world, 0, first));
-            world.on(0, |cpu| cpu.drain());
-            (world, first)
-        },
-        |(world, first), n| {
-            for _ in 0..5 {
-                if n == 0 {
-                    let pfn = alloc(world, 0).expect("memory is left");
-                    assert_eq!(pfn, *first, "carved from one block");
-                    assert!(free(world, 0, pfn));
-                    world.on(0, |cpu| cpu.drain());
-                } else {
-                    let pfn = first.add(1 + n as u64 % 3);
-                    assert!(!free(world, n, pfn), "{pfn:?} was handed to no CPU");
-                }
-            }
-        },
-        |(world, _)| assert_eq!(world.settled().allocated, 0),
     );
 }
 
@@ -247,52 +213,8 @@ fn in_blocks(form: Engine) {
     );
 }
 
-/// Six CPUs allocate and free, two drain what they have not, and each block goes to another CPU's list.
-#[test]
-fn drains_against_frees() {
-    FORMS.into_iter().for_each(in_drains);
-}
-
-fn in_drains(form: Engine) {
-    struct Shared {
-        world: World<Shuttle>,
-        oracle: SharedOracle,
-        handed_over: std::sync::Mutex<Vec<Pfn>>,
-    }
-    at_once(
-        60,
-        move || Shared {
-            world: Spec::one_zone(64, CPUS).config(config_of(form)).build(),
-            oracle: SharedOracle::new(BASE, 64),
-            handed_over: std::sync::Mutex::default(),
-        },
-        |Shared { world, oracle, handed_over }, n| {
-            for _ in 0..8 {
-                if n < 2 {
-                    world.allocator().request_drain();
-                    world.on(n, |cpu| cpu.drain());
-                    continue;
-                }
-                if let Some(pfn) = alloc(world, n) {
-                    oracle.handed_out(Block { pfn, order: Order::ZERO });
-                    handed_over.lock().expect("no thread panicked").push(pfn);
-                }
-                let mut all = handed_over.lock().expect("no thread panicked");
-                let pfn = (!all.is_empty()).then(|| all.remove(0));
-                drop(all);
-                if let Some(pfn) = pfn {
-                    oracle.giving_back(Block { pfn, order: Order::ZERO });
-                    assert!(free(world, n, pfn), "a right free was refused");
-                }
-            }
-        },
-        |Shared { world, oracle, .. }| {
-            assert_eq!(world.settled().allocated, oracle.pages_owned());
-        },
-    );
-}
-
-/// One CPU makes rounds of background compaction; the others allocate and free, and each block is where its owner has it.
+/// One CPU makes rounds of background compaction; the others allocate and free, and each block is where its owner has
+/// it.
 #[test]
 fn rounds_of_compaction_against_frees() {
     struct Shared {
@@ -319,7 +241,7 @@ fn rounds_of_compaction_against_frees() {
         20,
         || {
             const PAGES: u64 = 3 * PAGEBLOCK_PAGES;
-            let config = Config { compaction_proactiveness: 100, ..config() };
+            let config = config().but(|config| config.compaction_proactiveness = 100);
             let world = Spec::one_zone(PAGES, CPUS).config(config).build();
             let oracle = SharedOracle::new(BASE, PAGES);
             let mut blocks = Vec::new();
@@ -346,9 +268,9 @@ fn rounds_of_compaction_against_frees() {
                     continue;
                 }
                 let mut all = blocks.lock().expect("no thread panicked");
-                let own = all.iter().position(|&(owner, _)| owner == n).map(|at| all.swap_remove(at).1);
+                let block = all.iter().position(|&(owner, _)| owner == n).map(|at| all.swap_remove(at).1);
                 drop(all);
-                if let Some(pfn) = own {
+                if let Some(pfn) = block {
                     oracle.giving_back(Block { pfn, order: Order::ZERO });
                     assert!(free(world, n, pfn), "a right free was refused");
                 }
@@ -367,8 +289,8 @@ fn rounds_of_compaction_against_frees() {
     assert!(MOVED.load(Relaxed) > 0, "no schedule moved anything");
 }
 
-/// One CPU takes a pageblock offline and online again and again; the others allocate and free. No frame of it has an owner
-/// while it is offline.
+/// One CPU takes a pageblock offline and online again and again; the others allocate and free. No frame of it has an
+/// owner while it is offline.
 #[test]
 fn offline_against_frees() {
     FORMS.into_iter().for_each(in_offline);
@@ -414,78 +336,22 @@ fn in_offline(form: Engine) {
     assert!(TIMES.load(Relaxed) > 0, "it never went offline");
 }
 
-/// Seven CPUs ask for background reclaim while the sleeper goes to sleep, and is woken as often as it is told to be.
-#[test]
-fn no_wake_up_is_lost() {
-    struct Shared {
-        world: World<Shuttle>,
-        rung: Mutex<u32>,
-        bell: Condvar,
-    }
-    const NODE: NodeId = NodeId(0);
-    at_once(
-        200,
-        || Shared {
-            world: Spec::one_zone(1, 1).config(config()).build(),
-            rung: Mutex::new(0),
-            bell: Condvar::new(),
-        },
-        |Shared { world, rung, bell }, n| {
-            if n > 0 {
-                let order = Order::new(n as u8).expect("an order");
-                if world
-                    .allocator()
-                    .background_wake(NODE, BackgroundRequest { order, highest: ZoneType::Normal })
-                {
-                    *rung.lock().expect("no thread panicked") += 1;
-                    bell.notify_one();
-                }
-                return;
-            }
-            let mut heard = Order::ZERO;
-            while heard.index() < CPUS - 1 {
-                match world.allocator().background_sleep(NODE) {
-                    Some(wish) => heard = heard.max(wish.order),
-                    // shuttle reports a deadlock if no thread will ever ring.
-                    None => {
-                        let mut rung = rung.lock().expect("no thread panicked");
-                        while *rung == 0 {
-                            rung = bell.wait(rung).expect("no thread panicked");
-                        }
-                        *rung -= 1;
-                    }
-                }
-            }
-        },
-        |_| (),
-    );
-}
-
-/// Two CPUs, which want different types, find nothing but one pageblock that is reserved for high orders. One of them gives it
-/// to its own type. The other one then has to fall back to it: it does not change the type behind the first one's back.
+/// Two CPUs, which want different types, find nothing but one pageblock that is reserved for high orders. One of them
+/// gives it to its own type. The other one then has to fall back to it: it does not change the type behind the first
+/// one's back.
 #[test]
 fn one_cpu_gives_a_reserve_to_its_type() {
-    let config = Config {
-        experiment: Experiment {
-            marks: Generation::V6_1,
-            fallback: Generation::V6_1,
-            passes: Generation::V6_1,
-            reclaim: Generation::V6_1,
-            pcp_orders: PcpOrders::None,
-            ..config().experiment
-        },
-        ..config()
-    };
+    let config = config().policies(Generation::V6_1).bare();
     let order = order(3);
     // Two threads and few steps: a thread that stops between two given ones is met often enough.
     shuttle::pct(3, if full() { 20_000 } else { 2000 }, move || {
         let world: World<Shuttle> = Spec::one_zone(PAGEBLOCK_PAGES, 2).config(config.with_marks()).build();
         world.allocator().set_pageblock_type(BASE, Migratetype::HighAtomic).expect("it is there");
         let world = Arc::new(world);
-        let threads = [M, Migratetype::Unmovable].into_iter().enumerate().map(|(n, of)| {
+        let threads = [M, Migratetype::Unmovable].into_iter().enumerate().map(|(n, kind)| {
             let world = world.clone();
             ::shuttle::thread::spawn(move || {
-                world.must_alloc_of(n, order, of);
+                world.must_alloc_of(n, order, kind);
             })
         });
         threads
@@ -526,11 +392,7 @@ fn one_cpu_at_a_time_reclaims_a_zone() {
     at_once(
         60,
         || {
-            let config = Config {
-                zone_reclaim: ZoneReclaimMode::ON,
-                experiment: Experiment { pcp_orders: PcpOrders::None, ..config().experiment },
-                ..config()
-            };
+            let config = config().bare().but(|config| config.zone_reclaim = ZoneReclaimMode::ON);
             let world: World<Shuttle> = Spec::one_zone(1024, CPUS).config(config.with_marks()).build();
             let page = page();
             let zone = world.zone();

@@ -1,8 +1,8 @@
-//! Zones of several sections, small enough that all of it can be gone through: what one store would do, they do together.
+//! Zones of several sections, small enough that all of it can be gone through: what one store would do, they do
+//! together.
 
 use std::sync::Arc;
 
-use framewright::config::Experiment;
 use framewright_check::exhaust;
 use framewright_check::prelude::*;
 
@@ -13,9 +13,8 @@ fn spec(sections: u64, cpus: usize) -> Spec {
     Spec::one_zone(sections * SECTION, cpus).sections(SECTION)
 }
 
-const fn without_lists(engine: Engine) -> Config {
-    let config = Config { engine, ..bare(Config::framewright()) };
-    Config { experiment: Experiment { section_pages: SECTION, ..config.experiment }, ..config }
+fn without_lists(engine: Engine) -> Config {
+    bare().engine(engine).sections(SECTION)
 }
 
 /// Whether some of `free`, by frame, is a block of an order.
@@ -29,8 +28,8 @@ enum Call {
     Free(usize),
 }
 
-/// All sequences of a few calls in a zone of three sections: an allocation fails only where no section has such a block, blocks do not
-/// overlap, and all invariants hold after each.
+/// All sequences of a few calls in a zone of three sections: an allocation fails only where no section has such a
+/// block, blocks do not overlap, and all invariants hold after each.
 #[test]
 fn a_request_is_refused_only_where_no_section_has_its_block() {
     for engine in [Engine::Framewright, Engine::Compact] {
@@ -47,9 +46,9 @@ fn a_request_is_refused_only_where_no_section_has_its_block() {
                     _ => Call::Free(choices.below(held.len())),
                 };
                 match call {
-                    Call::Alloc(number, of) => {
+                    Call::Alloc(number, kind) => {
                         let order = order(number);
-                        match world.on(0, |cpu| cpu.alloc(order, of)) {
+                        match world.on(0, |cpu| cpu.alloc(order, kind)) {
                             Ok(pfn) => {
                                 let at = (pfn.0 - BASE.0) as usize;
                                 let frames = &mut free[at..][..order.pages() as usize];
@@ -81,7 +80,7 @@ fn a_request_is_refused_only_where_no_section_has_its_block() {
 #[test]
 fn every_order_can_have_all_of_it() {
     for engine in [Engine::Framewright, Engine::Compact] {
-        for config in [Config { engine, ..Config::default() }, without_lists(engine)] {
+        for config in [with_engine(engine), without_lists(engine)] {
             let world = Spec::one_zone(4 * SECTION, 4).config(config).sections(SECTION).plain();
             for order in Order::all() {
                 let blocks: Vec<Pfn> = world.on(1, |cpu| cpu.alloc_all(order));
@@ -140,9 +139,9 @@ fn ranges_span_sections() {
 /// Memory that stays untouched is a section's own, and comes in when it is needed.
 #[test]
 fn untouched_memory_of_every_section_comes_in() {
-    let config = Config { lazy_pageblocks: true, ..Config::default() };
     let pages = 4 * 4 * SECTION;
-    let world = Spec::one_zone(pages, 2).config(config).sections(4 * SECTION).plain();
+    let world =
+        Spec::one_zone(pages, 2).but(|config| config.lazy_pageblocks = true).sections(4 * SECTION).plain();
     assert_eq!((world.zone().sections(), world.zone().free_pages()), (4, pages));
     world.settled();
     let far = BASE.add(9 * SECTION);
@@ -152,7 +151,8 @@ fn untouched_memory_of_every_section_comes_in() {
     world.must_free(0, far, MAX_ORDER);
 }
 
-/// Lists are shut while a pageblock of any section is isolated, whichever is isolated or freed from isolation meanwhile. shuttle.
+/// Lists are shut while a pageblock of any section is isolated, whichever is isolated or freed from isolation
+/// meanwhile. shuttle.
 #[test]
 fn lists_stay_shut_while_any_section_has_an_isolated_pageblock() {
     let body = || {

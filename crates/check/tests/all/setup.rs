@@ -8,8 +8,10 @@ use framewright_check::refute::must_fail;
 
 #[test]
 fn filling_freed_memory_needs_a_direct_map() {
-    let (poison, init_on_free) =
-        (Config { poison: true, ..Config::default() }, Config { init_on_free: true, ..Config::default() });
+    let (poison, init_on_free) = (
+        Config::default().but(|config| config.poison = true),
+        Config::default().but(|config| config.init_on_free = true),
+    );
     for config in [poison, init_on_free] {
         must_fail("no direct map", &["PoisonNeedsDirectMap"], move || {
             let _ = Spec::one_zone(PAGEBLOCK_PAGES, 1).config(config).without_pages().plain();

@@ -40,7 +40,7 @@ fn the_short_port_gives_every_frame_and_takes_it_back() {
         held.dedup();
         assert_eq!(held.len() as u64, 5000 / order.pages(), "no block twice");
         for pfn in held {
-            cpu.free(pfn, order).expect("it was allocated");
+            cpu.free(pfn, order).expect("it is allocated");
             assert!(cpu.free(pfn, order).is_err(), "a double free");
         }
     }

@@ -24,7 +24,7 @@ fn buddies() -> World<Plain> {
 }
 
 fn buddies_in(engine: Engine) -> World<Plain> {
-    two_taken(Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(engine).bare())
+    two_taken(Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).engine(engine).bare())
 }
 
 fn two_taken(spec: Spec) -> World<Plain> {
@@ -46,17 +46,12 @@ fn lists() -> World<Plain> {
 }
 
 fn lists_in(engine: Engine) -> World<Plain> {
-    let config = Config {
-        engine,
-        experiment: Experiment {
-            pcp_orders: PcpOrders::Zero,
-            pcp_slots: 2,
-            pcp_fixed: Some(PcpFixed { batch: 2, high: 100 }),
-            ..Experiment::default()
-        },
-        ..Config::default()
-    };
-    let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).plain();
+    let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1)
+        .engine(engine)
+        .orders(PcpOrders::Zero)
+        .slots(2)
+        .fixed(2, 100)
+        .plain();
     world.on(0, |cpu| {
         let blocks: Vec<_> = (0..2).map(|_| cpu.must_alloc(0)).collect();
         cpu.drain();
@@ -94,7 +89,7 @@ fn verify_finds_broken_free_lists() {
     must_find("does not end at its last", &buddies(), &[(Spot::Last(order(3), M), 16)]);
     must_find("is on no list", &buddies(), &[(Spot::Head(BASE), free(0, M, 0, 0))]);
     // A list whose first block would reach beyond the zone.
-    let world = Spec::one_zone(PAGEBLOCK_PAGES + 256, 1).store(Engine::Linux).bare().plain();
+    let world = Spec::one_zone(PAGEBLOCK_PAGES + 256, 1).engine(Engine::Linux).bare().plain();
     must_find("misaligned or outside", &world, &[(Spot::First(PAGEBLOCK_ORDER, M), PAGEBLOCK_PAGES)]);
 }
 
@@ -108,19 +103,15 @@ fn verify_finds_blocks_that_do_not_tile() {
     let apart = two_taken(Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config));
     must_find("says it starts one", &apart, &[(Spot::PageblockHead(BASE), taken(10))]);
     // The pageblock before is a hole, but says that it starts a block that reaches into this one.
-    let config = Config {
-        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-        ..Config::default()
-    };
     let second = BASE.add(PAGEBLOCK_PAGES);
     let half: World<Plain> =
-        Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).memory([(second, PAGEBLOCK_PAGES)]).config(config).build();
+        Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).memory([(second, PAGEBLOCK_PAGES)]).bare().build();
     must_find("overlap", &half, &[(Spot::PageblockHead(BASE), taken(10))]);
 }
 
 #[test]
 fn verify_finds_buddies_that_have_not_merged() {
-    let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(Engine::Linux).bare().plain();
+    let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).engine(Engine::Linux).bare().plain();
     let second = BASE.add(PAGEBLOCK_PAGES);
     // Freed as CMA it may not merge with the ordinary half.
     world.on(0, |cpu| {
@@ -172,11 +163,7 @@ fn verify_finds_broken_bins_and_maps() {
 #[test]
 fn verify_finds_broken_bitmaps_of_pageblocks() {
     // A pair and a single.
-    let config = Config {
-        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-        ..Config::default()
-    };
-    let build = || -> World<Plain> { Spec::one_zone(3 * PAGEBLOCK_PAGES, 1).config(config).build() };
+    let build = || -> World<Plain> { Spec::one_zone(3 * PAGEBLOCK_PAGES, 1).bare().build() };
     let find = |what: &str, damage: &[(Spot, u64)]| must_find(what, &build(), damage);
     find("not what their summary has", &[(Spot::Whole(M, 0), 0b011), (Spot::Whole(M, 8), 0)]);
     find("not what its words have", &[(Spot::Whole(M, 0), 0b011)]);
@@ -195,14 +182,14 @@ fn verify_finds_broken_bitmaps_of_pageblocks() {
 /// Two pageblocks in one bin whose links lead to each other.
 #[test]
 fn verify_finds_circular_bins() {
-    let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(Engine::Framewright).bare().plain();
+    let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).engine(Engine::Framewright).bare().plain();
     world.on(0, |cpu| {
         for n in 0..2 {
             cpu.must_alloc_at(BASE.add(n * PAGEBLOCK_PAGES), 0);
         }
     });
     let heads = [(0, 1), (1, 0)]
-        .map(|(me, other)| (Spot::PageblockHead(BASE.add(me * PAGEBLOCK_PAGES)), open(511, 8, other, other)));
+        .map(|(me, link)| (Spot::PageblockHead(BASE.add(me * PAGEBLOCK_PAGES)), open(511, 8, link, link)));
     must_find("one is circular", &world, &heads);
 }
 
@@ -210,7 +197,7 @@ fn verify_finds_circular_bins() {
 #[test]
 fn verify_looks_at_both_pageblocks_of_a_block() {
     for n in 0..2 {
-        let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(Engine::Framewright).bare().plain();
+        let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).engine(Engine::Framewright).bare().plain();
         must_find("one block has bits", &world, &[(Spot::MapWord(BASE.add(n * PAGEBLOCK_PAGES), 2), 1)]);
     }
 }
@@ -218,13 +205,13 @@ fn verify_looks_at_both_pageblocks_of_a_block() {
 /// Untouched memory is as new.
 #[test]
 fn verify_finds_untouched_memory_that_was_written() {
-    let config = Config {
-        engine: Engine::Framewright,
-        lazy_pageblocks: true,
-        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-        ..Config::default()
+    let build = || {
+        Spec::one_zone(8 * PAGEBLOCK_PAGES, 1)
+            .engine(Engine::Framewright)
+            .bare()
+            .but(|config| config.lazy_pageblocks = true)
+            .plain()
     };
-    let build = || Spec::one_zone(8 * PAGEBLOCK_PAGES, 1).config(config).plain();
     let last = BASE.add(7 * PAGEBLOCK_PAGES);
     must_find("not as new", &build(), &[(Spot::PageblockInfo(last), 1 << 3)]);
     must_find("not as new", &build(), &[(Spot::PageblockHead(last), taken(9))]);
@@ -259,7 +246,7 @@ fn verify_finds_memory_that_no_worker_will_initialise() {
 /// Three pageblocks in a bin, of which the middle one's map, and head word, say that it belongs into another.
 #[test]
 fn verify_finds_a_pageblock_in_the_wrong_bin() {
-    let world = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).store(Engine::Framewright).bare().plain();
+    let world = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).engine(Engine::Framewright).bare().plain();
     let start = |n: u64| BASE.add(n * PAGEBLOCK_PAGES);
     world.on(0, |cpu| {
         for n in 0..3 {
@@ -291,12 +278,8 @@ fn verify_finds_a_bin_that_counts_as_empty() {
 #[test]
 fn verify_finds_listed_blocks_that_are_free_or_allocated() {
     for bit in [1 << 3, 1 << (32 + 3)] {
-        let config = Config {
-            engine: Engine::Compact,
-            experiment: Experiment { pcp_orders: PcpOrders::Zero, ..Experiment::default() },
-            ..Config::default()
-        };
-        let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).plain();
+        let world =
+            Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).engine(Engine::Compact).orders(PcpOrders::Zero).plain();
         world.on(0, |cpu| {
             cpu.must_alloc_at(BASE.add(3), 0);
             cpu.must_free(BASE.add(3), 0);

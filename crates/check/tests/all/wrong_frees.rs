@@ -7,7 +7,7 @@ use framewright_check::platform::loom;
 use framewright_check::prelude::*;
 
 fn world<P: Platform<Pin = OwnedPin>>(engine: Engine) -> World<P> {
-    let config = Config { engine, ..few_pages(4, 2, 4, 1) };
+    let config = few_pages(4, 2, 4, 1).engine(engine);
     Spec::one_zone(4, 2).config(config).build()
 }
 
@@ -42,12 +42,13 @@ fn must_be_refused<P: Platform<Pin = OwnedPin>>(world: &World<P>, accepted: bool
     }
 }
 
-/// Every reason, with words and without, with lists and with maps. Half of the last pageblock but one has memory, and none of the last.
+/// Every reason, with words and without, with lists and with maps. Half of the last pageblock but one has memory, and
+/// none of the last.
 #[test]
 fn a_wrong_free_says_why() {
     use FreeFailure::{Foreign, Inside, Misaligned, NotAllocated, Reserved, WrongOrder};
     const END: u64 = 3 * PAGEBLOCK_PAGES + PAGEBLOCK_PAGES / 2;
-    let compact = Config { engine: Engine::Compact, ..Config::default() };
+    let compact = with_engine(Engine::Compact);
     for config in [Config::default(), compact, Config::linux_v5_4(), Config::linux_v6_1()] {
         let world = Spec::one_zone(5 * PAGEBLOCK_PAGES, 2).memory([(BASE, END)]).config(config).plain();
         let [large, first, second] = [2, 0, 0].map(|n| world.must_alloc(0, n));

@@ -1,5 +1,5 @@
-//! Random calls of every kind on three zones with holes: all orders and types, given blocks, many at once, ranges, wrong frees,
-//! drains, sizes, isolation, CMA, memory that comes and goes, bad frames, reports, faults.
+//! Random calls of every kind on three zones with holes: all orders and types, given blocks, many at once, ranges,
+//! wrong frees, drains, sizes, isolation, CMA, memory that comes and goes, bad frames, reports, faults.
 
 use framewright::fault::FaultRule;
 use framewright_check::platform::plain::pass;

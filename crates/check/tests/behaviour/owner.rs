@@ -106,7 +106,7 @@ impl<M: FrameUser> Reclaim for Owner<'_, M> {
     }
 
     fn reclaimable(&self, zone: ZoneId) -> Reclaimable {
-        let mut has = Reclaimable::default();
+        let mut held = Reclaimable::default();
         for &Held { block: Block { pfn, order }, kind } in &*self.live.borrow() {
             if self.zone_of(pfn) != zone {
                 continue;
@@ -114,17 +114,17 @@ impl<M: FrameUser> Reclaim for Owner<'_, M> {
             let pages = order.pages();
             match kind {
                 Migratetype::Movable => {
-                    has.file_lru += pages;
-                    has.file += pages;
-                    has.file_mapped += if is_mapped(pfn) { pages } else { 0 };
-                    has.file_dirty += if is_dirty(pfn) { pages } else { 0 };
+                    held.file_lru += pages;
+                    held.file += pages;
+                    held.file_mapped += if is_mapped(pfn) { pages } else { 0 };
+                    held.file_dirty += if is_dirty(pfn) { pages } else { 0 };
                 }
-                Migratetype::Reclaimable => has.slab += pages,
+                Migratetype::Reclaimable => held.slab += pages,
                 _ => {}
             }
         }
         self.note(&(zone, "asked what there is"));
-        has
+        held
     }
 
     fn wait_if_congested(&self, zone: ZoneId, ms: u32) {

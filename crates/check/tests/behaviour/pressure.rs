@@ -1,5 +1,5 @@
-//! Requests of every kind when memory is short: marks, reserves, background and direct reclaim, zone reclaim, compaction, drains,
-//! kills. Who holds the memory notes what it is asked for.
+//! Requests of every kind when memory is short: marks, reserves, background and direct reclaim, zone reclaim,
+//! compaction, drains, kills. Who holds the memory notes what it is asked for.
 
 use framewright_check::platform::plain::pass;
 use framewright_check::prelude::*;

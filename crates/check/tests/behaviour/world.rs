@@ -1,7 +1,6 @@
 //! The worlds of the scenarios: configurations by name, zones, and everything that can be seen from outside.
 
 use core::fmt::Write as _;
-use framewright::config::Experiment;
 
 use framewright_check::prelude::*;
 
@@ -14,11 +13,11 @@ pub(crate) const SPAN: u64 = 4096 + 1500;
 /// A configuration by its name: a preset, or the default with something else.
 #[expect(clippy::too_many_lines, reason = "a table of configurations by name")]
 pub(crate) fn config(name: &str) -> Config {
-    let own = Config::framewright();
-    let lists = Config { engine: Engine::Linux, ..own };
-    let marks = own.with_marks();
+    let default = Config::framewright();
+    let lists = default.engine(Engine::Linux);
+    let marks = default.with_marks();
     match name {
-        "framewright" => own,
+        "framewright" => default,
         "framewright_marks" => marks,
         "linux_v3_0" => Config::linux_v3_0(),
         "linux_v5_4" => Config::linux_v5_4(),
@@ -30,123 +29,72 @@ pub(crate) fn config(name: &str) -> Config {
         "linux_v6_7_marks" => Config::linux_v6_7().with_marks(),
         "linux_v6_16_marks" => Config::linux_v6_16().with_marks(),
         "own_lists" => lists,
-        "own_no_lists" => {
-            Config { experiment: Experiment { pcp_orders: PcpOrders::None, ..own.experiment }, ..own }
+        "own_no_lists" => default.bare(),
+        "own_zero" => default.orders(PcpOrders::Zero),
+        "own_costly" => default.orders(PcpOrders::UpToCostly),
+        "own_fixed" => default.fixed(7, 20),
+        "own_slots" => default.slots(4),
+        "own_fraction" => default.but(|config| config.experiment.pcp_fraction = 16),
+        "own_min_refill" => default.but(|config| config.experiment.pcp_min_refill = 1),
+        "own_ticket" => default.but(|config| {
+            config.experiment.lock_kind = LockKind::Ticket;
+            config.experiment.lock_place = LockPlace::WithOrder0Lists;
+            config.experiment.lock_timing = true;
+        }),
+        "own_parking" => default.but(|config| {
+            config.experiment.lock_kind = LockKind::Parking;
+            config.experiment.lock_timing = true;
+        }),
+        "own_compact" => default.engine(Engine::Compact),
+        "own_compact_marks" => marks.engine(Engine::Compact),
+        "own_compact_slots" => default.engine(Engine::Compact).slots(4),
+        "own_compact_reports" => default.engine(Engine::Compact).but(|config| {
+            config.free_reporting = true;
+            config.fault_injection = true;
+        }),
+        "own_lazy" => default.but(|config| config.lazy_pageblocks = true),
+        "own_lazy_compact" => default.engine(Engine::Compact).but(|config| config.lazy_pageblocks = true),
+        "own_lazy_marks" => marks.but(|config| config.lazy_pageblocks = true),
+        "own_up_to_costly_and_huge" => default.orders(PcpOrders::UpToCostlyAndHuge),
+        "own_poison" => default.but(|config| config.poison = true),
+        "own_zeroed" => default.but(|config| config.init_on_free = true),
+        "own_faults" => default.but(|config| config.fault_injection = true),
+        "own_reports" => default.but(|config| config.free_reporting = true),
+        "own_16k" => marks.but(|config| {
+            config.page_kib = 16;
+            config.free_reporting = true;
+        }),
+        "own_v5_4" => default.but(|config| config.experiment.pcp_rule = PcpRule::V5_4),
+        "own_v6_1" => default.but(|config| config.experiment.pcp_rule = PcpRule::V6_1),
+        "own_v6_7" => default.but(|config| config.experiment.pcp_rule = PcpRule::V6_7),
+        "own_v6_16_lists" => lists.but(|config| config.experiment.pcp_rule = PcpRule::V6_16),
+        "own_grouped" => marks.but(|config| config.experiment.avoid_fragmentation = true),
+        "own_by_zone" => default.but(|config| config.experiment.zonelist_order = ListOrder::Zone),
+        "own_v3_0_marks" => marks.policies(Generation::V3_0),
+        "own_limits" => {
+            marks.but(|config| config.experiment.limits = Limits { without_progress: 2, rounds: 5 })
         }
-        "own_zero" => {
-            Config { experiment: Experiment { pcp_orders: PcpOrders::Zero, ..own.experiment }, ..own }
+        "own_boost" => marks.but(|config| {
+            config.boost_factor = 15_000;
+            config.watermark_scale = 200;
+            config.min_free_kib = 700;
+        }),
+        "own_tight" => marks.but(|config| config.experiment.reserve_ratios = [4, 4, 2, 0]),
+        "own_cached" => marks.but(|config| config.experiment.zonelist_cache = ZonelistCache::AfterFirstZone),
+        "own_cached_before" => {
+            marks.but(|config| config.experiment.zonelist_cache = ZonelistCache::BeforeFirstZone)
         }
-        "own_costly" => {
-            Config { experiment: Experiment { pcp_orders: PcpOrders::UpToCostly, ..own.experiment }, ..own }
+        "own_cached_clear" => {
+            marks.but(|config| config.experiment.zonelist_cache = ZonelistCache::BeforeFirstZoneAndClear)
         }
-        "own_fixed" => Config {
-            experiment: Experiment { pcp_fixed: Some(PcpFixed { batch: 7, high: 20 }), ..own.experiment },
-            ..own
-        },
-        "own_slots" => Config { experiment: Experiment { pcp_slots: 4, ..own.experiment }, ..own },
-        "own_fraction" => Config { experiment: Experiment { pcp_fraction: 16, ..own.experiment }, ..own },
-        "own_min_refill" => Config { experiment: Experiment { pcp_min_refill: 1, ..own.experiment }, ..own },
-        "own_ticket" => Config {
-            experiment: Experiment {
-                lock_kind: LockKind::Ticket,
-                lock_place: LockPlace::WithOrder0Lists,
-                lock_timing: true,
-                ..own.experiment
-            },
-            ..own
-        },
-        "own_parking" => Config {
-            experiment: Experiment { lock_kind: LockKind::Parking, lock_timing: true, ..own.experiment },
-            ..own
-        },
-        "own_compact" => Config { engine: Engine::Compact, ..own },
-        "own_compact_marks" => Config { engine: Engine::Compact, ..marks },
-        "own_compact_slots" => Config {
-            engine: Engine::Compact,
-            experiment: Experiment { pcp_slots: 4, ..own.experiment },
-            ..own
-        },
-        "own_compact_reports" => {
-            Config { engine: Engine::Compact, free_reporting: true, fault_injection: true, ..own }
-        }
-        "own_lazy" => Config { lazy_pageblocks: true, ..own },
-        "own_lazy_compact" => Config { lazy_pageblocks: true, engine: Engine::Compact, ..own },
-        "own_lazy_marks" => Config { lazy_pageblocks: true, ..marks },
-        "own_up_to_costly_and_huge" => Config {
-            experiment: Experiment { pcp_orders: PcpOrders::UpToCostlyAndHuge, ..own.experiment },
-            ..own
-        },
-        "own_poison" => Config { poison: true, ..own },
-        "own_zeroed" => Config { init_on_free: true, ..own },
-        "own_faults" => Config { fault_injection: true, ..own },
-        "own_reports" => Config { free_reporting: true, ..own },
-        "own_16k" => Config { page_kib: 16, free_reporting: true, ..marks },
-        "own_v5_4" => Config { experiment: Experiment { pcp_rule: PcpRule::V5_4, ..own.experiment }, ..own },
-        "own_v6_1" => Config { experiment: Experiment { pcp_rule: PcpRule::V6_1, ..own.experiment }, ..own },
-        "own_v6_7" => Config { experiment: Experiment { pcp_rule: PcpRule::V6_7, ..own.experiment }, ..own },
-        "own_v6_16_lists" => {
-            Config { experiment: Experiment { pcp_rule: PcpRule::V6_16, ..lists.experiment }, ..lists }
-        }
-        "own_grouped" => {
-            Config { experiment: Experiment { avoid_fragmentation: true, ..marks.experiment }, ..marks }
-        }
-        "own_by_zone" => {
-            Config { experiment: Experiment { zonelist_order: ListOrder::Zone, ..own.experiment }, ..own }
-        }
-        "own_v3_0_marks" => Config {
-            experiment: Experiment {
-                marks: Generation::V3_0,
-                fallback: Generation::V3_0,
-                passes: Generation::V3_0,
-                reclaim: Generation::V3_0,
-                ..marks.experiment
-            },
-            ..marks
-        },
-        "own_limits" => Config {
-            experiment: Experiment { limits: Limits { without_progress: 2, rounds: 5 }, ..marks.experiment },
-            ..marks
-        },
-        "own_boost" => Config { boost_factor: 15_000, watermark_scale: 200, min_free_kib: 700, ..marks },
-        "own_tight" => {
-            Config { experiment: Experiment { reserve_ratios: [4, 4, 2, 0], ..marks.experiment }, ..marks }
-        }
-        "own_cached" => Config {
-            experiment: Experiment { zonelist_cache: ZonelistCache::AfterFirstZone, ..marks.experiment },
-            ..marks
-        },
-        "own_cached_before" => Config {
-            experiment: Experiment { zonelist_cache: ZonelistCache::BeforeFirstZone, ..marks.experiment },
-            ..marks
-        },
-        "own_cached_clear" => Config {
-            experiment: Experiment {
-                zonelist_cache: ZonelistCache::BeforeFirstZoneAndClear,
-                ..marks.experiment
-            },
-            ..marks
-        },
-        "own_zone_reclaim" => Config { zone_reclaim: ZoneReclaimMode::ON, ..marks },
-        "own_zone_reclaim_all" => Config {
-            zone_reclaim: ZoneReclaimMode::ON.and(ZoneReclaimMode::WRITE).and(ZoneReclaimMode::UNMAP),
-            experiment: Experiment { zonelist_cache: ZonelistCache::AfterFirstZone, ..marks.experiment },
-            ..marks
-        },
-        "checked_under_lock" => Config {
-            experiment: Experiment { refill_check: RefillCheck::UnderZoneLock, ..own.experiment },
-            ..own
-        },
-        "checked_after" => Config {
-            experiment: Experiment { refill_check: RefillCheck::AfterUnlock, ..own.experiment },
-            ..own
-        },
-        "checked_lists" => Config {
-            experiment: Experiment {
-                refill_check: RefillCheck::AfterUnlock,
-                ..Config::linux_v6_1().experiment
-            },
-            ..Config::linux_v6_1()
-        },
+        "own_zone_reclaim" => marks.but(|config| config.zone_reclaim = ZoneReclaimMode::ON),
+        "own_zone_reclaim_all" => marks.but(|config| {
+            config.zone_reclaim = ZoneReclaimMode::ON.and(ZoneReclaimMode::WRITE).and(ZoneReclaimMode::UNMAP);
+            config.experiment.zonelist_cache = ZonelistCache::AfterFirstZone;
+        }),
+        "checked_under_lock" => default.check(RefillCheck::UnderZoneLock),
+        "checked_after" => default.check(RefillCheck::AfterUnlock),
+        "checked_lists" => Config::linux_v6_1().check(RefillCheck::AfterUnlock),
         "checked_v5_4" => Config::linux_v5_4(),
         _ => panic!("no configuration is called {name}"),
     }
@@ -199,9 +147,7 @@ pub(crate) fn many_zones(config: Config) -> Spec {
     let kinds = [ZoneType::Dma32, ZoneType::Normal, ZoneType::Movable];
     let zones: Vec<_> =
         (0..72).map(|n| zone(n / 3, kinds[usize::from(n % 3)], 1024 * u64::from(n), 64)).collect();
-    Spec::zones(zones, CPUS)
-        .cpu_nodes([NodeId(0), NodeId(11), NodeId(23)])
-        .config(Config { experiment: Experiment { remote_drain_spins: 8, ..config.experiment }, ..config })
+    Spec::zones(zones, CPUS).cpu_nodes([NodeId(0), NodeId(11), NodeId(23)]).config(config.spins(8))
 }
 
 /// Notes everything there is to see from outside.

@@ -1,6 +1,5 @@
 //! Pageblocks that go offline and come back, or stay because a caller holds a part of them.
 
-use framewright::config::Experiment;
 use framewright::hotplug::{Holder, OfflineFailure};
 use framewright_check::prelude::*;
 use proptest::prelude::*;
@@ -11,11 +10,7 @@ const PAGES: u64 = 8 * 512 + 100;
 fn world() -> World<Plain> {
     let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(START), pages: PAGES };
     // One thread: no CPU would answer while it waits, and each turn of that gives the processor to other programs.
-    let config = Config {
-        experiment: Experiment { remote_drain_spins: 0, ..Experiment::default() },
-        ..Config::default()
-    };
-    Spec::zones([zone], 2).config(config).build()
+    Spec::zones([zone], 2).spins(0).build()
 }
 
 fn block(n: u64) -> Pfn {
@@ -78,7 +73,8 @@ fn offlining_names_the_holders() {
     // The second half of the large block is held, too.
     let error = world.on(1, |cpu| cpu.offline(held.add(512)..held.add(1024))).expect_err("it is held");
     assert_eq!(error.why, OfflineFailure::InUse(1));
-    // Lists of the CPU that takes memory offline are drained. Another CPU drains its own at its next slow call: here none.
+    // Lists of the CPU that takes memory offline are drained. Another CPU drains its own at its next slow call: here
+    // none.
     world.on(0, |cpu| cpu.answer());
     world.must_free(0, held, MAX_ORDER);
     world.must_free(0, small, 0);
@@ -146,7 +142,7 @@ proptest! {
                 _ => {}
             }
             let account = world.settled();
-            let there = 100 + 512 * online.iter().filter(|&&is| is).count() as u64;
+            let there = 100 + 512 * online.iter().filter(|&&online| online).count() as u64;
             prop_assert_eq!(account.free + account.on_pcp + account.allocated, there);
             prop_assert_eq!(world.zone().present_pages(), there);
         }

@@ -5,4 +5,3 @@ mod hotplug;
 mod maps;
 mod steps;
 mod threads;
-mod twins;

@@ -8,7 +8,7 @@ use framewright::boot::early::Early;
 use framewright::boot::map::{Home, Kind, MemoryMap};
 use framewright::boot::spans::Span;
 use framewright::boot::zones::{Buffers, Division, HandOver, Movable, NodePart, Part, Rules};
-use framewright_check::naive::FreeLists;
+use framewright_check::free_lists::FreeLists;
 use framewright_check::prelude::*;
 use proptest::prelude::*;
 
@@ -193,7 +193,7 @@ fn check_frames(machine: &Machine, rests: &[RestSpec], lost: u64, world: &World<
         let found = match frames.contains(pfn).then(|| frames.find(pfn)) {
             Some((head, State::Free { order, .. })) => pfn.0 - head.0 < order.pages(),
             Some((_, State::Reserved)) | None => false,
-            Some(other) => panic!("{pfn:?} is {other:?} after boot"),
+            Some(state) => panic!("{pfn:?} is {state:?} after boot"),
         };
         assert_eq!(found, is_free, "{pfn:?} is {frame:?}");
     }

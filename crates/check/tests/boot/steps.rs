@@ -8,8 +8,8 @@ use framewright_check::prelude::*;
 const SPLITS: [Split; 3] = [Split::OneThread, Split::AllCpus, Split::AllCpusBySection];
 const SECTION: u64 = 4096;
 
-fn ranges(of: &[(u64, u64)]) -> Vec<Range<Pfn>> {
-    of.iter().map(|&(start, end)| Pfn(start)..Pfn(end)).collect()
+fn ranges(ranges: &[(u64, u64)]) -> Vec<Range<Pfn>> {
+    ranges.iter().map(|&(start, end)| Pfn(start)..Pfn(end)).collect()
 }
 
 /// One zone from `0x1000` on with these free ranges, of which the first 4096 frames are initialised by boot.
@@ -24,8 +24,8 @@ fn one_zone(split: Split, free: &[(u64, u64)], slots: usize) -> Spec {
 const FREE: [(u64, u64); 5] =
     [(0x1000, 0x2100), (0x2101, 0x2300), (0x2305, 0x6000), (0x6100, 0x6101), (0x8123, 0xffff)];
 
-fn pages(of: &[(u64, u64)]) -> u64 {
-    of.iter().map(|(start, end)| end - start).sum()
+fn pages(ranges: &[(u64, u64)]) -> u64 {
+    ranges.iter().map(|(start, end)| end - start).sum()
 }
 
 /// Garbage in every descriptor, as in memory that firmware has used.

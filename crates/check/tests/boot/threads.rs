@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
 use framewright::boot::deferred::{UnitStep, Worker};
-use framewright_check::platform::loom::{self, Slot};
+use framewright_check::platform::loom::{self, Flawed, RELAXED, Slot, TORN};
 use framewright_check::platform::shuttle;
 use framewright_check::prelude::*;
+use framewright_check::refute::must_fail;
 
 const BOUNDS: Bounds = Bounds { preemptions: 2, spins: 4 };
 const START: u64 = 0x1000;
@@ -33,10 +34,7 @@ fn unready(pfn: Pfn) -> Slot {
 }
 
 /// Allocates up to `most` units as `cpu`, looks whether their first frames are ready, and gives them back.
-fn use_some<P>(world: &World<P, Slot>, cpu: usize, most: usize)
-where
-    P: framewright::Platform<Pin = framewright_check::platform::pin::OwnedPin>,
-{
+fn use_some<P: Platform<Pin = OwnedPin>>(world: &World<P, Slot>, cpu: usize, most: usize) {
     world.on(cpu, |cpu| {
         let alloc = |_| {
             let pfn = cpu.alloc(MAX_ORDER, M).ok()?;
@@ -55,34 +53,46 @@ where
 #[test]
 fn two_workers_initialise_each_unit_once() {
     // Claims of one unit each meet at the cursor more often: fewer switches show as much.
-    for (split, most, preemptions) in
-        [(Split::OneThread, 1, 1), (Split::OneThread, 2, 1), (Split::AllCpus, 1, 1)]
-    {
-        let executions = loom::model(Bounds { preemptions, ..BOUNDS }.widened_if_full(), move || {
-            let world = Arc::new(spec(split, 2, 1024, 2, 1).build_to_clear::<Loom, Slot>(unready));
-            let booting = world.allocator().begin().expect("it is the first time");
-            let other = world.clone();
-            let thread = ::loom::thread::spawn(move || {
-                let mut worker = Worker::new(other.allocator(), NodeId(0)).expect("there is a slot");
-                worker.step()
-            });
-            let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
-            let mut pages = 0;
-            while let UnitStep::Unit(_, done) = worker.steps(most) {
-                pages += done;
-            }
-            let others = match thread.join().expect("the thread did not panic") {
-                UnitStep::Unit(_, pages) => pages,
-                UnitStep::Idle => 0,
-            };
-            let rest = worker.run();
-            assert_eq!(pages + others + rest, 2048, "each frame once");
-            drop(worker);
-            booting.finish().expect("nothing is left");
-            assert_eq!(world.allocator().free_pages(), 2048);
-        });
-        println!("{split:?}, {most} at a time: {executions} executions");
+    for (split, most) in [(Split::OneThread, 1), (Split::OneThread, 2), (Split::AllCpus, 1)] {
+        two_workers::<Loom>(split, most);
     }
+}
+
+/// The models are not blind: they fail where words keep no order, and where a read-modify-write is a load and a store.
+#[test]
+fn claims_over_flawed_words_are_found() {
+    const FOUND: [&str; 4] =
+        ["Causality violation", "each frame once", "before it was ready", "number of branches"];
+    must_fail("claims, relaxed", &FOUND, || two_workers::<Flawed<RELAXED>>(Split::OneThread, 1));
+    must_fail("claims, torn", &FOUND, || two_workers::<Flawed<TORN>>(Split::OneThread, 1));
+    must_fail("an allocation, relaxed", &FOUND, || hand_out::<Flawed<RELAXED>>(1));
+}
+
+fn two_workers<P: Platform<Pin = OwnedPin>>(split: Split, most: u64) {
+    let executions = loom::model(Bounds { preemptions: 1, ..BOUNDS }.widened_if_full(), move || {
+        let world = Arc::new(spec(split, 2, 1024, 2, 1).build_to_clear::<P, Slot>(unready));
+        let booting = world.allocator().begin().expect("it is the first time");
+        let shared = world.clone();
+        let thread = ::loom::thread::spawn(move || {
+            let mut worker = Worker::new(shared.allocator(), NodeId(0)).expect("there is a slot");
+            worker.step()
+        });
+        let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
+        let mut pages = 0;
+        while let UnitStep::Unit(_, done) = worker.steps(most) {
+            pages += done;
+        }
+        let others = match thread.join().expect("the thread did not panic") {
+            UnitStep::Unit(_, pages) => pages,
+            UnitStep::Idle => 0,
+        };
+        let rest = worker.run();
+        assert_eq!(pages + others + rest, 2048, "each frame once");
+        drop(worker);
+        booting.finish().expect("nothing is left");
+        assert_eq!(world.allocator().free_pages(), 2048);
+    });
+    println!("{split:?}, {most} at a time: {executions} executions");
 }
 
 /// A worker claims all of the zone, and initialises one unit of it. Another CPU that needs a unit gets one of the other
@@ -92,8 +102,9 @@ fn an_allocation_finds_what_a_worker_has_just_claimed() {
     shuttle::random(if full() { 20_000 } else { 1000 }, || {
         let world = Arc::new(spec(Split::OneThread, 4, 1024, 1, 1).build::<Shuttle>());
         let booting = world.allocator().begin().expect("it is the first time");
-        let other = world.clone();
-        let thread = ::shuttle::thread::spawn(move || other.on(0, |cpu| cpu.alloc(MAX_ORDER, M)).map(|_| ()));
+        let shared = world.clone();
+        let thread =
+            ::shuttle::thread::spawn(move || shared.on(0, |cpu| cpu.alloc(MAX_ORDER, M)).map(|_| ()));
         let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
         worker.step();
         let allocated = thread.join().expect("the thread did not panic");
@@ -108,27 +119,27 @@ fn an_allocation_finds_what_a_worker_has_just_claimed() {
 /// worker does one unit after the other, and growth takes what it is not at.
 #[test]
 fn no_frame_is_handed_out_before_it_is_ready() {
-    hand_out(1);
+    hand_out::<Loom>(1);
 }
 
 /// The worker does both units together, and the CPU takes all.
 #[test]
 fn no_frame_of_a_batch_is_handed_out_before_it_is_ready() {
-    hand_out(2);
+    hand_out::<Loom>(2);
 }
 
-fn hand_out(most: u64) {
-    // The CPU waits for a worker that is claiming: each turn of that loop multiplies the executions. One preemption makes
-    // 100,000 of them, a minute's work for a full run; `crowd` draws schedules with many at random.
+fn hand_out<P: Platform<Pin = OwnedPin>>(most: u64) {
+    // The CPU waits for a worker that is claiming: each turn of that loop multiplies the executions. One preemption
+    // makes 100,000 of them, a minute's work for a full run; `crowd` draws schedules with many at random.
     let bounds = Bounds { preemptions: 0, spins: 1 }.widened_if_full();
     loom::model(bounds, move || {
-        let world = Arc::new(spec(Split::OneThread, 2, 1024, 1, 2).build_to_clear::<Loom, Slot>(unready));
+        let world = Arc::new(spec(Split::OneThread, 2, 1024, 1, 2).build_to_clear::<P, Slot>(unready));
         let booting = world.allocator().begin().expect("it is the first time");
-        let other = world.clone();
+        let shared = world.clone();
         let thread = ::loom::thread::spawn(move || {
-            let error = other.on(1, |cpu| cpu.free(Pfn(START + 1), Order::ZERO));
+            let error = shared.on(1, |cpu| cpu.free(Pfn(START + 1), Order::ZERO));
             assert!(error.is_err(), "no CPU has allocated it");
-            use_some(&other, 0, most as usize);
+            use_some(&shared, 0, most as usize);
         });
         let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
         while worker.steps(most) != UnitStep::Idle {}

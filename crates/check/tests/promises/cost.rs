@@ -1,19 +1,14 @@
-//! Cost: what a call costs does not depend on how much memory, how many zones and how many CPUs there are. Counted, not timed.
+//! Cost: what a call costs does not depend on how much memory, how many zones and how many CPUs there are. Counted, not
+//! timed.
 
-use framewright::config::{Config, Experiment};
 use framewright::policy::pcp::share_of_free;
-use framewright::units::{CpuId, MAX_ORDER, Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
-use framewright::{Helpers, Request};
-use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::platform::checked::{Checked, longest_hold};
-use framewright_check::platform::plain::Plain;
+use framewright_check::prelude::*;
 
-use crate::{WAYS, order};
+use crate::WAYS;
 
-const M: Migratetype = Migratetype::Movable;
-
-/// A call whose holds of the zone lock are counted. It is made in a zone where every other frame of a quarter of it is in use, and
-/// the rest free.
+/// A call whose holds of the zone lock are counted. It is made in a zone where every other frame of a quarter of it is
+/// in use, and the rest free.
 struct Call(&'static str, fn(&World<Checked>));
 
 fn calls() -> Vec<Call> {
@@ -22,26 +17,26 @@ fn calls() -> Vec<Call> {
             for k in Order::all() {
                 world.on(0, |cpu| {
                     let all: Vec<_> = core::iter::from_fn(|| cpu.alloc(k, M).ok()).take(600).collect();
-                    all.iter().for_each(|&pfn| cpu.free(pfn, k).expect("it is allocated"));
+                    all.iter().for_each(|&pfn| cpu.must_free(pfn, k));
                     cpu.drain();
                 });
             }
         }),
         Call("offline and online", |world| {
-            let end = world.allocator().zones()[0].spec().end();
+            let end = world.zone().spec().end();
             let start = Pfn(end.0 - 8 * PAGEBLOCK_PAGES);
             let gone = world.on(0, |cpu| cpu.offline(start..end)).expect("it is free");
             assert_eq!(gone, end.0 - start.0);
             world.allocator().online(start, gone).expect("it went offline");
         }),
         Call("a bad frame", |world| {
-            let bad = world.on(0, |cpu| cpu.alloc(order(4), M)).expect("memory");
+            let bad = world.must_alloc(0, order(4));
             world.on(0, |cpu| cpu.hwpoison(bad.add(3))).expect("it is in use");
-            world.on(0, |cpu| cpu.free(bad, order(4))).expect("it is allocated");
+            world.must_free(0, bad, order(4));
             world.on(0, |cpu| cpu.unpoison(bad.add(3))).expect("it is bad");
         }),
         Call("a range", |world| {
-            let end = world.allocator().zones()[0].spec().end();
+            let end = world.zone().spec().end();
             let range = Pfn(end.0 - 5000)..Pfn(end.0 - 3000);
             world.on(0, |cpu| cpu.alloc_contig_range(range.clone(), &Helpers::NONE)).expect("it is free");
             world.on(0, |cpu| cpu.free_contig_range(range)).expect("it is allocated");
@@ -65,10 +60,7 @@ fn calls() -> Vec<Call> {
 
 /// A zone of so many pageblocks, with every other frame of its first quarter in use.
 fn fragmented(config: Config, pageblocks: u64) -> World<Checked> {
-    let config = Config {
-        experiment: Experiment { lock_timing: true, remote_drain_spins: 1, ..config.experiment },
-        ..config
-    };
+    let config = config.spins(1).but(|config| config.experiment.lock_timing = true);
     let world: World<Checked> = Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).config(config).build();
     world.on(0, |cpu| {
         for n in 0..pageblocks * PAGEBLOCK_PAGES / 8 {
@@ -79,8 +71,8 @@ fn fragmented(config: Config, pageblocks: u64) -> World<Checked> {
     world
 }
 
-/// After a CPU has freed all memory, block by block: its lists hold its share of what is free, or a refill if that is more, and what
-/// is on its way back.
+/// After a CPU has freed all memory, block by block: its lists hold its share of what is free, or a refill if that is
+/// more, and what is on its way back.
 #[test]
 fn lists_hold_a_share_of_what_is_free_and_what_is_on_its_way_back() {
     let (pages, cpus) = (512 * PAGEBLOCK_PAGES, 16);
@@ -89,8 +81,8 @@ fn lists_hold_a_share_of_what_is_free_and_what_is_on_its_way_back() {
         let world: World<Plain> = Spec::one_zone(pages, cpus).sections(section_pages).build();
         for k in (0..9).map(order) {
             world.on(0, |cpu| {
-                let all: Vec<_> = core::iter::from_fn(|| cpu.alloc(k, M).ok()).collect();
-                all.into_iter().for_each(|pfn| cpu.free(pfn, k).expect("it is allocated"));
+                let all: Vec<_> = cpu.alloc_all(k);
+                all.into_iter().for_each(|pfn| cpu.must_free(pfn, k));
             });
             for zone in world.allocator().zones() {
                 let share = share_of_free(zone.free_pages(), 1, world.allocator().config().pcp_free_part);

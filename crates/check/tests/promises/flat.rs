@@ -1,14 +1,11 @@
-//! Cost: a hit costs the same at any fullness and with any number of sections, and an event of one CPU writes to few words of others.
+//! Cost: a hit costs the same at any fullness and with any number of sections, and an event of one CPU writes to few
+//! words of others.
 
 use framewright::Cpu;
-use framewright::config::{Config, Experiment};
-use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_PAGES};
-use framewright_check::fixture::{Spec, World};
 use framewright_check::platform::checked::{Checked, tally};
+use framewright_check::prelude::*;
 
-use crate::{WAYS, order};
-
-const M: Migratetype = Migratetype::Movable;
+use crate::WAYS;
 
 /// Accesses of an allocation and a free of the same page, over and over, in each sixteenth of the memory.
 fn pairs(config: Config, sections: u64) -> Vec<u64> {
@@ -19,11 +16,11 @@ fn pairs(config: Config, sections: u64) -> Vec<u64> {
     let experiment = Experiment { remote_drain_spins: 1, section_pages, ..config.experiment };
     let world: World<Checked> = spec.config(Config { experiment, ..config }).build();
     let pair = |cpu: &Cpu<'_, '_, Checked>| {
-        let pfn = cpu.alloc(Order::ZERO, M).expect("memory");
-        cpu.free(pfn, Order::ZERO).expect("it is allocated");
+        let pfn = cpu.must_alloc(Order::ZERO);
+        cpu.must_free(pfn, Order::ZERO);
     };
     let sixteenth = || {
-        (0..pages / 16).for_each(|_| _ = world.on(0, |cpu| cpu.alloc(Order::ZERO, M)).expect("memory"));
+        (0..pages / 16).for_each(|_| _ = world.must_alloc(0, Order::ZERO));
         let (_, touched) = tally(|| world.on(0, |cpu| (0..PAIRS).for_each(|_| pair(cpu))));
         touched.accesses() / PAIRS
     };
@@ -51,8 +48,8 @@ fn p09_a_hit_costs_the_same_at_any_fullness_and_with_any_number_of_sections() {
     }
 }
 
-/// What one CPU does with a zone writes to as many words if the zone has 64 times as many CPUs: what takes a zone across its marks,
-/// misses of every order, frees of blocks of other CPUs.
+/// What one CPU does with a zone writes to as many words if the zone has 64 times as many CPUs: what takes a zone
+/// across its marks, misses of every order, frees of blocks of other CPUs.
 #[test]
 fn p10_an_event_of_one_cpu_writes_to_a_bounded_number_of_lines_of_others() {
     for (name, config) in ways() {
@@ -61,15 +58,14 @@ fn p10_an_event_of_one_cpu_writes_to_a_bounded_number_of_lines_of_others() {
             let experiment = Experiment { remote_drain_spins: 1, ..config.experiment };
             let config = Config { watermark_scale: 1000, experiment, ..config };
             let world: World<Checked> = Spec::one_zone(512 * PAGEBLOCK_PAGES, cpus).config(config).build();
-            let zone = &world.allocator().zones()[0];
+            let zone = world.zone();
             while zone.free_pages() > zone.marks().high + 1024 {
-                world.on(0, |cpu| cpu.alloc(MAX_ORDER, M)).expect("memory");
+                world.must_alloc(0, MAX_ORDER);
             }
             let event = || {
                 for k in [0, 9, 10] {
-                    let all = [0; 3].map(|_: u64| world.on(0, |cpu| cpu.alloc(order(k), M)).expect("memory"));
-                    all.into_iter()
-                        .for_each(|pfn| world.on(1, |cpu| cpu.free(pfn, order(k))).expect("right"));
+                    let all = [0; 3].map(|_: u64| world.must_alloc(0, order(k)));
+                    all.into_iter().for_each(|pfn| world.must_free(1, pfn, order(k)));
                 }
             };
             (0..3).for_each(|_| event());

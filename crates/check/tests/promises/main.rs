@@ -1,5 +1,5 @@
-//! The promises of `docs/promises.md`, one test for each, named by its number: under the default, as Linux v6.7, without a word
-//! per frame, and with several zones.
+//! The promises of `docs/promises.md`, one test for each, named by its number: under the default, as Linux v6.7,
+//! without a word per frame, and with several zones.
 #![deny(unsafe_code)]
 
 mod cost;
@@ -8,9 +8,7 @@ mod marks;
 mod memory;
 mod page;
 
-use framewright::config::{Config, Engine, Experiment};
-use framewright::units::{Order, PAGEBLOCK_PAGES};
-use framewright_check::fixture::Spec;
+use framewright_check::prelude::*;
 
 /// A way to configure an allocator: its name, the configuration, how many zones there are.
 type Way = (&'static str, fn() -> Config, u64);
@@ -19,7 +17,7 @@ type Way = (&'static str, fn() -> Config, u64);
 const WAYS: [Way; 4] = [
     ("default", Config::default, 1),
     ("linux_v6_7", Config::linux_v6_7, 1),
-    ("compact", || Config { engine: Engine::Compact, ..Config::framewright() }, 1),
+    ("compact", || with_engine(Engine::Compact), 1),
     ("four sections", Config::default, 4),
 ];
 
@@ -33,14 +31,7 @@ fn specs(
         let pages = pageblocks * PAGEBLOCK_PAGES;
         let section_pages = if sections > 1 { (pages / sections).next_power_of_two() } else { 0 };
         // One thread makes all calls: a CPU that is asked answers only later.
-        let config = Config {
-            experiment: Experiment { remote_drain_spins: 1, section_pages, ..change(config()).experiment },
-            ..change(config())
-        };
+        let config = change(config()).spins(1).sections(section_pages);
         (name, Spec::one_zone(pages, cpus).config(config))
     })
-}
-
-fn order(order: u8) -> Order {
-    Order::new(order).expect("an order of a test")
 }

@@ -1,13 +1,9 @@
 //! Marks: how much of a zone may be given away, and what a request that fails has looked at.
 
-use framewright::config::Config;
-use framewright::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
-use framewright::{Cpu, Flags, Helpers, Request};
-use framewright_check::fixture::{BASE, World};
-use framewright_check::marks::Floors;
-use framewright_check::platform::plain::Plain;
+use framewright::Cpu;
+use framewright_check::prelude::*;
 
-use crate::{order, specs};
+use crate::specs;
 
 type OneCpu<'a> = Cpu<'a, 'a, Plain>;
 
@@ -16,7 +12,7 @@ const PAGEBLOCKS: u64 = 128;
 /// A way to ask for memory: what it is, the request whose flags it has, and how it asks. Returns whether it got any.
 struct Way(&'static str, Request<'static>, fn(&OneCpu<'_>, &Request<'_>, u64) -> bool);
 
-fn one(cpu: &OneCpu<'_>, request: &Request<'_>, _: u64) -> bool {
+fn alone(cpu: &OneCpu<'_>, request: &Request<'_>, _: u64) -> bool {
     cpu.alloc_with(request, &Helpers::NONE).is_ok()
 }
 
@@ -32,24 +28,25 @@ fn range(cpu: &OneCpu<'_>, _: &Request<'_>, round: u64) -> bool {
 }
 
 fn ways() -> Vec<Way> {
-    let of = |k, migratetype| Request::new(order(k), migratetype);
+    let request = |k, migratetype| Request::new(order(k), migratetype);
     let (unmovable, movable) = (Migratetype::Unmovable, Migratetype::Movable);
     let mut ways = vec![
-        Way("bulk", of(0, unmovable), many),
-        Way("bulk of order 4", of(4, movable), many),
-        Way("contiguous", of(0, unmovable), range),
+        Way("bulk", request(0, unmovable), many),
+        Way("bulk of order 4", request(4, movable), many),
+        Way("contiguous", request(0, unmovable), range),
     ];
     for flags in [Flags::NONE, Flags::HIGH, Flags::NO_WAIT, Flags::ATOMIC, Flags::VICTIM] {
         for k in [0, 3, 8, 9, 10] {
             let migratetype = if k == 8 { movable } else { unmovable };
-            ways.push(Way("single", of(k, migratetype).with(flags), one));
+            ways.push(Way("single", request(k, migratetype).with(flags), alone));
         }
     }
     ways
 }
 
-/// With CMA pageblocks and some that are reserved for high orders, which most requests may not use: however memory is asked for,
-/// by however many requests, each leaves every zone as much as its flags say, and so an urgent request finds something after it.
+/// With CMA pageblocks and some that are reserved for high orders, which most requests may not use: however memory is
+/// asked for, by however many requests, each leaves every zone as much as its flags say, and so an urgent request finds
+/// something after it.
 #[test]
 fn p05_no_request_leaves_a_zone_below_its_mark() {
     for Way(what, request, ask) in ways() {
@@ -92,12 +89,12 @@ fn a_refill_of_huge_blocks_stops_at_the_mark() {
     for (name, spec) in specs(4 * PAGEBLOCKS, 2, Config::with_marks).filter(|(name, _)| *name != "linux_v6_7")
     {
         let world: World<Plain> = spec.build();
-        let zone = &world.allocator().zones()[0];
+        let zone = world.zone();
         let marks = zone.marks();
         while zone.free_pages() > marks.low + 5000 {
-            world.on(0, |cpu| cpu.alloc(order(10), Migratetype::Movable)).expect("above the mark");
+            world.must_alloc(0, order(10));
         }
-        world.on(0, |cpu| cpu.alloc(PAGEBLOCK_ORDER, Migratetype::Movable)).expect("above the mark");
+        world.must_alloc(0, PAGEBLOCK_ORDER);
         assert!(zone.free_pages() >= marks.low, "{name}: {} pages left of {marks:?}", zone.free_pages());
     }
 }
@@ -124,8 +121,8 @@ fn many_at_once_leave_what_single_requests_leave() {
     }
 }
 
-/// Memory that a request may use, in a place where it is no hit: on this CPU's lists, of another order and type, or reserved for
-/// high orders. Linux does not drain for a request that cannot wait.
+/// Memory that a request may use, in a place where it is no hit: on this CPU's lists, of another order and type, or
+/// reserved for high orders. Linux does not drain for a request that cannot wait.
 #[test]
 fn p06_a_request_fails_only_if_nothing_is_left_that_it_may_use() {
     for flags in [Flags::NONE, Flags::NO_WAIT, Flags::ATOMIC, Flags::VICTIM] {
@@ -135,12 +132,10 @@ fn p06_a_request_fails_only_if_nothing_is_left_that_it_may_use() {
             }
             let world: World<Plain> = spec.build();
             let request = Request::new(Order::ZERO, Migratetype::Unmovable).with(flags);
-            let mut all: Vec<_> = world.on(0, |cpu| {
-                core::iter::from_fn(|| cpu.alloc(PAGEBLOCK_ORDER, Migratetype::Movable).ok()).collect()
-            });
+            let mut all: Vec<_> = world.on(0, |cpu| cpu.alloc_all(PAGEBLOCK_ORDER));
             assert_eq!(all.len(), 64, "{name}");
             for pfn in all.drain(..8) {
-                world.on(0, |cpu| cpu.free(pfn, PAGEBLOCK_ORDER)).expect("it is allocated");
+                world.must_free(0, pfn, PAGEBLOCK_ORDER);
             }
             for n in 0..8 * PAGEBLOCK_PAGES {
                 let got = world.on(0, |cpu| cpu.alloc_with(&request, &Helpers::NONE));
@@ -162,12 +157,12 @@ fn an_urgent_page_comes_from_the_reserve_in_the_end() {
             let all = core::iter::from_fn(|| cpu.alloc_with(&urgent, &Helpers::NONE).ok());
             all.map(|pfn| pfn.block_start(PAGEBLOCK_ORDER) == reserve).collect::<Vec<_>>()
         });
-        let zone = &world.allocator().zones()[0];
+        let zone = world.zone();
         let kept = zone.marks().min.div_ceil(2);
         let kept = kept - kept / 4;
         assert!(zone.free_pages() >= kept, "{name}");
         assert!(
-            got.iter().any(|&is| is) || zone.free_pages() == kept,
+            got.iter().any(|&from_reserve| from_reserve) || zone.free_pages() == kept,
             "{name}: {} pages are left",
             zone.free_pages()
         );

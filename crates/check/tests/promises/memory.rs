@@ -4,130 +4,37 @@ use core::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use framewright::config::{Config, Engine, Experiment, RefillCheck};
-use framewright::cpu::Hwpoisoned;
-use framewright::frame::FrameUser;
-use framewright::policy::pcp::Sizing;
-use framewright::reclaim::Migrated;
-use framewright::units::{CpuId, MAX_ORDER, Migratetype, Order, PAGEBLOCK_PAGES, Pfn, ZoneId};
-use framewright::{Flags, Helpers, Request};
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::oracle::{Block, Oracle};
-use framewright_check::platform::plain::Plain;
+use framewright_check::history::{self, Health};
 use framewright_check::platform::shuttle::{self, Shuttle};
-use framewright_check::prelude::mover;
+use framewright_check::prelude::*;
 
-use crate::{order, specs};
+use crate::specs;
 
-const M: Migratetype = Migratetype::Movable;
 const PAGEBLOCKS: u64 = 24;
 
-/// A frame's slot: whether a check finds the frame bad.
-struct Health(bool);
+/// Calls of each history.
+const CALLS: u64 = 6000;
 
-impl FrameUser for Health {
-    const CHECKED: bool = true;
-
-    fn check(&self) -> Option<&'static str> {
-        self.0.then_some("bad")
+/// Calls of every kind on three CPUs; the oracle judges each.
+fn play(change: fn(Config) -> Config) {
+    for (name, spec) in specs(PAGEBLOCKS, 3, change) {
+        let mut random = fastrand::Rng::with_seed(1);
+        let done = history::play_in(&spec, false, &mut || random.u8(..), 64, |_, made| made < CALLS);
+        println!("{name}: {done:?}");
+        assert!(done.allocated > 1000 && done.freed > 500 && done.refused > 100, "{name}: {done:?}");
     }
-}
-
-/// Random calls on three CPUs, each judged by the oracle. `bad`: frames that a check finds bad, which it must never see.
-fn play<F: FrameUser>(world: &World<Plain, F>, mut oracle: Oracle, calls: u64, seed: u64) {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let mut live: Vec<Block> = Vec::new();
-    let migratetypes = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
-    for n in 0..calls {
-        let (cpu, migratetype) = (random.usize(0..3), migratetypes[random.usize(0..3)]);
-        let order = order(if random.bool() { random.u8(0..4) } else { random.u8(4..11) });
-        let place = BASE.add(random.u64(0..PAGEBLOCKS * PAGEBLOCK_PAGES)).block_start(order);
-        let block = |pfn| Block { pfn, order };
-        let got: Vec<Block> = match random.u32(0..if n / 1500 % 2 == 0 { 100 } else { 140 }) {
-            0..40 => world.on(cpu, |cpu| cpu.alloc(order, migratetype)).into_iter().map(block).collect(),
-            40..46 => {
-                let request = Request::new(order, migratetype).with(Flags::ATOMIC);
-                world.on(cpu, |cpu| cpu.alloc_with(&request, &Helpers::NONE)).into_iter().map(block).collect()
-            }
-            46..48 => {
-                let mut out = vec![Pfn(0); 700 >> order.get()];
-                let got = world.on(cpu, |cpu| cpu.alloc_bulk(order, migratetype, &mut out));
-                out[..got].iter().copied().map(block).collect()
-            }
-            48..52 => {
-                world.on(cpu, |cpu| cpu.alloc_at(place, order)).map(|()| block(place)).into_iter().collect()
-            }
-            52 => {
-                let range = place..place.add(order.pages());
-                let got = world.on(cpu, |cpu| cpu.alloc_contig_range(range, &Helpers::NONE));
-                got.map(|()| block(place)).into_iter().collect()
-            }
-            53 => {
-                world.on(cpu, |cpu| cpu.drain());
-                Vec::new()
-            }
-            54 => {
-                world.allocator().request_drain();
-                Vec::new()
-            }
-            55..58 => {
-                if oracle.judge(block(place)).is_some() {
-                    let refused = world.on(cpu, |cpu| cpu.free(place, order));
-                    assert!(refused.is_err(), "a wrong free was accepted: {:?}", block(place));
-                }
-                Vec::new()
-            }
-            _ if live.is_empty() => Vec::new(),
-            _ => {
-                let block = live.swap_remove(random.usize(0..live.len()));
-                world.on(cpu, |cpu| cpu.free(block.pfn, block.order)).expect("it is allocated");
-                oracle.took_back(block).expect("it was owned");
-                Vec::new()
-            }
-        };
-        for block in got {
-            oracle.handed_out(block).unwrap_or_else(|breach| panic!("call {n}: {breach:?}"));
-            live.push(block);
-        }
-        if n % 512 == 0 {
-            world.check(&oracle);
-        }
-    }
-    for block in live {
-        world.on(0, |cpu| cpu.free(block.pfn, block.order)).expect("it is allocated");
-        oracle.took_back(block).expect("it was owned");
-    }
-    (0..3).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
-    world.check(&oracle);
 }
 
 #[test]
 fn p01_no_frame_has_two_owners_and_none_is_lost() {
-    for (name, spec) in specs(PAGEBLOCKS, 3, |config| config) {
-        println!("{name}");
-        let world: World<Plain> = spec.build();
-        play(&world, world.spec().oracle(), 6000, 1);
-    }
+    play(|config| config);
+    play(Config::with_marks);
 }
 
-/// One frame in 200 is bad, and every way to get memory is tried with the check on: with the lock held, or after.
+/// One frame in 128 is bad, and every way to get memory is tried with the check on.
 #[test]
 fn p02_no_block_is_handed_out_that_a_check_has_not_seen() {
-    for check in [RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock] {
-        let on = |config: Config| Config {
-            experiment: Experiment { refill_check: check, ..config.experiment },
-            ..config
-        };
-        for (name, spec) in specs(PAGEBLOCKS, 3, on).filter(|(name, _)| *name != "compact") {
-            println!("{name}, {check:?}");
-            let is_bad = |pfn: Pfn| framewright_check::mix(pfn.0).is_multiple_of(200);
-            let world: World<Plain, Health> = spec.build_with(|pfn| Health(is_bad(pfn)));
-            let mut oracle = world.spec().oracle();
-            let frames = (0..PAGEBLOCKS * PAGEBLOCK_PAGES).map(|n| BASE.add(n));
-            frames.filter(|&pfn| is_bad(pfn)).for_each(|pfn| oracle.went_bad(pfn));
-            play(&world, oracle, 6000, 2);
-        }
-    }
+    play(|config| config.check(RefillCheck::AfterUnlock));
 }
 
 thread_local! {
@@ -146,14 +53,12 @@ impl FrameUser for GoesBad {
     }
 }
 
-/// Compaction and the emptying of pageblocks move a program's pages to free places, which may be bad as well as any other.
+/// Compaction and the emptying of pageblocks move a program's pages to free places, which may be bad as well as any
+/// other.
 #[test]
 fn what_compaction_moves_is_not_moved_to_a_bad_frame() {
     for check in [RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock] {
-        let on = |config: Config| Config {
-            experiment: Experiment { refill_check: check, ..config.experiment },
-            ..config
-        };
+        let on = |config: Config| config.check(check);
         for (name, spec) in specs(PAGEBLOCKS, 1, on).filter(|(name, _)| *name != "compact") {
             let is_bad = |pfn: Pfn| framewright_check::mix(pfn.0).is_multiple_of(50);
             let world: World<Plain, GoesBad> = spec.build_with(|pfn| GoesBad(is_bad(pfn)));
@@ -170,10 +75,10 @@ fn what_compaction_moves_is_not_moved_to_a_bad_frame() {
             });
             let moved = world.on(0, |cpu| {
                 let mut random = fastrand::Rng::with_seed(1);
-                let mut all: Vec<_> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, M).ok()).collect();
+                let mut all: Vec<_> = cpu.alloc_all(Order::ZERO);
                 random.shuffle(&mut all);
                 let freed = all.split_off(all.len() / 4);
-                freed.into_iter().for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+                freed.into_iter().for_each(|pfn| cpu.must_free(pfn, Order::ZERO));
                 HAS_GONE_BAD.set(true);
                 held.borrow_mut().extend(all);
                 let zones = 0..world.allocator().zones().len() as u8;
@@ -186,24 +91,20 @@ fn what_compaction_moves_is_not_moved_to_a_bad_frame() {
     }
 }
 
-/// The same with two CPUs at once, in many interleavings: what one brings for another's use is checked, too.
+/// Likewise with two CPUs together, in many interleavings: what one brings for another's use is checked, too.
 #[test]
 fn what_one_cpu_brings_beside_another_is_checked() {
     shuttle::random(200, || {
-        let config = Config {
-            pcp_free_part: 2,
-            experiment: Experiment { refill_check: RefillCheck::AfterUnlock, ..Experiment::default() },
-            ..Config::default()
-        };
         let is_bad = |pfn: Pfn| pfn.0 % PAGEBLOCK_PAGES == 100;
-        let spec = Spec::one_zone(16 * PAGEBLOCK_PAGES, 2).config(config);
-        let world: Arc<World<Shuttle, Health>> = Arc::new(spec.build_with(|pfn| Health(is_bad(pfn))));
+        let spec = Spec::one_zone(16 * PAGEBLOCK_PAGES, 2)
+            .check(RefillCheck::AfterUnlock)
+            .but(|config| config.pcp_free_part = 2);
+        let world: Arc<World<Shuttle, Health>> =
+            Arc::new(spec.build_with(|pfn| Health::<0>::new(is_bad(pfn))));
         world.allocator().resize_pcps_of(ZoneId(0), Sizing { batch: 64, high_min: 64, high_max: 1 << 13 });
         let threads = [0, 1].map(|n| {
             let world = world.clone();
-            ::shuttle::thread::spawn(move || {
-                _ = world.on(n, |cpu| cpu.alloc(Order::ZERO, M)).expect("memory")
-            })
+            ::shuttle::thread::spawn(move || _ = world.must_alloc(n, Order::ZERO))
         });
         threads.into_iter().for_each(|thread| thread.join().expect("it ends"));
         for (n, k) in (0..2).flat_map(|n| (0..10).map(move |k| (n, order(k)))) {
@@ -221,7 +122,7 @@ fn p03_a_wrong_free_is_refused_and_changes_nothing() {
     for (name, spec) in specs(8, 2, |config| config) {
         for k in Order::all() {
             let world: World<Plain> = spec.build();
-            let pfn = world.on(0, |cpu| cpu.alloc(k, M)).expect("all is free");
+            let pfn = world.must_alloc(0, k);
             let seen = || format!("{:?}{}", world.settled(), world.allocator().zoneinfo());
             let before = seen();
             let places = [0, 1, k.pages() / 2, k.pages() - 1, k.pages(), 1 << 40];
@@ -234,7 +135,7 @@ fn p03_a_wrong_free_is_refused_and_changes_nothing() {
                 }
                 assert_eq!(seen(), before, "{name}: {at:?}, {order}");
             }
-            world.on(1, |cpu| cpu.free(pfn, k)).expect("it is allocated");
+            world.must_free(1, pfn, k);
             assert!(world.on(0, |cpu| cpu.free(pfn, k)).is_err(), "{name}: {k} freed twice");
         }
     }
@@ -243,8 +144,8 @@ fn p03_a_wrong_free_is_refused_and_changes_nothing() {
 /// Pages that CPU 0 can have, one by one; all are free again then.
 fn everything(world: &World<Plain>) -> Vec<Pfn> {
     world.on(0, |cpu| {
-        let all: Vec<_> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, M).ok()).collect();
-        all.iter().for_each(|&pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+        let all: Vec<_> = cpu.alloc_all(Order::ZERO);
+        all.iter().for_each(|&pfn| cpu.must_free(pfn, Order::ZERO));
         cpu.drain();
         all
     })
@@ -254,7 +155,7 @@ fn everything(world: &World<Plain>) -> Vec<Pfn> {
 #[test]
 fn p04_a_frame_whose_memory_failed_is_not_handed_out_again() {
     for (name, spec) in
-        specs(8, 1, |config| config).filter(|(name, _)| matches!(*name, "default" | "four zones"))
+        specs(8, 1, |config| config).filter(|(name, _)| matches!(*name, "default" | "four sections"))
     {
         let world: World<Plain> = spec.build();
         let allocator = world.allocator();
@@ -294,41 +195,41 @@ fn p04_frees_hit_again_when_the_last_bad_frame_is_out_of_use() {
     let ways: [(&str, Retire); 6] = [
         ("a free", |world| {
             world.on(0, |cpu| {
-                let pfn = cpu.alloc(Order::ZERO, M).expect("memory");
+                let pfn = cpu.must_alloc(Order::ZERO);
                 cpu.hwpoison(pfn).expect("it is in use");
-                cpu.free(pfn, Order::ZERO).expect("it is allocated");
+                cpu.must_free(pfn, Order::ZERO);
             });
         }),
         ("on the own list", |world| {
             world.on(0, |cpu| {
-                let pfn = cpu.alloc(Order::ZERO, M).expect("memory");
-                cpu.free(pfn, Order::ZERO).expect("it is allocated");
+                let pfn = cpu.must_alloc(Order::ZERO);
+                cpu.must_free(pfn, Order::ZERO);
                 assert_eq!(cpu.hwpoison(pfn), Ok(Hwpoisoned::Withdrawn));
             });
         }),
         ("on the list of a CPU that answers later", |world| {
-            let pfn = world.on(1, |cpu| cpu.alloc(Order::ZERO, M)).expect("memory");
-            world.on(1, |cpu| cpu.free(pfn, Order::ZERO)).expect("it is allocated");
+            let pfn = world.must_alloc(1, Order::ZERO);
+            world.must_free(1, pfn, Order::ZERO);
             let found = world.on(0, |cpu| cpu.hwpoison(pfn)).expect("it is listed");
             assert!(matches!(found, Hwpoisoned::Listed(CpuId(1)) | Hwpoisoned::Withdrawn), "{found:?}");
             world.on(1, |cpu| cpu.answer());
         }),
         ("in bulk", |world| {
             world.on(0, |cpu| {
-                let pfn = cpu.alloc(Order::ZERO, M).expect("memory");
+                let pfn = cpu.must_alloc(Order::ZERO);
                 cpu.hwpoison(pfn).expect("it is in use");
                 cpu.free_bulk(Order::ZERO, &[pfn]).expect("it is allocated");
             });
         }),
         ("in the second half of a largest block", |world| {
             world.on(0, |cpu| {
-                let pfn = cpu.alloc(MAX_ORDER, M).expect("memory");
+                let pfn = cpu.must_alloc(MAX_ORDER);
                 cpu.hwpoison(pfn.add(700)).expect("it is in use");
-                cpu.free(pfn, MAX_ORDER).expect("it is allocated");
+                cpu.must_free(pfn, MAX_ORDER);
             });
         }),
         ("offline", |world| {
-            let end = world.allocator().zones()[0].spec().end();
+            let end = world.zone().spec().end();
             let start = Pfn(end.0 - PAGEBLOCK_PAGES);
             world.on(0, |cpu| {
                 cpu.hwpoison(start.add(9)).expect("it is free");
@@ -338,7 +239,7 @@ fn p04_frees_hit_again_when_the_last_bad_frame_is_out_of_use() {
     ];
     for (what, retire) in ways {
         for (name, spec) in specs(16, 2, |config| config) {
-            if !matches!(name, "default" | "four zones") {
+            if !matches!(name, "default" | "four sections") {
                 // Linux' frees count and look at their pageblock in any case; compact engine marks no frame.
                 continue;
             }
@@ -347,13 +248,13 @@ fn p04_frees_hit_again_when_the_last_bad_frame_is_out_of_use() {
             for cpu in 0..2 {
                 let hits = world.on(cpu, |cpu| {
                     for _ in 0..50 {
-                        let pfn = cpu.alloc(Order::ZERO, M).expect("memory");
-                        cpu.free(pfn, Order::ZERO).expect("it is allocated");
+                        let pfn = cpu.must_alloc(Order::ZERO);
+                        cpu.must_free(pfn, Order::ZERO);
                     }
-                    let pfn = cpu.alloc(Order::ZERO, M).expect("memory");
+                    let pfn = cpu.must_alloc(Order::ZERO);
                     let hits = cpu.free_hit(pfn, Order::ZERO);
                     if !hits {
-                        cpu.free(pfn, Order::ZERO).expect("it is allocated");
+                        cpu.must_free(pfn, Order::ZERO);
                     }
                     hits
                 });
@@ -366,8 +267,7 @@ fn p04_frees_hit_again_when_the_last_bad_frame_is_out_of_use() {
 /// Two threads that free each other's blocks, with every call counted: what lists hold is what their counts say.
 #[test]
 fn counts_of_lists_are_right_beside_another_cpu() {
-    let config = Config { engine: Engine::Linux, ..Config::default() };
-    let world: World<Plain> = Spec::one_zone(64 * PAGEBLOCK_PAGES, 2).config(config).build();
+    let world: World<Plain> = Spec::one_zone(64 * PAGEBLOCK_PAGES, 2).engine(Engine::Linux).build();
     let passed: [Mutex<Vec<Pfn>>; 2] = Default::default();
     std::thread::scope(|scope| {
         for n in 0..2 {
@@ -378,9 +278,9 @@ fn counts_of_lists_are_right_beside_another_cpu() {
                         core::iter::from_fn(|| cpu.alloc(Order::ZERO, M).ok()).take(600).collect()
                     });
                     passed[n].lock().expect("no panic").extend(got);
-                    let other = core::mem::take(&mut *passed[1 - n].lock().expect("no panic"));
-                    other.into_iter().for_each(|pfn| {
-                        world.on(n, |cpu| cpu.free(pfn, Order::ZERO)).expect("it is allocated");
+                    let theirs = core::mem::take(&mut *passed[1 - n].lock().expect("no panic"));
+                    theirs.into_iter().for_each(|pfn| {
+                        world.must_free(n, pfn, Order::ZERO);
                     });
                 }
             });

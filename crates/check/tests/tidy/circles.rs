@@ -1,7 +1,7 @@
 //! No circle of imports between the files of a crate.
 //!
-//! An import counts for the file that defines what is imported: re-exports are followed. What a file takes from one above it
-//! in its own branch (`a/b.rs` from `a.rs`) is not counted: they are one module in two files.
+//! An import counts for the file that defines what is imported: re-exports are followed. What a file takes from one
+//! above it in its own branch (`a/b.rs` from `a.rs`) is not counted: they are one module in two files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -131,11 +131,11 @@ fn absolute(from: &[String], path: Names) -> Option<Names> {
 /// The modules that define what a module names, but for itself and those above it.
 fn targets<'m>(
     modules: &'m BTreeMap<Names, Module<'_>>,
-    own: &Names,
+    from: &Names,
     module: &Module<'_>,
 ) -> BTreeSet<&'m Names> {
     let targets = module.uses.iter().filter_map(|path| definer(modules, path.clone(), 8));
-    targets.filter(|target| !own.starts_with(target)).collect()
+    targets.filter(|target| !from.starts_with(target)).collect()
 }
 
 fn definer<'m>(modules: &'m BTreeMap<Names, Module<'_>>, path: Names, hops: u32) -> Option<&'m Names> {
@@ -174,7 +174,7 @@ fn circles<'a>(edges: &BTreeMap<&'a Names, BTreeSet<&'a Names>>) -> Vec<Vec<&'a 
         }
         search.seen.insert(node, (number, least));
         if least == number {
-            let at = search.stack.iter().position(|&other| other == node).expect("it was pushed");
+            let at = search.stack.iter().position(|&name| name == node).expect("it was pushed");
             let group = search.stack.split_off(at);
             if group.len() > 1 {
                 search.found.push(group);

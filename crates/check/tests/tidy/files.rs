@@ -34,10 +34,10 @@ pub(crate) fn dead_files(repo: &Repo) -> Vec<Finding> {
     let mut alive = BTreeSet::new();
     while let Some(path) = open.pop() {
         let Some(file) = repo.file(&path).filter(|_| alive.insert(path.clone())) else { continue };
-        let own = folder(&path);
+        let home = folder(&path);
         let children = match path.strip_suffix(".rs") {
             Some(stem) if !is_root.contains(&path) && !path.ends_with("/mod.rs") => stem,
-            _ => own,
+            _ => home,
         };
         for (_, rest) in occurrences(&file.code, "mod ") {
             let name = word(rest);
@@ -46,7 +46,7 @@ pub(crate) fn dead_files(repo: &Repo) -> Vec<Finding> {
             }
         }
         for (_, rest) in occurrences(&file.text, "path = \"").chain(occurrences(&file.text, "include!(\"")) {
-            let named = join(own, rest.split('"').next().unwrap_or_default());
+            let named = join(home, rest.split('"').next().unwrap_or_default());
             is_root.insert(named.clone());
             open.push(named);
         }

@@ -11,6 +11,7 @@
 //! | `figures` | no published figure in code |
 //! | `files` | nothing dead, unfinished or overgrown |
 //! | `pages` | commands that pages show |
+//! | `words` | plain English |
 //!
 //! A rule is a function from the [`Repo`] to its findings, so that every rule has a test that shows it a bad
 //! sample. To run it alone: `cargo test -p framewright-check --test tidy`.
@@ -24,6 +25,7 @@ mod modules;
 mod pages;
 mod repo;
 mod source;
+mod words;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -31,7 +33,7 @@ use std::path::{Path, PathBuf};
 use crate::repo::{Finding, Repo};
 
 /// Every rule.
-const RULES: [fn(&Repo) -> Vec<Finding>; 14] = [
+const RULES: [fn(&Repo) -> Vec<Finding>; 15] = [
     circles::imports,
     crates::directions,
     crates::core_has_no_dependency,
@@ -46,6 +48,7 @@ const RULES: [fn(&Repo) -> Vec<Finding>; 14] = [
     files::file_length,
     files::stray_text,
     files::traces_are_small,
+    words::plain_words,
 ];
 
 #[test]

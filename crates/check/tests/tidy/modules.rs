@@ -22,6 +22,7 @@ const UNSAFE_MODULES: &[&str] = &[
     "crates/core/src/owned",
     "crates/check/src/corrupt",
     "crates/check/src/fixture",
+    "crates/check/src/history",
     "crates/check/src/oracle",
     "crates/check/src/platform",
     "crates/check/src/prelude",
@@ -103,7 +104,7 @@ pub(crate) fn module_order(repo: &Repo) -> Vec<Finding> {
             if matches!(inner, "lib" | "main") || file.code.is_empty() {
                 continue;
             }
-            let Some(own) = place(module) else {
+            let Some(row) = place(module) else {
                 let fix = "give it a row in the table of modules in lib.rs";
                 findings.push(file.finding(0, format!("`{module}` is no module of the table"), fix));
                 continue;
@@ -114,7 +115,7 @@ pub(crate) fn module_order(repo: &Repo) -> Vec<Finding> {
                 if name.starts_with(char::is_uppercase) {
                     let what = format!("crate::{name} hides the module it is from");
                     findings.push(file.finding(0, what, "name the module: crate::MODULE::…"));
-                } else if place(&name).is_some_and(|other| other > own) {
+                } else if place(&name).is_some_and(|theirs| theirs > row) {
                     let fix = "hand it down as an argument, or move the code to the lower module";
                     findings.push(file.finding(
                         0,

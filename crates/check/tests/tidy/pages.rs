@@ -20,13 +20,13 @@ pub(crate) fn commands(repo: &Repo) -> Vec<Finding> {
                 wrong(format!("there is no ./{script}"));
             }
             let package = after("-p").or(after("--package"));
-            let own = match words[0] {
+            let names = match words[0] {
                 "framewright" => words.get(1).copied(),
                 "cargo" if words.get(1) == Some(&"run") && package.is_none() => after("--"),
                 _ => None,
             };
             // A word: not an option, and not a figure of a table that is shown.
-            if let Some(name) = own.filter(|name| name.starts_with(char::is_alphabetic)) {
+            if let Some(name) = names.filter(|name| name.starts_with(char::is_alphabetic)) {
                 shown += usize::from(page.path == "README.md");
                 if !subcommands.contains(name) {
                     wrong(format!("framewright has no command {name}"));
@@ -58,7 +58,7 @@ pub(crate) fn commands(repo: &Repo) -> Vec<Finding> {
             let ours = ["machines/", "studies/", "traces/", "crates/"];
             for path in words.iter().filter(|word| ours.iter().any(|folder| word.starts_with(folder))) {
                 let is_crate =
-                    |path: &str| repo.manifests().any(|it| it.path == format!("{path}/Cargo.toml"));
+                    |path: &str| repo.manifests().any(|file| file.path == format!("{path}/Cargo.toml"));
                 if repo.file(path).is_none() && !is_crate(path) {
                     wrong(format!("there is no {path}"));
                 }

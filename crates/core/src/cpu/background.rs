@@ -1,4 +1,4 @@
-//! Background reclaim of a node: what a thread, or a task of a simulation, runs when it is woken.
+//! Background reclaim of a node: the work of the thread that is woken for it, or of a task in a simulation.
 //!
 //! ```text
 //! loop {
@@ -23,27 +23,27 @@ use crate::reclaim::{BackgroundRequest, By, Helpers, Reclaim, Reclaimed, Reclaim
 use crate::units::{NodeId, Order, ZoneType};
 use crate::zone::Zone;
 
-/// Zones that an allocator can have.
+/// Most zones of an allocator.
 const MOST_ZONES: usize = u8::MAX as usize;
-/// Rounds that freed enough to go on, after which the caller gets a word in.
+/// Rounds with progress after which the call returns, so that the caller can do other work.
 const ROUNDS: u32 = 64;
 /// Longest wait for a congested device.
 const WAIT_MS: u32 = 100;
 
-/// How a run of background reclaim ended.
+/// Result of a run of background reclaim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BackgroundOutcome {
-    /// Pages looked at and freed.
+    /// Pages scanned and freed.
     pub total: Reclaimed,
-    /// Whether the node is balanced now. If not, and pages were freed, there is more to do; if none were, it
-    /// is of no use until somebody frees some.
+    /// Whether the node is balanced now. If not, and pages were freed, call again. If none were freed, another call
+    /// helps only after some pages became free elsewhere.
     pub balanced: bool,
 }
 
 impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
-    /// Takes what background reclaim of a node has been asked for, or declares that the caller is about to
-    /// sleep: then `None`, and whoever asks next calls [`Background::wake`](crate::reclaim::Background::wake).
-    /// No wake-up is lost in between. One caller per node.
+    /// Takes the request for background reclaim of a node. If there is none, returns `None` and marks the caller as
+    /// about to sleep: then the next CPU that requests reclaim calls
+    /// [`Background::wake`](crate::reclaim::Background::wake). No wake-up is lost in between. One caller per node.
     ///
     /// # Panics
     /// If there is no such node.
@@ -51,8 +51,8 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
         self.nodes()[usize::from(node.0)].wakeup.sleep()
     }
 
-    /// Asks for background reclaim of a node, as an allocation does that finds a zone low. Whether the
-    /// sleeper must be woken.
+    /// Requests background reclaim of a node, like an allocation that finds a zone low. Returns whether the caller must
+    /// wake the sleeping thread.
     ///
     /// # Panics
     /// If there is no such node.
@@ -62,8 +62,8 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
     }
 }
 
-/// While it lives, the zones of a run count as being reclaimed, and CPUs keep less on their lists (v6.1 and later). Also
-/// ends when a panic passes.
+/// Marks the zones of a run as being reclaimed until it is dropped, so that CPUs keep fewer pages on their lists (v6.1
+/// and later). A panic drops it, too.
 struct Active<'c, 'a, 'm, P: Platform, M: FrameUser> {
     cpu: &'c Cpu<'a, 'm, P, M>,
     node: NodeId,
@@ -77,12 +77,12 @@ impl<'c, 'a, 'm, P: Platform, M: FrameUser> Active<'c, 'a, 'm, P, M> {
         active
     }
 
-    fn set(&self, is: bool) {
+    fn set(&self, active: bool) {
         if self.cpu.allocator.config.experiment.pcp_rule == PcpRule::V5_4 {
             return;
         }
         for zone in self.cpu.zones_on(self.node, self.highest) {
-            if zone.pressure().set_reclaim_active(is) {
+            if zone.pressure().set_reclaim_active(active) {
                 self.cpu.tell_pressure(zone);
             }
         }
@@ -95,7 +95,7 @@ impl<P: Platform, M: FrameUser> Drop for Active<'_, '_, '_, P, M> {
     }
 }
 
-/// What one run is about.
+/// Parameters of one run.
 struct NodeRun<'r> {
     node: NodeId,
     order: Order,
@@ -104,8 +104,8 @@ struct NodeRun<'r> {
 }
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Reclaims until the node's zones up to the highest one asked for are balanced, or nothing can be freed.
-    /// Returns after 64 rounds in any case. What was freed is on the buddy lists then.
+    /// Reclaims until the node's zones up to `asked.highest` are balanced, or nothing more can be freed, or 64 rounds
+    /// are over. On return the freed pages are on the buddy lists.
     pub fn background(
         &self,
         node: NodeId,
@@ -135,7 +135,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 if run.order == Order::ZERO || self.allocator.config.experiment.reclaim == Generation::V6_1 {
                     break;
                 }
-                // It is fragmented: be content with single pages.
+                // The node is fragmented: go on until single pages are balanced.
                 run.order = Order::ZERO;
             }
         }
@@ -150,7 +150,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         rest
     }
 
-    /// The populated zones that the run is about, lowest first.
+    /// The populated zones of the run, lowest first.
     fn on_node<'r>(&'r self, run: &NodeRun<'_>) -> impl Iterator<Item = &'r Zone<'r, P>> + 'r {
         self.zones_on(run.node, run.highest)
     }
@@ -169,7 +169,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         self.has_above(zone, &watermark::Check { order, mark, reserve, access }).is_ok()
     }
 
-    /// The state of the run's zones. Returns how many there are.
+    /// Writes the state of the run's zones to `out`. Returns how many there are.
     fn balances(&self, run: &NodeRun<'_>, out: &mut [Balance; MOST_ZONES]) -> usize {
         let mut len = 0;
         for (zone, place) in self.on_node(run).zip(out) {
@@ -183,7 +183,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         len
     }
 
-    /// All priorities once, or until enough was freed to start over. Whether the node is balanced.
+    /// One round: all priorities, or until enough was freed to start over. Returns what was freed, and whether the node
+    /// is balanced.
     fn balance_round(&self, run: &NodeRun<'_>) -> (Reclaimed, bool) {
         let mut zones = [Balance::default(); MOST_ZONES];
         let generation = self.allocator.config.experiment.reclaim;
@@ -194,7 +195,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 return (total, true);
             }
             let Some(end) = policy::highest_unbalanced(&zones[..len], priority) else { break };
-            // Linux also asks how much was scanned: nothing yet, at the first priority.
+            // Linux also looks at the pages scanned so far: none at the first priority.
             let may_write = priority < FIRST_PRIORITY;
             for zone in self.on_node(run).take(end + 1) {
                 if zone.is_unreclaimable() && priority != FIRST_PRIORITY {
@@ -235,7 +236,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         done += self.reclaim_from(run.reclaimer, zone, goal);
         let slab = self.reclaim_from(run.reclaimer, zone, Goal { slab: true, ..goal });
         done.freed += slab.freed;
-        // Others wait for these pages.
+        // Other CPUs wait for these pages.
         self.local(zone.id()).drain_all();
         let on_lists = run.reclaimer.reclaimable(zone.id()).on_lists();
         if policy::is_unreclaimable(zone.pressure().scanned(), on_lists, slab.freed) {
@@ -244,7 +245,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         done
     }
 
-    /// Counts zones that are low again already, where Linux looks after a short nap.
+    /// Counts zones that are below a mark again, where Linux looks after a short sleep.
     fn count_quick_hits(&self, run: &NodeRun<'_>) {
         let events = &self.allocator.nodes()[usize::from(run.node.0)].events;
         let below = |mark: fn(&Zone<P>) -> u64| {

@@ -1,8 +1,8 @@
-//! Compaction: movable frames go up, free blocks come down, until the two scanners meet.
+//! Compaction: a migration scanner takes movable blocks from below, a free scanner takes free blocks from above, until
+//! the two meet.
 //!
-//! The migration scanner looks without the zone lock, and so at words that may change under it: what it takes
-//! for a movable block is only a candidate, and the owner's hook has the last word (see
-//! [`Migrate`]). The free scanner takes blocks under the lock.
+//! The migration scanner reads without the zone lock, so words may change while it reads. A block that it takes is only
+//! a candidate; the owner's hook decides (see [`Migrate`]). The free scanner takes blocks under the lock.
 
 mod empty;
 mod round;
@@ -20,27 +20,27 @@ use crate::request::Request;
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use crate::zone::{Zone, ZoneSpec};
 
-/// What compaction did.
+/// Result of a compaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Compacted {
     /// Base pages moved.
     pub moved: u64,
-    /// Base pages that could not be moved when it came to it.
+    /// Base pages that were to move and could not.
     pub stayed: u64,
 }
 
 impl core::ops::AddAssign for Compacted {
-    fn add_assign(&mut self, other: Self) {
-        self.moved += other.moved;
-        self.stayed += other.stayed;
+    fn add_assign(&mut self, more: Self) {
+        self.moved += more.moved;
+        self.stayed += more.stayed;
     }
 }
 
-/// Where the scanners are.
+/// Positions of the two scanners.
 struct Scanners {
     /// The next frame of the migration scanner.
     low: Pfn,
-    /// The pageblock of the free scanner, and everything above it is done.
+    /// The pageblock of the free scanner. Everything above it is done.
     high: Pfn,
 }
 
@@ -50,14 +50,15 @@ impl Scanners {
         Self { low: spec.start, high: last }
     }
 
-    /// Scanners that go on where others have stopped.
+    /// Scanners that continue where the last compaction stopped.
     fn resumed(spec: &ZoneSpec, resume: Resume) -> Self {
         let first = spec.start.block_start(PAGEBLOCK_ORDER);
         let at = |number: u32| first.add(u64::from(number) * PAGEBLOCK_PAGES);
         Self { low: at(resume.low).max(spec.start), high: at(resume.high).min(Self::new(spec).high) }
     }
 
-    /// Where others may go on. The pageblock that the migration scanner is in the middle of is looked at again.
+    /// Positions at which the next compaction may continue. It looks again at the pageblock that the migration scanner
+    /// has not finished.
     fn resume(&self, spec: &ZoneSpec) -> Resume {
         let first = spec.start.block_start(PAGEBLOCK_ORDER).0;
         let number = |at: Pfn| (at.0.saturating_sub(first) / PAGEBLOCK_PAGES) as u32;
@@ -83,7 +84,7 @@ impl Batch {
         Self { order: Order::ZERO, asked: Migratetype::Movable, from: [Pfn(0); CLUSTER], len: 0 }
     }
 
-    /// Adds a block. All have the same order and type, and there are at most [`CLUSTER`].
+    /// Adds a block. All blocks of a batch have the same order and type, and there are at most [`CLUSTER`].
     const fn push(&mut self, pfn: Pfn, order: Order, asked: Migratetype) {
         (self.order, self.asked) = (order, asked);
         self.from[self.len] = pfn;
@@ -91,7 +92,7 @@ impl Batch {
     }
 }
 
-/// Free blocks taken and not yet used. Given back when dropped, also when a panic passes.
+/// Free blocks taken and not yet used. Freed when dropped, also by a panic.
 struct Places<'s, 'a, 'm, P: Platform, M: FrameUser> {
     cpu: &'s Cpu<'a, 'm, P, M>,
     order: Order,
@@ -102,14 +103,14 @@ impl<P: Platform, M: FrameUser> Drop for Places<'_, '_, '_, P, M> {
     fn drop(&mut self) {
         for &pfn in self.left {
             let freed = self.cpu.free(pfn, self.order);
-            debug_assert!(freed.is_ok(), "a place that nobody used was not free to give back");
+            debug_assert!(freed.is_ok(), "an unused place could not be freed");
         }
     }
 }
 
 impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
-    /// Compacts a zone from end to end (Linux: `compact_memory`). Blocks on other CPUs' lists are asked back
-    /// and not waited for. O(frames), and what the hook takes.
+    /// Compacts a zone from end to end (Linux: `compact_memory`). Requests that other CPUs drain their lists, and does
+    /// not wait for them. O(frames), plus the time of the hook.
     ///
     /// # Panics
     /// If there is no such zone.
@@ -118,12 +119,12 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         self.compact_zone(&self.allocator.zones[zone.index()], migrate, false, || false)
     }
 
-    /// Compacts the zones on a request's way until one can serve it.
+    /// Compacts the zones of a request one after another until one can serve it.
     pub(super) fn compact_for(&self, path: &Path<'_, 'm>) {
         let Some(migrate) = path.helpers.migrate else { return };
         let request = path.request;
-        let own = &self.allocator.nodes()[usize::from(self.allocator.node_of(self.cpu).0)].events;
-        count(&own.compact_stall, 1);
+        let events = &self.allocator.nodes()[usize::from(self.allocator.node_of(self.cpu).0)].events;
+        count(&events.compact_stall, 1);
         self.allocator.drain_others(None, self.zones_of(path), None, false);
         let access = Access { cma: request.migratetype == Migratetype::Movable, ..Access::default() };
         let pass = Walk { mark: Mark::Min, access, allowed_only: true };
@@ -137,13 +138,13 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             let done = || self.meets(zone, request, &pass).is_ok() && self.has_block(zone, request);
             self.compact_zone(zone, migrate, Resume::is_kept(self.allocator.config.experiment.reclaim), done);
             if done() {
-                count(&own.compact_success, 1);
+                count(&events.compact_success, 1);
                 zone.pressure().set_defer(zone.pressure().defer().succeeded(request.order));
                 return;
             }
             zone.pressure().set_defer(zone.pressure().defer().failed(request.order));
         }
-        count(&own.compact_fail, 1);
+        count(&events.compact_fail, 1);
     }
 
     fn is_suitable(&self, zone: &Zone<P>, request: &Request<'_>) -> bool {
@@ -156,16 +157,16 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         is_suitable(request.order, zone.marks().low, reserve, free).is_ok()
     }
 
-    /// Whether an ordinary list has a block that is large enough.
+    /// Whether a list of an ordinary type has a block that is large enough.
     fn has_block(&self, zone: &Zone<P>, request: &Request<'_>) -> bool {
         let ordinary = || Migratetype::ALL.into_iter().filter(|list| list.is_ordinary());
-        self.with_free_blocks(zone, |has| {
-            request.order.and_above().any(|order| ordinary().any(|list| has(order, list)))
+        self.with_free_blocks(zone, |has_block| {
+            request.order.and_above().any(|order| ordinary().any(|list| has_block(order, list)))
         })
     }
 
-    /// Compacts a zone until `done`. `resumes`: from where the last compaction that resumes has stopped; and if that was not
-    /// enough, from end to end.
+    /// Compacts a zone until `done`. With `resumes` it first continues where the last compaction with `resumes`
+    /// stopped, and if that does not suffice, starts again from end to end.
     fn compact_zone(
         &self,
         zone: &Zone<P>,
@@ -189,8 +190,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         total
     }
 
-    /// Compacts what lies between the scanners until `done`. Returns whether it was; keeps the place for one that
-    /// `resumes`.
+    /// Compacts the range between the scanners until `done`. Returns whether `done` held; then, with `resumes`, stores
+    /// the scanners' positions for the next compaction.
     #[expect(clippy::too_many_arguments, reason = "one body of two passes")]
     fn compact_between(
         &self,
@@ -208,7 +209,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             if batch.len > 0 {
                 *total += self.move_batch(zone, scanners, &batch, migrate, events);
             }
-            // After each pageblock: what was freed in it can merge.
+            // After each pageblock: the blocks freed in it can merge.
             if scanners.low.block_start(PAGEBLOCK_ORDER) != before {
                 self.local(zone.id()).drain_all();
                 if done() {
@@ -269,7 +270,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         batch
     }
 
-    /// Whether a block is somebody's, movable, and smaller than what compaction makes.
+    /// Whether a block is with a caller, movable, and smaller than a pageblock.
     fn can_move(&self, zone: &Zone<P>, pfn: Pfn, order: Order, asked: Migratetype) -> bool {
         let info = self.allocator.frames.info(pfn);
         asked == Migratetype::Movable
@@ -278,7 +279,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             && self.may_free(pfn, order, info)
     }
 
-    /// Moves a batch as far as there are places above it.
+    /// Moves a batch while there are free places above it.
     fn move_batch(
         &self,
         zone: &Zone<P>,
@@ -304,7 +305,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         result
     }
 
-    /// Has each of these blocks moved to a place. There are as many places.
+    /// Asks the hook to move each block of `from` to one of `places`. There are as many places.
     fn migrate_all(
         &self,
         from: &[Pfn],
@@ -315,27 +316,27 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let order = places.order;
         for &old in from {
             let [new, rest @ ..] = places.left else { break };
-            // If the hook panics, this place stays with whoever it left it to; the rest goes back.
+            // If the hook panics, this place stays with the owner that the hook left it to; the others are freed.
             places.left = rest;
             let moved = has_moved(migrate, old, *new, order);
-            // A hook that lied has freed it already: the free is refused and changes nothing.
+            // If the hook answered wrongly, the block is free already: this free is refused and changes nothing.
             let freed = self.free(if moved { old } else { *new }, order).is_ok();
             if moved && freed { result.moved += order.pages() } else { result.stayed += order.pages() }
         }
         result
     }
 
-    /// Takes free blocks as `take` says, with the lock of a section. They are allocated then, for what was asked for as `of` says; bad
-    /// ones are left out and quarantined.
+    /// Lets `take` take free blocks under the lock of a section. They are allocated then, with the order and type in
+    /// `kind`. Bad ones are quarantined and left out. Returns the number of blocks at the front of `out`.
     fn take_places(
         &self,
         (zone, section): (&Zone<P>, usize),
-        of: (Order, Migratetype),
+        kind: (Order, Migratetype),
         out: &mut [Pfn],
         take: impl FnOnce(&mut crate::buddy::Buddy<'_, 'm, P, M>, &mut [Pfn]) -> usize,
     ) -> usize {
         let waiter = self.allocator.waiter(Some(self.cpu));
-        let (order, asked) = of;
+        let (order, asked) = kind;
         let take = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
             let taken = take(buddy, out);
             for &pfn in &out[..taken] {
@@ -355,8 +356,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         good
     }
 
-    /// Takes free blocks from the free scanner's pageblocks, downwards, but none from the pageblock of `above`
-    /// or below it. They are allocated then.
+    /// Takes free blocks from the free scanner's pageblocks, downwards, but none from the pageblock of `above` or below
+    /// it. They are allocated then.
     fn places(
         &self,
         zone: &Zone<P>,
@@ -368,11 +369,11 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     ) -> usize {
         while above.block_start(PAGEBLOCK_ORDER) < scanners.high {
             let info = self.allocator.frames.info(scanners.high);
-            // One without memory has another type.
+            // A pageblock without memory has another type.
             if matches!(info.migratetype(), Migratetype::Movable | Migratetype::Cma) {
                 let section = zone.cut().number_of(scanners.high);
-                let of = (order, Migratetype::Movable);
-                let taken = self.take_places((zone, section), of, out, |buddy, out| {
+                let kind = (order, Migratetype::Movable);
+                let taken = self.take_places((zone, section), kind, out, |buddy, out| {
                     buddy.take_from_pageblock(scanners.high, order, out)
                 });
                 count(&events.compact_free_scanned, PAGEBLOCK_PAGES);

@@ -1,5 +1,5 @@
-//! Asking for pages back: zone reclaim, direct reclaim, the last resort.
-#![expect(unsafe_code, reason = "a reclaimer vouches for the frames that it frees")]
+//! Zone reclaim, direct reclaim and the last resort: how a CPU asks a reclaimer for pages.
+#![expect(unsafe_code, reason = "a reclaimer must own the frames that it frees")]
 
 use core::cell::Cell;
 
@@ -25,7 +25,7 @@ const WAIT_MS: u32 = 100;
 /// Most rounds in which slab caches are shrunk for one run of zone reclaim.
 const SLAB_ROUNDS: u32 = 64;
 
-/// Takes the pages that a reclaimer frees, and counts them.
+/// Frees the pages that a reclaimer gives back, and counts them.
 struct Sink<'s, 'a, 'm, P: Platform, M: 'static> {
     cpu: &'s Cpu<'a, 'm, P, M>,
     freed: Cell<u64>,
@@ -51,7 +51,7 @@ impl<P: Platform, M: FrameUser> Release for Sink<'_, '_, '_, P, M> {
     }
 }
 
-/// What a caller of [`Cpu::reclaim_from`] wants and allows.
+/// Goal and permissions of a call of [`Cpu::reclaim_from`].
 #[derive(Clone, Copy)]
 pub(super) struct Goal {
     pub(super) by: By,
@@ -60,13 +60,14 @@ pub(super) struct Goal {
     pub(super) target: u64,
     pub(super) may_write: bool,
     pub(super) may_unmap: bool,
-    /// Shrink caches of small objects instead of freeing pages.
+    /// Whether to shrink caches of small objects instead of freeing pages.
     pub(super) slab: bool,
 }
 
 impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
-    /// Asks the reclaimer for pages of a zone, and counts what it freed: the pages that went through the sink, or, if
-    /// these are fewer, what the zone and this CPU's lists have grown by, at most what the reclaimer says. No lock is held.
+    /// Asks the reclaimer for pages of a zone, and counts the pages that it freed: those that went through the sink or,
+    /// if that is more, the growth of the zone and of this CPU's lists, limited to the reclaimer's own count. No lock
+    /// is held.
     pub(super) fn reclaim_from(&self, reclaimer: &dyn Reclaim, zone: &Zone<P>, goal: Goal) -> Reclaimed {
         let spec: &ZoneSpec = zone.spec();
         let ask = ReclaimRequest {
@@ -83,10 +84,10 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             may_wait: true,
         };
         let sink = Sink { cpu: self, freed: Cell::new(0) };
-        let has = || zone.free_pages() + u64::from(self.allocator.pcp(zone.id(), self.cpu).count());
-        let before = has();
+        let pages = || zone.free_pages() + u64::from(self.allocator.pcp(zone.id(), self.cpu).count());
+        let before = pages();
         let claimed = if goal.slab { reclaimer.shrink(&ask, &sink) } else { reclaimer.reclaim(&ask, &sink) };
-        let grown = has().saturating_sub(before);
+        let grown = pages().saturating_sub(before);
         let freed = sink.freed().max(claimed.freed.min(grown));
         let node = &self.allocator.nodes()[usize::from(spec.node.0)].events;
         let events = &zone.pressure().events;
@@ -101,13 +102,13 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         Reclaimed { scanned: claimed.scanned, freed }
     }
 
-    /// Reclaims a zone before the request tries the next one, if `policy::zone_reclaim` says so.
+    /// Reclaims a zone before the request tries the next one, if `policy::zone_reclaim` decides so.
     pub(super) fn zone_reclaim(&self, path: &Path<'_, 'm>, zone: &Zone<P>) -> Scan {
         let Some(reclaimer) = path.helpers.reclaim else { return Scan::NotScanned };
         let config = &self.allocator.config;
         let nodes = self.allocator.nodes();
-        let (own, there) = (self.allocator.node_of(self.cpu), zone.spec().node);
-        // Newer releases compare distances from the preferred zone's node; v3.0 asks whether the node has CPUs of its own.
+        let (local, there) = (self.allocator.node_of(self.cpu), zone.spec().node);
+        // Newer releases compare distances from the preferred zone's node; v3.0 looks whether the node has CPUs.
         if config.experiment.reclaim == Generation::V6_1
             && !nodes[usize::from(path.choice.start.0)].near.has(there)
         {
@@ -115,12 +116,12 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         }
         let caller = Caller {
             must_not: path.request.flags.has(Flags::NO_WAIT) || path.reclaiming,
-            remote_with_cpus: there != own && nodes[usize::from(there.0)].has_cpus,
+            remote_with_cpus: there != local && nodes[usize::from(there.0)].has_cpus,
             unreclaimable: zone.is_unreclaimable(),
         };
         let mode = config.zone_reclaim;
-        let has = reclaimer.reclaimable(zone.id());
-        match policy::zone_reclaim(mode, &has, zone.managed_pages(), caller) {
+        let reclaimable = reclaimer.reclaimable(zone.id());
+        match policy::zone_reclaim(mode, &reclaimable, zone.managed_pages(), caller) {
             ZoneReclaim::Full => Scan::Full,
             ZoneReclaim::NotScanned => Scan::NotScanned,
             ZoneReclaim::Run { page_cache, slab } => {
@@ -179,14 +180,14 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         freed
     }
 
-    /// Reclaims for a request, over all zones on its way, harder and harder.
+    /// Reclaims for a request, over all its zones, with rising effort.
     pub(super) fn reclaim_directly(&self, path: &Path<'_, 'm>) -> Outcome {
         let Some(reclaimer) = path.helpers.reclaim else { return Outcome::NoProgress };
         let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else {
             return Outcome::NoProgress;
         };
-        let own = &self.allocator.nodes()[usize::from(self.allocator.node_of(self.cpu).0)];
-        count(&own.events.allocstall, 1);
+        let local = &self.allocator.nodes()[usize::from(self.allocator.node_of(self.cpu).0)];
+        count(&local.events.allocstall, 1);
         let mut total = Reclaimed::default();
         let mut may_write = false;
         for priority in (0..=FIRST_PRIORITY).rev() {
@@ -206,12 +207,12 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             }
         }
         if total.freed > 0 {
-            // Background reclaim may be worth waking again.
+            // Background reclaim may succeed again.
             self.zones_of(path)
                 .for_each(|zone| self.allocator.nodes()[usize::from(zone.spec().node.0)].set_failures(0));
             return Outcome::Progress(total.freed);
         }
-        // In v3.0 a zone that may still be reclaimable counts as progress, too.
+        // In v3.0 a zone that may still have reclaimable pages counts as progress, too.
         let hope = self.allocator.config.experiment.reclaim == Generation::V3_0
             && self.zones_of(path).any(|zone| self.has_hope(reclaimer, zone));
         if hope { Outcome::Progress(0) } else { Outcome::NoProgress }
@@ -256,7 +257,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         total
     }
 
-    /// The last resort: an OOM kill. Returns whether a process was killed that gives its memory back.
+    /// The last resort: an OOM kill. Returns whether a user of memory was ended.
     pub(super) fn kill(&self, reclaimer: &dyn Reclaim) -> bool {
         let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return false };
         reclaimer.kill()

@@ -1,53 +1,54 @@
-//! Compaction: whether it is worth trying, and how long to let it be after it failed.
+//! Compaction: whether it is worth trying, and how many tries are skipped after it failed.
 //!
-//! Two scanners go through a zone: one from below, for frames that can be moved, one from above, for free
-//! blocks to move them to. Where they meet, everything below is free or cannot be moved.
+//! Two scanners go through a zone: one from below, for blocks that can be moved, one from above, for free blocks to
+//! move them to. When they meet, everything below is free or cannot be moved.
 //!
-//! In the background it is done in rounds, before anybody wants a huge page (Linux from v5.9): see [`Marks`].
+//! Background compaction works in rounds, before a request needs a huge page (Linux from v5.9): see [`Marks`].
 
 use super::Generation;
 use super::watermark::{Access, Check, FreePages, Lack, check_v6_1};
 use crate::units::{MAX_ZONE_PAGES, Order, PAGEBLOCK_PAGES};
 
-/// Frames that are moved in one go (Linux: `COMPACT_CLUSTER_MAX`).
+/// Blocks that are moved together (Linux: `COMPACT_CLUSTER_MAX`).
 pub const CLUSTER: usize = 32;
-/// Most that a failed compaction lets pass: 1 in 64 (Linux: `COMPACT_MAX_DEFER_SHIFT`).
+/// After repeated failures 1 try in `2^MAX_DEFER_SHIFT` is made (Linux: `COMPACT_MAX_DEFER_SHIFT`).
 pub const MAX_DEFER_SHIFT: u8 = 6;
 
-/// Whether compaction of a zone could make a block of `order`: enough is free to move frames to, twice the
-/// block above the low mark (v3.0; v6.1 asks the same of costly orders). O(1).
+/// Whether compaction of a zone could make a block of `order`: the free pages are at least the low mark plus twice the
+/// block, so that there is room to move frames to (v3.0; v6.1 demands the same for costly orders). O(1).
 ///
 /// # Errors
-/// What is lacking: reclaim first.
+/// The lack. Reclaim must come first.
 pub fn is_suitable(order: Order, low: u64, reserve: u64, free: FreePages) -> Result<(), Lack> {
     let mark = low.saturating_add(2 << order.get());
     let access = Access { cma: true, ..Access::default() };
     check_v6_1(&Check { order: Order::ZERO, mark, reserve, access }, free, |_, _| true)
 }
 
-/// Milliseconds from one round of background compaction to the next (Linux: `HPAGE_FRAG_CHECK_INTERVAL_MSEC`).
+/// Milliseconds between two rounds of background compaction (Linux: `HPAGE_FRAG_CHECK_INTERVAL_MSEC`).
 pub const ROUND_MS: u32 = 500;
-/// Rounds that do nothing after one in vain (Linux: the interval is shifted by `COMPACT_MAX_DEFER_SHIFT`).
+/// Rounds that do nothing after a round without gain (Linux: the interval is shifted by `COMPACT_MAX_DEFER_SHIFT`).
 pub const REST: u8 = (1 << MAX_DEFER_SHIFT) - 1;
-/// Pages after which a round that empties pageblocks ends: 32 MiB, some ten milliseconds of copying, or 2 % of one CPU.
+/// Pages moved after which a round that empties pageblocks ends: 32 MiB, some ten milliseconds of copying, or 2 % of
+/// one CPU.
 pub const ROUND_PAGES: u64 = 1 << 13;
-/// Blocks that such a round looks at before it ends, some milliseconds.
+/// Blocks looked at after which such a round ends: some milliseconds.
 pub const ROUND_LOOKS: u64 = 1 << 18;
-/// Frames in use up to which a pageblock is emptied: half of it, so that each page moved wins at least one beside its own.
+/// Most frames in use of a pageblock that is emptied: half of it, so that each page moved wins at least one more page.
 pub const MOST_USED: u64 = PAGEBLOCK_PAGES / 2;
 
-/// Between which marks background compaction works, in percent of the free pages that are not in free huge pages.
+/// Marks between which background compaction works, in percent of the free pages that are outside free huge pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Marks {
-    /// A zone is compacted until no more are.
+    /// Compaction of a zone stops at this percentage.
     pub low: u64,
-    /// A node is compacted if more are.
+    /// Compaction of a node begins above this percentage.
     pub high: u64,
 }
 
 impl Marks {
-    /// Those of Linux for `vm.compaction_proactiveness`, at most 100; `None` for 0, which is no background compaction. `low` is
-    /// 100 less the proactiveness, but at least 5, and `high` 10 above it.
+    /// Marks of Linux for `vm.compaction_proactiveness`, at most 100; `None` for 0, which is no background compaction.
+    /// `low` is 100 − proactiveness, but at least 5; `high` is 10 above it.
     #[must_use]
     pub const fn of_linux(proactiveness: u8) -> Option<Self> {
         let Some(Self { low, .. }) = Self::one(proactiveness) else { return None };
@@ -55,7 +56,8 @@ impl Marks {
         Some(Self { low, high: if low > 90 { 100 } else { low + 10 } })
     }
 
-    /// Both at 100 less the proactiveness, where pageblocks are emptied one by one: that can go on at any time where it stopped.
+    /// One mark for both, 100 − proactiveness, where pageblocks are emptied one by one: such a round can stop and
+    /// continue at any time.
     #[must_use]
     pub const fn one(proactiveness: u8) -> Option<Self> {
         let mark = 100_u64.saturating_sub(proactiveness as u64);
@@ -63,7 +65,8 @@ impl Marks {
     }
 }
 
-/// Percent of `free` pages that are not among the `huge` ones, rounded down; 0 if none is free (Linux: `extfrag_for_order`).
+/// Percent of `free` pages that are not among the `huge` ones, rounded down; 0 if none is free (Linux:
+/// `extfrag_for_order`).
 #[must_use]
 pub const fn fragmentation(free: u64, huge: u64) -> u64 {
     match (free.saturating_sub(huge) as u128 * 100).checked_div(free as u128) {
@@ -72,19 +75,19 @@ pub const fn fragmentation(free: u64, huge: u64) -> u64 {
     }
 }
 
-/// How often compaction of a zone is passed over, because it failed of late.
+/// Deferral of compaction of a zone after failures.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Defer {
-    /// Times passed over since the last failure.
+    /// Tries skipped since the last failure.
     pub considered: u8,
     /// 1 in `2^shift` tries is made.
     pub shift: u8,
-    /// Smallest order that failed; smaller ones are tried always.
+    /// Smallest order that failed. Smaller orders are always tried.
     pub failed: u8,
 }
 
 impl Defer {
-    /// Whether to pass over this one.
+    /// Counts a try for `order`. Returns whether to skip it.
     pub const fn passes_over(&mut self, order: Order) -> bool {
         if self.shift == 0 || order.get() < self.failed {
             return false;
@@ -93,7 +96,7 @@ impl Defer {
         self.considered < 1 << self.shift
     }
 
-    /// After compaction for `order` has failed.
+    /// State after compaction for `order` has failed.
     #[must_use]
     pub const fn failed(self, order: Order) -> Self {
         let shift = if self.shift < MAX_DEFER_SHIFT { self.shift + 1 } else { MAX_DEFER_SHIFT };
@@ -101,7 +104,7 @@ impl Defer {
         Self { considered: 0, shift, failed: if first { order.get() } else { self.failed } }
     }
 
-    /// After a block of `order` was had.
+    /// State after compaction has made a block of `order`.
     #[must_use]
     pub const fn succeeded(self, order: Order) -> Self {
         if order.get() >= self.failed {
@@ -111,43 +114,44 @@ impl Defer {
         }
     }
 
-    /// As a number of 24 bits, all zero at first.
+    /// The state in 24 bits, all zero at first.
     #[must_use]
     pub const fn pack(self) -> u64 {
         self.considered as u64 | (self.shift as u64) << 8 | (self.failed as u64) << 16
     }
 
-    /// The reverse.
+    /// The reverse of [`pack`](Self::pack).
     #[must_use]
     pub const fn unpack(word: u64) -> Self {
         Self { considered: word as u8, shift: (word >> 8) as u8, failed: (word >> 16) as u8 }
     }
 }
 
-/// Where the scanners of a zone were when a compaction had what it was for, in pageblocks from the zone's first on. The next
-/// one goes on from there: what lies below and above is compact already (Linux from v3.7: `compact_cached_migrate_pfn` and
-/// `compact_cached_free_pfn`). Nothing of that is certain, so one that meets the end from here begins anew.
+/// Positions of a zone's scanners when a compaction reached its goal, as pageblock numbers from the zone's first. The
+/// next compaction continues there: memory outside these positions is compacted already (Linux from v3.7:
+/// `compact_cached_migrate_pfn` and `compact_cached_free_pfn`). This is a hint: a compaction that reaches the end from
+/// here begins again at the zone's ends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Resume {
     /// The pageblock of the migration scanner.
     pub low: u32,
-    /// The pageblock of the free scanner, above the other.
+    /// The pageblock of the free scanner, above `low`.
     pub high: u32,
 }
 
 impl Resume {
-    /// Bits of a pageblock's number: a zone has at most as many.
+    /// Bits of a pageblock's number within a zone.
     const BITS: u32 = (MAX_ZONE_PAGES / PAGEBLOCK_PAGES).ilog2();
-    /// Bits of the number that two of them make.
+    /// Bits of both numbers together.
     pub const PACKED_BITS: u32 = 2 * Self::BITS;
 
-    /// Whether compaction for a request goes on where the last one stopped. v3.0 began at the zone's ends.
+    /// Whether compaction for a request continues where the last one stopped. v3.0 began at the zone's ends.
     #[must_use]
     pub const fn is_kept(generation: Generation) -> bool {
         matches!(generation, Generation::V6_1)
     }
 
-    /// As a number of [`PACKED_BITS`](Self::PACKED_BITS) bits; 0 for none.
+    /// The positions in [`PACKED_BITS`](Self::PACKED_BITS) bits; 0 for none.
     #[must_use]
     pub const fn pack(resume: Option<Self>) -> u64 {
         match resume {
@@ -156,7 +160,7 @@ impl Resume {
         }
     }
 
-    /// The reverse.
+    /// The reverse of [`pack`](Self::pack).
     #[must_use]
     pub const fn unpack(word: u64) -> Option<Self> {
         let (low, high) = (word & ((1 << Self::BITS) - 1), word >> Self::BITS & ((1 << Self::BITS) - 1));
@@ -182,7 +186,7 @@ mod tests {
 
     #[test]
     fn marks_are_those_of_linux_or_one() {
-        let both = |marks: Option<Marks>| marks.map(|it| (it.low, it.high));
+        let both = |marks: Option<Marks>| marks.map(|marks| (marks.low, marks.high));
         assert_eq!((Marks::of_linux(0), Marks::one(0)), (None, None));
         for (proactiveness, low, high) in
             [(1, 99, 100), (5, 95, 100), (10, 90, 100), (20, 80, 90), (95, 5, 15)]
@@ -219,7 +223,7 @@ mod tests {
             assert!(!defer.passes_over(order(3)), "smaller orders are tried always");
         }
         assert!(!defer.succeeded(order(9)).passes_over(order(9)));
-        assert_eq!(defer.succeeded(order(3)), defer, "a smaller block says nothing");
+        assert_eq!(defer.succeeded(order(3)), defer, "a smaller block changes nothing");
     }
 
     #[test]

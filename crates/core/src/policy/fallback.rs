@@ -1,22 +1,19 @@
-//! Which other type's block is taken when the own lists are empty, what is retyped, what merges, and at
-//! which end of a list a block goes.
+//! Fallback: which other type a request takes from when its own lists are empty, what is retyped, which blocks merge,
+//! and at which end of a list a block goes.
 //!
-//! Mobility grouping gives each pageblock a type and keeps movable blocks together, so that whole
-//! pageblocks can be emptied again. A request that finds nothing of its type takes from another; the
-//! rules here keep the damage in few pageblocks.
+//! Mobility grouping gives each pageblock a type and keeps movable blocks together, so that whole pageblocks can be
+//! emptied again. A request that finds nothing of its type takes from another; these rules limit the mixed pageblocks.
 
 use super::Generation;
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 
-/// From this order on, a block is large enough to take its whole pageblock along: half of
-/// [`PAGEBLOCK_ORDER`].
+/// Order from which a block is large enough to take its whole pageblock along: half of [`PAGEBLOCK_ORDER`].
 const LARGE_ORDER: u8 = PAGEBLOCK_ORDER.get() / 2;
 
-/// The types to take from for a request of type `requester`, best first; none for a type that is not
-/// ordinary, which has no fallback.
+/// Types to take from for a request of type `requester`, best first. Empty for a type that is not ordinary.
 ///
-/// v6.1. v3.0 tries the same two, then a reserve of at most two pageblocks per zone; that reserve does
-/// not exist here. O(1).
+/// v6.1. v3.0 tries the same two, then a reserve of at most two pageblocks per zone; this module has no such reserve.
+/// O(1).
 #[must_use]
 pub const fn fallbacks(requester: Migratetype) -> &'static [Migratetype] {
     match requester {
@@ -27,20 +24,20 @@ pub const fn fallbacks(requester: Migratetype) -> &'static [Migratetype] {
     }
 }
 
-/// Whether a zone set groups by mobility at all: `usable_pages` reach one pageblock for each of
-/// `types` types, counting those in use (4 to 6). O(1).
+/// Whether zones group blocks by mobility: `usable_pages` suffice for one pageblock of each of `types` types. `types`
+/// counts those in use (4 to 6). O(1).
 #[must_use]
 pub const fn grouping(usable_pages: u64, types: u64) -> bool {
     usable_pages >= PAGEBLOCK_PAGES.saturating_mul(types)
 }
 
-/// What a steal does beside handing out a block.
+/// Effect of a steal besides handing out a block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Steal {
     /// The block covers whole pageblocks: retype them and move it to the requester's list.
     Retype,
-    /// Boost the watermarks (v6.1). Move all free blocks of the pageblock to the tails of the requester's
-    /// lists, and retype it if [`retypes`] says so. If none could be moved, as [`Block`](Self::Block).
+    /// Boost the watermarks (v6.1). Move all free blocks of the pageblock to the tails of the requester's lists, and
+    /// retype it if [`retypes`] answers `true`. If no block could be moved, like [`Block`](Self::Block).
     Pageblock,
     /// Boost the watermarks (v6.1). Move this one block; the pageblock keeps its type.
     Block,
@@ -48,8 +45,8 @@ pub enum Steal {
 
 /// Whether a steal may take all free blocks of the pageblock, not only the one found.
 ///
-/// v6.1: found order ≥ 4, or the requester is unmovable or reclaimable, or grouping is off. v3.0: the
-/// same but for unmovable requesters. O(1).
+/// v6.1: yes if the found order is at least 4, or the requester is unmovable or reclaimable, or grouping is off. v3.0:
+/// likewise, except for unmovable requesters. O(1).
 #[must_use]
 pub const fn can_steal_whole(
     generation: Generation,
@@ -65,7 +62,7 @@ pub const fn can_steal_whole(
     found.get() >= LARGE_ORDER || pollutes || !grouping
 }
 
-/// What stealing a block of order `found` does. O(1).
+/// The effect of stealing a block of order `found`. O(1).
 #[must_use]
 pub const fn steal(generation: Generation, found: Order, requester: Migratetype, grouping: bool) -> Steal {
     if found.get() >= PAGEBLOCK_ORDER.get() {
@@ -77,19 +74,18 @@ pub const fn steal(generation: Generation, found: Order, requester: Migratetype,
     }
 }
 
-/// Which block of other types to take.
+/// Which block of another type to take.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Search {
-    /// The largest: it brings most of a pageblock along, so that the next steal is far off.
+    /// The largest: it brings most of a pageblock along, so that the next steal comes late.
     Largest,
-    /// The smallest that fits: nothing comes along, so spare the large ones.
+    /// The smallest that suffices: nothing else comes along, so large blocks are spared.
     Smallest,
 }
 
-/// Which block to take, when the largest suitable one has order `largest`.
+/// Decides which block to take, given the order `largest` of the largest suitable one.
 ///
-/// v6.1: the smallest for a movable request that cannot steal the whole pageblock. v3.0: always the
-/// largest. O(1).
+/// v6.1: the smallest for a movable request that cannot steal the whole pageblock. v3.0: always the largest. O(1).
 #[must_use]
 pub const fn search(
     generation: Generation,
@@ -104,29 +100,29 @@ pub const fn search(
     }
 }
 
-/// The smallest order worth stealing for a request of order `wanted`: at least a pageblock where
-/// fragmentation is to be avoided (v6.1: the first pass over local zones). O(1).
+/// Smallest order worth stealing for a request of order `wanted`: at least a pageblock if fragmentation is to be
+/// avoided (v6.1: the first pass over local zones). O(1).
 #[must_use]
 pub fn search_floor(wanted: Order, avoid_fragmentation: bool) -> Order {
     if avoid_fragmentation { wanted.max(PAGEBLOCK_ORDER) } else { wanted }
 }
 
-/// The block a steal takes.
+/// The block that a steal takes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Source {
-    /// Its order.
+    /// Order of the block.
     pub order: Order,
-    /// The list it is on.
+    /// Type of the list that it is on.
     pub migratetype: Migratetype,
-    /// What the steal does beside.
+    /// Effect besides handing it out.
     pub steal: Steal,
 }
 
-/// Chooses the block to steal for a request of order `wanted`, or `None` if no other list has one.
-/// `has_free` tells whether a list holds a block.
+/// Chooses the block to steal for a request of order `wanted`; `None` if no other list has one. `has_free` answers
+/// whether a list holds a block.
 ///
-/// Goes through the orders from [`MAX_ORDER`] down to [`search_floor`], at each through [`fallbacks`];
-/// or up again from the floor where [`search`] says so. O(orders).
+/// Goes through the orders from [`MAX_ORDER`] down to [`search_floor`], at each through [`fallbacks`]. If [`search`]
+/// answers `Smallest`, it goes up again from the floor. O(orders).
 #[must_use]
 pub fn choose(
     generation: Generation,
@@ -146,11 +142,11 @@ pub fn choose(
     Some(Source { order, migratetype, steal: steal(generation, order, requester, grouping) })
 }
 
-/// How many of a pageblock's allocated pages suit the requester, so that they count towards retyping.
+/// Number of a pageblock's allocated pages that suit the requester and count towards retyping.
 ///
-/// v6.1: the allocated movable pages for a movable request; the allocated others when a movable
-/// pageblock is taken by another type; else 0. v3.0: always 0. `free` and `movable` are the base pages of
-/// the pageblock that are free, and allocated and movable. O(1).
+/// v6.1: for a movable request, the allocated movable pages; for another request that takes from a movable pageblock,
+/// the allocated pages that are not movable; else 0. v3.0: always 0. `free` and `movable` are the base pages of the
+/// pageblock that are free, and allocated and movable. O(1).
 #[must_use]
 pub const fn compatible_pages(
     generation: Generation,
@@ -168,18 +164,17 @@ pub const fn compatible_pages(
     }
 }
 
-/// Whether a pageblock takes the requester's type: at least half of its 512 pages were free and moved, or
-/// are [compatible](compatible_pages); or grouping is off. O(1).
+/// Whether a pageblock takes the requester's type: at least half of its 512 pages were free and moved, or are
+/// [compatible](compatible_pages); or grouping is off. O(1).
 #[must_use]
 pub const fn retypes(moved: u64, compatible: u64, grouping: bool) -> bool {
     moved.saturating_add(compatible) >= PAGEBLOCK_PAGES / 2 || !grouping
 }
 
-/// Whether a free block of order `order` may merge with its free buddy, given the types of their
-/// pageblocks.
+/// Whether a free block of order `order` may merge with its free buddy, given the types of their pageblocks.
 ///
-/// v6.1: below the pageblock order both lie in one pageblock and may. From there on they may if the types
-/// are equal or both are ordinary: high-atomic, CMA and isolated pageblocks keep their borders. Nothing
+/// v6.1: below the pageblock order both are in one pageblock and may merge. From the pageblock order on they may merge
+/// if the types are equal or both are ordinary: high-atomic, CMA and isolated pageblocks keep their borders. No block
 /// exceeds [`MAX_ORDER`]. O(1).
 #[must_use]
 #[inline]
@@ -190,20 +185,19 @@ pub const fn may_merge(order: Order, a: Migratetype, b: Migratetype) -> bool {
     order.get() < PAGEBLOCK_ORDER.get() || a as u8 == b as u8 || (a.is_ordinary() && b.is_ordinary())
 }
 
-/// Whether a freed block that has merged up to `order` goes to the tail of its list, where it waits
-/// longest.
+/// Whether a freed block that has merged up to `order` goes to the tail of its list, where it is taken last.
 ///
-/// v6.1: if forced (memory coming online, boot, put-back); or if a free buddy of the parent, of order
-/// `order + 1`, promises a larger merge soon. `next_buddy_free` is asked only where it matters: not
-/// forced, and `order` ≤ 8. O(1).
+/// v6.1: if forced (memory coming online, boot, put-back); or if the buddy of the parent, of order `order + 1`, is
+/// free, so that a larger merge is likely soon. `next_buddy_free` is called only where it matters: not forced, and
+/// `order` ≤ 8. O(1).
 #[must_use]
 #[inline]
 pub fn to_tail(order: Order, forced_tail: bool, next_buddy_free: impl FnOnce() -> bool) -> bool {
     forced_tail || (order.get() + 1 < MAX_ORDER.get() && next_buddy_free())
 }
 
-/// Whether a request takes from CMA before its own lists: movable, allowed to, and more than half of the
-/// zone's free pages are CMA (v6.1). Otherwise an allowed request tries CMA when its own lists fail. O(1).
+/// Whether a request takes from CMA before its own lists: it is movable, may use CMA, and more than half of the zone's
+/// free pages are CMA (v6.1). Otherwise a request that may use CMA tries it when its own lists fail. O(1).
 #[must_use]
 pub const fn cma_first(requester: Migratetype, cma_allowed: bool, free: u64, free_cma: u64) -> bool {
     matches!(requester, Migratetype::Movable) && cma_allowed && free_cma > free / 2

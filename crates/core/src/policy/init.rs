@@ -1,12 +1,12 @@
-//! What boot leaves of the memory map for later, and how that is split between CPUs.
+//! Deferred initialisation: the part of the memory map that boot leaves for later, and how CPUs share it.
 //!
-//! Boot initialises little more than one section of each node's highest zone ([`first_deferred`]).
-//! Requests that cannot wait for the rest grow the zone by sections ([`growth_target`]). Later all nodes
-//! initialise the rest in parallel: [`jobs`] cuts it into jobs, workers [`claim`](Job::claim) chunks of a
-//! job, and within a chunk go from one max-order unit to the next.
+//! Boot initialises little more than one section of each node's highest zone ([`first_deferred`]). Requests that cannot
+//! wait for the rest grow the zone by sections ([`growth_target`]). Later all nodes initialise the rest in parallel:
+//! [`jobs`] divides it into jobs, workers [`claim`](Job::claim) chunks of a job, and go through a chunk by max-order
+//! units.
 //!
-//! Free memory is given as ranges of frames that ascend and do not overlap. `section` is a section's size
-//! in base pages ([`crate::units::SECTION_PAGES`]; 0 counts as 1).
+//! Free memory is given as ranges of frames, sorted and without overlap. `section` is a section's size in base pages
+//! ([`crate::units::SECTION_PAGES`]; 0 counts as 1).
 
 use core::ops::Range;
 
@@ -16,17 +16,17 @@ use crate::units::{MAX_ORDER, Order, PAGEBLOCK_ORDER, Pfn};
 /// Jobs have about this many chunks for each thread, so that the last ones end together.
 const CHUNKS_PER_THREAD: u64 = 4;
 
-/// Where the deferred part of a node begins, or `None` if boot initialises all of it.
+/// First frame of a node that boot leaves for later; `None` if boot initialises the whole node.
 ///
-/// It is the first section-aligned frame that, counted with the frames before it, makes more than one
-/// section. `ranges` are the ranges of the zone that ends where its node ends, reserved frames included. A
-/// zone with an aligned start thus keeps exactly one section, any other less than two. O(ranges).
+/// It is the first section-aligned frame that, counted together with the frames before it, exceeds one section.
+/// `ranges` are the ranges of the node's last zone, reserved frames included. So boot initialises exactly one section
+/// of a zone with an aligned start, and less than two of any other. O(ranges).
 #[must_use]
 pub fn first_deferred(ranges: &[Range<Pfn>], section: u64) -> Option<Pfn> {
     first_deferred_of(ranges.iter().cloned(), section)
 }
 
-/// [`first_deferred`] of ranges that are not in an array.
+/// Like [`first_deferred`], but for ranges that are not in a slice.
 pub fn first_deferred_of(ranges: impl IntoIterator<Item = Range<Pfn>>, section: u64) -> Option<Pfn> {
     let section = section.max(1);
     let mut seen = 0_u64;
@@ -41,24 +41,23 @@ pub fn first_deferred_of(ranges: impl IntoIterator<Item = Range<Pfn>>, section: 
     None
 }
 
-/// How many base pages one step of on-demand growth initialises at least: `2^order` rounded up to whole
-/// sections. O(1).
+/// Fewest base pages that one step of on-demand growth initialises: `2^order` rounded up to whole sections. O(1).
 #[must_use]
 pub const fn growth_target(order: Order, section: u64) -> u64 {
     round_up(order.pages(), section)
 }
 
-/// Where the max-order unit that starts at `start` ends: the next multiple of 1024 strictly above. O(1).
+/// End of the max-order unit that starts at `start`: the next multiple of 1024 strictly above. O(1).
 ///
-/// A unit is initialised in two passes: first the descriptors of all its free ranges, then the same ranges
-/// go to the buddy lists. Merging reads a buddy's descriptor, which may lie ahead but never outside.
+/// A unit is initialised in two passes: first the descriptors of all its free ranges are written, then the ranges go to
+/// the buddy lists. A merge reads the buddy's descriptor, which may be further up but is never outside the unit.
 #[must_use]
 pub const fn unit_end(start: Pfn) -> Pfn {
     Pfn(next_multiple(start.0, MAX_ORDER.pages()))
 }
 
-/// How a free range goes to the buddy lists: the order of the block at `start`, that of a pageblock where
-/// a whole aligned one is left before `end`, else 0. O(1).
+/// Order of the block at `start` that a free range gives to the buddy lists next: a pageblock if `start` is aligned and
+/// a whole one is left before `end`, else 0. O(1).
 #[must_use]
 pub const fn release_order(start: Pfn, end: Pfn) -> Order {
     let pageblock = PAGEBLOCK_ORDER;
@@ -69,7 +68,7 @@ pub const fn release_order(start: Pfn, end: Pfn) -> Order {
     }
 }
 
-/// The parts of `ranges` that lie in `within`, in order. O(log ranges + parts).
+/// The parts of `ranges` inside `within`, in order. O(log ranges + parts).
 pub fn clipped(ranges: &[Range<Pfn>], within: Range<Pfn>) -> impl Iterator<Item = Range<Pfn>> {
     let first = ranges.partition_point(|range| range.end <= within.start);
     ranges[first..]
@@ -78,33 +77,33 @@ pub fn clipped(ranges: &[Range<Pfn>], within: Range<Pfn>) -> impl Iterator<Item 
         .take_while(|part| part.start < part.end)
 }
 
-/// How deferred initialisation is split.
+/// How threads share deferred initialisation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Split {
-    /// One thread a node does all (v5.4).
+    /// One thread for each node (v5.4).
     OneThread,
-    /// All CPUs of the node, one job for each free range in turn, chunks of whole max-order units (the
+    /// All CPUs of the node. One job for each free range in turn, in chunks of whole max-order units (the
     /// *parallel-init* change as posted).
     AllCpus,
-    /// All CPUs of the node, a job reaches to the end of its range's last section and takes the other
-    /// ranges there along, chunks of whole sections (as merged for v5.8).
+    /// All CPUs of the node. A job reaches to the end of its range's last section and includes the other ranges there,
+    /// in chunks of whole sections (as merged for v5.8).
     #[default]
     AllCpusBySection,
 }
 
-/// A part of a node that several threads initialise together.
+/// Part of a node that several threads initialise together.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Job {
-    /// From its first frame to its end. A job by section may hold several free ranges, and gaps.
+    /// Frames of the job. A job by section may hold several free ranges, and gaps.
     pub range: Range<Pfn>,
-    /// Threads, the caller's included. With one, it does the whole range at once.
+    /// Threads, the caller's included. A single thread claims the whole range in one chunk.
     pub threads: u64,
-    /// Grain of the claims, in base pages.
+    /// Size of a chunk, in base pages.
     pub chunk: u64,
 }
 
 impl Job {
-    /// A job over `range`, with size = its base pages:
+    /// Divides `range` of `size` base pages:
     ///
     /// `threads = min(max(size / min_chunk, 1), max_threads)`, and
     /// `chunk = roundup(max(size / (4 · threads), min_chunk), align)`.
@@ -119,9 +118,9 @@ impl Job {
         Self { range, threads, chunk: round_up(share.max(min_chunk), align) }
     }
 
-    /// The chunk that a worker takes who finds the job's position at `at`: it ends at the next multiple of
-    /// `chunk` strictly above, or where the job ends. `None` once all is taken. The position then moves to
-    /// the end of the chunk; workers agree on it under a lock or by compare-and-swap. O(1).
+    /// The chunk that a worker claims when the job's position is `at`. It ends at the next multiple of `chunk` strictly
+    /// above, or at the job's end. `None` once all is claimed. The position then moves to the end of the chunk; workers
+    /// agree on it under a lock or by compare-and-swap. O(1).
     #[must_use]
     pub fn claim(&self, at: Pfn) -> Option<Range<Pfn>> {
         let end = match self.threads {
@@ -142,8 +141,8 @@ impl Job {
     }
 }
 
-/// The jobs of one node, one after another: its free memory from `first_deferred` on. `node_cpus` is the
-/// number of CPUs of the node, 0 counts as 1.
+/// The jobs of one node in turn: its free memory from `first_deferred` on. `node_cpus` is the number of CPUs of the
+/// node, 0 counts as 1.
 ///
 /// | split | a job covers | threads at most | align = `min_chunk` |
 /// |---|---|---|---|
@@ -151,8 +150,8 @@ impl Job {
 /// | `AllCpus` | one free range | CPUs | 1024 |
 /// | `AllCpusBySection` | the next free range, to the end of its last section | CPUs | section |
 ///
-/// With the reviewer's rule, which `AllCpusBySection` follows, no two jobs share a section, so no worker
-/// leaves a max-order unit half done for another. Advancing costs O(log ranges).
+/// With `AllCpusBySection`, the reviewer's rule, no two jobs share a section, so no worker leaves a max-order unit half
+/// done for another worker. Advancing costs O(log ranges).
 pub fn jobs(
     ranges: &[Range<Pfn>],
     first_deferred: Pfn,
@@ -202,7 +201,7 @@ mod tests {
         range.end.0 - range.start.0
     }
 
-    /// Counting frame by frame, as boot does.
+    /// Counts frame by frame, as boot does.
     fn first_deferred_by_counting(ranges: &[Range<Pfn>], section: u64) -> Option<Pfn> {
         let mut count = 0;
         for range in ranges {

@@ -1,59 +1,59 @@
-//! Memory policies: from which node a request starts, and which nodes it may use.
+//! Memory policies: the node at which a request starts, and the nodes that it may use.
 //!
-//! A policy is what the caller wishes; the allowed set (Linux' cpuset) is what it may. Interleaving policies
-//! take the caller's turn, a number that the caller counts up, so that nothing is kept here.
+//! A policy is the caller's wish; the allowed set (Linux' cpuset) limits it. Interleaving policies take the turn from
+//! the caller, who counts it up, so that this module keeps no state.
 
 use crate::units::{NodeId, NodeMask};
 
-/// Where a request wants its memory.
+/// Memory policy of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum NodePolicy<'w> {
-    /// From the CPU's own node, then the others by distance.
+    /// The CPU's own node first, then the others by distance.
     #[default]
     Local,
-    /// From this node, then the others by distance from it.
+    /// This node first, then the others by distance from it.
     Preferred(NodeId),
-    /// From these nodes, in the CPU's order; from any if they have nothing that can be had without effort.
+    /// These nodes first, in the CPU's order; any other node if they have nothing without reclaim.
     PreferredMany(NodeMask),
-    /// From these nodes only.
+    /// These nodes only.
     Bind(NodeMask),
-    /// From the nodes in turn, page by page; from any other if the one whose turn it is has nothing.
+    /// The nodes in turn, page by page; any other node if the node whose turn it is has nothing.
     Interleave {
-        /// Which.
+        /// Nodes that take turns.
         nodes: NodeMask,
-        /// Whose turn it is.
+        /// Number of the turn.
         turn: u64,
     },
-    /// As [`Interleave`](Self::Interleave), but node n gets `weights[n]` turns in a row (Linux v6.9). A node
-    /// without a weight, or with 0, gets one.
+    /// Like [`Interleave`](Self::Interleave), but node n gets `weights[n]` turns in a row (Linux v6.9). A node without
+    /// a weight, or with 0, gets one.
     Weighted {
-        /// Which.
+        /// Nodes that take turns.
         nodes: NodeMask,
         /// Turns in a row by node.
         weights: &'w [u8],
-        /// Whose turn it is.
+        /// Number of the turn.
         turn: u64,
     },
 }
 
-/// What a policy comes to for one request.
+/// Result of a policy for one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
-    /// Whose zonelist is walked.
+    /// Node whose zonelist is walked.
     pub start: NodeId,
-    /// Only zones of these nodes are.
+    /// Only zones of these nodes are tried.
     pub only: NodeMask,
-    /// These are tried alone first, without reclaim.
+    /// Nodes that are tried alone first, without reclaim.
     pub first: Option<NodeMask>,
-    /// Whether it is an ordinary fallback list. Own-node lists and bound lists have no zonelist cache.
+    /// Whether the list is an ordinary fallback list. Lists of one node and bound lists have no zonelist cache.
     pub cached: bool,
 }
 
-/// What `policy` comes to for a request from a CPU on node `local`, where `usable` nodes have memory and are
-/// allowed. With `this_node` only the starting node's own list is walked. O(nodes).
+/// Applies `policy` to a request from a CPU on node `local`, where `usable` nodes have memory and are allowed. With
+/// `this_node` only the starting node's own list is walked. O(nodes).
 ///
-/// Nodes of a policy that are not usable do not take turns. If none of them is usable, [`NodePolicy::Bind`]
-/// keeps to them, and finds nothing; the others act as [`NodePolicy::Local`].
+/// Nodes of a policy that are not usable take no turns. If none of its nodes is usable, [`NodePolicy::Bind`] keeps to
+/// them, and finds nothing; the others act as [`NodePolicy::Local`].
 #[must_use]
 pub fn choose(policy: NodePolicy<'_>, local: NodeId, usable: NodeMask, this_node: bool) -> Choice {
     let anywhere = |start| Choice { start, only: NodeMask::ALL, first: None, cached: true };
@@ -74,8 +74,8 @@ pub fn choose(policy: NodePolicy<'_>, local: NodeId, usable: NodeMask, this_node
         }
     };
     if this_node {
-        let own = NodeMask::of(choice.start);
-        return Choice { only: choice.only.and(own), first: None, cached: false, ..choice };
+        let start = NodeMask::of(choice.start);
+        return Choice { only: choice.only.and(start), first: None, cached: false, ..choice };
     }
     choice
 }
@@ -142,10 +142,10 @@ mod tests {
                             assert!(if spread { both.has(choice.start) } else { choice.start == local });
                             assert_eq!(choice.cached, !matches!(policy, NodePolicy::Bind(_)));
                             assert!(choice.first.is_none_or(|first| first == both && !first.is_empty()));
-                            let own = choose(policy, local, usable, true);
-                            assert_eq!(own.start, choice.start);
-                            assert_eq!(own.only, choice.only.and(NodeMask::of(choice.start)));
-                            assert!(!own.cached && own.first.is_none());
+                            let alone = choose(policy, local, usable, true);
+                            assert_eq!(alone.start, choice.start);
+                            assert_eq!(alone.only, choice.only.and(NodeMask::of(choice.start)));
+                            assert!(!alone.cached && alone.first.is_none());
                         }
                     }
                 }

@@ -1,5 +1,5 @@
-//! The passes of one allocation, from the first try to the failure, as a state machine: from the outcome of the last step
-//! it decides the next one. It is pure; `cpu/passes.rs` carries the steps out.
+//! The passes of one allocation, from the first walk to the failure, as a state machine: it decides each step from the
+//! outcome of the last one. It is pure; `cpu/passes.rs` carries the steps out.
 //!
 //! | | v3.0 | v6.1 |
 //! |---|---|---|
@@ -13,47 +13,47 @@
 //!
 //! A v3.0 victim fails after its walk without marks; a v6.1 victim does not kill.
 //!
-//! # Where it differs from Linux
-//! - Lists are drained once before a failure also where nothing can be reclaimed: an allocator without a
-//!   reclaimer must be able to hand out its last page.
-//! - Unless [`Means::as_linux`]: a request that cannot wait drains its own CPU's lists before it fails; a reclaimer or a victim
-//!   keeps no mark in the walk after a drain either; and an order-0 request that cannot wait may use what is reserved for
-//!   high-order ones, as in Linux from v6.12 on.
-//! - Rounds are bounded ([`Limits`]). Linux v3.0 retries orders up to 3 for ever, because its killer always
+//! # Differences from Linux
+//! - Lists are drained once before a failure also without a reclaimer: such an allocator must be able to hand out its
+//!   last page.
+//! - Unless [`Means::as_linux`]: a request that cannot wait drains its own CPU's lists before it fails; a reclaimer or
+//!   a victim holds no mark in the walk after a drain either; and an order-0 request that cannot wait may use the pages
+//!   reserved for high orders, as in Linux from v6.12 on.
+//! - Rounds are bounded ([`Limits`]). Linux v3.0 retries orders up to 3 without a bound, because its OOM killer always
 //!   finds a victim in the end.
 
 use super::Generation;
 use super::watermark::Access;
 use crate::units::{COSTLY_ORDER, Order};
 
-/// How often a request may repeat its passes.
+/// Most rounds of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Limits {
     /// Rounds in a row that freed nothing. Linux v6.1: 16.
     pub without_progress: u32,
-    /// Rounds altogether: the bound for a reclaimer that reports progress and makes none.
+    /// Rounds altogether: the bound for a reclaimer that reports progress without making any.
     pub rounds: u32,
 }
 
 impl Limits {
-    /// 16 without progress, 1024 altogether.
+    /// 16 rounds without progress, 1024 altogether.
     pub const DEFAULT: Self = Self { without_progress: 16, rounds: 1024 };
 }
 
-/// The properties of a request that the passes depend on.
+/// Properties of a request that the passes depend on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Facts {
-    /// Order asked for.
+    /// Order of the block.
     pub order: Order,
-    /// Whether it is for movable memory.
+    /// Whether the request is for movable memory.
     pub movable: bool,
     /// May wait: reclaim, compact, drain.
     pub can_wait: bool,
     /// Important: may use half of the min mark.
     pub high: bool,
-    /// Fails rather than retry.
+    /// Fails rather than retries.
     pub no_retry: bool,
-    /// Retries also for costly orders.
+    /// Retries costly orders, too.
     pub repeat: bool,
     /// Never fails.
     pub no_fail: bool,
@@ -61,30 +61,30 @@ pub struct Facts {
     pub may_write: bool,
     /// Uses no reserves, even if the other properties would allow it.
     pub no_reserves: bool,
-    /// The caller is reclaiming, right now, on this CPU.
+    /// The CPU is already reclaiming.
     pub reclaiming: bool,
-    /// The caller frees memory soon: was chosen as a victim.
+    /// The caller was chosen as an OOM victim, and frees memory soon.
     pub victim: bool,
 }
 
-/// Which helpers the request has, and what the allocator keeps.
+/// Helpers of the request, and properties of the allocator.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Means {
-    /// Zones keep watermarks. If not, all walks are the same.
+    /// Zones keep watermarks. Without them all walks are equal.
     pub marks: bool,
-    /// There is a reclaimer.
+    /// The request has a reclaimer.
     pub reclaim: bool,
-    /// There is a mover.
+    /// The request has a mover.
     pub compact: bool,
     /// Whether progress of direct reclaim wipes the zonelist cache
     /// ([`clears_after_progress`](super::zlc::Rule::clears_after_progress)).
     pub forget: bool,
-    /// Whether a request fails where Linux v6.1 has it fail, although there is memory that it may use: on its CPU's own lists, or
-    /// reserved for high orders.
+    /// Whether a request fails where Linux v6.1 lets it fail, although there is memory that it may use: on its CPU's
+    /// own lists, or reserved for high orders.
     pub as_linux: bool,
 }
 
-/// The mark that a walk holds.
+/// Mark that a walk holds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mark {
     /// No mark.
@@ -93,7 +93,7 @@ pub enum Mark {
     Min,
     /// The low mark.
     Low,
-    /// The high mark: used before a kill, because another CPU may just have freed a lot.
+    /// The high mark: used before a kill, because another CPU may have freed many pages.
     High,
 }
 
@@ -102,28 +102,28 @@ pub enum Mark {
 pub struct Walk {
     /// The mark to hold.
     pub mark: Mark,
-    /// What the request may use beyond the ordinary.
+    /// Reserves that the request may use.
     pub access: Access,
-    /// Whether it keeps to the allowed nodes.
+    /// Whether the walk keeps to the allowed nodes.
     pub allowed_only: bool,
 }
 
-/// What to do next.
+/// Next step of an allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
     /// Walk over the zonelist; a block found ends the allocation.
     Walk(Walk),
     /// Wake background reclaim of the zones in the list that are low.
     Wake,
-    /// Compact.
+    /// Compact the zones of the request.
     Compact,
     /// Reclaim directly.
     Reclaim,
     /// Wipe the zonelist cache.
     Forget,
-    /// Drain all per-CPU lists; for a request that cannot wait, this CPU's.
+    /// Drain all per-CPU lists; for a request that cannot wait, this CPU's only.
     Drain,
-    /// Look whether any zone could serve the request if all that is reclaimable were free.
+    /// Check whether any zone could serve the request if all reclaimable pages were free.
     Assess,
     /// Wait for a congested device, at most 20 ms.
     Pause,
@@ -138,17 +138,18 @@ pub enum Step {
 pub enum Outcome {
     /// The step is done; a walk found no block.
     Done,
-    /// Reclaim made progress: so many pages were freed. May be 0 in v3.0, where a zone that is still reclaimable counts.
+    /// Reclaim made progress and freed this number of pages. May be 0 in v3.0, where a zone that is still reclaimable
+    /// counts.
     Progress(u64),
-    /// Reclaim made none.
+    /// Reclaim made no progress.
     NoProgress,
     /// [`Step::Assess`]: yes. [`Step::Kill`]: a process was killed.
     Yes,
-    /// The opposite.
+    /// [`Step::Assess`]: no. [`Step::Kill`]: no process was killed.
     No,
 }
 
-/// Where a request stands.
+/// State of a request: its last step.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum At {
     FirstWalk,
@@ -182,15 +183,16 @@ pub struct Passes {
     means: Means,
     limits: Limits,
     at: At,
-    /// Whether the last direct reclaim made progress, and whether it freed pages.
+    /// Whether the last direct reclaim made progress.
     progress: bool,
+    /// Whether the last direct reclaim freed pages.
     gained: bool,
     /// Pages reclaimed for this request.
     reclaimed: u64,
-    /// Rounds without progress, and altogether.
+    /// Rounds in a row without progress.
     idle: u32,
     rounds: u32,
-    /// Drained since the last reclaim.
+    /// Lists were drained since the last reclaim.
     drained: bool,
     /// A process was killed, and the request has not walked since.
     killed: bool,
@@ -274,7 +276,7 @@ impl Passes {
     pub fn next(&mut self, outcome: Outcome) -> Step {
         match self.at {
             At::FirstWalk => self.go(At::Woken, Step::Wake),
-            // Without marks the same walk has just failed.
+            // Without marks the first walk was the same.
             At::Woken if !self.means.marks => self.after_slow_walk(),
             At::Woken => self.go(At::SlowWalk, self.slow_walk(Mark::Min)),
             At::SlowWalk => self.after_slow_walk(),
@@ -301,7 +303,7 @@ impl Passes {
             }
             At::HighWalk => self.after_last_resort(false),
             At::Killed => self.after_last_resort(outcome == Outcome::Yes),
-            // Linux v3.0 `rebalance`: other CPUs may have freed what is missing.
+            // Linux v3.0 `rebalance`: other CPUs may have freed pages.
             At::Paused if self.generation == Generation::V3_0 && !self.killed => {
                 self.go(At::RetryWalk, self.slow_walk(Mark::Min))
             }
@@ -362,7 +364,7 @@ impl Passes {
         if self.means.reclaim {
             return self.go(At::Reclaimed, Step::Reclaim);
         }
-        // Without a reclaimer, draining the lists is all that can help.
+        // Without a reclaimer only a drain can help.
         self.go(At::Drained, Step::Drain)
     }
 
@@ -376,11 +378,11 @@ impl Passes {
             }
             return self.go(At::ReclaimWalk, self.slow_walk(Mark::Min));
         }
-        // A request that must not fail waits until other CPUs free pages; those may lie on per-CPU lists.
+        // A request that must not fail waits until other CPUs free pages; these may be on per-CPU lists.
         if self.facts.no_fail { self.go(At::Drained, Step::Drain) } else { self.after_reclaim_walks() }
     }
 
-    /// Direct reclaim and what it brought are over, without a block.
+    /// Direct reclaim and the walks after it gave no block.
     fn after_reclaim_walks(&mut self) -> Step {
         match self.generation {
             Generation::V6_1 if self.may_compact() => self.go(At::Compacted, Step::Compact),
@@ -388,7 +390,7 @@ impl Passes {
         }
     }
 
-    /// Whether this round's reclaim counts as progress, and the limits allow another round.
+    /// Counts a round. Returns whether the limits allow another one.
     const fn count_round(&mut self) -> bool {
         let costly = self.facts.order.get() > COSTLY_ORDER.get();
         let resets = match self.generation {
@@ -432,7 +434,7 @@ impl Passes {
         self.fail_unless_no_fail()
     }
 
-    /// A walk at the high mark, because another CPU may have freed a lot meanwhile; if it finds no block, a kill.
+    /// A walk at the high mark, because another CPU may have freed many pages; if it finds no block, a kill.
     fn last_resort(&mut self) -> Step {
         self.go(At::HighWalk, self.slow_walk(Mark::High))
     }
@@ -456,7 +458,7 @@ impl Passes {
         if self.facts.no_fail { self.go(At::Paused, Step::Pause) } else { self.finish() }
     }
 
-    /// The last walk, with all lists drained.
+    /// A drain of all lists, unless they are drained already, and the last walk.
     fn finish(&mut self) -> Step {
         if self.drained { self.give_up() } else { self.go(At::LastDrained, Step::Drain) }
     }

@@ -1,84 +1,84 @@
-//! When memory is reclaimed, where, how hard, and when to stop: zone reclaim, direct reclaim, background
-//! reclaim. What is reclaimed is the business of whoever owns the pages.
+//! Zone reclaim, direct reclaim and background reclaim: when and where memory is reclaimed, how hard, and when to stop.
+//! The owner of the pages decides which of them it frees.
 //!
-//! Rules are those of v3.0 unless a name says otherwise. Sizes are base pages.
+//! Rules are those of v3.0 unless a name states another release. Sizes are base pages.
 
 use super::Generation;
 use crate::units::Order;
 
-/// Priority with which direct and background reclaim begin: a scan looks at `pages >> priority`.
+/// First priority of direct and background reclaim: a scan looks at `pages >> priority`.
 pub const FIRST_PRIORITY: u8 = 12;
-/// Priority with which zone reclaim begins.
+/// First priority of zone reclaim.
 pub const ZONE_RECLAIM_PRIORITY: u8 = 4;
-/// Pages that direct reclaim wants before it stops, and slices in which lists are scanned.
+/// Pages freed after which direct reclaim stops. Lists are scanned in slices of this size.
 pub const CLUSTER: u64 = 32;
 /// Scanned pages after which direct reclaim wakes the flushers and may write: one and a half clusters.
 pub const SCANNED_BEFORE_WRITING: u64 = CLUSTER + CLUSTER / 2;
-/// From this priority down, direct reclaim waits for a congested device.
+/// Priority from which direct reclaim, going down, waits for a congested device.
 pub const WAIT_PRIORITY: u8 = FIRST_PRIORITY - 3;
-/// Node distance beyond which zone reclaim pays: a remote access costs more than a scan.
+/// Node distance above which a remote access costs more than zone reclaim.
 pub const RECLAIM_DISTANCE: u8 = 30;
-/// Rounds of background reclaim that free nothing, after which a node is left to direct reclaim (v4.12).
+/// Rounds of background reclaim without a freed page, after which a node is left to direct reclaim (v4.12).
 pub const MAX_FAILURES: u64 = 16;
 
-/// What zone reclaim may do (`vm.zone_reclaim_mode`).
+/// Permissions of zone reclaim (`vm.zone_reclaim_mode`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ZoneReclaimMode(pub u8);
 
 impl ZoneReclaimMode {
-    /// Never: a zone below its mark is passed over.
+    /// No zone reclaim: a zone below its mark is skipped.
     pub const OFF: Self = Self(0);
     /// Zone reclaim is on.
     pub const ON: Self = Self(1);
-    /// It may write dirty pages.
+    /// Zone reclaim may write dirty pages.
     pub const WRITE: Self = Self(2);
-    /// It may unmap and swap.
+    /// Zone reclaim may unmap and swap.
     pub const UNMAP: Self = Self(4);
 
-    /// Both.
+    /// The permissions of both modes.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+    pub const fn and(self, more: Self) -> Self {
+        Self(self.0 | more.0)
     }
 
-    /// Whether it has all of `bits`.
+    /// Whether the mode has all of `bits`.
     #[must_use]
     pub const fn has(self, bits: Self) -> bool {
         self.0 & bits.0 == bits.0
     }
 
-    /// Whether zones are reclaimed at all: any bit is set.
+    /// Whether zone reclaim is on: any bit is set.
     #[must_use]
     pub const fn is_on(self) -> bool {
         self.0 != 0
     }
 
-    /// What v3.0 sets at boot: on, if two nodes are further apart than [`RECLAIM_DISTANCE`]. O(distances).
+    /// The mode that v3.0 sets at boot: on, if two nodes are further apart than [`RECLAIM_DISTANCE`]. O(distances).
     #[must_use]
     pub fn at_boot(distances: &[u8]) -> Self {
         if distances.iter().any(|&distance| distance > RECLAIM_DISTANCE) { Self::ON } else { Self::OFF }
     }
 }
 
-/// What a zone has that could be reclaimed.
+/// Pages of a zone that could be reclaimed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Reclaimable {
-    /// File pages on the lists.
+    /// File pages on the LRU lists.
     pub file_lru: u64,
-    /// File pages, on lists or not.
+    /// File pages, on LRU lists or not.
     pub file: u64,
-    /// Those of them that are mapped.
+    /// File pages that are mapped.
     pub file_mapped: u64,
-    /// Those of them that are dirty.
+    /// File pages that are dirty.
     pub file_dirty: u64,
-    /// Anonymous pages on the lists, where there is somewhere to swap them to.
+    /// Anonymous pages on the LRU lists; 0 without swap space.
     pub anon_lru: u64,
-    /// Pages of caches that shrink.
+    /// Pages of caches of small objects.
     pub slab: u64,
 }
 
 impl Reclaimable {
-    /// For owners that do not count: as much as there may be, all of it clean and unmapped.
+    /// For owners that do not count: very many pages, all clean and unmapped.
     pub const UNKNOWN: Self = Self {
         file_lru: u64::MAX / 16,
         file: u64::MAX / 16,
@@ -88,62 +88,63 @@ impl Reclaimable {
         slab: 0,
     };
 
-    /// Pages on lists that a scan could visit.
+    /// Pages on LRU lists that a scan could visit.
     #[must_use]
     pub const fn on_lists(&self) -> u64 {
         self.file_lru.saturating_add(self.anon_lru)
     }
 
-    /// P: the page cache that zone reclaim with this mode could free.
+    /// Page cache that zone reclaim with this mode could free.
     #[must_use]
     pub const fn page_cache(&self, mode: ZoneReclaimMode) -> u64 {
-        let may = if mode.has(ZoneReclaimMode::UNMAP) {
+        let within_reach = if mode.has(ZoneReclaimMode::UNMAP) {
             self.file
         } else {
             self.file_lru.saturating_sub(self.file_mapped)
         };
-        may.saturating_sub(if mode.has(ZoneReclaimMode::WRITE) { 0 } else { self.file_dirty })
+        within_reach.saturating_sub(if mode.has(ZoneReclaimMode::WRITE) { 0 } else { self.file_dirty })
     }
 }
 
-/// Who asks for zone reclaim, and of which zone.
+/// Properties of a request for zone reclaim, and of the zone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Caller {
     /// The caller cannot wait, or is in reclaim itself.
     pub must_not: bool,
-    /// The zone is on another node, which has CPUs of its own to reclaim it.
+    /// The zone is on another node, whose own CPUs can reclaim it.
     pub remote_with_cpus: bool,
     /// The zone is flagged unreclaimable.
     pub unreclaimable: bool,
 }
 
-/// Whether a zone is reclaimed before the next zone is tried. The caller must then still win the zone's flag: one
-/// CPU at a time reclaims a zone.
+/// Whether a zone is reclaimed before the next zone is tried. The caller must still take the zone's flag: one CPU at a
+/// time reclaims a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ZoneReclaim {
     /// No: it would free too little.
     Full,
     /// No, not by this caller, or not now.
     NotScanned,
-    /// Yes.
+    /// Yes: reclaim from these.
     Run {
-        /// The page cache.
+        /// Reclaim page cache.
         page_cache: bool,
-        /// Caches that shrink.
+        /// Shrink caches of small objects.
         slab: bool,
     },
 }
 
-/// Decides on zone reclaim of a zone of `pages`: thresholds are 1 % of it for page cache, 5 % for slab. O(1).
+/// Decides on zone reclaim of a zone of `pages` pages: more than 1 % of it must be page cache within reach, or more
+/// than 5 % slab. O(1).
 #[must_use]
 pub const fn zone_reclaim(
     mode: ZoneReclaimMode,
-    has: &Reclaimable,
+    reclaimable: &Reclaimable,
     pages: u64,
     caller: Caller,
 ) -> ZoneReclaim {
-    let page_cache = has.page_cache(mode) > pages / 100;
-    let slab = has.slab > pages / 20;
+    let page_cache = reclaimable.page_cache(mode) > pages / 100;
+    let slab = reclaimable.slab > pages / 20;
     match caller {
         _ if !page_cache && !slab => ZoneReclaim::Full,
         Caller { unreclaimable: true, .. } => ZoneReclaim::Full,
@@ -152,32 +153,32 @@ pub const fn zone_reclaim(
     }
 }
 
-/// Pages that one run of zone reclaim is after, for a request of `order`.
+/// Pages that one run of zone reclaim should free for a request of `order`.
 #[must_use]
 pub const fn zone_reclaim_target(order: Order) -> u64 {
     if order.pages() > CLUSTER { order.pages() } else { CLUSTER }
 }
 
-/// Whether a zone counts as unreclaimable after background reclaim: slab gave nothing, and what was scanned
-/// since the zone last got a page back is at least six times what its lists hold. O(1).
+/// Whether a zone is flagged unreclaimable after background reclaim: slab gave nothing, and the pages scanned since the
+/// zone last got a page back are at least six times those on its lists. O(1).
 #[must_use]
 pub const fn is_unreclaimable(scanned: u64, on_lists: u64, slab_freed: u64) -> bool {
     slab_freed == 0 && scanned >= on_lists.saturating_mul(6)
 }
 
-/// A zone as background reclaim sees it.
+/// State of a zone for background reclaim.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Balance {
-    /// Its managed pages; 0 if it has no memory.
+    /// Managed pages; 0 if the zone has no memory.
     pub pages: u64,
-    /// Whether it meets its high mark for the order in question.
+    /// Whether the zone meets its high mark for the order in question.
     pub meets_high: bool,
-    /// Whether it is flagged unreclaimable.
+    /// Whether the zone is flagged unreclaimable.
     pub unreclaimable: bool,
 }
 
-/// The highest zone, lowest first in `zones`, that needs work at a priority; `None` if none does. Zones that
-/// are flagged unreclaimable count at the first priority only. O(zones).
+/// Index of the highest zone that needs work at a priority; `None` if none does. `zones` is sorted lowest first. Zones
+/// that are flagged unreclaimable count at the first priority only. O(zones).
 #[must_use]
 pub fn highest_unbalanced(zones: &[Balance], priority: u8) -> Option<usize> {
     zones.iter().rposition(|zone| {
@@ -185,10 +186,10 @@ pub fn highest_unbalanced(zones: &[Balance], priority: u8) -> Option<usize> {
     })
 }
 
-/// Whether background reclaim of a node's zones, lowest first, is done for a request of `order`. O(zones).
+/// Whether background reclaim of a node is done for a request of `order`. `zones` is sorted lowest first. O(zones).
 ///
-/// v3.0: every zone meets its high mark or is unreclaimable; above order 0, more than a quarter of the
-/// pages in such zones is enough. v6.1: one zone that meets it is enough.
+/// v3.0: every zone meets its high mark or is unreclaimable; above order 0, it suffices that such zones have more than
+/// a quarter of the pages. v6.1: one zone that meets its high mark suffices.
 #[must_use]
 pub fn is_balanced(generation: Generation, order: Order, zones: &[Balance]) -> bool {
     let populated = || zones.iter().filter(|zone| zone.pages > 0);
@@ -204,16 +205,16 @@ pub fn is_balanced(generation: Generation, order: Order, zones: &[Balance]) -> b
     }
 }
 
-/// The mark under which background reclaim shrinks a zone that lies below the highest unbalanced one:
-/// a little above high, so that allocations keep spreading over zones. O(1).
+/// Mark below which background reclaim shrinks a zone, of those up to the highest unbalanced one: a little above high,
+/// so that allocations keep spreading over zones. O(1).
 #[must_use]
 pub const fn shrink_mark(high: u64, low: u64, pages: u64) -> u64 {
     let gap = pages.div_ceil(100);
     high.saturating_add(if low < gap { low } else { gap })
 }
 
-/// Whether a retry of direct reclaim can succeed: what is free, and all that could be reclaimed, would together meet
-/// the request's mark `min` (v6.1 `should_reclaim_retry`). O(1).
+/// Whether a retry of direct reclaim can succeed: the free and the reclaimable pages together would meet the request's
+/// mark `min` (v6.1 `should_reclaim_retry`). O(1).
 #[must_use]
 pub const fn could_help(free: u64, reclaimable: u64, min: u64, order: Order) -> bool {
     free.saturating_add(reclaimable) > min.saturating_add(order.pages() - 1)
@@ -251,7 +252,7 @@ mod tests {
         let zone = |file, slab| has(file, 0, 0, slab);
         let caller = Caller::default();
         let all = Caller { must_not: true, remote_with_cpus: true, unreclaimable: true };
-        let ask = |has: Reclaimable, caller| zone_reclaim(ON, &has, 10_000, caller);
+        let ask = |zone: Reclaimable, caller| zone_reclaim(ON, &zone, 10_000, caller);
         assert_eq!(ask(zone(100, 500), caller), ZoneReclaim::Full, "at both thresholds");
         assert_eq!(ask(zone(100, 500), all), ZoneReclaim::Full);
         assert_eq!(ask(zone(101, 500), caller), ZoneReclaim::Run { page_cache: true, slab: false });

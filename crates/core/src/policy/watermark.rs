@@ -1,8 +1,8 @@
-//! Watermarks: how much free memory a zone keeps, and who may go below.
+//! Watermarks: how much free memory a zone keeps, and which requests may go below.
 //!
-//! A zone has three marks. Background reclaim wakes below `low` and rests above `high`; below `min`
-//! only those with special [`Access`] are served. A zone that a request could reach from above (a
-//! Normal request falling back to DMA32) keeps a lowmem reserve on top.
+//! A zone has three marks. Background reclaim wakes below `low` and rests above `high`; below `min` only requests with
+//! special [`Access`] succeed. A zone into which requests of a higher zone may fall back (a Normal request into DMA32)
+//! also keeps a lowmem reserve.
 
 use super::Generation;
 use crate::units::{Migratetype, Order, PAGEBLOCK_PAGES, ZoneType};
@@ -16,8 +16,8 @@ pub const SCALE: u64 = 10;
 /// Default limit of the boost, in 1/10,000 of the high mark (v6.1); 0 turns boosts off.
 pub const BOOST_FACTOR: u64 = 15_000;
 
-/// The memory kept free in all zones together, in KiB: `isqrt(16 · lowmem)`, within 128 and 65,536
-/// (v3.0) or 262,144 (v6.1). `lowmem_kib` is all memory of the zones that the kernel maps. O(1).
+/// Memory that all zones together keep free, in KiB: `isqrt(16 · lowmem)`, limited to 128 and 65,536 (v3.0) or 262,144
+/// (v6.1). `lowmem_kib` is all memory of the zones that the kernel maps. O(1).
 #[must_use]
 pub fn min_free_kib(generation: Generation, lowmem_kib: u64) -> u64 {
     let most = match generation {
@@ -27,12 +27,12 @@ pub fn min_free_kib(generation: Generation, lowmem_kib: u64) -> u64 {
     lowmem_kib.saturating_mul(16).isqrt().clamp(128, most)
 }
 
-/// What the memory kept free is raised to where transparent huge pages are switched on, in base pages: two pageblocks for
-/// each zone, and nine more (one for each pair of ordinary types), but no more than a twentieth of `free_lowmem`.
+/// Memory kept free with transparent huge pages switched on, in base pages: two pageblocks for each zone, and nine more
+/// (one for each pair of ordinary types), but at most a twentieth of `free_lowmem`.
 ///
-/// `zones` counts those with memory, ZONE_MOVABLE not among them; `free_lowmem` is what they manage, less their high
-/// watermarks. Linux: `set_recommended_min_free_kbytes`, by khugepaged; the larger of this and [`min_free_kib`] holds.
-/// From v5.13 on the per-CPU lists are sized by the low watermark, so that they grow with it. O(1).
+/// `zones` counts the zones with memory, without ZONE_MOVABLE; `free_lowmem` is their managed pages, less their high
+/// watermarks. Linux: `set_recommended_min_free_kbytes`, called by khugepaged; the larger of this and [`min_free_kib`]
+/// applies. From v5.13 on the per-CPU lists are sized by the low watermark, so that they grow with it. O(1).
 #[must_use]
 pub const fn recommended_pages_min(zones: u64, free_lowmem: u64) -> u64 {
     const TYPES: u64 = 3;
@@ -40,7 +40,7 @@ pub const fn recommended_pages_min(zones: u64, free_lowmem: u64) -> u64 {
     if wanted < free_lowmem / 20 { wanted } else { free_lowmem / 20 }
 }
 
-/// The same in base pages of `page_kib` KiB (0 counts as 1). O(1).
+/// [`min_free_kib`] in base pages of `page_kib` KiB (0 counts as 1). O(1).
 #[must_use]
 pub fn pages_min(min_free_kib: u64, page_kib: u64) -> u64 {
     min_free_kib / page_kib.max(1)
@@ -52,10 +52,10 @@ pub fn share(pages_min: u64, zone_pages: u64, lowmem_pages: u64) -> u64 {
     mul_div(pages_min, zone_pages, lowmem_pages)
 }
 
-/// A zone's watermarks, in base pages.
+/// Watermarks of a zone, in base pages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Marks {
-    /// Below it only requests with access to reserves are served.
+    /// Below it only requests with access to reserves succeed.
     pub min: u64,
     /// Below it background reclaim wakes.
     pub low: u64,
@@ -86,7 +86,7 @@ impl Marks {
         Self { min, low: min.saturating_add(to_low), high: min.saturating_add(to_high) }
     }
 
-    /// The marks while a boost is on: all three are `boost` higher (v6.1). O(1).
+    /// The marks during a boost: all three are `boost` higher (v6.1). O(1).
     #[must_use]
     pub fn boosted(self, boost: u64) -> Self {
         Self {
@@ -97,9 +97,9 @@ impl Marks {
     }
 }
 
-/// The boost after a steal that fragments (v6.1): one pageblock more, at most
-/// `max(high · factor / 10,000, 512)`. Unchanged where `factor` or the high mark is 0, or the zone has fewer
-/// than four pageblocks. All in base pages; `high` is the mark without boost. O(1).
+/// The boost after a steal that fragments (v6.1): one pageblock more, at most `max(high · factor / 10,000, 512)`.
+/// Unchanged if `factor` or the high mark is 0, or if the zone has fewer than four pageblocks. All in base pages;
+/// `high` is the mark without boost. O(1).
 #[must_use]
 pub fn boost_after_steal(boost: u64, high: u64, managed: u64, factor: u64) -> u64 {
     let most = mul_div(high, factor, 10_000);
@@ -109,18 +109,16 @@ pub fn boost_after_steal(boost: u64, high: u64, managed: u64, factor: u64) -> u6
     boost.saturating_add(PAGEBLOCK_PAGES).min(most.max(PAGEBLOCK_PAGES))
 }
 
-/// The boost after background reclaim has worked for the part of it that it saw at its start (v6.1). O(1).
+/// The boost after background reclaim has worked off `seen`, the boost at its start (v6.1). O(1).
 #[must_use]
 pub const fn boost_after_reclaim(boost: u64, seen: u64) -> u64 {
     boost.saturating_sub(seen)
 }
 
-/// The lowmem reserve of one node: `table[i][j]` base pages of zone i are out of reach for a request
-/// allowed up to zone j.
+/// The lowmem reserve of one node: a request that may use zones up to j must leave `table[i][j]` base pages in zone i.
 ///
-/// For i < j it is the sum of zones i+1 to j divided by the ratio of i, else 0. v6.1: 0 also where the
-/// ratio is 0 or zone i is empty; v3.0 takes a ratio of 0 as 1. `pages` are present (v3.0) or
-/// managed (v6.1), by zone type. O(zones²).
+/// For i < j it is the sum of zones i+1 to j divided by the ratio of i, else 0. v6.1: 0 also if the ratio is 0 or zone
+/// i is empty; v3.0 takes a ratio of 0 as 1. `pages` are present (v3.0) or managed (v6.1), by zone type. O(zones²).
 #[must_use]
 pub fn lowmem_reserve(
     generation: Generation,
@@ -143,14 +141,14 @@ pub fn lowmem_reserve(
     table
 }
 
-/// What a request may use beyond the ordinary.
+/// Reserves that a request may use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Access {
-    /// Important: half of the min mark.
+    /// Important request: may use half of the min mark.
     pub high: bool,
-    /// Cannot wait (v3.0: or is a realtime task): a further quarter. v6.1: only together with `high`.
+    /// Cannot wait (v3.0: or is a realtime task): may use a further quarter. v6.1: only together with `high`.
     pub harder: bool,
-    /// Is an OOM victim that frees memory soon: halves again (v6.1).
+    /// Is an OOM victim that frees memory soon: the mark is halved again (v6.1).
     pub oom_victim: bool,
     /// May take blocks reserved for high-order atomic requests (v6.1).
     pub highatomic: bool,
@@ -159,7 +157,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Whether blocks of this type are of use to the request (v6.1). O(1).
+    /// Whether the request may use blocks of this type (v6.1). O(1).
     #[must_use]
     pub const fn may_use(self, migratetype: Migratetype) -> bool {
         match migratetype {
@@ -170,7 +168,7 @@ impl Access {
         }
     }
 
-    /// The mark m that is left of `mark`. O(1).
+    /// The part of `mark` that the request must hold. O(1).
     #[must_use]
     pub const fn lowered(self, generation: Generation, mark: u64) -> u64 {
         let mut m = mark;
@@ -196,7 +194,7 @@ impl Access {
     }
 }
 
-/// What a zone has, in base pages (v6.1).
+/// Free pages of a zone, in base pages (v6.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct FreePages {
     /// Free on all lists, CMA and high-atomic ones included.
@@ -216,56 +214,57 @@ pub struct Check {
     pub mark: u64,
     /// The zone's lowmem reserve against this request ([`lowmem_reserve`]), in base pages.
     pub reserve: u64,
-    /// What the request may use beyond the ordinary.
+    /// Reserves that the request may use.
     pub access: Access,
 }
 
-/// What a zone lacks for a request.
+/// The reason why a zone cannot serve a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lack {
-    /// So many more base pages would have to be free.
+    /// This number of base pages more would have to be free.
     Pages(u64),
-    /// Enough is free, but too little of it in usable blocks of at least this order.
+    /// Enough pages are free, but too few of them in usable blocks of at least this order.
     Blocks(Order),
 }
 
-/// How many base pages may leave a zone before a request meets the mark no more. Every way to memory asks it: one block, many at
-/// once, a refill, a given range. A racy hint, as the counts are: CPUs that ask at the same instant get the same answer.
+/// Number of base pages that may leave a zone before a request no longer meets its mark. Every way to memory calls it:
+/// one block, many together, a refill, a given range. A racy hint, like the counts: CPUs that call it at the same
+/// instant get the same answer.
 ///
-/// `free` less the mark as [`Access::lowered`] leaves it, less the lowmem reserve, less what the request may not use: v6.1 high-atomic
-/// and CMA pages, where it is not entitled to them; v3.0 two pages. O(1).
+/// `free`, less the mark as [`Access::lowered`] leaves it, less the lowmem reserve, less the pages that the request may
+/// not use. These are: in v6.1 high-atomic and CMA pages, unless it has access; in v3.0 two pages. O(1).
 #[must_use]
 pub fn may_leave(generation: Generation, request: &Check, free: FreePages) -> u64 {
     free.all.saturating_sub(kept(generation, request, free))
 }
 
-/// The base pages that have to stay.
+/// Base pages that must stay in the zone.
 fn kept(generation: Generation, request: &Check, free: FreePages) -> u64 {
     let Check { mark, reserve, access, .. } = *request;
-    let of_others = |entitled: bool, pages| if entitled { 0 } else { pages };
+    let barred = |entitled: bool, pages| if entitled { 0 } else { pages };
     let unusable = match generation {
         Generation::V3_0 => 2,
         Generation::V6_1 => {
-            of_others(access.highatomic, free.highatomic).saturating_add(of_others(access.cma, free.cma))
+            barred(access.highatomic, free.highatomic).saturating_add(barred(access.cma, free.cma))
         }
     };
     unusable.saturating_add(access.lowered(generation, mark)).saturating_add(reserve)
 }
 
-/// Fails unless a block of the request may leave the zone.
+/// Fails unless one block of the request may leave the zone.
 fn holds(generation: Generation, request: &Check, free: FreePages) -> Result<(), Lack> {
     let needed = kept(generation, request, free).saturating_add(request.order.pages() - 1);
     if free.all > needed { Ok(()) } else { Err(Lack::Pages((needed - free.all).saturating_add(1))) }
 }
 
-/// The check of v3.0. `nr_free` gives the number of free blocks of an order; it is asked for the orders
-/// below the request's only.
+/// The watermark check of v3.0. `nr_free` gives the number of free blocks of an order; it is called only for orders
+/// below the request's.
 ///
-/// With k = order, f = `free` - (2^k + 1) and m = [`Access::lowered`]: fails if f ≤ m + reserve. Then
-/// for o = 0 … k-1: f −= `nr_free(o)` · 2^o, m = m/2, and it fails if f ≤ m. O(k).
+/// With k = order, f = `free` - (2^k + 1) and m = [`Access::lowered`]: fails if f ≤ m + reserve. Then for o = 0 … k-1:
+/// f −= `nr_free(o)` · 2^o, m = m/2, and it fails if f ≤ m. O(k).
 ///
 /// # Errors
-/// What is lacking. A passed check is a hint: nothing is reserved.
+/// The lack. A passed check is a hint: nothing is reserved.
 pub fn check_v3_0(request: &Check, free: u64, mut nr_free: impl FnMut(Order) -> u64) -> Result<(), Lack> {
     holds(Generation::V3_0, request, FreePages { all: free, ..FreePages::default() })?;
     let mut m = request.access.lowered(Generation::V3_0, request.mark);
@@ -281,14 +280,14 @@ pub fn check_v3_0(request: &Check, free: u64, mut nr_free: impl FnMut(Order) -> 
     Ok(())
 }
 
-/// The check of v6.1 and later. `has_free` tells whether a list of the zone holds a block; it is asked
-/// for orders from the request's up, and not at all for order 0.
+/// The watermark check of v6.1 and later. `has_free` answers whether a list of the zone holds a block; it is called for
+/// orders from the request's up, and not at all for order 0.
 ///
-/// Fails unless a block [may leave](may_leave) the zone. Order 0 then passes; else one block of order ≥ k
-/// on a usable list suffices. O(1) for order 0, else O(orders · types).
+/// Fails unless a block [may leave](may_leave) the zone. Order 0 then passes; for order k > 0 one block of order ≥ k on
+/// a usable list suffices. O(1) for order 0, else O(orders · types).
 ///
 /// # Errors
-/// What is lacking. A passed check is a hint: nothing is reserved.
+/// The lack. A passed check is a hint: nothing is reserved.
 pub fn check_v6_1(
     request: &Check,
     free: FreePages,
@@ -300,7 +299,7 @@ pub fn check_v6_1(
     if order == Order::ZERO || order.and_above().any(&mut usable) { Ok(()) } else { Err(Lack::Blocks(order)) }
 }
 
-/// `a · b / c` without overflow on the way; 0 where c is 0, `u64::MAX` where the result does not fit.
+/// `a · b / c` without overflow in between; 0 if c is 0, `u64::MAX` if the result does not fit.
 fn mul_div(a: u64, b: u64, c: u64) -> u64 {
     if c == 0 {
         return 0;
@@ -366,7 +365,7 @@ mod tests {
         }
     }
 
-    /// A machine of 16 GiB with three zones, and what its /proc/zoneinfo and /proc/sys/vm/min_free_kbytes say.
+    /// A machine of 16 GiB with three zones, with the values of its /proc/zoneinfo and /proc/sys/vm/min_free_kbytes.
     #[test]
     fn huge_pages_raise_what_is_kept_free() {
         let (dma, dma32, normal) = (3840, 772_915, 4_096_000);
@@ -493,7 +492,7 @@ mod tests {
         );
     }
 
-    /// Blocks that a check lets go one after another are just those that may leave.
+    /// The blocks that pass a check one after another are as many as may leave.
     #[test]
     fn as_many_blocks_pass_as_may_leave() {
         for generation in BOTH {
@@ -574,7 +573,8 @@ mod tests {
                 }
             }
         }
-        // All but one page of the block count as gone already: 1000 + 4 pages hold order 2, 1003 do not.
+        // All but one page of the block count as taken already: with 1000 + 4 pages order 2 passes, with 1003 it does
+        // not.
         let at = |all| check_v6_1(&request(2, 1000), FreePages { all, ..FreePages::default() }, |_, _| true);
         assert_eq!((at(1003), at(1004)), (Err(Lack::Pages(1)), Ok(())));
     }

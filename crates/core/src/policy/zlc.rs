@@ -1,31 +1,30 @@
-//! The zonelist cache (v3.0): what a walk over a zonelist notes about zones that had nothing, and when the
-//! notes are believed.
+//! The zonelist cache (v3.0): notes of a walk about zones that had nothing, and when a later walk uses them.
 //!
-//! The notes themselves, a bit per zonelist position and the time they were last wiped, are shared and belong
-//! to the acting code. A walk begins without believing them; the *set-up* makes it do so. The two published
-//! orders of events differ in when the set-up happens and in which zones are marked:
+//! The notes, a bit per zonelist position and the time of the last wipe, are shared; the caller keeps them. A walk
+//! begins without using them; the *set-up* lets it use them. The two published orders of events differ in when the
+//! set-up happens and in which zones are marked:
 //!
 //! | at a zone | [`AfterFirstZone`](Rule::AfterFirstZone) | [`BeforeFirstZone`](Rule::BeforeFirstZone) |
 //! |---|---|---|
-//! | notes are believed, and say it is full | skip | skip |
+//! | notes are in use, and mark it as full | skip | skip |
 //! | the allowed set forbids it | set-up | – |
 //! | below its mark | – | set-up |
 //! | and zone reclaim is off | mark, set-up | mark |
-//! | and notes are believed, and say it is full | – | skip |
+//! | and notes are in use, and mark it as full | – | skip |
 //! | and zone reclaim did not scan | set-up | – |
 //! | and zone reclaim found it full | mark, set-up | – |
 //! | and it is below its mark after the scan | mark, set-up | mark |
 //! | taking from it failed | mark, set-up | mark |
 //!
-//! A set-up happens once in a walk, and only on machines with several nodes. A walk that ends without a page
-//! while the notes are believed goes through the whole list once more without believing them.
+//! A set-up happens once in a walk, and only on machines with several nodes. A walk that ends without a page while the
+//! notes are in use goes through the whole list once more without them.
 
 /// Nanoseconds after which a set-up wipes the notes.
 pub const ZAP_NS: u64 = 1_000_000_000;
 
-/// When the notes are set up.
+/// Moment at which a walk sets the notes up.
 ///
-/// Source: the `zlc-first` and `zlc-reconsider` changes of 2011. By v4.19 there is no cache.
+/// Source: the `zlc-first` and `zlc-reconsider` changes of 2011. v4.19 has no cache.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Rule {
     /// Never: no zone is skipped or marked.
@@ -33,9 +32,10 @@ pub enum Rule {
     Off,
     /// After the first zone of the walk was tried, and reclaimed (v3.0).
     AfterFirstZone,
-    /// When a zone fails its mark, before it is reclaimed (*zlc-first*).
+    /// As soon as a zone fails its mark, before it is reclaimed (*zlc-first*).
     BeforeFirstZone,
-    /// The same, and direct reclaim that made progress wipes the notes (*zlc-reconsider*).
+    /// Like [`BeforeFirstZone`](Self::BeforeFirstZone), and direct reclaim that made progress wipes the notes
+    /// (*zlc-reconsider*).
     BeforeFirstZoneAndClear,
 }
 
@@ -47,7 +47,7 @@ impl Rule {
     }
 }
 
-/// Why a walk got no block from a zone.
+/// Reason why a walk got no block from a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Seen {
     /// The allowed set forbids it.
@@ -58,20 +58,20 @@ pub enum Seen {
     ReclaimOff,
     /// Zone reclaim did not scan.
     NotScanned,
-    /// Zone reclaim knows that it has nothing to reclaim.
+    /// Zone reclaim found that the zone has nothing to reclaim.
     Full,
-    /// Zone reclaim scanned, and it is below its mark still.
+    /// Zone reclaim scanned, and the zone is still below its mark.
     StillBelow,
     /// It met its mark, and taking from it failed.
     NothingTaken,
 }
 
-/// What to note. The mark comes first: a set-up may wipe it.
+/// Changes of the notes. The mark comes first: a set-up may wipe it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Note {
     /// Mark the zone as full.
     pub mark: bool,
-    /// Set up: wipe notes older than [`ZAP_NS`], and learn which nodes are allowed.
+    /// Set up: wipe notes older than [`ZAP_NS`], and read which nodes are allowed.
     pub set_up: bool,
 }
 
@@ -91,20 +91,20 @@ impl ZlcWalk {
         Self { rule, several_nodes, active: false, done: false }
     }
 
-    /// Whether to pass over a zone about which the notes say that it is, or is not, worth trying. Asked
-    /// before anything else about a zone, and, where [`looks_twice`](Self::looks_twice), before it is reclaimed.
+    /// Whether to skip a zone, given whether the notes call it worth trying. Called before anything else about a zone
+    /// and, if [`looks_twice`](Self::looks_twice), again before the zone is reclaimed.
     #[must_use]
     pub const fn skips(&self, worth_trying: bool) -> bool {
         self.active && !worth_trying
     }
 
-    /// Whether the notes are looked at a second time, after a zone has failed its mark.
+    /// Whether the notes are read a second time after a zone has failed its mark.
     #[must_use]
     pub const fn looks_twice(&self) -> bool {
         matches!(self.rule, Rule::BeforeFirstZone | Rule::BeforeFirstZoneAndClear)
     }
 
-    /// Goes on past a zone that gave nothing, or that failed its mark.
+    /// Records that a zone gave nothing, or failed its mark.
     pub const fn saw(&mut self, seen: Seen) -> Note {
         let (mark, set_up) = match self.rule {
             Rule::Off => (false, false),
@@ -127,7 +127,7 @@ impl ZlcWalk {
         Note { mark, set_up }
     }
 
-    /// The list has ended without a page: whether to go through it once more, without believing the notes.
+    /// Called when the list has ended without a page. Returns whether to go through it once more, without the notes.
     pub const fn again(&mut self) -> bool {
         let again = self.active;
         self.active = false;
@@ -204,7 +204,7 @@ mod tests {
         set_ups: usize,
     }
 
-    /// The walk as the acting code does it.
+    /// The walk as the allocator does it.
     fn walk(rule: Rule, zones: &[Zone], full: [bool; 4], zap: bool) -> Trace {
         let mut trace = Trace { full, ..Trace::default() };
         let mut walk = ZlcWalk::new(rule, true);
@@ -254,7 +254,7 @@ mod tests {
         }
     }
 
-    /// The same, written again from the published listings with their labels and jumps.
+    /// Like [`walk`], but written again from the published listings, with their labels and jumps.
     fn published(rule: Rule, zones: &[Zone], full: [bool; 4], zap: bool) -> Trace {
         let mut trace = Trace { full, ..Trace::default() };
         let before = rule == Rule::AfterFirstZone;

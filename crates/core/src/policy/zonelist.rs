@@ -1,8 +1,8 @@
-//! In which order zones are tried.
+//! Order in which zones are tried.
 //!
-//! Every node has a list of all zones, best first, and a second one of its own zones only. The order of
-//! nodes comes from their distances ([`node_order`]); how zones and nodes interleave is the list's
-//! [`ZonelistOrder`]. Built once, when memory is added; not on any hot path.
+//! Every node has a list of all zones, best first, and a second one of its own zones only. The order of nodes comes
+//! from their distances ([`node_order`]); the list's [`ZonelistOrder`] is how zones and nodes interleave. Lists are
+//! built once, when the allocator is made; not on any hot path.
 
 use super::watermark::ZONES;
 use crate::units::{NodeId, ZoneType};
@@ -10,7 +10,7 @@ use crate::units::{NodeId, ZoneType};
 /// How a zonelist interleaves nodes and zone types.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum ZonelistOrder {
-    /// Node by node, each from its highest zone down: local memory first. The only one by v4.19.
+    /// Node by node, each from its highest zone down: local memory first. The only order from v4.19.
     #[default]
     Node,
     /// Zone type by zone type from the highest, each through all nodes: low zones last (v3.0).
@@ -20,13 +20,13 @@ pub enum ZonelistOrder {
 /// A zone in a zonelist.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Entry {
-    /// The node.
+    /// Node of the zone.
     pub node: NodeId,
-    /// Which of its zones.
+    /// Type of the zone.
     pub zone: ZoneType,
 }
 
-/// The machine as far as zonelists care, for n nodes.
+/// Nodes of a machine, as zonelists need them.
 #[derive(Clone, Copy, Debug)]
 pub struct Topology<'a> {
     distance: &'a [u8],
@@ -34,7 +34,7 @@ pub struct Topology<'a> {
     pages: &'a [[u64; ZONES]],
 }
 
-/// Nodes that 16-bit ids can name.
+/// Most nodes that 16-bit ids can name.
 const MAX_NODES: usize = 1 << 16;
 
 impl<'a> Topology<'a> {
@@ -72,16 +72,16 @@ impl<'a> Topology<'a> {
     }
 }
 
-/// Writes the nodes with memory to `out` in the order in which `local` prefers them, itself first if it
-/// has memory. Returns how many there are.
+/// Writes the nodes with memory to `out` in the order in which `local` prefers them, itself first if it has memory.
+/// Returns how many there are.
 ///
-/// Next comes the node with the smallest `(distance + [id < local] + [has CPUs]) · scale + load`, the
-/// lowest id on a tie; `scale` exceeds any load. The first node of each new distance group gets its load
-/// raised by one, so that nodes that are equally far do not all overflow into the same one. For that,
-/// call it for all nodes, lowest first, with the same `load`, n entries that start at 0. O(n²).
+/// Next comes the node with the smallest `(distance + [id < local] + [has CPUs]) · scale + load`, the lowest id on a
+/// tie; `scale` exceeds any load. The load of the first node of each new distance group rises by one, so that nodes at
+/// equal distance do not all overflow into the same node. For that, call this for all nodes, lowest first, with the
+/// same `load`: n entries that start at 0. O(n²).
 ///
-/// The raise by one is the rule of v6.1; v3.0 sets the load to the number of nodes not yet placed, which
-/// can order nodes at one distance differently where a machine has several distances.
+/// The raise by one is the rule of v6.1. v3.0 sets the load to the number of nodes not yet placed; on a machine with
+/// several distances this can order nodes at one distance differently.
 ///
 /// # Panics
 /// If `local` is not a node of the topology, or `load` or `out` has fewer than n entries.
@@ -107,8 +107,8 @@ pub fn node_order(topology: &Topology<'_>, local: NodeId, load: &mut [u32], out:
     }
 }
 
-/// Writes the zonelist of a node to `out`: every populated zone of the nodes in `nodes`, which
-/// [`node_order`] put in order. Returns its length, at most nodes × zone types. O(length).
+/// Writes the zonelist of a node to `out`: every populated zone of `nodes`, in the order of [`node_order`]. Returns its
+/// length, at most nodes × zone types. O(length).
 ///
 /// A request for a lower zone type skips the entries above it.
 ///
@@ -130,11 +130,11 @@ pub fn zonelist(order: ZonelistOrder, topology: &Topology<'_>, nodes: &[NodeId],
     len
 }
 
-/// The order that v3.0 chooses by itself. "Low" memory is DMA and DMA32; sizes are present pages.
+/// The order that v3.0 chooses itself. "Low" memory is DMA and DMA32; sizes are present pages.
 ///
-/// Node order if some node has no Normal zone; if no memory is low, or more than half is; or if low
-/// memory is over 70 % of some node that is larger than total / (nodes with memory + 1). Else zone order,
-/// which spares the low memory of single nodes. O(n).
+/// Node order if some node has no Normal zone; if no memory is low, or more than half is; or if more than 70 % of a
+/// node that is larger than total / (nodes with memory + 1) is low. Else zone order, which spares the low memory of
+/// single nodes. O(n).
 #[must_use]
 pub fn default_order_v3_0(topology: &Topology<'_>) -> ZonelistOrder {
     let low =
@@ -175,11 +175,11 @@ mod tests {
         let n = topology.nodes();
         let mut load = vec![0; n];
         let mut out = vec![NodeId(0); n];
-        let of = |local| {
+        let order = |local| {
             let len = node_order(&topology, NodeId(local), &mut load, &mut out);
             out[..len].iter().map(|node| node.0).collect()
         };
-        (0..n as u16).map(of).collect()
+        (0..n as u16).map(order).collect()
     }
 
     fn list(order: ZonelistOrder, pages: &[[u64; ZONES]], nodes: &[u16]) -> Vec<(u16, ZoneType)> {

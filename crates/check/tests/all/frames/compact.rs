@@ -1,13 +1,12 @@
 //! Two bits for each frame instead of a word: refusals, two frees of one block, and the limits of such an allocator.
 
-use framewright::config::Experiment;
 use std::sync::Arc;
 
 use framewright_check::platform::loom;
 use framewright_check::prelude::*;
 
 fn config() -> Config {
-    Config { engine: Engine::Compact, ..Config::default() }
+    with_engine(Engine::Compact)
 }
 
 fn spec(pages: u64, cpus: usize) -> Spec {
@@ -24,49 +23,8 @@ fn a_frame_has_less_than_three_tenths_of_a_byte() {
     assert!(bytes as f64 / (1_u64 << 28) as f64 <= 0.3);
 }
 
-/// Every free of every frame and order but the right one, while one block of each order is with a caller: before it, while it
-/// waits on a list, while it is set aside and after it has gone back. In a pageblock that is nearly full and in one that is
-/// nearly empty.
-#[test]
-fn every_other_free_is_refused() {
-    for sparse in [false, true] {
-        for of in Order::all() {
-            let world: World<Plain> = spec(2 * MAX_ORDER.pages(), 2).build();
-            let mut oracle = world.spec().oracle();
-            let mut got = |order: Order| {
-                let pfn = world.must_alloc(0, order);
-                oracle.handed_out(Block { pfn, order }).expect("a block without an owner");
-                Block { pfn, order }
-            };
-            let blocks = if sparse { 1 } else { (PAGEBLOCK_PAGES >> of.get()).max(2) - 1 };
-            let held: Vec<_> = (0..blocks).map(|_| got(of)).collect();
-            let block = held[held.len() / 2];
-            let refuse = |oracle: &Oracle| {
-                let near = block.pfn.0.saturating_sub(20)..block.pfn.0 + block.order.pages().min(600) + 20;
-                for pfn in near.chain([BASE.0 - 1, BASE.0 + 2 * MAX_ORDER.pages()]).map(Pfn) {
-                    for order in Order::all() {
-                        if oracle.judge(Block { pfn, order }).is_some() {
-                            for cpu in 0..2 {
-                                let free = world.on(cpu, |cpu| cpu.free(pfn, order));
-                                assert!(free.is_err(), "{order} at {pfn} is accepted, {block:?}");
-                            }
-                        }
-                    }
-                }
-                world.check(oracle);
-            };
-            refuse(&oracle);
-            world.must_free(0, block.pfn, block.order);
-            oracle.took_back(block).expect("it was");
-            refuse(&oracle);
-            world.on(0, |cpu| cpu.drain());
-            refuse(&oracle);
-        }
-    }
-}
-
-/// Two CPUs free one block at the same instant: one of them has it. With words, that holds only if neither is the CPU on
-/// whose list it last sat; here it is.
+/// Two CPUs free one block at the same instant: one of them has it. With words, that holds only if neither is the CPU
+/// on whose list it last sat; here it is.
 #[test]
 fn loom_sees_one_of_two_frees_refused() {
     for k in [0, 1, 2] {
@@ -103,17 +61,7 @@ fn loom_sees_no_bit_lost_where_a_free_meets_a_refill() {
 }
 
 fn few_lists<P: Platform<Pin = OwnedPin>>(pages: u64) -> World<P> {
-    let fixed = Some(PcpFixed { batch: 2, high: 4 });
-    let few = Config {
-        experiment: Experiment {
-            pcp_slots: 4,
-            pcp_fixed: fixed,
-            remote_drain_spins: 1,
-            ..config().experiment
-        },
-        ..config()
-    };
-    Spec::one_zone(pages, 2).config(few).build()
+    spec(pages, 2).slots(4).fixed(2, 4).spins(1).build()
 }
 
 /// Two ranges that meet within a pageblock, and memory that is added twice.
@@ -162,7 +110,7 @@ fn what_needs_a_word_is_refused() {
         assert!(matches!(error, SetupError::CompactNeeds(_)), "{error}");
         error.to_string()
     };
-    refused(Config { poison: true, ..config() });
+    refused(config().but(|config| config.poison = true));
     let slots = std::panic::catch_unwind(|| spec(1024, 1).build_with::<Plain, Slot>(|_| Slot(0)));
     assert!(slots.is_err(), "user slots have no room");
     let world: World<Plain> = spec(1024, 1).build();
@@ -204,12 +152,7 @@ fn blocks_are_split() {
 // ---- memory that is initialised when it is needed ------------------------------------------------------------------
 
 fn lazy(engine: Engine, pages: u64) -> World<Plain> {
-    let config = Config {
-        engine,
-        lazy_pageblocks: true,
-        experiment: Experiment { pcp_orders: PcpOrders::None, ..config().experiment },
-        ..config()
-    };
+    let config = config().engine(engine).bare().but(|config| config.lazy_pageblocks = true);
     Spec::one_zone(pages, 1).config(config).build()
 }
 
@@ -282,14 +225,13 @@ fn a_place_is_touched_when_it_is_named() {
     }
 }
 
-/// Nothing says which blocks of a pageblock are movable. Most of a movable one is, so that an unmovable request takes a block there,
-/// not the pageblock.
+/// Nothing says which blocks of a pageblock are movable. Most of a movable one is, so that an unmovable request takes a
+/// block there, not the pageblock.
 #[test]
 fn a_movable_pageblock_stays_movable() {
-    let config =
-        Config { experiment: Experiment { pcp_orders: PcpOrders::None, ..config().experiment }, ..config() };
+    let config = config().bare();
     let world = Spec::one_zone(16 * PAGEBLOCK_PAGES, 1).config(config).plain();
-    let get = |order: Order, of| world.must_alloc_of(0, order, of);
+    let get = |order: Order, asked| world.must_alloc_of(0, order, asked);
     (0..15).for_each(|_| _ = get(PAGEBLOCK_ORDER, M));
     (0..400).for_each(|_| _ = get(Order::ZERO, M));
     let pfn = get(Order::ZERO, Migratetype::Unmovable);
@@ -302,8 +244,7 @@ fn a_movable_pageblock_stays_movable() {
 /// Without words: a frame on a list is not reserved because its neighbour is.
 #[test]
 fn a_reserved_neighbour_says_nothing_of_a_listed_frame() {
-    let config = Config { engine: Engine::Compact, ..Config::default() };
-    let world = Spec::one_zone(4096, 1).memory([(BASE.add(1), 4095)]).config(config).plain();
+    let world = Spec::one_zone(4096, 1).memory([(BASE.add(1), 4095)]).engine(Engine::Compact).plain();
     world.on(0, |cpu| {
         cpu.must_alloc_at(BASE.add(1), 0);
         cpu.must_free(BASE.add(1), 0);

@@ -2,7 +2,6 @@
 
 use core::cell::Cell;
 use core::panic::AssertUnwindSafe;
-use framewright::config::Experiment;
 use std::panic::catch_unwind;
 
 use framewright_check::mix;
@@ -98,17 +97,7 @@ fn hostile_hooks_corrupt_nothing() {
 #[test]
 fn a_request_compacts_for_itself() {
     for generation in GENERATIONS {
-        let config = Config {
-            experiment: Experiment {
-                marks: generation,
-                fallback: generation,
-                passes: generation,
-                reclaim: generation,
-                pcp_orders: PcpOrders::Zero,
-                ..Experiment::default()
-            },
-            ..Config::framewright()
-        };
+        let config = Config::framewright().policies(generation).orders(PcpOrders::Zero);
         let world = world(16 * PAGEBLOCK_PAGES, config.with_marks());
         let owner = Owner::fill(&world, Order::ZERO, |n, _| mix(n) >> 32 & 1 == 1);
         let request = Request::new(PAGEBLOCK_ORDER, M);
@@ -157,18 +146,14 @@ fn requests_go_on_where_the_last_one_stopped() {
 #[test]
 fn cma_pageblocks_take_what_is_moved() {
     for engine in STORES {
-        for (of, takes) in [(Migratetype::Cma, true), (Migratetype::HighAtomic, false)] {
-            let config = Config {
-                engine,
-                experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-                ..Config::framewright()
-            };
+        for (kind, takes) in [(Migratetype::Cma, true), (Migratetype::HighAtomic, false)] {
+            let config = with_engine(engine).bare();
             let world = world(2 * PAGEBLOCK_PAGES, config);
             let upper = BASE.add(PAGEBLOCK_PAGES);
             let owner = Owner::fill(&world, Order::ZERO, |n, _| n % 512 < 4);
-            world.allocator().set_pageblock_type(upper, of).expect("it has memory");
+            world.allocator().set_pageblock_type(upper, kind).expect("it has memory");
             let done = world.on(0, |cpu| cpu.compact(ZoneId(0), &owner));
-            assert_eq!(done.moved, if takes { 4 } else { 0 }, "{engine:?}, {of}");
+            assert_eq!(done.moved, if takes { 4 } else { 0 }, "{engine:?}, {kind}");
             world.settled();
             owner.free_all(&world);
         }
@@ -179,17 +164,7 @@ fn cma_pageblocks_take_what_is_moved() {
 #[test]
 fn compaction_is_done_when_the_request_can_be_served() {
     for generation in GENERATIONS {
-        let config = Config {
-            experiment: Experiment {
-                marks: generation,
-                fallback: generation,
-                passes: generation,
-                reclaim: generation,
-                pcp_orders: PcpOrders::None,
-                ..Experiment::default()
-            },
-            ..Config::framewright()
-        };
+        let config = Config::framewright().policies(generation).bare();
         let world = world(16 * PAGEBLOCK_PAGES, config.with_marks());
         let lent = 12 * PAGEBLOCK_PAGES;
         let mut owner = Owner::fill(&world, Order::ZERO, |n, _| n < lent && n % 2 == 1);

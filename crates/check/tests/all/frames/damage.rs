@@ -1,6 +1,5 @@
 //! Damage of maps, bins and links: counted once, mended where possible, and sound memory stays usable.
 
-use framewright::config::Experiment;
 use framewright_check::prelude::*;
 
 /// The head word of an open pageblock, as `frame` packs it.
@@ -10,12 +9,7 @@ fn open(free: u64, largest: u64, prev: u64, next: u64) -> u64 {
 
 /// Pageblocks without per-CPU lists.
 fn world(engine: Engine, pageblocks: u64) -> World<Plain> {
-    let config = Config {
-        engine,
-        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-        ..Config::default()
-    };
-    Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).config(config).build()
+    Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).engine(engine).bare().build()
 }
 
 /// A frame whose bit is set although a caller has it: freed, it is counted as refused, and free once.
@@ -25,9 +19,7 @@ fn a_bit_that_is_set_already_is_not_counted_twice() {
     let ways = [PcpOrders::None, PcpOrders::UpToHuge];
     let blocks = [(5, 0), (0, 0), (63, 0), (4, 1), (32, 5), (128, 6)];
     for (pcp_orders, (at, n)) in ways.into_iter().flat_map(|way| blocks.map(|block| (way, block))) {
-        let config =
-            Config { experiment: Experiment { pcp_orders, ..Experiment::default() }, ..Config::default() };
-        let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).plain();
+        let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).orders(pcp_orders).plain();
         for (at, n) in [(at, n), (300, 0)] {
             world.must_alloc_at(0, BASE.add(at), n);
         }
@@ -58,8 +50,8 @@ fn the_last_frame_closes_a_pageblock_whose_bin_is_damaged() {
     assert_eq!(world.allocator().free_blocks(MAX_ORDER), 1);
 }
 
-/// A head word counts more frames than there are: when one comes back, the bins are made anew, and a pageblock whose frames are
-/// all free is a free block.
+/// A head word counts more frames than there are: when one comes back, the bins are made anew, and a pageblock whose
+/// frames are all free is a free block.
 #[test]
 fn a_head_word_that_counts_too_many_is_made_anew() {
     for taken in 1..=2 {
@@ -77,21 +69,21 @@ fn a_head_word_that_counts_too_many_is_made_anew() {
     }
 }
 
-/// A head word counts a frame too many, so that it counts all of them while one is still with a caller: no other caller gets
-/// that one. With sound links, and with damaged ones.
+/// A head word counts a frame too many, so that it counts all of them while one is still with a caller: no other caller
+/// gets that one. With sound links, and with damaged ones.
 #[test]
 fn a_pageblock_is_free_when_its_map_says_so() {
     for links_are_sound in [true, false] {
         let world = world(Engine::Framewright, 2);
-        let [one, other] = [(); 2].map(|()| world.must_alloc(0, 0));
-        let start = one.block_start(PAGEBLOCK_ORDER);
+        let [first, second] = [(); 2].map(|()| world.must_alloc(0, 0));
+        let start = first.block_start(PAGEBLOCK_ORDER);
         let me = (start.0 - BASE.0) / PAGEBLOCK_PAGES;
         let link = if links_are_sound { me } else { 1 - me };
         world.corrupt(Spot::PageblockHead(start), open(511, 8, link, link));
-        world.must_free(0, one, 0);
+        world.must_free(0, first, 0);
         assert_eq!(world.allocator().free_blocks(MAX_ORDER), 0, "sound links: {links_are_sound}");
         let all = world.alloc_all(0, 0);
-        assert!(!all.contains(&other), "it is with a caller");
+        assert!(!all.contains(&second), "it is with a caller");
         assert_eq!(all.len() as u64, 2 * PAGEBLOCK_PAGES - 1);
     }
 }
@@ -100,13 +92,13 @@ fn a_pageblock_is_free_when_its_map_says_so() {
 #[test]
 fn a_map_that_fills_too_early_closes_its_pageblock() {
     let world = world(Engine::Framewright, 2);
-    let [one, other] = [(); 2].map(|()| world.must_alloc(0, 0));
-    let start = one.block_start(PAGEBLOCK_ORDER);
-    assert_eq!(other.block_start(PAGEBLOCK_ORDER), start);
-    let word = (other.0 % PAGEBLOCK_PAGES / 64) as usize;
+    let [first, second] = [(); 2].map(|()| world.must_alloc(0, 0));
+    let start = first.block_start(PAGEBLOCK_ORDER);
+    assert_eq!(second.block_start(PAGEBLOCK_ORDER), start);
+    let word = (second.0 % PAGEBLOCK_PAGES / 64) as usize;
     let bits = world.corrupt(Spot::MapWord(start, word), 0);
-    world.corrupt(Spot::MapWord(start, word), bits | 1 << (other.0 % 64));
-    world.must_free(0, one, 0);
+    world.corrupt(Spot::MapWord(start, word), bits | 1 << (second.0 % 64));
+    world.must_free(0, first, 0);
     assert_eq!(world.allocator().free_blocks(MAX_ORDER), 1);
     assert_eq!(world.zone().free_pages(), 2 * PAGEBLOCK_PAGES - 1);
 }
@@ -125,11 +117,11 @@ fn bins_that_are_made_anew_leave_nothing_stale() {
         // SAFETY: it was just allocated, and no other thread has it.
         unsafe { cpu.split(full, order(9), Order::ZERO) }.expect("it is allocated");
     });
-    let other = world.must_alloc(0, 0);
-    let start = other.block_start(PAGEBLOCK_ORDER);
+    let second = world.must_alloc(0, 0);
+    let start = second.block_start(PAGEBLOCK_ORDER);
     world.corrupt(Spot::PageblockHead(full), open(5, 0, 7, 7));
     world.corrupt(Spot::PageblockHead(start), open(511, 8, 1, 2));
-    world.must_free(0, other, 0);
+    world.must_free(0, second, 0);
     assert_eq!(world.counts().rebuilt_bins, 1);
     world.must_free(0, full.add(9), 0);
     assert_eq!(world.settled().free, 2 * PAGEBLOCK_PAGES + 1);
@@ -141,14 +133,14 @@ fn bins_that_are_made_anew_leave_nothing_stale() {
 fn a_steal_from_a_damaged_list_is_not_counted() {
     let world = world(Engine::Linux, 2);
     let [huge, _] = [9, 0].map(|n| world.must_alloc(0, n));
-    let other = huge.buddy(PAGEBLOCK_ORDER);
+    let second = huge.buddy(PAGEBLOCK_ORDER);
     assert_eq!(world.allocator().free_blocks(order(8)), 1);
     // The largest free block would lie in the pageblock that is taken as a whole.
     world.corrupt(Spot::First(order(8), M), huge.0 - BASE.0);
     world.corrupt(Spot::Last(order(8), M), huge.0 - BASE.0);
     let before = world.counts();
     let pfn = world.must_alloc_of(0, 0, Migratetype::Unmovable);
-    assert_eq!(pfn.block_start(PAGEBLOCK_ORDER), other);
+    assert_eq!(pfn.block_start(PAGEBLOCK_ORDER), second);
     let after = world.counts();
     assert_eq!((after.fallbacks - before.fallbacks, after.steals - before.steals), (2, 1));
 }
@@ -175,8 +167,8 @@ fn what_was_taken_before_the_damage_goes_back() {
     }
 }
 
-/// A pageblock that its bit calls free, and its head word does not: no CPU gets it, and the others are had. As a single, and as half of
-/// a pair, for each order.
+/// A pageblock that its bit calls free, and its head word does not: no CPU gets it, and the others are had. As a
+/// single, and as half of a pair, for each order.
 #[test]
 fn a_free_pageblock_that_does_not_say_so_is_out_of_use() {
     for (block, asked, pageblocks) in [0, 1, 2].into_iter().flat_map(|block| {
@@ -213,8 +205,8 @@ fn a_damaged_half_of_two_types_is_looked_at_once() {
             let bad = BASE.add(half * PAGEBLOCK_PAGES);
             world.corrupt(Spot::PageblockHead(bad), 0);
             world.on(0, |cpu| cpu.alloc(MAX_ORDER, asked)).expect_err("half of it is damaged");
-            let other = world.on(0, |cpu| cpu.alloc(PAGEBLOCK_ORDER, asked));
-            assert_eq!(other, Ok(bad.buddy(PAGEBLOCK_ORDER)), "{half}, {asked}");
+            let second = world.on(0, |cpu| cpu.alloc(PAGEBLOCK_ORDER, asked));
+            assert_eq!(second, Ok(bad.buddy(PAGEBLOCK_ORDER)), "{half}, {asked}");
             assert_eq!(world.counts().damaged_pages, PAGEBLOCK_PAGES, "{half}, {asked}");
             assert_eq!(world.zone().free_pages(), 0);
         }
@@ -257,7 +249,8 @@ fn a_summary_of_free_pageblocks_is_made_anew() {
     }
 }
 
-/// A pageblock whose bit is gone, and bits of those that a caller has or that there are not: nothing is handed out twice.
+/// A pageblock whose bit is gone, and bits of those that a caller has or that there are not: nothing is handed out
+/// twice.
 #[test]
 fn a_bit_of_a_free_pageblock_that_is_wrong_hands_nothing_out_twice() {
     for value in 0..128 {
@@ -275,8 +268,8 @@ fn a_bit_of_a_free_pageblock_that_is_wrong_hands_nothing_out_twice() {
     }
 }
 
-/// Three pageblocks in one bin, of which one says something else of a neighbour: the CPU that takes it out of the bin finds that,
-/// whatever it says, and makes the bins anew.
+/// Three pageblocks in one bin, of which one says something else of a neighbour: the CPU that takes it out of the bin
+/// finds that, whatever it says, and makes the bins anew.
 #[test]
 fn a_wrong_link_is_found_by_whoever_follows_it() {
     const LINKS: u64 = (1 << 38) - 1;
@@ -329,18 +322,13 @@ fn a_bit_that_is_set_already_is_not_counted_twice_in_a_bulk() {
     assert_eq!(world.corrupt(word, 0), u64::MAX);
 }
 
-/// A frame whose head word says nothing any more, in a pageblock whose first frame was never added: it is that frame which is
-/// not free, not the one before it.
+/// A frame whose head word says nothing any more, in a pageblock whose first frame was never added: it is that frame
+/// which is not free, not the one before it.
 #[test]
 fn a_frame_of_no_block_is_named_itself() {
     for engine in STORES {
-        let config = Config {
-            engine,
-            experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-            ..Config::default()
-        };
         let memory = [(BASE.add(1), PAGEBLOCK_PAGES - 1)];
-        let world = Spec::one_zone(PAGEBLOCK_PAGES, 1).memory(memory).config(config).plain();
+        let world = Spec::one_zone(PAGEBLOCK_PAGES, 1).memory(memory).engine(engine).bare().plain();
         let pfn = BASE.add(1);
         world.must_alloc_at(0, pfn, 0);
         world.corrupt(Spot::Head(pfn), 0);

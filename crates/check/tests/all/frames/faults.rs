@@ -9,7 +9,7 @@ fn world(config: Config) -> World<Plain> {
 
 #[test]
 fn the_nth_allocation_fails_and_no_other() {
-    let world = world(Config { fault_injection: true, ..Config::default() });
+    let world = world(Config::default().but(|config| config.fault_injection = true));
     world.on(0, |cpu| {
         for n in [1, 2, 9] {
             assert!(world.allocator().inject(Some(&FaultRule::nth(n))));
@@ -32,7 +32,7 @@ fn the_nth_allocation_fails_and_no_other() {
 #[test]
 fn a_share_fails_by_seed_and_order_and_so_often_only() {
     let run = |rule: FaultRule| {
-        let world = world(Config { fault_injection: true, ..Config::default() });
+        let world = world(Config::default().but(|config| config.fault_injection = true));
         assert!(world.allocator().inject(Some(&rule)));
         let failed: Vec<bool> = (0..400)
             .map(|n| {
@@ -45,19 +45,22 @@ fn a_share_fails_by_seed_and_order_and_so_often_only() {
                 })
             })
             .collect();
-        assert_eq!(world.allocator().fault_counts().failed, failed.iter().filter(|&&is| is).count() as u64);
+        assert_eq!(
+            world.allocator().fault_counts().failed,
+            failed.iter().filter(|&&failed| failed).count() as u64
+        );
         failed
     };
     assert_eq!(run(FaultRule::share(30, 5)), run(FaultRule::share(30, 5)));
     assert_ne!(run(FaultRule::share(30, 5)), run(FaultRule::share(30, 6)));
     let large = run(FaultRule::share(100, 0).from_order(order(2)));
     assert!(large.iter().zip(0..).all(|(&failed, n)| failed == (n % 3 == 2)));
-    assert_eq!(run(FaultRule::share(100, 0).times(7)).iter().filter(|&&is| is).count(), 7);
+    assert_eq!(run(FaultRule::share(100, 0).times(7)).iter().filter(|&&failed| failed).count(), 7);
 }
 
 #[test]
 fn every_way_to_allocate_can_fail_and_some_requests_never_do() {
-    let world = world(Config { fault_injection: true, ..Config::default() });
+    let world = world(Config::default().but(|config| config.fault_injection = true));
     let all = FaultRule::share(100, 0);
     assert!(world.allocator().inject(Some(&all)));
     world.on(0, |cpu| {
@@ -89,17 +92,20 @@ fn zeroes_need_memory_to_write_them_to() {
     assert_eq!(error.why, AllocFailure::NoDirectMap, "{error}");
     let zones = [*plain.allocator().zones()[0].spec()];
     let nodes = [framewright::NodeId(0)];
-    let config = Config { init_on_free: true, ..Config::default() };
+    let config = Config::default().but(|config| config.init_on_free = true);
     assert!(Plan::new(&zones, &nodes, &config).is_ok());
     assert!(SetupError::PoisonNeedsDirectMap.to_string().contains("init_on_free"));
 }
 
-/// Memory is written to by its owners; a caller that asks for zeroes gets them, and with `init_on_free` every caller does.
+/// Memory is written to by its owners; a caller that asks for zeroes gets them, and with `init_on_free` every caller
+/// does.
 #[test]
 fn zeroes_are_had_on_request_and_always_after_a_free() {
     for init_on_free in [false, true] {
-        let world =
-            Spec::one_zone(4096, 2).config(Config { init_on_free, ..Config::default() }).with_pages().plain();
+        let world = Spec::one_zone(4096, 2)
+            .config(Config::default().but(|config| config.init_on_free = init_on_free))
+            .with_pages()
+            .plain();
         world.on(0, |cpu| {
             let dirty = |pfn: Pfn, pages: u64| (0..pages).for_each(|n| world.scribble(pfn.add(n)));
             let is_zero =

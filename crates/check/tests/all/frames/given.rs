@@ -1,7 +1,6 @@
 //! Blocks of a given place, many at once, and given ranges: with free lists, with maps, and without words.
 
 use core::cell::RefCell;
-use framewright::config::Experiment;
 use std::collections::BTreeSet;
 
 use framewright_check::exhaust::{self, Reached};
@@ -31,7 +30,7 @@ fn is_free(taken: &Taken, pages: u64, block: Block) -> bool {
     block.pfn.is_aligned(block.order)
         && BASE.0 <= asked.start
         && asked.end <= BASE.0 + pages
-        && taken.iter().all(|&of| range(of).end <= asked.start || asked.end <= range(of).start)
+        && taken.iter().all(|&block| range(block).end <= asked.start || asked.end <= range(block).start)
 }
 
 /// Every sequence of given blocks, other blocks and frees: a given block can be had if and only if all of it is free.
@@ -114,26 +113,26 @@ fn what_lies_on_lists_is_brought_back() {
     for config in ENGINES {
         let world = Spec::one_zone(4096, 2).config(config).plain();
         // Blocks of both CPUs' lists.
-        let own = world.on(0, |cpu| {
+        let mine = world.on(0, |cpu| {
             let pfn = cpu.must_alloc(0);
             cpu.must_free(pfn, 0);
             pfn
         });
-        world.must_alloc_at(0, own, 0);
-        let other = world.on(1, |cpu| {
+        world.must_alloc_at(0, mine, 0);
+        let theirs = world.on(1, |cpu| {
             let pfn = cpu.must_alloc(0);
             cpu.must_free(pfn, 0);
             pfn
         });
         // CPU 1 is asked, and answers at its next call.
-        let listed = world.on(0, |cpu| cpu.alloc_at(other, order(0))).expect_err("CPU 1 does not answer");
-        assert_eq!(listed.why, PlaceFailure::Listed { pfn: other, cpu: CpuId(1) });
+        let listed = world.on(0, |cpu| cpu.alloc_at(theirs, order(0))).expect_err("CPU 1 does not answer");
+        assert_eq!(listed.why, PlaceFailure::Listed { pfn: theirs, cpu: CpuId(1) });
         assert!(listed.to_string().contains("asked to drain"), "{listed}");
         world.on(1, |cpu| cpu.answer());
-        world.must_alloc_at(0, other, 0);
-        let again = world.on(0, |cpu| cpu.alloc_at(other, order(0))).expect_err("it is ours");
-        assert!(matches!(again.why, PlaceFailure::InUse { pfn, .. } if pfn == other), "{again}");
-        world.on(1, |cpu| [own, other].map(|pfn| cpu.must_free(pfn, 0)));
+        world.must_alloc_at(0, theirs, 0);
+        let again = world.on(0, |cpu| cpu.alloc_at(theirs, order(0))).expect_err("it is ours");
+        assert!(matches!(again.why, PlaceFailure::InUse { pfn, .. } if pfn == theirs), "{again}");
+        world.on(1, |cpu| [mine, theirs].map(|pfn| cpu.must_free(pfn, 0)));
         world.drain_all();
         assert_eq!(world.allocator().free_blocks(MAX_ORDER), 4);
     }
@@ -143,7 +142,7 @@ fn what_lies_on_lists_is_brought_back() {
 fn bulk_takes_all_there_is_and_gives_it_back() {
     for config in ENGINES {
         for pcp_orders in [PcpOrders::None, PcpOrders::UpToCostlyAndHuge] {
-            let config = Config { experiment: Experiment { pcp_orders, ..config.experiment }, ..config };
+            let config = config.orders(pcp_orders);
             let world = Spec::one_zone(4096, 2).config(config).plain();
             for k in [0, 1, 3, 6, 9, 10] {
                 let mut out = vec![Pfn(0); 5000];
@@ -210,7 +209,7 @@ fn wrong_frees_in_bulk_are_refused_and_the_others_done() {
 #[test]
 fn bulk_leaves_the_low_mark_to_others() {
     for config in ENGINES {
-        let config = Config { min_free_kib: 1024, ..config.with_marks() };
+        let config = config.with_marks().but(|config| config.min_free_kib = 1024);
         let world = Spec::one_zone(4096, 1).config(config).plain();
         let marks = world.zone().marks();
         assert!(marks.low > 64);
@@ -438,7 +437,7 @@ fn frames_beyond_all_memory_are_refused() {
 fn a_block_that_reaches_into_a_hole_is_not_given() {
     for engine in STORES {
         let memory = [(BASE, PAGEBLOCK_PAGES)];
-        let world = Spec::one_zone(1024, 1).memory(memory).store(engine).bare().plain();
+        let world = Spec::one_zone(1024, 1).memory(memory).engine(engine).bare().plain();
         let error = world.on(0, |cpu| cpu.alloc_at(BASE, MAX_ORDER)).expect_err("half of it is a hole");
         let pfn = BASE.add(PAGEBLOCK_PAGES);
         assert_eq!(error.why, PlaceFailure::InUse { pfn, state: State::Reserved });
@@ -462,7 +461,7 @@ fn a_block_on_the_own_list_can_be_had_by_its_place() {
 #[test]
 fn a_whole_zone_can_be_had_as_a_range() {
     for engine in STORES {
-        let world = Spec::one_zone(1024, 1).store(engine).bare().plain();
+        let world = Spec::one_zone(1024, 1).engine(engine).bare().plain();
         let all = BASE..BASE.add(1024);
         assert_eq!(world.on(0, |cpu| cpu.alloc_contig_range(all.clone(), &Helpers::NONE)), Ok(()));
         world.on(0, |cpu| cpu.free_contig_range(all)).expect("it is allocated");

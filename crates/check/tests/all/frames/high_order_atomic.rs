@@ -1,7 +1,6 @@
 //! A high-order request that cannot wait, and a reserve for it: the per-CPU lists are stocked.
 
 use core::cell::RefCell;
-use framewright::config::Experiment;
 
 use framewright_check::prelude::*;
 
@@ -17,7 +16,7 @@ fn atomic_block(world: &World<Plain>) -> (Pfn, Vec<Pfn>) {
         // Does not take the reserve.
         let page = page().with(Flags::NO_WAIT.and(Flags::NO_RESERVES));
         let filling: Vec<_> = cpu.request_all(&page);
-        cpu.free(listed, ORDER).expect("it is allocated");
+        cpu.must_free(listed, ORDER);
         assert!(zone.free_pages() >= 512, "the reserve is whole");
         assert!(cpu.allocator().pcp(ZoneId(0), cpu.id()).count() >= 4, "the movable list is stocked");
         let atomic = Request::new(ORDER, Migratetype::Unmovable).with(Flags::ATOMIC);
@@ -26,18 +25,10 @@ fn atomic_block(world: &World<Plain>) -> (Pfn, Vec<Pfn>) {
 }
 
 fn world() -> World<Plain> {
-    let config = Config {
-        boost_factor: 0,
-        experiment: Experiment {
-            marks: Generation::V6_1,
-            fallback: Generation::V6_1,
-            passes: Generation::V6_1,
-            reclaim: Generation::V6_1,
-            pcp_orders: PcpOrders::UpToCostlyAndHuge,
-            ..Experiment::default()
-        },
-        ..Config::framewright()
-    };
+    let config = Config::framewright()
+        .policies(Generation::V6_1)
+        .orders(PcpOrders::UpToCostlyAndHuge)
+        .but(|config| config.boost_factor = 0);
     Spec::one_zone(131_072, 1).config(config.with_marks()).build()
 }
 
@@ -46,10 +37,10 @@ fn a_high_order_atomic_block_comes_from_the_reserve() {
     let world = world();
     let (block, _) = atomic_block(&world);
     let frames = world.allocator().frames();
-    let of = frames.info(block).migratetype();
+    let list = frames.info(block).migratetype();
     let (_, State::Taken { asked, .. }) = frames.find(block) else { panic!("it is taken") };
     assert_eq!(
-        (of, asked),
+        (list, asked),
         (Migratetype::HighAtomic, Migratetype::Unmovable),
         "(its pageblock, what its head says was asked)"
     );

@@ -1,23 +1,17 @@
-//! Frames whose memory has failed: never handed out again, whatever they were in the middle of; with free lists and maps,
-//! and with the heads of large blocks in either place.
+//! Frames whose memory has failed: never handed out again, whatever they were in the middle of; with free lists and
+//! maps, and with the heads of large blocks in either place.
 
-use framewright::config::Experiment;
 use std::collections::BTreeSet;
 
 use framewright_check::exhaust::{self, Choices};
 use framewright_check::prelude::*;
 
 fn worlds(pages: u64, cpus: usize, pcp_orders: PcpOrders) -> Vec<World<Plain>> {
-    let of = |engine| {
+    let world = |engine| {
         // The other CPU answers no request: a test that waits for it in earnest takes minutes beside busy programs.
-        let config = Config {
-            engine,
-            experiment: Experiment { pcp_orders, remote_drain_spins: 1, ..Experiment::default() },
-            ..Config::default()
-        };
-        Spec::one_zone(pages, cpus).config(config).build()
+        Spec::one_zone(pages, cpus).engine(engine).orders(pcp_orders).spins(1).build()
     };
-    vec![of(Engine::Framewright), of(Engine::Linux)]
+    vec![world(Engine::Framewright), world(Engine::Linux)]
 }
 
 /// All that can be had, as single frames.
@@ -61,7 +55,7 @@ fn a_free_frame_is_withdrawn_at_once() {
 #[test]
 fn a_frame_that_is_nobodys_cannot_be_withdrawn() {
     for engine in STORES {
-        let world = Spec::one_zone(1024, 1).memory([(BASE, 900)]).store(engine).plain();
+        let world = Spec::one_zone(1024, 1).memory([(BASE, 900)]).engine(engine).plain();
         for n in [900, 1000] {
             assert_eq!(world.on(0, |cpu| cpu.hwpoison(BASE.add(n))), Err(HwpoisonError::Foreign));
         }
@@ -135,8 +129,8 @@ fn a_mark_is_taken_back_while_the_frame_is_in_use() {
     }
 }
 
-/// A frame on the list of a CPU that does not answer: it goes out of use when that CPU drains, or when the CPU that got it from
-/// there frees it.
+/// A frame on the list of a CPU that does not answer: it goes out of use when that CPU drains, or when the CPU that got
+/// it from there frees it.
 #[test]
 fn a_frame_on_the_list_of_a_silent_cpu() {
     for drains in [true, false] {

@@ -1,19 +1,13 @@
 //! Free memory kept as bits: small worlds gone through completely, against a set of frames; long histories beside those
 //! of the other engine; damage.
 
-use framewright::config::Experiment;
 use std::collections::{BTreeMap, BTreeSet};
 
 use framewright_check::exhaust::{self, Reached};
 use framewright_check::prelude::*;
 
 fn world_in(engine: Engine, pages: u64) -> World<Plain> {
-    let config = Config {
-        engine,
-        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-        ..Config::default()
-    };
-    Spec::one_zone(pages, 1).config(config).build()
+    Spec::one_zone(pages, 1).engine(engine).bare().build()
 }
 
 fn world(pages: u64) -> World<Plain> {
@@ -58,10 +52,9 @@ enum Action {
     Free(Block),
 }
 
-/// Explores sequences of allocations and frees of these orders and types in a zone of so many pages, in both forms of
-/// engine.
+/// Explores sequences of allocations and frees of these orders and types in a zone of so many pages, with each engine.
 fn explore(pages: u64, orders: &[u8], types: &[Migratetype], depth: usize) {
-    for form in FORMS {
+    for form in [Engine::Linux, Engine::Framewright, Engine::Compact] {
         println!("{:?}", explore_in(form, pages, orders, types, depth));
     }
 }
@@ -218,8 +211,8 @@ fn small_blocks_leave_large_ones_whole() {
     });
 }
 
-/// LLFree's own fragmentation run, as published: everything allocated, a random half freed; then in each round a tenth of
-/// the pages is freed and allocated again, one by one. With per-CPU lists, as the default has them.
+/// LLFree's own fragmentation run, as published: everything allocated, a random half freed; then in each round a tenth
+/// of the pages is freed and allocated again, one by one. With per-CPU lists, as the default has them.
 #[test]
 fn pages_swapped_one_by_one_leave_whole_pageblocks() {
     let blocks = 128;
@@ -250,21 +243,15 @@ fn pages_swapped_one_by_one_leave_whole_pageblocks() {
     assert!(world.allocator().free_blocks(PAGEBLOCK_ORDER) >= whole);
 }
 
-/// A block that is set aside has no owner, counts as on the lists, and goes back when a CPU asks, when its CPU leaves, from time
-/// to time, and where the lists shrink.
+/// A block that is set aside has no owner, counts as on the lists, and goes back when a CPU asks, when its CPU leaves,
+/// from time to time, and where the lists shrink.
 #[test]
 fn blocks_set_aside_go_back() {
-    let fixed = Some(PcpFixed { batch: 8, high: 16 });
-    let config = Config {
-        engine: Engine::Framewright,
-        experiment: Experiment { pcp_fixed: fixed, ..Experiment::default() },
-        ..Config::default()
-    };
     let pages = 4 * PAGEBLOCK_PAGES;
     let give_back: [fn(&World<Plain>, Pfn); 4] = [
-        |world, other| {
+        |world, block| {
             world.allocator().request_drain();
-            world.must_free(0, other, 0);
+            world.must_free(0, block, 0);
         },
         |world, _| world.on(0, |cpu| cpu.drain()),
         |world, _| world.on(0, |cpu| cpu.tick()),
@@ -276,8 +263,8 @@ fn blocks_set_aside_go_back() {
         },
     ];
     for (give_back, engine) in give_back.into_iter().flat_map(|how| FORMS.map(|form| (how, form))) {
-        let world = Spec::one_zone(pages, 2).config(Config { engine, ..config }).plain();
-        let held: Vec<_> = world.on(0, |cpu| (0..8).map(|_| cpu.alloc(Order::ZERO, M).unwrap()).collect());
+        let world = Spec::one_zone(pages, 2).engine(engine).fixed(8, 16).plain();
+        let held: Vec<_> = world.on(0, |cpu| (0..8).map(|_| cpu.must_alloc(Order::ZERO)).collect());
         let pcp = world.pcp(0);
         assert_eq!(pcp.count(), 0);
         let (block, orders) = (held[0], [Order::ZERO, order(1)]);
@@ -302,11 +289,11 @@ fn blocks_set_aside_go_back() {
 #[test]
 fn nothing_is_set_aside_with_lists() {
     let presets = [Config::linux_v3_0(), Config::linux_v5_4(), Config::linux_v6_1(), Config::linux_v6_7()];
-    let own = Config { engine: Engine::Linux, ..Config::default() };
-    for config in presets.into_iter().chain([own]) {
+    let lists = with_engine(Engine::Linux);
+    for config in presets.into_iter().chain([lists]) {
         let world = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).config(config).plain();
         world.on(0, |cpu| {
-            let held: Vec<_> = (0..40).map(|_| cpu.alloc(Order::ZERO, M).unwrap()).collect();
+            let held: Vec<_> = (0..40).map(|_| cpu.must_alloc(Order::ZERO)).collect();
             for block in [held[0], held[20], held[3]] {
                 cpu.must_free(block, 0);
                 assert_eq!(cpu.alloc(Order::ZERO, M), Ok(block), "last in, first out");
@@ -336,8 +323,8 @@ fn damaged_bins_are_made_anew() {
         // Among them: a largest free block of orders 9 and 15, which an open pageblock cannot have.
         let wrong =
             [4 << 55 | 5 << 45 | 9 << 38, 4 << 55 | 5 << 45 | 15 << 38, 4 << 55 | 0x3ff << 45 | 8 << 38];
-        let other = [0, 4 << 55, 4 << 55 | 3 << 38, 4 << 55 | 1 << 38 | 0x7_ffff, 2 << 55 | 9 << 48];
-        for value in other.into_iter().chain(wrong) {
+        let rest = [0, 4 << 55, 4 << 55 | 3 << 38, 4 << 55 | 1 << 38 | 0x7_ffff, 2 << 55 | 9 << 48];
+        for value in rest.into_iter().chain(wrong) {
             let world = world_in(engine, 3 * PAGEBLOCK_PAGES);
             let held: Vec<_> = world.on(0, |cpu| {
                 let all = cpu.alloc_all(0);
@@ -363,10 +350,13 @@ fn damaged_bins_are_made_anew() {
 /// Memory after untouched memory is added, and used, and what lies before it stays as it is.
 #[test]
 fn untouched_memory_ends_where_the_next_begins() {
-    let config = Config { engine: Engine::Framewright, lazy_pageblocks: true, ..bare(Config::default()) };
     let half = 8 * PAGEBLOCK_PAGES;
-    let world =
-        Spec::one_zone(2 * half, 1).memory([(BASE, half), (BASE.add(half), half)]).config(config).plain();
+    let world = Spec::one_zone(2 * half, 1)
+        .memory([(BASE, half), (BASE.add(half), half)])
+        .bare()
+        .engine(Engine::Framewright)
+        .but(|config| config.lazy_pageblocks = true)
+        .plain();
     assert_eq!(world.settled().free, 2 * half);
     let last = BASE.add(half - PAGEBLOCK_PAGES);
     assert!(!world.allocator().frames().contains(last), "no CPU has touched it");
@@ -379,13 +369,11 @@ fn untouched_memory_ends_where_the_next_begins() {
 /// A refill takes from so many pageblocks in one hold of the lock, and leaves the others for the next one.
 #[test]
 fn a_refill_takes_from_sixteen_pageblocks() {
-    let config = Config {
-        experiment: Experiment { pcp_fixed: Some(PcpFixed { batch: 64, high: 64 }), ..Experiment::default() },
-        ..Config::default()
-    };
-    let world = Spec::one_zone(40 * PAGEBLOCK_PAGES, 1).config(config).plain();
+    let world = Spec::one_zone(40 * PAGEBLOCK_PAGES, 1).fixed(64, 64).plain();
     world.on(0, |cpu| {
-        for (start, n) in (0..40).flat_map(|n| (0..9).map(move |of| (BASE.add(n * PAGEBLOCK_PAGES), of))) {
+        for (start, n) in
+            (0..40).flat_map(|n| (0..9).map(move |order| (BASE.add(n * PAGEBLOCK_PAGES), order)))
+        {
             cpu.must_alloc_at(start.add(1 << n), n);
         }
         for left in [15, 15, 7] {

@@ -19,15 +19,15 @@ fn each_kind_of_request_has_its_floor() {
     for generation in GENERATIONS {
         let slack = if generation == Generation::V3_0 { 2 } else { 0 };
         // 64 MiB: isqrt(16 · 65536 KiB) = 1024 KiB, 256 pages.
-        let of = |flags| left(&world(generation, 16384), &page().with(flags));
+        let floor = |flags| left(&world(generation, 16384), &page().with(flags));
         assert_eq!(world(generation, 16384).allocator().zones()[0].marks().min, 256);
-        assert_eq!(of(Flags::NONE), 256 + slack, "{generation:?}");
-        assert_eq!(of(Flags::HIGH), 128 + slack, "{generation:?}");
-        assert_eq!(of(Flags::ATOMIC), 96 + slack, "{generation:?}");
+        assert_eq!(floor(Flags::NONE), 256 + slack, "{generation:?}");
+        assert_eq!(floor(Flags::HIGH), 128 + slack, "{generation:?}");
+        assert_eq!(floor(Flags::ATOMIC), 96 + slack, "{generation:?}");
         let no_wait = if generation == Generation::V3_0 { 192 + slack } else { 256 };
-        assert_eq!(of(Flags::NO_WAIT), no_wait, "{generation:?}");
-        assert_eq!(of(Flags::ATOMIC.and(Flags::NO_RESERVES)), 128 + slack, "{generation:?}");
-        assert_eq!(of(Flags::VICTIM), 0, "{generation:?}");
+        assert_eq!(floor(Flags::NO_WAIT), no_wait, "{generation:?}");
+        assert_eq!(floor(Flags::ATOMIC.and(Flags::NO_RESERVES)), 128 + slack, "{generation:?}");
+        assert_eq!(floor(Flags::VICTIM), 0, "{generation:?}");
     }
 }
 
@@ -93,7 +93,7 @@ fn a_reserve_for_high_orders_that_cannot_wait() {
 #[test]
 fn the_reserve_is_bounded() {
     // The low mark is a tenth of the zone above the min mark: the reserve grows only below it.
-    let config = Config { watermark_scale: 1000, ..marked(Generation::V6_1) };
+    let config = marked(Generation::V6_1).but(|config| config.watermark_scale = 1000);
     let world = Spec::one_zone(131_072, 1).config(config).plain();
     let order = order(3);
     let atomic = Request::new(order, Migratetype::Unmovable).with(Flags::ATOMIC);
@@ -120,7 +120,7 @@ fn the_reserve_is_bounded() {
 /// A steal that fragments raises the marks; the boost is bounded.
 #[test]
 fn a_fragmenting_steal_boosts_the_marks() {
-    let config = Config { boost_factor: 15_000, ..marked(Generation::V6_1) };
+    let config = marked(Generation::V6_1).but(|config| config.boost_factor = 15_000);
     let world = Spec::one_zone(16384, 1).config(config).plain();
     let before = world.zone().marks();
     // All pageblocks are movable, and none is whole when the low mark is reached: an unmovable page steals
@@ -172,14 +172,14 @@ fn each_generation_steals_as_it_does() {
     }
 }
 
-/// Linux reads the free areas without the lock to check a mark, and so do its presets: where the numbers alone would do,
-/// and no block is large enough, an attempt to allocate one takes no lock.
+/// Linux reads the free areas without the lock to check a mark, and so do its presets: where the numbers alone would
+/// do, and no block is large enough, an attempt to allocate one takes no lock.
 #[test]
 fn marks_are_checked_without_the_lock() {
     let order = order(3);
     for generation in GENERATIONS {
         for (engine, locks) in [(Engine::Linux, false), (Engine::Framewright, true)] {
-            let config = Config { engine, ..marked(generation) };
+            let config = marked(generation).engine(engine);
             let world: World<Checked> = Spec::one_zone(16384, 1).config(config).build();
             world.on(0, |cpu| {
                 let all = page().with(Flags::VICTIM);
@@ -187,8 +187,8 @@ fn marks_are_checked_without_the_lock() {
                 let most = blocks.iter().filter(|pfn| pfn.0 % 8 > 0);
                 most.for_each(|&pfn| cpu.must_free(pfn, 0));
                 // The lists learn that memory is not short any more.
-                let one = cpu.must_alloc(0);
-                cpu.must_free(one, 0);
+                let pfn = cpu.must_alloc(0);
+                cpu.must_free(pfn, 0);
                 let zone = &cpu.allocator().zones()[0];
                 assert_eq!(zone.free_pages(), 16384 / 8 * 7);
                 let request = Request::new(order, M).with(Flags::NO_WAIT);

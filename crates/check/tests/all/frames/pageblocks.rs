@@ -1,7 +1,6 @@
 //! Pageblocks that are isolated, lent out as CMA, or retyped, while their frames are free, allocated, or half
 //! of a larger block.
 
-use framewright::config::Experiment;
 use framewright_check::prelude::*;
 
 /// Four blocks of the largest order, straight on the buddy lists.
@@ -145,13 +144,12 @@ fn two_isolated_neighbours_come_back_one_by_one() {
     }
 }
 
-/// The block that was allocated last goes back to its list without a look at its pageblock, unless that is isolated: then it
-/// joins the frames that are withdrawn. So also on a CPU that was not there when the pageblock was isolated.
+/// The block that was allocated last goes back to its list without a look at its pageblock, unless that is isolated:
+/// then it joins the frames that are withdrawn. So also on a CPU that was not there when the pageblock was isolated.
 #[test]
 fn a_block_freed_into_an_isolated_pageblock_is_withdrawn() {
     for engine in [Engine::Linux, Engine::Framewright] {
-        let config = Config { engine, ..Config::default() };
-        let world = Spec::one_zone(64 * MAX_ORDER.pages(), 2).config(config).plain();
+        let world = Spec::one_zone(64 * MAX_ORDER.pages(), 2).engine(engine).plain();
         for order in [0, 3].map(order) {
             world.on(0, |cpu| {
                 let pair = || {
@@ -177,8 +175,8 @@ fn a_block_freed_into_an_isolated_pageblock_is_withdrawn() {
     }
 }
 
-/// Allocates all of the zones up to `highest` but one pageblock as movable huge blocks; of that one, every second page is in
-/// use, and movable.
+/// Allocates all of the zones up to `highest` but one pageblock as movable huge blocks; of that one, every second page
+/// is in use, and movable.
 fn mixed(world: &World<Plain>, pageblocks: usize, highest: ZoneType) {
     world.on(0, |cpu| {
         for _ in 1..pageblocks {
@@ -195,14 +193,18 @@ fn mixed(world: &World<Plain>, pageblocks: usize, highest: ZoneType) {
 /// Linux from v5.0 on, where the first zone is a Normal one with a DMA32 zone below it.
 #[test]
 fn a_lower_zone_comes_before_types_are_mixed() {
-    let marks = |config: Config| Config { min_free_kib: 64, boost_factor: 0, ..config.with_marks() };
+    let marks = |config: Config| {
+        config.with_marks().but(|config| {
+            config.min_free_kib = 64;
+            config.boost_factor = 0;
+        })
+    };
     let presets = [Config::linux_v5_4(), Config::linux_v6_7(), marks(Config::linux_v6_1())];
     let zone = |kind, start| ZoneSpec { node: NodeId(0), kind, start, pages: 8 * PAGEBLOCK_PAGES };
     let normal = BASE.add(8 * PAGEBLOCK_PAGES);
     for preset in presets {
         for avoid_fragmentation in [true, false] {
-            let config =
-                Config { experiment: Experiment { avoid_fragmentation, ..preset.experiment }, ..preset };
+            let config = preset.but(|config| config.experiment.avoid_fragmentation = avoid_fragmentation);
             let zones = [zone(ZoneType::Dma32, BASE), zone(ZoneType::Normal, normal)];
             let world = Spec::zones(zones, 1).config(config).plain();
             mixed(&world, 8, ZoneType::Normal);
@@ -220,18 +222,15 @@ fn a_lower_zone_comes_before_types_are_mixed() {
 fn a_refill_brings_only_what_its_own_type_has() {
     for (avoid_fragmentation, brings) in [(true, 2), (false, 10)] {
         for engine in STORES {
-            let config = Config {
-                engine,
-                experiment: Experiment {
-                    avoid_fragmentation,
-                    pcp_rule: PcpRule::V5_4,
-                    pcp_fixed: Some(PcpFixed { batch: 8, high: 2000 }),
-                    pcp_orders: PcpOrders::Zero,
-                    ..Experiment::default()
-                },
-                ..Config::default()
-            };
-            let world = Spec::one_zone(8 * PAGEBLOCK_PAGES, 1).config(config).plain();
+            let world = Spec::one_zone(8 * PAGEBLOCK_PAGES, 1)
+                .engine(engine)
+                .fixed(8, 2000)
+                .orders(PcpOrders::Zero)
+                .but(|config| {
+                    config.experiment.avoid_fragmentation = avoid_fragmentation;
+                    config.experiment.pcp_rule = PcpRule::V5_4;
+                })
+                .plain();
             world.allocator().set_pageblock_type(BASE, Migratetype::Unmovable).expect("it has memory");
             mixed(&world, 7, ZoneType::Normal);
             let size = Sizing { batch: 10, high_min: 2000, high_max: 2000 };
@@ -254,7 +253,7 @@ fn a_refill_brings_only_what_its_own_type_has() {
 fn without_grouping_a_steal_retypes_whatever_is_in_use() {
     for engine in STORES {
         for (pageblocks, becomes) in [(4, Migratetype::Unmovable), (8, M)] {
-            let world = Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).store(engine).bare().plain();
+            let world = Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).engine(engine).bare().plain();
             world.on(0, |cpu| {
                 let movable = |order| cpu.must_alloc(order);
                 (1..pageblocks).for_each(|_| _ = movable(PAGEBLOCK_ORDER));
@@ -273,13 +272,7 @@ fn presets_keep_huge_blocks_that_do_not_move_on_one_list() {
     for (config, refills) in [
         (Config::linux_v6_1(), 1),
         (Config::linux_v6_7(), 1),
-        (
-            Config {
-                experiment: Experiment { pcp_min_refill: 2, ..Experiment::default() },
-                ..Config::default()
-            },
-            2,
-        ),
+        (Config::default().but(|config| config.experiment.pcp_min_refill = 2), 2),
     ] {
         let world = Spec::one_zone(64 * PAGEBLOCK_PAGES, 1).config(config).plain();
         let events = || world.pcp(0).events();
@@ -310,8 +303,8 @@ fn huge_neighbours_go_back_as_their_pageblocks_are() {
         let huge = world.on(0, |cpu| [(); 2].map(|()| cpu.must_alloc(PAGEBLOCK_ORDER)));
         let [low, high] = [huge[0].min(huge[1]), huge[0].max(huge[1])];
         assert_eq!((low.buddy(PAGEBLOCK_ORDER), high.block_start(MAX_ORDER)), (high, low));
-        for (pfn, of) in [(low, a), (high, b)] {
-            world.allocator().set_pageblock_type(pfn, of);
+        for (pfn, kind) in [(low, a), (high, b)] {
+            world.allocator().set_pageblock_type(pfn, kind);
         }
         world.on(0, |cpu| {
             for pfn in [low, high] {
@@ -319,7 +312,7 @@ fn huge_neighbours_go_back_as_their_pageblocks_are() {
             }
             cpu.drain();
         });
-        let cma = [a, b].iter().filter(|&&of| of == Migratetype::Cma).count() as u64;
+        let cma = [a, b].iter().filter(|&&kind| kind == Migratetype::Cma).count() as u64;
         assert_eq!(world.zone().free_cma_pages(), cma * PAGEBLOCK_PAGES, "{a} and {b}");
         assert_eq!((world.settled().free, world.settled().on_pcp), (8 * 1024, 0), "{a} and {b}");
     }
@@ -329,7 +322,7 @@ fn huge_neighbours_go_back_as_their_pageblocks_are() {
 #[test]
 fn an_isolated_pageblock_takes_no_type() {
     for engine in STORES {
-        let world = Spec::one_zone(1024, 1).store(engine).bare().plain();
+        let world = Spec::one_zone(1024, 1).engine(engine).bare().plain();
         let allocator = world.allocator();
         assert_eq!(allocator.isolate_pageblock(BASE), Some(PAGEBLOCK_PAGES));
         assert_eq!(allocator.set_pageblock_type(BASE, Migratetype::Cma), None);

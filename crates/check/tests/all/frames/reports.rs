@@ -2,20 +2,13 @@
 
 use core::cell::RefCell;
 use core::panic::AssertUnwindSafe;
-use framewright::config::Experiment;
 use std::panic::catch_unwind;
 
 use framewright_check::prelude::*;
 
 fn worlds(pages: u64) -> [World<Plain>; 2] {
     STORES.map(|engine| {
-        let config = Config {
-            engine,
-            free_reporting: true,
-            experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-            ..Config::default()
-        };
-        Spec::one_zone(pages, 1).config(config).build()
+        Spec::one_zone(pages, 1).engine(engine).bare().but(|config| config.free_reporting = true).build()
     })
 }
 

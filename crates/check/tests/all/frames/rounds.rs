@@ -1,7 +1,6 @@
 //! Rounds of background compaction: what they move, what they leave, when they do nothing.
 
 use core::cell::{Cell, RefCell};
-use framewright::config::Experiment;
 use std::collections::{BTreeMap, BTreeSet};
 
 use framewright::policy::compact::{MOST_USED, REST, ROUND_PAGES};
@@ -66,8 +65,8 @@ impl Owner {
         of_type && !self.pinned.contains(&held.content)
     }
 
-    /// Allocates all of the world as movable blocks of `order`, and frees those that `stays` does not name: by number, and by distance
-    /// from the first frame, which is also what is in a block.
+    /// Allocates all of the world as movable blocks of `order`, and frees those that `stays` does not name: by number,
+    /// and by distance from the first frame, which is also what is in a block.
     pub(super) fn fill(world: &World<Plain>, order: Order, stays: impl Fn(u64, u64) -> bool) -> Self {
         let mut owner = Self::default();
         world.on(0, |cpu| {
@@ -127,11 +126,7 @@ impl Owner {
 }
 
 fn config(proactiveness: u8) -> Config {
-    Config {
-        compaction_proactiveness: proactiveness,
-        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-        ..Config::framewright()
-    }
+    bare().but(|config| config.compaction_proactiveness = proactiveness)
 }
 
 fn world(pageblocks: u64, config: Config) -> World<Plain> {
@@ -230,7 +225,7 @@ fn what_does_not_move_keeps_its_pageblock() {
 #[test]
 fn a_round_whose_moves_are_refused_changes_nothing() {
     for engine in STORES {
-        let world = world(8, Config { engine, ..config(98) });
+        let world = world(8, config(98).engine(engine));
         let used = [500, 100, 90, 80, 70, 500, 60, 10];
         let mut owner = Owner::fill(&world, Order::ZERO, by_pageblock(&used));
         owner.stubborn = owner.contents().into_iter().map(|(content, ..)| content).collect();
@@ -323,10 +318,7 @@ fn rounds_are_bounded_and_go_on() {
 /// With lists it is what Linux does: it begins above 90 %, ends at 80, and rests after a round in vain.
 #[test]
 fn with_lists_a_round_is_that_of_linux() {
-    let config = Config {
-        experiment: Experiment { pcp_orders: PcpOrders::None, ..Config::linux_v6_7().experiment },
-        ..Config::linux_v6_7()
-    };
+    let config = Config::linux_v6_7().bare();
     for newer in [config, Config::linux_v6_1(), Config::linux_v6_16()] {
         assert_eq!(newer.compaction_proactiveness, 20);
     }
@@ -360,12 +352,12 @@ fn with_lists_a_round_is_that_of_linux() {
 #[test]
 fn where_a_round_does_nothing() {
     let used = [500, 10, 10, 0];
-    let world = self::world(4, Config { engine: Engine::Compact, ..config(100) });
+    let world = self::world(4, config(100).engine(Engine::Compact));
     let owner = Owner::fill(&world, Order::ZERO, by_pageblock(&used));
     assert_eq!((owner.round(&world), owner.asked.get()), (Compacted::default(), 0));
 
     // 1,024 pages are kept for those in need, and a few more are free than that: fewer than the high mark.
-    let marks = Config { min_free_kib: 4 << 10, ..config(100).with_marks() };
+    let marks = config(100).with_marks().but(|config| config.min_free_kib = 4 << 10);
     let world = Spec::one_zone(8 * PAGEBLOCK_PAGES, 2).config(marks).plain();
     let mut owner = Owner::default();
     world.on(0, |cpu| {
@@ -415,8 +407,8 @@ const SMALL: [(u64, bool); 7] = [
     (511, false),
 ];
 
-/// Every world of four pageblocks, each in one of seven states: rounds go on until nothing can be won any more, and have
-/// touched nothing that does not move.
+/// Every world of four pageblocks, each in one of seven states: rounds go on until nothing can be won any more, and
+/// have touched nothing that does not move.
 #[test]
 fn every_small_world_is_compact_in_the_end() {
     let kinds = SMALL.len();
@@ -453,11 +445,11 @@ fn assert_is_compact(owner: &Owner, pageblocks: u64) {
         .filter(|(_, held)| !owner.may_move(held) || owner.stubborn.contains(&held.content))
         .map(|(pfn, _)| (pfn.0 - BASE.0) / PAGEBLOCK_PAGES)
         .collect();
-    for (at, &of) in (0..).zip(&used) {
-        if (1..=MOST_USED).contains(&of) && !pinned.contains(&at) {
-            let others = (0..).zip(&used).filter(|&(other, &full)| other != at && full >= of);
+    for (at, &in_use) in (0..).zip(&used) {
+        if (1..=MOST_USED).contains(&in_use) && !pinned.contains(&at) {
+            let others = (0..).zip(&used).filter(|&(place, &full)| place != at && full >= in_use);
             let room: u64 = others.map(|(_, full)| PAGEBLOCK_PAGES - full).sum();
-            assert!(room < of, "pageblock {at} of {used:?} could be emptied");
+            assert!(room < in_use, "pageblock {at} of {used:?} could be emptied");
         }
     }
 }
@@ -465,8 +457,8 @@ fn assert_is_compact(owner: &Owner, pageblocks: u64) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Zones with blocks of all orders and types, on lists and not, some of them pinned, some stubborn: contents follow their
-    /// blocks, nothing else moves, and each round leaves the allocator's books right.
+    /// Zones with blocks of all orders and types, on lists and not, some of them pinned, some stubborn: contents follow
+    /// their blocks, nothing else moves, and each round leaves the allocator's books right.
     #[test]
     fn contents_follow_their_blocks(
         seed in any::<u64>(),
@@ -475,7 +467,7 @@ proptest! {
         (moves_reclaimable, proactiveness) in (any::<bool>(), select(vec![20, 90, 98, 100])),
         kept in 1..64_u64,
     ) {
-        let config = Config { engine, experiment: Experiment { pcp_orders, ..config(proactiveness).experiment }, ..config(proactiveness)  };
+        let config = config(proactiveness).engine(engine).orders(pcp_orders);
         let world = world(12, config);
         let mut owner = Owner { moves_reclaimable, ..Owner::default() };
         let random = |n: u64| mix(seed ^ n);

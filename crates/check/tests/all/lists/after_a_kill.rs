@@ -66,8 +66,8 @@ fn ask(generation: Generation, victim: usize, meanwhile: usize, on_lists: u64) -
     (helper.reclaims.get(), helper.kills.get())
 }
 
-/// The first victim frees 64 pages: 320 are above min, and below high. In v6.1 no victim is needed if another CPU frees as many while
-/// the request pauses for the first time.
+/// The first victim frees 64 pages: 320 are above min, and below high. In v6.1 no victim is needed if another CPU frees
+/// as many while the request pauses for the first time.
 #[test]
 fn what_a_victim_or_another_cpu_frees_is_found() {
     for (generation, during_pause, on_lists, victims) in

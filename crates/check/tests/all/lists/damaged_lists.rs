@@ -1,6 +1,5 @@
 //! A free list with a head word that a stray write changed: the list is given up, and no frame is handed out twice.
 
-use framewright::config::Experiment;
 use std::collections::HashSet;
 
 use framewright_check::prelude::*;
@@ -16,10 +15,7 @@ fn free(order: u64, next: u64, prev: u64) -> u64 {
 
 /// Two pageblocks in which every other frame of the first 32 is allocated, so that the order-0 list has 16 blocks.
 fn world() -> (World<Plain>, Vec<Pfn>) {
-    let config = Config {
-        experiment: Experiment { pcp_orders: PcpOrders::None, ..Config::linux_v6_7().experiment },
-        ..Config::linux_v6_7()
-    };
+    let config = Config::linux_v6_7().bare();
     let world = Spec::one_zone(PAGES, 1).config(config).plain();
     let held = world.on(0, |cpu| {
         let all: Vec<_> = (0..32).map(|_| cpu.must_alloc(0)).collect();

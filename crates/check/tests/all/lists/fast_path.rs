@@ -1,6 +1,5 @@
 //! What a hit touches, access by access: no locked instruction, and no descriptor that it does not need.
 
-use framewright::config::Experiment;
 use framewright_check::platform::checked::{self, Tally};
 use framewright_check::prelude::*;
 
@@ -13,13 +12,7 @@ fn touched(
     migratetype: Migratetype,
     hit: impl Fn(&framewright::Cpu<'_, '_, Checked>, [Pfn; 2]),
 ) -> (Tally, Vec<(Place, bool, usize)>) {
-    let fixed = PcpFixed { batch: 2048, high: 100_000 };
-    let config = Config {
-        engine,
-        experiment: Experiment { pcp_fixed: Some(fixed), ..Experiment::default() },
-        ..Config::default()
-    };
-    let world: World<Checked> = Spec::one_zone(1 << 16, 1).config(config).build();
+    let world: World<Checked> = Spec::one_zone(1 << 16, 1).engine(engine).fixed(2048, 100_000).build();
     world.on(0, |cpu| {
         let blocks: Vec<_> = (0..3).map(|_| cpu.must_alloc_of(order, migratetype)).collect();
         // Once round, so that the list is neither new nor empty.
@@ -53,9 +46,9 @@ fn orders() -> impl Iterator<Item = Order> {
 /// Each preset has lists of the orders that its release had them for; the default of all up to the huge one.
 #[test]
 fn orders_with_lists_are_those_of_the_release() {
-    let own: &[u8] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+    let all: &[u8] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
     for (config, listed) in [
-        (Config::framewright(), own),
+        (Config::framewright(), all),
         (Config::linux_v6_7(), &[0, 1, 2, 3, 9]),
         (Config::linux_v6_1(), &[0, 1, 2, 3, 9]),
         (Config::linux_v5_4(), &[0]),
@@ -76,21 +69,23 @@ fn orders_with_lists_are_those_of_the_release() {
 const COUNTERS: [(Engine, usize); 2] = [(Engine::Linux, 2), (Engine::Framewright, 0)];
 
 /// Where hits count, huge reclaimable blocks wait with the unmovable ones: no hit finds them there.
-fn has_list(counting: Engine, order: Order, of: Migratetype) -> bool {
-    counting == Engine::Framewright || order.get() != 9 || of != Migratetype::Reclaimable
+fn has_list(counting: Engine, order: Order, kind: Migratetype) -> bool {
+    counting == Engine::Framewright || order.get() != 9 || kind != Migratetype::Reclaimable
 }
 
 /// Three reads, one write: top, floor, slot; nothing else, but level and history where hits count.
 #[test]
 fn an_allocation_hit_stays_within_its_lists() {
     for order in orders() {
-        let all = ORDINARY.into_iter().flat_map(|of| COUNTERS.map(|how| (of, how)));
-        for (of, (counting, counters)) in all.filter(|&(of, (counting, _))| has_list(counting, order, of)) {
-            let (tally, words) = touched(counting, order, of, |cpu, _| {
-                cpu.must_alloc_of(order, of);
+        let all = ORDINARY.into_iter().flat_map(|kind| COUNTERS.map(|how| (kind, how)));
+        for (kind, (counting, counters)) in
+            all.filter(|&(kind, (counting, _))| has_list(counting, order, kind))
+        {
+            let (tally, words) = touched(counting, order, kind, |cpu, _| {
+                cpu.must_alloc_of(order, kind);
             });
             let (loads, stores) = (3 + counters as u64, 1 + counters as u64);
-            assert_eq!(tally, Tally { loads, stores, ..Tally::default() }, "order {order}, {of}");
+            assert_eq!(tally, Tally { loads, stores, ..Tally::default() }, "order {order}, {kind}");
             assert_eq!(words_in(&words, Place::Pcps, false), 2 + counters, "{words:?}");
             assert_eq!(words_in(&words, Place::Pcps, true), 1 + counters, "{words:?}");
             assert_eq!(words_in(&words, Place::Slots, false), 1, "{words:?}");
@@ -99,19 +94,19 @@ fn an_allocation_hit_stays_within_its_lists() {
     }
 }
 
-/// Where hits do not count, the block allocated last goes back on the word of its head alone: that, top, and ceiling are
-/// read, slot and top are written. A block of another type than movable is first compared with the movable list's top, and reads its
-/// own list's twice.
+/// Where hits do not count, the block allocated last goes back on the word of its head alone: that, top, and ceiling
+/// are read, slot and top are written. A block of another type than movable is first compared with the movable list's
+/// top, and reads its own list's twice.
 #[test]
 fn the_free_of_the_last_block_touches_one_head() {
     for order in orders() {
-        for (of, tops) in [(M, 1), (Migratetype::Unmovable, 2), (Migratetype::Reclaimable, 3)] {
-            let (tally, words) = touched(Engine::Framewright, order, of, |cpu, blocks| {
+        for (kind, tops) in [(M, 1), (Migratetype::Unmovable, 2), (Migratetype::Reclaimable, 3)] {
+            let (tally, words) = touched(Engine::Framewright, order, kind, |cpu, blocks| {
                 cpu.must_free(blocks[0], order);
             });
             let huge = usize::from(order.get() == 9);
-            let loads = 2 + tops as u64 + u64::from(of != M);
-            assert_eq!(tally, Tally { loads, stores: 2, ..Tally::default() }, "order {order}, {of}");
+            let loads = 2 + tops as u64 + u64::from(kind != M);
+            assert_eq!(tally, Tally { loads, stores: 2, ..Tally::default() }, "order {order}, {kind}");
             assert_eq!(words_in(&words, Place::Pageblocks, false), huge, "{words:?}");
             assert_eq!(words_in(&words, Place::Frames, false), 1 - huge, "{words:?}");
             assert_eq!(words_in(&words, Place::Pcps, false), 1 + tops, "{words:?}");
@@ -122,14 +117,14 @@ fn the_free_of_the_last_block_touches_one_head() {
     }
 }
 
-/// Where hits count, one pageblock is asked what it is, and one head word where the block last sat. That is written only if
-/// the block will sit elsewhere: not if the block allocated last is the first to be freed.
+/// Where hits count, one pageblock is asked what it is, and one head word where the block last sat. That is written
+/// only if the block will sit elsewhere: not if the block allocated last is the first to be freed.
 #[test]
 fn a_free_hit_touches_one_head_and_one_pageblock() {
     for order in orders() {
-        let listed = ORDINARY.into_iter().filter(|&of| has_list(Engine::Linux, order, of));
-        for (of, which) in listed.flat_map(|of| [(of, 0), (of, 1)]) {
-            let (tally, words) = touched(Engine::Linux, order, of, |cpu, blocks| {
+        let listed = ORDINARY.into_iter().filter(|&kind| has_list(Engine::Linux, order, kind));
+        for (kind, which) in listed.flat_map(|kind| [(kind, 0), (kind, 1)]) {
+            let (tally, words) = touched(Engine::Linux, order, kind, |cpu, blocks| {
                 cpu.must_free(blocks[which], order);
             });
             assert_eq!((tally.rmws, tally.cell_reads, tally.cell_writes, tally.relaxes), (0, 0, 0, 0));
@@ -142,7 +137,7 @@ fn a_free_hit_touches_one_head_and_one_pageblock() {
             assert_eq!((count(Place::Frames, false), count(Place::Frames, true)), (1, which), "{words:?}");
             assert_eq!(words_in(&words, Place::Zones, false) + words_in(&words, Place::Zones, true), 0);
             assert_eq!(words_in(&words, Place::Slots, true), 1, "{words:?}");
-            assert_eq!((tally.loads, tally.stores), (FREE_LOADS, 4 + which as u64), "order {order}, {of}");
+            assert_eq!((tally.loads, tally.stores), (FREE_LOADS, 4 + which as u64), "order {order}, {kind}");
         }
     }
 }
@@ -154,7 +149,7 @@ const FREE_LOADS: u64 = 6;
 #[test]
 fn only_ordinary_types_have_words_to_hit() {
     let world = Spec::one_zone(1024, 1).plain();
-    for of in Migratetype::ALL {
-        assert_eq!(world.on(0, |cpu| cpu.hit_words(of)).is_some(), of.is_ordinary(), "{of}");
+    for kind in Migratetype::ALL {
+        assert_eq!(world.on(0, |cpu| cpu.hit_words(kind)).is_some(), kind.is_ordinary(), "{kind}");
     }
 }

@@ -1,7 +1,6 @@
 //! What lists move and when is what the pure rules say: random histories next to a copy of [`Tuning`].
 
 use core::cell::{Cell, RefCell};
-use framewright::config::Experiment;
 
 use framewright::policy::pcp::{Shortage, Tuning, round_robin};
 use framewright_check::prelude::*;
@@ -26,25 +25,25 @@ impl Lists {
         Self { rule, sizing, tuning: Tuning::new(sizing), held: [[0; 3]; 4], refilled: 0, drained: 0 }
     }
 
-    fn alloc(&mut self, order: Order, of: usize) {
-        if self.held[order.index()][of] == 0 {
+    fn alloc(&mut self, order: Order, list: usize) {
+        if self.held[order.index()][list] == 0 {
             let (next, blocks) = self.tuning.refill(self.rule, self.sizing, order, Shortage::None);
             let pages = blocks << order.get();
             self.tuning = Tuning { traffic: next.traffic.refilled(pages), ..next };
-            self.held[order.index()][of] += blocks;
+            self.held[order.index()][list] += blocks;
             self.refilled += u64::from(pages);
         }
-        self.held[order.index()][of] -= 1;
+        self.held[order.index()][list] -= 1;
         self.tuning.traffic = self.tuning.traffic.on_alloc(order.pages() as u32);
     }
 
-    fn free(&mut self, order: Order, of: usize, only_order_0: bool) {
-        self.held[order.index()][of] += 1;
+    fn free(&mut self, order: Order, list: usize, only_order_0: bool) {
+        self.held[order.index()][list] += 1;
         self.tuning.traffic = self.tuning.traffic.on_free(self.rule, self.sizing.batch, order.pages() as u32);
         let (next, pages) = self.tuning.drain(self.rule, self.sizing, order, Shortage::None);
         self.tuning = next;
         if pages > 0 {
-            self.drain(pages, order.index() * 3 + of, only_order_0);
+            self.drain(pages, order.index() * 3 + list, only_order_0);
         }
     }
 
@@ -78,10 +77,10 @@ impl Lists {
     fn compare(&self, world: &World<Plain>) {
         let pcp = world.pcp(0);
         let events = pcp.events();
-        let is = (pcp.count(), pcp.high(), events.refilled_pages, events.drained_pages);
+        let found = (pcp.count(), pcp.high(), events.refilled_pages, events.drained_pages);
         let should = (self.tuning.traffic.count, self.tuning.high, self.refilled, self.drained);
         assert_eq!(
-            is, should,
+            found, should,
             "count, high, pages refilled, pages drained; {:?} {:?}",
             self.rule, self.sizing
         );
@@ -92,7 +91,7 @@ impl Lists {
 enum Call {
     Alloc {
         order: u8,
-        of: usize,
+        list: usize,
     },
     /// One of the live blocks.
     Free(usize),
@@ -111,7 +110,7 @@ fn sizing(rule: PcpRule) -> impl Strategy<Value = Sizing> {
 fn call(rule: PcpRule) -> impl Strategy<Value = Call> {
     prop_oneof![
         40 => (prop_oneof![4 => Just(0), 1 => 1..4_u8], 0..3_usize)
-            .prop_map(|(order, of)| Call::Alloc { order, of }),
+            .prop_map(|(order, list)| Call::Alloc { order, list }),
         40 => any::<usize>().prop_map(Call::Free),
         1 => Just(Call::Drain),
         1 => sizing(rule).prop_map(Call::Resize),
@@ -130,12 +129,8 @@ fn world(rule: PcpRule, only_order_0: bool) -> World<Plain> {
     let pcp_orders = if only_order_0 { PcpOrders::Zero } else { PcpOrders::UpToCostly };
     // With maps, blocks of sparsely used pageblocks pass the lists by, and not all rules count each call.
     let engine = Engine::Linux;
-    let own = Config {
-        engine,
-        experiment: Experiment { pcp_rule: rule, pcp_orders, ..Experiment::default() },
-        ..Config::default()
-    };
-    let config = Config { experiment: Experiment { pcp_min_refill: 0, ..own.experiment }, ..own };
+    let config = with_engine(engine).orders(pcp_orders).but(|config| config.experiment.pcp_rule = rule);
+    let config = config.but(|config| config.experiment.pcp_min_refill = 0);
     Spec::one_zone(1 << 16, 1).config(config).boot_sized().build()
 }
 
@@ -148,27 +143,27 @@ proptest! {
         let world = world(rule, only_order_0);
         let mut lists = Lists::new(rule, Sizing::BOOT);
         let mut live: Vec<(Pfn, Order)> = Vec::new();
-        let asked = |of: usize| ORDINARY[of];
+        let asked = |list: usize| ORDINARY[list];
         world.allocator().resize_pcps_of(ZoneId(0), first);
         lists.resize(first);
         world.on(0, |cpu| cpu.answer());
         for (call, times) in calls {
             for _ in 0..times {
                 match call {
-                    Call::Alloc { order, of } => {
+                    Call::Alloc { order, list } => {
                         let order = Order::new(if only_order_0 { 0 } else { order }).expect("an order");
                         if live.len() < 4000 {
-                            let pfn = world.must_alloc_of(0, order, asked(of));
-                            lists.alloc(order, of);
+                            let pfn = world.must_alloc_of(0, order, asked(list));
+                            lists.alloc(order, list);
                             live.push((pfn, order));
                         }
                     }
                     Call::Free(n) if !live.is_empty() => {
                         let (pfn, order) = live.swap_remove(n % live.len());
                         // A block waits on the list of its pageblock's type.
-                        let of = world.allocator().frames().info(pfn).migratetype().index();
+                        let list = world.allocator().frames().info(pfn).migratetype().index();
                         world.must_free(0, pfn, order);
-                        lists.free(order, of, only_order_0);
+                        lists.free(order, list, only_order_0);
                     }
                     Call::Free(_) => {}
                     Call::Drain => {
@@ -219,7 +214,7 @@ fn v3_0_has_half_the_batch() {
     };
     assert_eq!(sizes(Config::linux_v3_0()), (31, 186));
     assert_eq!(sizes(Config::linux_v5_4()), (63, 378));
-    assert_eq!(sizes(Config { page_kib: 16, ..Config::linux_v3_0() }), (7, 42));
+    assert_eq!(sizes(Config::linux_v3_0().but(|config| config.page_kib = 16)), (7, 42));
 }
 
 /// The next call of the owner, whichever it is, follows a new size.
@@ -255,17 +250,8 @@ fn a_list_that_has_counted_to_its_end_starts_anew() {
 }
 
 fn starts_anew(engine: Engine) {
-    let config = Config {
-        engine,
-        experiment: Experiment {
-            pcp_orders: PcpOrders::Zero,
-            pcp_slots: 8,
-            pcp_fixed: Some(PcpFixed { batch: 8, high: 1000 }),
-            ..Experiment::default()
-        },
-        ..Config::default()
-    };
-    let world = Spec::one_zone(2048, 1).config(config).plain();
+    let world =
+        Spec::one_zone(2048, 1).engine(engine).orders(PcpOrders::Zero).slots(8).fixed(8, 1000).plain();
     let blocks: Vec<_> = (0..7).map(|_| world.must_alloc(0, 0)).collect();
     // No pageblock of theirs is mostly free, so that what is freed goes to the list.
     let held: Vec<_> = (0..480).map(|_| world.must_alloc(0, 0)).collect();
@@ -291,8 +277,9 @@ fn starts_anew(engine: Engine) {
     assert_eq!(world.on(0, |cpu| cpu.alloc(Order::ZERO, M)).ok(), Some(blocks[6]));
 }
 
-/// What lists keep is a small part of what is free, also when more was free before: each page of theirs may be the only free
-/// one of its pageblock. Blocks as large as pageblocks do not count. How small it is is the configuration's choice.
+/// What lists keep is a small part of what is free, also when more was free before: each page of theirs may be the only
+/// free one of its pageblock. Blocks as large as pageblocks do not count. How small it is is the configuration's
+/// choice.
 #[test]
 fn lists_keep_a_small_part_of_the_free_memory() {
     let [default, eighth] = [64, 8].map(|part| most_kept(part, &[0]));
@@ -308,13 +295,12 @@ fn cpus_of_other_nodes_do_not_make_lists_smaller() {
     assert!(shared < alone * 3 / 4, "two share what one has: {shared} of {alone} each");
 }
 
-/// Frees and allocates in bursts where one free page in `part` may be on lists, with a CPU on each of these nodes. The first is the
-/// zone's and one CPU of it is at work. Returns the most pages that were on its lists.
+/// Frees and allocates in bursts where one free page in `part` may be on lists, with a CPU on each of these nodes. The
+/// first is the zone's and one CPU of it is at work. Returns the most pages that were on its lists.
 fn most_kept(part: u32, cpu_nodes: &[u16]) -> u32 {
-    let config = Config { pcp_free_part: part, ..Config::default() };
     let nodes: Vec<_> = cpu_nodes.iter().map(|&node| NodeId(node)).collect();
     let sharing = cpu_nodes.iter().filter(|&&node| node == 0).count() as u32;
-    let world = Spec::one_zone(1 << 17, 1).cpu_nodes(nodes).config(config).plain();
+    let world = Spec::one_zone(1 << 17, 1).cpu_nodes(nodes).but(|config| config.pcp_free_part = part).plain();
     let mut rng = fastrand::Rng::with_seed(7);
     let mut random = |below: usize| rng.usize(..below);
     let pcp = world.pcp(0);
@@ -350,12 +336,11 @@ fn most_kept(part: u32, cpu_nodes: &[u16]) -> u32 {
     most_kept
 }
 
-/// Where lists can hold little, those of several orders share it: a refill of one does not bring as much as all may hold, which the
-/// next free of another would give back.
+/// Where lists can hold little, those of several orders share it: a refill of one does not bring as much as all may
+/// hold, which the next free of another would give back.
 #[test]
 fn short_lists_of_several_orders_do_not_take_turns() {
-    let config = Config { pcp_free_part: 128, ..Config::default() };
-    let world = Spec::one_zone(1 << 15, 1).config(config).plain();
+    let world = Spec::one_zone(1 << 15, 1).but(|config| config.pcp_free_part = 128).plain();
     let mut rng = fastrand::Rng::with_seed(7);
     let mut random = |below: usize| rng.usize(..below);
     let moved = || {
@@ -386,8 +371,8 @@ fn short_lists_of_several_orders_do_not_take_turns() {
     world.settled();
 }
 
-/// Where less than a quarter of a zone is free, a freed block whose buddy is free in the zone goes back there, where the two
-/// are one. All others are handed out again, last freed first; and so are all where more is free.
+/// Where less than a quarter of a zone is free, a freed block whose buddy is free in the zone goes back there, where
+/// the two are one. All others are handed out again, last freed first; and so are all where more is free.
 #[test]
 fn where_memory_is_tight_a_block_goes_back_to_its_free_buddy() {
     for tight in [true, false] {
@@ -421,11 +406,7 @@ fn where_memory_is_tight_a_block_goes_back_to_its_free_buddy() {
 /// A zone with marks whose only CPU has let its lists grow: with about 2000 pages on them, as many in use, and `high`
 /// far above its minimum. Returns what is in use.
 fn grown(pages: u64) -> (World<Plain>, Vec<Pfn>) {
-    let config = Config {
-        boost_factor: 0,
-        experiment: Experiment { pcp_orders: PcpOrders::Zero, ..Experiment::default() },
-        ..Config::default()
-    };
+    let config = Config::default().orders(PcpOrders::Zero).but(|config| config.boost_factor = 0);
     let world = Spec::one_zone(pages, 1).config(config.with_marks()).plain();
     let blocks = world.on(0, |cpu| {
         let mut blocks: Vec<_> = (0..4000).map(|_| cpu.must_alloc(0)).collect();
@@ -460,18 +441,14 @@ fn lists_shrink_while_memory_is_short() {
     world.settled();
 }
 
-/// While background reclaim works on the zone, lists keep four batches, also those of v6.1; and as before when it is over.
+/// While background reclaim works on the zone, lists keep four batches, also those of v6.1; and as before when it is
+/// over.
 #[test]
 fn lists_keep_four_batches_while_reclaim_works() {
-    let config = Config {
-        boost_factor: 0,
-        experiment: Experiment {
-            pcp_rule: PcpRule::V6_1,
-            pcp_orders: PcpOrders::Zero,
-            ..Experiment::default()
-        },
-        ..Config::default()
-    };
+    let config = Config::default().orders(PcpOrders::Zero).but(|config| {
+        config.boost_factor = 0;
+        config.experiment.pcp_rule = PcpRule::V6_1;
+    });
     let world = Spec::one_zone(1 << 18, 1).config(config.with_marks()).plain();
     let blocks = world.on(0, |cpu| cpu.request_all(&page()));
     let pcp = world.pcp(0);
@@ -524,10 +501,7 @@ fn idle_lists_shrink() {
 #[test]
 fn the_fewest_blocks_of_a_refill_may_be_any_number() {
     for least in [1 << 30, u32::MAX] {
-        let config = Config {
-            experiment: Experiment { pcp_min_refill: least, ..Experiment::default() },
-            ..Config::default()
-        };
+        let config = Config::default().but(|config| config.experiment.pcp_min_refill = least);
         let world = Spec::one_zone(1 << 15, 1).config(config).plain();
         let pcp = || world.pcp(0);
         for order in [1, 3].map(order) {
@@ -541,8 +515,8 @@ fn the_fewest_blocks_of_a_refill_may_be_any_number() {
     }
 }
 
-/// Orders that Linux has no lists for break few pageblocks: a refill brings two at least, and no more than one has. Huge blocks
-/// come as many as of other orders.
+/// Orders that Linux has no lists for break few pageblocks: a refill brings two at least, and no more than one has.
+/// Huge blocks come as many as of other orders.
 #[test]
 fn refills_of_large_orders_bring_some() {
     let config = Config::default();

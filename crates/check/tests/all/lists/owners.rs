@@ -1,7 +1,6 @@
 //! A frame that changes owner through the allocator: the CPU that gets it is its only owner, and what the last owner
 //! wrote to it happens before. loom; the payload of each frame is a cell that its owner alone touches.
 
-use framewright::config::Experiment;
 use std::sync::Arc as StdArc;
 
 use framewright_check::platform::loom;
@@ -14,10 +13,7 @@ const PAGES: u64 = 4;
 
 /// Small lists of order 0: what loom can go through.
 fn config(lock_kind: LockKind) -> Config {
-    Config {
-        experiment: Experiment { lock_kind, ..few_pages(4, 2, 4, 1).experiment },
-        ..few_pages(4, 2, 4, 1)
-    }
+    few_pages(4, 2, 4, 1).but(|config| config.experiment.lock_kind = lock_kind)
 }
 
 /// Four frames, two CPUs, and what the frames' owners write.

@@ -3,7 +3,6 @@
 
 use core::cell::Cell;
 use core::panic::AssertUnwindSafe;
-use framewright::config::Experiment;
 use std::panic::catch_unwind;
 
 use framewright_check::prelude::*;
@@ -31,15 +30,10 @@ const PAGES: u64 = 16 * PAGEBLOCK_PAGES;
 /// A zone of CMA pageblocks in which frame `bad` is bad, if there is such a frame.
 fn world(refill_check: RefillCheck, order: Order, bad: Option<Pfn>) -> World<Checked, Health> {
     let fixed = PcpFixed { batch: 4 << order.get(), high: 1 << 20 };
-    let config = Config {
-        experiment: Experiment {
-            refill_check,
-            pcp_fixed: Some(fixed),
-            pcp_min_refill: 0,
-            ..Config::linux_v6_1().experiment
-        },
-        ..Config::linux_v6_1()
-    };
+    let config = Config::linux_v6_1().check(refill_check).but(|config| {
+        config.experiment.pcp_fixed = Some(fixed);
+        config.experiment.pcp_min_refill = 0;
+    });
     let world = Spec::one_zone(PAGES, 1).config(config).build_with(|pfn| Health { bad: Some(pfn) == bad });
     for n in 0..PAGES / PAGEBLOCK_PAGES {
         world
@@ -123,7 +117,7 @@ fn the_check_costs_a_visit_per_refilled_frame() {
 }
 
 fn poisoned() -> World<Checked> {
-    Spec::one_zone(PAGEBLOCK_PAGES, 1).config(Config { poison: true, ..Config::default() }).build()
+    Spec::one_zone(PAGEBLOCK_PAGES, 1).config(Config::default().but(|config| config.poison = true)).build()
 }
 
 /// Allocates until nothing is left.
@@ -184,12 +178,10 @@ fn a_panic_under_the_lock_leaves_the_counters_right() {
         }
     }
     for engine in STORES {
-        let config = Config {
-            engine,
-            experiment: Experiment { refill_check: RefillCheck::UnderZoneLock, ..Experiment::default() },
-            ..Config::default()
-        };
-        let world = Spec::one_zone(4096, 1).config(config).build_with::<Plain, _>(Fragile);
+        let world = Spec::one_zone(4096, 1)
+            .engine(engine)
+            .check(RefillCheck::UnderZoneLock)
+            .build_with::<Plain, _>(Fragile);
         let pin = world.pin(0);
         let alloc = || world.cpu(&pin).alloc(order(3), M);
         catch_unwind(AssertUnwindSafe(alloc)).expect_err("the check panics");
@@ -216,16 +208,9 @@ impl FrameUser for Marked {
 #[test]
 fn a_short_refill_drops_what_is_bad() {
     for bad in 508..512 {
-        let config = Config {
-            experiment: Experiment {
-                refill_check: RefillCheck::AfterUnlock,
-                pcp_fixed: Some(PcpFixed { batch: 16, high: 32 }),
-                ..Experiment::default()
-            },
-            ..Config::default()
-        };
         let world = Spec::one_zone(PAGEBLOCK_PAGES, 1)
-            .config(config)
+            .check(RefillCheck::AfterUnlock)
+            .fixed(16, 32)
             .build_with::<Plain, _>(|pfn| Marked(pfn == BASE.add(bad)));
         world.on(0, |cpu| {
             for n in 0..508 {
@@ -244,16 +229,11 @@ fn a_short_refill_drops_what_is_bad() {
 /// A given range with a bad frame is not given, and what is good of it is free.
 #[test]
 fn a_given_range_with_a_bad_frame_goes_back() {
-    let config = Config {
-        experiment: Experiment {
-            refill_check: RefillCheck::AfterUnlock,
-            ..bare(Config::default()).experiment
-        },
-        ..bare(Config::default())
-    };
     for bad in [0, 5, 99] {
-        let world =
-            Spec::one_zone(1024, 1).config(config).build_with::<Plain, _>(|pfn| Marked(pfn == BASE.add(bad)));
+        let world = Spec::one_zone(1024, 1)
+            .bare()
+            .check(RefillCheck::AfterUnlock)
+            .build_with::<Plain, _>(|pfn| Marked(pfn == BASE.add(bad)));
         let error = world.on(0, |cpu| cpu.alloc_contig_range(BASE..BASE.add(100), &Helpers::NONE));
         assert_eq!(error.expect_err("one is bad").place.why, PlaceFailure::Bad);
         let account = world.settled();

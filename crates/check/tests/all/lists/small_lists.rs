@@ -1,7 +1,6 @@
 //! The 16-frame zone with per-CPU lists on, gone through completely: every sequence of allocations, frees on
 //! either CPU, and drains, judged by the oracle after every step.
 
-use framewright::config::Experiment;
 use framewright_check::exhaust;
 use framewright_check::prelude::*;
 
@@ -59,23 +58,17 @@ fn refuses_the_rest(world: &World<Plain>, oracle: &framewright_check::oracle::Or
 }
 
 fn small(engine: Engine) -> Config {
-    Config {
-        engine,
-        experiment: Experiment {
-            pcp_orders: PcpOrders::UpToCostly,
-            pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
-            pcp_slots: 2,
-            pcp_min_refill: 2,
-            remote_drain_spins: 0,
-            ..Experiment::default()
-        },
-        ..Config::default()
-    }
+    with_engine(engine)
+        .orders(PcpOrders::UpToCostly)
+        .fixed(2, 4)
+        .slots(2)
+        .spins(0)
+        .but(|config| config.experiment.pcp_min_refill = 2)
 }
 
 #[test]
 fn every_short_history_of_one_cpu_agrees_with_the_oracle() {
-    for engine in [Engine::Linux, Engine::Framewright] {
+    for engine in [Engine::Linux, Engine::Framewright, Engine::Compact] {
         let runs = explore(1, &[0, 1, 3], if full() { 7 } else { 6 }, small(engine));
         println!("{runs} sequences");
     }
@@ -84,17 +77,14 @@ fn every_short_history_of_one_cpu_agrees_with_the_oracle() {
 /// Of a zone that is one block of order 4, that block is on the list of an order that Linux has none for.
 #[test]
 fn so_does_every_one_with_lists_of_all_orders() {
-    let config = Config {
-        experiment: Experiment { pcp_orders: PcpOrders::UpToHuge, ..small(Engine::Framewright).experiment },
-        ..small(Engine::Framewright)
-    };
+    let config = small(Engine::Framewright).orders(PcpOrders::UpToHuge);
     let runs = explore(1, &[0, 4], if full() { 8 } else { 7 }, config);
     println!("{runs} sequences");
 }
 
 #[test]
 fn every_short_history_of_two_cpus_agrees_with_the_oracle() {
-    for engine in [Engine::Linux, Engine::Framewright] {
+    for engine in [Engine::Linux, Engine::Framewright, Engine::Compact] {
         let runs = explore(2, &[0, 2], if full() { 6 } else { 5 }, small(engine));
         println!("{runs} sequences");
     }

@@ -1,6 +1,6 @@
-//! Races between two CPUs: checks that are repeated under a lock, and state that another CPU changes between them. shuttle.
+//! Races between two CPUs: checks that are repeated under a lock, and state that another CPU changes between them.
+//! shuttle.
 
-use framewright::config::Experiment;
 use std::sync::Arc;
 
 use framewright_check::prelude::*;
@@ -11,7 +11,7 @@ fn races(body: impl Fn() + Copy + Send + Sync + 'static) {
 }
 
 fn lists(engine: Engine) -> Config {
-    Config { engine, ..few_pages(16, 4, 12, 3) }
+    few_pages(16, 4, 12, 3).engine(engine)
 }
 
 /// Eight frames in two runs, which CPU 1 has allocated one by one. [`BETWEEN`] them are some that it keeps.
@@ -87,17 +87,7 @@ fn a_frame_goes_bad_while_it_is_freed() {
 /// Two CPUs keep a pageblock for high orders at once, where one is all that may be kept.
 #[test]
 fn a_reserve_has_a_bound_for_all_cpus_together() {
-    let config = Config {
-        experiment: Experiment {
-            marks: Generation::V6_1,
-            fallback: Generation::V6_1,
-            passes: Generation::V6_1,
-            reclaim: Generation::V6_1,
-            pcp_orders: PcpOrders::None,
-            ..Experiment::default()
-        },
-        ..Config::default()
-    };
+    let config = Config::default().policies(Generation::V6_1).bare();
     races(move || {
         // Two pageblocks, in each of them one block that is large enough; both requests are served below the low mark.
         let order = order(4);
@@ -111,7 +101,7 @@ fn a_reserve_has_a_bound_for_all_cpus_together() {
         let (first, second) = shuttle_pair(&world, move |world| get(world, 0), move |world| get(world, 1));
         assert_ne!(first, second);
         let kept = [first, second].map(|pfn| world.allocator().frames().info(pfn).migratetype());
-        let kept = kept.into_iter().filter(|&of| of == Migratetype::HighAtomic).count();
+        let kept = kept.into_iter().filter(|&kind| kind == Migratetype::HighAtomic).count();
         assert_eq!(kept, 1);
         world.settled();
     });

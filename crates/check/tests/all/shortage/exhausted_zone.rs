@@ -10,8 +10,8 @@ fn world<P: Platform<Pin = OwnedPin>>() -> World<P> {
     let world: World<P> = Spec::zones(zones, 2).build();
     world.on(0, |cpu| cpu.answer());
     world.on(1, |cpu| {
-        let own = page().with(Flags::THIS_NODE.and(Flags::NO_WAIT));
-        while cpu.request(&own).is_ok() {}
+        let lists = page().with(Flags::THIS_NODE.and(Flags::NO_WAIT));
+        while cpu.request(&lists).is_ok() {}
     });
     let allocator = world.allocator();
     assert_eq!((allocator.zones()[0].free_pages(), allocator.pcp_pages()), (0, 0));
@@ -30,10 +30,10 @@ fn allocate<P: Platform<Pin = OwnedPin>>(world: &World<P>, pages: u32) {
 #[test]
 fn an_exhausted_zone_is_not_locked() {
     let world = world::<Plain>();
-    let own = world.pcp(0);
-    let before = own.events().lock_acquisitions;
+    let lists = world.pcp(0);
+    let before = lists.events().lock_acquisitions;
     allocate(&world, 1000);
-    let locked = own.events().lock_acquisitions - before;
+    let locked = lists.events().lock_acquisitions - before;
     assert_eq!(locked, 0, "times the exhausted zone was locked for 1000 allocations from another one");
 }
 
@@ -41,15 +41,15 @@ fn an_exhausted_zone_is_not_locked() {
 #[test]
 fn the_high_of_an_exhausted_zones_lists_stays() {
     let world = world::<Plain>();
-    let own = world.pcp(0);
-    let before = own.high();
+    let lists = world.pcp(0);
+    let before = lists.high();
     allocate(&world, 1000);
     assert_eq!(
-        own.high(),
+        lists.high(),
         before,
         "{:?}, refills that brought something: {}",
-        own.sizing(),
-        own.events().refills
+        lists.sizing(),
+        lists.events().refills
     );
 }
 

@@ -1,18 +1,10 @@
 //! What a failed allocation says of other CPUs' lists.
 
-use framewright::config::Experiment;
 use framewright_check::prelude::*;
 
 /// No block of the largest order, and a refill brings 32 pages.
 fn small(cpus: usize) -> World<Plain> {
-    let config = Config {
-        experiment: Experiment {
-            pcp_fixed: Some(PcpFixed { batch: 32, high: 100 }),
-            ..Experiment::default()
-        },
-        ..Config::default()
-    };
-    Spec::one_zone(512, cpus).config(config).build()
+    Spec::one_zone(512, cpus).fixed(32, 100).build()
 }
 
 #[test]
@@ -58,10 +50,10 @@ fn what_each_zone_lacks_is_looked_up_on_demand() {
         (error, now, zones)
     });
     assert_eq!((error.tried, now), (2, AllocError { asked_back: false, ..error }), "{error}");
-    let of = |zone: &Shortfall| (zone.kind, zone.free, zone.largest);
+    let shown = |zone: &Shortfall| (zone.kind, zone.free, zone.largest);
     let nine = Order::new(9);
     assert_eq!(
-        zones.iter().map(of).collect::<Vec<_>>(),
+        zones.iter().map(shown).collect::<Vec<_>>(),
         [(ZoneType::Normal, 512, nine), (ZoneType::Dma32, 512, nine)]
     );
     assert_eq!((error.free, error.largest), (1024, nine));

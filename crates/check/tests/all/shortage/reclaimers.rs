@@ -4,7 +4,6 @@
 use core::cell::{Cell, RefCell};
 use core::panic::AssertUnwindSafe;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use framewright::config::Experiment;
 use framewright::policy::reclaim::{FIRST_PRIORITY, SCANNED_BEFORE_WRITING};
 use std::collections::VecDeque;
 use std::panic::catch_unwind;
@@ -217,21 +216,10 @@ fn a_request_that_must_not_fail_waits() {
 
 /// Two nodes, the CPU on the first, whose memory is a cache's that zone reclaim can do nothing about.
 fn two_nodes(cache: ZonelistCache) -> World<Plain> {
-    let config = Config {
-        zone_reclaim: ZoneReclaimMode::ON,
-        experiment: Experiment {
-            zonelist_cache: cache,
-            ..Config {
-                experiment: Experiment { pcp_orders: PcpOrders::None, ..Config::linux_v3_0().experiment },
-                ..Config::linux_v3_0()
-            }
-            .experiment
-        },
-        ..Config {
-            experiment: Experiment { pcp_orders: PcpOrders::None, ..Config::linux_v3_0().experiment },
-            ..Config::linux_v3_0()
-        }
-    };
+    let config = Config::linux_v3_0().bare().but(|config| {
+        config.zone_reclaim = ZoneReclaimMode::ON;
+        config.experiment.zonelist_cache = cache;
+    });
     Spec::zones([normal(0, 0x10_0000, 8192), normal(1, 0x10_2000, 8192)], 1)
         .distances([10, 40, 40, 10])
         .config(config)
@@ -254,8 +242,8 @@ fn zlc_first_scans_an_exhausted_zone_once() {
         let scans = Cell::new(0);
         let pinned = pinned(&scans);
         world.on(0, |cpu| {
-            let own = page().with(Flags::THIS_NODE.and(Flags::ATOMIC));
-            while cpu.request(&own).is_ok() {}
+            let local = page().with(Flags::THIS_NODE.and(Flags::ATOMIC));
+            while cpu.request(&local).is_ok() {}
             for _ in 0..1000 {
                 cpu.alloc_with(&page(), &helpers(&pinned)).expect("node 1 has plenty");
             }
@@ -366,10 +354,7 @@ fn hopeless_background_reclaim_gives_up() {
 #[test]
 fn rounds_are_bounded_even_with_progress() {
     let limits = Limits { without_progress: 3, rounds: 10 };
-    let config = Config {
-        experiment: Experiment { limits, ..marked(Generation::V3_0).experiment },
-        ..marked(Generation::V3_0)
-    };
+    let config = marked(Generation::V3_0).but(|config| config.experiment.limits = limits);
     let world = Spec::one_zone(1024, 1).config(config).plain();
     let scans = Cell::new(0);
     let pinned = pinned(&scans);
@@ -410,7 +395,7 @@ fn vmstat_reads_as_the_kernels_does() {
 /// What a reclaimer gives back by another CPU than the one that asks counts as far as the zone has grown.
 #[test]
 fn memory_that_comes_back_elsewhere_counts() {
-    let world = Spec::one_zone(4096, 2).config(bare(Config::linux_v6_1()).with_marks()).plain();
+    let world = Spec::one_zone(4096, 2).config(Config::linux_v6_1().bare().with_marks()).plain();
     let all = RefCell::new(world.on(0, |cpu| cpu.request_all(&page())));
     let elsewhere = reclaimer(0, |_, _| {
         let Some(pfn) = all.borrow_mut().pop() else { return Reclaimed::default() };
@@ -436,7 +421,7 @@ fn flushers_are_woken_when_much_was_looked_at() {
         }
     }
     for (scanned, wakes) in [(SCANNED_BEFORE_WRITING, false), (SCANNED_BEFORE_WRITING + 1, true)] {
-        let world = Spec::one_zone(4096, 1).config(bare(Config::linux_v6_1()).with_marks()).plain();
+        let world = Spec::one_zone(4096, 1).config(Config::linux_v6_1().bare().with_marks()).plain();
         let request = page();
         let looks = Looks(scanned, Mutex::default());
         world.on(0, |cpu| {

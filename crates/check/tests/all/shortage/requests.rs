@@ -6,8 +6,8 @@ use framewright_check::platform::loom;
 use framewright_check::platform::shuttle;
 use framewright_check::prelude::*;
 
-/// Three lists of order 0. The movable one has three blocks, of four that a refill brings, and is open; then another CPU
-/// asks for a size, so that the owner has something to answer.
+/// Three lists of order 0. The movable one has three blocks, of four that a refill brings, and is open; then another
+/// CPU asks for a size, so that the owner has something to answer.
 fn world<P: Platform<Pin = OwnedPin>>() -> World<P> {
     let config = few_pages(8, 4, 8, 1);
     let world = Spec::one_zone(16, 1).config(config).build();

@@ -1,7 +1,6 @@
 //! Background reclaim is woken by one word: no wake-up is lost, no request sleeps endlessly. And the zonelist
 //! cache's notes are hints that racing CPUs may lose, never a page. loom, and shuttle for many CPUs.
 
-use framewright::config::Experiment;
 use std::sync::Arc as StdArc;
 
 use framewright_check::platform::loom;
@@ -19,11 +18,7 @@ fn asked(n: u8, highest: ZoneType) -> BackgroundRequest {
 #[test]
 fn no_wake_up_is_lost() {
     loom::model(BOUNDS.widened_if_full(), || {
-        let config = Config {
-            experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-            ..Config::default()
-        };
-        let world = StdArc::new(Spec::one_zone(1, 1).config(config).build::<Loom>());
+        let world = StdArc::new(Spec::one_zone(1, 1).bare().build::<Loom>());
         let bell = StdArc::new(::loom::sync::Notify::new());
         let wishes = [asked(3, ZoneType::Dma), asked(1, ZoneType::Normal)];
         let askers: Vec<_> = wishes
@@ -59,16 +54,11 @@ fn no_wake_up_is_lost() {
 fn notes_may_race_and_no_page_is_missed() {
     for cache in [ZonelistCache::AfterFirstZone, ZonelistCache::BeforeFirstZoneAndClear] {
         let executions = loom::model(Bounds { preemptions: 1, spins: 4 }.widened_if_full(), move || {
-            let config = Config {
-                min_free_kib: 4,
-                zone_reclaim: ZoneReclaimMode::ON,
-                experiment: Experiment {
-                    zonelist_cache: cache,
-                    pcp_orders: PcpOrders::None,
-                    ..Config::linux_v3_0().experiment
-                },
-                ..Config::linux_v3_0()
-            };
+            let config = Config::linux_v3_0().bare().but(|config| {
+                config.min_free_kib = 4;
+                config.zone_reclaim = ZoneReclaimMode::ON;
+                config.experiment.zonelist_cache = cache;
+            });
             let world = StdArc::new(
                 Spec::zones([normal(0, 1024, 2), normal(1, 2048, 8)], 2).config(config).build::<Loom>(),
             );
@@ -155,16 +145,8 @@ impl Shop {
 #[test]
 fn pressure_from_many_cpus_with_a_background_thread() {
     let body = || {
-        let config = Config {
-            min_free_kib: 32,
-            experiment: Experiment {
-                pcp_slots: 4,
-                pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
-                remote_drain_spins: 2,
-                ..Experiment::default()
-            },
-            ..Config::framewright()
-        };
+        let config =
+            Config::framewright().slots(4).fixed(2, 4).spins(2).but(|config| config.min_free_kib = 32);
         let shop = StdArc::new(Shop {
             world: Spec::one_zone(64, 4).config(config.with_marks()).build(),
             pages: ::shuttle::sync::Mutex::new(Vec::new()),

@@ -32,7 +32,7 @@ fn machine(types: [u8; 4], order: ListOrder) -> World<Plain> {
         }
     }
     let nodes: Vec<NodeId> = (0..4).map(NodeId).collect();
-    let config = Config { experiment: Experiment { zonelist_order: order, ..CONFIG.experiment }, ..CONFIG };
+    let config = CONFIG.but(|config| config.experiment.zonelist_order = order);
     Spec::zones(zones, 4).cpu_nodes(nodes).distances(SOCKETS).config(config).build()
 }
 
@@ -175,7 +175,8 @@ fn counters_tell_hits_from_misses() {
 #[test]
 fn zone_reclaim_goes_as_far_as_thirty() {
     for (distance, is_near) in [(29, true), (30, true), (31, false)] {
-        let config = Config { zone_reclaim: ZoneReclaimMode::ON, ..bare(Config::linux_v6_1()).with_marks() };
+        let config =
+            Config::linux_v6_1().bare().with_marks().but(|config| config.zone_reclaim = ZoneReclaimMode::ON);
         let zones = [0, 1].map(|n| normal(n, BASE.0 + u64::from(n) * 4096, 4096));
         let world = Spec::zones(zones, 1).config(config).distances([10, distance, distance, 10]).plain();
         let asked = RefCell::new(Vec::new());
@@ -202,14 +203,14 @@ fn memory_is_interleaved_over_nodes_that_have_some() {
     let world = Spec::zones(zones, 1).memory([(BASE, 1024), (BASE.add(2048), 1024)]).bare().plain();
     world.on(0, |cpu| {
         // Whichever of them is nearer to the node that has none.
-        for (of, turn) in [0, 2].into_iter().flat_map(|of| (0..4).map(move |turn| (of, turn))) {
-            let nodes = [NodeId(1), NodeId(of)].into_iter().collect::<NodeMask>();
+        for (node, turn) in [0, 2].into_iter().flat_map(|node| (0..4).map(move |turn| (node, turn))) {
+            let nodes = [NodeId(1), NodeId(node)].into_iter().collect::<NodeMask>();
             let request = Request { nodes: NodePolicy::Interleave { nodes, turn }, ..page() };
             let pfn = cpu.request(&request).expect("memory is left");
             assert_eq!(
                 pfn.0 / 1024,
-                BASE.0 / 1024 + u64::from(of),
-                "turn {turn}: {pfn:?} is not of node {of}"
+                BASE.0 / 1024 + u64::from(node),
+                "turn {turn}: {pfn:?} is not of node {node}"
             );
         }
     });

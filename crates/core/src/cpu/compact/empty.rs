@@ -1,8 +1,9 @@
-//! Pageblocks emptied one by one: a round of background compaction with maps.
+//! A round of background compaction with maps: empties pageblocks one by one.
 //!
-//! Two scanners that meet move every page below the place where they meet. With maps the bins know which pageblocks are
-//! nearly empty and which are nearly full, so a round moves the fewest pages for each huge page that it wins. A page goes into a
-//! pageblock with no more free frames than the one that is emptied had: what was moved once is not moved back.
+//! Two scanners that meet move every page below the place where they meet. With maps the bins record which pageblocks
+//! are nearly empty and which are nearly full, so a round moves the fewest pages for each huge page that it wins. A
+//! page moves only into a pageblock that had no more free frames than the one that is emptied, so that it does not move
+//! back later.
 
 use super::{Batch, Compacted, Cpu, Places};
 use crate::events::{NodeWords, count};
@@ -13,9 +14,9 @@ use crate::reclaim::{Migrate, Reclaiming};
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 use crate::zone::Zone;
 
-/// Frames in use that make the difference between one level and the next.
+/// Frames in use between one level and the next.
 const STEP: u64 = 32;
-/// Levels of pageblocks, by frames in use: the first is emptied first.
+/// Levels of pageblocks, by frames in use: level 0 is emptied first.
 const LEVELS: usize = (MOST_USED / STEP) as usize;
 
 /// A round in one zone.
@@ -24,13 +25,13 @@ struct Round<'r, 'a, 'm, P: Platform, M: FrameUser> {
     zone: &'r Zone<'m, P>,
     migrate: &'r dyn Migrate,
     events: &'r NodeWords<P>,
-    /// Blocks looked at.
+    /// Blocks looked at so far.
     looks: u64,
     total: Compacted,
 }
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Empties pageblocks of a zone until `done`, or until the round has moved or looked at as much as it may.
+    /// Empties pageblocks of a zone until `done`, or until the round has moved or looked at its most.
     pub(super) fn empty_pageblocks(
         &self,
         zone: &Zone<P>,
@@ -38,7 +39,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         done: impl Fn() -> bool,
     ) -> Compacted {
         let none = Compacted::default();
-        // Descriptors of two bits a frame do not say what is movable.
+        // Two bits a frame do not record which blocks are movable.
         if self.allocator.frames.is_compact() {
             return none;
         }
@@ -49,11 +50,11 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let first = zone.pressure().next_round() % pageblocks;
         let numbers = || (first..pageblocks).chain(0..first);
         let start = |number: u64| base.add(number * PAGEBLOCK_PAGES);
-        let mut has = [false; LEVELS];
-        numbers().filter_map(|number| self.level(start(number))).for_each(|level| has[level] = true);
+        let mut filled = [false; LEVELS];
+        numbers().filter_map(|number| self.level(start(number))).for_each(|level| filled[level] = true);
         let events = &self.allocator.nodes()[usize::from(zone.spec().node.0)].events;
         let mut round = Round { cpu: self, zone, migrate, events, looks: 0, total: none };
-        for level in (0..LEVELS).filter(|&level| has[level]) {
+        for level in (0..LEVELS).filter(|&level| filled[level]) {
             for number in numbers() {
                 if self.level(start(number)) != Some(level) {
                     continue;
@@ -70,7 +71,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         round.total
     }
 
-    /// The level of an open pageblock that is worth emptying. A racy read.
+    /// Level of an open pageblock that is worth emptying. A racy read.
     fn level(&self, start: Pfn) -> Option<usize> {
         let free = self.allocator.frames.open_head(start)?.free();
         let used = PAGEBLOCK_PAGES.checked_sub(u64::from(free))?;
@@ -83,8 +84,8 @@ impl<'m, P: Platform, M: FrameUser> Round<'_, '_, 'm, P, M> {
         self.total.moved + self.total.stayed >= ROUND_PAGES || self.looks >= ROUND_LOOKS
     }
 
-    /// The block that begins at `at`, or else the one that holds it: its head, state, and the first frame behind it. Looks
-    /// without the zone lock.
+    /// The block that begins at `at`, or else the block that holds `at`: its head, its state, and the first frame after
+    /// it. Reads without the zone lock.
     fn look(&mut self, at: Pfn) -> (Pfn, State, Pfn) {
         self.looks += 1;
         let (head, state) = self.cpu.allocator.frames.find(at);
@@ -97,15 +98,15 @@ impl<'m, P: Platform, M: FrameUser> Round<'_, '_, 'm, P, M> {
         (head, state, head.add(pages).max(at.add(1)))
     }
 
-    /// Whether the owner of blocks of this type would move this one.
+    /// Whether the owner of the block would move it.
     fn moves(&self, pfn: Pfn, order: Order, asked: Migratetype) -> bool {
         matches!(asked, Migratetype::Movable | Migratetype::Reclaimable)
             && order < PAGEBLOCK_ORDER
             && self.migrate.can_move(pfn, order, asked)
     }
 
-    /// Whether nothing is in use in a pageblock but what can move. Blocks on a CPU's list are not in use; the CPU has been
-    /// asked for them.
+    /// Whether all blocks in use in a pageblock can move. Blocks on a CPU's list are not in use; that CPU has been
+    /// requested to drain.
     fn can_be_emptied(&mut self, start: Pfn) -> bool {
         let info = self.cpu.allocator.frames.info(start);
         let is_of_use = info.migratetype().is_ordinary() || info.migratetype() == Migratetype::Cma;
@@ -129,8 +130,8 @@ impl<'m, P: Platform, M: FrameUser> Round<'_, '_, 'm, P, M> {
         true
     }
 
-    /// Moves all that is in use in a pageblock into others that are as full, as far as there is room and nobody refuses. Returns whether
-    /// anything was moved.
+    /// Moves the blocks in use in a pageblock to other pageblocks that are at least as full, until there is no room or
+    /// an owner refuses. Returns whether anything was moved.
     fn empty(&mut self, start: Pfn) -> bool {
         let Some(open) = self.cpu.allocator.frames.open_head(start) else { return false };
         if !self.can_be_emptied(start) {
@@ -144,7 +145,7 @@ impl<'m, P: Platform, M: FrameUser> Round<'_, '_, 'm, P, M> {
                 break;
             }
         }
-        // What was freed here merges.
+        // Lets the blocks freed here merge.
         self.cpu.local(self.zone.id()).drain_all();
         let moved = self.total.moved - before.moved;
         count(&self.events.pgmigrate_success, moved);
@@ -175,7 +176,7 @@ impl<'m, P: Platform, M: FrameUser> Round<'_, '_, 'm, P, M> {
         batch
     }
 
-    /// Moves a batch into other pageblocks with at most `free` free frames. `false` if some of it is where it was.
+    /// Moves a batch into other pageblocks with at most `free` free frames. `false` if some of its blocks did not move.
     fn move_batch(&mut self, batch: &Batch, start: Pfn, free: u32) -> bool {
         let (cpu, order) = (self.cpu, batch.order);
         let mut from = &batch.from[..batch.len];

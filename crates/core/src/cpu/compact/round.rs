@@ -1,5 +1,5 @@
-//! Background compaction, one round at a time: what Linux' kcompactd does for a node every 500 ms
-//! ([`ROUND_MS`](crate::policy::compact::ROUND_MS)), whoever wants a huge page.
+//! One round of background compaction: what Linux' kcompactd does for a node every 500 ms
+//! ([`ROUND_MS`](crate::policy::compact::ROUND_MS)), whether or not a request needs a huge page.
 //!
 //! ```text
 //! loop {
@@ -18,21 +18,24 @@ use crate::units::{MAX_ORDER, NodeId, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::zone::Zone;
 
 impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
-    /// One round of background compaction of a node, as
-    /// [`compaction_proactiveness`](crate::Config::compaction_proactiveness) says: nothing if it is 0, if no more of the
-    /// free memory than it allows lies outside free huge pages, or while background reclaim works on the node. Blocks on
-    /// other CPUs' lists are asked back and not waited for. Returns what was moved. Whoever calls has a clock and calls every
-    /// [`ROUND_MS`](crate::policy::compact::ROUND_MS) milliseconds.
+    /// One round of background compaction of a node. Returns what was moved. The caller has a clock and calls every
+    /// [`ROUND_MS`](crate::policy::compact::ROUND_MS) milliseconds. Blocks on other CPUs' lists are drained where the
+    /// platform can; otherwise the round requests a drain and does not wait.
     ///
-    /// With bits it empties pageblocks: those with the fewest pages in use first, up to half of one, into the
-    /// fullest of the same type. A round ends when [`ROUND_PAGES`](crate::policy::compact::ROUND_PAGES) pages have been moved
-    /// or [`ROUND_LOOKS`](crate::policy::compact::ROUND_LOOKS) blocks looked at; the next one goes on from there. With
-    /// [`Engine::Compact`](crate::config::Engine::Compact), which does not say what is movable, it does nothing.
+    /// The round does nothing if [`compaction_proactiveness`](crate::Config::compaction_proactiveness) is 0, if the
+    /// free memory outside free huge pages is within its limit, or while background reclaim works on the node.
     ///
-    /// With [`Engine::Linux`](crate::config::Engine::Linux) it is what Linux does: the two scanners of [`compact`](Self::compact), from the zone's ends on,
-    /// until few enough pages are outside huge pages. If that was in vain, the next 63 rounds do nothing.
+    /// With bits it empties pageblocks: those with the fewest pages in use first, up to half of a pageblock, into the
+    /// fullest of the same type. A round ends when [`ROUND_PAGES`](crate::policy::compact::ROUND_PAGES) pages have
+    /// moved or [`ROUND_LOOKS`](crate::policy::compact::ROUND_LOOKS) blocks were looked at; the next one continues
+    /// there. [`Engine::Compact`](crate::config::Engine::Compact) does not record which blocks are movable, so the
+    /// round does nothing.
     ///
-    /// O(pageblocks) with maps, O(frames) with lists; and what the hook takes.
+    /// With [`Engine::Linux`](crate::config::Engine::Linux) it does what Linux does: the two scanners of
+    /// [`compact`](Self::compact) start at the zone's ends and stop when few enough pages are outside huge pages. If
+    /// that gained nothing, the next 63 rounds do nothing.
+    ///
+    /// O(pageblocks) with maps, O(frames) with lists; plus the time of the hook.
     pub fn compact_proactively(&self, node: NodeId, migrate: &dyn Migrate) -> Compacted {
         let mut total = Compacted::default();
         let config = &self.allocator.config;
@@ -45,7 +48,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         if first.pressure().rests() || zones().any(is_reclaiming) {
             return total;
         }
-        // With maps each zone has its mark.
+        // With maps each zone is compared with its own mark.
         let before = if is_linux { self.node_fragmentation(node) } else { 0 };
         if is_linux && before <= marks.high {
             return total;
@@ -61,7 +64,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 false => self.empty_pageblocks(zone, migrate, done),
             };
         }
-        // With maps a round in vain costs little, and memory may have changed by the next.
+        // With maps a round without gain costs little, and memory may have changed by the next round.
         if is_linux && self.node_fragmentation(node) >= before {
             first.pressure().rest(REST);
         }
@@ -79,7 +82,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         fragmentation(zone.free_pages(), huge * PAGEBLOCK_PAGES)
     }
 
-    /// The mean of its zones by their present pages, rounded as Linux does (`fragmentation_score_node`).
+    /// Mean over the node's zones, weighted by present pages and rounded as Linux does (`fragmentation_score_node`).
     fn node_fragmentation(&self, node: NodeId) -> u64 {
         let present: u64 = self.zones_of_node(node).map(Zone::present_pages).sum();
         let weighted = |zone: &Zone<P>| self.zone_fragmentation(zone) * zone.present_pages() / (present + 1);

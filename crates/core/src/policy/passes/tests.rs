@@ -28,7 +28,7 @@ const PLAIN: Facts = Facts {
 
 const ALL: Means = Means { marks: true, reclaim: true, compact: true, forget: false, as_linux: false };
 
-/// What a step may come to.
+/// Possible outcomes of a step.
 fn outcomes(step: Step) -> &'static [Outcome] {
     match step {
         Step::Reclaim => {
@@ -39,7 +39,7 @@ fn outcomes(step: Step) -> &'static [Outcome] {
     }
 }
 
-/// What the way to a state has seen.
+/// Events on the way to a state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 struct Seen {
     drained: bool,
@@ -51,7 +51,7 @@ struct Seen {
     paused: bool,
 }
 
-/// Goes through every state that can be reached, checking each step against what a request may do.
+/// Goes through every state that can be reached, and checks each step against the permissions of the request.
 fn explore(generation: Generation, facts: Facts, means: Means) {
     let (passes, first) = Passes::begin(generation, facts, means, LIMITS);
     assert!(matches!(first, Step::Walk(Walk { mark: Mark::Low, allowed_only: true, .. })));
@@ -91,7 +91,7 @@ fn explore(generation: Generation, facts: Facts, means: Means) {
             }
         }
         if so_far.last == Some(Step::Drain) || so_far.last == Some(Step::Compact) {
-            assert!(matches!(step, Step::Walk(_)), "nobody looked what it brought: {}", case());
+            assert!(matches!(step, Step::Walk(_)), "no walk after it: {}", case());
         }
         let at_min = matches!(step, Step::Walk(walk) if walk.mark == Mark::Min);
         assert!(step != Step::Kill || !so_far.killed, "killed twice without a look: {}", case());
@@ -117,7 +117,7 @@ fn explore(generation: Generation, facts: Facts, means: Means) {
     }
 }
 
-/// Every request by every means in both generations, whatever comes of each step.
+/// Every request with every combination of helpers in both generations, for every outcome of each step.
 #[test]
 fn every_request_ends_and_keeps_its_limits() {
     for generation in BOTH {
@@ -153,7 +153,7 @@ fn every_request_ends_and_keeps_its_limits() {
     }
 }
 
-/// The steps of a request to which nothing ever comes, walks as their marks.
+/// The steps of a request that never gets anything, walks as their marks.
 fn steps(generation: Generation, facts: Facts, means: Means, reclaim: Outcome) -> Vec<Step> {
     let (mut passes, mut step) = Passes::begin(generation, facts, means, LIMITS);
     let mut steps = Vec::from([step]);
