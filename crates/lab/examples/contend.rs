@@ -1,12 +1,12 @@
-//! `study lock-line --part contend` of this host, simulated by the same code on a description of it: how long the zone lock is held at each
-//! of its places. `cargo run --release -p framewright-lab --example contend -- docs/validation/host.toml` prints the holds where each store
-//! to a polled line waits for 0 to 2 transfers.
+//! `study lock-line --part contend` of this host, simulated by the same code on a description of it: how long the zone
+//! lock is held at each of its places. `cargo run --release -p framewright-lab --example contend --
+//! docs/validation/host.toml` prints the holds where each store to a polled line waits for 0 to 2 transfers.
 
-use framewright_host::framewright::config::LockKind::{Queued, Ticket};
-use framewright_host::framewright::config::LockPlace::{OtherEnd, OwnLine, WithOrder0Lists};
-use framewright_host::framewright::config::{Experiment, LockKind, LockPlace, PcpFixed};
-use framewright_host::framewright::policy::pcp::Sizing;
-use framewright_host::framewright::{Config, NodeId, Pfn, ZoneSpec, ZoneType};
+use framewright::config::LockKind::{Queued, Ticket};
+use framewright::config::LockPlace::{OtherEnd, OwnLine, WithOrder0Lists};
+use framewright::config::{Experiment, LockKind, LockPlace, PcpFixed};
+use framewright::policy::pcp::Sizing;
+use framewright::{Config, NodeId, Pfn, ZoneSpec, ZoneType};
 use framewright_lab::machine::Machine;
 use framewright_lab::simulate::central_model;
 use framewright_sim::stage::{Compiled, RING, Simulated};

@@ -1,5 +1,5 @@
-//! The answer before the figures: a verdict, time, locks, huge pages, whether it can be deployed; then at most ten rows with
-//! titles in words. Of other results than replays and tries: the verdict and the rows.
+//! The answer before the figures: a verdict, time, locks, huge pages, whether it can be deployed; then at most ten rows
+//! with titles in words. Of other results than replays and tries: the verdict and the rows.
 
 use crate::configure::Setting;
 use crate::result::{Kind, Metric, Part};
@@ -62,8 +62,8 @@ const ORDER: &[&str] = &[
     "compaction_moved_per_allocated",
 ];
 
-/// Whether a part is one that this can answer: a replay, a try, or one with more rows than are shown. Allocators side by side are a table:
-/// no one pair of them is the question.
+/// Whether a part is one that this can answer: a replay, a try, or one with more rows than are shown. Allocators side
+/// by side are a table: no one pair of them is the question.
 #[must_use]
 pub fn is_answered(part: &Part) -> bool {
     if part.study == "bench" {
@@ -82,8 +82,8 @@ fn time_of(part: &Part) -> Option<&Metric> {
     part.find(name)
 }
 
-/// The metrics of a part, the most important first: of replays and tries those of `ORDER`, of others the headline's, then
-/// in the part's order those that explain nothing else.
+/// The metrics of a part, the most important first: of replays and tries those of `ORDER`, of others the headline's,
+/// then in the part's order those that explain nothing else.
 fn ordered(part: &Part) -> Vec<&Metric> {
     if time_of(part).is_some() {
         return ORDER.iter().filter_map(|name| part.find(name)).collect();

@@ -13,7 +13,7 @@ use crate::stats::{gmean, median};
 pub struct Saved {
     /// Short name, unique among the files that are compared.
     pub label: String,
-    /// What the file holds.
+    /// Content of the file.
     pub document: Document,
 }
 

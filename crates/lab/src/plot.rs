@@ -121,8 +121,8 @@ fn sort(family: &mut [&Metric]) {
     family.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(Ordering::Equal));
 }
 
-/// The numeric parameter with the most values, if there are enough for a curve. A family without a better direction is a breakdown,
-/// and has none.
+/// The numeric parameter with the most values, if there are enough for a curve. A family without a better direction is
+/// a breakdown, and has none.
 pub(crate) fn axis(family: &[&Metric]) -> Option<String> {
     let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (name, value) in family.iter().flat_map(|metric| metric.parameters()) {

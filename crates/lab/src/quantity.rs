@@ -13,7 +13,7 @@ pub struct Quantity {
     pub unit: &'static str,
     /// Which way is better.
     pub better: Better,
-    /// What it means, in a sentence.
+    /// Its meaning, in a sentence.
     pub about: &'static str,
     /// How it is reported.
     pub role: Role,
@@ -80,6 +80,7 @@ const TITLES: &[(&str, &str)] = &[
     ("pages_moved_per_page", "pages refilled and drained per page"),
     ("huge_available_percent", "free memory in huge pages"),
     ("compaction_moved_per_allocated", "pages moved per page allocated"),
+    ("lists", "per-CPU lists of all zones"),
     ("syst_seconds", "system time"),
     ("elsp_seconds", "elapsed time"),
     ("user_seconds", "user time"),
@@ -93,7 +94,7 @@ const TITLES: &[(&str, &str)] = &[
 ];
 
 impl Metric {
-    /// What it is, in words, with its parameters but without its unit. Where no table has words, those of its name.
+    /// Title in words, with its parameters but without its unit. Where no table has words, those of its name.
     #[must_use]
     pub fn words(&self) -> String {
         self.words_but("")

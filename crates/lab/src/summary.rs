@@ -1,5 +1,5 @@
-//! A result in a few lines: of each study what was changed, and what that did here, on the published machine, and in what was
-//! published, as changes in percent.
+//! A result in a few lines: of each study what was changed, and what that did here, on the published machine, and in
+//! what was published, as changes in percent.
 
 use crate::result::{Basis, Better, Document, Kind, Metric, Part};
 use crate::stats::median;
@@ -33,12 +33,13 @@ pub struct Headline<'a> {
     pub medians: [f64; 2],
     /// Their ratio.
     pub ratio: Option<Ratio>,
-    /// What may be said of it.
+    /// Its verdict.
     pub verdict: Verdict,
 }
 
 impl<'a> Headline<'a> {
-    /// The headline of a part; `None` if it has nothing to compare. What was published comes before what the part names.
+    /// The headline of a part; `None` if it has nothing to compare. What was published comes before what the part
+    /// names.
     #[must_use]
     pub fn of(part: &'a Part, seed: u64) -> Option<Self> {
         if let Some((metric, variant)) = was_published(part) {
@@ -97,7 +98,7 @@ impl<'a> Headline<'a> {
         })
     }
 
-    /// What was published beside the simulated figures of baseline and variant, and whether the models' range holds it.
+    /// Published figures beside the simulated ones of baseline and variant, and whether the models' range holds it.
     #[must_use]
     pub fn published(&self) -> Option<String> {
         if self.part.kind != Kind::Simulated {
@@ -124,7 +125,7 @@ impl<'a> Headline<'a> {
         }
     }
 
-    /// What the figure rests on.
+    /// Basis of the figure.
     #[must_use]
     pub fn basis(&self) -> Basis {
         self.part.basis(self.metric)
@@ -173,7 +174,8 @@ impl<'a> Headline<'a> {
 }
 
 impl Headline<'_> {
-    /// The colour of a line that has the published change: of one that is missed none, however much better the figure is.
+    /// The colour of a line that has the published change: of one that is missed none, however much better the figure
+    /// is.
     const fn tone_beside_published(&self) -> Tone {
         if self.metric.published.is_some() { Tone::Plain } else { self.tone() }
     }
@@ -208,8 +210,8 @@ pub fn part_line(part: &Part, seed: u64, terminal: &Terminal) -> String {
     }
 }
 
-/// A metric of a part that was published before and after the change, and the last variant of which it was; what the part names
-/// comes first.
+/// A metric of a part that was published before and after the change, and the last variant of which it was; what the
+/// part names comes first.
 fn was_published(part: &Part) -> Option<(&Metric, &str)> {
     let both = |metric: &&Metric| metric.published.is_some() && !metric.of(&part.baseline).is_empty();
     let variant = |metric: &Metric| {
@@ -229,19 +231,19 @@ fn was_published(part: &Part) -> Option<(&Metric, &str)> {
     found.first().copied()
 }
 
-/// What a study found: one figure of this machine and one of the published machine, and how many of its predictions hold what was
-/// published.
+/// Findings of a study: one figure of this machine and one of the published machine, and how many of its predictions
+/// hold what was published.
 #[derive(Clone, Debug)]
 pub struct Row<'a> {
     /// The study.
     pub study: &'a str,
-    /// What it changes, in a few words.
+    /// The change, in a few words.
     pub short: &'a str,
-    /// When that was published.
+    /// Year of its publication.
     pub year: Option<u32>,
-    /// What was measured here.
+    /// Figure that was measured here.
     pub here: Option<Headline<'a>>,
-    /// What is predicted for the machine that it was published of.
+    /// Prediction for the machine of the publication.
     pub there: Option<Headline<'a>>,
     /// Predictions whose range holds the published figure, and all that have one.
     pub held: [usize; 2],
@@ -266,7 +268,8 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A row for each study of a published change, in the order of the results. Studies that ask about this allocator alone have none.
+/// A row for each study of a published change, in the order of the results. Studies that ask about this allocator alone
+/// have none.
 #[must_use]
 pub fn rows(document: &Document, seed: u64) -> Vec<Row<'_>> {
     let mut rows: Vec<Row<'_>> = Vec::new();
@@ -301,7 +304,10 @@ pub fn rows(document: &Document, seed: u64) -> Vec<Row<'_>> {
         };
         let found = Headline::of(part, seed);
         // A published change says more than a published figure, and that more than none.
-        let rank = |it: &Headline<'_>| (it.published_ratio().is_some(), it.metric.published.is_some());
+        let rank = |it: &Headline<'_>| {
+            let figure = it.part.published(it.metric, &it.part.baseline);
+            (it.published_ratio().is_some(), figure.is_some())
+        };
         let better = |found: &Headline<'_>| place.as_ref().is_none_or(|known| rank(found) > rank(known));
         if found.as_ref().is_some_and(better) {
             *place = found;
@@ -343,8 +349,8 @@ pub fn outcomes(rows: &[Row<'_>]) -> Vec<(&'static str, Vec<String>)> {
     groups.into_iter().filter(|(_, changes)| !changes.is_empty()).collect()
 }
 
-/// The summary: which published changes are reproduced; then of each study what was changed, what that did here, and what was published
-/// beside what is predicted. That of all studies fits a terminal of 80 columns and 24 lines.
+/// The summary: which published changes are reproduced; then of each study what was changed, what that did here, and
+/// what was published beside what is predicted. That of all studies fits a terminal of 80 columns and 24 lines.
 #[must_use]
 pub fn summary(document: &Document, seed: u64, terminal: &Terminal) -> String {
     let mut out = String::new();

@@ -1,8 +1,8 @@
 //! Share of a run's CPU time that the kernel's page allocator took, by samples of the run's threads.
 //!
 //! A recording keeps how often each stack of kernel functions was found, as a note. One table, `FUNCTIONS`, says what a
-//! function is part of; a sample counts for the innermost function of its stack that is in the table. So every sample counts
-//! once, and the parts never exceed the whole.
+//! function is part of; a sample counts for the innermost function of its stack that is in the table. So every sample
+//! counts once, and the parts never exceed the whole.
 
 use core::fmt::Write as _;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ const LONGEST: usize = 2 << 20;
 const USER: &str = "user";
 const UNKNOWN: &str = "kernel";
 
-/// What a sampled thread was doing.
+/// Activity of a sampled thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Doing {
     /// Allocating pages.
@@ -54,7 +54,7 @@ impl Doing {
         Self::LruLock,
         Self::GroupLock,
     ];
-    /// What a faster page allocator changes.
+    /// Activities that a faster page allocator changes.
     pub const ALLOCATOR: [Self; 3] = [Self::Allocating, Self::Freeing, Self::ZoneLock];
 
     /// Its name in JSON.
@@ -75,8 +75,8 @@ impl Doing {
     }
 }
 
-/// Functions of Linux 3.0 to 7.0 by what they are part of, without the suffixes that compilers add (`.part.0`, `.isra.0`,
-/// `.constprop.0`, `.cold`); `*` stands for any end. The first row that matches counts.
+/// Functions of Linux 3.0 to 7.0 by what they are part of, without the suffixes that compilers add (`.part.0`,
+/// `.isra.0`, `.constprop.0`, `.cold`); `*` stands for any end. The first row that matches counts.
 const FUNCTIONS: &[(Doing, &[&str])] = &[
     (
         Doing::Recording,
@@ -203,7 +203,8 @@ const FUNCTIONS: &[(Doing, &[&str])] = &[
 /// Functions that wait for a spin lock.
 const WAITING: &[&str] =
     &["*queued_spin_lock_slowpath", "*ticket_spin_lock*", "virt_spin_lock", "__pv_queued_spin*"];
-/// Functions that take locks of an LRU list and of a memory control group. Allocating, freeing and compacting take a zone's.
+/// Functions that take locks of an LRU list and of a memory control group. Allocating, freeing and compacting take a
+/// zone's.
 const LOCKS: &[(Doing, &[&str])] = &[
     (
         Doing::LruLock,
@@ -356,11 +357,11 @@ impl Samples {
         Some(samples)
     }
 
-    /// Counts for the recording what it cost, which samples alone do not show: the kernel writes two kinds of events under a
-    /// zone's lock, where a sample that is due comes when the lock is given back and counts for allocating or freeing; and
-    /// code that writes events waits for what the run had begun before, such as the stores of a cleared page. So the time of
-    /// an event is measured (`record::cost`), and samples are moved accordingly. A trace without that measurement takes the
-    /// time of an event from the samples. `events` are counted by kind.
+    /// Counts for the recording what it cost, which samples alone do not show: the kernel writes two kinds of events
+    /// under a zone's lock, where a sample that is due comes when the lock is given back and counts for allocating or
+    /// freeing; and code that writes events waits for what the run had begun before, such as the stores of a cleared
+    /// page. So the time of an event is measured (`record::cost`), and samples are moved accordingly. A trace without
+    /// that measurement takes the time of an event from the samples. `events` are counted by kind.
     fn take_out_recording(&mut self, events: [u64; EventKind::ALL.len()]) {
         let count = |kind: EventKind| events[kind as usize] as f64;
         let lives = f64::midpoint(count(EventKind::PageAlloc), count(EventKind::PageFree));
@@ -435,8 +436,8 @@ impl Samples {
         self.count().saturating_sub(self.user) as f64 * self.run_ns()
     }
 
-    /// CPU time that the run's threads spent on writing events and on being sampled, in percent of what they would have taken
-    /// without.
+    /// CPU time that the run's threads spent on writing events and on being sampled, in percent of what they would have
+    /// taken without.
     #[must_use]
     pub fn recording_percent(&self) -> f64 {
         let recording = self.by_part.get(&Doing::Recording).copied().unwrap_or(0) as f64;
@@ -472,7 +473,8 @@ impl Samples {
     }
 }
 
-/// Text of the note: how often each stack was found, the outermost function first. `name` gives the function at an address.
+/// Text of the note: how often each stack was found, the outermost function first. `name` gives the function at an
+/// address.
 pub(crate) fn text<'a>(
     period_ns: u64,
     lost: u64,

@@ -85,11 +85,11 @@ pub struct Options {
     pub events: Vec<String>,
     /// Whether to keep what the kernel says of its page allocator at the start and at the end, as notes.
     pub states: bool,
-    /// What is recorded at most, in bytes as the kernel lays events out (about 40 each). Then recording stops,
+    /// Bytes after which recording stops, as the kernel lays events out (about 40 for each event),
     /// and the command goes on.
     pub most_bytes: u64,
-    /// Folder for what is recorded, until it ends. If the recorder is killed, a folder `NAME.recording` stays there, and
-    /// [`import`](crate::import::import) makes a trace of it.
+    /// Folder for what is recorded, until it ends. If the recorder is killed, a folder `NAME.recording` stays there,
+    /// and [`import`](crate::import::import) makes a trace of it.
     pub spool: PathBuf,
 }
 
@@ -139,13 +139,13 @@ pub struct Recording {
     pub cut: bool,
     /// Whether it was because the disk of [`Options::spool`] was full.
     pub disk_full: bool,
-    /// What recording took.
+    /// Cost of the recording.
     pub cost: Cost,
     /// Why the run was not sampled, if it was not.
     pub unsampled: Option<String>,
 }
 
-/// What a recording took from the machine, beside the time that the kernel needs to write events down.
+/// Cost of a recording, beside the time that the kernel needs to write events down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// CPU time of the threads that emptied the kernel's buffers.
@@ -364,8 +364,8 @@ struct Watched {
     disk_full: bool,
 }
 
-/// What watching takes beside the options: signals that end it, where its beginning is kept, lines of `/proc/kallsyms` that
-/// say what the addresses in events of work mean.
+/// What watching takes beside the options: signals that end it, where its beginning is kept, lines of `/proc/kallsyms`
+/// that say what the addresses in events of work mean.
 type Watch<'a> = (&'a Signals, &'a Folder, &'a [String]);
 
 fn run(
@@ -438,7 +438,7 @@ fn watch(
     let names = processes::thread_names();
     folder.save_start(&names, states)?;
     let mut whose = match &options.scope {
-        Scope::System => Whose::Everybody,
+        Scope::System => Whose::All,
         scope => Whose::Trees(roots(scope)?),
     };
     folder.save_whose(&whose)?;

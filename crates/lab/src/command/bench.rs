@@ -105,7 +105,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let memory = args.memory.unwrap_or(1024);
     let mut scale = Scale { frames: memory << 8, seed: args.report.seed(), ..Scale::default() };
     if args.busy.is_some() {
-        // Several time slices: whoever is preempted is so within each figure.
+        // Several time slices: a thread that is preempted is so within each figure.
         scale.operations *= OPERATIONS_BESIDE;
     }
     let steps: usize =

@@ -186,7 +186,8 @@ fn rates(before: &State, after: &State, seconds: f64) -> Listing {
 }
 
 fn text(root: &Path, state: &State, findings: &[Finding], terminal: &Terminal) -> String {
-    let mut out = format!("Linux {} at {}, {} CPUs\n\n", state.release, root.display(), state.online);
+    let heading = format!("Linux {} at {}, {} CPUs", state.release, root.display(), state.online);
+    let mut out = wrapped(&heading, terminal.width, "  ").join("\n") + "\n\n";
     out += &zones(state).render(Format::Table, terminal);
     out.push('\n');
     if findings.is_empty() {

@@ -63,7 +63,7 @@ impl To {
     }
 }
 
-/// What a flame graph adds up.
+/// Weight of a flame graph's frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Weight {
     /// Pages that were allocated
@@ -205,8 +205,8 @@ fn bursts(trace: &Trace) -> Vec<(u16, Burst)> {
 /// A block in use: since when, its order, and which thread's name asked for it, of which type.
 type Block<'a> = (u64, &'a Event);
 
-/// Calls `ended` for each block when it is freed, with the time of its free, and for what is left with the time of the last
-/// event. Frees of blocks that were not allocated in the trace, and of parts, are left out.
+/// Calls `ended` for each block when it is freed, with the time of its free, and for what is left with the time of the
+/// last event. Frees of blocks that were not allocated in the trace, and of parts, are left out.
 fn lifetimes<'a>(trace: &'a Trace, mut step: impl FnMut(&'a Event, Option<Block<'a>>)) -> Vec<Block<'a>> {
     let free = free_kind(trace);
     let mut live: HashMap<u64, Block<'a>> = HashMap::new();

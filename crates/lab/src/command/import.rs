@@ -27,7 +27,7 @@ pub struct Args {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// Where the trace goes, as Parquet
+    /// File of the trace, as Parquet
     #[arg(short, long, value_name = "TRACE")]
     pub output: PathBuf,
 }

@@ -36,7 +36,7 @@ DuckDB, Polars and pandas open the trace.";
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Where the trace goes, as Parquet
+    /// File of the trace, as Parquet
     #[arg(short, long, default_value = "trace.parquet", value_name = "TRACE")]
     pub output: PathBuf,
 
@@ -68,7 +68,7 @@ pub struct Args {
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     pub max_size: u64,
 
-    /// Where to say what was recorded [default: standard error]
+    /// File of the summary [default: standard error]
     #[arg(long, value_name = "FILE")]
     pub summary: Option<PathBuf>,
 

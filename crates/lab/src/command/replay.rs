@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(long, value_name = "CONFIG")]
     pub base: Option<String>,
 
-    /// What another configuration changes of the baseline's; may be given again [default: preset=framewright]
+    /// Settings that another configuration changes in the baseline; may be given again [default: preset=framewright]
     #[arg(long, value_name = "CONFIG")]
     pub new: Vec<String>,
 
@@ -54,7 +54,8 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = count)]
     pub threads: Option<u32>,
 
-    /// Memory of each allocator, in MiB or as 4G [default: the largest zone of the trace's machine; for huge pages 1.3 times what the trace uses]
+    /// Memory of each allocator, in MiB or as 4G [default: the largest zone of the trace's machine; for huge pages 1.3
+    /// times what the trace uses]
     #[arg(long, value_name = "MIB", value_parser = |text: &str| mib(text, 1, 1 << 24))]
     pub memory: Option<u64>,
 

@@ -32,7 +32,7 @@ pub struct Args {
     pub what: What,
 }
 
-/// What is to be said of a trace.
+/// Ways to show a trace.
 #[derive(Clone, Debug, Subcommand)]
 pub enum What {
     /// Allocations by order, type and thread, lifetimes, and the share of the run's CPU time

@@ -1,11 +1,11 @@
 //! Every setting: its name, what it takes, what it does and where that comes from. The checks of studies and command
 //! lines, `framewright settings`, and the settings that a result records all read this table.
 
-use framewright_host::framewright::config::{
+use framewright::config::{
     Config, Engine, Experiment, Generation, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
     RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
-use framewright_host::framewright::policy::init::Split;
+use framewright::policy::init::Split;
 use framewright_workload::replay::PageCache;
 
 use super::{Descriptor, Setup};
@@ -16,19 +16,19 @@ use crate::settings::{Takes, Value};
 pub struct Setting {
     /// Its name, `snake_case`.
     pub name: &'static str,
-    /// What it can be set to.
+    /// Its values.
     pub takes: Takes,
-    /// What it does, in a sentence.
+    /// Description, in a sentence.
     pub about: &'static str,
     /// The kernel's name for it, or the change that it stands for.
     pub source: &'static str,
-    /// Where it makes a difference.
+    /// Commands in which it makes a difference.
     pub acts: Acts,
     pub(super) get: fn(&Setup) -> String,
     pub(super) set: fn(&mut Setup, &Value) -> core::result::Result<(), String>,
 }
 
-/// Where a setting makes a difference.
+/// Commands in which a setting makes a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acts {
     /// Everywhere.

@@ -1,5 +1,6 @@
-//! Whether the cores' clock stands still while a machine is measured. A core that has just been idle may take a while to reach its clock; one
-//! that is shared with others, or held back, may have another clock a minute later. Then times and cycles of one description do not belong together.
+//! Whether the cores' clock stands still while a machine is measured. A core that has just been idle may take a while
+//! to reach its clock; one that is shared with others, or held back, may have another clock a minute later. Then times
+//! and cycles of one description do not belong together.
 
 /// A look that shows this much more than the best one before shows a clock that rises.
 const RISES: f64 = 1.01;
@@ -18,7 +19,8 @@ pub(super) fn settle(mut look: impl FnMut() -> Option<f64>, mut over: impl FnMut
     }
 }
 
-/// What is to be said of a clock that was `before` all else was measured and `after` it, in MHz, on a machine that names `nominal`.
+/// What is to be said of a clock that was `before` all else was measured and `after` it, in MHz, on a machine that
+/// names `nominal`.
 pub(super) fn doubts(before: f64, after: f64, nominal: Option<f64>) -> Vec<String> {
     let mut doubts = Vec::new();
     let [low, high] = [before.min(after), before.max(after)];

@@ -353,7 +353,8 @@ fn joined(figures: &[Figure]) -> Option<Figure> {
     Some(Figure { value, low, high })
 }
 
-/// A read through so much memory, less the walk through the page tables: the simulator has that as a parameter of its own.
+/// A read through so much memory, less the walk through the page tables: the simulator has that as a parameter of its
+/// own.
 fn unwalked(bytes: usize) -> Option<Figure> {
     let together = probe::chase(bytes, 8)?;
     Some(without_walk(probe::chase(bytes, 1)?, together))

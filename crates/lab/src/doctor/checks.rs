@@ -1,12 +1,13 @@
 //! A function for each finding. Thresholds are said where they are used; none of them is a matter of taste alone.
 
-use framewright_host::framewright::config::PcpRule;
-use framewright_host::framewright::policy::pcp::{sharing_cpus, size};
+use framewright::config::PcpRule;
+use framewright::policy::pcp::{sharing_cpus, size};
 
 use super::read::{Group, Kernel, State, Zone};
 use super::{Finding, Severity};
 
-/// Everything that is to be said, what matters most first. Where a counter decides, what was counted since `earlier` does.
+/// Everything that is to be said, what matters most first. Where a counter decides, what was counted since `earlier`
+/// does.
 pub(super) fn all(state: &State, earlier: Option<&State>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for zone in &state.zones {
@@ -68,8 +69,8 @@ fn mib(pages: u64) -> u64 {
     pages >> 8
 }
 
-/// Less than this share of a zone is managed, and more than these pages are not: firmware, the kernel's image and the memory
-/// map take a few percent, of a small machine some tens of MiB.
+/// Less than this share of a zone is managed, and more than these pages are not: firmware, the kernel's image and the
+/// memory map take a few percent, of a small machine some tens of MiB.
 const LEAST_MANAGED: f64 = 90.0;
 const MOST_RESERVED: u64 = 128 << 8;
 

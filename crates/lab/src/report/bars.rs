@@ -1,5 +1,5 @@
-//! Bars: each as long as a median, with a whisker for its range and a dot for every sample; and stacked ones. Boxes whose
-//! lengths are percentages, so that they fit any width and text keeps its size.
+//! Bars: each as long as a median, with a whisker for its range and a dot for every sample; and stacked ones. Boxes
+//! whose lengths are percentages, so that they fit any width and text keeps its size.
 
 use maud::{Markup, html};
 

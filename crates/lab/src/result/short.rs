@@ -9,7 +9,7 @@ use crate::result::{Document, Kind, Metric, Part};
 const SHARE: f64 = 0.05;
 
 impl Document {
-    /// The same without rows that say little: cache lines that CPUs hardly wait for, and figures that no variant
+    /// This document without rows that say little: cache lines that CPUs hardly wait for, and figures that no variant
     /// changes. Each part says how many rows that are.
     #[must_use]
     pub fn in_short(mut self) -> Self {

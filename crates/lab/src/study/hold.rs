@@ -3,8 +3,8 @@
 //! The real allocator under will-it-scale's page_fault1 with one process and `high = 2 * batch`. Instructions take the time that was fitted at
 //! 2.2 GHz, at the machine's clock.
 
-use framewright_host::framewright::config::PcpFixed;
-use framewright_host::framewright::policy::pcp::Sizing;
+use framewright::config::PcpFixed;
+use framewright::policy::pcp::Sizing;
 use framewright_sim::bench::Linux;
 use framewright_sim::clock::{Ps, Rng, mix};
 use framewright_sim::outcome::Pace;

@@ -42,7 +42,7 @@ pub fn jobs<'a>(plan: &'a Plan, part: Option<&str>, kind: Option<Kind>) -> Resul
 }
 
 impl Job<'_> {
-    /// What the part runs.
+    /// The part's workload.
     ///
     /// # Errors
     /// Never for a plan that was read: reading looks its workloads up.
@@ -107,7 +107,8 @@ impl Job<'_> {
         Ok(result)
     }
 
-    /// Sets what was published of each figure, baseline and variants, where the figure is of the study's machine or names its own.
+    /// Sets what was published of each figure, baseline and variants, where the figure is of the study's machine or
+    /// names its own.
     fn set_beside(&self, result: &mut ResultPart) {
         for declared in &self.part.metrics {
             let names_machine = declared.name.contains("machine=");

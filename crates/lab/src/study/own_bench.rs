@@ -1,9 +1,9 @@
 //! Part `host` of `validation`: this command's own `bench` on one CPU, two and more, measured here, and simulated on a description
 //! of this machine (`machines --detect`). Both run the same code.
 
+use framewright::config::LockKind;
+use framewright::{NodeId, ZoneSpec, ZoneType};
 use framewright_host::Pfn;
-use framewright_host::framewright::config::LockKind;
-use framewright_host::framewright::{NodeId, ZoneSpec, ZoneType};
 use framewright_sim::clock::mix;
 use framewright_sim::model::Shape;
 use framewright_sim::stage::{Compiled, RING, Simulated};

@@ -1,5 +1,5 @@
-//! The workloads: those of this crate, each declared in the file that runs it, and those that a program of its own adds. A new
-//! one of this crate is such a file and its line in the table.
+//! The workloads: those of this crate, each declared in the file that runs it, and those that a program of its own
+//! adds. A new one of this crate is such a file and its line in the table.
 
 use std::sync::{PoisonError, RwLock};
 
@@ -38,8 +38,8 @@ static BUILT_IN: &[BuiltIn] = &[
 /// What [`add`] added.
 static ADDED: RwLock<Vec<&'static dyn Workload>> = RwLock::new(Vec::new());
 
-/// Adds a workload: from now on, parts of studies can name it. [`cli::main`](crate::cli::main) does it for a program of one's
-/// own.
+/// Adds a workload: from now on, parts of studies can name it. [`cli::main`](crate::cli::main) does it for a program of
+/// one's own.
 ///
 /// # Panics
 /// There is one of its name.

@@ -89,7 +89,7 @@ fn booted(plan: &Plan, part: &Part, machine: &Machine, seed: u64) -> Result<Vec<
     let model = central_model(machine)?;
     let varied = part.combinations().into_iter().next().unwrap_or_default();
     let run = |variant: &Configured| {
-        let one = variant.setup.split == framewright_host::framewright::policy::init::Split::OneThread;
+        let one = variant.setup.split == framewright::policy::init::Split::OneThread;
         let memory = BootMemory {
             zones: &map.zones,
             parts: &map.parts,
@@ -104,8 +104,8 @@ fn booted(plan: &Plan, part: &Part, machine: &Machine, seed: u64) -> Result<Vec<
     configured(plan, &varied)?.iter().filter_map(|variant| run(variant).transpose()).collect()
 }
 
-/// Waits for memory or for lines of the same name that follow one another closely, as one span: a walk over descriptors is
-/// one thing to look at. Nothing is joined across the beginning or end of a hold of the zone lock, a wait for it, or
+/// Waits for memory or for lines of the same name that follow one another closely, as one span: a walk over descriptors
+/// is one thing to look at. Nothing is joined across the beginning or end of a hold of the zone lock, a wait for it, or
 /// anything else, so that spans still nest.
 fn joined(mut run: Recorded) -> Recorded {
     run.spans.sort_by_key(|span| (span.cpu, span.start, core::cmp::Reverse(span.end)));

@@ -450,8 +450,8 @@ fn an_interrupted_replay_or_detection_keeps_what_was_measured() {
     }
 }
 
-/// A recorder that is killed leaves no tracing on, as its watchdog removes the instance; and `import` makes a trace of the
-/// folder that it left.
+/// A recorder that is killed leaves no tracing on, as its watchdog removes the instance; and `import` makes a trace of
+/// the folder that it left.
 #[test]
 fn a_killed_recording_leaves_no_tracing_on_and_can_be_finished() {
     let places = Places::new("killed");

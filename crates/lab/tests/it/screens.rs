@@ -1,5 +1,5 @@
-//! Screens that take no measurement, as a terminal of 80 columns shows them. Those of `replay` and `try` are in `answer`'s tests, that of
-//! `study all` in `summary`'s, tables in `table`'s.
+//! Screens that take no measurement, as a terminal of 80 columns shows them. Those of `replay` and `try` are in
+//! `answer`'s tests, that of `study all` in `summary`'s, tables in `table`'s.
 
 use std::process::Command;
 

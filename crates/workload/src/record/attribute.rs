@@ -18,8 +18,8 @@ use crate::trace::{Comms, Event, EventKind, Note};
 /// Whose events are picked.
 #[derive(Clone, Debug)]
 pub(super) enum Whose {
-    /// Everybody's.
-    Everybody,
+    /// Those of all threads.
+    All,
     /// Those of these threads and of all that they start.
     Trees(HashSet<u32>),
 }
@@ -52,7 +52,7 @@ pub(super) fn attribute(
 ) -> Attributed {
     let none = HashSet::new();
     let (all, roots) = match whose {
-        Whose::Everybody => (true, &none),
+        Whose::All => (true, &none),
         Whose::Trees(roots) => (false, roots),
     };
     let mut out = Attributed { threads: roots.len(), ..Attributed::default() };

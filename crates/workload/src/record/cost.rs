@@ -1,7 +1,7 @@
-//! CPU time that recording takes for each allocated block and for each sample, measured when the recording has ended: the
-//! same work is done with the events, or the samplers, on and off, in turn, and the difference counts. Samples cannot tell:
-//! code that writes events also waits for what was begun before, it hides from the sampler where interrupts are off, and no
-//! sample shows what the sampler itself takes.
+//! CPU time that recording takes for each allocated block and for each sample, measured when the recording has ended:
+//! the same work is done with the events, or the samplers, on and off, in turn, and the difference counts. Samples
+//! cannot tell: code that writes events also waits for what was begun before, it hides from the sampler where
+//! interrupts are off, and no sample shows what the sampler itself takes.
 
 use std::fs::File;
 use std::io::{self, Write as _};

@@ -172,8 +172,8 @@ pub(super) struct Buffer {
     pub(super) sampling: Option<(Sampler, Spool)>,
 }
 
-/// Keeps what a CPU reports until `stop`. Calls `full` when the budget is spent or the disk is full; what the buffer holds by then
-/// is still kept.
+/// Keeps what a CPU reports until `stop`. Calls `full` when the budget is spent or the disk is full; what the buffer
+/// holds by then is still kept.
 pub(super) fn drain(
     buffer: Buffer,
     budget: &Budget,

@@ -1,5 +1,5 @@
-//! The folder of a recording: pages of the kernel's buffers, and what it takes to read them. It is removed when the recording
-//! ends. If the recorder is killed, the folder stays, and [`finish`] makes a trace of it.
+//! The folder of a recording: pages of the kernel's buffers, and what it takes to read them. It is removed when the
+//! recording ends. If the recorder is killed, the folder stays, and [`finish`] makes a trace of it.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -74,7 +74,7 @@ impl Folder {
     /// Keeps whose events are picked.
     pub(super) fn save_whose(&self, whose: &Whose) -> Result<(), Error> {
         match whose {
-            Whose::Everybody => self.save(WHOSE, ["all".to_owned()]),
+            Whose::All => self.save(WHOSE, ["all".to_owned()]),
             Whose::Trees(roots) => self.save(WHOSE, roots.iter().map(u32::to_string)),
         }
     }
@@ -137,7 +137,7 @@ pub(crate) fn finish(folder: &Path) -> Result<Trace, Error> {
     let names = names.chunks_exact(2).filter_map(|pair| Some((pair[0].parse().ok()?, pair[1].clone())));
     let whose = begun(WHOSE)?;
     let whose = if whose == ["all"] {
-        Whose::Everybody
+        Whose::All
     } else {
         Whose::Trees(whose.iter().filter_map(|pid| pid.parse().ok()).collect())
     };

@@ -1,7 +1,7 @@
 //! Samples of what each CPU does while a recording runs: the thread, and the functions of the kernel that it is in.
 //!
-//! The kernel's clock event (`PERF_COUNT_SW_CPU_CLOCK`) needs no hardware counters, so that it works in virtual machines
-//! as well. Idle CPUs are not sampled.
+//! The kernel's clock event (`PERF_COUNT_SW_CPU_CLOCK`) needs no hardware counters, so that it works in virtual
+//! machines as well. Idle CPUs are not sampled.
 
 use std::fs::File;
 use std::io;
@@ -135,8 +135,8 @@ pub(super) fn start(cpus: &[u16]) -> Result<Vec<Option<Sampler>>, String> {
     Ok(samplers)
 }
 
-/// Appends the samples among `records` to `reports`, those of the process `own` left out; returns how many the kernel had
-/// no room for.
+/// Appends the samples among `records` to `reports`, those of the process `own` left out; returns how many the kernel
+/// had no room for.
 pub(super) fn decode(cpu: u16, records: &[u8], own: u32, reports: &mut impl Extend<Report>) -> u64 {
     let mut lost = 0;
     let mut rest = records;

@@ -12,7 +12,7 @@ use crate::error::Error;
 pub struct Set {
     /// Its name.
     pub name: &'static str,
-    /// What is in it.
+    /// Its content.
     pub about: &'static str,
     /// Events, `GROUP/NAME`, and whole groups, `GROUP/`.
     events: &'static [&'static str],

@@ -60,7 +60,7 @@ impl Drop for Root {
     fn drop(&mut self) {
         self.held = None;
         if self.mounted {
-            // Somebody else may use it by now; then it stays.
+            // Another process may use it by now; then it stays.
             let _ = unmount(MOUNT_POINT, UnmountFlags::empty());
         }
     }

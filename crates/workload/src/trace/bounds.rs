@@ -25,7 +25,7 @@ pub(super) const LONGEST_TEXT: usize = 4 << 20;
 const FREE_NOTES: u64 = 8 << 20;
 const NOTE_BYTES_PER_BYTE: u64 = 14;
 const NOTE_BYTES: u64 = 160;
-/// Length in bytes of the metadata: what any file may have, and one more for each `PER` bytes of the file.
+/// Length in bytes of the metadata: what any file may have, and one more for each [`BYTES_PER_METADATA_BYTE`] bytes of the file.
 const FREE_METADATA: u64 = 1 << 18;
 const BYTES_PER_METADATA_BYTE: u64 = 16;
 /// Length in bytes of any metadata: that of two thousand groups of rows.
@@ -75,8 +75,8 @@ pub(super) fn metadata_fault(metadata: &[u8]) -> Option<String> {
     (columns > MOST_COLUMNS).then(|| format!("a table of {columns} columns"))
 }
 
-/// What is wrong with the pages of a column of `length` bytes, if anything. O(pages): `read` gives the bytes from a place in the
-/// column on, and only heads of pages are asked for.
+/// What is wrong with the pages of a column of `length` bytes, if anything. O(pages): `read` gives the bytes from a
+/// place in the column on, and only heads of pages are asked for.
 pub(super) fn pages_fault<B: AsRef<[u8]>>(
     length: u64,
     read: impl Fn(u64, usize) -> Option<B>,
@@ -269,8 +269,8 @@ mod tests {
         [head, tail, vec![7; compressed]].concat()
     }
 
-    /// A field's number is given as its distance from the last one's: after a negative one, which counts as the largest, there
-    /// is none.
+    /// A field's number is given as its distance from the last one's: after a negative one, which counts as the
+    /// largest, there is none.
     #[test]
     fn field_numbers_end_at_the_largest() {
         let mut thrift = Thrift { bytes: b"\x05\x01\x02\x15\x02\x00" };
