@@ -5,12 +5,13 @@ are a documented JSON format of their own version, which changes less than the l
 """
 
 from ._command import CommandError, command
-from ._native import Arena, WrongFree, __version__
+from ._native import Arena, Block, WrongFree, __version__
 from .results import Results, machines, read_results, replay, simulate, studies
 from .traces import Trace, open_trace
 
 __all__ = [
     "Arena",
+    "Block",
     "CommandError",
     "Results",
     "Trace",

@@ -1,14 +1,19 @@
-//! The native half of the Python package `framewright`: an arena to try things on, and the studies that the command
+//! The native half of the Python package `framewright`: an arena with its memory, and the studies that the command
 //! comes with, as text.
 #![deny(unsafe_code)]
 
 use std::collections::HashMap;
+use std::ffi::c_int;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use framewright_host::framewright::units::MAX_ORDER;
-use framewright_host::{AllocFailure, Arena as Host, Backing, Config, Migratetype, Order, SharedArena};
+use framewright_host::{AllocError, AllocFailure, AttachError, Config, Migratetype, Order};
+use framewright_host::{Arena as Host, SharedArena, SharedBlock};
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyMemoryError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyException, PyMemoryError, PyRuntimeError, PyValueError};
+use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 create_exception!(_native, WrongFree, PyException, "A block that is not allocated, or was freed before.");
 
@@ -27,19 +32,64 @@ fn machines() -> HashMap<&'static str, &'static str> {
     MACHINES.iter().copied().collect()
 }
 
-/// An allocator over frames that are described only: to look at what fragments, what merges, what is left.
+/// An arena: memory that the allocator divides into blocks of 1 to 1,024 pages of 4 KiB. The system commits a page when it is first
+/// touched, so that an arena of many gigabytes costs nothing where only numbers of frames are wanted.
+///
+/// As a context manager it is closed at the end: memory goes back to the system when the last `Block` and view of it are gone.
 #[pyclass(frozen, module = "framewright")]
-struct Arena {
+struct Arena(Mutex<Option<Opened>>);
+
+struct Opened {
     arena: SharedArena,
-    /// Blocks that Python has: what is freed is checked against these, too.
-    live: std::sync::Mutex<HashMap<u64, u8>>,
+    /// Frames that `alloc` has returned, with their orders: a free is checked against these, too.
+    live: HashMap<u64, Order>,
+}
+
+/// Refuses a call in a child of the process that made the arena.
+fn check_process(arena: &SharedArena) -> PyResult<()> {
+    if arena.is_forked() { Err(PyRuntimeError::new_err(AttachError::Forked.to_string())) } else { Ok(()) }
+}
+
+fn order_of(order: i64) -> PyResult<Order> {
+    let known = u8::try_from(order).ok().and_then(Order::new);
+    known.ok_or_else(|| PyValueError::new_err(format!("order {order}: 0 to {}", MAX_ORDER.get())))
+}
+
+fn migratetype_of(name: &str) -> PyResult<Migratetype> {
+    match name {
+        "movable" => Ok(Migratetype::Movable),
+        "unmovable" => Ok(Migratetype::Unmovable),
+        "reclaimable" => Ok(Migratetype::Reclaimable),
+        _ => Err(PyValueError::new_err(format!("{name}: movable, unmovable or reclaimable"))),
+    }
+}
+
+fn failed(error: AllocError) -> PyErr {
+    match error.why {
+        AllocFailure::Forked => PyRuntimeError::new_err(error.to_string()),
+        _ => PyMemoryError::new_err(error.to_string()),
+    }
+}
+
+impl Arena {
+    fn state(&self) -> MutexGuard<'_, Option<Opened>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `f` on the arena, if it is open and of this process.
+    fn with<R>(&self, f: impl FnOnce(&mut Opened) -> PyResult<R>) -> PyResult<R> {
+        let mut state = self.state();
+        let opened = state.as_mut().ok_or_else(|| PyValueError::new_err("the arena is closed"))?;
+        check_process(&opened.arena)?;
+        f(opened)
+    }
 }
 
 #[pymethods]
 impl Arena {
     #[new]
     #[pyo3(signature = (pages, preset = "framewright"))]
-    fn new(pages: u64, preset: &str) -> PyResult<Self> {
+    fn new(pages: i64, preset: &str) -> PyResult<Self> {
         let config = match preset {
             "framewright" => Config::framewright(),
             "linux_v3_0" => Config::linux_v3_0(),
@@ -49,72 +99,180 @@ impl Arena {
             "linux_v6_16" => Config::linux_v6_16(),
             _ => return Err(PyValueError::new_err(format!("{preset}: no such preset"))),
         };
-        let builder = Host::builder().pages(pages).backing(Backing::Described).cpus(1).config(config);
-        let arena = builder.build_shared().map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(Self { arena, live: std::sync::Mutex::default() })
+        let pages = u64::try_from(pages)
+            .map_err(|_| PyValueError::new_err(format!("{pages} pages: an arena has at least one")))?;
+        let made = Host::builder().pages(pages).cpus(1).config(config).build_shared();
+        let arena = made.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(Self(Mutex::new(Some(Opened { arena, live: HashMap::new() }))))
     }
 
+    /// Allocates a block and returns its first frame's number; `free` takes it back.
     #[pyo3(signature = (order = 0, migratetype = "movable"))]
     fn alloc(&self, order: i64, migratetype: &str) -> PyResult<u64> {
-        let order = u8::try_from(order)
-            .ok()
-            .and_then(Order::new)
-            .ok_or_else(|| PyValueError::new_err(format!("order {order}: 0 to {}", MAX_ORDER.get())))?;
-        let migratetype = match migratetype {
-            "movable" => Migratetype::Movable,
-            "unmovable" => Migratetype::Unmovable,
-            "reclaimable" => Migratetype::Reclaimable,
-            _ => {
-                return Err(PyValueError::new_err(format!(
-                    "{migratetype}: movable, unmovable or reclaimable"
-                )));
-            }
-        };
-        let pfn = self.arena.alloc(order, migratetype).map_err(|error| match error.why {
-            AllocFailure::Forked => PyRuntimeError::new_err(error.to_string()),
-            _ => PyMemoryError::new_err(error.to_string()),
-        })?;
-        self.live().insert(pfn.0, order.get());
-        Ok(pfn.0)
+        let (order, migratetype) = (order_of(order)?, migratetype_of(migratetype)?);
+        self.with(|opened| {
+            let pfn = opened.arena.alloc(order, migratetype).map_err(failed)?;
+            opened.live.insert(pfn.0, order);
+            Ok(pfn.0)
+        })
     }
 
+    /// Frees what `alloc` has returned.
     fn free(&self, pfn: u64) -> PyResult<()> {
-        let order = self.live().remove(&pfn).and_then(Order::new);
-        let order =
-            order.ok_or_else(|| WrongFree::new_err(format!("no allocated block starts at frame {pfn}")))?;
-        free(&self.arena, pfn, order)
+        self.with(|opened| {
+            let order = opened.live.remove(&pfn);
+            let missing = || WrongFree::new_err(format!("no allocated block starts at frame {pfn}"));
+            free(&opened.arena, pfn, order.ok_or_else(missing)?)
+        })
     }
 
-    /// Free blocks on the buddy lists, by order.
-    fn free_blocks(&self) -> Vec<u64> {
-        self.arena.detach();
-        let allocator = self.arena.arena().allocator();
-        let zones = allocator.zones().iter().map(|zone| allocator.zone_snapshot(zone).nr_free);
-        zones.fold(vec![0; 11], |sum, zone| sum.iter().zip(zone).map(|(a, b)| a + b).collect())
+    /// Allocates a block with its memory, which holds zeroes.
+    #[pyo3(signature = (order = 0, migratetype = "movable"))]
+    fn block(&self, order: i64, migratetype: &str) -> PyResult<Block> {
+        let (order, migratetype) = (order_of(order)?, migratetype_of(migratetype)?);
+        self.with(|opened| {
+            let block = opened.arena.alloc_block_zeroed(order, migratetype).map_err(failed)?;
+            let (pfn, bytes) = (block.pfn().0, block.len());
+            let held = Held { block: Some(block), views: 0, arena: opened.arena.clone() };
+            Ok(Block { pfn, order: order.get(), bytes, held: Mutex::new(held) })
+        })
     }
 
-    /// The same as `/proc/buddyinfo` prints it.
-    fn buddyinfo(&self) -> String {
-        self.arena.arena().allocator().buddyinfo().to_string()
+    /// Closes the arena: every later call raises `ValueError`.
+    fn close(&self) {
+        *self.state() = None;
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, _error: &Bound<'_, PyTuple>) {
+        self.close();
+    }
+
+    fn __repr__(&self) -> String {
+        match &*self.state() {
+            Some(Opened { arena, .. }) => {
+                let counts = arena.counts();
+                let free = counts.free + counts.on_lists;
+                format!("<framewright.Arena: {} pages, {free} free>", counts.managed)
+            }
+            None => "<framewright.Arena: closed>".into(),
+        }
+    }
+
+    /// Free blocks of the zones, by order.
+    fn free_blocks(&self) -> PyResult<Vec<u64>> {
+        self.with(|opened| {
+            opened.arena.detach();
+            let allocator = opened.arena.allocator();
+            let zones = allocator.zones().iter().map(|zone| allocator.zone_snapshot(zone).nr_free);
+            Ok(zones.fold(vec![0; 11], |sum, zone| sum.iter().zip(zone).map(|(a, b)| a + b).collect()))
+        })
+    }
+
+    /// Free blocks as `/proc/buddyinfo` prints them.
+    fn buddyinfo(&self) -> PyResult<String> {
+        self.with(|opened| Ok(opened.arena.allocator().buddyinfo().to_string()))
     }
 
     /// Base pages that are free, on lists or not.
     #[getter]
-    fn free_pages(&self) -> u64 {
-        let allocator = self.arena.arena().allocator();
-        allocator.free_pages() + allocator.pcp_pages()
+    fn free_pages(&self) -> PyResult<u64> {
+        self.with(|opened| {
+            let counts = opened.arena.counts();
+            Ok(counts.free + counts.on_lists)
+        })
     }
 }
 
-impl Arena {
-    fn live(&self) -> std::sync::MutexGuard<'_, HashMap<u64, u8>> {
-        self.live.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+/// A block and its memory: a writable buffer, for `memoryview`, `numpy.frombuffer` and whatever reads or writes buffers. Freed by
+/// `free`, at the end of a `with`, or with its last reference; not while a view of it is in use.
+///
+/// In a forked child, calls raise `RuntimeError`; a view that was made before the fork reads as zeroes there.
+#[pyclass(frozen, module = "framewright")]
+struct Block {
+    #[pyo3(get)]
+    pfn: u64,
+    #[pyo3(get)]
+    order: u8,
+    bytes: usize,
+    held: Mutex<Held>,
+}
+
+struct Held {
+    block: Option<SharedBlock>,
+    /// Views of the memory that are in use.
+    views: usize,
+    arena: SharedArena,
+}
+
+impl Block {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+#[expect(unsafe_code, reason = "a buffer is filled in by address")]
+impl Block {
+    /// Frees the block. Freeing it again is allowed, and does nothing.
+    fn free(&self) -> PyResult<()> {
+        let mut held = self.held();
+        check_process(&held.arena)?;
+        if held.views > 0 {
+            return Err(PyBufferError::new_err(format!(
+                "frame {}: {} views of the block are in use; release them first",
+                self.pfn, held.views
+            )));
+        }
+        held.block = None;
+        Ok(())
+    }
+
+    fn __len__(&self) -> usize {
+        self.bytes
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, _error: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.free()
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.held().block.is_some() { "" } else { ", freed" };
+        format!("<framewright.Block: frame {}, {} bytes{state}>", self.pfn, self.bytes)
+    }
+
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let mut held = slf.get().held();
+        check_process(&held.arena)?;
+        let block = held.block.as_ref().ok_or_else(|| PyValueError::new_err("the block is freed"))?;
+        let memory = block.as_ptr().ok_or_else(|| PyValueError::new_err("the arena has no memory"))?;
+        let (start, bytes) = (memory.as_ptr().cast(), memory.len() as ffi::Py_ssize_t);
+        // SAFETY: `view` is Python's to be filled in. The memory stays while `views` counts this one; who writes to it when is
+        // for Python's threads to agree on, as for every writable buffer.
+        if unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, bytes, 0, flags) } != 0 {
+            return Err(PyErr::fetch(slf.py()));
+        }
+        held.views += 1;
+        Ok(())
+    }
+
+    unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
+        self.held().views -= 1;
     }
 }
 
 #[expect(unsafe_code, reason = "a frame is freed by its number")]
 fn free(arena: &SharedArena, pfn: u64, order: Order) -> PyResult<()> {
-    // SAFETY: the arena describes frames only: no memory is at stake. The block was taken off the table of live ones.
+    // SAFETY: the block was taken off the table of live ones: no `Block` owns it, and Python has no view of it.
     unsafe { arena.free(framewright_host::Pfn(pfn), order) }
         .map_err(|error| WrongFree::new_err(error.to_string()))
 }
@@ -122,6 +280,7 @@ fn free(arena: &SharedArena, pfn: u64, order: Order) -> PyResult<()> {
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Arena>()?;
+    module.add_class::<Block>()?;
     module.add("WrongFree", module.py().get_type::<WrongFree>())?;
     module.add_function(wrap_pyfunction!(machines, module)?)?;
     module.add_function(wrap_pyfunction!(studies, module)?)?;

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import framewright as fw
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -41,20 +42,74 @@ def test_an_arena_splits_merges_and_refuses():
         fw.Arena(4096, preset="linux")
 
 
-def test_a_forked_child_is_told():
+def test_a_block_is_a_writable_buffer():
     arena = fw.Arena(1024)
-    frame = arena.alloc()
+    with arena.block(2) as block:
+        assert len(block) == 16384 and block.order == 2 and repr(block).endswith("16384 bytes>")
+        numbers = np.frombuffer(block, dtype=np.uint32)
+        assert len(numbers) == 4096 and not numbers.any()
+        numbers[:] = np.arange(4096)
+        with memoryview(block) as view:
+            assert view[4:8] == b"\x01\0\0\0" and not view.readonly
+        with pytest.raises(BufferError, match="1 views"):
+            block.free()
+        assert arena.free_pages == 1020
+        del numbers
+    assert arena.free_pages == 1024 and "freed" in repr(block)
+    with pytest.raises(ValueError, match="freed"):
+        memoryview(block)
+    other = arena.block(2)
+    assert other.pfn == block.pfn and bytes(other) == bytes(16384), "zeroes, though its last owner wrote to it"
+
+
+def test_a_view_keeps_block_and_arena():
+    arena = fw.Arena(1024)
+    view = memoryview(arena.block(10))
+    view[-1] = 7
+    arena.close()
+    assert view[-1] == 7 and repr(arena) == "<framewright.Arena: closed>"
+
+
+def test_a_closed_arena_says_so():
+    with fw.Arena(1024) as arena:
+        block = arena.block()
+        assert repr(arena) == "<framewright.Arena: 1024 pages, 1023 free>"
+    for call in (arena.alloc, arena.block, arena.free_blocks, arena.buddyinfo, lambda: arena.free_pages):
+        with pytest.raises(ValueError, match="closed"):
+            call()
+    memoryview(block)[0] = 1
+    block.free()
+
+
+def test_a_wrong_size_is_a_value_error():
+    for pages in (-1, 0, 2**62):
+        with pytest.raises(ValueError):
+            fw.Arena(pages)
+
+
+def test_every_use_in_a_forked_child_raises():
+    arena = fw.Arena(1024)
+    frame, block = arena.alloc(), arena.block()
+    calls = [
+        arena.alloc,
+        arena.block,
+        arena.free_blocks,
+        lambda: arena.free(frame),
+        block.free,
+        lambda: memoryview(block),
+    ]
     child = os.fork()
     if child == 0:
-        try:
-            arena.alloc()
-            code = 1
-        except RuntimeError as error:
-            code = 0 if "forked" in str(error) else 2
-        arena.free(frame)
-        os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
+        raised = 0
+        for call in calls:
+            try:
+                call()
+            except RuntimeError as error:
+                raised += "child" in str(error)
+        os._exit(raised)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == len(calls)
     arena.free(frame)
+    block.free()
 
 
 def test_a_trace_is_a_table(tmp_path):

@@ -369,7 +369,7 @@ pub unsafe extern "C" fn fw_page_bytes(arena: *const fw_arena) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_slots(arena: *const fw_arena) -> u32 {
     // SAFETY: by the caller's promise.
-    unsafe { arena_of(arena) }.map_or(0, |kept| kept.arena.slots() as u32)
+    unsafe { arena_of(arena) }.map_or(0, |kept| kept.arena.cpus() as u32)
 }
 
 /// Where a frame's first byte lies. NULL if the frame is not the arena's, or the arena has no memory.

@@ -71,7 +71,7 @@ unsafe fn attach(arena: *mut fw_arena, slot: Option<usize>, out: *mut *mut fw_cp
     // SAFETY: by the caller's promise.
     let opened = unsafe { arena_of(arena) }.and_then(|kept| {
         open_cpu(kept, |arena| {
-            let attached = slot.map_or_else(|| arena.attach(), |slot| arena.attach_slot(slot));
+            let attached = slot.map_or_else(|| arena.attach(), |slot| arena.attach_to(slot));
             attached.map_err(|error| status::fail(Failure::Attach(error)))
         })
     });

@@ -11,7 +11,7 @@ use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use framewright_host::{Arena, Attached, Migratetype};
+use framewright_host::{Arena, Cpu, Migratetype};
 
 use crate::balloon::Balloon;
 use crate::shell::{CLOSED, INHERITED, Shell, Shells, closed};
@@ -85,7 +85,7 @@ impl Hits {
         Self { list, slots: list, mask: 0, heads: list, first: 0, frames: 0 }
     }
 
-    fn of(cpu: &Attached<'_>) -> Self {
+    fn of(cpu: &Cpu<'_>) -> Self {
         let Some(words) = cpu.hit_words(Migratetype::Movable) else { return Self::none() };
         let in_a_row = [words.floor, words.ceiling] == [1, 2].map(|n| words.top.wrapping_add(n));
         if !in_a_row || words.stride != size_of::<u64>() {
@@ -109,7 +109,7 @@ const _: () = assert!(core::mem::offset_of!(CpuShell, inline) == 8 && size_of::<
 /// What an open attachment has.
 pub(crate) struct Held {
     // Before what it borrows from, so that it is dropped first.
-    cpu: Attached<'static>,
+    cpu: Cpu<'static>,
     kept: Arc<Kept>,
     /// Calls under way: more than one where a call runs a function of the caller's.
     calls: Cell<u32>,
@@ -189,7 +189,7 @@ fn is_mine(shell: &CpuShell) -> bool {
 /// Opens a handle for an attachment of this thread, made by `attach`.
 pub(crate) fn open_cpu(
     kept: &Arc<Kept>,
-    attach: impl FnOnce(&'static Arena) -> Result<Attached<'static>, fw_status>,
+    attach: impl FnOnce(&'static Arena) -> Result<Cpu<'static>, fw_status>,
 ) -> Result<*mut fw_cpu, fw_status> {
     // SAFETY: the arena stays where it is while an `Arc` of it exists. `Held` keeps one beside the attachment, and
     // drops the attachment first.
@@ -223,7 +223,7 @@ unsafe fn held<'a>(cpu: *const fw_cpu) -> Option<&'a Held> {
 /// # Safety
 /// As [`held`].
 #[inline(always)]
-pub(crate) unsafe fn ours<'a>(cpu: *const fw_cpu) -> Option<&'a Attached<'static>> {
+pub(crate) unsafe fn ours<'a>(cpu: *const fw_cpu) -> Option<&'a Cpu<'static>> {
     // SAFETY: by the caller's promise.
     unsafe { held(cpu) }.map(|held| &held.cpu)
 }
@@ -238,9 +238,9 @@ impl<'a> Called<'a> {
 }
 
 impl Deref for Called<'_> {
-    type Target = Attached<'static>;
+    type Target = Cpu<'static>;
 
-    fn deref(&self) -> &Attached<'static> {
+    fn deref(&self) -> &Cpu<'static> {
         &self.0.cpu
     }
 }

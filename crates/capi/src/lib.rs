@@ -17,7 +17,7 @@
 //! | [`handle`] | what a handle points to; exit of threads, `fork` |
 //! | [`arena`] | making and ending arenas |
 //! | [`cpu`] | attaching, allocating, freeing |
-//! | [`given`] | given blocks, contiguous ranges, bulk calls; hwpoison, free page reporting, fault injection |
+//! | [`ranges`] | given blocks, contiguous ranges, bulk calls; hwpoison, free page reporting, fault injection |
 //! | [`stat`] | counters, snapshots, verification |
 //! | [`hooks`] | setting the caller's reclaimer and balloon |
 //! | [`processes`] | arenas that processes share |
@@ -28,10 +28,10 @@
 pub mod arena;
 pub mod balloon;
 pub mod cpu;
-pub mod given;
 pub mod handle;
 pub mod hooks;
 pub mod processes;
+pub mod ranges;
 mod shell;
 pub mod stat;
 pub mod status;

@@ -193,7 +193,7 @@ impl Failure {
             Self::Violation(error) => {
                 fw_error { pfn: error.pfn.map_or(0, |pfn| pfn.0), ..fw_error::of(FW_ERR_INVARIANT) }
             }
-            Self::Attach(AttachError::NoSuchSlot { .. }) => fw_error::of(FW_ERR_ARGUMENT),
+            Self::Attach(AttachError::NoSuchCpu { .. }) => fw_error::of(FW_ERR_ARGUMENT),
             Self::Attach(_) => fw_error::of(FW_ERR_SLOTS),
             Self::Told(error, _) => *error,
         }

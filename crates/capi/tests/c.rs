@@ -25,17 +25,21 @@ fn run(command: &mut Command) -> Output {
     output
 }
 
-fn install(folder: &str, arguments: &[&str]) -> PathBuf {
+/// Installs the library as its README says.
+fn install(folder: &str, features: Option<&str>) -> PathBuf {
     let destination = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
     let _ = fs::remove_dir_all(&destination);
-    run(Command::new(capi().join("install")).arg(&destination).arg("--prefix").arg("/usr").args(arguments));
+    let mut command = Command::new("make");
+    command.arg("-C").arg(capi()).args(["--silent", "install", "PREFIX=/usr"]);
+    command.arg(format!("DESTDIR={}", destination.display()));
+    run(command.args(features.map(|names| format!("FEATURES={names}"))));
     destination.join("usr")
 }
 
 /// Where the library is installed: once for all tests.
 fn installed() -> &'static Path {
     static INSTALLED: OnceLock<PathBuf> = OnceLock::new();
-    INSTALLED.get_or_init(|| install("capi", &[]))
+    INSTALLED.get_or_init(|| install("capi", None))
 }
 
 /// Whether a tool is there. Where everything is meant to be tested, it has to be.
@@ -133,6 +137,18 @@ fn every_function_of_the_header_is_exported_with_a_version_and_nothing_else_is()
 }
 
 #[test]
+fn installed_files_have_no_debug_information() {
+    for (file, most) in [("libframewright.so", 2 << 20), ("libframewright.a", 24 << 20)] {
+        let path = installed().join("lib").join(file);
+        let sections = run(Command::new("readelf").args(["--section-headers", "--wide"]).arg(&path)).stdout;
+        let sections = String::from_utf8_lossy(&sections);
+        assert!(sections.contains(".text") && !sections.contains(".debug_info"), "{file}");
+        let bytes = fs::metadata(&path).unwrap().len();
+        assert!(bytes < most, "{file} has {bytes} bytes");
+    }
+}
+
+#[test]
 fn programs_build_with_gcc_and_clang_and_run() {
     let [shared, fixed] = [false, true].map(flags);
     for compiler in ["gcc", "clang"] {
@@ -141,7 +157,7 @@ fn programs_build_with_gcc_and_clang_and_run() {
         }
         let programs = [
             ("api", ""),
-            ("given", ""),
+            ("ranges", ""),
             ("buffer_pool", "20000"),
             ("object_cache", "100000"),
             ("huge_ring", "200"),
@@ -268,7 +284,7 @@ fn checkers_are_told_whose_memory_is_whose() {
     if env::var_os("FRAMEWRIGHT_FULL").is_none() || !has("valgrind") {
         return;
     }
-    let root = install("capi-annotated", &["--features", "annotations"]);
+    let root = install("capi-annotated", Some("annotations"));
     let build = |name: &str, options: &[&str]| {
         let binary = root.join(name);
         let mut command = Command::new("gcc");
@@ -313,7 +329,7 @@ fn the_hot_pair_is_not_dearer_than_in_rust() {
     if env::var_os("FRAMEWRIGHT_FULL").is_none() {
         return;
     }
-    let root = install("capi-twin", &["--features", "twin"]);
+    let root = install("capi-twin", Some("twin"));
     for (name, options, library, most) in [
         ("shared", None, "-lframewright", 1.3),
         ("shared, any order", Some("-DGENERAL"), "-lframewright", 1.3),

@@ -29,7 +29,7 @@ impl Guest {
     /// # Panics
     /// If the arena has no memory, or the guest's addresses wrap around.
     pub fn new(arena: &SharedArena, base: u64, blocks: u64) -> Result<Self, AllocError> {
-        let bytes = arena.arena().page_bytes() << PAGEBLOCK_ORDER.get();
+        let bytes = arena.page_bytes() << PAGEBLOCK_ORDER.get();
         let regions = (0..blocks).map(|n| {
             let block = arena.alloc_block(PAGEBLOCK_ORDER, Migratetype::Movable)?;
             let start = block.as_ptr().expect("an arena with memory").cast::<u8>().as_ptr();

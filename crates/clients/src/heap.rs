@@ -24,7 +24,7 @@ impl Segments {
 // SAFETY: each segment is a block that is the heap's until it frees it; the heap has its `Segments` alone.
 unsafe impl Allocator for Segments {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
-        let order = self.arena.arena().order_for(size);
+        let order = self.arena.order_for(size);
         let block = order.and_then(|order| self.arena.alloc_block(order, Migratetype::Unmovable).ok());
         let Some((block, memory)) = block.and_then(|block| block.as_ptr().map(|memory| (block, memory)))
         else {
@@ -61,6 +61,6 @@ unsafe impl Allocator for Segments {
     }
 
     fn page_size(&self) -> usize {
-        self.arena.arena().page_bytes()
+        self.arena.page_bytes()
     }
 }

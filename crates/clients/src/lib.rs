@@ -3,7 +3,6 @@
 //!
 //! | module | whose crate | on our frames |
 //! |---|---|---|
-//! | [`global`] | `rlsf` | the global allocator of a whole program |
 //! | [`heap`] | `dlmalloc` | a heap that grows by blocks and gives them back |
 //! | [`guest`] | `vm-memory` | a virtual machine's memory |
 //! | [`tables`] | `x86_64` | page tables |
@@ -16,17 +15,13 @@
 //! # What was awkward
 //! - Collections needed an adapter of thirty lines that every user would have written again: now they need none.
 //! - Every adapter needed the smallest order that holds so many bytes: now [`Arena::order_for`](framewright_host::Arena::order_for).
-//! - A global allocator: a thread's first call on a [`SharedArena`](framewright_host::SharedArena) allocated its attachment, so
-//!   the adapter needed a flag per thread. Now it lies in the arena's own memory, and no call allocates.
-//! - An arena under the global allocator tells listeners of what it does (feature `tracing`): two threads may wait for each other,
-//!   one that allocates while it holds the listener's lock, and one that calls the listener while it holds the heap's. So such an arena is
-//!   [`silent`](framewright_host::ArenaBuilder::silent).
+//! - A global allocator on an arena needed a lock that was never held while the arena allocates, a flag per thread, and no events of the
+//!   arena's: now the host crate has one (`framewright_host::Heap`, feature `global_allocator`).
 //! - The largest block has 4 MiB: a heap on an arena needs another source for what is larger.
 //! - Frames have numbers and users have addresses: `address` and `frame_at` are checked, and their `Option`s have to be
 //!   unwrapped where the frame is known to be the arena's.
 #![deny(unsafe_code)]
 
-pub mod global;
 pub mod guest;
 pub mod heap;
 pub mod tables;

@@ -2,7 +2,7 @@
 //! a direct map.
 #![expect(unsafe_code, reason = "an allocator of frames vouches for them")]
 
-use framewright_host::{Attached, Migratetype, Order, PAGE_BYTES, Pfn};
+use framewright_host::{Cpu, Migratetype, Order, PAGE_BYTES, Pfn};
 use x86_64::structures::paging::{
     FrameAllocator, FrameDeallocator, OffsetPageTable, PageTable, PhysFrame, Size4KiB,
 };
@@ -10,7 +10,7 @@ use x86_64::{PhysAddr, VirtAddr};
 
 /// Frames for tables and for what they map. The physical address of frame n is n × 4096.
 #[derive(Debug)]
-pub struct Frames<'c, 'a>(pub &'c Attached<'a>);
+pub struct Frames<'c, 'a>(pub &'c Cpu<'a>);
 
 // SAFETY: a frame is new, and no other owner's until it is given back.
 unsafe impl FrameAllocator<Size4KiB> for Frames<'_, '_> {

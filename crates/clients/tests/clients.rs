@@ -1,11 +1,11 @@
-//! Other people's crates at work on our frames, in a program whose every allocation is one of them.
+//! Crates of other authors at work on an arena's frames.
 
 use core::alloc::Layout;
 use std::sync::{Arc, Mutex};
 
 use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec as ArenaVec;
-use framewright_clients::{global, guest, heap, tables};
+use framewright_clients::{guest, heap, tables};
 use framewright_host::{Arena, Migratetype, Order, Pfn, SharedArena};
 use talc::cell::TalcCell;
 use talc::source::AllocatorSource as TalcSource;
@@ -14,65 +14,8 @@ use x86_64::VirtAddr;
 use x86_64::structures::paging::mapper::{CleanUp, Translate};
 use x86_64::structures::paging::{FrameAllocator, FrameDeallocator, Mapper, Page, PageTableFlags, Size4KiB};
 
-// The test harness, its threads and every test below live on this heap.
-#[global_allocator]
-static HEAP: global::Global = global::Global::new();
-
-/// The arena below the heap, from the first test that asks on.
-fn heap_arena() -> &'static Arena {
-    let make = || Arena::builder().bytes(256 << 20).silent().build_shared().unwrap();
-    global::ARENA.get_or_init(make).arena()
-}
-
 fn shared(bytes: u64) -> SharedArena {
     Arena::builder().bytes(bytes).build_shared().unwrap()
-}
-
-#[test]
-fn the_whole_program_lives_on_our_frames() {
-    let arena = heap_arena();
-    let taken = || arena.frames().end.0 - arena.allocator().free_pages();
-    let before = taken();
-    let threads: Vec<_> = (0..3_usize)
-        .map(|n| {
-            std::thread::spawn(move || {
-                let mut map = std::collections::BTreeMap::new();
-                for i in 0..20_000_usize {
-                    map.insert(i.wrapping_mul(7919) % 65_536, format!("{n} {i}"));
-                    if i % 3 == 0 {
-                        map.remove(&(i % 65_536));
-                    }
-                }
-                map.values().map(String::len).sum::<usize>()
-            })
-        })
-        .collect();
-    let lengths: Vec<usize> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-    assert!(lengths.iter().all(|&length| length == lengths[0]));
-    let large = [vec![1_u8; 3 << 20], vec![1_u8; 9 << 20]];
-    assert!(taken() > before && large.iter().flatten().all(|&byte| byte == 1));
-}
-
-/// The heap's lock is held while it asks the arena for memory: a call that allocated would wait for itself.
-#[test]
-fn no_call_allocates() {
-    heap_arena();
-    let here = arena_of(&Box::new(7_u64));
-    assert!(here, "new memory is the arena's");
-    // Each thread's first call attaches it; more threads than slots, and blocks that other threads free.
-    let mut threads = Vec::new();
-    for n in 0..40_usize {
-        threads.push(std::thread::spawn(move || {
-            (0..6).map(|m| vec![n as u8; (1 << 20) + m]).collect::<Vec<_>>()
-        }));
-        if n % 8 == 7 {
-            drop(threads.drain(..).map(|thread| thread.join().unwrap()).collect::<Vec<_>>());
-        }
-    }
-}
-
-fn arena_of(value: &u64) -> bool {
-    heap_arena().frame_at(core::ptr::from_ref(value).cast_mut().cast()).is_some()
 }
 
 #[test]
@@ -82,12 +25,12 @@ fn collections_live_in_an_arena_and_give_it_all_back() {
     for n in 0..100_000_u64 {
         numbers.push(n);
     }
-    assert_eq!(arena.arena().frame_at(numbers.as_ptr().cast()).map(|pfn| pfn.0 < 4096), Some(true));
+    assert_eq!(arena.frame_at(numbers.as_ptr().cast()).map(|pfn| pfn.0 < 4096), Some(true));
     assert_eq!(numbers.iter().sum::<u64>(), 99_999 * 50_000);
     assert!(numbers.try_reserve(1 << 30).is_err(), "more than the arena has is an error, no abort");
     drop(numbers);
     arena.detach();
-    assert_eq!(arena.arena().allocator().free_pages(), 4096);
+    assert_eq!(arena.allocator().free_pages(), 4096);
 }
 
 /// A buffer becomes smaller where it is: nothing is copied, and no memory is needed for it.
@@ -141,7 +84,7 @@ fn talc_grows_by_blocks_and_gives_them_back() {
     let mut blocks = Vec::new();
     for n in 1..2000_usize {
         let block = heap.allocate(layout(n)).unwrap().cast::<u8>();
-        assert!(arena.arena().frame_at(block.as_ptr()).is_some(), "{n}");
+        assert!(arena.frame_at(block.as_ptr()).is_some(), "{n}");
         // SAFETY: the block has this size.
         unsafe { block.write_bytes(n as u8, layout(n).size()) };
         blocks.push((block, n));
@@ -174,7 +117,7 @@ fn a_heap_grows_by_blocks_and_gives_them_back() {
         let size = n * 37 % 5000 + 1;
         // SAFETY: each block is freed below, with its size.
         let block = unsafe { heap.malloc(size, 8) };
-        assert!(arena.arena().frame_at(block).is_some(), "{n}");
+        assert!(arena.frame_at(block).is_some(), "{n}");
         // SAFETY: the block has this size.
         unsafe { block.write_bytes(n as u8, size) };
         blocks.push((block, size, n as u8));
@@ -188,7 +131,7 @@ fn a_heap_grows_by_blocks_and_gives_them_back() {
     }
     // SAFETY: nothing is allocated any more.
     unsafe { heap.trim(0) };
-    arena.arena().allocator().verify().unwrap();
+    arena.allocator().verify().unwrap();
 }
 
 #[test]

@@ -6,7 +6,7 @@ use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy::{Buddy, Placement, Run};
+use crate::buddy::{Buddy, Placement};
 use crate::config::Config;
 use crate::defer::Deferred;
 use crate::error::SetupError;
@@ -372,7 +372,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             let pageblocks = (end.0 - at.0) / PAGEBLOCK_PAGES;
             if order >= PAGEBLOCK_ORDER && pageblocks > 1 && self.frames.has_maps() && !self.config.poison {
                 // A word of bits at a time.
-                buddy.free_run(Run { first: at, order: PAGEBLOCK_ORDER, count: pageblocks }, Placement::Tail);
+                buddy.free_run(at, PAGEBLOCK_ORDER, pageblocks);
                 at = at.add(pageblocks * PAGEBLOCK_PAGES);
                 continue;
             }

@@ -16,12 +16,12 @@
 mod account;
 mod compact;
 mod contents;
-mod huge;
 mod lists;
 mod maps;
 mod pageblock;
 mod part;
 mod place;
+mod sink;
 mod untouched;
 
 use core::fmt;
@@ -36,9 +36,10 @@ use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PA
 pub(crate) use account::Counters;
 use account::Pending;
 use lists::EMPTY;
-pub(crate) use maps::{AT_LEAST, CLASSES, Pieces, exactly, maps_of_zone};
+pub(crate) use maps::{AT_LEAST, CLASSES, exactly, maps_of_zone};
 use maps::{Bins, Whole};
 pub(crate) use part::{MIXED, Part, WHOLE, WORDS};
+pub(crate) use sink::{Each, Pieces, Sink};
 pub(crate) use untouched::Untouched;
 
 /// Types that have a list in every free area. Isolated blocks are kept elsewhere: their lists are cold, and
@@ -185,10 +186,23 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Whether it is a whole pageblock, of smaller blocks.
-    #[inline]
-    pub(crate) const fn is_pageblock(&self) -> bool {
-        self.count << self.order.get() == PAGEBLOCK_PAGES && self.order.get() < PAGEBLOCK_ORDER.get()
+    /// Bits from which a packed run holds its order, and its count. Below is its first frame.
+    const ORDER: u32 = 44;
+    const COUNT: u32 = 48;
+
+    /// As one word.
+    #[inline(always)]
+    pub(crate) const fn pack(self) -> u64 {
+        self.first.0 | (self.order.get() as u64) << Self::ORDER | self.count << Self::COUNT
+    }
+
+    #[inline(always)]
+    pub(crate) fn unpack(word: u64) -> Self {
+        Self {
+            first: Pfn(word & ((1 << Self::ORDER) - 1)),
+            order: Order::from_bits(word >> Self::ORDER & 15),
+            count: word >> Self::COUNT,
+        }
     }
 }
 
@@ -216,6 +230,30 @@ pub struct Wanted {
     pub generation: Generation,
     /// Whether to take whole pageblocks of other types only, rather than blocks of mixed ones.
     pub avoid_fragmentation: bool,
+}
+
+/// What one step of a take has brought.
+struct Taken {
+    /// The type that it came from.
+    list: Migratetype,
+    /// How many blocks.
+    blocks: u64,
+    /// Those of them that are bad.
+    bad: u64,
+}
+
+/// What a hold of a section's lock knows of the zone.
+pub(crate) struct Home<'a, P: Platform> {
+    pub(crate) counters: &'a Counters<P>,
+    /// Pages in pageblocks reserved for high-order atomic requests.
+    pub(crate) highatomic: &'a P::Word,
+    pub(crate) zone: ZoneId,
+    /// Whether pageblocks note that hooks have been told that they are free.
+    pub(crate) reports: bool,
+    /// Memory whose descriptors are as new, if the zone leaves any so.
+    pub(crate) untouched: Option<&'a Untouched<P>>,
+    /// The section, if the zone has several.
+    pub(crate) part: Option<Part<'a, P>>,
 }
 
 /// A zone's free memory, with the lock held.
@@ -258,13 +296,11 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     pub(crate) fn new(
         areas: &'a mut FreeAreas<P>,
         cold: &'a mut Cold<P>,
-        counters: &'a Counters<P>,
-        highatomic: &'a P::Word,
+        home: Home<'a, P>,
         frames: FrameMap<'m, P, M>,
-        zone: ZoneId,
         Range { start: base, end }: Range<Pfn>,
     ) -> Self {
-        let grouping = (!frames.has_maps()).then(|| counters.grouping());
+        let Home { counters, highatomic, zone, reports, untouched, part } = home;
         Self {
             areas,
             cold,
@@ -276,31 +312,13 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             zone,
             base,
             end,
-            grouping,
-            reports: false,
-            untouched: None,
-            part: None,
+            grouping: (!frames.has_maps()).then(|| counters.grouping()),
+            reports,
+            untouched,
+            part,
             changed: 0,
             is_unmarked: false,
         }
-    }
-
-    /// The same, where pageblocks note what hooks have been told.
-    pub(crate) fn reporting(mut self, reports: bool) -> Self {
-        self.reports = reports;
-        self
-    }
-
-    /// The same, where new memory may stay untouched.
-    pub(crate) fn leaving(mut self, untouched: Option<&'a Untouched<P>>) -> Self {
-        self.untouched = untouched;
-        self
-    }
-
-    /// The same, in a zone that has several sections.
-    pub(crate) fn in_part(mut self, part: Option<Part<'a, P>>) -> Self {
-        self.part = part;
-        self
     }
 
     /// Whether the zone is large enough to group by mobility.
@@ -310,85 +328,108 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
 
     // ---- taking ------------------------------------------------------------------------------------
 
-    /// Takes up to `count` blocks and passes them to `keep` in the order obtained. Returns how many.
+    /// Takes up to `count` blocks and passes them to `sink` in the order obtained. Returns how many.
     ///
-    /// Each block is the one that a lone request would get: the first block of the smallest order that has one
-    /// of the type; its lower part is handed out, its upper parts go to the heads of the lower lists. The head
-    /// words of the blocks are left as [`State::Body`]; `keep` must give each its state, and says whether it is good.
+    /// With lists each block is the one that a lone request would get: the first block of the smallest order that has one
+    /// of the type; its lower part is handed out, its upper parts go to the heads of the lower lists. With maps as many as
+    /// possible come out of one pageblock before the next one is looked for. The head words of the blocks are left as
+    /// [`State::Body`]; the caller must give each its state.
     ///
-    /// Free CMA pages are counted for good blocks only, so that they drift upwards with each bad one: what Linux did
+    /// `balance` is the zone's free pages and free CMA pages, as of before the lock was taken; `None` if they are to be read
+    /// here. Free CMA pages are counted for good blocks only, so that they drift upwards with each bad one: what Linux did
     /// before the *refill-check* change.
-    pub(crate) fn take(&mut self, wanted: Wanted, count: u64, mut keep: impl FnMut(Pfn) -> bool) -> u64 {
-        let (free, free_cma) = (self.counters.free_pages(), self.counters.free_cma_pages());
-        let pages = |blocks: u64| blocks << wanted.order.get();
+    pub(crate) fn take(
+        &mut self,
+        wanted: Wanted,
+        count: u64,
+        balance: Option<(u64, u64)>,
+        sink: &mut impl Sink,
+    ) -> u64 {
+        let now = || (self.counters.free_pages(), self.counters.free_cma_pages());
+        let (free, free_cma) = balance.unwrap_or_else(now);
+        let pages = |blocks: u64| (blocks << wanted.order.get()) as i64;
         let (mut taken, mut taken_cma) = (0, 0);
-        while taken < count {
+        while taken < count && sink.room() > 0 {
             if taken > 0 && self.has_worse_than_others(wanted) {
                 break;
             }
-            let free_cma = free_cma.saturating_sub(pages(taken_cma));
+            let free_cma = free_cma.saturating_sub(pages(taken_cma).cast_unsigned());
             let cma_first = fallback::cma_first(wanted.migratetype, wanted.may_use_cma, free, free_cma);
             // Each block taken from CMA changes the balance; Linux takes one at a time.
             let most = if self.frames.has_maps() && !cma_first { count - taken } else { 1 };
-            let mut good = 0;
-            let mut keep = |pfn| good += u64::from(keep(pfn));
-            let (list, blocks) = if self.has_bits_of(wanted.order) {
-                let Some(piece) = self.take_piece(wanted, most, cma_first) else { break };
-                self.account(piece.list, -(pages(piece.blocks) as i64));
-                piece.each(wanted.order, keep);
-                (piece.list, piece.blocks)
-            } else if self.frames.has_maps() {
-                let Some(wholes) = self.take_large(wanted, most, cma_first) else { break };
-                let blocks = wholes.blocks(wanted.order);
-                self.account(wholes.list, -(pages(blocks) as i64));
-                wholes.each(wanted.order, keep);
-                (wholes.list, blocks)
-            } else {
-                let Some((first, list)) = self.take_one(wanted, cma_first) else { break };
-                self.account(list, -(pages(1) as i64));
-                keep(first);
-                (list, 1)
+            let Some(Taken { list, blocks, bad }) = self.take_some(wanted, most, cma_first, sink) else {
+                break;
             };
             taken += blocks;
             if list == Migratetype::Cma {
                 taken_cma += blocks;
-                self.account_as(0, pages(blocks - good) as i64);
+                self.account_as(0, pages(bad));
             }
         }
         self.account_as(0, 0);
         taken
     }
 
-    /// Takes up to `count` blocks whose free ones are kept as bits, of as many pageblocks as `pieces` has room for. Returns how
-    /// many. What is to be done with each block can be done when the lock is given back: nobody else has them.
-    /// `free` and `free_cma` are the zone's, as of before the lock was taken.
-    pub(crate) fn take_pieces(
+    /// Takes up to `most` blocks of one list, or of one pageblock; from another type if need be.
+    fn take_some(
         &mut self,
         wanted: Wanted,
-        count: u64,
-        (free, free_cma): (u64, u64),
-        pieces: &mut Pieces,
-    ) -> u64 {
-        let pages = |blocks: u64| blocks << wanted.order.get();
-        let (mut taken, mut taken_cma) = (0, 0);
-        while taken < count && pieces.has_room() {
-            if taken > 0 && self.has_worse_than_others(wanted) {
-                break;
-            }
-            let free_cma = free_cma.saturating_sub(pages(taken_cma));
-            let cma_first = fallback::cma_first(wanted.migratetype, wanted.may_use_cma, free, free_cma);
-            // Each block taken from CMA changes the balance.
-            let most = if cma_first { 1 } else { count - taken };
-            let Some(piece) = self.take_piece(wanted, most, cma_first) else { break };
-            self.account(piece.list, -(pages(piece.blocks) as i64));
-            taken += piece.blocks;
-            if piece.list == Migratetype::Cma {
-                taken_cma += piece.blocks;
-            }
-            pieces.push(piece);
+        most: u64,
+        cma_first: bool,
+        sink: &mut impl Sink,
+    ) -> Option<Taken> {
+        let Wanted { order, migratetype, may_use_cma, may_fall_back, .. } = wanted;
+        if cma_first && let Some(taken) = self.take_of_type(order, Migratetype::Cma, most, sink) {
+            return Some(taken);
         }
-        self.account_as(0, 0);
-        taken
+        // After a steal the own lists have a block; only a damaged one makes a third round necessary.
+        loop {
+            if let Some(taken) = self.take_of_type(order, migratetype, most, sink) {
+                return Some(taken);
+            }
+            if may_use_cma && let Some(taken) = self.take_of_type(order, Migratetype::Cma, most, sink) {
+                return Some(taken);
+            }
+            let source = if !may_fall_back {
+                return None;
+            } else if self.has_bits_of(order) {
+                self.fall_back(wanted)?
+            } else if self.frames.has_maps() {
+                self.steal_large(wanted).then_some(None)?
+            } else {
+                self.steal(wanted).then_some(None)?
+            };
+            if let Some((start, list, limit)) = source
+                && let Some(taken) = self.take_open(start, list, order, most.min(limit), sink)
+            {
+                return Some(taken);
+            }
+        }
+    }
+
+    /// Takes up to `most` blocks of a type and counts them, without lists all of one pageblock or of neighbouring ones. The sink gets
+    /// them last: if it panics, they are taken.
+    #[inline]
+    fn take_of_type(
+        &mut self,
+        order: Order,
+        list: Migratetype,
+        most: u64,
+        sink: &mut impl Sink,
+    ) -> Option<Taken> {
+        if self.has_bits_of(order) {
+            return self.take_bits(order, list, most, sink);
+        }
+        if self.frames.has_maps() {
+            let wholes = self.take_wholes(order, list, most)?;
+            let (blocks, mut bad) = (wholes.blocks(order), 0);
+            self.account(list, -((blocks << order.get()) as i64));
+            wholes.each(order, |pfn| bad += sink.add(pfn, 1));
+            return Some(Taken { list, blocks, bad });
+        }
+        let first = self.carve(order, list)?;
+        self.account(list, -(order.pages() as i64));
+        Some(Taken { list, blocks: 1, bad: sink.add(first, 1) })
     }
 
     /// Whether free blocks of this order are kept as bits.
@@ -397,29 +438,9 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         order < PAGEBLOCK_ORDER && self.frames.has_maps()
     }
 
-    /// Takes a block from the lists. Returns it, and the type of its list.
-    fn take_one(&mut self, wanted: Wanted, cma_first: bool) -> Option<(Pfn, Migratetype)> {
-        let Wanted { order, migratetype, may_use_cma, .. } = wanted;
-        if cma_first && let Some(taken) = self.carve(order, Migratetype::Cma) {
-            return Some(taken);
-        }
-        loop {
-            if let Some(taken) = self.carve(order, migratetype) {
-                return Some(taken);
-            }
-            if may_use_cma && let Some(taken) = self.carve(order, Migratetype::Cma) {
-                return Some(taken);
-            }
-            // After a steal the own lists have a block, so this ends in the second round.
-            if !self.steal(wanted) {
-                return None;
-            }
-        }
-    }
-
     /// Takes the first block of the smallest sufficient order off `list`, cuts a block from its lower end and returns the upper halves
     /// to the heads of the lists.
-    fn carve(&mut self, order: Order, list: Migratetype) -> Option<(Pfn, Migratetype)> {
+    fn carve(&mut self, order: Order, list: Migratetype) -> Option<Pfn> {
         let (from, first) =
             order.and_above().find_map(|from| Some((from, self.unlink_first(from, list)?)))?;
         if from >= PAGEBLOCK_ORDER {
@@ -428,7 +449,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         for half in order.and_above().take_while(|&half| half < from) {
             self.insert(first.add(half.pages()), half, list, false);
         }
-        Some((first, list))
+        Some(first)
     }
 
     /// Makes a block of at least `order` available on the lists of `wanted` by taking from another type.
@@ -532,30 +553,6 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
 
     // ---- freeing -----------------------------------------------------------------------------------
 
-    /// Frees the blocks of a run, with maps. Those below the pageblock order have head words that say [`State::Body`] already, but for
-    /// marks (see [`FrameMap::prepare_free`]).
-    #[inline(always)]
-    pub(crate) fn free_run(&mut self, run: Run, placement: Placement) {
-        let put = match (run.order, run.count) {
-            (PAGEBLOCK_ORDER, 1) => self.put_pageblock(run.first),
-            (order, 1) => self.put_block(run.first, order),
-            _ => self.put_run(run),
-        };
-        if put {
-            return self.note_freed();
-        }
-        self.free_blocks(run, placement);
-    }
-
-    #[inline(never)]
-    fn free_blocks(&mut self, Run { first, order, count }: Run, placement: Placement) {
-        if order < PAGEBLOCK_ORDER && count > 1 && !self.frames.info(first).is_poisoned() {
-            self.put_bits(first, count << order.get());
-            return self.note_freed();
-        }
-        (0..count).for_each(|n| self.free(first.add(n << order.get()), order, placement));
-    }
-
     /// Frees one block: merges it with its free buddies and puts the result on the list of its type.
     pub(crate) fn free(&mut self, pfn: Pfn, order: Order, placement: Placement) {
         if self.has_bits_of(order) {
@@ -563,7 +560,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
                 return;
             }
             self.frames.set_state(pfn, order, State::Body);
-            self.put_bits(pfn, order.pages());
+            self.put_bits(pfn, order.pages(), order);
         } else if self.frames.has_maps() {
             self.put_large(pfn, order, placement);
         } else {

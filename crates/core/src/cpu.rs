@@ -150,28 +150,33 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         Some(pfn)
     }
 
-    /// What an allocation that missed does where zones keep no marks: the first zone in this CPU's zonelist that has a
-    /// block gives it, from this CPU's list or through a refill. Everything else is [`alloc_with`](Self::alloc_with)'s.
     #[inline(never)]
     fn alloc_miss(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+        match self.take_plainly(order, migratetype) {
+            Some(pfn) => Ok(pfn),
+            None => self.alloc_slow(order, migratetype, ZoneType::Movable),
+        }
+    }
+
+    /// What an allocation that missed does where zones keep no marks: the first zone in this CPU's zonelist that has a
+    /// block gives it, from this CPU's list or through a refill. Everything else is [`alloc_with`](Self::alloc_with)'s.
+    fn take_plainly(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         let config = &self.allocator.config;
         let plain = !config.keep_marks
             && config.experiment.zonelist_cache == ZonelistCache::Off
             && !config.fault_injection;
         // Where boot has left memory for later, a zone may grow before the next one is looked at.
-        if plain && migratetype.is_ordinary() && self.allocator.deferred().is_none() {
-            let avoids = config.experiment.avoid_fragmentation && {
-                let mut zones = self.usable_zones(order, migratetype).map(|zone| self.local(zone).zone);
-                zones.next().is_some_and(|first| self.avoids_fragmentation(first))
-            };
-            if avoids && let Some(pfn) = self.take_first(order, migratetype, true) {
-                return Ok(pfn);
-            }
-            if let Some(pfn) = self.take_first(order, migratetype, false) {
-                return Ok(pfn);
-            }
+        if !plain || !migratetype.is_ordinary() || self.allocator.deferred().is_some() {
+            return None;
         }
-        self.alloc_slow(order, migratetype, ZoneType::Movable)
+        let avoids = config.experiment.avoid_fragmentation && {
+            let mut zones = self.usable_zones(order, migratetype).map(|zone| self.local(zone).zone);
+            zones.next().is_some_and(|first| self.avoids_fragmentation(first))
+        };
+        if avoids && let Some(pfn) = self.take_first(order, migratetype, true) {
+            return Some(pfn);
+        }
+        self.take_first(order, migratetype, false)
     }
 
     /// The zones in this CPU's zonelist that a request may use.
@@ -183,7 +188,6 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     }
 
     /// A block of the first zone that has one, from this CPU's list or through a refill.
-    #[inline]
     fn take_first(&self, order: Order, migratetype: Migratetype, avoid_fragmentation: bool) -> Option<Pfn> {
         let mut node = None;
         for id in self.usable_zones(order, migratetype) {

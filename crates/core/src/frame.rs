@@ -37,7 +37,7 @@ pub(crate) use claim::TakenHead;
 pub(crate) use compact::Map;
 pub use direct::{DirectMap, POISON};
 pub use page_map::PageMap;
-pub(crate) use page_map::{Bits, WORDS, block_at_0, range_in_word, starts, starts_at};
+pub(crate) use page_map::{Bits, WORDS, block_at_0, range_in_word, starts};
 use state::LINK_BITS;
 pub use state::{BlockInfo, ListPlace, State};
 pub(crate) use state::{FreeHead, OpenHead, PlaceTag};
@@ -231,23 +231,6 @@ impl<'m, P: Platform, M> ZoneFrames<'m, P, M> {
     }
 }
 
-/// Descriptors and maps of all pageblocks, where each has one map.
-pub(crate) struct PageblockMaps<'m, P: Platform> {
-    base: Pfn,
-    pageblocks: &'m [Pageblock<P>],
-    /// As many.
-    maps: &'m [PageMap<P>],
-}
-
-impl<'m, P: Platform> PageblockMaps<'m, P> {
-    /// Those of the pageblock of `pfn`; `None` if there is none.
-    #[inline(always)]
-    pub(crate) fn of(&self, pfn: Pfn) -> Option<(&'m Pageblock<P>, &'m PageMap<P>)> {
-        let n = (pfn.0.wrapping_sub(self.base.0) / PAGEBLOCK_PAGES) as usize;
-        Some((self.pageblocks.get(n)?, self.maps.get(n)?))
-    }
-}
-
 /// All frame and pageblock descriptors of an allocator. The memory is the caller's.
 pub struct FrameMap<'m, P: Platform, M> {
     /// First frame of the map; a multiple of the largest block.
@@ -321,14 +304,6 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         self.maps.get(n).map(Map::Free)
     }
 
-    /// The pageblocks and maps side by side; `None` without maps, and where each pageblock has two.
-    #[inline]
-    pub(crate) fn pageblock_maps(&self) -> Option<PageblockMaps<'m, P>> {
-        // Cut to one length, so that one comparison does for both.
-        let maps = self.maps.get(..self.pageblocks.len()).filter(|_| !self.compact)?;
-        Some(PageblockMaps { base: self.base, pageblocks: self.pageblocks, maps })
-    }
-
     /// The descriptors of the pageblocks from `start` on; none if the map ends before it.
     #[inline]
     pub(crate) fn pageblocks_from(&self, start: Pfn) -> &'m [Pageblock<P>] {
@@ -364,16 +339,8 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         }
     }
 
-    /// Makes ready for a free, with maps and below the pageblock order: the block's head word says [`State::Body`] then, but
-    /// for the mark of a bad frame, and what the free will read is in the cache. The caller owns the block, and is about
-    /// to take the zone lock. Returns something that depends on what was read.
-    #[inline]
-    pub(crate) fn prepare_free(&self, pfn: Pfn) -> u64 {
-        self.clear_head(pfn);
-        self.touch_map(pfn)
-    }
-
-    /// The first half of it: the head word.
+    /// Makes ready for a free, with maps and below the pageblock order: the block's head word says [`State::Body`] then, but for
+    /// the mark of a bad frame. The caller owns the block.
     #[inline(always)]
     pub(crate) fn clear_head(&self, pfn: Pfn) {
         if let Some(frame) = self.frames.get(pfn.0.wrapping_sub(self.base.0) as usize) {
@@ -381,24 +348,11 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         }
     }
 
-    /// The second half: what the free will read.
+    /// Fetches what a free will read, before the zone lock is taken. Returns something that depends on what was read.
     #[inline(always)]
     pub(crate) fn touch_map(&self, pfn: Pfn) -> u64 {
         let head = self.pageblock(pfn).map_or(0, Pageblock::head_word);
         head ^ self.map(pfn).map_or(0, |map| map.word((pfn.0 % PAGEBLOCK_PAGES / 64) as usize))
-    }
-
-    /// The same for blocks whose pageblocks' head words have been read lately.
-    #[inline(always)]
-    pub(crate) fn prepare_free_of(&self, blocks: impl Iterator<Item = Pfn>) -> u64 {
-        let Some(maps) = self.pageblock_maps() else {
-            return blocks.fold(0, |read, pfn| read ^ self.prepare_free(pfn));
-        };
-        blocks.fold(0, |read, pfn| {
-            let Some((_, map)) = maps.of(pfn) else { return read };
-            self.clear_head(pfn);
-            read ^ map.word((pfn.0 % PAGEBLOCK_PAGES / 64) as usize)
-        })
     }
 
     /// The descriptors of the zone that spans `pages` frames from `start` on, a multiple of the largest block; with

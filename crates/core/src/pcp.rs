@@ -36,7 +36,6 @@ mod local;
 mod many;
 mod outgoing;
 mod refill;
-mod runs;
 mod turn;
 
 use core::fmt;
@@ -62,9 +61,6 @@ const LINUX_ORDERS: usize = COSTLY_ORDER.index() + 2;
 const LINUX_LISTS: usize = TYPES * LINUX_ORDERS;
 /// Lists of one CPU and zone: Linux', and those of the orders between.
 pub const LISTS: usize = TYPES * (PAGEBLOCK_ORDER.index() + 1);
-
-/// The lists of huge blocks, a bit for each.
-const HUGE_LISTS: u64 = ((1 << TYPES) - 1) << (LINUX_LISTS - TYPES);
 
 const NO_LIST: u8 = u8::MAX;
 /// The first list by order.
@@ -224,7 +220,7 @@ const ALWAYS_SLOW: u64 = 4;
 pub struct Pcp<'m, P: Platform> {
     /// What others ask. Set by anyone, cleared by the owner.
     request: P::Word,
-    /// Threshold and count: see `counting`.
+    /// Threshold and count, or what all lists may hold: see `counting`.
     level: P::Word,
     /// The history of frees: see `counting`.
     freed: P::Word,
@@ -349,7 +345,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         });
         let pcp = Self {
             request: P::Word::new(if config.poison { ALWAYS_SLOW } else { 0 }),
-            level: P::Word::new(counting::level(0, 0)),
+            level: P::Word::new(if each_call { counting::level(0, 0) } else { 0 }),
             freed: P::Word::new(0),
             alloc_factor: P::Word::new(0),
             high: P::Word::new(0),
@@ -467,7 +463,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// The list of an order and a type, where a hit has failed: reclaimable huge blocks that have no list of their own wait
     /// with the unmovable ones.
-    fn list_of(&self, order: Order, migratetype: Migratetype) -> Option<usize> {
+    pub(crate) fn list_of(&self, order: Order, migratetype: Migratetype) -> Option<usize> {
         let number = list_of(order, migratetype)?;
         let list = self.get(number)?;
         if order == PAGEBLOCK_ORDER && migratetype == Migratetype::Reclaimable && list.capacity() == 0 {

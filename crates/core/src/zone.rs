@@ -22,7 +22,7 @@ use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy::{Buddy, Cold, Counters, FreeAreas, Part, Untouched};
+use crate::buddy::{Buddy, Cold, Counters, FreeAreas, Home, Part, Untouched};
 use crate::config::{Config, Experiment};
 use crate::events::ZoneEvents;
 use crate::frame::FrameMap;
@@ -31,7 +31,7 @@ use crate::policy::watermark::Marks;
 use crate::sync::{Locked, Waiter};
 use crate::units::{MAX_ORDER, NodeId, Order, Pfn, ZoneId, ZoneType};
 pub(crate) use pressure::Pressure;
-pub(crate) use sections::{Cut, Sections};
+pub(crate) use sections::{Cut, MOST_SECTIONS};
 
 /// What a zone spans and is good for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -284,13 +284,15 @@ impl<'m, P: Platform> Zone<'m, P> {
         let mut got = 0;
         let (result, waited, pending, is_unmarked) = section.lists.with(waiter, |areas, cold, waited| {
             got = clock();
-            let range = self.cut.range(n);
-            let reserved = self.pressure.highatomic_word();
-            let part = self.cut.is_cut().then_some(Part { words: self.words, special: &self.special, n });
-            let mut buddy = Buddy::new(areas, cold, &self.counters, reserved, frames, self.id, range)
-                .reporting(self.reports)
-                .leaving(self.lazy.then_some(&section.untouched))
-                .in_part(part);
+            let home = Home {
+                counters: &self.counters,
+                highatomic: self.pressure.highatomic_word(),
+                zone: self.id,
+                reports: self.reports,
+                untouched: self.lazy.then_some(&section.untouched),
+                part: self.cut.is_cut().then_some(Part { words: self.words, special: &self.special, n }),
+            };
+            let mut buddy = Buddy::new(areas, cold, home, frames, self.cut.range(n));
             let result = f(&mut buddy);
             let pending = buddy.end();
             if pending.freed {

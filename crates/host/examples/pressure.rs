@@ -75,7 +75,7 @@ fn run(folder: &Path, rule: ZonelistCache, background: bool) -> Result<String, B
 
 fn write(arena: &Arena<PageSlot>, files: &FileCache<'_>, path: &Path, all: &Mutex<Vec<u64>>) {
     // All on node 0, as the tests of the study were bound.
-    let slot = (0..arena.slots()).step_by(2).find_map(|slot| arena.attach_slot(slot).ok());
+    let slot = (0..arena.cpus()).step_by(2).find_map(|slot| arena.attach_to(slot).ok());
     let cpu = slot.expect("there are two slots on node 0");
     let file = files.open(path).expect("the folder can be written to");
     let pages = 10 * MEMORY / THREADS;

@@ -2,7 +2,7 @@
 //! memcheck (on x86-64) and for AddressSanitizer, whichever the program runs under. Without the feature, and under neither, nothing
 //! happens.
 //!
-//! A block is accessible from when it is handed out until it is freed through an [`Attached`](crate::Attached), a
+//! A block is accessible from when it is handed out until it is freed through an [`Cpu`](crate::Cpu), a
 //! [`SharedArena`](crate::SharedArena) or a block that frees itself. What a reclaimer gives back stays accessible until it is handed
 //! out again. Arenas that fill freed memory themselves (poisoning, zeroes), that boot from a firmware's map, or that a
 //! [`FileCache`](crate::FileCache) uses tell nothing. With the feature, no hit is inlined in C, and each call looks whether a checker
@@ -19,15 +19,15 @@ use std::sync::{Arc, OnceLock};
 use framewright::reclaim::{Migrate, Migrated};
 use framewright::{Migratetype, Order, Pfn};
 
-/// Whether a checker may be told.
+/// Whether the feature is on.
 const BUILT: bool = cfg!(feature = "annotations");
 
-/// The memory of an arena of which checkers are told. All of it is accessible again when this is dropped.
+/// The memory of an arena whose owners checkers are told. All of it is accessible again when this is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Annotated(Option<Told>);
+pub(crate) struct Annotated(Option<Active>);
 
 #[derive(Debug)]
-struct Told {
+struct Active {
     place: Place,
     on: AtomicBool,
 }
@@ -61,15 +61,15 @@ impl Annotated {
         }
         let place = Place { start, bytes, first, shift: page_bytes.trailing_zeros() };
         tools().close(start.as_ptr(), bytes);
-        Self(Some(Told { place, on: AtomicBool::new(true) }))
+        Self(Some(Active { place, on: AtomicBool::new(true) }))
     }
 
     /// Says nothing more: all is accessible.
     pub(crate) fn end(&self) {
-        if let Some(told) = &self.0
-            && told.on.swap(false, Relaxed)
+        if let Some(active) = &self.0
+            && active.on.swap(false, Relaxed)
         {
-            tools().open(told.place.start.as_ptr(), told.place.bytes);
+            tools().open(active.place.start.as_ptr(), active.place.bytes);
         }
     }
 
@@ -78,7 +78,7 @@ impl Annotated {
         if !BUILT {
             return None;
         }
-        self.0.as_ref().filter(|told| told.on.load(Relaxed)).map(|told| told.place)
+        self.0.as_ref().filter(|active| active.on.load(Relaxed)).map(|active| active.place)
     }
 
     /// Whether a checker is told.
@@ -104,8 +104,11 @@ impl Annotated {
         }
     }
 
-    /// A mover of whose blocks a checker is told.
-    pub(crate) fn told_of(&self, migrate: Arc<dyn Migrate + Send + Sync>) -> Arc<dyn Migrate + Send + Sync> {
+    /// A mover that tells checkers of what it moves.
+    pub(crate) fn annotating(
+        &self,
+        migrate: Arc<dyn Migrate + Send + Sync>,
+    ) -> Arc<dyn Migrate + Send + Sync> {
         match self.place() {
             Some(place) => Arc::new(Mover { migrate, place }),
             None => migrate,

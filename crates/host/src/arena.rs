@@ -12,17 +12,17 @@ use std::thread;
 use std::time::Instant;
 
 use framewright::error::AllocFailure;
-use framewright::frame::FrameUser;
+use framewright::frame::{FrameUser, State};
 use framewright::verify::Account;
-use framewright::{AllocError, Allocator, Cpu, CpuId, NodeId, Order, Pfn, Request};
+use framewright::{AllocError, Allocator, CpuId, NodeId, Order, Pfn, Request};
 
 use crate::annotate::Annotated;
-use crate::error::VerifyError;
+use crate::deferred::DeferredInit;
+use crate::error::{AttachError, VerifyError};
 use crate::event::event;
 use crate::forks::Generation;
 use crate::helpers::Pressure;
-use crate::later::Later;
-use crate::lent::Lent;
+use crate::idle_cpus::IdleCpus;
 use crate::os::Mapping;
 use crate::platform::{Host, HostPin};
 use crate::robust::{Acquired, OwnerLocks, Refused};
@@ -63,11 +63,11 @@ unsafe impl Sync for Pages {}
 /// ```
 ///
 /// # Threads as CPUs
-/// An arena has a fixed number of CPU slots. A thread holds one while it is attached, and allocates and frees
+/// An arena has a fixed number of CPUs. A thread holds one while it is attached, and allocates and frees
 /// through its lists without locks. Detaching gives back what they hold.
 ///
 /// A thread that ends without detaching (its guard was forgotten, or the system ended it) leaves its pages on
-/// its lists. Nothing is lost: the next one to take the slot, an allocation that would otherwise fail, or
+/// its lists. Nothing is lost: the next one to take the CPU, an allocation that would otherwise fail, or
 /// [`reap`](Self::reap) gives them back. The thread must not have been ended in the middle of a call.
 ///
 /// An allocation that finds no memory asks the other CPUs for what their lists hold. A thread that is attached
@@ -97,17 +97,17 @@ pub struct Arena<M: FrameUser = ()> {
     pins: &'static [HostPin],
     store: Store,
     /// What is left for boot to initialise, if the arena boots.
-    later: Option<Later>,
+    deferred: Option<DeferredInit>,
     pages: Pages,
     frames: Range<Pfn>,
     /// Bytes in a base page, as a power of two.
     page_shift: u32,
-    /// One lock per CPU slot: the thread that holds it may use the slot's pin.
+    /// One lock per CPU: the thread that holds it may use the CPU's pin.
     owners: OwnerLocks,
-    lent: Lent,
-    /// Slots that threads may attach to; any others are the arena's own.
+    idle_cpus: IdleCpus,
+    /// CPUs that threads may attach to; any others are the arena's own.
     attachable: usize,
-    /// The first of the slots for background threads, one per node; none if it is past the last slot.
+    /// The first of the CPUs for background threads, one per node; none if it is past the last CPU.
     background: usize,
     pressure: Pressure,
     /// The machine's node of each of the arena's, if they are bound.
@@ -116,9 +116,9 @@ pub struct Arena<M: FrameUser = ()> {
     pub(crate) silent: bool,
     /// Blocks of at least this order can be given back to the system; none if nothing can.
     pub(crate) trims: Option<Order>,
-    /// Held while [`reap`](Self::reap) holds locks of slots that are free, so that none looks taken for good.
+    /// Held while [`reap`](Self::reap) holds locks of CPUs that are free, so that none looks taken for good.
     sweeping: Mutex<()>,
-    /// Pages whose owner ended while other threads held all slots: the next thread that has one frees them.
+    /// Pages whose owner ended while other threads held all CPUs: the next thread that has one frees them.
     left: Mutex<Vec<Pfn>>,
 }
 
@@ -159,7 +159,7 @@ impl<M: FrameUser> fmt::Debug for Arena<M> {
         f.debug_struct("Arena")
             .field("frames", &self.frames)
             .field("pages", &self.pages)
-            .field("slots", &self.attachable)
+            .field("cpus", &self.attachable)
             .finish_non_exhaustive()
     }
 }
@@ -167,9 +167,9 @@ impl<M: FrameUser> fmt::Debug for Arena<M> {
 /// What [`Arena::reap`] has brought back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reaped {
-    /// Slots whose owner had ended without detaching.
-    pub slots: usize,
-    /// Base pages that were on the lists of slots no thread holds.
+    /// CPUs whose owner had ended without detaching.
+    pub cpus: usize,
+    /// Base pages that were on the lists of CPUs no thread holds.
     pub pages: u64,
 }
 
@@ -180,16 +180,16 @@ pub struct PageCounts {
     pub managed: u64,
     /// Of these, free.
     pub free: u64,
-    /// Of these, on the lists of CPU slots: free, and at hand for the slot's owner.
+    /// Of these, on the lists of CPUs: free, and at hand for the CPU's owner.
     pub on_lists: u64,
     /// Of these, all others: with callers, or out of use because they are bad.
     pub allocated: u64,
-    /// Known to be bad ([`Attached::hwpoison`](crate::Attached::hwpoison)), in use or not.
+    /// Known to be bad ([`Cpu::hwpoison`](crate::Cpu::hwpoison)), in use or not.
     pub hwpoisoned: u64,
 }
 
 impl<M: FrameUser> Arena<M> {
-    /// Where the arena's pages are now. A racy sum while threads are busy. O(zones × slots).
+    /// Where the arena's pages are now. A racy sum while threads are busy. O(zones × CPUs).
     #[must_use]
     pub fn counts(&self) -> PageCounts {
         let allocator = self.allocator();
@@ -221,11 +221,11 @@ impl<M: FrameUser> Arena<M> {
             annotated: Annotated::default(),
             pins,
             store,
-            later: None,
+            deferred: None,
             pages,
             frames,
             page_shift,
-            lent: Lent::new(owners.len()),
+            idle_cpus: IdleCpus::new(owners.len()),
             owners,
             attachable,
             background,
@@ -238,9 +238,10 @@ impl<M: FrameUser> Arena<M> {
         }
     }
 
-    /// Whether this process is a child of the one that made the arena. A load.
+    /// Whether this process is a child of the one that made the arena: allocations are refused then. A load.
+    #[must_use]
     #[inline]
-    pub(crate) fn is_forked(&self) -> bool {
+    pub fn is_forked(&self) -> bool {
         self.allocator.made.is_over()
     }
 
@@ -255,8 +256,8 @@ impl<M: FrameUser> Arena<M> {
     }
 
     /// The same arena, which keeps what its allocator borrows besides.
-    pub(crate) fn keeping(mut self, later: Later) -> Self {
-        self.later = Some(later);
+    pub(crate) fn keeping(mut self, deferred: DeferredInit) -> Self {
+        self.deferred = Some(deferred);
         self
     }
 
@@ -264,8 +265,8 @@ impl<M: FrameUser> Arena<M> {
         &self.pressure
     }
 
-    /// The slot of a node's background thread, if the arena has one.
-    pub(crate) fn background_slot(&self, node: NodeId) -> Option<usize> {
+    /// The CPU of a node's background thread, if the arena has one.
+    pub(crate) fn background_cpu(&self, node: NodeId) -> Option<usize> {
         let slot = self.background + usize::from(node.0);
         (usize::from(node.0) < self.allocator.nodes().len() && slot < self.owners.len()).then_some(slot)
     }
@@ -283,9 +284,9 @@ impl<M: FrameUser> Arena<M> {
         self.frames.clone()
     }
 
-    /// Slots that threads may attach to.
+    /// CPUs that threads may attach to.
     #[must_use]
-    pub const fn slots(&self) -> usize {
+    pub const fn cpus(&self) -> usize {
         self.attachable
     }
 
@@ -357,19 +358,63 @@ impl<M: FrameUser> Arena<M> {
         self.frames.contains(&pfn).then_some(pfn)
     }
 
-    /// Brings back what lies on the lists of slots that no living thread holds: pages that threads had which
-    /// ended without detaching. Their slots are free then. O(slots), and a drain for each that had pages.
+    /// Brings back what lies on the lists of CPUs that no living thread holds: pages that threads had which
+    /// ended without detaching. Their CPUs are free then. O(CPUs), and a drain for each that had pages.
     ///
     /// Attaching and failing allocations do this themselves.
     pub fn reap(&self) -> Reaped {
         self.sweep(|_| true)
     }
 
-    /// Checks the allocator's books while every slot is held by this call, so that no thread is at work: a thread that is still
+    /// Frees every block that is allocated, single, contiguous or in bulk. O(frames), and what the frees take. Returns the base pages that
+    /// were freed. The memory holds what it held; frames that are bad or offline stay so.
+    ///
+    /// ```
+    /// use framewright_host::{Arena, Migratetype, Order};
+    ///
+    /// let mut arena: Arena = Arena::builder().bytes(16 << 20).build()?;
+    /// let cpu = arena.attach()?;
+    /// let request = [cpu.alloc(Order::ZERO, Migratetype::Movable)?, cpu.alloc(Order::ZERO, Migratetype::Movable)?];
+    /// drop(cpu);
+    /// // SAFETY: the two pages of the request are all that is allocated, and they are not used any more.
+    /// assert_eq!(unsafe { arena.reset() }?, request.len() as u64);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Safety
+    /// No code uses or frees a frame that was allocated before; nor does a helper of the arena.
+    ///
+    /// # Errors
+    /// Living threads that have forgotten their attachments hold all CPUs; or this process is a child of the arena's.
+    pub unsafe fn reset(&mut self) -> Result<u64, AttachError> {
+        let cpu = self.attach()?;
+        self.reap();
+        cpu.drain();
+        let mut freed = 0;
+        for zone in self.allocator.zones() {
+            let (mut pfn, end) = (zone.spec().start, zone.spec().end());
+            while pfn < end {
+                let (start, state) = self.allocator.frames().find(pfn);
+                let order = match state {
+                    State::Taken { order, .. } => {
+                        // SAFETY: by the caller's promise no code owns the block. One that is on a list still is refused.
+                        freed += unsafe { cpu.free(start, order) }.map_or(0, |()| order.pages());
+                        order
+                    }
+                    State::Free { order, .. } | State::Quarantined { order } => order,
+                    State::Body | State::Reserved => Order::ZERO,
+                };
+                pfn = start.add(order.pages());
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Checks the allocator's books while every CPU is held by this call, so that no thread is at work: a thread that is still
     /// attached, or whose thread-locals are still being dropped, is named and not taken for a mistake. O(frames).
     ///
     /// # Errors
-    /// A slot is busy, or something is wrong.
+    /// A CPU is busy, or something is wrong.
     pub fn verify(&self) -> Result<Account, VerifyError> {
         if self.is_forked() {
             return Err(VerifyError::Forked);
@@ -384,8 +429,8 @@ impl<M: FrameUser> Arena<M> {
         self.allocator.verify().map_err(VerifyError::Wrong)
     }
 
-    /// Has every CPU's lists given back to the zones: those of slots that no thread holds, and of threads that are in no call, at
-    /// once; the others at their next call, for which this waits `wait` at most. Returns the slots that still have pages, and how many.
+    /// Has every CPU's lists given back to the zones: those of CPUs that no thread holds, and of threads that are in no call, at
+    /// once; the others at their next call, for which this waits `wait` at most. Returns the CPUs that still have pages, and how many.
     pub fn drain_all(&self, wait: Duration) -> Vec<(CpuId, u64)> {
         // `None`: longer than the clock counts.
         let until = Instant::now().checked_add(wait);
@@ -403,9 +448,9 @@ impl<M: FrameUser> Arena<M> {
         }
     }
 
-    /// Lets lists shrink where they hold more than their threads use lately: those of slots that no thread holds, or that are
-    /// [lent](crate::Attached::idle), at once; those of attached threads at their next call that is no hit. To be called about
-    /// once a second; [`run_trimming`](Self::run_trimming) does. O(slots), and the pages that go back.
+    /// Lets lists shrink where they hold more than their threads use lately: those of CPUs that no thread holds, or that are
+    /// [lent](crate::Cpu::idle), at once; those of attached threads at their next call that is no hit. To be called about
+    /// once a second; [`run_trimming`](Self::run_trimming) does. O(CPUs), and the pages that go back.
     pub fn tick(&self) {
         if self.is_forked() {
             return;
@@ -415,7 +460,7 @@ impl<M: FrameUser> Arena<M> {
         for cpu in (0..self.owners.len()).map(|n| CpuId(n as u16)) {
             let Some(acquired) = self.owners.try_acquire(cpu.index()) else { continue };
             let _held = self.owners.guard(cpu.index());
-            // SAFETY: this thread holds the slot's lock.
+            // SAFETY: this thread holds the CPU's lock.
             let view = unsafe { self.cpu(cpu) };
             match acquired {
                 Acquired::OwnerDied => view.drain(),
@@ -424,7 +469,7 @@ impl<M: FrameUser> Arena<M> {
         }
     }
 
-    /// Drains every slot that `wanted` names and no living thread holds.
+    /// Drains every CPU that `wanted` names and no living thread holds.
     fn sweep(&self, wanted: impl Fn(CpuId) -> bool) -> Reaped {
         if self.is_forked() {
             return Reaped::default();
@@ -435,11 +480,11 @@ impl<M: FrameUser> Arena<M> {
             let Some(acquired) = self.owners.try_acquire(cpu.index()) else { continue };
             let _held = self.owners.guard(cpu.index());
             if acquired == Acquired::OwnerDied {
-                reaped.slots += 1;
+                reaped.cpus += 1;
             }
             let pages = self.pages_on(cpu);
             if pages > 0 {
-                // SAFETY: this thread holds the slot's lock.
+                // SAFETY: this thread holds the CPU's lock.
                 unsafe { self.cpu(cpu) }.drain();
                 reaped.pages += pages;
             }
@@ -449,7 +494,7 @@ impl<M: FrameUser> Arena<M> {
             event!(
                 self.silent,
                 DEBUG,
-                slots = reaped.slots,
+                cpus = reaped.cpus,
                 pages = reaped.pages,
                 "pages of ended threads brought back"
             );
@@ -457,12 +502,12 @@ impl<M: FrameUser> Arena<M> {
         reaped
     }
 
-    /// Base pages on a slot's lists. A racy read for others than the slot's owner.
+    /// Base pages on a CPU's lists. A racy read for others than the CPU's owner.
     fn pages_on(&self, cpu: CpuId) -> u64 {
         self.allocator.zones().iter().map(|zone| u64::from(self.allocator.pcp(zone.id(), cpu).count())).sum()
     }
 
-    /// Frees pages whose owner ends and has no slot: through a slot that is free, lent, or this thread's own. If other threads
+    /// Frees pages whose owner ends and has no CPU: through a CPU that is free, lent, or this thread's own. If other threads
     /// hold all of them, the next one that attaches, detaches, or finds no memory does it.
     pub(crate) fn free_left(&self, pages: Vec<Pfn>) {
         if self.is_forked() || pages.is_empty() {
@@ -476,15 +521,15 @@ impl<M: FrameUser> Arena<M> {
                 Err(Refused::Mine) => None,
                 Err(Refused::Taken) => continue,
             };
-            // SAFETY: this thread holds the slot's lock. If it is attached, it is here between two calls of that attachment, or in
-            // a helper that one of them runs, which may free through the slot.
+            // SAFETY: this thread holds the CPU's lock. If it is attached, it is here between two calls of that attachment, or in
+            // a helper that one of them runs, which may free through the CPU.
             self.take_left(&unsafe { self.cpu(CpuId(slot as u16)) });
             return;
         }
     }
 
-    /// Frees pages that were left, through this slot. Returns whether there were any.
-    pub(crate) fn take_left(&self, cpu: &Cpu<'_, '_, Host, M>) -> bool {
+    /// Frees pages that were left, through this CPU. Returns whether there were any.
+    pub(crate) fn take_left(&self, cpu: &framewright::Cpu<'_, '_, Host, M>) -> bool {
         let pages = core::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
         for &pfn in &pages {
             let freed = cpu.free(pfn, Order::ZERO);
@@ -493,30 +538,30 @@ impl<M: FrameUser> Arena<M> {
         !pages.is_empty()
     }
 
-    /// Waits until no sweep holds locks of free slots.
+    /// Waits until no sweep holds locks of free CPUs.
     pub(crate) fn after_sweep<R>(&self, f: impl FnOnce() -> R) -> R {
         let _sweeping = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
         f()
     }
 
-    pub(crate) const fn lent(&self) -> &Lent {
-        &self.lent
+    pub(crate) const fn idle_cpus(&self) -> &IdleCpus {
+        &self.idle_cpus
     }
 
     pub(crate) const fn owners(&self) -> &OwnerLocks {
         &self.owners
     }
 
-    /// The allocator as slot `cpu`.
+    /// The allocator as CPU `cpu`.
     ///
     /// # Safety
-    /// This thread holds the slot's lock for as long as the result is used.
+    /// This thread holds the CPU's lock for as long as the result is used.
     #[inline]
-    pub(crate) unsafe fn cpu(&self, cpu: CpuId) -> Cpu<'_, '_, Host, M> {
+    pub(crate) unsafe fn cpu(&self, cpu: CpuId) -> framewright::Cpu<'_, '_, Host, M> {
         self.allocator().cpu(&self.pins[cpu.index()])
     }
 
-    /// Brings back what lies on the lists of slots that no thread holds, where no owner answers an allocation
+    /// Brings back what lies on the lists of CPUs that no thread holds, where no owner answers an allocation
     /// that fails. Whether there was anything.
     pub(crate) fn reclaim(&self) -> bool {
         self.sweep(|cpu| self.pages_on(cpu) > 0).pages > 0

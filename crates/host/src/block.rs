@@ -14,7 +14,7 @@ use framewright::frame::FrameUser;
 use framewright::{AllocError, Flags, FreeError, Migratetype, Order, Pfn, Request};
 
 use crate::arena::Arena;
-use crate::cpu::Attached;
+use crate::cpu::Cpu;
 use crate::shared::{Shared, SharedArena, last_used};
 
 /// Where a block of an arena lies, if anywhere.
@@ -89,9 +89,9 @@ macro_rules! block_methods {
     };
 }
 
-/// An allocated block that an attached thread owns. Freed through the thread's slot when dropped.
+/// An allocated block that an attached thread owns. Freed through the thread's CPU when dropped.
 pub struct Block<'c, M: FrameUser = ()> {
-    cpu: &'c Attached<'c, M>,
+    cpu: &'c Cpu<'c, M>,
     pfn: Pfn,
     order: Order,
 }
@@ -109,7 +109,7 @@ impl<'c, M: FrameUser> Block<'c, M> {
     /// The block is one of `cpu`'s arena, allocated with `order`, and the caller gives up owning it.
     #[must_use]
     #[inline]
-    pub unsafe fn from_raw(cpu: &'c Attached<'_, M>, pfn: Pfn, order: Order) -> Self {
+    pub unsafe fn from_raw(cpu: &'c Cpu<'_, M>, pfn: Pfn, order: Order) -> Self {
         Self { cpu, pfn, order }
     }
 
@@ -132,7 +132,7 @@ impl<'c, M: FrameUser> Block<'c, M> {
         // SAFETY: the block was ours, and has just been given up.
         let split = unsafe { cpu.split(pfn, from, to) };
         // SAFETY: a part of a block that was ours, allocated on its own since the split, handed out once.
-        let make = |cpu: &&'c Attached<'c, M>, pfn, order| unsafe { Self::from_raw(cpu, pfn, order) };
+        let make = |cpu: &&'c Cpu<'c, M>, pfn, order| unsafe { Self::from_raw(cpu, pfn, order) };
         Parts::new(cpu, split, make, pfn, from, to)
     }
 
@@ -303,8 +303,8 @@ impl<M: FrameUser> Drop for SharedBlock<M> {
     }
 }
 
-impl<M: FrameUser> Attached<'_, M> {
-    /// Allocates a block of `order` that holds zeroes, and frees itself through this slot: what
+impl<M: FrameUser> Cpu<'_, M> {
+    /// Allocates a block of `order` that holds zeroes, and frees itself through this CPU: what
     /// [`Flags::ZERO`](crate::Flags::ZERO) asks for. O(bytes).
     ///
     /// # Errors
@@ -324,7 +324,7 @@ impl<M: FrameUser> Attached<'_, M> {
         Ok(unsafe { Block::from_raw(self, pfn, order) })
     }
 
-    /// Allocates a block of `order` that frees itself through this slot. It holds what its last owner left.
+    /// Allocates a block of `order` that frees itself through this CPU. It holds what its last owner left.
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc).
@@ -340,7 +340,7 @@ impl<M: FrameUser> SharedArena<M> {
     /// Allocates a block of `order` that frees itself on whichever thread drops it.
     ///
     /// # Errors
-    /// As [`Attached::alloc`].
+    /// As [`Cpu::alloc`].
     #[inline]
     pub fn alloc_block(&self, order: Order, migratetype: Migratetype) -> Result<SharedBlock<M>, AllocError> {
         // SAFETY: used here alone, and neither call runs code of others or drops an attachment.
@@ -359,7 +359,7 @@ impl<M: FrameUser> SharedArena<M> {
     /// Allocates a block of `order` that holds zeroes, likewise. O(bytes).
     ///
     /// # Errors
-    /// As [`Attached::alloc_block_zeroed`].
+    /// As [`Cpu::alloc_block_zeroed`].
     pub fn alloc_block_zeroed(
         &self,
         order: Order,

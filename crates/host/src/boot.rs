@@ -18,8 +18,8 @@ use framewright::units::PAGEBLOCK_PAGES;
 use framewright::{Allocator, Config, NodeId, Pfn, Plan, ZoneSpec, ZoneType};
 
 use crate::arena::{Arena, Pages};
+use crate::deferred::DeferredInit;
 use crate::error::ArenaError;
-use crate::later::Later;
 use crate::platform::Host;
 use crate::robust::OwnerLocks;
 use crate::store::{DescriptorMemory, Store};
@@ -184,7 +184,7 @@ impl BootMap {
         }
         // SAFETY: zeroes are a valid `M`; used memory is cleared before a descriptor is looked at.
         let (store, parts) = unsafe { Store::new::<M>(&plan, cpu_nodes, None, used) }?;
-        let later = Later::new(self.zones.len(), options.workers, self.free.clone(), |memory, free| {
+        let init = DeferredInit::new(self.zones.len(), options.workers, self.free.clone(), |memory, free| {
             let division = Division {
                 specs: &self.zones,
                 parts: &self.parts,
@@ -195,24 +195,24 @@ impl BootMap {
             late::deferred(&division, free, &options.cpu_nodes, options.split, memory)
         });
         let mut allocator = Allocator::new(&self.zones, parts.cpu_nodes, options.config, parts.memory, None)?;
-        // SAFETY: the arena keeps `later` until the allocator is gone, and lends neither for longer than itself.
-        let deferred: &'static Deferred<'static, Host> = unsafe { &*later.deferred() };
+        // SAFETY: the arena keeps `init` until the allocator is gone, and lends neither for longer than itself.
+        let deferred: &'static Deferred<'static, Host> = unsafe { &*init.deferred() };
         match options.descriptors {
             Descriptors::AsTheyAre => allocator.defer(deferred),
             Descriptors::Cleared => allocator.defer_and_clear(deferred),
         }
         let slots = cpu_nodes.len();
         let owners = OwnerLocks::new(slots).map_err(|source| ArenaError::Reserve {
-            what: "CPU slots",
+            what: "CPUs",
             bytes: slots * 40,
             source,
         })?;
         let end = plan.base.add(plan.pageblocks as u64 * PAGEBLOCK_PAGES);
-        // SAFETY: all parts borrow from this store and from `later`, and no thread has used them.
+        // SAFETY: all parts borrow from this store and from `init`, and no thread has used them.
         let arena = unsafe {
             // No background threads: their slots would begin behind the last.
             Arena::new(allocator, parts.pins, store, Pages::None, plan.base..end, owners, slots, slots)
         };
-        Ok(arena.keeping(later))
+        Ok(arena.keeping(init))
     }
 }

@@ -69,6 +69,8 @@ pub struct ArenaBuilder {
     prefaulted: bool,
     locked: bool,
     guarded: bool,
+    /// A child of the process has a copy of the memory, not zeroes.
+    copied_by_fork: bool,
     config: Config,
     engine: Option<Engine>,
 }
@@ -107,6 +109,7 @@ impl ArenaBuilder {
             prefaulted: false,
             locked: false,
             guarded: false,
+            copied_by_fork: false,
             config: Config::default(),
             engine: None,
         }
@@ -156,14 +159,14 @@ impl ArenaBuilder {
         self
     }
 
-    /// CPU slots: how many threads can be attached at once. Default: twice the machine's parallelism, at least 4.
+    /// CPUs: how many threads can be attached at once. Default: twice the machine's parallelism, at least 4.
     /// Each costs per-CPU lists of its own.
     pub fn cpus(mut self, cpus: usize) -> Self {
         self.cpus = cpus;
         self
     }
 
-    /// Splits the frames into so many nodes of equal size; slot `n` is on node `n mod nodes`. Default: 1.
+    /// Splits the frames into so many nodes of equal size; CPU `n` is on node `n mod nodes`. Default: 1.
     ///
     /// The nodes are virtual: the memory is not bound to the machine's (see [`machine_nodes`](Self::machine_nodes)).
     pub fn nodes(mut self, nodes: usize) -> Self {
@@ -191,8 +194,8 @@ impl ArenaBuilder {
     /// One node for each of the machine's that has memory: with their distances, and with the arena's own
     /// memory bound to them (`MPOL_BIND`). One node, bound to nothing, where the system does not say.
     ///
-    /// Slot `n` is on node `n mod nodes`, and threads are not moved: a thread that wants memory that is near
-    /// attaches to such a slot.
+    /// CPU `n` is on node `n mod nodes`, and threads are not moved: a thread that wants memory that is near
+    /// attaches to such a CPU.
     pub fn machine_nodes(mut self) -> Self {
         (self.shares, self.placement) = (None, Placement::FirstTouch);
         (self.nodes, self.distances, self.bound) = match machine_nodes() {
@@ -243,7 +246,7 @@ impl ArenaBuilder {
     }
 
     /// Has the system keep the arena's own memory from being swapped out (`mlock`), and so commit it when the arena is
-    /// made. Such an arena gives nothing back to the system ([`Attached::trim`](crate::Attached::trim)).
+    /// made. Such an arena gives nothing back to the system ([`Cpu::trim`](crate::Cpu::trim)).
     pub fn lock_memory(mut self) -> Self {
         self.locked = true;
         self
@@ -263,7 +266,14 @@ impl ArenaBuilder {
         self
     }
 
-    /// With a CPU slot for each node's background thread, which reclaims and compacts (see [`Arena::run_background`]).
+    /// A child of this process gets a copy of the memory, as of any other memory of a program.
+    #[cfg(feature = "global_allocator")]
+    pub(crate) fn copied_by_fork(mut self) -> Self {
+        self.copied_by_fork = true;
+        self
+    }
+
+    /// With a CPU for each node's background thread, which reclaims and compacts (see [`Arena::run_background`]).
     pub fn background(mut self) -> Self {
         self.background = true;
         self
@@ -324,8 +334,8 @@ impl ArenaBuilder {
         unsafe { self.make(Some(&mut |pfn| user(Pfn(pfn))), 0) }
     }
 
-    /// Makes an arena that threads share without attaching (see [`SharedArena`]). It has one CPU slot more than
-    /// [`cpus`](Self::cpus) says, which those threads take turns with that get no slot of their own.
+    /// Makes an arena that threads share without attaching (see [`SharedArena`]). It has one CPU more than
+    /// [`cpus`](Self::cpus) says, which those threads take turns with that get no CPU of their own.
     ///
     /// # Errors
     /// As [`build`](Self::build).
@@ -388,7 +398,7 @@ impl ArenaBuilder {
         }
         allocator.resize_pcps();
         let owners = OwnerLocks::new(slots).map_err(|source| ArenaError::Reserve {
-            what: "CPU slots",
+            what: "CPUs",
             bytes: slots * 40,
             source,
         })?;
@@ -478,7 +488,9 @@ impl ArenaBuilder {
         }
         let placed = self.placement.apply(mapping);
         placed.map_err(|(node, source)| ArenaError::Bind { node, source })?;
-        mapping.keep_from_children();
+        if !self.copied_by_fork {
+            mapping.keep_from_children();
+        }
         let from_pool = matches!(self.memory, Source::Backing(Backing::HugeTlb | Backing::GiantTlb))
             && self.bound.is_some();
         if self.prefaulted || from_pool {

@@ -10,7 +10,7 @@ use framewright::frame::FrameUser;
 use framewright::{AllocError, Flags, FreeError, Migratetype, Order, Pfn, Request};
 
 use crate::arena::Arena;
-use crate::cpu::Attached;
+use crate::cpu::Cpu;
 use crate::shared::SharedArena;
 
 /// A handle that allocates and frees raw blocks of an arena.
@@ -19,10 +19,10 @@ trait Blocks {
     fn of(&self) -> &Arena<Self::User>;
     fn get(&self, request: &Request<'_>) -> Result<Pfn, AllocError>;
     /// # Safety
-    /// As [`Attached::free`].
+    /// As [`Cpu::free`].
     unsafe fn give(&self, pfn: Pfn, order: Order) -> Result<(), FreeError>;
     /// # Safety
-    /// As [`Attached::split`].
+    /// As [`Cpu::split`].
     unsafe fn halve(&self, pfn: Pfn, order: Order, half: Order) -> Result<(), FreeError>;
 }
 
@@ -30,7 +30,7 @@ impl<M: FrameUser> Blocks for SharedArena<M> {
     type User = M;
 
     fn of(&self) -> &Arena<M> {
-        self.arena()
+        self
     }
 
     fn get(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
@@ -48,7 +48,7 @@ impl<M: FrameUser> Blocks for SharedArena<M> {
     }
 }
 
-impl<M: FrameUser> Blocks for &Attached<'_, M> {
+impl<M: FrameUser> Blocks for &Cpu<'_, M> {
     type User = M;
 
     fn of(&self) -> &Arena<M> {
@@ -216,8 +216,8 @@ macro_rules! allocator {
 #[cfg(feature = "allocator_api2")]
 allocator!(allocator_api2, (M: FrameUser), SharedArena<M>);
 #[cfg(feature = "allocator_api2")]
-allocator!(allocator_api2, (M: FrameUser), &Attached<'_, M>);
+allocator!(allocator_api2, (M: FrameUser), &Cpu<'_, M>);
 #[cfg(feature = "allocator_api2_02")]
 allocator!(allocator_api2_02, (M: FrameUser), SharedArena<M>);
 #[cfg(feature = "allocator_api2_02")]
-allocator!(allocator_api2_02, (M: FrameUser), &Attached<'_, M>);
+allocator!(allocator_api2_02, (M: FrameUser), &Cpu<'_, M>);

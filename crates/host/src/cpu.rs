@@ -1,6 +1,6 @@
-//! Threads as CPUs: a thread that is attached to a slot allocates and frees through that slot's lists.
+//! Threads as CPUs: a thread that is attached to a CPU allocates and frees through that CPU's lists.
 //!
-//! Holds the `unsafe` that turns "holds the slot's lock" into the core's pin.
+//! Holds the `unsafe` that turns "holds the CPU's lock" into the core's pin.
 #![expect(unsafe_code, reason = "holding a slot's lock is what makes its pin usable")]
 
 use core::cell::Cell;
@@ -15,7 +15,7 @@ use framewright::frame::FrameUser;
 use framewright::hotplug::OfflineError;
 use framewright::reclaim::Migrate;
 use framewright::{
-    AllocError, Cpu, CpuId, Flags, FreeError, Migratetype, NodeId, Order, Pfn, Request, ZoneId, ZoneType,
+    AllocError, CpuId, Flags, FreeError, Migratetype, NodeId, Order, Pfn, Request, ZoneId, ZoneType,
 };
 
 use crate::arena::Arena;
@@ -26,134 +26,129 @@ use crate::platform::Host;
 use crate::robust::Acquired;
 
 thread_local!(
-    /// The slot this thread last gave up, of whichever arena: its lists' memory may still be in the cache.
-    static LAST_SLOT: Cell<usize> = const { Cell::new(0) }
+    /// The CPU this thread last gave up, of any arena: its lists' memory may still be in the cache.
+    static LAST_CPU: Cell<usize> = const { Cell::new(0) }
 );
 
 impl<M: FrameUser> Arena<M> {
-    /// Attaches this thread to a CPU slot that no living thread holds: the one it had last, or the next free
-    /// one. O(slots) at worst; no system call if one is free.
+    /// Attaches this thread to a CPU that no living thread holds: the one it had last, or the next free
+    /// one. O(CPUs) at worst; no system call if one is free.
     ///
     /// # Errors
-    /// Living threads hold all slots.
-    pub fn attach(&self) -> Result<Attached<'_, M>, AttachError> {
-        let slots = self.slots();
-        let last = LAST_SLOT.get() % slots;
-        self.attach_any(|| (last..slots).chain(0..last))
+    /// Living threads hold all CPUs.
+    pub fn attach(&self) -> Result<Cpu<'_, M>, AttachError> {
+        let cpus = self.cpus();
+        let last = LAST_CPU.get() % cpus;
+        self.attach_any(|| (last..cpus).chain(0..last))
     }
 
-    /// Attaches this thread to a slot near the CPU it runs on: the one with the CPU's number, or the next free one of its
-    /// node, or any. With [`machine_nodes`](crate::ArenaBuilder::machine_nodes), that is where its memory is; otherwise
-    /// nodes are virtual, and it is only a slot that threads of other CPUs are less likely to want. A thread that the
-    /// system moves afterwards keeps its slot.
+    /// Attaches this thread to a CPU near the processor it runs on: the one with the processor's number, or the next free one of
+    /// its node, or any. With [`machine_nodes`](crate::ArenaBuilder::machine_nodes), that is where its memory is; otherwise
+    /// nodes are virtual, and it is only a CPU that threads on other processors are less likely to want. A thread that the
+    /// system moves afterwards keeps its CPU.
     ///
     /// # Errors
-    /// Living threads hold all slots.
-    pub fn attach_near(&self) -> Result<Attached<'_, M>, AttachError> {
-        let Some((cpu, node)) = cpu_and_node() else { return self.attach() };
-        let (slots, nodes) = (self.slots(), self.allocator().nodes().len());
-        let own = |bound: &Vec<usize>| bound.iter().position(|&of| of == node);
-        let node = self.bound.as_ref().and_then(own).unwrap_or(node % nodes);
-        let first = cpu % slots;
-        let all = move || (first..slots).chain(0..first);
-        let is_near = move |slot: &usize| slot % nodes == node;
-        self.attach_any(move || all().filter(is_near).chain(all().filter(move |slot| !is_near(slot))))
+    /// Living threads hold all CPUs.
+    pub fn attach_near(&self) -> Result<Cpu<'_, M>, AttachError> {
+        let Some((processor, node)) = cpu_and_node() else { return self.attach() };
+        let (cpus, nodes) = (self.cpus(), self.allocator().nodes().len());
+        let bound = |nodes: &Vec<usize>| nodes.iter().position(|&machine_node| machine_node == node);
+        let node = self.bound.as_ref().and_then(bound).unwrap_or(node % nodes);
+        let first = processor % cpus;
+        let all = move || (first..cpus).chain(0..first);
+        let is_near = move |cpu: &usize| cpu % nodes == node;
+        self.attach_any(move || all().filter(is_near).chain(all().filter(move |cpu| !is_near(cpu))))
     }
 
-    /// Attaches this thread to the first of these slots that is free.
+    /// Attaches this thread to the first of these CPUs that is free.
     fn attach_any<I: Iterator<Item = usize>>(
         &self,
         order: impl Fn() -> I,
-    ) -> Result<Attached<'_, M>, AttachError> {
+    ) -> Result<Cpu<'_, M>, AttachError> {
         if self.is_forked() {
             return Err(AttachError::Forked);
         }
-        let any = || order().find_map(|slot| self.try_attach(slot));
+        let any = || order().find_map(|cpu| self.try_attach(cpu));
         any().or_else(|| self.after_sweep(any)).ok_or_else(|| {
-            event!(self.silent, DEBUG, slots = self.slots(), "no slot to attach to");
-            AttachError::AllTaken { slots: self.slots() }
+            event!(self.silent, DEBUG, cpus = self.cpus(), "no CPU to attach to");
+            AttachError::AllTaken { cpus: self.cpus() }
         })
     }
 
-    /// Attaches this thread to CPU slot `slot`. O(1).
+    /// Attaches this thread to CPU number `cpu`. O(1).
     ///
     /// # Errors
-    /// There is no such slot, or a living thread holds it.
-    pub fn attach_slot(&self, slot: usize) -> Result<Attached<'_, M>, AttachError> {
-        let slots = self.slots();
+    /// There is no such CPU, or a living thread holds it.
+    pub fn attach_to(&self, cpu: usize) -> Result<Cpu<'_, M>, AttachError> {
+        self.check_number(cpu)?;
+        let attached = self.try_attach(cpu).or_else(|| self.after_sweep(|| self.try_attach(cpu)));
+        attached.ok_or(AttachError::Taken(CpuId(cpu as u16)))
+    }
+
+    /// Attaches this thread to the CPU that the arena keeps for a node's background reclaim.
+    pub(crate) fn attach_background(&self, node: NodeId) -> Result<Cpu<'_, M>, AttachError> {
+        let cpus = self.cpus();
+        let cpu = self.background_cpu(node).ok_or(AttachError::NoSuchCpu { cpu: cpus, cpus })?;
         if self.is_forked() {
             return Err(AttachError::Forked);
         }
-        if slot >= slots {
-            return Err(AttachError::NoSuchSlot { slot, slots });
-        }
-        self.try_attach(slot)
-            .or_else(|| self.after_sweep(|| self.try_attach(slot)))
-            .ok_or(AttachError::Taken(CpuId(slot as u16)))
+        let attached = self.try_attach(cpu).or_else(|| self.after_sweep(|| self.try_attach(cpu)));
+        attached.ok_or(AttachError::Taken(CpuId(cpu as u16)))
     }
 
-    /// Attaches this thread to the slot that the arena keeps for a node's background reclaim.
-    pub(crate) fn attach_background(&self, node: NodeId) -> Result<Attached<'_, M>, AttachError> {
-        if self.is_forked() {
-            return Err(AttachError::Forked);
-        }
-        let slots = self.slots();
-        let slot = self.background_slot(node).ok_or(AttachError::NoSuchSlot { slot: slots, slots })?;
-        let attached = self.try_attach(slot).or_else(|| self.after_sweep(|| self.try_attach(slot)));
-        attached.ok_or(AttachError::Taken(CpuId(slot as u16)))
-    }
-
-    /// Acts as the CPU of slot `slot` for one call: `f` allocates and frees through the slot's lists, and what lies on them stays
+    /// Acts as CPU number `cpu` for one call: `f` allocates and frees through the CPU's lists, and what lies on them stays
     /// there for the next one. For callers that say with each call which CPU they are. Waits while another thread acts as that
-    /// CPU; for good, if a thread has attached to the slot and keeps it.
+    /// CPU; for good, if a thread has attached to the CPU and keeps it.
     ///
-    /// A robust lock is taken and given back, some 20 ns more than through an [`Attached`]. Between calls, the pages on the lists
-    /// are within reach of allocations that would fail.
+    /// A robust lock is taken and given back, some 20 ns more than through an attached [`Cpu`]. Between calls, the pages on the
+    /// lists are within reach of allocations that would fail.
     ///
     /// ```
     /// use framewright_host::{Arena, Migratetype, Order};
     ///
     /// let arena: Arena = Arena::builder().bytes(16 << 20).cpus(2).build()?;
-    /// let pfn = arena.as_cpu(1, |cpu| cpu.alloc(Order::ZERO, Migratetype::Movable))??;
+    /// let pfn = arena.on_cpu(1, |cpu| cpu.alloc(Order::ZERO, Migratetype::Movable))??;
     /// // SAFETY: it is ours.
-    /// arena.as_cpu(0, |cpu| unsafe { cpu.free(pfn, Order::ZERO) })??;
+    /// arena.on_cpu(0, |cpu| unsafe { cpu.free(pfn, Order::ZERO) })??;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// There is no such slot, or its thread has lent it ([`Attached::idle`]).
+    /// There is no such CPU, or its thread is idle ([`Cpu::idle`]).
     ///
     /// # Panics
-    /// If this thread holds the slot already.
-    pub fn as_cpu<R>(&self, slot: usize, f: impl FnOnce(&Attached<'_, M>) -> R) -> Result<R, AttachError> {
-        let slots = self.slots();
+    /// If this thread holds the CPU already.
+    pub fn on_cpu<R>(&self, cpu: usize, f: impl FnOnce(&Cpu<'_, M>) -> R) -> Result<R, AttachError> {
+        self.check_number(cpu)?;
+        self.act_as(cpu, f)
+    }
+
+    fn check_number(&self, cpu: usize) -> Result<(), AttachError> {
+        let cpus = self.cpus();
         if self.is_forked() {
             return Err(AttachError::Forked);
         }
-        if slot >= slots {
-            return Err(AttachError::NoSuchSlot { slot, slots });
-        }
-        self.act_as(slot, f)
+        if cpu < cpus { Ok(()) } else { Err(AttachError::NoSuchCpu { cpu, cpus }) }
     }
 
-    /// Like [`as_cpu`](Self::as_cpu), for any slot that the arena has.
+    /// Like [`on_cpu`](Self::on_cpu), for any CPU that the arena has.
     pub(crate) fn act_as<R>(
         &self,
-        slot: usize,
-        f: impl FnOnce(&Attached<'_, M>) -> R,
+        number: usize,
+        f: impl FnOnce(&Cpu<'_, M>) -> R,
     ) -> Result<R, AttachError> {
-        let acquired = self.owners().acquire(slot);
-        let turn = self.owners().guard(slot);
-        if self.lent().is(slot) {
-            return Err(AttachError::Taken(CpuId(slot as u16)));
+        let acquired = self.owners().acquire(number);
+        let turn = self.owners().guard(number);
+        if self.idle_cpus().contains(number) {
+            return Err(AttachError::Taken(CpuId(number as u16)));
         }
-        // SAFETY: the slot's lock is held until `turn` is dropped, after `f` has returned.
-        let cpu = unsafe { self.cpu(CpuId(slot as u16)) };
+        // SAFETY: the CPU's lock is held until `turn` is dropped, after `f` has returned.
+        let cpu = unsafe { self.cpu(CpuId(number as u16)) };
         if acquired == Acquired::OwnerDied {
             cpu.drain();
         }
         // Not to be dropped: that would drain the lists, and give the lock back.
-        let attached = ManuallyDrop::new(Attached { cpu, arena: self });
+        let attached = ManuallyDrop::new(Cpu { cpu, arena: self });
         let result = f(&attached);
         drop(turn);
         Ok(result)
@@ -183,25 +178,25 @@ impl<M: FrameUser> Arena<M> {
         OwnedCpu::attach(self)
     }
 
-    fn try_attach(&self, slot: usize) -> Option<Attached<'_, M>> {
-        let acquired = self.owners().try_acquire(slot)?;
-        let held = self.owners().guard(slot);
-        if self.lent().is(slot) {
+    fn try_attach(&self, number: usize) -> Option<Cpu<'_, M>> {
+        let acquired = self.owners().try_acquire(number)?;
+        let held = self.owners().guard(number);
+        if self.idle_cpus().contains(number) {
             return None;
         }
-        // SAFETY: this thread has just taken the slot's lock. It gives it back when `Attached` is dropped; if
+        // SAFETY: this thread has just taken the CPU's lock. It gives it back when `Cpu` is dropped; if
         // that is forgotten, never.
-        let cpu = unsafe { self.cpu(CpuId(slot as u16)) };
+        let cpu = unsafe { self.cpu(CpuId(number as u16)) };
         if acquired == Acquired::OwnerDied {
             cpu.drain();
         }
         self.take_left(&cpu);
         held.keep();
-        Some(Attached { cpu, arena: self })
+        Some(Cpu { cpu, arena: self })
     }
 }
 
-/// A thread's hold of a CPU slot. Dropping it gives back all pages on the slot's lists, then the slot.
+/// A thread's hold of a CPU. Dropping it gives back all pages on the CPU's lists, then the CPU.
 ///
 /// It is bound to the thread that attached:
 ///
@@ -211,15 +206,15 @@ impl<M: FrameUser> Arena<M> {
 /// let cpu = arena.attach().unwrap();
 /// std::thread::scope(|scope| scope.spawn(|| cpu.id()).join().unwrap());
 /// ```
-pub struct Attached<'a, M: FrameUser = ()> {
-    cpu: Cpu<'a, 'a, Host, M>,
+pub struct Cpu<'a, M: FrameUser = ()> {
+    cpu: framewright::Cpu<'a, 'a, Host, M>,
     arena: &'a Arena<M>,
 }
 
-/// A thread's hold of a CPU slot that keeps its arena alive ([`Arena::attach_owned`]).
+/// A thread's hold of a CPU that keeps its arena alive ([`Arena::attach_owned`]).
 pub struct OwnedCpu<M: FrameUser = ()> {
     // Before what it borrows from, so that it is dropped first.
-    cpu: Attached<'static, M>,
+    cpu: Cpu<'static, M>,
     arena: Arc<Arena<M>>,
 }
 
@@ -230,7 +225,7 @@ impl<M: FrameUser> fmt::Debug for OwnedCpu<M> {
 }
 
 impl<M: FrameUser> OwnedCpu<M> {
-    /// Attaches this thread to any slot.
+    /// Attaches this thread to any CPU.
     ///
     /// # Errors
     /// As [`Arena::attach`].
@@ -244,7 +239,7 @@ impl<M: FrameUser> OwnedCpu<M> {
     /// The attachment.
     #[must_use]
     #[inline]
-    pub fn get(&self) -> &Attached<'_, M> {
+    pub fn get(&self) -> &Cpu<'_, M> {
         &self.cpu
     }
 
@@ -255,25 +250,25 @@ impl<M: FrameUser> OwnedCpu<M> {
     }
 }
 
-impl<M: FrameUser> fmt::Debug for Attached<'_, M> {
+impl<M: FrameUser> fmt::Debug for Cpu<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Attached").field(&self.cpu.id()).finish()
+        f.debug_tuple("Cpu").field(&self.cpu.id()).finish()
     }
 }
 
-impl<M: FrameUser> Drop for Attached<'_, M> {
+impl<M: FrameUser> Drop for Cpu<'_, M> {
     fn drop(&mut self) {
         // In a child, lists and locks are the parent's, or copies of them that another thread holds permanently.
         if self.arena.is_forked() {
             return;
         }
-        let slot = self.id().index();
-        let released = self.arena.owners().guard(slot);
+        let number = self.id().index();
+        let released = self.arena.owners().guard(number);
         self.arena.take_left(&self.cpu);
         self.cpu.drain();
         drop(released);
         // At the end of a thread the note may be gone already; it is only a hint.
-        let _ = LAST_SLOT.try_with(|last| last.set(slot));
+        let _ = LAST_CPU.try_with(|last| last.set(number));
     }
 }
 
@@ -290,15 +285,15 @@ pub(crate) fn tell_failed<M: FrameUser>(arena: &Arena<M>, failed: &AllocError) {
     );
 }
 
-impl<'a, M: FrameUser> Attached<'a, M> {
-    /// The slot.
+impl<'a, M: FrameUser> Cpu<'a, M> {
+    /// The CPU.
     #[must_use]
     pub const fn id(&self) -> CpuId {
         self.cpu.id()
     }
 
-    /// The core's view of the slot. Not for users: its `free` is safe, and would let them free a [`Block`](crate::Block).
-    pub(crate) const fn core(&self) -> &Cpu<'a, 'a, Host, M> {
+    /// The core's view of the CPU. Not for users: its `free` is safe, and would let them free a [`Block`](crate::Block).
+    pub(crate) const fn core(&self) -> &framewright::Cpu<'a, 'a, Host, M> {
         &self.cpu
     }
 
@@ -308,9 +303,9 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         self.arena
     }
 
-    /// Allocates a block of `order` as a raw frame: the caller frees it, through this slot or another.
+    /// Allocates a block of `order` as a raw frame: the caller frees it, through this CPU or another.
     ///
-    /// O(1) without any lock if the slot's list has one; else as [`Cpu::alloc`]. Before it fails, pages that
+    /// O(1) without any lock if the CPU's list has one; else as [`framewright::Cpu::alloc`]. Before it fails, pages that
     /// ended threads have left on their lists are brought back.
     ///
     /// # Errors
@@ -323,17 +318,17 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         }
     }
 
-    /// Allocates a block if the slot's list has one, and no CPU asks this slot for anything; `None` says only that
+    /// Allocates a block if the CPU's list has one, and no CPU asks this CPU for anything; `None` says only that
     /// [`alloc`](Self::alloc) has more to do. For callers that keep their own slow path apart. O(1).
     #[inline(always)]
     #[must_use]
     pub fn alloc_hit(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         let hit = self.cpu.alloc_hit(order, migratetype)?;
-        self.arena.given(hit, order.pages());
+        self.arena.annotate_owned(hit, order.pages());
         Some(hit)
     }
 
-    /// Frees a block if that is common: it came from this slot's list. `false` says only that nothing has happened, and
+    /// Frees a block if that is common: it came from this CPU's list. `false` says only that nothing has happened, and
     /// that [`free`](Self::free) has more to do. O(1), and a drain if the list has grown too long.
     ///
     /// # Safety
@@ -344,7 +339,7 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         !self.arena.is_annotated() && self.cpu.free_hit(pfn, order)
     }
 
-    /// Where this slot's hits of order 0 read and write, for code that is not Rust and makes them without a call. They are good
+    /// Where this CPU's hits of order 0 read and write, for code that is not Rust and makes them without a call. They are good
     /// until the thread detaches.
     #[must_use]
     pub fn hit_words(&self, migratetype: Migratetype) -> Option<HitWords<Host>> {
@@ -359,7 +354,7 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         let listed = self.cpu.alloc_listed(order, migratetype);
         match listed {
             Some(pfn) => {
-                self.arena.given(pfn, order.pages());
+                self.arena.annotate_owned(pfn, order.pages());
                 Ok(pfn)
             }
             None => self.alloc_with(&Request::new(order, migratetype)),
@@ -383,12 +378,12 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         let last = alloc().or_else(|failed| {
             if failed.why != AllocFailure::Injected && more() { alloc() } else { Err(failed) }
         });
-        last.inspect(|&pfn| self.arena.given(pfn, request.order.pages()))
+        last.inspect(|&pfn| self.arena.annotate_owned(pfn, request.order.pages()))
             .inspect_err(|failed| tell_failed(self.arena, failed))
     }
 
     /// What each zone that `request` may use lacks for it now, in the order in which an allocation tries them: the details
-    /// behind an [`AllocError`]. As [`Cpu::explain`].
+    /// behind an [`AllocError`]. As [`framewright::Cpu::explain`].
     pub fn explain(&self, request: &Request<'_>) -> Vec<Shortfall> {
         let mut zones = Vec::new();
         self.cpu.explain(request, &self.arena.helpers(), |zone| zones.push(*zone));
@@ -417,7 +412,7 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     }
 
     /// One round of background compaction of a node, if this arena has a mover (see [`Arena::set_migrate`]): as
-    /// [`Cpu::compact_proactively`]. For a thread that calls it every
+    /// [`framewright::Cpu::compact_proactively`]. For a thread that calls it every
     /// [`ROUND_MS`](framewright::policy::compact::ROUND_MS) milliseconds.
     pub fn compact_proactively(&self, node: NodeId) -> Compacted {
         let migrate = self.arena.helpers().mover();
@@ -429,7 +424,7 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         self.cpu.compact_proactively(node, migrate)
     }
 
-    /// Takes whole pageblocks offline, as [`Cpu::offline`] does: their frames are not handed out until
+    /// Takes whole pageblocks offline, as [`framewright::Cpu::offline`] does: their frames are not handed out until
     /// [`Allocator::online`](framewright::Allocator::online) brings them back. Returns the pages that are gone. Before
     /// it fails, pages that ended threads have left on their lists are brought back.
     ///
@@ -440,9 +435,9 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         offline().or_else(|failed| if self.arena.reclaim() { offline() } else { Err(failed) })
     }
 
-    /// Frees a block that any slot allocated, with its order.
+    /// Frees a block that any CPU allocated, with its order.
     ///
-    /// O(1) without any lock unless the slot's lists are full; else as [`Cpu::free`]. What is not allocated,
+    /// O(1) without any lock unless the CPU's lists are full; else as [`framewright::Cpu::free`]. What is not allocated,
     /// or with another order, is refused, and nothing changes.
     ///
     /// # Safety
@@ -453,7 +448,7 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     /// What is wrong with the free, and what the frame's descriptor says.
     #[inline]
     pub unsafe fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        self.arena.taken(pfn, order);
+        self.arena.annotate_freed(pfn, order);
         self.cpu.free(pfn, order)
     }
 
@@ -470,12 +465,12 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         unsafe { self.cpu.split(pfn, from, to) }
     }
 
-    /// Gives the pages on the slot's lists back to the zones. O(pages).
+    /// Gives the pages on the CPU's lists back to the zones. O(pages).
     pub fn drain(&self) {
         self.cpu.drain();
     }
 
-    /// Lets the slot's lists shrink where they hold more than it uses lately. To be called about once a second by a thread
+    /// Lets the CPU's lists shrink where they hold more than it uses lately. To be called about once a second by a thread
     /// that stays attached for long. O(pages that go back).
     pub fn tick(&self) {
         self.cpu.tick();

@@ -189,7 +189,7 @@ impl From<SetupError> for ArenaError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// A thread holds the slot, and may be at work: detach it first.
+    /// A thread holds the CPU, and may be at work: detach it first.
     Busy(CpuId),
     /// The arena was made by a parent of this process.
     Forked,
@@ -211,41 +211,41 @@ impl fmt::Display for VerifyError {
 
 impl Error for VerifyError {}
 
-/// Why a thread could not attach to a CPU slot.
+/// Why a thread could not attach to a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// Living threads hold all slots.
+    /// Living threads hold all CPUs.
     AllTaken {
         /// How many there are.
-        slots: usize,
+        cpus: usize,
     },
-    /// A living thread holds the slot that was asked for.
+    /// A living thread holds the CPU that was asked for.
     Taken(CpuId),
     /// The arena was made by a parent of this process.
     Forked,
-    /// There is no such slot.
-    NoSuchSlot {
-        /// The slot asked for.
-        slot: usize,
+    /// There is no such CPU.
+    NoSuchCpu {
+        /// The CPU asked for.
+        cpu: usize,
         /// How many there are.
-        slots: usize,
+        cpus: usize,
     },
 }
 
 impl fmt::Display for AttachError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::AllTaken { slots } => write!(
+            Self::AllTaken { cpus } => write!(
                 f,
-                "all {slots} CPU slots are taken by living threads: make the arena with more `cpus`, or detach one"
+                "all {cpus} CPUs are taken by living threads: make the arena with more `cpus`, or detach one"
             ),
             Self::Forked => f.write_str(
                 "the arena belongs to the process that made it, and this is a child of it: make another arena here",
             ),
             Self::Taken(cpu) => write!(f, "{cpu:?} is taken by a living thread: attach to any slot instead"),
-            Self::NoSuchSlot { slot, slots } => {
-                write!(f, "there is no CPU slot {slot}: the arena has {slots}, counted from 0")
+            Self::NoSuchCpu { cpu, cpus } => {
+                write!(f, "there is no CPU {cpu}: the arena has {cpus}, counted from 0")
             }
         }
     }

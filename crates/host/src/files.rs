@@ -13,7 +13,7 @@ use framewright_pagecache::slab::Shrinker;
 use framewright_pagecache::{Cache, CacheError, FileId, Opener, PageSlot, Swap};
 
 use crate::arena::{Arena, PAGE_BYTES};
-use crate::cpu::Attached;
+use crate::cpu::Cpu;
 use crate::device::{FileDevice, NO_SPACE, Open, SWAP, alone, held, io_error, shared};
 use crate::os::reserve;
 use crate::platform::Host;
@@ -281,7 +281,7 @@ impl<'a> FileCache<'a> {
     ///
     /// # Panics
     /// If the CPU is one of another arena.
-    pub fn close(&self, cpu: &Attached<'_, PageSlot>, file: FileId) -> Result<(), CacheError> {
+    pub fn close(&self, cpu: &Cpu<'_, PageSlot>, file: FileId) -> Result<(), CacheError> {
         self.end(cpu, file, true)
     }
 
@@ -290,12 +290,12 @@ impl<'a> FileCache<'a> {
     ///
     /// # Panics
     /// If the CPU is one of another arena.
-    pub fn forget(&self, cpu: &Attached<'_, PageSlot>, file: FileId) {
+    pub fn forget(&self, cpu: &Cpu<'_, PageSlot>, file: FileId) {
         let _ = self.end(cpu, file, false);
     }
 
     /// Ends an opener; and the file with its last one, when all that is dirty is flushed, if it should be.
-    fn end(&self, cpu: &Attached<'_, PageSlot>, file: FileId, flush: bool) -> Result<(), CacheError> {
+    fn end(&self, cpu: &Cpu<'_, PageSlot>, file: FileId, flush: bool) -> Result<(), CacheError> {
         self.check(cpu);
         self.here()?;
         // The thread that takes it out ends it: one only.
@@ -307,12 +307,7 @@ impl<'a> FileCache<'a> {
         result
     }
 
-    fn end_handle(
-        &self,
-        cpu: &Attached<'_, PageSlot>,
-        handle: &Handle,
-        flush: bool,
-    ) -> Result<(), CacheError> {
+    fn end_handle(&self, cpu: &Cpu<'_, PageSlot>, handle: &Handle, flush: bool) -> Result<(), CacheError> {
         let (key, number) = (handle.open.key, handle.opener.file());
         let others = |inodes: &BTreeMap<_, Inode>| inodes.get(&key).is_some_and(|inode| inode.openers > 1);
         let mut inodes = held(&self.inodes);
@@ -390,7 +385,7 @@ impl<'a> FileCache<'a> {
 
     /// A frame's number means something in its own arena only.
     #[track_caller]
-    pub(crate) fn check(&self, cpu: &Attached<'_, PageSlot>) {
+    pub(crate) fn check(&self, cpu: &Cpu<'_, PageSlot>) {
         assert!(core::ptr::eq(cpu.arena(), self.arena), "the CPU is one of another arena than the cache's");
     }
 
@@ -447,7 +442,7 @@ impl<'a> FileCache<'a> {
     /// If the CPU is one of another arena.
     pub fn read(
         &self,
-        cpu: &Attached<'_, PageSlot>,
+        cpu: &Cpu<'_, PageSlot>,
         file: FileId,
         offset: u64,
         bytes: &mut [u8],
@@ -478,7 +473,7 @@ impl<'a> FileCache<'a> {
     /// If the CPU is one of another arena.
     pub fn write(
         &self,
-        cpu: &Attached<'_, PageSlot>,
+        cpu: &Cpu<'_, PageSlot>,
         file: FileId,
         offset: u64,
         bytes: &[u8],
@@ -496,12 +491,7 @@ impl<'a> FileCache<'a> {
     ///
     /// # Panics
     /// If the CPU is one of another arena.
-    pub fn append(
-        &self,
-        cpu: &Attached<'_, PageSlot>,
-        file: FileId,
-        bytes: &[u8],
-    ) -> Result<u64, CacheError> {
+    pub fn append(&self, cpu: &Cpu<'_, PageSlot>, file: FileId, bytes: &[u8]) -> Result<u64, CacheError> {
         self.check(cpu);
         self.with(file, |handle, number| {
             let end = |len: u64| len.checked_add(bytes.len() as u64).filter(|&end| end <= LARGEST_FILE);
@@ -525,7 +515,7 @@ impl<'a> FileCache<'a> {
     /// If the CPU is one of another arena.
     pub fn store_mapped(
         &self,
-        cpu: &Attached<'_, PageSlot>,
+        cpu: &Cpu<'_, PageSlot>,
         file: FileId,
         offset: u64,
         bytes: &[u8],
@@ -537,7 +527,7 @@ impl<'a> FileCache<'a> {
 
     fn each_piece(
         &self,
-        cpu: &Attached<'_, PageSlot>,
+        cpu: &Cpu<'_, PageSlot>,
         file: FileId,
         offset: u64,
         bytes: &[u8],
@@ -594,7 +584,7 @@ impl<'a> FileCache<'a> {
     ///
     /// # Panics
     /// If the CPU is one of another arena.
-    pub fn truncate(&self, cpu: &Attached<'_, PageSlot>, file: FileId, index: u64) -> Result<(), CacheError> {
+    pub fn truncate(&self, cpu: &Cpu<'_, PageSlot>, file: FileId, index: u64) -> Result<(), CacheError> {
         self.check(cpu);
         let handle = self.handle(file)?;
         let closed = alone(&handle.open.gate);

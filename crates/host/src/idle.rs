@@ -2,21 +2,21 @@
 
 use framewright::frame::FrameUser;
 
-use crate::cpu::Attached;
+use crate::cpu::Cpu;
 use crate::robust::Acquired;
 
-/// A slot whose lock its holder has given up for a while. Taken back when dropped, also when a panic passes.
-struct Back<'b, 'a, M: FrameUser>(&'b Attached<'a, M>);
+/// A CPU whose lock its holder has given up for a while. Taken back when dropped, also when a panic passes.
+struct Back<'b, 'a, M: FrameUser>(&'b Cpu<'a, M>);
 
 impl<M: FrameUser> Drop for Back<'_, '_, M> {
     fn drop(&mut self) {
         let (arena, slot) = (self.0.arena(), self.0.id().index());
-        // A child has neither slots nor locks.
+        // A child has neither CPUs nor locks.
         if arena.is_forked() {
             return;
         }
         let acquired = arena.owners().acquire(slot);
-        arena.lent().set(slot, false);
+        arena.idle_cpus().set(slot, false);
         if acquired == Acquired::OwnerDied {
             // A thread ended in the middle of bringing the pages back.
             self.0.drain();
@@ -24,14 +24,14 @@ impl<M: FrameUser> Drop for Back<'_, '_, M> {
     }
 }
 
-impl<M: FrameUser> Attached<'_, M> {
-    /// Runs `f`, which waits for something or works elsewhere, and leaves the pages on this slot's lists within
+impl<M: FrameUser> Cpu<'_, M> {
+    /// Runs `f`, which waits for something or works elsewhere, and leaves the pages on this CPU's lists within
     /// reach of others: an allocation that would fail, [`drain_all`](crate::Arena::drain_all), [`reap`](crate::Arena::reap) and
-    /// [`verify`](crate::Arena::verify) get at them as at those of a slot that no thread holds. No other thread can attach to the slot. If
+    /// [`verify`](crate::Arena::verify) get at them as at those of a CPU that no thread holds. No other thread can attach to the CPU. If
     /// no thread is in need, the pages are still there afterwards.
     ///
     /// Two system calls at most, if another thread is at the lists when `f` returns. A thread that is ended by the system within `f`
-    /// leaves the slot lent: its pages can be had, but no thread gets the slot any more.
+    /// leaves the CPU lent: its pages can be had, but no thread gets the CPU any more.
     ///
     /// ```
     /// use framewright_host::{Arena, Migratetype, Order};
@@ -49,7 +49,7 @@ impl<M: FrameUser> Attached<'_, M> {
         if arena.is_forked() {
             return f();
         }
-        arena.lent().set(slot, true);
+        arena.idle_cpus().set(slot, true);
         // Requests that came before: from now on no thread waits for this thread to answer them.
         self.answer();
         drop(arena.owners().guard(slot));

@@ -4,47 +4,15 @@
 //! | for | begin with |
 //! |---|---|
 //! | memory to allocate from | [`Arena`], made by [`ArenaBuilder`] |
-//! | a thread that stays | [`Attached`] ([`Arena::attach`]) and [`Block`] |
+//! | a thread that stays | [`Cpu`] ([`Arena::attach`]) and [`Block`] |
 //! | threads that come and go | [`SharedArena`] and [`SharedBlock`] |
-//! | an attachment beside its arena in one structure | [`OwnedCpu`] |
+//! | a CPU beside its arena in one structure | [`OwnedCpu`] |
 //! | processes that share memory | [`ProcessArena`] |
 //! | files, and memory that swaps | [`FileCache`] |
+//! | the `#[global_allocator]` of a program, or single collections | `Heap`, feature `global_allocator`; feature `allocator_api2` |
+//! | frames of a machine that boots from a firmware map | [`FirmwareMap`] and [`BootMap`] |
 //!
-//! Which of them to take, and what each costs, is in `docs/guide/embed.md`.
-//!
-//! # The modules, in the order to read them
-//! | module | what it holds |
-//! |---|---|
-//! | `forks` | what a forked child finds of its parent's handles |
-//! | `os` | memory and a clock. Raw system calls are here, and in `processes` |
-//! | `robust` | locks that outlive their owner |
-//! | `clear` | zeroes past the caches, for boot |
-//! | [`platform`] | the core's platform on this machine |
-//! | `event` | what listeners are told, with the feature `tracing` |
-//! | `error` | why an arena could not be made, or a thread not attach |
-//! | `store` | memory for the allocator's own structures |
-//! | `annotate`, `told` | what Valgrind and AddressSanitizer are told, with the feature `annotations`, and when |
-//! | `arena`, `builder` | an allocator and its memory; describing one |
-//! | `later`, `lent`, `helpers` | what boot leaves for later; slots that are lent; who helps when memory runs short |
-//! | `boot` | arenas that boot from a firmware memory map |
-//! | [`firmware`] | what firmware and Linux say of a machine's memory |
-//! | `pressure` | who helps when memory runs short; background threads |
-//! | `cpu` | threads that attach to CPU slots |
-//! | `given` | blocks of a given place, many at once, bad frames, free memory that a hook is told of |
-//! | `idle` | attached threads that do something else: their lists are within reach |
-//! | `collections` | the allocator interface of `allocator-api2`, with the feature of that name |
-//! | `numa` | where memory comes from, and what was got |
-//! | `metrics` | counters for Prometheus |
-//! | `trim` | free memory that goes back to the system |
-//! | `writing` | pages on their way to storage |
-//! | `device` | real files as the page cache's storage |
-//! | `files` | a page cache on real files |
-//! | `file_pressure` | its pages under memory pressure: reclaimed in the background, and moved |
-//! | `spaces` | anonymous pages beside the files |
-//! | `trouble` | faults and delays of a cache's storage, on purpose |
-//! | [`program`] | programs of the page cache in a folder, each task a thread |
-//! | `block`, `shared` | blocks that free themselves; threads that do not want to attach |
-//! | [`processes`] | an arena in a file of memory that processes share, and that outlives any of them |
+//! `docs/guide/embed.md` compares them, with the cost of each.
 //!
 //! # What safe code cannot do
 //! A [`Block`] owns its frames, and `bytes_mut` rests on that. So a caller that names a frame by its number vouches for it in
@@ -86,9 +54,9 @@
 //! Splitting a block that its owner may free at the same time:
 //! ```compile_fail,E0133
 //! #![forbid(unsafe_code)]
-//! use framewright_host::{Attached, Order, Pfn};
+//! use framewright_host::{Cpu, Order, Pfn};
 //!
-//! fn racing(cpu: &Attached<'_>, of_somebody: Pfn, order: Order) {
+//! fn racing(cpu: &Cpu<'_>, of_somebody: Pfn, order: Order) {
 //!     let _ = cpu.split(of_somebody, order, Order::ZERO);
 //! }
 //! ```
@@ -114,7 +82,7 @@
 //! ```no_run
 //! use framewright_host::framewright::reclaim::{Migrate, Migrated, Release};
 //! use framewright_host::framewright::SharedCell;
-//! use framewright_host::{Attached, Order, Pfn};
+//! use framewright_host::{Cpu, Order, Pfn};
 //!
 //! unsafe fn free(to: &dyn Release, mine: Pfn) {
 //!     let _ = unsafe { to.free(mine, Order::ZERO) };
@@ -125,7 +93,7 @@
 //!         Migrated::Moved
 //!     }
 //! }
-//! unsafe fn split(cpu: &Attached<'_>, mine: Pfn, order: Order) {
+//! unsafe fn split(cpu: &Cpu<'_>, mine: Pfn, order: Order) {
 //!     let _ = unsafe { cpu.split(mine, order, Order::ZERO) };
 //! }
 //! struct Cell;
@@ -141,11 +109,48 @@
 //!     }
 //! }
 //! ```
-//! Two more panic at once: a [`FileCache`] used with a CPU of another arena, and one in an arena with more frames than
+//! Two more panic: a [`FileCache`] used with a CPU of another arena, and one in an arena with more frames than
 //! its links can name (16 TiB).
+//!
+//! # For those who change this crate: its modules, in the order to read them
+//! | module | what it holds |
+//! |---|---|
+//! | `forks` | what a forked child finds of its parent's handles |
+//! | `os` | memory and a clock. Raw system calls are here, and in `processes` |
+//! | `robust` | locks that outlive their owner |
+//! | `clear` | zeroes past the caches, for boot |
+//! | [`platform`] | the core's platform on this machine |
+//! | `event` | what listeners are told, with the feature `tracing` |
+//! | `error` | why an arena could not be made, or a thread not attach |
+//! | `store` | memory for the allocator's own structures |
+//! | `annotate`, `annotated` | what Valgrind and AddressSanitizer are told, with the feature `annotations`, and when |
+//! | `arena`, `builder` | an allocator and its memory; describing one |
+//! | `deferred`, `idle_cpus`, `helpers` | initialisation that boot defers; CPUs whose threads are idle; reclaimer, mover and background threads |
+//! | `boot` | arenas that boot from a firmware memory map |
+//! | [`firmware`] | what firmware and Linux say of a machine's memory |
+//! | `pressure` | who helps when memory runs short; background threads |
+//! | `cpu` | threads that attach to CPUs |
+//! | `ranges` | blocks of a given place, many at once, bad frames, free memory that a hook is told of |
+//! | `idle` | attached threads that do something else: their lists are within reach |
+//! | `collections` | the allocator interface of `allocator-api2`, with the feature of that name |
+//! | `numa` | where memory comes from, and what was got |
+//! | `metrics` | counters for Prometheus |
+//! | `trim` | free memory that goes back to the system |
+//! | `writing` | pages on their way to storage |
+//! | `device` | real files as the page cache's storage |
+//! | `files` | a page cache on real files |
+//! | `file_pressure` | its pages under memory pressure: reclaimed in the background, and moved |
+//! | `anon` | anonymous pages beside the files |
+//! | `faults` | faults and delays of a cache's storage, with the feature of that name |
+//! | [`program`] | programs of the page cache in a folder, each task a thread |
+//! | `block`, `shared` | blocks that free themselves; threads that do not want to attach |
+//! | `heap` | a program's global allocator, with the feature `global_allocator` |
+//! | [`processes`] | an arena in a file of memory that processes share, and that outlives any of them |
 #![deny(unsafe_code)]
 
 mod annotate;
+mod annotated;
+mod anon;
 mod arena;
 mod block;
 mod boot;
@@ -154,19 +159,22 @@ mod clear;
 #[cfg(any(feature = "allocator_api2", feature = "allocator_api2_02"))]
 mod collections;
 mod cpu;
+mod deferred;
 mod device;
 mod error;
 mod event;
+#[cfg(feature = "faults")]
+mod faults;
 mod file_pressure;
 mod files;
 pub mod firmware;
 #[doc(hidden)]
 pub mod forks;
-mod given;
+#[cfg(feature = "global_allocator")]
+mod heap;
 mod helpers;
 mod idle;
-mod later;
-mod lent;
+mod idle_cpus;
 mod metrics;
 mod numa;
 mod os;
@@ -174,13 +182,11 @@ pub mod platform;
 mod pressure;
 pub mod processes;
 pub mod program;
+mod ranges;
 mod robust;
 mod shared;
-mod spaces;
 mod store;
-mod told;
 mod trim;
-mod trouble;
 mod writing;
 
 pub use framewright::boot::BootError;
@@ -200,9 +206,11 @@ pub use crate::arena::{Arena, PAGE_BYTES, PageCounts, Reaped};
 pub use crate::block::{Block, SharedBlock};
 pub use crate::boot::{BootMap, BootOptions, Descriptors, FirmwareMap};
 pub use crate::builder::{ArenaBuilder, Backing};
-pub use crate::cpu::{Attached, OwnedCpu};
+pub use crate::cpu::{Cpu, OwnedCpu};
 pub use crate::error::{ArenaError, AttachError, VerifyError};
 pub use crate::files::{FileCache, Unflushed};
+#[cfg(feature = "global_allocator")]
+pub use crate::heap::Heap;
 pub use crate::numa::{Placement, Resident};
 pub use crate::platform::{Host, HostPin};
 pub use crate::processes::{ProcessArena, ProcessError};

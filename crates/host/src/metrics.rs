@@ -37,7 +37,7 @@ fn escaped(value: &str) -> String {
 
 impl<M: FrameUser> Arena<M> {
     /// The arena's counters and what is where, in Prometheus' text format: the answer to a scrape. `labels` are put on every
-    /// line, such as the arena's name; values may be anything. O(zones × slots).
+    /// line, such as the arena's name; values may be anything. O(zones × CPUs).
     ///
     /// Pages are base pages, of `framewright_page_bytes` each. Counters begin at 0 with the arena. A racy read while threads
     /// are busy.
@@ -112,9 +112,9 @@ impl<M: FrameUser> Arena<M> {
         let totals = allocator.totals();
         let pcp = totals.pcp;
         for (name, help, count) in [
-            ("refills", "Refills of the lists of CPU slots.", pcp.refills),
+            ("refills", "Refills of the lists of CPUs.", pcp.refills),
             ("refilled_pages", "Base pages that refills brought.", pcp.refilled_pages),
-            ("drains", "Drains of the lists of CPU slots.", pcp.drains),
+            ("drains", "Drains of the lists of CPUs.", pcp.drains),
             ("drained_pages", "Base pages that drains took back.", pcp.drained_pages),
             ("lock_acquisitions", "Times that a zone lock was taken.", pcp.lock_acquisitions),
             ("lock_waits", "Times that another slot held a zone lock first.", pcp.lock_waits),
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(of(&before, "pages", r#"state="free""#), 16384);
         assert_eq!(of(&before, "page_bytes", ""), 4096);
         assert_eq!(of(&before, "refills_total", ""), 0);
-        let cpu = arena.attach_slot(0).unwrap();
+        let cpu = arena.attach_to(0).unwrap();
         let blocks: Vec<_> =
             (0..100).map(|_| cpu.alloc_block(Order::ZERO, Migratetype::Movable).unwrap()).collect();
         let samples = read(&arena.prometheus(&name));

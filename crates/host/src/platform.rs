@@ -1,4 +1,4 @@
-//! The platform of threads on this machine: words are atomics, cells are plain memory, and a CPU is a slot
+//! The platform of threads on this machine: words are atomics, cells are plain memory, and a CPU is a number
 //! that one thread at a time holds.
 //!
 //! Everything here compiles to the bare instruction: the layouts that the core's cache-line arguments rest
@@ -85,7 +85,7 @@ unsafe impl Platform for Host {
 /// quarter.
 pub const PAUSES_PER_YIELD: u32 = 1 << 14;
 
-/// The right to use the lists of one CPU slot.
+/// The right to use the lists of one CPU.
 ///
 /// [`Arena::attach`](crate::Arena::attach) makes sure that one thread at a time has it. The thread that runs the core
 /// allocator without an arena makes pins himself.

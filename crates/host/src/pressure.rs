@@ -100,7 +100,7 @@ impl<M: FrameUser> Arena<M> {
     /// Has `migrate` move blocks where a large block is wanted and memory is fragmented; and every half second, before a request
     /// wants one, if a thread [works in the background](Self::run_background). Returns whether it was set: once for good.
     pub fn set_migrate(&self, migrate: Arc<dyn Migrate + Send + Sync>) -> bool {
-        self.pressure().migrate.set(self.told_of(migrate)).is_ok()
+        self.pressure().migrate.set(self.annotating(migrate)).is_ok()
     }
 
     /// Like [`set_migrate`](Self::set_migrate), but the arena does not keep `migrate` alive, and asks it while it is.
@@ -124,7 +124,7 @@ impl<M: FrameUser> Arena<M> {
 
     /// Works for a node in the background, on this thread, until [`stop_background`](Self::stop_background). It reclaims: sleeps
     /// until a zone of the node falls below its low mark, then works until all are above their high marks. And it compacts:
-    /// every [`ROUND_MS`] milliseconds it makes a [round](crate::Attached::compact_proactively), if a mover moves blocks
+    /// every [`ROUND_MS`] milliseconds it makes a [round](crate::Cpu::compact_proactively), if a mover moves blocks
     /// ([`set_migrate`](Self::set_migrate)) and the configuration says so
     /// ([`compaction_proactiveness`](Config::compaction_proactiveness)). The arena must have been built with
     /// [`background`](crate::ArenaBuilder::background).
@@ -195,7 +195,7 @@ impl<M: FrameUser> Arena<M> {
     /// ```
     ///
     /// # Errors
-    /// There is no slot for it, or another thread does this for the node.
+    /// There is no CPU for it, or another thread does this for the node.
     pub fn run_background(&self, node: NodeId) -> Result<(), AttachError> {
         self.run_background_with(node, || (), || self.helpers())
     }

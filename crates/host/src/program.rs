@@ -14,7 +14,7 @@ use framewright_pagecache::program::{Failure, Files, Program, Stretch};
 use framewright_pagecache::{CacheError, FileId, PageSlot};
 
 use crate::arena::{Arena, PAGE_BYTES};
-use crate::cpu::Attached;
+use crate::cpu::Cpu;
 use crate::device::{Open, held, io_error};
 use crate::files::FileCache;
 use crate::os::{cpu_times_ns, free_bytes};
@@ -112,7 +112,7 @@ struct Work<'a> {
 /// One task.
 struct Task<'a> {
     work: &'a Work<'a>,
-    cpu: Attached<'a, PageSlot>,
+    cpu: Cpu<'a, PageSlot>,
 }
 
 impl Files for Task<'_> {
@@ -196,7 +196,7 @@ pub struct Done {
 ///
 /// # Panics
 /// If the arena was not built with [`background`](crate::ArenaBuilder::background), if its node 0 has fewer free
-/// CPU slots than the program has tasks, or with a task.
+/// CPUs than the program has tasks, or with a task.
 pub fn run(
     program: &Program,
     cache: &FileCache<'_>,
@@ -205,7 +205,7 @@ pub fn run(
 ) -> Result<Done, Failure> {
     let nodes = arena.allocator().nodes().len();
     let tasks = program.tasks() as usize;
-    assert!((tasks - 1) * nodes < arena.slots(), "node 0 has a CPU slot for each task");
+    assert!((tasks - 1) * nodes < arena.cpus(), "node 0 has a CPU for each task");
     let work = Work { cache, folder, meeting: Meeting::new(tasks) };
     let (begun, (user, system)) = (Host::now_ns(), cpu_times_ns());
     let stretches = thread::scope(|scope| {
@@ -217,8 +217,8 @@ pub fn run(
                 let work = &work;
                 scope.spawn(move || {
                     let _comes = Comes(&work.meeting);
-                    // Every slot of node 0, as the tests of the study were bound to its CPUs.
-                    let cpu = arena.attach_slot(n * nodes).expect("a slot that nobody else uses");
+                    // Every CPU of node 0, as the tests of the study were bound to its CPUs.
+                    let cpu = arena.attach_to(n * nodes).expect("a slot that nobody else uses");
                     program.run(n as u32, &Task { work, cpu })
                 })
             })

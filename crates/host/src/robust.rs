@@ -1,4 +1,4 @@
-//! Locks that outlive their owner: robust mutexes, for the CPU slots of an arena and for arenas that processes share.
+//! Locks that outlive their owner: robust mutexes, for the CPUs of an arena and for arenas that processes share.
 //!
 //! The kernel itself walks the list of robust mutexes that an ending thread still holds, however it ends, and marks them. So
 //! there is no thread number that could be reused, and nothing to poll. It marks at most 2048 of one thread
@@ -164,7 +164,7 @@ impl OwnerLocks {
     /// Acquires lock `n`, which this thread does not hold; sleeps until it can.
     pub(crate) fn acquire(&self, n: usize) -> Acquired {
         self.whole(n, self.row()[n].lock())
-            .expect("this thread holds the CPU slot's lock already: it was entered again from within a call")
+            .expect("this thread holds the CPU's lock already: it was entered again from within a call")
     }
 
     /// Releases a lock that this thread holds when dropped, also when a panic passes.

@@ -1,4 +1,4 @@
-//! An arena for threads that do not want to attach: each gets a slot at its first call, and gives it up when it
+//! An arena for threads that do not want to attach: each gets a CPU at its first call, and gives it up when it
 //! ends.
 //!
 //! Holds the `unsafe` that lets a thread's attachment live beside the handle that keeps its arena alive.
@@ -18,10 +18,10 @@ use framewright::cpu::{BulkFreeError, PlaceError};
 use framewright::error::AllocFailure;
 use framewright::frame::FrameUser;
 use framewright::verify::Account;
-use framewright::{AllocError, Cpu, Flags, FreeError, Helpers, Migratetype, Order, Pfn, Request};
+use framewright::{AllocError, Flags, FreeError, Helpers, Migratetype, Order, Pfn, Request};
 
-use crate::arena::{Arena, PageCounts};
-use crate::cpu::{Attached, tell_failed};
+use crate::arena::Arena;
+use crate::cpu::{Cpu, tell_failed};
 use crate::error::{AttachError, VerifyError};
 use crate::platform::Host;
 use crate::trim::Trimmed;
@@ -31,7 +31,7 @@ pub(crate) struct Shared<M: FrameUser> {
     /// Handles alive. Without one, no thread allocates any more; blocks that are left only keep the arena's memory.
     /// Attachments of threads are not counted: they must not keep each other alive.
     handles: AtomicUsize,
-    /// By slot: where the attachment of the thread lies that has it.
+    /// By CPU: where the attachment of the thread lies that has it.
     places: Box<[Place<M>]>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Shared<M: FrameUser> {
 /// on a line that all threads write.
 const SPARES: u32 = 64;
 
-/// How long a thread without a slot that waits for memory sleeps.
+/// How long a thread without a CPU that waits for memory sleeps.
 const NAP: Duration = Duration::from_millis(1);
 
 /// A handle of an arena that any thread may use, to be cloned and sent at will.
@@ -54,8 +54,8 @@ const NAP: Duration = Duration::from_millis(1);
 /// ```
 ///
 /// # What a thread keeps
-/// A thread's first call attaches it to a slot of its own, which it keeps until it ends or calls
-/// [`detach`](Self::detach). If no slot is free, the call goes through a spare slot, which threads without one
+/// A thread's first call attaches it to a CPU of its own, which it keeps until it ends or calls
+/// [`detach`](Self::detach). If no CPU is free, the call goes through a spare CPU, which threads without one
 /// take turns with; the next call tries again. No call allocates from the program's global allocator: an arena may be what
 /// that allocates from. Give the arena as many
 /// [`cpus`](crate::ArenaBuilder::cpus) as it has threads and no thread waits. (A thread has ended when it is joined;
@@ -89,10 +89,19 @@ impl<M: FrameUser> Drop for SharedArena<M> {
     }
 }
 
+/// The arena, for its addresses, counts, helpers and snapshots, or to attach to.
+impl<M: FrameUser> Deref for SharedArena<M> {
+    type Target = Arena<M>;
+
+    fn deref(&self) -> &Arena<M> {
+        &self.0.arena
+    }
+}
+
 impl<M: FrameUser> SharedArena<M> {
-    /// An arena made with one slot more than threads may attach to.
+    /// An arena made with one CPU more than threads may attach to.
     pub(crate) fn new(arena: Arena<M>) -> Self {
-        let places = (0..arena.slots()).map(|_| Place::new()).collect();
+        let places = (0..arena.cpus()).map(|_| Place::new()).collect();
         Self(Arc::new(Shared { arena, handles: AtomicUsize::new(1), places }))
     }
 
@@ -102,50 +111,44 @@ impl<M: FrameUser> SharedArena<M> {
         Self(shared)
     }
 
-    /// The arena, for snapshots, totals and verification, or to attach to.
-    #[must_use]
-    pub fn arena(&self) -> &Arena<M> {
-        &self.0.arena
-    }
-
     /// Allocates a block of `order` as a raw frame: the caller frees it, on this thread or another.
     ///
     /// # Errors
-    /// As [`Attached::alloc`].
+    /// As [`Cpu::alloc`].
     pub fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
         self.alloc_with(&Request::new(order, migratetype))
     }
 
     /// Allocates a block as `request` says, as a raw frame. The helpers of the arena (see [`Arena::set_reclaim`])
-    /// help threads that have a slot of their own.
+    /// help threads that have a CPU of their own.
     ///
     /// # Errors
-    /// As [`Attached::alloc`].
+    /// As [`Cpu::alloc`].
     pub fn alloc_with(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
-        self.arena().refuse_fork(request)?;
-        if self.arena().is_annotated() && request.flags.has(Flags::ZERO) {
+        self.refuse_fork(request)?;
+        if self.is_annotated() && request.flags.has(Flags::ZERO) {
             let plain = Request { flags: request.flags.without(Flags::ZERO), ..*request };
-            return self.alloc_with(&plain).inspect(|&pfn| self.arena().clear(pfn, request.order));
+            return self.alloc_with(&plain).inspect(|&pfn| self.clear(pfn, request.order));
         }
-        // The spare slot's lock must not be held while a reclaimer runs, which may free through this arena.
+        // The spare CPU's lock must not be held while a reclaimer runs, which may free through this arena.
         let is_plain = *request == Request::new(request.order, request.migratetype);
-        let on = |cpu: &Cpu<'_, '_, Host, M>, helpers: &Helpers<'_>| {
+        let on = |cpu: &framewright::Cpu<'_, '_, Host, M>, helpers: &Helpers<'_>| {
             let hit = if is_plain { cpu.alloc_hit(request.order, request.migratetype) } else { None };
             hit.map_or_else(|| cpu.alloc_with(request, helpers), Ok)
         };
         let alloc = || match ATTACHMENTS.try_with(|table| self.attachment(table)) {
-            Ok(Some(attachment)) => on(attachment.cpu.core(), &self.arena().helpers()),
+            Ok(Some(attachment)) => on(attachment.cpu.core(), &self.helpers()),
             Ok(None) | Err(_) if request.flags.has(Flags::NO_FAIL) => self.wait_with_spare(request),
             Ok(None) | Err(_) => self.with_spare(|spare| on(spare.core(), &Helpers::NONE)),
         };
         let last = alloc().or_else(|failed| {
-            if failed.why != AllocFailure::Injected && self.arena().reclaim() { alloc() } else { Err(failed) }
+            if failed.why != AllocFailure::Injected && self.reclaim() { alloc() } else { Err(failed) }
         });
-        last.inspect(|&pfn| self.arena().given(pfn, request.order.pages()))
-            .inspect_err(|failed| tell_failed(self.arena(), failed))
+        last.inspect(|&pfn| self.annotate_owned(pfn, request.order.pages()))
+            .inspect_err(|failed| tell_failed(&self.0.arena, failed))
     }
 
-    /// Waits for memory, but not with the spare slot's lock held: others free through that.
+    /// Waits for memory, but not with the spare CPU's lock held: others free through that.
     #[cold]
     fn wait_with_spare(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
         let once = Request { flags: request.flags.without(Flags::NO_FAIL), ..*request };
@@ -153,7 +156,7 @@ impl<M: FrameUser> SharedArena<M> {
             if let Ok(pfn) = self.with_spare(|spare| spare.core().alloc_with(&once, &Helpers::NONE)) {
                 return Ok(pfn);
             }
-            if !self.arena().reclaim() {
+            if !self.reclaim() {
                 thread::sleep(NAP);
             }
         }
@@ -162,86 +165,73 @@ impl<M: FrameUser> SharedArena<M> {
     /// Frees a block that any thread allocated, with its order.
     ///
     /// # Safety
-    /// As [`Attached::free`].
+    /// As [`Cpu::free`].
     ///
     /// # Errors
-    /// As [`Attached::free`].
+    /// As [`Cpu::free`].
     pub unsafe fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         // In a child, blocks are the parent's.
-        if self.arena().is_forked() {
+        if self.is_forked() {
             return Ok(());
         }
-        self.arena().taken(pfn, order);
-        self.with_cpu(|cpu| cpu.core().free(pfn, order))
+        self.annotate_freed(pfn, order);
+        self.on_any_cpu(|cpu| cpu.core().free(pfn, order))
     }
 
-    /// The smallest order whose blocks hold `bytes` bytes. As [`Arena::order_for`].
-    #[must_use]
-    pub fn order_for(&self, bytes: usize) -> Option<Order> {
-        self.arena().order_for(bytes)
-    }
-
-    /// Where the arena's base pages are now. As [`Arena::counts`].
-    #[must_use]
-    pub fn counts(&self) -> PageCounts {
-        self.arena().counts()
-    }
-
-    /// Fills `out` with raw blocks of `order`, and returns how many there are. As [`Attached::alloc_bulk`].
+    /// Fills `out` with raw blocks of `order`, and returns how many there are. As [`Cpu::alloc_bulk`].
     #[must_use = "only so many of the places hold a block"]
     pub fn alloc_bulk(&self, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
-        self.with_cpu(|cpu| cpu.alloc_bulk(order, migratetype, out))
+        self.on_any_cpu(|cpu| cpu.alloc_bulk(order, migratetype, out))
     }
 
-    /// Frees raw blocks of `order`. As [`Attached::free_bulk`].
+    /// Frees raw blocks of `order`. As [`Cpu::free_bulk`].
     ///
     /// # Safety
-    /// As [`Attached::free_bulk`].
+    /// As [`Cpu::free_bulk`].
     ///
     /// # Errors
-    /// As [`Attached::free_bulk`].
+    /// As [`Cpu::free_bulk`].
     pub unsafe fn free_bulk(&self, order: Order, blocks: &[Pfn]) -> Result<(), BulkFreeError> {
         // SAFETY: our caller's promise.
-        self.with_cpu(|cpu| unsafe { cpu.free_bulk(order, blocks) })
+        self.on_any_cpu(|cpu| unsafe { cpu.free_bulk(order, blocks) })
     }
 
-    /// Allocates the block of `order` at `pfn`, and no other, as a raw frame. As [`Attached::alloc_at`].
+    /// Allocates the block of `order` at `pfn`, and no other, as a raw frame. As [`Cpu::alloc_at`].
     ///
     /// # Errors
     /// What is in the way.
     pub fn alloc_at(&self, pfn: Pfn, order: Order) -> Result<(), PlaceError> {
-        self.with_cpu(|cpu| cpu.alloc_at(pfn, order))
+        self.on_any_cpu(|cpu| cpu.alloc_at(pfn, order))
     }
 
-    /// Gives the memory of free blocks of at least `order` back to the system. As [`Attached::trim`].
+    /// Gives the memory of free blocks of at least `order` back to the system. As [`Cpu::trim`].
     pub fn trim(&self, order: Order) -> Trimmed {
-        self.with_cpu(|cpu| cpu.trim(order))
+        self.on_any_cpu(|cpu| cpu.trim(order))
     }
 
-    /// Turns an allocated block of order `from` into blocks of order `to`. As [`Attached::split`].
+    /// Turns an allocated block of order `from` into blocks of order `to`. As [`Cpu::split`].
     ///
     /// # Safety
-    /// As [`Attached::split`].
+    /// As [`Cpu::split`].
     ///
     /// # Errors
-    /// As [`Attached::split`].
+    /// As [`Cpu::split`].
     pub unsafe fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
         // SAFETY: our caller's promise.
-        self.with_cpu(|cpu| unsafe { cpu.split(pfn, from, to) })
+        self.on_any_cpu(|cpu| unsafe { cpu.split(pfn, from, to) })
     }
 
-    /// Runs `f` with this thread's slot, for what only [`Attached`] has: draining, compacting, taking memory offline,
+    /// Runs `f` with this thread's CPU, for what only [`Cpu`] has: draining, compacting, taking memory offline,
     /// giving it back to the system. `f` may call this arena, too.
     ///
     /// # Errors
-    /// The thread has no slot, and none is free; or this process is a child of the one that made the arena.
-    pub fn with_attached<R>(&self, f: impl FnOnce(&Attached<'_, M>) -> R) -> Result<R, AttachError> {
-        let slots = self.arena().slots();
-        if self.arena().is_forked() {
+    /// The thread has no CPU, and none is free; or this process is a child of the one that made the arena.
+    pub fn with_cpu<R>(&self, f: impl FnOnce(&Cpu<'_, M>) -> R) -> Result<R, AttachError> {
+        if self.is_forked() {
             return Err(AttachError::Forked);
         }
         let attachment = ATTACHMENTS.try_with(|table| self.attachment(table)).ok().flatten();
-        attachment.map(|attachment| f(&attachment.cpu)).ok_or(AttachError::AllTaken { slots })
+        attachment.map(|attachment| f(&attachment.cpu)).ok_or(AttachError::AllTaken { cpus: self.cpus() })
     }
 
     /// Frees a block whose reference to the arena is given up, too.
@@ -258,12 +248,12 @@ impl<M: FrameUser> SharedArena<M> {
             attachment.keep(shared);
             return freed;
         }
-        // The thread gets a slot for it, and gives it up at once if no thread has a handle any more.
+        // The thread gets a CPU for it, and gives it up at once if no thread has a handle any more.
         // SAFETY: the block was its owner's, and this is its end.
         unsafe { Self::of(shared).free(pfn, order) }
     }
 
-    /// Gives up the slot that this thread has, if it has one, with all pages on its lists. The thread's next call
+    /// Gives up the CPU that this thread has, if it has one, with all pages on its lists. The thread's next call
     /// attaches it anew.
     pub fn detach(&self) {
         if LAST_USED.get().key == self.key() {
@@ -273,30 +263,30 @@ impl<M: FrameUser> SharedArena<M> {
         let _ = ATTACHMENTS.try_with(|table| table.remove(self.key()));
     }
 
-    /// Checks the allocator's books (see [`Arena::verify`]); this thread gives up its slot for it.
+    /// Checks the allocator's books (see [`Arena::verify`]); this thread gives up its CPU for it.
     ///
     /// # Errors
     /// As [`Arena::verify`].
     pub fn verify(&self) -> Result<Account, VerifyError> {
         self.detach();
-        self.arena().verify()
+        self.0.arena.verify()
     }
 
     fn key(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
 
-    /// Runs `f` with this thread's slot, or with the spare slot if it gets none of its own. `f` does not call
+    /// Runs `f` with this thread's CPU, or with the spare CPU if it gets none of its own. `f` does not call
     /// back into this arena.
-    fn with_cpu<R>(&self, f: impl FnOnce(&Attached<'_, M>) -> R) -> R {
+    fn on_any_cpu<R>(&self, f: impl FnOnce(&Cpu<'_, M>) -> R) -> R {
         match ATTACHMENTS.try_with(|table| self.attachment(table)) {
             Ok(Some(attachment)) => f(&attachment.cpu),
-            // No slot is free, or the thread is ending and has given its own up.
+            // No CPU is free, or the thread is ending and has given its own up.
             Ok(None) | Err(_) => self.with_spare(f),
         }
     }
 
-    /// This thread's slot, after trying to get one. It is the one used last from now on.
+    /// This thread's CPU, after trying to get one. It is the one used last from now on.
     fn attachment(&self, table: &Attachments) -> Option<Using<M>> {
         let using = match table.find(self.key()) {
             // SAFETY: an attachment keeps its arena alive, so no other lies at the same address: the place is of this `M`.
@@ -304,7 +294,7 @@ impl<M: FrameUser> SharedArena<M> {
             None => {
                 let attachment = Attachment::new(self)?;
                 let slot = attachment.cpu.id().index();
-                // SAFETY: this thread has just taken the slot.
+                // SAFETY: this thread has just taken the CPU.
                 let link = unsafe { self.0.places[slot].fill(self.key(), attachment) };
                 // SAFETY: filled just now.
                 let using = unsafe { Using::of(link.cast()) };
@@ -317,16 +307,16 @@ impl<M: FrameUser> SharedArena<M> {
         Some(using)
     }
 
-    /// Its pages stay on the spare slot's lists for the next one; if memory runs short, they are reaped as those of any slot that
+    /// Its pages stay on the spare CPU's lists for the next one; if memory runs short, they are reaped as those of any CPU that
     /// no thread holds.
     #[cold]
-    fn with_spare<R>(&self, f: impl FnOnce(&Attached<'_, M>) -> R) -> R {
-        self.arena().act_as(self.arena().slots(), f).expect("the spare slot is never lent")
+    fn with_spare<R>(&self, f: impl FnOnce(&Cpu<'_, M>) -> R) -> R {
+        self.act_as(self.cpus(), f).expect("the spare CPU is never idle")
     }
 }
 
 thread_local!(
-    /// This thread's slots, one per shared arena it has used.
+    /// This thread's CPUs, one per shared arena it has used.
     static ATTACHMENTS: Attachments = const { Attachments(Cell::new(None)) }
 );
 
@@ -342,7 +332,7 @@ const NONE: LastUsed = LastUsed { key: 0, attachment: core::ptr::null() };
 
 thread_local!(static LAST_USED: Cell<LastUsed> = const { Cell::new(NONE) });
 
-/// This thread's slot in an arena, if it is the one used last.
+/// This thread's CPU in an arena, if it is the one used last.
 ///
 /// # Safety
 /// The result is not used any more when something runs that may drop an attachment of this thread: a detach, the first
@@ -375,8 +365,8 @@ struct Link {
     end: unsafe fn(NonNull<Self>),
 }
 
-/// Where the attachment to one slot lies: in the arena's own memory, so that a thread's first call allocates nothing. Only the
-/// thread that holds the slot looks at it. On cache lines of its own: each call counts `users`.
+/// Where the attachment to one CPU lies: in the arena's own memory, so that a thread's first call allocates nothing. Only the
+/// thread that holds the CPU looks at it. On cache lines of its own: each call counts `users`.
 #[repr(C, align(128))]
 struct Place<M: FrameUser> {
     // First, so that its address is the place's.
@@ -384,7 +374,7 @@ struct Place<M: FrameUser> {
     attachment: UnsafeCell<MaybeUninit<Attachment<M>>>,
 }
 
-// SAFETY: a place is used by the thread that holds the slot alone; taking and giving back the slot's lock orders one thread after
+// SAFETY: a place is used by the thread that holds the CPU alone; taking and giving back the CPU's lock orders one thread after
 // the other.
 unsafe impl<M: FrameUser> Sync for Place<M> {}
 // SAFETY: as above; an arena that is sent or dropped with an attachment in it does not exist, as that keeps the arena alive.
@@ -407,7 +397,7 @@ impl<M: FrameUser> Place<M> {
     /// Puts an attachment here, with the table as its user.
     ///
     /// # Safety
-    /// This thread holds the slot, and there is no attachment to it here.
+    /// This thread holds the CPU, and there is no attachment to it here.
     unsafe fn fill(&self, key: usize, attachment: Attachment<M>) -> NonNull<Link> {
         self.link.key.set(key);
         self.link.next.set(None);
@@ -440,7 +430,7 @@ impl<M: FrameUser> Place<M> {
         if core::ptr::eq(LAST_USED.get().attachment, attachment.cast()) {
             LAST_USED.set(NONE);
         }
-        // SAFETY: moved out once. When it is dropped, the slot is another thread's, and the place may be gone with the arena:
+        // SAFETY: moved out once. When it is dropped, the CPU is another thread's, and the place may be gone with the arena:
         // nothing is looked at after that.
         drop(unsafe { attachment.read() });
     }
@@ -553,7 +543,7 @@ impl<M: FrameUser> Drop for Using<M> {
 
 pub(crate) struct Attachment<M: FrameUser> {
     // Before what it borrows from, so that it is dropped first.
-    pub(crate) cpu: Attached<'static, M>,
+    pub(crate) cpu: Cpu<'static, M>,
     shared: Arc<Shared<M>>,
     /// References to `shared` that are counted there and have no owner: for blocks to come, from those that were dropped here.
     spares: Cell<u32>,
@@ -590,7 +580,7 @@ impl<M: FrameUser> Drop for Attachment<M> {
 }
 
 impl<M: FrameUser> Attachment<M> {
-    /// Attaches this thread, if a slot is free.
+    /// Attaches this thread, if a CPU is free.
     fn new(handle: &SharedArena<M>) -> Option<Self> {
         let shared = Arc::clone(&handle.0);
         // SAFETY: the arena stays where it is while an `Arc` of it exists, and this one outlives the borrow:

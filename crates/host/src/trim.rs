@@ -18,7 +18,7 @@ use framewright::zone::Zone;
 use framewright::{Order, Pfn};
 
 use crate::arena::{Arena, Pages};
-use crate::cpu::Attached;
+use crate::cpu::Cpu;
 use crate::error::AttachError;
 use crate::event::event;
 use crate::os::system_page_bytes;
@@ -46,7 +46,7 @@ impl core::ops::AddAssign for Trimmed {
     }
 }
 
-/// Since when each pageblock has been free, as far as the calls of [`Attached::trim_aged`] could see.
+/// Since when each pageblock has been free, as far as the calls of [`Cpu::trim_aged`] could see.
 #[derive(Debug, Default)]
 pub struct FreeAges {
     since: Vec<Option<Instant>>,
@@ -81,8 +81,8 @@ fn avg10(text: &str) -> Option<f32> {
     some.split_whitespace().find_map(|field| field.strip_prefix("avg10="))?.parse().ok()
 }
 
-impl<M: FrameUser> Attached<'_, M> {
-    /// Gives the memory of free blocks of at least `order` back to the system, as much as is in memory of it, this slot's
+impl<M: FrameUser> Cpu<'_, M> {
+    /// Gives the memory of free blocks of at least `order` back to the system, as much as is in memory of it, this CPU's
     /// lists included. Blocks on other CPUs' lists are not free: ask for them before ([`Arena::drain_all`]).
     ///
     /// Nothing goes back of an arena on memory of the caller's or without memory, nor with
@@ -153,7 +153,7 @@ impl<M: FrameUser> Attached<'_, M> {
                 trimmed.blocks += count as u64;
             }
         }
-        // The large blocks are on this slot's lists now. Drain these, so that every thread can have them.
+        // The large blocks are on this CPU's lists now. Drain these, so that every thread can have them.
         self.drain();
         event!(
             self.arena().silent,
@@ -173,7 +173,7 @@ fn is_low(zone: &Zone<Host>) -> bool {
 
 impl<M: FrameUser> Arena<M> {
     /// Gives free memory back to the system on this thread, as `policy` says, until
-    /// [`stop_background`](Self::stop_background). It takes a CPU slot each time that it looks, if one is free. Once a second at
+    /// [`stop_background`](Self::stop_background). It takes a CPU each time that it looks, if one is free. Once a second at
     /// most it also lets per-CPU lists shrink ([`tick`](Self::tick)).
     ///
     /// # Errors
@@ -195,7 +195,7 @@ impl<M: FrameUser> Arena<M> {
                         if short { cpu.trim(PAGEBLOCK_ORDER) } else { cpu.trim_aged(&mut ages, policy.age) };
                 }
                 Err(AttachError::Forked) => return Err(AttachError::Forked),
-                // Every slot is in use: the next look may find one.
+                // Every CPU is in use: the next look may find one.
                 Err(_) => {}
             }
             let until = Instant::now() + policy.interval;

@@ -12,7 +12,7 @@ use std::thread;
 
 use common::{MIB, Oracle, TYPES, account, assert_all_free, described, free, order, run_and_kill, thread_ns};
 use framewright_host::framewright::config::{Engine, Experiment, LockKind, LockPlace, PcpOrders};
-use framewright_host::{Arena, Attached, Config, Migratetype, Order, Pfn, SharedArena};
+use framewright_host::{Arena, Config, Cpu, Migratetype, Order, Pfn, SharedArena};
 
 type Held = Vec<(Pfn, Order)>;
 
@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    fn alloc(&self, cpu: &Attached<'_>, part: &mut Part) {
+    fn alloc(&self, cpu: &Cpu<'_>, part: &mut Part) {
         // Mostly single pages, as in life, but every order.
         let of = order(if part.rng.u32(..2) == 0 { 0 } else { part.rng.u8(..11) });
         let migratetype = TYPES[part.rng.usize(..3)];
@@ -64,13 +64,13 @@ impl World {
         }
     }
 
-    fn free(&self, cpu: &Attached<'_>, (pfn, of): (Pfn, Order)) {
+    fn free(&self, cpu: &Cpu<'_>, (pfn, of): (Pfn, Order)) {
         self.oracle.given_back(pfn, of);
         self.held_pages.fetch_sub(of.pages(), Relaxed);
         free(cpu, pfn, of);
     }
 
-    fn operate(&self, cpu: &Attached<'_>, part: &mut Part) {
+    fn operate(&self, cpu: &Cpu<'_>, part: &mut Part) {
         let full = self.held_pages.load(Relaxed) > self.target;
         match part.rng.u64(..16) {
             0..7 if !full => self.alloc(cpu, part),
@@ -259,7 +259,7 @@ fn a_hundred_million_operations_from_4_threads() {
 fn a_shared_block_costs_little_more_than_a_block() {
     const PAIRS: u32 = 20_000;
     let arena: SharedArena = Arena::builder().bytes(16 << 20).cpus(2).build_shared().unwrap();
-    let cpu = arena.arena().attach().unwrap();
+    let cpu = arena.attach().unwrap();
     let mut least = [u64::MAX; 2];
     for _ in 0..60 {
         let begun = thread_ns();

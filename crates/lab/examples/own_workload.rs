@@ -71,7 +71,7 @@ fn swap(subject: &Subject, order: Order, blocks: usize, seed: u32) -> Result<f64
     let Subject::Compact(arena) = subject else {
         return Err(Error::usage("swap has no variant with 64-byte descriptors; leave `descriptor` out"));
     };
-    let cpu = arena.attach_slot(0).map_err(Error::failed)?;
+    let cpu = arena.attach_to(0).map_err(Error::failed)?;
     let alloc = || cpu.alloc_block(order, Migratetype::Movable).map_err(Error::failed);
     let mut kept = (0..blocks).map(|_| alloc()).collect::<Result<Vec<_>>>()?;
     // The multiplier of Knuth's MMIX; the high bits are random enough to choose a block.

@@ -8,7 +8,7 @@ use framewright::reclaim::{Migrate, Migrated};
 use framewright::stat::Totals;
 use framewright::{CpuId, NodeId};
 use framewright_host::{
-    Arena, ArenaBuilder, Attached, Backing, FrameUser, Migratetype, Order, PAGEBLOCK_ORDER, Pfn,
+    Arena, ArenaBuilder, Backing, Cpu, FrameUser, Migratetype, Order, PAGEBLOCK_ORDER, Pfn,
 };
 use framewright_sim::world::StructPage;
 use framewright_workload::target::{Compaction, Counter, Mobility, Move, Target, TargetCpu};
@@ -69,7 +69,7 @@ impl<M: FrameUser> Target for Bare<'_, M> {
         Self: 'a;
 
     fn attach(&self, cpu: usize) -> Slot<'_, M> {
-        Slot(self.0.attach_slot(cpu).expect("a driver attaches each CPU once"))
+        Slot(self.0.attach_to(cpu).expect("a driver attaches each CPU once"))
     }
 
     fn frames(&self) -> Option<u64> {
@@ -120,7 +120,7 @@ impl Target for ArenaTarget {
     type Cpu<'a> = Slot<'a, ()>;
 
     fn attach(&self, cpu: usize) -> Slot<'_, ()> {
-        Slot(self.0.attach_slot(cpu).expect("a driver attaches each CPU once"))
+        Slot(self.0.attach_to(cpu).expect("a driver attaches each CPU once"))
     }
 
     fn frames(&self) -> Option<u64> {
@@ -172,10 +172,10 @@ fn migratetype(mobility: Mobility) -> Migratetype {
 
 /// A thread that is attached to an arena.
 #[derive(Debug)]
-pub struct Slot<'a, M: FrameUser>(Attached<'a, M>);
+pub struct Slot<'a, M: FrameUser>(Cpu<'a, M>);
 
 impl<M: FrameUser> Slot<'_, M> {
-    /// Work that a kernel does on each CPU about once a second: see [`Attached::tick`].
+    /// Work that a kernel does on each CPU about once a second: see [`Cpu::tick`].
     pub fn tick(&self) {
         self.0.tick();
     }

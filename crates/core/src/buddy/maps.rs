@@ -24,18 +24,15 @@
 
 mod bins;
 mod looking;
-mod pieces;
 mod put;
 mod whole;
 
-use super::{Buddy, BuddyCounts, Placement, Wanted};
+use super::{Buddy, BuddyCounts, Each, Placement, Sink, Taken, Wanted};
 use crate::frame::{Bits, BlockInfo, Map, OpenHead, State, WORDS, range_in_word, starts};
 use crate::platform::Platform;
 use crate::policy::fallback::{self, Source, Steal};
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 pub(super) use bins::Bins;
-use pieces::Piece;
-pub(crate) use pieces::Pieces;
 pub(super) use whole::Whole;
 pub(crate) use whole::maps_of_zone;
 
@@ -174,61 +171,47 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     // ---- taking --------------------------------------------------------------------------------------------
 
-    /// Takes up to `most` blocks of an order below the pageblock order, all from one pageblock. `None` if there is none.
-    pub(super) fn take_piece(&mut self, wanted: Wanted, most: u64, cma_first: bool) -> Option<Piece> {
-        let Wanted { order, migratetype, may_use_cma, .. } = wanted;
-        if cma_first && let Some(piece) = self.take_bits(order, Migratetype::Cma, most) {
-            return Some(piece);
-        }
-        loop {
-            if let Some(piece) = self.take_bits(order, migratetype, most) {
-                return Some(piece);
-            }
-            if may_use_cma && let Some(piece) = self.take_bits(order, Migratetype::Cma, most) {
-                return Some(piece);
-            }
-            if !wanted.may_fall_back {
-                return None;
-            }
-            // Only a damaged index makes a third round necessary, and the second finds an index made anew.
-            if let Some((start, list, limit)) = self.fall_back(wanted)?
-                && let Some(piece) = self.take_open(start, list, order, most.min(limit))
-            {
-                return Some(piece);
-            }
-        }
-    }
-
     /// Takes from the pageblock that has a block of `order` and would miss it least (see the file's head), or opens one.
-    fn take_bits(&mut self, order: Order, list: Migratetype, most: u64) -> Option<Piece> {
+    pub(super) fn take_bits(
+        &mut self,
+        order: Order,
+        list: Migratetype,
+        most: u64,
+        sink: &mut impl Sink,
+    ) -> Option<Taken> {
         loop {
-            let fit = self.cold.bins.occupied[list as usize].get() & AT_LEAST[order.index()];
+            let fit = self.occupied(list) & AT_LEAST[order.index()];
             if fit == 0 {
                 let start = self.unlink_closed(list)?;
-                let map = self.map(start);
-                (0..WORDS).for_each(|n| map.set_word(n, u64::MAX));
-                return Some(self.take_of(start, None, list, order, most));
+                return Some(self.take_of(start, None, list, order, most, sink));
             }
             let first = self.cold.bins.ends[list as usize][fit.trailing_zeros() as usize].get().first;
-            if let Some(piece) = self.take_open(self.pageblock_of(first), list, order, most) {
-                return Some(piece);
+            if let Some(taken) = self.take_open(self.pageblock_of(first), list, order, most, sink) {
+                return Some(taken);
             }
         }
     }
 
     /// Takes from an open pageblock. `None` if it has no such block: then its bin was wrong, and all are made anew.
-    fn take_open(&mut self, start: Pfn, list: Migratetype, order: Order, most: u64) -> Option<Piece> {
+    pub(super) fn take_open(
+        &mut self,
+        start: Pfn,
+        list: Migratetype,
+        order: Order,
+        most: u64,
+        sink: &mut impl Sink,
+    ) -> Option<Taken> {
         if let Some(head) = self.frames.open_head(start) {
-            let piece = self.take_of(start, Some(head), list, order, most);
-            if piece.blocks > 0 {
-                return Some(piece);
+            let taken = self.take_of(start, Some(head), list, order, most, sink);
+            if taken.blocks > 0 {
+                return Some(taken);
             }
         }
         self.rebuild();
         None
     }
 
-    /// Takes blocks of the pageblock at `start`, whose head word is `was`, or which is in no bin.
+    /// Takes blocks of the pageblock at `start`, whose head word is `was`; `None` if all of it is free, and it is in no bin.
     fn take_of(
         &mut self,
         start: Pfn,
@@ -236,19 +219,33 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         list: Migratetype,
         order: Order,
         most: u64,
-    ) -> Piece {
+        sink: &mut impl Sink,
+    ) -> Taken {
         let map = self.map(start);
-        let before = map.bits();
-        let mut left = before;
-        let blocks = left.take(order, most);
-        let bits = before.without(left);
-        for (n, &taken) in bits.0.iter().enumerate() {
-            if taken != 0 {
-                map.set_word(n, left.0[n]);
+        let (mut bits, free, largest) = match was {
+            Some(head) => (map.bits(), head.free(), head.largest()),
+            None => (Bits::ALL, PAGEBLOCK_PAGES as u32, PAGEBLOCK_ORDER.get()),
+        };
+        let (mut blocks, mut bad, mut room) = (0, 0, sink.room());
+        let mut found = [0; WORDS];
+        let step = Bits::words_of(order);
+        for n in (0..WORDS).step_by(step) {
+            found[n] = if blocks < most && room > 0 { bits.take(n, order, most - blocks) } else { 0 };
+            if found[n] != 0 {
+                blocks += if found[n] & (found[n] - 1) == 0 { 1 } else { u64::from(found[n].count_ones()) };
+                room -= 1;
+            } else if was.is_some() {
+                continue;
             }
+            (n..n + step).for_each(|n| map.set_word(n, bits.0[n]));
         }
-        self.refile(start, list, was, (left.count() as u32, left.largest().unwrap_or(0)), false);
-        Piece { start, list, blocks, bits }
+        let free = free.saturating_sub((blocks << order.get()) as u32);
+        self.refile(start, list, was, (free, bits.largest_upto(largest).unwrap_or(0)), false);
+        self.account(list, -((blocks << order.get()) as i64));
+        for (n, &starts) in found.iter().enumerate().filter(|&(_, &starts)| starts != 0) {
+            bad += sink.add(start.add(n as u64 * 64), starts);
+        }
+        Taken { list, blocks, bad }
     }
 
     /// Makes a block of at least `order` available to `wanted` by taking from another type. Returns the pageblock, its
@@ -336,42 +333,41 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     // ---- freeing -------------------------------------------------------------------------------------------
 
-    /// Frees `pages` frames from `first` on, which lie in one pageblock. Their head words say [`State::Body`]. Frames
-    /// that are free already stay so, and are counted as refused.
-    pub(super) fn put_bits(&mut self, first: Pfn, pages: u64) {
-        let info = self.frames.info(first);
-        let list = info.migratetype();
+    /// Frees `pages` frames from `first` on, which are blocks of `order` in one pageblock. Their head words say [`State::Body`].
+    /// Frames that are free already stay so, and are counted as refused.
+    #[inline(never)]
+    pub(super) fn put_bits(&mut self, first: Pfn, pages: u64, order: Order) {
+        let list = self.frames.info(first).migratetype();
         let start = first.block_start(PAGEBLOCK_ORDER);
         let map = self.map(first);
         let was = self.frames.open_head(start);
-        let from = first.0 - start.0;
-        let mut largest = was.map(OpenHead::largest);
-        let mut freed = 0;
-        let mut full = false;
+        let from = first.0 % PAGEBLOCK_PAGES;
+        let (mut largest, mut refused, mut full) =
+            (was.map_or(0, OpenHead::largest).max(order.get()), 0, false);
         for n in (from / 64) as usize..=((from + pages - 1) / 64) as usize {
             let range = range_in_word(n, from, pages);
             let before = map.word(n);
             let now = before | range;
-            freed += (range & !before).count_ones();
             map.set_word(n, now);
+            if before & range != 0 {
+                refused += u64::from((before & range).count_ones());
+            }
             full |= now == u64::MAX;
             // Only blocks that hold a frame of the range have grown.
-            let mut order = largest.unwrap_or(0).min(6);
-            while order < 6 && starts(now, order + 1) != 0 {
-                order += 1;
+            while largest < 6 && starts(now, largest + 1) != 0 {
+                largest += 1;
             }
-            largest = largest.max(Some(order));
         }
-        self.count_refused(pages - u64::from(freed));
-        if freed == 0 {
+        self.count_refused(refused);
+        if refused == pages {
             return;
         }
-        let mut largest = largest.unwrap_or(0);
         if full {
             largest = map.bits().largest().unwrap_or(0);
         }
-        self.account(list, i64::from(freed));
-        self.refile(start, list, was, (was.map_or(0, OpenHead::free) + freed, largest), true);
+        let freed = pages - refused;
+        self.account(list, freed as i64);
+        self.refile(start, list, was, (was.map_or(0, OpenHead::free) + freed as u32, largest), true);
     }
 
     /// Counts frames that were free already when they were freed.
@@ -415,11 +411,12 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let list = self.frames.info(start).migratetype();
         let usable = list.is_ordinary() || list == Migratetype::Cma;
         let Some(head) = self.frames.open_head(start).filter(|_| usable) else { return 0 };
-        let piece = self.take_of(start, Some(head), list, order, out.len() as u64);
-        let mut places = out.iter_mut();
-        piece.each(order, |pfn| places.next().into_iter().for_each(|place| *place = pfn));
-        self.account(list, -((piece.blocks << order.get()) as i64));
-        piece.blocks as usize
+        let (most, mut places) = (out.len() as u64, out.iter_mut());
+        let mut sink = Each(|pfn| {
+            places.next().into_iter().for_each(|place| *place = pfn);
+            true
+        });
+        self.take_of(start, Some(head), list, order, most, &mut sink).blocks as usize
     }
 
     /// Takes the free blocks of at least `least` out of an open pageblock, each as large as it goes, until `out` is full.

@@ -13,6 +13,10 @@ pub(crate) const WHOLE: u32 = 63;
 /// The bit that says that two singles of different ordinary types are buddies.
 pub(crate) const MIXED: u32 = 2 * Migratetype::ALL.len() as u32;
 
+/// In [`Buddy::changed`], above a bit for each type: free pageblocks have come or gone.
+const WHOLES: u8 = 0x80;
+const _: () = assert!(Migratetype::ALL.len() < 8);
+
 /// A section among others of its zone.
 #[derive(Debug)]
 pub(crate) struct Part<'a, P: Platform> {
@@ -38,10 +42,16 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             && !self.has_open(wanted.order, wanted.migratetype)
     }
 
-    /// Notes that bins or free pageblocks of a type have come or gone.
+    /// Notes that bins of a type have come or gone.
     #[inline(always)]
     pub(super) fn note_changed(&mut self, list: Migratetype) {
         self.changed |= 1 << list.index();
+    }
+
+    /// Notes that free pageblocks of a type have come or gone.
+    #[inline(always)]
+    pub(super) fn note_wholes_changed(&mut self, list: Migratetype) {
+        self.changed |= WHOLES | 1 << list.index();
     }
 
     /// Shows what has changed in this hold.
@@ -50,18 +60,21 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         let Some(part) = self.part.as_ref().filter(|_| changed != 0) else { return };
         let word = |which: usize| &part.words[which * (part.words.len() / WORDS) + part.n];
         // Most holds end as they began: no other CPU loses its copy then.
-        let set = |word: &P::Word, now: u64| {
-            if word.load(Relaxed) != now {
+        let set = |word: &P::Word, was: u64, now: u64| {
+            if was != now {
                 word.store(now, Relaxed);
             }
         };
-        let mut wholes = word(WORDS - 1).load(Relaxed) & !(1 << MIXED);
         for list in Migratetype::ALL.into_iter().filter(|list| changed >> list.index() & 1 != 0) {
-            let kinds = self.kinds(list);
-            wholes = wholes & !(3 << (2 * list.index())) | kinds << (2 * list.index());
-            set(word(list.index()), self.word_of(list));
+            let shown = word(list.index());
+            let was = shown.load(Relaxed);
+            let same = changed & WHOLES == 0;
+            set(shown, was, if same { self.occupied(list) | was & 1 << WHOLE } else { self.word_of(list) });
         }
-        set(word(WORDS - 1), wholes | self.mixed());
+        if changed & WHOLES != 0 {
+            let shown = word(WORDS - 1);
+            set(shown, shown.load(Relaxed), self.wholes());
+        }
     }
 
     /// Whether a type has singles, and pairs.
@@ -73,18 +86,18 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.occupied(list) | u64::from(self.kinds(list) != 0) << WHOLE
     }
 
-    fn mixed(&self) -> u64 {
-        u64::from(self.mixed_pair(None).is_some()) << MIXED
+    /// Singles and pairs of all types.
+    fn wholes(&self) -> u64 {
+        let mixed = u64::from(self.mixed_pair(None).is_some()) << MIXED;
+        Migratetype::ALL.into_iter().fold(mixed, |all, list| all | self.kinds(list) << (2 * list.index()))
     }
 
     /// Whether all that the section shows is so. For verification.
     pub(crate) fn is_as_shown(&self) -> bool {
         self.part.as_ref().is_none_or(|part| {
             let shown = |which: usize| part.words[which * (part.words.len() / WORDS) + part.n].load(Relaxed);
-            let kinds = |list: Migratetype| self.kinds(list) << (2 * list.index());
-            let wholes = Migratetype::ALL.into_iter().fold(self.mixed(), |all, list| all | kinds(list));
             let is_so = |list: Migratetype| shown(list.index()) == self.word_of(list);
-            Migratetype::ALL.into_iter().all(is_so) && shown(WORDS - 1) == wholes
+            Migratetype::ALL.into_iter().all(is_so) && shown(WORDS - 1) == self.wholes()
         })
     }
 }

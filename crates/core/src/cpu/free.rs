@@ -129,15 +129,15 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             self.free_checked(pfn, order, error);
         } else if self.pcp.count_freed(order) {
             let migratetype = self.allocator.frames.info(pfn).migratetype();
-            self.local(self.zone).after_free(order, migratetype);
+            let local = self.local(self.zone);
+            local.after_free(order, local.pcp.list_of(order, migratetype).unwrap_or(0));
         }
     }
 
     /// Puts a block that is this CPU's alone onto its list, which is at its ceiling, or gives it back to the zone.
     #[inline(never)]
     fn put_and_drain(&self, pfn: Pfn, order: Order) {
-        let migratetype = self.allocator.frames.info(pfn).migratetype();
-        self.put_claimed(&self.local(self.zone), pfn, order, migratetype);
+        self.put_or_free(&self.local(self.zone), pfn, order);
     }
 
     /// Sets a block aside that is this CPU's alone, to be given back to the zone with others. On `false` the state is unchanged:
@@ -174,8 +174,15 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             return self.free_checked(pfn, order, error);
         }
         if way != Way::Return || !local.set_aside(pfn, order) {
-            let migratetype = self.allocator.frames.info(pfn).migratetype();
-            self.put_claimed(&local, pfn, order, migratetype);
+            self.put_or_free(&local, pfn, order);
+        }
+    }
+
+    /// Puts a block that is this CPU's alone onto the list of its pageblock's type, or gives it back to the zone.
+    fn put_or_free(&self, local: &Local<'a, 'm, P, M>, pfn: Pfn, order: Order) {
+        match local.list_for(order, self.allocator.frames.info(pfn).migratetype()) {
+            Some(number) => local.put(pfn, order, number),
+            None => local.free_direct(pfn, order),
         }
     }
 
@@ -236,28 +243,15 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             }
             return;
         }
+        let Some(number) = local.list_for(order, list) else { return local.free_direct(pfn, order) };
         let is_sparse = || frames.pageblock(pfn).is_some_and(|pageblock| pageblock.is_sparse());
         let merges = || local.pcp.merges() && frames.is_buddy_free(pfn, order);
         // Where a word says so, one that was allocated last is a hit, and does not come here.
-        let is_last = || frames.is_compact() && local.pcp.took_last(order, list, pfn);
+        let is_last = || frames.is_compact() && local.pcp.took_last(number, pfn);
         if frames.has_maps() && (is_sparse() || merges()) && !is_last() && local.set_aside(pfn, order) {
             return;
         }
-        self.put_claimed(&local, pfn, order, list);
-    }
-
-    /// Puts a block that this CPU has claimed onto its list of a pageblock's type, or gives it back to the zone.
-    #[inline(never)]
-    fn put_claimed(&self, local: &Local<'a, 'm, P, M>, pfn: Pfn, order: Order, list: Migratetype) {
-        match local.pcp.put(order, list, pfn) {
-            Some(placed) => {
-                local.list_place(pfn, order, placed);
-                if placed.due {
-                    local.after_free(order, list);
-                }
-            }
-            None => local.free_full(pfn, order, list),
-        }
+        local.put(pfn, order, number);
     }
 
     /// Why a block cannot be freed.

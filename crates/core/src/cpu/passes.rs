@@ -30,7 +30,12 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// Why not, and what the zones lacked. Nothing is held then. Not with [`Flags::NO_FAIL`], which waits.
     pub fn alloc_with(&self, request: &Request<'_>, helpers: &Helpers<'_>) -> Result<Pfn, AllocError> {
         self.refuse_early(request)?;
-        let pfn = self.find_block(request, helpers)?;
+        let Request { order, migratetype, .. } = *request;
+        // A request that asks for nothing in particular needs no passes, as long as a zone has a block.
+        let asks = Request { flags: request.flags.and(Flags::ZERO), ..*request };
+        let is_plain = self.frames.has_maps() && asks == Request::new(order, migratetype).with(Flags::ZERO);
+        let plainly = if is_plain { self.take_plainly(order, migratetype) } else { None };
+        let pfn = plainly.map_or_else(|| self.find_block(request, helpers), Ok)?;
         self.zero_if_asked(request, pfn);
         Ok(pfn)
     }

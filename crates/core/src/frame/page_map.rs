@@ -83,7 +83,7 @@ const STARTS: [u64; WORD_ORDER as usize + 1] = [
 pub(crate) const fn starts(word: u64, order: u8) -> u64 {
     let mut whole = word;
     let mut below = 0;
-    while below < order {
+    while below < order && whole != 0 {
         whole &= whole >> (1_u32 << below);
         below += 1;
         whole &= STARTS[below as usize];
@@ -101,16 +101,6 @@ const fn spread(found: u64, order: u8) -> u64 {
         below += 1;
     }
     bits
-}
-
-/// The bits of word `n` of a map at which blocks of `order`, below the pageblock order, may start.
-#[inline]
-pub(crate) const fn starts_at(n: usize, order: Order) -> u64 {
-    match order.get() {
-        order if order <= WORD_ORDER => STARTS[order as usize],
-        order if n.is_multiple_of(1 << (order - WORD_ORDER)) => 1,
-        _ => 0,
-    }
 }
 
 /// The bits that `len` frames from number `from` on have in word `n` of a map.
@@ -147,16 +137,10 @@ impl Bits {
         self.0.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// Which words are all ones, one bit each.
-    #[inline]
-    fn full_words(self) -> u64 {
-        self.0.iter().zip(0..).fold(0, |full, (&word, n)| full | u64::from(word == u64::MAX) << n)
-    }
-
     /// Bits of full words, as [`starts`] for orders from 6 on.
     #[inline]
     fn starts_of_words(self, order: u8) -> u64 {
-        let full = self.full_words();
+        let full = self.0.iter().zip(0..).fold(0, |full, (&word, n)| full | u64::from(word == u64::MAX) << n);
         match order - WORD_ORDER {
             0 => full,
             1 => full & full >> 1 & 0x55,
@@ -166,30 +150,35 @@ impl Bits {
     }
 
     /// Order of the largest free block; `None` if no frame is free. At most the pageblock order.
-    #[inline]
     pub(crate) fn largest(self) -> Option<u8> {
-        for order in (WORD_ORDER..=PAGEBLOCK_ORDER.get()).rev() {
+        self.largest_upto(PAGEBLOCK_ORDER.get())
+    }
+
+    /// Like [`largest`](Self::largest) of a map that has no block larger than `most`.
+    #[inline]
+    pub(crate) fn largest_upto(self, most: u8) -> Option<u8> {
+        for order in (WORD_ORDER..=most).rev() {
             if self.starts_of_words(order) != 0 {
                 return Some(order);
             }
         }
-        let mut whole = self.0;
-        let any = |words: &[u64; WORDS]| words.iter().fold(0, |any, word| any | word) != 0;
-        if !any(&whole) {
-            return None;
-        }
-        let mut order = 0;
-        // Order 6 was looked for above, so this ends.
-        loop {
-            let mut larger = whole;
-            for word in &mut larger {
-                *word = *word & *word >> (1_u32 << order) & STARTS[order as usize + 1];
+        let most = most.min(WORD_ORDER - 1);
+        let mut largest = None;
+        for word in self.0.into_iter().filter(|&word| word != 0) {
+            let (mut whole, mut order) = (word, 0);
+            while order < most {
+                whole &= whole >> (1_u32 << order) & STARTS[usize::from(order) + 1];
+                if whole == 0 {
+                    break;
+                }
+                order += 1;
             }
-            if !any(&larger) {
-                return Some(order);
+            largest = largest.max(Some(order));
+            if order == most {
+                break;
             }
-            (whole, order) = (larger, order + 1);
         }
+        largest
     }
 
     /// The largest free block that holds frame number `n`: its first frame's number and its order; `None` if the frame
@@ -206,43 +195,39 @@ impl Bits {
         Some((n >> order << order, order))
     }
 
-    /// Takes up to `most` free blocks of `order`, lowest first. Returns how many.
+    /// Words that a block of `order` fills, or lies in.
     #[inline]
-    pub(crate) fn take(&mut self, order: Order, most: u64) -> u64 {
-        let order = order.get();
-        let mut left = most;
-        if order >= WORD_ORDER {
-            let mut found = self.starts_of_words(order);
-            while found != 0 && left > 0 {
-                let word = found.trailing_zeros() as usize;
-                self.0[word..word + (1 << (order - WORD_ORDER))].fill(0);
-                found &= found - 1;
-                left -= 1;
-            }
-            return most - left;
-        }
-        for word in &mut self.0 {
-            let mut found = starts(*word, order);
-            let blocks = u64::from(found.count_ones());
-            if blocks > left {
-                // The lowest `left` of them.
-                let mut kept = found;
-                (0..left).for_each(|_| kept &= kept - 1);
-                found &= !kept;
-            }
-            left -= blocks.min(left);
-            *word &= !spread(found, order);
-            if left == 0 {
-                break;
-            }
-        }
-        most - left
+    pub(crate) const fn words_of(order: Order) -> usize {
+        1 << order.get().saturating_sub(WORD_ORDER)
     }
 
-    /// The frames of this map that are not in `others`, which has none but these.
+    /// Takes up to `most` free blocks of `order`, below the pageblock order, out of word `n`, or out of as many words from there as it
+    /// fills; the lowest first. Returns the bits of that word at which they start.
     #[inline]
-    pub(crate) fn without(self, others: Self) -> Self {
-        Self(core::array::from_fn(|n| self.0[n] & !others.0[n]))
+    pub(crate) fn take(&mut self, n: usize, order: Order, most: u64) -> u64 {
+        if order.get() >= WORD_ORDER {
+            let words = &mut self.0[n..n + Self::words_of(order)];
+            let is_free = words.iter().all(|&word| word == u64::MAX);
+            if is_free {
+                words.fill(0);
+            }
+            return u64::from(is_free);
+        }
+        let word = &mut self.0[n];
+        let mut found = starts(*word, order.get());
+        if found == 0 {
+            return 0;
+        }
+        if most == 1 {
+            found &= found.wrapping_neg();
+        } else if most < 64 && u64::from(found.count_ones()) > most {
+            // The lowest `most` of them.
+            let mut kept = found;
+            (0..most).for_each(|_| kept &= kept - 1);
+            found &= !kept;
+        }
+        *word &= !spread(found, order.get());
+        found
     }
 
     /// Free blocks by order, each as large as it goes.
@@ -341,6 +326,8 @@ mod tests {
         for bits in maps() {
             let largest = (0..=9).filter(|&k| (0..512).any(|n| n % (1 << k) == 0 && whole(bits, n, k))).max();
             assert_eq!(bits.largest(), largest, "{bits:?}");
+            let most = largest.unwrap_or(0);
+            assert!((most..=9).all(|most| bits.largest_upto(most) == largest), "{bits:?}");
             assert_eq!(bits.count(), (0..512).filter(|&n| free(bits, n)).count() as u64);
         }
     }
@@ -367,13 +354,18 @@ mod tests {
             let fit =
                 (0..512).step_by(1 << order.get()).filter(|&n| whole(bits, n, order.get())).count() as u64;
             for most in [1, 2, 7, 63, 512] {
-                let mut left = bits;
-                let taken = left.take(order, most);
+                let (mut left, mut blocks) = (bits, Vec::new());
+                for n in (0..8).step_by(Bits::words_of(order)) {
+                    let starts = left.take(n, order, most - blocks.len() as u64);
+                    blocks
+                        .extend((0..64).filter(|bit| starts >> bit & 1 != 0).map(|bit| n as u64 * 64 + bit));
+                    if blocks.len() as u64 == most {
+                        break;
+                    }
+                }
+                let taken = blocks.len() as u64;
                 assert_eq!(taken, fit.min(most), "{order} of {bits:?}");
-                let gone = bits.without(left);
-                let starts = |n: u64| starts_at((n / 64) as usize, order) >> (n % 64) & 1 != 0;
-                let blocks: Vec<_> = (0..512).filter(|&n| free(gone, n) && starts(n)).collect();
-                assert_eq!(blocks.len() as u64, taken);
+                let gone = Bits(core::array::from_fn(|n| bits.0[n] & !left.0[n]));
                 assert!(blocks.iter().all(|&n| whole(bits, n, order.get()) && whole(gone, n, order.get())));
                 assert_eq!(left.count() + (taken << order.get()), bits.count());
                 assert!((0..8).all(|n| left.0[n] & !bits.0[n] == 0));

@@ -9,14 +9,16 @@
 //! becomes: no rule reads both.
 //!
 //! # Where they do not
-//! A hit changes nothing but its list. What the lists hold is what lies between their tops and bottoms, so the count is
-//! taken when it is needed: in a slow call, over the lists that `used` names. A drain is due when a list reaches its
-//! *ceiling*, which a free that hits looks at anyway. In a slow call the owner gives each list in use a ceiling for its
-//! share of the pages that are missing to the drain. So the lists never hold more together than one share too many for each
-//! list but one, where a share is at most a batch or what is missing divided by the lists.
+//! A hit changes nothing but its list. What the lists hold is what lies between their tops and bottoms, and is counted when it
+//! is needed: in a slow call, over the lists that `used` names.
 //!
-//! `level` is then the threshold, and the lists' count as of the last slow call, without what is set aside: how it has changed
-//! since tells what was freed in a row.
+//! Each list that `used` names may hold its *share* of `high`, which grows with the size of its blocks (see
+//! [`share_beside`]). A free that finds the list at its share, which is its *ceiling*, drains half of it; an allocation that
+//! finds it empty refills half of it. So no list empties another one, and all of them together hold at most `high`. A list
+//! whose share is less than two blocks holds none: its blocks come from the zone and go back there one by one.
+//!
+//! A refill raises `high` by what it brings, up to the bound that the free memory sets; a tick lowers it by an eighth.
+//! `level` is the `high` of the last slow call.
 //!
 //! A list that `used` does not name is empty, and shut.
 
@@ -48,8 +50,7 @@ pub(super) fn level(threshold: u32, count: u32) -> u64 {
     threshold.wrapping_sub(1).wrapping_sub(u64::from(count)) << ROOM | threshold
 }
 
-/// The count in such a word. Less than nothing where hits do not count, and a drain has taken more than there was when it
-/// was written.
+/// The count in such a word.
 fn count_in(level: u64) -> i64 {
     (level & THRESHOLD).cast_signed() - 1 - (level.cast_signed() >> ROOM)
 }
@@ -68,22 +69,16 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// room for.
     #[must_use]
     pub fn count(&self) -> u32 {
-        let aside = if self.each_call { 0 } else { self.outgoing.pages() };
-        self.listed().wrapping_add(aside)
+        if self.each_call {
+            return count_in(self.level.load(Relaxed)) as u32;
+        }
+        let pages = |list: usize| self.list(list).len() << kind_of(list).0.get();
+        self.lists_used().map(pages).fold(self.outgoing.pages(), u32::wrapping_add)
     }
 
     /// Whether an allocation finds nothing here, and no other CPU asks the owner for anything. By the owner.
     pub(crate) fn has_nothing_to_do(&self) -> bool {
         self.count() == 0 && !self.is_asked()
-    }
-
-    /// The count without what is set aside, but where hits count.
-    fn listed(&self) -> u32 {
-        if self.each_call {
-            return count_in(self.level.load(Relaxed)) as u32;
-        }
-        let pages = |list: usize| self.list(list).len() << kind_of(list).0.get();
-        self.lists_used().map(pages).fold(0, u32::wrapping_add)
     }
 
     /// Base pages of the listed blocks of the pageblock order, all types together. A racy read for others than the owner.
@@ -105,10 +100,22 @@ impl<'m, P: Platform> Pcp<'m, P> {
         })
     }
 
-    /// How many of so many base pages a list of an order below the pageblock order gets beside those that may hold something.
-    pub(super) fn share_of(&self, list: usize, pages: u32) -> u32 {
+    /// Where hits do not count: how many blocks a list may hold. Those of the pageblock order keep no pageblock from being whole: they
+    /// may hold as much besides, and while memory is not tight whatever part of the free memory it is.
+    pub(super) fn share_of(&self, list: usize) -> u32 {
+        let (order, _) = kind_of(list);
+        let high = self.level.load(Relaxed) as u32;
+        if order == PAGEBLOCK_ORDER {
+            return if self.merges() { high } else { self.sizing().high_max } >> order.get();
+        }
         let others = self.lists_used().filter(|&other| other != list).map(|other| kind_of(other).0);
-        share_beside(pages, kind_of(list).0, others.filter(|&order| order < PAGEBLOCK_ORDER))
+        share_beside(high, order, others.filter(|&order| order < PAGEBLOCK_ORDER)) >> order.get()
+    }
+
+    /// Where hits do not count: sets what all lists may hold, and `high`, which it follows from.
+    pub(super) fn set_high(&self, high: u32, may_hold: u32) {
+        self.high.store(u64::from(high), Relaxed);
+        self.level.store(u64::from(may_hold), Relaxed);
     }
 
     /// Whether hits count.
@@ -135,28 +142,17 @@ impl<'m, P: Platform> Pcp<'m, P> {
     }
 
     pub(super) fn tuning(&self) -> Tuning {
-        let mut freed = self.freed.load(Relaxed);
+        let freed = self.freed.load(Relaxed);
         let history = self.alloc_factor.load(Relaxed);
-        let listed = self.listed();
-        let mut count = listed;
-        if !self.each_call {
-            count = count.wrapping_add(self.outgoing.pages());
-            let more = i64::from(listed) - count_in(self.level.load(Relaxed));
-            freed = match more {
-                0.. => freed + more.unsigned_abs(),
-                // A page allocated halves it.
-                _ => freed >> more.unsigned_abs().min(63),
-            };
-        }
         Tuning {
             traffic: Traffic {
-                count,
+                count: self.count(),
                 free_count: (freed & FREED_PAGES).min(u64::from(u32::MAX)) as u32,
                 alloc_factor: history as u8,
                 free_factor: (freed >> FREE_FACTOR) as u8,
                 freed_high: history & FREED_HIGH != 0,
             },
-            high: self.high.load(Relaxed) as u32,
+            high: self.high(),
         }
     }
 
@@ -171,12 +167,15 @@ impl<'m, P: Platform> Pcp<'m, P> {
             0 => tuning.threshold(config.experiment.pcp_rule, sizing, pressure),
             _ => 0,
         };
-        self.level.store(level(threshold, self.listed()), Relaxed);
+        self.level.store(level(threshold, self.count()), Relaxed);
     }
 
-    /// Counts pages that a slow call has brought (or, if negative, taken away), and returns the level.
+    /// Where hits count: counts pages that came (or, if negative, went), and returns the level.
     #[inline(always)]
     pub(super) fn count_pages(&self, change: i64) -> i64 {
+        if !self.each_call {
+            return 0;
+        }
         let level = self.level.load(Relaxed).wrapping_sub((change << ROOM).cast_unsigned());
         self.level.store(level, Relaxed);
         level.cast_signed()
@@ -264,10 +263,8 @@ impl<'m, P: Platform> Pcp<'m, P> {
         is_hit
     }
 
-    /// Puts a block onto a list and counts it. `None`, and nothing has happened, if there is no room or no
-    /// such list.
-    pub(crate) fn put(&self, order: Order, migratetype: Migratetype, pfn: Pfn) -> Option<Placed> {
-        let number = self.list_of(order, migratetype)?;
+    /// Puts a block onto a list and counts it. On `None` the state is unchanged: there is no room.
+    pub(super) fn put(&self, number: usize, order: Order, pfn: Pfn) -> Option<Placed> {
         let list = self.list(number);
         if self.each_call {
             let head = list.push(pfn)?;
@@ -283,10 +280,9 @@ impl<'m, P: Platform> Pcp<'m, P> {
         Some(Placed { head, due })
     }
 
-    /// Whether the block that was allocated last from the list of an order and an ordinary type is `pfn`, as far as the list
-    /// says.
-    pub(crate) fn took_last(&self, order: Order, migratetype: Migratetype, pfn: Pfn) -> bool {
-        self.list_of(order, migratetype).is_some_and(|number| self.list(number).took_last(pfn))
+    /// Whether the block that was allocated last from a list is `pfn`, as far as the list says.
+    pub(crate) fn took_last(&self, number: usize, pfn: Pfn) -> bool {
+        self.list(number).took_last(pfn)
     }
 
     /// Sets a freed block aside, which is on no list, and counts it. Returns what its head word must say; `None` if there is
@@ -353,7 +349,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
             }
             return;
         }
-        // What is missing has changed for all of them.
         self.note_used(number);
         self.open_all();
     }
@@ -371,7 +366,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     }
 
     /// Lets frees hit all lists, if no CPU asks for anything. Where hits do not count: all lists in use, each up to its
-    /// share of what is missing to a drain.
+    /// share.
     pub(crate) fn open_all(&self) {
         if self.each_call {
             self.lists_in_use().for_each(|list| list.open_anyway(list.end()));
@@ -386,9 +381,11 @@ impl<'m, P: Platform> Pcp<'m, P> {
             used & !(1 << list)
         });
         self.used.store(left, Relaxed);
-        let missing = self.missing();
         for list in self.lists_used() {
-            self.open_to(self.list(list), self.ceiling(list, missing));
+            let share = self.share_of(list);
+            let list = self.list(list);
+            let ceiling = list.ceiling_for(u64::from(share.saturating_sub(list.len())));
+            self.open_to(list, if share < 2 { List::<P>::SHUT } else { ceiling });
         }
     }
 
@@ -397,19 +394,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
         if !self.each_call {
             self.open_all();
         }
-    }
-
-    /// Each list's share of the base pages that may come before a drain is due; `None` if every free is to be looked at.
-    fn missing(&self) -> Option<u64> {
-        let threshold = self.level.load(Relaxed) & THRESHOLD;
-        let all = threshold.checked_sub(1)?.saturating_sub(u64::from(self.count()));
-        let lists = u64::from(self.used.load(Relaxed).count_ones()).max(1);
-        Some((all / lists).max(all.min(u64::from(self.sizing().batch))))
-    }
-
-    /// How far a list may grow before the owner looks again.
-    fn ceiling(&self, list: usize, missing: Option<u64>) -> u64 {
-        missing.map_or(List::<P>::SHUT, |pages| self.list(list).ceiling_for(pages >> kind_of(list).0.get()))
     }
 }
 

@@ -46,18 +46,14 @@ pub(super) fn joined(mut blocks: impl Iterator<Item = (Order, Pfn)>, most: u64) 
     })
 }
 
-/// Gives blocks back: with maps joined to runs of at most so many frames, with lists one by one, each when the next has been read.
-#[inline(always)]
+/// Frees blocks one by one, where they are on lists, each when the next has been read.
 pub(super) fn give_back<P: Platform, M>(
     buddy: &mut Buddy<'_, '_, P, M>,
-    most_of_run: Option<u64>,
-    blocks: impl Iterator<Item = (Order, Pfn)>,
+    order: Order,
+    blocks: impl Iterator<Item = Pfn>,
 ) {
-    if let Some(most) = most_of_run {
-        return buddy.free_runs(joined(blocks, most));
-    }
     let mut blocks = blocks.peekable();
-    while let Some((order, pfn)) = blocks.next() {
+    while let Some(pfn) = blocks.next() {
         blocks.peek();
         buddy.free(pfn, order, Placement::Likely);
     }

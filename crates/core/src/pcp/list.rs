@@ -364,15 +364,10 @@ impl<'m, P: Platform> List<'m, P> {
         (n < self.len()).then(|| self.at(self.bottom.load(Relaxed) + u64::from(n)))
     }
 
-    /// The `n` blocks at the tail, the coldest first. With `careful`, the list's ends are looked at before each of them: the
-    /// simulator sees each access, and the presets' figures were taken so.
-    #[inline]
-    pub(super) fn tail(&self, n: u32, careful: bool) -> impl Iterator<Item = Pfn> {
-        let bottom = if careful { 0 } else { self.bottom.load(Relaxed) };
-        (0..n).map_while(move |n| match careful {
-            true => self.peek_tail(n),
-            false => Some(self.at(bottom + u64::from(n))),
-        })
+    /// The `n` blocks at the tail, the coldest first. The list's ends are looked at before each of them: the simulator sees each
+    /// access, and the presets' figures were taken so.
+    pub(super) fn tail(&self, n: u32) -> impl Iterator<Item = Pfn> {
+        (0..n).map_while(move |n| self.peek_tail(n))
     }
 
     /// Removes `n` blocks at the tail.

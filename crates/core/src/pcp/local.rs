@@ -3,20 +3,16 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::counting::Placed;
-use super::joined::{give_back, joined};
+use super::joined::give_back;
 use super::*;
-use crate::buddy::{Buddy, Placement, Wanted};
+use crate::buddy::{Buddy, Each, Placement, Sink, Wanted};
 use crate::config::RefillCheck;
 use crate::frame::{DirectMap, FrameMap, FrameUser, State};
 use crate::policy::Generation;
 use crate::policy::pcp::{PcpRule, Shortage, Tuning, is_tight, round_robin, share_of_free};
 use crate::policy::watermark::boost_after_steal;
 use crate::sync::Waiter;
-use crate::zone::{Hold, Sections, Zone};
-
-/// Huge blocks that go back in one hold of the zone lock: what they touch fits the first-level
-/// cache, and nobody waits long.
-const BLOCKS_PER_HOLD: u32 = 128;
+use crate::zone::{Hold, Zone};
 
 /// One CPU's lists of one zone together with what they are refilled from: the slow half.
 pub(crate) struct Local<'a, 'm, P: Platform, M> {
@@ -48,9 +44,13 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if asked & REQUEST_RESIZE != 0 {
             // Cleared first: a size that is set from now on is asked for again.
             self.pcp.clear(REQUEST_RESIZE);
-            let sizing = self.pcp.sizing();
-            let tuning = self.pcp.tuning().resized(sizing);
-            self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
+            if self.pcp.counts() {
+                let sizing = self.pcp.sizing();
+                let tuning = self.pcp.tuning().resized(sizing);
+                self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
+            } else {
+                self.set_high(self.pcp.high());
+            }
         }
         if asked & REQUEST_TICK != 0 {
             self.pcp.clear(REQUEST_TICK);
@@ -64,12 +64,11 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.pcp.open_all();
     }
 
-    /// The size of the lists, for a call of `order`. Under [`PcpRule::Auto`] they hold no more than this CPU's share of the
-    /// free memory, besides blocks of the pageblock order: those keep no pageblock from being whole. Notes for the frees to come
-    /// whether memory is tight.
-    pub(super) fn sizing_for(&self, order: Order) -> Sizing {
+    /// The size of the lists. Under [`PcpRule::Auto`] they hold no more than this CPU's share of the free memory. Notes for the frees
+    /// to come whether memory is tight.
+    pub(super) fn sizing(&self) -> Sizing {
         let sizing = self.pcp.sizing();
-        if self.config.experiment.pcp_rule != PcpRule::Auto || order >= PAGEBLOCK_ORDER {
+        if self.config.experiment.pcp_rule != PcpRule::Auto {
             return sizing;
         }
         let free = self.zone.free_pages();
@@ -80,8 +79,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
         // A drain that merges block by block under the lock gets no cheaper by being larger: with free lists all CPUs share.
         let cpus = if self.frames.has_maps() { self.cpus } else { self.waiter.nodes.len() as u32 };
-        let share = share_of_free(free, cpus, self.config.pcp_free_part);
-        sizing.within(share.saturating_add(self.pcp.huge_pages()))
+        sizing.within(share_of_free(free, cpus, self.config.pcp_free_part))
     }
 
     /// The list of an order and an ordinary type, if it may hold anything.
@@ -109,6 +107,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let Some(number) = self.list(order, migratetype) else {
             return self.take_directly(order, migratetype, migratetype);
         };
+        if !self.pcp.counts() && self.room(number).blocks < 2 {
+            return self.take_directly(order, migratetype, migratetype);
+        }
         // All that a refill brought may be bad; only an empty one means that there is nothing.
         while self.refill(number, migratetype) > 0 {
             if let Some(pfn) = self.pop(number, order) {
@@ -207,52 +208,37 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let _hold = self.zone.with_section(0, self.frames, self.waiter, open);
     }
 
-    /// Takes blocks from the zone under one hold of its lock and calls `keep` for each; `keep` returns whether the
-    /// block is good. Returns the blocks taken.
-    pub(super) fn take_from_zone(
-        &self,
-        wanted: Wanted,
-        count: u64,
-        mut keep: impl FnMut(Pfn) -> bool,
-    ) -> u64 {
-        self.take_by(wanted, |buddy, wanted| buddy.take(wanted, count, &mut keep))
-    }
-
-    /// Takes blocks from the zone as `take` does, in one hold of the lock of the section that would miss them least. Returns the
-    /// blocks taken.
-    pub(super) fn take_by(
-        &self,
-        wanted: Wanted,
-        mut take: impl FnMut(&mut Buddy<'_, 'm, P, M>, Wanted) -> u64,
-    ) -> u64 {
+    /// Takes up to `count` blocks for `sink`, in one hold of the lock of the section that would miss them least. Returns the blocks
+    /// taken.
+    pub(super) fn take_by(&self, wanted: Wanted, count: u64, sink: &mut impl Sink) -> u64 {
         if !self.zone.cut().is_cut() {
-            return self.take_in(0, |buddy| take(buddy, wanted));
+            return self.take_in(0, wanted, count, sink);
         }
-        // What a section shows may be over: then the next one is asked. No other type is asked while one shows this type.
+        // No other type is asked while a section shows this type. What a section shows may be over: then it shows so.
         for may_fall_back in [false, true] {
             let wanted = Wanted { may_fall_back, ..wanted };
-            let mut tried = Sections::NONE;
             let from = self.pcp.section.load(Relaxed) as usize;
-            while let Some(n) = self.zone.section_for(&wanted, from, &tried) {
-                let taken = self.take_in(n, |buddy| take(buddy, wanted));
+            for _ in 0..=self.zone.sections() {
+                let Some(n) = self.zone.section_for(&wanted, from) else { break };
+                let taken = self.take_in(n, wanted, count, sink);
                 if taken > 0 {
                     if n != from {
                         self.pcp.section.store(n as u64, Relaxed);
                     }
                     return taken;
                 }
-                tried.add(n);
             }
         }
         0
     }
 
-    /// Takes blocks of a section as `take` does.
-    fn take_in(&self, section: usize, take: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> u64) -> u64 {
+    /// Takes blocks of a section.
+    fn take_in(&self, section: usize, wanted: Wanted, count: u64, sink: &mut impl Sink) -> u64 {
+        let balance = self.frames.has_maps().then(|| (self.zone.free_pages(), self.zone.free_cma_pages()));
         let (taken, hold) = self.zone.with_section(section, self.frames, self.waiter, |buddy| {
             let boosts = self.config.keep_marks && self.config.experiment.marks == Generation::V6_1;
             let fragmenting = if boosts { buddy.counts().fragmenting } else { 0 };
-            let taken = take(buddy);
+            let taken = buddy.take(wanted, count, balance, sink);
             if boosts {
                 (fragmenting..buddy.counts().fragmenting).for_each(|_| self.boost_marks());
             }
@@ -282,12 +268,13 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let mut block = None;
             let mut bad = false;
             let check = self.config.experiment.refill_check;
-            self.take_from_zone(self.wanted(order, from), 1, |pfn| {
+            let mut keep = Each(|pfn| {
                 self.note_taken(pfn, order);
                 block = Some(pfn);
                 bad = check == RefillCheck::UnderZoneLock && self.frames.find_bad(pfn, order).is_some();
                 !bad
             });
+            self.take_by(self.wanted(order, from), 1, &mut keep);
             let pfn = block?;
             bad |= check == RefillCheck::AfterUnlock && self.frames.find_bad(pfn, order).is_some();
             if bad {
@@ -301,28 +288,35 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
     }
 
-    /// Frees a block for which its list has no room: makes some and tries once more, or frees it directly if the
-    /// order has no list. The block is in state `Taken`, and the caller's no longer.
-    pub(crate) fn free_full(&self, pfn: Pfn, order: Order, migratetype: Migratetype) {
-        let Some(number) = self.list(order, waits_as(migratetype)) else {
-            return self.free_direct(pfn, order);
-        };
-        let list = self.pcp.list(number);
-        let mut blocks = [0; LISTS];
-        blocks[number] = if list.is_worn() { list.len() } else { list.len().div_ceil(2) };
-        self.drain_blocks(&blocks, 1 << number, number);
-        if list.len() == 0 {
-            list.restart();
-            self.pcp.open(number);
+    /// The list on which freed blocks of an order and a pageblock's type wait; `None` if they go back to the zone one by one.
+    pub(crate) fn list_for(&self, order: Order, list: Migratetype) -> Option<usize> {
+        if self.pcp.counts() {
+            return self.pcp.list_of(order, list);
         }
-        match self.pcp.put(order, migratetype, pfn) {
-            Some(placed) => {
-                self.list_place(pfn, order, placed);
-                if placed.due {
-                    self.after_free(order, migratetype);
-                }
+        self.list(order, waits_as(list)).filter(|&number| self.room(number).blocks >= 2)
+    }
+
+    /// Puts a block onto a list, which drains if that is due. The block is in state `Taken`, and the caller's no longer.
+    #[inline(never)]
+    pub(crate) fn put(&self, pfn: Pfn, order: Order, number: usize) {
+        let placed = self.pcp.put(number, order, pfn).or_else(|| {
+            let list = self.pcp.list(number);
+            if list.capacity() == 0 {
+                return None;
             }
-            None => self.free_direct(pfn, order),
+            let mut blocks = [0; LISTS];
+            blocks[number] = if list.is_worn() { list.len() } else { list.len().div_ceil(2) };
+            self.drain_blocks(&blocks, 1 << number, number);
+            if list.len() == 0 {
+                list.restart();
+                self.pcp.open(number);
+            }
+            self.pcp.put(number, order, pfn)
+        });
+        let Some(placed) = placed else { return self.free_direct(pfn, order) };
+        self.list_place(pfn, order, placed);
+        if placed.due {
+            self.after_free(order, number);
         }
     }
 
@@ -333,38 +327,35 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         bump(&self.pcp.events.direct_free_pages, order.pages());
     }
 
-    /// After a free of `order` to `migratetype`: drains what the rule says, and answers what others ask.
+    /// After a free of `order` to a list: drains what the rule says, and answers what others ask.
     #[cold]
-    pub(crate) fn after_free(&self, order: Order, migratetype: Migratetype) {
+    pub(crate) fn after_free(&self, order: Order, number: usize) {
+        if !self.pcp.counts() {
+            self.answer();
+            self.drain_full(number);
+            return self.pcp.open_all();
+        }
         self.pcp.halve_alloc_factor();
         self.answer();
-        let sizing = self.sizing_for(order);
-        let mut tuning = self.pcp.tuning();
-        if order >= PAGEBLOCK_ORDER && self.sizes_huge_itself() {
-            // Two refills: they keep no pageblock from being whole.
-            let refill =
-                self.list(order, migratetype).map_or(0, |list| self.fewest(list, sizing) << order.get());
-            tuning.high = tuning.high.max(refill.saturating_mul(2).min(sizing.high_max));
-        }
+        let (sizing, tuning) = (self.sizing(), self.pcp.tuning());
         let (tuning, pages) = tuning.drain(self.config.experiment.pcp_rule, sizing, order, self.pressure());
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         if pages > 0 {
-            let mut pages = u64::from(pages);
-            let list = self.pcp.list_of(order, migratetype);
-            if let Some(list) = list.filter(|_| self.frames.has_maps()) {
-                // Large blocks go back as many at once as they come.
-                let fewest = self.fewest(list, sizing).min(self.pcp.list(list).len());
-                pages = pages.max(u64::from(fewest) << order.get());
-            }
-            let left = pages.saturating_sub(self.give_back());
-            self.drain(left, list.unwrap_or(0));
+            let left = u64::from(pages).saturating_sub(self.give_back());
+            self.drain(left, number);
         }
-        self.pcp.open_again();
     }
 
-    /// Whether lists of the pageblock order may hold more than the rule says by itself: with maps, where memory is not tight.
-    fn sizes_huge_itself(&self) -> bool {
-        self.config.experiment.pcp_rule == PcpRule::Auto && self.frames.has_maps() && !self.pcp.merges()
+    /// Where hits do not count: drains a list that holds its share, or more.
+    fn drain_full(&self, number: usize) {
+        let (room, len) = (self.room(number), self.pcp.list(number).len());
+        if len < room.blocks {
+            return;
+        }
+        self.give_back();
+        let mut blocks = [0; LISTS];
+        blocks[number] = if room.blocks < 2 { len } else { len.min(len - room.blocks + room.unit) };
+        self.drain_blocks(&blocks, 1 << number, number);
     }
 
     /// How short of memory the zone is. The v5.4 rule does not ask.
@@ -383,10 +374,20 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     }
 
     fn shrink(&self) {
-        let sizing = self.sizing_for(Order::ZERO);
-        let (tuning, pages) = self.pcp.tuning().tick(self.config.experiment.pcp_rule, sizing);
-        self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
-        self.drain(u64::from(pages).saturating_sub(self.give_back()), 0);
+        if self.pcp.counts() {
+            let sizing = self.sizing();
+            let (tuning, pages) = self.pcp.tuning().tick(self.config.experiment.pcp_rule, sizing);
+            self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
+            return self.drain(u64::from(pages).saturating_sub(self.give_back()), 0);
+        }
+        self.set_high(self.pcp.high() - self.pcp.high() / 8);
+        self.give_back();
+        let (mut blocks, mut lists) = ([0; LISTS], 0);
+        for number in self.pcp.lists_used() {
+            blocks[number] = self.pcp.list(number).len().saturating_sub(self.room(number).blocks);
+            lists |= 1 << number;
+        }
+        self.drain_blocks(&blocks, lists, 0);
     }
 
     /// Gives everything back.
@@ -414,8 +415,10 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     fn give_all_back(&self) {
         self.give_back();
         self.drain(u64::from(self.pcp.count()), 0);
-        if self.config.experiment.pcp_rule == PcpRule::Auto {
-            // A CPU asks because it found too little: not a time to keep many. Linux leaves `high` as it is.
+        // A CPU asks because it found too little: not a time to keep many. Linux leaves `high` as it is.
+        if !self.pcp.counts() {
+            self.set_high(0);
+        } else if self.config.experiment.pcp_rule == PcpRule::Auto {
             let sizing = self.pcp.sizing();
             let tuning = Tuning { high: sizing.high_min, ..self.pcp.tuning() };
             self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
@@ -451,12 +454,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if pages == 0 {
             return 0;
         }
-        core::hint::black_box(self.frames.prepare_free_of(self.pcp.outgoing.small()));
-        let most = self.zone.cut().most_of_run();
-        self.in_sections_of(self.pcp.outgoing.blocks().map(|(_, pfn)| pfn), |buddy, is_here| {
-            let here = self.pcp.outgoing.blocks().filter(|&(_, pfn)| is_here(pfn));
-            buddy.free_runs(joined(here, most));
-        });
+        self.free_by_section(self.pcp.outgoing.blocks());
         self.pcp.outgoing.clear();
         self.pcp.count_aside(-(pages as i64));
         bump(&self.pcp.events.drains, 1);
@@ -482,7 +480,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let order = kind_of(n).0.get();
             let most = (left + (1 << order) - 1) >> order;
             blocks[n] = u64::from(len(n)).min(most) as u32;
-            lists |= u64::from(blocks[n] > 0) << n;
+            lists |= 1 << n;
             left = left.saturating_sub(u64::from(blocks[n]) << order);
         }
         self.drain_blocks(&blocks, lists, list);
@@ -490,57 +488,52 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// Gives back `blocks` of each of these lists from its tail.
     fn drain_blocks(&self, blocks: &[u32; LISTS], lists: u64, first: usize) {
-        let mut left = *blocks;
-        let runs = if self.frames.has_maps() { lists & !HUGE_LISTS } else { 0 };
-        let mut pages = self.drain_runs(&mut left, runs, first);
-        pages += self.drain_each(&mut left, lists & !runs, first);
-        if pages > 0 {
-            bump(&self.pcp.events.drains, 1);
-            bump(&self.pcp.events.drained_pages, pages);
+        let lists = cyclic(lists, 0).fold(0, |some, n| some | u64::from(blocks[n] > 0) << n);
+        if lists == 0 {
+            return;
         }
+        let pages = if self.frames.has_maps() {
+            cyclic(lists, first).map(|n| self.drain_list(n, blocks[n])).sum()
+        } else {
+            self.drain_in_one_hold(blocks, lists, first)
+        };
+        self.pcp.count_pages(-(pages as i64));
+        bump(&self.pcp.events.drains, 1);
+        bump(&self.pcp.events.drained_pages, pages);
     }
 
-    /// The same without maps, or block by block, or of huge blocks. Returns the pages.
-    fn drain_each(&self, left: &mut [u32; LISTS], mut lists: u64, first: usize) -> u64 {
-        let most = if self.frames.has_maps() { BLOCKS_PER_HOLD } else { u32::MAX };
-        let mut pages = 0;
-        while lists != 0 {
-            let mut now = [0; LISTS];
-            let (mut these, mut room) = (0, most);
-            for n in cyclic(lists, first) {
-                now[n] = left[n].min(room);
-                these |= u64::from(now[n] > 0) << n;
-                room -= now[n];
-                left[n] -= now[n];
-                lists &= !(u64::from(left[n] == 0) << n);
-            }
-            if these != 0 {
-                pages += self.drain_in_one_hold(&now, these, first);
-            }
+    /// Gives back so many blocks of a list from its tail, with maps. Returns the pages.
+    fn drain_list(&self, number: usize, blocks: u32) -> u64 {
+        let ((order, _), list) = (kind_of(number), self.pcp.list(number));
+        let mut left = blocks;
+        while left > 0 {
+            let bottom = list.places().start;
+            let blocks = (bottom..bottom + u64::from(left)).map(|place| (order, list.at(place)));
+            let gone = self.free_by_section(blocks);
+            list.drop_tail(gone);
+            left -= gone;
         }
-        pages
+        if self.pcp.counts() {
+            self.pcp.open(number);
+        }
+        u64::from(blocks) << order.get()
     }
 
-    /// Gives back so many blocks of each of these lists from its tail, in one hold of the zone lock. Returns the pages.
+    /// Gives back so many blocks of each of these lists from its tail, in one hold of the zone lock, where free blocks are on lists.
+    /// Returns the pages.
     fn drain_in_one_hold(&self, blocks: &[u32; LISTS], lists: u64, first: usize) -> u64 {
-        let all = cyclic(lists, first).flat_map(|n| self.pcp.list(n).tail(blocks[n], self.pcp.each_call));
-        let most = self.zone.cut().most_of_run();
-        self.in_sections_of(all, |buddy, is_here| {
+        self.in_first_section(|buddy| {
             for n in cyclic(lists, first) {
                 let (order, _) = kind_of(n);
-                let here = self.pcp.list(n).tail(blocks[n], self.pcp.each_call).filter(|&pfn| is_here(pfn));
-                give_back(buddy, self.frames.has_maps().then_some(most), here.map(|pfn| (order, pfn)));
+                give_back(buddy, order, self.pcp.list(n).tail(blocks[n]));
             }
         });
         let mut pages = 0;
         for n in cyclic(lists, first) {
             self.pcp.list(n).drop_tail(blocks[n]);
-            if self.pcp.each_call {
-                self.pcp.open(n);
-            }
+            self.pcp.open(n);
             pages += u64::from(blocks[n]) << kind_of(n).0.get();
         }
-        self.pcp.count_pages(-(pages as i64));
         pages
     }
 }

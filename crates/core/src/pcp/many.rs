@@ -1,12 +1,15 @@
 //! Blocks that pass the per-CPU lists: many at once, or one of a given place.
 
-use super::joined::give_back;
+use super::joined::{give_back, joined};
 use super::*;
-use crate::buddy::Buddy;
+use crate::buddy::{Buddy, Each, Run};
 use crate::config::RefillCheck;
 use crate::frame::{FrameUser, ListPlace, State};
 use crate::units::PAGEBLOCK_PAGES;
+use crate::zone::MOST_SECTIONS;
 
+/// Most runs that go back together: more than there are blocks set aside, or freed in bulk.
+const RUNS: usize = 256;
 /// Blocks that are taken in one hold of the zone lock: those of a pageblock.
 const MOST_TAKEN: usize = PAGEBLOCK_PAGES as usize;
 
@@ -23,20 +26,45 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.under_lock(self.zone.spec().start, f)
     }
 
-    /// Runs `f` with the lock of each section that has one of some frames, one after another. `f` also learns whether a frame is of
-    /// the section.
-    pub(crate) fn in_sections_of(
-        &self,
-        pfns: impl Iterator<Item = Pfn>,
-        mut f: impl FnMut(&mut Buddy<'_, 'm, P, M>, &dyn Fn(Pfn) -> bool),
-    ) {
+    /// With maps, gives back blocks, joined to at most [`RUNS`] runs, in one hold of the lock of each section that has some. Sections
+    /// whose locks are held come last. Head words are made ready, and what a free will read is fetched, before. Returns how many
+    /// blocks went back.
+    pub(super) fn free_by_section(&self, blocks: impl Iterator<Item = (Order, Pfn)>) -> u32 {
+        const NONE: u16 = u16::MAX;
         let cut = self.zone.cut();
-        for section in cut.of(pfns).iter() {
-            let is_here = |pfn: Pfn| cut.number_of(pfn) == section;
-            let ((), hold) =
-                self.zone.with_section(section, self.frames, self.waiter, |buddy| f(buddy, &is_here));
-            self.record(hold);
+        // Of each section its last run, and of each run the one before it in its section.
+        let (mut runs, mut befores, mut lasts) = ([0; RUNS], [NONE; RUNS], [NONE; MOST_SECTIONS]);
+        let mut taken = 0;
+        for (at, run) in joined(blocks, cut.most_of_run()).take(RUNS).enumerate() {
+            if run.order < PAGEBLOCK_ORDER {
+                (0..run.count).for_each(|n| self.frames.clear_head(run.first.add(n << run.order.get())));
+                core::hint::black_box(self.frames.touch_map(run.first));
+            }
+            taken += run.count as u32;
+            runs[at] = run.pack();
+            befores[at] = core::mem::replace(&mut lasts[cut.number_of(run.first)], at as u16);
         }
+        for waits in [false, true] {
+            let mut left = false;
+            for (section, last) in lasts[..cut.sections()].iter_mut().enumerate() {
+                left |= *last != NONE;
+                if *last == NONE || (!waits && self.zone.is_held(section)) {
+                    continue;
+                }
+                let mut at = core::mem::replace(last, NONE);
+                let here = core::iter::from_fn(|| {
+                    let now = (at != NONE).then_some(usize::from(at))?;
+                    at = befores[now];
+                    Some(Run::unpack(runs[now]))
+                });
+                let free = |buddy: &mut Buddy<'_, 'm, P, M>| buddy.free_runs(here);
+                self.record(self.zone.with_section(section, self.frames, self.waiter, free).1);
+            }
+            if !left {
+                break;
+            }
+        }
+        taken
     }
 
     /// Looks at a block that was taken past the lists, as a refill does. A bad one is quarantined. Whether it is good.
@@ -75,7 +103,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let most = (out.len() - got).min(MOST_TAKEN);
             let places = &mut out[got..][..most];
             let mut n = 0;
-            let taken = self.take_from_zone(self.wanted(order, migratetype), most as u64, |pfn| {
+            let mut keep = Each(|pfn| {
                 self.note_taken(pfn, order);
                 if check == RefillCheck::UnderZoneLock && self.frames.find_bad(pfn, order).is_some() {
                     self.quarantine(pfn, order);
@@ -85,6 +113,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 n += 1;
                 true
             });
+            let taken = self.take_by(self.wanted(order, migratetype), most as u64, &mut keep);
             if taken == 0 {
                 break;
             }
@@ -110,11 +139,11 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Frees blocks of this zone past the lists, in one hold of its lock. They are the caller's to free, and their head words
     /// say [`State::Body`].
     pub(crate) fn free_many(&self, order: Order, blocks: &[Pfn]) {
-        let most = self.zone.cut().most_of_run();
-        self.in_sections_of(blocks.iter().copied(), |buddy, is_here| {
-            let here = blocks.iter().filter(|&&pfn| is_here(pfn)).map(|&pfn| (order, pfn));
-            give_back(buddy, self.frames.has_maps().then_some(most), here);
-        });
+        if self.frames.has_maps() {
+            self.free_by_section(blocks.iter().map(|&pfn| (order, pfn)));
+        } else {
+            self.in_first_section(|buddy| give_back(buddy, order, blocks.iter().copied()));
+        }
         let blocks = blocks.len() as u64;
         bump(&self.pcp.events.direct_frees, blocks);
         bump(&self.pcp.events.direct_free_pages, blocks << order.get());

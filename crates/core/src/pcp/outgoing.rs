@@ -31,7 +31,7 @@ use crate::config::{Config, PcpOrders};
 use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::MOST_ASIDE;
-use crate::units::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
+use crate::units::{CpuId, Migratetype, Order, Pfn};
 
 /// Most base pages that do: 2 MiB. An order-8 block fits.
 const MOST_PAGES: u64 = 512;
@@ -121,16 +121,6 @@ impl<'m, P: Platform> Outgoing<'m, P> {
             let entry = block.load(Relaxed);
             (Order::from_bits(entry >> ORDER), Pfn(entry & PFN))
         })
-    }
-
-    /// The first frames of the blocks below the pageblock order. By the owner.
-    #[inline(always)]
-    pub(super) fn small(&self) -> impl Iterator<Item = Pfn> {
-        let entries =
-            self.blocks[..self.filled.load(Relaxed) as u32 as usize].iter().map(|block| block.load(Relaxed));
-        entries
-            .filter(|&entry| entry < u64::from(PAGEBLOCK_ORDER.get()) << ORDER)
-            .map(|entry| Pfn(entry & PFN))
     }
 
     /// Base pages of the blocks. A racy read for others than the owner.

@@ -4,12 +4,19 @@ use core::ops::Range;
 
 use super::list::List;
 use super::{Local, bump, kind_of};
-use crate::buddy::Pieces;
+use crate::buddy::{Each, Pieces};
 use crate::config::RefillCheck;
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
-use crate::policy::pcp::{PcpRule, Sizing, Tuning, moved_at_once};
-use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
+use crate::policy::pcp::{Shortage, Sizing, Tuning};
+use crate::units::{COSTLY_ORDER, MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+
+/// What a list may hold where hits do not count.
+pub(super) struct Room {
+    pub(super) blocks: u32,
+    /// Blocks that a refill brings, and a drain takes away.
+    pub(super) unit: u32,
+}
 
 impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     /// Fills an empty list, so that what is taken first is at its head. Returns the blocks taken, bad ones included.
@@ -21,8 +28,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         if self.has_less_than(order) {
             return 0;
         }
-        let sizing = self.sizing_for(order);
-        let (tuning, wanted) = self.plan(number, sizing);
+        let (tuned, wanted) = self.plan(number);
         let late = self.frames.has_maps()
             && self.config.experiment.refill_check != RefillCheck::UnderZoneLock
             && order < PAGEBLOCK_ORDER;
@@ -31,30 +37,68 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             false => self.take_under_lock(number, migratetype, wanted),
         };
         if taken > 0 {
-            self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
-            self.count_refill(taken << order.get());
+            match tuned {
+                Some((sizing, tuning)) => self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning),
+                None => self.set_high(self.pcp.high().saturating_add((taken << order.get()) as u32)),
+            }
+            bump(&self.pcp.events.refills, 1);
+            bump(&self.pcp.events.refilled_pages, taken << order.get());
             self.pcp.list(number).fill(places);
             self.filled(number);
         }
         taken
     }
 
-    /// The blocks that a refill of a list is to bring, and the lists' rule after it: as many as the rule says, as fit the list, and
-    /// as may leave the zone. One where the zone is no larger than the largest block.
-    #[inline(always)]
-    fn plan(&self, number: usize, sizing: Sizing) -> (Tuning, u64) {
+    /// The blocks that a refill of a list is to bring: as many as the rule says, as fit the list, and as may leave the zone. One
+    /// where the zone is no larger than the largest block. Where hits count, also the lists' size, and their rule after it.
+    fn plan(&self, number: usize) -> (Option<(Sizing, Tuning)>, u64) {
         let (order, _) = kind_of(number);
-        let (tuning, mut blocks) =
-            self.pcp.tuning().refill(self.config.experiment.pcp_rule, sizing, order, self.pressure());
-        if blocks > 1 {
-            blocks = blocks.max(self.fewest(number, sizing));
-        }
+        let (tuned, blocks) = if self.pcp.counts() {
+            let sizing = self.sizing();
+            let rule = self.config.experiment.pcp_rule;
+            let (tuning, blocks) = self.pcp.tuning().refill(rule, sizing, order, self.pressure());
+            let fewest = if order == Order::ZERO { 0 } else { self.config.experiment.pcp_min_refill };
+            (Some((sizing, tuning)), if blocks > 1 { blocks.max(fewest) } else { 1 })
+        } else {
+            (None, self.room(number).unit)
+        };
         // On lists it would be missing where blocks of all orders are to fill the zone.
         let may_leave = match self.frames.has_maps() && self.is_tiny() {
             true => 1,
             false => (self.beyond >> order.get()).saturating_add(1),
         };
-        (tuning, u64::from(blocks.min(self.pcp.list(number).capacity())).min(may_leave))
+        (tuned, u64::from(blocks.min(self.pcp.list(number).capacity())).min(may_leave))
+    }
+
+    /// Where hits do not count: how much a list may hold now, for the free memory that there is.
+    pub(super) fn room(&self, number: usize) -> Room {
+        let (order, _) = kind_of(number);
+        self.set_high(self.pcp.high());
+        let blocks = self.pcp.share_of(number).min(self.pcp.list(number).capacity());
+        let sizing = self.pcp.sizing();
+        let unit = match sizing.is_tuned() {
+            true => blocks.div_ceil(2),
+            false if sizing.batch < 2 => 1,
+            false => (sizing.batch >> order.get()).max(2),
+        };
+        // Blocks of these orders break pageblocks.
+        let most = if COSTLY_ORDER < order && order < PAGEBLOCK_ORDER {
+            PAGEBLOCK_PAGES >> order.get()
+        } else {
+            u64::MAX
+        };
+        Room { blocks, unit: unit.min(blocks).min(most.min(u64::from(u32::MAX)) as u32).max(1) }
+    }
+
+    /// Where hits do not count: sets `high`, within its bounds.
+    pub(super) fn set_high(&self, high: u32) {
+        let sizing = self.sizing();
+        let high = sizing.clamp_high(high);
+        let may_hold = match self.pressure() {
+            Shortage::Reclaim => high.min(sizing.batch.saturating_mul(4)),
+            Shortage::None | Shortage::BelowHigh => high,
+        };
+        self.pcp.set_high(high, may_hold);
     }
 
     /// Whether the zone is no larger than the largest block, and the configuration does not fix how much lists hold.
@@ -68,12 +112,10 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
         let mut pieces = Pieces::new();
-        let balance = (self.zone.free_pages(), self.zone.free_cma_pages());
-        let of = self.wanted(order, migratetype);
-        let taken = self.take_by(of, |buddy, of| buddy.take_pieces(of, wanted, balance, &mut pieces));
+        let taken = self.take_by(self.wanted(order, migratetype), wanted, &mut pieces);
         // From the top down: the first block taken will be the first one handed out.
         let mut index = taken;
-        pieces.each(order, |pfn| {
+        pieces.each(|pfn| {
             index -= 1;
             list.set(index, pfn);
         });
@@ -88,7 +130,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         let check = self.config.experiment.refill_check == RefillCheck::UnderZoneLock;
         // From the top down: the first block taken will be the first one handed out.
         let mut index = wanted;
-        let taken = self.take_from_zone(self.wanted(order, migratetype), wanted, |pfn| {
+        let mut keep = Each(|pfn| {
             if check && self.frames.find_bad(pfn, order).is_some() {
                 self.quarantine(pfn, order);
                 return false;
@@ -98,12 +140,8 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             list.set(index, pfn);
             true
         });
+        let taken = self.take_by(self.wanted(order, migratetype), wanted, &mut keep);
         (taken, index..wanted)
-    }
-
-    fn count_refill(&self, pages: u64) {
-        bump(&self.pcp.events.refills, 1);
-        bump(&self.pcp.events.refilled_pages, pages);
     }
 
     /// Behind the filling of a list.
@@ -118,27 +156,6 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             self.frames.list_place(list.at(place), order, place);
         }
         self.pcp.count_pages((u64::from(list.len()) << order.get()) as i64);
-    }
-
-    /// Fewest blocks of a list that move at once, whatever its rule says: none of order 0.
-    pub(super) fn fewest(&self, number: usize, sizing: Sizing) -> u32 {
-        let (order, _) = kind_of(number);
-        let fewest = self.config.experiment.pcp_min_refill;
-        match () {
-            () if order == Order::ZERO => 0,
-            () if !self.frames.has_maps() => fewest,
-            () if self.shares_room(order) => {
-                let share = self.pcp.share_of(number, sizing.high_max);
-                // One block at a time is no refill: a list with room for less than two takes two all the same.
-                moved_at_once(order, share.div_ceil(2 << order.get()), fewest.min(2), fewest)
-            }
-            () => moved_at_once(order, sizing.high_max >> 1 >> order.get(), fewest, fewest),
-        }
-    }
-
-    /// Whether lists of the order share what all of them may hold: those of the pageblock order may hold as much besides.
-    fn shares_room(&self, order: Order) -> bool {
-        self.config.experiment.pcp_rule == PcpRule::Auto && order < PAGEBLOCK_ORDER
     }
 
     /// Whether the zone has too little for one block, whatever its free lists look like. Read without the lock: what

@@ -32,10 +32,15 @@ const FEWEST: u64 = 1 << 14;
 /// Most sections of a zone, for each of its CPUs and in all.
 const EACH_CPU: u64 = 4;
 const MOST: u64 = 256;
+pub(crate) const MOST_SECTIONS: usize = MOST as usize;
 /// Classes that the section a CPU is in may be less full than the best.
 const CLOSE: u32 = 1;
+/// Worse than any bin: the section shows no such block.
+const NONE: u32 = u32::MAX;
 /// Sections that are as good of which a request looks whether they are locked.
 const LOOKS: usize = 3;
+/// Sections among which a CPU chooses, from its own on, if one of them has a block.
+const AROUND: usize = 16;
 
 /// How a zone's store is cut into sections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,49 +103,11 @@ impl Cut {
         })
     }
 
-    /// The sections of some frames.
-    pub(crate) fn of(self, pfns: impl Iterator<Item = Pfn>) -> Sections {
-        let mut all = Sections::NONE;
-        match self.is_cut() {
-            true => pfns.for_each(|pfn| all.add(self.number_of(pfn))),
-            false => all.add(0),
-        }
-        all
-    }
-
     /// Most frames of a run of free blocks that is given back as one: it lies in one section.
     #[inline(always)]
     pub(crate) const fn most_of_run(self) -> u64 {
         let most = 64 << PAGEBLOCK_ORDER.get();
         if self.is_cut() && 1 << self.shift < most { 1 << self.shift } else { most }
-    }
-}
-
-/// Some sections of a zone.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sections([u64; MOST as usize / 64]);
-
-impl Sections {
-    pub(crate) const NONE: Self = Self([0; _]);
-
-    pub(crate) const fn add(&mut self, n: usize) {
-        self.0[n / 64] |= 1 << (n % 64);
-    }
-
-    const fn has(&self, n: usize) -> bool {
-        self.0[n / 64] >> (n % 64) & 1 != 0
-    }
-
-    /// Their numbers, ascending.
-    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
-        (0..self.0.len()).flat_map(move |at| {
-            let mut left = self.0[at];
-            core::iter::from_fn(move || {
-                let n = (left != 0).then(|| left.trailing_zeros() as usize)?;
-                left &= left - 1;
-                Some(at * 64 + n)
-            })
-        })
     }
 }
 
@@ -174,39 +141,59 @@ impl<P: Platform> Zone<'_, P> {
 
     /// What all sections have; `None` if there is one. A racy read.
     pub(crate) fn shown(&self) -> Option<Shown> {
-        self.cut.is_cut().then(|| self.shown_but(&Sections::NONE))
-    }
-
-    fn shown_but(&self, tried: &Sections) -> Shown {
-        let sections = (0..self.cut.sections()).filter(|&n| !tried.has(n));
         let add = |Shown(all), n| Shown(core::array::from_fn(|which| all[which] | self.word(which, n)));
-        sections.fold(Shown([0; WORDS]), add)
+        self.cut.is_cut().then(|| (0..self.cut.sections()).fold(Shown([0; WORDS]), add))
     }
 
-    /// The best bin of a section that has a block of an order; [`WHOLE`] if a whole pageblock has it.
-    fn rank(&self, order: Order, list: Migratetype, n: usize) -> Option<u32> {
-        if order >= PAGEBLOCK_ORDER {
-            let kinds = self.word(TYPES, n) >> (2 * list.index()) & 3;
-            let fit = if order == MAX_ORDER { kinds & 2 } else { kinds };
-            return (fit != 0).then_some(WHOLE);
-        }
-        let fit = self.word(list.index(), n) & (AT_LEAST[order.index()] | 1 << WHOLE);
-        (fit != 0).then(|| fit.trailing_zeros())
-    }
-
-    /// The section for a CPU that is in `from`: see the file's head. `None` if none shows a block, but for those `tried`.
-    fn best(&self, order: Order, list: Migratetype, from: usize, tried: &Sections) -> Option<usize> {
-        let others = (from..self.cut.sections()).chain(0..from).filter(|&n| !tried.has(n));
-        let ranked = others.filter_map(|n| Some((self.rank(order, list, n)?, n)));
-        let (best, _) = ranked.clone().min()?;
+    /// The section for a CPU that is in `from`: see the file's head. `None` if none shows a block.
+    fn best(&self, order: Order, list: Migratetype, from: usize) -> Option<usize> {
+        let sections = self.cut.sections();
+        // Of whole pageblocks each section is as good as another.
+        let (which, bins, whole) = match order.get().checked_sub(PAGEBLOCK_ORDER.get()) {
+            None => (list.index(), AT_LEAST[order.index()], 1 << WHOLE),
+            Some(0) => (TYPES, 0, 3 << (2 * list.index())),
+            Some(_) => (TYPES, 0, 2 << (2 * list.index())),
+        };
+        let words = &self.words[which * sections..][..sections];
+        // The best bin that has such a block, [`WHOLE`], or more.
+        let rank = |word: &P::Word| match word.load(Relaxed) {
+            word if word & bins != 0 => (word & bins).trailing_zeros(),
+            word if word & whole != 0 => WHOLE,
+            _ => NONE,
+        };
         let classes = CLASSES as u32;
-        let is_as_good = |rank: u32| rank / classes == best / classes && rank <= best + CLOSE;
-        let stays = ranked.clone().take(1).filter(|&(rank, n)| n == from && is_as_good(rank));
-        let bests = ranked.clone().filter(|&(rank, _)| rank == best);
-        let close = ranked.filter(|&(rank, _)| is_as_good(rank));
-        let mut all = stays.chain(bests).chain(close).map(|(_, n)| n).take(LOOKS);
-        let first = all.clone().next();
-        all.find(|&n| !self.section(n).lists.is_held()).or(first)
+        let is_close = |rank: u32, best: u32| rank / classes == best / classes && rank <= best + CLOSE;
+        let is_held = |n: usize| self.is_held(n);
+        let own = rank(&words[from]);
+        // No other section has a better bin.
+        if is_close(own, u32::from(order.get()) * classes) && !is_held(from) {
+            return Some(from);
+        }
+        let (mut best, mut at) = (own, from);
+        let (before, behind) = words.split_at(from);
+        for (word, n) in behind.iter().zip(from..).chain(before.iter().zip(0..)).take(AROUND) {
+            let rank = rank(word);
+            if rank < best {
+                (best, at) = (rank, n);
+            }
+        }
+        if best == NONE {
+            return (0..sections).find(|&n| rank(&words[n]) != NONE);
+        }
+        if is_close(own, best) {
+            at = from;
+        }
+        if is_held(at) {
+            let mut others = (from..sections).chain(0..from).take(AROUND);
+            let as_good = others.by_ref().filter(|&n| is_close(rank(&words[n]), best)).take(LOOKS);
+            return as_good.into_iter().find(|&n| !is_held(n)).or(Some(at));
+        }
+        Some(at)
+    }
+
+    /// Whether a CPU holds the lock of a section. A racy read.
+    pub(crate) fn is_held(&self, n: usize) -> bool {
+        self.section(n).lists.is_held()
     }
 
     /// The sections that have an open pageblock of a type with a block of an order, the one with the fullest first; of equals that of a
@@ -231,24 +218,23 @@ impl<P: Platform> Zone<'_, P> {
         (0..CLASSES).flat_map(move |class| sections().filter(move |&n| class_of(n) == class))
     }
 
-    /// The section of which a CPU that is in `from` takes what is wanted, not one of those `tried`: without falling back to other
-    /// types, or else where the block is that a fallback takes.
-    pub(crate) fn section_for(&self, wanted: &Wanted, from: usize, tried: &Sections) -> Option<usize> {
+    /// The section of which a CPU that is in `from` takes what is wanted: without falling back to other types, or else where the
+    /// block is that a fallback takes.
+    pub(crate) fn section_for(&self, wanted: &Wanted, from: usize) -> Option<usize> {
         let Wanted { order, migratetype, generation, avoid_fragmentation, .. } = *wanted;
-        let best = |list| self.best(order, list, from, tried);
         if !wanted.may_fall_back {
-            let (free, free_cma) = (self.free_pages(), self.free_cma_pages());
-            let lends = wanted.may_use_cma && free_cma > 0;
-            let cma_first = lends && fallback::cma_first(migratetype, true, free, free_cma);
-            let own = || best(migratetype);
-            let cma = || best(Migratetype::Cma);
-            return match (lends, cma_first) {
-                (false, _) => own(),
-                (true, false) => own().or_else(cma),
-                (true, true) => cma().or_else(own),
+            let (own, cma) =
+                (|| self.best(order, migratetype, from), || self.best(order, Migratetype::Cma, from));
+            let free_cma = if wanted.may_use_cma { self.free_cma_pages() } else { 0 };
+            return match () {
+                () if free_cma == 0 => own(),
+                () if fallback::cma_first(migratetype, true, self.free_pages(), free_cma) => {
+                    cma().or_else(own)
+                }
+                () => own().or_else(cma),
             };
         }
-        let shown = self.shown_but(tried);
+        let shown = self.shown()?;
         let has_mixed = order == MAX_ORDER && shown.has(order, migratetype);
         let (found, list) = if has_mixed {
             (order, migratetype)
@@ -259,8 +245,7 @@ impl<P: Platform> Zone<'_, P> {
                 fallback::choose(generation, order, migratetype, grouping, avoid_fragmentation, has)?;
             (source.order, source.migratetype)
         };
-        let mut others = (from..self.cut.sections()).chain(0..from).filter(|&n| !tried.has(n));
-        others.find(|&n| match has_mixed {
+        (from..self.cut.sections()).chain(0..from).find(|&n| match has_mixed {
             true => self.shown_by(n).has(found, list),
             false => self.shown_by(n).has_unmixed(found, list),
         })
@@ -307,13 +292,5 @@ mod tests {
                 assert!(cut.number_of(first) == n && cut.number_of(last) == n);
             }
         }
-    }
-
-    #[test]
-    fn a_set_of_sections_is_told_in_order() {
-        let mut all = Sections::NONE;
-        [255, 0, 63, 64, 63].into_iter().for_each(|n| all.add(n));
-        assert_eq!(all.iter().collect::<Vec<_>>(), [0, 63, 64, 255]);
-        assert!(all.has(64) && !all.has(1));
     }
 }

@@ -10,8 +10,8 @@ use framewright_host::framewright::config::Experiment;
 use framewright_host::framewright::frame::FrameUser;
 use framewright_host::framewright::{CpuId, NodeId, SetupError, ZoneId};
 use framewright_host::{
-    Arena, ArenaError, Attached, Backing, Config, Migratetype, Order, PAGE_BYTES, Pfn, SharedArena,
-    SharedBlock, Zeroable,
+    Arena, ArenaError, Backing, Config, Cpu, Migratetype, Order, PAGE_BYTES, Pfn, SharedArena, SharedBlock,
+    Zeroable,
 };
 
 const MOVABLE: Migratetype = Migratetype::Movable;
@@ -24,8 +24,8 @@ fn what_may_cross_threads_may_and_the_rest_may_not() {
     shared::<Arena<Slot>>();
     shared::<SharedArena>();
     sent::<SharedBlock>();
-    // That `Attached` and `Block` are not `Send` is a `compile_fail` example of `Attached`.
-    let _: Option<Attached<'_>> = None;
+    // That `Cpu` and `Block` are not `Send` is a `compile_fail` example of `Cpu`.
+    let _: Option<Cpu<'_>> = None;
 }
 
 #[test]
@@ -121,13 +121,13 @@ fn nodes_share_the_frames_and_their_cpus_prefer_them() {
         assert_eq!((zone.spec().node, zone.spec().pages), (NodeId(n as u16), 16 * MIB));
     }
     for slot in 0..8 {
-        let cpu = arena.attach_slot(slot).unwrap();
+        let cpu = arena.attach_to(slot).unwrap();
         let pfn = cpu.alloc(Order::ZERO, MOVABLE).unwrap();
         assert_eq!(pfn.0 / (16 * MIB), slot as u64 % 4, "slot {slot} allocates on its node");
         free(&cpu, pfn, Order::ZERO);
     }
     // One CPU can use all nodes, its own first.
-    let cpu = arena.attach_slot(2).unwrap();
+    let cpu = arena.attach_to(2).unwrap();
     let blocks: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(order(10), MOVABLE).ok()).collect();
     assert_eq!(blocks.len() as u64, 64 * MIB / 1024);
     assert!(blocks[..4].iter().all(|pfn| pfn.0 / (16 * MIB) == 2));
@@ -141,7 +141,7 @@ fn a_node_is_one_zone_whose_sections_are_no_border() {
     let arena: Arena = described(1 << 18, Config::default()).base(Pfn(1 << 18)).cpus(16).build().unwrap();
     let [zone] = arena.allocator().zones() else { panic!("a zone for each node and type") };
     assert_eq!(zone.sections(), 16);
-    let cpus: Vec<_> = (0..16).map(|slot| arena.attach_slot(slot).unwrap()).collect();
+    let cpus: Vec<_> = (0..16).map(|slot| arena.attach_to(slot).unwrap()).collect();
     let huge = cpus[3].alloc_contig_range(arena.frames());
     huge.expect("all of the memory is free");
     assert_eq!(arena.allocator().free_pages(), 0);
@@ -383,7 +383,7 @@ fn a_tick_lets_lists_shrink_also_while_their_thread_does_something_else() {
     for config in [Config::framewright(), Config::linux_v6_7()] {
         let arena = Arena::builder().pages(1 << 18).backing(Backing::Described).cpus(2).config(config);
         let arena: Arena = arena.build().unwrap();
-        let mut cpu = arena.attach_slot(0).unwrap();
+        let mut cpu = arena.attach_to(0).unwrap();
         let lists = || arena.allocator().pcp(ZoneId(0), CpuId(0));
         let state = || (lists().high(), lists().count());
         // Each refill raises `high`.

@@ -20,9 +20,9 @@ fn four_slots() -> Arena {
 #[test]
 fn a_slot_has_one_owner_at_a_time() {
     let arena = four_slots();
-    let held: Vec<_> = (0..4).map(|slot| arena.attach_slot(slot).unwrap()).collect();
-    assert_eq!(arena.attach_slot(2).unwrap_err(), AttachError::Taken(CpuId(2)));
-    assert_eq!(arena.attach().unwrap_err(), AttachError::AllTaken { slots: 4 });
+    let held: Vec<_> = (0..4).map(|slot| arena.attach_to(slot).unwrap()).collect();
+    assert_eq!(arena.attach_to(2).unwrap_err(), AttachError::Taken(CpuId(2)));
+    assert_eq!(arena.attach().unwrap_err(), AttachError::AllTaken { cpus: 4 });
     thread::scope(|scope| {
         scope.spawn(|| assert!(arena.attach().is_err()));
     });
@@ -34,15 +34,15 @@ fn a_slot_has_one_owner_at_a_time() {
     let mut distinct = ids.clone();
     distinct.sort_unstable();
     assert_eq!(distinct, [CpuId(0), CpuId(1), CpuId(2), CpuId(3)]);
-    assert_eq!(arena.attach_slot(4).unwrap_err(), AttachError::NoSuchSlot { slot: 4, slots: 4 });
+    assert_eq!(arena.attach_to(4).unwrap_err(), AttachError::NoSuchCpu { cpu: 4, cpus: 4 });
 }
 
 #[test]
 fn attach_errors_are_one_line_that_says_what_to_do() {
     for (error, advice) in [
-        (AttachError::AllTaken { slots: 4 }, "more `cpus`, or detach"),
+        (AttachError::AllTaken { cpus: 4 }, "more `cpus`, or detach"),
         (AttachError::Taken(CpuId(2)), "attach to any slot"),
-        (AttachError::NoSuchSlot { slot: 9, slots: 4 }, "has 4, counted from 0"),
+        (AttachError::NoSuchCpu { cpu: 9, cpus: 4 }, "has 4, counted from 0"),
     ] {
         let message = error.to_string();
         assert!(message.contains(advice) && !message.contains('\n'), "{message}");
@@ -52,7 +52,7 @@ fn attach_errors_are_one_line_that_says_what_to_do() {
 #[test]
 fn a_thread_gets_the_slot_back_that_it_had_last() {
     let arena = four_slots();
-    drop(arena.attach_slot(3).unwrap());
+    drop(arena.attach_to(3).unwrap());
     assert_eq!(arena.attach().unwrap().id(), CpuId(3));
     assert_eq!(arena.attach().unwrap().id(), CpuId(3));
 }
@@ -96,7 +96,7 @@ fn attaching_and_detaching_in_a_hurry_loses_nothing() {
 
 /// Allocates and frees, so that pages are left on the slot's lists.
 fn use_lists(arena: &Arena, slot: usize) {
-    let cpu = arena.attach_slot(slot).unwrap();
+    let cpu = arena.attach_to(slot).unwrap();
     let blocks: Vec<Pfn> = (0..100).map(|_| cpu.alloc(Order::ZERO, MOVABLE).unwrap()).collect();
     blocks.into_iter().for_each(|pfn| free(&cpu, pfn, Order::ZERO));
     core::mem::forget(cpu);
@@ -112,7 +112,7 @@ fn a_killed_threads_pages_are_reaped() {
         let left = account(&arena);
         // The lists of all slots keep a 64th of the free memory, which has 4,096 pages.
         assert!(left.on_pcp >= 64 && left.allocated == 0, "round {round}: {left:?}");
-        assert_eq!(arena.reap(), Reaped { slots: 4, pages: left.on_pcp });
+        assert_eq!(arena.reap(), Reaped { cpus: 4, pages: left.on_pcp });
         assert_eq!(arena.reap(), Reaped::default());
         assert_all_free(&arena);
     }
@@ -126,7 +126,7 @@ fn a_killed_threads_slot_is_free_for_the_next() {
         drop(arena.attach().unwrap());
         assert_all_free(&arena);
         run_and_kill(|| use_lists(&arena, 0));
-        drop(arena.attach_slot(0).unwrap());
+        drop(arena.attach_to(0).unwrap());
         assert_all_free(&arena);
     }
 }
@@ -137,7 +137,7 @@ fn an_allocation_finds_what_killed_threads_had() {
     run_and_kill(|| use_lists(&arena, 1));
     run_and_kill(|| use_lists(&arena, 2));
     assert!(account(&arena).on_pcp > 0);
-    let cpu = arena.attach_slot(0).unwrap();
+    let cpu = arena.attach_to(0).unwrap();
     let blocks = core::iter::from_fn(|| cpu.alloc(order(10), MOVABLE).ok()).count() as u64;
     assert_eq!(blocks, 16 * MIB / 1024, "the largest blocks form again, without being told");
 }
@@ -149,7 +149,7 @@ fn memory_goes_offline_although_a_killed_threads_lists_hold_some() {
     assert!(account(&arena).on_pcp >= 16);
     let zone = &arena.allocator().zones()[0];
     let half = zone.spec().start..zone.spec().start.add(2048);
-    let cpu = arena.attach_slot(0).unwrap();
+    let cpu = arena.attach_to(0).unwrap();
     let held = cpu.alloc(order(9), MOVABLE).unwrap();
     let before = zone.managed_pages();
     let error = cpu.offline(held..held.add(512)).unwrap_err();
@@ -185,9 +185,9 @@ fn what_a_killed_thread_had_allocated_stays_allocated() {
 #[test]
 fn a_guard_forgotten_by_a_living_thread_keeps_its_slot() {
     let arena = four_slots();
-    core::mem::forget(arena.attach_slot(1).unwrap());
+    core::mem::forget(arena.attach_to(1).unwrap());
     assert_eq!(arena.reap(), Reaped::default());
-    assert_eq!(arena.attach_slot(1).unwrap_err(), AttachError::Taken(CpuId(1)));
+    assert_eq!(arena.attach_to(1).unwrap_err(), AttachError::Taken(CpuId(1)));
     // And the arena can still be dropped; the kernel will look at the lock when this thread ends.
     drop(arena);
 }
@@ -198,7 +198,7 @@ fn a_thread_that_panics_detaches() {
     let result = thread::scope(|scope| {
         scope
             .spawn(|| {
-                let cpu = arena.attach_slot(0).unwrap();
+                let cpu = arena.attach_to(0).unwrap();
                 let _block = cpu.alloc_block(order(3), MOVABLE).unwrap();
                 std::panic::resume_unwind(Box::new("on purpose"));
             })
@@ -206,7 +206,7 @@ fn a_thread_that_panics_detaches() {
     });
     assert!(result.is_err());
     assert_all_free(&arena);
-    drop(arena.attach_slot(0).unwrap());
+    drop(arena.attach_to(0).unwrap());
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn a_busy_thread_answers_an_allocation_that_would_fail() {
     let (ready, stop) = (Barrier::new(2), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {
-            let cpu = arena.attach_slot(1).unwrap();
+            let cpu = arena.attach_to(1).unwrap();
             let all: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, MOVABLE).ok()).collect();
             all.into_iter().for_each(|pfn| free(&cpu, pfn, Order::ZERO));
             ready.wait();
@@ -230,7 +230,7 @@ fn a_busy_thread_answers_an_allocation_that_would_fail() {
             }
         });
         ready.wait();
-        let cpu = arena.attach_slot(0).unwrap();
+        let cpu = arena.attach_to(0).unwrap();
         let got = core::iter::from_fn(|| cpu.alloc(Order::ZERO, MOVABLE).ok()).count() as u64;
         stop.store(true, Ordering::Relaxed);
         assert_eq!(got, MIB);
@@ -245,14 +245,14 @@ fn a_sleeping_threads_pages_come_without_it() {
     thread::scope(|scope| {
         let sleeper = scope.spawn(|| {
             let receiver = receiver;
-            let cpu = arena.attach_slot(1).unwrap();
+            let cpu = arena.attach_to(1).unwrap();
             let all: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, MOVABLE).ok()).collect();
             all.into_iter().for_each(|pfn| free(&cpu, pfn, Order::ZERO));
             ready.wait();
             receiver.recv().unwrap();
         });
         ready.wait();
-        let cpu = arena.attach_slot(0).unwrap();
+        let cpu = arena.attach_to(0).unwrap();
         let got = core::iter::from_fn(|| cpu.alloc(Order::ZERO, MOVABLE).ok()).count();
         sender.send(()).unwrap();
         sleeper.join().unwrap();

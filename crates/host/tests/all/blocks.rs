@@ -109,13 +109,13 @@ fn shared_blocks_are_freed_where_they_are_dropped() {
     drop(sender);
     assert_eq!(consumer.join().unwrap(), sum);
     arena.detach();
-    assert_all_free(arena.arena());
+    assert_all_free(&arena);
 }
 
 #[test]
 fn more_threads_than_slots_take_turns() {
     let arena: SharedArena = described(16 * MIB, Config::default()).cpus(2).build_shared().unwrap();
-    assert_eq!(arena.arena().slots(), 2);
+    assert_eq!(arena.cpus(), 2);
     let all_at_work = Barrier::new(8);
     on_threads(8, || {
         drop(arena.alloc_block(Order::ZERO, MOVABLE).unwrap());
@@ -130,17 +130,17 @@ fn more_threads_than_slots_take_turns() {
         }
     });
     // Slots are given up by threads that end; what the spare slot kept is reaped.
-    assert_eq!(arena.arena().reap().slots, 0);
-    assert_all_free(arena.arena());
+    assert_eq!(arena.reap().cpus, 0);
+    assert_all_free(&arena);
 }
 
 #[test]
 fn what_the_spare_slot_keeps_is_found_before_an_allocation_fails() {
     let arena: SharedArena = described(4 * MIB, Config::default()).cpus(1).build_shared().unwrap();
-    let cpu = arena.arena().attach().unwrap();
+    let cpu = arena.attach().unwrap();
     let through_spare = arena.alloc_block(Order::ZERO, MOVABLE).unwrap();
     drop(through_spare);
-    assert!(account(arena.arena()).on_pcp > 0);
+    assert!(account(&arena).on_pcp > 0);
     let blocks: Vec<_> = core::iter::from_fn(|| cpu.alloc_block(order(10), MOVABLE).ok()).collect();
     assert_eq!(blocks.len(), 1, "4 MiB are one block of order 10");
     let error = arena.alloc_block(Order::ZERO, MOVABLE).unwrap_err();
@@ -151,7 +151,7 @@ fn what_the_spare_slot_keeps_is_found_before_an_allocation_fails() {
 #[test]
 fn a_request_that_may_not_fail_leaves_the_spare_slot_to_others() {
     let arena: SharedArena = described(4 * MIB, Config::default()).cpus(1).build_shared().unwrap();
-    let _only_slot = arena.arena().attach().unwrap();
+    let _only_slot = arena.attach().unwrap();
     let mut blocks: Vec<_> = core::iter::from_fn(|| arena.alloc_block(order(10), MOVABLE).ok()).collect();
     assert_eq!(blocks.len(), 1, "all memory");
     thread::scope(|scope| {
@@ -171,8 +171,8 @@ fn a_killed_threads_slot_in_a_shared_arena_is_reaped() {
     let arena: SharedArena = described(4 * MIB, Config::default()).cpus(2).build_shared().unwrap();
     for _ in 0..20 {
         run_and_kill(|| drop(arena.alloc_block(Order::ZERO, MOVABLE).unwrap()));
-        assert_eq!(arena.arena().reap().slots, 1);
-        assert_all_free(arena.arena());
+        assert_eq!(arena.reap().cpus, 1);
+        assert_all_free(&arena);
     }
 }
 
@@ -180,13 +180,13 @@ fn a_killed_threads_slot_in_a_shared_arena_is_reaped() {
 fn raw_frames_of_a_shared_arena_can_be_taken_charge_of() {
     let arena: SharedArena = described(4 * MIB, Config::default()).build_shared().unwrap();
     let (pfn, of) = arena.alloc_block(order(1), MOVABLE).unwrap().into_raw();
-    assert_eq!(account(arena.arena()).allocated, 2);
+    assert_eq!(account(&arena).allocated, 2);
     // SAFETY: given up just above.
     drop(unsafe { SharedBlock::from_raw(arena.clone(), pfn, of) });
     // SAFETY: freed just above; refused.
     assert!(unsafe { arena.free(pfn, of) }.is_err());
     arena.detach();
-    assert_all_free(arena.arena());
+    assert_all_free(&arena);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_thread_uses_several_shared_arenas() {
         }
     });
     for arena in &arenas {
-        assert_all_free(arena.arena());
+        assert_all_free(&arena);
     }
 }
 
@@ -213,8 +213,8 @@ fn blocks_dropped_by_thread_locals_at_a_threads_end_are_freed() {
         let block = arena.alloc_block(Order::ZERO, MOVABLE).unwrap();
         KEPT.with_borrow_mut(|kept| kept.push(block));
     });
-    arena.arena().reap();
-    assert_all_free(arena.arena());
+    arena.reap();
+    assert_all_free(&arena);
 }
 
 // ---- poison -----------------------------------------------------------------------------------------------

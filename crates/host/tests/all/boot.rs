@@ -128,7 +128,7 @@ fn allocate_meanwhile(operations: u64) {
 
 /// Holds more than boot has initialised from the first thousands of operations on.
 fn churn(arena: &Arena<Page>, slot: usize, operations: u64, done: &AtomicU64) {
-    let cpu = arena.attach_slot(slot).expect("nobody has it");
+    let cpu = arena.attach_to(slot).expect("nobody has it");
     let frames = arena.allocator().frames();
     let tag = Page([slot as u64 + 1; 7]);
     let mut held: Vec<(Pfn, Order)> = Vec::new();
@@ -219,7 +219,7 @@ fn per_cpu_lists_of_256_cpus_follow_the_boot() {
     let counted = |arena: &Arena| {
         let mut lists = std::collections::BTreeMap::new();
         for cpu in 0..256 {
-            arena.attach_slot(cpu).expect("nobody has it").answer();
+            arena.attach_to(cpu).expect("nobody has it").answer();
             for zone in arena.allocator().zones() {
                 let size = arena.allocator().pcp(zone.id(), CpuId(cpu as u16)).sizing();
                 *lists.entry((size.batch, size.high_min)).or_insert(0) += 1;
@@ -271,7 +271,7 @@ fn movable_zones_hold_only_what_moves() {
     let booting = arena.allocator().begin().expect("it is the first time");
     booting.run();
     booting.finish().expect("nothing is left");
-    let cpu = arena.attach_slot(1).expect("nobody has it");
+    let cpu = arena.attach_to(1).expect("nobody has it");
     let order = Order::new(10).expect("it exists");
     let zone = |pfn: Pfn| arena.allocator().frames().info(pfn).zone();
     assert_eq!(zone(cpu.alloc(order, Migratetype::Movable).expect("memory is left")), ZoneId(5));

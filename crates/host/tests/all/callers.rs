@@ -30,7 +30,7 @@ fn threads_act_as_any_cpu_and_no_page_is_had_twice() {
                 for n in 0..4000_usize {
                     let slot = (n * 7 + usize::from(id)) % 3 % 2;
                     if held.len() < 50 && n % 3 != 0 {
-                        let pfn = arena.as_cpu(slot, |cpu| cpu.alloc(Order::ZERO, MOVABLE)).unwrap().unwrap();
+                        let pfn = arena.on_cpu(slot, |cpu| cpu.alloc(Order::ZERO, MOVABLE)).unwrap().unwrap();
                         assert_eq!(
                             owned[pfn.0 as usize].swap(id, Ordering::Relaxed),
                             0,
@@ -39,19 +39,19 @@ fn threads_act_as_any_cpu_and_no_page_is_had_twice() {
                         held.push(pfn);
                     } else if let Some(pfn) = held.pop() {
                         assert_eq!(owned[pfn.0 as usize].swap(0, Ordering::Relaxed), id);
-                        arena.as_cpu(slot, |cpu| free(cpu, pfn, Order::ZERO)).unwrap();
+                        arena.on_cpu(slot, |cpu| free(cpu, pfn, Order::ZERO)).unwrap();
                     }
                 }
                 for pfn in held {
                     owned[pfn.0 as usize].store(0, Ordering::Relaxed);
-                    arena.as_cpu(0, |cpu| free(cpu, pfn, Order::ZERO)).unwrap();
+                    arena.on_cpu(0, |cpu| free(cpu, pfn, Order::ZERO)).unwrap();
                 }
             });
         }
     });
     // What it has cost is on the lists, and within reach.
     assert!(arena.counts().on_lists > 0);
-    let cpu = arena.attach_slot(0).unwrap();
+    let cpu = arena.attach_to(0).unwrap();
     let all: BTreeSet<Pfn> = (0..4096).map(|_| cpu.alloc(Order::ZERO, MOVABLE).unwrap()).collect();
     assert_eq!(all.len(), 4096);
     assert!(cpu.alloc(Order::ZERO, MOVABLE).unwrap_err().is_out_of_memory());
@@ -64,16 +64,16 @@ fn threads_act_as_any_cpu_and_no_page_is_had_twice() {
 fn a_panic_gives_the_cpu_back_and_a_slot_that_is_none_is_refused() {
     let arena = described(1024, 1);
     let failed = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
-        arena.as_cpu(0, |cpu| {
+        arena.on_cpu(0, |cpu| {
             let _ = cpu.alloc(Order::ZERO, MOVABLE).unwrap();
             panic!("on purpose");
         })
     }));
     assert!(failed.is_err());
-    assert_eq!(arena.as_cpu(0, |cpu| cpu.id().0).unwrap(), 0);
-    assert_eq!(arena.as_cpu(1, |_| ()).unwrap_err(), AttachError::NoSuchSlot { slot: 1, slots: 1 });
+    assert_eq!(arena.on_cpu(0, |cpu| cpu.id().0).unwrap(), 0);
+    assert_eq!(arena.on_cpu(1, |_| ()).unwrap_err(), AttachError::NoSuchCpu { cpu: 1, cpus: 1 });
     let cpu = arena.attach().unwrap();
-    let again = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| arena.as_cpu(0, |_| ())));
+    let again = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| arena.on_cpu(0, |_| ())));
     assert!(again.is_err(), "this thread holds the slot: it would wait for itself");
     drop(cpu);
     assert_eq!(arena.verify().unwrap().allocated, 1);
@@ -88,7 +88,7 @@ fn an_owned_cpu_keeps_its_arena_and_lets_it_go() {
     let arena = Arc::new(described(1024, 1));
     let alive = Arc::downgrade(&arena);
     let mut pool = Pool { cpu: arena.attach_owned().unwrap(), held: Vec::new() };
-    assert_eq!(OwnedCpu::attach(pool.cpu.arena().clone()).unwrap_err(), AttachError::AllTaken { slots: 1 });
+    assert_eq!(OwnedCpu::attach(pool.cpu.arena().clone()).unwrap_err(), AttachError::AllTaken { cpus: 1 });
     pool.held.push(pool.cpu.get().alloc(order(3), MOVABLE).unwrap());
     for pfn in pool.held.drain(..) {
         free(pool.cpu.get(), pfn, order(3));

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use framewright_host::framewright::stat::Totals;
 use framewright_host::framewright::verify::Account;
 use framewright_host::{
-    Arena, ArenaBuilder, Attached, Backing, CacheError, Config, FrameUser, Migratetype, Order, Pfn,
+    Arena, ArenaBuilder, Backing, CacheError, Config, Cpu, FrameUser, Migratetype, Order, Pfn,
 };
 
 /// Frames per MiB.
@@ -95,7 +95,7 @@ pub(crate) fn assert_all_free<M: FrameUser>(arena: &Arena<M>) {
 
 /// Frees a raw block that the test owns.
 #[track_caller]
-pub(crate) fn free<M: FrameUser>(cpu: &Attached<'_, M>, pfn: Pfn, order: Order) {
+pub(crate) fn free<M: FrameUser>(cpu: &Cpu<'_, M>, pfn: Pfn, order: Order) {
     // SAFETY: tests of raw frames use no `Block`s and no memory.
     unsafe { cpu.free(pfn, order) }.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use framewright_host::{Arena, Attached, Backing, Migratetype, Order, Pfn};
+use framewright_host::{Arena, Backing, Cpu, Migratetype, Order, Pfn};
 
 const CPUS: usize = 16;
 const PAGES: u64 = 1 << 18;
@@ -14,11 +14,11 @@ fn arena() -> Arena {
     builder.build().expect("frames without memory")
 }
 
-fn all_of(cpu: &Attached<'_>, order: Order) -> Vec<Pfn> {
+fn all_of(cpu: &Cpu<'_>, order: Order) -> Vec<Pfn> {
     core::iter::from_fn(|| cpu.alloc(order, Migratetype::Movable).ok()).collect()
 }
 
-fn free(cpu: &Attached<'_>, blocks: &[Pfn], order: Order) {
+fn free(cpu: &Cpu<'_>, blocks: &[Pfn], order: Order) {
     // SAFETY: frames without memory, each allocated above.
     blocks.iter().for_each(|&pfn| unsafe { cpu.free(pfn, order) }.expect("it is allocated"));
 }

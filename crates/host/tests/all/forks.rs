@@ -60,13 +60,13 @@ fn arenas() {
     let mut cpu = arena.attach().unwrap();
     let forked = |result: Result<_, framewright_host::AllocError>| result.err().map(|error| error.why);
     assert_eq!(in_a_child(|| i32::from(arena.attach().err() != Some(AttachError::Forked))), 0);
-    assert_eq!(in_a_child(|| i32::from(arena.attach_slot(3).err() != Some(AttachError::Forked))), 0);
+    assert_eq!(in_a_child(|| i32::from(arena.attach_to(3).err() != Some(AttachError::Forked))), 0);
     assert_eq!(in_a_child(|| i32::from(arena.verify().err() != Some(VerifyError::Forked))), 0);
     let refused = |why| i32::from(why != Some(AllocFailure::Forked));
     assert_eq!(in_a_child(|| refused(forked(cpu.alloc(order(10), MOVABLE)))), 0);
     assert_eq!(in_a_child(|| cpu.idle(|| i32::from(arena.reap().pages > 0))), 0);
     let shared: SharedArena = Arena::builder().bytes(8 << 20).cpus(4).build_shared().unwrap();
-    let (kept, slot) = (shared.alloc_block(Order::ZERO, MOVABLE).unwrap(), shared.arena().attach().unwrap());
+    let (kept, slot) = (shared.alloc_block(Order::ZERO, MOVABLE).unwrap(), shared.attach().unwrap());
     assert_eq!(in_a_child(|| refused(forked(shared.alloc(order(10), MOVABLE)))), 0);
     // Ends of blocks and threads are no reason to die.
     let kept = core::cell::Cell::new(Some((kept, slot)));

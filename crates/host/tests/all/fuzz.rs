@@ -7,7 +7,7 @@ use std::thread;
 
 use fastrand::Rng;
 use framewright_host::framewright::config::Engine;
-use framewright_host::{Arena, Attached, Block, Config, Flags, PAGEBLOCK_ORDER, Pfn, Request};
+use framewright_host::{Arena, Block, Config, Cpu, Flags, PAGEBLOCK_ORDER, Pfn, Request};
 
 use crate::common::{TYPES, order};
 
@@ -36,7 +36,7 @@ impl<'c> Marked<'c> {
 
 /// Calls of one thread.
 struct Caller<'c> {
-    cpu: &'c Attached<'c>,
+    cpu: &'c Cpu<'c>,
     rng: Rng,
     held: Vec<Marked<'c>>,
     offline: Vec<Pfn>,

@@ -8,8 +8,8 @@ use std::thread;
 
 use framewright_host::framewright::reclaim::{Reclaim, ReclaimRequest, Reclaimed, Release};
 use framewright_host::{
-    Arena, AttachError, Backing, Config, Flags, FreeAges, Migratetype, Order, PAGE_BYTES, PAGEBLOCK_ORDER,
-    Pfn, Request, SharedArena, SharedBlock, TrimPolicy, VerifyError,
+    Arena, AttachError, Backing, Config, Engine, Flags, FreeAges, Migratetype, Order, PAGE_BYTES,
+    PAGEBLOCK_ORDER, Pfn, Request, SharedArena, SharedBlock, TrimPolicy, VerifyError,
 };
 
 use crate::common::order;
@@ -186,7 +186,7 @@ fn zeroed_blocks_hold_zeroes() {
     for of in [order(0), order(3), order(10)] {
         arena.alloc_block(of, MOVABLE).unwrap().bytes_mut().fill(0xaa);
         assert!(arena.alloc_block_zeroed(of, MOVABLE).unwrap().bytes().iter().all(|&byte| byte == 0));
-        let cpu = arena.arena().attach().unwrap();
+        let cpu = arena.attach().unwrap();
         cpu.alloc_block(of, MOVABLE).unwrap().bytes_mut().fill(0xaa);
         assert!(cpu.alloc_block_zeroed(of, MOVABLE).unwrap().bytes().iter().all(|&byte| byte == 0));
     }
@@ -200,7 +200,7 @@ fn threads_attach_near_their_cpu() {
     // The node that this thread runs on, or at least one whole node, is filled first, if the thread stays where it is.
     slots.sort_unstable();
     assert_eq!(slots, [0, 1, 2, 3, 4, 5]);
-    assert!(matches!(arena.attach_near(), Err(AttachError::AllTaken { slots: 6 })));
+    assert!(matches!(arena.attach_near(), Err(AttachError::AllTaken { cpus: 6 })));
     let bound: Arena = Arena::builder().bytes(16 << 20).cpus(2).machine_nodes().build().unwrap();
     bound.attach_near().unwrap();
 }
@@ -209,14 +209,14 @@ fn threads_attach_near_their_cpu() {
 fn books_are_checked_when_nobody_is_at_work() {
     let arena: SharedArena = Arena::builder().bytes(8 << 20).cpus(3).build_shared().unwrap();
     let block = arena.alloc_block(order(1), MOVABLE).unwrap();
-    assert!(matches!(arena.arena().verify(), Err(VerifyError::Busy(_))), "this thread has a slot");
+    assert!(matches!(Arena::verify(&arena), Err(VerifyError::Busy(_))), "this thread has a CPU");
     assert_eq!(arena.verify().unwrap().allocated, 2);
     let (sender, receiver) = mpsc::channel::<()>();
     let (ready, wait) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| {
             let receiver = receiver;
-            let cpu = arena.arena().attach().unwrap();
+            let cpu = arena.attach().unwrap();
             drop(cpu.alloc_block(Order::ZERO, MOVABLE).unwrap());
             ready.send(cpu.id()).unwrap();
             receiver.recv().unwrap();
@@ -226,7 +226,7 @@ fn books_are_checked_when_nobody_is_at_work() {
         assert_eq!(error, VerifyError::Busy(busy));
         assert!(error.to_string().contains("detach"), "{error}");
         // It makes no call, and need not.
-        assert_eq!(arena.arena().drain_all(Duration::MAX), []);
+        assert_eq!(arena.drain_all(Duration::MAX), []);
         sender.send(()).unwrap();
     });
     drop(block);
@@ -236,7 +236,7 @@ fn books_are_checked_when_nobody_is_at_work() {
 #[test]
 fn zeroes_without_a_slot_and_without_failing() {
     let arena: SharedArena = Arena::builder().bytes(4 << 20).cpus(1).build_shared().unwrap();
-    let _only_slot = arena.arena().attach().unwrap();
+    let _only_slot = arena.attach().unwrap();
     arena.alloc_block(order(10), MOVABLE).unwrap().bytes_mut().fill(7);
     let flags = Flags::NO_FAIL.and(Flags::ZERO);
     let pfn = arena.alloc_with(&Request { flags, ..Request::new(order(10), MOVABLE) }).unwrap();
@@ -250,7 +250,7 @@ fn a_shared_arena_has_what_an_attachment_has() {
     let arena: SharedArena = Arena::builder().bytes(8 << 20).cpus(1).build_shared().unwrap();
     // Without a slot of this thread's own, too.
     for has_slot in [true, false] {
-        let taken = if has_slot { None } else { Some(arena.arena().attach().unwrap()) };
+        let taken = if has_slot { None } else { Some(arena.attach().unwrap()) };
         let of = arena.order_for(30_000).unwrap();
         let mut whole = arena.alloc_block(of, MOVABLE).unwrap();
         whole.iter_mut().zip(0_u64..).for_each(|(byte, n)| *byte = (n / 4096) as u8);
@@ -271,7 +271,7 @@ fn a_shared_arena_has_what_an_attachment_has() {
     }
     let block = arena.alloc_block(order(4), MOVABLE).unwrap();
     let (pfn, from) = block.into_raw();
-    let split = arena.with_attached(|cpu| {
+    let split = arena.with_cpu(|cpu| {
         // SAFETY: the block has just been given up.
         unsafe { cpu.split(pfn, from, Order::ZERO) }.unwrap();
         (0..from.pages()).for_each(|n| crate::common::free(cpu, pfn.add(n), Order::ZERO));
@@ -280,8 +280,8 @@ fn a_shared_arena_has_what_an_attachment_has() {
         cpu.trim(PAGEBLOCK_ORDER)
     });
     split.unwrap();
-    let other = thread::scope(|scope| scope.spawn(|| arena.with_attached(|_| ())).join().unwrap());
-    assert_eq!(other, Err(AttachError::AllTaken { slots: 1 }));
+    let other = thread::scope(|scope| scope.spawn(|| arena.with_cpu(|_| ())).join().unwrap());
+    assert_eq!(other, Err(AttachError::AllTaken { cpus: 1 }));
     assert_eq!(arena.verify().unwrap().allocated, 0);
 }
 
@@ -301,7 +301,7 @@ fn a_pool_that_helps_its_own_arena_is_freed() {
     let arena: SharedArena = Arena::builder().bytes(4 << 20).build_shared().unwrap();
     let pool = Arc::new(Pool { arena: arena.clone(), blocks: Mutex::default() });
     let weak: Weak<dyn Reclaim + Send + Sync> = Arc::<Pool>::downgrade(&pool);
-    assert!(arena.arena().set_weak_reclaim(Weak::clone(&weak)));
+    assert!(arena.set_weak_reclaim(Weak::clone(&weak)));
     for _ in 0..3000 {
         let block = pool.arena.alloc_block(Order::ZERO, MOVABLE).expect("the pool gives way");
         pool.blocks.lock().unwrap().push(block);
@@ -310,4 +310,26 @@ fn a_pool_that_helps_its_own_arena_is_freed() {
     assert_eq!(weak.strong_count(), 0);
     let all = core::iter::from_fn(|| arena.alloc_block(Order::ZERO, MOVABLE).ok());
     assert_eq!(all.take(2000).collect::<Vec<_>>().len(), 1024, "it is not asked any more");
+}
+
+#[test]
+fn reset_frees_every_block_of_each_engine() {
+    for engine in [Engine::Framewright, Engine::Compact, Engine::Linux] {
+        let mut arena: Arena = Arena::builder().pages(8192).cpus(2).engine(engine).build().unwrap();
+        let cpu = arena.attach().unwrap();
+        for n in [0, 1, 3, 9, 10] {
+            let _ = cpu.alloc_block(order(n), MOVABLE).unwrap().into_raw();
+        }
+        let mut bulk = [Pfn(0); 100];
+        assert_eq!(cpu.alloc_bulk(Order::ZERO, MOVABLE, &mut bulk), 100);
+        cpu.alloc_contig_range(Pfn(5000)..Pfn(5777)).unwrap();
+        drop(cpu);
+        let pages = 1 + 2 + 8 + 512 + 1024 + 100 + 777;
+        assert_eq!(arena.counts().allocated, pages);
+        // SAFETY: the frames that were allocated above are not used any more.
+        assert_eq!(unsafe { arena.reset() }, Ok(pages), "{engine:?}");
+        assert_eq!(arena.verify().unwrap().allocated, 0);
+        // SAFETY: nothing is allocated.
+        assert_eq!(unsafe { arena.reset() }, Ok(0));
+    }
 }

@@ -3,7 +3,7 @@
 use crate::common::{MIB, TYPES, account, assert_all_free, described, free, order, sight};
 use framewright_host::framewright::config::{Engine, Experiment, PcpOrders};
 use framewright_host::framewright::error::FreeFailure;
-use framewright_host::{Arena, Attached, Config, FreeError, Migratetype, Order, Pfn};
+use framewright_host::{Arena, Config, Cpu, FreeError, Migratetype, Order, Pfn};
 
 const MOVABLE: Migratetype = Migratetype::Movable;
 
@@ -23,16 +23,16 @@ fn configurations() -> [Config; 4] {
 
 /// Runs `test` in every configuration, on two attached slots of an arena of frames 1024 to 5096; the last
 /// pageblock is cut short.
-fn in_every_configuration(test: impl Fn(&Attached<'_>, &Attached<'_>)) {
+fn in_every_configuration(test: impl Fn(&Cpu<'_>, &Cpu<'_>)) {
     for config in configurations() {
         let arena: Arena = described(4072, config).base(Pfn(1024)).build().unwrap();
-        test(&arena.attach_slot(0).unwrap(), &arena.attach_slot(1).unwrap());
+        test(&arena.attach_to(0).unwrap(), &arena.attach_to(1).unwrap());
     }
 }
 
 /// Tries a free that must be refused, on both slots, and checks that nothing at all has changed.
 #[track_caller]
-fn refused(cpus: [&Attached<'_>; 2], pfn: Pfn, order: Order) -> FreeFailure {
+fn refused(cpus: [&Cpu<'_>; 2], pfn: Pfn, order: Order) -> FreeFailure {
     let before = sight(cpus[0].arena());
     let [error, same] = cpus.map(|cpu| {
         // SAFETY: refused, so nothing happens.
@@ -221,7 +221,7 @@ fn wrong_frees_between_right_ones_do_no_harm() {
     for config in configurations() {
         let arena: Arena = described(4 * MIB, config).build().unwrap();
         let mut rng = fastrand::Rng::with_seed(7);
-        let (a, b) = (arena.attach_slot(0).unwrap(), arena.attach_slot(1).unwrap());
+        let (a, b) = (arena.attach_to(0).unwrap(), arena.attach_to(1).unwrap());
         let mut held: Vec<(Pfn, Order)> = Vec::new();
         let mut refusals = 0;
         for _ in 0..20_000 {

@@ -10,19 +10,19 @@ use std::env;
 use std::fs;
 use std::process::Command;
 
-use framewright_host::{Arena, Attached, Backing, Migratetype, Order, Pfn};
+use framewright_host::{Arena, Backing, Cpu, Migratetype, Order, Pfn};
 
 // Called by name in the disassembly and under callgrind. Not inlined, so that each is one way in and out.
 
 #[unsafe(no_mangle)]
 #[inline(never)]
-fn generic_alloc(cpu: &Attached<'_>) -> Option<u64> {
+fn generic_alloc(cpu: &Cpu<'_>) -> Option<u64> {
     cpu.alloc(Order::ZERO, Migratetype::Movable).ok().map(|pfn| pfn.0)
 }
 
 #[unsafe(no_mangle)]
 #[inline(never)]
-fn generic_free(cpu: &Attached<'_>, pfn: u64) -> bool {
+fn generic_free(cpu: &Cpu<'_>, pfn: u64) -> bool {
     // SAFETY: frames without memory.
     unsafe { cpu.free(Pfn(pfn), Order::ZERO) }.is_ok()
 }

@@ -3,7 +3,7 @@
 //!
 //! It does what the core does, no less: every check, every store, every counter, and failures that explain
 //! themselves, whose size is felt on the hit path. When the core's hit path changes, this changes with it; see
-//! `Cpu::alloc`, `Cpu::free` and `List` there, and `Attached`.
+//! `Cpu::alloc`, `Cpu::free` and `List` there, and `Cpu`.
 
 use core::hint::black_box;
 use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};

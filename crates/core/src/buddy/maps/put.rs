@@ -2,7 +2,7 @@
 
 use super::super::{Buddy, Placement, Run};
 use super::{CLASS_AT, STEP};
-use crate::frame::{Map, OpenHead, Pageblock, PageblockMaps, WORDS, block_at_0};
+use crate::frame::{Map, OpenHead, Pageblock, WORDS, block_at_0};
 use crate::platform::Platform;
 use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
@@ -48,15 +48,13 @@ fn grown<P: Platform>(map: Map<'_, P>, n: usize, now: u64, at: u64, mut order: u
 }
 
 impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
-    /// Frees the blocks of runs, as [`free_run`](Self::free_run) does with each, in the order in which they come.
+    /// Frees the blocks of runs, in the order in which they come. Those below the pageblock order have head words that say
+    /// [`State::Body`](crate::frame::State::Body) already, but for marks (see [`FrameMap::prepare_free`](crate::frame::FrameMap)).
     #[inline(always)]
     pub(crate) fn free_runs(&mut self, runs: impl Iterator<Item = Run>) {
-        let Some(maps) = self.frames.pageblock_maps() else {
-            return runs.for_each(|run| self.free_run(run, Placement::Likely));
-        };
         for Run { first, order, count } in runs {
-            if count > 1 || !self.put_block_of(&maps, first, order) {
-                self.free_run_apart(first, order, count);
+            if count > 1 || !self.put_block(first, order) {
+                self.free_run(first, order, count);
             }
         }
         self.note_freed();
@@ -64,36 +62,34 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     /// Any other run: apart, so that the most common ones need not be laid down in memory.
     #[inline(never)]
-    fn free_run_apart(&mut self, first: Pfn, order: Order, count: u64) {
-        self.free_run(Run { first, order, count }, Placement::Likely);
+    pub(crate) fn free_run(&mut self, first: Pfn, order: Order, count: u64) {
+        let pages = count << order.get();
+        let put = if order >= PAGEBLOCK_ORDER {
+            order == PAGEBLOCK_ORDER && self.put_pageblocks(first, count)
+        } else if pages == PAGEBLOCK_PAGES && self.frames.open_head(first).is_none() {
+            // If nothing of it is free, its map need not be looked at.
+            self.put_pageblocks(first, 1)
+        } else {
+            false
+        };
+        if put {
+        } else if order < PAGEBLOCK_ORDER && !self.frames.info(first).is_poisoned() {
+            self.put_bits(first, pages, order);
+        } else {
+            (0..count).for_each(|n| self.free(first.add(n << order.get()), order, Placement::Likely));
+        }
+        self.note_freed();
     }
 
     /// Frees the block of `order` at `first`, whose head word says [`State::Body`](crate::frame::State::Body), in the most
     /// common case: it lies in one word of the map of an open pageblock of an ordinary type without bad frames, and is not
-    /// free already. `false`, and nothing has happened, in every other case. The caller notes that a block came back.
-    #[inline(never)]
-    pub(in crate::buddy) fn put_block(&mut self, first: Pfn, order: Order) -> bool {
-        if let Some(maps) = self.frames.pageblock_maps() {
-            return self.put_block_of(&maps, first, order);
-        }
-        match (self.frames.pageblock(first), self.frames.map(first)) {
-            (Some(pageblock), Some(map)) => self.put_block_in(pageblock, map, first, order),
-            _ => false,
-        }
-    }
-
+    /// free already. On `false` the state is unchanged. The caller notes that a block came back.
     #[inline(always)]
-    fn put_block_of(&mut self, maps: &PageblockMaps<'m, P>, first: Pfn, order: Order) -> bool {
-        match maps.of(first) {
-            Some((pageblock, map)) => self.put_block_in(pageblock, Map::Free(map), first, order),
-            None => false,
-        }
-    }
-
-    #[inline(always)]
-    fn put_block_in(&mut self, pageblock: &Pageblock<P>, map: Map<'_, P>, first: Pfn, order: Order) -> bool {
+    fn put_block(&mut self, first: Pfn, order: Order) -> bool {
         let Some(ones) = block_at_0(order.get()) else { return false };
+        let Some(pageblock) = self.pageblocks.get(self.number_of(first) as usize) else { return false };
         let Some(was) = OpenHead::of(pageblock.head_word()) else { return false };
+        let map = self.map(first);
         let at = first.0 % 64;
         let n = (first.0 % PAGEBLOCK_PAGES / 64) as usize;
         let before = map.word(n);

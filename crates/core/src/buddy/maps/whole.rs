@@ -107,8 +107,6 @@ pub(in crate::buddy) struct Wholes {
     start: Pfn,
     /// The pageblocks.
     bits: u64,
-    /// Their type.
-    pub(in crate::buddy) list: Migratetype,
 }
 
 impl Wholes {
@@ -185,7 +183,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     #[inline(always)]
     fn has_changed(&mut self, list: Migratetype, group: usize, was: u64, now: u64) {
         let differ = |of: fn(u64) -> u64| (of(was) == 0) != (of(now) == 0);
-        self.note_changed(list);
+        self.note_wholes_changed(list);
         if differ(singles) || differ(pairs) {
             self.summarise(list, group, now);
         }
@@ -217,7 +215,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     #[cold]
     #[inline(never)]
     fn mend(&mut self, list: Migratetype) {
-        self.note_changed(list);
+        self.note_wholes_changed(list);
         self.count_in(|counts| counts.rebuilt_bins += 1);
         for kind in KINDS {
             let mut root = 0;
@@ -388,10 +386,10 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
                 }
             }
             if self.reports {
-                Wholes { start, bits, list }
+                Wholes { start, bits }
                     .each(PAGEBLOCK_ORDER, |pfn| self.forget_reports(pfn, pfn.add(PAGEBLOCK_PAGES)));
             }
-            return Some(Wholes { start, bits, list });
+            return Some(Wholes { start, bits });
         }
     }
 
@@ -400,12 +398,12 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     #[cold]
     #[inline(never)]
     fn without_damaged(&mut self, start: Pfn, order: Order, list: Migratetype, bits: u64, bad: u64) -> u64 {
-        Wholes { start, bits: bad, list }.each(PAGEBLOCK_ORDER, |start| self.count_damaged(start, list));
+        Wholes { start, bits: bad }.each(PAGEBLOCK_ORDER, |start| self.count_damaged(start, list));
         if order != MAX_ORDER {
             return bits & !bad;
         }
         let lower = (bad | bad >> 1) & LOWER;
-        Wholes { start, bits: (lower * 3) & bits & !bad, list }
+        Wholes { start, bits: (lower * 3) & bits & !bad }
             .each(PAGEBLOCK_ORDER, |pfn| self.set_whole(pfn, list));
         bits & !(lower * 3)
     }
@@ -436,33 +434,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         Some(self.take_wholes(PAGEBLOCK_ORDER, list, 1)?.first())
     }
 
-    /// Takes up to `most` blocks of an order from the pageblock order on; from another type if need be. Not counted.
-    pub(in crate::buddy) fn take_large(
-        &mut self,
-        wanted: Wanted,
-        most: u64,
-        cma_first: bool,
-    ) -> Option<Wholes> {
-        let Wanted { order, migratetype, may_use_cma, .. } = wanted;
-        if cma_first && let Some(taken) = self.take_wholes(order, Migratetype::Cma, most) {
-            return Some(taken);
-        }
-        loop {
-            if let Some(taken) = self.take_wholes(order, migratetype, most) {
-                return Some(taken);
-            }
-            if may_use_cma && let Some(taken) = self.take_wholes(order, Migratetype::Cma, most) {
-                return Some(taken);
-            }
-            // After a steal the type has a block, so this ends in the second round, or when what was damaged is out of use.
-            if !wanted.may_fall_back || !self.steal_large(wanted) {
-                return None;
-            }
-        }
-    }
-
     /// Makes a block of at least the pageblock order available to `wanted`: of two pageblocks of different types, or of another type.
-    fn steal_large(&mut self, wanted: Wanted) -> bool {
+    pub(in crate::buddy) fn steal_large(&mut self, wanted: Wanted) -> bool {
         let Wanted { order, migratetype: to, generation, avoid_fragmentation, .. } = wanted;
         if order == MAX_ORDER
             && to.is_ordinary()
@@ -579,22 +552,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.has_changed(list, group, was, now);
     }
 
-    /// Frees a pageblock in the most common case: it is of an ordinary type, has no bad frame, and is not free already. `false`, and
-    /// nothing has happened, in every other case. The caller notes that a block came back.
-    #[inline(never)]
-    pub(in crate::buddy) fn put_pageblock(&mut self, pfn: Pfn) -> bool {
-        let number = self.number_of(pfn) as usize;
-        let Some(pageblock) = self.pageblocks.get(number) else { return false };
-        let Some(list) = pageblock.info().plain_type() else { return false };
-        if FreeHead::of_order(pageblock.head_word(), PAGEBLOCK_ORDER).is_some() {
-            return false;
-        }
-        self.set_wholes(number, 1, list, [pageblock].into_iter());
-        self.account_put(PAGEBLOCK_PAGES as i64);
-        true
-    }
-
-    /// The same for so many neighbours, if all of them are of one type.
+    /// Frees neighbouring pageblocks in the most common case: all are of one ordinary type, without bad frames, and none is free
+    /// already. On `false` the state is unchanged. The caller notes that a block came back.
     pub(in crate::buddy) fn put_pageblocks(&mut self, pfn: Pfn, count: u64) -> bool {
         let first = self.number_of(pfn) as usize;
         let Some(all) = self.pageblocks.get(first..first + count as usize) else { return false };

@@ -34,10 +34,9 @@ impl<P: Platform, M: FrameUser> Drop for Unreported<'_, '_, '_, P, M> {
         if self.len > 0 {
             let blocks = &self.blocks[..self.len];
             let local = self.cpu.local(self.zone);
-            local.in_sections_of(blocks.iter().map(|&(pfn, _)| pfn), |buddy, is_here| {
-                let here = blocks.iter().filter(|&&(pfn, _)| is_here(pfn));
-                here.for_each(|&(pfn, order)| buddy.put_reported(pfn, order, self.told));
-            });
+            for &(pfn, order) in blocks {
+                local.under_lock(pfn, |buddy| buddy.put_reported(pfn, order, self.told));
+            }
         }
     }
 }

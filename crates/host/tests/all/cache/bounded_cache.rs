@@ -45,7 +45,7 @@ fn makes_room(parts: usize) {
         DefaultHashBuilder::default(),
         DefaultLifecycle::default(),
     )));
-    assert!(arena.arena().set_reclaim(values.clone()));
+    assert!(arena.set_reclaim(values.clone()));
     let pages = 2048_u64;
     for key in 0..10 * pages {
         let mut block = arena.alloc_block(Order::ZERO, Migratetype::Movable).unwrap();
@@ -68,5 +68,5 @@ fn makes_room(parts: usize) {
     drop(others);
     values.0.clear();
     arena.detach();
-    assert_eq!(arena.arena().allocator().verify().unwrap().allocated, 0);
+    assert_eq!(arena.allocator().verify().unwrap().allocated, 0);
 }

@@ -14,7 +14,7 @@ use framewright_host::framewright::reclaim::{
 };
 use framewright_host::framewright::units::{PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use framewright_host::{
-    Arena, AttachError, Attached, Backing, Config, Migratetype, NodeId, NodeMask, Order, Pfn, Request,
+    Arena, AttachError, Backing, Config, Cpu, Migratetype, NodeId, NodeMask, Order, Pfn, Request,
     SharedArena, SharedBlock,
 };
 
@@ -116,10 +116,10 @@ fn ten_times_the_memory_through_four_threads() {
 #[test]
 fn a_background_thread_needs_its_slot() {
     let without: Arena = Arena::builder().bytes(4 * MIB).build().unwrap();
-    assert!(matches!(without.run_background(NodeId(0)), Err(AttachError::NoSuchSlot { .. })));
+    assert!(matches!(without.run_background(NodeId(0)), Err(AttachError::NoSuchCpu { .. })));
     let arena: Arena = Arena::builder().bytes(4 * MIB).background().build().unwrap();
-    assert!(matches!(arena.run_background(NodeId(1)), Err(AttachError::NoSuchSlot { .. })));
-    assert!(arena.attach_slot(arena.slots()).is_err(), "its slot is nobody else's");
+    assert!(matches!(arena.run_background(NodeId(1)), Err(AttachError::NoSuchCpu { .. })));
+    assert!(arena.attach_to(arena.cpus()).is_err(), "its slot is nobody else's");
     arena.stop_background();
     arena.run_background(NodeId(0)).unwrap();
 }
@@ -145,7 +145,7 @@ impl Reclaim for Blocks {
 fn a_cache_of_blocks_that_free_themselves() {
     let arena: SharedArena = Arena::builder().bytes(4 * MIB).build_shared().unwrap();
     let cache = Arc::new(Blocks(Mutex::default()));
-    assert!(arena.arena().set_reclaim(cache.clone()));
+    assert!(arena.set_reclaim(cache.clone()));
     for n in 0..10_240_u64 {
         let mut block = arena.alloc_block(Order::ZERO, Migratetype::Movable).unwrap();
         block.bytes_mut()[..8].copy_from_slice(&n.to_le_bytes());
@@ -170,7 +170,7 @@ fn virtual_nodes_and_policies() {
         .distances(distances)
         .build()
         .unwrap();
-    let cpu = arena.attach_slot(0).unwrap();
+    let cpu = arena.attach_to(0).unwrap();
     let node_of = |pfn: Pfn| {
         let allocator = arena.allocator();
         allocator.zones()[allocator.frames().info(pfn).zone().index()].spec().node
@@ -241,7 +241,7 @@ fn a_background_thread_moves_pages() {
 }
 
 /// One page in so many stays, and is moved.
-fn moves_what_is_in_the_pages(one_in: u64, compact: impl Fn(&Attached<'_>) -> u64) {
+fn moves_what_is_in_the_pages(one_in: u64, compact: impl Fn(&Cpu<'_>) -> u64) {
     let arena: Arena = Arena::builder().bytes(32 * MIB).background().build().unwrap();
     let mover = Arc::new(Mover::default());
     let first = arena.frames().start;

@@ -13,7 +13,7 @@ use crate::platform::Host;
 
 /// What is left for later, and everything it borrows. Vectors, so that they may move while they are borrowed.
 #[derive(Debug)]
-pub(crate) struct Later {
+pub(crate) struct DeferredInit {
     /// One.
     deferred: Vec<Deferred<'static, Host>>,
     _zones: Vec<MaybeUninit<ZoneCursor<'static, Host>>>,
@@ -21,7 +21,7 @@ pub(crate) struct Later {
     _free: Vec<Range<Pfn>>,
 }
 
-impl Later {
+impl DeferredInit {
     /// What `make` makes of memory for so many zones and workers, and of the free ranges.
     pub(crate) fn new(
         zones: usize,

@@ -12,10 +12,10 @@ use framewright::frame::FrameUser;
 use framewright::{FreeError, Migratetype, Order, Pfn};
 
 use crate::block::Block;
-use crate::cpu::Attached;
+use crate::cpu::Cpu;
 use crate::event::event;
 
-impl<M: FrameUser> Attached<'_, M> {
+impl<M: FrameUser> Cpu<'_, M> {
     /// In a child of the process that made the arena, every frame is another allocator's.
     fn place_here(&self, pfn: Pfn, pages: u64) -> Result<(), PlaceError> {
         let elsewhere = PlaceError { why: PlaceFailure::Foreign, pfn, pages };
@@ -28,7 +28,7 @@ impl<M: FrameUser> Attached<'_, M> {
 
     /// Allocates the block of `order` at `pfn`, and no other, as a raw frame. It counts as unmovable.
     ///
-    /// What lies on this slot's lists, and on those of slots that no thread holds, is given back if it is in the way; attached
+    /// What lies on this CPU's lists, and on those of CPUs that no thread holds, is given back if it is in the way; attached
     /// threads are asked. O(orders), and what drains take.
     ///
     /// ```
@@ -55,10 +55,10 @@ impl<M: FrameUser> Attached<'_, M> {
                 let listed = matches!(failed.why, PlaceFailure::Listed { .. });
                 if listed && self.arena().reclaim() { alloc() } else { Err(failed) }
             })
-            .inspect(|()| self.arena().given(pfn, order.pages()))
+            .inspect(|()| self.arena().annotate_owned(pfn, order.pages()))
     }
 
-    /// The same, as a block that frees itself through this slot.
+    /// The same, as a block that frees itself through this CPU.
     ///
     /// # Errors
     /// What is in the way.
@@ -94,12 +94,12 @@ impl<M: FrameUser> Attached<'_, M> {
             got += self.core().alloc_bulk(order, migratetype, &mut out[got..]);
         }
         if self.arena().is_annotated() {
-            out[..got].iter().for_each(|&pfn| self.arena().given(pfn, order.pages()));
+            out[..got].iter().for_each(|&pfn| self.arena().annotate_owned(pfn, order.pages()));
         }
         got
     }
 
-    /// Frees raw blocks of `order`, in few holds of the zones' locks, past this slot's lists. O(blocks).
+    /// Frees raw blocks of `order`, in few holds of the zones' locks, past this CPU's lists. O(blocks).
     ///
     /// # Safety
     /// Those that are allocated are the caller's, as for [`free`](Self::free).
@@ -111,7 +111,7 @@ impl<M: FrameUser> Attached<'_, M> {
             return Ok(());
         }
         if self.arena().is_annotated() {
-            blocks.iter().for_each(|&pfn| self.arena().taken(pfn, order));
+            blocks.iter().for_each(|&pfn| self.arena().annotate_freed(pfn, order));
         }
         self.core().free_bulk(order, blocks)
     }
@@ -141,7 +141,7 @@ impl<M: FrameUser> Attached<'_, M> {
                 let listed = matches!(failed.place.why, PlaceFailure::Listed { .. });
                 if listed && self.arena().reclaim() { alloc() } else { Err(failed) }
             })
-            .inspect(|()| self.arena().given(range.start, range.end.0 - range.start.0))
+            .inspect(|()| self.arena().annotate_owned(range.start, range.end.0 - range.start.0))
     }
 
     /// Frees what [`alloc_contig_range`](Self::alloc_contig_range) has allocated, if none of it was split or freed.
@@ -162,12 +162,12 @@ impl<M: FrameUser> Attached<'_, M> {
         let within = self.arena().frames();
         let is_ours = within.contains(&start) && range.end <= within.end;
         if is_ours {
-            self.arena().range_taken(start, pages);
+            self.arena().annotate_range_freed(start, pages);
         }
         // Refused, it is as it was.
         self.core().free_contig_range(range).inspect_err(|_| {
             if is_ours {
-                self.arena().given(start, pages)
+                self.arena().annotate_owned(start, pages)
             }
         })
     }
@@ -232,9 +232,9 @@ impl<M: FrameUser> Attached<'_, M> {
             return Reported::default();
         }
         self.core().report_free(order, |blocks| {
-            blocks.iter().for_each(|&(pfn, order)| self.arena().given(pfn, order.pages()));
+            blocks.iter().for_each(|&(pfn, order)| self.arena().annotate_owned(pfn, order.pages()));
             let wants_more = hook(blocks);
-            blocks.iter().for_each(|&(pfn, order)| self.arena().range_taken(pfn, order.pages()));
+            blocks.iter().for_each(|&(pfn, order)| self.arena().annotate_range_freed(pfn, order.pages()));
             wants_more
         })
     }

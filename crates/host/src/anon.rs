@@ -8,7 +8,7 @@ use framewright::ZoneId;
 use framewright_pagecache::state::ZoneCounts;
 use framewright_pagecache::{Cache, CacheError, PageSlot, SpaceId, SwapUse};
 
-use crate::cpu::Attached;
+use crate::cpu::Cpu;
 use crate::files::{FileCache, piece};
 
 impl FileCache<'_> {
@@ -29,7 +29,7 @@ impl FileCache<'_> {
     /// one that failed have been stored to. Or the range ends behind the last offset; then nothing has been.
     pub fn store_anon(
         &self,
-        cpu: &Attached<'_, PageSlot>,
+        cpu: &Cpu<'_, PageSlot>,
         space: SpaceId,
         offset: u64,
         bytes: &[u8],
@@ -51,7 +51,7 @@ impl FileCache<'_> {
     /// As [`store_anon`](Self::store_anon).
     pub fn load_anon(
         &self,
-        cpu: &Attached<'_, PageSlot>,
+        cpu: &Cpu<'_, PageSlot>,
         space: SpaceId,
         offset: u64,
         bytes: &mut [u8],
@@ -68,12 +68,12 @@ impl FileCache<'_> {
     }
 
     /// Drops pages of a space: their memory and their place in the swap area are free at once.
-    pub fn unmap_anon(&self, cpu: &Attached<'_, PageSlot>, space: SpaceId, pages: Range<u64>) {
+    pub fn unmap_anon(&self, cpu: &Cpu<'_, PageSlot>, space: SpaceId, pages: Range<u64>) {
         let _ = self.here().map(|cache| cache.unmap_anon(cpu.core(), space, pages));
     }
 
     /// Drops a space with all its pages.
-    pub fn drop_space(&self, cpu: &Attached<'_, PageSlot>, space: SpaceId) {
+    pub fn drop_space(&self, cpu: &Cpu<'_, PageSlot>, space: SpaceId) {
         let _ = self.here().map(|cache| cache.drop_space(cpu.core(), space));
     }
 

@@ -6,8 +6,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use framewright_host::{
-    AllocFailure, Arena, Attached, Backing, Config, FaultRule, Migratetype, Order, Pfn, PlaceFailure,
-    SharedArena,
+    AllocFailure, Arena, Backing, Config, Cpu, FaultRule, Migratetype, Order, Pfn, PlaceFailure, SharedArena,
 };
 
 use crate::common::{Oracle, assert_all_free, free, order};
@@ -36,7 +35,7 @@ fn a_block_on_the_list_of_an_ended_thread_is_had() {
     let arena = described(4096, 2);
     let pfn = thread::scope(|scope| {
         let left = || {
-            let cpu = arena.attach_slot(1).unwrap();
+            let cpu = arena.attach_to(1).unwrap();
             let pfn = cpu.alloc(order(0), MOVABLE).unwrap();
             free(&cpu, pfn, order(0));
             core::mem::forget(cpu);
@@ -44,7 +43,7 @@ fn a_block_on_the_list_of_an_ended_thread_is_had() {
         };
         scope.spawn(left).join().unwrap()
     });
-    let cpu = arena.attach_slot(0).unwrap();
+    let cpu = arena.attach_to(0).unwrap();
     cpu.alloc_at(pfn, order(0)).unwrap();
     free(&cpu, pfn, order(0));
     drop(cpu);
@@ -54,10 +53,10 @@ fn a_block_on_the_list_of_an_ended_thread_is_had() {
 #[test]
 fn a_block_on_the_list_of_a_living_thread_comes_without_it() {
     let arena = described(4096, 2);
-    let other = arena.attach_slot(1).unwrap();
+    let other = arena.attach_to(1).unwrap();
     let pfn = other.alloc(order(0), MOVABLE).unwrap();
     free(&other, pfn, order(0));
-    let cpu = arena.attach_slot(0).unwrap();
+    let cpu = arena.attach_to(0).unwrap();
     assert!(arena.allocator().pcp_pages() > 0, "the other slot has a list");
     for pfn in (0..4096).map(Pfn) {
         cpu.alloc_at(pfn, order(0)).unwrap();
@@ -74,7 +73,7 @@ fn an_idle_thread_lends_its_lists() {
     let (idle, done) = (Barrier::new(2), Barrier::new(2));
     thread::scope(|scope| {
         let waits = scope.spawn(|| {
-            let mut cpu = arena.attach_slot(1).unwrap();
+            let mut cpu = arena.attach_to(1).unwrap();
             let kept = cpu.alloc(order(0), MOVABLE).unwrap();
             let listed = cpu.alloc(order(0), MOVABLE).unwrap();
             free(&cpu, listed, order(0));
@@ -89,9 +88,9 @@ fn an_idle_thread_lends_its_lists() {
             free(&cpu, again, order(0));
         });
         idle.wait();
-        let error = arena.attach_slot(1).unwrap_err();
+        let error = arena.attach_to(1).unwrap_err();
         assert!(error.to_string().contains('1'), "{error}");
-        let cpu = arena.attach_slot(0).unwrap();
+        let cpu = arena.attach_to(0).unwrap();
         assert!(arena.attach().is_err(), "both slots are somebody's");
         assert!(arena.allocator().pcp_pages() > 0);
         // All but the page that it holds, its lists included.
@@ -168,7 +167,7 @@ fn threads_get_every_frame_once() {
 }
 
 /// Some blocks, taken and given back in one of several ways.
-fn one_round(cpu: &Attached<'_>, oracle: &Oracle, owner: u8, rng: &mut fastrand::Rng) {
+fn one_round(cpu: &Cpu<'_>, oracle: &Oracle, owner: u8, rng: &mut fastrand::Rng) {
     let of = order([0, 0, 1, 3][rng.usize(..4)]);
     let mut got = vec![Pfn(0); rng.usize(..200)];
     let count = match rng.u32(..3) {
@@ -202,18 +201,18 @@ fn failures_on_purpose_reach_every_kind_of_caller() {
     let config = Config { fault_injection: true, ..Config::default() };
     let arena: SharedArena = Arena::builder().bytes(16 << 20).cpus(2).config(config).build_shared().unwrap();
     let rule = FaultRule::share(100, 0);
-    assert!(arena.arena().allocator().inject(Some(&rule)));
+    assert!(arena.allocator().inject(Some(&rule)));
     assert_eq!(arena.alloc_block(Order::ZERO, MOVABLE).unwrap_err().why, AllocFailure::Injected);
     assert_eq!(arena.alloc_block_zeroed(Order::ZERO, MOVABLE).unwrap_err().why, AllocFailure::Injected);
     arena
-        .with_attached(|cpu| {
+        .with_cpu(|cpu| {
             assert_eq!(cpu.alloc(Order::ZERO, MOVABLE).unwrap_err().why, AllocFailure::Injected);
             assert_eq!(cpu.alloc_block_at(Pfn(7), Order::ZERO).unwrap_err().why, PlaceFailure::Injected);
         })
         .unwrap();
-    let counts = arena.arena().allocator().fault_counts();
+    let counts = arena.allocator().fault_counts();
     assert_eq!((counts.seen, counts.failed), (4, 4), "each is asked once");
-    assert!(arena.arena().allocator().inject(None));
+    assert!(arena.allocator().inject(None));
     arena.alloc_block(Order::ZERO, MOVABLE).unwrap();
 }
 

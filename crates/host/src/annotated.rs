@@ -28,22 +28,22 @@ impl<M: FrameUser> Arena<M> {
 
     /// These frames have an owner from now on.
     #[inline(always)]
-    pub(crate) fn given(&self, pfn: Pfn, pages: u64) {
+    pub(crate) fn annotate_owned(&self, pfn: Pfn, pages: u64) {
         self.annotated.open(pfn, pages);
     }
 
     /// These frames have no owner from now on: before they are freed, so that no other thread has them yet.
-    pub(crate) fn range_taken(&self, pfn: Pfn, pages: u64) {
+    pub(crate) fn annotate_range_freed(&self, pfn: Pfn, pages: u64) {
         self.annotated.close(pfn, pages);
     }
 
     /// The same of a block, if there is such a one: a free that is wrong will be refused, and has told nothing.
     #[inline(always)]
-    pub(crate) fn taken(&self, pfn: Pfn, order: Order) {
+    pub(crate) fn annotate_freed(&self, pfn: Pfn, order: Order) {
         if self.is_annotated() && self.frames().contains(&pfn) {
             let (start, state) = self.allocator().frames().find(pfn);
             if start == pfn && matches!(state, State::Taken { order: is, .. } if is == order) {
-                self.range_taken(pfn, order.pages());
+                self.annotate_range_freed(pfn, order.pages());
             }
         }
     }
@@ -57,7 +57,10 @@ impl<M: FrameUser> Arena<M> {
     }
 
     /// A mover of whose blocks a checker is told.
-    pub(crate) fn told_of(&self, migrate: Arc<dyn Migrate + Send + Sync>) -> Arc<dyn Migrate + Send + Sync> {
-        self.annotated.told_of(migrate)
+    pub(crate) fn annotating(
+        &self,
+        migrate: Arc<dyn Migrate + Send + Sync>,
+    ) -> Arc<dyn Migrate + Send + Sync> {
+        self.annotated.annotating(migrate)
     }
 }

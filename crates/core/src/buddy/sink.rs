@@ -1,0 +1,71 @@
+//! The blocks that a take brings, handed over under the zone lock.
+
+use crate::units::Pfn;
+
+/// Who gets the blocks of a take.
+pub(crate) trait Sink {
+    /// For how many more calls of [`add`](Self::add) there is room.
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Gets the blocks that start at frame `first` and the set bits of `starts`. Returns how many of them are bad.
+    fn add(&mut self, first: Pfn, starts: u64) -> u64;
+}
+
+/// Calls `each` with the first frame of every block, ascending.
+#[inline]
+fn each_of(first: Pfn, starts: u64, mut each: impl FnMut(Pfn)) {
+    let mut left = starts;
+    while left != 0 {
+        each(first.add(u64::from(left.trailing_zeros())));
+        left &= left - 1;
+    }
+}
+
+/// Calls a function with each block, which returns whether the block is good.
+pub(crate) struct Each<F>(pub(crate) F);
+
+impl<F: FnMut(Pfn) -> bool> Sink for Each<F> {
+    #[inline]
+    fn add(&mut self, first: Pfn, starts: u64) -> u64 {
+        let mut bad = 0;
+        each_of(first, starts, |pfn| bad += u64::from(!self.0(pfn)));
+        bad
+    }
+}
+
+/// Blocks to be laid out when the lock is given back: no other CPU has them.
+pub(crate) struct Pieces {
+    /// The first `len` are there.
+    pieces: [(Pfn, u64); Self::ROOM],
+    len: usize,
+}
+
+impl Pieces {
+    /// Words of maps: a refill of single frames finds them in fewer, as a rule.
+    const ROOM: usize = 32;
+
+    pub(crate) const fn new() -> Self {
+        Self { pieces: [(Pfn(0), 0); Self::ROOM], len: 0 }
+    }
+
+    /// Calls `each` with the first frame of every block, in the order in which they were taken.
+    #[inline]
+    pub(crate) fn each(&self, mut each: impl FnMut(Pfn)) {
+        self.pieces[..self.len].iter().for_each(|&(first, starts)| each_of(first, starts, &mut each));
+    }
+}
+
+impl Sink for Pieces {
+    fn room(&self) -> usize {
+        Self::ROOM - self.len
+    }
+
+    #[inline]
+    fn add(&mut self, first: Pfn, starts: u64) -> u64 {
+        self.pieces[self.len] = (first, starts);
+        self.len += 1;
+        0
+    }
+}
