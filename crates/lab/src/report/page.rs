@@ -87,7 +87,7 @@ fn summary(document: &Document, rows: &[Row<'_>]) -> Markup {
     };
     html! {
         @if !rows.is_empty() {
-            dl.outcomes {
+            dl.variants {
                 @for (title, changes) in outcomes(rows) {
                     div { dt { (title) } dd { (changes.join("; ")) } }
                 }
