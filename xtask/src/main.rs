@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 mod ab;
+mod here;
 mod lines;
 mod programs;
 mod readme;
@@ -25,7 +26,8 @@ usage: cargo xtask TASK
   readme --check     says how old these figures are; fails if they are older than 60 days
   lines              lines of all Rust files by crate: code, comments, blank, tests
   programs           replays the traces of ten programs and writes docs/validation/programs.md
-  scores             writes docs/validation/scoreboard.md from the saved predictions
+  scores             writes scoreboard.md, ledger.md and here.md of docs/validation from the saved predictions
+  here               measures what was predicted for this machine, some two minutes, and writes docs/validation/here.md
   soak [CALLS]       random calls against the oracle under the default, with marks and checks, and under linux_v6_7
                      [1000000000 each]
   mutants [OPTION]…  mutation score of the allocator; --share 7/20 for one mutant in twenty. Needs cargo-mutants
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         ["readme", file] if !file.starts_with('-') => readme::refresh(Path::new(file)),
         ["programs"] => programs::refresh(&root()),
         ["scores"] => scores::refresh(&root()),
+        ["here"] => here(),
         ["lines"] => lines::print(),
         ["soak"] => soak("1000000000"),
         ["soak", calls] => soak(calls),
@@ -128,6 +131,14 @@ fn bench() -> Result<()> {
         readme::BENCH.split(' ').chain(["-o", file.to_str().ok_or("the build's folder is no text")?]),
     );
     run("cargo", &words)
+}
+
+fn here() -> Result<()> {
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    eprintln!("xtask: load {}; measure when nothing else runs", load.trim());
+    let words = ["run", "--release", "--package", "framewright-lab", "--"];
+    run("cargo", &words.into_iter().chain(here::MEASURE.split(' ')).collect::<Vec<_>>())?;
+    scores::refresh(&root())
 }
 
 fn soak(calls: &str) -> Result<()> {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::Result;
+use crate::{Result, here};
 
 const PAGE: &str = "docs/validation/scoreboard.md";
 
@@ -122,7 +122,7 @@ impl Score {
 
 /// Writes the pages.
 pub(crate) fn refresh(root: &Path) -> Result<()> {
-    for (path, text) in [(PAGE, page(root)?), (LEDGER, ledger(root)?)] {
+    for (path, text) in [(PAGE, page(root)?), (LEDGER, ledger(root)?), (here::PAGE, here::page(root)?)] {
         fs::write(root.join(path), text).map_err(|cause| format!("{path}: {cause}"))?;
     }
     Ok(())
@@ -533,17 +533,17 @@ fn bench(root: &Path, host: (&str, &str, &str), page: &mut String, scores: &mut 
 }
 
 /// A saved file of `docs/validation`.
-fn json(root: &Path, name: &str) -> Result<Value> {
+pub(crate) fn json(root: &Path, name: &str) -> Result<Value> {
     let file = format!("docs/validation/{name}.json");
     let text = fs::read_to_string(root.join(&file)).map_err(|cause| format!("{file}: {cause}"))?;
     serde_json::from_str(&text).map_err(|cause| format!("{file}: {cause}"))
 }
 
-fn numbers(values: &Value) -> Vec<f64> {
+pub(crate) fn numbers(values: &Value) -> Vec<f64> {
     values.as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
 }
 
-fn median(values: &[f64]) -> Option<f64> {
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
@@ -556,7 +556,7 @@ fn median(values: &[f64]) -> Option<f64> {
 }
 
 /// Four significant digits, with a suffix for large figures.
-fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     let (scaled, suffix) = match value.abs() {
         size if size >= 1e9 => (value / 1e9, "G"),
         size if size >= 1e6 => (value / 1e6, "M"),
@@ -583,6 +583,12 @@ mod tests {
         assert_eq!(
             fs::read_to_string(root.join(LEDGER)).expect("the page"),
             ledger,
+            "run `cargo xtask scores`"
+        );
+        let here = here::page(&root).expect("all files are there");
+        assert_eq!(
+            fs::read_to_string(root.join(here::PAGE)).expect("the page"),
+            here,
             "run `cargo xtask scores`"
         );
         let lines =

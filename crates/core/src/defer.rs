@@ -1,20 +1,20 @@
-//! Memory whose initialisation is left for later: what it is, and who has claimed which part of it.
+//! Memory whose initialisation is left for later, and the claims of the CPUs that initialise it.
 //!
-//! The unit of work is a max-order block of frames: 1024, from a multiple of 1024 on. Merging never looks past
-//! it, so the worker that has a unit has all descriptors that initialising it touches. Every unit that holds free memory
-//! is claimed by exactly one worker, in two steps. A zone's cursor hands out chunks. A worker keeps its chunk in a
-//! *slot*: one word that says from which unit to which, and how many of the first the worker is initialising. The worker
-//! moves the start on when units are done. A CPU that needs memory at once takes units off the end, down to those. A
-//! worker that stops leaves its slot to the next one.
+//! The unit of work is a max-order block of frames: 1024, from a multiple of 1024 on. A merge never leaves the unit, so
+//! the worker that has a unit has all descriptors that its initialisation touches. Exactly one CPU claims each unit
+//! that holds free memory. A claim has two steps. A zone's cursor hands out chunks. A worker keeps its chunk in a
+//! *slot*: one word with the chunk's first and last unit, and the number of units at its start that the worker is
+//! initialising. The worker moves the start when units are done. A CPU that needs memory immediately takes units from
+//! the end, but none that is being initialised. A worker that stops leaves its slot to the next one.
 //!
-//! Each step is one compare-and-swap, so any number of workers and allocating CPUs may take them at once. Between the
-//! two steps of a claim, a chunk is in no slot. The worker says so in its slot before it moves the cursor, and a CPU that
-//! needs memory waits for it: the worker is two instructions away from telling. Linux lets no zone grow once the workers
-//! have started; here that is as safe as before.
+//! Each step is one compare-and-swap, so any number of workers and allocating CPUs may make them at the same time.
+//! Between the two steps of a claim, a chunk is in no slot. The worker therefore marks its slot before it moves the
+//! cursor, and a CPU that needs memory waits for it; the worker writes its slot two instructions later. Linux lets no
+//! zone grow once the workers have started; here a zone may grow at any time.
 //!
 //! # Who writes
-//! A cursor: whoever claims. A slot: its worker, whoever takes from its end, whoever adopts it. What is left of
-//! a zone: whoever has initialised a unit, with the zone lock held.
+//! A cursor: any CPU that claims. A slot: its worker, a CPU that takes from its end, and a worker that adopts it. The
+//! count of pages left in a zone: the CPU that has initialised a unit, with the zone lock held.
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -29,27 +29,27 @@ use crate::zone::ZoneSpec;
 
 const UNIT_PAGES: u64 = MAX_ORDER.pages();
 
-/// How initialisation is split and what it has to do.
+/// How initialisation is divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct How {
-    /// How a node's memory is cut into chunks.
+    /// Division of a node's memory into chunks.
     pub split: Split,
     /// Base pages in a section; a multiple of 1024.
     pub section: u64,
 }
 
-/// The memory of one zone that is not initialised yet, as [`Deferred::new`] is told.
+/// The memory of one zone that is not initialised yet: input of [`Deferred::new`].
 #[derive(Clone, Debug)]
 pub struct DeferredZone<'m> {
     /// The zone.
     pub spec: ZoneSpec,
     /// Base pages of memory, reserved ones included.
     pub present: u64,
-    /// Its free ranges, all of them: ascending, disjoint, inside the zone.
+    /// All free ranges of the zone: sorted, disjoint, inside the zone.
     pub free: &'m [Range<Pfn>],
-    /// From here on they are left for later. The start of a unit, or the zone's end.
+    /// First frame that is left for later. The start of a unit, or the zone's end.
     pub deferred_from: Pfn,
-    /// CPUs that will initialise it: those of its node. 0 counts as 1.
+    /// CPUs that will initialise the zone: those of its node. 0 counts as 1.
     pub cpus: u64,
 }
 
@@ -58,7 +58,7 @@ pub struct DeferredZone<'m> {
 pub struct ZoneCursor<'m, P: Platform> {
     /// Free base pages that are not initialised.
     left: P::Word,
-    /// The first unit that nobody has claimed.
+    /// The first unit that no CPU has claimed.
     cursor: P::Word,
     rest: DeferredZone<'m>,
 }
@@ -78,7 +78,7 @@ impl<'m, P: Platform> ZoneCursor<'m, P> {
         Self { left: P::Word::new(left), cursor: P::Word::new(first), rest }
     }
 
-    /// What was said of the zone.
+    /// The zone's memory as given to [`Deferred::new`].
     #[must_use]
     pub const fn rest(&self) -> &DeferredZone<'m> {
         &self.rest
@@ -90,13 +90,13 @@ impl<'m, P: Platform> ZoneCursor<'m, P> {
         self.left.load(Acquire)
     }
 
-    /// Where the cursor stands: no unit from here on has been claimed. A racy read.
+    /// Position of the cursor: no unit from here on has been claimed. A racy read.
     #[must_use]
     pub fn first_unclaimed(&self) -> Pfn {
         self.unit_start(self.cursor.load(Relaxed)).min(self.rest.spec.end())
     }
 
-    /// Notes that so many pages are initialised. With the zone lock held.
+    /// Records that `pages` more pages are initialised. With the zone lock held.
     pub(crate) fn done(&self, pages: u64) {
         self.left.fetch_add(pages.wrapping_neg(), Release);
     }
@@ -116,10 +116,10 @@ impl<'m, P: Platform> ZoneCursor<'m, P> {
         Some(self.unit_of(first))
     }
 
-    /// Claims units from the cursor on: from the first that holds free memory to where `end_of` says, given that
-    /// memory's first frame; at least one.
+    /// Claims units from the cursor on: from the first that holds free memory, at least one. `end_of` gets the first
+    /// frame of that memory and returns the end of the chunk.
     fn claim(&self, mut end_of: impl FnMut(Pfn) -> Pfn) -> Option<Range<u64>> {
-        // Acquire: a CPU that sees the cursor moved sees what the worker that moved it said in its slot.
+        // Acquire: a CPU that sees the cursor moved sees the mark that the worker put into its slot before.
         let mut at = self.cursor.load(Acquire);
         loop {
             let first = self.next_unit(at)?;
@@ -135,7 +135,7 @@ impl<'m, P: Platform> ZoneCursor<'m, P> {
     }
 }
 
-/// Units that a worker has claimed and not initialised yet: what a slot holds, in one word.
+/// Units that a worker has claimed and not initialised yet: the content of a slot, in one word.
 ///
 /// `from | to << 20 | zone << 40 | held << 48 | busy << 49`. A zone has at most 2^18 units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,7 +145,7 @@ struct Claim {
     zone: ZoneId,
     /// Whether a worker has the slot.
     held: bool,
-    /// Units from `from` on that it is at work on: nobody takes those.
+    /// Units from `from` on that the worker is initialising: no CPU takes these.
     busy: u64,
 }
 
@@ -170,7 +170,7 @@ impl Claim {
         self.from >= self.to
     }
 
-    /// What a worker's slot says while it moves a zone's cursor: units may be the worker's that the slot does not show.
+    /// Content of a worker's slot while it moves a zone's cursor: it may have units that the slot does not show yet.
     const fn about_to_claim(zone: ZoneId) -> Self {
         Self { from: 0, to: 0, zone, held: true, busy: 1 }
     }
@@ -185,21 +185,21 @@ impl Claim {
 pub struct DeferredMemory<'m, P: Platform> {
     /// Room for one per zone.
     pub zones: &'m mut [MaybeUninit<ZoneCursor<'m, P>>],
-    /// One per worker that may be at work at a time, all 0.
+    /// One word for each worker that may work at the same time, all 0.
     pub slots: &'m [P::Word],
 }
 
-/// Everything that is left for later, and who does it.
+/// All memory that is left for later, and the slots of its workers.
 pub struct Deferred<'m, P: Platform> {
     zones: &'m [ZoneCursor<'m, P>],
     slots: &'m [P::Word],
     how: How,
     /// 1 while allocations that fail may initialise memory themselves.
     growth: P::Word,
-    /// Times that happened, and base pages it brought.
+    /// Number of these initialisations, and their base pages.
     grown: P::Word,
     grown_pages: P::Word,
-    /// How far boot is: see `boot::late`.
+    /// Stage of boot: see `boot::late`.
     stage: P::Word,
     /// 1 if the rest is not initialised until it is needed.
     lazy: P::Word,
@@ -211,21 +211,21 @@ impl<P: Platform> fmt::Debug for Deferred<'_, P> {
     }
 }
 
-/// What on-demand growth has done.
+/// Count of on-demand growth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Growth {
-    /// Times an allocation found too little and initialised memory itself.
+    /// Allocations that found too little and initialised memory themselves.
     pub times: u64,
-    /// Base pages that brought.
+    /// Base pages that they initialised.
     pub pages: u64,
 }
 
 impl<'m, P: Platform> Deferred<'m, P> {
-    /// What `rest_of` says of each zone, in the order of the allocator's zones. O(ranges).
+    /// Makes the deferral. `rest_of` gives the deferred memory of each zone, in the order of the allocator's zones.
+    /// O(ranges).
     ///
     /// # Panics
-    /// `memory` has no room for as many zones as there are, more than 255; or a section is no multiple of 1024
-    /// pages.
+    /// If `memory` has no room for all zones, there are more than 255, or a section is no multiple of 1024 pages.
     pub fn new(
         how: How,
         memory: DeferredMemory<'m, P>,
@@ -251,7 +251,7 @@ impl<'m, P: Platform> Deferred<'m, P> {
         self.zones
     }
 
-    /// How it is split.
+    /// The division of the work.
     #[must_use]
     pub const fn how(&self) -> How {
         self.how
@@ -263,7 +263,7 @@ impl<'m, P: Platform> Deferred<'m, P> {
         self.zones.iter().map(ZoneCursor::left).sum()
     }
 
-    /// What on-demand growth has done.
+    /// Count of on-demand growth until now.
     #[must_use]
     pub fn growth(&self) -> Growth {
         Growth { times: self.grown.load(Relaxed), pages: self.grown_pages.load(Relaxed) }
@@ -275,7 +275,7 @@ impl<'m, P: Platform> Deferred<'m, P> {
         self.growth.load(Relaxed) != 0
     }
 
-    /// Whether what is left stays so until it is needed.
+    /// Whether the rest is initialised only when it is needed.
     #[must_use]
     pub fn is_lazy(&self) -> bool {
         self.lazy.load(Relaxed) != 0
@@ -295,20 +295,20 @@ impl<'m, P: Platform> Deferred<'m, P> {
     }
 
     /// Whether the pageblock at `block` may hold memory that is left to be initialised: boot has handed over some of
-    /// it, and its zone is not done. O(zones + log ranges).
+    /// its frames, and its zone is not done. O(zones + log ranges).
     pub(crate) fn has_free(&self, block: Pfn) -> bool {
         let rest = self.zones.iter().find(|rest| rest.rest.spec.spans(block));
         let within = block..block.add(PAGEBLOCK_PAGES);
         rest.is_some_and(|rest| rest.left() > 0 && init::clipped(rest.rest.free, within).next().is_some())
     }
 
-    /// Goes from one stage to the next; `false` if it is not at `from`.
+    /// Moves from one stage to the next. `false` if the stage is not `from`.
     pub(crate) fn advance(&self, from: u64) -> bool {
         self.stage.compare_exchange(from, from + 1, AcqRel, Acquire).is_ok()
     }
 
-    /// Claims about a section of a zone for whoever needs memory now: from the cursor, or else off the end of what
-    /// a worker has claimed. `None` if every unit is done or being done. O(log ranges + slots).
+    /// Claims about a section of a zone for a CPU that needs memory now: from the cursor, or else from the end of a
+    /// worker's claim. `None` if every unit is done or being initialised. O(log ranges + slots).
     pub(crate) fn take(&self, zone: ZoneId) -> Option<Range<Pfn>> {
         let rest = &self.zones[zone.index()];
         let section = self.how.section;
@@ -318,7 +318,7 @@ impl<'m, P: Platform> Deferred<'m, P> {
         Some(rest.unit_start(units.start)..rest.unit_start(units.end).min(rest.rest.spec.end()))
     }
 
-    /// Takes units off the end of what some worker has claimed. Waits for workers that are claiming right now.
+    /// Takes units from the end of a worker's claim. Waits for workers that are moving the cursor.
     fn take_from_workers(&self, zone: ZoneId) -> Option<Range<u64>> {
         loop {
             let mut claiming = false;
@@ -336,7 +336,7 @@ impl<'m, P: Platform> Deferred<'m, P> {
         }
     }
 
-    /// Takes up to a section off the end of a slot's claim, but nothing that its owner is at work on.
+    /// Takes up to a section from the end of a slot's claim, but no unit that its worker is initialising.
     fn take_from(&self, slot: &P::Word, zone: ZoneId) -> Option<Range<u64>> {
         let most = self.how.section / UNIT_PAGES;
         let mut word = slot.load(Relaxed);
@@ -347,7 +347,7 @@ impl<'m, P: Platform> Deferred<'m, P> {
                 return None;
             }
             let to = claim.to.saturating_sub(most).max(idle);
-            // Acquire: a worker that panicked may have begun with these units.
+            // Acquire: a worker that panicked may have started on these units.
             match slot.compare_exchange(word, Claim { to, ..claim }.pack(), Acquire, Relaxed) {
                 Ok(_) => return Some(to..claim.to),
                 Err(now) => word = now,
@@ -376,7 +376,7 @@ impl<'m, P: Platform> Deferred<'m, P> {
             if claim.held || !wanted(claim) {
                 return None;
             }
-            // What its last worker did happens before what the next one does.
+            // All actions of its last worker happen before those of the next one.
             match slot.compare_exchange(word, Claim { held: true, ..claim }.pack(), Acquire, Relaxed) {
                 Ok(_) => return Some(Turn { deferred: self, slot, jobs: None }),
                 Err(now) => word = now,
@@ -385,11 +385,11 @@ impl<'m, P: Platform> Deferred<'m, P> {
     }
 }
 
-/// A worker's hold of a slot. It goes from unit to unit; dropped, it leaves the rest to others.
+/// A worker's hold of a slot. The worker goes from unit to unit; a drop leaves the rest to other workers.
 pub(crate) struct Turn<'m, P: Platform> {
     deferred: &'m Deferred<'m, P>,
     slot: &'m P::Word,
-    /// The zone whose jobs it walks, and the job that the cursor was last seen in.
+    /// The zone whose jobs the worker goes through, and the job in which the cursor was last.
     jobs: Option<(ZoneId, Job)>,
 }
 
@@ -400,7 +400,7 @@ impl<P: Platform> Drop for Turn<'_, P> {
 }
 
 impl<'m, P: Platform> Turn<'m, P> {
-    /// Changes the slot's claim, whatever others take off its end meanwhile.
+    /// Changes the slot's claim, also if CPUs take units from its end at the same time.
     fn change(&self, to: impl Fn(Claim) -> Claim) -> Claim {
         let mut word = self.slot.load(Relaxed);
         loop {
@@ -412,9 +412,9 @@ impl<'m, P: Platform> Turn<'m, P> {
         }
     }
 
-    /// The next units of a node to be initialised, at most `most`, which stay this worker's until
-    /// [`done`](Self::done): from its claim, from a zone's cursor, or from what a worker has left behind. `None` if
-    /// there is nothing to claim. O(log ranges); O(slots + zones) between claims.
+    /// The next units of a node to initialise, at most `most`, which stay this worker's until [`done`](Self::done):
+    /// from its claim, from a zone's cursor, or from the claim of a worker that has stopped. `None` if there is nothing
+    /// to claim. O(log ranges); O(slots + zones) between claims.
     pub(crate) fn next(&mut self, node: NodeId, most: u64) -> Option<(ZoneId, Range<Pfn>)> {
         loop {
             let claim = Claim::unpack(self.slot.load(Relaxed));
@@ -423,7 +423,7 @@ impl<'m, P: Platform> Turn<'m, P> {
                 continue;
             }
             let rest = &self.deferred.zones[claim.zone.index()];
-            // Units without free memory are passed over; what is left then may be nothing.
+            // Units without free memory are skipped; then none may be left.
             let unit = rest.next_unit(claim.from).unwrap_or(claim.to);
             let claim = self.change(|claim| {
                 let from = unit.min(claim.to);
@@ -436,17 +436,17 @@ impl<'m, P: Platform> Turn<'m, P> {
         }
     }
 
-    /// The first so many of the units that [`next`](Self::next) returned are initialised.
+    /// The first `units` units that [`next`](Self::next) returned are initialised.
     pub(crate) fn done(&self, units: u64) {
         self.change(|claim| Claim { from: claim.from + units, busy: claim.busy - units, ..claim });
     }
 
-    /// Puts a chunk into the empty slot, or changes to another slot that has one.
+    /// Puts a chunk into the empty slot, or takes another slot that has one.
     fn refill(&mut self, node: NodeId) -> Option<()> {
         let deferred = self.deferred;
         for (n, rest) in deferred.zones.iter().enumerate().filter(|(_, rest)| rest.rest.spec.node == node) {
             let zone = ZoneId(n as u8);
-            // The slot is empty, so no CPU takes anything off it, and this worker alone writes it.
+            // The slot is empty, so no CPU takes units from it, and only this worker writes it.
             self.slot.store(Claim::about_to_claim(zone).pack(), Release);
             let chunk = rest.claim(|from| self.chunk_end(zone, rest, from));
             let units = chunk.clone().unwrap_or(0..0);
@@ -456,20 +456,19 @@ impl<'m, P: Platform> Turn<'m, P> {
                 return Some(());
             }
         }
-        let other = deferred.adopt(node)?;
-        // The old slot goes back as `other` is dropped in our place.
-        let mut other = other;
-        core::mem::swap(&mut self.slot, &mut other.slot);
+        // The old slot is left when `adopted`, which holds it after the swap, is dropped.
+        let mut adopted = deferred.adopt(node)?;
+        core::mem::swap(&mut self.slot, &mut adopted.slot);
         Some(())
     }
 
-    /// Where the chunk ends that begins with the free frame `from`.
+    /// End of the chunk that begins with the free frame `from`.
     fn chunk_end(&mut self, zone: ZoneId, rest: &ZoneCursor<'m, P>, from: Pfn) -> Pfn {
         let how = self.deferred.how;
         let jobs_from = |at| init::jobs(rest.rest.free, at, how.split, rest.rest.cpus, how.section).next();
         let mut job = match self.jobs.take() {
-            // The cursor only goes up: it is in this job, or behind it.
-            Some((of, job)) if of == zone => Some(job),
+            // The cursor only goes up: it is in this job, or after it.
+            Some((walked, job)) if walked == zone => Some(job),
             _ => jobs_from(rest.rest.deferred_from),
         };
         while let Some(passed) = job.as_ref().filter(|job| job.range.end <= from) {
@@ -501,7 +500,7 @@ mod tests {
         of_units([8, 8], Split::OneThread)
     }
 
-    /// Two zones of so many units, of one node each.
+    /// Two zones with these numbers of units, of one node each.
     fn of_units(units: [u64; 2], split: Split) -> Deferred<'static, Machine> {
         let specs: Vec<_> = [(0, 0, units[0]), (1, units[0], units[1])]
             .map(|(node, first, units)| ZoneSpec {
@@ -538,7 +537,7 @@ mod tests {
         assert!(Claim::about_to_claim(ZONES[1]).is_about_to_claim());
     }
 
-    /// A section off the end of a claim, but nothing that its worker is at work on.
+    /// A section from the end of a claim, but no unit that its worker is initialising.
     #[test]
     fn units_are_taken_off_the_end() {
         let deferred = deferred();
@@ -553,8 +552,8 @@ mod tests {
         assert_eq!(Claim::unpack(slot.load(Relaxed)), Claim { to: 3, ..claim });
     }
 
-    /// A CPU that needs memory waits for a worker that has moved the cursor and not said where to; not for one that claims
-    /// in another zone.
+    /// A CPU that needs memory waits for a worker that has moved the cursor and not yet written its slot; not for one
+    /// that claims in another zone.
     #[test]
     fn a_worker_that_is_claiming_is_waited_for() {
         let deferred: &'static _ = Box::leak(Box::new(deferred()));
@@ -572,7 +571,7 @@ mod tests {
         assert_eq!(deferred.take_from_workers(ZONES[1]), None);
     }
 
-    /// What a worker leaves in the middle of its work is taken by whoever needs it.
+    /// A CPU that needs units takes those that a worker left in the middle of its work.
     #[test]
     fn who_stops_is_at_work_on_nothing() {
         let deferred: &'static _ = Box::leak(Box::new(deferred()));
@@ -586,20 +585,21 @@ mod tests {
         assert_eq!(next.next(NodeId(0), 2), Some((ZONES[0], units(1..3))));
     }
 
-    /// A worker takes over what one of its node has left, not what another node's has, as long as there is an empty slot.
+    /// A worker takes over the slot of a worker of its own node, not that of another node, while there is an empty
+    /// slot.
     #[test]
     fn work_is_taken_over_on_its_node() {
         let deferred: &'static _ = Box::leak(Box::new(deferred()));
         let mut first = deferred.hold(NodeId(0)).expect("there is a slot");
         assert_eq!(first.next(NodeId(0), 2), Some((ZONES[0], units(0..2))));
         drop(first);
-        let mut other = deferred.hold(NodeId(1)).expect("there is an empty slot");
-        assert_eq!(other.next(NodeId(1), 8), Some((ZONES[1], units(8..16))));
+        let mut second = deferred.hold(NodeId(1)).expect("there is an empty slot");
+        assert_eq!(second.next(NodeId(1), 8), Some((ZONES[1], units(8..16))));
         let mut next = deferred.hold(NodeId(0)).expect("that slot is free again");
         assert_eq!(next.next(NodeId(0), 8), Some((ZONES[0], units(0..8))));
     }
 
-    /// A worker's chunks of a zone are the same whatever it did before.
+    /// A worker's chunks of a zone do not depend on its earlier work.
     #[test]
     fn chunks_follow_from_the_zone_alone() {
         for split in [Split::OneThread, Split::AllCpus, Split::AllCpusBySection] {
@@ -614,9 +614,9 @@ mod tests {
                     };
                     nodes.iter().filter_map(&mut chunk).collect()
                 };
-                let (node, other) = (first, 1 - first);
-                let alone = [chunks(&[node; 3]), chunks(&[other; 3])];
-                let both = chunks(&[node, other, node, other, node, other]);
+                let (node, peer) = (first, 1 - first);
+                let alone = [chunks(&[node; 3]), chunks(&[peer; 3])];
+                let both = chunks(&[node, peer, node, peer, node, peer]);
                 for (n, alone) in alone.iter().enumerate() {
                     let of_node: Vec<_> = both.iter().skip(n).step_by(2).cloned().collect();
                     let len = alone.len().min(of_node.len());
@@ -626,7 +626,7 @@ mod tests {
         }
     }
 
-    /// Growth takes a section at a time from the cursor, and says whether a pageblock is still to come.
+    /// Growth takes one section at a time from the cursor, and `has_free` tells whether a pageblock is still to come.
     #[test]
     fn growth_takes_sections() {
         let deferred = deferred();

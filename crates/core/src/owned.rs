@@ -1,8 +1,9 @@
-//! Owners of frames: values that free what they hold when they are dropped, so that safe code cannot free it twice.
+//! Owners of frames: values that free their frames when they are dropped, so that safe code cannot free them twice.
 //!
-//! Where they free to is a parameter, [`GiveBack`]. A borrowed [`Cpu`] is one, for blocks that live no longer than one pinned call. A kernel
-//! writes its own, of no size, that pins the CPU and frees there: owners may then be put into any structure, and be dropped on any CPU.
-#![expect(unsafe_code, reason = "an owner vouches for its frames")]
+//! The type parameter [`GiveBack`] decides how they free. A borrowed [`Cpu`] is one, for blocks that live no longer
+//! than one pinned call. A kernel writes its own, of no size, that pins the CPU and frees there. Such owners may be put
+//! into any structure, and be dropped on any CPU.
+#![expect(unsafe_code, reason = "an owner is the only one that frees its frames")]
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -14,27 +15,28 @@ use crate::frame::FrameUser;
 use crate::platform::Platform;
 use crate::units::{Migratetype, Order, Pfn};
 
-/// Where an owner gives its frames back.
+/// How an owner gives its frames back.
 ///
 /// # Safety
-/// Both calls reach the allocator that the frames are from, as [`Cpu::free_range`] and [`Cpu::split_at`] do. A clone reaches the same one.
+/// Both calls reach the allocator that the frames are from, as [`Cpu::free_range`] and [`Cpu::split_at`] do. A clone
+/// reaches the same allocator.
 pub unsafe trait GiveBack: Clone {
-    /// Frees a range whose ends are ends of blocks.
+    /// Frees a range that begins and ends at ends of blocks.
     ///
     /// # Safety
-    /// The range is the caller's, who names it no more.
+    /// The caller owns the range, and does not use it afterwards.
     ///
     /// # Errors
-    /// As of [`Cpu::free_range`].
+    /// As [`Cpu::free_range`].
     unsafe fn free_range(&self, range: Range<Pfn>) -> Result<(), FreeError>;
 
-    /// Makes a frame the first of a block.
+    /// Splits a block so that the frame `at` is the first of one.
     ///
     /// # Safety
-    /// The block that it is inside of is the caller's.
+    /// The caller owns the block that holds `at`.
     ///
     /// # Errors
-    /// As of [`Cpu::split_at`].
+    /// As [`Cpu::split_at`].
     unsafe fn split_at(&self, at: Pfn) -> Result<(), FreeError>;
 }
 
@@ -67,23 +69,24 @@ pub struct OwnedFrames<G: GiveBack> {
 }
 
 impl<G: GiveBack> OwnedFrames<G> {
-    /// The owner of frames that have none: just allocated, or from [`into_raw`](Self::into_raw).
+    /// Makes an owner of frames that have none: just allocated, or from [`into_raw`](Self::into_raw).
     ///
     /// # Safety
-    /// The frames are allocated, from the allocator that `home` reaches, and no other code frees or splits them. Ends of the range are ends
-    /// of blocks, as those of an allocation are.
+    /// The frames are allocated, from the allocator that `home` reaches, and no other code frees or splits them. The
+    /// range begins and ends at ends of blocks, like that of an allocation.
     pub const unsafe fn from_raw(range: Range<Pfn>, home: G) -> Self {
         Self { range, home }
     }
 
-    /// The frames, which nothing frees now but the caller: by [`from_raw`](Self::from_raw), or [`Cpu::free_range`].
+    /// Returns the frames. From now on only the caller frees them: by [`from_raw`](Self::from_raw), or
+    /// [`Cpu::free_range`].
     #[must_use = "the frames have no owner now"]
     pub fn into_raw(self) -> (Range<Pfn>, G) {
         let this = ManuallyDrop::new(self);
         (this.range.clone(), this.home.clone())
     }
 
-    /// The frames, for ever.
+    /// Returns the frames, which are never freed.
     pub fn leak(self) -> Range<Pfn> {
         self.into_raw().0
     }
@@ -100,10 +103,11 @@ impl<G: GiveBack> OwnedFrames<G> {
         self.range.end.0 - self.range.start.0
     }
 
-    /// Two owners: of the first `pages` frames, and of the rest. O(parts that the block at the border is split into).
+    /// Splits into two owners: of the first `pages` frames, and of the rest. O(blocks that the block at the border is
+    /// split into).
     ///
     /// # Panics
-    /// If both parts would not have at least one frame.
+    /// If one of the parts would be empty.
     pub fn split(self, pages: u64) -> (Self, Self) {
         assert!(
             0 < pages && pages < self.pages(),
@@ -118,10 +122,10 @@ impl<G: GiveBack> OwnedFrames<G> {
         (Self { range: range.start..at, home: home.clone() }, Self { range: at..range.end, home })
     }
 
-    /// One owner of both, where `next` begins at the end of this one. Blocks stay as they are.
+    /// Merges with `next`, which must begin at the end of this range. Blocks do not change.
     ///
     /// # Errors
-    /// Both, if they are not next to each other.
+    /// Both owners, if they are not adjacent.
     pub fn merge(self, next: Self) -> Result<Self, (Self, Self)> {
         if self.range.end != next.range.start {
             return Err((self, next));
@@ -154,16 +158,16 @@ pub struct OwnedBlock<G: GiveBack> {
 }
 
 impl<G: GiveBack> OwnedBlock<G> {
-    /// The owner of a block that has none.
+    /// Makes an owner of a block that has none.
     ///
     /// # Safety
-    /// As of [`OwnedFrames::from_raw`], for a block that was allocated with this order.
+    /// As for [`OwnedFrames::from_raw`], and the block was allocated with this order.
     pub const unsafe fn from_raw(pfn: Pfn, order: Order, home: G) -> Self {
         // SAFETY: by the caller's promise.
         Self { frames: unsafe { OwnedFrames::from_raw(pfn..pfn.add(order.pages()), home) } }
     }
 
-    /// The block, which nothing frees now but the caller.
+    /// Returns the block. From now on only the caller frees it.
     #[must_use = "the block has no owner now"]
     pub fn into_raw(self) -> (Pfn, Order, G) {
         let order = self.order();
@@ -171,27 +175,27 @@ impl<G: GiveBack> OwnedBlock<G> {
         (range.start, order, home)
     }
 
-    /// The block's first frame, for ever.
+    /// Returns the block's first frame; the block is never freed.
     pub fn leak(self) -> Pfn {
         self.frames.leak().start
     }
 
-    /// First frame.
+    /// First frame of the block.
     #[must_use]
     pub const fn pfn(&self) -> Pfn {
         self.frames.range.start
     }
 
-    /// Order.
+    /// Order of the block.
     #[must_use]
     pub fn order(&self) -> Order {
         Order::new(self.frames.pages().trailing_zeros() as u8).expect("made of a block")
     }
 
-    /// The two halves, each a block; the block itself if it is one frame.
+    /// Splits the block into its two halves, each a block.
     ///
     /// # Errors
-    /// The block, of order 0.
+    /// The block itself, if its order is 0.
     pub fn split(self) -> Result<(Self, Self), Self> {
         let pages = self.frames.pages();
         if pages == 1 {
@@ -201,17 +205,17 @@ impl<G: GiveBack> OwnedBlock<G> {
         Ok((Self { frames: low }, Self { frames: high }))
     }
 
-    /// The frames, to be split and merged as a range.
+    /// Converts into an owner of a range, which can be split and merged.
     pub fn into_frames(self) -> OwnedFrames<G> {
         self.frames
     }
 }
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Allocates a block, as [`alloc`](Self::alloc), that is freed when its owner is dropped.
+    /// Allocates a block, like [`alloc`](Self::alloc), with an owner that frees it on drop.
     ///
     /// # Errors
-    /// As of [`alloc`](Self::alloc).
+    /// As [`alloc`](Self::alloc).
     pub fn alloc_owned(
         &self,
         order: Order,
@@ -222,10 +226,11 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Ok(unsafe { OwnedBlock::from_raw(pfn, order, self) })
     }
 
-    /// Allocates `pages` contiguous frames, as [`alloc_layout`](Self::alloc_layout) without an alignment, that are freed when their owner is dropped.
+    /// Allocates `pages` contiguous frames, like [`alloc_layout`](Self::alloc_layout) without an alignment, with an
+    /// owner that frees them on drop.
     ///
     /// # Errors
-    /// As of [`alloc_layout`](Self::alloc_layout).
+    /// As [`alloc_layout`](Self::alloc_layout).
     pub fn alloc_frames(
         &self,
         pages: u64,

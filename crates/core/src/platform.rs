@@ -1,14 +1,14 @@
-//! What a platform is: the only place that names an atomic word, a shared cell, a CPU pin, a relax.
+//! Platforms: the only place that names an atomic word, a shared cell, a CPU pin, a pause.
 //!
-//! The allocator is generic over a [`Platform`]. On a host and on metal its methods compile to plain
-//! machine instructions; in the simulator each one is charged; under loom and shuttle each one is a
-//! point where another thread may run. Everything shared goes through here, so that none is forgotten.
+//! The allocator is generic over a [`Platform`]. On a host and on metal its methods compile to plain machine
+//! instructions; in the simulator each one has a cost; under loom and shuttle each one is a point where another thread
+//! may run. All shared state goes through a platform, so that no access is forgotten.
 //!
-//! # What a platform promises
-//! The allocator keeps memory apart by what it reads from words, and dereferences what cells hand out. A platform that
-//! breaks a promise breaks memory safety, so each of these traits is `unsafe` to implement. Each states its contract
-//! once, on the trait: [`Platform`], [`Word`], [`SharedCell`], [`PinnedCpu`].
-#![expect(clippy::disallowed_types, reason = "this is where they are behind a trait")]
+//! # Promises of a platform
+//! The allocator decides by the content of words who owns memory, and dereferences the pointers of cells. A platform
+//! that breaks a promise breaks memory safety, so each of these traits is `unsafe` to implement. Each states its
+//! contract once, on the trait: [`Platform`], [`Word`], [`SharedCell`], [`PinnedCpu`].
+#![expect(clippy::disallowed_types, reason = "the trait of words is implemented here")]
 
 mod ready;
 
@@ -20,77 +20,79 @@ use crate::config::LockKind;
 use crate::units::CpuId;
 pub use ready::{Metal, OneCpu, PinnedTo, PlainWord};
 
-/// Where an allocator runs.
+/// Environment of an allocator: words, cells, pins, a pause and a clock.
 ///
 /// # Safety
 /// 1. `Word`, `Cell` and `Pin` keep the contracts of their traits.
-/// 2. [`clear`](Self::clear), where it returns `true`, has set exactly the bytes named to zero, and nothing else; where
-///    it returns `false` it has written nothing.
-/// 3. [`heavy_barrier`](Self::heavy_barrier), where it returns `true`, orders this CPU against every
-///    [`light_barrier`](Self::light_barrier) of every CPU: what was written before one of the two is seen by what is read
+/// 2. If [`clear`](Self::clear) returns `true`, it has set exactly the given bytes to zero, and no others; if it
+///    returns `false`, it has written nothing.
+/// 3. If [`heavy_barrier`](Self::heavy_barrier) returns `true`, it has ordered this CPU against every
+///    [`light_barrier`](Self::light_barrier) of every CPU: a write before one of the two barriers is seen by a read
 ///    after the other one.
 ///
-/// Not needed for safety, but for progress: [`relax`](Self::relax) lets others go on, so that a spin loop ends, and
-/// [`now_ns`](Self::now_ns) never goes back on one CPU.
+/// Not needed for safety, but for progress: [`relax`](Self::relax) lets other CPUs continue, so that a spin loop ends,
+/// and [`now_ns`](Self::now_ns) never goes back on one CPU.
 #[expect(unsafe_code, reason = "the allocator's locks are built of what an implementor hands out")]
 pub unsafe trait Platform: 'static + Sized {
     /// A shared word with explicit orderings.
     type Word: Word;
     /// A small shared value that a lock or an owner guards.
     type Cell<T>: SharedCell<T>;
-    /// The proof of running on one CPU, with nobody else on its lists.
+    /// The proof that the caller runs on a CPU and no other code uses that CPU's lists.
     type Pin: PinnedCpu;
 
-    /// The lock for [`LockKind::ByPlatform`]; not that one itself. Where a CPU may
-    /// lose its processor, one that does not hand itself to a certain waiter.
+    /// The lock for [`LockKind::ByPlatform`]; any kind but `ByPlatform` itself. If a CPU may lose its processor, choose
+    /// a lock that is not handed to a particular waiting CPU.
     const LOCK: LockKind = LockKind::Queued;
 
-    /// Whether boot leaves descriptors of absent memory as it found them
-    /// ([`Allocator::defer_and_clear`](crate::Allocator::defer_and_clear)), so that a free asks first whether its pageblock is
-    /// present. Without it, an allocator that was told to clear takes the longer way for each free.
+    /// Whether boot leaves descriptors of absent memory unwritten
+    /// ([`Allocator::defer_and_clear`](crate::Allocator::defer_and_clear)), so that a free checks first whether its
+    /// pageblock is present. Without it, an allocator that clears descriptors takes a slower path for each free.
     const CLEARS_DESCRIPTORS: bool = false;
 
-    /// Whether a CPU may drain the lists of another one that is in no call (see [`heavy_barrier`](Self::heavy_barrier)). Without
-    /// it a CPU asks, and the owner of the lists drains them at its next slow call.
+    /// Whether a CPU may drain the lists of another CPU that is in no call (see
+    /// [`heavy_barrier`](Self::heavy_barrier)). If not, it sets a request bit, and the owner CPU drains at its next
+    /// slow call.
     const DRAINS_REMOTELY: bool = false;
 
-    /// The hit's half of the barrier between a hit and a remote drain. Every hit calls it: it should be no instruction, but keep
-    /// the compiler from moving accesses across it.
+    /// The hit's half of the barrier between a hit and a remote drain. Every hit calls it: it should be no instruction,
+    /// but must keep the compiler from moving accesses across it.
     #[inline(always)]
     fn light_barrier() {}
 
-    /// The remote drain's half: `membarrier`, or an interrupt that every CPU acknowledges. Called with no lock held but the one
-    /// of remote drains. `false`, and no order, if there is no such barrier at the moment: then the CPU asks.
+    /// The half of the CPU that drains: `membarrier`, or an interrupt that every CPU acknowledges. Called with no lock
+    /// held but the one of remote drains. `false`, without any ordering, if no such barrier is available at the moment:
+    /// the CPU then sets request bits.
     fn heavy_barrier() -> bool {
         false
     }
 
-    /// Lets others go on while this CPU waits: a pause, a yield, or virtual time.
+    /// Lets other CPUs continue while this one waits: a pause, a yield, or virtual time.
     fn relax();
 
-    /// Sleeps until somebody calls [`unpark`](Self::unpark) on `word`, but only if it holds `expected`: comparing and
-    /// falling asleep are one step for whoever changes the word and then calls `unpark`. May return early. A platform
-    /// that cannot sleep lets others go on.
+    /// Sleeps until another CPU calls [`unpark`](Self::unpark) on `word`, but only if `word` holds `expected`. The
+    /// comparison and the sleep are one step for a CPU that changes the word and then calls `unpark`. May return early.
+    /// A platform that cannot sleep lets other CPUs continue.
     fn park(word: &Self::Word, expected: u64) {
         let _ = (word, expected);
         Self::relax();
     }
 
-    /// Wakes one of those that sleep on `word`, if any does.
+    /// Wakes one of the CPUs that sleep on `word`, if there is one.
     fn unpark(word: &Self::Word) {
         let _ = word;
     }
 
-    /// A monotonic clock in nanoseconds. Its origin is arbitrary; it is read off the fast path only.
+    /// A monotonic clock in nanoseconds, with any origin. Read off the fast path only.
     fn now_ns() -> u64;
 
-    /// Makes `bytes` from `start` on read as zeroes, as fast as the machine can: a `memset`, `rep stos`, or in the
-    /// simulator a charge. Returns whether they do now; a platform whose words are not plain memory has no such
-    /// way and leaves them alone.
+    /// Sets `bytes` bytes from `start` on to zero, as fast as the machine can: a `memset`, `rep stos`, or in the
+    /// simulator a cost. Returns whether it did; a platform whose words are not plain memory returns `false` and leaves
+    /// them unchanged.
     ///
     /// # Safety
-    /// The memory is valid for writes, zero bytes are a valid value of what lies there (if words are plain
-    /// memory), and nobody else touches it meanwhile.
+    /// The memory is valid for writes, zero bytes are a valid value of its type (if words are plain memory), and no
+    /// other code accesses it during the call.
     #[expect(unsafe_code, reason = "the memory comes as an address")]
     #[must_use]
     unsafe fn clear(start: *mut u8, bytes: usize) -> bool {
@@ -99,13 +101,13 @@ pub unsafe trait Platform: 'static + Sized {
     }
 }
 
-/// A 64-bit word that several CPUs may access at once.
+/// A 64-bit word that several CPUs may access at the same time.
 ///
 /// # Safety
-/// A word behaves as [`AtomicU64`] does. All accesses to one word have one total order that each CPU's own order
-/// agrees with. An access reads the last value written before it in that order, or at creation. A read with
-/// [`Acquire`](Ordering::Acquire) of what was written with [`Release`](Ordering::Release) makes everything before the
-/// write visible to what follows the read. `compare_exchange`, `swap` and `fetch_add` read and write in one step;
+/// A word behaves like [`AtomicU64`]. All accesses to one word have one total order, which agrees with each CPU's own
+/// order. An access reads the last value written before it in that order, or at creation. A read with
+/// [`Acquire`](Ordering::Acquire) of a value written with [`Release`](Ordering::Release) makes everything before the
+/// write visible after the read. `compare_exchange`, `swap` and `fetch_add` read and write in one step;
 /// `compare_exchange` returns `Ok` if and only if it has written.
 #[expect(unsafe_code, reason = "locks are built of words")]
 pub unsafe trait Word: Send + Sync {
@@ -115,10 +117,10 @@ pub unsafe trait Word: Send + Sync {
     fn load(&self, order: Ordering) -> u64;
     /// Replaces the word.
     fn store(&self, value: u64, order: Ordering);
-    /// Replaces the word by `new` if it holds `current`. `Err` carries what it held instead.
+    /// Replaces the word by `new` if it holds `current`. `Err` carries the value that it held instead.
     ///
     /// # Errors
-    /// The word held another value, and holds it still.
+    /// The word holds another value, and is unchanged.
     fn compare_exchange(
         &self,
         current: u64,
@@ -126,13 +128,13 @@ pub unsafe trait Word: Send + Sync {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u64, u64>;
-    /// Replaces the word and returns what it held.
+    /// Replaces the word and returns its old value.
     fn swap(&self, value: u64, order: Ordering) -> u64;
-    /// Adds to the word, wrapping, and returns what it held.
+    /// Adds to the word, wrapping, and returns its old value.
     fn fetch_add(&self, value: u64, order: Ordering) -> u64;
 }
 
-/// The machine's own word: what a host or a kernel uses.
+/// The machine's own word, for a host or a kernel.
 // SAFETY: the standard library's atomic, call by call.
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl Word for AtomicU64 {
@@ -173,12 +175,12 @@ unsafe impl Word for AtomicU64 {
     }
 }
 
-/// A value that is only touched under a lock or by its owner. The cell does not enforce that: the module
-/// `sync` builds the safe wrappers, and a model checker's cell reports where they fail.
+/// A value that only the holder of a lock, or its owner, accesses. The cell does not enforce this: the module `sync`
+/// builds the safe wrappers, and a model checker's cell reports violations.
 ///
 /// # Safety
-/// 1. [`with`](Self::with) and [`with_mut`](Self::with_mut) call the closure exactly once, and return what it returns.
-/// 2. The pointer is aligned, non-null, the same in every call, and good for reads (`with_mut`: and writes) of a `T`
+/// 1. [`with`](Self::with) and [`with_mut`](Self::with_mut) call the closure exactly once, and return its result.
+/// 2. The pointer is aligned, non-null, the same in every call, and valid for reads (`with_mut`: and writes) of a `T`
 ///    until the closure returns.
 /// 3. It points to the value given to [`new`](Self::new), as changed through the pointers of `with_mut` since. Nothing
 ///    else writes there.
@@ -192,7 +194,7 @@ pub unsafe trait SharedCell<T> {
     fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R;
 }
 
-/// Plain memory: what a host or a kernel uses.
+/// Plain memory, for a host or a kernel.
 // SAFETY: the pointer is that of the cell's own value, which lives as long as `&self`.
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl<T> SharedCell<T> for UnsafeCell<T> {
@@ -212,19 +214,19 @@ unsafe impl<T> SharedCell<T> for UnsafeCell<T> {
     }
 }
 
-/// The proof that the caller runs on a CPU and that nobody else uses that CPU's lists meanwhile.
+/// The proof that the caller runs on a CPU and that no other code uses that CPU's lists while the proof exists.
 ///
 /// # Safety
-/// While a value of this type exists for a CPU, no other one for the same CPU is used, by this thread
-/// or another. Whatever ended the use of an earlier one happens before the use of the next (a lock, a
-/// join, interrupts off on the same CPU). [`cpu`](PinnedCpu::cpu) always returns the same CPU.
+/// While a value of this type exists for a CPU, no other value for the same CPU is used, by this thread or another. The
+/// end of the use of an earlier value happens before the use of the next (a lock, a join, interrupts off on the same
+/// CPU). [`cpu`](PinnedCpu::cpu) always returns the same CPU.
 #[expect(unsafe_code, reason = "an unsafe trait is how an implementor vouches for exclusivity")]
 pub unsafe trait PinnedCpu: fmt::Debug {
     /// The CPU that is pinned.
     fn cpu(&self) -> CpuId;
 }
 
-/// The platform of the unit tests: plain memory, and a turn for others wherever a CPU waits.
+/// The platform of the unit tests: plain memory. Other code has a turn wherever a CPU waits.
 #[cfg(test)]
 pub(crate) mod machine {
     extern crate std;
@@ -281,8 +283,8 @@ pub(crate) mod machine {
         }
     }
 
-    /// Runs `f`. Whenever it waits, `others` has a turn, and is told the how many-th that is. Returns what `f` does, how
-    /// often it waited, and how often it woke somebody.
+    /// Runs `f`. Whenever it waits, `others` has a turn and gets the number of the turn. Returns the result of `f`, how
+    /// many times it waited, and how many times it woke a CPU.
     pub(crate) fn with_others<R>(others: impl FnMut(u32) + 'static, f: impl FnOnce() -> R) -> (R, u32, u32) {
         OTHERS.set(Some(Box::new(others)));
         WAITS.set(0);

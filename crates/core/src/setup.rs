@@ -1,4 +1,4 @@
-//! Before there is an allocator: what is wrong with a description, and how much memory its structures need.
+//! Set-up of an allocator: checks of its description, and the memory that its structures need.
 
 mod carve;
 
@@ -18,23 +18,23 @@ use crate::sync::QueueNode;
 use crate::units::{MAX_NODES, MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use crate::zone::{Cut, Section, Zone, ZoneSpec};
 
-/// How much memory an allocator's own structures need: lengths of the slices in [`Memory`].
+/// Memory that an allocator's own structures need: lengths of the slices in [`Memory`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// First frame described.
+    /// First frame with a descriptor.
     pub base: Pfn,
     /// Frame descriptors; none with [`Engine::Compact`].
     pub frames: usize,
     /// Pageblock descriptors.
     pub pageblocks: usize,
-    /// Maps of free frames: one per pageblock with [`Engine::Framewright`], two with [`Engine::Compact`], and behind them those of free
-    /// pageblocks, six bits for each; else none.
+    /// Maps of free frames: one per pageblock with [`Engine::Framewright`], two with [`Engine::Compact`], and after
+    /// them those of free pageblocks, six bits for each; else none.
     pub maps: usize,
     /// Slots of all per-CPU lists.
     pub slots: usize,
     /// Per-CPU list sets: one per zone and CPU.
     pub pcps: usize,
-    /// Further lists of those sets, for orders that have none in Linux: one per set where
+    /// Additional lists of those sets, for orders that have no lists in Linux: one per set if
     /// [`pcp_orders`](crate::config::Experiment::pcp_orders) names them, else none.
     pub more_lists: usize,
     /// Zones.
@@ -43,18 +43,18 @@ pub struct Plan {
     pub queue: usize,
     /// Sections of zones besides the first of each.
     pub sections: usize,
-    /// Words in which sections show what they have.
+    /// Words in which sections publish which bins they have.
     pub section_words: usize,
     /// Zonelist entries: one per node and zone.
     pub zonelist: usize,
-    /// Nodes: up to the highest that a zone or a CPU is on.
+    /// Nodes: up to the highest that has a zone or a CPU.
     pub nodes: usize,
-    /// Words in which CPUs say what they are in the middle of: one per CPU.
+    /// Per-CPU context words: whether the CPU is in reclaim. One per CPU.
     pub contexts: usize,
 }
 
 impl Plan {
-    /// What an allocator over `zones` with CPUs on the nodes `cpu_nodes` needs. O(zones²).
+    /// Plans an allocator over `zones` with CPUs on the nodes `cpu_nodes`. O(zones²).
     ///
     /// # Errors
     /// Zones that are misaligned, empty, too large or overlapping; no CPU; a configuration out of range.
@@ -98,7 +98,7 @@ impl Plan {
     }
 }
 
-/// How the store of a zone is cut.
+/// Division of a zone's free store into sections.
 pub(crate) fn cut_of(zone: &ZoneSpec, config: &Config, cpu_nodes: &[NodeId]) -> Cut {
     Cut::new(zone, config, cpus_of(zone, cpu_nodes))
 }
@@ -114,13 +114,13 @@ fn whole_maps(cut: Cut) -> usize {
     (0..cut.sections()).map(|n| maps_of_section(cut, n)).sum()
 }
 
-/// Those of a section.
+/// Maps of free pageblocks that a section has.
 fn maps_of_section(cut: Cut, n: usize) -> usize {
     let Range { start, end } = cut.range(n);
     buddy::maps_of_zone(end.0 - start.0)
 }
 
-/// Words that the sections of a zone need, if there are several.
+/// Words that the sections of a zone publish, if there are several.
 fn section_words(cut: Cut) -> usize {
     if cut.is_cut() { cut.sections() * buddy::WORDS } else { 0 }
 }
@@ -169,8 +169,8 @@ fn check_zones(zones: &[ZoneSpec]) -> Result<(), SetupError> {
             return Err(SetupError::BadZone(id(n)));
         }
         let ends = |zone: &ZoneSpec| zone.end().0.next_multiple_of(PAGEBLOCK_PAGES);
-        for (m, other) in zones[..n].iter().enumerate() {
-            if zone.start.0 < ends(other) && other.start.0 < ends(zone) {
+        for (m, earlier) in zones[..n].iter().enumerate() {
+            if zone.start.0 < ends(earlier) && earlier.start.0 < ends(zone) {
                 return Err(SetupError::ZonesOverlap(id(m), id(n)));
             }
         }
@@ -178,9 +178,9 @@ fn check_zones(zones: &[ZoneSpec]) -> Result<(), SetupError> {
     Ok(())
 }
 
-/// The largest size that the rule may ever give per-CPU lists of a zone with `pages` pages.
+/// The largest size that the rule may ever give the per-CPU lists of a zone with `pages` pages.
 pub(crate) fn largest_sizing(config: &Config, pages: u64) -> Sizing {
-    // One CPU shares with nobody, and a low watermark of the whole zone is never exceeded.
+    // A single CPU shares with no other, and no low watermark exceeds the whole zone.
     sizing(config, pages, pages / 8, 1)
 }
 
@@ -192,7 +192,7 @@ pub(crate) fn sizing(config: &Config, managed: u64, low_watermark: u64, cpus: u3
                 (Generation::V3_0, PcpRule::V5_4) => BATCH_CAP_V3_0,
                 _ => BATCH_CAP,
             };
-            // So many bytes, whatever the base page.
+            // The same number of bytes for every size of base page.
             let cap = of_4_kib * 4 / u64::from(config.page_kib);
             size_with_cap(
                 config.experiment.pcp_rule,
@@ -206,8 +206,8 @@ pub(crate) fn sizing(config: &Config, managed: u64, low_watermark: u64, cpus: u3
     }
 }
 
-/// The memory of an allocator's own structures. The caller provides it, as long as [`Plan`] says, and gets
-/// it back when the allocator is gone. Descriptors, slots and nodes must be as their `new` makes them.
+/// Memory of an allocator's own structures. The caller provides it, with the lengths in [`Plan`], and gets it back when
+/// the allocator is dropped. Descriptors, slots and nodes must be as their `new` makes them.
 #[derive(Debug)]
 pub struct Memory<'m, P: Platform, M> {
     /// [`Plan::frames`] descriptors.
@@ -220,11 +220,11 @@ pub struct Memory<'m, P: Platform, M> {
     pub slots: &'m [P::Word],
     /// Room for [`Plan::pcps`] list sets.
     pub pcps: &'m mut [MaybeUninit<Pcp<'m, P>>],
-    /// Room for [`Plan::more_lists`].
+    /// Room for [`Plan::more_lists`] list sets.
     pub more_lists: &'m mut [MaybeUninit<MoreLists<'m, P>>],
     /// Room for [`Plan::zones`] zones.
     pub zones: &'m mut [MaybeUninit<Zone<'m, P>>],
-    /// Room for [`Plan::sections`].
+    /// Room for [`Plan::sections`] sections.
     pub sections: &'m mut [MaybeUninit<Section<P>>],
     /// [`Plan::section_words`] words.
     pub section_words: &'m [P::Word],
@@ -238,7 +238,7 @@ pub struct Memory<'m, P: Platform, M> {
     pub contexts: &'m [P::Word],
 }
 
-/// Memory of zones, and of their sections but the first ones and what these show.
+/// Memory of zones, of their sections except the first ones, and of the sections' published words.
 pub(crate) type ZoneMemory<'m, P> =
     (&'m mut [MaybeUninit<Zone<'m, P>>], &'m mut [MaybeUninit<Section<P>>], &'m [<P as Platform>::Word]);
 
@@ -263,8 +263,8 @@ pub(crate) fn make_zones<'m, P: Platform>(
         let (more, rest) = core::mem::take(&mut sections).split_at_mut(cut.sections() - 1);
         sections = rest;
         let more = fill(more, |n| section(n + 1));
-        let (own, rest) = words.split_at(section_words(cut));
+        let (shown, rest) = words.split_at(section_words(cut));
         words = rest;
-        Zone::new(ZoneId(n as u8), zones[n], config, cpus, cut, (first, more, own))
+        Zone::new(ZoneId(n as u8), zones[n], config, cpus, cut, (first, more, shown))
     })
 }

@@ -62,15 +62,11 @@ const ORDER: &[&str] = &[
     "compaction_moved_per_allocated",
 ];
 
-/// Whether a part is one that this can answer: a replay, a try, or one with more rows than are shown. Allocators side
-/// by side are a table: no one pair of them is the question.
+/// Whether a part is one that this can answer: a replay, a try, or one with more rows than are shown.
 #[must_use]
 pub fn is_answered(part: &Part) -> bool {
-    if part.study == "bench" {
-        return false;
-    }
     let compared = part.variants.iter().any(|variant| *variant != part.baseline);
-    compared && (time_of(part).is_some() || part.metrics.len() > ROWS)
+    compared && !part.is_table && (time_of(part).is_some() || part.metrics.len() > ROWS)
 }
 
 fn time_of(part: &Part) -> Option<&Metric> {
@@ -593,7 +589,7 @@ Notes: --all. + better, - worse, ~ unclear, ? too few
             "{text}"
         );
         assert!(text.lines().count() <= 24 && text.contains("more rows, and notes: --all"), "{text}");
-        part.study = "bench".to_owned();
+        part.is_table = true;
         assert!(!is_answered(&part), "a table of allocators stays a table");
     }
 

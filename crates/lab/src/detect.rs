@@ -2,6 +2,7 @@
 //! measurement say of its parts. Every field says where it comes from.
 
 mod clock;
+mod contend;
 mod cpuid;
 mod measure;
 mod system;
@@ -43,12 +44,22 @@ fn detect_under(root: &Path, stop: &Interrupt) -> Result<Detected> {
     let allowed = probe::allowed_cpus();
     let host = Host::probe();
     let system = System::read(root, &allowed, probe::page_kib());
-    let measured = Measured::of(&system, &allowed, stop);
+    let mut measured = Measured::of(&system, &allowed, stop);
     let mut missing = system.unread.clone();
     missing.extend(measured.missing.clone());
-    let text = written(&host, &system, &measured, begin.elapsed().as_secs_f64(), &missing);
-    let what = |error: Error| Error::failed(format_args!("this machine cannot be described: {error}"));
-    Machine::parse_text("detected.toml", &text).map_err(what)?;
+    let text = |measured: &Measured, missing: &[String]| {
+        let text = written(&host, &system, measured, begin.elapsed().as_secs_f64(), missing);
+        let what = |error: Error| Error::failed(format_args!("this machine cannot be described: {error}"));
+        Machine::parse_text("detected.toml", &text).map(|machine| (text, machine)).map_err(what)
+    };
+    let (_, machine) = text(&measured, &missing)?;
+    if allowed.len() > 1 && machine.cpus() > 1 {
+        match contend::store_exposed(&machine, stop) {
+            Ok(field) => measured.store_exposed = Some(field),
+            Err(error) => missing.push(format!("store_exposed: {error}: an assumption")),
+        }
+    }
+    let (text, _) = text(&measured, &missing)?;
     Ok(Detected { text, missing })
 }
 
@@ -121,8 +132,10 @@ fn written(host: &Host, system: &System, measured: &Measured, seconds: f64, miss
         line(format!("remote_distance = {} # {how}", distance.unwrap_or(20)));
     }
     line("lock_kind = \"queued\" # Linux since v4.2 on x86, since v4.19 on Arm".to_owned());
-    if let Some(smt) = &measured.smt_yield {
-        line(smt.line("smt_yield"));
+    for (name, field) in [("smt_yield", &measured.smt_yield), ("store_exposed", &measured.store_exposed)] {
+        if let Some(field) = field {
+            line(field.line(name));
+        }
     }
     for (table, fields) in [
         ("latency_ns", &measured.latency),

@@ -129,6 +129,9 @@ pub struct Part {
     /// Whether samples of the same position belong together: taken in the same round, or on the same model.
     #[serde(default, skip_serializing_if = "is_false")]
     pub paired: bool,
+    /// Whether its variants stand side by side in a table, so that no pair of them is the question.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_table: bool,
     /// Every setting of each variant's allocator, by variant and name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, BTreeMap<String, String>>,
@@ -320,6 +323,7 @@ impl Part {
             variants: Vec::new(),
             headline: None,
             paired: false,
+            is_table: false,
             settings: BTreeMap::new(),
             conditions: BTreeMap::new(),
             trace: None,
@@ -356,6 +360,13 @@ impl Part {
     #[must_use]
     pub const fn paired(mut self) -> Self {
         self.paired = true;
+        self
+    }
+
+    /// The part, whose variants stand side by side in a table.
+    #[must_use]
+    pub const fn table(mut self) -> Self {
+        self.is_table = true;
         self
     }
 

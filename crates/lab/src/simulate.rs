@@ -159,11 +159,6 @@ pub fn model_of(machine: &Machine, mut choose: impl FnMut(&str, Parameter) -> f6
             Some(_) => Some(Kernel {
                 page_fault: need("kernel_ns.page_fault")?,
                 page_free: need("kernel_ns.page_free")?,
-                fork: need("kernel_ns.fork")?,
-                exec: need("kernel_ns.exec")?,
-                exit: need("kernel_ns.exit")?,
-                context_switch: need("kernel_ns.context_switch")?,
-                migration: need("kernel_ns.migration").unwrap_or(0.0),
                 lru: Batches {
                     link: need("kernel.lru_batch").unwrap_or(0.0) as usize,
                     unlink: need("kernel.lru_free_batch").unwrap_or(0.0) as usize,

@@ -9,6 +9,7 @@ mod identify;
 mod initialise;
 mod job;
 mod kernbench;
+pub(crate) mod library;
 mod own_bench;
 mod page_fault;
 mod parallel_init;

@@ -61,8 +61,8 @@ impl Channel {
         self.busy
     }
 
-    /// Serves a request at time `at` that keeps the channel busy for `service`: in the first slice from then on that has
-    /// room for it.
+    /// Serves a request at time `at` that keeps the channel busy for `service`: in the first slice from then on that
+    /// has room for it.
     ///
     /// O(1) but where requests come in far ahead of the bandwidth.
     pub fn serve(&mut self, at: Ps, service: Ps) -> Served {

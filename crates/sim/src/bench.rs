@@ -29,9 +29,9 @@ use crate::world::{Look, StructPage, World, WorldError};
 
 /// CPUs start within this of one another.
 const JITTER: Ps = Ps(2_000_000);
-/// Lines of descriptors that a core brings into its first level between the free of an order-0 block and its drain, some 1,700 frees
-/// of eight or nine each and a margin: these are in its second level in any run, because a drain follows its frees at the same distance in
-/// a short run as in a long one.
+/// Lines of descriptors that a core brings into its first level between the free of an order-0 block and its drain,
+/// some 1,700 frees of eight or nine each and a margin: these are in its second level in any run, because a drain
+/// follows its frees at the same distance in a short run as in a long one.
 const DRAIN_WINDOW: u32 = 16_384;
 /// The same between the touches of one free.
 const NEAR_WINDOW: u32 = 64;
@@ -86,8 +86,8 @@ impl Case {
     pub fn shortened(&self) -> Self {
         let pages = |pages: u64| pages >> self.order.get();
         let cores = u64::from(self.cores);
-        // More than eight CPUs together do as much in half the blocks: no figure moves by more than 2 %, but those of order 0, which
-        // keep their length. In bulk they are five drains of a CPU's lists.
+        // More than eight CPUs together do as much in half the blocks: no figure moves by more than 2 %, but those of
+        // order 0, which keep their length. In bulk they are five drains of a CPU's lists.
         let half = if self.cores > 8 { 2 } else { 1 };
         let least = match self.bench {
             Bench::Bulk if self.order == PAGEBLOCK_ORDER => 128,
@@ -250,11 +250,13 @@ fn shorten_caches(world: &mut World<StructPage>, model: &Model, case: &Case) {
     world.limit_frame_caches([own, others, shortened(model.caches.l3)]);
 }
 
-/// Lets each CPU free its share; returns the mean ns of each free that counts: as many as the case has, behind a full list's.
+/// Lets each CPU free its share; returns the mean ns of each free that counts: as many as the case has, behind a full
+/// list's.
 ///
-/// CPUs that come to a lock find no queue at first, and the last ones to leave it have none behind them: a run of ten drains for each
-/// CPU would take a twentieth less than ten drains take in the middle of hundreds. So each CPU has drained its lists once before
-/// its frees count, and goes on until all have freed what counts. By then what it freed first has been drained.
+/// CPUs that come to a lock find no queue at first, and the last ones to leave it have none behind them: a run of ten
+/// drains for each CPU would take a twentieth less than ten drains take in the middle of hundreds. So each CPU has
+/// drained its lists once before its frees count, and goes on until all have freed what counts. By then what it freed
+/// first has been drained.
 fn frees(
     world: &mut World<StructPage>,
     driver: &Driver,
@@ -276,8 +278,9 @@ fn frees(
     took.get().as_ns() / (shares.len() as u64 * case.blocks) as f64
 }
 
-/// Allocates what `rand` frees and fills the per-CPU lists; returns each CPU's share: its part of what is shuffled, which is drained while
-/// frees count, and as many from elsewhere as then still are in the lists of a short run, where they would keep others from merging.
+/// Allocates what `rand` frees and fills the per-CPU lists; returns each CPU's share: its part of what is shuffled,
+/// which is drained while frees count, and as many from elsewhere as then still are in the lists of a short run, where
+/// they would keep others from merging.
 fn shares(
     world: &mut World<StructPage>,
     driver: &Driver,
@@ -310,8 +313,8 @@ fn listed(case: &Case, sizing: &Sizing) -> u64 {
     if has_list(case.order) { u64::from(sizing.high_max) >> case.order.get() } else { 0 }
 }
 
-/// Blocks that a CPU frees before a row of frees, so that its lists are as they are at some moment of a long one: as many as fill them,
-/// as many as drains need to grow to their full size, and some.
+/// Blocks that a CPU frees before a row of frees, so that its lists are as they are at some moment of a long one: as
+/// many as fill them, as many as drains need to grow to their full size, and some.
 fn fill(case: &Case, sizing: &Sizing, rng: &mut Rng) -> u64 {
     let list = listed(case, sizing);
     2 * list + rng.below(list.max(1))

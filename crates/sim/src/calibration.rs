@@ -2,11 +2,11 @@
 //!
 //! # The fit
 //! Errors are logarithms of simulated over measured. Near a set of parameters they are taken to be linear in the
-//! parameters' logarithms ([`Slopes`]); a step goes to where the weighted sum of their squares is least, with a parameter's
-//! distance from its round value counted as one error more. A fit to all orders but one goes along the same slopes
-//! ([`Slopes::step_without`]), and what is left out is then run with the parameters that it leads to: a figure's own slope is a
-//! difference of two runs in which CPUs meet at other moments, and what is extrapolated along it says more of that than of the
-//! model.
+//! parameters' logarithms ([`Slopes`]); a step goes to where the weighted sum of their squares is least, with a
+//! parameter's distance from its round value counted as one error more. A fit to all orders but one goes along the same
+//! slopes ([`Slopes::step_without`]), and what is left out is then run with the parameters that it leads to: a figure's
+//! own slope is a difference of two runs in which CPUs meet at other moments, and what is extrapolated along it says
+//! more of that than of the model.
 
 use crate::bench::{Bench, Case, Linux, linux, list_locked};
 use crate::model::{Fitted, Model};
@@ -163,8 +163,8 @@ impl Fitted {
         Self { alloc_ns, free_ns, access_ns, walk_ns, dependent, page_ns }
     }
 
-    /// Where every fit begins, and where a parameter stays that none of its figures depends on: round values. That of a page is
-    /// a cycle of 2.2 GHz.
+    /// Where every fit begins, and where a parameter stays that none of its figures depends on: round values. That of a
+    /// page is a cycle of 2.2 GHz.
     pub const ROUND: Self = Self::from_values([50.0, 15.0, 1.6, 60.0, 0.4, 0.45]);
 
     /// The parameters with these changes of their logarithms.
@@ -191,8 +191,8 @@ pub struct Slopes {
     pub from_round: [f64; PARAMETERS],
 }
 
-/// What an error of a figure counts for beside the same change of a parameter, in squares: figures are expected to be off by an
-/// eighth, parameters by a quarter of their round values, as all estimates of this project are.
+/// What an error of a figure counts for beside the same change of a parameter, in squares: figures are expected to be
+/// off by an eighth, parameters by a quarter of their round values, as all estimates of this project are.
 const PRIOR: f64 = (0.125 / 0.25) * (0.125 / 0.25);
 
 impl Slopes {

@@ -10,16 +10,16 @@
 //!   recent past still holds it, from another CPU, or from memory. A line on its way to a CPU serves the next
 //!   only afterwards: requests queue.
 //! * A question goes out for a line that others have, and an answer comes back. Until the question arrives the line is
-//!   where it was, and the CPU that has it goes on with it. Of several that wait for one line any is served next: nothing keeps them in
-//!   the order in which they came.
+//!   where it was, and the CPU that has it goes on with it. Of several that wait for one line any is served next:
+//!   nothing keeps them in the order in which they came.
 //! * Stores go into a buffer: the CPU goes on, and what it stored becomes visible in order. An atomic
 //!   read-modify-write waits until the buffer is empty; one whose result is not used waits in the buffer.
 //! * A CPU that polls a line sleeps until another CPU writes it, then fetches it anew.
 #![expect(unsafe_code, reason = "coroutines reach their engine through a pointer of the thread's own")]
 
 mod branches;
+mod bulk;
 mod cost;
-mod idle;
 mod near;
 mod run;
 mod streams;
@@ -43,9 +43,9 @@ use crate::memory::Mapping;
 use crate::model::{LINE, Location, Model};
 use crate::trace::{Recorded, Recorder};
 use branches::Branches;
+pub use bulk::{overlapped, stream};
 use cost::Costs;
 pub use cost::{Moved, Traffic};
-pub use idle::{idle_until, overlapped, stream};
 use near::Near;
 pub use run::{Events, Report};
 use streams::Streams;
@@ -60,9 +60,9 @@ pub enum Access {
     Write,
     /// An atomic read-modify-write.
     Exchange,
-    /// One whose result is not used: it waits in the buffer with the stores, and asks for its line only when it is first
-    /// there. That later reads do not wait for it is an assumption, made because measured frees look so: x86's rules say that they
-    /// do.
+    /// One whose result is not used: it waits in the buffer with the stores, and asks for its line only when it is
+    /// first there. That later reads do not wait for it is an assumption, made because measured frees look so: x86's
+    /// rules say that they do.
     Add,
 }
 
@@ -73,9 +73,10 @@ pub struct Region {
     pub end: usize,
     /// The memory node it is on.
     pub node: u16,
-    /// Lines that a core finds of it in its own second level, in that of another core, and in a last-level cache, in all of their
-    /// sets together. A run shorter than what it stands for sets these so that a line is as likely to be there still: what a core
-    /// comes back to after as long in both runs stays with it; what it meets by chance is in another's cache less often.
+    /// Lines that a core finds of it in its own second level, in that of another core, and in a last-level cache, in
+    /// all of their sets together. A run shorter than what it stands for sets these so that a line is as likely to be
+    /// there still: what a core comes back to after as long in both runs stays with it; what it meets by chance is in
+    /// another's cache less often.
     pub caches: Option<[u32; 3]>,
 }
 
@@ -96,9 +97,9 @@ const RUN_AHEAD: Ps = Ps(1_000_000);
 
 const NO_LINE: usize = usize::MAX;
 
-/// Sets of a first-level cache: as many as there are lines in 4 KiB, because a page's offset chooses the set. A second level has
-/// a multiple of them; those of its sets that fall into one of these count as one. A last level chooses by a hash of the whole
-/// address, so that lines far apart do not meet there more often than others.
+/// Sets of a first-level cache: as many as there are lines in 4 KiB, because a page's offset chooses the set. A second
+/// level has a multiple of them; those of its sets that fall into one of these count as one. A last level chooses by a
+/// hash of the whole address, so that lines far apart do not meet there more often than others.
 const SETS: usize = 64;
 
 /// How many lines came in, by set.
@@ -119,8 +120,8 @@ fn age(sets: &mut Sets, lines: u32) {
 const SEEN: usize = 1024;
 /// Pages of which a core knows at a time where they are: what a second-level TLB holds.
 const TRANSLATIONS: usize = 2048;
-/// Lines of such a page. A kernel maps its descriptors with larger ones; what counts in a virtual machine is the smaller of
-/// the guest's and the host's page, and what was fitted to was measured in one.
+/// Lines of such a page. A kernel maps its descriptors with larger ones; what counts in a virtual machine is the
+/// smaller of the guest's and the host's page, and what was fitted to was measured in one.
 const TRANSLATED: usize = 4096 / LINE;
 /// Pages of which one line of a page table says where they are: entries of eight bytes.
 const TABLE_PAGES: u32 = LINE as u32 / 8;
@@ -148,7 +149,8 @@ struct Cpu {
     accesses: u64,
     /// Those of them that missed or met another CPU, and guesses that were wrong.
     strays: u64,
-    /// Whether its last access was an exchange: what comes next depends on other CPUs, and what that takes is part of a transfer.
+    /// Whether its last access was an exchange: what comes next depends on other CPUs, and what that takes is part of a
+    /// transfer.
     waited: bool,
     /// Whether it polls: it has done nothing but read since it paused.
     polls: bool,
@@ -164,8 +166,8 @@ struct Cpu {
     served: bool,
     /// Lines that its core has brought in, by set.
     brought: Sets,
-    /// Of each place of [`SEEN`], which of the lines that fall there it has read last of those that others have, too (+ 1), and how many lines had
-    /// been brought into its set by then. Empty until the CPU first runs, as the next two.
+    /// Of each place of [`SEEN`], which of the lines that fall there it has read last of those that others have, too (+
+    /// 1), and how many lines had been brought into its set by then. Empty until the CPU first runs, as the next two.
     seen: Vec<[u32; 2]>,
     streams: Streams,
     /// Pages + 1 of which it knows where they are.
@@ -214,8 +216,8 @@ struct Engine {
     stored: (usize, i64),
     /// The sum that the running CPU's count has to be added to now, if there is one.
     due: Option<usize>,
-    /// Pages of which a core knows where they are, and lines of page tables that are near: fewer where a run is shorter than what it
-    /// stands for.
+    /// Pages of which a core knows where they are, and lines of page tables that are near: fewer where a run is shorter
+    /// than what it stands for.
     translations: [usize; 2],
     /// The range that has a name and was found last, as far as no other name begins in it.
     last_named: (usize, usize, usize),
@@ -329,8 +331,8 @@ pub fn spend(time: Ps) {
     }
 }
 
-/// Lets the running CPU work on its own for about so long, a tenth more or less: what a CPU does never takes exactly as long twice, and
-/// CPUs in exact lockstep would show what no machine does. Outside a run nothing happens.
+/// Lets the running CPU work on its own for about so long, a tenth more or less: what a CPU does never takes exactly as
+/// long twice, and CPUs in exact lockstep would show what no machine does. Outside a run nothing happens.
 pub fn spend_about(time: Ps) {
     let engine = CURRENT.get();
     if !engine.is_null() {
@@ -435,8 +437,8 @@ impl Simulator {
         self.engine.last_region.take();
     }
 
-    /// Says on which node the bytes from `start` to a region's end are, behind all regions that there are. What is between is on
-    /// node 0. Regions that are there stay as they are.
+    /// Says on which node the bytes from `start` to a region's end are, behind all regions that there are. What is
+    /// between is on node 0. Regions that are there stay as they are.
     pub fn add_region(&mut self, start: usize, region: Region) {
         let regions = &mut self.engine.regions;
         let last = regions.last().map_or(0, |last| last.end);
@@ -449,9 +451,9 @@ impl Simulator {
         self.engine.last_region.take();
     }
 
-    /// Lets a core know where that share of 2048 pages is, and have that share of 256 lines of page tables near, for a run that is so
-    /// much shorter than what it stands for: an access to another page takes a walk through the page tables. This holds in regions
-    /// of which caches hold less, too.
+    /// Lets a core know where that share of 2048 pages is, and have that share of 256 lines of page tables near, for a
+    /// run that is so much shorter than what it stands for: an access to another page takes a walk through the page
+    /// tables. This holds in regions of which caches hold less, too.
     pub fn limit_translations(&mut self, share: f64) {
         let limited = |all: usize| ((all as f64 * share) as usize).clamp(1, all);
         self.engine.translations = [limited(TRANSLATIONS), limited(NEAR_TABLES)];
@@ -471,8 +473,8 @@ impl Simulator {
         self.engine.last_named = (0, 0, 0);
     }
 
-    /// Lets each CPU have its own of the lines from `start` to `end`, as far as they cost time: what is kept there a kernel
-    /// counts for each CPU.
+    /// Lets each CPU have its own of the lines from `start` to `end`, as far as they cost time: what is kept there a
+    /// kernel counts for each CPU.
     pub fn keep_apart(&mut self, start: usize, end: usize) {
         let lines = start / LINE..end.div_ceil(LINE);
         self.engine.apart.push((lines.start, lines.end));

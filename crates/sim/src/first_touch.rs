@@ -14,7 +14,7 @@ use crate::clock::Ps;
 use crate::engine::{self, Events, Moved};
 use crate::model::Model;
 use crate::outcome::{Outcome, leave_little_cache, zones};
-use crate::sched::{self, OnCpu, Placed, Step, Task, Usage};
+use crate::task::{self, OnCpu, Placed, Step, Task, Usage};
 use crate::world::{World, WorldError};
 
 /// Base pages that a CPU faults before it gives them back.
@@ -78,7 +78,7 @@ pub fn run(model: &Model, allocator: &Linux, case: &Case, seed: u64) -> Result<W
     let frames = pages.next_multiple_of(MAX_ORDER.pages());
     let zones = zones(nodes, frames);
     let sizing = Some(allocator.sizing);
-    let lines = sched::lines(model, cpus);
+    let lines = task::lines(model);
     let mut world = World::with_lines(model, &zones, allocator.config, sizing, seed, lines)?;
     world.answer_all(cpus);
     leave_little_cache(&mut world, model, 1.0);
@@ -99,7 +99,7 @@ pub fn run(model: &Model, allocator: &Linux, case: &Case, seed: u64) -> Result<W
             }
         })
         .collect();
-    sched::run(&mut world, cpus, frames, touches, None);
+    task::run(&mut world, cpus, frames, touches, None);
     let warmed = Outcome::of(&world, Usage::default());
     let warm = shared.last.get().since(shared.first.get());
     let meanwhile = shared.base.mean();
@@ -111,7 +111,7 @@ pub fn run(model: &Model, allocator: &Linux, case: &Case, seed: u64) -> Result<W
         })
         .collect();
     if case.afterwards > Ps(0) && !afterwards.is_empty() {
-        sched::run(&mut world, cpus, frames, afterwards, Some(case.afterwards));
+        task::run(&mut world, cpus, frames, afterwards, Some(case.afterwards));
     }
     let lock = warmed.locks.iter().fold([0; 3], |sum, of| [sum[0] + of[0], sum[1] + of[1], sum[2] + of[2]]);
     Ok(Warmed {

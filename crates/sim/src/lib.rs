@@ -20,7 +20,7 @@
 //! | [`mod@bench`] | the benchmarks `bulk`, `rand` and `repeat`, simulated |
 //! | [`boot`] | the allocator's own boot, simulated |
 //! | [`lru`] | the lists of pages in use that a kernel keeps for each node, and their lock |
-//! | [`sched`] | tasks on virtual CPUs: run queues, sleep and wake, and what the kernel does around an allocation |
+//! | [`task`] | programs on virtual CPUs, and what the kernel does around an allocation |
 //! | [`outcome`] | what a run of tasks came to, and the memory that they run in |
 //! | [`stage`] | the generated workloads of `framewright-workload` on virtual CPUs |
 //! | [`replay`] | a recorded trace on virtual CPUs, in several copies |
@@ -99,8 +99,8 @@ pub mod page_fault;
 pub mod platform;
 pub mod queue;
 pub mod replay;
-pub mod sched;
 pub mod stage;
+pub mod task;
 pub mod trace;
 pub mod world;
 

@@ -232,7 +232,8 @@ impl Lines {
         waiting.len() == 1
     }
 
-    /// Takes one of those whose requests wait for the line, which `choose` says of so many; returns it and another one that still waits.
+    /// Takes one of those whose requests wait for the line, which `choose` says of so many; returns it and another one
+    /// that still waits.
     pub(crate) fn serve(
         &mut self,
         line: usize,

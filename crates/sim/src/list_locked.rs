@@ -1,4 +1,5 @@
-//! The simplest allocator there is, to calibrate contention with: a list behind a test-and-set lock, lock and head in lines of their own.
+//! The simplest allocator there is, to calibrate contention with: a list behind a test-and-set lock, lock and head in
+//! lines of their own.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

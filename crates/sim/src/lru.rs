@@ -164,7 +164,8 @@ impl Lru {
         self.set(pfn, Page::at(Place::Nowhere));
     }
 
-    /// Puts a page into the CPU's batch, and links that when it is full. A page that is `large` does not wait for others.
+    /// Puts a page into the CPU's batch, and links that when it is full. A page that is `large` does not wait for
+    /// others.
     pub(crate) fn add(&self, lists: Lists<'_>, cpu: CpuId, pfn: Pfn, large: bool) {
         if self.batches.link == 0 {
             return;
@@ -195,8 +196,8 @@ impl Lru {
         }
     }
 
-    /// Takes pages out of page tables, as is done before they are given back: each counts one mapping less. So their descriptors
-    /// come into the caches before any lock is taken.
+    /// Takes pages out of page tables, as is done before they are given back: each counts one mapping less. So their
+    /// descriptors come into the caches before any lock is taken.
     pub(crate) fn unmapped(&self, pages: &[Pfn]) {
         for &pfn in pages {
             engine::touch(self.descriptor(pfn), size_of::<u64>(), Access::Exchange);

@@ -207,7 +207,8 @@ pub struct Fitted {
     pub free_ns: f64,
     /// Private work around each access of the allocator, the first-level hit included, in ns.
     pub access_ns: f64,
-    /// What an access takes longer to a page of which the core does not know where it is: the walk through the page tables, in ns.
+    /// What an access takes longer to a page of which the core does not know where it is: the walk through the page
+    /// tables, in ns.
     pub walk_ns: f64,
     /// Share of reads on whose data all that follows depends: these hide nothing.
     pub dependent: f64,
@@ -231,16 +232,6 @@ pub struct Kernel {
     pub page_fault: f64,
     /// Unmapping a page, without its free.
     pub page_free: f64,
-    /// Making a process.
-    pub fork: f64,
-    /// Giving it a program.
-    pub exec: f64,
-    /// Ending it, its pages apart.
-    pub exit: f64,
-    /// Going over to another task.
-    pub context_switch: f64,
-    /// Going on on another core, whose caches hold nothing of the task.
-    pub migration: f64,
     /// Its lists of pages in use.
     pub lru: Batches,
 }
@@ -266,26 +257,27 @@ pub struct Model {
     pub exchange_ns: f64,
     /// What two busy siblings do together, as a multiple of one.
     pub smt_yield: f64,
-    /// Transfers that a CPU waits for when it stores to a line that another CPU polls: at most two, the line's way there and
-    /// back.
+    /// Transfers that a CPU waits for when it stores to a line that another CPU polls: at most two, the line's way
+    /// there and back.
     pub store_exposed: f64,
     /// What was fitted.
     pub fitted: Fitted,
     /// An access in code like an allocator's, compiled into its caller, in ns; `None` if it is not known.
     pub own_access_ns: Option<f64>,
-    /// A call of such code that finds all it needs in the first level and goes the expected way, among others that do, in ns: it waits for
-    /// one word that the call before has stored, and changes it.
+    /// A call of such code that finds all it needs in the first level and goes the expected way, among others that do,
+    /// in ns: it waits for one word that the call before has stored, and changes it.
     pub own_hit_ns: f64,
     /// Factor on every transfer between cores: 1, but to see what hand-over costs.
     pub transfers: f64,
-    /// Pages that a CPU of a kernel like Linux counts as free or taken before it adds them to what all read (see [`drift_pages`]).
+    /// Pages that a CPU of a kernel like Linux counts as free or taken before it adds them to what all read (see
+    /// [`drift_pages`]).
     pub drift_pages: u32,
     /// What tasks cost besides; `None` if it is not known, and then there are none.
     pub kernel: Option<Kernel>,
 }
 
-/// Pages that each CPU of Linux counts on its own at most: more with the number of CPUs and with the size of the zone in
-/// 128 MiB, by the binary digits of both, and 125 at most (`calculate_normal_threshold` in `mm/vmstat.c`).
+/// Pages that each CPU of Linux counts on its own at most: more with the number of CPUs and with the size of the zone
+/// in 128 MiB, by the binary digits of both, and 125 at most (`calculate_normal_threshold` in `mm/vmstat.c`).
 #[must_use]
 pub fn drift_pages(cpus: u16, zone_gib: f64) -> u32 {
     let digits = |n: u32| u32::BITS - n.leading_zeros();
@@ -309,8 +301,8 @@ impl Model {
         Self { latency, ..self.clone() }.with_infinite_bandwidth()
     }
 
-    /// The machine for programs that the allocator is compiled into: an access takes what one of such code takes, if that is known, and wrong
-    /// guesses cost time.
+    /// The machine for programs that the allocator is compiled into: an access takes what one of such code takes, if
+    /// that is known, and wrong guesses cost time.
     #[must_use]
     pub fn for_compiled(&self) -> Self {
         let access_ns = self.own_access_ns.unwrap_or(self.fitted.access_ns);

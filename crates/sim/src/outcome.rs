@@ -8,7 +8,7 @@ use framewright::{NodeId, Pfn, ZoneSpec, ZoneType};
 use crate::clock::Ps;
 use crate::engine::{self, Events, Moved};
 use crate::model::Model;
-use crate::sched::Usage;
+use crate::task::Usage;
 use crate::world::{StructPage, World};
 
 /// How long things take, about: a slice begins with as many CPUs in the middle of something as that takes of the whole.

@@ -1,7 +1,7 @@
 //! will-it-scale's `page_fault1`, as processes: each maps so many pages, touches every one, unmaps them all, and again.
 //!
-//! Each of the first CPUs has one process. A slice begins with each somewhere in its round, evenly over the time that a round takes, and with
-//! memory that other rounds have used before.
+//! Each of the first CPUs has one process. A slice begins with each somewhere in its round, evenly over the time that a
+//! round takes, and with memory that other rounds have used before.
 
 use core::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use crate::bench::Linux;
 use crate::clock::{Ps, Rng, mix};
 use crate::model::Model;
 use crate::outcome::{Outcome, Pace, Till, leave_little_cache, pay, zones};
-use crate::sched::{self, OnCpu, Placed, Step, Task, Usage};
+use crate::task::{self, OnCpu, Placed, Step, Task, Usage};
 use crate::world::{StructPage, World, WorldError};
 
 /// Pages that are unmapped between two looks at the clock.
@@ -60,8 +60,8 @@ pub fn run(model: &Model, allocator: &Linux, load: &Load, seed: u64) -> Result<O
         .map(|place| Process::at(load, (f64::from(place) + offset) / f64::from(cpus)))
         .collect();
     let goals: Vec<usize> = processes.iter().map(|process| process.starts_with).collect();
-    // Rounds with memory mixed among CPUs. Free memory gets ever more out of order for some hundred of them; two whose pages are
-    // freed in random order leave what those do (within 5 % in how long the lock is held).
+    // Rounds with memory mixed among CPUs. Free memory gets ever more out of order for some hundred of them; two whose
+    // pages are freed in random order leave what those do (within 5 % in how long the lock is held).
     for _ in 0..2 {
         let random: Vec<usize> = goals.iter().map(|_| rng.below(u64::from(load.pages)) as usize).collect();
         fill(&mut world, &mut processes, &random, &mut rng);
@@ -82,7 +82,7 @@ pub fn run(model: &Model, allocator: &Linux, load: &Load, seed: u64) -> Result<O
         .zip(0..)
         .map(|(process, cpu)| -> Placed { (cpu, Box::new(Process { till: Rc::clone(&till), ..process })) })
         .collect();
-    let usage = sched::run(&mut world, cpus, frames, tasks, Some(load.slice));
+    let usage = task::run(&mut world, cpus, frames, tasks, Some(load.slice));
     let paid = *till.borrow();
     Ok(Outcome { paid, ..Outcome::of(&world, usage).since(&before) })
 }
@@ -98,7 +98,7 @@ fn world(
     let lists = 4 * u64::from(allocator.sizing.high_max) + 1024;
     let per_node = u64::from(cpus.div_ceil(nodes)) * (u64::from(load.pages) + lists);
     let frames = (per_node + per_node / 4).next_multiple_of(MAX_ORDER.pages());
-    let lines = sched::lines(model, cpus);
+    let lines = task::lines(model);
     // Lists have room for what they may hold, however small the zone is.
     let Sizing { batch, high_max, .. } = allocator.sizing;
     let pcp_fixed = Some(PcpFixed { batch, high: high_max });
@@ -111,31 +111,17 @@ fn world(
     Ok((world, frames))
 }
 
-/// How long one process with the machine to itself holds the zone lock in the mean, in ns: for the refill of an allocation, and for the
-/// drain of a free. `mixed`: all memory was in use before and came back in random order. It has merged again, so this changes a hold by less
-/// than 2 %.
+/// How long one process with the machine to itself holds the zone lock in the mean, in ns: for the refill of an
+/// allocation, and for the drain of a free.
 ///
 /// # Errors
 /// As [`run`].
 ///
 /// # Panics
 /// As [`run`].
-pub fn holds(
-    model: &Model,
-    allocator: &Linux,
-    load: &Load,
-    mixed: bool,
-    seed: u64,
-) -> Result<[f64; 2], WorldError> {
+pub fn holds(model: &Model, allocator: &Linux, load: &Load, seed: u64) -> Result<[f64; 2], WorldError> {
     let load = Load { processes: 1, ..*load };
     let (mut world, frames) = world(model, allocator, &load, seed)?;
-    if mixed {
-        let mut rng = Rng::new(mix(seed ^ 0x6661_756c));
-        let mut aged = [Process::at(&load, 0.0)];
-        fill(&mut world, &mut aged, &[load.pages as usize], &mut rng);
-        rng.shuffle(aged[0].pages.make_contiguous());
-        fill(&mut world, &mut aged, &[0], &mut rng);
-    }
     let pages = Rc::new(RefCell::new(VecDeque::new()));
     // The first round is like those that came before it.
     let mut holds = [0.0; 2];
@@ -143,7 +129,7 @@ pub fn holds(
         for (unmaps, hold) in [false, true].into_iter().zip(&mut holds) {
             let before = Outcome::of(&world, Usage::default()).locks;
             let task: Placed = (0, Box::new(Once { load, pages: Rc::clone(&pages), unmaps }));
-            sched::run(&mut world, 1, frames, vec![task], None);
+            task::run(&mut world, 1, frames, vec![task], None);
             let [locks, _, held] = Outcome::of(&world, Usage::default()).since(&before).locks[0];
             *hold = held as f64 / locks.max(1) as f64;
         }
@@ -186,8 +172,8 @@ fn fill(world: &mut World<StructPage>, processes: &mut [Process], goals: &[usize
             continue;
         }
         world.prepare(n as u16, |cpu| {
-            held.extend((0..missing.min(PIECE)).map(|_| sched::get(cpu, Migratetype::Movable)));
-            held.drain(..over.min(PIECE)).for_each(|pfn| sched::give(cpu, pfn, Order::ZERO));
+            held.extend((0..missing.min(PIECE)).map(|_| task::get(cpu, Migratetype::Movable)));
+            held.drain(..over.min(PIECE)).for_each(|pfn| task::give(cpu, pfn, Order::ZERO));
         });
     }
 }
@@ -264,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_hold_is_as_long_as_its_batch() {
-        let hold = |batch, mixed| {
+        let hold = |batch| {
             let allocator = Linux {
                 config: Config {
                     experiment: Experiment { lock_timing: true, ..Config::linux_v5_4().experiment },
@@ -272,13 +258,11 @@ mod tests {
                 },
                 sizing: Sizing { batch, high_min: 2 * batch, high_max: 2 * batch },
             };
-            holds(&model(8, 1), &allocator, &load(), mixed, 1).expect("a world")
+            holds(&model(8, 1), &allocator, &load(), 1).expect("a world")
         };
-        let (small, large, mixed) = (hold(31, false), hold(124, false), hold(31, true));
+        let (small, large) = (hold(31), hold(124));
         for n in 0..2 {
             assert!((2.5..4.5).contains(&(large[n] / small[n])), "{small:?} {large:?}");
-            // All pages came back and have merged again: the order in which they did changes next to nothing.
-            assert!((0.98..1.02).contains(&(mixed[n] / small[n])), "{small:?} {mixed:?}");
         }
     }
 
@@ -306,7 +290,6 @@ mod tests {
         let (small, large) = (slice(31, 1), slice(63, 1));
         assert!((0.053..0.072).contains(&per_page(&small)), "{}", per_page(&small));
         assert!((0.024..0.036).contains(&per_page(&large)), "{}", per_page(&large));
-        assert!(small.usage.idle < Ps(small.usage.elapsed.0 / 10), "all CPUs are busy: {:?}", small.usage);
         assert_eq!(small.events.hash, slice(31, 1).events.hash);
     }
 }

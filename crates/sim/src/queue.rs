@@ -1,17 +1,19 @@
 //! A closed queueing network: what CPUs that share locks reach together, and where they wait.
 //!
-//! Each of `n` CPUs works on its own for a time Z (*think time*) and then needs each station k, a lock or a node's memory, for a demand
-//! D(k). Demands are counts from the real code times service times of a machine.
+//! Each of `n` CPUs works on its own for a time Z (*think time*) and then needs each station k, a lock or a node's
+//! memory, for a demand D(k). Demands are counts from the real code times service times of a machine.
 //!
 //! # Bounds
-//! Whatever the distributions are (Denning and Buzen, "The Operational Analysis of Queueing Network Models", Computing Surveys 10(3), 1978):
-//! throughput is at most 1 / D(max) and at most n / (Z + ΣD). The two meet at n* = (Z + ΣD) / D(max): a station is saturated beyond.
+//! Whatever the distributions are (Denning and Buzen, "The Operational Analysis of Queueing Network Models", Computing
+//! Surveys 10(3), 1978): throughput is at most 1 / D(max) and at most n / (Z + ΣD). The two meet at n* = (Z + ΣD) /
+//! D(max): a station is saturated beyond.
 //!
 //! # Mean value analysis
-//! An arriving CPU sees the queue that a network with one CPU less has (Reiser and Lavenberg, "Mean-Value Analysis of Closed Multichain
-//! Queuing Networks", Journal of the ACM 27(2), 1980): R(k, n) = D(k) (1 + Q(k, n - 1)), X(n) = n / (Z + ΣR), Q(k, n) = X(n) R(k, n).
-//! It is exact for exponential service times. Holds of a lock vary less; of the one under way then less is left than of a whole hold:
-//! with a squared coefficient of variation c², R = D (1 + Q - U (1 - c²) / 2), where U is the station's utilisation with one CPU less.
+//! An arriving CPU sees the queue that a network with one CPU less has (Reiser and Lavenberg, "Mean-Value Analysis of
+//! Closed Multichain Queuing Networks", Journal of the ACM 27(2), 1980): R(k, n) = D(k) (1 + Q(k, n - 1)), X(n) = n /
+//! (Z + ΣR), Q(k, n) = X(n) R(k, n). It is exact for exponential service times. Holds of a lock vary less; of the one
+//! under way then less is left than of a whole hold: with a squared coefficient of variation c², R = D (1 + Q - U (1 -
+//! c²) / 2), where U is the station's utilisation with one CPU less.
 
 /// A lock, or something else that serves one CPU at a time.
 #[derive(Clone, PartialEq, Debug)]
@@ -27,8 +29,8 @@ pub struct Station {
 pub struct Network {
     /// Work of an operation that waits for no station, alone on a core, in ns.
     pub think_ns: f64,
-    /// How much longer such work takes while the sibling of the core works, too, as a share; 0 without siblings. A CPU that waits leaves the
-    /// core to its sibling.
+    /// How much longer such work takes while the sibling of the core works, too, as a share; 0 without siblings. A CPU
+    /// that waits leaves the core to its sibling.
     pub sibling: f64,
     /// Squared coefficient of variation of service times.
     pub variation: f64,
@@ -79,7 +81,8 @@ impl Network {
         self.think_ns * (1.0 + self.sibling * (1.0 - waits))
     }
 
-    /// What `cpus` reach: mean value analysis. How long a sibling disturbs depends on how long it waits; that is found by repetition.
+    /// What `cpus` reach: mean value analysis. How long a sibling disturbs depends on how long it waits; that is found
+    /// by repetition.
     #[must_use]
     pub fn reached(&self, cpus: u32) -> Reached {
         const TIMES: usize = 60;
@@ -109,8 +112,9 @@ impl Network {
         reached
     }
 
-    /// The network in which `cpus` reach an operation every `cycle_ns` each, and of it spend `wait_ns` waiting for each station: demands and
-    /// think time that a measured throughput and measured waits imply. `sibling` and `variation` are as in [`Network`].
+    /// The network in which `cpus` reach an operation every `cycle_ns` each, and of it spend `wait_ns` waiting for each
+    /// station: demands and think time that a measured throughput and measured waits imply. `sibling` and `variation`
+    /// are as in [`Network`].
     #[must_use]
     pub fn implied(cpus: u32, cycle_ns: f64, waits: &[(&str, f64)], sibling: f64, variation: f64) -> Self {
         let work = cycle_ns - waits.iter().map(|(_, wait)| wait).sum::<f64>();

@@ -1,8 +1,8 @@
-//! A recorded trace on virtual CPUs: each traced CPU is a virtual one, and several copies of the whole can run at once, as
-//! several instances of a program do.
+//! A recorded trace on virtual CPUs: each traced CPU is a virtual one, and several copies of the whole can run at once,
+//! as several instances of a program do.
 //!
-//! Between two operations of a CPU passes the time that was recorded. A block is freed by the CPU that freed it when it was
-//! recorded; where virtual time brings a free before its allocation, the free waits until the CPU's next operation.
+//! Between two operations of a CPU passes the time that was recorded. A block is freed by the CPU that freed it when it
+//! was recorded; where virtual time brings a free before its allocation, the free waits until the CPU's next operation.
 
 use core::cell::RefCell;
 

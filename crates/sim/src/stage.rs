@@ -8,7 +8,7 @@ use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
-use framewright::{Cpu, FrameUser, Migratetype, Order, Pfn, Word as _};
+use framewright::{Allocator, Cpu, FrameUser, Migratetype, Order, Pfn, Word as _};
 use framewright_workload::bench::stage::{Backoff, Done, Meeting, SharedWord, Stage};
 use framewright_workload::target::{Mobility, TargetCpu};
 
@@ -64,8 +64,9 @@ impl Compiled {
         Self { harness: Ps::from_ns(model.fitted.access_ns), hit: Ps::from_ns(model.own_hit_ns) }
     }
 
-    /// A call, and the harness around it. The code of a hit is compiled into its caller, and a core executes it beside that of the calls
-    /// before and after: of several in a row each waits for nothing but the count that the one before has stored.
+    /// A call, and the harness around it. The code of a hit is compiled into its caller, and a core executes it beside
+    /// that of the calls before and after: of several in a row each waits for nothing but the count that the one before
+    /// has stored.
     fn call<R>(&self, call: impl FnOnce() -> R) -> R {
         engine::overlapped(self.hit, HIT, || {
             engine::spend(self.harness);
@@ -98,6 +99,11 @@ impl<'w, M: FrameUser, C> Simulated<'w, M, C> {
     /// A caller on a world's CPUs.
     pub const fn new(programs: Programs<'w, M>, caller: C) -> Self {
         Self { programs, caller, calls: Cell::new(0) }
+    }
+
+    /// The allocator.
+    pub const fn allocator(&self) -> &'w Allocator<'w, Sim, M> {
+        self.programs.allocator()
     }
 
     /// Allocations and frees so far, of warm-ups, too.

@@ -61,8 +61,8 @@ impl Recorder {
         }
     }
 
-    /// The CPU looks at its clock. A CPU that takes the zone lock with [`Config::lock_timing`](framewright::Config) does so
-    /// three times: before, when it has it, and when it has given it back.
+    /// The CPU looks at its clock. A CPU that takes the zone lock with [`Config::lock_timing`](framewright::Config)
+    /// does so three times: before, when it has it, and when it has given it back.
     pub(crate) fn clock(&mut self, cpu: u16, at: Ps) {
         let clocks = &mut self.clocks[usize::from(cpu)];
         clocks.push(at);

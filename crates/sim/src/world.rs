@@ -66,8 +66,8 @@ impl FrameUser for StructPage {
     }
 }
 
-/// Sets the count of references that a kernel keeps in a block's first descriptor: for a caller that has just got the block, or
-/// is about to free it.
+/// Sets the count of references that a kernel keeps in a block's first descriptor: for a caller that has just got the
+/// block, or is about to free it.
 pub(crate) fn refer(cpu: &Cpu<'_, '_, Sim, StructPage>, pfn: Pfn, references: u64) {
     // SAFETY: the block is the caller's, as above, and the closure reaches its slot once.
     unsafe { cpu.allocator().frames().with_user(pfn, |page| page.refcount = references) };
@@ -402,8 +402,8 @@ impl<M: Zeroable> World<M> {
         }
     }
 
-    /// Says on which node each zone, its descriptors and each CPU's place in queues lie, as a kernel puts them there; and how many
-    /// lines of descriptors caches hold (see [`Region`]).
+    /// Says on which node each zone, its descriptors and each CPU's place in queues lie, as a kernel puts them there;
+    /// and how many lines of descriptors caches hold (see [`Region`]).
     fn set_frame_caches(&mut self, zones: &[ZoneSpec], base: u64, caches: Option<[u32; 3]>) {
         let start = self.places.frames.offset();
         let shape = self.simulator.model().shape;
@@ -445,8 +445,8 @@ impl<M: Zeroable> World<M> {
         self.simulator.set_regions(regions);
     }
 
-    /// Lets caches hold only so many lines of frame descriptors: a core's own second level, another core's, a last level (see
-    /// [`Region`]). For runs that are shorter than what they stand for.
+    /// Lets caches hold only so many lines of frame descriptors: a core's own second level, another core's, a last
+    /// level (see [`Region`]). For runs that are shorter than what they stand for.
     pub fn limit_frame_caches(&mut self, caches: [u32; 3]) {
         let zones: Vec<ZoneSpec> = self.allocator.zones().iter().map(|zone| *zone.spec()).collect();
         let base = zones.iter().map(|zone| zone.start.0).min().unwrap_or_default();

@@ -74,11 +74,12 @@ pub enum Workload {
     Handoff,
     /// Random allocations and frees of orders 0 to 4, around a steady occupancy. `mixed_ns` is per operation.
     Mixed,
-    /// Random allocations and frees of orders 0 to 9 while 50, 75 and 90 % of the memory are held, an eighth of them freed by
-    /// another thread, every block marked: `stress_50_ns` to `stress_90_ns` are per operation, `stress_50_huge_percent` to
-    /// `stress_90_huge_percent` the order-9 blocks that one thread can have behind it, in percent of what the free frames could make,
-    /// `stress_50_refused_percent` to `stress_90_refused_percent` the allocations that found no block (a figure, not failures).
-    /// One operation in eight, which hands a block over, does not call the allocator.
+    /// Random allocations and frees of orders 0 to 9 while 50, 75 and 90 % of the memory are held, an eighth of them
+    /// freed by another thread, every block marked: `stress_50_ns` to `stress_90_ns` are per operation,
+    /// `stress_50_huge_percent` to `stress_90_huge_percent` the order-9 blocks that one thread can have behind it, in
+    /// percent of what the free frames could make, `stress_50_refused_percent` to `stress_90_refused_percent` the
+    /// allocations that found no block (a figure, not failures). One operation in eight, which hands a block over, does
+    /// not call the allocator.
     Stress,
     /// Short processes: some live at a time on each thread, each faults in thousands of order-0 pages in small
     /// bursts, then frees all in one burst and gives way to the next. `exit_storm_ns` is per operation over
@@ -87,10 +88,10 @@ pub enum Workload {
     /// Create an allocator of [`Scale::ready_gib`], attach, allocate and free one page: `ready_ms`; and
     /// `metadata_bytes_per_frame` of those that tell.
     Ready,
-    /// Order-9 blocks that can still be had, in percent of what the free frames could make:
-    /// `huge_left_percent` at 50 % and at 80 % occupancy, each after a churn of 16 times the memory in use, and at 50 % after
-    /// 200 rounds that each replace a tenth; and of the allocations those that found no block, `failed_percent`.
-    /// One thread, untimed, repeats exactly.
+    /// Order-9 blocks that can still be had, in percent of what the free frames could make: `huge_left_percent` at 50 %
+    /// and at 80 % occupancy, each after a churn of 16 times the memory in use, and at 50 % after 200 rounds that each
+    /// replace a tenth; and of the allocations those that found no block, `failed_percent`. One thread, untimed,
+    /// repeats exactly.
     Fragmentation,
 }
 
@@ -302,7 +303,8 @@ pub struct Measurement {
     pub pinned: bool,
 }
 
-/// Runs one round of a timed workload. [`Workload::Stress`] has no figures for an allocator without a bound: it takes all there is.
+/// Runs one round of a timed workload. [`Workload::Stress`] has no figures for an allocator without a bound: it takes
+/// all there is.
 ///
 /// # Panics
 /// If the case is [`Workload::Ready`] or [`Workload::Fragmentation`], which create their allocator themselves,

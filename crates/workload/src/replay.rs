@@ -6,6 +6,7 @@
 //! | `plan` | a trace compiled for a number of threads: what each does, in which order |
 //! | `run` | the threads that do it |
 //! | `latency` | how long sampled operations took |
+//! | `copies` | a trace on one CPU, in several copies: on threads or on simulated CPUs |
 //! | `contiguity` | huge pages that can be had while the trace runs, and runs again |
 //!
 //! # What is replayed
@@ -29,12 +30,14 @@
 //! - Blocks that the trace does not free are live at the end, and freed after everything was measured.
 
 mod contiguity;
+mod copies;
 mod latency;
 mod live;
 mod plan;
 mod run;
 
 pub use contiguity::{Aged, Ageing, Look, ROUND_NS, age, age_while};
+pub use copies::{Recorded, copies};
 pub use latency::Latency;
 pub use plan::{Counts, PageCache, Plan};
 pub use run::replay;

@@ -1,4 +1,4 @@
-//! Memory that other CPUs' lists hold: drained here, or asked for.
+//! Drains of other CPUs' lists: done here, or requested.
 
 use super::Allocator;
 use crate::frame::FrameUser;
@@ -8,7 +8,7 @@ use crate::units::{CpuId, ZoneId};
 use crate::zone::Zone;
 
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
-    /// The lists of some zones and of the CPU `only`, or of all CPUs, but not those of the CPU `caller`.
+    /// The lists of some zones: of the CPU `only`, or of all CPUs, but not of `caller`.
     fn others<'a>(
         &'a self,
         caller: Option<CpuId>,
@@ -22,9 +22,10 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         })
     }
 
-    /// Has the lists of some zones drained, of the CPU `only` or of all CPUs, but not those of the CPU `caller`. Where the platform can, those of CPUs that are in no
-    /// call are drained here; the owners of the others are asked, and drain at their next slow call. Empty lists are left
-    /// alone, unless `even_empty`: then every CPU has ended the hit that it may be in, or is asked.
+    /// Drains the lists of some zones: of the CPU `only`, or of all CPUs, but not of `caller`. Where the platform can,
+    /// this CPU drains the lists of CPUs that are in no call; other owners get a request, and drain at their next slow
+    /// call. Empty lists are skipped, unless `even_empty`: then every CPU has ended the hit that it may be in, or gets
+    /// a request.
     pub(crate) fn drain_others(
         &self,
         caller: Option<CpuId>,
@@ -56,7 +57,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         }
     }
 
-    /// Like [`drain_others`](Self::drain_others), and waits a moment for the CPUs that were asked.
+    /// Like [`drain_others`](Self::drain_others), but waits a moment for the owners that got a request.
     pub(crate) fn drain_others_and_wait(
         &self,
         caller: Option<CpuId>,

@@ -1,9 +1,9 @@
-//! Initialising memory, unit by unit: by boot, by workers, and by an allocation that cannot wait.
+//! Initialisation of memory, unit by unit: by boot, by workers, and by an allocation that cannot wait.
 //!
-//! Units are initialised in two passes. First their descriptors are made, in whole pageblocks, by whoever has
-//! claimed the unit (see [`defer`](crate::defer)) and with no lock held: nobody looks at the descriptors of a
-//! pageblock that is not present. Then, under the zone lock, its pageblocks become present and its free ranges go to
-//! the buddy lists. So no frame is handed out before its descriptor is ready, and none is initialised twice.
+//! A unit is initialised in two passes. First the CPU that has claimed the unit (see [`defer`](crate::defer)) makes its
+//! descriptors, in whole pageblocks and without a lock: no other CPU reads the descriptors of a pageblock that is not
+//! present. Then, under the zone lock, the pageblocks become present and the free ranges go to the buddy lists. So no
+//! frame is handed out before its descriptor is ready, and none is initialised twice.
 
 use core::fmt;
 use core::ops::Range;
@@ -20,20 +20,19 @@ use crate::units::{
 };
 
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
-    /// Tells the allocator, which has no memory yet, of memory that will be initialised bit by bit. The frame
-    /// descriptors are as their `new` makes them, or zeroes where that is the same: nothing but what says
-    /// otherwise is written.
+    /// Attaches memory that will be initialised unit by unit. The allocator has no memory yet. The frame descriptors
+    /// are as their `new` makes them, or zeroes where that is equal: only descriptors that must differ are written.
     ///
     /// # Panics
-    /// `deferred` is of other zones.
+    /// If `deferred` has other zones.
     pub fn defer(&mut self, deferred: &'m Deferred<'m, P>) {
         self.set_later(Later { deferred, clear: None });
     }
 
-    /// The same, for descriptors in memory that holds anything: each is cleared before it is used.
+    /// Like [`defer`](Self::defer), but for descriptors in memory with any content: each is cleared before it is used.
     ///
     /// # Panics
-    /// `deferred` is of other zones.
+    /// If `deferred` has other zones.
     pub fn defer_and_clear(&mut self, deferred: &'m Deferred<'m, P>)
     where
         M: Zeroable,
@@ -49,15 +48,15 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         self.later = Some(later);
     }
 
-    /// What was left for later, if anything was.
+    /// The memory that is left for later, if there is any.
     #[must_use]
     pub fn deferred(&self) -> Option<&'m Deferred<'m, P>> {
         self.later.map(|later| later.deferred)
     }
 
-    /// Makes memory of a zone usable because a request for a block of `order` found none there: whole sections, at
-    /// least as much as was asked for if there is as much. Returns whether it is worth to look again. Any CPU may do
-    /// this at any time, workers or not.
+    /// Makes memory of a zone usable after a request for a block of `order` found none: whole sections, at least as
+    /// many pages as the block, if the zone has them. Returns whether to look again. Any CPU may call this at any time,
+    /// with or without workers.
     ///
     /// O(pages / 1024), and O(pages) where descriptors must be cleared.
     pub fn grow(&self, zone: ZoneId, order: Order, cpu: Option<CpuId>) -> bool {
@@ -96,12 +95,13 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         pages
     }
 
-    /// The first pass over some units: descriptors of whole pageblocks, in which what is not free is reserved.
+    /// The first pass over some units: makes the descriptors of whole pageblocks, and marks the frames that are not
+    /// free as reserved.
     fn make_descriptors(&self, later: Later<'m, P, M>, zone: ZoneId, range: Range<Pfn>) {
         let free = later.deferred.zones()[zone.index()].rest().free;
         if let Some(clear) = later.clear {
             let mut blocks = with_free(free, range.clone()).peekable();
-            // Neighbours in one go.
+            // Adjacent pageblocks together.
             while let Some(mut run) = blocks.next() {
                 while let Some(next) = blocks.next_if(|next| next.start == run.end) {
                     run.end = next.end;
@@ -125,8 +125,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         }
     }
 
-    /// The second pass over the same units, some in one hold of the zone lock; `done` is told behind each how many
-    /// those were. Returns the free pages.
+    /// The second pass over the same units, some in each hold of the zone lock. After each hold `done` gets the number
+    /// of units. Returns the free pages.
     fn publish(
         &self,
         later: Later<'m, P, M>,
@@ -141,7 +141,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let one_by_one = self.config.engine == Engine::Linux;
         let (mut all, mut start) = (0, range.start);
         while start < range.end {
-            // In one section.
+            // A hold stays within one section.
             let end = zone.cut().range(zone.cut().number_of(start)).end.min(range.end);
             let units = start..end_of_hold(free, start..end);
             let (pages, _) = zone.with(start, self.frames, self.waiter(cpu), |buddy| {
@@ -173,15 +173,15 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     }
 }
 
-/// Units that a worker claims, clears and publishes together: what is cleared in one go, and then waited for once,
-/// is 1 MiB of 64-byte descriptors.
+/// Units that a worker claims, clears and publishes together. 16 units are 1 MiB of 64-byte descriptors, cleared
+/// together and waited for once.
 const BATCH_UNITS: u64 = 16;
 
-/// Free ranges that go to the buddy lists in one hold of the zone lock, if there is more than a unit of them: nobody
-/// waits long.
+/// Most free ranges that go to the buddy lists in one hold of the zone lock, unless one unit has more. It bounds the
+/// wait of other CPUs.
 const RANGES_PER_HOLD: usize = 64;
 
-/// Where a hold of the zone lock ends that publishes units from the start of `range` on.
+/// End of a hold of the zone lock that publishes units from the start of `range` on.
 fn end_of_hold(free: &[Range<Pfn>], range: Range<Pfn>) -> Pfn {
     let next = init::clipped(free, range.clone()).nth(RANGES_PER_HOLD);
     let end = next.map_or(range.end, |part| part.start.block_start(MAX_ORDER));
@@ -201,17 +201,17 @@ fn pageblocks(range: Range<Pfn>) -> impl Iterator<Item = Range<Pfn>> {
         .map(|start| Pfn(start)..Pfn(start + PAGEBLOCK_PAGES))
 }
 
-/// What a step did.
+/// Result of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnitStep {
-    /// Initialised a unit: so many free base pages of this zone.
+    /// Initialised a unit with this number of free base pages of this zone.
     Unit(ZoneId, u64),
     /// Found nothing left to claim on its node. Other workers may still be at work.
     Idle,
 }
 
-/// Initialises deferred memory: a thread of a host, a CPU of a kernel, or a task of a simulator holds one. It works while
-/// it is stepped; it may be dropped at any time, and other workers do the rest.
+/// Initialises deferred memory. A thread of a host, a CPU of a kernel, or a task of a simulation has one. It works only
+/// in its steps. It may be dropped at any time; other workers then do the rest.
 pub struct Worker<'a, 'm, P: Platform, M = ()> {
     allocator: &'a Allocator<'m, P, M>,
     later: Later<'m, P, M>,
@@ -234,18 +234,18 @@ impl<'a, 'm, P: Platform, M: FrameUser> Worker<'a, 'm, P, M> {
         Some(Self { allocator, later, turn: later.deferred.hold(node)?, node, cpu: None })
     }
 
-    /// Initialises at most one unit. O(1024) where descriptors are cleared, else O(1); claims as the deferral's
-    /// [`Split`](crate::policy::init::Split) says.
+    /// Initialises at most one unit. O(1024) where descriptors are cleared, else O(1). Claims follow the deferral's
+    /// [`Split`](crate::policy::init::Split).
     pub fn step(&mut self) -> UnitStep {
         self.steps(1)
     }
 
-    /// Initialises up to `most` units that follow one another, 1 to 1024, and says what they hold together. That is
-    /// faster than a step for each; but none of them can be used before the descriptors of all are ready, and no
-    /// allocation can take one meanwhile. O(1024 × `most`).
+    /// Initialises up to `most` contiguous units, 1 to 1024, and returns their free pages together. This is faster than
+    /// single steps. But no unit can be used before the descriptors of all are ready, and no allocation can take one of
+    /// them in between. O(1024 × `most`).
     ///
     /// # Panics
-    /// `most` is out of range.
+    /// If `most` is out of range.
     pub fn steps(&mut self, most: u64) -> UnitStep {
         assert!((1..=1024).contains(&most), "{most} units at a time");
         let Some((zone, units)) = self.turn.next(self.node, most) else { return UnitStep::Idle };
@@ -254,8 +254,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Worker<'a, 'm, P, M> {
         UnitStep::Unit(zone, self.allocator.publish(self.later, zone, units, self.cpu, done))
     }
 
-    /// Initialises until there is nothing left to claim on the node, several units at a time. Returns their free
-    /// base pages.
+    /// Initialises until nothing is left to claim on the node, several units at a time. Returns the free base pages.
     pub fn run(&mut self) -> u64 {
         let mut pages = 0;
         while let UnitStep::Unit(_, done) = self.steps(BATCH_UNITS) {
@@ -264,7 +263,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Worker<'a, 'm, P, M> {
         pages
     }
 
-    /// Goes on to another node once this one's memory is claimed: what it holds of this one it does first.
+    /// Continues on another node after this one's memory is claimed. Finishes its present claim first.
     pub fn move_to(&mut self, node: NodeId) {
         self.node = node;
     }

@@ -1,8 +1,8 @@
-//! Allocation before there are zones: what the kernel image, the initial file system and the allocator's own
-//! structures take of the memory. What is left is handed over to the zones, once.
+//! Allocation before there are zones: memory for the kernel image, the initial file system and the allocator's own
+//! structures. The rest is handed over to the zones, once.
 //!
-//! A list of reserved frames beside the memory map, as in Linux' memblock. Every call walks both: O(ranges). There
-//! are few calls, and nothing to set up.
+//! A list of reserved frames beside the memory map, as in Linux' memblock. Every call walks both: O(ranges). There are
+//! few calls, and no set-up.
 
 use core::fmt;
 use core::ops::Range;
@@ -11,47 +11,47 @@ use crate::boot::map::{MemoryMap, Piece};
 use crate::boot::spans::{Span, Spans};
 use crate::units::{NodeId, Pfn};
 
-/// Which of the places that fit is taken.
+/// End of a range from which an early allocation takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Side {
-    /// The lowest.
+    /// The lowest frames that fit.
     Bottom,
-    /// The highest: low memory is scarce.
+    /// The highest frames that fit: low memory is scarce.
     #[default]
     Top,
 }
 
-/// On which node the frames must lie.
+/// Node of an early allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Where {
-    /// On any.
+    /// Any node.
     #[default]
     Anywhere,
-    /// On this one, or else on any.
+    /// This node, or any other if it has no room.
     Preferably(NodeId),
-    /// On this one.
+    /// This node only.
     On(NodeId),
 }
 
-/// An early allocation: how many frames, and where.
+/// An early allocation: number of frames, and their place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EarlyRequest {
     /// Base pages, at least 1.
     pub pages: u64,
-    /// The first frame is a multiple of this: a power of two.
+    /// Alignment of the first frame, in base pages: a power of two.
     pub align: u64,
-    /// All frames lie in here.
+    /// All frames are in this range.
     pub within: Range<Pfn>,
-    /// On which node.
+    /// Node of the frames.
     pub place: Where,
-    /// Side which end.
+    /// End of the free range to take from.
     pub from: Side,
-    /// Whether hot-pluggable memory will do. It cannot be taken away then.
+    /// Whether hot-pluggable memory may be taken. It cannot be removed then.
     pub hot_pluggable: bool,
 }
 
 impl EarlyRequest {
-    /// `pages` frames from the top of the memory that stays, aligned to one.
+    /// `pages` frames from the top of the memory that is not hot-pluggable, aligned to one page.
     #[must_use]
     pub const fn new(pages: u64) -> Self {
         Self {
@@ -65,24 +65,23 @@ impl EarlyRequest {
     }
 }
 
-/// Why an early allocation, reservation or free was refused. Nothing has changed then.
+/// Reason why an early allocation, reservation or free was refused. The state is unchanged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EarlyError {
-    /// No pages were asked for, or the alignment is no power of two.
+    /// 0 pages were requested, or the alignment is no power of two.
     BadRequest(EarlyRequest),
-    /// No free range is large enough. The largest one that the request may use, alignment aside, has so many
-    /// pages.
+    /// No free range is large enough.
     NoMemory {
-        /// What was asked for.
+        /// The request.
         request: EarlyRequest,
-        /// Base pages.
+        /// Base pages of the largest range that the request may use, alignment aside.
         largest: u64,
     },
-    /// The caller's array of so many reserved ranges is full.
+    /// The caller's array of reserved ranges is full.
     Full {
-        /// What was to be entered or taken out.
+        /// The range to reserve or free.
         range: Range<Pfn>,
-        /// Entries.
+        /// Entries of the array.
         room: usize,
     },
     /// A range to be freed holds a frame that is not reserved.
@@ -113,7 +112,7 @@ impl fmt::Display for EarlyError {
 
 impl core::error::Error for EarlyError {}
 
-/// The memory of a map and what of it is taken.
+/// The memory of a map, and its reserved frames.
 #[derive(Debug)]
 pub struct Early<'b> {
     map: MemoryMap<'b>,
@@ -121,7 +120,7 @@ pub struct Early<'b> {
 }
 
 impl<'b> Early<'b> {
-    /// All memory of `map`, nothing reserved. `reserved` has room for the ranges that will be.
+    /// All memory of `map`, nothing reserved. `reserved` holds the ranges that will be reserved.
     #[must_use]
     pub fn new(map: MemoryMap<'b>, reserved: &'b mut [Span<()>]) -> Self {
         Self { map, reserved: Spans::new(reserved) }
@@ -133,7 +132,7 @@ impl<'b> Early<'b> {
         &self.map
     }
 
-    /// What is reserved, in frames; ascending, neighbours joined. It may reach beyond the memory.
+    /// The reserved frames: sorted ranges, adjacent ones joined. They may reach beyond the memory.
     #[must_use]
     pub fn reserved(&self) -> &[Span<()>] {
         self.reserved.as_slice()
@@ -145,7 +144,7 @@ impl<'b> Early<'b> {
         self.map.pages() - self.free().map(|piece| piece.pages()).sum::<u64>()
     }
 
-    /// Reserves frames, memory or not, reserved already or not: nobody gets them from now on. O(ranges).
+    /// Reserves frames, whether or not they are memory or reserved already. No later allocation gets them. O(ranges).
     ///
     /// # Errors
     /// The caller's array is full.
@@ -160,13 +159,13 @@ impl<'b> Early<'b> {
     /// Frees reserved frames. O(ranges).
     ///
     /// # Errors
-    /// A frame that is not reserved; or the array has no room for the rest of a range that is cut in two.
+    /// A frame is not reserved; or the array has no room for the second part of a range that is cut in two.
     pub fn free_range(&mut self, range: Range<Pfn>) -> Result<(), EarlyError> {
         if range.start >= range.end {
             return Ok(());
         }
         let frames = range.start.0..range.end.0;
-        // Neighbours are one, so a range that is reserved lies in one.
+        // Adjacent ranges are joined, so a reserved range is inside a single one.
         match self.reserved.overlapping(&frames).first() {
             Some(span) if span.start <= frames.start && span.end >= frames.end => {}
             Some(span) if span.start <= frames.start => return Err(EarlyError::NotReserved(Pfn(span.end))),
@@ -176,7 +175,7 @@ impl<'b> Early<'b> {
         self.reserved.uncover(frames).map_err(|_| EarlyError::Full { range, room })
     }
 
-    /// Takes frames that follow one another, and returns the first. O(ranges).
+    /// Takes contiguous frames, and returns the first. O(ranges).
     ///
     /// # Errors
     /// No free range is large enough, or the array of reserved ranges is full.
@@ -235,13 +234,13 @@ impl<'b> Early<'b> {
         self.free().filter(usable).map(clip).filter(|range| range.start < range.end)
     }
 
-    /// The memory that is not reserved, ascending, cut where the home changes. Walking it costs O(ranges).
+    /// The memory that is not reserved, in order, cut where the home changes. A walk over it costs O(ranges).
     pub fn free(&self) -> impl Iterator<Item = Piece> {
         without(self.map.memory(), self.reserved.as_slice())
     }
 }
 
-/// `pieces` without what is in `reserved`, both ascending.
+/// `pieces` without the frames in `reserved`, both sorted.
 fn without(mut pieces: impl Iterator<Item = Piece>, reserved: &[Span<()>]) -> impl Iterator<Item = Piece> {
     let mut rest: Option<Piece> = None;
     let mut next = 0;

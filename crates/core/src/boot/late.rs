@@ -1,13 +1,13 @@
-//! The order of boot, as types: the early part, then workers and allocations side by side, then the end, at which
-//! per-CPU lists get the sizes that the whole memory gives them.
+//! The order of boot, as types: first the early part, then workers and allocations at the same time, then the end, at
+//! which the per-CPU lists are sized for the whole memory.
 //!
 //! ```text
 //! Allocator::new → defer → begin ─→ Booting ── worker, worker, … ─→ finish ─→ Booted ─→ give_back
 //!                                      └──────── stay_lazy ───────────────────┘
 //! ```
 //!
-//! As Linux orders it (v5.4 with *pcp-reset*): wait for all nodes, size the lists of populated zones again, end
-//! on-demand growth, discard what only boot needed. Watermarks are 0 until the end.
+//! As in Linux (v5.4 with *pcp-reset*): wait for all nodes, size the lists of populated zones again, end
+//! on-demand growth, discard the memory that only boot needed. Watermarks are 0 until the end.
 
 use core::fmt;
 use core::ops::Range;
@@ -22,11 +22,11 @@ use crate::platform::Platform;
 use crate::policy::init::Split;
 use crate::units::{MAX_ORDER, NodeId, Pfn};
 
-/// What `division` leaves for later of the free ranges handed over
-/// ([`HandOver::free`](crate::boot::zones::HandOver::free)), split as `split` says between the CPUs of each node.
+/// The memory that `division` leaves for later, of the free ranges handed over
+/// ([`HandOver::free`](crate::boot::zones::HandOver::free)), divided between the CPUs of each node by `split`.
 ///
 /// # Panics
-/// `memory` has no room for as many zones as there are.
+/// If `memory` has no room for all zones.
 pub fn deferred<'m, P: Platform>(
     division: &Division<'_>,
     free: &'m [Range<Pfn>],
@@ -52,7 +52,7 @@ pub fn deferred<'m, P: Platform>(
 
 /// Boot has initialised the early part; workers initialise the rest.
 ///
-/// Shared by all workers. CPUs may allocate and free meanwhile.
+/// Shared by all workers. CPUs may allocate and free during this stage.
 pub struct Booting<'a, 'm, P: Platform, M = ()> {
     allocator: &'a Allocator<'m, P, M>,
     deferred: &'m Deferred<'m, P>,
@@ -80,9 +80,8 @@ const NEW: u64 = 0;
 const BEGUN: u64 = 1;
 
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
-    /// Begins boot: initialises what is not left for later, and sizes the per-CPU lists for that. Every zone
-    /// from its first frame on, all by the caller. `None` if nothing was [deferred](Self::defer), or boot has
-    /// begun before.
+    /// Begins boot: the caller initialises the early part of every zone, from its first frame on, and sizes the per-CPU
+    /// lists for it. `None` if nothing was [deferred](Self::defer), or boot has begun before.
     pub fn begin(&self) -> Option<Booting<'_, 'm, P, M>> {
         let later = self.later.filter(|later| later.deferred.advance(NEW))?;
         for (zone, rest) in self.zones.iter().zip(later.deferred.zones()) {
@@ -110,7 +109,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Booting<'a, 'm, P, M> {
         self.deferred.left()
     }
 
-    /// Initialises, on the calling thread and zone after zone, all units that no worker has claimed. Returns their free base pages.
+    /// Initialises on the calling thread, zone after zone, all units that no worker has claimed. Returns their free
+    /// base pages.
     pub fn run(&self) -> u64 {
         let mut pages = 0;
         for rest in self.deferred.zones() {
@@ -121,11 +121,11 @@ impl<'a, 'm, P: Platform, M: FrameUser> Booting<'a, 'm, P, M> {
         pages
     }
 
-    /// Ends boot: sizes the per-CPU lists again if [`Experiment::pcp_reset`](crate::config::Experiment::pcp_reset) is on, then ends
-    /// on-demand growth.
+    /// Ends boot: sizes the per-CPU lists again if [`Experiment::pcp_reset`](crate::config::Experiment::pcp_reset) is
+    /// on, then ends on-demand growth.
     ///
     /// # Errors
-    /// Memory is left, or a worker still at work: nothing has changed, and workers may go on.
+    /// Memory is left, or a worker still works. The state is unchanged, and workers may continue.
     pub fn finish(self) -> Result<Booted<'a, 'm, P, M>, Self> {
         if self.deferred.left() != 0 || !self.deferred.advance(BEGUN) {
             return Err(self);
@@ -137,10 +137,10 @@ impl<'a, 'm, P: Platform, M: FrameUser> Booting<'a, 'm, P, M> {
         Ok(Booted { allocator: self.allocator, growth: self.deferred.growth() })
     }
 
-    /// Ends boot without initialising the rest: each allocation that finds too little initialises another section,
-    /// for good. Per-CPU lists and watermarks are sized for all the memory there will be.
+    /// Ends boot without initialising the rest: also later, each allocation that finds too little initialises another
+    /// section. Per-CPU lists and watermarks are sized for the memory after that.
     ///
-    /// For descriptors that need no writing this makes any amount of memory ready at once.
+    /// If descriptors need no writing, any amount of memory is ready immediately.
     pub fn stay_lazy(self) -> Booted<'a, 'm, P, M> {
         self.deferred.advance(BEGUN);
         self.deferred.stay_lazy();
@@ -152,13 +152,13 @@ impl<'a, 'm, P: Platform, M: FrameUser> Booting<'a, 'm, P, M> {
 }
 
 impl<'m, P: Platform, M: FrameUser> Booted<'_, 'm, P, M> {
-    /// What on-demand growth did until now.
+    /// Count of on-demand growth until now.
     #[must_use]
     pub const fn growth(&self) -> Growth {
         self.growth
     }
 
-    /// Gives the allocator frames that were reserved for boot alone. Returns how many.
+    /// Gives the allocator frames that were reserved for boot alone. Returns their number.
     ///
     /// # Errors
     /// As [`Allocator::add_memory`].

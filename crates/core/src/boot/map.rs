@@ -1,10 +1,10 @@
-//! The memory map: what firmware says of the machine's memory, brought into one order.
+//! The memory map: the memory ranges of the firmware, sorted and without overlap.
 //!
-//! Firmware lists come unsorted, overlapping, and with borders inside a page. Here every byte gets one
-//! [`Kind`], the most restrictive of all that was said of it, and every page of memory one node. A page is
-//! memory only if all its bytes are [`Kind::Usable`]: usable ranges shrink to whole pages, all others grow.
+//! Firmware lists are unsorted, overlap, and have borders inside a page. Here every byte gets one [`Kind`], the most
+//! restrictive of all ranges that contain it, and every page of memory one node. A page is memory only if all its bytes
+//! are [`Kind::Usable`]: usable ranges shrink to whole pages, all others grow.
 //!
-//! The arrays are the caller's; when one is full, that is an error which names the range.
+//! The caller provides the arrays. If one is full, the error names the range.
 
 use core::fmt;
 use core::ops::Range;
@@ -12,11 +12,11 @@ use core::ops::Range;
 use crate::boot::spans::{Span, Spans};
 use crate::units::{NodeId, Pfn};
 
-/// Where physical addresses end, in bytes: 4 PiB. What a map says of addresses behind is cut off, and counted.
+/// End of physical addresses, in bytes: 4 PiB. Ranges above are cut off, and counted.
 pub const ADDRESS_END: u64 = 1 << 52;
 
-/// What a range of memory is. Each kind is more restrictive than those before it: where two overlap, the later
-/// one wins.
+/// Kind of a range of memory. Each kind is more restrictive than those before it: where two ranges overlap, the more
+/// restrictive kind wins.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Kind {
     /// Memory.
@@ -28,7 +28,7 @@ pub enum Kind {
     Persistent,
     /// Memory that ACPI needs while the machine sleeps (type 4).
     AcpiStorage,
-    /// Anything else that is not to be touched (type 2).
+    /// Anything else that must not be touched (type 2).
     Reserved,
     /// Memory that is known to be bad (type 5).
     Unusable,
@@ -47,21 +47,21 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Whose memory a range is, and whether it may be taken away while the machine runs.
+/// Node of a range, and whether the range may be removed while the machine runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Home {
     /// The node.
     pub node: NodeId,
-    /// Whether it is hot-pluggable, so that nothing unmovable may be put there.
+    /// Whether the memory is hot-pluggable, so that no unmovable block may be in it.
     pub hot_pluggable: bool,
 }
 
 /// A run of whole pages of memory with one home.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Piece {
-    /// Its frames.
+    /// Frames of the piece.
     pub range: Range<Pfn>,
-    /// Whose it is.
+    /// Home of all its frames.
     pub home: Home,
 }
 
@@ -73,43 +73,43 @@ impl Piece {
     }
 }
 
-/// What had to be done to the lists to make a map of them. Bytes, unless named otherwise.
+/// Counts of the ranges that were changed to make a map. Bytes, unless a field states another unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MapCounts {
-    /// Ranges given, nodes' ranges included.
+    /// Ranges given, ranges of nodes included.
     pub ranges: u64,
     /// Ranges without a byte, dropped.
     pub empty: u64,
     /// Ranges that reach beyond [`ADDRESS_END`] and were cut there, or dropped.
     pub cut: u64,
-    /// Said to be something more than once.
+    /// Bytes in more than one range.
     pub overlapped: u64,
 }
 
-/// Why a range cannot be part of a map.
+/// Reason why a range cannot be part of a map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MapFailure {
-    /// Its end wraps around.
+    /// The end of the range wraps around.
     Wraps,
-    /// The caller's array of so many entries is full.
+    /// The caller's array, with this number of entries, is full.
     Full(usize),
     /// Two nodes claim the byte.
     TwoNodes {
-        /// A byte of the range that another node has.
+        /// A byte of the range that another node claims.
         at: u64,
-        /// That node.
-        other: NodeId,
+        /// The other node.
+        claimed_by: NodeId,
     },
 }
 
 /// A range that was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MapError {
-    /// Why.
+    /// Reason.
     pub why: MapFailure,
-    /// Its first byte.
+    /// First byte of the range.
     pub start: u64,
-    /// Its bytes.
+    /// Length of the range.
     pub bytes: u64,
 }
 
@@ -119,7 +119,7 @@ impl fmt::Display for MapError {
         match self.why {
             MapFailure::Wraps => f.write_str("the range wraps around the end of the address space"),
             MapFailure::Full(room) => write!(f, "the map has room for {room} ranges and is full"),
-            MapFailure::TwoNodes { at, other } => write!(f, "{at:#x} belongs to {other:?} already"),
+            MapFailure::TwoNodes { at, claimed_by } => write!(f, "{at:#x} belongs to {claimed_by:?} already"),
         }
     }
 }
@@ -136,9 +136,9 @@ pub struct MemoryMap<'b> {
 }
 
 impl<'b> MemoryMap<'b> {
-    /// A map without memory, with pages of 4 KiB. `kinds` has room for twice the ranges that will be
-    /// [added](Self::add) plus one; `homes` likewise for [nodes'](Self::add_node), and may be empty if there
-    /// is one node.
+    /// A map without memory, with pages of 4 KiB. `kinds` must have twice as many entries as ranges are
+    /// [added](Self::add), plus one; `homes` likewise for [ranges of nodes](Self::add_node). `homes` may be empty if
+    /// there is one node.
     #[must_use]
     pub fn new(kinds: &'b mut [Span<Kind>], homes: &'b mut [Span<Home>]) -> Self {
         Self {
@@ -149,10 +149,10 @@ impl<'b> MemoryMap<'b> {
         }
     }
 
-    /// With pages of `1 << shift` bytes, 9 to 30.
+    /// Sets the page size to `1 << shift` bytes; 9 to 30.
     ///
     /// # Panics
-    /// The shift is out of that range.
+    /// If `shift` is out of range.
     #[must_use]
     pub const fn page_shift(mut self, shift: u32) -> Self {
         assert!(shift >= 9 && shift <= 30, "pages are 512 B to 1 GiB");
@@ -160,11 +160,11 @@ impl<'b> MemoryMap<'b> {
         self
     }
 
-    /// Says what `bytes` from `start` on are. Where other ranges said otherwise, the more restrictive kind wins.
-    /// O(ranges); O(log ranges) if they come in order.
+    /// Adds a range of `bytes` bytes from `start` on. Where it overlaps other ranges, the more restrictive kind wins.
+    /// O(ranges); O(log ranges) if ranges come in order.
     ///
     /// # Errors
-    /// A range that wraps around; a full array, and then a first part of the range may have been entered.
+    /// A range that wraps around; a full array, and then a first part of the range may have been added.
     pub fn add(&mut self, start: u64, bytes: u64, kind: Kind) -> Result<(), MapError> {
         let Some(range) = self.checked(start, bytes)? else { return Ok(()) };
         match self.kinds.overlay(range, kind, Kind::max) {
@@ -176,16 +176,16 @@ impl<'b> MemoryMap<'b> {
         }
     }
 
-    /// Says whose `bytes` from `start` on are. A node may say so twice; what is hot-pluggable once, is.
-    /// O(ranges).
+    /// Assigns `bytes` bytes from `start` on to a node. The same node may claim them twice; they are hot-pluggable if
+    /// one of the two claims is. O(ranges).
     ///
     /// # Errors
-    /// As [`add`](Self::add), and a range of which another node has a part: nothing was entered then.
+    /// As [`add`](Self::add), and a range of which another node has a part. Nothing was added then.
     pub fn add_node(&mut self, start: u64, bytes: u64, home: Home) -> Result<(), MapError> {
         let Some(range) = self.checked(start, bytes)? else { return Ok(()) };
-        let other = self.homes.overlapping(&range).iter().find(|span| span.tag.node != home.node);
-        if let Some(other) = other {
-            let why = MapFailure::TwoNodes { at: other.start.max(start), other: other.tag.node };
+        let claimed = self.homes.overlapping(&range).iter().find(|span| span.tag.node != home.node);
+        if let Some(claimed) = claimed {
+            let why = MapFailure::TwoNodes { at: claimed.start.max(start), claimed_by: claimed.tag.node };
             return Err(MapError { why, start, bytes });
         }
         let either = |a: Home, b: Home| Home { hot_pluggable: a.hot_pluggable || b.hot_pluggable, ..a };
@@ -198,7 +198,7 @@ impl<'b> MemoryMap<'b> {
         }
     }
 
-    /// The bytes of a range as far as addresses go; `None` if there are none.
+    /// The part of a range below [`ADDRESS_END`]; `None` if it is empty.
     fn checked(&mut self, start: u64, bytes: u64) -> Result<Option<Range<u64>>, MapError> {
         self.counts.ranges += 1;
         if bytes == 0 {
@@ -214,19 +214,19 @@ impl<'b> MemoryMap<'b> {
         Ok((range.start < range.end).then_some(range))
     }
 
-    /// What was said, in bytes: ascending, without overlaps, neighbours of one kind joined.
+    /// All ranges, in bytes: sorted, without overlap, adjacent ranges of one kind joined.
     #[must_use]
     pub fn kinds(&self) -> &[Span<Kind>] {
         self.kinds.as_slice()
     }
 
-    /// Whose addresses are whose, in bytes, likewise. Addresses, not memory: they may hold none.
+    /// The nodes' ranges, in bytes, likewise. They are addresses and may hold no memory.
     #[must_use]
     pub fn homes(&self) -> &[Span<Home>] {
         self.homes.as_slice()
     }
 
-    /// What had to be done to what was said.
+    /// Counts of the ranges that were changed.
     #[must_use]
     pub const fn counts(&self) -> &MapCounts {
         &self.counts
@@ -238,7 +238,7 @@ impl<'b> MemoryMap<'b> {
         self.page_shift
     }
 
-    /// The frames that `bytes` from `start` on touch, as far as addresses go: for what is to be reserved.
+    /// The frames that `bytes` bytes from `start` on touch, below [`ADDRESS_END`]: for memory to reserve.
     #[must_use]
     pub const fn touched(&self, start: u64, bytes: u64) -> Range<Pfn> {
         let end = start.saturating_add(bytes);
@@ -247,8 +247,8 @@ impl<'b> MemoryMap<'b> {
         Pfn(start >> self.page_shift)..Pfn(end.div_ceil(1 << self.page_shift))
     }
 
-    /// The memory in whole pages, ascending, cut where the home changes. A page that two nodes share is the
-    /// later one's. Memory that no node claims is node 0's.
+    /// The memory in whole pages, sorted, cut where the home changes. A page that two nodes share belongs to the later
+    /// one. Memory that no node claims belongs to node 0.
     pub fn memory(&self) -> impl Iterator<Item = Piece> {
         Pieces { map: self, kind: 0, home: 0, at: 0 }
     }
@@ -259,7 +259,7 @@ impl<'b> MemoryMap<'b> {
         self.memory().map(|piece| piece.pages()).sum()
     }
 
-    /// Usable bytes that are no memory because their pages are not usable as a whole. O(ranges).
+    /// Usable bytes that are not memory, because their pages are not usable as a whole. O(ranges).
     #[must_use]
     pub fn trimmed_bytes(&self) -> u64 {
         let usable = self.kinds().iter().filter(|span| span.tag == Kind::Usable);
@@ -267,7 +267,7 @@ impl<'b> MemoryMap<'b> {
         bytes - (self.pages() << self.page_shift)
     }
 
-    /// Base pages of memory that no node claims, if any does. O(ranges).
+    /// Base pages of memory that no node claims; 0 if no node claims any. O(ranges).
     #[must_use]
     pub fn unclaimed_pages(&self) -> u64 {
         if self.homes().is_empty() {
@@ -304,7 +304,7 @@ impl Iterator for Pieces<'_, '_> {
                 self.kind += 1;
                 continue;
             }
-            // The home that the first frame has, or else the next one's start as the end.
+            // The home of the first frame; if it has none, the piece ends at the start of the next home.
             let home = loop {
                 match self.map.homes().get(self.home) {
                     Some(home) if home.end >> shift <= first => self.home += 1,
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(hot, [false, false, true, false]);
         assert_eq!(map.unclaimed_pages(), 64);
         let error = map.add_node(200 * K, 100 * K, NODE_1).expect_err("node 0 has it");
-        assert_eq!(error.why, MapFailure::TwoNodes { at: 200 * K, other: NodeId(0) });
+        assert_eq!(error.why, MapFailure::TwoNodes { at: 200 * K, claimed_by: NodeId(0) });
         assert_eq!(error.to_string(), "0x19000 bytes at 0x32000: 0x32000 belongs to node 0 already");
     }
 
@@ -442,7 +442,8 @@ mod tests {
         assert_eq!(error.why, MapFailure::Full(0));
     }
 
-    /// A node may say twice what is its own. What it says is hot-pluggable once, is, and what was said twice is counted.
+    /// A node may claim its range twice. The range is hot-pluggable if one claim is, and the second claim is counted as
+    /// overlap.
     #[test]
     fn a_node_may_repeat_itself() {
         for first in [false, true] {

@@ -1,8 +1,8 @@
-//! From what firmware says of the memory to a running allocator.
+//! From the firmware's memory ranges to a running allocator.
 //!
-//! [`map`] brings the ranges into order; [`early`] allocates from them before there are zones; [`zones`] divides
-//! them and hands over what is left; [`deferred`] initialises it, now or later, by any number of workers; [`late`]
-//! is the order of it all. [`srat`] reads the firmware table that says which node memory is on.
+//! [`map`] sorts the ranges; [`early`] allocates from them before there are zones; [`zones`] divides them and hands
+//! over the rest; [`deferred`] initialises it, now or later, by any number of workers; [`late`] is the order of these
+//! steps. [`srat`] reads the firmware table of the nodes' memory.
 
 pub mod deferred;
 pub mod early;
@@ -21,7 +21,7 @@ use early::EarlyError;
 use map::MapError;
 use zones::ZonesError;
 
-/// Why a step of boot failed: what the errors of all steps, from the first range to the last worker, become by `?`.
+/// Reason why a step of boot failed. `?` converts the errors of all steps into it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BootError {
     /// A range is refused.

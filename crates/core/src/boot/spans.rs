@@ -1,15 +1,15 @@
-//! Ascending, disjoint intervals in the caller's memory. Pure.
+//! Sorted, disjoint intervals in the caller's memory. Pure.
 
 use core::ops::Range;
 
-/// An interval of bytes or frames, and what it is. An array of them is what the caller lends.
+/// An interval of bytes or frames, with a tag. The caller provides an array of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Span<T> {
     /// First byte or frame.
     pub start: u64,
-    /// The one behind the last.
+    /// The byte or frame after the last.
     pub end: u64,
-    /// What it is.
+    /// Property of the interval.
     pub tag: T,
 }
 
@@ -17,7 +17,7 @@ pub struct Span<T> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Full;
 
-/// Intervals that ascend and do not overlap; neighbours with the same tag are one.
+/// Intervals, sorted and without overlap; adjacent intervals with the same tag are joined.
 #[derive(Debug)]
 pub(crate) struct Spans<'b, T> {
     room: &'b mut [Span<T>],
@@ -37,7 +37,7 @@ impl<'b, T: Copy + PartialEq> Spans<'b, T> {
         self.room.len()
     }
 
-    /// The first interval that ends behind `at`. O(log n).
+    /// Index of the first interval that ends after `at`. O(log n).
     pub(crate) fn first_behind(&self, at: u64) -> usize {
         self.as_slice().partition_point(|span| span.end <= at)
     }
@@ -64,7 +64,7 @@ impl<'b, T: Copy + PartialEq> Spans<'b, T> {
         self.len -= count;
     }
 
-    /// Joins the interval at `at` with the one before it, if they touch and are the same.
+    /// Joins the interval at `at` with the one before it, if they touch and have the same tag.
     fn join_before(&mut self, at: usize) -> bool {
         let joins = at > 0 && at < self.len && {
             let (before, this) = (self.room[at - 1], self.room[at]);
@@ -77,9 +77,9 @@ impl<'b, T: Copy + PartialEq> Spans<'b, T> {
         joins
     }
 
-    /// Enters `range` as `tag`; where it overlaps what is there, `resolve(there, tag)` says what that becomes.
-    /// Returns how much of it was there before. What lies before the place at which the room ran out has been
-    /// entered then. O(n), at the end O(1).
+    /// Adds `range` with `tag`. Where it overlaps an interval, `resolve(old, tag)` gives the new tag. Returns the
+    /// length of the overlap. If the array has no room, the part of the range before that place was added. O(n); O(1)
+    /// at the end.
     pub(crate) fn overlay(
         &mut self,
         range: Range<u64>,
@@ -111,7 +111,7 @@ impl<'b, T: Copy + PartialEq> Spans<'b, T> {
                     end
                 }
             };
-            // The later first: joining moves what is behind.
+            // The later interval first: joining moves all intervals after it.
             self.join_before(i + 1);
             self.join_before(i);
             at = end;
@@ -119,7 +119,7 @@ impl<'b, T: Copy + PartialEq> Spans<'b, T> {
         Ok(overlapped)
     }
 
-    /// Cuts `part` out of the interval `i` that holds it, as one of its own, and returns its index.
+    /// Cuts `part` out of the interval `i` that holds it, into an interval of its own, and returns its index.
     fn isolate(&mut self, i: usize, part: Range<u64>) -> Result<usize, Full> {
         let whole = self.room[i];
         let pieces = usize::from(whole.start < part.start) + usize::from(part.end < whole.end);
@@ -141,9 +141,9 @@ impl<'b, T: Copy + PartialEq> Spans<'b, T> {
 }
 
 impl Spans<'_, ()> {
-    /// Adds `range`. Nothing has changed if there is no room. O(n).
+    /// Adds `range`. Without room the state is unchanged. O(n).
     pub(crate) fn cover(&mut self, range: Range<u64>) -> Result<(), Full> {
-        // All that overlap or touch become one, in the place of the first.
+        // All intervals that overlap or touch `range` become one, at the place of the first.
         let from = self.as_slice().partition_point(|span| span.end < range.start);
         let count = self.as_slice()[from..].partition_point(|span| span.start <= range.end);
         if count == 0 {
@@ -157,15 +157,15 @@ impl Spans<'_, ()> {
         Ok(())
     }
 
-    /// Takes `range` out. Nothing has changed if there is no room for the rest of an interval that is cut in
-    /// two. O(n).
+    /// Removes `range`. If there is no room for the second part of an interval that is cut in two, the state is
+    /// unchanged. O(n).
     pub(crate) fn uncover(&mut self, range: Range<u64>) -> Result<(), Full> {
         let mut i = self.first_behind(range.start);
         if let Some(&whole) = self.as_slice().get(i)
             && whole.start < range.start
         {
             if whole.end > range.end {
-                // Its start is moved below.
+                // Its start is corrected below.
                 self.insert(i + 1, whole)?;
             }
             self.room[i].end = range.start;
@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    /// What 16 places are, and the intervals that say so.
+    /// Tags of 16 places, by the intervals.
     fn as_places<T: Copy + PartialEq>(spans: &Spans<'_, T>) -> Vec<Option<T>> {
         (0..16).map(|at| spans.overlapping(&(at..at + 1)).first().map(|span| span.tag)).collect()
     }

@@ -1,12 +1,12 @@
-//! The ACPI System Resource Affinity Table (ACPI 6.5, section 5.2.16): which proximity domain memory and CPUs belong to.
+//! The ACPI System Resource Affinity Table (ACPI 6.5, section 5.2.16): proximity domains of memory and CPUs.
 //!
-//! 36 bytes of header common to ACPI tables, 12 reserved, then records with a type and a length. The table comes from
-//! firmware and may be damaged: [`affinities`] checks the header and the sum once, and each record is checked when the
+//! 36 bytes of the header of all ACPI tables, 12 reserved, then records with a type and a length. The table comes from
+//! firmware and may be damaged: [`affinities`] checks the header and the checksum once, and each record when the
 //! iterator reaches it.
 
 use core::fmt;
 
-/// What one enabled record says.
+/// Content of one enabled record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Affinity {
     /// A CPU belongs to this domain.
@@ -16,7 +16,7 @@ pub enum Affinity {
         /// Proximity domain.
         domain: u32,
     },
-    /// These bytes belong to this domain.
+    /// A range of memory belongs to this domain.
     Memory {
         /// Address of the first byte.
         start: u64,
@@ -24,44 +24,44 @@ pub enum Affinity {
         bytes: u64,
         /// Proximity domain.
         domain: u32,
-        /// Whether it may be taken away at run time.
+        /// Whether it may be removed at run time.
         hot_pluggable: bool,
     },
 }
 
-/// Why a table cannot be read. Offsets are in bytes from its beginning.
+/// Reason why a table cannot be read. Offsets are in bytes from its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Damage {
-    /// It is shorter than its header, or begins with something else.
+    /// The table is shorter than its header, or has another signature.
     NoSrat {
-        /// What it begins with, if it has four bytes.
+        /// The first four bytes, if there are four.
         begins: Option<[u8; 4]>,
     },
-    /// Its header's length does not fit.
+    /// The length in the header does not fit the table.
     Length {
-        /// Bytes that the header says.
-        says: usize,
-        /// Bytes that there are.
-        has: usize,
+        /// Length in the header.
+        header: usize,
+        /// Bytes of the table.
+        table: usize,
     },
-    /// Its bytes add up to this, not to 0.
+    /// The bytes of the table add up to this value, not to 0.
     Sum(u8),
-    /// The record at this offset has no length, or exceeds the table.
+    /// The record at this offset has length 0, or exceeds the table.
     Record(usize),
     /// The record at `at` is too short for its type.
     Short {
-        /// Offset.
+        /// Offset of the record.
         at: usize,
-        /// Type.
+        /// Type of the record.
         kind: u8,
-        /// Its bytes.
+        /// Bytes of the record.
         bytes: usize,
-        /// Bytes of its type.
+        /// Bytes that its type needs.
         needed: usize,
     },
     /// The record at `at` describes memory that wraps around the end of the address space.
     Wraps {
-        /// Offset.
+        /// Offset of the record.
         at: usize,
         /// Address of the first byte.
         start: u64,
@@ -77,7 +77,9 @@ impl fmt::Display for Damage {
                 write!(f, "no SRAT: expected that signature and {HEADER} bytes or more")?;
                 begins.map_or(Ok(()), |name| write!(f, "; it begins with {name:02x?}"))
             }
-            Self::Length { says, has } => write!(f, "its header says {says} bytes, but there are {has}"),
+            Self::Length { header, table } => {
+                write!(f, "its header says {header} bytes, but there are {table}")
+            }
             Self::Sum(sum) => write!(f, "the checksum is wrong by {sum:#04x}: the table is damaged"),
             Self::Record(at) => write!(f, "the record at byte {at} has no length or exceeds the table"),
             Self::Short { at, kind, bytes, needed } => {
@@ -104,33 +106,33 @@ const MEMORY: u8 = 1;
 const X2APIC: u8 = 2;
 const GICC: u8 = 3;
 
-/// The enabled affinities of a table, in its order. Bytes behind the length in its header are left alone. O(length) in all.
+/// The enabled affinities of a table, in its order. Bytes after the length in the header are ignored. O(length) in all.
 ///
 /// # Errors
-/// The header or the sum is wrong. A damaged record is the iterator's last item.
+/// The header or the checksum is wrong. A damaged record is the iterator's last item.
 pub fn affinities(table: &[u8]) -> Result<Affinities<'_>, Damage> {
     if table.len() < HEADER || !table.starts_with(b"SRAT") {
         return Err(Damage::NoSrat { begins: table.first_chunk().copied() });
     }
     let says = u32_at(table, 4) as usize;
     if says < HEADER || says > table.len() {
-        return Err(Damage::Length { says, has: table.len() });
+        return Err(Damage::Length { header: says, table: table.len() });
     }
     let table = &table[..says];
     match table.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)) {
-        // The first revision has 8 bits of domain; what stands in the others is not defined.
+        // The first revision has 8 bits of domain; the other bits are not defined.
         0 => Ok(Affinities { table, at: HEADER, mask: if table[8] < 2 { 0xff } else { u32::MAX } }),
         sum => Err(Damage::Sum(sum)),
     }
 }
 
-/// See [`affinities`].
+/// Iterator of [`affinities`].
 #[derive(Clone, Debug)]
 pub struct Affinities<'t> {
     table: &'t [u8],
-    /// Where the next record begins.
+    /// Offset of the next record.
     at: usize,
-    /// The bits of a domain that are defined.
+    /// Bits of a domain that are defined.
     mask: u32,
 }
 
@@ -145,7 +147,7 @@ impl Iterator for Affinities<'_> {
                 Some(record) if length >= 2 => read(record, at, self.mask),
                 _ => Err(Damage::Record(at)),
             };
-            // Behind a damaged record nothing can be found.
+            // After a damaged record no other can be found.
             self.at = if read.is_ok() { at + length } else { self.table.len() };
             if let Some(affinity) = read.transpose() {
                 return Some(affinity);
@@ -155,7 +157,7 @@ impl Iterator for Affinities<'_> {
     }
 }
 
-/// What the record that begins at `at` says, if it is enabled and of a type that matters.
+/// The affinity in the record at offset `at`, if it is enabled and of a type that matters.
 fn read(record: &[u8], at: usize, mask: u32) -> Result<Option<Affinity>, Damage> {
     let kind = record[0];
     let (needed, flags) = match kind {
@@ -174,7 +176,7 @@ fn read(record: &[u8], at: usize, mask: u32) -> Result<Option<Affinity>, Damage>
     }
     let cpu = |id, domain| Ok(Some(Affinity::Cpu { id, domain: domain & mask }));
     match kind {
-        // Its domain stands in two places: bits 0 to 7, and the rest.
+        // Its domain is in two places: bits 0 to 7, and the rest.
         LOCAL_APIC => {
             cpu(u32::from(record[3]), u32::from_le_bytes([record[2], record[9], record[10], record[11]]))
         }

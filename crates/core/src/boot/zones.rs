@@ -1,9 +1,8 @@
-//! From a memory map to zones: which node and type each frame belongs to, and where boot may stop initialising.
+//! From a memory map to zones: node and type of each frame, and the part that boot leaves for later.
 //!
-//! Linux has one zone of a type per node, and zones of different nodes may lie inside one another. Here a zone is
-//! a range that shares no max-order block with another one, and at most 1 TiB. So a node whose memory
-//! interleaves with another's, or is larger, has several zones of a type; zonelists and per-CPU lists treat them
-//! as any others.
+//! Linux has one zone of a type per node, and zones of different nodes may be inside one another. Here a zone is a
+//! range that shares no max-order block with another zone, and has at most 1 TiB. So a node has several zones of a type
+//! if its memory interleaves with another node's, or is larger; zonelists and per-CPU lists treat them like any others.
 
 use core::fmt;
 use core::ops::Range;
@@ -15,27 +14,27 @@ use crate::policy::init;
 use crate::units::{MAX_ORDER, NodeId, Pfn, SECTION_PAGES, ZoneType};
 use crate::zone::ZoneSpec;
 
-/// Which memory becomes a Movable zone: hot-pluggable memory, or memory that unmovable blocks must not use.
+/// Memory that becomes a Movable zone: hot-pluggable memory, or memory that unmovable blocks must not use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Movable {
-    /// There are no Movable zones; hot-pluggable memory is treated as any other.
+    /// No Movable zones; hot-pluggable memory is treated like any other.
     #[default]
     None,
-    /// From its first hot-pluggable frame on, a node's memory is Movable (Linux' `movable_node`).
+    /// A node's memory from its first hot-pluggable frame on (Linux' `movable_node`).
     HotPluggable,
-    /// So many base pages, spread evenly over the nodes, are for everything, the rest is Movable (Linux'
-    /// `kernelcore=`). Below the machine's highest type nothing is Movable.
+    /// All memory but this number of base pages, spread evenly over the nodes (Linux' `kernelcore=`). Below the
+    /// machine's highest type nothing is Movable.
     KernelCore(u64),
 }
 
-/// How memory is divided.
+/// Rules by which memory is divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
-    /// Where DMA ends; a multiple of 1024. With 4 KiB pages: 16 MiB. 0: there is none.
+    /// End of DMA; a multiple of 1024. With 4 KiB pages: 16 MiB. 0: no DMA zone.
     pub dma_end: Pfn,
-    /// Where DMA32 ends; a multiple of 1024, not below `dma_end`. With 4 KiB pages: 4 GiB.
+    /// End of DMA32; a multiple of 1024, not below `dma_end`. With 4 KiB pages: 4 GiB.
     pub dma32_end: Pfn,
-    /// What is Movable.
+    /// Memory of Movable zones.
     pub movable: Movable,
     /// Base pages in a section; a multiple of 1024.
     pub section: u64,
@@ -65,7 +64,7 @@ impl Rules {
             && self.section.is_multiple_of(MAX_ORDER.pages())
     }
 
-    /// The type of `pfn` by its address, and where addresses of this type end.
+    /// The type of `pfn` by its address, and the end of the addresses of this type.
     fn by_address(&self, pfn: Pfn) -> (ZoneType, Pfn) {
         match () {
             () if pfn < self.dma_end => (ZoneType::Dma, self.dma_end),
@@ -74,7 +73,7 @@ impl Rules {
         }
     }
 
-    /// Where addresses of a type begin.
+    /// First address of a type.
     const fn floor(&self, kind: ZoneType) -> Pfn {
         match kind {
             ZoneType::Dma => Pfn(0),
@@ -84,37 +83,36 @@ impl Rules {
     }
 }
 
-/// A zone's memory.
+/// Memory of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Part {
     /// Base pages of memory, reserved ones included.
     pub present: u64,
-    /// The frames from here on are left for later; the zone's end if none are. The start of a section, or of
-    /// the zone.
+    /// First frame that is left for later; the zone's end if none is. The start of a section, or of the zone.
     pub deferred_from: Pfn,
 }
 
-/// A node's memory.
+/// Memory of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NodePart {
     /// The node.
     pub node: NodeId,
     /// Base pages of memory, reserved ones included.
     pub present: u64,
-    /// Its memory is Movable from here on, if it is anywhere.
+    /// First Movable frame of the node, if there is one.
     pub movable_from: Option<Pfn>,
-    /// Its memory is left for later from here on, if any is.
+    /// First frame of the node that is left for later, if there is one.
     pub first_deferred: Option<Pfn>,
 }
 
-/// Why a map cannot be divided.
+/// Reason why a map cannot be divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ZonesError {
     /// A border or the section is no multiple of 1024 pages, or borders descend.
     BadRules,
-    /// The map holds no memory that a zone could have.
+    /// The map has no memory for a zone.
     NoMemory,
-    /// The caller's array for this has so many entries and is full.
+    /// The caller's array of these, with this number of entries, is full.
     Full(&'static str, usize),
 }
 
@@ -137,24 +135,24 @@ impl core::error::Error for ZonesError {}
 pub struct Buffers<'b> {
     /// Zones. An allocator has at most 255.
     pub specs: &'b mut [ZoneSpec],
-    /// As many.
+    /// Parts: as many as zones.
     pub parts: &'b mut [Part],
     /// Nodes with memory.
     pub nodes: &'b mut [NodePart],
 }
 
-/// The zones of a map, ascending by address.
+/// The zones of a map, sorted by address.
 #[derive(Clone, Copy, Debug)]
 pub struct Division<'b> {
-    /// What each zone spans: what [`Plan::new`](crate::setup::Plan::new) wants.
+    /// Range, node and type of each zone, for [`Plan::new`](crate::setup::Plan::new).
     pub specs: &'b [ZoneSpec],
-    /// What each zone has.
+    /// Memory of each zone.
     pub parts: &'b [Part],
     /// Nodes that have memory, by number.
     pub nodes: &'b [NodePart],
-    /// Base pages that are in no zone, because they share a max-order block with another zone.
+    /// Base pages in no zone, because they share a max-order block with another zone.
     pub lost: u64,
-    /// The rules it was made by.
+    /// The rules of the division.
     pub rules: Rules,
 }
 
@@ -162,7 +160,7 @@ impl<'b> Division<'b> {
     /// Divides the memory of `map`. O(ranges × nodes).
     ///
     /// # Errors
-    /// Rules that make no sense, a map without memory, or an array that is full.
+    /// Invalid rules, a map without memory, or an array that is full.
     pub fn new(map: &MemoryMap<'_>, rules: Rules, room: Buffers<'b>) -> Result<Self, ZonesError> {
         if !rules.sound() {
             return Err(ZonesError::BadRules);
@@ -198,7 +196,7 @@ fn node_of(nodes: &[NodePart], node: NodeId) -> Option<&NodePart> {
     nodes.binary_search_by_key(&node, |part| part.node).ok().map(|n| &nodes[n])
 }
 
-/// Fills `nodes` with the nodes that have memory, by number; returns how many.
+/// Fills `nodes` with the nodes that have memory, by number. Returns their number.
 fn collect_nodes(map: &MemoryMap<'_>, nodes: &mut [NodePart]) -> Result<usize, ZonesError> {
     let room = nodes.len();
     let mut len = 0;
@@ -217,10 +215,10 @@ fn collect_nodes(map: &MemoryMap<'_>, nodes: &mut [NodePart]) -> Result<usize, Z
     Ok(len)
 }
 
-/// Where each node's memory becomes Movable.
+/// Finds the first Movable frame of each node.
 fn find_movable(map: &MemoryMap<'_>, rules: &Rules, nodes: &mut [NodePart]) {
     let Some(last) = map.memory().last() else { return };
-    // Only the machine's highest type is divided: lower addresses are too precious.
+    // Only the machine's highest type is divided: lower addresses are scarce.
     let floor = rules.floor(rules.by_address(Pfn(last.range.end.0 - 1)).0);
     match rules.movable {
         Movable::None => {}
@@ -241,10 +239,10 @@ fn find_movable(map: &MemoryMap<'_>, rules: &Rules, nodes: &mut [NodePart]) {
     }
 }
 
-/// How many of `pages` that are spread evenly over the nodes fall to node `n`: what a small node cannot take, the
-/// others share. O(nodes²).
+/// Share of node `n` in `pages` that are spread evenly over the nodes. A small node takes what it has; the others share
+/// the rest. O(nodes²).
 fn core_share(nodes: &[NodePart], n: usize, pages: u64) -> u64 {
-    // The level to which all nodes are filled: raise it until the small ones are full and the rest is even.
+    // Level to which all nodes are filled: it rises until the small nodes are full and the others equal.
     let (mut left, mut level) = (pages, 0);
     loop {
         let open = nodes.iter().filter(|node| node.present > level).count() as u64;
@@ -258,7 +256,7 @@ fn core_share(nodes: &[NodePart], n: usize, pages: u64) -> u64 {
     }
 }
 
-/// Where the first `pages` base pages of a node end; `None` if it has no more than that.
+/// End of the first `pages` base pages of a node; `None` if it has no more than that.
 fn end_of_first(map: &MemoryMap<'_>, node: NodeId, pages: u64) -> Option<Pfn> {
     let mut left = pages;
     map.memory().filter(|piece| piece.home.node == node).find_map(|piece| {
@@ -270,12 +268,12 @@ fn end_of_first(map: &MemoryMap<'_>, node: NodeId, pages: u64) -> Option<Pfn> {
     })
 }
 
-/// The next max-order border at or above.
+/// The next max-order border at or above `pfn`.
 const fn up(pfn: Pfn) -> Pfn {
     Pfn(pfn.0.next_multiple_of(MAX_ORDER.pages()))
 }
 
-/// Cuts `range` where the zone type changes.
+/// Cuts `range` at the borders of zone types.
 fn split(
     rules: &Rules,
     movable_from: Option<Pfn>,
@@ -297,7 +295,7 @@ fn split(
     Ok(())
 }
 
-/// Zones in the making.
+/// Zones while they are built.
 struct Zones<'b> {
     specs: &'b mut [ZoneSpec],
     parts: &'b mut [Part],
@@ -328,8 +326,8 @@ impl Zones<'_> {
         Ok(())
     }
 
-    /// Begins a zone for `range`. Returns the first frame that it can have; the range's end if it can have none,
-    /// and then there is no such zone.
+    /// Begins a zone for `range`. Returns the first frame that it can have. If it can have none, returns the range's
+    /// end and begins no zone.
     fn begin(&mut self, node: NodeId, kind: ZoneType, range: Range<Pfn>) -> Result<Pfn, ZonesError> {
         let taken = self.specs[..self.len].last().map_or(Pfn(0), ZoneSpec::end);
         let mut start = range.start.block_start(MAX_ORDER);
@@ -351,11 +349,11 @@ impl Zones<'_> {
     }
 }
 
-/// Leaves the most of each node's highest type for later. The zones of one type and node count as one.
+/// Leaves most of each node's highest type for later. The zones of one type and node count as one.
 fn defer(map: &MemoryMap<'_>, rules: &Rules, nodes: &mut [NodePart], specs: &[ZoneSpec], parts: &mut [Part]) {
     for node in nodes {
-        let own = |spec: &&ZoneSpec| spec.node == node.node;
-        let Some(highest) = specs.iter().filter(own).map(|spec| spec.kind).max() else { continue };
+        let on_node = |spec: &&ZoneSpec| spec.node == node.node;
+        let Some(highest) = specs.iter().filter(on_node).map(|spec| spec.kind).max() else { continue };
         let of_highest = |spec: &ZoneSpec| spec.node == node.node && spec.kind == highest;
         let Some(floor) = specs.iter().find(|spec| of_highest(spec)).map(|spec| spec.start) else { continue };
         let memory = map.memory().filter(|piece| piece.home.node == node.node && piece.range.end > floor);
@@ -368,7 +366,7 @@ fn defer(map: &MemoryMap<'_>, rules: &Rules, nodes: &mut [NodePart], specs: &[Zo
     }
 }
 
-/// The free memory of every zone, as early allocation left it.
+/// The free memory of every zone after early allocation.
 #[derive(Debug)]
 pub struct HandOver<'b> {
     early: Early<'b>,
@@ -376,11 +374,11 @@ pub struct HandOver<'b> {
 }
 
 impl<'b> HandOver<'b> {
-    /// Ends early allocation: what is free and in a zone of `division` is written to `room`, ascending, cut where
+    /// Ends early allocation: writes the memory that is free and in a zone of `division` to `room`, sorted, cut where
     /// zones end. O(ranges).
     ///
     /// # Errors
-    /// `room` is smaller than [`HandOver::ranges`] says.
+    /// `room` is smaller than [`HandOver::ranges`].
     pub fn new(
         early: Early<'b>,
         division: &Division<'_>,
@@ -397,7 +395,7 @@ impl<'b> HandOver<'b> {
         Ok(Self { early, free: &room[..len] })
     }
 
-    /// How many ranges would be handed over now. O(ranges).
+    /// Number of ranges that would be handed over now. O(ranges).
     #[must_use]
     pub fn ranges(early: &Early<'_>, division: &Division<'_>) -> usize {
         in_zones(early, division.specs).count()
@@ -409,7 +407,7 @@ impl<'b> HandOver<'b> {
         self.free
     }
 
-    /// Those of a zone. O(log ranges).
+    /// Free ranges of a zone. O(log ranges).
     #[must_use]
     pub fn of(&self, zone: &ZoneSpec) -> &'b [Range<Pfn>] {
         ranges_of(self.free, zone)
@@ -421,14 +419,14 @@ impl<'b> HandOver<'b> {
         self.free.iter().map(|range| range.end.0 - range.start.0).sum()
     }
 
-    /// What early allocation had at the end, for reading.
+    /// The final state of early allocation, for reading.
     #[must_use]
     pub const fn early(&self) -> &Early<'b> {
         &self.early
     }
 }
 
-/// Those of `free`, ascending and each in one zone, that lie in `zone`. O(log ranges).
+/// The ranges of `free` that are in `zone`. `free` is sorted, and each range is in one zone. O(log ranges).
 #[must_use]
 pub fn ranges_of<'b>(free: &'b [Range<Pfn>], zone: &ZoneSpec) -> &'b [Range<Pfn>] {
     let from = free.partition_point(|range| range.end <= zone.start);
@@ -436,7 +434,7 @@ pub fn ranges_of<'b>(free: &'b [Range<Pfn>], zone: &ZoneSpec) -> &'b [Range<Pfn>
     &free[from..to]
 }
 
-/// The free ranges of `early` that lie in zones, which ascend. Adjacent ones of one zone are one.
+/// The free ranges of `early` that are in zones, which are sorted. Adjacent ranges of one zone are joined.
 fn in_zones<'a>(early: &'a Early<'_>, specs: &'a [ZoneSpec]) -> impl Iterator<Item = Range<Pfn>> + 'a {
     let mut pieces = early.free();
     let mut rest = pieces.next();
@@ -460,7 +458,7 @@ fn in_zones<'a>(early: &'a Early<'_>, specs: &'a [ZoneSpec]) -> impl Iterator<It
                     None => grown = Some(part.clone()),
                 }
             }
-            // What lies below the zone, or in it and is another node's, is lost.
+            // Memory below the zone, or inside it but of another node, is lost.
             piece.range.start = piece.range.end.min(spec.end());
             if piece.range.start == piece.range.end {
                 rest = pieces.next();

@@ -1,4 +1,4 @@
-//! The counters of a zone. The free lists own them: whoever moves a block counts it there, and no caller does.
+//! The counters of a zone. Only the free store changes them: the code that moves a block counts it, callers do not.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -8,7 +8,7 @@ use crate::platform::{Platform, Word};
 use crate::policy::fallback;
 use crate::units::{Migratetype, NR_ORDERS, Order, PAGEBLOCK_PAGES, Pfn};
 
-/// The bits of an area's word that name its lists.
+/// Bits of an area's word that name its non-empty lists.
 const LISTS: u64 = (1 << LISTED_TYPES) - 1;
 
 /// Zone counters, in base pages. Written by the holder of the zone lock, read by anyone.
@@ -17,37 +17,38 @@ const LISTS: u64 = (1 << LISTED_TYPES) - 1;
 pub(crate) struct Counters<P: Platform> {
     /// Free pages on the buddy lists, isolated ones not counted.
     pub(crate) free: P::Word,
-    /// Those of them in CMA pageblocks.
+    /// Free pages in CMA pageblocks.
     pub(crate) free_cma: P::Word,
-    /// Pages the zone was given.
+    /// Managed pages: those that the zone was given.
     pub(crate) managed: P::Word,
-    /// Pages of memory the zone has, whether given to it or reserved.
+    /// Present pages: all memory of the zone, managed or reserved.
     pub(crate) present: P::Word,
-    /// What the free areas hold, for CPUs that look without the lock: by order, `blocks << 5 | non-empty lists`.
+    /// Content of the free areas, for CPUs that read it without the lock: by order, `blocks << 5 | non-empty lists`.
     areas: [P::Word; NR_ORDERS],
-    /// Whether `areas` is kept. Never changes.
+    /// Whether `areas` is written. Never changes.
     shown: bool,
-    /// Whether free pages are counted when the zone lock is given back, so that no hold waits for this line. Never changes.
+    /// Whether free pages are counted when the zone lock is released, so that no hold waits for this cache line. Never
+    /// changes.
     late: bool,
 }
 
 impl<P: Platform> Counters<P> {
-    /// `shown`: whether CPUs may look at the free areas without the lock. `late`: whether free pages are counted when it is
-    /// given back.
+    /// `shown`: whether CPUs may read the free areas without the lock. `late`: whether free pages are counted when the
+    /// lock is released.
     pub(crate) fn new(shown: bool, late: bool) -> Self {
         let zero = || P::Word::new(0);
         let areas = core::array::from_fn(|_| zero());
         Self { free: zero(), free_cma: zero(), managed: zero(), present: zero(), areas, shown, late }
     }
 
-    /// Free pages on the buddy lists. A racy read. Where they are counted late, whoever takes what another CPU has just freed
-    /// may have counted it first: that is nothing then.
+    /// Free pages on the buddy lists. A racy read. With late counts, a CPU that takes pages that another CPU has just
+    /// freed may count first: a negative sum reads as 0.
     #[inline]
     pub(crate) fn free_pages(&self) -> u64 {
         self.pages(&self.free)
     }
 
-    /// Those of them in CMA pageblocks.
+    /// Free pages in CMA pageblocks.
     #[inline]
     pub(crate) fn free_cma_pages(&self) -> u64 {
         self.pages(&self.free_cma)
@@ -64,7 +65,7 @@ impl<P: Platform> Counters<P> {
         fallback::grouping(self.managed.load(Relaxed), LISTED_TYPES as u64)
     }
 
-    /// Counts what has become of free pages in a hold of the zone lock: under it, or late.
+    /// Adds the changes of one hold of the zone lock: under the lock, or after it.
     pub(crate) fn count(&self, Pending { free, cma, touched, .. }: Pending) {
         if self.late {
             for (word, change) in [(&self.free, free), (&self.free_cma, cma)] {
@@ -80,17 +81,17 @@ impl<P: Platform> Counters<P> {
         }
     }
 
-    /// Says what an area holds now: `blocks` on its lists, and whether there is one on `list`.
-    pub(super) fn show(&self, order: Order, blocks: u64, list: Migratetype, has: bool) {
+    /// Publishes the content of an area: `blocks` on its lists, and whether `list` has one.
+    pub(super) fn show(&self, order: Order, blocks: u64, list: Migratetype, has_block: bool) {
         if self.shown {
             let area = &self.areas[order.index()];
             let bit = 1 << list.index();
             let others = area.load(Relaxed) & (bit ^ LISTS);
-            area.store(blocks << LISTED_TYPES | others | if has { bit } else { 0 }, Relaxed);
+            area.store(blocks << LISTED_TYPES | others | if has_block { bit } else { 0 }, Relaxed);
         }
     }
 
-    /// Whether CPUs may look at the free areas without the lock.
+    /// Whether CPUs may read the free areas without the lock.
     pub(crate) const fn are_areas_shown(&self) -> bool {
         self.shown
     }
@@ -106,22 +107,22 @@ impl<P: Platform> Counters<P> {
     }
 }
 
-/// Pages that became free, or (if negative) stopped being free, in one hold of the zone lock. The counters learn of
-/// them once, when the hold ends or has ended, however many blocks moved.
+/// Pages that became free, or (if negative) no longer are, in one hold of the zone lock. They are added to the counters
+/// once, when the hold ends or has ended, however many blocks moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Pending {
     /// Base pages.
     free: i64,
-    /// Those of them in CMA pageblocks.
+    /// Base pages in CMA pageblocks.
     cma: i64,
     /// Whether blocks were taken or freed at all.
     touched: bool,
-    /// Whether a block came back.
+    /// Whether a block was freed.
     pub(crate) freed: bool,
 }
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
-    /// Counts `pages` that came (or, if negative, went) on lists of type `list`. Isolated pages do not count.
+    /// Counts `pages` that came to lists of type `list`, or left them if negative. Isolated pages do not count.
     #[inline]
     pub(super) fn account(&mut self, list: Migratetype, pages: i64) {
         if list != Migratetype::Isolate {
@@ -129,7 +130,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
     }
 
-    /// Counts a block that came back. Block by block, as Linux does it, the counters learn of it before it is merged.
+    /// Counts a freed block. If blocks move one by one, as in Linux, the counters are updated before the block merges.
     #[inline]
     pub(super) fn account_freed(&mut self, list: Migratetype, pages: i64) {
         self.account(list, pages);
@@ -145,28 +146,28 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.pending.touched = true;
     }
 
-    /// Counts pages of a block that came back, below the pageblock order and to a pageblock of an ordinary type. The caller
-    /// [notes](Self::note_freed) that it did.
+    /// Counts pages of a freed block below the pageblock order, in a pageblock of an ordinary type. The caller also
+    /// calls [`note_freed`](Self::note_freed).
     #[inline(always)]
     pub(super) fn account_put(&mut self, pages: i64) {
         self.pending.free += pages;
     }
 
-    /// Notes that a block came back: whoever gave the zone up may hope again.
+    /// Records that a block was freed: a zone that background reclaim has given up may be reclaimable again.
     #[inline]
     pub(super) fn note_freed(&mut self) {
         self.pending.touched = true;
         self.pending.freed = true;
     }
 
-    /// Brings the counters up to date. Returns whether a block came back.
+    /// Adds the pending changes to the counters. Returns whether a block was freed.
     fn settle(&mut self) -> bool {
         let pending = core::mem::take(&mut self.pending);
         self.counters.count(pending);
         pending.freed
     }
 
-    /// At the end of a hold: what is to be counted when the lock is given back. All is counted by now, if not so late.
+    /// At the end of a hold: the changes to count when the lock is released. Without late counts there are none.
     pub(crate) fn end(&mut self) -> Pending {
         if self.counters.late {
             return core::mem::take(&mut self.pending);
@@ -187,13 +188,13 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.add(&self.counters.present, pages);
     }
 
-    /// Changes what a pageblock is, and counts what depends on it: pageblocks that are isolated, those that have bad frames in
-    /// use, and pages that are reserved for high orders, which isolated ones are not.
+    /// Changes the properties of a pageblock, and counts what depends on them: isolated pageblocks, pageblocks with bad
+    /// frames in use, and pages reserved for high orders; isolated pageblocks do not count as reserved.
     pub(super) fn set_info(&mut self, pfn: Pfn, from: BlockInfo, to: BlockInfo) {
         self.frames.set_info(pfn, to);
-        let change = |of: Migratetype| {
-            let is = |info: BlockInfo| info.is_present() && info.migratetype() == of;
-            i64::from(is(to)) - i64::from(is(from))
+        let change = |list: Migratetype| {
+            let counts = |info: BlockInfo| info.is_present() && info.migratetype() == list;
+            i64::from(counts(to)) - i64::from(counts(from))
         };
         let isolated = change(Migratetype::Isolate);
         if isolated != 0 {
@@ -216,7 +217,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
     }
 
-    /// Changes a word of the zone: with a load and a store if no other section has it.
+    /// Adds to a word of the zone: with a load and a store if the zone has one section.
     fn add(&self, word: &P::Word, change: i64) {
         match self.part {
             Some(_) => drop(word.fetch_add(change.cast_unsigned(), Relaxed)),
@@ -225,7 +226,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     }
 }
 
-/// A panic under the lock leaves the counters right.
+/// Keeps the counters correct after a panic under the lock.
 impl<P: Platform, M> Drop for Buddy<'_, '_, P, M> {
     #[inline]
     fn drop(&mut self) {
@@ -234,7 +235,7 @@ impl<P: Platform, M> Drop for Buddy<'_, '_, P, M> {
     }
 }
 
-/// Under the zone lock: a load and a store.
+/// Adds to a word under the zone lock: a load and a store.
 fn add(word: &impl Word, change: i64) {
     word.store(word.load(Relaxed).wrapping_add_signed(change), Relaxed);
 }

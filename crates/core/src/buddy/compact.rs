@@ -1,4 +1,4 @@
-//! Free blocks taken by place, not by list: where compaction moves frames to.
+//! Free blocks taken by address, not by list: the destinations of compaction.
 
 use super::Buddy;
 use crate::frame::State;
@@ -6,9 +6,9 @@ use crate::platform::Platform;
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
-    /// Takes free blocks of `order` out of the pageblock at `start` until `out` is full, larger ones split,
-    /// lowest first. Whole free pageblocks stay: they are what compaction is for. Returns how many were
-    /// taken. Their head words are [`State::Body`]. O(512).
+    /// Takes free blocks of `order` from the pageblock at `start` until `out` is full, lowest first; larger blocks are
+    /// split. Whole free pageblocks stay: compaction makes these. Returns the number of blocks taken. Their head words
+    /// are [`State::Body`]. O(512).
     pub(crate) fn take_from_pageblock(&mut self, start: Pfn, order: Order, out: &mut [Pfn]) -> usize {
         if self.frames.has_maps() {
             return self.take_bits_of(start, order, out);
@@ -18,17 +18,17 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         while at < start.add(PAGEBLOCK_PAGES) && taken < out.len() {
             let (head, state) = self.frames.find(at);
             let pages = match state {
-                State::Free { order: is, list, .. } if head == at && is < PAGEBLOCK_ORDER => {
-                    let usable = is >= order && (list.is_ordinary() || list == Migratetype::Cma);
+                State::Free { order: found, list, .. } if head == at && found < PAGEBLOCK_ORDER => {
+                    let usable = found >= order && (list.is_ordinary() || list == Migratetype::Cma);
                     let blocks =
-                        if usable { (out.len() - taken).min(1 << (is.get() - order.get())) } else { 0 };
-                    if blocks > 0 && self.take_part(at, is, order, blocks as u64) {
+                        if usable { (out.len() - taken).min(1 << (found.get() - order.get())) } else { 0 };
+                    if blocks > 0 && self.take_part(at, found, order, blocks as u64) {
                         let places = out[taken..].iter_mut().take(blocks);
                         places.zip(0..).for_each(|(place, n)| *place = at.add(n << order.get()));
                         taken += blocks;
                         self.account(list, -((blocks << order.get()) as i64));
                     }
-                    is.pages()
+                    found.pages()
                 }
                 State::Free { order, .. } | State::Taken { order, .. } | State::Quarantined { order } => {
                     order.pages()
@@ -40,9 +40,9 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         taken
     }
 
-    /// Takes free blocks of `order`, below the pageblock order, out of open pageblocks of type `list` that have at most
-    /// `free` free frames, the fullest first, until `out` is full; none out of the pageblock at `but`. Returns how many were
-    /// taken. Their head words are [`State::Body`]. Only with maps. O(blocks).
+    /// Takes free blocks of `order`, below the pageblock order, from open pageblocks of type `list` with at most `free`
+    /// free frames, the fullest first, until `out` is full; none from the pageblock at `but`. Returns the number of
+    /// blocks taken. Their head words are [`State::Body`]. Only with maps. O(blocks).
     pub(crate) fn take_from_fuller(
         &mut self,
         but: Pfn,
@@ -56,7 +56,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             && let Some(start) = self.fullest_with(order, list, free, but)
         {
             match self.take_bits_of(start, order, &mut out[taken..]) {
-                // Its bin says something else than its map. An allocation that looks there makes the bins anew.
+                // Its bin disagrees with its map. An allocation that finds this rebuilds the bins.
                 0 => break,
                 now => taken += now,
             }
@@ -64,8 +64,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         taken
     }
 
-    /// Takes the free blocks of at least `least` that begin in the pageblock at `start`, whole, until `out` is full. Returns
-    /// how many were taken. Their head words are [`State::Body`]. O(512).
+    /// Takes the free blocks of at least `least` that begin in the pageblock at `start`, each whole, until `out` is
+    /// full. Returns the number of blocks taken. Their head words are [`State::Body`]. O(512).
     pub(crate) fn take_whole(&mut self, start: Pfn, least: Order, out: &mut [(Pfn, Order)]) -> usize {
         if let Some(taken) = self.take_whole_bits(start, least, out) {
             return taken;
@@ -99,10 +99,11 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         taken
     }
 
-    /// Takes the first `blocks` blocks of `order` from the free block of order `is` at `pfn`, unless its list is damaged.
-    fn take_part(&mut self, pfn: Pfn, is: Order, order: Order, blocks: u64) -> bool {
-        let Some(list) = self.unlink_at(pfn, is) else { return false };
-        let end = pfn.add(is.pages());
+    /// Takes the first `blocks` blocks of `order` from the free block of order `whole` at `pfn`, unless its list is
+    /// damaged.
+    fn take_part(&mut self, pfn: Pfn, whole: Order, order: Order, blocks: u64) -> bool {
+        let Some(list) = self.unlink_at(pfn, whole) else { return false };
+        let end = pfn.add(whole.pages());
         let mut rest = pfn.add(blocks << order.get());
         while rest < end {
             let piece = Order::largest_at(rest, end.0 - rest.0);

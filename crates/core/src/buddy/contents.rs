@@ -1,4 +1,4 @@
-//! What the free lists and maps of a zone hold, for whoever looks.
+//! Content of the free lists and maps of a zone, for reading.
 
 use super::{Buddy, NONE};
 use crate::frame::State;
@@ -6,7 +6,8 @@ use crate::platform::Platform;
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
-    /// Free blocks of `order` on all lists except the isolated one. With maps O(pageblocks / 64 + open pageblocks): for verification.
+    /// Free blocks of `order` on all lists except the isolated one. With maps O(pageblocks / 64 + open pageblocks): for
+    /// verification.
     #[must_use]
     pub fn nr_free(&self, order: Order) -> u64 {
         if self.has_bits_of(order) {
@@ -22,7 +23,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Free singles and pairs of pageblocks, with maps. O(pageblocks / 64).
     fn nr_free_whole(&self) -> [u64; 2] {
         let listed = Migratetype::ALL.into_iter().filter(|&list| list != Migratetype::Isolate);
-        listed.map(|list| self.nr_whole(list)).fold([0; 2], |all, of| [all[0] + of[0], all[1] + of[1]])
+        listed.map(|list| self.nr_whole(list)).fold([0; 2], |all, free| [all[0] + free[0], all[1] + free[1]])
     }
 
     /// Whether `list` has a block of `order`.
@@ -43,7 +44,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         let open = self.has_bits_of(order).then(|| self.open_pageblocks(list));
         let bits = open.into_iter().flatten().flat_map(move |start| {
             let blocks = self.frames.map(start).map(|map| map.bits().blocks());
-            let of_order = move |(first, is): (u64, u8)| (is == order.get()).then(|| start.add(first));
+            let of_order = move |(first, found): (u64, u8)| (found == order.get()).then(|| start.add(first));
             blocks.into_iter().flatten().filter_map(of_order)
         });
         self.linked(order, list).chain(bits).chain(self.whole_blocks(order, list))
@@ -55,7 +56,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         let mut at = (first != NONE).then(|| self.pfn_of(first));
         core::iter::from_fn(move || {
             let pfn = at?;
-            // A broken link may lead anywhere: whoever walks the list is told, not stopped.
+            // A damaged link may lead anywhere: the walk yields that frame, and ends there if it is no free block of
+            // this order.
             at = match self.frames.contains(pfn).then(|| self.frames.state(pfn, order)) {
                 Some(State::Free { next, .. }) if self.pfn_of(u64::from(next)) != pfn => {
                     Some(self.pfn_of(u64::from(next)))
@@ -66,8 +68,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         })
     }
 
-    /// The first frame of a block of a type in the first place where there is one: with maps of the fullest open pageblock's, else of
-    /// the smallest block's. O(orders).
+    /// First frame of a block of a type: with maps one of the fullest open pageblock, else of the smallest block.
+    /// O(orders).
     pub(crate) fn first_with(&self, list: Migratetype) -> Option<Pfn> {
         if !self.frames.has_maps() {
             return Order::all().find_map(|order| self.linked(order, list).next());

@@ -1,9 +1,9 @@
 //! Free lists: blocks linked through their head words.
 //!
-//! Whoever follows a link looks whether the block there is free, of this order and on this list. If it is not, somebody
-//! wrote a head word that was not his: a block freed twice at the same instant, memory that went bad, a stray pointer.
-//! Then that list is given up: every block that can still be reached on it is [`State::Quarantined`], and counted. A
-//! frame is never handed out because a damaged link said so.
+//! Code that follows a link checks that the block there is free, of this order and on this list. If it is not, a head
+//! word was overwritten: by a second free of the block at the same instant, bad memory, a stray pointer. Then the list
+//! is given up: every block that can still be reached on it becomes [`State::Quarantined`], and is counted. No frame is
+//! handed out because of a damaged link.
 
 use super::{Buddy, Ends, NONE};
 use crate::frame::{FreeHead, State};
@@ -48,8 +48,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         (pfn.0 - self.base.0) as u32
     }
 
-    /// Changes the head word of the block at `link`, if it is on this list and `back`, one of its links, leads to `me`.
-    /// Returns whether it is so.
+    /// Changes the head word of the block at `link` with `change`, if the block is on this list and its link `back`
+    /// leads to `me`. Returns whether it did.
     #[inline]
     fn relink(
         &self,
@@ -69,14 +69,14 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     pub(super) fn insert(&mut self, pfn: Pfn, order: Order, list: Migratetype, tail: bool) {
         let me = self.link_of(pfn);
         let mut ends = self.ends(order, list);
-        let of = (order, list);
+        let kind = (order, list);
         if ends.first != NONE {
-            // The first block's back link and the last one's forward link lead to themselves.
+            // The first block's back link and the last block's forward link lead to themselves.
             let (first, last) = (ends.first as u32, ends.last as u32);
             let linked = if tail {
-                self.relink(last, of, (FreeHead::next, last), |head| head.with_next(me))
+                self.relink(last, kind, (FreeHead::next, last), |head| head.with_next(me))
             } else {
-                self.relink(first, of, (FreeHead::prev, first), |head| head.with_prev(me))
+                self.relink(first, kind, (FreeHead::prev, first), |head| head.with_prev(me))
             };
             if !linked {
                 self.give_up(order, list);
@@ -100,25 +100,25 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     }
 
     /// Takes a block off its list and leaves its head word as [`State::Body`]. `false` if its neighbours, or the ends
-    /// of the list, do not say that it is there: then the list is given up, and the block with it.
+    /// of the list, do not agree that it is there: then the list is given up, and the block with it.
     #[inline]
     #[must_use]
     pub(super) fn unlink(&mut self, pfn: Pfn, order: Order, head: FreeHead) -> bool {
         let me = self.link_of(pfn);
         let (next, prev, list) = (head.next(), head.prev(), head.list());
-        let of = (order, list);
+        let kind = (order, list);
         let follow = |buddy: &Self| {
-            buddy.relink(prev, of, (FreeHead::next, me), |head| {
+            buddy.relink(prev, kind, (FreeHead::next, me), |head| {
                 head.with_next(if next == me { prev } else { next })
             })
         };
         let precede = |buddy: &Self| {
-            buddy.relink(next, of, (FreeHead::prev, me), |head| {
+            buddy.relink(next, kind, (FreeHead::prev, me), |head| {
                 head.with_prev(if prev == me { next } else { prev })
             })
         };
         let intact = if next != me && prev != me {
-            // Between two others: the list's ends stay.
+            // Between two blocks: the list's ends stay.
             follow(self) && precede(self)
         } else {
             let mut ends = self.ends(order, list);
@@ -182,7 +182,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.set_ends(order, list, EMPTY);
         for (start, onward) in [(first, FreeHead::next as fn(FreeHead) -> u32), (last, FreeHead::prev)] {
             let mut at = start;
-            // Each step makes a block that is not free any more, so this ends.
+            // Each step leaves a block that is no longer free, so this ends.
             while at != NONE
                 && let pfn = self.pfn_of(at)
                 && let Some(head) = self.frames.free_head_in_map(pfn, order)
@@ -194,7 +194,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
     }
 
-    /// Takes a free block that is on no list any more out of use.
+    /// Takes a free block that is no longer on a list out of use.
     fn quarantine(&mut self, pfn: Pfn, order: Order, list: Migratetype) {
         self.frames.set_state(pfn, order, State::Quarantined { order });
         self.count(order, list, -1);
@@ -204,8 +204,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.cold.counts.set(counts);
     }
 
-    /// Moves the free block at `pfn` to the tail of another type's list. Returns its pages, 0 if it is not
-    /// free. What is moved between lists that count and lists that do not is counted.
+    /// Moves the free block at `pfn` to the tail of another type's list. Returns its pages, 0 if it is not free. Counts
+    /// the change if only one of the two lists counts as free.
     pub(super) fn move_to(&mut self, pfn: Pfn, to: Migratetype) -> u64 {
         let (_, State::Free { order, .. }) = self.frames.find(pfn) else { return 0 };
         let Some(from) = self.unlink_at(pfn, order) else { return 0 };

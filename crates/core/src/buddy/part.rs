@@ -1,4 +1,4 @@
-//! What a section shows to CPUs that choose one without its lock (see `zone/sections.rs`).
+//! Words that a section publishes for CPUs that choose a section without its lock (see `zone/sections.rs`).
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -6,21 +6,21 @@ use super::{Buddy, Wanted};
 use crate::platform::{Platform, Word};
 use crate::units::{MAX_ORDER, Migratetype, PAGEBLOCK_ORDER};
 
-/// Words that a section shows: one for each type, and one of whole pageblocks.
+/// Words that a section publishes: one for each type, and one of whole pageblocks.
 pub(crate) const WORDS: usize = Migratetype::ALL.len() + 1;
-/// The bit that says that a pageblock is free as a whole.
+/// The bit for a pageblock that is free as a whole.
 pub(crate) const WHOLE: u32 = 63;
-/// The bit that says that two singles of different ordinary types are buddies.
+/// The bit for two singles of different ordinary types that are buddies.
 pub(crate) const MIXED: u32 = 2 * Migratetype::ALL.len() as u32;
 
-/// In [`Buddy::changed`], above a bit for each type: free pageblocks have come or gone.
+/// In [`Buddy::changed`], above a bit for each type: free whole pageblocks have changed.
 const WHOLES: u8 = 0x80;
 const _: () = assert!(Migratetype::ALL.len() < 8);
 
 /// A section among others of its zone.
 #[derive(Debug)]
 pub(crate) struct Part<'a, P: Platform> {
-    /// What all sections show.
+    /// The words of all sections.
     pub(crate) words: &'a [P::Word],
     /// Pageblocks of the zone that are isolated or have a bad frame in use.
     pub(crate) special: &'a P::Word,
@@ -34,7 +34,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.part.is_some()
     }
 
-    /// Whether what the section would give next, a whole pageblock, is worse than what another section may have.
+    /// Whether the next block of this section, from a whole pageblock, is worse than one that another section may have.
     #[inline(always)]
     pub(super) fn has_worse_than_others(&self, wanted: Wanted) -> bool {
         self.part.is_some()
@@ -42,34 +42,34 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             && !self.has_open(wanted.order, wanted.migratetype)
     }
 
-    /// Notes that bins of a type have come or gone.
+    /// Records that bins of a type have become empty or non-empty.
     #[inline(always)]
     pub(super) fn note_changed(&mut self, list: Migratetype) {
         self.changed |= 1 << list.index();
     }
 
-    /// Notes that free pageblocks of a type have come or gone.
+    /// Records that free whole pageblocks of a type have changed.
     #[inline(always)]
     pub(super) fn note_wholes_changed(&mut self, list: Migratetype) {
         self.changed |= WHOLES | 1 << list.index();
     }
 
-    /// Shows what has changed in this hold.
+    /// Publishes the changes of this hold.
     pub(super) fn show_changed(&mut self) {
         let changed = core::mem::take(&mut self.changed);
         let Some(part) = self.part.as_ref().filter(|_| changed != 0) else { return };
         let word = |which: usize| &part.words[which * (part.words.len() / WORDS) + part.n];
-        // Most holds end as they began: no other CPU loses its copy then.
-        let set = |word: &P::Word, was: u64, now: u64| {
-            if was != now {
+        // Most holds change no word: then no other CPU loses its copy of the line.
+        let set = |word: &P::Word, old: u64, now: u64| {
+            if old != now {
                 word.store(now, Relaxed);
             }
         };
         for list in Migratetype::ALL.into_iter().filter(|list| changed >> list.index() & 1 != 0) {
             let shown = word(list.index());
-            let was = shown.load(Relaxed);
+            let old = shown.load(Relaxed);
             let same = changed & WHOLES == 0;
-            set(shown, was, if same { self.occupied(list) | was & 1 << WHOLE } else { self.word_of(list) });
+            set(shown, old, if same { self.occupied(list) | old & 1 << WHOLE } else { self.word_of(list) });
         }
         if changed & WHOLES != 0 {
             let shown = word(WORDS - 1);
@@ -92,7 +92,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         Migratetype::ALL.into_iter().fold(mixed, |all, list| all | self.kinds(list) << (2 * list.index()))
     }
 
-    /// Whether all that the section shows is so. For verification.
+    /// Whether all published words are correct. For verification.
     pub(crate) fn is_as_shown(&self) -> bool {
         self.part.as_ref().is_none_or(|part| {
             let shown = |which: usize| part.words[which * (part.words.len() / WORDS) + part.n].load(Relaxed);

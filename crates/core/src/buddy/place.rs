@@ -1,4 +1,4 @@
-//! Free memory taken by place: a given range, all of it or nothing.
+//! Free memory taken by address: a given range, all of it or nothing.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -8,7 +8,8 @@ use crate::platform::{Platform, Word};
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
-    /// The first block or frame of `pages` frames from `first` on that is not free in this zone, and what it is. O(blocks).
+    /// The first block or frame of `pages` frames from `first` on that is not free in this zone, and its state.
+    /// O(blocks).
     pub(crate) fn first_used(&self, first: Pfn, pages: u64) -> Option<(Pfn, State)> {
         let end = first.add(pages);
         let mut at = first;
@@ -25,11 +26,11 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         None
     }
 
-    /// Takes `pages` frames from `first` on, if all of them are free; larger blocks are split around them. Their head words
-    /// are [`State::Body`] then. Isolated ones are taken, too. O(blocks in the range × orders).
+    /// Takes `pages` frames from `first` on, if all of them are free; larger blocks are split around them. Their head
+    /// words are [`State::Body`] then. Isolated frames are taken, too. O(blocks in the range × orders).
     ///
     /// # Errors
-    /// The first block that is not free, and what it is. Nothing has changed then.
+    /// The first block that is not free, and its state. The state of the zone is unchanged then.
     pub(crate) fn take_range(&mut self, first: Pfn, pages: u64) -> Result<(), (Pfn, State)> {
         if let Some(used) = self.first_used(first, pages) {
             return Err(used);
@@ -38,7 +39,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         let mut at = first;
         while at < end {
             let Some(next) = self.take_next(at, end) else {
-                // A damaged list: its blocks are out of use now. What was taken goes back.
+                // A damaged list: its blocks are out of use now. The blocks taken so far go back.
                 let mut back = first;
                 while back < at {
                     let piece = Order::largest_at(back, at.0 - back.0);
@@ -52,7 +53,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         Ok(())
     }
 
-    /// Takes what is free from `at` on, up to `end` or to where its block or pageblock ends. Returns where that is.
+    /// Takes the free frames from `at` on, up to `end` or to the end of the block or pageblock. Returns the end.
     fn take_next(&mut self, at: Pfn, end: Pfn) -> Option<Pfn> {
         let (head, State::Free { order, .. }) = self.frames.find(at) else { return None };
         if self.has_bits_of(order) {
@@ -96,8 +97,9 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
     }
 
-    /// Takes what no hook has been told of in the free block at `head`: all of it, or one of its two pageblocks; nothing if
-    /// that is smaller than `least`, which is at least the pageblock order. Its head words are [`State::Body`].
+    /// Takes the part of the free block at `head` that no hook was told of: all of it, or one of its two pageblocks;
+    /// nothing if that is smaller than `least`, which is at least the pageblock order. Its head words are
+    /// [`State::Body`].
     pub(crate) fn take_unreported(&mut self, head: Pfn, least: Order) -> Option<(Pfn, Order)> {
         let is_free = |order: &Order| match (self.frames.has_maps(), *order == MAX_ORDER) {
             (true, true) => head.is_aligned(MAX_ORDER) && self.frames.is_pair(head),
@@ -119,7 +121,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         (order >= least && self.take_range(pfn, order.pages()).is_ok()).then_some((pfn, order))
     }
 
-    /// Notes of the pageblocks from `from` to `to` that they are not as a hook was told: somebody gets memory there.
+    /// Clears the reported bit of the pageblocks from `from` to `to`, because memory there is handed out.
     pub(super) fn forget_reports(&mut self, from: Pfn, to: Pfn) {
         if !self.reports {
             return;
@@ -134,7 +136,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
     }
 
-    /// Gives back a block that was taken to be reported; `told`: whether the hook has heard of it.
+    /// Frees a block that was taken to be reported. `told`: whether the hook was told of it.
     pub(crate) fn put_reported(&mut self, pfn: Pfn, order: Order, told: bool) {
         for n in 0..order.pages() / PAGEBLOCK_PAGES {
             let at = pfn.add(n * PAGEBLOCK_PAGES);
@@ -143,8 +145,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.free(pfn, order, Placement::Tail);
     }
 
-    /// Frees a block in a pageblock that has marked frames: these go out of use, the rest is freed. `false`, and nothing
-    /// has happened, if none of them is in the block. O(pages).
+    /// Frees a block in a pageblock that has marked frames: these go out of use, the rest is freed. On `false` no
+    /// marked frame is in the block, and the state is unchanged. O(pages).
     #[cold]
     pub(super) fn free_around_marks(&mut self, pfn: Pfn, order: Order, placement: Placement) -> bool {
         let end = pfn.add(order.pages());
@@ -171,7 +173,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         true
     }
 
-    /// Pageblocks of `pages` frames from `pfn` on that have no marked frame in use are as others again. O(512).
+    /// Clears the mark of the pageblocks of `pages` frames from `pfn` on that have no marked frame in use. O(512).
     pub(crate) fn forget_marks(&mut self, pfn: Pfn, pages: u64) {
         let mut start = pfn.block_start(PAGEBLOCK_ORDER);
         while start < pfn.add(pages) {
@@ -183,13 +185,13 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
     }
 
-    /// Says of a pageblock that frees into it have to look for marks.
+    /// Marks a pageblock, so that frees into it look for marked frames.
     pub(crate) fn expect_marks(&mut self, pfn: Pfn) {
         let info = self.frames.info(pfn);
         self.set_info(pfn, info, info.poisoned(true));
     }
 
-    /// Whether a free to the zone has to ask what its pageblock is: one is isolated, or has a bad frame in use.
+    /// Whether a free to the zone must check its pageblock: a pageblock is isolated, or has a bad frame in use.
     pub(crate) fn has_special_pageblocks(&self) -> bool {
         match &self.part {
             Some(part) => part.special.load(Relaxed) > 0,
@@ -197,7 +199,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
     }
 
-    /// Makes the frames `left` of a pageblock that is in no bin and has no bits the free ones.
+    /// Opens a pageblock that is in no bin and has no bits: its free frames are `left`.
     fn open_with(&mut self, start: Pfn, left: Bits) {
         let map = self.map(start);
         (0..WORDS).for_each(|n| map.set_word(n, left.0[n]));
@@ -209,7 +211,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     fn take_bits_at(&mut self, first: Pfn, pages: u64) {
         let start = first.block_start(PAGEBLOCK_ORDER);
         let list = self.frames.info(start).migratetype();
-        let was = self.open_head_of(start);
+        let head = self.open_head_of(start);
         let map = self.map(start);
         for n in 0..WORDS {
             let range = range_in_word(n, first.0 - start.0, pages);
@@ -219,6 +221,6 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
         let left = map.bits();
         self.account(list, -(pages as i64));
-        self.refile(start, list, was, (left.count() as u32, left.largest().unwrap_or(0)), false);
+        self.refile(start, list, head, (left.count() as u32, left.largest().unwrap_or(0)), false);
     }
 }

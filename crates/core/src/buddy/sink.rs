@@ -1,15 +1,15 @@
-//! The blocks that a take brings, handed over under the zone lock.
+//! Receivers of the blocks of a take, called under the zone lock.
 
 use crate::units::Pfn;
 
-/// Who gets the blocks of a take.
+/// Receiver of the blocks of a take.
 pub(crate) trait Sink {
-    /// For how many more calls of [`add`](Self::add) there is room.
+    /// Number of further calls of [`add`](Self::add) that have room.
     fn room(&self) -> usize {
         usize::MAX
     }
 
-    /// Gets the blocks that start at frame `first` and the set bits of `starts`. Returns how many of them are bad.
+    /// Receives the blocks that start at frame `first` plus the set bits of `starts`. Returns the number of bad ones.
     fn add(&mut self, first: Pfn, starts: u64) -> u64;
 }
 
@@ -35,15 +35,15 @@ impl<F: FnMut(Pfn) -> bool> Sink for Each<F> {
     }
 }
 
-/// Blocks to be laid out when the lock is given back: no other CPU has them.
+/// Blocks to put on a list after the lock is released: no other CPU has them.
 pub(crate) struct Pieces {
-    /// The first `len` are there.
+    /// The first `len` are valid.
     pieces: [(Pfn, u64); Self::ROOM],
     len: usize,
 }
 
 impl Pieces {
-    /// Words of maps: a refill of single frames finds them in fewer, as a rule.
+    /// Words of maps: a refill of single frames usually finds them in fewer.
     const ROOM: usize = 32;
 
     pub(crate) const fn new() -> Self {

@@ -1,17 +1,17 @@
-//! Memory that a zone has, and that nobody has needed yet: its descriptors are as new.
+//! Untouched memory of a zone: free memory that was not needed yet, whose descriptors are as new.
 //!
-//! Pageblock descriptors and maps that are new say nothing, and so does memory that reads as zeroes. A zone that is given a
-//! terabyte therefore notes where it starts and ends
-//! ([`Config::lazy_pageblocks`](crate::config::Config::lazy_pageblocks)), and writes descriptors for some of it when the blocks
-//! before it are used up.
+//! New pageblock descriptors and maps are zeroes, so memory that reads as zeroes needs no writing. A zone that is given
+//! a terabyte therefore only records its start and end
+//! ([`Config::lazy_pageblocks`](crate::config::Config::lazy_pageblocks)), and writes descriptors for parts of it when
+//! the blocks before them are used up.
 //!
 //! # Invariants
-//! 1. All frames from `next` to `end`, multiples of the largest block, are free and movable. They count as free, managed and
-//!    present; their pageblocks are not present, and nothing of them has been written.
-//! 2. While there are any, there is a free movable block of the largest order besides. So whoever looks for free memory
-//!    finds what there would be if all pageblocks had been initialised, but less of it.
+//! 1. All frames from `next` to `end`, multiples of the largest block, are free and movable. They count as free,
+//!    managed and present; their pageblocks are not present, and no descriptor of them was written.
+//! 2. While there are any, there is also a free movable block of the largest order. So a search for free memory finds
+//!    the same as if all pageblocks were initialised, but less of it.
 //!
-//! Whoever looks for memory by its place has pageblocks initialised up to there first (`Allocator::touch`).
+//! A caller that looks for memory by its address has the pageblocks up to there initialised first (`Allocator::touch`).
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -21,10 +21,10 @@ use crate::frame::BlockInfo;
 use crate::platform::{Platform, Word};
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
 
-/// Frames whose pageblocks are initialised at a time: a block of the largest order.
+/// Frames whose pageblocks are initialised together: a block of the largest order.
 const CHUNK: u64 = MAX_ORDER.pages();
 
-/// Where the untouched memory of a zone lies. Written under the zone lock, read by anyone.
+/// The untouched memory of a zone. Written under the zone lock, read by any CPU.
 #[repr(C)]
 pub(crate) struct Untouched<P: Platform> {
     next: P::Word,
@@ -36,7 +36,7 @@ impl<P: Platform> Untouched<P> {
         Self { next: P::Word::new(0), end: P::Word::new(0) }
     }
 
-    /// The frames. A racy read for others than the holder of the zone lock.
+    /// The untouched frames. A racy read, unless the caller holds the zone lock.
     pub(crate) fn range(&self) -> Range<Pfn> {
         let next = self.next.load(Acquire);
         Pfn(next)..Pfn(self.end.load(Relaxed).max(next))
@@ -44,24 +44,24 @@ impl<P: Platform> Untouched<P> {
 }
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
-    /// What is untouched now.
+    /// The untouched frames.
     pub(crate) fn untouched(&self) -> Range<Pfn> {
         self.untouched.map_or(Pfn(0)..Pfn(0), Untouched::range)
     }
 
-    /// Free blocks of an order that no list has yet.
+    /// Free blocks of an order in untouched memory, which no list holds.
     pub(crate) fn untouched_blocks(&self, order: Order) -> u64 {
         let Range { start, end } = self.untouched();
         if order == MAX_ORDER { (end.0 - start.0) >> MAX_ORDER.get() } else { 0 }
     }
 
-    /// The part of new memory that may stay untouched: nothing unless the zone has none yet, which was never initialised
-    /// then, and not if it is little.
+    /// The part of new memory that may stay untouched. Nothing if the zone has memory already, whose descriptors were
+    /// written, or if the new memory is small.
     pub(crate) fn to_leave(&self, start: Pfn, pages: u64) -> Range<Pfn> {
         let none = start..start;
         let whole = |pfn: u64| pfn / MAX_ORDER.pages() * MAX_ORDER.pages();
         let (first, end) = (whole(start.0 + MAX_ORDER.pages() - 1), whole(start.0 + pages));
-        // Later memory of a zone of several sections may be the first of its section.
+        // With several sections, later memory of the zone may be the first of its section.
         let counted = || self.counters.managed.load(Relaxed) > 0 || self.counters.present.load(Relaxed) > 0;
         let is_new = if self.part.is_some() { !self.cold.has_memory.get() } else { !counted() };
         if self.untouched.is_some() && is_new && end > first + CHUNK { Pfn(first)..Pfn(end) } else { none }
@@ -85,7 +85,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         let end = Pfn(range.start.0.saturating_add(wanted)).min(range.end);
         let mut at = range.start;
         while at < end {
-            // First: whoever is stopped in the middle leaves a block that is in use for good, not one that is free twice.
+            // First: a CPU that is stopped in between leaves a block permanently in use, not a block that is free
+            // twice.
             untouched.next.store(at.add(MAX_ORDER.pages()).0, Release);
             for start in [at, at.add(PAGEBLOCK_PAGES)] {
                 self.frames.set_info(start, BlockInfo::new(self.zone, Migratetype::Movable));
@@ -95,7 +96,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
     }
 
-    /// After a free movable block of the largest order is none any more: keeps invariant 2.
+    /// Called after a free movable block of the largest order was taken or split: keeps invariant 2.
     #[inline(never)]
     pub(super) fn touch_more(&mut self) {
         let Range { start, end } = self.untouched();

@@ -1,4 +1,4 @@
-//! Many blocks of one order at once: allocated and freed in few holds of the zone lock (Linux: `alloc_pages_bulk`,
+//! Bulk calls: many blocks of one order, allocated or freed in few holds of the zone lock (Linux: `alloc_pages_bulk`,
 //! `free_unref_folios`).
 
 use core::fmt;
@@ -13,15 +13,16 @@ use crate::request::Request;
 use crate::units::{Migratetype, Order, Pfn, ZoneId, ZoneType};
 use crate::zone::Zone;
 
-/// Blocks that are freed in one hold of the zone lock: what they touch fits the first-level cache, and nobody waits long.
+/// Most blocks freed in one hold of the zone lock: their words fit the first-level cache, and other CPUs do not wait
+/// long.
 const MOST_FREED: usize = 128;
 
-/// Frees of which some were refused. The others are done.
+/// Some frees of a bulk call were refused. The others are done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BulkFreeError {
-    /// How many were refused.
+    /// Number of refused frees.
     pub refused: usize,
-    /// The first of them.
+    /// The first refusal.
     pub first: FreeError,
 }
 
@@ -34,14 +35,14 @@ impl fmt::Display for BulkFreeError {
 impl core::error::Error for BulkFreeError {}
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Fills `out` with blocks of `order`, each to be freed on its own or by [`free_bulk`](Self::free_bulk). Returns how many
-    /// there are, at the front; fewer than asked for only if [`alloc`](Self::alloc) fails then, too. `migratetype` is one of
-    /// the ordinary three; of others, none.
+    /// Fills `out` with blocks of `order`, each to be freed on its own or by [`free_bulk`](Self::free_bulk). Returns
+    /// the number of blocks, which are at the front; fewer than `out` holds only if [`alloc`](Self::alloc) fails then,
+    /// too. `migratetype` is one of the ordinary three; for any other type, returns 0.
     ///
-    /// What this CPU's list holds comes first. Then the zones on its way give a pageblock's worth in each hold of their
-    /// locks, down to their low marks if they keep marks. The rest is allocated one by one.
+    /// The blocks of this CPU's list come first. Then the zones of the request give a pageblock's worth in each hold of
+    /// their locks, down to their low marks if they keep marks. The rest is allocated one by one.
     ///
-    /// O(blocks): a word of bits at a time, with [`Engine::Framewright`](crate::config::Engine::Framewright).
+    /// O(blocks): one word of bits at a time, with [`Engine::Framewright`](crate::config::Engine::Framewright).
     pub fn alloc_bulk(&self, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
         if !migratetype.is_ordinary() {
             return 0;
@@ -70,8 +71,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         got
     }
 
-    /// Claims an allocated block for a free by this CPU; false if another CPU's free has claimed it. A block that was last on a
-    /// list of this CPU needs no claim, as for a free that hits.
+    /// Claims an allocated block for a free by this CPU; `false` if another CPU's free has claimed it. A block that
+    /// last was on a list of this CPU needs no claim, as in a hit.
     fn take_back(&self, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
         if !self.frames.has_word(order) {
             return self.claim(pfn, order, info);
@@ -89,7 +90,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         }
     }
 
-    /// What a zone has of this CPU's list and beyond it, above its low mark.
+    /// Takes blocks from this CPU's list and from the zone, above its low mark.
     fn bulk_from(&self, id: ZoneId, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
         let zone = &self.allocator.zones[id.index()];
         if !Request::new(order, migratetype).may_use(zone.spec().kind) {
@@ -113,7 +114,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         got + taken
     }
 
-    /// Base pages that leave a zone above its low mark: of all that is free, where blocks go one by one (Linux v3.0 has no such call).
+    /// Base pages that may leave a zone above its low mark; all free pages if blocks leave one by one (Linux v3.0 has
+    /// no such call).
     fn to_spare(&self, zone: &Zone<P>, order: Order, migratetype: Migratetype) -> u64 {
         if !self.allocator.config.engine.has_maps() {
             return zone.free_pages().saturating_sub(zone.marks().low + zone.reserve(ZoneType::Movable) + 1);
@@ -121,13 +123,13 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         self.may_leave(zone, &Request::new(order, migratetype), Mark::Low)
     }
 
-    /// Frees blocks of `order` that any CPU allocated, past this CPU's lists: they are everybody's at once. Each is checked as
-    /// by [`free`](Self::free).
+    /// Frees blocks of `order` that any CPU allocated, directly to the zone, so that all CPUs can take them
+    /// immediately. Each free is checked like [`free`](Self::free).
     ///
-    /// O(blocks): neighbours that stand next to each other in `blocks` are freed as one run.
+    /// O(blocks): adjacent blocks that follow one another in `blocks` are freed as one run.
     ///
     /// # Errors
-    /// How many were refused, and why the first one was. A refused free changes nothing; all others are done.
+    /// The number of refused frees, and the reason of the first. A refused free changes nothing; all others are done.
     pub fn free_bulk(&self, order: Order, blocks: &[Pfn]) -> Result<(), BulkFreeError> {
         let frames = &self.allocator.frames;
         let mut failed: Option<BulkFreeError> = None;
@@ -141,7 +143,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 len = 0;
             }
             if !is_ours {
-                // After the flush: one that stands in `blocks` twice is free by now, and called so.
+                // After the flush: a block that is in `blocks` twice is free by now, and refused as free.
                 let first = self.refuse(pfn, order);
                 failed.get_or_insert(BulkFreeError { refused: 0, first }).refused += 1;
                 continue;

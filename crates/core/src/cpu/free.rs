@@ -1,4 +1,4 @@
-//! One free that is no hit: facts about the block, a table that says which way it goes, and the ways.
+//! A free that is no hit: facts about the block, a table that maps them to one of five ways, and the ways.
 
 use super::Cpu;
 use super::claim::Claim;
@@ -8,12 +8,13 @@ use crate::pcp::{Left, List, Local};
 use crate::platform::Platform;
 use crate::units::{Migratetype, Order, Pfn};
 
-/// Facts that decide which way a freed block goes.
+/// Facts that decide the way of a freed block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Facts {
-    /// Place where the block last sat, as its head word says.
+    /// Place where the block last was, from its head word.
     left: Left,
-    /// Whether its pageblock should become whole: it is mostly free, or memory is tight and the block's buddy is free.
+    /// Whether its pageblock should become whole: it is mostly free, or less than a quarter of the zone is free and the
+    /// block's buddy is free.
     empties: bool,
     /// Whether this CPU's list has room below its ceiling.
     fits: bool,
@@ -26,11 +27,12 @@ enum Way {
     Put,
     /// Onto the list, which then drains.
     PutAndDrain,
-    /// Back to the zone with others: no list hands it out before (see `pcp/outgoing.rs`).
+    /// Back to the zone together with others: no list hands it out before that (see `pcp/outgoing.rs`).
     Return,
-    /// This CPU claims it first: it last sat on another CPU's list, or on none. Then one of the three above.
+    /// This CPU claims the block first, because it last was on another CPU's list, or on none. Then one of the three
+    /// ways above.
     Claim,
-    /// All checks: it sits on this CPU's list.
+    /// All checks: the block is on this CPU's list.
     Check,
 }
 
@@ -40,7 +42,7 @@ const fn route(Facts { left, empties, fits }: Facts) -> Way {
     match left {
         Left::No => Way::Check,
         Left::Elsewhere => Way::Claim,
-        // A block that was allocated last is handed out next, wherever it is.
+        // A block that was allocated last is handed out next, whatever its pageblock.
         Left::Here { is_last: false } if empties => Way::Return,
         Left::Here { .. } if fits => Way::Put,
         Left::Here { .. } => Way::PutAndDrain,
@@ -57,9 +59,9 @@ struct NearBlock<'a, 'm, P: Platform> {
 }
 
 impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
-    // One call, so that a hit needs no room on the stack. The error is not its result, so that the arguments are where the caller
-    // has them, and a hit need not move them. All calls here are the last thing done, so that the common free of a block that
-    // was not allocated last needs no room, either.
+    // One call, so that a hit needs no stack frame. The error is not its result, so that the arguments are where the
+    // caller has them, and a hit need not move them. All calls here are tail calls, so that the common free of a block
+    // that was not allocated last needs no stack frame, either.
     #[inline(never)]
     pub(super) fn free_missed(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>) {
         let Some(near) = self.near_block(pfn, order) else { return self.free_checked(pfn, order, error) };
@@ -108,7 +110,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         Facts { left, empties, fits: list.is_below_ceiling() }
     }
 
-    /// Whether the pageblock should become whole, where memory is tight.
+    /// Whether the pageblock should become whole, in a zone of which less than a quarter is free.
     #[inline(never)]
     fn empties_or_merges(&self, pfn: Pfn, order: Order, pageblock: &Pageblock<P>) -> bool {
         pageblock.is_sparse() || self.frames.is_buddy_free(pfn, order)
@@ -123,7 +125,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         error: &mut Option<FreeError>,
         near: NearBlock<'a, 'm, P>,
     ) {
-        // No pageblock is open where there are no maps: that is known without a look.
+        // Without maps no pageblock is open, so none is read.
         let is_sparse = || self.frames.has_maps() && near.pageblock.is_sparse();
         if !near.list.put_back(near.head, pfn, is_sparse) {
             self.free_checked(pfn, order, error);
@@ -134,18 +136,19 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         }
     }
 
-    /// Puts a block that is this CPU's alone onto its list, which is at its ceiling, or gives it back to the zone.
+    /// Puts a block that only this CPU has onto its list, which is at its ceiling and drains, or gives the block back
+    /// to the zone.
     #[inline(never)]
     fn put_and_drain(&self, pfn: Pfn, order: Order) {
         self.put_or_free(&self.local(self.zone), pfn, order);
     }
 
-    /// Sets a block aside that is this CPU's alone, to be given back to the zone with others. On `false` the state is unchanged:
-    /// there is no room, or a remote drain has shut the gate.
+    /// Sets aside a block that only this CPU has, to return to the zone together with others. On `false` the state is
+    /// unchanged: there is no room, or a remote drain has shut the gate.
     #[inline(always)]
     fn sets_aside(&self, head: &P::Word, pfn: Pfn, order: Order) -> bool {
         let is_aside = self.pcp.set_aside_hit(head, pfn, order);
-        // Every free looks whether another CPU asks for something; what was set aside goes back then, too.
+        // Every free looks for requests of other CPUs; blocks set aside return to the zone then, too.
         if is_aside && self.pcp.is_asked() {
             self.answer_asked();
         }
@@ -158,7 +161,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         self.local(self.zone).answer();
     }
 
-    /// Frees a block that has left this CPU's list, where a gate is shut or there is no room.
+    /// Frees a block that has left this CPU's list, when a gate is shut or there is no room.
     #[inline(never)]
     fn free_in_turn(
         &self,
@@ -169,7 +172,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         way: Way,
     ) {
         let local = self.local(self.zone);
-        // Again, in this CPU's turn: a remote drain may have taken a block that the caller frees twice.
+        // Checked again while holding the turn: a remote drain may have taken a block that the caller frees twice.
         if !matches!(near.list.left(near.head, pfn), Left::Here { .. }) {
             return self.free_checked(pfn, order, error);
         }
@@ -186,7 +189,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         }
     }
 
-    /// Frees a block that last sat on another CPU's list, or on none.
+    /// Frees a block that last was on another CPU's list, or on none.
     #[inline(never)]
     fn free_claiming(
         &self,
@@ -223,7 +226,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         }
     }
 
-    /// Frees a block with all checks: of a reserve, with poisoning, with bits alone; and the wrong ones.
+    /// Frees a block with all checks: of a reserve, with poisoning, with compact metadata; and refuses wrong frees.
     #[inline(never)]
     fn free_checked(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>) {
         let frames = &self.allocator.frames;
@@ -238,7 +241,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         if list == Migratetype::Isolate || info.is_poisoned() {
             local.free_direct(pfn, order);
             if info.is_poisoned() && !frames.info(pfn).is_poisoned() {
-                // Of its pageblock the last bad frame in use. Every other way out of use is noticed by the hold (`Local::record`).
+                // It was the last bad frame in use in its pageblock. The hold notices every other way out of use
+                // (`Local::record`).
                 local.in_first_section(|buddy| self.allocator.shut_or_open_lists(buddy));
             }
             return;
@@ -246,7 +250,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let Some(number) = local.list_for(order, list) else { return local.free_direct(pfn, order) };
         let is_sparse = || frames.pageblock(pfn).is_some_and(|pageblock| pageblock.is_sparse());
         let merges = || local.pcp.merges() && frames.is_buddy_free(pfn, order);
-        // Where a word says so, one that was allocated last is a hit, and does not come here.
+        // With head words, the free of a block that was allocated last is a hit, and does not come here.
         let is_last = || frames.is_compact() && local.pcp.took_last(number, pfn);
         if frames.has_maps() && (is_sparse() || merges()) && !is_last() && local.set_aside(pfn, order) {
             return;
@@ -254,7 +258,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         local.put(pfn, order, number);
     }
 
-    /// Why a block cannot be freed.
+    /// The reason why a block cannot be freed.
     #[cold]
     pub(super) fn refuse(&self, pfn: Pfn, order: Order) -> FreeError {
         let frames = &self.allocator.frames;
@@ -272,16 +276,16 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
                 FreeFailure::NotAllocated
             }
             State::Body | State::Reserved => FreeFailure::Reserved,
-            State::Taken { order: is, asked, list_place } => {
+            State::Taken { order: taken, asked, list_place } => {
                 let waits = list_place.is_some_and(|list_place| {
                     let zone = frames.info(pfn).zone();
-                    self.allocator.pcp(zone, list_place.cpu).holds(is, asked, list_place.position, start)
+                    self.allocator.pcp(zone, list_place.cpu).holds(taken, asked, list_place.position, start)
                 });
                 match () {
                     () if waits => FreeFailure::NotAllocated,
-                    () if start != pfn => FreeFailure::Inside { order: is },
+                    () if start != pfn => FreeFailure::Inside { order: taken },
                     () if !pfn.is_aligned(order) => FreeFailure::Misaligned,
-                    () => FreeFailure::WrongOrder { allocated: is },
+                    () => FreeFailure::WrongOrder { allocated: taken },
                 }
             }
         };
@@ -293,7 +297,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
 mod tests {
     use super::*;
 
-    /// Each way by what decides it. `None` is a fact that does not matter.
+    /// Each way, and the facts that lead to it. `None` is a fact that does not matter.
     #[test]
     fn a_table_says_which_way_a_block_goes() {
         let (here, last) = (Left::Here { is_last: false }, Left::Here { is_last: true });
@@ -310,8 +314,9 @@ mod tests {
             .into_iter()
             .flat_map(|left| [0, 1, 2, 3].map(|n| (left, n & 1 != 0, n & 2 != 0)))
         {
-            let is = |fact: Option<bool>, value| fact.is_none_or(|fact| fact == value);
-            let mut rows = table.iter().filter(|row| row.0 == left && is(row.1, empties) && is(row.2, fits));
+            let fits_row = |fact: Option<bool>, value| fact.is_none_or(|fact| fact == value);
+            let mut rows =
+                table.iter().filter(|row| row.0 == left && fits_row(row.1, empties) && fits_row(row.2, fits));
             let facts = Facts { left, empties, fits };
             assert_eq!(rows.next().map(|row| row.3), Some(route(facts)), "{facts:?}");
             assert_eq!(rows.next(), None, "{facts:?}: one row");

@@ -1,5 +1,5 @@
-//! Where a CPU's hits of order 0 read and write, for code that makes them without a call: C's, in the header of the C
-//! library, which cannot inline what is written here.
+//! Words that a CPU's hits of order 0 read and write, for code that makes hits without a call: C, in the header of the
+//! C library, which cannot inline Rust.
 
 use super::Cpu;
 use crate::frame::FrameUser;
@@ -7,47 +7,47 @@ use crate::pcp::ListWords;
 use crate::platform::Platform;
 use crate::units::{Migratetype, Order, Pfn};
 
-/// The words that allocations and frees of single frames of one type read and write when they hit, as
-/// [`Cpu::alloc_hit`] and [`Cpu::free_hit`] do. They stay where they are as long as the allocator. Only the CPU's owner may do
-/// this, and only so:
+/// Words that allocations and frees of single frames of one type read and write when they hit, like [`Cpu::alloc_hit`]
+/// and [`Cpu::free_hit`]. They stay at their addresses as long as the allocator lives. Only the CPU's owner may use
+/// them, and only like this:
 ///
-/// - **An allocation** reads `top` and `floor`. If `top` is no greater, it is no hit. Otherwise it writes `top − 1` to `top`
-///   (release), and the block is what slot `(top − 1) & mask` holds.
-/// - **A free** of a frame `f` reads the head word of the frame, `heads + (f − first) × stride` bytes, if `f − first` is less
-///   than `frames`, and `top` and `ceiling`. If the head word is not `top`, or `ceiling` is no greater than `top`, it is no
-///   hit. Otherwise it writes `f` to slot `top & mask`, and then `top + 1` to `top` (release).
+/// - **An allocation** reads `top` and `floor`. If `top` is not greater, it is no hit. Otherwise it writes `top − 1` to
+///   `top` (release), and the block is in slot `(top − 1) & mask`.
+/// - **A free** of a frame `f` reads the head word of the frame, at `heads + (f − first) × stride` bytes, if `f −
+///   first` is less than `frames`, and `top` and `ceiling`. If the head word is not `top`, or `ceiling` is not greater
+///   than `top`, it is no hit. Otherwise it writes `f` to slot `top & mask`, and then `top + 1` to `top` (release).
 ///
-/// What is no hit has changed nothing, and goes to [`Cpu::alloc`] or [`Cpu::free`]. All words are atomic; where no order is
-/// given, relaxed. An allocator on which nothing ever hits has such words, too: its `floor` lets nothing pass, and
-/// `frames` is 0.
+/// A call that is no hit has changed nothing, and goes to [`Cpu::alloc`] or [`Cpu::free`]. All words are atomic;
+/// accesses are relaxed unless an order is given. An allocator on which no call hits has such words, too: its `floor`
+/// is never below `top`, and `frames` is 0.
 #[derive(Debug)]
 pub struct HitWords<P: Platform> {
-    /// The place above the list's uppermost block.
+    /// Position above the list's uppermost block.
     pub top: *const P::Word,
-    /// Blocks lie above it.
+    /// Allocations hit while `top` is above it.
     pub floor: *const P::Word,
-    /// Frees hit below it. Other CPUs lower it.
+    /// Frees hit while `top` is below it. Other CPUs lower it.
     pub ceiling: *const P::Word,
     /// The first slot.
     pub slots: *const P::Word,
-    /// Slots, less one.
+    /// Number of slots, less one.
     pub mask: u64,
     /// The head word of frame `first`.
     pub heads: *const P::Word,
-    /// Bytes from one head word to the next.
+    /// Distance between two head words, in bytes.
     pub stride: usize,
     /// The first frame whose frees can hit.
     pub first: Pfn,
-    /// How many there are.
+    /// Number of frames from `first` on whose frees can hit.
     pub frames: u64,
 }
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// The words of this CPU's hits of order 0 and one of the ordinary types. `None` where a hit has to look at more: where boot
-    /// leaves descriptors uncleared ([`Platform::CLEARS_DESCRIPTORS`]), or for another type. O(1).
+    /// The words of this CPU's hits of order 0 and one of the ordinary types. `None` if a hit must read more, because
+    /// boot leaves descriptors uncleared ([`Platform::CLEARS_DESCRIPTORS`]), or for another type. O(1).
     ///
-    /// From now on other CPUs ask for what these lists hold, and do not drain them while this CPU is in no call
-    /// ([`Platform::DRAINS_REMOTELY`]): hits by these words do not say that they run.
+    /// From now on other CPUs only request drains of these lists, and do not drain them while this CPU is in no call
+    /// ([`Platform::DRAINS_REMOTELY`]): hits through these words do not set `inside`.
     #[must_use]
     pub fn hit_words(&self, migratetype: Migratetype) -> Option<HitWords<P>> {
         if P::CLEARS_DESCRIPTORS || !migratetype.is_ordinary() {

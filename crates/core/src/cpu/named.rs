@@ -1,12 +1,12 @@
-//! Frames and blocks that are chosen by their place, and not by the free lists.
+//! Frames and blocks that are chosen by their address, not by the free lists.
 //!
-//! | module | what it does |
+//! | module | content |
 //! |---|---|
-//! | `place` | `alloc_at`, a given block: its bits are taken, or free blocks are split around it. CPUs that have some of it on their lists drain |
-//! | `contig` | `alloc_contig_range`: isolates pageblocks, drains, has the mover clear the range, takes it; a guard ends isolation |
+//! | `place` | `alloc_at`, a given block: its bits are taken, or free blocks are split around it. CPUs that have parts of it on their lists drain |
+//! | `contig` | `alloc_contig_range`: isolates pageblocks, drains, lets the mover clear the range, takes it; a guard ends isolation |
 //! | `hwpoison` | frames whose memory has failed: a free one is quarantined, one in use is kept back when it is freed |
-//! | `report` | free memory that a hook is told of once, as balloons want |
-//! | `take` | free blocks of one pageblock, for giving memory back to a host |
+//! | `report` | free memory that a hook is told of once, as balloons need |
+//! | `take` | free blocks of one pageblock, to give memory back to a host |
 
 mod contig;
 mod hwpoison;

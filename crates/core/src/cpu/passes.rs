@@ -1,5 +1,4 @@
-//! The passes of an allocation that the fast path could not serve: what
-//! [`policy::passes`](crate::policy::passes) decides is done here.
+//! Steps of an allocation that the fast path could not serve. [`policy::passes`](crate::policy::passes) decides them.
 
 use super::Cpu;
 use super::path::Path;
@@ -16,18 +15,18 @@ use crate::request::{Flags, Request};
 use crate::units::{CpuId, Migratetype, NodeMask, Pfn};
 use crate::zone::{Zone, largest_order};
 
-/// Longest that a request waits for a congested device before it goes round again.
+/// Longest wait for a congested device before the next round.
 const PAUSE_MS: u32 = 20;
 
 impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
-    /// Allocates a block as `request` says, with the help of `helpers`.
+    /// Allocates a block for `request`, with the help of `helpers`.
     ///
-    /// Tried in turn: this CPU's list; every zone at its low mark; with background reclaim woken, at its min
-    /// mark; with compaction and direct reclaim, as often as [`Experiment::limits`](crate::config::Experiment::limits) and
+    /// Tried in turn: this CPU's list; every zone at its low mark; with background reclaim woken, at its min mark; with
+    /// compaction and direct reclaim, as many times as [`Experiment::limits`](crate::config::Experiment::limits) and
     /// the request's flags allow; with all per-CPU lists drained. See [`policy::passes`](crate::policy::passes).
     ///
     /// # Errors
-    /// Why not, and what the zones lacked. Nothing is held then. Not with [`Flags::NO_FAIL`], which waits.
+    /// The reason, and the lack of the zones. No block is held then. With [`Flags::NO_FAIL`] the call waits instead.
     pub fn alloc_with(&self, request: &Request<'_>, helpers: &Helpers<'_>) -> Result<Pfn, AllocError> {
         self.refuse_early(request)?;
         let Request { order, migratetype, .. } = *request;
@@ -91,7 +90,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let this_node = request.flags.has(Flags::THIS_NODE);
         let mut choice = nodes::choose(request.nodes, local, usable.and(request.allowed), this_node);
         if usize::from(choice.start.0) >= self.allocator.nodes().len() {
-            // A node that does not exist has no list, and no zone.
+            // A node that does not exist has no zonelist and no zone.
             choice.start = local;
         }
         let list = if choice.start == local {
@@ -102,7 +101,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         Path { request, helpers, choice, list, reclaiming, avoid_fragmentation: false }
     }
 
-    /// Does a step that finds no block itself.
+    /// Carries out a step that is no walk.
     fn act(&self, path: &Path<'_, 'm>, step: Step) -> Outcome {
         let start = &self.allocator.nodes()[usize::from(path.choice.start.0)];
         match step {
@@ -135,7 +134,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         Outcome::Done
     }
 
-    /// The zones on the way.
+    /// The zones of a request.
     pub(super) fn zones_of<'p>(
         &self,
         path: &'p Path<'_, 'm>,
@@ -147,8 +146,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         path.list.iter().map(move |id| &zones[id.index()]).filter(|zone| path.covers(zone.spec()))
     }
 
-    /// What the lists hold may be just what is missing, on a list of another type or in smaller pieces. A request that cannot
-    /// wait gets what this CPU's lists hold.
+    /// Drains lists: the missing block may be on a list of another type or in smaller blocks. A request that cannot
+    /// wait drains this CPU's lists only.
     fn drain_everywhere(&self, path: &Path<'_, 'm>) {
         self.drain();
         if path.request.flags.has(Flags::NO_WAIT) {
@@ -162,7 +161,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         allocator.drain_others_and_wait(Some(self.cpu), self.zones_of(path), None, false);
     }
 
-    /// Gives a pageblock reserved for high-order atomic requests back to the others, in each zone (v6.1).
+    /// Gives one pageblock that is reserved for high-order atomic requests back to the others, in each zone (v6.1).
     fn unreserve(&self, path: &Path<'_, 'm>) {
         for zone in self.zones_of(path).filter(|zone| zone.pressure().highatomic() > 0) {
             let waiter = self.allocator.waiter(Some(self.cpu));
@@ -170,20 +169,22 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         }
     }
 
-    /// Whether any zone could serve the request if everything reclaimable were free.
+    /// Whether any zone could serve the request if all reclaimable pages were free.
     fn could_be_reclaimed(&self, path: &Path<'_, 'm>) -> bool {
         let Some(reclaimer) = path.helpers.reclaim else { return false };
         self.zones_of(path).any(|zone| {
-            let has = reclaimer.reclaimable(zone.id());
+            let reclaimable = reclaimer.reclaimable(zone.id());
             let kept = zone.marks().min + zone.reserve(path.request.highest_usable());
-            could_help(zone.free_pages(), has.on_lists().saturating_add(has.slab), kept, path.request.order)
+            let pages = reclaimable.on_lists().saturating_add(reclaimable.slab);
+            could_help(zone.free_pages(), pages, kept, path.request.order)
         })
     }
 
-    /// What each zone that `request` may use lacks for it now, in the order in which an allocation tries them, and all of
-    /// them together as the error that it would end with. Allocates nothing and asks nobody.
+    /// The present lack of each zone that `request` may use, in the order in which an allocation tries them, and of all
+    /// zones together as the error of an allocation. Allocates nothing and calls no helper but
+    /// [`Reclaim::reclaimable`](crate::Reclaim::reclaimable).
     ///
-    /// O(zones · CPUs); each zone's lock is held for a moment.
+    /// O(zones · CPUs); holds each zone's lock for a moment.
     pub fn explain(
         &self,
         request: &Request<'_>,
@@ -208,22 +209,26 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     fn shortfall(&self, path: &Path<'_, 'm>, zone: &Zone<P>) -> Shortfall {
         let ordinary = || Migratetype::ALL.into_iter().filter(|list| list.is_ordinary());
-        let largest =
-            self.with_free_blocks(zone, |has| largest_order(|order| ordinary().any(|list| has(order, list))));
+        let largest = self.with_free_blocks(zone, |has_block| {
+            largest_order(|order| ordinary().any(|list| has_block(order, list)))
+        });
         let others = (0..self.allocator.cpus()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| cpu != self.cpu);
         let others = others.map(|cpu| u64::from(self.allocator.pcp(zone.id(), cpu).count()));
         let pages = |pages: u64| pages.min(u64::from(u32::MAX)) as u32;
-        let has = path.helpers.reclaim.map(|reclaimer| reclaimer.reclaimable(zone.id())).unwrap_or_default();
+        let reclaimable =
+            path.helpers.reclaim.map(|reclaimer| reclaimer.reclaimable(zone.id())).unwrap_or_default();
         Shortfall {
             zone: zone.id(),
             node: zone.spec().node,
             kind: zone.spec().kind,
             largest,
             free: pages(zone.free_pages()),
-            // Each is read at another moment: a page may be counted twice.
+            // The counts are read at different moments, so a page may be counted twice.
             on_other_cpus: pages(others.sum()),
             kept: pages(zone.marks().min + zone.reserve(path.request.highest_usable())),
-            reclaimable: pages(has.on_lists().saturating_add(has.slab).min(zone.managed_pages())),
+            reclaimable: pages(
+                reclaimable.on_lists().saturating_add(reclaimable.slab).min(zone.managed_pages()),
+            ),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the steps of an allocation past the per-CPU lists hand each other.
+//! Parameters that the steps of an allocation past the per-CPU lists share.
 
 use crate::policy::nodes::Choice;
 use crate::reclaim::Helpers;
@@ -6,32 +6,32 @@ use crate::request::Request;
 use crate::units::ZoneId;
 use crate::zone::ZoneSpec;
 
-/// Where a request looks, and with whose help.
+/// A request, its zones and its helpers.
 pub(super) struct Path<'p, 'm> {
     pub(super) request: &'p Request<'p>,
     pub(super) helpers: &'p Helpers<'p>,
     pub(super) choice: Choice,
-    /// The zonelist of the node it starts from, or of this CPU, if that is its node.
+    /// The zonelist of the node at which the request starts.
     pub(super) list: &'m [ZoneId],
     /// Whether this CPU is in reclaim.
     pub(super) reclaiming: bool,
-    /// Whether other types give whole pageblocks only, and only zones of the first one's node are looked at.
+    /// Whether other types give whole pageblocks only, and only zones of the first zone's node are tried.
     pub(super) avoid_fragmentation: bool,
 }
 
 impl Path<'_, '_> {
-    /// Whether the zone is on the way at all.
+    /// Whether the request may use the zone.
     pub(super) fn covers(&self, spec: &ZoneSpec) -> bool {
         self.request.may_use(spec.kind) && self.choice.only.has(spec.node)
     }
 }
 
-/// What zone reclaim did.
+/// Result of zone reclaim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Scan {
-    /// Nothing: not this caller, or not now.
+    /// No scan: not by this caller, or not now.
     NotScanned,
-    /// Nothing: it would be useless.
+    /// No scan: it would free too little.
     Full,
     /// It scanned, with or without success.
     Scanned,

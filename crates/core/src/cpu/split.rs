@@ -1,5 +1,5 @@
-//! Splitting an allocated block.
-#![expect(unsafe_code, reason = "whoever splits a block vouches for owning it")]
+//! Split of an allocated block.
+#![expect(unsafe_code, reason = "the caller must own the block that it splits")]
 
 use super::Cpu;
 use crate::error::{FreeError, FreeFailure};
@@ -8,13 +8,13 @@ use crate::platform::Platform;
 use crate::units::{Order, Pfn};
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Turns an allocated block of order `from` into allocated blocks of order `to`, each to be freed on its
-    /// own (Linux `split_page`). O(2^(from − to)).
+    /// Splits an allocated block of order `from` into allocated blocks of order `to`, each to be freed on its own
+    /// (Linux `split_page`). O(2^(from − to)).
     ///
     /// # Safety
-    /// If the block is allocated, it is the caller's, and nobody frees or splits it meanwhile: the head words of its
-    /// parts are written without a lock. Those of a block that has come onto a free list in between would be
-    /// overwritten.
+    /// If the block is allocated, the caller owns it, and no other code frees or splits it during the call: the head
+    /// words of its parts are written without a lock. If the block went to a free list during the call, the call would
+    /// overwrite that list's head words.
     ///
     /// # Errors
     /// As [`free`](Self::free), if the block is not allocated with order `from`, or `to` is larger.

@@ -1,9 +1,8 @@
-//! One walk over a zonelist: which zones are looked at, which are passed over, and what is done about a zone
-//! below its mark.
+//! One walk over a zonelist: the zones it tries, the zones it skips, and what it does about a zone below its mark.
 //!
-//! # Where it differs from Linux
-//! Marks are looked at where the zone lock is about to be taken. A page on this CPU's list is handed out
-//! without a look at the zone's marks: it has left the zone's count long ago.
+//! # Differences from Linux
+//! Marks are checked only when the zone lock is about to be taken. A page on this CPU's list is handed out without a
+//! check of the zone's marks: it left the zone's count of free pages earlier.
 
 use super::Cpu;
 use super::path::{Path, Scan};
@@ -22,10 +21,10 @@ use crate::units::{CpuId, Migratetype, NodeMask, Order, PAGEBLOCK_PAGES, Pfn, Zo
 use crate::zone::{Zone, ZoneSpec};
 use crate::zonelist::Hints;
 
-/// What one walk believes.
+/// Notes that one walk uses.
 struct Notes<'a, P: Platform> {
     walk: zlc::ZlcWalk,
-    /// The nodes that the last set-up found allowed.
+    /// The nodes that were allowed at the last set-up.
     believed: NodeMask,
     hints: Option<&'a Hints<P>>,
 }
@@ -37,17 +36,17 @@ impl<P: Platform> Notes<'_, P> {
     }
 }
 
-/// The counts of a zone that a check compares with marks. Racy reads.
+/// The counts of a zone that are compared with marks. Racy reads.
 fn free_of<P: Platform>(zone: &Zone<P>) -> FreePages {
     FreePages { all: zone.free_pages(), highatomic: zone.pressure().highatomic(), cma: zone.free_cma_pages() }
 }
 
 impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
-    /// The first block that a zone on the way gives. O(zones), and what reclaim takes.
+    /// The first block that a zone of the request gives. O(zones), plus the time of reclaim.
     ///
-    /// The first walk of a request may avoid to mix types within pageblocks (see
-    /// [`Config::avoid_fragmentation`](crate::Config::avoid_fragmentation)): it ends where the next zone is another node's,
-    /// and if it has found nothing the zones are walked once more, without regard to that.
+    /// The first walk of a request may avoid mixing types within pageblocks (see
+    /// [`Config::avoid_fragmentation`](crate::config::Experiment::avoid_fragmentation)): it ends at the first zone of
+    /// another node. If it has found nothing, the zones are walked once more without this rule.
     pub(super) fn walk(&self, path: &Path<'_, 'm>, pass: &Walk) -> Option<Pfn> {
         let avoids = self.allocator.config.experiment.avoid_fragmentation
             && pass.mark == Mark::Low
@@ -146,7 +145,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         taken
     }
 
-    /// Notes when the free pages of a zone cross its high mark, for lists that follow the v6.7 rule.
+    /// Records when the free pages of a zone cross its high mark, for lists that follow the v6.7 rule.
     pub(super) fn note_free_pages(&self, zone: &Zone<P>) {
         let config = &self.allocator.config;
         let cares = config.keep_marks && config.experiment.pcp_rule.moves_high();
@@ -155,8 +154,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         }
     }
 
-    /// Tells all CPUs that the pressure on a zone has changed, where each of their frees compares a count with what lists may hold.
-    /// Where hits do not count, a CPU reads the zone's pressure in its next slow call, and is not written to.
+    /// Writes a change of a zone's pressure to the lists of all CPUs, if each free compares a count with the lists'
+    /// limit. If hits do not count, a CPU reads the zone's pressure in its next slow call, and nothing is written.
     pub(super) fn tell_pressure(&self, zone: &Zone<P>) {
         if !self.allocator.config.counts_each_call() {
             return;
@@ -166,7 +165,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         });
     }
 
-    /// Initialises more of a zone that boot has left for later, as long as there is more, until `attempt` succeeds.
+    /// Tries `attempt`; while it fails and boot has left memory of the zone for later, initialises more and tries
+    /// again.
     fn grow_and_try<T>(&self, zone: ZoneId, order: Order, attempt: impl Fn() -> Option<T>) -> Option<T> {
         while self.allocator.grow(zone, order, Some(self.cpu)) {
             if let Some(found) = attempt() {
@@ -176,7 +176,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         None
     }
 
-    /// Notes in the zonelist cache what was seen of the zone at a position, and sets it up if it is time.
+    /// Notes in the zonelist cache what the walk saw of the zone at a position, and sets the cache up if it is time.
     fn note(&self, path: &Path<'_, 'm>, pass: &Walk, notes: &mut Notes<'_, P>, position: usize, seen: Seen) {
         let note = notes.walk.saw(seen);
         if note.mark
@@ -208,7 +208,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let reserved = || {
             has_reserve.then(|| local.take_directly(order, Migratetype::HighAtomic, migratetype)).flatten()
         };
-        // Blocks above order 0 that are reserved for requests like this one come first; single pages are the last resort.
+        // Above order 0 the blocks reserved for such requests come first; for order 0 they are the last resort.
         let reserves = may_reserve && order > Order::ZERO;
         let from_reserve = if reserves { reserved() } else { None };
         let is_reserved = from_reserve.is_some();
@@ -229,16 +229,16 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         Some(taken)
     }
 
-    /// Counts blocks that have left the zone `from` where `wanted` was the first choice, as Linux counts blocks that are
-    /// handed out; on this CPU's own lists of the two zones, so that no line is shared.
+    /// Counts blocks that left the zone `from` when `wanted` was the first choice, as Linux counts blocks that are
+    /// handed out. The counts are in this CPU's own lists of the two zones, so that no cache line is shared.
     pub(super) fn count_numa(&self, wanted: ZoneId, from: ZoneId, blocks: u64) {
         let node = |zone: ZoneId| self.allocator.zones[zone.index()].spec().node;
         let (here, there) = (self.allocator.pcp(from, self.cpu), self.allocator.pcp(wanted, self.cpu));
         here.count_numa(blocks, (node(wanted) != node(from)).then_some(there));
     }
 
-    /// After a high-order request that cannot wait had to be served from the ordinary lists: keeps the
-    /// pageblock for the next ones, until the reserve has reached 1 % of the zone and a pageblock (v6.1).
+    /// Reserves the pageblock of a block for high-order requests that cannot wait, after such a request took the block
+    /// from the ordinary lists, until the reserve has 1 % of the zone and a pageblock (v6.1).
     fn reserve_highatomic(&self, zone: &Zone<P>, pfn: Pfn, order: Order) {
         let most = zone.managed_pages() / 100 + PAGEBLOCK_PAGES;
         let ordinary = self.allocator.frames.info(pfn).migratetype().is_ordinary();
@@ -249,7 +249,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         {
             let waiter = self.allocator.waiter(Some(self.cpu));
             let reserve = |buddy: &mut Buddy<'_, 'm, P, M>| {
-                // Again, with the lock held: another CPU may have reserved the last one allowed, or this one.
+                // Checked again with the lock held: another CPU may have reserved the last allowed pageblock, or this
+                // one.
                 let from = self.allocator.frames.info(pfn).migratetype();
                 if from.is_ordinary() && zone.pressure().highatomic() < most {
                     buddy.set_pageblock_type(pfn, Some(from), Migratetype::HighAtomic);
@@ -262,7 +263,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// Whether a zone meets a mark for a request.
     ///
     /// # Errors
-    /// What it lacks.
+    /// The lack.
     pub(super) fn meets(&self, zone: &Zone<P>, request: &Request<'_>, pass: &Walk) -> Result<(), Lack> {
         if pass.mark == Mark::None {
             Ok(())
@@ -286,7 +287,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         watermark::Check { order: request.order, mark, reserve, access: pass.access }
     }
 
-    /// Base pages that may leave a zone for a request without flags, at a mark. All there are, if zones keep no marks.
+    /// Base pages that may leave a zone at a mark, for a request without flags. All free pages, if zones keep no marks.
     pub(super) fn may_leave(&self, zone: &Zone<P>, request: &Request<'_>, mark: Mark) -> u64 {
         let config = &self.allocator.config;
         if !config.keep_marks {
@@ -297,8 +298,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         watermark::may_leave(config.experiment.marks, &self.check_of(zone, request, &pass), free_of(zone))
     }
 
-    /// Base pages that a refill for a request may take besides the block that is asked for: those that may leave the zone for
-    /// any request, so that what only this one may use does not get onto a list. Linux looks at one block.
+    /// Base pages that a refill for a request may take besides the requested block: those that may leave the zone for
+    /// any request, so that no page of a reserve gets onto a list. Linux checks one block only.
     fn beyond(&self, zone: &Zone<P>, request: &Request<'_>, pass: &Walk) -> u64 {
         if !self.allocator.config.engine.has_maps() {
             return u64::MAX;
@@ -314,12 +315,12 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             && pass.access.harder
     }
 
-    /// Whether a zone has what is wanted. Order 0 reads counters. Above it, what the free areas hold is read too: without
-    /// the lock, as Linux does, where the zone shows it; else with it.
+    /// Whether a zone meets a check. Order 0 reads counters. Above order 0 it also reads the free areas: without the
+    /// lock, as Linux does, if the zone publishes them; else with the lock.
     pub(super) fn has_above(&self, zone: &Zone<P>, wanted: &watermark::Check) -> Result<(), Lack> {
         let free = || free_of(zone);
         let v3_0 = self.allocator.config.experiment.marks == Generation::V3_0;
-        // What fails by the numbers alone needs no lock.
+        // A check that fails by the counts alone needs no lock.
         if v3_0 {
             watermark::check_v3_0(wanted, zone.free_pages(), |_| 0)?;
         } else {
@@ -340,10 +341,11 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             let nr_free = self.allocator.zone_snapshot(zone).nr_free;
             return watermark::check_v3_0(wanted, zone.free_pages(), |order| nr_free[order.index()]);
         }
-        self.with_free_blocks(zone, |has| watermark::check_v6_1(wanted, free(), has))
+        self.with_free_blocks(zone, |has_block| watermark::check_v6_1(wanted, free(), has_block))
     }
 
-    /// Runs `f` with an answer to whether a type has a free block of an order: with the zone lock, or of several sections without.
+    /// Runs `f` with a function that answers whether a type has a free block of an order: with the zone lock; without
+    /// it if the zone has several sections.
     pub(super) fn with_free_blocks<R>(
         &self,
         zone: &Zone<P>,
@@ -357,7 +359,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         zone.with_section(0, self.allocator.frames, waiter, look).0
     }
 
-    /// Wakes background reclaim for every zone on the way that is below its low mark.
+    /// Wakes background reclaim for every zone of the request that is below its low mark.
     pub(super) fn wake(&self, path: &Path<'_, 'm>) {
         if path.helpers.background.is_none() {
             return;

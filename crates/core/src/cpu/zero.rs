@@ -1,4 +1,4 @@
-//! Memory that is handed out, or lies free, filled with zeroes.
+//! Zeroes in memory that is handed out, or that is free.
 
 use super::Cpu;
 use crate::error::{AllocError, AllocFailure};
@@ -8,8 +8,8 @@ use crate::request::{Flags, Request};
 use crate::units::{Migratetype, Order, Pfn};
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// What is wrong with a request before anything is looked at: that it shall fail, or wants zeroes from an allocator that
-    /// cannot reach its memory.
+    /// Refuses a request before any zone is tried, if fault injection lets it fail, or if it needs zeroes from an
+    /// allocator that cannot reach its memory.
     pub(super) fn refuse_early(&self, request: &Request<'_>) -> Result<(), AllocError> {
         let why = if request.flags.has(Flags::ZERO) && self.allocator.direct_map.is_none() {
             AllocFailure::NoDirectMap
@@ -21,8 +21,9 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Err(AllocError::new(why, request.order, request.migratetype))
     }
 
-    /// Allocates a block that holds zeroes, if this CPU's list has one: as [`alloc_hit`](Self::alloc_hit), then a fill.
-    /// Otherwise [`alloc_with`](Self::alloc_with) and [`Flags::ZERO`] do. `None`, too, without a direct map. O(bytes).
+    /// Allocates a block that holds zeroes, if this CPU's list has one: like [`alloc_hit`](Self::alloc_hit), then a
+    /// fill. `None` also without a direct map; [`alloc_with`](Self::alloc_with) with [`Flags::ZERO`] has more to do
+    /// then. O(bytes).
     #[inline]
     pub fn alloc_hit_zeroed(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         let map = self.allocator.direct_map?;
@@ -31,15 +32,14 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Some(pfn)
     }
 
-    /// Fills a block with zeroes that this CPU has just allocated, if the request asked for them.
+    /// Fills a block that this CPU has just allocated with zeroes, if the request has [`Flags::ZERO`].
     pub(super) fn zero_if_asked(&self, request: &Request<'_>, pfn: Pfn) {
         if let (true, Some(map)) = (request.flags.has(Flags::ZERO), self.allocator.direct_map) {
             map.zero::<P>(pfn, request.order);
         }
     }
 
-    /// Fills a block as the configuration says that freed memory is filled. The block is this CPU's to free, and nobody else
-    /// can get it yet.
+    /// Fills a freed block as configured. The block is this CPU's to free, and no other code can get it yet.
     pub(super) fn fill_freed(&self, pfn: Pfn, order: Order) {
         let config = &self.allocator.config;
         match self.allocator.direct_map {

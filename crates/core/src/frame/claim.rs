@@ -1,8 +1,9 @@
-//! Who frees a block: the CPU that frees it claims its head word first, so that another CPU that frees the same block
-//! meanwhile is refused.
+//! Claim of a block by the CPU that frees it: the CPU first claims the head word, so that another CPU that frees the
+//! same block at the same time is refused.
 //!
-//! A claimed head is that of a taken block without a list place, with 1 where the position would be and the claiming CPU
-//! where the list place's would be. It is written by one compare-and-swap and read by whoever frees the block next.
+//! A claimed head is that of a taken block without a list place, with 1 in the field of the position and the claiming
+//! CPU in the field of the list's CPU. It is written by one compare-and-swap; the next CPU that frees the block reads
+//! it.
 
 use super::state::{ASKED, CPU, KIND, KIND_TAKEN, MARK, ORDER, SEATED};
 use super::{FrameMap, ListPlace};
@@ -17,28 +18,28 @@ const CLAIMED: u64 = 1;
 pub(crate) struct TakenHead(u64);
 
 impl TakenHead {
-    /// A head word, if it is that of a taken block of `order`.
+    /// The head word, if it is that of a taken block of `order`.
     #[inline(always)]
     const fn of(word: u64, order: Order) -> Option<Self> {
-        let is = KIND_TAKEN << (KIND - ORDER) | order.get() as u64;
-        // Order and kind, without the type asked for, whether there is a list place, and whether the frame is marked as bad.
+        let wanted = KIND_TAKEN << (KIND - ORDER) | order.get() as u64;
+        // Order and kind, without the requested type, the bit for a list place, and the mark of a bad frame.
         let mask = (0xf | u64::MAX << (KIND - ORDER)) & !(MARK >> ORDER);
-        if word >> ORDER & mask == is { Some(Self(word)) } else { None }
+        if word >> ORDER & mask == wanted { Some(Self(word)) } else { None }
     }
 
-    /// What a head word says now, if it is that of a taken block of `order`.
+    /// Reads a head word, if it is that of a taken block of `order`.
     #[inline(always)]
     pub(crate) fn read(head: &impl Word, order: Order) -> Option<Self> {
         Self::of(head.load(Acquire), order)
     }
 
-    /// Makes this the head word of a block if that still is what the caller saw. Returns whether it was.
+    /// Writes this head word if the block still has the head word `seen`. Returns whether it had.
     #[inline(always)]
     pub(crate) fn replaces(self, seen: Self, head: &impl Word) -> bool {
         head.compare_exchange(seen.0, self.0, AcqRel, Relaxed).is_ok()
     }
 
-    /// Whether this is the head word still.
+    /// Whether this still is the head word.
     #[inline(always)]
     pub(crate) fn is_in(self, head: &impl Word) -> bool {
         head.load(Acquire) == self.0
@@ -49,22 +50,22 @@ impl TakenHead {
         self.0 & SEATED == 0 && self.0 as u32 as u64 == CLAIMED
     }
 
-    /// The head of the same block while a CPU frees it.
+    /// The head of the same block while `cpu` frees it.
     pub(crate) const fn claimed_by(self, cpu: CpuId) -> Self {
         Self(self.0 >> ORDER << ORDER & !SEATED | (cpu.0 as u64) << CPU | CLAIMED)
     }
 
-    /// Whether it was freed, and is about to go back to the zone.
+    /// Whether the block was freed and set aside, to return to the zone.
     pub(crate) const fn is_aside(self) -> bool {
         self.0 & SEATED != 0 && self.0 >> ASKED & 3 == Migratetype::HighAtomic as u64
     }
 
-    /// What the block was asked for as.
+    /// The type with which the block was requested.
     pub(crate) const fn asked(self) -> Migratetype {
         Migratetype::from_bits(self.0 >> ASKED & 3)
     }
 
-    /// Where it sits, or last sat.
+    /// Place where the block is, or last was.
     pub(crate) const fn list_place(self) -> Option<ListPlace> {
         if self.0 & SEATED == 0 {
             return None;
@@ -74,8 +75,8 @@ impl TakenHead {
 }
 
 impl<P: Platform, M> FrameMap<'_, P, M> {
-    /// The head word of the block of `order` at `pfn`, if it is taken and has this order. `pfn` must lie in a present
-    /// pageblock. A CPU that sees a list place here sees the block on the list, or something that happened after.
+    /// The head word of the block of `order` at `pfn`, if it is taken and has this order. `pfn` must be in a present
+    /// pageblock. A CPU that sees a list place here sees the block on the list, or a later state.
     pub(crate) fn taken_head(&self, pfn: Pfn, order: Order) -> Option<TakenHead> {
         if !pfn.is_aligned(order) {
             return None;
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
     use crate::frame::State;
 
-    /// A claimed block shows as taken, without a list place, to all who unpack its head.
+    /// A claimed block unpacks as taken, without a list place.
     #[test]
     fn a_claimed_head_is_a_taken_one() {
         for order in Order::all() {

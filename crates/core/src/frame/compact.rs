@@ -1,28 +1,28 @@
-//! Metadata without a word per frame ([`Engine::Compact`](crate::config::Engine::Compact)): two bits for each, 128 bytes
-//! for a pageblock, which say what is free and which blocks are with callers.
+//! Metadata without a word per frame ([`Engine::Compact`](crate::config::Engine::Compact)): two bits a frame, 128 bytes
+//! a pageblock, which record the free frames and the blocks that callers have.
 //!
 //! # The words
-//! A word is of 32 frames. Bit `n` of its lower half and bit `n` of its upper half are frame `n`'s:
+//! A word has 32 frames. Bit `n` of its lower half and bit `n` of its upper half belong to frame `n`:
 //!
 //! | upper | lower | |
 //! |---|---|---|
-//! | 0 | 0 | *none*: inside a block, on a CPU's list, on its way between list and caller, reserved, or never added |
+//! | 0 | 0 | *none*: inside a block, on a CPU's list, between list and caller, reserved, or never added |
 //! | 0 | 1 | free, in an open pageblock |
 //! | 1 | 0 | *single*: a block of order 0 that a caller has; or part of the code below |
 //! | 1 | 1 | *head*: the first frame of a larger block that a caller has; or part of the code below |
 //!
-//! A block of order 1 is a head and none. One of order 2 to 8 is a *code* in its first four frames: head; then `order − 2`
-//! with its highest bit in the lower half of the second frame, whose upper bit is set, and the other two in the upper bits of the
-//! third and the fourth. All its other frames are none. So four frames, which are a byte, say what starts at each of them:
-//! nothing outside is looked at.
+//! A block of order 1 is a head and a none. A block of order 2 to 8 is a *code* in its first four frames: a head; then
+//! `order − 2`, with its highest bit in the lower half of the second frame, whose upper bit is set, and the other two
+//! bits in the upper bits of the third and the fourth. All its other frames are none. So four frames, which are a byte,
+//! record which block starts at each of them; no bits outside are read.
 //!
-//! Blocks of order 9 and 10 have their head word in the pageblock's descriptor, as ever.
+//! Blocks of order 9 and 10 have their head word in the pageblock's descriptor, as with words.
 //!
 //! # Who writes
-//! The bits of free frames: the holder of the zone lock. Those of a block on its way to a caller: whoever has it. Those of a
-//! block that a caller has: the CPU that frees it, which finds the code as it must be, and clears it, in one step. So of
-//! two CPUs that free a block at the same instant one is refused, and so is everybody who frees it afterwards, while it waits
-//! on a list and when it is free. All of them share words: nobody writes a word but by reading and writing in one step.
+//! The bits of free frames: the holder of the zone lock. The bits of a block between list and caller: the CPU that has
+//! it. The bits of a block that a caller has: the CPU that frees it, which compares the code and clears it in one step.
+//! So of two CPUs that free a block at the same instant one is refused, and so is every later free, while the block is
+//! on a list and when it is free. Bits of all three share words: every write of a word is an atomic read-modify-write.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -33,14 +33,14 @@ use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 /// Frames of a word.
 const FRAMES: u64 = 32;
-/// Bit of the first frame's upper half.
+/// First bit of the upper half.
 const UPPER: u32 = 32;
 
 /// The free frames of a pageblock, in either form of metadata.
 pub(crate) enum Map<'m, P: Platform> {
     /// A bit for each frame.
     Free(&'m PageMap<P>),
-    /// Two bits for each frame: of its first half, and of its second.
+    /// Two bits for each frame: a map of the first half of the pageblock, and one of the second.
     Compact(&'m [PageMap<P>; 2]),
 }
 
@@ -53,7 +53,7 @@ impl<P: Platform> Clone for Map<'_, P> {
 impl<P: Platform> Copy for Map<'_, P> {}
 
 impl<'m, P: Platform> Map<'m, P> {
-    /// The free frames among 64. A racy read for others than the holder of the zone lock.
+    /// The free frames among 64. A racy read, unless the caller holds the zone lock.
     #[inline]
     pub(crate) fn word(&self, n: usize) -> u64 {
         match self {
@@ -65,7 +65,7 @@ impl<'m, P: Platform> Map<'m, P> {
         }
     }
 
-    /// Makes these the free frames among 64. Under the zone lock; frames that were not free before are the caller's.
+    /// Sets the free frames among 64. Under the zone lock; the caller must have the frames that were not free before.
     #[inline]
     pub(crate) fn set_word(&self, n: usize, bits: u64) {
         match self {
@@ -109,20 +109,20 @@ const fn free(word: u64) -> u64 {
     word & !(word >> UPPER) & u32::MAX as u64
 }
 
-/// Changes which frames of a word are free. The others' bits may change meanwhile.
+/// Changes which frames of a word are free. Bits of other frames may change at the same time.
 #[inline]
 fn set_free(word: &impl Word, bits: u64) {
-    let is = free(word.load(Relaxed));
-    let (add, remove) = (bits & !is, is & !bits);
+    let old = free(word.load(Relaxed));
+    let (add, remove) = (bits & !old, old & !bits);
     if add != remove {
-        // Bits that are 0 are added, and bits that are 1 are taken away: no sum carries.
+        // Adds bits that are 0 and subtracts bits that are 1, so there is no carry.
         let old = word.fetch_add(add.wrapping_sub(remove), Relaxed);
         debug_assert!(old & (add | add << UPPER) == 0, "a frame that a caller has is freed");
     }
 }
 
-/// The bits of a block of `order` that a caller has, in the byte of its first four frames: lower ones, and from bit 4 on upper
-/// ones; as if it were the first of the four.
+/// The bits of a block of `order` that a caller has, in the byte of four frames whose first the block starts at: the
+/// lower bits, and from bit 4 on the upper bits.
 const fn code(order: Order) -> u64 {
     match order.get() {
         0 => 0b0001_0000,
@@ -134,14 +134,14 @@ const fn code(order: Order) -> u64 {
     }
 }
 
-/// The same within the word, for a block whose first frame is number `at` of it.
+/// Like [`code`], but within the word, for a block whose first frame has number `at`.
 #[inline]
 const fn code_in_word(order: Order, at: u64) -> u64 {
     let code = code(order);
     (code & 0xf) << at | (code >> 4) << (UPPER as u64 + at)
 }
 
-/// The order of the block that a caller has and that starts with frame number `at` of a word; `None` if none does.
+/// Order of the block that a caller has and that starts with frame number `at` of a word; `None` if no block does.
 #[inline]
 fn starts(word: u64, at: u64) -> Option<Order> {
     let four = at & !3;
@@ -158,7 +158,7 @@ fn starts(word: u64, at: u64) -> Option<Order> {
     ((upper & !lower) >> n & 1 != 0).then_some(Order::ZERO)
 }
 
-/// The maps of an allocator with compact metadata, for what concerns blocks that callers have.
+/// The maps of an allocator with compact metadata, as records of the blocks that callers have.
 #[derive(Debug)]
 struct Owners<'m, P: Platform>(&'m [PageMap<P>]);
 
@@ -171,32 +171,32 @@ impl<P: Platform> Clone for Owners<'_, P> {
 impl<P: Platform> Copy for Owners<'_, P> {}
 
 impl<'m, P: Platform> Owners<'m, P> {
-    /// The word of a frame, given by its number from the first of the map, and the frame's number in it.
+    /// The word of a frame, and the frame's number in it. `frame` counts from the first frame of the map.
     #[inline]
     fn word(self, frame: u64) -> (&'m P::Word, u64) {
         let word = (frame / FRAMES) as usize;
         (self.0[word / WORDS].at(word % WORDS), frame % FRAMES)
     }
 
-    /// The order of the block that a caller has and that starts with a frame. A racy read.
+    /// Order of the block that a caller has and that starts with a frame. A racy read.
     #[inline]
     fn starts(self, frame: u64) -> Option<Order> {
         let (word, at) = self.word(frame);
         starts(word.load(Acquire), at)
     }
 
-    /// Says that a caller has the block of `order`. It is the calling CPU's until then, and its frames are none.
+    /// Records that a caller has the block of `order`. Until then only the calling CPU has it, and its frames are none.
     #[inline]
     fn hand_out(self, frame: u64, order: Order) {
         let (word, at) = self.word(frame);
         let code = code_in_word(order, at);
-        // Bits that are 0 are added: no sum carries.
+        // Adds bits that are 0, so there is no carry.
         let old = word.fetch_add(code, Release);
         debug_assert!(old & code == 0, "a block that is not whole is handed out");
     }
 
-    /// Makes the block of `order` that a caller has the calling CPU's. `false`, and nothing has happened, if no caller has such
-    /// a block.
+    /// Takes the block of `order` from its caller for the calling CPU. On `false` no caller has such a block, and the
+    /// state is unchanged.
     #[inline]
     fn take_back(self, frame: u64, order: Order) -> bool {
         let (word, at) = self.word(frame);
@@ -213,33 +213,33 @@ impl<'m, P: Platform> Owners<'m, P> {
 }
 
 impl<'m, P: Platform, M> FrameMap<'m, P, M> {
-    /// Whether a block of this order has a head word. If not, bits say which blocks callers have.
+    /// Whether a block of this order has a head word. If not, bits record which blocks callers have.
     #[inline]
     pub(crate) fn has_word(&self, order: Order) -> bool {
         !self.compact || order >= PAGEBLOCK_ORDER
     }
 
-    /// The bits that say so, and the number of a frame there. The frame must lie in the map.
+    /// The bits that record this, and the number of a frame in them. The frame must be in the map.
     #[inline]
     fn owners(&self, pfn: Pfn) -> (Owners<'m, P>, u64) {
         (Owners(self.maps), pfn.0 - self.base.0)
     }
 
-    /// Whether a caller has the block of `order`, which has no head word. The frame must lie in the map. A racy read.
+    /// Whether a caller has the block of `order`, which has no head word. The frame must be in the map. A racy read.
     pub(crate) fn is_handed_out(&self, pfn: Pfn, order: Order) -> bool {
         let (owners, frame) = self.owners(pfn);
         pfn.is_aligned(order) && owners.starts(frame) == Some(order)
     }
 
-    /// Makes a block that has no head word, and that a caller has, the calling CPU's. `false`, and nothing has happened, if no
-    /// caller has such a block. The frame must lie in the map.
+    /// Takes a block without a head word from its caller for the calling CPU. On `false` no caller has such a block,
+    /// and the state is unchanged. The frame must be in the map.
     #[inline]
     pub(crate) fn take_back(&self, pfn: Pfn, order: Order) -> bool {
         let (owners, frame) = self.owners(pfn);
         pfn.is_aligned(order) && owners.take_back(frame, order)
     }
 
-    /// After a block has left a CPU's list for a caller: says so, where no head word does.
+    /// Called after a block has left a CPU's list for a caller: records this in bits if the block has no head word.
     #[inline]
     pub(crate) fn leave_list(&self, pfn: Pfn, order: Order) {
         if !self.has_word(order) {
@@ -248,8 +248,8 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         }
     }
 
-    /// What bits say of the block that starts at `pfn`. They do not say what it was asked for as: it counts as unmovable, so
-    /// that nobody moves what must stay.
+    /// State of the block that starts at `pfn`, by its bits. They do not record the requested type: the block counts as
+    /// unmovable, so that no block moves that must stay.
     pub(super) fn state_by_bits(&self, pfn: Pfn) -> State {
         let (owners, frame) = self.owners(pfn);
         owners.starts(frame).map_or(State::Body, |order| State::Taken {
@@ -259,7 +259,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         })
     }
 
-    /// Changes what bits say of the block of `order` at `pfn`: a caller has it, or it is none.
+    /// Sets the bits of the block of `order` at `pfn`: a caller has it, or it is none.
     pub(super) fn set_state_by_bits(&self, pfn: Pfn, order: Order, state: State) {
         let (owners, frame) = self.owners(pfn);
         match state {
@@ -279,14 +279,14 @@ mod tests {
 
     use super::*;
 
-    /// What four frames can be, written as the blocks that callers have there: `(first, order)`, and which frames are free.
+    /// All states of four frames: the blocks that callers have there, `(first, order)`, and the free frames.
     fn fours() -> Vec<(Vec<(u64, u8)>, u64)> {
         let mut pairs = Vec::new();
         for a in 0..3 {
             for b in 0..3 {
-                let of = |n: u64, is: u8| (is == 1).then_some((n, 0)).into_iter().collect::<Vec<_>>();
+                let single = |n: u64, kind: u8| (kind == 1).then_some((n, 0)).into_iter().collect::<Vec<_>>();
                 let free = u64::from(a == 2) | u64::from(b == 2) << 1;
-                pairs.push(([of(0, a), of(1, b)].concat(), free));
+                pairs.push(([single(0, a), single(1, b)].concat(), free));
             }
         }
         pairs.push((std::vec![(0, 1)], 0));
@@ -304,7 +304,8 @@ mod tests {
         Order::new(n).expect("an order")
     }
 
-    /// All 107 states of four frames, at every place of a word: different words, each read as what was written.
+    /// All 107 states of four frames, at every position in a word: the words differ, and each reads as the state that
+    /// was written.
     #[test]
     fn four_frames_say_what_starts_at_each_of_them() {
         let mut seen = std::collections::BTreeSet::new();
@@ -317,8 +318,8 @@ mod tests {
                 });
                 assert_eq!(free(word), free_frames << at, "{blocks:?}");
                 for n in 0..4 {
-                    let is = blocks.iter().find(|block| block.0 == n).map(|&(_, k)| order(k));
-                    assert_eq!(starts(word, at + n), is, "frame {n} of {blocks:?}");
+                    let expected = blocks.iter().find(|block| block.0 == n).map(|&(_, k)| order(k));
+                    assert_eq!(starts(word, at + n), expected, "frame {n} of {blocks:?}");
                 }
                 if at == 0 {
                     seen.insert(word);
@@ -328,17 +329,17 @@ mod tests {
         assert_eq!(seen.len(), 107);
     }
 
-    /// Whatever a word holds, damaged or not, no block starts where one of its order cannot, and freeing it clears nothing but
-    /// its own code.
+    /// In every word, damaged or not, no block starts where a block of its order cannot, and a free clears only the
+    /// block's own code.
     #[test]
     fn no_word_shows_a_block_out_of_place() {
         for byte in 0..=255_u64 {
             let word = byte & 0xf | (byte >> 4) << UPPER;
             for at in 0..4 {
-                if let Some(is) = starts(word, at) {
-                    assert!(Pfn(at).is_aligned(if is > order(2) { order(2) } else { is }), "{byte:#x}");
-                    assert_eq!(word & code_in_word(is, at), code_in_word(is, at), "{byte:#x}");
-                    assert_eq!(starts(word & !code_in_word(is, at), at), None, "{byte:#x}");
+                if let Some(found) = starts(word, at) {
+                    assert!(Pfn(at).is_aligned(if found > order(2) { order(2) } else { found }), "{byte:#x}");
+                    assert_eq!(word & code_in_word(found, at), code_in_word(found, at), "{byte:#x}");
+                    assert_eq!(starts(word & !code_in_word(found, at), at), None, "{byte:#x}");
                 }
             }
         }

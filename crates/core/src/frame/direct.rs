@@ -1,10 +1,10 @@
-//! The memory behind the frames, for filling and checking it.
-#![expect(unsafe_code, reason = "memory is reached by address; who may is decided by block ownership")]
+//! The direct map: access to the memory of frames, to fill and check it.
+#![expect(unsafe_code, reason = "memory is reached by address; only the owner of a block may access it")]
 
 use crate::platform::Platform;
 use crate::units::{Order, Pfn};
 
-/// Where frames can be read and written: frame `pfn` lies `(pfn - first) * page_size` bytes behind `start`.
+/// Addresses at which frames can be read and written: frame `pfn` is at `start + (pfn - first) * page_size`.
 #[derive(Clone, Copy, Debug)]
 pub struct DirectMap {
     start: *mut u8,
@@ -12,7 +12,7 @@ pub struct DirectMap {
     page_size: usize,
 }
 
-// SAFETY: it is an address; who may use the memory behind it is decided by block ownership.
+// SAFETY: it is an address; only the owner of a block may access its memory.
 unsafe impl Send for DirectMap {}
 // SAFETY: as above.
 unsafe impl Sync for DirectMap {}
@@ -21,11 +21,11 @@ unsafe impl Sync for DirectMap {}
 pub const POISON: u8 = 0xaa;
 
 impl DirectMap {
-    /// A map of frames from `first` on at `start`.
+    /// Maps frames from `first` on at `start`.
     ///
     /// # Safety
-    /// Every frame that the allocator manages can be read and written there for as long as the allocator
-    /// lives, and nobody but the owner of a block touches it.
+    /// Every frame that the allocator manages can be read and written there as long as the allocator lives, and only
+    /// the owner of a block accesses it.
     #[must_use]
     pub const unsafe fn new(start: *mut u8, first: Pfn, page_size: usize) -> Self {
         Self { start, first, page_size }
@@ -41,16 +41,15 @@ impl DirectMap {
         unsafe { core::slice::from_raw_parts_mut(self.start.add(offset), self.page_size << order.get()) }
     }
 
-    /// Fills a block with the poison pattern. Crate-private, for the block's owner: a free that has checked
-    /// that the block was allocated, before anyone else can get it.
+    /// Fills a block with the poison pattern. For the block's owner: a free that has checked that the block was
+    /// allocated, before any other code can get it.
     pub(crate) fn poison(&self, pfn: Pfn, order: Order) {
         // SAFETY: the caller owns the block.
         unsafe { self.block(pfn, order) }.fill(POISON);
     }
 
-    /// Fills a block with zeroes: as the platform does it best where it is larger than what caches hold for a CPU.
-    /// Crate-private, for the block's owner: an allocation before it hands the block out, or a free before anyone else can
-    /// get it.
+    /// Fills a block with zeroes; a block larger than a CPU's caches with the platform's [`clear`](Platform::clear).
+    /// For the block's owner: an allocation before it hands the block out, or a free before any other code can get it.
     pub(crate) fn zero<P: Platform>(&self, pfn: Pfn, order: Order) {
         /// A level-2 cache of a common server, and half of one of others.
         const LARGE: usize = 1 << 20;
@@ -62,8 +61,8 @@ impl DirectMap {
         }
     }
 
-    /// The first byte of a block, counted from its start, that is not poison. Crate-private, for the block's
-    /// owner: an allocation, before it hands the block out.
+    /// Offset of the first byte of a block that is not poison. For the block's owner: an allocation, before it hands
+    /// the block out.
     pub(crate) fn find_unpoisoned(&self, pfn: Pfn, order: Order) -> Option<usize> {
         // SAFETY: the caller owns the block.
         unsafe { self.block(pfn, order) }.iter().position(|&byte| byte != POISON)
@@ -79,12 +78,12 @@ mod tests {
     use super::*;
     use crate::platform::machine::Machine;
 
-    /// Where the platform has no way of its own, large memory is filled as small memory is, and nothing beside it.
+    /// If the platform cannot clear, large memory is filled like small memory, and no byte outside it.
     #[test]
     fn memory_of_any_size_is_cleared() {
         for page_size in [4096, 1 << 21] {
             let mut memory = vec![7_u8; 3 * page_size];
-            // SAFETY: the memory is the test's alone, and lives as long as the map.
+            // SAFETY: only the test accesses the memory, which lives as long as the map.
             let map = unsafe { DirectMap::new(memory.as_mut_ptr(), Pfn(5), page_size) };
             map.zero::<Machine>(Pfn(6), Order::ZERO);
             let sums =

@@ -1,9 +1,9 @@
-//! Frames that have been found bad while somebody uses them: a mark in the frame's own word.
+//! Frames that were found bad while a caller uses them: a mark in the frame's own word.
 //!
-//! The word of a frame inside a block says [`State::Body`], and that of a block's first frame is its head word. The mark is
-//! one bit of either that nothing else uses; whoever unpacks such a word sees what it said before. The pageblock's
-//! [`BlockInfo`](super::BlockInfo) says that there are marks in it, so that nobody looks for them elsewhere. Where frames have
-//! no words, none is marked.
+//! The word of a frame inside a block is [`State::Body`], and that of a block's first frame is its head word. The mark
+//! is one bit of either that has no other use; code that unpacks such a word sees the same state with and without the
+//! mark. The pageblock's [`BlockInfo`](super::BlockInfo) records that it has marked frames, so that no other pageblock
+//! is searched. If frames have no words, none is marked.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -13,12 +13,12 @@ use crate::platform::{Platform, Word};
 use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 impl<'m, P: Platform, M> FrameMap<'m, P, M> {
-    /// The frame's own word, which for a large block is not its head word. The frame must lie in the map.
+    /// The frame's own word, which for a large block is not its head word. The frame must be in the map.
     fn own_word(&self, pfn: Pfn) -> &'m P::Word {
         &self.frames[(pfn.0 - self.base.0) as usize].word
     }
 
-    /// Changes the mark of a frame that is on no free list. Returns whether it was another before.
+    /// Sets or clears the mark of a frame that is on no free list. Returns whether this changed it.
     pub(crate) fn set_mark(&self, pfn: Pfn, marked: bool) -> bool {
         if self.compact {
             return false;
@@ -42,7 +42,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         !self.compact && self.own_word(pfn).load(Acquire) & (FREE | MARK) == MARK
     }
 
-    /// Whether a frame is marked and out of use on its own.
+    /// Whether a frame is marked and out of use as a single frame.
     pub(crate) fn is_withdrawn(&self, pfn: Pfn) -> bool {
         if self.compact {
             return false;

@@ -4,8 +4,8 @@ use crate::buddy::{Buddy, Placement, Run};
 use crate::platform::Platform;
 use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
-/// The bits of a frame's number that all blocks of a run of this order share: a run ends at its pageblock, one of huge blocks at `most`
-/// frames.
+/// The bits of a frame's number that all blocks of a run of this order share: a run stays inside its pageblock, one of
+/// huge blocks inside `most` frames.
 const fn shared_bits(order: Order, most: u64) -> u64 {
     let within = if order.get() < PAGEBLOCK_ORDER.get() { PAGEBLOCK_PAGES } else { most };
     !(within - 1)
@@ -27,8 +27,8 @@ fn extend(run: &mut Run, pfn: Pfn, shared: u64) -> bool {
     is_above || is_below
 }
 
-/// Joins neighbouring blocks of one order, in the order in which they come: each that continues the run before it, ascending or
-/// descending, as far as they share `most` frames. One block is read ahead of the run that is returned.
+/// Joins adjacent blocks of one order, in the order in which they come: each block that continues the run before it,
+/// ascending or descending, as long as they share `most` frames. Reads one block ahead of the run that it returns.
 #[inline(always)]
 pub(super) fn joined(mut blocks: impl Iterator<Item = (Order, Pfn)>, most: u64) -> impl Iterator<Item = Run> {
     let alone = |(order, first)| Run { first, order, count: 1 };
@@ -46,7 +46,7 @@ pub(super) fn joined(mut blocks: impl Iterator<Item = (Order, Pfn)>, most: u64) 
     })
 }
 
-/// Frees blocks one by one, where they are on lists, each when the next has been read.
+/// Frees blocks one by one, if they are kept on lists; each when the next one has been read.
 pub(super) fn give_back<P: Platform, M>(
     buddy: &mut Buddy<'_, '_, P, M>,
     order: Order,
@@ -65,23 +65,23 @@ mod tests {
 
     #[test]
     fn neighbours_are_joined_as_far_as_they_share_a_pageblock() {
-        /// Blocks, and the runs that come of them: first frame and frames or pageblocks.
+        /// Blocks, and their runs: first frame, and frames or pageblocks.
         type Case<'a> = (&'a [(Order, u64)], &'a [(u64, u64)]);
-        let zero = Order::ZERO;
-        let one = Order::new(1).expect("an order");
+        let single = Order::ZERO;
+        let double = Order::new(1).expect("an order");
         let cases: [Case<'_>; 7] = [
             (&[], &[]),
-            (&[(zero, 7)], &[(7, 1)]),
-            (&[(zero, 7), (zero, 8), (zero, 9)], &[(7, 3)]),
-            (&[(zero, 9), (zero, 8), (zero, 10)], &[(8, 3)]),
-            (&[(zero, 511), (zero, 512)], &[(511, 1), (512, 1)]),
-            (&[(zero, 6), (one, 8), (one, 10), (zero, 12)], &[(6, 1), (8, 2), (12, 1)]),
+            (&[(single, 7)], &[(7, 1)]),
+            (&[(single, 7), (single, 8), (single, 9)], &[(7, 3)]),
+            (&[(single, 9), (single, 8), (single, 10)], &[(8, 3)]),
+            (&[(single, 511), (single, 512)], &[(511, 1), (512, 1)]),
+            (&[(single, 6), (double, 8), (double, 10), (single, 12)], &[(6, 1), (8, 2), (12, 1)]),
             (&[(PAGEBLOCK_ORDER, 512), (PAGEBLOCK_ORDER, 1024)], &[(512, 2)]),
         ];
-        for (blocks, runs) in cases {
+        for (blocks, expected) in cases {
             let blocks = blocks.iter().map(|&(order, pfn)| (order, Pfn(pfn)));
-            let is = joined(blocks, 64 * PAGEBLOCK_PAGES).map(|run| (run.first.0, run.count));
-            assert!(is.eq(runs.iter().copied()), "{runs:?}");
+            let runs = joined(blocks, 64 * PAGEBLOCK_PAGES).map(|run| (run.first.0, run.count));
+            assert!(runs.eq(expected.iter().copied()), "{expected:?}");
         }
     }
 }

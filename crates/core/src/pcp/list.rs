@@ -1,4 +1,4 @@
-//! One list: a stack in a ring, whose bottom can be cut off.
+//! One list: a stack in a ring, from whose bottom blocks can be removed.
 #![expect(unsafe_code, reason = "a slot's number is masked, so that a hit need not compare it")]
 
 use core::ops::Range;
@@ -8,47 +8,47 @@ use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
 use crate::units::Pfn;
 
-/// The floor of a list from which no allocation may hit: nothing lies above it.
+/// Floor of a list from which no allocation may hit: `top` is never above it.
 const NO_HITS: u64 = u64::MAX;
-/// Set in the floor of a list whose hits count: no place lies above it, so that a plain hit misses.
+/// Set in the floor of a list whose hits count: `top` is never above it, so that a plain hit misses.
 const COUNTED: u64 = 1 << 63;
-/// Positions count up to here. Only a drain and a full list look at it: once in as many drained blocks, the list is
-/// emptied, and counts from 0 again.
+/// Last position. Only a drain and a full list check it: once in this number of drained blocks, the list is emptied,
+/// and counts from 0 again.
 const LAST: u32 = 1 << 31;
 
-/// What a hit does besides.
+/// Additional work of a hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Hits {
-    /// Nothing.
+    /// None.
     Plain,
-    /// It counts.
+    /// The hit counts.
     Counted,
     /// No allocation hits.
     None,
 }
 
-/// Where a list's head and its floor were when an allocation took nothing.
+/// Top and floor of a list when an allocation took nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Missed {
     top: u64,
     floor: u64,
 }
 
-/// Whether a block has left a list.
+/// Place where a block last was, relative to a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Left {
-    /// It sits there still.
+    /// It still is on the list.
     No,
-    /// It last sat elsewhere, or on no list.
+    /// It last was on another list, or on none.
     Elsewhere,
-    /// It has.
+    /// It has left this list.
     Here {
         /// Whether the block is the one that was allocated last.
         is_last: bool,
     },
 }
 
-/// What a hit of a list reads and writes.
+/// Words that a hit of a list reads and writes.
 pub(crate) struct ListWords<'m, P: Platform> {
     pub(crate) top: *const P::Word,
     pub(crate) floor: *const P::Word,
@@ -56,25 +56,25 @@ pub(crate) struct ListWords<'m, P: Platform> {
     pub(crate) slots: &'m [P::Word],
 }
 
-/// A list of block addresses: a stack whose bottom can be cut off.
+/// A list of block addresses: a stack from whose bottom blocks can be removed.
 ///
-/// Blocks lie at positions `bottom..top`, the head of the list at the top; position `p` is in slot `p` modulo the
-/// number of slots, a power of two. A place is written as the head word of a block that sits there: so *one*
-/// comparison tells whether a block that is freed left the list from where it would now be put.
+/// Blocks are at positions `bottom..top`, the head of the list at the top; position `p` is in slot `p` modulo the
+/// number of slots, a power of two. A place is written as the head word of a block at that place, so *one* comparison
+/// tells whether a freed block left the list from the place where it would now be put.
 ///
-/// `floor` and `ceiling` are what a hit looks at: an allocation at the first, which is `bottom`; a free at the second,
-/// which is where the storage ends or a drain falls due, or 0 while another CPU asks this list's owner for something.
+/// A hit compares with one of two gates. An allocation reads `floor`, which is `bottom`. A free reads `ceiling`: the
+/// end of the storage, or the place at which a drain is due, or 0 while another CPU requests something of the owner.
 #[repr(C, align(64))]
 pub(crate) struct List<'m, P: Platform> {
-    /// The place behind the head. Written by the owner.
+    /// The place after the head. Written by the owner.
     top: P::Word,
     /// `bottom`, with [`COUNTED`] where hits count, or [`NO_HITS`]. Opened by the owner, shut by a remote drain.
     floor: P::Word,
-    /// The place that no hit reaches, or [`List::SHUT`]. Written by any CPU.
+    /// The first place that no hit may fill, or [`List::SHUT`]. Written by any CPU.
     ceiling: P::Word,
     /// The place of the coldest block. Written by the owner, and by a remote drain.
     bottom: P::Word,
-    /// A power of two. One that nobody uses, if the order has no lists under this configuration.
+    /// A power of two. One unused slot, if the order has no lists under this configuration.
     slots: &'m [P::Word],
     /// `slots.len() - 1`.
     mask: u64,
@@ -83,10 +83,10 @@ pub(crate) struct List<'m, P: Platform> {
 }
 
 impl<'m, P: Platform> List<'m, P> {
-    /// The ceiling of a list that is shut: nothing lies below it.
+    /// The ceiling of a list that is shut: no place is below it.
     pub(super) const SHUT: u64 = 0;
 
-    /// An empty list, for blocks with this tag; shut.
+    /// An empty list for blocks with this tag, shut.
     pub(super) fn new(tag: PlaceTag, slots: &'m [P::Word], hits: Hits) -> Self {
         assert!(slots.len().is_power_of_two(), "a list's storage is a ring");
         let hits = match hits {
@@ -105,20 +105,20 @@ impl<'m, P: Platform> List<'m, P> {
         }
     }
 
-    /// Blocks that may sit here; 0 if the order has no lists.
+    /// Most blocks on the list; 0 if the order has no lists.
     #[inline]
     pub(crate) fn capacity(&self) -> u32 {
         if self.slots.len() == 1 { 0 } else { self.slots.len() as u32 }
     }
 
-    /// What a hit reads and writes.
+    /// The words that a hit reads and writes.
     pub(super) fn words(&self) -> ListWords<'m, P> {
         let Self { top, floor, ceiling, slots, .. } = self;
         ListWords { top, floor, ceiling, slots }
     }
 
-    /// Blocks that sit here. Another CPU than the owner may read one end before the owner moves it, and the other end after:
-    /// it then gets a wrong number, but never less than 0 nor more than the list has room for.
+    /// Blocks on the list. Another CPU may read one end before the owner moves it and the other end after; the result
+    /// is wrong then, but never below 0 nor above the capacity.
     pub(super) fn len(&self) -> u32 {
         let (top, bottom) = (self.top.load(Relaxed), self.bottom.load(Relaxed));
         top.saturating_sub(bottom).min(self.slots.len() as u64) as u32
@@ -127,7 +127,7 @@ impl<'m, P: Platform> List<'m, P> {
     /// The slot of a place, or of a position.
     #[inline(always)]
     fn slot(&self, place: u64) -> &'m P::Word {
-        // SAFETY: `new` has seen to it that the mask is one less than the number of slots.
+        // SAFETY: `new` makes the mask one less than the number of slots.
         unsafe { self.slots.get_unchecked((place & self.mask) as usize) }
     }
 
@@ -142,19 +142,19 @@ impl<'m, P: Platform> List<'m, P> {
             return Err(Missed { top, floor });
         }
         let head = top.wrapping_sub(1);
-        // Release: a CPU that sees this top sees the slots of the refill before it. The slot is read after it, which saves
-        // an instruction: until the owner's next call nobody writes it.
+        // Release: a CPU that sees this top sees the slots of the refill before it. The slot is read after the store,
+        // which saves an instruction: no CPU writes the slot until the owner's next call.
         self.top.store(head, Release);
         Ok(self.at(head))
     }
 
-    /// Where the head and the floor are.
+    /// Present top and floor.
     #[inline]
     pub(super) fn seen(&self) -> Option<Missed> {
         Some(Missed { top: self.top.load(Relaxed), floor: self.floor.load(Relaxed) })
     }
 
-    /// The same where hits count, for one that has looked already.
+    /// Like [`take`](Self::take), if hits count, for a caller that has read top and floor.
     pub(super) fn take_counted(&self, Missed { top, floor }: Missed) -> Option<Pfn> {
         let counted = floor & COUNTED != 0 && floor != NO_HITS;
         (counted && top > floor & !COUNTED).then(|| self.pop_from(top))
@@ -169,14 +169,14 @@ impl<'m, P: Platform> List<'m, P> {
         Pfn(pfn)
     }
 
-    /// The place above the uppermost block. For its owner.
+    /// The place above the uppermost block. For the owner.
     #[inline(always)]
     pub(crate) fn top(&self) -> u64 {
         self.top.load(Relaxed)
     }
 
-    /// Puts back the block that was allocated last, where the list's top is `top`: its head word says so, and is right as it is. `false`,
-    /// and nothing has happened, if the list is full, or shut.
+    /// Puts back the block that was allocated last, when `top` is the list's top: the block's head word names this
+    /// place, and stays. On `false` the list is full, or shut, and the state is unchanged.
     #[inline(always)]
     pub(super) fn put_last(&self, top: u64, pfn: Pfn) -> bool {
         let is_hit = self.is_hit(top);
@@ -186,9 +186,9 @@ impl<'m, P: Platform> List<'m, P> {
         is_hit
     }
 
-    /// Where hits count: puts a block back to the head whose head word says that it last sat here, and notes there where it
-    /// sits now. `false`, and nothing has happened, if it last sat elsewhere, or sits here still; or if the list is
-    /// full, or shut; or if it did not leave from the head, and its pageblock is sparsely used.
+    /// If hits count: puts a block whose head word names this list back to the head, and writes its new place. On
+    /// `false` the state is unchanged: the block last was elsewhere, or is still on the list; or the list is full, or
+    /// shut; or the block did not leave from the head, and its pageblock is sparse.
     #[inline(always)]
     pub(crate) fn put_back(&self, head: &P::Word, pfn: Pfn, is_sparse: impl FnOnce() -> bool) -> bool {
         let top = self.top.load(Relaxed);
@@ -196,7 +196,7 @@ impl<'m, P: Platform> List<'m, P> {
             return false;
         }
         let list_place = head.load(Relaxed);
-        // Mostly it is the block that was allocated last, and its head word is right as it is.
+        // Usually it is the block that was allocated last, and its head word stays.
         if list_place == top {
             self.push_at(top, pfn);
             return true;
@@ -211,7 +211,7 @@ impl<'m, P: Platform> List<'m, P> {
         true
     }
 
-    /// Whether a block has left this list, as its head word says, and sits here no longer.
+    /// Whether a block has left this list, by its head word, and is no longer on it.
     #[inline(always)]
     pub(crate) fn left(&self, head: &P::Word, pfn: Pfn) -> Left {
         let top = self.top.load(Relaxed);
@@ -225,8 +225,8 @@ impl<'m, P: Platform> List<'m, P> {
         Left::Here { is_last: list_place == top }
     }
 
-    /// Whether the block that was taken from the head last is `pfn`: its slot has not been written since. What a refill or a
-    /// drain has left there may be meant instead.
+    /// Whether `pfn` was the last block taken from the head: its slot was not written since. The slot may instead hold
+    /// a value that a refill or a drain has left.
     pub(super) fn took_last(&self, pfn: Pfn) -> bool {
         self.at(self.top.load(Relaxed)) == pfn
     }
@@ -243,11 +243,11 @@ impl<'m, P: Platform> List<'m, P> {
         self.is_hit(self.top.load(Relaxed))
     }
 
-    /// Puts a block that is freed at the head, and notes in its head word where it sits now.
+    /// Puts a freed block at the head, and writes its place into its head word.
     #[inline(always)]
     fn put_at(&self, top: u64, head: &P::Word, pfn: Pfn) {
         self.push_at(top, pfn);
-        // Release, and behind the push: a CPU that sees the list place sees the block on the list.
+        // Release, and after the push: a CPU that sees the list place sees the block on the list.
         head.store(top, Release);
     }
 
@@ -258,7 +258,7 @@ impl<'m, P: Platform> List<'m, P> {
         self.top.store(top + 1, Release);
     }
 
-    /// Whether a block sits at a place below the top.
+    /// Whether a block is at a place below the top.
     #[inline(always)]
     fn sits(&self, place: u64, pfn: Pfn) -> bool {
         place >= self.bottom.load(Relaxed) && self.slot(place).load(Relaxed) == pfn.0
@@ -266,14 +266,14 @@ impl<'m, P: Platform> List<'m, P> {
 
     // ---- the slow way, past floor and ceiling ----------------------------------------------------------
 
-    /// Takes the block at the head, also where allocations may not hit.
+    /// Takes the block at the head, also if allocations may not hit.
     pub(super) fn pop(&self) -> Option<Pfn> {
         let top = self.top.load(Relaxed);
         (top != self.bottom.load(Relaxed)).then(|| self.pop_from(top))
     }
 
-    /// Puts a block at the head, also if the list is shut. Returns the head word of a block that sits there;
-    /// `None` if there is no room.
+    /// Puts a block at the head, also if the list is shut. Returns the head word of a block at that place; `None` if
+    /// there is no room.
     pub(super) fn push(&self, pfn: Pfn) -> Option<u64> {
         let top = self.top.load(Relaxed);
         if top >= self.end() {
@@ -291,7 +291,7 @@ impl<'m, P: Platform> List<'m, P> {
         }
     }
 
-    /// Lets allocations hit again after a remote drain. By the owner.
+    /// Lets allocations hit again after a remote drain. Called by the owner.
     pub(super) fn open_floor(&self) {
         let floor = self.bottom.load(Relaxed) | self.hits;
         if self.floor.load(Relaxed) != floor {
@@ -299,25 +299,25 @@ impl<'m, P: Platform> List<'m, P> {
         }
     }
 
-    /// Lets no allocation and no free hit. Callable from any CPU.
+    /// Shuts the list for allocations and frees. Callable from any CPU.
     pub(super) fn shut_both_ends(&self) {
         self.floor.store(NO_HITS, Relaxed);
         self.shut();
     }
 
-    /// Puts a block at the head whatever the ceiling is, and notes in its head word where it sits now. There is room.
+    /// Puts a block at the head regardless of the ceiling, and writes its place into its head word. There must be room.
     #[inline(always)]
     pub(crate) fn put_anyway(&self, head: &P::Word, pfn: Pfn) {
         self.put_at(self.top.load(Relaxed), head, pfn);
     }
 
-    /// The place that no block reaches, as things are.
+    /// The first place that the storage does not have at present.
     pub(super) fn end(&self) -> u64 {
         let bottom = self.bottom.load(Relaxed);
         bottom + u64::from(self.capacity().min(LAST.saturating_sub(bottom as u32)))
     }
 
-    /// Whether nothing more can be put here before the list was empty.
+    /// Whether the list must be empty before more can be put.
     pub(super) fn is_worn(&self) -> bool {
         self.top.load(Relaxed) as u32 >= LAST
     }
@@ -329,8 +329,8 @@ impl<'m, P: Platform> List<'m, P> {
         self.top.store(first, Release);
     }
 
-    /// Makes the blocks that were set at positions `from..to` those of the list, which was empty: they move down to
-    /// position 0. So every position from the bottom to the top has been written since the last block left it (see `holds`).
+    /// Makes the blocks that were written at positions `from..to` those of the list, which was empty: they move down to
+    /// position 0. So every position from the bottom to the top was written since the last block left it (see `holds`).
     pub(super) fn fill(&self, Range { start: from, end: to }: Range<u64>) {
         if from > 0 {
             (from..to).for_each(|position| self.set(position - from, self.at(position)));
@@ -345,7 +345,7 @@ impl<'m, P: Platform> List<'m, P> {
         self.top.load(Relaxed) >> 32 << 32
     }
 
-    /// The places from the coldest block to behind the head.
+    /// The places from the coldest block to the head.
     pub(super) fn places(&self) -> Range<u64> {
         let top = self.top.load(Acquire);
         self.bottom.load(Relaxed)..top
@@ -364,8 +364,8 @@ impl<'m, P: Platform> List<'m, P> {
         (n < self.len()).then(|| self.at(self.bottom.load(Relaxed) + u64::from(n)))
     }
 
-    /// The `n` blocks at the tail, the coldest first. The list's ends are looked at before each of them: the simulator sees each
-    /// access, and the presets' figures were taken so.
+    /// The `n` blocks at the tail, the coldest first. The list's ends are read before each of them: the simulator sees
+    /// each access, and the presets' figures were taken this way.
     pub(super) fn tail(&self, n: u32) -> impl Iterator<Item = Pfn> {
         (0..n).map_while(move |n| self.peek_tail(n))
     }
@@ -377,17 +377,17 @@ impl<'m, P: Platform> List<'m, P> {
 
     // ---- the ceiling -----------------------------------------------------------------------------------
 
-    /// Makes the owner's next free take the slow way. Callable from any CPU.
+    /// Sends the owner's next free to the slow path. Callable from any CPU.
     pub(super) fn shut(&self) {
-        // Release: an owner that replaces this value sees what was asked before it was written (see `open`).
+        // Release: an owner that replaces this value sees the request that was written before it (see `open`).
         self.ceiling.store(Self::SHUT, Release);
     }
 
-    /// Lets the owner's frees hit again up to a place at most where the storage ends, unless they do already. Returns
-    /// whether anything had to be changed; then the owner must look once more whether another CPU asks for something.
+    /// Lets the owner's frees hit again up to a place, at most the end of the storage, unless they do already. Returns
+    /// whether the ceiling was changed; then the owner must check once more for requests.
     ///
-    /// A ceiling that is as it should be is left alone. One that is not is exchanged, so that the owner sees what was
-    /// asked by a CPU whose shutting it undoes. A CPU that shuts the list after that finds its value kept.
+    /// A correct ceiling is not written. Another one is exchanged, so that the owner sees the request of a CPU whose
+    /// shutting it undoes. If a CPU shuts the list after that, its value stays.
     pub(super) fn open(&self, ceiling: u64) -> bool {
         if self.ceiling.load(Relaxed) == ceiling {
             return false;
@@ -396,8 +396,8 @@ impl<'m, P: Platform> List<'m, P> {
         true
     }
 
-    /// The same up to the end of the storage, where hits count. What is looked at twice is so on purpose: the simulator sees
-    /// each access, and the presets' figures were taken with this one.
+    /// Like [`open`](Self::open) up to the end of the storage, if hits count. The double reads are intended: the
+    /// simulator sees each access, and the presets' figures were taken with this one.
     pub(super) fn open_to_end(&self) -> bool {
         let end = self.end();
         if self.ceiling.load(Relaxed) == end {
@@ -407,31 +407,30 @@ impl<'m, P: Platform> List<'m, P> {
         true
     }
 
-    /// The same, whatever the ceiling is.
+    /// Like [`open`](Self::open), regardless of the present ceiling.
     pub(super) fn open_anyway(&self, ceiling: u64) {
         self.ceiling.swap(ceiling, AcqRel);
     }
 
-    /// Whether the next free would find the ceiling.
+    /// Whether the next free would reach the ceiling.
     pub(super) fn is_at_ceiling(&self) -> bool {
         self.top.load(Relaxed) >= self.ceiling.load(Relaxed)
     }
 
-    /// The place from which on a free is no hit, if the list may grow by `blocks` from here.
+    /// The ceiling for a list that may grow by `blocks` from now on.
     pub(super) fn ceiling_for(&self, blocks: u64) -> u64 {
         (self.top.load(Relaxed) + blocks).min(self.end())
     }
 
     // ---- any CPU ---------------------------------------------------------------------------------------
 
-    /// Whether the list holds `pfn` at `position`. Called by any CPU.
+    /// Whether the list holds `pfn` at `position`. Callable from any CPU.
     ///
-    /// A yes is certain: a caller that owns the block never gets one. It was handed the block after the pop that
-    /// made `position` the top, or a lower one. Wherever the top rises above a position from there, by a push or
-    /// a refill, that position's slot has been written before; so a CPU that sees such a top sees another block in
-    /// the slot. A no can be wrong for a block that its owner's hit is putting here at this instant; and it is out of
-    /// date when a refill or a drain of the owner has come between, which has changed the block's head word then: see
-    /// [`Cpu::claim`](crate::cpu::Cpu).
+    /// `true` is certain: a caller that owns the block never gets it. It was handed the block after the pop that made
+    /// `position` the top, or a lower one. Before the top rises above a position again, by a push or a refill, the slot
+    /// of that position is written; so a CPU that sees such a top sees another block in the slot. `false` can be wrong
+    /// for a block that its owner's hit is putting here at this instant. It is out of date after a refill or a drain of
+    /// the owner in between, which has then changed the block's head word: see [`Cpu::claim`](crate::cpu::Cpu).
     #[inline]
     pub(super) fn holds(&self, position: u32, pfn: Pfn) -> bool {
         let (top, bottom) = (self.top.load(Acquire) as u32, self.bottom.load(Acquire) as u32);

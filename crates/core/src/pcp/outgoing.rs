@@ -1,29 +1,29 @@
-//! Blocks on their way back to the zone, which this CPU does not hand out again.
+//! Blocks that are set aside: this CPU gives them back to the zone and does not hand them out again.
 //!
-//! A list hands out last what was freed last. In memory that is used at random, a page that is freed would come back with
-//! the next allocation, and its pageblock, most of which may be free, would never become whole. So a freed block of a
-//! sparsely used pageblock goes here, and the next allocation takes one of a pageblock that is nearly full.
+//! A list hands out first the block that was freed last. In memory that is used at random, a freed page would be
+//! allocated again next, and its pageblock, most of which may be free, would never become whole. So a freed block of a
+//! sparse pageblock is set aside, and the next allocation takes one of a pageblock that is nearly full.
 //!
-//! Only where free memory is kept as bits, whose words say how many frames of a pageblock are free. Linux has no such
-//! thing, and its presets keep lists.
+//! Only with free memory as bits, whose words record how many frames of a pageblock are free. Linux has no such thing,
+//! and its presets keep lists.
 //!
-//! # The head word of a block here, and who may free it
-//! Nobody may: it is free for all but the zone. From the free that brings it here until the zone has it, its head word is
-//! in turn
-//! 1. the mark of the freeing CPU, which is the owner here (see [`Cpu::claim`](crate::cpu::Cpu)), until it is in its place:
-//!    another CPU that frees the block waits for what comes next. A block that last sat on a list of the freeing CPU needs
-//!    no mark: its head word stays as it was, as in a hit;
-//! 2. [`State::Taken`](crate::frame::State::Taken), asked for as [`ASKED`], with the owner and the place here as its list place:
-//!    every free is refused. Only [`Local`](super::Local) writes such a word, for a block that it has just set aside. A
-//!    block leaves through the zone alone, which writes over it, and whoever is handed a block later gives it a head
-//!    of an ordinary type. So such a word alone says that the block is here: a CPU that frees it need not look
-//!    here, nothing can happen between two looks, and it claims nothing. One that has seen the head word of before 1
-//!    finds another one when it wants to put its mark there;
-//! 3. [`State::Body`](crate::frame::State::Body), as of every free block below the pageblock order. It is written before the
-//!    zone lock is taken, so before the bits are set and before the block is forgotten here.
+//! # The head word of a block here
+//! No CPU may free the block: it is free already, but only the zone may have it. From the free that sets it aside until
+//! the zone has it, its head word is in turn
+//! 1. the mark of the freeing CPU, which is the owner here (see [`Cpu::claim`](crate::cpu::Cpu)), until the block is in
+//!    its place: another CPU that frees the block waits for the next state. A block that last was on a list of the
+//!    freeing CPU needs no mark: its head word stays, as in a hit;
+//! 2. [`State::Taken`](crate::frame::State::Taken), requested as [`ASKED`], with the owner and the place here as its
+//!    list place: every free is refused. Only [`Local`](super::Local) writes such a word, for a block that it has just
+//!    set aside. A block leaves only to the zone, which overwrites the word, and a later owner gives the block a head
+//!    of an ordinary type. So such a word alone proves that the block is here: a CPU that frees it need not look here,
+//!    nothing can change between two looks, and it claims nothing. A CPU that has seen the head word before 1 finds
+//!    another one when it tries to write its mark;
+//! 3. [`State::Body`](crate::frame::State::Body), as of every free block below the pageblock order. It is written
+//!    before the zone lock is taken, so before the bits are set and before the block is removed from here.
 //!
-//! The owner's own free that hits compares the whole upper half of the word with that of a list: the type differs, so it
-//! goes the slow way, and is refused there.
+//! The owner's own free that hits compares the whole upper half of the word with that of a list: the type differs, so
+//! it takes the slow path, and is refused there.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -33,33 +33,34 @@ use crate::platform::{Platform, Word};
 use crate::policy::pcp::MOST_ASIDE;
 use crate::units::{CpuId, Migratetype, Order, Pfn};
 
-/// Most base pages that do: 2 MiB. An order-8 block fits.
+/// Most base pages set aside: 2 MiB. An order-8 block fits.
 const MOST_PAGES: u64 = 512;
-/// What the head word of a block here says it was asked for as: no block that sits, or last sat, on a list was.
+/// Requested type in the head word of a block that is set aside. No block that is, or last was, on a list has this
+/// type.
 pub(super) const ASKED: Migratetype = Migratetype::HighAtomic;
-/// Bit from which an entry holds the block's order.
+/// First bit of the block's order in an entry.
 const ORDER: u32 = 56;
-/// The bits of an entry that hold its first frame.
+/// Bits of the block's first frame in an entry.
 const PFN: u64 = (1 << ORDER) - 1;
-/// Bit from which `filled` holds base pages.
+/// First bit of the base pages in `filled`.
 const PAGES: u32 = 32;
 
-/// See the file's head. Written by the owner, read by anyone.
+/// Blocks set aside: see the head of this file. Written by the owner, read by any CPU.
 pub(super) struct Outgoing<'m, P: Platform> {
-    /// How many blocks, and from bit [`PAGES`] on the base pages in them.
+    /// Number of blocks, and from bit [`PAGES`] on their base pages.
     filled: P::Word,
-    /// None where nothing is set aside.
+    /// Empty if no block is ever set aside.
     blocks: &'m [P::Word],
-    /// For order 0.
+    /// Tag for order 0.
     tag: PlaceTag,
-    /// What `filled` may be at most: the gate of [`push`](Self::push), 0 while it is shut.
+    /// Limit of `filled`: the gate of [`push`](Self::push), 0 while it is shut.
     room: P::Word,
 }
 
-/// The room of a gate that is open.
+/// The limit of an open gate.
 const OPEN: u64 = ((MOST_PAGES + 1) << PAGES) - 1;
 
-/// Blocks that may be set aside under a configuration: not more than a list may have.
+/// Most blocks set aside under a configuration: at most as many as a list may have.
 pub(super) fn slots(config: &Config) -> usize {
     match config.experiment.pcp_orders {
         _ if !config.engine.has_maps() => 0,
@@ -89,12 +90,12 @@ impl<'m, P: Platform> Outgoing<'m, P> {
         }
     }
 
-    /// Lets no free set a block aside. Callable from any CPU.
+    /// Shuts the gate: no free sets a block aside. Callable from any CPU.
     pub(super) fn shut(&self) {
         self.room.store(0, Relaxed);
     }
 
-    /// Adds a block. Returns what its head word must say; `None` if there is no room, or the gate is shut.
+    /// Adds a block. Returns its new head word; `None` if there is no room, or the gate is shut.
     #[inline(always)]
     pub(super) fn push(&self, pfn: Pfn, order: Order) -> Option<u64> {
         let before = self.filled.load(Relaxed);
@@ -109,7 +110,7 @@ impl<'m, P: Platform> Outgoing<'m, P> {
         Some(self.tag.of_order(order).at(at))
     }
 
-    /// Whether the block sits here, at a position. For verification.
+    /// Whether the block is here, at a position. For verification.
     pub(super) fn holds(&self, order: Order, position: u32, pfn: Pfn) -> bool {
         self.blocks().nth(position as usize) == Some((order, pfn))
     }
@@ -123,12 +124,12 @@ impl<'m, P: Platform> Outgoing<'m, P> {
         })
     }
 
-    /// Base pages of the blocks. A racy read for others than the owner.
+    /// Base pages of the blocks. A racy read, unless the caller is the owner.
     pub(super) fn pages(&self) -> u32 {
         if self.blocks.is_empty() { 0 } else { (self.filled.load(Relaxed) >> PAGES) as u32 }
     }
 
-    /// Forgets the blocks, which are free now.
+    /// Removes all blocks, which are free now.
     pub(super) fn clear(&self) {
         self.filled.store(0, Release);
     }

@@ -1,4 +1,4 @@
-//! Blocks from the zone to a list.
+//! Refill of a list from the zone.
 
 use core::ops::Range;
 
@@ -11,18 +11,19 @@ use crate::platform::Platform;
 use crate::policy::pcp::{Shortage, Sizing, Tuning};
 use crate::units::{COSTLY_ORDER, MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
-/// What a list may hold where hits do not count.
+/// Limits of a list, if hits do not count.
 pub(super) struct Room {
     pub(super) blocks: u32,
-    /// Blocks that a refill brings, and a drain takes away.
+    /// Blocks that a refill brings, and a drain removes.
     pub(super) unit: u32,
 }
 
 impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
-    /// Fills an empty list, so that what is taken first is at its head. Returns the blocks taken, bad ones included.
+    /// Fills an empty list, so that the block taken first from the zone is at its head. Returns the blocks taken, bad
+    /// ones included.
     ///
     /// The head words of the blocks stay [`State::Body`] until the blocks are on the list: a wrong free of one of them
-    /// is refused at any moment of this.
+    /// is refused at every moment.
     pub(super) fn refill(&self, number: usize, migratetype: Migratetype) -> u64 {
         let (order, _) = kind_of(number);
         if self.has_less_than(order) {
@@ -49,8 +50,9 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         taken
     }
 
-    /// The blocks that a refill of a list is to bring: as many as the rule says, as fit the list, and as may leave the zone. One
-    /// where the zone is no larger than the largest block. Where hits count, also the lists' size, and their rule after it.
+    /// Number of blocks that a refill of a list should bring: as many as the rule gives, as fit the list, and as may
+    /// leave the zone. One if the zone is no larger than the largest block. If hits count, also the lists' size, and
+    /// their rule's next state.
     fn plan(&self, number: usize) -> (Option<(Sizing, Tuning)>, u64) {
         let (order, _) = kind_of(number);
         let (tuned, blocks) = if self.pcp.counts() {
@@ -62,7 +64,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         } else {
             (None, self.room(number).unit)
         };
-        // On lists it would be missing where blocks of all orders are to fill the zone.
+        // Memory on lists would be missing when blocks of all orders fill the zone.
         let may_leave = match self.frames.has_maps() && self.is_tiny() {
             true => 1,
             false => (self.beyond >> order.get()).saturating_add(1),
@@ -70,7 +72,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         (tuned, u64::from(blocks.min(self.pcp.list(number).capacity())).min(may_leave))
     }
 
-    /// Where hits do not count: how much a list may hold now, for the free memory that there is.
+    /// If hits do not count: the present limits of a list, for the present free memory.
     pub(super) fn room(&self, number: usize) -> Room {
         let (order, _) = kind_of(number);
         self.set_high(self.pcp.high());
@@ -90,7 +92,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         Room { blocks, unit: unit.min(blocks).min(most.min(u64::from(u32::MAX)) as u32).max(1) }
     }
 
-    /// Where hits do not count: sets `high`, within its bounds.
+    /// If hits do not count: sets `high`, within its bounds.
     pub(super) fn set_high(&self, high: u32) {
         let sizing = self.sizing();
         let high = sizing.clamp_high(high);
@@ -101,19 +103,19 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         self.pcp.set_high(high, may_hold);
     }
 
-    /// Whether the zone is no larger than the largest block, and the configuration does not fix how much lists hold.
+    /// Whether the zone is no larger than the largest block, and the configuration does not fix the size of lists.
     fn is_tiny(&self) -> bool {
         self.config.experiment.pcp_fixed.is_none() && self.zone.managed_pages() <= MAX_ORDER.pages()
     }
 
-    /// Takes blocks with maps: the zone lock is held for the words of bits alone, and the blocks are laid out on the list when it is
-    /// given back. Returns how many blocks, and their positions.
+    /// Takes blocks with maps: the zone lock is held for the words of bits only, and the blocks are put on the list
+    /// after it is released. Returns the number of blocks, and their positions.
     fn take_late(&self, number: usize, migratetype: Migratetype, wanted: u64) -> (u64, Range<u64>) {
         let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
         let mut pieces = Pieces::new();
         let taken = self.take_by(self.wanted(order, migratetype), wanted, &mut pieces);
-        // From the top down: the first block taken will be the first one handed out.
+        // From the top down: the first block taken is the first one handed out.
         let mut index = taken;
         pieces.each(|pfn| {
             index -= 1;
@@ -122,13 +124,13 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         (taken, 0..taken)
     }
 
-    /// Takes blocks one after another with the zone lock held, and lays each out on the list there. Returns how many, and the
+    /// Takes blocks one after another with the zone lock held, and puts each on the list. Returns their number, and the
     /// positions of the good ones.
     fn take_under_lock(&self, number: usize, migratetype: Migratetype, wanted: u64) -> (u64, Range<u64>) {
         let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
         let check = self.config.experiment.refill_check == RefillCheck::UnderZoneLock;
-        // From the top down: the first block taken will be the first one handed out.
+        // From the top down: the first block taken is the first one handed out.
         let mut index = wanted;
         let mut keep = Each(|pfn| {
             if check && self.frames.find_bad(pfn, order).is_some() {
@@ -144,7 +146,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         (taken, index..wanted)
     }
 
-    /// Behind the filling of a list.
+    /// After a list was filled.
     fn filled(&self, number: usize) {
         let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
@@ -158,8 +160,8 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         self.pcp.count_pages((u64::from(list.len()) << order.get()) as i64);
     }
 
-    /// Whether the zone has too little for one block, whatever its free lists look like. Read without the lock: what
-    /// happened before is seen, what happens meanwhile may not be.
+    /// Whether the zone has fewer free pages than one block, whatever its free lists hold. Read without the lock:
+    /// earlier changes are seen, concurrent ones may not be.
     pub(super) fn has_less_than(&self, order: Order) -> bool {
         self.zone.free_pages() < order.pages()
     }
@@ -171,7 +173,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         }
     }
 
-    /// Walks what a refill has just brought, first block first, and drops bad blocks; the others keep their
+    /// Checks the blocks that a refill has just brought, first block first, and drops bad ones; the others keep their
     /// order.
     fn check_refilled(&self, list: &List<'_, P>, order: Order) {
         let places = list.places();

@@ -1,4 +1,4 @@
-//! Platforms that need no code of the porter's: [`OneCpu`], and [`Metal`] for kernels on x86-64 and 64-bit Arm.
+//! Ready platforms, which need no porting code: [`OneCpu`], and [`Metal`] for kernels on x86-64 and 64-bit Arm.
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -8,16 +8,17 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use super::{PinnedCpu, Platform, Word};
 use crate::units::CpuId;
 
-/// One CPU, where no interrupt handler allocates or frees: a boot loader, a unikernel's start, a simulator, an index of blocks that one
-/// thread owns. The type is its own proof of being on that CPU: `allocator.cpu(&OneCpu)`.
+/// One CPU on which no interrupt handler allocates or frees: a boot loader, the start of a unikernel, a simulator, an
+/// index of blocks that one thread owns. The type is its own proof of being on that CPU: `allocator.cpu(&OneCpu)`.
 ///
-/// No instruction of it is locked. An [`Allocator`](crate::Allocator) on it is neither `Send` nor `Sync`, so that safe code cannot
-/// reach it from a second thread. Code that puts it into a `static` declares it `Sync`, and promises so that one thread at a time calls it
-/// and that no interrupt handler does. It has no clock: times are 0.
+/// It executes no locked instruction. An [`Allocator`](crate::Allocator) on it is neither `Send` nor `Sync`, so that
+/// safe code cannot reach it from a second thread. Code that puts it into a `static` declares it `Sync`, and thereby
+/// promises that one thread at a time calls it and that no interrupt handler does. It has no clock: times are 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OneCpu;
 
-// SAFETY: words and cells are plain memory. Nothing on it is shared between threads, as the type's documentation demands.
+// SAFETY: words and cells are plain memory. Nothing on it is shared between threads, as the type's documentation
+// demands.
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl Platform for OneCpu {
     type Word = PlainWord;
@@ -45,8 +46,8 @@ unsafe impl PinnedCpu for OneCpu {
     }
 }
 
-/// The word of [`OneCpu`]: a read and a write each where other words have one locked instruction. Used from two threads it is no
-/// undefined behaviour, but it loses updates.
+/// The word of [`OneCpu`]: one read and one write where other words have one locked instruction. Use from two threads
+/// is no undefined behaviour, but loses updates.
 #[derive(Debug, Default)]
 pub struct PlainWord(AtomicU64);
 
@@ -62,7 +63,8 @@ impl PlainWord {
     }
 }
 
-// SAFETY: on one thread, program order is the total order, and no other access comes between a read and the write after it.
+// SAFETY: on one thread, program order is the total order, and no other access comes between a read and the write after
+// it.
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl Word for PlainWord {
     #[inline(always)]
@@ -105,10 +107,12 @@ unsafe impl Word for PlainWord {
     }
 }
 
-/// A kernel on the bare machine, with any number of CPUs: x86-64, 64-bit Arm, and others that have a 64-bit atomic word.
+/// A kernel on the bare machine, with any number of CPUs: x86-64, 64-bit Arm, and others that have a 64-bit atomic
+/// word.
 ///
-/// Locks are queued and spin, memory is cleared with plain stores, descriptors are cleared by the code that provides them. A kernel that defers
-/// descriptors, parks waiting CPUs or drains remotely writes a platform of its own; the words, the cells and [`PinnedTo`] serve it too.
+/// Locks are queued and spin, memory is cleared with plain stores, and the code that provides descriptors clears them.
+/// A kernel that defers descriptors, parks waiting CPUs or drains remotely writes a platform of its own; it can use
+/// these words and cells, and [`PinnedTo`].
 #[derive(Clone, Copy, Debug)]
 pub struct Metal;
 
@@ -123,8 +127,9 @@ unsafe impl Platform for Metal {
         core::hint::spin_loop();
     }
 
-    /// The machine's counter: nanoseconds on 64-bit Arm; on x86-64 cycles of the time stamp counter, which count up to five times as
-    /// fast. What reads it are waiting times in statistics and how long a failing remote drain rests. 0 on other machines.
+    /// The machine's counter: nanoseconds on 64-bit Arm; on x86-64 cycles of the time stamp counter, which count up to
+    /// five times as fast. It is used for waiting times in statistics and for the pause after a failed remote drain. 0
+    /// on other machines.
     fn now_ns() -> u64 {
         counter()
     }
@@ -139,7 +144,7 @@ unsafe impl Platform for Metal {
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "an instruction")]
 fn counter() -> u64 {
-    // SAFETY: every x86-64 has it, and it reads a register.
+    // SAFETY: every x86-64 has this instruction, which reads a register.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -160,10 +165,11 @@ fn counter() -> u64 {
     0
 }
 
-/// The proof that a kernel's code stays on one CPU, alone with its lists. A plain number: making and keeping one costs nothing.
+/// The proof that a kernel's code stays on one CPU, and that no other code uses its lists. A plain number: making and
+/// keeping one costs nothing.
 pub struct PinnedTo {
     cpu: CpuId,
-    /// It stays on the thread that made it.
+    /// Keeps the proof on the thread that made it.
     _thread: PhantomData<*const ()>,
 }
 
@@ -171,8 +177,9 @@ impl PinnedTo {
     /// The proof for a CPU.
     ///
     /// # Safety
-    /// While it is used, the caller runs on this CPU, or represents it while it is off, and no interrupt handler or other task uses
-    /// another one for it: interrupts are off, or preemption is and no handler allocates.
+    /// While the proof is used, the caller runs on this CPU, or acts for it while it is offline, and no interrupt
+    /// handler or other task uses another proof for it: interrupts are off, or preemption is off and no handler
+    /// allocates.
     #[expect(unsafe_code, reason = "the caller vouches for the CPU")]
     #[must_use]
     pub const unsafe fn new(cpu: CpuId) -> Self {

@@ -219,8 +219,8 @@ mod tests {
         assert_eq!(fallbacks(Unmovable), [Reclaimable, Movable]);
         assert_eq!(fallbacks(Reclaimable), [Unmovable, Movable]);
         assert_eq!(fallbacks(Movable), [Reclaimable, Unmovable]);
-        for other in [HighAtomic, Cma, Isolate] {
-            assert!(fallbacks(other).is_empty(), "{other}");
+        for special in [HighAtomic, Cma, Isolate] {
+            assert!(fallbacks(special).is_empty(), "{special}");
         }
     }
 
@@ -285,7 +285,7 @@ mod tests {
         for requester in ORDINARY {
             let [first, second] = *fallbacks(requester) else { panic!("two fallbacks") };
             for set in 0_u32..1 << 10 {
-                let has = |o: Order, t: Migratetype| {
+                let has_free = |o: Order, t: Migratetype| {
                     let Some(place) = orders.iter().position(|&k| k == o.get()) else { return false };
                     (t == first && set >> place & 1 == 1) || (t == second && set >> (place + 5) & 1 == 1)
                 };
@@ -293,18 +293,19 @@ mod tests {
                     for avoid in [false, true] {
                         let floor = if avoid { wanted.get().max(9) } else { wanted.get() };
                         let fit: [bool; 11] = core::array::from_fn(|k| {
-                            k as u8 >= floor && (has(order(k as u8), first) || has(order(k as u8), second))
+                            k as u8 >= floor
+                                && (has_free(order(k as u8), first) || has_free(order(k as u8), second))
                         });
                         let largest = fit.iter().rposition(|&fits| fits);
                         let smallest = fit.iter().position(|&fits| fits);
                         let picked = match largest {
                             Some(k) if requester == Movable && k < 4 => smallest,
-                            other => other,
+                            _ => largest,
                         };
-                        let got = choose(Generation::V6_1, wanted, requester, true, avoid, has);
+                        let got = choose(Generation::V6_1, wanted, requester, true, avoid, has_free);
                         assert_eq!(got.map(|source| source.order.index()), picked);
                         if let Some(source) = got {
-                            let preferred = if has(source.order, first) { first } else { second };
+                            let preferred = if has_free(source.order, first) { first } else { second };
                             assert_eq!(source.migratetype, preferred);
                         }
                     }

@@ -1,4 +1,4 @@
-//! An allocator's own structures from one range of zeroed memory.
+//! Carves an allocator's own structures out of one range of zeroed memory.
 #![expect(unsafe_code, reason = "typed slices are cut out of the caller's memory")]
 
 use core::alloc::Layout;
@@ -16,10 +16,10 @@ use crate::sync::QueueNode;
 use crate::units::ZoneId;
 use crate::zone::{Section, Zone};
 
-/// Alignment of each slice: no two share a cache line, and none lies in a line that is fetched with another's.
+/// Alignment of each slice: no two slices share a cache line, or a pair of lines that is fetched together.
 const ALIGN: usize = 128;
 
-/// Room in memory that is handed out from its start on.
+/// Memory that is handed out from its start on.
 trait Room<'m> {
     /// Room for `len` elements; none where room is only counted.
     fn take<T>(&mut self, len: usize) -> &'m mut [MaybeUninit<T>];
@@ -53,8 +53,9 @@ struct Cut {
 impl<'m> Room<'m> for Cut {
     fn take<T>(&mut self, len: usize) -> &'m mut [MaybeUninit<T>] {
         let offset = self.counted.add::<T>(len);
-        // SAFETY: by the promise of `Memory::carve` the memory has this room and is the caller's alone for `'m`; no two slices
-        // overlap, and any bytes are a `MaybeUninit`. Aligned: `start` is aligned as the layout says, the offset to the type.
+        // SAFETY: by the promise of `Memory::carve` the memory has this room and only the caller reaches it for `'m`;
+        // no two slices overlap, and any bytes are a `MaybeUninit`. Aligned: `start` is aligned as the layout says, the
+        // offset to the type.
         unsafe { slice::from_raw_parts_mut(self.start.add(offset).cast().as_ptr(), len) }
     }
 }
@@ -95,10 +96,10 @@ impl<'m, P: Platform> Tables<'m, P> {
 }
 
 impl Plan {
-    /// Size and alignment of one range for all structures: see [`Memory::carve`].
+    /// Size and alignment of one range for all structures, for [`Memory::carve`].
     ///
     /// # Errors
-    /// No address space is so large.
+    /// The address space is too small.
     pub fn layout<P: Platform, M>(&self) -> Result<Layout, SetupError> {
         let mut room = Counted(0);
         Tables::<P>::new(self, &mut room);
@@ -106,10 +107,10 @@ impl Plan {
         Layout::from_size_align(room.0, ALIGN).map_err(|_| SetupError::TooLarge)
     }
 
-    /// Size and alignment of one range for all structures but frame descriptors: see [`Memory::carve_beside`].
+    /// Size and alignment of one range for all structures but frame descriptors, for [`Memory::carve_beside`].
     ///
     /// # Errors
-    /// No address space is so large.
+    /// The address space is too small.
     pub fn tables_layout<P: Platform>(&self) -> Result<Layout, SetupError> {
         let mut room = Counted(0);
         Tables::<P>::new(self, &mut room);
@@ -121,9 +122,9 @@ impl<'m, P: Platform, M> Memory<'m, P, M> {
     /// All structures, in memory that has the [layout](Plan::layout) of `plan`.
     ///
     /// # Safety
-    /// The memory is zeroed and aligned as the layout says, and for `'m` only this reaches it. Zero bytes are a [`P::Word`] that holds 0
-    /// and a valid `P::Cell<M>`: so they are with [`AtomicU64`](core::sync::atomic::AtomicU64) and
-    /// [`UnsafeCell`](core::cell::UnsafeCell).
+    /// The memory is zeroed and has the layout's size and alignment, and for `'m` only this value reaches it. Zero
+    /// bytes are a [`P::Word`] that holds 0 and a valid `P::Cell<M>`, as with
+    /// [`AtomicU64`](core::sync::atomic::AtomicU64) and [`UnsafeCell`](core::cell::UnsafeCell).
     ///
     /// [`P::Word`]: Platform::Word
     #[must_use]
@@ -139,10 +140,11 @@ impl<'m, P: Platform, M> Memory<'m, P, M> {
         unsafe { Self::of(frames, tables) }
     }
 
-    /// All structures, with frame descriptors that are elsewhere, in memory that has the [tables' layout](Plan::tables_layout) of `plan`.
+    /// All structures, with frame descriptors at another place, in memory that has the [tables'
+    /// layout](Plan::tables_layout) of `plan`.
     ///
     /// # Safety
-    /// As of [`carve`](Self::carve), but `M` does not matter.
+    /// As [`carve`](Self::carve), without the condition on `M`.
     #[must_use]
     pub unsafe fn carve_beside(plan: &Plan, frames: &'m [Frame<P, M>], start: NonNull<u8>) -> Self {
         let tables = Tables::new(plan, &mut Cut { start, counted: Counted(0) });
@@ -153,8 +155,8 @@ impl<'m, P: Platform, M> Memory<'m, P, M> {
     /// # Safety
     /// The tables are zeroed, and zeroes are a valid word.
     unsafe fn of(frames: &'m [Frame<P, M>], tables: Tables<'m, P>) -> Self {
-        // SAFETY: zeroes are what `new` makes of pageblocks, maps and queue nodes where they are a word that holds 0; a zone's number
-        // is an integer.
+        // SAFETY: zeroes are what `new` makes of pageblocks, maps and queue nodes where they are a word that holds 0; a
+        // zone's number is an integer.
         unsafe {
             Self {
                 frames,

@@ -1,6 +1,6 @@
-//! How full a zone may get, and what reclaim knows about it: marks, reserves, flags, counters.
+//! Memory pressure of a zone: marks, reserves, flags, and counters of reclaim.
 //!
-//! All of it is written rarely and read off the fast path. Marks and reserves are zero until
+//! All words are written rarely and read off the fast path. Marks and reserves are 0 until
 //! [`resize_watermarks`](crate::alloc::Allocator::resize_watermarks), as in Linux' early boot.
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -12,26 +12,26 @@ use crate::policy::compact::{Defer, Resume};
 use crate::policy::watermark::{Marks, ZONES};
 use crate::units::{MAX_ZONE_PAGES, PAGEBLOCK_PAGES, ZoneType};
 
-/// Somebody runs zone reclaim here.
+/// A CPU runs zone reclaim here.
 const RECLAIM_LOCKED: u64 = 1;
-/// Background reclaim has given it up.
+/// Background reclaim has given the zone up.
 const UNRECLAIMABLE: u64 = 2;
-/// A fragmenting steal has boosted the marks, and background reclaim has not been told.
+/// A fragmenting steal has boosted the marks, and background reclaim was not woken yet.
 const BOOSTED: u64 = 4;
 
-/// Background reclaim works on it (Linux v6.1: `ZONE_RECLAIM_ACTIVE`).
+/// Background reclaim works on the zone (Linux v6.1: `ZONE_RECLAIM_ACTIVE`).
 const RECLAIM_ACTIVE: u64 = 8;
-/// The last allocation that missed found its free pages at or below the high mark (v6.7: `ZONE_BELOW_HIGH`).
+/// The last allocation that missed found the free pages at or below the high mark (v6.7: `ZONE_BELOW_HIGH`).
 const BELOW_HIGH: u64 = 16;
 
-/// Bit of `flags` from which on 8 bits count the rounds of background compaction that do nothing.
+/// First bit of the 8 bits in `flags` that count the coming rounds of background compaction that do nothing.
 const REST: u32 = 8;
-/// Bit of `flags` from which on is the number of the pageblock where the next round goes on.
+/// First bit in `flags` of the number of the pageblock where the next round continues.
 const NEXT_ROUND: u32 = 16;
 /// Bits of a pageblock's number.
 const PAGEBLOCK_BITS: u32 = (MAX_ZONE_PAGES / PAGEBLOCK_PAGES).ilog2();
 const _: () = assert!(NEXT_ROUND + PAGEBLOCK_BITS <= 64);
-/// Bit from which `compaction` says where to go on.
+/// First bit of the scanners' positions in `compaction`.
 const RESUME: u32 = 24;
 
 /// Marks, reserves and flags of one zone.
@@ -44,7 +44,7 @@ pub(crate) struct Pressure<P: Platform> {
     /// By the highest zone type of the request.
     reserve: [P::Word; ZONES],
     flags: P::Word,
-    /// Pages looked at since the zone last got one back.
+    /// Pages scanned since the zone last got one back.
     scanned: P::Word,
     /// Pages in pageblocks reserved for high-order atomic requests.
     highatomic: P::Word,
@@ -85,12 +85,12 @@ impl<P: Platform> Pressure<P> {
         self.boost.load(Relaxed)
     }
 
-    /// Sets the boost. Racing writers lose a little of it, which costs nothing.
+    /// Sets the boost. CPUs that write at the same time may lose a little of it, which does no harm.
     pub(crate) fn set_boost(&self, pages: u64) {
         self.boost.store(pages, Relaxed);
     }
 
-    /// What a request up to type `highest` must leave here.
+    /// Pages that a request up to type `highest` must leave here.
     pub(crate) fn reserve(&self, highest: ZoneType) -> u64 {
         self.reserve[highest as usize].load(Relaxed)
     }
@@ -134,9 +134,9 @@ impl<P: Platform> Pressure<P> {
         }
     }
 
-    /// Takes the right to run zone reclaim here, until the result is dropped; `None` if somebody has it.
+    /// Takes the right to run zone reclaim here, until the result is dropped; `None` if another CPU has it.
     pub(crate) fn lock_reclaim(&self) -> Option<ReclaimLock<'_, P>> {
-        // Made only if it is ours: its drop gives the right back.
+        // Made only if this CPU has the right: the drop gives it back.
         self.set_flag(RECLAIM_LOCKED).then(|| ReclaimLock(self))
     }
 
@@ -148,17 +148,17 @@ impl<P: Platform> Pressure<P> {
         self.set_flag(UNRECLAIMABLE);
     }
 
-    /// After a boost: background reclaim should be told.
+    /// Records a boost: background reclaim should be woken.
     pub(crate) fn note_boosted(&self) {
         self.set_flag(BOOSTED);
     }
 
-    /// Whether background reclaim should be told of a boost. Says so once.
+    /// Whether background reclaim should be woken because of a boost. `true` once for each boost.
     pub(crate) fn take_boosted(&self) -> bool {
         self.flags.load(Relaxed) & BOOSTED != 0 && self.clear_flag(BOOSTED)
     }
 
-    /// How short of memory the zone is, as far as per-CPU lists care. A racy read of one word.
+    /// Shortage of the zone, as its per-CPU lists see it. A racy read of one word.
     pub(crate) fn on_lists(&self) -> policy::pcp::Shortage {
         match self.flags.load(Relaxed) & (RECLAIM_ACTIVE | BELOW_HIGH) {
             0 => policy::pcp::Shortage::None,
@@ -167,9 +167,9 @@ impl<P: Platform> Pressure<P> {
         }
     }
 
-    /// Says whether background reclaim works on the zone. Returns whether that is news.
-    pub(crate) fn set_reclaim_active(&self, is: bool) -> bool {
-        if is { self.set_flag(RECLAIM_ACTIVE) } else { self.clear_flag(RECLAIM_ACTIVE) }
+    /// Records whether background reclaim works on the zone. Returns whether this changed.
+    pub(crate) fn set_reclaim_active(&self, active: bool) -> bool {
+        if active { self.set_flag(RECLAIM_ACTIVE) } else { self.clear_flag(RECLAIM_ACTIVE) }
     }
 
     /// Changes one field of the flags' word.
@@ -183,8 +183,8 @@ impl<P: Platform> Pressure<P> {
         }
     }
 
-    /// Whether background compaction does nothing this time: one round less to pass over then. CPUs that do this at once
-    /// may pass over one too many.
+    /// Whether background compaction does nothing this time; counts one round less to skip. CPUs that call this at the
+    /// same time may skip one round too many.
     pub(crate) fn rests(&self) -> bool {
         let left = self.flags.load(Relaxed) >> REST & 0xff;
         if left > 0 {
@@ -193,12 +193,12 @@ impl<P: Platform> Pressure<P> {
         left > 0
     }
 
-    /// Has background compaction do nothing for so many rounds.
+    /// Lets background compaction do nothing for `rounds` rounds.
     pub(crate) fn rest(&self, rounds: u8) {
         self.set_field(REST, 8, u64::from(rounds));
     }
 
-    /// The number of the pageblock, from the zone's first on, where the next round goes on.
+    /// Number of the pageblock, from the zone's first, where the next round continues.
     pub(crate) fn next_round(&self) -> u64 {
         self.flags.load(Relaxed) >> NEXT_ROUND & ((1 << PAGEBLOCK_BITS) - 1)
     }
@@ -207,11 +207,11 @@ impl<P: Platform> Pressure<P> {
         self.set_field(NEXT_ROUND, PAGEBLOCK_BITS, pageblock);
     }
 
-    /// Notes that so many pages are free. Returns whether that is on the other side of the high mark than before.
+    /// Records that `free` pages are free. Returns whether they have crossed the high mark since the last call.
     pub(crate) fn note_free_pages(&self, free: u64) -> bool {
         let below = free <= self.high.load(Relaxed).saturating_add(self.boost());
-        let was = self.flags.load(Relaxed) & BELOW_HIGH != 0;
-        below != was && if below { self.set_flag(BELOW_HIGH) } else { self.clear_flag(BELOW_HIGH) }
+        let old = self.flags.load(Relaxed) & BELOW_HIGH != 0;
+        below != old && if below { self.set_flag(BELOW_HIGH) } else { self.clear_flag(BELOW_HIGH) }
     }
 
     pub(crate) fn scanned(&self) -> u64 {
@@ -222,7 +222,8 @@ impl<P: Platform> Pressure<P> {
         crate::events::count(&self.scanned, pages);
     }
 
-    /// A page came back to the buddy lists: there is hope again. Under the zone lock; two loads as a rule.
+    /// Called when a page came back to the buddy lists: the zone is reclaimable again. Under the zone lock; usually two
+    /// loads.
     pub(crate) fn note_freed(&self) {
         if self.scanned.load(Relaxed) != 0 {
             self.scanned.store(0, Relaxed);
@@ -236,13 +237,14 @@ impl<P: Platform> Pressure<P> {
         Defer::unpack(self.compaction.load(Relaxed))
     }
 
-    /// CPUs that compact at once may undo each other's changes here: then one compacts once too often, or looks at more.
+    /// CPUs that compact at the same time may overwrite each other's changes here: then one compacts once too often, or
+    /// scans more.
     pub(crate) fn set_defer(&self, defer: Defer) {
         let resume = self.compaction.load(Relaxed) >> RESUME << RESUME;
         self.compaction.store(defer.pack() | resume, Relaxed);
     }
 
-    /// Where the next compaction goes on.
+    /// Positions at which the next compaction continues.
     pub(crate) fn resume(&self) -> Option<Resume> {
         Resume::unpack(self.compaction.load(Relaxed) >> RESUME)
     }
@@ -253,7 +255,7 @@ impl<P: Platform> Pressure<P> {
     }
 }
 
-/// The right to run zone reclaim in a zone. Given back when dropped, also when a panic passes.
+/// The right to run zone reclaim in a zone. Given back when dropped, also by a panic.
 pub(crate) struct ReclaimLock<'a, P: Platform>(&'a Pressure<P>);
 
 impl<P: Platform> Drop for ReclaimLock<'_, P> {

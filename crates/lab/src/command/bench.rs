@@ -172,7 +172,7 @@ fn runners(args: &Args, session: &Session, setup: Setup) -> Result<Vec<Box<dyn R
 
 /// What was measured, as a part of the result.
 fn described(mut part: Part, results: &[bench::CaseResult], runners: &[Box<dyn Runner>]) -> Part {
-    part = part.baseline("framewright").paired();
+    part = part.baseline("framewright").paired().table();
     for runner in runners {
         part = part.variant(runner.name());
     }

@@ -55,6 +55,8 @@ type Fields = Vec<(&'static str, Field)>;
 pub(super) struct Measured {
     pub(super) cycle: Field,
     pub(super) smt_yield: Option<Field>,
+    /// Transfers that a store to a polled line waits for.
+    pub(super) store_exposed: Option<Field>,
     pub(super) latency: Fields,
     pub(super) bandwidth: Fields,
     pub(super) cycles: Fields,
@@ -74,6 +76,7 @@ impl Default for Measured {
         Self {
             cycle: Field::estimate(MHZ, none),
             smt_yield: None,
+            store_exposed: None,
             latency: all(&[("same_l3", LINE_NS), ("dram_local", DRAM_NS)]),
             bandwidth: all(&[("socket_read", CORE_GBPS), ("core", CORE_GBPS)]),
             cycles: all(&[("pause", 50.0), ("l1", 5.0), ("l2", 14.0), ("l3", 60.0)]),

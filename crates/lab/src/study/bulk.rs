@@ -116,7 +116,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     Ok(result)
 }
 
-fn parameters(varied: &Settings, cores: usize) -> String {
+pub(crate) fn parameters(varied: &Settings, cores: usize) -> String {
     let mut all: Vec<String> =
         varied.iter().map(|(key, value)| format!("{}={value}", key.trim_start_matches("lock_"))).collect();
     all.push(format!("cores={cores}"));

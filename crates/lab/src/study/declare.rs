@@ -36,7 +36,6 @@ pub(crate) const TASK_CAUSES: &[Quantity] = joined!(Quantity;
     &quantities! { zone_lock_acquisitions_per_page "1" Lower Cause "Acquisitions of a zone's lock per allocated page." },
     &ZONE_LOCK_CAUSES,
     &quantities! {
-        migrations_per_page "1" Lower Cause "Tasks that moved to another CPU, per allocated page."
         lru_lock_acquisitions_per_page "1" Lower Cause "Acquisitions of the LRU lock per allocated page."
         lru_lock_wait_ns "ns" Lower Cause "Time waited for the LRU lock, per acquisition."
         lru_lock_hold_ns "ns" Lower Cause "Time the LRU lock is held, per acquisition."

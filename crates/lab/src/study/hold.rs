@@ -1,7 +1,8 @@
-//! Part `hold`: how long one process holds the zone lock for a refill and for a drain, by batch, on machines of which the generation is known.
+//! Part `hold`: how long one process holds the zone lock for a refill and for a drain, by batch, on machines of which
+//! the generation is known.
 //!
-//! The real allocator under will-it-scale's page_fault1 with one process and `high = 2 * batch`. Instructions take the time that was fitted at
-//! 2.2 GHz, at the machine's clock.
+//! The real allocator under will-it-scale's page_fault1 with one process and `high = 2 * batch`. Instructions take the
+//! time that was fitted at 2.2 GHz, at the machine's clock.
 
 use framewright::config::PcpFixed;
 use framewright::policy::pcp::Sizing;
@@ -96,15 +97,14 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
             let cached = draw.get("cached")?;
             let load =
                 Load { processes: 1, pages, user_ns: 5.0, slice: Ps(0), pace: Pace::default(), cached };
-            let (is_mixed, traced) = (draw.get("mixed")? >= 0.5, draw.get("tracing_ns")?);
-            let times = draw.get("times")?;
+            let (traced, times) = (draw.get("tracing_ns")?, draw.get("times")?);
             let hold = |variant: &Configured| {
                 let mut it = allocator(machine, &variant.setup);
                 let (batch, high) = (it.sizing.batch, 2 * it.sizing.batch);
                 it.config.experiment.pcp_fixed = Some(PcpFixed { batch, high });
                 let it = Linux { sizing: Sizing { batch, high_min: high, high_max: high }, ..it };
                 let seed = mix(run.seed ^ (n as u64 + 1) << 32);
-                let holds = page_fault::holds(&model, &it, &load, is_mixed, seed).map_err(Error::failed)?;
+                let holds = page_fault::holds(&model, &it, &load, seed).map_err(Error::failed)?;
                 Ok(holds.map(|ns| (ns * errors[n] * times + traced) / 1000.0))
             };
             variants.iter().map(hold).collect()
@@ -118,7 +118,7 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
             }
         }
     }
-    result.note("One process, alone: high is twice the batch, a refill and a drain move a batch each. Clock, cache, memory's order and error of the model vary (studies/priors/hold.toml).");
+    result.note("One process, alone: high is twice the batch, a refill and a drain move a batch each. Clock, cache and error of the model vary (studies/priors/hold.toml).");
     note_models(&mut result, count);
     close_simulated(&mut result, []);
     four_fifths(&mut result);

@@ -1,9 +1,9 @@
 //! Priors, and what a published baseline leaves of them.
 //!
-//! What is not known of a workload has a prior: a distribution from sources that have nothing to do with the figures that are to be
-//! explained (`studies/priors/`). Models are drawn from the priors and weighed by how well they reproduce the published
-//! baseline; those that are kept predict the change. One unknown may be solved for instead: a model then is weighed by how likely
-//! the solution is.
+//! What is not known of a workload has a prior: a distribution from sources that have nothing to do with the figures
+//! that are to be explained (`studies/priors/`). Models are drawn from the priors and weighed by how well they
+//! reproduce the published baseline; those that are kept predict the change. One unknown may be solved for instead: a
+//! model then is weighed by how likely the solution is.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use crate::error::{Error, Result};
 use crate::simulate::strata;
 use crate::toml_file::TomlFile;
 
-/// How far the logarithm of a model's figure may be from the published one's, as a standard deviation: the model's own error, as single
-/// figures that were left out of the fit have it.
+/// How far the logarithm of a model's figure may be from the published one's, as a standard deviation: the model's own
+/// error, as single figures that were left out of the fit have it.
 pub(crate) const MISFIT: f64 = 0.1;
 
 /// A distribution of something that is not known.
@@ -104,8 +104,8 @@ impl Priors {
         }
     }
 
-    /// Looks for the value of an unknown at which `off` is 0: the logarithm of a figure over what was published, which grows with the
-    /// unknown. Each try is given what the one before brought along. At most `tries`.
+    /// Looks for the value of an unknown at which `off` is 0: the logarithm of a figure over what was published, which
+    /// grows with the unknown. Each try is given what the one before brought along. At most `tries`.
     ///
     /// # Errors
     /// What `off` runs into.
@@ -171,8 +171,9 @@ pub(crate) struct Kept {
     pub(crate) effective: f64,
 }
 
-/// Keeps `count` of the models with these logarithms of weights, each as often as it weighs (systematic resampling). Where fewer than
-/// half as many would count, because none comes near, differences between weights are made smaller until so many do.
+/// Keeps `count` of the models with these logarithms of weights, each as often as it weighs (systematic resampling).
+/// Where fewer than half as many would count, because none comes near, differences between weights are made smaller
+/// until so many do.
 pub(crate) fn keep(log_weights: &[f64], count: usize, seed: u64) -> Kept {
     let best = log_weights.iter().copied().fold(f64::MIN, f64::max);
     let at = |power: f64| -> Vec<f64> {

@@ -1,8 +1,9 @@
 //! Part `kernbench` of `pcp-reset`: a kernel compile on all CPUs, by a closed queueing network.
 //!
-//! Published user and system time of the *baseline*, and priors of how many pages a second of user time has and what the kernel does for
-//! each without contention (`studies/priors/kernbench.toml`), leave what a page waits. Mean value analysis says what demand of the zone's lock that implies. What
-//! the change alters in it is counted and timed in slices of the real allocator on one node.
+//! Published user and system time of the *baseline*, and priors of how many pages a second of user time has and what
+//! the kernel does for each without contention (`studies/priors/kernbench.toml`), leave what a page waits. Mean value
+//! analysis says what demand of the zone's lock that implies. What the change alters in it is counted and timed in
+//! slices of the real allocator on one node.
 
 use framewright_sim::Model;
 use framewright_sim::clock::{Ps, mix};

@@ -1,14 +1,8 @@
-//! Part `host` of `validation`: this command's own `bench` on one CPU, two and more, measured here, and simulated on a description
-//! of this machine (`machines --detect`). Both run the same code.
+//! Part `host` of `validation`: this command's own `bench` on one CPU, two and more, measured here, and simulated on a
+//! description of this machine (`machines --detect`). Both run the same code.
 
-use framewright::config::LockKind;
-use framewright::{NodeId, ZoneSpec, ZoneType};
-use framewright_host::Pfn;
+use framewright_sim::Model;
 use framewright_sim::clock::mix;
-use framewright_sim::model::Shape;
-use framewright_sim::stage::{Compiled, RING, Simulated};
-use framewright_sim::world::{Meet, Programs};
-use framewright_sim::{Model, World};
 use framewright_workload::bench::{self, Allocator, Case, Measurement, Runner, Scale, Workload as Bench};
 
 use crate::configure::Setup;
@@ -17,6 +11,7 @@ use crate::machine::Machine;
 use crate::result::{Kind, Part as ResultPart};
 use crate::simulate::{in_parallel, model_errors, sampled_models};
 use crate::study::declare::*;
+use crate::study::library::{self, Load};
 use crate::study::run::{Run, close_simulated, four_fifths, progress};
 use crate::study::{Part, Plan};
 use crate::subject::ArenaTarget;
@@ -41,8 +36,6 @@ const QUICK: [u64; 2] = [1 << 15, 1 << 11];
 const QUICK_FRAMES: u64 = 1 << 15;
 /// Frames for each CPU, at least: lists of large blocks are on CPUs that wait for others, and do not give them back.
 const FRAMES_OF_A_CPU: u64 = 1 << 14;
-/// Rounds that are simulated, of which the last counts: the first touches the memory.
-const ROUNDS: u64 = 2;
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
@@ -149,40 +142,11 @@ struct Work<'a> {
     seed: u64,
 }
 
-/// The first CPUs of a machine, with a core each if there are as many: what threads that are pinned in turn get.
-fn first_cpus(shape: Shape, cpus: u16) -> Shape {
-    if cpus > shape.cores_per_node {
-        return shape;
-    }
-    Shape {
-        sockets: 1,
-        nodes: 1,
-        cores_per_node: cpus,
-        cores_per_l3: shape.cores_per_l3.min(cpus),
-        threads_per_core: 1,
-    }
-}
-
 impl Work<'_> {
     fn run(&self, scale: &Scale) -> Result<Measurement> {
-        let mut model = self.model.for_compiled();
-        model.shape = first_cpus(model.shape, self.case.cpus as u16);
-        let setup = Setup::default();
-        let mut config = setup.config;
-        if config.experiment.lock_kind == LockKind::ByPlatform {
-            // What a host's threads wait with.
-            config.experiment.lock_kind = LockKind::Parking;
-        }
-        let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: scale.frames };
-        // Beside the allocator's, for each round: a ring for every two CPUs, and where all meet.
-        let lines = RING * (self.case.cpus / 2) + Meet::LINES;
-        let mut world: World =
-            World::with_lines(&model, &[zone], config, None, self.seed, lines * ROUNDS as usize)
-                .map_err(Error::failed)?;
-        world.answer_all(self.case.cpus as u16);
-        let stage = Simulated::new(Programs::new(&mut world), Compiled::on(&model));
-        let rounds = (0..ROUNDS).map(|round| bench::perform(&stage, &self.case, scale, round));
-        rounds.last().ok_or_else(|| Error::failed("no round"))
+        let load = Load::Bench(self.case, *scale);
+        let config = Setup::default().config;
+        Ok(library::modelled(self.model, config, &load, self.seed)?.measurement)
     }
 }
 
@@ -265,7 +229,8 @@ mod tests {
         assert!(of("handoff_ns[order=0,cpus=2]") > of("handoff_ring_ns[order=0,cpus=2]"));
         let pair = [1, 2].map(|cpus| of(&format!("hot_pair_ns[order=0,cpus={cpus}]")));
         assert!((pair[1] / pair[0] - 1.0).abs() < 0.1, "hits share nothing: {pair:?}");
-        // Two loads of a word that has just been stored, with an addition each, take 12 cycles of 2.2 GHz; eleven accesses in a row 18 ns.
+        // Two loads of a word that has just been stored, with an addition each, take 12 cycles of 2.2 GHz; eleven
+        // accesses in a row 18 ns.
         assert!(pair[0] < 10.0, "hits overlap: {pair:?}");
     }
 

@@ -1,9 +1,10 @@
 //! Part `page_fault1`: will-it-scale's page_fault1 on modelled machines, by a closed queueing network.
 //!
-//! What a page takes of the two locks under each configuration is counted and timed in a slice of the real allocator on one node of the
-//! machine. What the network's CPUs wait says how much of each lock the published *baseline* took; the change alters that by the ratio that
-//! the slices have, and the network says what comes of it. Where nothing is published, the slices' own times are taken, ×/÷ 2.5.
-//! What is not known has priors (`studies/priors/page_fault1.toml`).
+//! What a page takes of the two locks under each configuration is counted and timed in a slice of the real allocator on
+//! one node of the machine. What the network's CPUs wait says how much of each lock the published *baseline* took; the
+//! change alters that by the ratio that the slices have, and the network says what comes of it. Where nothing is
+//! published, the slices' own times are taken, ×/÷ 2.5. What is not known has priors
+//! (`studies/priors/page_fault1.toml`).
 
 use framewright_sim::Model;
 use framewright_sim::clock::{Ps, mix};
@@ -82,7 +83,8 @@ struct Case {
 }
 
 impl Case {
-    /// The cases that a part's metrics name, each once; on the machine that was asked for, those of it, or its own with all CPUs.
+    /// The cases that a part's metrics name, each once; on the machine that was asked for, those of it, or its own with
+    /// all CPUs.
     fn all(part: &Part, run: &Run<'_>) -> Result<Vec<Self>> {
         let named = part.workload.get("machine").map(ToString::to_string);
         let usual = || match &named {

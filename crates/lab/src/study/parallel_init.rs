@@ -64,8 +64,8 @@ const DRAWN: usize = 3;
 const CURVE: &str = "all_cpus";
 /// How far a core's bandwidth may be from its description, as a standard deviation of the logarithm.
 const CORE_SPREAD: f64 = 0.1;
-/// The model's own error between the two ends of a curve that are known, as a standard deviation of the logarithm: half of what
-/// orders that were left out of the fit are off by.
+/// The model's own error between the two ends of a curve that are known, as a standard deviation of the logarithm: half
+/// of what orders that were left out of the fit are off by.
 const BETWEEN: f64 = 0.08;
 
 /// One run.
@@ -102,8 +102,8 @@ impl Rig {
         Ok(Self { machine, map, models: Vec::new(), besides: Vec::new(), times })
     }
 
-    /// Models that agree with what was published of one thread and of all CPUs. The latter was predicted once and is learned from
-    /// now.
+    /// Models that agree with what was published of one thread and of all CPUs. The latter was predicted once and is
+    /// learned from now.
     fn conditioned(mut self, plan: &Plan, variants: &[Configured], count: usize, seed: u64) -> Result<Self> {
         let name = format!("deferred_init_ms[machine={}]", self.machine.name);
         let published = plan.parts().iter().flat_map(|part| &part.metrics).find(|metric| metric.name == name);
@@ -283,8 +283,8 @@ fn worker_counts(all: u16, curve: bool, split: Split) -> Vec<u16> {
     }
 }
 
-/// A law that needs no model, to hold predictions against: workers that share a bandwidth take `max(one / n, all)` of the published
-/// figures of one and of all.
+/// A law that needs no model, to hold predictions against: workers that share a bandwidth take `max(one / n, all)` of
+/// the published figures of one and of all.
 fn roofline(plan: &Plan, machine: &str, variant: &str, workers: u16) -> Option<f64> {
     let name = format!("deferred_init_ms[machine={machine}]");
     let metric = plan.parts().iter().flat_map(|part| &part.metrics).find(|metric| metric.name == name)?;

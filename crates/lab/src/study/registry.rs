@@ -7,8 +7,8 @@ use super::declare::BuiltIn;
 use super::workload::{Declaration, Workload};
 use super::{Part, Plan, Run};
 use super::{
-    bulk, fidelity, first_touch, hold, initialise, kernbench, own_bench, page_fault, parallel_init, pressure,
-    ready, replay, scaling, structure, validation,
+    bulk, fidelity, first_touch, hold, initialise, kernbench, library, own_bench, page_fault, parallel_init,
+    pressure, ready, replay, scaling, structure, validation,
 };
 use crate::error::{Error, Result, did_you_mean};
 use crate::result::{Kind, Part as ResultPart};
@@ -32,6 +32,7 @@ static BUILT_IN: &[BuiltIn] = &[
     validation::CALIBRATION,
     validation::CURVES,
     scaling::WORKLOAD,
+    library::WORKLOAD,
     own_bench::WORKLOAD,
 ];
 

@@ -1,12 +1,12 @@
 //! Parts that run the same load on 1 to all CPUs of a machine: what an operation costs as CPUs are added, and where the
 //! time goes when all run.
 //!
-//! They run the code of `bench` ([`framewright_workload::bench`]) on simulated CPUs. A CPU uses its own node's memory; CPUs are used in the order
-//! of their numbers: cores first, socket after socket, then the cores' second threads.
+//! They run the code of `bench` ([`framewright_workload::bench`]) on simulated CPUs. A CPU uses its own node's memory;
+//! CPUs are used in the order of their numbers: cores first, socket after socket, then the cores' second threads.
 //!
-//! What an operation costs on all CPUs is the allocator's doing and the machine's. So bulk and churn also run on no allocator at all
-//! ([`Floor`]), and of the last variant, on all CPUs, on the same machine with memory that passes any amount at once, with siblings that do
-//! not slow each other down, and with both.
+//! What an operation costs on all CPUs is the allocator's doing and the machine's. So bulk and churn also run on no
+//! allocator at all ([`Floor`]), and of the last variant, on all CPUs, on the same machine with memory that passes any
+//! amount at once, with siblings that do not slow each other down, and with both.
 
 use framewright::frame::Zeroable;
 use framewright::units::MAX_ORDER;
@@ -160,7 +160,8 @@ impl Case {
         Floor::new(programs, &model.shape, counts, self.order, node_pages, around)
     }
 
-    /// Each node's zones: with room for full lists of all CPUs, and for the blocks of all CPUs, as long as fewer CPUs run than a node has.
+    /// Each node's zones: with room for full lists of all CPUs, and for the blocks of all CPUs, as long as fewer CPUs
+    /// run than a node has.
     fn zones(&self, model: &Model, allocator: Option<&Linux>) -> Vec<ZoneSpec> {
         let shape = model.shape;
         let cpus = u64::from(self.cpus);
@@ -228,7 +229,7 @@ impl Work<'_> {
 /// A case and a variant; none is the floor.
 type Varied<'v> = (Case, Option<&'v Configured>);
 
-/// Runs every load on 1, 2, 4, … CPUs of the machine (quickly: 1, 16, 256, …) and on all.
+/// Runs every load on 1, 2, 4, … CPUs of the machine (a library: 1, 4, 16, …; quickly: 1, 16, 256, …) and on all.
 ///
 /// # Errors
 /// The machine cannot be simulated, or a setting that does not exist.
@@ -240,7 +241,12 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let library = part.workload.get("caller").is_some_and(|caller| caller.to_string() == "library");
     // A first look at a library is at what is asked of it: bulk and churn, on one CPU and on all.
     let brief = run.quick && library;
-    let step = if run.quick { 4 } else { 1 };
+    // Between these counts a library's curves only rise.
+    let step = match (run.quick, library) {
+        (true, _) => 4,
+        (false, true) => 2,
+        (false, false) => 1,
+    };
     let counts = doubled(all).step_by(step).filter(|&n| n < all && (n == 1 || !brief)).chain([all]);
     let counts: Vec<u16> = counts.collect();
     let cores = run.machine.nodes * run.machine.cores_per_node;
@@ -315,7 +321,8 @@ fn tell(result: &mut ResultPart, case: &Case, cores: u32) {
     ));
 }
 
-/// Adds all runs, of each case its floor first; the outcomes of one are those of all models. Returns the hashes of what allocators did.
+/// Adds all runs, of each case its floor first; the outcomes of one are those of all models. Returns the hashes of what
+/// allocators did.
 fn add_all<'o>(
     result: &mut ResultPart,
     part: &Part,
@@ -346,8 +353,8 @@ fn add_all<'o>(
     hashes
 }
 
-/// What of the time is the machine's: what came out, and the same run with more memory bandwidth, and with siblings that do not slow each
-/// other down.
+/// What of the time is the machine's: what came out, and the same run with more memory bandwidth, and with siblings
+/// that do not slow each other down.
 fn machines_part(
     machine: &Machine,
     work: &Work<'_>,

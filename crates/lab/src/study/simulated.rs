@@ -75,8 +75,8 @@ pub(crate) fn bulk(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart
 /// Blocks of order 0 that each CPU of many takes: a drain or two of its lists.
 const FEW: u64 = 2048;
 
-/// A case with fewer blocks the more CPUs take them, where CPUs have lists. What is asked is how variants differ, not how near a figure
-/// comes to a published one.
+/// A case with fewer blocks the more CPUs take them, where CPUs have lists. What is asked is how variants differ, not
+/// how near a figure comes to a published one.
 fn brief(case: Case) -> Case {
     if case.order > COSTLY_ORDER {
         return case;

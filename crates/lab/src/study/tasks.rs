@@ -50,8 +50,8 @@ pub(crate) fn published(part: &Part, family: &str) -> Result<f64> {
     })
 }
 
-/// Adds a sample of a metric that the part's plan declares. A published figure goes to the first metric of its family: it
-/// is of the first of the settings that vary.
+/// Adds a sample of a metric that the part's plan declares. A published figure goes to the first metric of its family:
+/// it is of the first of the settings that vary.
 pub(crate) fn add(
     result: &mut ResultPart,
     part: &Part,
@@ -69,7 +69,7 @@ pub(crate) fn add(
     }
 }
 
-/// Adds where the time goes, for each page that was allocated: the use of zone and LRU locks, tasks that moved, and what
+/// Adds where the time goes, for each page that was allocated: the use of zone and LRU locks, and what
 /// lines were moved and waited for by what they hold.
 pub(crate) fn add_causes(result: &mut ResultPart, parameters: &str, variant: &str, outcome: &Outcome) {
     let pages = (outcome.usage.pages as f64).max(1.0);
@@ -89,7 +89,6 @@ pub(crate) fn add_causes(result: &mut ResultPart, parameters: &str, variant: &st
     let lru = outcome.usage.lru;
     let each = (lru.locks as f64).max(1.0);
     for (family, value) in [
-        ("migrations_per_page", outcome.usage.migrations as f64 / pages),
         ("lru_lock_acquisitions_per_page", lru.locks as f64 / pages),
         ("lru_lock_wait_ns", lru.wait.as_ns() / each),
         ("lru_lock_hold_ns", lru.hold.as_ns() / each),

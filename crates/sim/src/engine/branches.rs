@@ -1,10 +1,11 @@
 //! What a core expects its program to do next.
 //!
-//! A core guesses how branches go and executes on. Where it has guessed wrongly, what it has done since is thrown away: all that follows waits for
-//! the value that the branch depended on, however far away that was, and for the instructions to come in anew. Programs here are seen
-//! by what they touch, so a branch that goes another way shows as another access than came before. Guesses are made as
-//! cores make them (Seznec and Michaud, "A case for (partially) tagged geometric history length branch prediction", 2006): by what came after
-//! the longest run of recent accesses that has been met before.
+//! A core guesses how branches go and executes on. Where it has guessed wrongly, what it has done since is thrown away:
+//! all that follows waits for the value that the branch depended on, however far away that was, and for the
+//! instructions to come in anew. Programs here are seen by what they touch, so a branch that goes another way shows as
+//! another access than came before. Guesses are made as cores make them (Seznec and Michaud, "A case for (partially)
+//! tagged geometric history length branch prediction", 2006): by what came after the longest run of recent accesses
+//! that has been met before.
 
 use super::{Access, Engine, LINE, Simulator};
 
@@ -122,8 +123,8 @@ impl Branches {
 }
 
 impl Simulator {
-    /// Says that each word from `start` to `end` has a meaning of its own: a program that touches another one of them does another thing. Elsewhere it
-    /// may do the same to another element.
+    /// Says that each word from `start` to `end` has a meaning of its own: a program that touches another one of them
+    /// does another thing. Elsewhere it may do the same to another element.
     pub fn fix(&mut self, start: usize, end: usize) {
         self.engine.fixed.push((start, end));
     }

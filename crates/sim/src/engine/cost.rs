@@ -12,11 +12,12 @@ use crate::trace::Doing;
 
 /// How far stores may run behind before the CPU that made them must wait: about what fills a store buffer.
 const STORE_BUFFER: Ps = Ps(200_000);
-/// How long a core goes on with later work while a read is under way, until its window is full: some 350 operations, two in a
-/// cycle of a third of a nanosecond. A time, not a share of the latency: it fills at the same speed however far the line is.
+/// How long a core goes on with later work while a read is under way, until its window is full: some 350 operations,
+/// two in a cycle of a third of a nanosecond. A time, not a share of the latency: it fills at the same speed however
+/// far the line is.
 const WINDOW: Ps = Ps(60_000);
-/// Share of a read transfer for which the line can serve no other request: a request is answered while the one before is
-/// still on its way back.
+/// Share of a read transfer for which the line can serve no other request: a request is answered while the one before
+/// is still on its way back.
 const READ_OCCUPANCY: f64 = 0.85;
 /// Share of a transfer until the line leaves the CPU that has it: the way of the question. The rest is the answer's.
 const QUESTION: f64 = 0.5;
@@ -136,15 +137,16 @@ impl Costs {
         1.0 + self.rise * busy / (1.0 - busy.min(FULL))
     }
 
-    /// Time from one line of a stream to the next out of a cache that takes so long for one: a core has as many lines on their way as
-    /// from memory, each for less.
+    /// Time from one line of a stream to the next out of a cache that takes so long for one: a core has as many lines
+    /// on their way as from memory, each for less.
     fn apart(&self, latency: Ps) -> Ps {
         let memory = self.dram[0].max(Ps(1));
         self.core_line.scaled(latency.0 as f64 / memory.0 as f64)
     }
 
-    /// What a store waits for. Others' copies of a line that is only written once in a while go while the buffer hides it. A line that another CPU
-    /// polls goes there and comes back for each store, and later stores, the unlocking one at last, wait for it.
+    /// What a store waits for. Others' copies of a line that is only written once in a while go while the buffer hides
+    /// it. A line that another CPU polls goes there and comes back for each store, and later stores, the unlocking one
+    /// at last, wait for it.
     fn store_waits(&self, entry: &Line, found: &Found) -> Ps {
         if entry.is_polled() { found.moved.scaled(self.store_exposed) } else { Ps(0) }
     }
@@ -190,7 +192,8 @@ struct Found {
     exposed: Ps,
     from_memory: bool,
     in_l1: bool,
-    /// The transfer from another CPU, or the time until other CPUs' copies are gone; 0 where no other CPU holds the line.
+    /// The transfer from another CPU, or the time until other CPUs' copies are gone; 0 where no other CPU holds the
+    /// line.
     moved: Ps,
 }
 
@@ -323,8 +326,8 @@ impl Engine {
         }
     }
 
-    /// The running CPU did not have to wait for the line that it had read when its clock showed `until`: it only changes what
-    /// it has read and stores it again.
+    /// The running CPU did not have to wait for the line that it had read when its clock showed `until`: it only
+    /// changes what it has read and stores it again.
     fn take_back(&mut self, line: usize, until: Ps, time: Ps) {
         if let Some(name) = self.name_of(line) {
             let traffic = &mut self.traffic[name];
@@ -361,8 +364,8 @@ impl Engine {
             // All CPUs' copies are as old: what many use does not age.
             return self.fetch(line, access, at);
         }
-        // Of a copy beside others' it is known when any core touched the line last: this core has brought in as many lines
-        // since as that core did, or more.
+        // Of a copy beside others' it is known when any core touched the line last: this core has brought in as many
+        // lines since as that core did, or more.
         if entry.is_sole(me) || access == Access::Read && self.lines.holds(entry, me) {
             let own = if owner == me { age } else { self.seen_ago(line) };
             if own <= self.costs.l1 {
@@ -379,7 +382,8 @@ impl Engine {
             if access == Access::Read
                 && let Some(lines) = self.follow(line)
             {
-                // In a stream no read waits for the one before: a prefetcher runs ahead of them, out of a cache as out of memory.
+                // In a stream no read waits for the one before: a prefetcher runs ahead of them, out of a cache as out
+                // of memory.
                 let stalled = self.prefetched(at, self.costs.apart(level), lines, Ps(0));
                 return Found {
                     latency: stalled,
@@ -423,8 +427,8 @@ impl Engine {
         let me = self.current;
         let here = self.cpus[usize::from(me)].place;
         let remote = usize::from(self.home(line) != here.node);
-        // A line that is taken away modified goes from core to core; one that is read goes into the last level, too. What
-        // was measured as a transfer of a clean line was an exchange of a modified one.
+        // A line that is taken away modified goes from core to core; one that is read goes into the last level, too.
+        // What was measured as a transfer of a clean line was an exchange of a modified one.
         let dirty = usize::from(entry.is_dirty() && access == Access::Read);
         let costs = &self.costs.transfer[remote][dirty];
         let held = match self.lines.crowd(entry) {
@@ -498,8 +502,8 @@ impl Engine {
         Found { latency, exposed, from_memory: true, in_l1: false, moved: Ps(0) }
     }
 
-    /// How long the running core waits for the last of so many lines, which come at this distance from one another, and later by what they
-    /// had to wait for.
+    /// How long the running core waits for the last of so many lines, which come at this distance from one another, and
+    /// later by what they had to wait for.
     fn prefetched(&mut self, at: Ps, line_time: Ps, lines: u64, wait: Ps) -> Ps {
         let cpu = &mut self.cpus[usize::from(self.current)];
         let ahead = Ps(at.0.saturating_sub(PREFETCH_DEPTH * line_time.0));
@@ -559,8 +563,9 @@ impl Engine {
         self.cpus[usize::from(self.current)].streams.follow(line)
     }
 
-    /// What it takes the core to find out where a line's page is: nothing if it is among those that it knows, or if the line of a page
-    /// table that says so is near. From now on both are. A core has to know before it can ask any cache but the first level.
+    /// What it takes the core to find out where a line's page is: nothing if it is among those that it knows, or if the
+    /// line of a page table that says so is near. From now on both are. A core has to know before it can ask any cache
+    /// but the first level.
     fn walk(&mut self, line: usize) -> Ps {
         if self.regions.is_empty() {
             return Ps(0);
@@ -579,8 +584,8 @@ impl Engine {
         if is_near { Ps(0) } else { self.costs.walk }
     }
 
-    /// How many lines this core has brought into the set of a line since it last read it. Of a line that others have, too, the line
-    /// itself says when a core touched it last, which need not have been this core.
+    /// How many lines this core has brought into the set of a line since it last read it. Of a line that others have,
+    /// too, the line itself says when a core touched it last, which need not have been this core.
     fn seen_ago(&self, line: usize) -> u32 {
         let cpu = &self.cpus[usize::from(self.current)];
         let [seen, stamp] = cpu.seen[line % SEEN];

@@ -23,8 +23,8 @@ thread_local! {
     /// Stacks of coroutines that have ended.
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
 }
-/// How often in a row sleepers may be woken with no other CPU to run and nothing stored, before that counts as a deadlock: more than the
-/// pauses of any bounded wait.
+/// How often in a row sleepers may be woken with no other CPU to run and nothing stored, before that counts as a
+/// deadlock: more than the pauses of any bounded wait.
 const FRUITLESS: u32 = 100_000;
 
 /// How a run went.

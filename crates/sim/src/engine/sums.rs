@@ -18,9 +18,9 @@ pub(super) struct Sum {
 }
 
 impl Simulator {
-    /// Lets each CPU count on its own what is stored to the word at `word`, which lies among lines that are
-    /// [kept apart](Self::keep_apart): when it has counted more than `drift` in either direction it adds its count to two totals
-    /// that all share, at `totals`, one after the other.
+    /// Lets each CPU count on its own what is stored to the word at `word`, which lies among lines that are [kept
+    /// apart](Self::keep_apart): when it has counted more than `drift` in either direction it adds its count to two
+    /// totals that all share, at `totals`, one after the other.
     pub fn sum_up(&mut self, word: usize, totals: [usize; 2], drift: u32) {
         let counts = vec![0; self.engine.cpus.len()];
         let totals = totals.map(|total| total / LINE);

@@ -11,7 +11,8 @@ use crate::platform::{Sim, SimWord};
 
 mod polled;
 
-/// Caches so small that tests fill them: sets of four lines in the first level, of 16 in the second, and a last level of 64.
+/// Caches so small that tests fill them: sets of four lines in the first level, of 16 in the second, and a last level
+/// of 64.
 fn model(cpus: u16) -> Model {
     let sets = SETS as u32;
     Model { caches: Caches { l1: 4 * sets, l2: 16 * sets, l3: 64 }, ..round(cpus) }
@@ -146,8 +147,8 @@ fn a_cpu_adds_what_it_has_counted_to_the_totals_when_it_is_too_much() {
         Ps(0),
     );
     assert_eq!(moves(&simulator), [0, 0], "8 up and 8 down are not too much");
-    // Three make more than 8. Each total comes from the other CPU, in 50 ns, one after the other; nobody waits for them but who
-    // wants the buffer to be empty.
+    // Three make more than 8. Each total comes from the other CPU, in 50 ns, one after the other; nobody waits for them
+    // but who wants the buffer to be empty.
     let took = Cell::new([0.0; 2]);
     simulator.run(programs(1, &|_| count(4, 3)), Ps(0));
     let program = |n: usize| {

@@ -1,9 +1,10 @@
 //! Requests that wait for a line that is on its way to another CPU, and CPUs that wait for one to change.
 //!
-//! Which of them is next is chance. A queue in the order of arrival would let exactly one exchange in each round of all CPUs succeed: a CPU that
-//! has just failed would come again only after all others. As measured (a list's head on 2 to 26 cores), one of some
-//! sqrt(pi n / 2) requests succeeds, which is how long it takes until a CPU comes again that has been there since the last change, when
-//! each is as likely as any other: caches that find a line busy turn a request away and look again.
+//! Which of them is next is chance. A queue in the order of arrival would let exactly one exchange in each round of all
+//! CPUs succeed: a CPU that has just failed would come again only after all others. As measured (a list's head on 2 to
+//! 26 cores), one of some sqrt(pi n / 2) requests succeeds, which is how long it takes until a CPU comes again that has
+//! been there since the last change, when each is as likely as any other: caches that find a line busy turn a request
+//! away and look again.
 //!
 //! A store waits here, too. Its CPU goes on meanwhile: when its turn comes, the CPU resumes with the clock that it had.
 
@@ -13,7 +14,8 @@ use super::{Access, Engine, NO_LINE, State};
 use crate::clock::Ps;
 
 impl Engine {
-    /// The running CPU's question has arrived where the line is. `false` if the line is on its way to another CPU: this one waits.
+    /// The running CPU's question has arrived where the line is. `false` if the line is on its way to another CPU: this
+    /// one waits.
     pub(super) fn answered(&mut self, line: usize, access: Access) -> bool {
         let clock = self.cpus[usize::from(self.current)].clock;
         let entry = self.lines.get(line);
@@ -42,8 +44,8 @@ impl Engine {
         self.next = self.next.min(at);
     }
 
-    /// Who runs when `cpu` is due at `at`: if that is a line's next turn, any that waits for the line; none if the line has
-    /// gone to a CPU that did not wait.
+    /// Who runs when `cpu` is due at `at`: if that is a line's next turn, any that waits for the line; none if the line
+    /// has gone to a CPU that did not wait.
     pub(super) fn take_turn(&mut self, cpu: u16, at: Ps) -> Option<u16> {
         let line = self.cpus[usize::from(cpu)].waits_for;
         if line == NO_LINE {

@@ -51,16 +51,7 @@ pub(crate) fn with_tasks(cores: u16, threads: u16) -> Model {
     let model = round(cores);
     Model {
         shape: Shape { threads_per_core: threads, ..model.shape },
-        kernel: Some(Kernel {
-            page_fault: 500.0,
-            page_free: 100.0,
-            fork: 50_000.0,
-            exec: 100_000.0,
-            exit: 50_000.0,
-            context_switch: 2000.0,
-            migration: 5000.0,
-            lru: Batches { link: 15, unlink: 32 },
-        }),
+        kernel: Some(Kernel { page_fault: 500.0, page_free: 100.0, lru: Batches { link: 15, unlink: 32 } }),
         ..model
     }
 }

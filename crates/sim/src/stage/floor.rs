@@ -11,8 +11,8 @@ use crate::model::{LINE, Shape};
 use crate::platform::Sim;
 use crate::world::{Line, Placed, Programs};
 
-/// Each CPU has a stack of its own blocks, from which it pops and to which it pushes. Nothing is shared, merged or checked. What a run takes
-/// here no allocator can spare it, but by touching its blocks in a better order.
+/// Each CPU has a stack of its own blocks, from which it pops and to which it pushes. Nothing is shared, merged or
+/// checked. What a run takes here no allocator can spare it, but by touching its blocks in a better order.
 #[derive(Debug)]
 pub struct Floor<'w> {
     stacks: Vec<Stack<'w>>,
@@ -54,7 +54,8 @@ impl<'w> Floor<'w> {
     /// Lines of a world's that each stack takes.
     pub const LINES: usize = size_of::<Lines>().div_ceil(size_of::<Line>());
 
-    /// Stacks of so many blocks for each of the first CPUs, in its node's memory: each node has a zone of this many pages.
+    /// Stacks of so many blocks for each of the first CPUs, in its node's memory: each node has a zone of this many
+    /// pages.
     ///
     /// # Panics
     /// If a stack is to have more than [`MOST`] blocks.

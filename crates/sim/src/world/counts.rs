@@ -9,8 +9,8 @@ use crate::platform::Sim;
 
 impl<M: Zeroable> World<M> {
     /// Linux counts free pages and what requests of which node got for each CPU. Ours are one line of a zone's and of a
-    /// node's; where the allocator is as Linux is, they cost what a CPU's own line costs. A CPU that has counted more free pages
-    /// than it may keep to itself adds them to the zone's total and to that of all zones.
+    /// node's; where the allocator is as Linux is, they cost what a CPU's own line costs. A CPU that has counted more
+    /// free pages than it may keep to itself adds them to the zone's total and to that of all zones.
     pub(super) fn count_apart(&mut self, zones: usize) {
         let layout = Zone::<Sim>::layout();
         let drift = self.simulator.model().drift_pages;

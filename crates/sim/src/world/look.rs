@@ -33,8 +33,8 @@ impl<M: FrameUser> World<M> {
     }
 }
 
-/// Reads what a kernel reads of a zone without the zone lock: before an allocation how many pages and blocks are free, and the flags
-/// when it has a block or frees one to a list.
+/// Reads what a kernel reads of a zone without the zone lock: before an allocation how many pages and blocks are free,
+/// and the flags when it has a block or frees one to a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
     /// Host address of the sum of free pages.
@@ -47,9 +47,10 @@ pub struct Look {
 }
 
 impl Look {
-    /// Reads the zone's flags: `rmqueue` of Linux looks whether the marks are raised when it has a block, and `nr_pcp_high` whether
-    /// reclaim runs when a block goes to a list (v5.14 on). In Linux they lie between the free areas and the lock, here where the
-    /// count of isolated pageblocks lies: in the line of a lock that is behind the free areas.
+    /// Reads the zone's flags: `rmqueue` of Linux looks whether the marks are raised when it has a block, and
+    /// `nr_pcp_high` whether reclaim runs when a block goes to a list (v5.14 on). In Linux they lie between the free
+    /// areas and the lock, here where the count of isolated pageblocks lies: in the line of a lock that is behind the
+    /// free areas.
     pub fn at_flags(&self) {
         engine::touch(self.flags, size_of::<u64>(), Access::Read);
     }

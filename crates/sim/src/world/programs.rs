@@ -85,6 +85,11 @@ impl<'w, M: FrameUser> Programs<'w, M> {
         Self { allocator, machine: RefCell::new(machine) }
     }
 
+    /// The allocator.
+    pub const fn allocator(&self) -> &'w Allocator<'w, Sim, M> {
+        self.allocator
+    }
+
     /// As [`Machine::place`].
     ///
     /// # Panics

@@ -26,7 +26,8 @@ fn without_coherence_the_place_of_the_lock_is_all_one() {
 
 #[test]
 fn the_place_of_a_queued_lock_matters_as_far_as_stores_are_waited_for() {
-    // One CPU at the head of the queue polls the lock's line: each store of the holder beside the lock needs the line back.
+    // One CPU at the head of the queue polls the lock's line: each store of the holder beside the lock needs the line
+    // back.
     let effect = |model: &Model| {
         let hold = |place| {
             let outcome = bulk(model, &locked(Queued, place, 31, 186), CORES, 1500, 1);

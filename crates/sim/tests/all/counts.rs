@@ -25,7 +25,8 @@ fn each_block_of_a_drain_is_counted_before_the_next() {
 
 #[test]
 fn large_blocks_are_added_up_each_time_and_small_ones_now_and_then() {
-    // 120 pages may stay with a CPU: the eighth block of order 4 is too much, the fourth of order 5, and each of order 7.
+    // 120 pages may stay with a CPU: the eighth block of order 4 is too much, the fourth of order 5, and each of order
+    // 7.
     let [few, some, all] = [4, 5, 7].map(|order| additions(Engine::Linux, order, 64));
     assert_eq!([few, some, all], [2 * 8, 2 * 16, 2 * 64]);
 }

@@ -54,8 +54,9 @@ fn exchange_ns(cores: u16) -> f64 {
 
 #[test]
 fn an_exchange_succeeds_as_often_as_chance_brings_a_core_back() {
-    // In the order of arrival one exchange would succeed in each round of all cores: 26 transfers of 50 ns. Where any core is as likely to
-    // be next, it takes some sqrt(pi n / 2), which is 6.4 of 26 and 3.5 of 8, until one comes again that knows the last value.
+    // In the order of arrival one exchange would succeed in each round of all cores: 26 transfers of 50 ns. Where any
+    // core is as likely to be next, it takes some sqrt(pi n / 2), which is 6.4 of 26 and 3.5 of 8, until one comes
+    // again that knows the last value.
     let transfers = |cores: u16| exchange_ns(cores) / (f64::from(cores) * 50.0);
     let [eight, all] = [8, 26].map(transfers);
     assert!((2.5..5.5).contains(&eight) && (4.5..9.0).contains(&all), "{eight} {all}");

@@ -1,11 +1,11 @@
 //! How many large blocks are left after churn.
 //!
 //! Four regimes that ask for opposite policies. At 50 %, every survivor of a half-empty arena is replaced many times:
-//! an allocator that packs new pages into partly used blocks lets others run empty, one that always takes the
-//! lowest address, or the page freed last, does not. The same with a tenth of them replaced at a time, so that many frames are
-//! free at once, is how LLFree's authors measure it. At 80 %, blocks of mixed orders and lifetimes: whoever
-//! spreads them leaves a long-lived page in every large block. At 80 % with random victims nothing tells which block
-//! will stay, and many sizes die at any time.
+//! an allocator that packs new pages into partly used blocks lets others run empty, one that always takes the lowest
+//! address, or the page freed last, does not. The same with a tenth of them replaced at a time, so that many frames are
+//! free at once, is how LLFree's authors measure it. At 80 %, blocks of mixed orders and lifetimes: whoever spreads
+//! them leaves a long-lived page in every large block. At 80 % with random victims nothing tells which block will stay,
+//! and many sizes die at any time.
 //!
 //! What is left is found by allocating order-9 blocks until there is none, with nothing cached by a CPU.
 
@@ -102,8 +102,8 @@ fn replaced_survivors<T: Target>(
     pages.len() as u64
 }
 
-/// Fills the memory with pages, frees a random half; then, [`SWAPS`] times, frees a random tenth of the others and allocates
-/// as many. Returns the frames in use.
+/// Fills the memory with pages, frees a random half; then, [`SWAPS`] times, frees a random tenth of the others and
+/// allocates as many. Returns the frames in use.
 fn swapped_tenths<T: Target>(target: &T, frames: u64, mut rng: Rng, measurement: &mut Measurement) -> u64 {
     let mut cpu = target.attach(0);
     let mut pages: Vec<u64> = (0..frames).map_while(|_| cpu.alloc(0, Mobility::Movable)).collect();
@@ -158,9 +158,9 @@ fn mixed_lifetimes<T: Target>(target: &T, frames: u64, mut rng: Rng, measurement
     used
 }
 
-/// Keeps 80 % of the memory in use with blocks of mixed orders. Nine of ten belong to a set of which one dies 50 times as
-/// often as one of the others; which block of a set dies is up to chance, however old it is. So the few that stay long
-/// are everywhere among those that do not. Returns the frames in use.
+/// Keeps 80 % of the memory in use with blocks of mixed orders. Nine of ten belong to a set of which one dies 50 times
+/// as often as one of the others; which block of a set dies is up to chance, however old it is. So the few that stay
+/// long are everywhere among those that do not. Returns the frames in use.
 fn random_victims<T: Target>(target: &T, frames: u64, mut rng: Rng, measurement: &mut Measurement) -> u64 {
     let mut cpu = target.attach(0);
     let full = frames / 5 * 4;

@@ -1,4 +1,5 @@
-//! Blocks of one order in preallocated lists: hot pair, bulk, random put, churn, and the first and the last in memory that fills.
+//! Blocks of one order in preallocated lists: hot pair, bulk, random put, churn, and the first and the last in memory
+//! that fills.
 
 use std::sync::Mutex;
 
@@ -38,8 +39,8 @@ pub(super) fn hot_pair<S: Stage>(stage: &S, case: &Case, scale: &Scale) -> Measu
     summary(case, done, ["hot_pair_ns"])
 }
 
-/// Does the work with the order as a constant, if it is one of those that are measured by default. Callers mostly know the
-/// order when they write a call, and the compiler then drops what others need: so every allocator is asked here.
+/// Does the work with the order as a constant, if it is one of those that are measured by default. Callers mostly know
+/// the order when they write a call, and the compiler then drops what others need: so every allocator is asked here.
 macro_rules! of_known_order {
     ($order:ident, $work:expr) => {
         match $order {

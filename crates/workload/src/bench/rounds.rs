@@ -79,9 +79,9 @@ where
     }
 }
 
-/// A [`Runner`] whose rounds run beside threads that do nothing but use their processor: one after the other pinned to the
-/// processors that this program may use, of the same priority. So its threads are preempted wherever they are, also while
-/// they hold a lock.
+/// A [`Runner`] whose rounds run beside threads that do nothing but use their processor: one after the other pinned to
+/// the processors that this program may use, of the same priority. So its threads are preempted wherever they are, also
+/// while they hold a lock.
 pub struct Beside {
     name: String,
     runner: Box<dyn Runner>,

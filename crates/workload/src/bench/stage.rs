@@ -1,4 +1,5 @@
-//! Where a workload runs: on threads of this machine, or on CPUs that somebody simulates. The workload's code is the same.
+//! Where a workload runs: on threads of this machine, or on CPUs that somebody simulates. The workload's code is the
+//! same.
 
 use core::fmt;
 use core::hint;

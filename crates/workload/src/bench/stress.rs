@@ -1,9 +1,9 @@
 //! Orders 0 to 9 mixed in memory that is mostly held, frees in any order, and blocks that another thread frees.
 //!
-//! What [`mixed`](super::mixed) leaves out: it holds a quarter of the memory, in blocks up to order 4, and each thread frees
-//! its own. Here the first and last frame of each block are marked with its owner: a block with two owners ends the run. After
-//! each timed stretch the huge blocks are counted that can still be had, because a free store that is fast and breaks them up
-//! would look good in the time alone.
+//! What [`mixed`](super::mixed) leaves out: it holds a quarter of the memory, in blocks up to order 4, and each thread
+//! frees its own. Here the first and last frame of each block are marked with its owner: a block with two owners ends
+//! the run. After each timed stretch the huge blocks are counted that can still be had, because a free store that is
+//! fast and breaks them up would look good in the time alone.
 
 use core::sync::atomic::Ordering::AcqRel;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -61,8 +61,9 @@ impl Shared {
         }
     }
 
-    /// A block passes from one owner to another, and its first and last frame say so. A block handed out twice is found, and so
-    /// is a smaller one at either end of it; one in the middle is not: marking every frame would cost more than the allocator.
+    /// A block passes from one owner to another, and its first and last frame say so. A block handed out twice is
+    /// found, and so is a smaller one at either end of it; one in the middle is not: marking every frame would cost
+    /// more than the allocator.
     fn pass(&self, block: Packed, from: u32, to: u32) {
         let (frame, order) = frame_and_order(block);
         // Allocators number their frames from zero, or from where their memory begins.
@@ -202,7 +203,8 @@ impl<'r> Thread<'r> {
         }
     }
 
-    /// One operation each, by a coin: between fifteen sixteenths of what it may hold and all of it. After a refusal it frees.
+    /// One operation each, by a coin: between fifteen sixteenths of what it may hold and all of it. After a refusal it
+    /// frees.
     fn steps<C: TargetCpu>(&mut self, cpu: &mut C, count: u64) {
         for step in 0..count {
             if step % TURN == 0 {

@@ -1,17 +1,17 @@
 //! How much of the free memory stays in huge pages while a trace runs, and runs again.
 //!
-//! One thread does what all CPUs of the plan do, in the order of the trace, through an attachment for each CPU: what comes
-//! out repeats exactly. Nothing is timed. An allocation that finds nothing is tried again when every other CPU has given
-//! back its lists, as a kernel does before it fails a request.
+//! One thread does what all CPUs of the plan do, in the order of the trace, through an attachment for each CPU: what
+//! comes out repeats exactly. Nothing is timed. An allocation that finds nothing is tried again when every other CPU
+//! has given back its lists, as a kernel does before it fails a request.
 //!
 //! Every second of the trace's time each CPU does what a kernel does there about once a second, idle or not
 //! ([`TargetCpu::tick`]). Every [`ROUND_NS`] the target is asked for a round of background compaction
-//! ([`TargetCpu::compact`]), as Linux makes one. What moves is what the traced kernel asked for as movable, pages of files
-//! among it, whatever the target was asked for; blocks from before the trace, and those that were freed in part, do not. That a
-//! page of Linux may be pinned, or under writeback, no trace tells. Between two runs there is no round.
+//! ([`TargetCpu::compact`]), as Linux makes one. What moves is what the traced kernel asked for as movable, pages of
+//! files among it, whatever the target was asked for; blocks from before the trace, and those that were freed in part,
+//! do not. That a page of Linux may be pinned, or under writeback, no trace tells. Between two runs there is no round.
 //!
-//! A run of the trace leaves blocks in use. Most of them are freed before the next run; one in so many stays for ever, so
-//! that memory ages as it does on a machine that is not restarted.
+//! A run of the trace leaves blocks in use. Most of them are freed before the next run; one in so many stays for ever,
+//! so that memory ages as it does on a machine that is not restarted.
 
 use super::plan::{Action, Op, Plan};
 use crate::random::Rng;
@@ -52,7 +52,8 @@ impl Default for Ageing {
 pub struct Look {
     /// Frames that the program does not have; those on the lists of a CPU are among them.
     pub free: u64,
-    /// Order-9 blocks that could be allocated ([`Target::free_blocks`]): free ones, and those that wait as such on the list of a CPU.
+    /// Order-9 blocks that could be allocated ([`Target::free_blocks`]): free ones, and those that wait as such on the
+    /// list of a CPU.
     pub huge: u64,
     /// Pageblocks with an unmovable block.
     pub unmovable_pageblocks: u64,
@@ -66,8 +67,8 @@ impl Look {
         if self.free == 0 { 1.0 } else { ((self.huge << HUGE) as f64 / self.free as f64).min(1.0) }
     }
 
-    /// The most that [`available`](Self::available) could be with so many free frames: whole huge pages are a part of them. 1 if none
-    /// is free.
+    /// The most that [`available`](Self::available) could be with so many free frames: whole huge pages are a part of
+    /// them. 1 if none is free.
     #[must_use]
     pub fn possible(&self) -> f64 {
         if self.free == 0 { 1.0 } else { (self.free >> HUGE << HUGE) as f64 / self.free as f64 }
@@ -115,7 +116,8 @@ impl Aged {
         (sum / self.looks.len().max(1) as f64, self.looks.last().map_or(1.0, Look::possible))
     }
 
-    /// [`mean`](Self::mean) over those looks at which `from` to `from + 10` percent of `frames` were free; `None` if there was none.
+    /// [`mean`](Self::mean) over those looks at which `from` to `from + 10` percent of `frames` were free; `None` if
+    /// there was none.
     #[must_use]
     pub fn in_band(&self, from: u64, frames: u64) -> Option<f64> {
         let of = |look: &&Look| {
@@ -141,8 +143,8 @@ impl Aged {
     }
 }
 
-/// Runs the trace that `plan` was compiled from again and again on one target, which should be fresh. All it handed out is
-/// free again when this returns. `None` if the target does not manage a fixed range, or cannot tell its free blocks.
+/// Runs the trace that `plan` was compiled from again and again on one target, which should be fresh. All it handed out
+/// is free again when this returns. `None` if the target does not manage a fixed range, or cannot tell its free blocks.
 pub fn age<T: Target>(trace: &Trace, plan: &Plan, target: &T, ageing: &Ageing) -> Option<Vec<Aged>> {
     age_while(trace, plan, target, ageing, || true)
 }
@@ -251,7 +253,8 @@ impl Owners {
         }
     }
 
-    /// The block of this order at `frame`, if it can move. What is left of one that was freed in part has another order.
+    /// The block of this order at `frame`, if it can move. What is left of one that was freed in part has another
+    /// order.
     fn movable(&mut self, frame: u64, order: u8) -> Option<&mut Held> {
         let held = match *self.by_frame.get(frame as usize)? {
             NOBODY => None,

@@ -47,7 +47,8 @@ pub enum PageCache {
     #[default]
     AsTraced,
     /// A reclaimable block, which it is. Pages that stay then share pageblocks with one another, and not with those of
-    /// programs that end. Compaction moves a reclaimable block only if its owner says that it can, as this one does of these.
+    /// programs that end. Compaction moves a reclaimable block only if its owner says that it can, as this one does of
+    /// these.
     Reclaimable,
 }
 

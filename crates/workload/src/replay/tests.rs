@@ -489,8 +489,8 @@ impl TargetCpu for &Restless {
     }
 }
 
-/// Blocks that have moved are freed where they are, also those that earlier runs have left; what the traced kernel could not
-/// move stays.
+/// Blocks that have moved are freed where they are, also those that earlier runs have left; what the traced kernel
+/// could not move stays.
 #[test]
 fn blocks_are_freed_where_compaction_has_left_them() {
     // 1 and 3 can move. 2 is unmovable, and nobody knows what 9 is, which was there before.

@@ -239,7 +239,7 @@ fn each_round_fills_the_next_smallest_node() {
     assert_eq!((shares(55), shares(30), shares(52)), ([10, 20, 25], [10, 10, 10], [10, 20, 22]));
 }
 
-/// The last frame says what the machine's highest type is, not the one behind it.
+/// The last frame decides the machine's highest type, not the frame after it.
 #[test]
 fn a_machine_that_ends_at_a_border_is_divided_below_it() {
     let rules = Rules { movable: Movable::KernelCore(GIB), ..Rules::default() };
@@ -250,7 +250,7 @@ fn a_machine_that_ends_at_a_border_is_divided_below_it() {
     });
 }
 
-/// Memory below a zone's first frame, which shares its block with another node's, is lost, also where it ends there.
+/// Memory below a zone's first frame that shares its block with another node is lost, also if it ends there.
 #[test]
 fn no_range_that_is_handed_over_is_empty() {
     let memory = [(0x10_0000, 0x10_0100, 0, false), (0x10_0100, 0x10_1000, 1, false)];
@@ -267,7 +267,7 @@ fn no_range_that_is_handed_over_is_empty() {
     }
 }
 
-/// What the kernel keeps of a node may end in any of its pieces.
+/// The part of a node that is not Movable may end in any of the node's pieces.
 #[test]
 fn a_node_in_pieces_becomes_movable_in_the_right_one() {
     let memory = [(4 * GIB, 5 * GIB, 0, false), (6 * GIB, 8 * GIB, 0, false), (9 * GIB, 10 * GIB, 0, false)];

@@ -1,7 +1,8 @@
-//! Lists of open pageblocks that are alike. They are an index: all that is in them follows from maps and pageblock types.
+//! Bins: lists of open pageblocks of equal type, fullness class and largest free block. They are an index: all their
+//! content follows from maps and pageblock types.
 //!
-//! Most pageblocks lie between two others. Such a one enters and leaves without a look at anything but its neighbours' head words
-//! and, at the end where it enters, the bin's.
+//! Most pageblocks are between two others. Such a pageblock enters and leaves with accesses to its neighbours' head
+//! words only and, at the end where it enters, to the bin.
 
 use super::{BINS, Buddy, TYPES, bin_of};
 use crate::frame::{Bits, OpenHead, Pageblock, State};
@@ -20,9 +21,9 @@ pub(super) struct Ends {
 
 const EMPTY: Ends = Ends { first: NONE, last: NONE };
 
-/// The open pageblocks of a zone, by type, fullness and largest free block.
+/// The bins of a zone, by type, fullness and largest free block.
 pub(in crate::buddy) struct Bins<P: Platform> {
-    /// By type: which bins have a pageblock.
+    /// By type: a bit for each bin that has a pageblock.
     pub(super) occupied: [Slot<P, u64>; TYPES],
     pub(super) ends: [[Slot<P, Ends>; BINS]; TYPES],
 }
@@ -49,7 +50,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.base.add(u64::from(number) * PAGEBLOCK_PAGES)
     }
 
-    /// The open pageblock of a number that a link leads to, and its head word; `None` if there is no such one.
+    /// The open pageblock with the number in a link, and its head word; `None` if there is no such pageblock.
     #[inline(always)]
     fn open_at(&self, number: u32) -> Option<(&'m Pageblock<P>, OpenHead)> {
         let pageblock = self.pageblocks.get(number as usize)?;
@@ -84,8 +85,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         }
     }
 
-    /// Takes a pageblock out of its bin. Its head word stays as it is. `false` if a link was damaged: all bins have been
-    /// made anew then, and this pageblock is in its bin again, or free no longer.
+    /// Takes a pageblock out of its bin. Its head word stays. `false` if a link was damaged: all bins were rebuilt
+    /// then, and this pageblock is in its bin again, or no longer free.
     #[inline]
     #[must_use]
     pub(super) fn leave(&mut self, pfn: Pfn, list: Migratetype, head: OpenHead) -> bool {
@@ -107,11 +108,11 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         false
     }
 
-    /// The same for the first or the last of its bin.
+    /// Like [`leave`](Self::leave), for the first or the last pageblock of a bin.
     #[inline(never)]
     fn leave_end(&mut self, me: u32, list: Migratetype, head: OpenHead) -> bool {
         let (next, prev) = (head.next(), head.prev());
-        // A largest free block of a whole pageblock, or more, is damage, too.
+        // A largest free block of a pageblock or more is damage, too.
         let bin = bin_of(head.free(), head.largest());
         let Some(ends) = self.cold.bins.ends[list as usize].get(bin).map(Slot::get) else {
             self.rebuild();
@@ -142,7 +143,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         true
     }
 
-    /// Makes all bins anew from maps and pageblock types, and counts that it was necessary. O(pageblocks).
+    /// Rebuilds all bins from maps and pageblock types, and counts this. O(pageblocks).
     #[cold]
     #[inline(never)]
     pub(super) fn rebuild(&mut self) {
@@ -158,7 +159,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             if info.is_present() {
                 let bits = self.map(at).bits();
                 match bits.largest() {
-                    // Whoever set the last bit is about to close it.
+                    // The caller that set the last bit closes the pageblock next.
                     Some(_) if bits == Bits::ALL => {}
                     Some(largest) => self.enter(at, info.migratetype(), bits.count() as u32, largest, true),
                     None if self.frames.open_head(at).is_some() => {

@@ -1,4 +1,4 @@
-//! What open pageblocks hold, and whether their bins say so.
+//! Content of open pageblocks, and its check against their bins.
 
 use super::bins::NONE;
 use super::{AT_LEAST, Buddy, CLASS_AT, CLASSES, ORDERS, STEP, bin_of, exactly};
@@ -6,7 +6,7 @@ use crate::frame::{Bits, OpenHead};
 use crate::platform::Platform;
 use crate::units::{Migratetype, NR_ORDERS, Order, PAGEBLOCK_PAGES, Pfn};
 
-/// Pageblocks of one bin that compaction looks at for one with little enough free.
+/// Most pageblocks of one bin that compaction looks at for one with few enough free frames.
 const LOOKS: u32 = 16;
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
@@ -20,7 +20,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.occupied(list) & AT_LEAST[order.index()] != 0
     }
 
-    /// Which bins of a type have a pageblock.
+    /// A bit for each bin of a type that has a pageblock.
     pub(in crate::buddy) fn occupied(&self, list: Migratetype) -> u64 {
         self.cold.bins.occupied[list as usize].get()
     }
@@ -34,15 +34,15 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             core::iter::from_fn(move || {
                 let number = at?;
                 let start = self.pageblock_of(number);
-                // A damaged link may lead anywhere: whoever walks is told, not stopped.
+                // A damaged link may lead anywhere: the walk yields that pageblock, and ends there if it is not open.
                 at = self.frames.open_head(start).map(OpenHead::next).filter(|&next| next != number);
                 Some(start)
             })
         })
     }
 
-    /// The fullest open pageblock of type `list`, to within its class, that has a block of `order` and at most `free` free
-    /// frames; not the one at `but`. Of a bin only the first few are looked at. O(bins).
+    /// The fullest open pageblock of type `list`, as far as its class tells, with a block of `order` and at most `free`
+    /// free frames; not the one at `but`. Of each bin only the first few are looked at. O(bins).
     pub(in crate::buddy) fn fullest_with(
         &self,
         order: Order,
@@ -58,7 +58,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             let mut number = self.cold.bins.ends[list as usize][bin].get().first;
             for _ in 0..LOOKS {
                 let start = self.pageblock_of(number);
-                // A damaged link leads nowhere, or round in a circle.
+                // A damaged link may lead to no open pageblock, or back to an earlier one.
                 let Some(head) = self.frames.open_head(start) else { break };
                 if start != but && head.free() <= free {
                     return Some(start);
@@ -85,8 +85,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         found
     }
 
-    /// What is wrong with an open pageblock of type `list`, if anything; and what its map holds: free frames, and by
-    /// order blocks.
+    /// Checks an open pageblock of type `list`. Returns the bits of its map, or what is wrong.
     pub(crate) fn check_open(&self, start: Pfn, list: Migratetype) -> Result<Bits, &'static str> {
         let bits = self.map(start).bits();
         let info = self.frames.info(start);

@@ -1,4 +1,4 @@
-//! One block comes back to an open pageblock: the most common free.
+//! The most common free to the store: one block of an open pageblock.
 
 use super::super::{Buddy, Placement, Run};
 use super::{CLASS_AT, STEP};
@@ -6,8 +6,9 @@ use crate::frame::{Map, OpenHead, Pageblock, WORDS, block_at_0};
 use crate::platform::Platform;
 use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
-/// By the order of a pageblock's largest free block: where in a word a larger block would start that holds a given bit, as a
-/// mask of the bit's number, and the bits that it has from there. From order 5 on, a word that is full: there may be one.
+/// By the order of a pageblock's largest free block: the start of a larger block that would hold a given bit of a word,
+/// as a mask of the bit's number, and the bits of that block. From order 5 on, a full word: the pageblock may have a
+/// larger block then.
 const LARGER: [(u64, u64); 16] = {
     let mut table = [(0, u64::MAX); 16];
     let mut largest = 0;
@@ -18,14 +19,14 @@ const LARGER: [(u64, u64); 16] = {
     table
 };
 
-/// Whether a pageblock that has so many free frames instead of `was` is of another class, or no longer open.
+/// Whether a pageblock with `free` free frames instead of `old` is in another class, or no longer open.
 #[inline(always)]
-fn changes_class(was: u32, free: u32) -> bool {
+fn changes_class(old: u32, free: u32) -> bool {
     let class = |free: u32| CLASS_AT[(free / STEP) as usize % CLASS_AT.len()];
-    class(was) != class(free) || u64::from(free) >= PAGEBLOCK_PAGES
+    class(old) != class(free) || u64::from(free) >= PAGEBLOCK_PAGES
 }
 
-/// Order of the free block that holds the block of `order` at bit `at` of word `n` of a map, which now says `now`.
+/// Order of the free block that holds the block of `order` at bit `at` of word `n` of a map; `now` is the word's value.
 fn grown<P: Platform>(map: Map<'_, P>, n: usize, now: u64, at: u64, mut order: u8) -> u8 {
     if now != u64::MAX {
         let is_free =
@@ -35,7 +36,7 @@ fn grown<P: Platform>(map: Map<'_, P>, n: usize, now: u64, at: u64, mut order: u
         }
         return order;
     }
-    // So many words of the map that it is free with.
+    // Number of words of the free block so far.
     let mut words = 1;
     let is_full = |n: usize| map.word(n) == u64::MAX;
     while words < WORDS && {
@@ -48,8 +49,9 @@ fn grown<P: Platform>(map: Map<'_, P>, n: usize, now: u64, at: u64, mut order: u
 }
 
 impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
-    /// Frees the blocks of runs, in the order in which they come. Those below the pageblock order have head words that say
-    /// [`State::Body`](crate::frame::State::Body) already, but for marks (see [`FrameMap::prepare_free`](crate::frame::FrameMap)).
+    /// Frees the blocks of runs, in the order in which they come. The head words of blocks below the pageblock order
+    /// are [`State::Body`](crate::frame::State::Body) already, except for marks (see
+    /// [`FrameMap::clear_head`](crate::frame::FrameMap)).
     #[inline(always)]
     pub(crate) fn free_runs(&mut self, runs: impl Iterator<Item = Run>) {
         for Run { first, order, count } in runs {
@@ -60,14 +62,14 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.note_freed();
     }
 
-    /// Any other run: apart, so that the most common ones need not be laid down in memory.
+    /// Frees any other run. Out of line, so that the most common runs stay in registers.
     #[inline(never)]
     pub(crate) fn free_run(&mut self, first: Pfn, order: Order, count: u64) {
         let pages = count << order.get();
         let put = if order >= PAGEBLOCK_ORDER {
             order == PAGEBLOCK_ORDER && self.put_pageblocks(first, count)
         } else if pages == PAGEBLOCK_PAGES && self.frames.open_head(first).is_none() {
-            // If nothing of it is free, its map need not be looked at.
+            // If no frame of it is free, its map need not be read.
             self.put_pageblocks(first, 1)
         } else {
             false
@@ -81,14 +83,14 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.note_freed();
     }
 
-    /// Frees the block of `order` at `first`, whose head word says [`State::Body`](crate::frame::State::Body), in the most
-    /// common case: it lies in one word of the map of an open pageblock of an ordinary type without bad frames, and is not
-    /// free already. On `false` the state is unchanged. The caller notes that a block came back.
+    /// Frees the block of `order` at `first`, whose head word is [`State::Body`](crate::frame::State::Body), in the
+    /// most common case: it is in one word of the map of an open pageblock of an ordinary type without bad frames, and
+    /// is not free already. On `false` the state is unchanged. The caller records that a block was freed.
     #[inline(always)]
     fn put_block(&mut self, first: Pfn, order: Order) -> bool {
         let Some(ones) = block_at_0(order.get()) else { return false };
         let Some(pageblock) = self.pageblocks.get(self.number_of(first) as usize) else { return false };
-        let Some(was) = OpenHead::of(pageblock.head_word()) else { return false };
+        let Some(old) = OpenHead::of(pageblock.head_word()) else { return false };
         let map = self.map(first);
         let at = first.0 % 64;
         let n = (first.0 % PAGEBLOCK_PAGES / 64) as usize;
@@ -100,10 +102,10 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         map.set_word(n, now);
         let pages = order.pages();
         self.account_put(pages as i64);
-        let (start, larger) = LARGER[usize::from(was.largest())];
-        let has_larger = now >> (at & start) & larger == larger || order.get() > was.largest();
-        let more = was.with_more(pages);
-        if has_larger || (!more.is_in_step_with(was) && changes_class(was.free(), more.free())) {
+        let (start, larger) = LARGER[usize::from(old.largest())];
+        let has_larger = now >> (at & start) & larger == larger || order.get() > old.largest();
+        let more = old.with_more(pages);
+        if has_larger || (!more.is_in_step_with(old) && changes_class(old.free(), more.free())) {
             self.refile_put(pageblock, map, (first, order), now, has_larger);
         } else {
             pageblock.set_head_word(more.word());
@@ -111,8 +113,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         true
     }
 
-    /// The end of [`put_block`](Self::put_block) where the pageblock may change its bin. The word of its map that holds the block
-    /// says `now`. `has_larger`: its largest free block may be another.
+    /// The end of [`put_block`](Self::put_block) when the pageblock may change its bin. `now` is the word of its map
+    /// that holds the block. `has_larger`: its largest free block may have changed.
     #[inline(never)]
     fn refile_put(
         &mut self,
@@ -122,18 +124,18 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         now: u64,
         has_larger: bool,
     ) {
-        let Some(was) = OpenHead::of(pageblock.head_word()) else { return };
-        let free = was.free() + order.pages() as u32;
-        let mut largest = was.largest();
+        let Some(old) = OpenHead::of(pageblock.head_word()) else { return };
+        let free = old.free() + order.pages() as u32;
+        let mut largest = old.largest();
         if has_larger {
             let n = (first.0 % PAGEBLOCK_PAGES / 64) as usize;
             largest = largest.max(grown(map, n, now, first.0 % 64, order.get()));
         }
-        if largest == was.largest() && !changes_class(was.free(), free) {
-            return pageblock.set_head_word(was.with_free(free).word());
+        if largest == old.largest() && !changes_class(old.free(), free) {
+            return pageblock.set_head_word(old.with_free(free).word());
         }
         let start = first.block_start(PAGEBLOCK_ORDER);
         let list = pageblock.info().migratetype();
-        self.refile_elsewhere(start, list, Some(was), (free, largest), true);
+        self.refile_elsewhere(start, list, Some(old), (free, largest), true);
     }
 }

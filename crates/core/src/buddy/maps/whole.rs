@@ -1,21 +1,23 @@
 //! Free whole pageblocks: a bit for each, by type.
 //!
-//! The head word of a free pageblock says that it is free, and of which type; its bit in the bitmap of that type says so again, where
-//! it is found. A block of the largest order is a *pair*: two such pageblocks of one type, the first at an even number. Nobody merges
-//! or splits it. Whoever looks at the word sees it, and that a *single*, whose buddy is not free or of another type, is none.
+//! The head word of a free pageblock records that it is free, and its type; its bit in the bitmap of that type records
+//! the same, for searches. A block of the largest order is a *pair*: two such pageblocks of one type, the first at an
+//! even number. It is never merged or split: both bits are in the same word. A *single* is a free pageblock whose buddy
+//! is not free, or of another type.
 //!
 //! # Invariants
-//! 1. A bit of a type is set if and only if the pageblock is of the type and its head word is [`FreeHead::whole`] of it.
-//! 2. Above the words of a type are two *summaries*, of singles and of pairs: a bit is set if the word has one. Above each is a word
-//!    of 128 bits, the *root*, which says the same of the summary's words. So 2^19 pageblocks, as many as a zone may have, are three
-//!    steps away.
+//! 1. A bit of a type is set if and only if the pageblock is of the type and its head word is [`FreeHead::whole`] of
+//!    it.
+//! 2. Above the words of a type are two *summaries*, of singles and of pairs: a bit is set if the word has one. Above
+//!    each is a word of 128 bits, the *root*, with a bit for each word of the summary. So one of 2^19 pageblocks, the
+//!    most of a zone, is found in three steps.
 //!
 //! # Which pageblock
 //! Singles first, so that pairs survive; of these the one with the lowest number.
 //!
 //! # Damage
-//! A pageblock whose head word does not say what its bit says, or the other way round, is found by whoever wants it, and is out of
-//! use. A summary that promises what its word has not is made anew from the words.
+//! If head word and bit of a pageblock disagree, the next CPU that tries to take it notices, and the pageblock is out
+//! of use. If a summary disagrees with its words, it is rebuilt from them.
 
 use super::super::{Buddy, BuddyCounts, Wanted};
 use super::TYPES;
@@ -25,14 +27,14 @@ use crate::policy::fallback::{self, Source};
 use crate::sync::Slot;
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
-/// Pageblocks of a word.
+/// Pageblocks in a word.
 const GROUP: usize = 64;
 /// Words of a map.
 const WORDS: usize = 8;
 /// The lower pageblocks of pairs.
 const LOWER: u64 = 0x5555_5555_5555_5555;
 
-/// What a summary is of.
+/// Kind of a summary.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Singles,
@@ -47,7 +49,7 @@ const fn pairs(word: u64) -> u64 {
     word & word >> 1 & LOWER
 }
 
-/// The pageblocks in a word that are not of a pair.
+/// The pageblocks in a word that are in no pair.
 #[inline(always)]
 const fn singles(word: u64) -> u64 {
     word & !(pairs(word) * 3)
@@ -64,32 +66,32 @@ impl Kind {
     }
 }
 
-/// Maps that the bitmaps of a zone of so many pages need: of each type those with a word for every 64 pageblocks, then two with a
-/// bit for each of these words.
+/// Maps for the bitmaps of one type, in a zone of `pages` pages: those with a bit for each pageblock, then two with a
+/// bit for each of their words.
 const fn maps_of_type(pages: u64) -> [usize; 2] {
     let words = pages.div_ceil(PAGEBLOCK_PAGES) as usize;
     let words = words.div_ceil(GROUP);
     [words.div_ceil(WORDS), words.div_ceil(GROUP * WORDS)]
 }
 
-/// All of them, for all types.
+/// Maps for the bitmaps of all types.
 pub(crate) const fn maps_of_zone(pages: u64) -> usize {
     let [words, summary] = maps_of_type(pages);
     TYPES * (words + 2 * summary)
 }
 
-/// Where the bitmaps of a zone lie, and their roots.
+/// Places of a zone's bitmaps, and their roots.
 pub(in crate::buddy) struct Whole<P: Platform> {
     /// The first map of each type.
     first: [usize; TYPES],
-    /// Of each type: maps with bits, and of each summary.
+    /// For each type: maps with bits, and maps of each summary.
     maps: [usize; 2],
-    /// By type and kind: which words of the summary are not zero.
+    /// By type and kind: a bit for each word of the summary that is not zero.
     roots: [[Slot<P, u128>; 2]; TYPES],
 }
 
 impl<P: Platform> Whole<P> {
-    /// For a zone of so many pages, whose maps begin at number `first`.
+    /// For a zone of `pages` pages, whose maps begin at number `first`.
     pub(in crate::buddy) fn new(first: usize, pages: u64) -> Self {
         let [words, summary] = maps_of_type(pages);
         Self {
@@ -100,10 +102,10 @@ impl<P: Platform> Whole<P> {
     }
 }
 
-/// Pageblocks taken out of one word of a bitmap.
+/// Pageblocks taken from one word of a bitmap.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::buddy) struct Wholes {
-    /// The first frame of what the word is of.
+    /// First frame of the word's first pageblock.
     start: Pfn,
     /// The pageblocks.
     bits: u64,
@@ -120,7 +122,7 @@ impl Wholes {
         }
     }
 
-    /// How many blocks of that order.
+    /// Number of blocks of an order.
     pub(in crate::buddy) fn blocks(&self, order: Order) -> u64 {
         u64::from(self.bits.count_ones()) >> (order.get() - PAGEBLOCK_ORDER.get())
     }
@@ -134,7 +136,7 @@ impl Wholes {
 impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     // ---- words ---------------------------------------------------------------------------------------------
 
-    /// Word `group` of a type's bitmap: the map, and which of its words.
+    /// Word `group` of a type's bitmap: the map, and the number of the word in it.
     #[inline(always)]
     fn group_at(&self, list: Migratetype, group: usize) -> (&'m PageMap<P>, usize) {
         let first = self.cold.whole.first[list as usize];
@@ -167,7 +169,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.base.add((group * GROUP) as u64 * PAGEBLOCK_PAGES)
     }
 
-    /// Which bit of which word is a pageblock's.
+    /// Word and bit of a pageblock.
     #[inline(always)]
     fn bit_of(&self, pfn: Pfn) -> (usize, u64) {
         let number = self.number_of(pfn) as usize;
@@ -181,8 +183,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     /// After word `group` of a bitmap has changed: brings the summaries up to date.
     #[inline(always)]
-    fn has_changed(&mut self, list: Migratetype, group: usize, was: u64, now: u64) {
-        let differ = |of: fn(u64) -> u64| (of(was) == 0) != (of(now) == 0);
+    fn has_changed(&mut self, list: Migratetype, group: usize, old: u64, now: u64) {
+        let differ = |kind: fn(u64) -> u64| (kind(old) == 0) != (kind(now) == 0);
         self.note_wholes_changed(list);
         if differ(singles) || differ(pairs) {
             self.summarise(list, group, now);
@@ -193,14 +195,14 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     fn summarise(&mut self, list: Migratetype, group: usize, now: u64) {
         for kind in KINDS {
             let (map, n) = self.summary_at(list, kind, group / GROUP);
-            let was = map.word(n);
+            let old = map.word(n);
             let bit = 1 << (group % GROUP);
-            let word = if kind.of(now) == 0 { was & !bit } else { was | bit };
-            if word == was {
+            let word = if kind.of(now) == 0 { old & !bit } else { old | bit };
+            if word == old {
                 continue;
             }
             map.set_word(n, word);
-            if (was == 0) != (word == 0) {
+            if (old == 0) != (word == 0) {
                 let root = &mut self.cold.whole.roots[list as usize][kind as usize];
                 let without = root.get() & !(1 << (group / GROUP));
                 root.set(without | u128::from(word != 0) << (group / GROUP));
@@ -211,7 +213,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         }
     }
 
-    /// Makes the summaries of a type anew, and counts that it was necessary. O(pageblocks / 64).
+    /// Rebuilds the summaries of a type, and counts this. O(pageblocks / 64).
     #[cold]
     #[inline(never)]
     fn mend(&mut self, list: Migratetype) {
@@ -221,8 +223,9 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             let mut root = 0;
             for n in 0..self.groups().div_ceil(GROUP) {
                 let groups = n * GROUP..self.groups().min((n + 1) * GROUP);
-                let has = |group: usize| u64::from(kind.of(self.group(list, group)) != 0) << (group % GROUP);
-                let word = groups.map(has).fold(0, |word, bit| word | bit);
+                let occupied =
+                    |group: usize| u64::from(kind.of(self.group(list, group)) != 0) << (group % GROUP);
+                let word = groups.map(occupied).fold(0, |word, bit| word | bit);
                 let (map, at) = self.summary_at(list, kind, n);
                 map.set_word(at, word);
                 root |= u128::from(word != 0) << n;
@@ -241,26 +244,27 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.root(list, if order == MAX_ORDER { Kind::Pairs } else { Kind::Singles }) != 0
     }
 
-    /// A word of a type's bitmap, and all of whose pageblocks those of the type may be buddies: of ordinary types together.
+    /// A word of a type's bitmap, and one with all pageblocks that may be buddies of the type's: of all ordinary types
+    /// together.
     fn group_of_all(&self, list: Migratetype, group: usize) -> (u64, u64) {
-        let own = self.group(list, group);
+        let typed = self.group(list, group);
         let ordinary = Migratetype::ALL.into_iter().filter(|all| all.is_ordinary());
         let all = if list.is_ordinary() {
             ordinary.fold(0, |all, list| all | self.group(list, group))
         } else {
-            own
+            typed
         };
-        (own, all)
+        (typed, all)
     }
 
-    /// Free blocks of order 9 and 10 that a type has, as everybody sees them: two buddies of different ordinary types are one block, the
-    /// lower's. O(pageblocks / 64).
+    /// Free blocks of order 9 and 10 of a type: two buddies of different ordinary types are one block, of the lower
+    /// one's type. O(pageblocks / 64).
     pub(in crate::buddy) fn nr_whole(&self, list: Migratetype) -> [u64; 2] {
         if KINDS.into_iter().all(|kind| self.root(list, kind) == 0) {
             return [0; 2];
         }
-        let add = |[single, pair]: [u64; 2], (own, all): (u64, u64)| {
-            let (lower, alone) = (pairs(all) & own, singles(all) & own);
+        let add = |[single, pair]: [u64; 2], (typed, all): (u64, u64)| {
+            let (lower, alone) = (pairs(all) & typed, singles(all) & typed);
             [single + u64::from(alone.count_ones()), pair + u64::from(lower.count_ones())]
         };
         (0..self.groups()).map(|group| self.group_of_all(list, group)).fold([0; 2], add)
@@ -273,11 +277,11 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let (summary, at) = self.summary_at(list, kind, n);
         let group = n * GROUP + (summary.word(at).trailing_zeros() as usize).min(GROUP - 1);
         let found = kind.of(self.group(list, group));
-        // None where the words are damaged.
+        // `None` if the words are damaged.
         (found != 0).then(|| self.start_of(group).add(u64::from(found.trailing_zeros()) * PAGEBLOCK_PAGES))
     }
 
-    /// The first frames of these blocks of an order, ascending; none of an order below the pageblock order.
+    /// First frames of the free blocks of an order, ascending; none of an order below the pageblock order.
     pub(in crate::buddy) fn whole_blocks(
         &self,
         order: Order,
@@ -285,8 +289,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     ) -> impl Iterator<Item = Pfn> {
         let groups = if order < PAGEBLOCK_ORDER || !self.frames.has_maps() { 0 } else { self.groups() };
         (0..groups).flat_map(move |group| {
-            let (own, all) = self.group_of_all(list, group);
-            let mut left = own & if order == MAX_ORDER { pairs(all) } else { singles(all) };
+            let (typed, all) = self.group_of_all(list, group);
+            let mut left = typed & if order == MAX_ORDER { pairs(all) } else { singles(all) };
             core::iter::from_fn(move || {
                 let n = (left != 0).then(|| left.trailing_zeros())?;
                 left &= left - 1;
@@ -295,8 +299,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         })
     }
 
-    /// The lower of two free pageblocks of different ordinary types that are buddies; of type `lower`, if one is named. O(pageblocks /
-    /// 64), where two types have singles near each other.
+    /// The lower of two free buddy pageblocks of different ordinary types; of type `lower`, if one is named.
+    /// O(pageblocks / 64), if two types have singles near each other.
     pub(in crate::buddy) fn mixed_pair(&self, lower: Option<Migratetype>) -> Option<Pfn> {
         let ordinary = || Migratetype::ALL.into_iter().filter(|list| list.is_ordinary());
         if ordinary().filter(|&list| self.root(list, Kind::Singles) != 0).count() < 2 {
@@ -329,8 +333,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     // ---- taking --------------------------------------------------------------------------------------------
 
-    /// Takes up to `most` blocks of an order from the pageblock order on out of one word of a type's bitmap. Their head words say
-    /// [`State::Body`] then. The caller counts them.
+    /// Takes up to `most` blocks of an order from the pageblock order on from one word of a type's bitmap. Their head
+    /// words are [`State::Body`] then. The caller counts them.
     pub(in crate::buddy) fn take_wholes(
         &mut self,
         order: Order,
@@ -353,22 +357,22 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
                 let (summary, at) = self.summary_at(list, kind, n);
                 group += summary.word(at).trailing_zeros() as usize;
             }
-            let was = if group < groups { self.group(list, group) } else { 0 };
-            let found = kind.of(was);
+            let old = if group < groups { self.group(list, group) } else { 0 };
+            let found = kind.of(old);
             if found == 0 {
                 self.mend(list);
                 continue;
             }
-            // A bit behind the zone's end is damage.
-            let own = self.pageblocks.get(..self.zone_pageblocks()).unwrap_or(&[]);
-            // The lowest so many.
+            // A bit after the zone's end is damage.
+            let pageblocks = self.pageblocks.get(..self.zone_pageblocks()).unwrap_or(&[]);
+            // The lowest ones.
             let start = self.start_of(group);
             let first = group * GROUP;
             let (mut left, mut bad) = (found, 0);
             let mut most = most << (order.get() - PAGEBLOCK_ORDER.get());
             while left != 0 && most > 0 {
                 let n = left.trailing_zeros();
-                match own.get(first + n as usize) {
+                match pageblocks.get(first + n as usize) {
                     Some(pageblock) if pageblock.head_word() == head => pageblock.set_head_word(0),
                     _ => bad |= 1 << n,
                 }
@@ -377,8 +381,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             }
             let mut bits = found & !left;
             let (map, at) = self.group_at(list, group);
-            map.set_word(at, was & !bits);
-            self.has_changed(list, group, was, was & !bits);
+            map.set_word(at, old & !bits);
+            self.has_changed(list, group, old, old & !bits);
             if bad != 0 {
                 bits = self.without_damaged(start, order, list, bits, bad);
                 if bits == 0 {
@@ -393,8 +397,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         }
     }
 
-    /// Counts pageblocks whose bits said that they were free, and whose head words do not. Returns the others of `bits`; of a pair none is
-    /// left, and the other one is free again.
+    /// Counts pageblocks with a bit but without the head word of a free one. Returns the others of `bits`. If one of a
+    /// pair is damaged, the other one is free again and not returned.
     #[cold]
     #[inline(never)]
     fn without_damaged(&mut self, start: Pfn, order: Order, list: Migratetype, bits: u64, bad: u64) -> u64 {
@@ -408,8 +412,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         bits & !(lower * 3)
     }
 
-    /// Counts a pageblock whose bit said that it was free, and whose head word does not, as out of use; not one of whose frames somebody has
-    /// some, which was never free.
+    /// Counts a pageblock with a bit but without the head word of a free one as out of use; not if some of its frames
+    /// are allocated, because then it never was free.
     fn count_damaged(&mut self, start: Pfn, list: Migratetype) {
         if start >= self.end {
             return;
@@ -423,18 +427,19 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         }
     }
 
-    /// Counts pages that were free as out of use.
+    /// Counts free pages as out of use.
     fn lose(&mut self, list: Migratetype, pages: u64) {
         self.account(list, -(pages as i64));
         self.count_in(|counts| counts.damaged_pages += pages);
     }
 
-    /// Takes a free whole pageblock of a type: a single, or the lower half of a pair. Not counted.
+    /// Takes a free whole pageblock of a type: a single, or the lower half of a pair. Does not count it.
     pub(super) fn unlink_closed(&mut self, list: Migratetype) -> Option<Pfn> {
         Some(self.take_wholes(PAGEBLOCK_ORDER, list, 1)?.first())
     }
 
-    /// Makes a block of at least the pageblock order available to `wanted`: of two pageblocks of different types, or of another type.
+    /// Makes a block of at least the pageblock order available to `wanted`: from two buddies of different types, or
+    /// from another type.
     pub(in crate::buddy) fn steal_large(&mut self, wanted: Wanted) -> bool {
         let Wanted { order, migratetype: to, generation, avoid_fragmentation, .. } = wanted;
         if order == MAX_ORDER
@@ -446,9 +451,9 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             }
             return true;
         }
-        let has = |at: Order, list| self.has_whole(at, list);
+        let has_whole = |at: Order, list| self.has_whole(at, list);
         let Some(Source { order: found, migratetype: from, .. }) =
-            fallback::choose(generation, order, to, self.grouping(), avoid_fragmentation, has)
+            fallback::choose(generation, order, to, self.grouping(), avoid_fragmentation, has_whole)
         else {
             return false;
         };
@@ -462,15 +467,17 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         true
     }
 
-    /// Makes the free pageblock at `start`, of another ordinary type, one of this type.
+    /// Gives the free pageblock at `start`, of another ordinary type, this type.
     fn take_over(&mut self, start: Pfn, to: Migratetype) {
         let (group, bit) = self.bit_of(start);
-        let has = |&from: &Migratetype| from.is_ordinary() && self.group(from, group) & bit != 0;
-        let Some(from) = Migratetype::ALL.into_iter().find(has).filter(|&from| from != to) else { return };
+        let has_bit = |&from: &Migratetype| from.is_ordinary() && self.group(from, group) & bit != 0;
+        let Some(from) = Migratetype::ALL.into_iter().find(has_bit).filter(|&from| from != to) else {
+            return;
+        };
         let (map, n) = self.group_at(from, group);
-        let was = map.word(n);
-        map.set_word(n, was & !bit);
-        self.has_changed(from, group, was, was & !bit);
+        let old = map.word(n);
+        map.set_word(n, old & !bit);
+        self.has_changed(from, group, old, old & !bit);
         if self.frames.free_whole(start) != Some(from) {
             return self.count_damaged(start, from);
         }
@@ -478,7 +485,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.give_whole(start, from, to);
     }
 
-    /// Makes a pageblock that was taken from one type, and not counted, a free one of another.
+    /// Gives a pageblock that was taken from one type, and not counted, to another type as free.
     pub(super) fn give_whole(&mut self, start: Pfn, from: Migratetype, to: Migratetype) {
         self.account(from, -(PAGEBLOCK_PAGES as i64));
         self.retype(start, to);
@@ -486,25 +493,26 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.set_whole(start, to);
     }
 
-    /// Takes the pageblock at `start`, if it is free as a whole. Returns the type whose bit it had; `None` also if its bit does not say
-    /// so: then it is out of use. Not counted.
+    /// Takes the pageblock at `start`, if it is free as a whole. Returns the type of its bit. `None` also if its bit is
+    /// missing: then it is out of use. Does not count it.
     pub(in crate::buddy) fn take_whole_at(&mut self, start: Pfn) -> Option<Migratetype> {
         let list = self.frames.free_whole(start)?;
         let (group, bit) = self.bit_of(start);
         let (map, n) = self.group_at(list, group);
-        let was = map.word(n);
-        if was & bit == 0 {
+        let old = map.word(n);
+        if old & bit == 0 {
             self.frames.set_state(start, PAGEBLOCK_ORDER, State::Quarantined { order: PAGEBLOCK_ORDER });
             self.lose(list, PAGEBLOCK_PAGES);
             return None;
         }
-        map.set_word(n, was & !bit);
+        map.set_word(n, old & !bit);
         self.frames.set_state(start, PAGEBLOCK_ORDER, State::Body);
-        self.has_changed(list, group, was, was & !bit);
+        self.has_changed(list, group, old, old & !bit);
         Some(list)
     }
 
-    /// The same for all pageblocks of a block of the pageblock order or the largest. If one is damaged, the other is free again.
+    /// Like [`take_whole_at`](Self::take_whole_at), for all pageblocks of a block of the pageblock order or the
+    /// largest. If one is damaged, the other is free again.
     pub(in crate::buddy) fn take_large_at(&mut self, start: Pfn, order: Order) -> Option<Migratetype> {
         let list = self.take_whole_at(start)?;
         if order == MAX_ORDER && self.take_whole_at(start.add(PAGEBLOCK_PAGES)).is_none() {
@@ -516,7 +524,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     // ---- freeing -------------------------------------------------------------------------------------------
 
-    /// Makes a pageblock that nobody has, and whose map is zero, a free one of its type `list`. Not counted.
+    /// Makes a pageblock without an owner, whose map is zero, a free one of type `list`. Does not count it.
     #[inline(always)]
     pub(in crate::buddy) fn set_whole(&mut self, start: Pfn, list: Migratetype) {
         let number = self.number_of(start) as usize;
@@ -525,7 +533,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         }
     }
 
-    /// The same for two that are a pair then. At no time is the lower one a single.
+    /// Like [`set_whole`](Self::set_whole), for two pageblocks that are a pair then. The lower one is a single at no
+    /// time.
     pub(in crate::buddy) fn set_pair(&mut self, start: Pfn, list: Migratetype) {
         let number = self.number_of(start) as usize;
         if let Some(pair) = self.pageblocks.get(number..number + 2) {
@@ -533,7 +542,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         }
     }
 
-    /// The same for those of one word whose bits are given, from that of the pageblock of a number on. O(1).
+    /// Like [`set_whole`](Self::set_whole), for the pageblocks of one word with bits in `bits`, from a pageblock's
+    /// number on. O(1).
     #[inline(always)]
     fn set_wholes<'p>(
         &mut self,
@@ -546,14 +556,14 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         pageblocks.for_each(|pageblock| pageblock.set_head_word(head));
         let group = number / GROUP;
         let (map, n) = self.group_at(list, group);
-        let was = map.word(n);
-        let now = was | bits << (number % GROUP);
+        let old = map.word(n);
+        let now = old | bits << (number % GROUP);
         map.set_word(n, now);
-        self.has_changed(list, group, was, now);
+        self.has_changed(list, group, old, now);
     }
 
-    /// Frees neighbouring pageblocks in the most common case: all are of one ordinary type, without bad frames, and none is free
-    /// already. On `false` the state is unchanged. The caller notes that a block came back.
+    /// Frees adjacent pageblocks in the most common case: all are of one ordinary type, without bad frames, and none is
+    /// free already. On `false` the state is unchanged. The caller records that a block was freed.
     pub(in crate::buddy) fn put_pageblocks(&mut self, pfn: Pfn, count: u64) -> bool {
         let first = self.number_of(pfn) as usize;
         let Some(all) = self.pageblocks.get(first..first + count as usize) else { return false };
@@ -577,8 +587,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         true
     }
 
-    /// Frees a block of the pageblock order or the largest, in any case. Each pageblock is checked, counted and goes to its own type:
-    /// while it was allocated, one may have been isolated or retyped.
+    /// Frees a block of the pageblock order or the largest, in any case. Each pageblock is checked, counted and given
+    /// to its own type: it may have been isolated or retyped while it was allocated.
     pub(in crate::buddy) fn put_large(&mut self, pfn: Pfn, order: Order, placement: super::Placement) {
         let starts = || (0..order.pages() / PAGEBLOCK_PAGES).map(|n| pfn.add(n * PAGEBLOCK_PAGES));
         let free = starts().filter(|&start| self.frames.free_whole(start).is_some()).count() as u64;
@@ -598,10 +608,10 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     // ---- checks --------------------------------------------------------------------------------------------
 
-    /// Checks all that the bitmap of a type says. Returns its blocks of order 9 and 10.
+    /// Checks the bitmap of a type. Returns its blocks of order 9 and 10.
     ///
     /// # Errors
-    /// What is wrong, and where, if at one pageblock.
+    /// The broken invariant, and the pageblock, if there is one.
     pub(crate) fn check_whole(&self, list: Migratetype) -> Result<[u64; 2], (&'static str, Option<Pfn>)> {
         let mut roots = [0_u128; 2];
         let mut summary = [0; 2];

@@ -1,4 +1,5 @@
-//! Frames whose memory has failed (Linux: `memory_failure`, hwpoison): out of use for good, or as soon as they are free.
+//! Frames whose memory has failed (Linux: `memory_failure`, hwpoison): out of use, or out of use as soon as they are
+//! free.
 
 use core::fmt;
 
@@ -7,35 +8,35 @@ use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
 use crate::units::{CpuId, Order, PAGEBLOCK_ORDER, Pfn};
 
-/// Times that a frame is marked again whose mark a free has overwritten.
+/// Times that a frame is marked again if a free has overwritten the mark.
 const ROUNDS: u32 = 8;
 
-/// What became of a frame that has been found bad.
+/// State of a frame that was reported as bad.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hwpoisoned {
     /// It was free, and is out of use now.
     Withdrawn,
-    /// It lies in an allocated block. When that is freed, the frame goes out of use, and the rest of the block is free. It is
-    /// up to the caller to tell the block's owner.
+    /// It is in an allocated block. When the block is freed, the frame goes out of use, and the rest of the block is
+    /// free. The caller should inform the block's owner.
     InUse {
         /// The first frame of the block.
         pfn: Pfn,
-        /// Its order.
+        /// Order of the block.
         order: Order,
     },
-    /// It is on a list of a CPU that has been asked to drain its lists. That CPU may hand it out until it has answered; no
-    /// other does. It goes out of use when it comes back.
+    /// It is on a list of a CPU that was requested to drain. That CPU may hand it out until it drains; no other CPU
+    /// does. It goes out of use when it is freed.
     Listed(CpuId),
 }
 
-/// Why a frame cannot be marked as bad, or taken back into use.
+/// Reason why a frame cannot be marked as bad, or taken back into use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HwpoisonError {
-    /// It is no memory of this allocator.
+    /// The frame is no memory of this allocator.
     Foreign,
-    /// It is marked, or out of use, already.
+    /// The frame is marked, or out of use, already.
     Already,
-    /// It is not marked.
+    /// The frame is not marked.
     NotPoisoned,
     /// Frames have no words ([`Engine::Compact`](crate::config::Engine::Compact)): none can be marked.
     NoWords,
@@ -55,17 +56,18 @@ impl fmt::Display for HwpoisonError {
 impl core::error::Error for HwpoisonError {}
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Takes a frame out of use whose memory is bad: at once if it is free, else when its block is freed, and then the frame
-    /// alone. From then on it counts as quarantined. Frees into its pageblock take the slow path as long as it is in use.
+    /// Takes a frame with bad memory out of use: immediately if it is free, else when its block is freed, and then this
+    /// frame alone. From then on it counts as quarantined. Frees into its pageblock take the slow path while it is in
+    /// use.
     ///
-    /// All CPUs are asked to drain their lists of the zone, and waited for as by a failing allocation: none of them is in the
-    /// middle of a free then that does not know of the mark. If one does not answer, and frees the block at this very moment,
-    /// the frame may come back once more.
+    /// All CPUs are requested to drain their lists of the zone, and waited for as by a failing allocation; after that
+    /// no CPU is in the middle of a free that has not seen the mark. If a CPU does not answer, and frees the block at
+    /// this very moment, the frame may be handed out once more.
     ///
-    /// O(CPUs), and what drains take.
+    /// O(CPUs), plus the drains.
     ///
     /// # Errors
-    /// Nothing has changed.
+    /// The reason. The state is unchanged.
     pub fn hwpoison(&self, pfn: Pfn) -> Result<Hwpoisoned, HwpoisonError> {
         let zone = self.zone_of(pfn, 1).ok_or(HwpoisonError::Foreign)?;
         if self.frames.is_compact() {
@@ -98,7 +100,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         };
         let mut is_out = withdraw(false)?;
         self.allocator.count_hwpoisoned(1);
-        // A hit asks no pageblock whether it has a mark.
+        // A hit does not read the mark of a pageblock.
         local.in_first_section(|buddy| self.allocator.shut_or_open_lists(buddy));
         for _ in 0..ROUNDS {
             if is_out {
@@ -108,7 +110,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             if frames.is_marked(pfn) && !frames.is_withdrawn(pfn) {
                 break;
             }
-            // A free or a drain has come between: it has taken the frame out of use, or overwritten the mark.
+            // A free or a drain came in between: it has taken the frame out of use, or overwritten the mark.
             is_out = withdraw(true).unwrap_or(true);
         }
         let (head, state) = frames.find(pfn);
@@ -118,16 +120,16 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         match state {
             State::Taken { order, .. } => Ok(Hwpoisoned::InUse { pfn: head, order }),
             _ if frames.is_withdrawn(pfn) => Ok(Hwpoisoned::Withdrawn),
-            // On its way between a list and a user.
+            // The frame is between a list and a user.
             _ => Ok(Hwpoisoned::InUse { pfn: head, order: Order::ZERO }),
         }
     }
 
-    /// Takes back [`hwpoison`](Self::hwpoison): a frame that is out of use is free again, one that somebody uses is as any
+    /// Reverses [`hwpoison`](Self::hwpoison): a frame that is out of use is free again; a frame in use is like any
     /// other.
     ///
     /// # Errors
-    /// Nothing has changed.
+    /// The reason. The state is unchanged.
     pub fn unpoison(&self, pfn: Pfn) -> Result<(), HwpoisonError> {
         let zone = self.zone_of(pfn, 1).ok_or(HwpoisonError::Foreign)?;
         let frames = &self.allocator.frames;

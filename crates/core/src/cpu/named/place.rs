@@ -1,4 +1,4 @@
-//! Allocation of a given block: for device carve-outs, regions that firmware or a hypervisor has chosen, memory to be tested.
+//! Allocation of a given block: for device carve-outs, regions chosen by firmware or a hypervisor, memory to be tested.
 
 use core::fmt;
 
@@ -8,45 +8,45 @@ use crate::platform::Platform;
 use crate::units::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 use crate::zone::Zone;
 
-/// Why a given block cannot be had.
+/// Reason why a given block cannot be allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PlaceFailure {
     /// Not all of its frames belong to one zone of this allocator.
     Foreign,
     /// A block of this order cannot start at this frame.
     Misaligned,
-    /// Some of it is in use: the first block or frame that is not free, and what it is.
+    /// Some of it is in use: the first block or frame that is not free.
     InUse {
-        /// Its first frame.
+        /// First frame of that block.
         pfn: Pfn,
-        /// What its head word says.
+        /// State of that block.
         state: State,
     },
-    /// Some of it is on the list of a CPU that has been asked to drain its lists, and has not done so yet.
+    /// Some of it is on the list of a CPU that was requested to drain, and has not done so yet.
     Listed {
-        /// The first frame of the block there.
+        /// First frame of the block on the list.
         pfn: Pfn,
         /// The CPU.
         cpu: CpuId,
     },
-    /// Some of it is in an isolated pageblock, whose memory nobody is handed.
+    /// Some of it is in an isolated pageblock, whose frames are not handed out.
     Isolated(Pfn),
-    /// Without it the zone would be below its min mark. Of a range only ([`Cpu::alloc_contig_range`]).
+    /// Without it the zone would be below its min mark. For ranges only ([`Cpu::alloc_contig_range`]).
     BelowMark,
-    /// It was free, and a check has found it bad: it is out of use now.
+    /// The block was free, and a check has found it bad: it is out of use now.
     Bad,
-    /// It was made to fail (see [`fault`](crate::fault)).
+    /// Fault injection let it fail (see [`fault`](crate::fault)).
     Injected,
 }
 
-/// A given block that could not be had. It is as it was.
+/// A given block that could not be allocated. The state is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlaceError {
-    /// Why.
+    /// Reason.
     pub why: PlaceFailure,
-    /// The first frame asked for.
+    /// The first frame requested.
     pub pfn: Pfn,
-    /// The frames asked for.
+    /// Number of frames requested.
     pub pages: u64,
 }
 
@@ -73,16 +73,16 @@ impl fmt::Display for PlaceError {
 impl core::error::Error for PlaceError {}
 
 impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
-    /// Allocates the block of `order` at `pfn`, and no other. It counts as unmovable: nobody moves it elsewhere. It is freed
-    /// as any other block.
+    /// Allocates the block of `order` at `pfn`, and no other. It counts as unmovable: compaction does not move it. It
+    /// is freed like any other block.
     ///
-    /// What lies on this CPU's lists is given back if it is in the way. Other CPUs that have some of it on their lists are
-    /// asked to drain them, and waited for as long as by a failing allocation. No mark is looked at.
+    /// If parts of it are on this CPU's lists, these are drained. Other CPUs with parts on their lists are requested to
+    /// drain, and waited for as long as by a failing allocation. No mark is checked.
     ///
-    /// O(orders), under the lock of one zone; and what drains take.
+    /// O(orders), under the lock of one zone; plus the drains.
     ///
     /// # Errors
-    /// What is in the way. Nothing has changed then, but lists may have been drained.
+    /// The obstacle. The state is unchanged then, but lists may have been drained.
     pub fn alloc_at(&self, pfn: Pfn, order: Order) -> Result<(), PlaceError> {
         let error = |why| PlaceError { why, pfn, pages: order.pages() };
         if !pfn.is_aligned(order) {
@@ -116,7 +116,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         if local.accept(pfn, order) { Ok(()) } else { Err(error(PlaceFailure::Bad)) }
     }
 
-    /// The zone that all of `pages` frames from `pfn` on lie in; `None` if there is none, or no memory is at the first.
+    /// The zone that holds all `pages` frames from `pfn` on; `None` if there is none, or the first frame has no memory.
     pub(super) fn zone_of(&self, pfn: Pfn, pages: u64) -> Option<&'m Zone<'m, P>> {
         let frames = &self.allocator.frames;
         self.allocator.touch(pfn, Pfn(pfn.0.saturating_add(pages)));
@@ -125,15 +125,15 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         (zone.spec().spans(last) && zone.spec().spans(pfn)).then_some(zone)
     }
 
-    /// The first of the pageblocks of `pages` frames from `pfn` on that is isolated.
+    /// The first isolated pageblock of `pages` frames from `pfn` on.
     fn isolated_in(&self, pfn: Pfn, pages: u64) -> Option<Pfn> {
         let first = pfn.block_start(PAGEBLOCK_ORDER).0;
         let mut starts = (first..pfn.0 + pages).step_by(PAGEBLOCK_PAGES as usize).map(Pfn);
         starts.find(|&start| self.allocator.frames.info(start).migratetype() == Migratetype::Isolate)
     }
 
-    /// Tries `take` until it succeeds, or fails for another reason than that a block lies on some CPU's list and can be had
-    /// from there: once for each CPU, and once more.
+    /// Tries `take` until it succeeds, or fails for another reason than a block on a CPU's list that can be drained:
+    /// once for each CPU, and once more.
     pub(super) fn with_lists_drained<R>(
         &self,
         zone: &Zone<P>,
@@ -154,10 +154,10 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         }
     }
 
-    /// The CPU on whose list the block at `pfn` waits, if it does.
+    /// The CPU on whose list the block at `pfn` is, if it is on one.
     pub(super) fn listed_on(&self, pfn: Pfn, state: State) -> Option<CpuId> {
         if state == State::Body && self.frames.is_compact() {
-            // No word says so.
+            // No word records it.
             return self.allocator.listed_block(pfn).map(|(_, _, cpu)| cpu);
         }
         let State::Taken { order, asked, list_place: Some(list_place) } = state else { return None };
@@ -168,13 +168,13 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             .then_some(list_place.cpu)
     }
 
-    /// Has a CPU give back what its lists of a zone hold. Whether it has.
+    /// Drains a CPU's lists of a zone. Returns whether they were drained.
     fn bring_back(&self, zone: &Zone<P>, cpu: CpuId) -> bool {
         if cpu == self.cpu {
             self.local(zone.id()).drain_all();
             return true;
         }
-        let zones = self.allocator.zones.iter().filter(|other| other.id() == zone.id());
+        let zones = self.allocator.zones.iter().filter(|listed| listed.id() == zone.id());
         self.allocator.drain_others_and_wait(Some(self.cpu), zones, Some(cpu), true);
         !self.allocator.pcp(zone.id(), cpu).drain_pending()
     }

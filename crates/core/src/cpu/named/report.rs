@@ -1,5 +1,6 @@
-//! Free page reporting: a hook is told of each large free block, once until it is allocated again. The hook may be a
-//! hypervisor's, which takes the memory from its guest (Linux: `page_reporting`, virtio-balloon), or a system's that unmaps it.
+//! Free page reporting: a hook is told of each large free block, once until it is allocated again. The hook may belong
+//! to a hypervisor, which takes the memory from its guest (Linux: `page_reporting`, virtio-balloon), or to a system
+//! that unmaps it.
 
 use crate::cpu::Cpu;
 use crate::frame::{FrameUser, State};
@@ -7,25 +8,25 @@ use crate::platform::Platform;
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use crate::zone::Zone;
 
-/// Blocks that a hook is told of in one call, and that are out of use for it. Linux: 32.
+/// Most blocks in one call of a hook. They are out of use during the call. Linux: 32.
 pub const REPORTED_AT_ONCE: usize = 32;
 
-/// What hooks were told of.
+/// Blocks that hooks were told of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reported {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u64,
     /// Base pages in them.
     pub pages: u64,
 }
 
-/// Blocks that are taken to be reported. They go back when this is dropped, also when a panic passes.
+/// Blocks that are taken to be reported. They are freed when this is dropped, also by a panic.
 struct Unreported<'c, 'a, 'm, P: Platform, M: FrameUser> {
     cpu: &'c Cpu<'a, 'm, P, M>,
     zone: ZoneId,
     blocks: [(Pfn, Order); REPORTED_AT_ONCE],
     len: usize,
-    /// Whether the hook has been told, and has not refused.
+    /// Whether the hook was called, and has not refused.
     told: bool,
 }
 
@@ -42,12 +43,14 @@ impl<P: Platform, M: FrameUser> Drop for Unreported<'_, '_, '_, P, M> {
 }
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Tells `hook` of free blocks of at least `order`, at most [`REPORTED_AT_ONCE`] in a call, that it was not told of since
-    /// somebody last had them. The smallest blocks that can be reported are pageblocks, of order 9. Returns how much it was.
+    /// Tells `hook` of free blocks of at least `order`, at most [`REPORTED_AT_ONCE`] in a call, that it was not told of
+    /// since they were last allocated. The smallest blocks that can be reported are pageblocks, of order 9. Returns the
+    /// number of blocks and pages.
     ///
-    /// The blocks are allocated while the hook runs, with no lock held, and free again when it returns. If it says `false`, or
-    /// panics, they count as not reported, and nothing more is. What lies on CPUs' lists is not free. Nothing is taken from a
-    /// zone that is near its low mark. Nothing is done without [`Config::free_reporting`](crate::Config::free_reporting).
+    /// The blocks are allocated while the hook runs, with no lock held, and free again when it returns. If it returns
+    /// `false`, or panics, they count as not reported, and the call ends. Blocks on CPUs' lists are not free. Nothing
+    /// is taken from a zone that is near its low mark. Without
+    /// [`Config::free_reporting`](crate::Config::free_reporting) the call does nothing.
     ///
     /// To be called from time to time, by one CPU at a time. O(pageblocks), and the lock of a zone for each block.
     pub fn report_free(&self, order: Order, mut hook: impl FnMut(&[(Pfn, Order)]) -> bool) -> Reported {
@@ -60,7 +63,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         all
     }
 
-    /// The same for one zone. Whether the hook wants more.
+    /// Reports the blocks of one zone. Returns whether the hook wants more.
     fn report_zone(
         &self,
         zone: &Zone<P>,
@@ -78,7 +81,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 let start = at;
                 at = at.add(PAGEBLOCK_PAGES);
                 let info = frames.info(start);
-                // Looked at without the lock: what may have changed is looked at again with it.
+                // Read without the lock, and checked again with it.
                 if !info.is_present() || info.is_reported() || is_low(zone) {
                     continue;
                 }
@@ -112,7 +115,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     }
 }
 
-/// Whether a zone is so short of memory that a request could fail while some of its blocks are being reported.
+/// Whether a zone is so short of memory that a request could fail while its blocks are being reported.
 fn is_low<P: Platform>(zone: &Zone<P>) -> bool {
     zone.free_pages() < zone.marks().low + MAX_ORDER.pages()
 }

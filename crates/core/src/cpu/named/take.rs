@@ -1,4 +1,4 @@
-//! Free blocks taken by place, for work on memory that is in nobody's use, such as giving it back to a host.
+//! Free blocks taken by address, for work on unused memory, such as giving it back to a host.
 
 use crate::cpu::Cpu;
 use crate::frame::{FrameUser, State};
@@ -6,11 +6,11 @@ use crate::platform::Platform;
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Allocates the free blocks of at least `least` that begin in the pageblock of `pfn`, each whole as it is, until `out`
-    /// is full. Returns how many. Blocks on CPUs' lists, and those of reserves and isolated pageblocks, stay; so does a
-    /// pageblock that is absent. Each is to be freed as any other.
+    /// Allocates the free blocks of at least order `least` that begin in the pageblock of `pfn`, each with its present
+    /// order, until `out` is full. Returns their number. Blocks on CPUs' lists, in reserves and in isolated pageblocks
+    /// are not taken; an absent pageblock has none. Each block is freed like any other.
     ///
-    /// No mark is looked at: the caller keeps them for a moment only. O(512), under the lock of one zone.
+    /// No mark is checked: the caller keeps the blocks for a moment only. O(512), under the lock of one zone.
     pub fn take_free(&self, pfn: Pfn, least: Order, out: &mut [(Pfn, Order)]) -> usize {
         let frames = self.allocator.frames;
         let start = pfn.block_start(PAGEBLOCK_ORDER);

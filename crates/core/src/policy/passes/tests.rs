@@ -228,46 +228,49 @@ fn a_reclaimer_may_have_the_last_page_and_never_reclaims() {
 
 #[test]
 fn the_passes_of_v3_0() {
-    let of = |facts, means, reclaim| marks(&steps(Generation::V3_0, facts, means, reclaim));
+    let passes = |facts, means, reclaim| marks(&steps(Generation::V3_0, facts, means, reclaim));
     assert_eq!(
-        of(PLAIN, ALL, Outcome::NoProgress),
+        passes(PLAIN, ALL, Outcome::NoProgress),
         "low wake min reclaim high kill pause min reclaim high kill drain min fail"
     );
     let huge = Facts { order: order(9), ..PLAIN };
     assert_eq!(
-        of(huge, ALL, Outcome::Progress(32)),
+        passes(huge, ALL, Outcome::Progress(32)),
         "low wake min compact min reclaim min drain min fail",
         "a costly request is not retried"
     );
     let repeat = Facts { repeat: true, ..huge };
     assert_eq!(
-        of(repeat, ALL, Outcome::Progress(256)),
+        passes(repeat, ALL, Outcome::Progress(256)),
         "low wake min compact min reclaim min drain min pause min compact min reclaim min drain min fail",
         "until as much was reclaimed as it wants"
     );
     let gentle = Facts { no_retry: true, ..PLAIN };
-    assert_eq!(of(gentle, ALL, Outcome::NoProgress), "low wake min reclaim drain min fail");
+    assert_eq!(passes(gentle, ALL, Outcome::NoProgress), "low wake min reclaim drain min fail");
     let forget = Means { forget: true, ..ALL };
-    assert_eq!(of(gentle, forget, Outcome::Progress(1)), "low wake min reclaim forget min drain min fail");
+    assert_eq!(
+        passes(gentle, forget, Outcome::Progress(1)),
+        "low wake min reclaim forget min drain min fail"
+    );
 }
 
 #[test]
 fn the_passes_of_v6_1() {
-    let of = |facts, means, reclaim| marks(&steps(Generation::V6_1, facts, means, reclaim));
+    let passes = |facts, means, reclaim| marks(&steps(Generation::V6_1, facts, means, reclaim));
     assert_eq!(
-        of(PLAIN, ALL, Outcome::NoProgress),
+        passes(PLAIN, ALL, Outcome::NoProgress),
         "low wake min reclaim assess pause wake min reclaim high kill drain min fail"
     );
     let huge = Facts { order: order(9), ..PLAIN };
     assert_eq!(
-        of(huge, ALL, Outcome::Progress(32)),
+        passes(huge, ALL, Outcome::Progress(32)),
         "low wake min compact min reclaim min drain min compact min fail"
     );
     let unmovable = Facts { order: order(1), movable: false, no_retry: true, ..PLAIN };
     assert_eq!(
-        of(unmovable, ALL, Outcome::NoProgress),
+        passes(unmovable, ALL, Outcome::NoProgress),
         "low wake min compact min reclaim compact min drain min fail"
     );
     let victim = Facts { victim: true, no_retry: true, ..PLAIN };
-    assert_eq!(of(victim, ALL, Outcome::NoProgress), "low wake min none reclaim drain none fail");
+    assert_eq!(passes(victim, ALL, Outcome::NoProgress), "low wake min none reclaim drain none fail");
 }

@@ -1,9 +1,9 @@
-//! What every allocation and free of a CPU updates.
+//! State that every allocation and free of a CPU updates.
 
 use super::PcpRule;
 use crate::units::{COSTLY_ORDER, Order};
 
-/// The page count of one CPU's lists and the history of their traffic.
+/// Page count of one CPU's lists, and the history of their traffic.
 ///
 /// | field | changed by | read by |
 /// |---|---|---|
@@ -13,29 +13,29 @@ use crate::units::{COSTLY_ORDER, Order};
 /// | `free_factor` | drain; halves on an allocation | v6.1 |
 /// | `freed_high` | free, in [`Tuning::drain`](super::Tuning::drain) | v6.7 |
 ///
-/// Every rule reads only its own fields, and v5.4 none but `count`. The lists themselves keep the fields in three words
-/// and update them as [`on_alloc`](Self::on_alloc) and [`on_free`](Self::on_free) say.
+/// Every rule reads only its own fields, and v5.4 only `count`. The lists themselves keep the fields in three words and
+/// update them like [`on_alloc`](Self::on_alloc) and [`on_free`](Self::on_free).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Traffic {
     /// Base pages held.
     pub count: u32,
     /// Base pages freed in a row: an allocation halves it.
     pub free_count: u32,
-    /// A v6.7 refill of order 0 asks for `batch << alloc_factor`.
+    /// A v6.7 refill of order 0 brings `batch << alloc_factor`.
     pub alloc_factor: u8,
     /// A v6.1 drain gives back `batch << free_factor`, within bounds.
     pub free_factor: u8,
-    /// Whether the last free was of order 1 to 3. Allocations between do not matter.
+    /// Whether the last free was of order 1 to 3. Allocations in between do not matter.
     pub freed_high: bool,
 }
 
 impl Traffic {
-    /// No page and no history.
+    /// No pages and no history.
     pub const NONE: Self =
         Self { count: 0, free_count: 0, alloc_factor: 0, free_factor: 0, freed_high: false };
 
-    /// `pages` left the lists for a caller. Counts the allocation that follows a refill, too. `count` must
-    /// be at least `pages`. O(1).
+    /// `pages` left the lists for a caller. Also called for the allocation that follows a refill. `count` must be at
+    /// least `pages`. O(1).
     #[must_use]
     pub const fn on_alloc(self, pages: u32) -> Self {
         debug_assert!(self.count >= pages);
@@ -47,7 +47,7 @@ impl Traffic {
         }
     }
 
-    /// `pages` came back from a caller. From [`PcpRule::most_counted`] on `free_count` stays. O(1).
+    /// `pages` came from a caller. `free_count` stops at [`PcpRule::most_counted`]. O(1).
     #[must_use]
     pub const fn on_free(self, rule: PcpRule, batch: u32, pages: u32) -> Self {
         let counts = self.free_count < rule.most_counted(batch);

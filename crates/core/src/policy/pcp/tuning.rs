@@ -1,4 +1,4 @@
-//! How much each refill and drain of a per-CPU list set moves.
+//! Amounts that each refill and drain of a per-CPU list set moves.
 
 use super::traffic::is_small_high;
 use super::{PcpRule, Sizing, Traffic};
@@ -7,10 +7,10 @@ use crate::units::{NR_ORDERS, Order};
 /// The auto-tuned rule scales a batch to at most `batch << MAX_SCALE`.
 pub const MAX_SCALE: u8 = 5;
 
-/// How short of memory a zone is, as far as its per-CPU lists care.
+/// Shortage of memory in a zone, as its per-CPU lists see it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Shortage {
-    /// Not at all.
+    /// No shortage.
     #[default]
     None,
     /// Free pages are below the high watermark (v6.7 only).
@@ -19,16 +19,15 @@ pub enum Shortage {
     Reclaim,
 }
 
-/// One CPU's list state for one zone: what changes between a refill and a drain.
+/// State of one CPU's lists of one zone that changes between a refill and a drain.
 ///
-/// Each method returns the state to keep and the amount to move. Moving it is the caller's part, and so
-/// is counting what moved ([`Traffic::refilled`], [`Traffic::drained`]): a refill may find less and a drain of
-/// large blocks may overshoot.
+/// Each method returns the new state and the amount to move. The caller moves the pages and counts them
+/// ([`Traffic::refilled`], [`Traffic::drained`]): a refill may find less, and a drain of large blocks may move more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tuning {
     /// Count and history.
     pub traffic: Traffic,
-    /// The live `high`. Only rules that [move](PcpRule::moves_high) it read it.
+    /// The present `high`. Only rules that [move](PcpRule::moves_high) it read it.
     pub high: u32,
 }
 
@@ -39,19 +38,18 @@ impl Tuning {
         Self { traffic: Traffic::NONE, high: sizing.high_min }
     }
 
-    /// The state under another size: `high` is brought within its bounds.
+    /// The state under another size: `high` is limited to the new bounds.
     #[must_use]
     pub fn resized(self, sizing: Sizing) -> Self {
         Self { high: sizing.clamp_high(self.high), ..self }
     }
 
-    /// How many blocks of `order` to fetch when the list asked for is empty. At least 1.
+    /// Number of blocks of `order` to fetch when a list is empty. At least 1.
     ///
-    /// All rules: 1 if the amount is 1, else `max(amount >> order, 2)`. Under v5.4 and v6.1 the amount
-    /// is `batch`. Under v6.7 `high` first grows by `batch << a` (a = `alloc_factor`, 0 above order 0)
-    /// unless the zone is under pressure; at order 0 the amount is
-    /// `min(batch << a, max(high - count - batch, batch))`, and a grows, to 5 at most, if that did not
-    /// cut it; where `high < batch` (the boot set) it is 1. O(1).
+    /// All rules: 1 if the amount is 1, else `max(amount >> order, 2)`. Under v5.4 and v6.1 the amount is `batch`.
+    /// Under v6.7 `high` first grows by `batch << a` (a = `alloc_factor`, 0 above order 0) unless the zone is under
+    /// pressure; at order 0 the amount is `min(batch << a, max(high - count - batch, batch))`, and a grows, to 5 at
+    /// most, if that did not limit it; if `high < batch` (the boot set) it is 1. O(1).
     #[must_use]
     pub fn refill(self, rule: PcpRule, sizing: Sizing, order: Order, pressure: Shortage) -> (Self, u32) {
         let blocks = |amount: u32| if amount <= 1 { 1 } else { (amount >> order.get()).max(2) };
@@ -78,11 +76,11 @@ impl Tuning {
         (next, blocks(wanted.min(room)))
     }
 
-    /// From which `count` on a free has to ask [`drain`](Self::drain). To be taken again when pressure,
-    /// size or state change.
+    /// The `count` from which on a free must call [`drain`](Self::drain). To be computed again when pressure, size or
+    /// state change.
     ///
-    /// v5.4: `high`. v6.1: `high`, under reclaim at most four batches. v6.7: the same, but 0 while
-    /// pressure still lowers `high`, since each free then does, and where the last free was of order 1 to 3. O(1).
+    /// v5.4: `high`. v6.1: `high`, under reclaim at most four batches. v6.7: the same, but 0 while pressure still
+    /// lowers `high`, since each free then lowers it, and after a free of order 1 to 3. O(1).
     #[must_use]
     pub fn threshold(self, rule: PcpRule, sizing: Sizing, pressure: Shortage) -> u32 {
         let high = match rule {
@@ -98,25 +96,25 @@ impl Tuning {
         }
     }
 
-    /// How many base pages to give back after a free of `order`, which [`Traffic::on_free`] has counted. 0
-    /// below the threshold, and never more than `count`.
+    /// Base pages to give back after a free of `order`, which [`Traffic::on_free`] has counted. 0 below the threshold,
+    /// and never more than `count`.
     ///
-    /// With `high` the effective one (under reclaim at most four batches; v6.7 below the high watermark:
-    /// `count`, if `high_min` is reached):
+    /// Here `high` is the effective one: under reclaim at most four batches; under v6.7 and below the high watermark
+    /// `count`, if that is at least `high_min`.
     /// * v5.4: `batch`.
-    /// * v6.1: everything, if an order 1 to 3 block was freed while s = `free_factor` > 0. Else
-    ///   `batch << s` within `batch` and `high - batch`; s grows, to 5 at most, if `batch << s < high - batch`. (Linux
-    ///   6.1 itself had no such bound, its long-term releases do: `nr_pcp_free` in Debian's 6.1.192.)
-    /// * v6.7: `count`, at most 32 batches, if this block and the one freed before it have orders 1 to 3, a batch or more
-    ///   was freed in a row before it, and `count` is at least a batch; `high` then falls by 32 batches. Else, with r =
-    ///   `free_count` ([`PcpRule::Auto`]: at most 32 batches): r within `batch` and `high - batch`. Under pressure
-    ///   `high` first falls by `max(r, batch)`. Without, `high` becomes at least `r + batch` for the next time, so that as
-    ///   much can be freed in a row again without the zone. `high` never falls under `high_min`.
+    /// * v6.1: everything, if an order 1 to 3 block was freed while s = `free_factor` > 0. Else `batch << s` within
+    ///   `batch` and `high - batch`; s grows, to 5 at most, if `batch << s < high - batch`. (Linux 6.1 itself had no
+    ///   such bound, its long-term releases do: `nr_pcp_free` in Debian's 6.1.192.)
+    /// * v6.7: `count`, at most 32 batches, if this block and the one freed before it have orders 1 to 3, a batch or
+    ///   more was freed in a row before it, and `count` is at least a batch; `high` then falls by 32 batches. Else,
+    ///   with r = `free_count` ([`PcpRule::Auto`]: at most 32 batches): r within `batch` and `high - batch`. Under
+    ///   pressure `high` first falls by `max(r, batch)`. Without pressure, `high` becomes at least `r + batch` for the
+    ///   next time, so that as much can be freed in a row again without the zone. `high` never falls below `high_min`.
     ///
-    ///   (Linux asks for a batch only where a CPU's part of the last cache exceeds three batches,
-    ///   `PCPF_FREE_HIGH_BATCH`: on the machines that count.)
-    /// * v6.16: as v6.7, but a batch and half of `high_min` must have been freed before.
-    /// * v6.1 and v6.7: 1 where `high < batch` (the boot set).
+    ///   (Linux demands a batch only if a CPU's part of the last cache exceeds three batches, `PCPF_FREE_HIGH_BATCH`:
+    ///   it does on the machines that matter here.)
+    /// * v6.16: like v6.7, but a batch and half of `high_min` must have been freed before.
+    /// * v6.1 and v6.7: 1 if `high < batch` (the boot set).
     ///
     /// O(1).
     #[must_use]
@@ -124,7 +122,7 @@ impl Tuning {
         let Sizing { batch, high_min, .. } = sizing;
         let count = self.traffic.count;
         let quota = |high: u32, amount: u32| match high {
-            // The ceiling wins where the bounds cross, but a drain that is due does something.
+            // Where the bounds cross the upper one applies, but a drain that is due moves at least one page.
             _ if high >= batch => amount.max(batch).min(high - batch).max(1).min(count),
             _ => 1.min(count),
         };
@@ -154,7 +152,7 @@ impl Tuning {
                 let mut next = self.resized(sizing);
                 if rule.watches_orders() {
                     next.traffic.freed_high = is_small_high(order);
-                    // Where the count had stopped before this free, what is left of it is still more than a batch.
+                    // If the count had reached its limit before this free, the difference is still more than a batch.
                     let before = self.traffic.free_count.saturating_sub(order.pages() as u32);
                     let in_a_row = self.traffic.freed_high && is_small_high(order);
                     let enough =
@@ -184,10 +182,10 @@ impl Tuning {
         }
     }
 
-    /// The periodic tick (v6.7): lets an idle list shrink, and says how many base pages to give back.
+    /// The periodic tick (v6.7): lets the lists of an idle CPU shrink. Returns the base pages to give back.
     ///
-    /// `high = max(count - 32·batch, high - high/8, high_min)` while it is above `high_min`, within the
-    /// bounds; then everything above `high` goes. The other rules have no tick. O(1).
+    /// `high = max(count - 32·batch, high - high/8, high_min)` while it is above `high_min`, within the bounds; then
+    /// everything above `high` drains. The other rules have no tick. O(1).
     #[must_use]
     pub fn tick(self, rule: PcpRule, sizing: Sizing) -> (Self, u32) {
         if !rule.moves_high() {
@@ -203,11 +201,11 @@ impl Tuning {
     }
 }
 
-/// How many order-0 pages a v5.4 drain of `count` pages takes from each of the three type lists, which hold
-/// `held` pages. O(count).
+/// Order-0 pages that a v5.4 drain of `count` pages takes from each of the three type lists, which hold `held` pages.
+/// O(count).
 ///
-/// The lists take turns, starting with the second; each may give one page more than the one before it, and a
-/// turn at an empty list counts. When two in a row were empty, the third gives all that is left.
+/// The lists take turns, starting with the second; each may give one page more than the one before it, and a turn at an
+/// empty list counts. When two in a row were empty, the third gives all the remaining pages.
 #[must_use]
 pub fn round_robin(held: [u32; 3], count: u32) -> [u32; 3] {
     let mut taken = [0; 3];
@@ -230,11 +228,12 @@ pub fn round_robin(held: [u32; 3], count: u32) -> [u32; 3] {
     taken
 }
 
-/// How many of the base pages that all lists of a CPU may hold one of `order` gets beside `others`, all below the pageblock order.
+/// Share of a list of `order` in the base pages that all lists of a CPU may hold, with lists of the orders `others` in
+/// use, all below the pageblock order.
 ///
-/// A list that may hold `d` blocks, and that refills and drains bring to its half, misses once in about `d²` random allocations and
-/// frees. Of lists that share so many pages the sum of `1 / d²` is least where `d` falls with the cube root of a block's size: so
-/// pages grow with the square of that root. O(others).
+/// A list that may hold `d` blocks, and that refills and drains fill to its half, misses once in about `d²` random
+/// allocations and frees. If lists share a number of pages, the sum of `1 / d²` is least when `d` falls with the cube
+/// root of the block size: so pages grow with the square of that root. O(others).
 #[must_use]
 pub fn share_beside(pages: u32, order: Order, others: impl Iterator<Item = Order>) -> u32 {
     /// `4 · 2^(2k/3)`.
@@ -289,14 +288,15 @@ mod tests {
         }
     }
 
-    /// All sets of orders below the pageblock order: together the shares are at most what there is, a block more is a larger
-    /// share, and no list has more blocks than one of smaller blocks; a list alone has all.
+    /// All sets of orders below the pageblock order: together the shares are at most what there is, a block more is a
+    /// larger share, and no list has more blocks than one of smaller blocks; a list alone has all.
     #[test]
     fn lists_share_what_they_may_hold() {
         for set in 1..1_u32 << 9 {
             let orders = || (0..9).filter(move |k| set >> k & 1 != 0).map(order);
             for pages in [0, 1, 63, 200, 16_384, i32::MAX as u32] {
-                let share = |of: Order| share_beside(pages, of, orders().filter(|&other| other != of));
+                let share =
+                    |order: Order| share_beside(pages, order, orders().filter(|&beside| beside != order));
                 let shares: std::vec::Vec<_> = orders().map(share).collect();
                 let all: u64 = shares.iter().map(|&share| u64::from(share)).sum();
                 assert!(all <= u64::from(pages) && all + 9 > u64::from(pages), "{set:#b} {pages}");
@@ -305,12 +305,12 @@ mod tests {
                     shares
                         .iter()
                         .zip(orders())
-                        .map(|(share, of)| share >> of.get())
+                        .map(|(share, order)| share >> order.get())
                         .is_sorted_by(|a, b| a >= b)
                 );
             }
         }
-        let of_five = |k| share_beside(200, order(k), (0..5).filter(|&other| other != k).map(order));
+        let of_five = |k| share_beside(200, order(k), (0..5).filter(|&beside| beside != k).map(order));
         assert_eq!([0, 1, 2, 3, 4].map(of_five), [13, 19, 32, 52, 81]);
     }
 
@@ -564,9 +564,8 @@ mod tests {
             assert_eq!(state.drain(PcpRule::V6_7, TUNED, order(2), Shortage::None).1, 116);
         }
         // The other rule of this family does not look.
-        let other =
-            Tuning { traffic: high, high: 5000 }.drain(PcpRule::Auto, TUNED, order(2), Shortage::None);
-        assert_eq!(other.1, 0);
+        let auto = Tuning { traffic: high, high: 5000 }.drain(PcpRule::Auto, TUNED, order(2), Shortage::None);
+        assert_eq!(auto.1, 0);
     }
 
     #[test]

@@ -1,24 +1,8 @@
-//! A CPU that has nothing to do for a while, one that moves memory in bulk, and one that finds all it needs at hand.
+//! A CPU that moves memory in bulk, and one that finds all it needs at hand.
 
-use super::{CURRENT, Engine, NO_LINE, State};
+use super::{CURRENT, Engine, NO_LINE};
 use crate::clock::Ps;
 use crate::model::LINE;
-
-/// Lets the running CPU do nothing until `at`; its sibling has the core to itself. Outside a run nothing happens.
-pub fn idle_until(at: Ps) {
-    let engine = CURRENT.get();
-    if engine.is_null() {
-        return;
-    }
-    // SAFETY: `run` set the pointer to an engine that outlives the run; the reference ends before the coroutine is left.
-    let sleeps = unsafe { (*engine).lie_down(at) };
-    if sleeps {
-        // SAFETY: as above, and the CPU is in the queue.
-        unsafe { Engine::leave(engine) }
-        // SAFETY: as above.
-        unsafe { (*engine).get_up() }
-    }
-}
 
 /// Lets the running CPU write so many bytes of a node's memory in sequence: at its own bandwidth, behind what others
 /// ask of the node. Outside a run nothing happens.
@@ -30,9 +14,9 @@ pub fn stream(node: u16, bytes: u64) {
     }
 }
 
-/// Lets the running CPU do what `work` does, in `time` if that is less and all of it is at hand: at most so many accesses, none of which misses,
-/// meets another CPU or comes after a wrong guess. A core executes such work beside what comes before and after. Outside a run
-/// nothing is charged.
+/// Lets the running CPU do what `work` does, in `time` if that is less and all of it is at hand: at most so many
+/// accesses, none of which misses, meets another CPU or comes after a wrong guess. A core executes such work beside
+/// what comes before and after. Outside a run nothing is charged.
 pub fn overlapped<R>(time: Ps, accesses: u64, work: impl FnOnce() -> R) -> R {
     let engine = CURRENT.get();
     if engine.is_null() {
@@ -63,24 +47,6 @@ impl Engine {
         if cpu.strays == strays && cpu.accesses - accesses <= most {
             cpu.clock = cpu.clock.min(start + time);
         }
-    }
-
-    fn lie_down(&mut self, at: Ps) -> bool {
-        let me = self.current;
-        let cpu = &mut self.cpus[usize::from(me)];
-        if at <= cpu.clock {
-            return false;
-        }
-        cpu.clock = at;
-        cpu.last_read = NO_LINE;
-        cpu.state = State::Done;
-        self.enqueue(me, at);
-        true
-    }
-
-    fn get_up(&mut self) {
-        let me = usize::from(self.current);
-        self.cpus[me].state = State::Ready;
     }
 
     fn write_out(&mut self, node: u16, bytes: u64) {

@@ -1,0 +1,143 @@
+//! `contend` on this machine: how long a zone's lock is held where it is beside the order-0 lists and where it is not,
+//! and what that says of a store to a line that another CPU polls.
+
+use framewright_sim::Model;
+
+use super::measure::Field;
+use crate::configure::Setup;
+use crate::error::{Error, Result};
+use crate::interrupt::Interrupt;
+use crate::machine::Machine;
+use crate::settings::Settings;
+use crate::simulate::{central_model, in_parallel, quantile};
+use crate::study::library::{Load, Pair, modelled};
+
+/// CPUs that contend.
+const CPUS: usize = 2;
+/// Rounds, after one that touches the memory.
+const ROUNDS: u64 = 9;
+/// Transfers that a store may wait for, ascending; the first and the last bound what is said.
+const EXPOSED: [f64; 5] = [0.1, 0.75, 1.5, 2.25, 3.0];
+const KINDS: [&str; 2] = ["queued", "ticket"];
+const PLACES: [&str; 3] = ["with_order0_lists", "other_end", "own_line"];
+
+/// Every lock kind with every place of the lock, kind by kind.
+fn setups() -> Result<Vec<Setup>> {
+    let pairs = KINDS.into_iter().flat_map(|kind| PLACES.map(|place| (kind, place)));
+    let setup = |(kind, place)| {
+        let pairs = format!(
+            "preset=linux_v5_4,batch=31,high=186,lock_kind={kind},lock_place={place},lock_timing=true"
+        );
+        let settings = Settings::from_pairs(&pairs).map_err(Error::failed)?;
+        Setup::from_settings(&settings)
+    };
+    pairs.map(setup).collect()
+}
+
+/// The lock's hold beside the lists, over the mean of the other two places.
+fn ratio([beside, end, own]: [f64; 3]) -> f64 {
+    2.0 * beside / (end + own)
+}
+
+fn go_on(stop: &Interrupt) -> Result<()> {
+    if stop.is_raised() { Err(Error::failed("contend was not measured to its end")) } else { Ok(()) }
+}
+
+/// By kind: the ratios of all rounds, ascending.
+fn measured(setups: &[Setup], stop: &Interrupt) -> Result<Vec<Vec<f64>>> {
+    let load = Load::bulk(CPUS);
+    let pairs = setups.iter().map(|setup| Pair::new(setup, &load)).collect::<Result<Vec<_>>>()?;
+    let mut ratios = vec![Vec::new(); KINDS.len()];
+    for round in 0..=ROUNDS {
+        go_on(stop)?;
+        let held: Vec<f64> = pairs.iter().map(|pair| pair.held_ns(&load, round)).collect();
+        for (ratios, held) in ratios.iter_mut().zip(held.chunks_exact(PLACES.len())).filter(|_| round > 0) {
+            ratios.push(ratio([held[0], held[1], held[2]]));
+        }
+    }
+    ratios.iter_mut().for_each(|ratios| ratios.sort_by(f64::total_cmp));
+    Ok(ratios)
+}
+
+/// By kind: the ratio with each of [`EXPOSED`].
+fn simulated(setups: &[Setup], model: &Model, stop: &Interrupt) -> Result<Vec<Vec<f64>>> {
+    let load = Load::bulk(CPUS);
+    let work: Vec<(f64, &Setup)> =
+        EXPOSED.into_iter().flat_map(|exposed| setups.iter().map(move |setup| (exposed, setup))).collect();
+    let held = in_parallel(
+        &work,
+        |(exposed, setup)| {
+            go_on(stop)?;
+            let model = Model { store_exposed: *exposed, ..model.clone() };
+            Ok(modelled(&model, setup.config, &load, 1)?.lock[2])
+        },
+        || (),
+    );
+    let held = held.into_iter().collect::<Result<Vec<f64>>>()?;
+    let each = held.chunks_exact(PLACES.len()).map(|held| ratio([held[0], held[1], held[2]]));
+    let each: Vec<f64> = each.collect();
+    Ok((0..KINDS.len()).map(|kind| each.iter().skip(kind).step_by(KINDS.len()).copied().collect()).collect())
+}
+
+/// The transfers at which the simulated ratio is the measured one, between neighbours in proportion.
+fn exposed(simulated: &[f64], measured: f64) -> f64 {
+    let at = simulated.windows(2).position(|ends| measured <= ends[1].max(ends[0]));
+    let at = at.unwrap_or(simulated.len() - 2);
+    let share = (measured - simulated[at]) / (simulated[at + 1] - simulated[at]).max(1e-9);
+    EXPOSED[at] + share.clamp(0.0, 1.0) * (EXPOSED[at + 1] - EXPOSED[at])
+}
+
+/// Transfers that a store to a polled line waits for, by both lock kinds.
+///
+/// # Errors
+/// The machine cannot be simulated, or `stop` was raised.
+pub(super) fn store_exposed(machine: &Machine, stop: &Interrupt) -> Result<Field> {
+    let setups = setups()?;
+    let measured = measured(&setups, stop)?;
+    let simulated = simulated(&setups, &central_model(machine)?, stop)?;
+    let at = |share: f64| -> Vec<f64> {
+        let kinds = simulated.iter().zip(&measured);
+        kinds.map(|(simulated, measured)| exposed(simulated, quantile(measured, share))).collect()
+    };
+    let (low, middle, high) = (at(0.25), at(0.5), at(0.75));
+    let [queued, ticket] = [0, 1].map(|kind| quantile(&measured[kind], 0.5));
+    Ok(Field {
+        value: f64::midpoint(middle[0], middle[1]),
+        low: Some(low[0].min(low[1])),
+        high: Some(high[0].max(high[1])),
+        source: "measured",
+        how: format!(
+            "contend: the zone lock is held {queued:.2} (queued) and {ticket:.2} (ticket) times as long beside the order-0 lists as away from \
+             them, {ROUNDS} rounds; low and high: quartiles of both kinds"
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_found_again_between_those_that_are_simulated() {
+        let simulated = [1.0, 1.2, 1.6, 2.0, 2.1];
+        assert_eq!(
+            [0.5, 1.0, 1.2, 1.4, 9.0].map(|ratio| exposed(&simulated, ratio)),
+            [0.1, 0.1, 0.75, 1.125, 3.0]
+        );
+    }
+
+    #[test]
+    fn what_a_modelled_machine_shows_says_what_it_was_made_with() {
+        let machine = Machine::find("xeon-gold-5320").expect("it is built in");
+        let model = Model { store_exposed: 1.5, ..central_model(&machine).expect("a model") };
+        let setups = setups().expect("settings");
+        let curves = simulated(&setups, &model, &Interrupt::watched()).expect("simulated");
+        for (kind, curve) in KINDS.iter().zip(&curves) {
+            assert!(
+                curve[4] > 1.3 * curve[0],
+                "{kind}: waiting stores lengthen the hold beside the lists: {curve:?}"
+            );
+            assert!((exposed(curve, curve[2]) - 1.5).abs() < 0.3, "{kind}: {curve:?}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Copies of a recorded run, one on each CPU, each from a place of its own in it, as fast as they go.
+
+use core::hint::black_box;
+use core::time::Duration;
+use std::collections::HashMap;
+
+use super::PageCache;
+use crate::bench::stage::{Meeting as _, Stage};
+use crate::bench::{Better, Measurement, Metric};
+use crate::target::{Mobility, TargetCpu};
+use crate::trace::{EventKind, MAX_ORDER, Trace};
+
+/// In a list of blocks: not allocated, or the allocation failed.
+const NONE: u64 = u64::MAX;
+/// Passes that are timed; one before them is not.
+const PASSES: usize = 2;
+
+/// One operation on a block of the copy's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Step {
+    block: u32,
+    order: u8,
+    /// Mobility that an allocation asks for; none frees.
+    asks: Option<Mobility>,
+}
+
+/// Operations of all of a trace's CPUs, in the order of its events, for one CPU. Frees of blocks that it did not allocate, and of
+/// parts of blocks, are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recorded {
+    steps: Vec<Step>,
+    blocks: usize,
+    frames: u64,
+}
+
+impl Recorded {
+    /// Of the first `events` events of a trace.
+    #[must_use]
+    pub fn new(trace: &Trace, events: usize) -> Self {
+        let mut recorded = Self::default();
+        let mut live: HashMap<u64, (u32, u8)> = HashMap::new();
+        let mut frames = 0_u64;
+        for event in trace.events.iter().take(events).filter(|event| event.order <= MAX_ORDER) {
+            if event.kind == EventKind::PageAlloc {
+                let block = recorded.blocks as u32;
+                recorded.blocks += 1;
+                // A frame that is allocated again was freed unseen; its block stays.
+                live.insert(event.pfn, (block, event.order));
+                frames += 1 << event.order;
+                recorded.frames = recorded.frames.max(frames);
+                let asks = Some(PageCache::AsTraced.mobility(event));
+                recorded.steps.push(Step { block, order: event.order, asks });
+            } else if event.kind == EventKind::PageFree
+                && let Some(&(block, order)) = live.get(&event.pfn)
+                && order == event.order
+            {
+                live.remove(&event.pfn);
+                frames -= 1 << order;
+                recorded.steps.push(Step { block, order, asks: None });
+            }
+        }
+        recorded
+    }
+
+    /// Frames that a copy has in use at most, if it begins anywhere.
+    #[must_use]
+    pub const fn frames(&self) -> u64 {
+        2 * self.frames
+    }
+}
+
+/// Operations of one copy that were timed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Timed {
+    time: Duration,
+    operations: u64,
+    failures: u64,
+}
+
+/// Runs a copy on each of `cpus` CPUs: `copied_ns` is the time of an operation.
+pub fn copies<S: Stage>(stage: &S, recorded: &Recorded, cpus: usize) -> Measurement {
+    let Recorded { steps, blocks, .. } = recorded;
+    let done = stage.on_cpus(cpus, |index, gate, cpu| {
+        let (before, after) = steps.split_at(steps.len() * index / cpus);
+        let mut held = vec![(NONE, 0); *blocks];
+        let mut timed = Timed::default();
+        for pass in 0..=PASSES {
+            gate.wait();
+            let start = S::now();
+            let mut now = Timed::default();
+            for &Step { block, order, asks } in after.iter().chain(before) {
+                let held = &mut held[block as usize];
+                if let Some(mobility) = asks {
+                    *held = (cpu.alloc(order, mobility).unwrap_or(NONE), order);
+                    now.failures += u64::from(held.0 == NONE);
+                } else if held.0 == NONE {
+                    // Its allocation comes later, because this copy began between the two.
+                    continue;
+                } else {
+                    cpu.free(core::mem::replace(&mut held.0, NONE), order);
+                }
+                now.operations += 1;
+                black_box(&mut *cpu);
+            }
+            now.time = S::since(start);
+            if pass > 0 {
+                timed.time += now.time;
+                timed.operations += now.operations;
+                timed.failures += now.failures;
+            }
+            gate.wait();
+            for (block, order) in &mut held {
+                if *block != NONE {
+                    cpu.free(core::mem::replace(block, NONE), *order);
+                }
+            }
+        }
+        timed
+    });
+    let sum = |count: fn(&Timed) -> u64| done.results.iter().map(count).sum::<u64>();
+    let operations = sum(|timed| timed.operations);
+    Measurement {
+        metrics: vec![Metric {
+            name: format!("copied_ns[copies={cpus}]"),
+            unit: "ns",
+            better: Better::Lower,
+            value: sum(|timed| timed.time.as_nanos() as u64) as f64 / operations.max(1) as f64,
+        }],
+        operations,
+        failures: sum(|timed| timed.failures),
+        pinned: done.pinned,
+        ..Measurement::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::Threads;
+    use crate::oracle::Oracle;
+    use crate::testing::Buddy;
+    use crate::trace::Event;
+
+    #[test]
+    fn every_copy_does_all_of_it_from_a_place_of_its_own() {
+        let event = |kind, pfn, order| Event {
+            time_ns: 0,
+            pfn,
+            gfp: 0,
+            pid: 0,
+            comm: 0,
+            cpu: 0,
+            order,
+            migratetype: Some(1),
+            kind,
+        };
+        let mut events = Vec::new();
+        for n in 0..100 {
+            events.push(event(EventKind::PageAlloc, 8 * n, (n % 3) as u8));
+            events.push(event(EventKind::PageFree, 8 * (n / 2), (n / 2 % 3) as u8));
+        }
+        let trace = Trace { events, ..Trace::default() };
+        let recorded = Recorded::new(&trace, usize::MAX);
+        // Frames 0 to 49 are freed once each; 50 blocks stay.
+        assert_eq!((recorded.blocks, recorded.steps.len()), (100, 150));
+        for cpus in [1, 2] {
+            let target = Oracle::new(Buddy::new(1 << 14));
+            let measurement = copies(&Threads(&target), &recorded, cpus);
+            let findings = target.findings();
+            assert_eq!(findings.violations, [""; 0]);
+            assert_eq!(findings.live_frames, 0);
+            assert_eq!(measurement.failures, 0);
+            // The second of two copies begins half-way; the frees before that of its allocations are left out.
+            let least = if cpus == 1 { 300 } else { 2 * 250 };
+            assert!((least..=300 * cpus as u64).contains(&measurement.operations), "{measurement:?}");
+            assert!(findings.peak_frames <= cpus as u64 * recorded.frames());
+        }
+    }
+}
