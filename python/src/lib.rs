@@ -32,10 +32,11 @@ fn machines() -> HashMap<&'static str, &'static str> {
     MACHINES.iter().copied().collect()
 }
 
-/// An arena: memory that the allocator divides into blocks of 1 to 1,024 pages of 4 KiB. The system commits a page when it is first
-/// touched, so that an arena of many gigabytes costs nothing where only numbers of frames are wanted.
+/// An arena: memory that the allocator divides into blocks of 1 to 1,024 pages of 4 KiB. The system commits a page when
+/// it is first touched, so that an arena of many gigabytes costs nothing where only numbers of frames are wanted.
 ///
-/// As a context manager it is closed at the end: memory goes back to the system when the last `Block` and view of it are gone.
+/// As a context manager it is closed at the end: memory goes back to the system when the last `Block` and view of it
+/// are gone.
 #[pyclass(frozen, module = "framewright")]
 struct Arena(Mutex<Option<Opened>>);
 
@@ -188,8 +189,8 @@ impl Arena {
     }
 }
 
-/// A block and its memory: a writable buffer, for `memoryview`, `numpy.frombuffer` and whatever reads or writes buffers. Freed by
-/// `free`, at the end of a `with`, or with its last reference; not while a view of it is in use.
+/// A block and its memory: a writable buffer, for `memoryview`, `numpy.frombuffer` and whatever reads or writes
+/// buffers. Freed by `free`, at the end of a `with`, or with its last reference; not while a view of it is in use.
 ///
 /// In a forked child, calls raise `RuntimeError`; a view that was made before the fork reads as zeroes there.
 #[pyclass(frozen, module = "framewright")]
@@ -256,8 +257,8 @@ impl Block {
         let block = held.block.as_ref().ok_or_else(|| PyValueError::new_err("the block is freed"))?;
         let memory = block.as_ptr().ok_or_else(|| PyValueError::new_err("the arena has no memory"))?;
         let (start, bytes) = (memory.as_ptr().cast(), memory.len() as ffi::Py_ssize_t);
-        // SAFETY: `view` is Python's to be filled in. The memory stays while `views` counts this one; who writes to it when is
-        // for Python's threads to agree on, as for every writable buffer.
+        // SAFETY: `view` is Python's to be filled in. The memory stays while `views` counts this one; who writes to it
+        // when is for Python's threads to agree on, as for every writable buffer.
         if unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, bytes, 0, flags) } != 0 {
             return Err(PyErr::fetch(slf.py()));
         }

@@ -303,7 +303,10 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let parts = || zone.cut().parts(start..end);
         // Before the first part is added, what is wrong with the last one is known.
         for part in parts().filter(|_| zone.cut().is_cut()) {
-            zone.with(part.start, self.frames, self.waiter(None), |buddy| self.check_part(buddy, &part)).0?;
+            zone.with_section(zone.cut().number_of(part.start), self.frames, self.waiter(None), |buddy| {
+                self.check_part(buddy, &part)
+            })
+            .0?;
         }
         for part in parts() {
             let add = |buddy: &mut Buddy<'_, 'm, P, M>| {
@@ -318,7 +321,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 buddy.count_present(appeared(zone, pages) as i64);
                 Ok(())
             };
-            zone.with(part.start, self.frames, self.waiter(None), add).0?;
+            zone.with_section(zone.cut().number_of(part.start), self.frames, self.waiter(None), add).0?;
         }
         Ok(())
     }
@@ -390,7 +393,12 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     pub(crate) fn touch(&self, start: Pfn, end: Pfn) {
         for zone in self.zones {
             for untouched in zone.untouched().filter(|range| range.start < end && start < range.end) {
-                zone.with(untouched.start, self.frames, self.waiter(None), |buddy| buddy.touch_upto(end));
+                zone.with_section(
+                    zone.cut().number_of(untouched.start),
+                    self.frames,
+                    self.waiter(None),
+                    |buddy| buddy.touch_upto(end),
+                );
             }
         }
     }
@@ -543,7 +551,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         self.touch(pfn, Pfn(pfn.0.saturating_add(1)));
         let info = self.frames.contains(pfn).then(|| self.frames.info(pfn))?;
         let zone = self.zones.get(info.zone().index())?;
-        zone.spec().spans(pfn).then(|| zone.with(pfn, self.frames, self.waiter(None), f).0)
+        zone.spec()
+            .spans(pfn)
+            .then(|| zone.with_section(zone.cut().number_of(pfn), self.frames, self.waiter(None), f).0)
     }
 
     /// Runs `f`, which isolates a pageblock or ends that, and has lists follow: in the same hold, or in one of the first of several

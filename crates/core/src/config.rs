@@ -210,7 +210,7 @@ pub struct Experiment {
     pub pcp_orders: PcpOrders,
     /// Upper bound for the slots of one per-CPU list; a power of two. Bounds the metadata. A full list drains.
     pub pcp_slots: u32,
-    /// Fewest blocks in a refill of an order above 0. Linux: 2.
+    /// Fewest blocks in a refill of an order above 0, where hits count. Linux: 2.
     pub pcp_min_refill: u32,
     /// Frames of a section of a zone ([`Engine::Framewright`], [`Engine::Compact`]), a power of two; 0: computed from
     /// the zone's size and its CPUs. For tests of small worlds with several sections.

@@ -163,7 +163,12 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     fn take_out(&self, zone: &Zone<P>, range: &Range<Pfn>) -> Result<u64, OfflineError> {
         let allocator = self.allocator();
         let with = |pfn: Pfn, f: &mut dyn FnMut(&mut Buddy<'_, '_, P, M>)| {
-            zone.with(pfn, *allocator.frames(), allocator.waiter(Some(self.id())), f);
+            zone.with_section(
+                zone.cut().number_of(pfn),
+                *allocator.frames(),
+                allocator.waiter(Some(self.id())),
+                f,
+            );
         };
         let mut holders = Holders::default();
         for block in self.pageblocks(range) {

@@ -257,19 +257,8 @@ impl<'m, P: Platform> Zone<'m, P> {
         n.checked_sub(1).map_or(&self.first, |n| &self.more[n])
     }
 
-    /// Runs `f` on the store of the section of `pfn`, which the zone spans, with its lock held, and returns how the hold went.
-    #[inline]
-    pub(crate) fn with<'f, M, R>(
-        &self,
-        pfn: Pfn,
-        frames: FrameMap<'f, P, M>,
-        waiter: Waiter<'_, P>,
-        f: impl FnOnce(&mut Buddy<'_, 'f, P, M>) -> R,
-    ) -> (R, Hold) {
-        self.with_section(self.cut.number_of(pfn), frames, waiter, f)
-    }
-
-    /// Like [`with`](Self::with), but of the section of a number. A CPU holds the lock of one section at a time.
+    /// Runs `f` on the store of a section with its lock held, and returns how the hold went. A CPU holds the lock of one section at
+    /// a time.
     #[inline]
     pub(crate) fn with_section<'f, M, R>(
         &self,

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// Frames that a CPU moves between its purse and the budget at a time, at most.
 const MOST_MOVED: u64 = 4096;
 
-/// Frames that nobody has yet.
+/// Frames that no CPU has yet.
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: AtomicU64,
@@ -106,9 +106,9 @@ mod tests {
     #[test]
     fn purses_do_not_hoard() {
         let budget = Budget::new(6400, 2);
-        let (mut one, mut other) = (budget.purse(), budget.purse());
-        assert_eq!((0..).take_while(|_| one.pay(0)).count(), 6400);
-        (0..6400).for_each(|_| one.refund(0));
-        assert!((0..).take_while(|_| other.pay(0)).count() >= 6400 - 200);
+        let (mut first, mut second) = (budget.purse(), budget.purse());
+        assert_eq!((0..).take_while(|_| first.pay(0)).count(), 6400);
+        (0..6400).for_each(|_| first.refund(0));
+        assert!((0..).take_while(|_| second.pay(0)).count() >= 6400 - 200);
     }
 }

@@ -112,8 +112,8 @@ impl<A: RegionInit> Rival<A> {
         let bytes = bytes.ok_or_else(|| format!("{frames} frames are too many"))?;
         let region = region::Region::reserve(bytes, FRAME.bytes() << MAX_ORDER)?;
         #[expect(unsafe_code, reason = "the allocator must be told which memory is its own")]
-        // SAFETY: the region is mapped, nobody else's, outlives the allocator, and can be reached through `Mapped`;
-        // this is the only thread that knows the allocator.
+        // SAFETY: the region is mapped, has no other owner, outlives the allocator, and can be reached through
+        // `Mapped`; this is the only thread that knows the allocator.
         unsafe { allocator.try_init_region(region.start(), bytes) }.map_err(|error| format!("{error}"))?;
         Ok(Self { allocator, region })
     }
@@ -178,7 +178,7 @@ impl<A: PhysicalAllocator> TargetCpu for Access<'_, A> {
     fn free(&mut self, frame: u64, order: u8) {
         let address = self.start + ((frame as usize) << FRAME.log2());
         #[expect(unsafe_code, reason = "the allocator cannot check what it is given back")]
-        // SAFETY: by the contract of `TargetCpu`, `alloc` returned this block with this order and nobody uses it.
+        // SAFETY: by the contract of `TargetCpu`, `alloc` returned this block with this order and no thread uses it.
         unsafe {
             self.allocator.deallocate_physical(FRAME, count(order), address);
         }

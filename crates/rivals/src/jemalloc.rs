@@ -112,7 +112,7 @@ impl TargetCpu for Access<'_> {
     fn free(&mut self, frame: u64, order: u8) {
         let block = core::ptr::with_exposed_provenance_mut((frame as usize) << SHIFT);
         // SAFETY: by the contract of `TargetCpu`, `alloc` returned this block with this order, so with this size and
-        // alignment, and nobody uses it.
+        // alignment, and no thread uses it.
         unsafe { je::sdallocx(block, 1 << (SHIFT + u32::from(order)), flags(order)) };
         self.purse.refund(order);
     }

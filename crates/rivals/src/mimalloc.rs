@@ -79,7 +79,7 @@ impl TargetCpu for Access<'_> {
     #[inline]
     fn free(&mut self, frame: u64, order: u8) {
         let block = core::ptr::with_exposed_provenance_mut((frame as usize) << SHIFT);
-        // SAFETY: by the contract of `TargetCpu`, `alloc` returned this block, and nobody uses it.
+        // SAFETY: by the contract of `TargetCpu`, `alloc` returned this block, and no thread uses it.
         unsafe { mi::mi_free(block) };
         self.purse.refund(order);
     }

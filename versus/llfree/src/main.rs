@@ -1,8 +1,10 @@
-//! `framewright-versus` with LLFree in it, which is on no registry: `cargo run --release -- bench --rivals` in this folder.
+//! `framewright-versus` with LLFree in it, which is on no registry: `cargo run --release -- bench --rivals` in this
+//! folder.
 //!
-//! LLFree (<https://github.com/luhsra/llfree-rs>): a bit for each frame, a counter for each huge frame and one for each tree of
-//! four of them; each CPU reserves trees of its own for unmovable, for movable and for huge frames, and everything is a
-//! compare-and-swap. It is configured as its `Classing::movable` suggests, without log messages and checks for overflow.
+//! LLFree (<https://github.com/luhsra/llfree-rs>): a bit for each frame, a counter for each huge frame and one for each
+//! tree of four of them; each CPU reserves trees of its own for unmovable, for movable and for huge frames, and
+//! everything is a compare-and-swap. It is configured as its `Classing::movable` suggests, without log messages and
+//! checks for overflow.
 #![deny(unsafe_code)]
 
 use std::process::ExitCode;
@@ -11,7 +13,8 @@ use framewright_workload::bench::{Allocator, Runner};
 use framewright_workload::target::{Mobility, Target, TargetCpu};
 use llfree::{Alloc, Classing, FrameId, HUGE_ORDER, Init, LLFree, MetaData, Request};
 
-/// LLFree over frame numbers: no page is touched. Its metadata is not given back when it is dropped, as its own helper has it.
+/// LLFree over frame numbers: no page is touched. Its metadata is not given back when it is dropped, as its own helper
+/// has it.
 struct Subject<F> {
     allocator: LLFree<'static>,
     /// The request for an order, a CPU, and whether the frames are movable.

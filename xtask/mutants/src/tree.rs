@@ -15,7 +15,7 @@ use crate::{Listed, Result};
 const FOLDERS: [&str; 3] = ["crates/core", "crates/check", "crates/pagecache"];
 const ROOT: &str = "crates/core/src/lib.rs";
 /// The test programs that are run.
-const PROGRAMS: [&str; 7] = ["--lib", "--test", "behaviour", "--test", "all", "--test", "boot"];
+const PROGRAMS: [&str; 5] = ["--lib", "--test", "behaviour", "--test", "all"];
 
 /// A copy with its mutants.
 #[derive(Debug)]

@@ -2,12 +2,14 @@
 #![deny(unsafe_code)]
 
 mod accounts;
+mod boot;
 mod frames;
 mod histories;
 mod lists;
 mod locks;
 mod many_threads;
 mod owners;
+mod promises;
 mod remote;
 mod schedules;
 mod sections;

@@ -144,27 +144,28 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             // A hold stays within one section.
             let end = zone.cut().range(zone.cut().number_of(start)).end.min(range.end);
             let units = start..end_of_hold(free, start..end);
-            let (pages, _) = zone.with(start, self.frames, self.waiter(cpu), |buddy| {
-                for block in with_free(free, units.clone()) {
-                    self.frames.set_info(block.start, BlockInfo::new(zone.id(), Migratetype::Movable));
-                }
-                let mut pages = 0;
-                for part in init::clipped(free, units.clone()) {
-                    let mut at = part.start;
-                    while at < part.end {
-                        let order = match one_by_one {
-                            true => init::release_order(at, part.end),
-                            false => Order::largest_at(at, part.end.0 - at.0),
-                        };
-                        buddy.free(at, order, Placement::Tail);
-                        at = at.add(order.pages());
+            let (pages, _) =
+                zone.with_section(zone.cut().number_of(start), self.frames, self.waiter(cpu), |buddy| {
+                    for block in with_free(free, units.clone()) {
+                        self.frames.set_info(block.start, BlockInfo::new(zone.id(), Migratetype::Movable));
                     }
-                    pages += part.end.0 - part.start.0;
-                }
-                buddy.count_managed(pages as i64);
-                rest.done(if units.start < rest.rest().deferred_from { 0 } else { pages });
-                pages
-            });
+                    let mut pages = 0;
+                    for part in init::clipped(free, units.clone()) {
+                        let mut at = part.start;
+                        while at < part.end {
+                            let order = match one_by_one {
+                                true => init::release_order(at, part.end),
+                                false => Order::largest_at(at, part.end.0 - at.0),
+                            };
+                            buddy.free(at, order, Placement::Tail);
+                            at = at.add(order.pages());
+                        }
+                        pages += part.end.0 - part.start.0;
+                    }
+                    buddy.count_managed(pages as i64);
+                    rest.done(if units.start < rest.rest().deferred_from { 0 } else { pages });
+                    pages
+                });
             done((units.end.0 - units.start.0).div_ceil(MAX_ORDER.pages()));
             all += pages;
             start = units.end;

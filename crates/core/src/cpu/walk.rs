@@ -256,7 +256,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                     buddy.set_pageblock_type(pfn, Some(from), Migratetype::HighAtomic);
                 }
             };
-            zone.with(pfn, self.allocator.frames, waiter, reserve);
+            zone.with_section(zone.cut().number_of(pfn), self.allocator.frames, waiter, reserve);
         }
     }
 

@@ -16,7 +16,8 @@ const MOST_TAKEN: usize = PAGEBLOCK_PAGES as usize;
 impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Runs `f` with the lock of the section of `pfn`, and counts that this CPU took it.
     pub(crate) fn under_lock<R>(&self, pfn: Pfn, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R) -> R {
-        let (result, hold) = self.zone.with(pfn, self.frames, self.waiter, f);
+        let (result, hold) =
+            self.zone.with_section(self.zone.cut().number_of(pfn), self.frames, self.waiter, f);
         self.record(hold);
         result
     }

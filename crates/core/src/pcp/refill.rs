@@ -8,8 +8,8 @@ use crate::buddy::{Each, Pieces};
 use crate::config::RefillCheck;
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
-use crate::policy::pcp::{Shortage, Sizing, Tuning};
-use crate::units::{COSTLY_ORDER, MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::policy::pcp::{Shortage, Sizing, Tuning, moved_at_once};
+use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
 /// Limits of a list, if hits do not count.
 pub(super) struct Room {
@@ -77,19 +77,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         let (order, _) = kind_of(number);
         self.set_high(self.pcp.high());
         let blocks = self.pcp.share_of(number).min(self.pcp.list(number).capacity());
-        let sizing = self.pcp.sizing();
-        let unit = match sizing.is_tuned() {
-            true => blocks.div_ceil(2),
-            false if sizing.batch < 2 => 1,
-            false => (sizing.batch >> order.get()).max(2),
-        };
-        // Blocks of these orders break pageblocks.
-        let most = if COSTLY_ORDER < order && order < PAGEBLOCK_ORDER {
-            PAGEBLOCK_PAGES >> order.get()
-        } else {
-            u64::MAX
-        };
-        Room { blocks, unit: unit.min(blocks).min(most.min(u64::from(u32::MAX)) as u32).max(1) }
+        Room { blocks, unit: moved_at_once(order, blocks, self.pcp.sizing()) }
     }
 
     /// If hits do not count: sets `high`, within its bounds.

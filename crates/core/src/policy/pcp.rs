@@ -46,10 +46,11 @@ pub enum PcpRule {
     /// v6.16 and later: the same, but more must have been freed in a row before much goes back: a batch and half of the
     /// lower bound of `high`, which few lists reach.
     V6_16,
-    /// As v6.7, whatever the orders of the blocks freed one after another, so that hits need not count. And where another
-    /// CPU asks for the pages because it finds no memory, `high` falls to where it began. At most a part of the free memory is on
-    /// lists (see [`share_of_free`]), but for huge blocks; and where less than a quarter of the zone is free, a freed block
-    /// whose buddy is free goes back to the zone, where the two merge.
+    /// As v6.7, whatever the orders of the blocks freed one after another, so that hits need not count. Where they do not,
+    /// a refill raises `high` by what it brings, each list in use has a share of it ([`share_beside`]), and half of that
+    /// moves at once ([`moved_at_once`]). Where another CPU finds no memory, `high` falls to where it began. At most a part
+    /// of the free memory is on lists (see [`share_of_free`]), but for huge blocks; and where less than a quarter of the
+    /// zone is free, a freed block whose buddy is free goes back to the zone, where the two merge.
     Auto,
 }
 
@@ -169,17 +170,19 @@ pub fn share_of_free(free: u64, cpus: u32, part: u32) -> u32 {
     narrow(free / u64::from(part.max(1)) / u64::from(cpus.max(1)))
 }
 
-/// How many blocks of an order above 0 move at once, at least, between the zone and a list half of which is `half` blocks: what a move
-/// costs besides each block is the same for a few and for many. Four times `fewest`, but no more than that half, and no fewer than
-/// `least`. Blocks of orders 4 to 8, between those of Linux' lists, break pageblocks: of these at most as many as one pageblock has, and two
-/// at least. O(1).
+/// How many blocks of an order a refill brings to a list that may hold `room` of them, and a drain takes from it: half of
+/// them; where the size is fixed, a batch, and two blocks at least. Blocks of orders 4 to 8, between those of Linux' lists,
+/// break pageblocks: of these no more than one pageblock has. At least 1. O(1).
 #[must_use]
-pub fn moved_at_once(order: Order, half: u32, least: u32, fewest: u32) -> u32 {
-    let many = fewest.saturating_mul(4).min(half);
-    if COSTLY_ORDER < order && order < PAGEBLOCK_ORDER {
-        return many.min((PAGEBLOCK_PAGES >> order.get()) as u32).max(2);
-    }
-    many.max(least)
+pub fn moved_at_once(order: Order, room: u32, sizing: Sizing) -> u32 {
+    let blocks = match sizing.batch {
+        _ if sizing.is_tuned() => room.div_ceil(2),
+        0 | 1 => 1,
+        batch => (batch >> order.get()).max(2),
+    };
+    let breaks = COSTLY_ORDER < order && order < PAGEBLOCK_ORDER;
+    let most = if breaks { (PAGEBLOCK_PAGES >> order.get()) as u32 } else { u32::MAX };
+    blocks.min(room).min(most).max(1)
 }
 
 /// How many CPUs share a zone's pages (v6.1): those of its node, one more while a CPU is coming
@@ -248,32 +251,28 @@ fn narrow(pages: u64) -> u32 {
 mod tests {
     use super::*;
 
-    /// By order: four times `fewest`, then half of the list, then the floor; orders 4 to 8 within a pageblock.
     #[test]
-    fn as_many_blocks_move_as_half_of_the_list_allows() {
-        for (order, half, least, expected) in [
-            (1, 100, 8, 32),
-            (1, 20, 8, 20),
-            (1, 3, 8, 8),
-            (1, 3, 2, 3),
-            (3, 1, 2, 2),
-            (4, 100, 8, 32),
-            (5, 100, 8, 16),
-            (8, 100, 8, 2),
-            (8, 0, 8, 2),
-            (6, 5, 8, 5),
-            (9, 16, 8, 16),
-            (9, 4, 8, 8),
+    fn half_of_what_a_list_may_hold_moves_at_once_or_a_batch() {
+        let tuned = Sizing { batch: 63, high_min: 252, high_max: 4096 };
+        let (batch, boot) = (fixed(63, 378), Sizing::BOOT);
+        for (order, room, sizing, expected) in [
+            (0, 4096, tuned, 2048),
+            (0, 5, tuned, 3),
+            (3, 2, tuned, 1),
+            (4, 256, tuned, 32),
+            (8, 100, tuned, 2),
+            (8, 3, tuned, 2),
+            (9, 32, tuned, 16),
+            (9, 0, tuned, 1),
+            (0, 378, batch, 63),
+            (3, 40, batch, 7),
+            (7, 40, batch, 2),
+            (0, 2, batch, 2),
+            (0, 378, boot, 1),
         ] {
             let of = Order::new(order).expect("an order of the test");
-            assert_eq!(
-                moved_at_once(of, half, least, 8),
-                expected,
-                "order {order}, half {half}, least {least}"
-            );
+            assert_eq!(moved_at_once(of, room, sizing), expected, "order {order}, room {room}, {sizing:?}");
         }
-        let many = moved_at_once(Order::new(1).expect("an order"), u32::MAX, 8, u32::MAX);
-        assert_eq!(many, u32::MAX, "no overflow");
     }
 
     const ZONE_4G: u64 = 1 << 20;

@@ -5,10 +5,14 @@
 //! memory. Marks, counters and the per-CPU lists are the zone's: a hit sees no section. No CPU holds two of the locks.
 //!
 //! # Which section
-//! A CPU does not stay in a section because it has something: it compares bins, as one store would. Each section shows, by type, which
-//! bins have a pageblock, in words that any CPU reads without a lock. A refill goes to the section whose best bin is the best of
-//! all; it stays where it was if that one has a largest block of the same order and is at most [`CLOSE`] classes less full. In place of
-//! a section whose lock is held it takes one that is as good. Of whole pageblocks each section is as good as another.
+//! A CPU does not stay in a section because it has something: it compares bins, as one store would. Each section shows, by type,
+//! which bins have a pageblock, in words that any CPU reads without a lock. If the section where the CPU was has one of the two
+//! best bins that there can be, no other word is read. Otherwise the CPU reads those of [`AROUND`] sections from there on, and of
+//! the others only if none of these has a block. It goes to the section with the best bin, the first of equals; it stays if its own
+//! has a largest block of the same order and is at most [`CLOSE`] classes less full. In place of a section whose lock is held it
+//! takes one that is as good. Of whole pageblocks each section is as good as another.
+//!
+//! A drain gives back section by section, those whose locks are held last.
 //!
 //! # The words
 //! Of each type a word a section, side by side: bit `n` is set if bin `n` has a pageblock, bit [`WHOLE`] if a pageblock is free as a

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use framewright_host::framewright::config::Engine;
 use framewright_host::framewright::error::AllocFailure;
 use framewright_host::processes::{ProcessArena, ProcessError, ProcessOptions};
 use framewright_host::{
@@ -49,14 +50,24 @@ fn a_child_and_its_parents_handles() {
         assert!(alone.status.success(), "{alone:?}");
         return;
     }
-    arenas();
-    memory();
-    caches();
+    for config in [Config::framewright(), Config::linux_v6_7(), compact()] {
+        arenas(config);
+        memory(config);
+    }
+    // A page cache needs a word for each frame.
+    for config in [Config::framewright(), Config::linux_v6_7()] {
+        caches(config.with_marks());
+    }
     processes();
 }
 
-fn arenas() {
-    let arena: Arena = Arena::builder().bytes(8 << 20).cpus(4).build().unwrap();
+fn compact() -> Config {
+    Config { engine: Engine::Compact, ..Config::framewright() }
+}
+
+fn arenas(config: Config) {
+    let builder = || Arena::builder().bytes(8 << 20).cpus(4).config(config);
+    let arena: Arena = builder().build().unwrap();
     let mut cpu = arena.attach().unwrap();
     let forked = |result: Result<_, framewright_host::AllocError>| result.err().map(|error| error.why);
     assert_eq!(in_a_child(|| i32::from(arena.attach().err() != Some(AttachError::Forked))), 0);
@@ -65,7 +76,7 @@ fn arenas() {
     let refused = |why| i32::from(why != Some(AllocFailure::Forked));
     assert_eq!(in_a_child(|| refused(forked(cpu.alloc(order(10), MOVABLE)))), 0);
     assert_eq!(in_a_child(|| cpu.idle(|| i32::from(arena.reap().pages > 0))), 0);
-    let shared: SharedArena = Arena::builder().bytes(8 << 20).cpus(4).build_shared().unwrap();
+    let shared: SharedArena = builder().build_shared().unwrap();
     let (kept, slot) = (shared.alloc_block(Order::ZERO, MOVABLE).unwrap(), shared.attach().unwrap());
     assert_eq!(in_a_child(|| refused(forked(shared.alloc(order(10), MOVABLE)))), 0);
     // Ends of blocks and threads are no reason to die.
@@ -82,9 +93,10 @@ fn arenas() {
 }
 
 /// A block's memory is neither the parent's in a child, nor other memory of the child's.
-fn memory() {
+fn memory(config: Config) {
     for (backing, ends) in [(Backing::Base, 0), (Backing::Huge, 0), (Backing::HugeTlb, -libc::SIGSEGV)] {
-        let Ok(arena) = Arena::builder().bytes(64 << 20).cpus(2).backing(backing).build::<()>() else {
+        let builder = Arena::builder().bytes(64 << 20).cpus(2).config(config);
+        let Ok(arena) = builder.backing(backing).build::<()>() else {
             assert_eq!(backing, Backing::HugeTlb, "no pool here");
             continue;
         };
@@ -104,9 +116,8 @@ fn memory() {
 }
 
 /// What a parent has flushed stays, and so does what it has swapped out, whatever its child drops.
-fn caches() {
+fn caches(config: Config) {
     let folder = Folder::new();
-    let config = Config::framewright().with_marks();
     let arena: Arena<PageSlot> = Arena::builder().pages(1024).cpus(2).config(config).build().unwrap();
     let cpu = arena.attach().unwrap();
     let cache = FileCache::with_swap(&arena, &folder.file(1), 4096).unwrap();

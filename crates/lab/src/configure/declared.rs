@@ -207,7 +207,7 @@ pub const SETTINGS: &[Setting] = &[
     whole! { "pcp_slots", config.experiment.pcp_slots, 2, 1 << 20, Always,
     "Most blocks on one per-CPU list, a power of two; a full list drains.", "this allocator's lists are arrays" },
     whole! { "pcp_min_refill", config.experiment.pcp_min_refill, 1, 1 << 10, Always,
-    "Fewest blocks in a refill of an order above 0.", "2 in Linux (nr_pcp_alloc)" },
+    "Fewest blocks in a refill of an order above 0, where hits count.", "2 in Linux (nr_pcp_alloc)" },
     whole! { "pcp_free_part", config.pcp_free_part, 1, u32::MAX, Always,
     "With pcp_rule=auto, lists of all CPUs hold at most 1/N of the free pages; 16 frees whole programs faster, 64 keeps more huge pages.",
     "none; high is at most an eighth of all memory" },

@@ -17,7 +17,7 @@ const CPUS: usize = 2;
 /// Rounds, after one that touches the memory.
 const ROUNDS: u64 = 9;
 /// Transfers that a store may wait for, ascending; the first and the last bound what is said.
-const EXPOSED: [f64; 5] = [0.1, 0.75, 1.5, 2.25, 3.0];
+const EXPOSED: [f64; 3] = [0.1, 1.5, 3.0];
 const KINDS: [&str; 2] = ["queued", "ticket"];
 const PLACES: [&str; 3] = ["with_order0_lists", "other_end", "own_line"];
 
@@ -119,11 +119,10 @@ mod tests {
 
     #[test]
     fn a_ratio_is_found_again_between_those_that_are_simulated() {
-        let simulated = [1.0, 1.2, 1.6, 2.0, 2.1];
-        assert_eq!(
-            [0.5, 1.0, 1.2, 1.4, 9.0].map(|ratio| exposed(&simulated, ratio)),
-            [0.1, 0.1, 0.75, 1.125, 3.0]
-        );
+        let simulated = [1.0, 1.4, 2.0];
+        for (ratio, transfers) in [(0.5, 0.1), (1.0, 0.1), (1.4, 1.5), (1.7, 2.25), (9.0, 3.0)] {
+            assert!((exposed(&simulated, ratio) - transfers).abs() < 1e-9, "{ratio}");
+        }
     }
 
     #[test]
@@ -134,10 +133,10 @@ mod tests {
         let curves = simulated(&setups, &model, &Interrupt::watched()).expect("simulated");
         for (kind, curve) in KINDS.iter().zip(&curves) {
             assert!(
-                curve[4] > 1.3 * curve[0],
+                curve[2] > 1.3 * curve[0],
                 "{kind}: waiting stores lengthen the hold beside the lists: {curve:?}"
             );
-            assert!((exposed(curve, curve[2]) - 1.5).abs() < 0.3, "{kind}: {curve:?}");
+            assert!((exposed(curve, curve[1]) - 1.5).abs() < 0.3, "{kind}: {curve:?}");
         }
     }
 }

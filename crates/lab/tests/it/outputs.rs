@@ -406,6 +406,14 @@ fn an_interrupt_shows_and_saves_the_parts_that_are_done() {
     assert!(document.argv.contains(&"pcp-reset".to_owned()) && document.date.is_some(), "{document:?}");
 }
 
+/// Whether a process catches SIGINT. One that has ended does, too: there is nothing to wait for.
+fn catches_interrupts(pid: &str) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    caught.is_none_or(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & 1 << 1 != 0))
+        || status.contains("State:\tZ")
+}
+
 /// Ctrl-C shows and saves the rounds, models and fields that are there.
 #[test]
 fn an_interrupted_replay_or_detection_keeps_what_was_measured() {
@@ -421,15 +429,18 @@ fn an_interrupted_replay_or_detection_keeps_what_was_measured() {
         let interrupted = |wait| {
             let mut command = framewright(&line.split(' ').chain(["-o", &saved]).collect::<Vec<_>>());
             let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
-            thread::sleep(Duration::from_secs(wait));
             let pid = child.id().to_string();
+            // A busy machine takes long to begin.
+            while !catches_interrupts(&pid) {
+                thread::sleep(Duration::from_millis(20));
+            }
+            thread::sleep(Duration::from_secs(wait));
             assert!(
                 Command::new("kill").args(["-s", "INT", &pid]).status().expect("kill can be run").success()
             );
             child.wait_with_output().expect("ours")
         };
-        // A busy machine takes longer to begin.
-        let waits = if name == "here.toml" { &[1][..] } else { &[4, 20, 80] };
+        let waits = if name == "here.toml" { &[1, 0][..] } else { &[4, 20, 80] };
         let outputs = waits.iter().map(|&wait| interrupted(wait));
         let began = |output: &Output| {
             output.status.code() == Some(1) && !output.stderr.ends_with(b" 0 of 5000 samples were done\n")

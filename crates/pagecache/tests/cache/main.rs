@@ -13,7 +13,7 @@ use framewright::reclaim::BackgroundRequest;
 use framewright::units::{NodeId, Order, Pfn, ZoneType};
 use framewright::zone::ZoneSpec;
 use framewright::{Cpu, Helpers};
-use framewright_check::fixture::{Spec, World};
+use framewright_check::fixture::{But, Spec, World};
 use framewright_check::mix;
 use framewright_check::platform::plain::Plain;
 use framewright_pagecache::{Cache, CacheError, FileId, PageSlot};
@@ -26,18 +26,11 @@ type Kept = World<Plain, PageSlot>;
 type Handle<'a> = Cpu<'a, 'a, Plain, PageSlot>;
 
 fn world(generation: Generation, cpus: usize) -> Kept {
-    let config = Config {
-        experiment: Experiment {
-            marks: generation,
-            fallback: generation,
-            passes: generation,
-            reclaim: generation,
-            ..Experiment::default()
-        },
-        ..Config::framewright()
-    }
-    .with_marks();
-    Spec::one_zone(PAGES, cpus).config(config).build_with(|_| PageSlot::default())
+    world_of(Config::framewright().policies(generation), cpus)
+}
+
+fn world_of(config: Config, cpus: usize) -> Kept {
+    Spec::one_zone(PAGES, cpus).config(config.with_marks()).build_with(|_| PageSlot::default())
 }
 
 /// What a file should hold, kept apart.

@@ -1,6 +1,5 @@
 //! The promises of `docs/promises.md`, one test for each, named by its number: under the default, as Linux v6.7,
 //! without a word per frame, and with several zones.
-#![deny(unsafe_code)]
 
 mod cost;
 mod flat;

@@ -3,7 +3,7 @@
 use framewright::Cpu;
 use framewright_check::prelude::*;
 
-use crate::specs;
+use super::specs;
 
 type OneCpu<'a> = Cpu<'a, 'a, Plain>;
 

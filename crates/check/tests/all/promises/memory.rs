@@ -8,7 +8,7 @@ use framewright_check::history::{self, Health};
 use framewright_check::platform::shuttle::{self, Shuttle};
 use framewright_check::prelude::*;
 
-use crate::specs;
+use super::specs;
 
 const PAGEBLOCKS: u64 = 24;
 
@@ -292,7 +292,7 @@ fn counts_of_lists_are_right_beside_another_cpu() {
 /// Blocks of 1, 1, 2, 4 … 2^(n-1) frames fill 2^n frames.
 #[test]
 fn blocks_that_add_up_to_the_memory_fill_it() {
-    let ways = crate::WAYS.into_iter().filter(|&(name, _, zones)| zones == 1 && name != "linux_v6_7");
+    let ways = super::WAYS.into_iter().filter(|&(name, _, zones)| zones == 1 && name != "linux_v6_7");
     for (name, config, _) in ways {
         for n in 2..=10 {
             let world: World<Plain> = Spec::one_zone(1 << n, 1).config(config()).build();

@@ -6,7 +6,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/check is two levels down").into()
 }
 
-/// Names of tests in a page: in backquotes, with the folder before them, as `crates/check/tests/promises/marks.rs:
+/// Names of tests in a page: in backquotes, with the folder before them, as `crates/check/tests/all/promises/marks.rs:
 /// name`.
 fn named(page: &str) -> Vec<(usize, &str, &str)> {
     let spans = page

@@ -5,7 +5,7 @@ use framewright::policy::pcp::share_of_free;
 use framewright_check::platform::checked::{Checked, longest_hold};
 use framewright_check::prelude::*;
 
-use crate::WAYS;
+use super::WAYS;
 
 /// A call whose holds of the zone lock are counted. It is made in a zone where every other frame of a quarter of it is
 /// in use, and the rest free.

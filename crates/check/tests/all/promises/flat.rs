@@ -5,7 +5,7 @@ use framewright::Cpu;
 use framewright_check::platform::checked::{Checked, tally};
 use framewright_check::prelude::*;
 
-use crate::WAYS;
+use super::WAYS;
 
 /// Accesses of an allocation and a free of the same page, over and over, in each sixteenth of the memory.
 fn pairs(config: Config, sections: u64) -> Vec<u64> {
