@@ -80,7 +80,6 @@ const TITLES: &[(&str, &str)] = &[
     ("pages_moved_per_page", "pages refilled and drained per page"),
     ("huge_available_percent", "free memory in huge pages"),
     ("compaction_moved_per_allocated", "pages moved per page allocated"),
-    ("lists", "per-CPU lists of all zones"),
     ("syst_seconds", "system time"),
     ("elsp_seconds", "elapsed time"),
     ("user_seconds", "user time"),

@@ -26,7 +26,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
         about: "Boots a machine's memory map and counts its per-CPU lists by size.",
         kinds: &[Kind::Derived],
         metrics: &quantities! {
-            lists "1" None Share "Per-CPU lists with this batch and high, over all zones."
+            lists "1" None Share "Per-CPU lists of all zones."
         },
         options: &[(Opt::Machine, Kind::Derived)],
         ..Declaration::NONE
