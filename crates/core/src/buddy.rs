@@ -1,16 +1,17 @@
-//! Split and merge on free lists, or with maps, bits. Knows no lock: whoever can name a [`Buddy`] holds the zone's.
+//! The free store of a zone or section: split and merge on free lists, or bits with maps. Code that has a [`Buddy`]
+//! holds the lock.
 //!
 //! # Invariants
-//! 1. A free block of order `k` starts at a multiple of `2^k` and lies within one zone.
-//! 2. Its head word says [`State::Free`] with its order, its list's type and its neighbours on that list; every
-//!    other head word inside it says [`State::Body`].
+//! 1. A free block of order `k` starts at a multiple of `2^k` and is inside one zone.
+//! 2. Its head word is [`State::Free`] with its order, its list's type and its neighbours on that list; every other
+//!    head word inside it is [`State::Body`].
 //! 3. `nr_free` of an order counts the blocks on all its lists except the isolated one.
 //! 4. Two free buddies of order `k < 10` exist only where merging is forbidden: across pageblocks whose types
 //!    differ, if either type is not ordinary.
 //!
-//! With maps, 2 and 3 are those of `maps` and `maps::whole`; two free pageblocks that may merge are one block without being merged.
+//! With maps, `maps` and `maps::whole` state 2 and 3; two free pageblocks that may merge are one block without a merge.
 //!
-//! Every operation keeps them; `verify` walks them all. Costs: taking and freeing one block is O(orders) list
+//! Every operation keeps the invariants; `verify` checks them. Costs: to take or free one block is O(orders) list
 //! operations; a steal may walk one pageblock.
 
 mod account;
@@ -42,8 +43,8 @@ pub(crate) use part::{MIXED, Part, WHOLE, WORDS};
 pub(crate) use sink::{Each, Pieces, Sink};
 pub(crate) use untouched::Untouched;
 
-/// Types that have a list in every free area. Isolated blocks are kept elsewhere: their lists are cold, and
-/// without them an area is as large as in a Linux built with CMA (88 bytes).
+/// Types that have a list in every free area. Isolated blocks are elsewhere: their lists are cold, and without them an
+/// area is as large as in a Linux built with CMA (88 bytes).
 pub const LISTED_TYPES: usize = 5;
 
 const NONE: u64 = u64::MAX;
@@ -64,11 +65,11 @@ struct FreeArea<P: Platform> {
     nr_free: Slot<P, u64>,
 }
 
-/// The free lists of a zone, laid out as Linux lays them out: order 0 first, 88 bytes an order.
+/// The free lists of a zone, in Linux' layout: order 0 first, 88 bytes an order.
 #[repr(C)]
 pub struct FreeAreas<P: Platform> {
     areas: [FreeArea<P>; NR_ORDERS],
-    /// Pageblocks isolated now. Where Linux keeps the zone's flags.
+    /// Number of isolated pageblocks. At the address of the zone's flags in Linux.
     isolated_pageblocks: Slot<P, u64>,
 }
 
@@ -103,44 +104,44 @@ impl<P: Platform> fmt::Debug for FreeAreas<P> {
     }
 }
 
-/// What the buddy lists have been through. Blocks, unless named otherwise.
+/// Event counters of the free store. Blocks, unless a field states another unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BuddyCounts {
-    /// Times a request found its own lists empty and took from another type's.
+    /// Times a request found its own lists empty and took from those of another type.
     pub fallbacks: u64,
     /// Fallbacks that left a pageblock with blocks of two types: each may boost the watermarks.
     pub fragmenting: u64,
-    /// Fallbacks that took a whole pageblock's free blocks.
+    /// Fallbacks that took all free blocks of a pageblock.
     pub steals: u64,
     /// Pageblocks that changed their type because of a steal.
     pub retyped: u64,
-    /// Base pages taken out of use because a free list was found damaged there.
+    /// Base pages taken out of use because a free list was damaged there.
     pub damaged_pages: u64,
-    /// Times the bins of open pageblocks were found damaged, and made anew (with maps).
+    /// Times the bins of open pageblocks were damaged, and rebuilt (with maps).
     pub rebuilt_bins: u64,
-    /// Base pages of blocks that were free already when they were given back (with maps).
+    /// Base pages that were free already when they were given back (with maps).
     pub refused_pages: u64,
 }
 
 impl core::ops::AddAssign for BuddyCounts {
-    fn add_assign(&mut self, other: Self) {
-        self.fallbacks += other.fallbacks;
-        self.fragmenting += other.fragmenting;
-        self.steals += other.steals;
-        self.retyped += other.retyped;
-        self.damaged_pages += other.damaged_pages;
-        self.rebuilt_bins += other.rebuilt_bins;
-        self.refused_pages += other.refused_pages;
+    fn add_assign(&mut self, more: Self) {
+        self.fallbacks += more.fallbacks;
+        self.fragmenting += more.fragmenting;
+        self.steals += more.steals;
+        self.retyped += more.retyped;
+        self.damaged_pages += more.damaged_pages;
+        self.rebuilt_bins += more.rebuilt_bins;
+        self.refused_pages += more.refused_pages;
     }
 }
 
-/// Guarded data off the hot lines.
+/// Guarded data outside the hot cache lines.
 pub struct Cold<P: Platform> {
     isolated: [Slot<P, Ends>; NR_ORDERS],
-    /// Pageblocks that have a bad frame in use.
+    /// Pageblocks with a bad frame in use.
     marked_pageblocks: Slot<P, u64>,
     counts: Slot<P, BuddyCounts>,
-    /// Whether it was given memory, in case the zone has several sections.
+    /// Whether it was given memory, if the zone has several sections.
     has_memory: Slot<P, bool>,
     /// Only with maps.
     bins: Bins<P>,
@@ -149,7 +150,7 @@ pub struct Cold<P: Platform> {
 }
 
 impl<P: Platform> Cold<P> {
-    /// For a zone of so many pages, whose maps of free pageblocks begin at number `whole`.
+    /// For a store of `pages` pages, whose maps of free pageblocks begin at number `whole`.
     pub(crate) fn new(whole: usize, pages: u64) -> Self {
         Self {
             isolated: core::array::from_fn(|_| Slot::new(EMPTY)),
@@ -161,7 +162,7 @@ impl<P: Platform> Cold<P> {
         }
     }
 
-    /// Where the words lie that say which bins have a pageblock.
+    /// Byte offset of the words that record which bins have a pageblock.
     pub(crate) const fn bins_offset() -> usize {
         core::mem::offset_of!(Self, bins) + Bins::<P>::words_offset()
     }
@@ -173,15 +174,15 @@ impl<P: Platform> fmt::Debug for Cold<P> {
     }
 }
 
-/// Adjacent blocks of one order, which lie in one pageblock; if they are as large as pageblocks, with lists in one block of the largest
-/// order.
+/// Adjacent blocks of one order inside one pageblock. If they are as large as pageblocks: with lists inside one block
+/// of the largest order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
     /// First frame of the first block.
     pub(crate) first: Pfn,
-    /// Order of each.
+    /// Order of each block.
     pub(crate) order: Order,
-    /// Blocks.
+    /// Number of blocks.
     pub(crate) count: u64,
 }
 
@@ -206,51 +207,51 @@ impl Run {
     }
 }
 
-/// Where a freed block goes on its list.
+/// Place of a freed block on its list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placement {
     /// To the head, unless its parent's buddy is free: then to the tail, where it may stay until it merges.
     Likely,
-    /// To the tail: memory that was just added, or is put back.
+    /// At the tail: memory that was just added, or is put back.
     Tail,
 }
 
-/// What a request may take from.
+/// Request to the free store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wanted {
     /// Order of each block.
     pub order: Order,
-    /// The type asked for: one of the ordinary three, or a reserve that the caller is entitled to.
+    /// The type requested: one of the ordinary three, or a reserve that the caller may use.
     pub migratetype: Migratetype,
-    /// Whether CMA blocks may be lent to it: only to a movable request.
+    /// Whether the request may take CMA blocks: only a movable one.
     pub may_use_cma: bool,
-    /// Whether to take from other types if there is none of the type.
+    /// Whether to take from other types if there is no block of the type.
     pub may_fall_back: bool,
-    /// Whose rules of stealing apply.
+    /// Release whose rules of stealing apply.
     pub generation: Generation,
     /// Whether to take whole pageblocks of other types only, rather than blocks of mixed ones.
     pub avoid_fragmentation: bool,
 }
 
-/// What one step of a take has brought.
+/// Result of one step of a take.
 struct Taken {
-    /// The type that it came from.
+    /// The type of the pageblock or list.
     list: Migratetype,
-    /// How many blocks.
+    /// Number of blocks.
     blocks: u64,
-    /// Those of them that are bad.
+    /// Number of bad blocks.
     bad: u64,
 }
 
-/// What a hold of a section's lock knows of the zone.
+/// Properties of the zone for a hold of a section's lock.
 pub(crate) struct Home<'a, P: Platform> {
     pub(crate) counters: &'a Counters<P>,
     /// Pages in pageblocks reserved for high-order atomic requests.
     pub(crate) highatomic: &'a P::Word,
     pub(crate) zone: ZoneId,
-    /// Whether pageblocks note that hooks have been told that they are free.
+    /// Whether pageblocks record that hooks were told that they are free.
     pub(crate) reports: bool,
-    /// Memory whose descriptors are as new, if the zone leaves any so.
+    /// Memory whose descriptors are as new, if the zone has any.
     pub(crate) untouched: Option<&'a Untouched<P>>,
     /// The section, if the zone has several.
     pub(crate) part: Option<Part<'a, P>>,
@@ -265,24 +266,24 @@ pub struct Buddy<'a, 'm, P: Platform, M> {
     highatomic: &'a P::Word,
     pending: Pending,
     frames: FrameMap<'m, P, M>,
-    /// The descriptors of pageblocks from the zone's first on: bins number them so.
+    /// The descriptors of pageblocks from the zone's first on, as bins number them.
     pageblocks: &'m [Pageblock<P>],
     zone: ZoneId,
-    /// What links count from.
+    /// The frame from which links count.
     base: Pfn,
-    /// The first frame behind the zone.
+    /// The first frame after the zone.
     end: Pfn,
-    /// Whether the zone is large enough to group by mobility; looked up when it is asked for, if there are maps.
+    /// Whether the zone is large enough to group by mobility; with maps computed when it is needed.
     grouping: Option<bool>,
-    /// Whether pageblocks say that a hook has been told that they are free.
+    /// Whether pageblocks record that hooks were told that they are free.
     reports: bool,
-    /// Memory whose descriptors are as new, if the zone leaves any so.
+    /// Memory whose descriptors are as new, if the zone has any.
     untouched: Option<&'a Untouched<P>>,
     /// The section, if the zone has several.
     part: Option<Part<'a, P>>,
-    /// Of which types bins or free pageblocks have come or gone.
+    /// A bit for each type whose bins or free pageblocks have changed.
     changed: u8,
-    /// Whether the zone's last pageblock with a bad frame in use has become as others in this hold.
+    /// Whether the zone's last bad frame in use went out of use in this hold.
     pub(crate) is_unmarked: bool,
 }
 
@@ -328,15 +329,15 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
 
     // ---- taking ------------------------------------------------------------------------------------
 
-    /// Takes up to `count` blocks and passes them to `sink` in the order obtained. Returns how many.
+    /// Takes up to `count` blocks and passes them to `sink` in the order obtained. Returns their number.
     ///
-    /// With lists each block is the one that a lone request would get: the first block of the smallest order that has one
-    /// of the type; its lower part is handed out, its upper parts go to the heads of the lower lists. With maps as many as
-    /// possible come out of one pageblock before the next one is looked for. The head words of the blocks are left as
-    /// [`State::Body`]; the caller must give each its state.
+    /// With lists each block is the one that a single request would get: the first block of the smallest order that has
+    /// one of the type; its lower part is handed out, its upper parts go to the heads of the lower lists. With maps as
+    /// many blocks as possible come from one pageblock before the next one is searched. The head words of the blocks
+    /// are [`State::Body`] then; the caller must give each its state.
     ///
-    /// `balance` is the zone's free pages and free CMA pages, as of before the lock was taken; `None` if they are to be read
-    /// here. Free CMA pages are counted for good blocks only, so that they drift upwards with each bad one: what Linux did
+    /// `balance` is the zone's free pages and free CMA pages, read before the lock was taken; with `None` they are read
+    /// here. Free CMA pages are counted for good blocks only, so that they drift upwards with each bad one, as in Linux
     /// before the *refill-check* change.
     pub(crate) fn take(
         &mut self,
@@ -370,7 +371,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         taken
     }
 
-    /// Takes up to `most` blocks of one list, or of one pageblock; from another type if need be.
+    /// Takes up to `most` blocks of one list, or of one pageblock; from another type if there is none.
     fn take_some(
         &mut self,
         wanted: Wanted,
@@ -382,7 +383,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         if cma_first && let Some(taken) = self.take_of_type(order, Migratetype::Cma, most, sink) {
             return Some(taken);
         }
-        // After a steal the own lists have a block; only a damaged one makes a third round necessary.
+        // After a steal the lists of the type have a block; only a damaged block needs a third round.
         loop {
             if let Some(taken) = self.take_of_type(order, migratetype, most, sink) {
                 return Some(taken);
@@ -407,8 +408,8 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         }
     }
 
-    /// Takes up to `most` blocks of a type and counts them, without lists all of one pageblock or of neighbouring ones. The sink gets
-    /// them last: if it panics, they are taken.
+    /// Takes up to `most` blocks of a type and counts them, without lists all of one pageblock or of neighbouring ones.
+    /// The sink gets them last: if it panics, they are taken.
     #[inline]
     fn take_of_type(
         &mut self,
@@ -438,8 +439,8 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         order < PAGEBLOCK_ORDER && self.frames.has_maps()
     }
 
-    /// Takes the first block of the smallest sufficient order off `list`, cuts a block from its lower end and returns the upper halves
-    /// to the heads of the lists.
+    /// Takes the first block of the smallest sufficient order off `list`, cuts a block from its lower end and puts the
+    /// upper halves at the heads of the lists.
     fn carve(&mut self, order: Order, list: Migratetype) -> Option<Pfn> {
         let (from, first) =
             order.and_above().find_map(|from| Some((from, self.unlink_first(from, list)?)))?;
@@ -454,12 +455,13 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
 
     /// Makes a block of at least `order` available on the lists of `wanted` by taking from another type.
     ///
-    /// Linux `__rmqueue_fallback`; v6.1: the largest block of the other types, to pollute few pageblocks; a
-    /// movable request that may not have the whole pageblock takes the smallest instead.
+    /// Linux `__rmqueue_fallback`; v6.1: the largest block of the other types, to mix few pageblocks; a movable request
+    /// that may not have the whole pageblock takes the smallest instead.
     fn steal(&mut self, wanted: Wanted) -> bool {
         let Wanted { order, migratetype: wanted, generation, avoid_fragmentation, .. } = wanted;
-        let has = |at: Order, list| self.has(at, list);
-        let source = fallback::choose(generation, order, wanted, self.grouping(), avoid_fragmentation, has);
+        let has_block = |at: Order, list| self.has(at, list);
+        let source =
+            fallback::choose(generation, order, wanted, self.grouping(), avoid_fragmentation, has_block);
         let Some(source) = source else { return false };
         let first = self.ends(source.order, source.migratetype).first;
         let pfn = self.pfn_of(first);
@@ -494,8 +496,8 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         true
     }
 
-    /// Moves all free blocks of a pageblock to the lists of `wanted`, and retypes it if enough of it then
-    /// suits the type. Returns the pages moved.
+    /// Moves all free blocks of a pageblock to the lists of `wanted`, and retypes it if enough of it then suits the
+    /// type. Returns the pages moved.
     fn claim_pageblock(
         &mut self,
         pfn: Pfn,
@@ -606,12 +608,12 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         self.insert(pfn, order, list, tail);
     }
 
-    /// The head word of the block of exactly `order` at `pfn`, if it is free and may merge with a block whose
-    /// pageblock is `with`.
+    /// The head word of the block of exactly `order` at `pfn`, if it is free and may merge with a block whose pageblock
+    /// is `with`.
     #[inline]
     fn free_block(&self, pfn: Pfn, order: Order, with: BlockInfo) -> Option<FreeHead> {
         if order >= PAGEBLOCK_ORDER {
-            // Another pageblock: it may be absent, or of a type that keeps to itself. It is of this zone: zones begin at
+            // Another pageblock: it may be absent, or of a type that does not merge. It is in this zone: zones begin at
             // multiples of the largest block.
             let info = self.frames.info(pfn);
             if !info.is_present() || !fallback::may_merge(order, with.migratetype(), info.migratetype()) {
@@ -621,14 +623,14 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         self.frames.free_head(pfn, order)
     }
 
-    /// Whether the block is likely to merge soon: its buddy is taken, and the buddy of the block they would
-    /// make together is free (Linux `buddy_merge_likely`).
+    /// Whether the block is likely to merge soon: its buddy is taken, and the buddy of the block that they would form
+    /// is free (Linux `buddy_merge_likely`).
     fn parent_may_merge(&self, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
         let parent = order.up();
         self.free_block(pfn.block_start(parent).buddy(parent), parent, info).is_some()
     }
 
-    /// What has happened so far.
+    /// Event counters so far.
     #[must_use]
     pub fn counts(&self) -> BuddyCounts {
         self.cold.counts.get()
@@ -639,14 +641,14 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         self.zone
     }
 
-    /// Pageblocks isolated now.
+    /// Number of isolated pageblocks.
     #[must_use]
     pub fn isolated_pageblocks(&self) -> u64 {
         self.areas.isolated_pageblocks.get()
     }
 }
 
-/// What a walk over a pageblock found, in base pages.
+/// Use of a pageblock, in base pages.
 #[derive(Clone, Copy, Default)]
 struct PageblockUse {
     free: u64,

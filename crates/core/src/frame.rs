@@ -1,23 +1,26 @@
-//! Frame descriptors: what the allocator knows of every frame, and the user's typed slot beside it.
+//! Frame descriptors: the allocator's record of every frame, and the user's typed slot beside it.
 //!
-//! Holds the `unsafe` that the user slot and the direct map need.
+//! This module holds the `unsafe` that the user slot and the direct map need.
 //!
-//! # Where a block's state is kept
-//! Every block has one *head* word, which says what the block is. The head of a block below the pageblock order is the
-//! descriptor of its first frame. The head of an order 9 or 10 block is the first word of its pageblock's descriptor,
-//! so that large blocks touch a dense array (four pageblocks to a cache line) and never the frames inside them; or,
-//! under [`Engine::Linux`](crate::config::Engine::Linux), the descriptor of its first frame, too. All other words inside a block say
-//! [`State::Body`], which is zero (with maps, both pageblocks of a free block of order 10 are heads): memory that reads as zeroes is a valid frame map, and a map that nobody has touched
-//! costs nothing.
+//! # Place of a block's state
+//! Every block has one *head* word, which records the block's state. The head of a block below the pageblock order is
+//! the descriptor of its first frame. The head of an order 9 or 10 block is the first word of its pageblock's
+//! descriptor, so that large blocks touch a dense array (four pageblocks to a cache line) and never the frames inside
+//! them; under [`Engine::Linux`](crate::config::Engine::Linux) it is the descriptor of its first frame, too. All other
+//! words inside a block are [`State::Body`], which is zero (with maps, both pageblocks of a free block of order 10 are
+//! heads). So memory that reads as zeroes is a valid frame map, and an untouched map costs nothing.
 //!
-//! With [`Engine::Compact`](crate::config::Engine::Compact) frames have no word: two bits for each say what the head words
-//! of blocks below the pageblock order would (see `compact`).
+//! With [`Engine::Compact`](crate::config::Engine::Compact) frames have no word: two bits a frame replace the head
+//! words of blocks below the pageblock order (see `compact`).
 //!
 //! # Who writes
-//! The head word of a free block: the holder of its zone's lock. The head word of a taken block: its owner,
-//! which is the caller it was handed to, or the per-CPU list (so that list's CPU) it waits on. Anyone may
-//! *read* any word at any time, to explain a bad free; words are shared words for that reason.
-#![expect(unsafe_code, reason = "user slots are guarded by block ownership, which types here cannot express")]
+//! The head word of a free block: the holder of its section's lock. The head word of a taken block: its owner, which is
+//! the caller it was handed to, or the CPU on whose list it is. Any CPU may *read* any word at any time, to explain a
+//! wrong free; therefore all words are shared words.
+#![expect(
+    unsafe_code,
+    reason = "only the owner of a block may access its user slots, which types here cannot express"
+)]
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -46,32 +49,32 @@ pub use crate::units::MAX_ZONE_PAGES;
 
 const _: () = assert!(MAX_ZONE_PAGES == 1 << LINK_BITS);
 
-/// The typed slot that a user of the allocator has in every frame's descriptor.
+/// The typed slot of the allocator's user in every frame descriptor.
 ///
 /// `()` takes no space. A type of 56 bytes makes the descriptor 64 bytes, the size of Linux' `struct page`.
 pub trait FrameUser: 'static + Send {
-    /// Whether [`check`](FrameUser::check) ever finds anything. If not, no frame is visited to be checked.
+    /// Whether [`check`](FrameUser::check) may find anything. If not, no frame is visited for the check.
     const CHECKED: bool;
 
-    /// What is wrong with the slot of a frame that should be free; `None` if nothing is.
+    /// The error in the slot of a frame that should be free; `None` if it is correct.
     ///
-    /// A block with a bad frame is taken out of use for good. Linux checks mapcount, mapping, refcount and
-    /// flags here.
+    /// A block with a bad frame is permanently taken out of use. Linux checks mapcount, mapping, refcount and flags
+    /// here.
     ///
-    /// With [`RefillCheck::UnderZoneLock`](crate::config::RefillCheck) the requesting CPU calls it while it holds the zone
-    /// lock. If it panics then, the lock is released, the blocks of that refill are lost, and [`verify`](crate::verify)
-    /// says that counts and lists differ.
+    /// With [`RefillCheck::UnderZoneLock`](crate::config::RefillCheck) the requesting CPU calls it while it holds the
+    /// zone lock. If it panics then, the lock is released, the blocks of that refill are lost, and
+    /// [`verify`](crate::verify) reports that counts and lists differ.
     fn check(&self) -> Option<&'static str>;
 }
 
-/// A user's slot of which all zero bytes are a valid value: whole runs of descriptors can be cleared together, or are memory that was
-/// never touched.
+/// A user's slot for which zero bytes are a valid value: runs of descriptors can be cleared together, or be memory that
+/// was never touched.
 ///
 /// # Safety
 /// All bytes zero is a valid value of the type.
 pub unsafe trait Zeroable: FrameUser {}
 
-// SAFETY: it has no bytes.
+// SAFETY: the type has no bytes.
 unsafe impl Zeroable for () {}
 
 impl FrameUser for () {
@@ -83,7 +86,7 @@ impl FrameUser for () {
     }
 }
 
-/// A frame's descriptor: 8 bytes and the user's slot.
+/// Descriptor of a frame: 8 bytes and the user's slot.
 #[repr(C)]
 pub struct Frame<P: Platform, M> {
     word: P::Word,
@@ -91,7 +94,7 @@ pub struct Frame<P: Platform, M> {
 }
 
 impl<P: Platform, M> Frame<P, M> {
-    /// The descriptor of a frame that is no block's head. With 8-byte words and `M = ()` it is all zeroes.
+    /// The descriptor of a frame that is not the head of a block. With 8-byte words and `M = ()` it is all zeroes.
     pub fn new(user: M) -> Self {
         Self { word: P::Word::new(0), user: P::Cell::new(user) }
     }
@@ -103,12 +106,12 @@ impl<P: Platform, M> fmt::Debug for Frame<P, M> {
     }
 }
 
-/// A pageblock's descriptor: 16 bytes for 512 frames.
+/// Descriptor of a pageblock: 16 bytes for 512 frames.
 #[repr(C)]
 pub struct Pageblock<P: Platform> {
     /// Head word of the order 9 or 10 block that starts here, else [`State::Body`].
     head: P::Word,
-    /// [`BlockInfo`]. Written under the zone lock, read by anyone.
+    /// [`BlockInfo`]. Written under the zone lock, read by any CPU.
     info: P::Word,
 }
 
@@ -132,7 +135,7 @@ impl<P: Platform> fmt::Debug for Pageblock<P> {
     }
 }
 
-/// Where the words of a frame of the map are.
+/// Words of a frame of the map.
 pub(crate) struct Located<'m, P: Platform> {
     word: &'m P::Word,
     pageblock: &'m Pageblock<P>,
@@ -140,19 +143,19 @@ pub(crate) struct Located<'m, P: Platform> {
 }
 
 impl<P: Platform> Pageblock<P> {
-    /// As [`FrameMap::info`].
+    /// Like [`FrameMap::info`].
     #[inline(always)]
     pub(crate) fn info(&self) -> BlockInfo {
         BlockInfo(self.info.load(Acquire))
     }
 
-    /// Its head word, as it is.
+    /// The packed head word.
     #[inline(always)]
     pub(crate) fn head_word(&self) -> u64 {
         self.head.load(Relaxed)
     }
 
-    /// Writes it. The caller holds the zone lock.
+    /// Writes the head word. The caller holds the zone lock.
     #[inline(always)]
     pub(crate) fn set_head_word(&self, word: u64) {
         self.head.store(word, Relaxed);
@@ -164,7 +167,8 @@ impl<P: Platform> Pageblock<P> {
         self.is_from(OpenHead::SPARSE)
     }
 
-    /// Whether it is mostly free, or open at all, as `least` says: as [`OpenHead::is_from`]. A racy read.
+    /// Whether the head word is that of an open pageblock and at least `least`, like [`OpenHead::is_from`]. A racy
+    /// read.
     #[inline(always)]
     pub(crate) fn is_from(&self, least: u64) -> bool {
         OpenHead::is_from(self.head.load(Relaxed), least)
@@ -172,7 +176,7 @@ impl<P: Platform> Pageblock<P> {
 }
 
 impl<'m, P: Platform> Located<'m, P> {
-    /// The descriptor of its pageblock.
+    /// The descriptor of the frame's pageblock.
     #[inline(always)]
     pub(crate) const fn pageblock(&self) -> &'m Pageblock<P> {
         self.pageblock
@@ -190,9 +194,9 @@ impl<'m, P: Platform> Located<'m, P> {
     }
 }
 
-/// The descriptors of one zone, for a CPU whose head words alone say enough: a block whose head word names a list of this
-/// CPU is one of a pageblock that is present. That holds where descriptors are valid from the start, and is why a map in
-/// memory that held anything has none of these (see [`FrameMap::of_zone`]).
+/// The descriptors of one zone, for a CPU that can trust a head word alone: a block whose head word names a list of
+/// this CPU is in a present pageblock. This holds if descriptors are valid from the start; a map in memory with any
+/// content has no such descriptors (see [`FrameMap::of_zone`]).
 pub(crate) struct ZoneFrames<'m, P: Platform, M> {
     start: Pfn,
     frames: &'m [Frame<P, M>],
@@ -209,7 +213,7 @@ impl<P: Platform, M> Clone for ZoneFrames<'_, P, M> {
 impl<P: Platform, M> Copy for ZoneFrames<'_, P, M> {}
 
 impl<'m, P: Platform, M> ZoneFrames<'m, P, M> {
-    /// The head word of the block of `order` at `pfn`; `None` if the zone has no such block.
+    /// The head word of the block of `order` at `pfn`, which must be in the map.
     #[inline(always)]
     pub(crate) fn head(&self, pfn: Pfn, order: Order) -> Option<&'m P::Word> {
         let index = pfn.0.wrapping_sub(self.start.0) as usize;
@@ -223,8 +227,8 @@ impl<'m, P: Platform, M> ZoneFrames<'m, P, M> {
         pfn.is_aligned(order).then_some(head)
     }
 
-    /// Where the head words of single frames lie: of the first one, bytes from one to the next, the first frame, and how many
-    /// there are.
+    /// The head words of single frames: the first one, the distance between two in bytes, the first frame, and their
+    /// number.
     pub(crate) fn words(&self) -> (*const P::Word, usize, Pfn, u64) {
         let first = self.frames.first().map_or(core::ptr::null(), |frame| &raw const frame.word);
         (first, size_of::<Frame<P, M>>(), self.start, self.frames.len() as u64)
@@ -239,7 +243,7 @@ pub struct FrameMap<'m, P: Platform, M> {
     pageblocks: &'m [Pageblock<P>],
     /// One per pageblock if free memory is kept as bits, else none.
     maps: &'m [PageMap<P>],
-    /// Behind those: the bitmaps of pageblocks that are free as a whole, zone by zone.
+    /// After those: the bitmaps of pageblocks that are free as a whole, zone by zone.
     whole: &'m [PageMap<P>],
     /// Whether the state of blocks from the pageblock order on is in the descriptor of their first pageblock.
     large_heads: bool,
@@ -268,8 +272,8 @@ unsafe impl<P: Platform, M: Send> Sync for Frame<P, M> {}
 unsafe impl<P: Platform, M: Send> Send for Frame<P, M> {}
 
 impl<'m, P: Platform, M> FrameMap<'m, P, M> {
-    /// A map whose first descriptor is that of frame `base`. `frames` and `pageblocks` must be as many as
-    /// [`Plan`](crate::alloc::Plan) asked for; pageblocks beyond them count as absent.
+    /// A map whose first descriptor is that of frame `base`. `frames` and `pageblocks` must have the lengths of the
+    /// [`Plan`](crate::alloc::Plan); pageblocks after them count as absent.
     pub(crate) fn new(
         base: Pfn,
         frames: &'m [Frame<P, M>],
@@ -283,7 +287,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         let each = if compact { 2 } else { 1 };
         assert!(if maps.is_empty() { !compact } else { maps.len() > each * pageblocks.len() });
         let (maps, whole) = maps.split_at(maps.len().min(each * pageblocks.len()));
-        // With maps, a pageblock's head word says what its bits hold: the state of large blocks shares it.
+        // With maps, a pageblock's head word describes its bits, and shares the word with the state of large blocks.
         let large_heads = large_heads || !maps.is_empty();
         Self { base, frames, pageblocks, maps, whole, large_heads, compact }
     }
@@ -310,8 +314,8 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         self.pageblocks.get((start.0.wrapping_sub(self.base.0) / PAGEBLOCK_PAGES) as usize..).unwrap_or(&[])
     }
 
-    /// Whether the buddy of a block is free, as far as one word of the map says: of an order from 6 on it never does. A racy
-    /// read for others than the holder of the zone lock.
+    /// Whether the buddy of a block is free, as far as one word of the map shows; `false` for orders from 6 on. A racy
+    /// read, unless the caller holds the zone lock.
     #[inline]
     pub(crate) fn is_buddy_free(&self, pfn: Pfn, order: Order) -> bool {
         let (Some(ones), Some(map)) = (block_at_0(order.get()), self.map(pfn)) else { return false };
@@ -325,13 +329,13 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         self.compact
     }
 
-    /// What the head word of a pageblock says of its free frames; `None` if no list of pageblocks has it.
+    /// The head word of an open pageblock; `None` if the pageblock is not open.
     #[inline]
     pub(crate) fn open_head(&self, pfn: Pfn) -> Option<OpenHead> {
         OpenHead::of(self.pageblock(pfn)?.head.load(Relaxed))
     }
 
-    /// Writes it. The caller holds the zone lock.
+    /// Writes the head word of an open pageblock. The caller holds the zone lock.
     #[inline]
     pub(crate) fn set_open_head(&self, pfn: Pfn, head: OpenHead) {
         if let Some(block) = self.pageblock(pfn) {
@@ -339,8 +343,8 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         }
     }
 
-    /// Makes ready for a free, with maps and below the pageblock order: the block's head word says [`State::Body`] then, but for
-    /// the mark of a bad frame. The caller owns the block.
+    /// Prepares a free, with maps and below the pageblock order: sets the block's head word to [`State::Body`], except
+    /// for the mark of a bad frame. The caller owns the block.
     #[inline(always)]
     pub(crate) fn clear_head(&self, pfn: Pfn) {
         if let Some(frame) = self.frames.get(pfn.0.wrapping_sub(self.base.0) as usize) {
@@ -348,7 +352,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         }
     }
 
-    /// Fetches what a free will read, before the zone lock is taken. Returns something that depends on what was read.
+    /// Fetches the words that a free will read, before the zone lock is taken. Returns a value that depends on them.
     #[inline(always)]
     pub(crate) fn touch_map(&self, pfn: Pfn) -> u64 {
         let head = self.pageblock(pfn).map_or(0, Pageblock::head_word);
@@ -388,16 +392,17 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         self.pageblocks.get((pfn.0.wrapping_sub(self.base.0) / PAGEBLOCK_PAGES) as usize)
     }
 
-    /// What the pageblock of `pfn` is; not present if the map ends before it.
+    /// Properties of the pageblock of `pfn`; not present if the map ends before it.
     ///
-    /// Whoever sees it present sees its descriptors initialised, even one who guessed the frame's number: the
+    /// A CPU that sees it present sees its descriptors initialised, also for a frame number that it has guessed. The
     /// descriptors of other pageblocks may be cleared at this moment, by plain writes.
     #[inline]
     pub fn info(&self, pfn: Pfn) -> BlockInfo {
         self.pageblock(pfn).map_or(BlockInfo::ABSENT, |block| BlockInfo(block.info.load(Acquire)))
     }
 
-    /// Sets what the pageblock of `pfn` is. The caller holds the lock of its zone, or has the zone to itself.
+    /// Sets the properties of the pageblock of `pfn`. The caller holds the lock of its zone, or is the only one that
+    /// has the zone.
     pub(crate) fn set_info(&self, pfn: Pfn, info: BlockInfo) {
         if let Some(block) = self.pageblock(pfn) {
             block.info.store(info.0, Release);
@@ -416,15 +421,15 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         &self.frames[index].word
     }
 
-    /// Where the head of a large block is, if not in a frame's descriptor. Somebody may be clearing the descriptors of a
-    /// pageblock that is not present: no block starts there, and its frames' words are left alone.
+    /// The head of a large block, if it is not in a frame's descriptor. Another CPU may be clearing the descriptors of
+    /// a pageblock that is not present: no block starts there, and its frames' words are not read.
     #[inline]
     fn head_apart(&self, block: &'m Pageblock<P>) -> Option<&'m P::Word> {
         let apart = self.large_heads || !BlockInfo(block.info.load(Acquire)).is_present();
         apart.then_some(&block.head)
     }
 
-    /// What the head word of the block of `order` at `pfn` says. The pageblock must be present.
+    /// State of the block of `order` at `pfn`, by its head word. The pageblock must be present.
     #[inline]
     pub(crate) fn state(&self, pfn: Pfn, order: Order) -> State {
         if !self.has_word(order) {
@@ -452,7 +457,8 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         FreeHead::of_order(self.head(pfn, order).load(Relaxed), order)
     }
 
-    /// The same for a frame number that came out of a link, and may be damaged: `None` also if the map ends before it.
+    /// Like [`free_head`](Self::free_head), for a frame number from a link, which may be damaged: `None` also if the
+    /// map ends before it.
     #[inline]
     pub(crate) fn free_head_in_map(&self, pfn: Pfn, order: Order) -> Option<FreeHead> {
         FreeHead::of_order(self.head_in_map(pfn, order)?.load(Relaxed), order)
@@ -469,7 +475,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         Some(&self.frames.get(index)?.word)
     }
 
-    /// Changes the head word of a free block of exactly this order as `change` says. The caller holds the zone lock.
+    /// Changes the head word of a free block of exactly this order with `change`. The caller holds the zone lock.
     /// Returns whether it was such a block, and `change` accepted it.
     #[inline]
     pub(crate) fn update_free_head(
@@ -491,17 +497,17 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         self.head(pfn, order).store(head.0, Relaxed);
     }
 
-    /// Whether `pfn` lies in a present pageblock of the map.
+    /// Whether `pfn` is in a present pageblock of the map.
     #[inline]
     pub fn contains(&self, pfn: Pfn) -> bool {
         self.info(pfn).is_present()
     }
 
-    /// Makes the descriptors of the whole pageblocks from `start` to `end` those of frames that nobody has used,
-    /// whatever their memory holds. O(frames), in bulk where the platform can.
+    /// Makes the descriptors of the whole pageblocks from `start` to `end` those of unused frames, whatever their
+    /// memory holds. O(frames), in bulk where the platform can.
     ///
-    /// Crate-private, for whoever has claimed these pageblocks: none of them is present, so nobody reads their
-    /// descriptors, and nobody else initialises them.
+    /// Crate-private, for the CPU that has claimed these pageblocks: none of them is present, so no CPU reads their
+    /// descriptors, and no other CPU initialises them.
     pub(crate) fn clear(&self, start: Pfn, end: Pfn)
     where
         M: Zeroable,
@@ -511,7 +517,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         }
         let first = (start.0 - self.base.0) as usize;
         let run = &self.frames[first..((end.0 - self.base.0) as usize).min(self.frames.len())];
-        // No padding between the cells, so that every byte lies in one.
+        // No padding between the cells, so that every byte is in one.
         let packed = size_of::<Frame<P, M>>() == size_of::<P::Word>() + size_of::<P::Cell<M>>();
         let memory = run.as_ptr().cast_mut().cast::<u8>();
         // SAFETY: the run is ours alone (see above), and its words and slots are cells that may be written
@@ -526,8 +532,8 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         }
     }
 
-    /// The block that holds frame `pfn`, found by its head: first frame and state. [`State::Body`] if the
-    /// frame was never part of one. A racy read, for explanations and for walks under the zone lock.
+    /// The block that holds frame `pfn`: its first frame and state. [`State::Body`] if the frame was never part of a
+    /// block. A racy read, for explanations and for walks under the zone lock.
     pub fn find(&self, pfn: Pfn) -> (Pfn, State) {
         for order in [MAX_ORDER, PAGEBLOCK_ORDER] {
             let start = pfn.block_start(order);
@@ -537,10 +543,10 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
                     let list = self.info(start).migratetype();
                     return (start, State::Free { order: MAX_ORDER, list, next: 0, prev: 0 });
                 }
-                State::Free { order: is, .. }
-                | State::Taken { order: is, .. }
-                | State::Quarantined { order: is }
-                    if is >= order =>
+                State::Free { order: found, .. }
+                | State::Taken { order: found, .. }
+                | State::Quarantined { order: found }
+                    if found >= order =>
                 {
                     return (start, self.state(start, order));
                 }
@@ -562,11 +568,11 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
                 State::Body => {}
                 State::Reserved if start != pfn => {}
                 state @ State::Reserved => return (start, state),
-                state @ (State::Free { order: is, .. }
-                | State::Taken { order: is, .. }
-                | State::Quarantined { order: is }) => {
-                    // A head on the way up that does not reach as far as `pfn` belongs to a smaller block.
-                    if is >= order {
+                state @ (State::Free { order: found, .. }
+                | State::Taken { order: found, .. }
+                | State::Quarantined { order: found }) => {
+                    // A head whose block does not reach `pfn` belongs to a smaller block.
+                    if found >= order {
                         return (start, state);
                     }
                 }
@@ -576,10 +582,10 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         (pfn, State::Body)
     }
 
-    /// The first frame of a block whose user slot says that it should not be free, and what it says.
+    /// The first frame of a block whose user slot is wrong for a free frame, and the error.
     ///
-    /// Crate-private, for the owner of the block: a refill or a direct allocation that has just taken it off
-    /// the free lists, so that nobody else may touch its slots. Visits every frame: O(pages).
+    /// Crate-private, for the owner of the block: a refill or a direct allocation that has just taken it off the free
+    /// lists, so that no other code may access its slots. Visits every frame: O(pages).
     pub(crate) fn find_bad(&self, pfn: Pfn, order: Order) -> Option<(Pfn, &'static str)>
     where
         M: FrameUser,
@@ -596,7 +602,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         })
     }
 
-    /// Where the words of a frame are; `None` if the map does not hold it, or frames have none. One comparison for both of them.
+    /// The words of a frame; `None` if the map does not hold it, or frames have none. One comparison covers both words.
     #[inline(always)]
     pub(crate) fn locate(&self, pfn: Pfn) -> Option<Located<'m, P>> {
         let index = pfn.0.wrapping_sub(self.base.0) as usize;
@@ -611,9 +617,9 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         Some(Located { word: &frame.word, pageblock, large_heads: self.large_heads })
     }
 
-    /// Notes the list place of the block of `order` at `pfn`: its head word will be `head`, from [`PlaceTag::at`]. The caller owns
-    /// the block and has put it on the list: a CPU that sees the list place sees the block there. Without a head word there is
-    /// nothing to note: no caller has the block.
+    /// Writes the list place of the block of `order` at `pfn`: its head word becomes `head`, from [`PlaceTag::at`]. The
+    /// caller owns the block and has put it on the list: a CPU that sees the list place sees the block there. Without a
+    /// head word nothing is written: no caller has the block.
     #[inline]
     pub(crate) fn list_place(&self, pfn: Pfn, order: Order, head: u64) {
         if self.has_word(order) {
@@ -621,12 +627,12 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         }
     }
 
-    /// Runs `f` on the user slot of frame `pfn`, or returns `None` if the map does not hold the frame, or frames have no
+    /// Runs `f` on the user slot of frame `pfn`. `None` if the map does not hold the frame, or frames have no
     /// descriptors.
     ///
     /// # Safety
-    /// The caller owns the block the frame is in: it was handed out and not freed since. `f` does not reach
-    /// the same slot again.
+    /// The caller owns the block of the frame: it was handed out and not freed since. `f` does not access the same slot
+    /// again.
     pub unsafe fn with_user<R>(&self, pfn: Pfn, f: impl FnOnce(&mut M) -> R) -> Option<R> {
         let frame = self.frames.get(pfn.0.checked_sub(self.base.0)? as usize)?;
         // SAFETY: ownership, promised by the caller, is exclusive.
@@ -643,8 +649,8 @@ pub(crate) fn fill<T>(memory: &mut [MaybeUninit<T>], mut make: impl FnMut(usize)
     unsafe { filled(memory) }
 }
 
-/// An uninitialised slice as initialised: the standard library's `assume_init_mut`, which is younger than the oldest compiler that
-/// the core builds with.
+/// An uninitialised slice as initialised: like `assume_init_mut` of the standard library, which the oldest supported
+/// compiler lacks.
 ///
 /// # Safety
 /// Every element is initialised.

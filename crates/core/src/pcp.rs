@@ -1,33 +1,34 @@
-//! Per-CPU page lists: what a CPU allocates from and frees to without a lock.
+//! Per-CPU page lists: a CPU allocates from them and frees to them without a lock.
 //!
-//! One [`Pcp`] per zone and CPU holds thirty lists: orders 0 to 9 of the three ordinary types. Linux has lists of five orders,
-//! 0 to 3 and the huge one; under its presets there are no others ([`MoreLists`] apart, so that what lies in a `Pcp` stays
-//! where it is). A list is a stack of block addresses in storage of its own, so that a hit touches no
-//! frame descriptor. Blocks leave at the head; freed blocks enter at the head (last in, first out: the memory
-//! is warm); a refill enters at the tail, in the order obtained; a drain leaves at the tail (the coldest).
+//! One [`Pcp`] per zone and CPU holds thirty lists: orders 0 to 9 of the three ordinary types. Linux has lists of five
+//! orders, 0 to 3 and the huge one; its presets have only these (the others are in [`MoreLists`], so that the words of
+//! a `Pcp` stay at their addresses). A list is a stack of block addresses in its own storage, so that a hit touches no
+//! frame descriptor. Blocks leave at the head; freed blocks enter at the head (last in, first out: the memory is warm);
+//! a refill enters at the tail, in the order obtained; a drain leaves at the tail (the coldest).
 //!
 //! # Who writes
-//! Everything but `request`, `sizing` and `high_max` is written by the owner, the thread with the CPU's pin, or by a CPU that
-//! drains in the owner's place (see `turn`). Other CPUs may read any of it. `request` is how they ask; the owner answers at its
-//! next slow call, or when it leaves. `sizing` and `high_max` may be set by any CPU that resizes.
+//! The owner writes everything but `request`, `sizing` and `high_max`: the thread with the CPU's pin, or a CPU that
+//! drains in the owner's place (see `turn`). Other CPUs may read any of it. Other CPUs set requests in `request`; the
+//! owner serves them at its next slow call, or when it leaves. Any CPU that resizes may set `sizing` and `high_max`.
 //!
 //! # Invariants
-//! 1. The count is the sum of the lists' blocks and of those on their way back, in base pages.
-//! 2. A block on its way back is taken, too, and no list's: see `outgoing`. A block on a list is
+//! 1. The count is the sum of the lists' blocks and of the blocks set aside, in base pages.
+//! 2. A block that is set aside is also taken, but on no list: see `outgoing`. A block on a list is
 //!    [`State::Taken`](crate::frame::State::Taken) with the list's order and type, and its list place names the CPU and
 //!    its position.
 //! 3. A list holds at most as many blocks as it has slots.
 //!
-//! # How many blocks there are
-//! Linux counts pages at each allocation and free, and so do its presets. Otherwise nobody counts at a hit: see `counting`.
+//! # Counts
+//! Linux counts pages at each allocation and free, and so do its presets. Otherwise a hit counts nothing: see
+//! `counting`.
 //!
-//! # How a CPU asks the owner for something
-//! The asking CPU sets a bit of `request` and then shuts the lists: a free that hits looks at its list's ceiling anyway
-//! (see `list`), and need not look at `request`, too. The owner's next free, and its next allocation that finds a list
-//! empty, take the slow way: the owner does what is asked, clears the bit and opens the lists. Opening exchanges a
-//! ceiling that was shut, so the owner sees the request of the CPU whose shutting it undoes, and shuts the list again. A
-//! CPU that is slow to shut the last lists may do so when the owner has answered already: the next free to such a list
-//! takes the slow way once and opens it.
+//! # Requests to the owner
+//! The requesting CPU sets a bit of `request` and then shuts the lists. A free that hits compares with its list's
+//! ceiling in any case (see `list`), so it need not read `request`. The owner's next free, and its next allocation that
+//! finds a list empty, take the slow path: the owner serves the request, clears the bit and opens the lists. Opening
+//! exchanges a ceiling that was shut, so the owner sees the request of the CPU whose shutting it undoes, and shuts the
+//! list again. A CPU that is slow to shut the last lists may do so after the owner has served the request: then the
+//! next free to such a list takes the slow path once and opens it.
 
 mod counting;
 mod joined;
@@ -57,9 +58,9 @@ pub(crate) use turn::{Drains, Turn};
 const TYPES: usize = 3;
 /// Orders that have lists in Linux, in the order of its lists: 0 to 3, and the huge order.
 const LINUX_ORDERS: usize = COSTLY_ORDER.index() + 2;
-/// Linux' lists. They come first, so that the presets' lists are numbered, and lie, as Linux' do.
+/// Number of Linux' lists. They come first, so that the presets' lists have Linux' numbers and addresses.
 const LINUX_LISTS: usize = TYPES * LINUX_ORDERS;
-/// Lists of one CPU and zone: Linux', and those of the orders between.
+/// Number of lists of one CPU and zone: Linux', and those of the orders in between.
 pub const LISTS: usize = TYPES * (PAGEBLOCK_ORDER.index() + 1);
 
 const NO_LIST: u8 = u8::MAX;
@@ -88,7 +89,7 @@ fn list_of(order: Order, migratetype: Migratetype) -> Option<usize> {
     (first != NO_LIST).then_some(first as usize + waits_as(migratetype).index())
 }
 
-/// The ordinary type on whose list blocks of a type wait: CMA and high-atomic blocks on the movable one.
+/// The ordinary type whose lists hold blocks of a type: the movable one for CMA and high-atomic blocks.
 #[inline]
 pub(crate) fn waits_as(migratetype: Migratetype) -> Migratetype {
     if migratetype.is_ordinary() { migratetype } else { Migratetype::Movable }
@@ -99,11 +100,11 @@ const KINDS: [(Order, Migratetype); LISTS] = {
     let mut table = [(Order::ZERO, Migratetype::Unmovable); LISTS];
     let mut order = 0;
     while order <= PAGEBLOCK_ORDER.index() {
-        let mut of = 0;
-        while of < TYPES {
-            let list = FIRST_LIST[order] as usize + of;
-            table[list] = (Order::new(order as u8).expect("not above the largest"), Migratetype::ALL[of]);
-            of += 1;
+        let mut kind = 0;
+        while kind < TYPES {
+            let list = FIRST_LIST[order] as usize + kind;
+            table[list] = (Order::new(order as u8).expect("not above the largest"), Migratetype::ALL[kind]);
+            kind += 1;
         }
         order += 1;
     }
@@ -116,7 +117,7 @@ fn kind_of(list: usize) -> (Order, Migratetype) {
     KINDS[list]
 }
 
-/// The numbers of the lists whose bits are set, from `first` on and then from the lowest.
+/// Numbers of the lists whose bits are set, from `first` on and then from the lowest.
 fn cyclic(lists: u64, first: usize) -> impl Iterator<Item = usize> {
     let behind = u64::MAX << first;
     let (mut now, mut later) = (lists & behind, lists & !behind);
@@ -130,10 +131,10 @@ fn cyclic(lists: u64, first: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// What one CPU's lists of one zone have been through. Words that only the owner writes.
+/// Event counters of one CPU's lists of one zone. Only the owner writes them.
 macro_rules! events {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What per-CPU lists have been through, since creation.
+        /// Event counters of per-CPU lists, since the allocator was made.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub struct PcpEvents { $($(#[$doc])* pub $name: u64,)* }
 
@@ -151,8 +152,8 @@ macro_rules! events {
         }
 
         impl core::ops::AddAssign for PcpEvents {
-            fn add_assign(&mut self, other: Self) {
-                $(self.$name += other.$name;)*
+            fn add_assign(&mut self, more: Self) {
+                $(self.$name += more.$name;)*
             }
         }
     };
@@ -161,37 +162,37 @@ macro_rules! events {
 events! {
     /// Refills that brought at least one block.
     refills,
-    /// Base pages they brought.
+    /// Base pages that refills brought.
     refilled_pages,
     /// Drains.
     drains,
-    /// Base pages they took back.
+    /// Base pages that drains removed.
     drained_pages,
     /// Blocks taken past the lists, under the zone lock.
     direct_allocs,
-    /// Base pages in them.
+    /// Base pages of blocks taken past the lists.
     direct_alloc_pages,
     /// Blocks freed past the lists, under the zone lock.
     direct_frees,
-    /// Base pages in them.
+    /// Base pages of blocks freed past the lists.
     direct_free_pages,
     /// Times this CPU took the zone lock.
     lock_acquisitions,
-    /// Times another CPU held it first.
+    /// Times this CPU had to wait for the zone lock.
     lock_waits,
-    /// Nanoseconds waited for it (with `lock_timing`).
+    /// Nanoseconds this CPU waited for the zone lock (with `lock_timing`).
     lock_wait_ns,
-    /// Nanoseconds it was held (with `lock_timing`).
+    /// Nanoseconds this CPU held the zone lock (with `lock_timing`).
     lock_hold_ns,
     /// Base pages found bad and taken out of use.
     bad_pages,
-    /// Blocks that were written to after they had been freed (with `poison`).
+    /// Blocks that were written to after they were freed (with `poison`).
     poison_overwrites,
-    /// Blocks taken here that were wanted on this zone's node. Counted where they leave the buddy lists, in refills.
+    /// Blocks taken here that were wanted on this zone's node. Counted in refills, when they leave the buddy lists.
     numa_hit,
     /// Blocks taken here that were wanted on another node.
     numa_miss,
-    /// Blocks wanted on this zone's node that were taken on another.
+    /// Blocks wanted on this zone's node that were taken on another node.
     numa_foreign,
 }
 
@@ -199,64 +200,63 @@ fn bump(word: &impl Word, by: u64) {
     word.store(word.load(Relaxed).wrapping_add(by), Relaxed);
 }
 
-/// Another CPU wants the pages back.
+/// Another CPU needs the pages.
 const REQUEST_DRAIN: u64 = 1;
-/// The size, or the pressure that the zone is under, has changed.
+/// The size, or the pressure on the zone, has changed.
 const REQUEST_RESIZE: u64 = 2;
-/// The zone has isolated pageblocks. Set and cleared under its lock: while it is set, every free asks what the pageblock
-/// is.
+/// The zone has isolated pageblocks. Set and cleared under its lock: while it is set, every free checks its pageblock.
 const CLOSED: u64 = 16;
 /// About a second has passed.
 const REQUEST_TICK: u64 = 32;
-/// Held by a CPU that writes another size, for that long.
+/// Set by a CPU while it writes another size.
 const RESIZING: u64 = 8;
-/// Turns that a CPU waits for another one to end [`RESIZING`], which takes a few instructions.
+/// Turns that a CPU waits for another CPU to clear [`RESIZING`], which takes a few instructions.
 const RESIZE_TURNS: u32 = 1 << 16;
-/// Never cleared: every free takes the slow path, where memory is poisoned.
+/// Never cleared: with poisoning every free takes the slow path.
 const ALWAYS_SLOW: u64 = 4;
 
-/// One CPU's lists of one zone.
+/// The lists of one CPU and one zone.
 #[repr(C, align(128))]
 pub struct Pcp<'m, P: Platform> {
-    /// What others ask. Set by anyone, cleared by the owner.
+    /// Requests of other CPUs. Set by any CPU, cleared by the owner.
     request: P::Word,
-    /// Threshold and count, or what all lists may hold: see `counting`.
+    /// Threshold and count, or the pages that all lists may hold: see `counting`.
     level: P::Word,
     /// The history of frees: see `counting`.
     freed: P::Word,
-    /// The refill scale of the auto-tuned rules, halved by each free. Three frees make it 0, so while it is not, the
-    /// threshold is 0, and those frees are no hits. So it is after a free of order 1 to 3 under the v6.7 rule: see
-    /// `counting`.
+    /// The refill scale of the auto-tuned rules, halved by each free. Three frees make it 0; until then the threshold
+    /// is 0, and these frees are no hits. The same after a free of order 1 to 3 under the v6.7 rule: see `counting`.
     alloc_factor: P::Word,
-    /// The live `high`.
+    /// The present `high`.
     high: P::Word,
-    /// `batch << 32 | high_min`, in one word so that nobody sees one without the other.
+    /// `batch << 32 | high_min`, in one word so that both are read together.
     sizing: P::Word,
     high_max: P::Word,
     lists: [List<'m, P>; LINUX_LISTS],
     events: EventWords<P>,
-    /// Blocks on their way back to the zone. Written by the owner.
+    /// Blocks set aside. Written by the owner.
     outgoing: Outgoing<'m, P>,
     /// Whether hits count. Never changes.
     each_call: bool,
-    /// Whether it matters which orders are freed one after another (v6.7): then no free of order 1 to 3 is a hit. Never
+    /// Whether the rule depends on the orders of consecutive frees (v6.7): then no free of order 1 to 3 is a hit. Never
     /// changes.
     watches_orders: bool,
     /// A bit for each list that may hold blocks, unless hits count: see `counting`. Written by the owner.
     used: P::Word,
     /// The lists of orders 4 to 8, if they have any.
     more: Option<&'m MoreLists<'m, P>>,
-    /// Of which pageblocks a freed block may go back to the zone: see [`may_go_back`](Self::may_go_back). Written by the owner.
+    /// The least head word of a pageblock whose freed blocks may return to the zone: see
+    /// [`may_go_back`](Self::may_go_back). Written by the owner.
     goes_back_from: P::Word,
     /// 1 while the owner is in a hit: see `turn`. Written by the owner.
     inside: P::Word,
-    /// Whose turn it is: see `turn`. Written by the owner, and by a CPU that drains.
+    /// The CPU that may use the lists: see `turn`. Written by the owner, and by a CPU that drains.
     turn: P::Word,
-    /// The section that gave a block last, if the zone has several. Written by the owner.
+    /// The section that last gave a block, if the zone has several. Written by the owner.
     section: P::Word,
 }
 
-/// Lists of one CPU and zone for the orders that have none in Linux: 4 to 8.
+/// Lists of one CPU and zone for the orders that have no lists in Linux: 4 to 8.
 #[repr(C, align(64))]
 pub struct MoreLists<'m, P: Platform> {
     lists: [List<'m, P>; LISTS - LINUX_LISTS],
@@ -274,8 +274,8 @@ impl<P: Platform> fmt::Debug for Pcp<'_, P> {
     }
 }
 
-/// Slots of a list under a configuration, for a zone whose `high` will never exceed `high_max`: a power of two, and 1 if the
-/// order has no lists; none if it has none in Linux either.
+/// Slots of a list under a configuration, for a zone whose `high` never exceeds `high_max`: a power of two; 1 if the
+/// order has no lists, 0 if it has none in Linux either.
 fn slots_per_list(config: &Config, list: usize, high_max: u32, batch: u32) -> usize {
     let (order, migratetype) = kind_of(list);
     match config.experiment.pcp_orders {
@@ -293,7 +293,7 @@ fn slots_per_list(config: &Config, list: usize, high_max: u32, batch: u32) -> us
         PcpOrders::UpToCostly if order > COSTLY_ORDER => return 1,
         _ => {}
     }
-    // What may sit there at `high`, and one largest refill or free on top.
+    // The blocks at `high`, and one largest refill or free in addition.
     let pages = u64::from(high_max) + (u64::from(batch) << crate::policy::pcp::MAX_SCALE);
     let wanted = (pages >> order.get()) + u64::from(config.experiment.pcp_min_refill) + 1;
     wanted.min(u64::from(config.experiment.pcp_slots)).next_power_of_two() as usize
@@ -304,15 +304,15 @@ pub(crate) fn has_more(config: &Config) -> bool {
     config.experiment.pcp_orders == PcpOrders::UpToHuge
 }
 
-/// Slots that all lists of one CPU and zone need together, and what is set aside.
+/// Slots of all lists of one CPU and zone together, and of the blocks set aside.
 pub(crate) fn slots_per_pcp(config: &Config, largest: Sizing) -> usize {
     let lists = (0..LISTS).map(|list| slots_per_list(config, list, largest.high_max, largest.batch));
     lists.sum::<usize>() + outgoing::slots(config)
 }
 
 impl<'m, P: Platform> Pcp<'m, P> {
-    /// Empty lists of a CPU, which begins at a section, with the boot size, on `slots` from [`slots_per_pcp`] for the same largest size; with `more`
-    /// if its configuration has lists of orders 4 to 8.
+    /// Empty lists of a CPU with the boot size; the CPU begins at a section. `slots` has the length of
+    /// [`slots_per_pcp`] for the same largest size; `more` is given if the configuration has lists of orders 4 to 8.
     pub(crate) fn new(
         config: &Config,
         cpu: CpuId,
@@ -323,7 +323,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     ) -> Self {
         let tag = PlaceTag::new(cpu);
         let each_call = config.counts_each_call();
-        // Where nothing but bits says who has a block, each allocation sets some.
+        // Without head words each allocation sets bits.
         let marked = each_call || !config.engine.has_words();
         let hits = match (config.poison || config.fault_injection, marked) {
             (true, _) => Hits::None,
@@ -332,11 +332,11 @@ impl<'m, P: Platform> Pcp<'m, P> {
         };
         let mut rest = slots;
         let mut list = |number| {
-            let (own, behind) =
+            let (slots, behind) =
                 rest.split_at(slots_per_list(config, number, largest.high_max, largest.batch));
             rest = behind;
             let (order, migratetype) = kind_of(number);
-            List::new(tag.on_list(order, migratetype), own, hits)
+            List::new(tag.on_list(order, migratetype), slots, hits)
         };
         let lists = core::array::from_fn(&mut list);
         let more = more.map(|more| {
@@ -367,14 +367,14 @@ impl<'m, P: Platform> Pcp<'m, P> {
         pcp
     }
 
-    /// What a hit of a list reads and writes; `None` if there is no such list.
+    /// The words that a hit of a list reads and writes; `None` if there is no such list.
     pub(crate) fn list_words(&self, order: Order, migratetype: Migratetype) -> Option<ListWords<'m, P>> {
         self.hit_list(order, migratetype).map(List::words)
     }
 
-    /// Asks for another size. Callable from any CPU; the owner follows at its next call. Of several CPUs that resize at
-    /// once, one comes last, with all of its size. A CPU that does not end within [`RESIZE_TURNS`] has died, in memory that
-    /// processes share.
+    /// Requests another size. Callable from any CPU; the owner applies it at its next call. If several CPUs resize at
+    /// the same time, the whole size of one of them remains. A CPU that does not finish within [`RESIZE_TURNS`] has
+    /// died, in memory that processes share.
     pub(crate) fn resize(&self, sizing: Sizing) {
         let mut old = self.request.load(Relaxed);
         let mut turns = 0;
@@ -396,32 +396,32 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.clear(RESIZING);
     }
 
-    /// Asks the owner to give all pages back. Callable from any CPU.
+    /// Requests the owner to drain all lists. Callable from any CPU.
     pub(crate) fn request_drain(&self) {
         if self.count() > 0 {
             self.set_request(REQUEST_DRAIN);
         }
     }
 
-    /// Asks the owner to let its lists shrink, if there is anything to shrink. Callable from any CPU.
+    /// Requests the owner to let its lists shrink, if they hold anything. Callable from any CPU.
     pub(crate) fn request_tick(&self) {
         if self.high() > self.sizing().high_min || self.count() > self.high() {
             self.set_request(REQUEST_TICK);
         }
     }
 
-    /// Whether the owner has yet to answer a drain request.
+    /// Whether the owner has not yet served a drain request.
     pub(crate) fn drain_pending(&self) -> bool {
         self.request.load(Acquire) & REQUEST_DRAIN != 0
     }
 
-    /// Asks the owner to give all pages back, also if it seems to have none: it may be about to put one onto a list.
+    /// Requests the owner to drain, also if its lists seem empty: it may be about to put a block onto one.
     pub(crate) fn request_drain_anyway(&self) {
         self.set_request(REQUEST_DRAIN);
     }
 
-    /// Makes every free of the owner ask what the pageblock is, as long as a pageblock of the zone is isolated. Where hits
-    /// count they do so anyway. Called under the zone lock.
+    /// Lets every free of the owner check its pageblock, while a pageblock of the zone is isolated. If hits count,
+    /// frees check in any case. Called under the zone lock.
     pub(crate) fn set_closed(&self, closed: bool) {
         match closed {
             _ if self.each_call => {}
@@ -430,7 +430,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
     }
 
-    /// Whether every free of the owner asks what the pageblock is. Read under the zone lock.
+    /// Whether every free of the owner checks its pageblock. Read under the zone lock.
     pub(crate) fn is_closed(&self) -> bool {
         self.request.load(Relaxed) & CLOSED != 0
     }
@@ -446,11 +446,11 @@ impl<'m, P: Platform> Pcp<'m, P> {
     fn get(&self, number: usize) -> Option<&List<'m, P>> {
         match number.checked_sub(LINUX_LISTS) {
             None => Some(&self.lists[number]),
-            Some(other) => self.more.map(|more| &more.lists[other]),
+            Some(number) => self.more.map(|more| &more.lists[number]),
         }
     }
 
-    /// The list of a number that [`list_of`](Self::list_of) has returned.
+    /// The list with a number that [`list_of`](Self::list_of) has returned.
     #[inline(always)]
     fn list(&self, number: usize) -> &List<'m, P> {
         self.get(number).expect("lists of these orders have been found")
@@ -461,8 +461,8 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.lists.iter().chain(self.more.iter().flat_map(|more| &more.lists))
     }
 
-    /// The list of an order and a type, where a hit has failed: reclaimable huge blocks that have no list of their own wait
-    /// with the unmovable ones.
+    /// The list of an order and a type, after a hit has failed. Reclaimable huge blocks without a list of their own are
+    /// on that of the unmovable ones.
     pub(crate) fn list_of(&self, order: Order, migratetype: Migratetype) -> Option<usize> {
         let number = list_of(order, migratetype)?;
         let list = self.get(number)?;
@@ -474,7 +474,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     fn set_request(&self, what: u64) {
         let mut old = self.request.load(Relaxed);
-        // Even if the bit is set already: the owner that clears it must see what was written before this.
+        // Also if the bit is set already: the owner that clears it must see all earlier writes of this CPU.
         while let Err(now) = self.request.compare_exchange(old, old | what, AcqRel, Relaxed) {
             old = now;
         }
@@ -486,7 +486,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.lists().filter(|list| list.capacity() > 0)
     }
 
-    /// Clears what the owner has answered.
+    /// Clears requests that the owner has served.
     fn clear(&self, what: u64) {
         let mut old = self.request.load(Relaxed);
         while let Err(now) = self.request.compare_exchange(old, old & !what, AcqRel, Relaxed) {
@@ -494,7 +494,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
     }
 
-    /// The size asked for last.
+    /// The size requested last.
     #[must_use]
     pub fn sizing(&self) -> Sizing {
         let word = self.sizing.load(Relaxed);
@@ -505,45 +505,45 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
     }
 
-    /// The live `high`, in base pages.
+    /// The present `high`, in base pages.
     #[must_use]
     pub fn high(&self) -> u32 {
         self.high.load(Relaxed) as u32
     }
 
-    /// Whether a freed block of this pageblock may have to go back to the zone: of a sparse one, and while blocks
-    /// [merge](Self::merges), of any that has free frames. For the owner.
+    /// Whether a freed block of this pageblock may have to return to the zone: of a sparse pageblock, and while blocks
+    /// [merge](Self::merges), of any pageblock with free frames. For the owner.
     #[inline(always)]
     pub(crate) fn may_go_back(&self, pageblock: &Pageblock<P>) -> bool {
         pageblock.is_from(self.goes_back_from.load(Relaxed))
     }
 
-    /// Whether a freed block whose buddy is free goes back to the zone, where the two merge. For the owner.
+    /// Whether a freed block whose buddy is free returns to the zone, where the two merge. For the owner.
     #[inline(always)]
     pub(crate) fn merges(&self) -> bool {
         self.goes_back_from.load(Relaxed) != OpenHead::SPARSE
     }
 
-    /// Says so. By the owner.
+    /// Sets whether blocks [merge](Self::merges). Called by the owner.
     fn set_merges(&self, merges: bool) {
         if self.merges() != merges {
             self.goes_back_from.store(if merges { OpenHead::OPEN } else { OpenHead::SPARSE }, Relaxed);
         }
     }
 
-    /// What the lists have been through. A racy read for others than the owner.
+    /// Event counters of the lists. A racy read, unless the caller is the owner.
     #[must_use]
     pub fn events(&self) -> PcpEvents {
         self.events.read()
     }
 
-    /// Base pages that have left the zone through these lists' owner.
+    /// Base pages that the owner has taken from the zone.
     pub(crate) fn pages_taken(&self) -> u64 {
         self.events.refilled_pages.load(Relaxed) + self.events.direct_alloc_pages.load(Relaxed)
     }
 
-    /// Counts blocks that the owner has taken from the zone; `wanted`: its lists of the zone on another node where they
-    /// were wanted.
+    /// Counts blocks that the owner has taken from the zone. `wanted`: the owner's lists of the zone on another node
+    /// where the blocks were wanted.
     pub(crate) fn count_numa(&self, blocks: u64, wanted: Option<&Self>) {
         match wanted {
             None => bump(&self.events.numa_hit, blocks),
@@ -554,28 +554,28 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
     }
 
-    /// Asks the owner to reckon with another pressure. Callable from any CPU.
+    /// Requests the owner to read the zone's pressure again. Callable from any CPU.
     pub(crate) fn pressure_changed(&self) {
         self.set_request(REQUEST_RESIZE);
     }
 
-    /// Whether a block, whose head word says that it sits or last sat here, sits here: asked by any CPU that frees it.
+    /// Whether a block is here whose head word names a place here. Called by any CPU that frees it.
     #[inline]
     pub(crate) fn holds(&self, order: Order, migratetype: Migratetype, position: u32, pfn: Pfn) -> bool {
         if migratetype == outgoing::ASKED {
-            // Its head word alone says so: see `outgoing`.
+            // Its head word alone proves it: see `outgoing`.
             return true;
         }
         self.hit_list(order, migratetype).is_some_and(|list| list.holds(position, pfn))
     }
 
-    /// Whether a block whose head word says that it is set aside here is so. Yes, if the word says something else. For
+    /// Whether a block whose head word states that it is set aside here is so; `true` for any other head word. For
     /// verification.
     pub(crate) fn is_aside_as_said(&self, order: Order, asked: Migratetype, position: u32, pfn: Pfn) -> bool {
         asked != outgoing::ASKED || self.outgoing.holds(order, position, pfn)
     }
 
-    /// Every block on the lists or set aside, with its list's order and type and its position. For verification.
+    /// Every block on the lists or set aside, with its order, type and position. For verification.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (Order, Migratetype, u32, Pfn)> {
         let lists = self.lists().enumerate().flat_map(|(n, list)| {
             let (order, migratetype) = kind_of(n);

@@ -1,26 +1,26 @@
 //! Free memory as bits ([`Engine::Framewright`](crate::config::Engine::Framewright)).
 //!
 //! A pageblock is in one of three states:
-//! * It is part of a block of order 9 or 10, free or taken: its map is zero, its head word says what it is, and a free
-//!   one has a bit in the bitmap of its type (see `whole`).
+//! * It is part of a block of order 9 or 10, free or taken: its map is zero, its head word is that of the block, and a
+//!   free one has a bit in the bitmap of its type (see `whole`).
 //! * It is *open*: 1 to 511 of its frames are free and set in its map. Its head word is an [`OpenHead`], which links it
 //!   into a *bin*: the list of open pageblocks of its type, fullness class and largest free block.
 //! * No frame of it is free: its map and its head word are zero.
 //!
 //! # Invariants
-//! 1. A frame whose bit is set is free, and its own head word says [`State::Body`].
+//! 1. A frame whose bit is set is free, and its own head word is [`State::Body`].
 //! 2. The head word of an open pageblock counts the bits of its map and names their largest block.
 //! 3. A pageblock is in the bin that its type and its head word name, and a bin's bit is set if it has a pageblock.
 //! 4. A pageblock all of whose frames are free is not open: it is free as a whole.
 //!
-//! The bins are an index: all that is in them follows from maps and pageblock types. If a link is found damaged, they are
-//! made anew.
+//! The bins are an index: all their content follows from maps and pageblock types. If a link is damaged, they are
+//! rebuilt.
 //!
 //! # Which pageblock
-//! An allocation takes from a pageblock whose largest block is as small as suffices, and among those from the fullest. So small
-//! blocks do not break what a larger one will want, and pageblocks with few free frames fill up. Those that are nearly free,
-//! whose largest block is large, are left alone until they are free: memory becomes contiguous again by itself. A block of
-//! order 9 is opened only when no open pageblock of the type has what is needed.
+//! An allocation takes from a pageblock whose largest block is as small as suffices, and among those from the fullest.
+//! So small blocks do not break larger ones that a later request needs, and pageblocks with few free frames fill up.
+//! Pageblocks that are nearly free, whose largest block is large, stay alone until they are free: memory becomes
+//! contiguous again by itself. A block of order 9 is opened only when no open pageblock of the type has what is needed.
 
 mod bins;
 mod looking;
@@ -40,15 +40,15 @@ pub(crate) use whole::maps_of_zone;
 pub(crate) const CLASSES: usize = 7;
 /// Orders that a largest free block of an open pageblock can have.
 const ORDERS: usize = PAGEBLOCK_ORDER.index();
-/// Bins of one type: a bit of a word each.
+/// Bins of one type: one bit of a word each.
 const BINS: usize = CLASSES * ORDERS;
 const _: () = assert!(BINS <= 64);
 const TYPES: usize = Migratetype::ALL.len();
 
-/// Free frames from which on a pageblock is in the next class.
+/// Least free frames of each class but the first.
 const CLASS_BOUNDS: [u32; CLASSES - 1] = [16, 48, 112, 192, 288, 416];
 
-/// What all bounds are multiples of.
+/// Common divisor of all bounds.
 const STEP: u32 = 16;
 
 /// The class, by free frames in steps: as many as a head word can say, damaged or not.
@@ -101,18 +101,18 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.frames.map(pfn).expect("every frame of a zone with maps has one")
     }
 
-    /// Brings bin and head word of a pageblock up to date, whose free frames are now these. `was` is what its head word
-    /// said before; `tail` where it goes in another bin. Closes it if all of it is free.
+    /// Moves a pageblock whose free frames have changed to the right bin, and writes its head word. `was` is its head
+    /// word before; `tail`: whether it goes to the tail of another bin. Closes the pageblock if all of it is free.
     #[inline]
     pub(super) fn refile(
         &mut self,
         start: Pfn,
         list: Migratetype,
-        was: Option<OpenHead>,
+        old: Option<OpenHead>,
         (free, largest): (u32, u8),
         tail: bool,
     ) {
-        if let Some(head) = was
+        if let Some(head) = old
             && free > 0
             && u64::from(free) < PAGEBLOCK_PAGES
             && bin_of(head.free(), head.largest()) == bin_of(free, largest)
@@ -120,26 +120,26 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             // A bin has one order of largest blocks.
             return self.frames.set_open_head(start, head.with_free(free));
         }
-        self.refile_elsewhere(start, list, was, (free, largest), tail);
+        self.refile_elsewhere(start, list, old, (free, largest), tail);
     }
 
-    /// The same for a pageblock that leaves its bin, or had none.
+    /// Like [`refile`](Self::refile), for a pageblock that leaves its bin, or had none.
     #[inline(never)]
     fn refile_elsewhere(
         &mut self,
         start: Pfn,
         list: Migratetype,
-        was: Option<OpenHead>,
+        old: Option<OpenHead>,
         (free, largest): (u32, u8),
         tail: bool,
     ) {
-        if let Some(head) = was {
+        if let Some(head) = old {
             let counts_too_many = u64::from(free) > PAGEBLOCK_PAGES;
             if counts_too_many {
                 self.rebuild();
             }
             if counts_too_many || !self.leave(start, list, head) {
-                // The bins are new, and so is this pageblock's place. One that is all free has none.
+                // The bins were rebuilt, with this pageblock. One that is free as a whole is in no bin.
                 if self.map(start).bits() == Bits::ALL {
                     self.close(start);
                 }
@@ -148,7 +148,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         }
         match free {
             0 => self.frames.set_state(start, PAGEBLOCK_ORDER, State::Body),
-            // All of it is free by its map. What the head word has counted may be damaged.
+            // All of it is free by its map. The count in the head word may be damaged.
             _ if usize::from(largest) >= ORDERS => self.close(start),
             _ => self.enter(start, list, free, largest, tail),
         }
@@ -161,7 +161,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.set_whole(start, self.frames.info(start).migratetype());
     }
 
-    /// The head word of a pageblock that has bits; made anew with all bins if it is damaged.
+    /// The head word of a pageblock that has bits. If it is damaged, all bins are rebuilt.
     pub(super) fn open_head_of(&mut self, start: Pfn) -> Option<OpenHead> {
         if self.frames.open_head(start).is_none() {
             self.rebuild();
@@ -171,7 +171,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     // ---- taking --------------------------------------------------------------------------------------------
 
-    /// Takes from the pageblock that has a block of `order` and would miss it least (see the file's head), or opens one.
+    /// Takes from the pageblock that the rule in the file's head selects for `order`, or opens one.
     pub(super) fn take_bits(
         &mut self,
         order: Order,
@@ -192,7 +192,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         }
     }
 
-    /// Takes from an open pageblock. `None` if it has no such block: then its bin was wrong, and all are made anew.
+    /// Takes from an open pageblock. `None` if it has no such block: then its bin was wrong, and all bins are rebuilt.
     pub(super) fn take_open(
         &mut self,
         start: Pfn,
@@ -211,18 +211,19 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         None
     }
 
-    /// Takes blocks of the pageblock at `start`, whose head word is `was`; `None` if all of it is free, and it is in no bin.
+    /// Takes blocks of the pageblock at `start`, whose head word is `old`; `None` if all of it is free, and it is in no
+    /// bin.
     fn take_of(
         &mut self,
         start: Pfn,
-        was: Option<OpenHead>,
+        old: Option<OpenHead>,
         list: Migratetype,
         order: Order,
         most: u64,
         sink: &mut impl Sink,
     ) -> Taken {
         let map = self.map(start);
-        let (mut bits, free, largest) = match was {
+        let (mut bits, free, largest) = match old {
             Some(head) => (map.bits(), head.free(), head.largest()),
             None => (Bits::ALL, PAGEBLOCK_PAGES as u32, PAGEBLOCK_ORDER.get()),
         };
@@ -234,13 +235,13 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             if found[n] != 0 {
                 blocks += if found[n] & (found[n] - 1) == 0 { 1 } else { u64::from(found[n].count_ones()) };
                 room -= 1;
-            } else if was.is_some() {
+            } else if old.is_some() {
                 continue;
             }
             (n..n + step).for_each(|n| map.set_word(n, bits.0[n]));
         }
         let free = free.saturating_sub((blocks << order.get()) as u32);
-        self.refile(start, list, was, (free, bits.largest_upto(largest).unwrap_or(0)), false);
+        self.refile(start, list, old, (free, bits.largest_upto(largest).unwrap_or(0)), false);
         self.account(list, -((blocks << order.get()) as i64));
         for (n, &starts) in found.iter().enumerate().filter(|&(_, &starts)| starts != 0) {
             bad += sink.add(start.add(n as u64 * 64), starts);
@@ -249,21 +250,21 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     }
 
     /// Makes a block of at least `order` available to `wanted` by taking from another type. Returns the pageblock, its
-    /// type and the most blocks to be taken there, if it stays that type's; `Some(None)` if the lists of `wanted` have
-    /// something now.
+    /// type and the most blocks to take there, if it keeps that type; `Some(None)` if the lists of `wanted` have blocks
+    /// now.
     ///
-    /// A pageblock is on the lists of its own type only, so a fallback either makes a pageblock the requester's, with
-    /// all that is free in it, or takes just what is asked for (the rule of Linux since v6.10).
+    /// A pageblock is in bins of its own type only, so a fallback either gives the requester the pageblock with all its
+    /// free frames, or takes only the blocks requested (the rule of Linux since v6.10).
     #[expect(clippy::option_option, reason = "found nothing, made something available, take it there")]
     pub(super) fn fall_back(&mut self, wanted: Wanted) -> Option<Option<(Pfn, Migratetype, u64)>> {
         let Wanted { order, migratetype: wanted, generation, avoid_fragmentation, .. } = wanted;
-        let has = |at: Order, list| match at >= PAGEBLOCK_ORDER {
+        let has_block = |at: Order, list| match at >= PAGEBLOCK_ORDER {
             true => self.has_whole(at, list),
             false => self.has_bits(at, list),
         };
         let Source { order: found, migratetype: from, steal } =
-            fallback::choose(generation, order, wanted, self.grouping(), avoid_fragmentation, has)?;
-        // A list that is found damaged gives nothing, and nothing is counted.
+            fallback::choose(generation, order, wanted, self.grouping(), avoid_fragmentation, has_block)?;
+        // A damaged list gives nothing, and nothing is counted.
         let count = |counts: &mut BuddyCounts, takes_all: bool| {
             counts.fallbacks += 1;
             counts.fragmenting += u64::from(steal != Steal::Retype);
@@ -276,7 +277,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             self.give_whole(start, from, wanted);
             return Some(None);
         }
-        // Of the pageblocks with such a block the one with most free frames.
+        // Of the pageblocks with such a block, the one with most free frames.
         let fit = self.cold.bins.occupied[from as usize].get() & exactly(found);
         let bin = fit.checked_ilog2()? as usize;
         let first = self.cold.bins.ends[from as usize][bin].get().first;
@@ -301,7 +302,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         Some(Some((start, from, 1 << (found.get() - order.get()))))
     }
 
-    /// Counts something.
+    /// Changes the event counters.
     fn count_in(&mut self, change: impl FnOnce(&mut BuddyCounts)) {
         let mut counts = self.cold.counts.get();
         change(&mut counts);
@@ -311,7 +312,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// Base pages of a pageblock that are allocated, and movable. O(512).
     fn movable_pages(&self, start: Pfn) -> u64 {
         if self.frames.is_compact() {
-            // Nothing says so of each block. Most of a movable pageblock is: none counts as another type's.
+            // It is not recorded for each block. In a movable pageblock all count as movable, in others none.
             let movable = self.frames.info(start).migratetype() == Migratetype::Movable;
             return if movable { PAGEBLOCK_PAGES } else { 0 };
         }
@@ -333,17 +334,17 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     // ---- freeing -------------------------------------------------------------------------------------------
 
-    /// Frees `pages` frames from `first` on, which are blocks of `order` in one pageblock. Their head words say [`State::Body`].
-    /// Frames that are free already stay so, and are counted as refused.
+    /// Frees `pages` frames from `first` on, which are blocks of `order` in one pageblock. Their head words are
+    /// [`State::Body`]. Frames that are free already stay free, and are counted as refused.
     #[inline(never)]
     pub(super) fn put_bits(&mut self, first: Pfn, pages: u64, order: Order) {
         let list = self.frames.info(first).migratetype();
         let start = first.block_start(PAGEBLOCK_ORDER);
         let map = self.map(first);
-        let was = self.frames.open_head(start);
+        let old = self.frames.open_head(start);
         let from = first.0 % PAGEBLOCK_PAGES;
         let (mut largest, mut refused, mut full) =
-            (was.map_or(0, OpenHead::largest).max(order.get()), 0, false);
+            (old.map_or(0, OpenHead::largest).max(order.get()), 0, false);
         for n in (from / 64) as usize..=((from + pages - 1) / 64) as usize {
             let range = range_in_word(n, from, pages);
             let before = map.word(n);
@@ -367,7 +368,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         }
         let freed = pages - refused;
         self.account(list, freed as i64);
-        self.refile(start, list, was, (was.map_or(0, OpenHead::free) + freed as u32, largest), true);
+        self.refile(start, list, old, (old.map_or(0, OpenHead::free) + freed as u32, largest), true);
     }
 
     /// Counts frames that were free already when they were freed.
@@ -379,11 +380,11 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     // ---- whole pageblocks ----------------------------------------------------------------------------------
 
-    /// Moves the free frames of an open pageblock, whose type has just changed, to the bins of its new type. Returns how
-    /// many; `None` if it is not open.
+    /// Moves the free frames of an open pageblock, whose type has just changed, to the bins of its new type. Returns
+    /// their number; `None` if it is not open.
     pub(super) fn move_bits(&mut self, start: Pfn, from: Migratetype, to: Migratetype) -> Option<u64> {
         let head = self.frames.open_head(start)?;
-        // If its bin was damaged, all have been made anew, by what the types are now.
+        // If its bin was damaged, all bins were rebuilt with the present types.
         if self.leave(start, from, head) {
             self.enter(start, to, head.free(), head.largest(), true);
         }
@@ -405,8 +406,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.frames.set_state(start, PAGEBLOCK_ORDER, State::Body);
     }
 
-    /// Takes free blocks of `order`, below the pageblock order, out of an open pageblock until `out` is full, lowest first.
-    /// Returns how many.
+    /// Takes free blocks of `order`, below the pageblock order, from an open pageblock until `out` is full, lowest
+    /// first. Returns their number.
     pub(super) fn take_bits_of(&mut self, start: Pfn, order: Order, out: &mut [Pfn]) -> usize {
         let list = self.frames.info(start).migratetype();
         let usable = list.is_ordinary() || list == Migratetype::Cma;
@@ -419,8 +420,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.take_of(start, Some(head), list, order, most, &mut sink).blocks as usize
     }
 
-    /// Takes the free blocks of at least `least` out of an open pageblock, each as large as it goes, until `out` is full.
-    /// Returns how many; `None` if the pageblock is not open.
+    /// Takes the free blocks of at least `least` from an open pageblock, each whole, until `out` is full. Returns their
+    /// number; `None` if the pageblock is not open.
     pub(super) fn take_whole_bits(
         &mut self,
         start: Pfn,

@@ -1,4 +1,4 @@
-//! What the words of frame and pageblock descriptors say: how states are packed.
+//! States in the words of frame and pageblock descriptors, and how they are packed.
 
 use core::fmt;
 
@@ -8,10 +8,10 @@ use crate::units::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, ZoneId};
 pub(super) const LINK_BITS: u32 = 28;
 const LINK_MASK: u64 = (1 << LINK_BITS) - 1;
 
-/// What a pageblock is: packed into one word, so that a free learns zone and type in one read.
+/// Properties of a pageblock, packed into one word, so that a free gets zone and type in one read.
 ///
-/// `type | present << 3 | type before isolation << 4 | reported << 7 | zone << 8 | poisoned << 16`. One comparison tells
-/// whether a pageblock is of a zone, of a type, not isolated, and has no frame that must not come back.
+/// `type | present << 3 | type before isolation << 4 | reported << 7 | zone << 8 | poisoned << 16`. One comparison
+/// tests whether a pageblock is of a zone and a type, is not isolated, and has no bad frame in use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct BlockInfo(pub(super) u64);
 
@@ -19,12 +19,12 @@ impl BlockInfo {
     const PRESENT: u64 = 1 << 3;
     const TYPE: u64 = 7;
     const BEFORE: u64 = 7 << 4;
-    /// All of it was free when a hook was told of it, and nobody has been handed any of it since.
+    /// All of it was free when a hook was told of it, and no frame of it was handed out since.
     const REPORTED: u64 = 1 << 7;
-    /// A frame of it that somebody uses has been found bad.
+    /// A frame of it that a caller uses was found bad.
     const POISONED: u64 = 1 << 16;
 
-    /// A word that no pageblock has, nor one near it.
+    /// A word that no pageblock has, and no word that differs from one only in the type.
     pub(crate) const NOWHERE: Self = Self(1 << 63);
 
     /// A pageblock without memory.
@@ -36,27 +36,27 @@ impl BlockInfo {
         Self(Self::PRESENT | migratetype as u64 | (zone.0 as u64) << 8)
     }
 
-    /// Whether the pageblock belongs to a zone at all.
+    /// Whether the pageblock has memory.
     #[must_use]
     #[inline]
     pub const fn is_present(self) -> bool {
         self.0 & Self::PRESENT != 0
     }
 
-    /// The type of the pageblock, which blocks freed into it get.
+    /// Type of the pageblock, and of blocks freed into it.
     #[must_use]
     #[inline]
     pub const fn migratetype(self) -> Migratetype {
         Migratetype::from_bits(self.0)
     }
 
-    /// Whether it is of an ordinary type, and no frame of it that somebody uses has been found bad.
+    /// Whether it has an ordinary type and no bad frame in use.
     #[inline(always)]
     pub(crate) const fn is_plain(self) -> bool {
         self.0 & (Self::TYPE | Self::POISONED) < 3
     }
 
-    /// Its type, if it is [plain](Self::is_plain).
+    /// Type of the pageblock, if it is [plain](Self::is_plain).
     #[inline(always)]
     pub(crate) const fn plain_type(self) -> Option<Migratetype> {
         match self.0 & (Self::TYPE | Self::POISONED) {
@@ -67,7 +67,7 @@ impl BlockInfo {
         }
     }
 
-    /// The type of a pageblock that is as this unmovable one but for its type, if that is an ordinary one.
+    /// Type of a pageblock that differs from this `unmovable` one only in the type, if that is an ordinary one.
     #[must_use]
     #[inline(always)]
     pub(crate) fn ordinary_as(self, unmovable: Self) -> Option<Migratetype> {
@@ -92,38 +92,39 @@ impl BlockInfo {
         ZoneId((self.0 >> 8) as u8)
     }
 
-    /// Whether a hook has been told that all of it is free (see [`Cpu::report_free`](crate::Cpu::report_free)).
+    /// Whether a hook was told that all of it is free (see [`Cpu::report_free`](crate::Cpu::report_free)).
     #[must_use]
     pub const fn is_reported(self) -> bool {
         self.0 & Self::REPORTED != 0
     }
 
-    /// Whether a frame of it must not be handed out again once it is freed (see [`Cpu::hwpoison`](crate::Cpu::hwpoison)).
+    /// Whether a frame of it must not be handed out again after it is freed (see
+    /// [`Cpu::hwpoison`](crate::Cpu::hwpoison)).
     #[must_use]
     #[inline]
     pub const fn is_poisoned(self) -> bool {
         self.0 & Self::POISONED != 0
     }
 
-    /// The same pageblock, reported or not.
+    /// This pageblock, reported or not.
     #[must_use]
-    pub(crate) const fn reported(self, is: bool) -> Self {
-        Self(self.0 & !Self::REPORTED | if is { Self::REPORTED } else { 0 })
+    pub(crate) const fn reported(self, reported: bool) -> Self {
+        Self(self.0 & !Self::REPORTED | if reported { Self::REPORTED } else { 0 })
     }
 
-    /// The same pageblock, with or without a frame that must not come back.
+    /// This pageblock, with or without a bad frame in use.
     #[must_use]
-    pub(crate) const fn poisoned(self, is: bool) -> Self {
-        Self(self.0 & !Self::POISONED | if is { Self::POISONED } else { 0 })
+    pub(crate) const fn poisoned(self, poisoned: bool) -> Self {
+        Self(self.0 & !Self::POISONED | if poisoned { Self::POISONED } else { 0 })
     }
 
-    /// The same pageblock with another type, not isolated.
+    /// This pageblock with another type, not isolated.
     #[must_use]
     pub const fn with_migratetype(self, migratetype: Migratetype) -> Self {
         Self(self.0 & !(Self::TYPE | Self::BEFORE) | migratetype as u64)
     }
 
-    /// The same pageblock, isolated.
+    /// This pageblock, isolated.
     #[must_use]
     pub const fn isolated(self) -> Self {
         let before = self.migratetype() as u64;
@@ -141,9 +142,9 @@ impl fmt::Debug for BlockInfo {
     }
 }
 
-/// The upper half of the head word of a taken block that sits, or last sat, on one list of one CPU; its
-/// lower half is the position. Comparing it compares state, order, type and CPU at once, and the whole word
-/// the position, too.
+/// The upper half of the head word of a taken block that is, or last was, on one list of one CPU; the lower half is the
+/// position. A comparison of the tag compares state, order, type and CPU together; a comparison of the whole word also
+/// the position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PlaceTag(u64);
 
@@ -159,29 +160,29 @@ impl PlaceTag {
         Self(self.0 | (order.get() as u64) << ORDER | (ordinary as u64) << ASKED)
     }
 
-    /// The same of order 0 for another order.
+    /// Turns a tag of order 0 into that of another order.
     #[inline]
     pub(crate) const fn of_order(self, order: Order) -> Self {
         Self(self.0 | (order.get() as u64) << ORDER)
     }
 
-    /// The head word of a block that sits at a position of the list.
+    /// The head word of a block at a position of the list.
     #[inline]
     pub(crate) const fn at(self, position: u32) -> u64 {
         self.0 | position as u64
     }
 
-    /// Whether a head word is that of a block which sits, or last sat, on the list that another one names.
+    /// Whether two head words name the same list as the place where the block is, or last was.
     #[inline]
-    pub(crate) const fn same_list(head: u64, other: u64) -> bool {
-        (head ^ other) >> POSITION_BITS == 0
+    pub(crate) const fn same_list(head: u64, listed: u64) -> bool {
+        (head ^ listed) >> POSITION_BITS == 0
     }
 }
 
-/// Where on the per-CPU lists a taken block waits, or last waited: CPU, list and position.
+/// Place on the per-CPU lists where a taken block is, or last was: CPU, list and position.
 ///
-/// A list place is never cleared when the block is handed out, so that handing out touches no descriptor. Whether
-/// a block still sits there is asked of the list: does it hold this block at this position *now*?
+/// The list place is not cleared when the block is handed out, so that an allocation touches no descriptor. The block
+/// is on the list exactly if the list holds this block at this position *now*.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ListPlace {
     /// The CPU whose list it is.
@@ -190,7 +191,7 @@ pub struct ListPlace {
     pub position: u32,
 }
 
-/// What a head word says.
+/// State of a block, or of a frame, as its head word records it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// Not a head: inside a larger block, or never used.
@@ -202,17 +203,17 @@ pub enum State {
         order: Order,
         /// The type of the list it is on, which can differ from its pageblock's.
         list: Migratetype,
-        /// The block behind it.
+        /// The next block on the list.
         next: u32,
-        /// The block before it.
+        /// The previous block on the list.
         prev: u32,
     },
     /// Head of a block that the buddy lists have given out.
     Taken {
         /// Order of the block.
         order: Order,
-        /// What it was asked for as: unmovable, movable or reclaimable. High-atomic says that it was freed, and that
-        /// its CPU is about to give it back to the zone.
+        /// Requested type: unmovable, movable or reclaimable. High-atomic means that the block was freed, and that its
+        /// CPU is about to give it back to the zone.
         asked: Migratetype,
         /// Its last place on a per-CPU list, if it had one.
         list_place: Option<ListPlace>,
@@ -226,14 +227,14 @@ pub enum State {
     Reserved,
 }
 
-/// The head word of a free block, for the lists: changing a link need not take the word apart.
+/// The head word of a free block, for the lists: a link can change without unpacking the word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FreeHead(pub(super) u64);
 
 impl FreeHead {
     const PREV: u32 = LINK_BITS;
     const LIST: u32 = 2 * LINK_BITS;
-    /// The order, and above it that the block is free.
+    /// First bit of the order and, above it, the bit of a free block.
     const KIND: u32 = Self::LIST + 3;
 
     #[inline]
@@ -247,7 +248,7 @@ impl FreeHead {
         )
     }
 
-    /// The head word of a pageblock that is free as a whole, where such ones are kept as bits: it links nowhere.
+    /// The head word of a pageblock that is free as a whole, when such pageblocks are kept as bits: it has no links.
     #[inline(always)]
     pub(crate) fn whole(list: Migratetype) -> Self {
         Self::new(PAGEBLOCK_ORDER, list, 0, 0)
@@ -259,7 +260,7 @@ impl FreeHead {
         (word >> Self::KIND == FREE >> Self::KIND | u64::from(order.get())).then_some(Self(word))
     }
 
-    /// As it is written.
+    /// The packed word.
     #[inline(always)]
     pub(crate) const fn word(self) -> u64 {
         self.0
@@ -295,7 +296,7 @@ pub(super) const FREE: u64 = 1 << 63;
 pub(super) const KIND_TAKEN: u64 = 1;
 pub(super) const KIND_QUARANTINED: u64 = 2;
 const KIND_RESERVED: u64 = 3;
-/// Of pageblocks only: see [`OpenHead`].
+/// For pageblocks only: see [`OpenHead`].
 const KIND_OPEN: u64 = 4;
 const POSITION_BITS: u32 = 32;
 pub(super) const CPU: u32 = POSITION_BITS;
@@ -303,7 +304,7 @@ pub(super) const ORDER: u32 = CPU + 16;
 pub(super) const ASKED: u32 = ORDER + 4;
 pub(super) const SEATED: u64 = 1 << (ASKED + 2);
 pub(super) const KIND: u32 = ASKED + 3;
-/// Of words that are not a free block's: the frame has been found bad (see `poison`).
+/// For words that are not a free block's: the frame was found bad (see `poison`).
 pub(super) const MARK: u64 = 1 << (KIND + 3);
 
 impl State {
@@ -355,23 +356,23 @@ impl State {
     }
 }
 
-/// The head word of a pageblock some of whose frames are free and kept as bits of its map: how many, the order of the
-/// largest block, and its neighbours on the list of pageblocks like it. Changing a link need not take the word apart. Written under
-/// the zone lock. For everybody else such a word says [`State::Body`]: no large block starts here.
+/// The head word of an open pageblock: the number of its free frames, which are bits of its map, the order of the
+/// largest free block, and its neighbours on the list of its bin. A link can change without unpacking the word. Written
+/// under the zone lock. All other readers unpack it as [`State::Body`]: no large block starts here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OpenHead(u64);
 
 impl OpenHead {
-    /// Pageblocks that a zone may have.
+    /// Bits of a pageblock's number in a zone.
     const LINK: u32 = LINK_BITS - PAGEBLOCK_ORDER.get() as u32;
     const LARGEST: u32 = 2 * Self::LINK;
-    /// Right below the kind, so that one comparison tells both.
+    /// Directly below the kind, so that one comparison tests both.
     const FREE: u32 = KIND - 10;
     const MASK: u64 = (1 << Self::LINK) - 1;
     const FREE_MASK: u64 = (1 << 10) - 1;
 
-    /// `free`: frames, 1 to 512; `largest`: the order of the largest free block. `next` and `prev` are numbers of pageblocks, from
-    /// the zone's first; its own number ends the list.
+    /// `free`: number of free frames, 1 to 512. `largest`: order of the largest free block. `next` and `prev`: numbers
+    /// of pageblocks, from the zone's first; a pageblock's own number ends the list.
     #[inline]
     pub(crate) fn new(free: u32, largest: u8, next: u32, prev: u32) -> Self {
         debug_assert!(u64::from(next.max(prev)) <= Self::MASK && u64::from(free) <= Self::FREE_MASK);
@@ -390,13 +391,13 @@ impl OpenHead {
         if word >> KIND == KIND_OPEN { Some(Self(word)) } else { None }
     }
 
-    /// As it is written.
+    /// The packed word.
     #[inline(always)]
     pub(crate) const fn word(self) -> u64 {
         self.0
     }
 
-    /// Free frames.
+    /// Number of free frames.
     #[inline(always)]
     pub(crate) const fn free(self) -> u32 {
         (self.0 >> Self::FREE & Self::FREE_MASK) as u32
@@ -408,35 +409,34 @@ impl OpenHead {
         (self.0 >> Self::LARGEST & 0xf) as u8
     }
 
-    /// Number of the pageblock behind it on its list; its own if there is none.
+    /// Number of the next pageblock on the list; its own number if there is none.
     #[inline(always)]
     pub(crate) const fn next(self) -> u32 {
         (self.0 & Self::MASK) as u32
     }
 
-    /// Number of the pageblock before it.
+    /// Number of the previous pageblock on the list.
     #[inline(always)]
     pub(crate) const fn prev(self) -> u32 {
         (self.0 >> Self::LINK & Self::MASK) as u32
     }
 
-    /// The same with so many free frames.
+    /// This head with `free` free frames.
     #[inline(always)]
     pub(crate) const fn with_free(self, free: u32) -> Self {
         Self(self.0 & !(Self::FREE_MASK << Self::FREE) | (free as u64) << Self::FREE)
     }
 
-    /// The same with so many more free frames, fewer than all.
+    /// This head with `pages` more free frames, fewer than all.
     #[inline(always)]
     pub(crate) const fn with_more(self, pages: u64) -> Self {
         Self(self.0 + (pages << Self::FREE))
     }
 
-    /// Whether the free frames of two heads are as many but for those that a multiple of 16 leaves over, in fewer instructions than by
-    /// taking them apart.
+    /// Whether the free frames of two heads are equal after division by 16, in fewer instructions than by unpacking.
     #[inline(always)]
-    pub(crate) const fn is_in_step_with(self, other: Self) -> bool {
-        (self.0 ^ other.0) >> (Self::FREE + 4) == 0
+    pub(crate) const fn is_in_step_with(self, head: Self) -> bool {
+        (self.0 ^ head.0) >> (Self::FREE + 4) == 0
     }
 
     #[inline(always)]
@@ -449,16 +449,17 @@ impl OpenHead {
         Self(self.0 & !(Self::MASK << Self::LINK) | (prev as u64) << Self::LINK)
     }
 
-    /// The least head word of a pageblock with at least 64 free frames, an eighth: then allocations should leave it alone as long
-    /// as there are fuller ones.
+    /// The least head word of a pageblock with at least 64 free frames, an eighth. Allocations should take from fuller
+    /// pageblocks first.
     pub(crate) const SPARSE: u64 = KIND_OPEN << KIND | 64 << Self::FREE;
     /// The least head word of an open pageblock.
     pub(crate) const OPEN: u64 = KIND_OPEN << KIND | 1 << Self::FREE;
 
-    /// Whether a pageblock's head word is that of an open one from `least` on: [`SPARSE`](Self::SPARSE) or [`OPEN`](Self::OPEN).
+    /// Whether a head word is that of an open pageblock and at least `least`: [`SPARSE`](Self::SPARSE) or
+    /// [`OPEN`](Self::OPEN).
     #[inline]
     pub(super) const fn is_from(word: u64, least: u64) -> bool {
-        // From `OPEN` on this says no of 961 free frames and more, which no pageblock has.
+        // With `OPEN` this excludes 961 and more free frames, which no pageblock has.
         word.wrapping_sub(least) < ((KIND_OPEN + 1) << KIND) - Self::SPARSE
     }
 }

@@ -1,26 +1,25 @@
-//! How many pages the lists hold, what was freed lately, and when a drain is due.
+//! Counts of the lists: pages held, pages freed recently, and the point at which a drain is due.
 //!
-//! # Where hits count
-//! Linux changes a count at each allocation and free, and so do its presets
-//! ([`PcpCounting::EachCall`](crate::config::PcpCounting)). `level` holds, from bit [`ROOM`] on, the pages that are missing
-//! to the next drain, less one, and below that the count at which a drain is due: a free changes one word, and its sign says
-//! whether to drain. `freed` holds base pages freed, halved by each allocation; its top byte is the drain scale of the v6.1
-//! rule, which an allocation halves, too. The lowest bit of the scale then moves into the page count, whose top bit it
-//! becomes: no rule reads both.
+//! # If hits count
+//! Linux changes a count at each allocation and free, and so do its presets. `level` holds two numbers: from bit
+//! [`ROOM`] on the pages that are missing until the next drain, less one; below that the count at which a drain is due.
+//! So a free changes one word, and its sign tells whether to drain. `freed` holds the base pages freed, halved by each
+//! allocation; its top byte is the drain scale of the v6.1 rule, which an allocation halves, too. The lowest bit of the
+//! scale then moves into the page count as its top bit: no rule reads both.
 //!
-//! # Where they do not
-//! A hit changes nothing but its list. What the lists hold is what lies between their tops and bottoms, and is counted when it
-//! is needed: in a slow call, over the lists that `used` names.
+//! # If hits do not count
+//! A hit changes only its list. A slow call computes the pages on lists when it needs them: the differences of top and
+//! bottom, summed over the lists in `used`.
 //!
-//! Each list that `used` names may hold its *share* of `high`, which grows with the size of its blocks (see
-//! [`share_beside`]). A free that finds the list at its share, which is its *ceiling*, drains half of it; an allocation that
-//! finds it empty refills half of it. So no list empties another one, and all of them together hold at most `high`. A list
-//! whose share is less than two blocks holds none: its blocks come from the zone and go back there one by one.
+//! Each list in `used` may hold its *share* of `high`, which grows with the size of its blocks (see [`share_beside`]).
+//! A free that finds the list at its share, which is its *ceiling*, drains half of it; an allocation that finds it
+//! empty refills half of it. So no list empties another one, and all of them together hold at most `high`. A list whose
+//! share is less than two blocks holds none: its blocks come from the zone and return to it one by one.
 //!
-//! A refill raises `high` by what it brings, up to the bound that the free memory sets; a tick lowers it by an eighth.
-//! `level` is the `high` of the last slow call.
+//! A refill raises `high` by the pages that it brings, up to the bound that the free memory sets; a tick lowers it by
+//! an eighth. `level` is the `high` of the last slow call.
 //!
-//! A list that `used` does not name is empty, and shut.
+//! A list that is not in `used` is empty, and shut.
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -31,26 +30,26 @@ use crate::platform::{Platform, Word};
 use crate::policy::pcp::{PcpRule, Shortage, Sizing, Traffic, Tuning, share_beside};
 use crate::units::{COSTLY_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
-/// Bit from which `level` holds the room.
+/// First bit of the room in `level`.
 const ROOM: u32 = 30;
-/// The bits of `level` that hold the threshold. More than a zone has pages is never reached.
+/// Bits of the threshold in `level`. A threshold above the pages of a zone is never reached.
 const THRESHOLD: u64 = (1 << ROOM) - 1;
 const _: () = assert!(crate::frame::MAX_ZONE_PAGES < THRESHOLD);
 
-/// Bit from which `freed` holds the drain scale.
+/// First bit of the drain scale in `freed`.
 const FREE_FACTOR: u32 = 56;
 /// In `alloc_factor`, above the scale: the last free was of order 1 to 3.
 const FREED_HIGH: u64 = 1 << 8;
-/// The bits of `freed` that hold pages. No list ever holds so many that a sum could leave them.
+/// Bits of the pages in `freed`. No list holds so many pages that a sum could exceed them.
 const FREED_PAGES: u64 = (1 << FREE_FACTOR) - 1;
 
-/// The word that holds a threshold and a count.
+/// Packs a threshold and a count.
 pub(super) fn level(threshold: u32, count: u32) -> u64 {
     let threshold = u64::from(threshold).min(THRESHOLD);
     threshold.wrapping_sub(1).wrapping_sub(u64::from(count)) << ROOM | threshold
 }
 
-/// The count in such a word.
+/// Unpacks the count.
 fn count_in(level: u64) -> i64 {
     (level & THRESHOLD).cast_signed() - 1 - (level.cast_signed() >> ROOM)
 }
@@ -58,15 +57,15 @@ fn count_in(level: u64) -> i64 {
 /// A block that was put onto a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Placed {
-    /// What its head word must say.
+    /// The block's new head word.
     pub(crate) head: u64,
-    /// Whether the owner should now drain, or answer a request.
+    /// Whether the owner must drain now, or serve a request.
     pub(crate) due: bool,
 }
 
 impl<'m, P: Platform> Pcp<'m, P> {
-    /// Base pages on the lists, and on their way back. A racy read for others than the owner, but never more than there is
-    /// room for.
+    /// Base pages on the lists, and set aside. A racy read, unless the caller is the owner, but never above the
+    /// capacity.
     #[must_use]
     pub fn count(&self) -> u32 {
         if self.each_call {
@@ -76,12 +75,13 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.lists_used().map(pages).fold(self.outgoing.pages(), u32::wrapping_add)
     }
 
-    /// Whether an allocation finds nothing here, and no other CPU asks the owner for anything. By the owner.
+    /// Whether an allocation finds nothing here, and no other CPU requests anything. Called by the owner.
     pub(crate) fn has_nothing_to_do(&self) -> bool {
         self.count() == 0 && !self.is_asked()
     }
 
-    /// Base pages of the listed blocks of the pageblock order, all types together. A racy read for others than the owner.
+    /// Base pages of the listed blocks of the pageblock order, all types together. A racy read, unless the caller is
+    /// the owner.
     #[must_use]
     pub fn huge_pages(&self) -> u32 {
         let first = LINUX_LISTS - TYPES;
@@ -90,7 +90,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             .fold(0, u32::wrapping_add)
     }
 
-    /// The numbers of the lists that may hold something.
+    /// Numbers of the lists that may hold blocks.
     pub(super) fn lists_used(&self) -> impl Iterator<Item = usize> {
         let mut left = self.used.load(Relaxed);
         core::iter::from_fn(move || {
@@ -100,15 +100,15 @@ impl<'m, P: Platform> Pcp<'m, P> {
         })
     }
 
-    /// Where hits do not count: how many blocks a list may hold. Those of the pageblock order keep no pageblock from being whole: they
-    /// may hold as much besides, and while memory is not tight whatever part of the free memory it is.
+    /// If hits do not count: most blocks of a list. Blocks of the pageblock order keep no pageblock from being whole:
+    /// they may hold as much in addition, and without the bound by free memory unless memory is tight.
     pub(super) fn share_of(&self, list: usize) -> u32 {
         let (order, _) = kind_of(list);
         let high = self.level.load(Relaxed) as u32;
         if order == PAGEBLOCK_ORDER {
             return if self.merges() { high } else { self.sizing().high_max } >> order.get();
         }
-        let others = self.lists_used().filter(|&other| other != list).map(|other| kind_of(other).0);
+        let others = self.lists_used().filter(|&beside| beside != list).map(|beside| kind_of(beside).0);
         share_beside(high, order, others.filter(|&order| order < PAGEBLOCK_ORDER)) >> order.get()
     }
 
@@ -124,7 +124,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.each_call
     }
 
-    /// A bit for each list that may hold something.
+    /// A bit for each list that may hold blocks.
     pub(super) fn drainable(&self) -> u64 {
         match (self.each_call, self.more) {
             (false, _) => self.used.load(Relaxed),
@@ -133,7 +133,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
     }
 
-    /// Notes that a list may hold something from now on.
+    /// Records that a list may hold blocks from now on.
     fn note_used(&self, list: usize) {
         let used = self.used.load(Relaxed);
         if used >> list & 1 == 0 {
@@ -156,7 +156,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
     }
 
-    /// Keeps what a rule has changed: history and `high`, not the count.
+    /// Stores the new state of a rule: history and `high`, not the count.
     pub(super) fn set_tuning(&self, config: &Config, sizing: Sizing, pressure: Shortage, tuning: Tuning) {
         let Traffic { free_count, alloc_factor, free_factor, freed_high, .. } = tuning.traffic;
         let history = u64::from(alloc_factor) | if freed_high { FREED_HIGH } else { 0 };
@@ -170,7 +170,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.level.store(level(threshold, self.count()), Relaxed);
     }
 
-    /// Where hits count: counts pages that came (or, if negative, went), and returns the level.
+    /// If hits count: counts pages that came, or left if negative, and returns the level.
     #[inline(always)]
     pub(super) fn count_pages(&self, change: i64) -> i64 {
         if !self.each_call {
@@ -183,7 +183,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     // ---- hits ----------------------------------------------------------------------------------------------
 
-    /// A hit, where hits do not count: the block at the head of a list. Touches the list and its slot, nothing else.
+    /// A hit, if hits do not count: takes the block at the head of a list. Touches the list and its slot only.
     #[inline(always)]
     pub(crate) fn take(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, Option<Missed>> {
         let list = self.hit_list(order, migratetype).ok_or(None)?;
@@ -193,7 +193,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         taken
     }
 
-    /// A hit, where hits count, for a caller that [`take`](Self::take) has told what it has seen.
+    /// A hit, if hits count, for a caller that [`take`](Self::take) has returned its reads to.
     #[inline]
     pub(crate) fn take_counted(&self, order: Order, migratetype: Migratetype, seen: Missed) -> Option<Pfn> {
         let list = self.hit_list(order, migratetype)?;
@@ -208,7 +208,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         taken
     }
 
-    /// Counts a block that was taken from a list.
+    /// Counts a block taken from a list.
     #[inline(always)]
     pub(super) fn count_taken(&self, order: Order) {
         if self.each_call {
@@ -217,22 +217,24 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
     }
 
-    /// A hit, where hits do not count: puts back the block of `order` that was allocated last from one of its lists, as its
-    /// head word says. `false`, and nothing has happened, in every other case.
+    /// A hit, if hits do not count: puts back the block of `order` that was allocated last from one of its lists, by
+    /// its head word. On `false` the state is unchanged.
     #[inline(always)]
     pub(crate) fn put_last(&self, order: Order, head: &P::Word, pfn: Pfn) -> bool {
-        // A branch for each type, not an index computed from the head word: the processor predicts which list it will be.
+        // A branch for each type, not an index computed from the head word: the processor predicts which list it will
+        // be.
         let Some(list) = self.hit_list(order, Migratetype::Movable) else { return false };
-        // Before the head word. Of two values that it has found equal the compiler goes on with the one that was read first. The
-        // other way round the next allocation would wait for this block's head word, that for the block's number, and that for the
-        // allocation before: on an Intel processor of 2023 each pair of calls took 8 ns instead of 4.
+        // Read before the head word. Of two values that it has found equal the compiler continues with the one that was
+        // read first. In the other order the next allocation would wait for this block's head word, which waits for the
+        // block's number, which waits for the allocation before: on an Intel processor of 2023 each pair of calls took
+        // 8 ns instead of 4.
         let top = list.top();
         let place = head.load(Relaxed);
         if place == top {
             return self.put_last_on(list, top, pfn);
         }
-        for of in [Migratetype::Unmovable, Migratetype::Reclaimable] {
-            let Some(list) = self.hit_list(order, of) else { break };
+        for migratetype in [Migratetype::Unmovable, Migratetype::Reclaimable] {
+            let Some(list) = self.hit_list(order, migratetype) else { break };
             if place == list.top() {
                 // Read once more, for the same reason.
                 return self.put_last_on(list, list.top(), pfn);
@@ -243,15 +245,15 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     #[inline(always)]
     fn put_last_on(&self, list: &List<'m, P>, top: u64, pfn: Pfn) -> bool {
-        // Not before: until now nothing was relied on.
+        // Only now: until here the hit has relied on nothing.
         self.enter();
         let is_put = list.put_last(top, pfn);
         self.leave();
         is_put
     }
 
-    /// A hit, where hits do not count: puts a block, which is the caller's to free, at the head of a list, and notes in its head word
-    /// where it sits now. On `false` the state is unchanged: the list is at its ceiling, or shut.
+    /// A hit, if hits do not count: puts a block that the caller may free at the head of a list, and writes its place
+    /// into its head word. On `false` the state is unchanged: the list is at its ceiling, or shut.
     #[inline(always)]
     pub(crate) fn put_hit(&self, list: &List<'m, P>, head: &P::Word, pfn: Pfn) -> bool {
         self.enter();
@@ -280,13 +282,13 @@ impl<'m, P: Platform> Pcp<'m, P> {
         Some(Placed { head, due })
     }
 
-    /// Whether the block that was allocated last from a list is `pfn`, as far as the list says.
+    /// Whether `pfn` was the last block allocated from a list, as far as the list records it.
     pub(crate) fn took_last(&self, number: usize, pfn: Pfn) -> bool {
         self.list(number).took_last(pfn)
     }
 
-    /// Sets a freed block aside, which is on no list, and counts it. Returns what its head word must say; `None` if there is
-    /// no room.
+    /// Sets a freed block aside, which is on no list, and counts it. Returns its new head word; `None` if there is no
+    /// room.
     #[inline(always)]
     pub(crate) fn set_aside(&self, pfn: Pfn, order: Order) -> Option<u64> {
         let head = self.outgoing.push(pfn, order)?;
@@ -294,8 +296,8 @@ impl<'m, P: Platform> Pcp<'m, P> {
         Some(head)
     }
 
-    /// A hit, where hits do not count: sets a block aside, which is the caller's to free, and says so in its head word. On `false` the
-    /// state is unchanged: there is no room.
+    /// A hit, if hits do not count: sets aside a block that the caller may free, and writes its new head word. On
+    /// `false` the state is unchanged: there is no room.
     #[inline(always)]
     pub(crate) fn set_aside_hit(&self, head: &P::Word, pfn: Pfn, order: Order) -> bool {
         debug_assert!(!self.each_call, "there what is set aside is counted");
@@ -309,7 +311,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         word.is_some()
     }
 
-    /// Counts pages that were set aside, or (if negative) given back, where that is to be counted.
+    /// Counts pages that were set aside, or given back if negative, if hits count.
     #[inline(always)]
     pub(super) fn count_aside(&self, pages: i64) {
         if self.each_call {
@@ -317,21 +319,21 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
     }
 
-    /// Counts a block that was put onto a list. Returns whether the owner should now drain.
+    /// Counts a block that was put onto a list. Returns whether the owner must drain now.
     #[inline(always)]
     pub(crate) fn count_freed(&self, order: Order) -> bool {
         let freed = self.freed.load(Relaxed);
-        // Under such a rule no scale lies above the pages.
+        // Under such a rule no scale is above the pages.
         if !self.watches_orders || freed < u64::from(PcpRule::V6_16.most_counted(self.sizing().batch)) {
             self.freed.store(freed.wrapping_add(order.pages()), Relaxed);
         }
-        // The v6.1 rule drains everything when orders 1 to 3 are freed again and again; later ones, much.
+        // After repeated frees of orders 1 to 3 the v6.1 rule drains everything; later rules drain more.
         let is_small_high = order > Order::ZERO && order <= COSTLY_ORDER;
         let looks = is_small_high && (self.watches_orders || freed >> FREE_FACTOR != 0);
         self.count_pages(order.pages() as i64) < 0 || looks
     }
 
-    /// Does what each free does to the refill scale, for one that has been counted.
+    /// Halves the refill scale, as each free does; for a free that was counted already.
     pub(super) fn halve_alloc_factor(&self) {
         let history = self.alloc_factor.load(Relaxed);
         self.alloc_factor.store((history & !FREED_HIGH) >> 1 | history & FREED_HIGH, Relaxed);
@@ -339,8 +341,8 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     // ---- ceilings ------------------------------------------------------------------------------------------
 
-    /// Lets frees hit a list, if no CPU asks for anything. Called by the owner after the list's bottom has moved, after a
-    /// refill, after an answer, and where a hit has failed.
+    /// Lets frees hit a list, if there is no request. Called by the owner after the list's bottom has moved, after a
+    /// refill, after a request was served, and after a failed hit.
     pub(super) fn open(&self, number: usize) {
         if self.each_call {
             let list = self.list(number);
@@ -359,14 +361,13 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
     }
 
-    /// Whether another CPU asks the owner for something.
+    /// Whether another CPU requests something of the owner.
     #[inline]
     pub(crate) fn is_asked(&self) -> bool {
         self.request.load(Relaxed) != 0
     }
 
-    /// Lets frees hit all lists, if no CPU asks for anything. Where hits do not count: all lists in use, each up to its
-    /// share.
+    /// Lets frees hit all lists, if there is no request. If hits do not count: all lists in use, each up to its share.
     pub(crate) fn open_all(&self) {
         if self.each_call {
             self.lists_in_use().for_each(|list| list.open_anyway(list.end()));
@@ -389,7 +390,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
     }
 
-    /// Where hits do not count, what a slow call that has moved blocks between lists and zone does at its end.
+    /// If hits do not count: the end of a slow call that has moved blocks between lists and zone.
     pub(super) fn open_again(&self) {
         if !self.each_call {
             self.open_all();

@@ -1,4 +1,4 @@
-//! The slow half of per-CPU lists: refill, drain, direct allocation and free, checks.
+//! Slow calls of per-CPU lists: refill, drain, direct allocation and free, checks.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -14,35 +14,35 @@ use crate::policy::watermark::boost_after_steal;
 use crate::sync::Waiter;
 use crate::zone::{Hold, Zone};
 
-/// One CPU's lists of one zone together with what they are refilled from: the slow half.
+/// One CPU's lists of one zone, with the zone that they are refilled from, for slow calls.
 pub(crate) struct Local<'a, 'm, P: Platform, M> {
     pub(crate) pcp: &'a Pcp<'m, P>,
-    /// All CPUs' lists of all zones: row per zone, column per CPU.
+    /// The lists of all CPUs and zones: one row per zone, one column per CPU.
     pub(crate) pcps: &'m [Pcp<'m, P>],
     pub(crate) zone: &'a Zone<'m, P>,
     pub(crate) frames: FrameMap<'m, P, M>,
     pub(crate) waiter: Waiter<'a, P>,
     pub(crate) config: &'a Config,
     pub(crate) direct_map: Option<DirectMap>,
-    /// CPUs that share what lists may hold of the zone.
+    /// CPUs that share the pages that lists may hold.
     pub(crate) cpus: u32,
     /// Whether other types give whole pageblocks only (see [`Config::avoid_fragmentation`]).
     pub(crate) avoid_fragmentation: bool,
-    /// The owner's turn with the lists; `None` if an outer slow call has it, or a remote drain.
+    /// The owner's turn; `None` if an outer slow call has it, or a remote drain.
     pub(crate) turn: Option<Turn<'a, 'm, P>>,
     /// Base pages that a refill may take besides one block.
     pub(crate) beyond: u64,
 }
 
 impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
-    /// Does what others have asked for. Blocks that are not drained stay.
+    /// Serves the requests of other CPUs. Blocks that are not drained stay.
     pub(crate) fn answer(&self) {
         let asked = self.pcp.request.load(Relaxed);
         if asked & (REQUEST_DRAIN | REQUEST_RESIZE | REQUEST_TICK) == 0 {
             return;
         }
         if asked & REQUEST_RESIZE != 0 {
-            // Cleared first: a size that is set from now on is asked for again.
+            // Cleared first: a size that is set from now on is a new request.
             self.pcp.clear(REQUEST_RESIZE);
             if self.pcp.counts() {
                 let sizing = self.pcp.sizing();
@@ -64,8 +64,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.pcp.open_all();
     }
 
-    /// The size of the lists. Under [`PcpRule::Auto`] they hold no more than this CPU's share of the free memory. Notes for the frees
-    /// to come whether memory is tight.
+    /// The size of the lists. Under [`PcpRule::Auto`] at most this CPU's share of the free memory. Also records for
+    /// later frees whether memory is tight.
     pub(super) fn sizing(&self) -> Sizing {
         let sizing = self.pcp.sizing();
         if self.config.experiment.pcp_rule != PcpRule::Auto {
@@ -77,12 +77,12 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if !sizing.is_tuned() {
             return sizing;
         }
-        // A drain that merges block by block under the lock gets no cheaper by being larger: with free lists all CPUs share.
+        // A larger drain is not cheaper if blocks merge one by one under the lock: with free lists all CPUs share.
         let cpus = if self.frames.has_maps() { self.cpus } else { self.waiter.nodes.len() as u32 };
         sizing.within(share_of_free(free, cpus, self.config.pcp_free_part))
     }
 
-    /// The list of an order and an ordinary type, if it may hold anything.
+    /// The list of an order and an ordinary type, if it may hold blocks.
     pub(super) fn list(&self, order: Order, migratetype: Migratetype) -> Option<usize> {
         if !migratetype.is_ordinary() {
             return None;
@@ -90,19 +90,20 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.pcp.list_of(order, migratetype).filter(|&number| self.pcp.list(number).capacity() > 0)
     }
 
-    /// A block that is on the list already, where a hit found none. Answers first, as every call does.
+    /// Takes a block that is on the list already, after a hit found none. Serves requests first, as every slow call
+    /// does.
     pub(crate) fn take_listed(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         self.answer();
         let listed = self.pop(self.list(order, migratetype)?, order);
         if listed.is_none() {
-            // Whoever reclaims has just freed what this call needs; and marks are about to be looked at.
+            // A reclaimer may have freed the pages that this call needs; and marks are checked next.
             self.give_back();
         }
         listed
     }
 
-    /// Allocates where [`take_listed`](Self::take_listed) has found nothing: refills the list and takes a block from it,
-    /// or takes a block directly.
+    /// Allocates after [`take_listed`](Self::take_listed) has found nothing: refills the list and takes a block from
+    /// it, or takes a block directly.
     pub(crate) fn take_new(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         let Some(number) = self.list(order, migratetype) else {
             return self.take_directly(order, migratetype, migratetype);
@@ -110,7 +111,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if !self.pcp.counts() && self.room(number).blocks < 2 {
             return self.take_directly(order, migratetype, migratetype);
         }
-        // All that a refill brought may be bad; only an empty one means that there is nothing.
+        // All blocks of a refill may be bad; only an empty refill means that the zone has none.
         while self.refill(number, migratetype) > 0 {
             if let Some(pfn) = self.pop(number, order) {
                 return Some(pfn);
@@ -146,7 +147,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         None
     }
 
-    /// Whether the poison pattern of a block is as it was left. If not, the block is quarantined.
+    /// Whether the poison pattern of a block is unchanged. If not, the block is quarantined.
     pub(super) fn is_intact(&self, pfn: Pfn, order: Order) -> bool {
         match self.direct_map {
             Some(map) if self.config.poison && map.find_unpoisoned(pfn, order).is_some() => {
@@ -158,7 +159,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
     }
 
-    /// Notes on a block where it sits.
+    /// Writes the place of a block into its head word.
     pub(crate) fn list_place(&self, pfn: Pfn, order: Order, placed: Placed) {
         self.frames.list_place(pfn, order, placed.head);
     }
@@ -195,12 +196,12 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
     }
 
-    /// After the last bad frame in use of the zone went out of use: frees of all CPUs need not look for one any more.
+    /// After the last bad frame in use of the zone went out of use: frees of all CPUs may hit again.
     #[cold]
     fn let_frees_hit(&self) {
         let cpus = self.waiter.nodes.len();
         let of_zone = &self.pcps[self.zone.id().index() * cpus..][..cpus];
-        // Under the lock, and with a look at what is so now: another CPU may have found the next bad frame.
+        // Checked again under the lock: another CPU may have found the next bad frame.
         let open = |buddy: &mut Buddy<'_, 'm, P, M>| {
             let closed = buddy.has_special_pageblocks();
             of_zone.iter().for_each(|pcp| pcp.set_closed(closed));
@@ -208,8 +209,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let _hold = self.zone.with_section(0, self.frames, self.waiter, open);
     }
 
-    /// Takes up to `count` blocks for `sink`, in one hold of the lock of the section that would miss them least. Returns the blocks
-    /// taken.
+    /// Takes up to `count` blocks for `sink`, in one hold of the lock of the section that would miss them least.
+    /// Returns the blocks taken.
     pub(super) fn take_by(&self, wanted: Wanted, count: u64, sink: &mut impl Sink) -> u64 {
         if !self.zone.cut().is_cut() {
             return self.take_in(0, wanted, count, sink);
@@ -248,8 +249,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         taken
     }
 
-    /// After a steal that fragments: keeps more free for a while, so that the next one finds its own. Under the
-    /// zone lock.
+    /// After a steal that fragments: keeps more memory free for a while, so that the next request finds blocks of its
+    /// own type. Under the zone lock.
     fn boost_marks(&self) {
         let pressure = self.zone.pressure();
         let (high, managed) = (pressure.marks().high, self.zone.managed_pages());
@@ -288,7 +289,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
     }
 
-    /// The list on which freed blocks of an order and a pageblock's type wait; `None` if they go back to the zone one by one.
+    /// The list for freed blocks of an order and a pageblock's type; `None` if they return to the zone one by one.
     pub(crate) fn list_for(&self, order: Order, list: Migratetype) -> Option<usize> {
         if self.pcp.counts() {
             return self.pcp.list_of(order, list);
@@ -296,7 +297,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.list(order, waits_as(list)).filter(|&number| self.room(number).blocks >= 2)
     }
 
-    /// Puts a block onto a list, which drains if that is due. The block is in state `Taken`, and the caller's no longer.
+    /// Puts a block onto a list, which drains if that is due. The block is `Taken`, and the caller no longer owns it.
     #[inline(never)]
     pub(crate) fn put(&self, pfn: Pfn, order: Order, number: usize) {
         let placed = self.pcp.put(number, order, pfn).or_else(|| {
@@ -327,7 +328,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         bump(&self.pcp.events.direct_free_pages, order.pages());
     }
 
-    /// After a free of `order` to a list: drains what the rule says, and answers what others ask.
+    /// After a free of `order` to a list: drains by the rule, and serves requests.
     #[cold]
     pub(crate) fn after_free(&self, order: Order, number: usize) {
         if !self.pcp.counts() {
@@ -346,7 +347,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
     }
 
-    /// Where hits do not count: drains a list that holds its share, or more.
+    /// If hits do not count: drains a list that holds its share, or more.
     fn drain_full(&self, number: usize) {
         let (room, len) = (self.room(number), self.pcp.list(number).len());
         if len < room.blocks {
@@ -358,7 +359,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.drain_blocks(&blocks, 1 << number, number);
     }
 
-    /// How short of memory the zone is. The v5.4 rule does not ask.
+    /// Shortage of memory in the zone. The v5.4 rule does not read it.
     pub(super) fn pressure(&self) -> Shortage {
         match self.config.experiment.pcp_rule {
             PcpRule::V5_4 => Shortage::None,
@@ -366,7 +367,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
     }
 
-    /// What a CPU does from time to time: lets lists that are little used shrink (v6.7 `decay_pcp_high`).
+    /// The periodic tick: lets lists that are little used shrink (v6.7 `decay_pcp_high`).
     pub(crate) fn tick(&self) {
         self.answer();
         self.shrink();
@@ -390,15 +391,15 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.drain_blocks(&blocks, lists, 0);
     }
 
-    /// Gives everything back.
+    /// Drains all lists.
     pub(crate) fn drain_all(&self) {
         self.answer();
         self.give_back();
         self.drain(u64::from(self.pcp.count()), 0);
     }
 
-    /// After the barrier of a remote drain: gives everything back, unless the owner is in a call. The gates stay shut. Returns the
-    /// pages; `None` if the owner is.
+    /// After the barrier of a remote drain: drains all lists, unless the owner is in a call. The gates stay shut.
+    /// Returns the pages; `None` if the owner is in a call.
     pub(crate) fn drain_for_owner(&self) -> Option<u64> {
         if !self.pcp.confirm() {
             return None;
@@ -411,11 +412,11 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         Some(pages)
     }
 
-    /// What a CPU in need has drained, by the owner or for it.
+    /// Drains everything for a CPU in need, by the owner or in its place.
     fn give_all_back(&self) {
         self.give_back();
         self.drain(u64::from(self.pcp.count()), 0);
-        // A CPU asks because it found too little: not a time to keep many. Linux leaves `high` as it is.
+        // The request means that memory is short, so the lists should stay short. Linux leaves `high` unchanged.
         if !self.pcp.counts() {
             self.set_high(0);
         } else if self.config.experiment.pcp_rule == PcpRule::Auto {
@@ -425,8 +426,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
     }
 
-    /// Sets a block of a sparsely used pageblock aside, to be given back soon. `false`, and nothing has happened, if its
-    /// order has no lists. The block is this CPU's alone.
+    /// Sets a block of a sparse pageblock aside, to return to the zone soon. Only this CPU has the block. On `false`
+    /// its order has no lists, and the state is unchanged.
     #[inline(never)]
     pub(crate) fn set_aside(&self, pfn: Pfn, order: Order) -> bool {
         if self.list(order, Migratetype::Movable).is_none() {
@@ -442,12 +443,12 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         });
         let Some(head) = head else { return false };
         self.frames.list_place(pfn, order, head);
-        // Every free looks whether another CPU asks for something; what was set aside goes back then, too.
+        // Every free looks for requests of other CPUs; blocks set aside return to the zone then, too.
         self.answer();
         true
     }
 
-    /// Gives back what was set aside. Returns the pages.
+    /// Gives the blocks set aside back to the zone. Returns the pages.
     #[inline(never)]
     fn give_back(&self) -> u64 {
         let pages = u64::from(self.pcp.outgoing.pages());
@@ -462,8 +463,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         pages
     }
 
-    /// Gives back at least `pages` base pages if the lists have as many: from the tail of `list` first, then
-    /// cyclically (Linux v6.2 `free_pcppages_bulk`). Under the v5.4 rule [`round_robin`].
+    /// Drains at least `pages` base pages if the lists have as many: from the tail of `list` first, then cyclically
+    /// (Linux v6.2 `free_pcppages_bulk`). Under the v5.4 rule [`round_robin`].
     fn drain(&self, pages: u64, list: usize) {
         let mut blocks = [0; LISTS];
         let len = |n: usize| self.pcp.list(n).len();
@@ -486,7 +487,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.drain_blocks(&blocks, lists, list);
     }
 
-    /// Gives back `blocks` of each of these lists from its tail.
+    /// Drains `blocks` of each of these lists from its tail.
     fn drain_blocks(&self, blocks: &[u32; LISTS], lists: u64, first: usize) {
         let lists = cyclic(lists, 0).fold(0, |some, n| some | u64::from(blocks[n] > 0) << n);
         if lists == 0 {
@@ -502,7 +503,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         bump(&self.pcp.events.drained_pages, pages);
     }
 
-    /// Gives back so many blocks of a list from its tail, with maps. Returns the pages.
+    /// With maps: drains `blocks` blocks of a list from its tail. Returns the pages.
     fn drain_list(&self, number: usize, blocks: u32) -> u64 {
         let ((order, _), list) = (kind_of(number), self.pcp.list(number));
         let mut left = blocks;
@@ -519,8 +520,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         u64::from(blocks) << order.get()
     }
 
-    /// Gives back so many blocks of each of these lists from its tail, in one hold of the zone lock, where free blocks are on lists.
-    /// Returns the pages.
+    /// With free lists: drains `blocks` of each of these lists from its tail, in one hold of the zone lock. Returns the
+    /// pages.
     fn drain_in_one_hold(&self, blocks: &[u32; LISTS], lists: u64, first: usize) -> u64 {
         self.in_first_section(|buddy| {
             for n in cyclic(lists, first) {

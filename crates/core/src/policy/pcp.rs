@@ -1,9 +1,8 @@
-//! Per-CPU list sizes and their run-time rules.
+//! Sizes of per-CPU lists and their run-time rules.
 //!
-//! A list set has a `count` (base pages held), a `batch` (what one refill or drain moves) and a `high`
-//! (a free that makes `count >= high` drains). [`size`] computes batch and high from a zone;
-//! [`Tuning`] says how much each refill and drain moves. The only part that runs on every
-//! allocation and free is [`Traffic`].
+//! A list set has a `count` (base pages held), a `batch` (pages that a refill or drain moves) and a `high` (a free that
+//! makes `count >= high` drains). [`size`] computes batch and high from a zone; [`Tuning`] decides how much each refill
+//! and drain moves. Only [`Traffic`] runs on every allocation and free.
 
 use core::fmt;
 
@@ -17,40 +16,41 @@ pub use tuning::{MAX_SCALE, Shortage, Tuning, round_robin, share_beside};
 
 /// Cap of the batch computation in v5.4 to v6.7: 1 MiB, in 4 KiB pages.
 pub const BATCH_CAP: u64 = 256;
-/// Cap of the batch computation in v3.0: 512 KiB, in 4 KiB pages. That generation counts present pages less the memory
-/// map, where later ones count managed pages; what else boot sets aside makes no difference here.
+/// Cap of the batch computation in v3.0: 512 KiB, in 4 KiB pages. v3.0 counts present pages less the memory map, later
+/// releases count managed pages; the other memory that boot reserves makes no difference here.
 pub const BATCH_CAP_V3_0: u64 = 128;
 /// Smallest fraction tunable that v6.1 and later accept, apart from 0 (off).
 pub const MIN_FRACTION: u32 = 8;
 
-/// Most freed blocks of nearly free pageblocks that a CPU gathers before they go back to the zone.
+/// Most freed blocks of nearly free pageblocks that a CPU sets aside before they return to the zone.
 pub const MOST_ASIDE: u32 = 128;
 
-/// Upper bound of every `high`: keeps a count, which may overshoot by some blocks, within 32 bits.
+/// Upper bound of every `high`. It keeps a count, which may exceed `high` by some blocks, within 32 bits.
 const HIGH_LIMIT: u64 = i32::MAX as u64;
 /// Upper bound of a batch derived from the fraction tunable (v5.4).
 const FRACTION_BATCH_CAP: u64 = 96;
 
-/// How per-CPU lists are sized.
+/// Rule for the size of per-CPU lists.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum PcpRule {
-    /// v5.4: `high` is six batches, whatever the number of CPUs.
+    /// v5.4: `high` is six batches, for any number of CPUs.
     V5_4,
     /// v6.1: `high` is the CPU's share of the low watermark, at least four batches.
     #[default]
     V6_1,
-    /// v6.7 and later: as v6.1 at rest; under load `high` moves up to the CPU's share of an eighth of the zone. More goes
-    /// back where blocks of orders 1 to 3 are freed in a row, so each call counts (see
+    /// v6.7 and later: like v6.1 at rest; under load `high` rises up to the CPU's share of an eighth of the zone. A
+    /// drain moves more if blocks of orders 1 to 3 were freed in a row, so each call counts (see
     /// [`Engine::Linux`](crate::config::Engine::Linux)).
     V6_7,
-    /// v6.16 and later: the same, but more must have been freed in a row before much goes back: a batch and half of the
-    /// lower bound of `high`, which few lists reach.
+    /// v6.16 and later: like v6.7, but a drain moves more only after more pages were freed in a row: a batch and half
+    /// of the lower bound of `high`, which few lists reach.
     V6_16,
-    /// As v6.7, whatever the orders of the blocks freed one after another, so that hits need not count. Where they do not,
-    /// a refill raises `high` by what it brings, each list in use has a share of it ([`share_beside`]), and half of that
-    /// moves at once ([`moved_at_once`]). Where another CPU finds no memory, `high` falls to where it began. At most a part
-    /// of the free memory is on lists (see [`share_of_free`]), but for huge blocks; and where less than a quarter of the
-    /// zone is free, a freed block whose buddy is free goes back to the zone, where the two merge.
+    /// Like v6.7, but without regard to the orders freed in a row, so that hits need not count. If they do not, a
+    /// refill raises `high` by the pages that it brings, each list in use has a share of `high` ([`share_beside`]), and
+    /// half of the share moves together ([`moved_at_once`]). `high` falls to its first value when another CPU finds no
+    /// memory. The lists hold at most a part of the free memory (see [`share_of_free`]), huge blocks not counted. While
+    /// less than a quarter of the zone is free, a freed block whose buddy is free returns to the zone, where the two
+    /// merge.
     Auto,
 }
 
@@ -61,14 +61,14 @@ impl PcpRule {
         matches!(self, Self::V6_7 | Self::V6_16 | Self::Auto)
     }
 
-    /// Whether it matters which orders are freed one after another at any time, so that each call counts.
+    /// Whether the rule depends on the orders of consecutive frees, so that each call counts.
     #[must_use]
     pub const fn watches_orders(self) -> bool {
         matches!(self, Self::V6_7 | Self::V6_16)
     }
 
-    /// Pages freed in a row from which on no more are counted; `u32::MAX` where the count is cut where it is used, or not
-    /// used. v6.7: 32 batches.
+    /// Limit of the count of pages freed in a row. v6.7: 32 batches. `u32::MAX` if a rule limits the count where it
+    /// uses it, or does not use it.
     #[must_use]
     pub const fn most_counted(self, batch: u32) -> u32 {
         match self {
@@ -78,7 +78,7 @@ impl PcpRule {
     }
 }
 
-/// The size of one per-CPU list set, in base pages. Every CPU has the same one for a zone.
+/// Size of one per-CPU list set, in base pages. All CPUs have the same size for a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Sizing {
     /// Refill and drain unit, at least 1.
@@ -90,8 +90,8 @@ pub struct Sizing {
 }
 
 impl Sizing {
-    /// The boot page set: every free drains at once and a refill fetches one block. In use until real
-    /// sets exist; unpopulated zones keep it.
+    /// The boot page set: every free drains immediately and a refill brings one block. In use until the lists are
+    /// sized; unpopulated zones keep it.
     pub const BOOT: Self = Self::fixed(1, 0);
 
     const fn fixed(batch: u32, high: u32) -> Self {
@@ -104,20 +104,20 @@ impl Sizing {
         self.high_min != self.high_max
     }
 
-    /// The same with a `high` of at most `pages`, or of `high_min` if that is more.
+    /// Limits `high` to `pages`, or to `high_min` if that is more.
     #[must_use]
     pub fn within(self, pages: u32) -> Self {
         Self { high_max: self.high_max.min(pages).max(self.high_min), ..self }
     }
 
-    /// `high` brought within the bounds.
+    /// `high` limited to the bounds.
     #[must_use]
     pub fn clamp_high(self, high: u32) -> u32 {
         high.min(self.high_max).max(self.high_min)
     }
 }
 
-/// The fraction tunable is refused: between 0 (off) and [`MIN_FRACTION`].
+/// Error: the fraction is above 0 (off) and below [`MIN_FRACTION`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FractionTooSmall(pub u32);
 
@@ -144,35 +144,35 @@ pub const fn validate_fraction(rule: PcpRule, fraction: u32) -> Result<(), Fract
     }
 }
 
-/// The batch formula common to all generations, before its floor of 1: the result may be 0.
+/// The batch formula of all releases, before its floor of 1: the result may be 0.
 ///
-/// `b = max(min(pages / 1024, cap) / 4, 1)`, then `pow2floor(b + b/2) - 1`. A power of two
-/// itself would line batches up with cache sets. O(1).
+/// `b = max(min(pages / 1024, cap) / 4, 1)`, then `pow2floor(b + b/2) - 1`. A power of two would align batches with
+/// cache sets. O(1).
 #[must_use]
 pub fn raw_batch(pages: u64, cap: u64) -> u64 {
     let b = ((pages / 1024).min(cap) / 4).max(1);
     (1 << b.saturating_add(b / 2).ilog2()) - 1
 }
 
-/// Whether less than a quarter of a zone is free. Then few pageblocks are whole, and small blocks that lie on lists are missing
-/// where they would make a large one. O(1).
+/// Whether less than a quarter of a zone is free. Then few pageblocks are whole, and small blocks on lists prevent
+/// larger ones. O(1).
 #[must_use]
 pub const fn is_tight(free: u64, managed: u64) -> bool {
     free < managed / 4
 }
 
-/// How many base pages one of `cpus` CPUs may keep on its lists of a zone with `free` free pages: all of them together keep one
-/// page in `part` ([`Config::pcp_free_part`](crate::config::Config::pcp_free_part)); `cpus` are those of its node ([`sharing_cpus`]). A page on a list keeps its
-/// pageblock from being whole, so what lies on lists is missing from what huge pages can be made of. Linux' bound is an eighth of all
-/// memory, however little of it is free. O(1).
+/// Base pages that one of `cpus` CPUs may keep on its lists of a zone with `free` free pages: all CPUs together keep
+/// one page in `part` ([`Config::pcp_free_part`](crate::config::Config::pcp_free_part)). `cpus` are those of its node
+/// ([`sharing_cpus`]). A page on a list keeps its pageblock from being whole, so lists reduce the huge pages that the
+/// free memory can give. Linux' bound is an eighth of all memory, however little of it is free. O(1).
 #[must_use]
 pub fn share_of_free(free: u64, cpus: u32, part: u32) -> u32 {
     narrow(free / u64::from(part.max(1)) / u64::from(cpus.max(1)))
 }
 
-/// How many blocks of an order a refill brings to a list that may hold `room` of them, and a drain takes from it: half of
-/// them; where the size is fixed, a batch, and two blocks at least. Blocks of orders 4 to 8, between those of Linux' lists,
-/// break pageblocks: of these no more than one pageblock has. At least 1. O(1).
+/// Number of blocks of an order that a refill brings to a list that may hold `room` blocks, and that a drain takes from
+/// it: half of `room`; if the size is fixed, a batch, and at least two blocks. Blocks of orders 4 to 8, which have no
+/// lists in Linux, break pageblocks: at most as many as one pageblock has. At least 1. O(1).
 #[must_use]
 pub fn moved_at_once(order: Order, room: u32, sizing: Sizing) -> u32 {
     let blocks = match sizing.batch {
@@ -185,8 +185,8 @@ pub fn moved_at_once(order: Order, room: u32, sizing: Sizing) -> u32 {
     blocks.min(room).min(most).max(1)
 }
 
-/// How many CPUs share a zone's pages (v6.1): those of its node, one more while a CPU is coming
-/// online; all online CPUs where that is 0.
+/// Number of CPUs that share a zone's pages (v6.1): those of its node, one more while a CPU comes online; all online
+/// CPUs if that is 0.
 #[must_use]
 pub const fn sharing_cpus(node_cpus: u32, coming_online: bool, online_cpus: u32) -> u32 {
     match node_cpus.saturating_add(coming_online as u32) {
@@ -195,13 +195,13 @@ pub const fn sharing_cpus(node_cpus: u32, coming_online: bool, online_cpus: u32)
     }
 }
 
-/// The size of every CPU's list set for one zone, with 4 KiB pages. See [`size_with_cap`]. O(1).
+/// Size of each CPU's list set for one zone, with 4 KiB pages. See [`size_with_cap`]. O(1).
 #[must_use]
 pub fn size(rule: PcpRule, managed: u64, low_watermark: u64, cpus: u32, fraction: u32) -> Sizing {
     size_with_cap(rule, managed, low_watermark, cpus, fraction, BATCH_CAP)
 }
 
-/// The size of every CPU's list set for one zone. With B = [`raw_batch`] and f = `fraction`:
+/// Size of each CPU's list set for one zone. With B = [`raw_batch`] and f = `fraction`:
 ///
 /// | rule | batch | high |
 /// |---|---|---|
@@ -210,9 +210,8 @@ pub fn size(rule: PcpRule, managed: u64, low_watermark: u64, cpus: u32, fraction
 /// | v6.1 | max(1, B) | max(total / cpus, 4 · batch), total = `low_watermark`, or managed / f if f ≠ 0 |
 /// | v6.7 | max(1, B) | from the v6.1 value for f = 0 to the one for f = 8; with f ≠ 0 fixed, as v6.1 |
 ///
-/// `managed` and `low_watermark` (with any boost) are in base pages; `cpus` comes from
-/// [`sharing_cpus`], 0 counts as 1; `batch_cap` is 1 MiB in base pages ([`BATCH_CAP`]). A `high` is
-/// at most `i32::MAX`. O(1).
+/// `managed` and `low_watermark` (with any boost) are in base pages; `cpus` comes from [`sharing_cpus`], 0 counts as 1;
+/// `batch_cap` is 1 MiB in base pages ([`BATCH_CAP`]). A `high` is at most `i32::MAX`. O(1).
 #[must_use]
 pub fn size_with_cap(
     rule: PcpRule,
@@ -237,7 +236,7 @@ pub fn size_with_cap(
         }
         (PcpRule::V6_7 | PcpRule::V6_16 | PcpRule::Auto, 0) => {
             let (rest, full) = (share(low_watermark), share(part(MIN_FRACTION)));
-            // A zone whose low watermark exceeds an eighth of it would have its bounds crossed.
+            // If the low watermark exceeds an eighth of the zone, the bounds would cross.
             Sizing { batch, high_min: rest, high_max: full.max(rest) }
         }
     }
@@ -270,8 +269,12 @@ mod tests {
             (0, 2, batch, 2),
             (0, 378, boot, 1),
         ] {
-            let of = Order::new(order).expect("an order of the test");
-            assert_eq!(moved_at_once(of, room, sizing), expected, "order {order}, room {room}, {sizing:?}");
+            let moved = Order::new(order).expect("an order of the test");
+            assert_eq!(
+                moved_at_once(moved, room, sizing),
+                expected,
+                "order {order}, room {room}, {sizing:?}"
+            );
         }
     }
 

@@ -1,23 +1,22 @@
-//! Sections: how a zone's free store is cut, and which section serves a request.
+//! Sections: the division of a zone's free store, and the choice of a section for a request.
 //!
-//! One lock for all of a zone is too little where many CPUs refill and drain short lists. So with maps the store of a large zone is cut
-//! into sections of equal size, aligned to it. A section is all that one zone used to be: lock, bins, bitmaps of free pageblocks, untouched
-//! memory. Marks, counters and the per-CPU lists are the zone's: a hit sees no section. No CPU holds two of the locks.
+//! If many CPUs refill and drain short lists, one lock for a zone is not enough. So with maps the store of a large zone
+//! is cut into sections of equal size, aligned to it. A section has its own lock, bins, bitmaps of free pageblocks and
+//! untouched memory. Marks, counters and the per-CPU lists are the zone's: a hit sees no section. No CPU holds two
+//! section locks.
 //!
 //! # Which section
-//! A CPU does not stay in a section because it has something: it compares bins, as one store would. Each section shows, by type,
-//! which bins have a pageblock, in words that any CPU reads without a lock. If the section where the CPU was has one of the two
-//! best bins that there can be, no other word is read. Otherwise the CPU reads those of [`AROUND`] sections from there on, and of
-//! the others only if none of these has a block. It goes to the section with the best bin, the first of equals; it stays if its own
-//! has a largest block of the same order and is at most [`CLOSE`] classes less full. In place of a section whose lock is held it
-//! takes one that is as good. Of whole pageblocks each section is as good as another.
-//!
-//! A drain gives back section by section, those whose locks are held last.
+//! A CPU does not stay in a section only because that has memory: it compares bins, as a single store would. Each
+//! section publishes, by type, which bins have a pageblock, in words that any CPU reads without a lock. A refill
+//! compares [`AROUND`] sections, from the CPU's last one on, and goes to the one with the best bin; if none of them has
+//! a block, it takes the first of all sections that has. It stays with its last section while that has a largest block
+//! of the same order and is at most [`CLOSE`] classes less full. If the lock of the chosen section is held, it takes an
+//! equally good one. For whole pageblocks all sections are equally good.
 //!
 //! # The words
-//! Of each type a word a section, side by side: bit `n` is set if bin `n` has a pageblock, bit [`WHOLE`] if a pageblock is free as a
-//! whole. Behind them a word a section: of each type two bits, for singles and for pairs, then [`MIXED`]. They are written as a hold
-//! ends, before the lock is given back: what happened before a request is seen by it.
+//! For each type one word a section, contiguous: bit `n` is set if bin `n` has a pageblock, bit [`WHOLE`] if a
+//! pageblock is free as a whole. After them one word a section: two bits for each type, for singles and for pairs, then
+//! [`MIXED`]. They are written at the end of a hold, before the lock is released: a request sees all earlier changes.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -31,32 +30,32 @@ use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
 const TYPES: usize = Migratetype::ALL.len();
 
-/// Fewest frames of a section: 64 MiB in pages of 4 KiB. A smaller one has too few pageblocks for all bins.
+/// Least frames of a section: 64 MiB in pages of 4 KiB. A smaller section has too few pageblocks for all bins.
 const FEWEST: u64 = 1 << 14;
 /// Most sections of a zone, for each of its CPUs and in all.
 const EACH_CPU: u64 = 4;
 const MOST: u64 = 256;
 pub(crate) const MOST_SECTIONS: usize = MOST as usize;
-/// Classes that the section a CPU is in may be less full than the best.
+/// Classes that a CPU's present section may be less full than the best one.
 const CLOSE: u32 = 1;
 /// Worse than any bin: the section shows no such block.
 const NONE: u32 = u32::MAX;
-/// Sections that are as good of which a request looks whether they are locked.
+/// Equally good sections whose locks a request checks.
 const LOOKS: usize = 3;
 /// Sections among which a CPU chooses, from its own on, if one of them has a block.
 const AROUND: usize = 16;
 
-/// How a zone's store is cut into sections.
+/// Division of a zone's store into sections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Cut {
     start: Pfn,
     end: Pfn,
-    /// A section has two to this power frames; more than any zone if there is one section.
+    /// A section has 2^`shift` frames; more than any zone if there is one section.
     shift: u32,
 }
 
 impl Cut {
-    /// Of a zone that `cpus` CPUs share. One section with lists, and where one CPU is alone.
+    /// Division for a zone that `cpus` CPUs share. One section with lists, and for a single CPU.
     pub(crate) fn new(spec: &ZoneSpec, config: &Config, cpus: u32) -> Self {
         let whole = Self { start: spec.start, end: spec.end(), shift: u64::BITS - 1 };
         let (fewest, most) = match config.experiment.section_pages {
@@ -71,7 +70,7 @@ impl Cut {
         cuts.take_while(|cut| cut.sections() > 1).find(|cut| cut.sections() as u64 <= most).unwrap_or(whole)
     }
 
-    /// How many sections there are.
+    /// Number of sections.
     pub(crate) const fn sections(self) -> usize {
         (((self.end.0 - 1) >> self.shift) - (self.start.0 >> self.shift)) as usize + 1
     }
@@ -82,13 +81,13 @@ impl Cut {
         self.shift < u64::BITS - 1
     }
 
-    /// The number of the section of a frame.
+    /// Number of the section of a frame.
     #[inline(always)]
     pub(crate) const fn number_of(self, pfn: Pfn) -> usize {
         ((pfn.0 >> self.shift) - (self.start.0 >> self.shift)) as usize
     }
 
-    /// The frames of a section that are the zone's.
+    /// Frames of the zone in a section.
     pub(crate) fn range(self, n: usize) -> Range<Pfn> {
         if !self.is_cut() {
             return self.start..self.end;
@@ -97,7 +96,7 @@ impl Cut {
         self.start.max(Pfn(first << self.shift))..self.end.min(Pfn((first + 1) << self.shift))
     }
 
-    /// A range of the zone's frames, section by section.
+    /// Parts of a range of the zone's frames, section by section.
     pub(crate) fn parts(self, range: Range<Pfn>) -> impl Iterator<Item = Range<Pfn>> + Clone {
         let mut at = range.start;
         core::iter::from_fn(move || {
@@ -107,7 +106,7 @@ impl Cut {
         })
     }
 
-    /// Most frames of a run of free blocks that is given back as one: it lies in one section.
+    /// Most frames of a run of free blocks that is given back together: it is inside one section.
     #[inline(always)]
     pub(crate) const fn most_of_run(self) -> u64 {
         let most = 64 << PAGEBLOCK_ORDER.get();
@@ -115,12 +114,12 @@ impl Cut {
     }
 }
 
-/// What some sections have between them.
+/// Union of the words that some sections publish.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shown([u64; WORDS]);
 
 impl Shown {
-    /// Whether there is a largest free block of exactly this order; of order 10 also of two types.
+    /// Whether there is a largest free block of exactly this order; for order 10 also one of two types.
     pub(crate) fn has(&self, order: Order, list: Migratetype) -> bool {
         let mixes = order == MAX_ORDER && list.is_ordinary() && self.0[TYPES] >> MIXED & 1 != 0;
         mixes || self.has_unmixed(order, list)
@@ -143,16 +142,17 @@ impl<P: Platform> Zone<'_, P> {
         Shown(core::array::from_fn(|which| self.word(which, n)))
     }
 
-    /// What all sections have; `None` if there is one. A racy read.
+    /// Union of the words of all sections; `None` if there is one section. A racy read.
     pub(crate) fn shown(&self) -> Option<Shown> {
         let add = |Shown(all), n| Shown(core::array::from_fn(|which| all[which] | self.word(which, n)));
         self.cut.is_cut().then(|| (0..self.cut.sections()).fold(Shown([0; WORDS]), add))
     }
 
-    /// The section for a CPU that is in `from`: see the file's head. `None` if none shows a block.
+    /// The section for a CPU whose last section is `from`: see the head of this file. `None` if no section shows a
+    /// block.
     fn best(&self, order: Order, list: Migratetype, from: usize) -> Option<usize> {
         let sections = self.cut.sections();
-        // Of whole pageblocks each section is as good as another.
+        // For whole pageblocks all sections are equally good.
         let (which, bins, whole) = match order.get().checked_sub(PAGEBLOCK_ORDER.get()) {
             None => (list.index(), AT_LEAST[order.index()], 1 << WHOLE),
             Some(0) => (TYPES, 0, 3 << (2 * list.index())),
@@ -168,12 +168,12 @@ impl<P: Platform> Zone<'_, P> {
         let classes = CLASSES as u32;
         let is_close = |rank: u32, best: u32| rank / classes == best / classes && rank <= best + CLOSE;
         let is_held = |n: usize| self.is_held(n);
-        let own = rank(&words[from]);
+        let own_rank = rank(&words[from]);
         // No other section has a better bin.
-        if is_close(own, u32::from(order.get()) * classes) && !is_held(from) {
+        if is_close(own_rank, u32::from(order.get()) * classes) && !is_held(from) {
             return Some(from);
         }
-        let (mut best, mut at) = (own, from);
+        let (mut best, mut at) = (own_rank, from);
         let (before, behind) = words.split_at(from);
         for (word, n) in behind.iter().zip(from..).chain(before.iter().zip(0..)).take(AROUND) {
             let rank = rank(word);
@@ -184,7 +184,7 @@ impl<P: Platform> Zone<'_, P> {
         if best == NONE {
             return (0..sections).find(|&n| rank(&words[n]) != NONE);
         }
-        if is_close(own, best) {
+        if is_close(own_rank, best) {
             at = from;
         }
         if is_held(at) {
@@ -200,8 +200,8 @@ impl<P: Platform> Zone<'_, P> {
         self.section(n).lists.is_held()
     }
 
-    /// The sections that have an open pageblock of a type with a block of an order, the one with the fullest first; of equals that of a
-    /// frame and those behind it.
+    /// The sections with an open pageblock of a type that has a block of an order, the fullest first; equal ones in
+    /// order, from the section of a frame on.
     pub(crate) fn fullest_first(
         &self,
         order: Order,
@@ -222,20 +222,20 @@ impl<P: Platform> Zone<'_, P> {
         (0..CLASSES).flat_map(move |class| sections().filter(move |&n| class_of(n) == class))
     }
 
-    /// The section of which a CPU that is in `from` takes what is wanted: without falling back to other types, or else where the
-    /// block is that a fallback takes.
+    /// The section from which a CPU, whose last section is `from`, takes `wanted`: one that has the type, or, if the
+    /// request may fall back, the section of the block that a fallback takes.
     pub(crate) fn section_for(&self, wanted: &Wanted, from: usize) -> Option<usize> {
         let Wanted { order, migratetype, generation, avoid_fragmentation, .. } = *wanted;
         if !wanted.may_fall_back {
-            let (own, cma) =
+            let (typed, cma) =
                 (|| self.best(order, migratetype, from), || self.best(order, Migratetype::Cma, from));
             let free_cma = if wanted.may_use_cma { self.free_cma_pages() } else { 0 };
             return match () {
-                () if free_cma == 0 => own(),
+                () if free_cma == 0 => typed(),
                 () if fallback::cma_first(migratetype, true, self.free_pages(), free_cma) => {
-                    cma().or_else(own)
+                    cma().or_else(typed)
                 }
-                () => own().or_else(cma),
+                () => typed().or_else(cma),
             };
         }
         let shown = self.shown()?;
@@ -243,10 +243,10 @@ impl<P: Platform> Zone<'_, P> {
         let (found, list) = if has_mixed {
             (order, migratetype)
         } else {
-            let has = |order, list| shown.has_unmixed(order, list);
+            let has_block = |order, list| shown.has_unmixed(order, list);
             let grouping = self.counters.grouping();
             let source =
-                fallback::choose(generation, order, migratetype, grouping, avoid_fragmentation, has)?;
+                fallback::choose(generation, order, migratetype, grouping, avoid_fragmentation, has_block)?;
             (source.order, source.migratetype)
         };
         (from..self.cut.sections()).chain(0..from).find(|&n| match has_mixed {
@@ -273,10 +273,10 @@ mod tests {
     #[test]
     fn sections_have_64_mib_and_are_four_a_cpu_and_256_at_most() {
         let gib = 1 << 18;
-        let of = |pages, cpus| Cut::new(&zone(0, pages), &Config::framewright(), cpus).sections();
+        let sections = |pages, cpus| Cut::new(&zone(0, pages), &Config::framewright(), cpus).sections();
         let cases =
             [(gib, 1), (gib, 2), (gib, 4), (gib, 16), (gib / 16, 16), (64 * gib, 16), (1024 * gib, 256)];
-        assert_eq!(cases.map(|(pages, cpus)| of(pages, cpus)), [1, 8, 16, 16, 1, 64, 256]);
+        assert_eq!(cases.map(|(pages, cpus)| sections(pages, cpus)), [1, 8, 16, 16, 1, 64, 256]);
         assert_eq!(Cut::new(&zone(0, gib), &Config::linux_v6_7(), 16).sections(), 1);
     }
 
