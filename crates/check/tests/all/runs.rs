@@ -112,11 +112,11 @@ fn churned(config: Config) -> World<Plain> {
     let mut rng = fastrand::Rng::with_seed(33);
     let mut held = Vec::new();
     world.on(0, |cpu| {
-        for _ in 0..60 << 10 {
+        for _ in 0..64 << 10 {
             held.push(cpu.must_alloc(0));
         }
         for _ in 0..300_000 {
-            if held.len() < 60 << 10 && rng.bool() {
+            if held.len() < 64 << 10 && rng.bool() {
                 held.push(cpu.must_alloc(0));
             } else {
                 cpu.must_free(held.swap_remove(rng.usize(0..held.len())), 0);
