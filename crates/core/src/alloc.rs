@@ -136,11 +136,11 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let mut more = memory.more_lists.iter_mut();
         let pcps = frame::fill(memory.pcps, |n| {
             let largest = largest_sizing(&config, zones[n / cpus].pages);
-            let (own, rest) = slots.split_at(pcp::slots_per_pcp(&config, largest));
+            let (pcp_slots, rest) = slots.split_at(pcp::slots_per_pcp(&config, largest));
             slots = rest;
             let cut = cut_of(&zones[n / cpus], &config, cpu_nodes);
             let section = n % cpus * cut.sections() / cpus;
-            Pcp::new(&config, CpuId((n % cpus) as u16), section, largest, own, more.next())
+            Pcp::new(&config, CpuId((n % cpus) as u16), section, largest, pcp_slots, more.next())
         });
         let made =
             make_zones(zones, cpu_nodes, &config, (memory.zones, memory.sections, memory.section_words));

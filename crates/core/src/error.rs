@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn memory_that_ran_short_may_be_had_another_time() {
         use AllocFailure::{BelowMark, Injected, NoDirectMap, NoMemory, NoSuchZone, NotAllowed};
-        for (why, is) in [
+        for (why, out_of_memory) in [
             (NoMemory, true),
             (BelowMark, true),
             (Injected, true),
@@ -396,7 +396,7 @@ mod tests {
         ] {
             assert_eq!(
                 AllocError::new(why, Order::ZERO, Migratetype::Movable).is_out_of_memory(),
-                is,
+                out_of_memory,
                 "{why:?}"
             );
         }

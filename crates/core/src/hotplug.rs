@@ -156,7 +156,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// Drains this CPU's lists of all zones, and the lists of all CPUs of `zone`.
     pub(crate) fn drain_all_of(&self, zone: &Zone<P>) {
         self.drain();
-        let zones = self.allocator().zones().iter().filter(|other| other.id() == zone.id());
+        let zones = self.allocator().zones().iter().filter(|listed| listed.id() == zone.id());
         self.allocator().drain_others_and_wait(Some(self.id()), zones, None, true);
     }
 

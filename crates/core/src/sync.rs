@@ -245,13 +245,13 @@ struct OwnLine<T>(T);
 /// Two pieces of data with one lock, which is in one of three places (see [`LockPlace`]). `hot` has the lock's places
 /// around it; `cold` follows in lines of its own.
 ///
-/// With 8-byte words: `before` at byte 0, `hot` at 16, `after` directly after `hot`, `own` at the next line.
+/// With 8-byte words: `before` at byte 0, `hot` at 16, `after` directly after `hot`, `own_line` at the next line.
 #[repr(C, align(64))]
 pub struct Locked<P: Platform, H, C> {
     before: RawLock<P>,
     hot: UnsafeCell<H>,
     after: RawLock<P>,
-    own: OwnLine<RawLock<P>>,
+    own_line: OwnLine<RawLock<P>>,
     /// The place of the lock in use, and its kind. Never written after creation.
     place: LockPlace,
     kind: LockKind,
@@ -290,7 +290,7 @@ impl<P: Platform, H, C> Locked<P, H, C> {
             before: RawLock::new(),
             hot: UnsafeCell::new(hot),
             after: RawLock::new(),
-            own: OwnLine(RawLock::new()),
+            own_line: OwnLine(RawLock::new()),
             place,
             kind: if kind == LockKind::ByPlatform { P::LOCK } else { kind },
             cold: OwnLine(UnsafeCell::new(cold)),
@@ -303,7 +303,7 @@ impl<P: Platform, H, C> Locked<P, H, C> {
         [
             core::mem::offset_of!(Self, before),
             core::mem::offset_of!(Self, after),
-            core::mem::offset_of!(Self, own),
+            core::mem::offset_of!(Self, own_line),
             core::mem::offset_of!(Self, hot),
             core::mem::offset_of!(Self, cold),
         ]
@@ -314,7 +314,7 @@ impl<P: Platform, H, C> Locked<P, H, C> {
         match self.place {
             LockPlace::WithOrder0Lists => &self.before,
             LockPlace::OtherEnd => &self.after,
-            LockPlace::OwnLine => &self.own.0,
+            LockPlace::OwnLine => &self.own_line.0,
         }
     }
 

@@ -327,10 +327,10 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// the order-10 lists, the isolated count. For tests and for the simulator's names of lines.
     #[must_use]
     pub const fn layout() -> Layout {
-        let [before, after, own, hot, cold] = Locked::<P, FreeAreas<P>, Cold<P>>::offsets();
+        let [before, after, own_line, hot, cold] = Locked::<P, FreeAreas<P>, Cold<P>>::offsets();
         let [lists, count, last, flags] = FreeAreas::<P>::offsets();
         Layout {
-            locks: [before, after, own],
+            locks: [before, after, own_line],
             order0_lists: hot + lists,
             order0_count: hot + count,
             order10_lists: hot + last,

@@ -44,13 +44,13 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         from: Option<Migratetype>,
         to: Migratetype,
     ) -> Option<u64> {
-        let is = self.frames.info(pfn).migratetype();
-        if is == Migratetype::Isolate || from.is_some_and(|from| from != is) {
+        let current = self.frames.info(pfn).migratetype();
+        if current == Migratetype::Isolate || from.is_some_and(|from| from != current) {
             return None;
         }
         self.split_across(pfn);
         self.retype(pfn, to);
-        let free = self.move_free(pfn, is, to);
+        let free = self.move_free(pfn, current, to);
         self.merge_across(pfn);
         Some(free)
     }

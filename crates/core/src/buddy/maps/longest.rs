@@ -86,14 +86,14 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         keep: &mut impl FnMut(Range<Pfn>) -> (u64, usize),
     ) -> Option<(u64, usize)> {
         let fit = self.cold.bins.occupied[list as usize].get() & AT_LEAST[order.index()];
-        let (start, was, before) = if fit == 0 {
+        let (start, old, before) = if fit == 0 {
             (self.unlink_closed(list)?, None, Bits::ALL)
         } else {
             let first = self.cold.bins.ends[list as usize][fit.trailing_zeros() as usize].get().first;
             let start = self.pageblock_of(first);
-            let was = self.frames.open_head(start);
-            let bits = if was.is_some() { self.map(start).bits() } else { Bits([0; WORDS]) };
-            (start, was, bits)
+            let old = self.frames.open_head(start);
+            let bits = if old.is_some() { self.map(start).bits() } else { Bits([0; WORDS]) };
+            (start, old, bits)
         };
         let mut left = before;
         while now.0 > 0
@@ -116,12 +116,12 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
         let map = self.map(start);
         for (n, &word) in left.0.iter().enumerate() {
-            if was.is_none() || word != before.0[n] {
+            if old.is_none() || word != before.0[n] {
                 map.set_word(n, word);
             }
         }
         self.account(list, left.count() as i64 - before.count() as i64);
-        self.refile(start, list, was, (left.count() as u32, left.largest().unwrap_or(0)), false);
+        self.refile(start, list, old, (left.count() as u32, left.largest().unwrap_or(0)), false);
         Some(now)
     }
 
