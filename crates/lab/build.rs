@@ -50,7 +50,7 @@ fn commit(root: &Path) -> Option<String> {
         let text = String::from_utf8(output.stdout).ok()?;
         (output.status.success() && !text.trim().is_empty()).then(|| text.trim().to_owned())
     };
-    // A copy of the sources inside somebody else's checkout must not report that project's commit.
+    // A copy of the sources inside another project's checkout must not report that project's commit.
     let top = PathBuf::from(git(&["rev-parse", "--show-toplevel"])?);
     if top.canonicalize().ok()? != root.canonicalize().ok()? {
         return None;

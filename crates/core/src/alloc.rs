@@ -568,7 +568,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 
     /// Runs `f`, which isolates a pageblock or ends its isolation, and then shuts or opens the lists: in the same hold,
     /// or in one of the first section's lock if the zone has several sections.
-    fn with_isolation_of(
+    pub(crate) fn with_isolation_of(
         &self,
         pfn: Pfn,
         f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> Option<u64>,
@@ -613,17 +613,6 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// [`Cpu::alloc_contig_range`](crate::Cpu::alloc_contig_range).
     pub fn unisolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
         self.with_isolation_of(pfn, |buddy| buddy.unisolate(pfn, false))
-    }
-
-    /// Like [`isolate_pageblock`](Self::isolate_pageblock), for a call that ends the isolation itself: no other
-    /// caller can, so that what is free in the pageblock stays free in it.
-    pub(crate) fn hold_pageblock(&self, pfn: Pfn) -> Option<u64> {
-        self.with_isolation_of(pfn, |buddy| buddy.isolate(pfn, true))
-    }
-
-    /// Ends what [`hold_pageblock`](Self::hold_pageblock) has begun.
-    pub(crate) fn let_pageblock_go(&self, pfn: Pfn) {
-        self.with_isolation_of(pfn, |buddy| buddy.unisolate(pfn, true));
     }
 
     /// Changes the type of the pageblock of `pfn`; its free blocks move to that type's lists. Returns its free pages;

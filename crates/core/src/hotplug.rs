@@ -95,6 +95,17 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
         self.resize_pcps();
         Ok(())
     }
+
+    /// Like [`isolate_pageblock`](Self::isolate_pageblock), for a call that ends the isolation itself: no other
+    /// caller can, so that what is free in the pageblock stays free in it.
+    pub(crate) fn hold_pageblock(&self, pfn: Pfn) -> Option<u64> {
+        self.with_isolation_of(pfn, |buddy| buddy.isolate(pfn, true))
+    }
+
+    /// Ends what [`hold_pageblock`](Self::hold_pageblock) has begun.
+    pub(crate) fn let_pageblock_go(&self, pfn: Pfn) {
+        self.with_isolation_of(pfn, |buddy| buddy.unisolate(pfn, true));
+    }
 }
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {

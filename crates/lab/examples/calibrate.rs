@@ -1,16 +1,16 @@
-//! How far the simulator is off from what was measured on a Xeon Gold 5320, and how far it would be off from each order if it
-//! had been fitted to the others.
+//! How far the simulator is off from what was measured on a Xeon Gold 5320, and how far it would be off from each order
+//! if it had been fitted to the others.
 //!
-//! `cargo run --release -p framewright-lab --example calibrate -- errors` prints each figure. `-- fit 2` goes two steps from
-//! round values and prints the parameters of each: the last are frozen in `machines/calibration/fitted.toml`. Without an argument each order
-//! is left out in turn: the fit begins at the frozen parameters, goes two steps without that order, and the order is run.
-//! Every figure is the geometric mean of three seeds. The fit takes ten minutes of one core, leaving orders out half an hour; two
-//! cores share it.
+//! `cargo run --release -p framewright-lab --example calibrate -- errors` prints each figure. `-- fit 2` goes two steps
+//! from round values and prints the parameters of each: the last are frozen in `machines/calibration/fitted.toml`.
+//! Without an argument each order is left out in turn: the fit begins at the frozen parameters, goes two steps without
+//! that order, and the order is run. Every figure is the geometric mean of three seeds. The fit takes ten minutes of
+//! one core, leaving orders out half an hour; two cores share it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use framewright_host::framewright::policy::pcp::Sizing;
+use framewright::policy::pcp::Sizing;
 use framewright_lab::machine::Machine;
 use framewright_lab::simulate::{MEASURED, central_model, fitted, in_parallel};
 use framewright_sim::bench::{Bench, Linux, linux_6_0};
@@ -133,8 +133,8 @@ fn sizes(errors: &[f64]) -> String {
     format!("median {:.1} %, p90 {:.1} %, worst {:.1} %", at(0.5), at(0.9), at(1.0))
 }
 
-/// Where the fit gets to without each order: two steps from what is frozen, the second one from figures that were run again,
-/// along the first one's slopes.
+/// Where the fit gets to without each order: two steps from what is frozen, the second one from figures that were run
+/// again, along the first one's slopes.
 fn fits_without(set: &[Measured], fitted: Fitted) -> BTreeMap<u8, Fitted> {
     let slopes = slopes(set, fitted);
     let orders: BTreeSet<u8> = slopes.group.iter().copied().collect();
@@ -170,8 +170,8 @@ fn covered(own: &[f64], group: u8, few: &BTreeMap<u8, Vec<f64>>) -> usize {
     own.iter().filter(|error| (at(0.1)..=at(0.9)).contains(*error)).count()
 }
 
-/// Intervals are those of predictions: of the errors of the rows that the fit takes, so that not one order with many rows, all alike, makes
-/// the interval of all others.
+/// Intervals are those of predictions: of the errors of the rows that the fit takes, so that not one order with many
+/// rows, all alike, makes the interval of all others.
 fn summary(title: &str, groups: &BTreeMap<u8, Vec<f64>>, few: &BTreeMap<u8, Vec<f64>>) -> Vec<f64> {
     let mut inside = 0;
     for (&order, errors) in groups {

@@ -1,11 +1,10 @@
-//! The answer before the figures: a verdict, time, locks, huge pages, whether it can be deployed; then at most ten rows with
-//! titles in words. Of other results than replays and tries: the verdict and the rows.
+//! The answer before the figures: a verdict, time, locks, huge pages, whether it can be deployed; then at most ten rows
+//! with titles in words. Of other results than replays and tries: the verdict and the rows.
 
 use crate::configure::Setting;
 use crate::result::{Kind, Metric, Part};
 use crate::stats::ratio::{FEW_PAIRS, Ratio, Verdict, verdict};
 use crate::stats::{median, quartile_spread_percent};
-use crate::study::registry::{about, is_cause};
 use crate::table::{significant, wrapped};
 use crate::terminal::{Terminal, Tone, to_ascii};
 
@@ -30,37 +29,37 @@ const LABEL: usize = 11;
 const TITLE: usize = 35;
 const FIGURE: usize = 9;
 
-/// Metrics in words, in the order in which they are shown.
-const TITLES: &[(&str, &str)] = &[
-    ("elapsed_ms", "elapsed time, ms"),
-    ("cpu_time_ms", "CPU time, ms"),
-    ("user_ms", "CPU time outside the kernel, ms"),
-    ("system_ms", "CPU time in the kernel, ms"),
-    ("page_faults", "page faults"),
-    ("major_faults", "page faults that read from disk"),
-    ("memory_wait_ms", "some task waited for memory, ms"),
-    ("huge_page_faults", "faults that got a huge page"),
-    ("huge_page_fallbacks", "faults that got a small page instead"),
-    ("allocation_stalls", "allocations that reclaimed"),
-    ("compaction_stalls", "allocations that compacted"),
-    ("pages_moved", "pages moved"),
-    ("pages_allocated", "pages allocated by the machine"),
-    ("in_allocator_percent", "time in the allocator, %"),
-    ("cpu_ns_per_operation", "CPU time of an operation, ns"),
-    ("alloc_ns[quantile=0.99]", "allocation, 99th percentile, ns"),
-    ("free_ns[quantile=0.99]", "free, 99th percentile, ns"),
-    ("alloc_ns", "allocation, ns"),
-    ("free_ns", "free, ns"),
-    ("zone_lock_acquisitions_per_page", "zone-lock acquisitions per page"),
-    ("zone_lock_waits", "waits for the zone lock"),
-    ("zone_lock_wait_ns", "wait for the zone lock, ns"),
-    ("zone_lock_hold_ns", "hold of the zone lock, ns"),
-    ("refills", "refills of per-CPU lists"),
-    ("drains", "drains of per-CPU lists"),
-    ("pages_moved_per_page", "pages refilled and drained per page"),
-    ("huge_available_percent", "free memory in huge pages, %"),
-    ("huge_available_percent[repeat=15]", "the same in the 15th run, %"),
-    ("compaction_moved_per_allocated", "pages moved per page allocated"),
+/// Metrics of replays and tries, in the order in which they are shown.
+const ORDER: &[&str] = &[
+    "elapsed_ms",
+    "cpu_time_ms",
+    "user_ms",
+    "system_ms",
+    "page_faults",
+    "major_faults",
+    "memory_wait_ms",
+    "huge_page_faults",
+    "huge_page_fallbacks",
+    "allocation_stalls",
+    "compaction_stalls",
+    "pages_moved",
+    "pages_allocated",
+    "in_allocator_percent",
+    "cpu_ns_per_operation",
+    "alloc_ns[quantile=0.99]",
+    "free_ns[quantile=0.99]",
+    "alloc_ns",
+    "free_ns",
+    "zone_lock_acquisitions_per_page",
+    "zone_lock_waits",
+    "zone_lock_wait_ns",
+    "zone_lock_hold_ns",
+    "refills",
+    "drains",
+    "pages_moved_per_page",
+    "huge_available_percent",
+    "huge_available_percent[repeat=15]",
+    "compaction_moved_per_allocated",
 ];
 
 /// Whether a part is one that this can answer: a replay, a try, or one with more rows than are shown.
@@ -79,30 +78,18 @@ fn time_of(part: &Part) -> Option<&Metric> {
     part.find(name)
 }
 
-/// The rows of a part in words, the most important first: of replays and tries those of `TITLES`, of others the headline's
-/// and then in the part's order.
-fn titled(part: &Part) -> Vec<(&str, String)> {
+/// The metrics of a part, the most important first: of replays and tries those of `ORDER`, of others the headline's,
+/// then in the part's order those that explain nothing else.
+fn ordered(part: &Part) -> Vec<&Metric> {
     if time_of(part).is_some() {
-        return TITLES.iter().map(|(name, title)| (*name, (*title).to_owned())).collect();
+        return ORDER.iter().filter_map(|name| part.find(name)).collect();
     }
-    let is_headline = |metric: &&Metric| {
+    let is_headline = |metric: &Metric| {
         part.headline.as_deref().is_some_and(|name| metric.name == name || metric.family() == name)
     };
-    let is_cause = |metric: &&Metric| is_cause(metric.family());
     let mut metrics: Vec<&Metric> = part.metrics.iter().collect();
-    metrics.sort_by_key(|metric| (!is_headline(metric), is_cause(metric)));
-    metrics.into_iter().map(|metric| (metric.name.as_str(), title(metric))).collect()
-}
-
-/// A metric in words: what its quantity means, its parameters and its unit.
-fn title(metric: &Metric) -> String {
-    let words = match about(metric.family()) {
-        Some(about) => about.trim_end_matches('.').to_owned(),
-        None => metric.family().replace('_', " "),
-    };
-    let parameters: String = metric.parameters().map(|(name, value)| format!(", {name} {value}")).collect();
-    let unit = if metric.unit == "1" { String::new() } else { format!(", {}", metric.unit) };
-    format!("{words}{parameters}{unit}")
+    metrics.sort_by_key(|metric| (!is_headline(metric), metric.is_cause));
+    metrics
 }
 
 /// A metric in both columns, its medians, their ratio and what that allows to say.
@@ -222,9 +209,9 @@ pub fn text(part: &Part, variant: &str, seed: u64, terminal: &Terminal) -> Strin
         push(&format!("{:TITLE$} {:>FIGURE$} {:>FIGURE$}  ratio", "", "base", "new"), Tone::Heading);
     }
     let (mut shown, mut room) = (0, LINES.saturating_sub(used + 3));
-    for (name, title) in titled(part) {
-        let Some(change) = Change::named(part, name, variant, seed) else { continue };
-        let mut lines = wrapped(&title, Some(if narrow { width } else { TITLE }), " ");
+    for metric in ordered(part) {
+        let Some(change) = Change::of(part, metric, variant, seed) else { continue };
+        let mut lines = wrapped(&metric.words_and_unit(), Some(if narrow { width } else { TITLE }), " ");
         if narrow {
             let figures = format!("  {}, {} {}", change.figures(), change.ratio_text(), change.mark());
             lines.extend(wrapped(&figures, Some(width), "  "));
@@ -378,10 +365,8 @@ fn judged(part: &Part, variant: &str, seed: u64) -> String {
     let time = time_of(part).and_then(|metric| Change::of(part, metric, variant, seed));
     let time_name = if part.study == "try" { "elapsed time" } else { "time" };
     let main: Vec<(Option<Change<'_>>, String)> = if time_of(part).is_none() {
-        let titled = titled(part)
-            .into_iter()
-            .filter(|(name, _)| part.find(name).is_some_and(|it| !is_cause(it.family())));
-        titled.map(|(name, title)| (change(name), title)).collect()
+        let metrics = ordered(part).into_iter().filter(|metric| !metric.is_cause);
+        metrics.map(|it| (Change::of(part, it, variant, seed), it.words_and_unit())).collect()
     } else {
         vec![
             (time_of(part).and_then(|metric| Change::of(part, metric, variant, seed)), time_name.to_owned()),
@@ -449,8 +434,12 @@ mod tests {
         }
         part.condition("memory_mib", 24_000).condition("threads", 2).condition(SHARE, 0.89);
         let mut add = |name: &str, base: f64, ratio: f64, noise: f64| {
-            let metric =
-                part.metric(name, "1", if name.contains("percent") { Better::Higher } else { Better::Lower });
+            let (unit, better) = match name {
+                _ if name.contains("percent") => ("%", Better::Higher),
+                _ if name.contains("_ns_") => ("ns", Better::Lower),
+                _ => ("1", Better::Lower),
+            };
+            let metric = part.metric(name, unit, better);
             let sample = |n: i32| f64::from((n * 7) % 10 - 5) / 10.0;
             let metric =
                 metric.samples("preset=linux_v6_16", (0..10).map(|n| base * (1.0 + 0.01 * f64::from(n % 3))));
@@ -518,7 +507,8 @@ To deploy  not in Linux: avoid_fragmentation, engine and 6 more are settings of
         part.condition("command", "./sum").condition(PREDICTED, "not: replay has no transparent_hugepage");
         part.condition(BUSY, "load 4.1 on 2 CPUs before this began");
         let mut add = |name: &str, better: Better, base_of: f64, new_of: f64| {
-            let metric = part.metric(name, "ms", better);
+            let unit = if name.ends_with("_ms") { "ms" } else { "1" };
+            let metric = part.metric(name, if name.ends_with("percent") { "%" } else { unit }, better);
             let metric = metric.samples(base, (0..6).map(|n| base_of * (1.0 + 0.01 * f64::from(n))));
             metric.samples(new, (0..6).map(|n| new_of * (1.0 + 0.01 * f64::from(n))));
         };
@@ -553,6 +543,26 @@ Notes: --all. + better, - worse, ~ unclear, ? too few
     }
 
     #[test]
+    fn a_try_of_a_setting_that_does_not_matter_says_so() {
+        for (spread, expected) in [
+            (0.004, "Verdict    no measurable change in elapsed time"),
+            (0.4, "Verdict    too noisy to judge elapsed time: quiet the machine, or --rounds "),
+        ] {
+            let (base, new) = ("vm.swappiness=60", "vm.swappiness=61");
+            let mut part =
+                Part::new("try", "command", Kind::Measured, "host").baseline(base).variant(new).paired();
+            for name in ["elapsed_ms", "cpu_time_ms", "page_faults"] {
+                // The same times in both columns, in another order.
+                let time = |n: usize| 1000.0 * (1.0 + spread * (n % 6) as f64);
+                part.metric(name, "1", Better::Lower)
+                    .samples(base, (0..6).map(time))
+                    .samples(new, (0..6).map(|n| time(5 * n + 1)));
+            }
+            assert!(shown(&part).contains(expected), "{}", shown(&part));
+        }
+    }
+
+    #[test]
     fn other_parts_have_a_verdict_and_ten_rows_in_words() {
         let mut part =
             Part::new("refill-check", "huge", Kind::Measured, "host").baseline("a").variant("b").paired();
@@ -574,7 +584,8 @@ Notes: --all. + better, - worse, ~ unclear, ? too few
         );
         let rows: Vec<&str> = text.lines().skip_while(|line| !line.ends_with("ratio")).skip(1).collect();
         assert!(
-            rows[0].starts_with("Time of one allocation on its CPU,") && rows[1].starts_with(" cores 26, ns"),
+            rows[0].starts_with("allocation, cores 26, ns ")
+                && rows[1].starts_with("allocation, cores 1, ns "),
             "{text}"
         );
         assert!(text.lines().count() <= 24 && text.contains("more rows, and notes: --all"), "{text}");

@@ -8,14 +8,14 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::Instant;
 
+use framewright::boot::early::{Early, EarlyError, EarlyRequest, Side, Where};
+use framewright::boot::late::Booting;
+use framewright::boot::map::{Home, Kind};
+use framewright::boot::zones::Rules;
+use framewright::policy::init::{self, Job, Split};
+use framewright::units::SECTION_PAGES;
+use framewright::{NodeId, Pfn};
 use framewright_host::firmware::{Claimed, Firmware};
-use framewright_host::framewright::boot::early::{Early, EarlyError, EarlyRequest, Side, Where};
-use framewright_host::framewright::boot::late::Booting;
-use framewright_host::framewright::boot::map::{Home, Kind};
-use framewright_host::framewright::boot::zones::Rules;
-use framewright_host::framewright::policy::init::{self, Job, Split};
-use framewright_host::framewright::units::SECTION_PAGES;
-use framewright_host::framewright::{NodeId, Pfn};
 use framewright_host::{BootMap, FirmwareMap, FrameUser, Host};
 
 use crate::error::{Error, Result};
@@ -24,23 +24,23 @@ use crate::machine::{Machine, Zone};
 /// Frames have 4 KiB.
 pub const PAGE_SHIFT: u32 = 12;
 
-/// What is to be booted.
+/// Input of a boot.
 #[derive(Clone, Debug)]
 pub struct Bootable {
     /// As firmware would describe it.
     pub firmware: Firmware,
     /// How its memory is divided.
     pub rules: Rules,
-    /// What early allocation has to take, beyond what is claimed from the beginning.
+    /// Memory that early allocation takes, beyond what is claimed from the beginning.
     pub wants: Vec<Want>,
 }
 
 /// An early allocation.
 #[derive(Clone, Debug)]
 pub struct Want {
-    /// What is asked for.
+    /// The request.
     pub request: EarlyRequest,
-    /// What for.
+    /// Its purpose.
     pub what: String,
 }
 
@@ -49,7 +49,7 @@ pub struct Want {
 pub struct Taken {
     /// Its frames.
     pub range: Range<Pfn>,
-    /// What for.
+    /// Its purpose.
     pub what: String,
 }
 
@@ -226,8 +226,8 @@ fn run_timed<R>(gate: &Barrier, job: impl FnOnce() -> R) -> (R, Instant, Instant
     (result, start, Instant::now())
 }
 
-/// Fills `memory`, which is bytes, with `zero`, `threads` threads taking turns at chunks as they would of so many descriptors of
-/// `descriptor_bytes`: what initialisation cannot be faster than. Returns milliseconds.
+/// Fills `memory`, which is bytes, with `zero`, `threads` threads taking turns at chunks as they would of as many
+/// descriptors of `descriptor_bytes`: what initialisation cannot be faster than. Returns milliseconds.
 #[must_use]
 pub fn fill<B: Copy + Send + Sync>(
     memory: &mut [B],
@@ -240,7 +240,7 @@ pub fn fill<B: Copy + Send + Sync>(
     let chunk = if threads == 1 { memory.len() } else { job.chunk as usize * descriptor_bytes };
     let chunks = Mutex::new(memory.chunks_mut(chunk.max(1)));
     let worker = || {
-        let next = || chunks.lock().expect("nobody panics with it").next();
+        let next = || chunks.lock().expect("no thread panics with it").next();
         while let Some(chunk) = next() {
             chunk.fill(zero);
         }
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_that_nobody_speaks_of_are_spread_over_the_nodes() {
+    fn cpus_that_no_table_names_are_spread_over_the_nodes() {
         let mut firmware = Firmware::default();
         firmware.map.ranges.push((0, 8 << 30, Kind::Usable));
         for node in [0, 2] {

@@ -23,7 +23,7 @@ const VERSION: &str = env!("FRAMEWRIGHT_VERSION");
 #[derive(Debug, Parser)]
 #[command(name = "framewright", version = VERSION, max_term_width = 80, infer_long_args = false)]
 pub struct Cli {
-    /// What to do.
+    /// The cure.
     #[command(subcommand)]
     pub command: Command,
 
@@ -56,7 +56,7 @@ pub struct Cli {
     pub quiet: bool,
 }
 
-/// What the command can do.
+/// Commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Examine the page allocator of this Linux, or of a copy of its files
@@ -71,7 +71,7 @@ pub enum Command {
     Try(trial::Args),
     /// Show saved results, and what changed between them
     Compare(compare::Args),
-    /// Turn perf.data or the text of perf script into a trace
+    /// Turn perf.data, the text of perf script or a killed recording into a trace
     Import(import::Args),
     /// Run published experiments, or one of your own
     Study(study::Args),
@@ -127,9 +127,9 @@ fn grouped(command: clap::Command) -> clap::Command {
     command.help_template(text + "\nOptions:\n{options}")
 }
 
-/// The `framewright` command, with workloads of a program's own beside those of this crate: reads the arguments, runs the
-/// command, and turns what went wrong into one line and an exit code: 0, 1 (failed), 2 (wrong usage), 3 (regressed), 4 (found by `doctor`). clap
-/// answers `--help` and wrong arguments by itself, with 0 and 2.
+/// The `framewright` command, with workloads of a program's own beside those of this crate: reads the arguments, runs
+/// the command, and turns what went wrong into one line and an exit code: 0, 1 (failed), 2 (wrong usage), 3
+/// (regressed), 4 (found by `doctor`). clap answers `--help` and wrong arguments by itself, with 0 and 2.
 ///
 /// # Panics
 /// Two workloads have one name.
@@ -138,7 +138,7 @@ pub fn main(workloads: &[&'static dyn Workload]) -> ExitCode {
     run_command(workloads, None)
 }
 
-/// The same with other allocators for `bench --rivals`. They are not in this crate, because they need a C compiler.
+/// Like [`main`], with other allocators for `bench --rivals`. They are not in this crate, because they need a C compiler.
 ///
 /// # Panics
 /// As [`main`].

@@ -7,14 +7,13 @@ use crate::error::{Error, Result};
 use crate::result::{Better, Document, Kind, Metric, Part, Source};
 use crate::stats::ratio::{Ratio, Verdict, verdict};
 use crate::stats::{gmean, median};
-use crate::study::registry::is_cause;
 
 /// A saved result and the name that its columns get.
 #[derive(Clone, Debug)]
 pub struct Saved {
     /// Short name, unique among the files that are compared.
     pub label: String,
-    /// What the file holds.
+    /// Content of the file.
     pub document: Document,
 }
 
@@ -368,7 +367,7 @@ pub fn sort_metrics(document: &mut Document, sort: Sort, seed: u64) {
 pub fn add_means(document: &mut Document) {
     for part in &mut document.results {
         let mut families: Vec<(&str, &str)> = Vec::new();
-        for metric in part.metrics.iter().filter(|metric| !is_cause(metric.family())) {
+        for metric in part.metrics.iter().filter(|metric| !metric.is_cause) {
             if !families.contains(&(metric.family(), &metric.unit)) {
                 families.push((metric.family(), &metric.unit));
             }

@@ -4,8 +4,8 @@ mod declared;
 
 use std::collections::BTreeMap;
 
-use framewright_host::framewright::config::Config;
-use framewright_host::framewright::policy::init::Split;
+use framewright::config::Config;
+use framewright::policy::init::Split;
 
 use framewright_workload::replay::PageCache;
 
@@ -37,7 +37,7 @@ pub struct Setup {
     pub descriptor: Descriptor,
     /// How the part of the memory map that is initialised late is split between CPUs.
     pub split: Split,
-    /// What a replay asks for where the traced program got a page of a file.
+    /// Type that a replay asks for where the traced program got a page of a file.
     pub page_cache: PageCache,
 }
 
@@ -47,7 +47,7 @@ impl Default for Setup {
     }
 }
 
-/// What a measurement on this machine's threads runs.
+/// Setup of a measurement on this machine's threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measures {
     /// A recorded trace.
@@ -81,7 +81,7 @@ impl Setting {
         name.starts_with("vm.").then_some(name)
     }
 
-    /// What it is in a setup.
+    /// Its value in a setup.
     #[must_use]
     pub fn of(&self, setup: &Setup) -> String {
         (self.get)(setup)
@@ -161,7 +161,7 @@ impl Setup {
 
 #[cfg(test)]
 mod tests {
-    use framewright_host::framewright::config::{
+    use framewright::config::{
         Experiment, Generation, ListOrder, LockKind, PcpFixed, PcpRule, ZoneReclaimMode, ZonelistCache,
     };
 

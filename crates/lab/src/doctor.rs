@@ -23,20 +23,20 @@ pub use root::{FILES, Root};
 /// Something that should not be as it is, or that is worth knowing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What it is, in kebab case: stable across versions.
+    /// Its name, in kebab case: stable across versions.
     pub id: &'static str,
     /// How much it matters.
     pub severity: Severity,
     /// The zone it is about, such as `node 0 Normal`; none if it is about the whole system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// What was read, and where.
+    /// The value that was read, and its file.
     pub read: String,
-    /// What it should be.
+    /// The expected value.
     pub expected: String,
     /// Why it matters.
     pub why: String,
-    /// What to do.
+    /// The cure.
     #[serde(rename = "do")]
     pub advice: String,
     /// The line of a shell that does it, or that shows more.
@@ -79,8 +79,8 @@ pub fn examine(root: &Root) -> Result<(State, Vec<Finding>)> {
     examine_since(root, None)
 }
 
-/// Like [`examine`], but where a counter decides, what it counted since `earlier` does. What is found only since boot is worth
-/// knowing, and no more.
+/// Like [`examine`], but where a counter decides, what it counted since `earlier` does. What is found only since boot
+/// is worth knowing, and no more.
 ///
 /// # Errors
 /// As [`examine`].

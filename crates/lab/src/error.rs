@@ -20,7 +20,7 @@ pub enum Error {
     Regressed(String),
     /// `doctor` found something that it was told to fail on. Exit code 4.
     Found(String),
-    /// Nobody reads the output any more (`… | head`). Exit code 0, and nothing is said.
+    /// The reader of the output is gone (`… | head`). Exit code 0, and no message.
     OutputClosed,
 }
 
@@ -61,7 +61,7 @@ impl Error {
         }
     }
 
-    /// What the process should exit with.
+    /// Exit code of the process.
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {
         match self {

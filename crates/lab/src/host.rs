@@ -20,7 +20,7 @@ pub struct Host {
     /// How the frequency of CPU 0 is chosen, such as `performance`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub governor: Option<String>,
-    /// When the kernel uses transparent huge pages: `always`, `madvise` or `never`.
+    /// Use of transparent huge pages: `always`, `madvise` or `never`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transparent_hugepage: Option<String>,
     /// Whether the kernel sees a hypervisor below it: timings then include other guests.

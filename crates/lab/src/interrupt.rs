@@ -16,7 +16,8 @@ impl Interrupt {
     pub fn watched() -> Self {
         let raised = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            // In this order: a signal that finds the flag raised ends the process. Without handlers, the first one does.
+            // In this order: a signal that finds the flag raised ends the process. Without handlers, the first one
+            // does.
             let _ =
                 signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&raised));
             let _ = signal_hook::flag::register(signal, Arc::clone(&raised));

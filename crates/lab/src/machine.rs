@@ -23,7 +23,7 @@ pub struct Machine {
     pub aliases: Vec<String>,
     /// Model of the CPU.
     pub cpu: String,
-    /// Where the facts come from, and which are assumptions.
+    /// Sources of the facts; which of them are assumptions.
     pub source: String,
     /// Studies that are about this machine.
     #[serde(default)]
@@ -54,7 +54,7 @@ pub struct Machine {
     /// Memory by zone.
     #[serde(rename = "zone")]
     pub zones: Vec<Zone>,
-    /// What moving a cache line or reading memory takes, in ns.
+    /// Times of moving a cache line and of reading memory, in ns.
     pub latency_ns: Latency,
     /// How much memory traffic passes, in GB/s (10⁹ bytes).
     pub bandwidth_gbps: Bandwidth,
@@ -62,13 +62,13 @@ pub struct Machine {
     pub cycles: Cycles,
     /// Sizes of caches; without them the machine cannot be simulated.
     pub cache_kib: Option<CacheSizes>,
-    /// What two busy siblings do together, as a multiple of one; absent without siblings.
+    /// Throughput of two busy siblings together, as a multiple of one; absent without siblings.
     pub smt_yield: Option<Parameter>,
     /// Transfers that a CPU waits for when it stores to a line that another CPU polls; absent: 1.25 (0.5 to 2).
     pub store_exposed: Option<Parameter>,
-    /// What the kernel around the allocator costs; without it no tasks can be simulated.
+    /// Costs of the kernel around the allocator; without it no tasks can be simulated.
     pub kernel_ns: Option<KernelCosts>,
-    /// What else is known of the kernel of the study.
+    /// Other facts about the kernel of the study.
     pub kernel: Option<KernelSizes>,
 }
 
@@ -78,7 +78,7 @@ pub struct Machine {
 pub struct Parameter {
     /// The number to compute with.
     pub value: f64,
-    /// Where it comes from.
+    /// Its source.
     pub source: Source,
     /// Lower end, where a range was measured.
     pub low: Option<f64>,
@@ -86,12 +86,13 @@ pub struct Parameter {
     pub high: Option<f64>,
 }
 
-/// Transfers that a CPU waits for when it stores to a line that another CPU polls, where the machine's description has none: from the least that
-/// curves of a Xeon Gold 5320 bear to more than `contend` has shown on two guests (docs/validation/third-round.md).
+/// Transfers that a CPU waits for when it stores to a line that another CPU polls, where the machine's description has
+/// none: from the least that curves of a Xeon Gold 5320 bear to more than `contend` has shown on two guests
+/// (docs/validation/third-round.md).
 const STORE_EXPOSED: Parameter =
     Parameter { value: 1.25, source: Source::Estimate, low: Some(0.5), high: Some(2.5) };
 
-/// Where a parameter comes from.
+/// Source of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -135,7 +136,7 @@ pub enum ZoneKind {
     Normal,
 }
 
-/// What moving a cache line from where it is, or reading memory, takes in ns. Core to core: one way, a
+/// Time of moving a cache line from its place, or of reading memory, in ns. Core to core: one way, a
 /// contended compare-and-swap.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -144,17 +145,17 @@ pub struct Latency {
     pub smt_sibling: Option<Parameter>,
     /// Between cores that share a last-level cache, the line clean.
     pub same_l3: Parameter,
-    /// The same, the line modified.
+    /// As above, for a modified line.
     pub same_l3_dirty: Option<Parameter>,
     /// Within a socket, from another last-level cache, the line's home in that socket.
     pub other_l3: Option<Parameter>,
-    /// The same, the line's home in another socket or die.
+    /// As [`other_l3`](Self::other_l3), with the line's home in another socket or die.
     pub other_l3_home_remote: Option<Parameter>,
     /// From another die of the same package.
     pub cross_die: Option<Parameter>,
     /// From another socket.
     pub cross_socket: Option<Parameter>,
-    /// The same, the line modified.
+    /// As above, for a modified line.
     pub cross_socket_dirty: Option<Parameter>,
     /// From memory of the own node.
     pub dram_local: Parameter,
@@ -184,12 +185,12 @@ pub struct Bandwidth {
 pub struct Cycles {
     /// One pause instruction.
     pub pause: Parameter,
-    /// What an atomic read-modify-write takes longer than a load, of a line in the first level. Absent: 18.
+    /// Extra cycles of an atomic read-modify-write over a load, of a line in the first level. Absent: 18.
     pub exchange: Option<Parameter>,
     /// A branch that was guessed wrongly, from where what it depends on is known; 17 where it is not described.
     pub mispredict: Option<Parameter>,
-    /// An access in code like an allocator's, compiled into its caller, with all of it in the first level. Where programs of one's own
-    /// are simulated, it stands for what was fitted to Linux.
+    /// An access in code like an allocator's, compiled into its caller, with all of it in the first level. Where
+    /// programs of one's own are simulated, it stands for what was fitted to Linux.
     pub access: Option<Parameter>,
     /// A load that hits the first-level cache.
     pub l1: Parameter,
@@ -290,7 +291,7 @@ impl Machine {
         }
     }
 
-    /// The same, with the TOML that describes it.
+    /// Like [`find`](Self::find), with the TOML that describes it.
     ///
     /// # Errors
     /// As [`find`](Self::find).

@@ -1,7 +1,7 @@
 //! A trace on a modelled machine: `replay --machine`.
 //!
-//! Each traced CPU becomes a virtual one; copies of the program run beside one another, each beginning somewhere else in the
-//! trace. Every configuration runs on the same models.
+//! Each traced CPU becomes a virtual one; copies of the program run beside one another, each beginning somewhere else
+//! in the trace. Every configuration runs on the same models.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -25,7 +25,7 @@ use crate::simulate::{in_parallel, sampled_models};
 use crate::study::close_simulated;
 use crate::study::simulated_allocator;
 
-/// Events of all copies together: so many show several drains of every list, in seconds.
+/// Events of all copies together: enough for several drains of every list, in seconds.
 const EVENTS: usize = 400_000;
 
 /// A trace and the machine it is to run on.
@@ -41,7 +41,7 @@ pub struct Modelled<'a> {
 }
 
 impl<'a> Modelled<'a> {
-    /// Prepares so many copies of a trace.
+    /// Prepares `copies` copies of a trace.
     ///
     /// # Errors
     /// The trace holds nothing to replay, or the machine has too few CPUs.
@@ -81,8 +81,8 @@ impl<'a> Modelled<'a> {
         })
     }
 
-    /// Runs every configuration on as many models of the machine, or until `progress` is interrupted, and adds what came
-    /// out to `part`.
+    /// Runs every configuration on as many models of the machine, or until `progress` is interrupted, and adds what
+    /// came out to `part`.
     ///
     /// # Errors
     /// The machine cannot be simulated, or a configuration is refused.
@@ -141,7 +141,8 @@ impl<'a> Modelled<'a> {
         self.copies[0].iter().map(|copy| copy.threads.len()).sum::<usize>() as u16
     }
 
-    /// Adds at how many CPUs that do the same the zone lock and the nodes' memory saturate, and what they allow at most.
+    /// Adds at how many CPUs that do the same the zone lock and the nodes' memory saturate, and what they allow at
+    /// most.
     fn bound(&self, part: &mut Part, variant: &str, outcome: &Outcome, model: &Model) {
         /// Transfers of a line between two holds of a contended lock: between two and five.
         const HAND_OVER: f64 = 3.5;

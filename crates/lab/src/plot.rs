@@ -7,6 +7,7 @@ mod histogram;
 
 use core::cmp::Ordering;
 use core::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use bars::{Bar, bars};
 pub(crate) use curve::{LOGARITHMIC, Scale};
@@ -83,15 +84,17 @@ pub fn document(document: &Document, terminal: &Terminal) -> String {
         let _ = writeln!(out, "{}\n", part.title());
         for mut family in families(part) {
             sort(&mut family);
-            out += &match curves(&family) {
-                Some((parameter, groups)) => groups
+            let scale = range(part, &family);
+            out += &match axis(&family) {
+                Some(axis) => groups(&family, &axis)
                     .iter()
-                    .map(|group| family_curve(part, group, &parameter, top(part, &family), terminal))
+                    .map(|group| {
+                        let named = heading(&group[0].words_but(&axis), group[0]);
+                        // Curves of a family share their top.
+                        curve(&named, axis_name(&axis), &series(part, group, &axis), scale.1, terminal) + "\n"
+                    })
                     .collect::<String>(),
-                None => {
-                    let scale = range(part, &family);
-                    family.iter().map(|metric| metric_bars(part, metric, scale, terminal)).collect()
-                }
+                None => family.iter().map(|metric| metric_bars(part, metric, scale, terminal)).collect(),
             };
         }
     }
@@ -118,27 +121,48 @@ fn sort(family: &mut [&Metric]) {
     family.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(Ordering::Equal));
 }
 
-/// The numeric parameter that a family is drawn over, if it has values enough, and the family in groups that differ in
-/// it alone: a curve for each machine.
-fn curves<'a>(family: &[&'a Metric]) -> Option<(String, Vec<Vec<&'a Metric>>)> {
-    let names = family.first()?.parameters().map(|(name, _)| name.to_owned());
-    let grouped = |name: &String| {
-        let others = |metric: &Metric| -> Vec<(String, String)> {
-            let others = metric.parameters().filter(|(other, _)| other != name);
-            others.map(|(other, value)| (other.to_owned(), value.to_owned())).collect()
-        };
-        let mut groups: Vec<Vec<&'a Metric>> = Vec::new();
-        for metric in family {
-            value_of(metric, name)?;
-            match groups.iter_mut().find(|group| others(group[0]) == others(metric)) {
-                Some(group) => group.push(metric),
-                None => groups.push(vec![metric]),
-            }
+/// The numeric parameter with the most values, if there are enough for a curve. A family without a better direction is
+/// a breakdown, and has none.
+pub(crate) fn axis(family: &[&Metric]) -> Option<String> {
+    let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (name, value) in family.iter().flat_map(|metric| metric.parameters()) {
+        values.entry(name).or_default().insert(value);
+    }
+    let is_course = family.iter().all(|metric| metric.better != Better::None);
+    let is_numeric = |name: &str| family.iter().all(|metric| value_of(metric, name).is_some());
+    let enough = values
+        .into_iter()
+        .filter(|(name, seen)| is_course && seen.len() >= CURVE_POINTS && is_numeric(name))
+        .max_by_key(|(_, seen)| seen.len());
+    enough.map(|(name, _)| name.to_owned())
+}
+
+/// The metrics of a family that differ in `axis` alone: a curve for each machine.
+pub(crate) fn groups<'a>(family: &[&'a Metric], axis: &str) -> Vec<Vec<&'a Metric>> {
+    let mut groups: Vec<Vec<&Metric>> = Vec::new();
+    for metric in family {
+        match groups.iter_mut().find(|group| group[0].words_but(axis) == metric.words_but(axis)) {
+            Some(group) => group.push(metric),
+            None => groups.push(vec![metric]),
         }
-        let enough = groups.iter().all(|group| group.len() >= CURVE_POINTS);
-        enough.then(|| (name.clone(), groups))
+    }
+    groups
+}
+
+/// Curves of a group of metrics over `axis`, one for each variant.
+pub(crate) fn series(part: &Part, group: &[&Metric], axis: &str) -> Vec<Series> {
+    let point = |metric: &Metric, variant: &str| {
+        let samples = metric.of(variant);
+        let (low, high) = whiskers(metric, variant);
+        Some(Point { x: place(axis, value_of(metric, axis)?), y: median(samples), low, high })
     };
-    names.collect::<Vec<_>>().iter().find_map(grouped)
+    let of_variant = |variant: &String| {
+        let metrics = group.iter().filter(|metric| !metric.of(variant).is_empty());
+        let mut points: Vec<Point> = metrics.filter_map(|metric| point(metric, variant)).collect();
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        Series { name: variant.clone(), points }
+    };
+    part.variants.iter().map(of_variant).filter(|series| !series.points.is_empty()).collect()
 }
 
 /// The lowest and the highest value that bars of a family reach, with their whiskers: they share one scale.
@@ -154,19 +178,14 @@ fn range(part: &Part, family: &[&Metric]) -> (f64, f64) {
     ends.fold((0.0, 0.0), |(low, high), value| (f64::min(low, value), f64::max(high, value)))
 }
 
-/// The highest of them: curves of a family share it, too.
-fn top(part: &Part, family: &[&Metric]) -> f64 {
-    range(part, family).1
-}
-
-pub(crate) fn value_of(metric: &Metric, parameter: &str) -> Option<f64> {
+fn value_of(metric: &Metric, parameter: &str) -> Option<f64> {
     let (_, value) = metric.parameters().find(|(name, _)| *name == parameter)?;
     value.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
 /// Where a value of a parameter stands on the axis: quantiles where the share that lies beyond them halves and halves
 /// again, which a logarithmic axis shows evenly.
-pub(crate) fn place(parameter: &str, value: f64) -> f64 {
+fn place(parameter: &str, value: f64) -> f64 {
     if parameter == QUANTILE && (0.0..1.0).contains(&value) {
         // Without what binary fractions lack: 0.999 is at 1000.
         (1e6 / (1.0 - value)).round() / 1e6
@@ -180,33 +199,6 @@ pub(crate) fn axis_name(parameter: &str) -> &str {
     if parameter == QUANTILE { "1 / (1 - quantile)" } else { parameter }
 }
 
-fn family_curve(part: &Part, family: &[&Metric], parameter: &str, top: f64, terminal: &Terminal) -> String {
-    let series: Vec<Series> = part
-        .variants
-        .iter()
-        .map(|variant| Series {
-            name: variant.clone(),
-            points: family
-                .iter()
-                .filter(|metric| !metric.of(variant).is_empty())
-                .filter_map(|metric| {
-                    let (low, high) = whiskers(metric, variant);
-                    let y = median(metric.of(variant));
-                    Some(Point { x: place(parameter, value_of(metric, parameter)?), y, low, high })
-                })
-                .collect(),
-        })
-        .collect();
-    let others: Vec<String> = family[0]
-        .parameters()
-        .filter(|(name, _)| *name != parameter)
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
-    let brackets = if others.is_empty() { String::new() } else { format!("[{}]", others.join(",")) };
-    let title = heading(&format!("{}{brackets}", family[0].family()), family[0]);
-    curve(&title, axis_name(parameter), &series, top, terminal) + "\n"
-}
-
 fn metric_bars(part: &Part, metric: &Metric, scale: (f64, f64), terminal: &Terminal) -> String {
     let shown: Vec<&String> = part.variants.iter().filter(|variant| !metric.of(variant).is_empty()).collect();
     let rows: Vec<Bar> = shown
@@ -217,9 +209,9 @@ fn metric_bars(part: &Part, metric: &Metric, scale: (f64, f64), terminal: &Termi
             Bar { name: (*variant).clone(), value: median(metric.of(variant)), low, high, published }
         })
         .collect();
-    let mut out = bars(&heading(&metric.name, metric), &rows, scale, terminal) + "\n";
+    let mut out = bars(&heading(&metric.words(), metric), &rows, scale, terminal) + "\n";
     for variant in shown.iter().filter(|variant| metric.of(variant).len() >= HISTOGRAM_SAMPLES) {
-        let title = format!("{}, {variant}", heading(&metric.name, metric));
+        let title = format!("{}, {variant}", heading(&metric.words(), metric));
         out += &(histogram(&title, metric.of(variant), terminal) + "\n");
     }
     out
@@ -233,17 +225,9 @@ pub(crate) fn whiskers(metric: &Metric, variant: &str) -> (f64, f64) {
     )
 }
 
-fn heading(name: &str, metric: &Metric) -> String {
-    let mut details = Vec::new();
-    if metric.unit != "1" {
-        details.push(metric.unit.as_str());
-    }
-    match metric.better {
-        Better::Lower => details.push("lower is better"),
-        Better::Higher => details.push("higher is better"),
-        Better::None => {}
-    }
-    if details.is_empty() { name.to_owned() } else { format!("{name} ({})", details.join(", ")) }
+fn heading(title: &str, metric: &Metric) -> String {
+    let details = metric.unit_and_direction();
+    if details.is_empty() { title.to_owned() } else { format!("{title} ({})", details.join(", ")) }
 }
 
 /// `value` on a label: three significant digits, whole numbers whole, thousands as `k`, `M`, `G`.

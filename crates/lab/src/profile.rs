@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use framewright_workload::trace::{EventKind, Trace};
 
-/// What was allocated under one heading.
+/// Allocations under one heading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// Blocks.

@@ -7,7 +7,8 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use crate::interrupt::Interrupt;
 
 static SILENT: OnceLock<()> = OnceLock::new();
-/// Lines that are drawn now, one below the other. They go to standard error, and to nothing at all if that is not a terminal.
+/// Lines that are drawn now, one below the other. They go to standard error, and to nothing at all if that is not a
+/// terminal.
 static LINES: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
 /// Lets nothing be said of progress from now on.

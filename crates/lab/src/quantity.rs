@@ -13,7 +13,7 @@ pub struct Quantity {
     pub unit: &'static str,
     /// Which way is better.
     pub better: Better,
-    /// What it means, in a sentence.
+    /// Its meaning, in a sentence.
     pub about: &'static str,
     /// How it is reported.
     pub role: Role,
@@ -31,10 +31,12 @@ pub enum Role {
 }
 
 impl Quantity {
-    /// Gives a metric of this quantity its unit and direction.
+    /// Gives a metric of this quantity its unit, direction and title.
     pub fn describe(&self, metric: &mut Metric) {
         self.unit.clone_into(&mut metric.unit);
         metric.better = self.better;
+        self.about.trim_end_matches('.').clone_into(&mut metric.title);
+        metric.is_cause = self.role == Role::Cause;
         metric.is_share = self.role == Role::Share;
     }
 }
@@ -45,6 +47,95 @@ pub(crate) fn describe(part: &mut Part, quantities: &[Quantity]) {
         if let Some(quantity) = quantities.iter().find(|quantity| quantity.name == metric.family()) {
             quantity.describe(metric);
         }
+    }
+}
+
+/// Short titles, where a whole sentence is too long for a row.
+const TITLES: &[(&str, &str)] = &[
+    ("elapsed_ms", "elapsed time"),
+    ("cpu_time_ms", "CPU time"),
+    ("user_ms", "CPU time outside the kernel"),
+    ("system_ms", "CPU time in the kernel"),
+    ("page_faults", "page faults"),
+    ("major_faults", "page faults that read from disk"),
+    ("memory_wait_ms", "some task waited for memory"),
+    ("huge_page_faults", "faults that got a huge page"),
+    ("huge_page_fallbacks", "faults that got a small page instead"),
+    ("allocation_stalls", "allocations that reclaimed"),
+    ("compaction_stalls", "allocations that compacted"),
+    ("pages_moved", "pages moved"),
+    ("pages_allocated", "pages allocated by the machine"),
+    ("in_allocator_percent", "time in the allocator"),
+    ("cpu_ns_per_operation", "CPU time of an operation"),
+    ("ns_per_operation", "time of an operation"),
+    ("alloc_ns", "allocation"),
+    ("free_ns", "free"),
+    ("alloc_hold_us", "hold of an allocation"),
+    ("zone_lock_acquisitions_per_page", "zone-lock acquisitions per page"),
+    ("zone_lock_waits", "waits for the zone lock"),
+    ("zone_lock_wait_ns", "wait for the zone lock"),
+    ("zone_lock_hold_ns", "hold of the zone lock"),
+    ("refills", "refills of per-CPU lists"),
+    ("drains", "drains of per-CPU lists"),
+    ("pages_moved_per_page", "pages refilled and drained per page"),
+    ("huge_available_percent", "free memory in huge pages"),
+    ("compaction_moved_per_allocated", "pages moved per page allocated"),
+    ("syst_seconds", "system time"),
+    ("elsp_seconds", "elapsed time"),
+    ("user_seconds", "user time"),
+    ("duration_elapsed_seconds", "elapsed time"),
+    ("step_seconds", "time of a step"),
+    ("files_per_second", "files a second"),
+    ("faults_per_second", "page faults a second"),
+    ("deferred_init_ms", "deferred initialisation"),
+    ("init_of_memset_percent", "initialisation beside memset"),
+    ("ready_ms", "time until memory is ready"),
+];
+
+impl Metric {
+    /// Title in words, with its parameters but without its unit. Where no table has words, those of its name.
+    #[must_use]
+    pub fn words(&self) -> String {
+        self.words_but("")
+    }
+
+    /// In words, without one of its parameters.
+    pub(crate) fn words_but(&self, without: &str) -> String {
+        let family = self.family();
+        let short = TITLES.iter().find(|(name, _)| *name == family).map(|(_, title)| (*title).to_owned());
+        let title = short.unwrap_or_else(|| match &*self.title {
+            "" => {
+                let unit = if self.unit == "%" { "percent" } else { &self.unit };
+                let bare = family.strip_suffix(unit).map_or(family, |bare| bare.trim_end_matches('_'));
+                bare.replace('_', " ")
+            }
+            title => title.to_owned(),
+        });
+        let parameters = self.parameters().filter(|(name, _)| *name != without);
+        let parameters = parameters.map(|(name, value)| match (name, value.parse::<f64>()) {
+            ("quantile", Ok(share)) => format!(", {}th percentile", (share * 1e6).round() / 1e4),
+            ("repeat", Ok(run)) => format!(", {run}th run"),
+            (_, Ok(_)) => format!(", {name} {value}"),
+            ("machine" | "kind" | "step" | "line" | "at", _) => format!(", {value}"),
+            _ => format!(", {name} {value}"),
+        });
+        title + &parameters.collect::<String>()
+    }
+
+    /// Its unit, unless that is 1, and its direction, unless it has none.
+    pub(crate) fn unit_and_direction(&self) -> Vec<&str> {
+        let direction = match self.better {
+            Better::Lower => "lower is better",
+            Better::Higher => "higher is better",
+            Better::None => "",
+        };
+        [&*self.unit, direction].into_iter().filter(|text| !text.is_empty() && *text != "1").collect()
+    }
+
+    /// In words, with its unit.
+    pub(crate) fn words_and_unit(&self) -> String {
+        let unit = if self.unit == "1" { String::new() } else { format!(", {}", self.unit) };
+        self.words() + &unit
     }
 }
 

@@ -37,7 +37,8 @@ pub(crate) const QUANTITIES: &[Quantity] = &quantities! {
 
 /// Frames that an arena has at least: 1 GiB.
 const LEAST_FRAMES: u64 = 1 << 18;
-/// Wall time that a sample takes at least, in ns: a millisecond cannot be measured on a machine with anything else to do.
+/// Wall time that a sample takes at least, in ns: a millisecond cannot be measured on a machine with anything else to
+/// do.
 const LEAST_SAMPLE_NS: f64 = 100e6;
 /// A short trace is replayed at most so often for one sample.
 const MOST_REPEATS: f64 = 100.0;
@@ -73,12 +74,12 @@ impl Replay {
         Ok(Self { plans, frames, tight })
     }
 
-    /// Gives each timed replay at least so many frames; what huge pages are measured in stays.
+    /// Gives each timed replay at least `frames`; the memory in which huge pages are measured stays.
     pub fn enlarge(&mut self, frames: u64) {
         self.frames = self.frames.max(frames);
     }
 
-    /// What the trace holds.
+    /// The trace's content.
     #[must_use]
     pub const fn counts(&self) -> &Counts {
         self.plans[0].counts()

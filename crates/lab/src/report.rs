@@ -1,5 +1,5 @@
-//! A report: results as one HTML page that needs nothing else and no network. A small script of its own filters, sorts and
-//! saves; without it everything is still there to read.
+//! A report: results as one HTML page that needs nothing else and no network. A small script of its own filters, sorts
+//! and saves; without it everything is still there to read.
 //!
 //! | file | what lives there |
 //! |---|---|

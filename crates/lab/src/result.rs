@@ -39,7 +39,7 @@ pub struct Document {
     /// The command line as it was given, without the program's path.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argv: Vec<String>,
-    /// When it began, UTC: `2026-01-31T12:00:00Z`.
+    /// Start of the run, UTC: `2026-01-31T12:00:00Z`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub date: Option<String>,
     /// The machine the command ran on, whatever machine the results are about.
@@ -48,27 +48,30 @@ pub struct Document {
     /// The files that were compared, if this is a comparison.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<Source>,
-    /// What the studies say of themselves, so that a page needs nothing else.
+    /// Texts of the studies, so that a page needs nothing else.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub studies: Vec<StudyText>,
-    /// What was found.
+    /// Results.
     pub results: Vec<Part>,
 }
 
-/// What a study says of itself.
+/// Texts of a study.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StudyText {
     /// Its name.
     pub name: String,
-    /// What it asks, in a few words.
+    /// Its question, in a few words.
     #[serde(default)]
     pub short: String,
-    /// What it asks.
+    /// Its question.
     #[serde(default)]
     pub question: String,
-    /// When the change that it is about was published.
+    /// Year in which the change was published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub year: Option<u32>,
+    /// Published figures that no part predicts, each with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unpredicted: Vec<String>,
     /// Its variants, each with what it does.
     #[serde(default)]
     pub variants: Vec<(String, String)>,
@@ -80,11 +83,11 @@ pub struct StudyText {
 /// One of several files that were compared: where its results come from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Source {
-    /// What its columns are called.
+    /// Name of its columns.
     pub label: String,
     /// Its command line.
     pub command: String,
-    /// When that began, UTC.
+    /// Start of that run, UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub date: Option<String>,
     /// Version of framewright, and the commit if it is known.
@@ -132,7 +135,7 @@ pub struct Part {
     /// Every setting of each variant's allocator, by variant and name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, BTreeMap<String, String>>,
-    /// What else the figures depend on: `threads`, `memory_mib`, `quick`.
+    /// Other conditions of the figures: `threads`, `memory_mib`, `quick`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub conditions: BTreeMap<String, String>,
     /// The trace that was replayed.
@@ -141,10 +144,10 @@ pub struct Part {
     /// Hash of all simulated events: equal seeds give equal hashes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_log_hash: Option<String>,
-    /// What a reader must know to judge the figures, a sentence each.
+    /// Facts that a reader needs to judge the figures, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// What was found.
+    /// Results.
     pub metrics: Vec<Metric>,
 }
 
@@ -157,13 +160,19 @@ pub struct Metric {
     pub unit: String,
     /// Which way is better.
     pub better: Better,
+    /// Title in words; empty where no table of quantities says it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub title: String,
+    /// Whether it explains other figures, and answers no question itself.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_cause: bool,
     /// Whether the metrics of this family are the parts of a whole, so that adding them up makes sense.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_share: bool,
     /// Whether it repeats exactly, so that one sample says all.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_exact: bool,
-    /// What it rests on; absent in results of before.
+    /// Basis of the figure; absent in results of before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
     /// Samples by variant, in the order they were taken. A variant may be missing: it has no such quantity.
@@ -171,13 +180,13 @@ pub struct Metric {
     /// Lower and upper end of a prediction, by variant.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub interval: BTreeMap<String, [f64; 2]>,
-    /// What others printed for the baseline. A metric that has this may have no samples yet.
+    /// Published figure of the baseline. A metric that has this may have no samples yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
-    /// What others printed for other variants.
+    /// Published figures of other variants.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub changed: BTreeMap<String, Published>,
-    /// What a law says of a variant that needs no model: see [`crate::study`].
+    /// Figures of a law that needs no model, by variant: see [`crate::study`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub naive: BTreeMap<String, f64>,
 }
@@ -207,7 +216,7 @@ pub enum Kind {
     Derived,
 }
 
-/// What a figure rests on.
+/// Basis of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
@@ -391,6 +400,8 @@ impl Part {
                 name,
                 unit: unit.to_owned(),
                 better,
+                title: String::new(),
+                is_cause: false,
                 is_share: false,
                 is_exact: false,
                 basis: None,
@@ -410,20 +421,21 @@ impl Part {
         self.metric(name, "", Better::None)
     }
 
-    /// What a table or a plot is headed with: `refill-check, part huge: measured on host`.
+    /// Heading of a table or a plot: `refill-check, part huge: measured on host`.
     #[must_use]
     pub fn title(&self) -> String {
         let preposition = if self.kind == Kind::Derived { "for" } else { "on" };
         format!("{}, part {}: {} {preposition} {}", self.study, self.part, self.kind, self.machine)
     }
 
-    /// What a metric of the part rests on.
+    /// Basis of a metric of the part.
     #[must_use]
     pub fn basis(&self, metric: &Metric) -> Basis {
         metric.basis.unwrap_or_else(|| Basis::of(self.kind, metric))
     }
 
-    /// Writes down what each metric rests on, and of which changes nothing is known: their range holds no change and a doubling.
+    /// Writes down what each metric rests on, and of which changes nothing is known: their range holds no change and a
+    /// doubling.
     pub fn settle(&mut self) {
         for index in 0..self.metrics.len() {
             self.metrics[index].basis = Some(self.basis(&self.metrics[index]));
@@ -479,15 +491,14 @@ pub struct MetricEntry<'a> {
     index: usize,
 }
 
+#[expect(clippy::return_self_not_must_use, reason = "a chain may end with any of these")]
 impl MetricEntry<'_> {
     /// Adds a sample of a variant.
-    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with any sample")]
     pub fn sample(self, variant: &str, sample: f64) -> Self {
         self.samples(variant, [sample])
     }
 
     /// Adds samples of a variant, in the order they were taken.
-    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with any sample")]
     pub fn samples(self, variant: &str, samples: impl IntoIterator<Item = f64>) -> Self {
         self.part.know(variant);
         self.part.metrics[self.index].samples.entry(variant.to_owned()).or_default().extend(samples);
@@ -495,42 +506,36 @@ impl MetricEntry<'_> {
     }
 
     /// Says that the metrics of this family are the parts of a whole.
-    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with it")]
     pub fn share(self) -> Self {
         self.part.metrics[self.index].is_share = true;
         self
     }
 
     /// Says that it repeats exactly.
-    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with it")]
     pub fn exact(self) -> Self {
         self.part.metrics[self.index].is_exact = true;
         self
     }
 
     /// Sets what others printed for the baseline.
-    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with it")]
     pub fn published(self, published: Published) -> Self {
         self.part.metrics[self.index].published = Some(published);
         self
     }
 
     /// Sets what others printed for another variant.
-    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with it")]
     pub fn changed(self, variant: &str, published: Published) -> Self {
         self.part.metrics[self.index].changed.insert(variant.to_owned(), published);
         self
     }
 
     /// Sets what a law says of a variant that needs no model.
-    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with it")]
     pub fn naive(self, variant: &str, value: f64) -> Self {
         self.part.metrics[self.index].naive.insert(variant.to_owned(), value);
         self
     }
 
     /// Sets the interval of a variant's prediction.
-    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with any interval")]
     pub fn interval(self, variant: &str, low: f64, high: f64) -> Self {
         self.part.metrics[self.index].interval.insert(variant.to_owned(), [low, high]);
         self

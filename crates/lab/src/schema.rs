@@ -77,6 +77,10 @@ pub fn study() -> Value {
             "year": { "type": "integer", "description": "When the change that it is about was published." },
             "short": text("What it asks, in a few words."),
             "question": text("What it asks."),
+            "unpredicted": {
+                "type": "array", "items": { "type": "string" },
+                "description": "Published figures that no part predicts, each with the reason.",
+            },
             "machine": text("Machine of derived and simulated parts: a name that `framewright machines` lists."),
             "baseline": text("The variant that the others are compared with; the first, if it is left out."),
             "style": {

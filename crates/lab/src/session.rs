@@ -71,14 +71,14 @@ impl ReportArgs {
 /// Makes allocators to measure beside Framewright.
 pub type Rivals = fn() -> Vec<Box<dyn Runner>>;
 
-/// What every command is given besides its own arguments.
+/// Input of every command besides its own arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct Session {
     /// For `bench --rivals`, if this program has any.
     pub rivals: Option<Rivals>,
     /// How to write what was found.
     pub format: Format,
-    /// Where it goes.
+    /// Its destination.
     pub terminal: Terminal,
 }
 
@@ -204,7 +204,7 @@ impl Reporter<'_> {
         terminal.print(&text)
     }
 
-    /// What a table style leaves open.
+    /// Options that a table style leaves open.
     #[must_use]
     pub fn options(&self) -> Options {
         self.args.options()
@@ -241,7 +241,7 @@ fn in_short(document: &Document, options: Options, terminal: &Terminal) -> Strin
 }
 
 impl ReportArgs {
-    /// What a table style leaves open.
+    /// Options that a table style leaves open.
     #[must_use]
     pub fn options(&self) -> Options {
         Options { seed: self.seed(), all_statistics: self.all_statistics }

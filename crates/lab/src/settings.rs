@@ -23,7 +23,7 @@ struct Entry {
     place: Option<Range<usize>>,
 }
 
-/// What a setting is set to.
+/// Value of a setting.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// `true`, `false`.
@@ -36,7 +36,7 @@ pub enum Value {
     Text(String),
 }
 
-/// What a setting or the key of a workload can be.
+/// Values of a setting or of a workload's key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Takes {
     /// A whole number, from the first to the second.
@@ -117,7 +117,7 @@ impl Settings {
         self.entries.push(Entry { key: key.to_owned(), value, place: None });
     }
 
-    /// What `key` is set to.
+    /// Value of `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.entries.iter().rev().find(|entry| entry.key == key).map(|entry| &entry.value)

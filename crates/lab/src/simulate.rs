@@ -23,12 +23,12 @@ pub const MEASURED: &str = include_str!("../../../machines/calibration/xeon-gold
 /// How far off each order would have been predicted by a fit to all others.
 const LEFT_OUT: &str = include_str!("../../../machines/calibration/left-out.toml");
 
-/// Latency of memory at full bandwidth, as a multiple of idle latency, for machines whose description does not say: on a
-/// Xeon Gold 6140 it rose from 92 to 166 ns.
+/// Latency of memory at full bandwidth, as a multiple of idle latency, for machines whose description does not say: on
+/// a Xeon Gold 6140 it rose from 92 to 166 ns.
 const SATURATED: f64 = 166.0 / 92.0;
 
-/// Cycles of a locked compare-and-swap of a line in the first-level cache, on any x86 of the last ten years (instruction tables say
-/// 17 to 20).
+/// Cycles of a locked compare-and-swap of a line in the first-level cache, on any x86 of the last ten years
+/// (instruction tables say 17 to 20).
 const EXCHANGE_CYCLES: f64 = 18.0;
 /// The same of a branch that was guessed wrongly: 15 to 20 cycles in tables of microarchitectures since 2015.
 const MISPREDICT_CYCLES: f64 = 17.0;
@@ -62,9 +62,9 @@ struct LeftOutFile {
     quantiles: Vec<f64>,
 }
 
-/// For each of `count` models how far the model itself is off, as a factor on the times that it predicts: what the orders were
-/// off by that had been left out of the fit, a quantile from each of `count` strata. A model's factor is one and the same for
-/// all variants, so that it is no part of a change.
+/// For each of `count` models how far the model itself is off, as a factor on the times that it predicts: what the
+/// orders were off by that had been left out of the fit, a quantile from each of `count` strata. A model's factor is
+/// one and the same for all variants, so that it is no part of a change.
 ///
 /// # Errors
 /// The file is wrong. It is part of this crate, and a test reads it.
@@ -89,7 +89,7 @@ pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     below + at.fract() * (sorted[at.ceil() as usize] - below)
 }
 
-/// What a machine costs, with each parameter as `choose` has it: by name, from its description.
+/// Costs of a machine, with each parameter as `choose` has it: by name, from its description.
 ///
 /// # Errors
 /// The description lacks the sizes of caches.
@@ -258,14 +258,15 @@ impl Drop for Turn {
 }
 
 /// Runs `work` on each item, on as many threads as the host has CPUs; the results are in the items' order. `done` is
-/// called on this thread after each. Of all threads that are in such work at a time, as many go on as the host has CPUs.
+/// called on this thread after each. Of all threads that are in such work at a time, as many go on as the host has
+/// CPUs.
 pub fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> R + Sync,
     mut done: impl FnMut(),
 ) -> Vec<R> {
     let threads = cpus().min(items.len().max(1));
-    // Whoever has a turn already would wait for itself.
+    // A thread that has a turn already would wait for itself.
     let waits = !HAS_TURN.get();
     let next = Mutex::new(0..items.len());
     let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();

@@ -4,9 +4,9 @@
 
 use core::cell::RefCell;
 
-use framewright_host::framewright::reclaim::{Migrate, Migrated};
-use framewright_host::framewright::stat::Totals;
-use framewright_host::framewright::{CpuId, NodeId};
+use framewright::reclaim::{Migrate, Migrated};
+use framewright::stat::Totals;
+use framewright::{CpuId, NodeId};
 use framewright_host::{
     Arena, ArenaBuilder, Backing, Cpu, FrameUser, Migratetype, Order, PAGEBLOCK_ORDER, Pfn,
 };
@@ -51,7 +51,7 @@ impl Subject {
         .map_err(Error::failed)
     }
 
-    /// What the allocator has been through since it was made.
+    /// Counts of the allocator's operations since it was made.
     #[must_use]
     pub fn totals(&self) -> Totals {
         with!(self, arena => arena.allocator().totals())
@@ -99,7 +99,7 @@ impl<M: FrameUser> Target for Bare<'_, M> {
     }
 }
 
-/// The same, with the arena its own: what `bench` builds.
+/// A target with an arena of its own: what `bench` builds.
 #[derive(Debug)]
 pub struct ArenaTarget(Arena);
 
@@ -175,7 +175,7 @@ fn migratetype(mobility: Mobility) -> Migratetype {
 pub struct Slot<'a, M: FrameUser>(Cpu<'a, M>);
 
 impl<M: FrameUser> Slot<'_, M> {
-    /// What a kernel does on each CPU about once a second: see [`Cpu::tick`].
+    /// Work that a kernel does on each CPU about once a second: see [`Cpu::tick`].
     pub fn tick(&self) {
         self.0.tick();
     }
@@ -245,7 +245,7 @@ impl<M: FrameUser> TargetCpu for Slot<'_, M> {
     fn free(&mut self, frame: u64, order: u8) {
         let wrong = "a block's order is one";
         // SAFETY: the arena has no memory, so no `Block` owns memory behind the frame; user slots are only
-        // touched by whoever planted a bad page, outside runs.
+        // touched by the test that plants a bad page, outside runs.
         let freed = unsafe {
             match order {
                 0 => self.0.free(Pfn(frame), Order::ZERO),

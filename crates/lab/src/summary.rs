@@ -1,11 +1,24 @@
-//! A result in a few lines: of each study what was changed, and what that did here, on the published machine, and in what was
-//! published, as changes in percent.
+//! A result in a few lines: of each study what was changed, and what that did here, on the published machine, and in
+//! what was published, as changes in percent.
 
 use crate::result::{Basis, Better, Document, Kind, Metric, Part};
 use crate::stats::median;
 use crate::stats::ratio::{Ratio, Verdict, verdict};
 use crate::table::{beside, columns, significant, wrapped};
 use crate::terminal::{Terminal, Tone, to_ascii};
+
+/// How a predicted change compares with the published one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The predicted range holds it.
+    Reproduced,
+    /// The same direction, at least half as far and at most twice, but outside the range.
+    Near,
+    /// Anything else.
+    Missed,
+    /// Too few samples to say.
+    TooFew,
+}
 
 /// The figure of a part that says most.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,12 +33,13 @@ pub struct Headline<'a> {
     pub medians: [f64; 2],
     /// Their ratio.
     pub ratio: Option<Ratio>,
-    /// What may be said of it.
+    /// Its verdict.
     pub verdict: Verdict,
 }
 
 impl<'a> Headline<'a> {
-    /// The headline of a part; `None` if it has nothing to compare. What was published comes before what the part names.
+    /// The headline of a part; `None` if it has nothing to compare. What was published comes before what the part
+    /// names.
     #[must_use]
     pub fn of(part: &'a Part, seed: u64) -> Option<Self> {
         if let Some((metric, variant)) = was_published(part) {
@@ -84,7 +98,7 @@ impl<'a> Headline<'a> {
         })
     }
 
-    /// What was published beside the simulated figures of baseline and variant, and whether the models' range holds it.
+    /// Published figures beside the simulated ones of baseline and variant, and whether the models' range holds it.
     #[must_use]
     pub fn published(&self) -> Option<String> {
         if self.part.kind != Kind::Simulated {
@@ -111,7 +125,7 @@ impl<'a> Headline<'a> {
         }
     }
 
-    /// What the figure rests on.
+    /// Basis of the figure.
     #[must_use]
     pub fn basis(&self) -> Basis {
         self.part.basis(self.metric)
@@ -125,39 +139,29 @@ impl<'a> Headline<'a> {
         Some(of(self.variant)? / base)
     }
 
+    /// How the change that was found here compares with the published one; `None` if none was published.
+    #[must_use]
+    pub fn outcome(&self) -> Option<Outcome> {
+        let published = self.published_ratio()?;
+        Some(match (self.ratio, self.verdict) {
+            (_, Verdict::TooFew) | (None, _) => Outcome::TooFew,
+            (Some(ratio), _) if (ratio.low..=ratio.high).contains(&published) => Outcome::Reproduced,
+            (Some(ratio), _) if (0.5..=2.0).contains(&(ratio.ratio.ln() / published.ln())) => Outcome::Near,
+            (Some(_), _) => Outcome::Missed,
+        })
+    }
+
     /// `published -70 %, missed`: whether the range found here holds the published change.
     #[must_use]
     pub fn published_change(&self) -> Option<String> {
         let published = self.published_ratio()?;
-        let word = match (self.ratio, self.verdict) {
-            (_, Verdict::TooFew) | (None, _) => "",
-            (Some(ratio), _) if (ratio.low..=ratio.high).contains(&published) => ", reproduced",
-            // The same direction, at least half as far and at most twice.
-            (Some(ratio), _) if (0.5..=2.0).contains(&(ratio.ratio.ln() / published.ln())) => {
-                ", direction and size right, outside the range"
-            }
-            (Some(_), _) => ", missed",
+        let word = match self.outcome()? {
+            Outcome::TooFew => "",
+            Outcome::Reproduced => ", reproduced",
+            Outcome::Near => ", direction and size right, outside the range",
+            Outcome::Missed => ", missed",
         };
         Some(format!("published {} %{word}", percent(published)))
-    }
-
-    /// The metric in words, with the values of what is no number and no machine.
-    #[must_use]
-    pub fn words(&self) -> String {
-        let family = self.metric.family();
-        let known = WORDS.iter().find(|(name, _)| *name == family);
-        let words = known.map_or_else(|| family.replace('_', " "), |(_, words)| (*words).to_owned());
-        let parameters: Vec<String> = self
-            .metric
-            .parameters()
-            .filter(|(key, _)| *key != "machine")
-            .map(
-                |(key, value)| {
-                    if value.parse::<f64>().is_ok() { format!("{value} {key}") } else { value.to_owned() }
-                },
-            )
-            .collect();
-        if parameters.is_empty() { words } else { format!("{words}, {}", parameters.join(", ")) }
     }
 
     pub(crate) const fn tone(&self) -> Tone {
@@ -170,7 +174,8 @@ impl<'a> Headline<'a> {
 }
 
 impl Headline<'_> {
-    /// The colour of a line that has the published change: of one that is missed none, however much better the figure is.
+    /// The colour of a line that has the published change: of one that is missed none, however much better the figure
+    /// is.
     const fn tone_beside_published(&self) -> Tone {
         if self.metric.published.is_some() { Tone::Plain } else { self.tone() }
     }
@@ -194,7 +199,7 @@ pub fn part_line(part: &Part, seed: u64, terminal: &Terminal) -> String {
     match Headline::of(part, seed) {
         Some(headline) => {
             let text =
-                format!("{title}: {} {}, {}", headline.metric.name, headline.change(), headline.judged());
+                format!("{title}: {} {}, {}", headline.metric.words(), headline.change(), headline.judged());
             lines(&text, terminal, headline.tone())
         }
         None => lines(
@@ -205,28 +210,8 @@ pub fn part_line(part: &Part, seed: u64, terminal: &Terminal) -> String {
     }
 }
 
-/// Metrics in words, where the name alone is none.
-const WORDS: &[(&str, &str)] = &[
-    ("syst_seconds", "system time"),
-    ("elsp_seconds", "elapsed time"),
-    ("files_per_second", "files a second"),
-    ("faults_per_second", "page faults a second"),
-    ("jobs_per_minute", "jobs a minute"),
-    ("step_seconds", "time of a step"),
-    ("duration_elapsed_seconds", "elapsed time"),
-    ("deferred_init_ms", "deferred initialisation"),
-    ("init_of_memset_percent", "initialisation beside memset"),
-    ("ready_ms", "time until memory is ready"),
-    ("zone_lock_acquisitions_per_page", "zone-lock acquisitions"),
-    ("zone_lock_hold_ns", "hold of the zone lock"),
-    ("alloc_hold_us", "hold of an allocation"),
-    ("alloc_ns", "time of an allocation"),
-    ("free_ns", "time of a free"),
-    ("ns_per_operation", "time of an operation"),
-];
-
-/// A metric of a part that was published before and after the change, and the last variant of which it was; what the part names
-/// comes first.
+/// A metric of a part that was published before and after the change, and the last variant of which it was; what the
+/// part names comes first.
 fn was_published(part: &Part) -> Option<(&Metric, &str)> {
     let both = |metric: &&Metric| metric.published.is_some() && !metric.of(&part.baseline).is_empty();
     let variant = |metric: &Metric| {
@@ -246,22 +231,24 @@ fn was_published(part: &Part) -> Option<(&Metric, &str)> {
     found.first().copied()
 }
 
-/// What a study found: one figure of this machine and one of the published machine, and how many of its predictions hold what was
-/// published.
+/// Findings of a study: one figure of this machine and one of the published machine, and how many of its predictions
+/// hold what was published.
 #[derive(Clone, Debug)]
 pub struct Row<'a> {
     /// The study.
     pub study: &'a str,
-    /// What it changes, in a few words.
+    /// The change, in a few words.
     pub short: &'a str,
-    /// When that was published.
+    /// Year of its publication.
     pub year: Option<u32>,
-    /// What was measured here.
+    /// Figure that was measured here.
     pub here: Option<Headline<'a>>,
-    /// What is predicted for the machine that it was published of.
+    /// Prediction for the machine of the publication.
     pub there: Option<Headline<'a>>,
     /// Predictions whose range holds the published figure, and all that have one.
     pub held: [usize; 2],
+    /// Published figures that no part predicts, each with the reason.
+    pub unpredicted: &'a [String],
 }
 
 impl<'a> Row<'a> {
@@ -281,7 +268,8 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A row for each study of a published change, in the order of the results. Studies that ask about this allocator alone have none.
+/// A row for each study of a published change, in the order of the results. Studies that ask about this allocator alone
+/// have none.
 #[must_use]
 pub fn rows(document: &Document, seed: u64) -> Vec<Row<'_>> {
     let mut rows: Vec<Row<'_>> = Vec::new();
@@ -289,7 +277,16 @@ pub fn rows(document: &Document, seed: u64) -> Vec<Row<'_>> {
         let text = document.studies.iter().find(|text| text.name == part.study);
         if !rows.iter().any(|row| row.study == part.study) {
             let (short, year) = text.map_or(("", None), |text| (text.short.as_str(), text.year));
-            rows.push(Row { study: &part.study, short, year, here: None, there: None, held: [0; 2] });
+            let unpredicted = text.map_or(&[][..], |text| &text.unpredicted);
+            rows.push(Row {
+                study: &part.study,
+                short,
+                year,
+                here: None,
+                there: None,
+                held: [0; 2],
+                unpredicted,
+            });
         }
         let Some(row) = rows.iter_mut().find(|row| row.study == part.study) else { continue };
         for (metric, variant) in
@@ -307,7 +304,10 @@ pub fn rows(document: &Document, seed: u64) -> Vec<Row<'_>> {
         };
         let found = Headline::of(part, seed);
         // A published change says more than a published figure, and that more than none.
-        let rank = |it: &Headline<'_>| (it.published_ratio().is_some(), it.metric.published.is_some());
+        let rank = |it: &Headline<'_>| {
+            let figure = it.part.published(it.metric, &it.part.baseline);
+            (it.published_ratio().is_some(), figure.is_some())
+        };
         let better = |found: &Headline<'_>| place.as_ref().is_none_or(|known| rank(found) > rank(known));
         if found.as_ref().is_some_and(better) {
             *place = found;
@@ -325,12 +325,41 @@ pub fn rows(document: &Document, seed: u64) -> Vec<Row<'_>> {
     rows
 }
 
-/// The summary: of each study what was changed, what that did here, and what was published beside what is predicted. That of all
-/// studies fits a terminal of 80 columns and 24 lines.
+/// The published changes in groups, by how what is predicted compares with them: titles, and what is in each.
+#[must_use]
+pub fn outcomes(rows: &[Row<'_>]) -> Vec<(&'static str, Vec<String>)> {
+    let predicted = |outcome: Outcome| {
+        let with = |row: &Row<'_>| {
+            let answer = row.answer().filter(|answer| answer.outcome() == Some(outcome))?;
+            Some(format!("{}: {}", row.study, answer.metric.words()))
+        };
+        rows.iter().filter_map(with).collect::<Vec<_>>()
+    };
+    let unpredicted = rows.iter().flat_map(|row| {
+        let what = |text: &String| format!("{}: {}", row.study, text.split(": ").next().unwrap_or_default());
+        row.unpredicted.iter().map(what)
+    });
+    let groups = [
+        ("Reproduced", predicted(Outcome::Reproduced)),
+        ("Nearly", predicted(Outcome::Near)),
+        ("Missed", predicted(Outcome::Missed)),
+        ("Not judged", predicted(Outcome::TooFew)),
+        ("Not predicted", unpredicted.collect()),
+    ];
+    groups.into_iter().filter(|(_, changes)| !changes.is_empty()).collect()
+}
+
+/// The summary: which published changes are reproduced; then of each study what was changed, what that did here, and
+/// what was published beside what is predicted. That of all studies fits a terminal of 80 columns and 24 lines.
 #[must_use]
 pub fn summary(document: &Document, seed: u64, terminal: &Terminal) -> String {
     let mut out = String::new();
-    for row in rows(document, seed) {
+    let rows = rows(document, seed);
+    for (title, changes) in outcomes(&rows) {
+        let tone = if title == "Reproduced" { Tone::Better } else { Tone::Plain };
+        out += &labelled(&format!("{title:<15}"), &changes.join("; "), terminal, tone);
+    }
+    for row in rows {
         let year = row.year.map_or_else(String::new, |year| format!(" ({year})"));
         let colon = if row.short.is_empty() { "" } else { ": " };
         out += &lines(&format!("{}{year}{colon}{}", row.study, row.short), terminal, Tone::Heading);
@@ -338,9 +367,9 @@ pub fn summary(document: &Document, seed: u64, terminal: &Terminal) -> String {
             let Some(headline) = headline else { continue };
             let published = headline.published_change().map_or_else(String::new, |it| format!("; {it}"));
             let basis = headline.basis();
-            let text =
-                format!("  {place:<6} {} {}, {basis}{published}", headline.words(), headline.percent());
-            out += &lines(&text, terminal, headline.tone_beside_published());
+            let text = format!("{} {}, {basis}{published}", headline.metric.words(), headline.percent());
+            let tone = headline.tone_beside_published();
+            out += &labelled(&format!("  {place:<7}"), &text, terminal, tone);
         }
     }
     out
@@ -354,11 +383,27 @@ pub const LEGEND: &str = "Changes of medians in percent [low, high]: measured 95
                           range holds the published change.";
 
 fn lines(text: &str, terminal: &Terminal, tone: Tone) -> String {
-    let text = if terminal.unicode { text.to_owned() } else { to_ascii(text) };
-    debug_assert!(columns(&text) > 0);
-    let painted = wrapped(&text, terminal.width, "            ");
-    painted.iter().map(|line| format!("{}\n", terminal.paint(line, tone))).collect()
+    labelled("", text, terminal, tone)
 }
+
+/// A text that begins after a label, and goes on below itself.
+fn labelled(label: &str, text: &str, terminal: &Terminal, tone: Tone) -> String {
+    let text = if terminal.unicode { text.to_owned() } else { to_ascii(text) };
+    let room = terminal.width.map(|width| width.saturating_sub(columns(label)).max(20));
+    let painted = wrapped(&text, room, "");
+    let lines = painted.iter().enumerate().map(|(n, line)| {
+        let before = match (n, label) {
+            (0, label) => label.to_owned(),
+            (_, "") => " ".repeat(LABEL),
+            (_, label) => " ".repeat(columns(label)),
+        };
+        format!("{}\n", terminal.paint(&format!("{before}{line}"), tone))
+    });
+    lines.collect()
+}
+
+/// Columns of a line's label.
+const LABEL: usize = 9;
 
 #[cfg(test)]
 mod tests {
@@ -400,8 +445,8 @@ mod tests {
         let text = summary(&document(), 1, &Terminal::plain());
         let expected = [
             "a (2019): the first question",
-            "  here   time of an allocation, 26 cores -50 % [-50, -50], measured",
-            "  there  time of an allocation, 26 cores -50 % [-50, -50], predicted",
+            "  here   allocation, cores 26 -50 % [-50, -50], measured",
+            "  there  allocation, cores 26 -50 % [-50, -50], predicted",
         ];
         assert_eq!(text.lines().collect::<Vec<_>>(), expected, "b asks nothing that was published");
         let narrow = Terminal { width: Some(80), ..Terminal::plain() };
@@ -413,15 +458,21 @@ mod tests {
     #[test]
     fn what_was_published_is_answered_in_its_own_metric() {
         use crate::result::Published;
-        for (predicted, published, expected) in [
-            (0.5, 3.0, "  there  files a second -50 %, predicted; published +200 %, missed"),
-            (1.0, 1.35, "  there  files a second +0.0 %, predicted; published +35 %, missed"),
+        for (predicted, published, group, expected) in [
+            (0.5, 3.0, "Missed", "  there  files a second -50 %, predicted; published +200 %, missed"),
+            (1.0, 1.35, "Missed", "  there  files a second +0.0 %, predicted; published +35 %, missed"),
             (
                 1.4,
                 1.35,
+                "Nearly",
                 "  there  files a second +40 %, predicted; published +35 %, direction and size right, outside the range",
             ),
-            (1.35, 1.35, "  there  files a second +35 %, predicted; published +35 %, reproduced"),
+            (
+                1.35,
+                1.35,
+                "Reproduced",
+                "  there  files a second +35 %, predicted; published +35 %, reproduced",
+            ),
         ] {
             let mut document = document();
             let mut part = Part::new("a", "fsmark", Kind::Simulated, "westmere")
@@ -441,8 +492,13 @@ mod tests {
                 .published(Published { mean: 100.0, stddev: None })
                 .changed("new", Published { mean: 100.0 * published, stddev: None });
             document.results.push(part);
+            let lost = "jobs a minute of AIM7, +94 %: the report names no machine";
+            document.studies[0].unpredicted = vec![lost.to_owned()];
             let text = summary(&document, 1, &Terminal::plain());
-            assert_eq!(text.lines().nth(2), Some(expected), "{text}");
+            let lines: Vec<&str> = text.lines().collect();
+            assert_eq!(lines[0], format!("{group:<15}a: files a second"), "{text}");
+            assert_eq!(lines[1], "Not predicted  a: jobs a minute of AIM7, +94 %");
+            assert_eq!(lines[4], expected, "{text}");
         }
     }
 
@@ -455,7 +511,7 @@ mod tests {
         );
         let part = &document().results[0];
         assert!(
-            part_line(part, 1, &Terminal::plain()).starts_with("a p, measured: alloc_ns[cores=26] 2604 →")
+            part_line(part, 1, &Terminal::plain()).starts_with("a p, measured: allocation, cores 26 2604 →")
         );
     }
 }

@@ -148,7 +148,7 @@ impl Cell {
     }
 }
 
-/// What a style leaves open.
+/// Options that a style leaves open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// For intervals that are found by resampling.

@@ -9,7 +9,7 @@ use clap::{ColorChoice, ValueEnum};
 
 use crate::error::{Error, Result};
 
-/// When to colour.
+/// Use of colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Colour {
     /// On a terminal, as `NO_COLOR`, `CLICOLOR_FORCE` and `TERM` say
@@ -22,7 +22,7 @@ pub enum Colour {
 }
 
 impl Colour {
-    /// What the command line says, before it is read as a whole: help and errors are coloured, too.
+    /// Choice of the command line, before it is read as a whole: help and errors are coloured, too.
     #[must_use]
     pub fn of_arguments(arguments: impl Iterator<Item = OsString>) -> ColorChoice {
         let mut words = arguments.map(|word| word.to_string_lossy().into_owned());
@@ -57,10 +57,10 @@ impl Terminal {
     /// Columns that a plot takes where no terminal says otherwise.
     pub const DEFAULT_WIDTH: usize = 80;
 
-    /// What standard output is connected to.
+    /// Terminal of standard output.
     ///
-    /// Unless `--color` says otherwise: no colour if `NO_COLOR` is set; colour also in a pipe if `CLICOLOR_FORCE` is set
-    /// and not 0; else on a terminal, unless `TERM` is `dumb`. Unicode if the locale says UTF-8.
+    /// Unless `--color` says otherwise: no colour if `NO_COLOR` is set; colour also in a pipe if `CLICOLOR_FORCE` is
+    /// set and not 0; else on a terminal, unless `TERM` is `dumb`. Unicode if the locale says UTF-8.
     #[must_use]
     pub fn of_stdout(colour: Colour) -> Self {
         let is_terminal = io::stdout().is_terminal();
@@ -94,7 +94,7 @@ impl Terminal {
     /// Writes text for a reader: characters that cannot be shown are spelled in ASCII.
     ///
     /// # Errors
-    /// [`Error::OutputClosed`] if nobody reads, [`Error::Failed`] if it cannot be written.
+    /// [`Error::OutputClosed`] if the reader is gone, [`Error::Failed`] if it cannot be written.
     pub fn print(&self, text: &str) -> Result<()> {
         if self.unicode { self.print_data(text) } else { self.print_data(&to_ascii(text)) }
     }

@@ -1,11 +1,12 @@
-//! Traces that other tools recorded: the text of `perf script`, of ftrace and of `trace-cmd report`. A `perf.data` file or a
-//! `trace.dat` is turned into that text by the tool that wrote it.
+//! Traces that other tools recorded: the text of `perf script`, of ftrace and of `trace-cmd report`. A `perf.data` file
+//! or a `trace.dat` is turned into that text by the tool that wrote it.
 //!
 //! A text is imported whole or refused with the place where it breaks. All its page-allocator events are
 //! imported: unlike a recording, such a file does not name the processes that it is about.
 //!
-//! `linux-perf-data` 0.13, the crate that reads `perf.data`, was tried: it reserves the memory that a damaged file asks for, which
-//! ends the process, and it reads samples with `PERF_SAMPLE_READ` of groups as those of single events, and the reverse.
+//! `linux-perf-data` 0.13, the crate that reads `perf.data`, was tried: it reserves the memory that a damaged file asks
+//! for, which ends the process, and it reads samples with `PERF_SAMPLE_READ` of groups as those of single events, and
+//! the reverse.
 
 mod perf_script;
 
@@ -16,6 +17,7 @@ use std::process::{Command, Stdio};
 
 use crate::error::{Error, Place};
 use crate::kmem::report::{Names, Report, What};
+use crate::record;
 use crate::trace::{Meta, Trace};
 
 /// The number under which events of threads appear that had ended when they were recorded: perf says -1 there.
@@ -25,13 +27,17 @@ const ENDED_THREAD: u32 = 0;
 const FIX: &str =
     "give a file of `perf record -a -e 'kmem:mm_page_*'`, or the text that `perf script` makes of it";
 
-/// Imports a `perf.data` file, a `trace.dat` file or the text made of one; its content says which. Texts are read line by line, and
-/// binary files by the tool that wrote them: memory goes with the events, not with the file. `name` is what errors call it.
+/// Imports a `perf.data` file, a `trace.dat` file or the text made of one, or the folder that a killed recorder left;
+/// its content says which. Texts are read line by line, and binary files by the tool that wrote them: memory goes with
+/// the events, not with the file. `name` is what errors call it.
 ///
 /// # Errors
 /// The file cannot be read, is none of these, is cut off or damaged, or holds no page-allocator events: one line
 /// with the place. Or the tool that wrote a binary file is not installed here.
 pub fn import(path: &Path, name: &str) -> Result<Trace, Error> {
+    if path.is_dir() {
+        return record::finish(path);
+    }
     let failed = |cause| Error::io("read", path, cause);
     let mut file = File::open(path).map_err(failed)?;
     let mut first = Vec::new();

@@ -1,8 +1,8 @@
 //! Share of a run's CPU time that the kernel's page allocator took, by samples of the run's threads.
 //!
 //! A recording keeps how often each stack of kernel functions was found, as a note. One table, `FUNCTIONS`, says what a
-//! function is part of; a sample counts for the innermost function of its stack that is in the table. So every sample counts
-//! once, and the parts never exceed the whole.
+//! function is part of; a sample counts for the innermost function of its stack that is in the table. So every sample
+//! counts once, and the parts never exceed the whole.
 
 use core::fmt::Write as _;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ const LONGEST: usize = 2 << 20;
 const USER: &str = "user";
 const UNKNOWN: &str = "kernel";
 
-/// What a sampled thread was doing.
+/// Activity of a sampled thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Doing {
     /// Allocating pages.
@@ -54,7 +54,7 @@ impl Doing {
         Self::LruLock,
         Self::GroupLock,
     ];
-    /// What a faster page allocator changes.
+    /// Activities that a faster page allocator changes.
     pub const ALLOCATOR: [Self; 3] = [Self::Allocating, Self::Freeing, Self::ZoneLock];
 
     /// Its name in JSON.
@@ -75,8 +75,8 @@ impl Doing {
     }
 }
 
-/// Functions of Linux 3.0 to 7.0 by what they are part of, without the suffixes that compilers add (`.part.0`, `.isra.0`,
-/// `.constprop.0`, `.cold`); `*` stands for any end. The first row that matches counts.
+/// Functions of Linux 3.0 to 7.0 by what they are part of, without the suffixes that compilers add (`.part.0`,
+/// `.isra.0`, `.constprop.0`, `.cold`); `*` stands for any end. The first row that matches counts.
 const FUNCTIONS: &[(Doing, &[&str])] = &[
     (
         Doing::Recording,
@@ -203,7 +203,8 @@ const FUNCTIONS: &[(Doing, &[&str])] = &[
 /// Functions that wait for a spin lock.
 const WAITING: &[&str] =
     &["*queued_spin_lock_slowpath", "*ticket_spin_lock*", "virt_spin_lock", "__pv_queued_spin*"];
-/// Functions that take locks of an LRU list and of a memory control group. Allocating, freeing and compacting take a zone's.
+/// Functions that take locks of an LRU list and of a memory control group. Allocating, freeing and compacting take a
+/// zone's.
 const LOCKS: &[(Doing, &[&str])] = &[
     (
         Doing::LruLock,
@@ -248,7 +249,7 @@ const INTERRUPTS: &[&str] = &[
     "__do_softirq",
     "el1h_64_irq",
 ];
-/// Ways from those who want pages to the allocator, which are nobody's call site.
+/// Functions on the way from a call site to the allocator.
 const WRAPPERS: &[&str] = &[
     "alloc_page*",
     "alloc_frozen_pages*",
@@ -323,6 +324,15 @@ pub struct Share {
     pub high: f64,
 }
 
+/// CPU time that recording takes, as [`record`](crate::record) measures it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// Of an allocation and its free, with every event that they write.
+    pub(crate) block_ns: u64,
+    /// Of a sample.
+    pub(crate) sample_ns: u64,
+}
+
 /// Samples of a run's threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Samples {
@@ -330,8 +340,8 @@ pub struct Samples {
     period_ns: u64,
     /// Samples that the kernel had no room for.
     pub lost: u64,
-    /// CPU time that recording an allocation and its free takes, if it was measured.
-    block_ns: Option<u64>,
+    /// What recording costs, if it was measured.
+    cost: Option<Cost>,
     by_part: HashMap<Doing, u64>,
     /// Samples outside the kernel.
     user: u64,
@@ -347,18 +357,18 @@ impl Samples {
         Some(samples)
     }
 
-    /// Counts for the recording what it cost, which samples alone do not show: the kernel writes two kinds of events under a
-    /// zone's lock, where a sample that is due comes when the lock is given back and counts for allocating or freeing; and
-    /// code that writes events waits for what the run had begun before, such as the stores of a cleared page. So the time of
-    /// an event is measured (`record::cost`), and samples are moved accordingly. A trace without that measurement takes the
-    /// time of an event from the samples. `events` are counted by kind.
+    /// Counts for the recording what it cost, which samples alone do not show: the kernel writes two kinds of events
+    /// under a zone's lock, where a sample that is due comes when the lock is given back and counts for allocating or
+    /// freeing; and code that writes events waits for what the run had begun before, such as the stores of a cleared
+    /// page. So the time of an event is measured (`record::cost`), and samples are moved accordingly. A trace without
+    /// that measurement takes the time of an event from the samples. `events` are counted by kind.
     fn take_out_recording(&mut self, events: [u64; EventKind::ALL.len()]) {
         let count = |kind: EventKind| events[kind as usize] as f64;
         let lives = f64::midpoint(count(EventKind::PageAlloc), count(EventKind::PageFree));
         let sampled = self.by_part.get(&Doing::Recording).copied().unwrap_or(0);
         let seen = [EventKind::PageAlloc, EventKind::PageFree, EventKind::PageFreeBatched].map(count);
         let all = events.iter().sum::<u64>() as f64;
-        let measured = self.block_ns.map(|ns| lives * ns as f64 / self.period_ns.max(1) as f64);
+        let measured = self.cost.map(|cost| lives * cost.block_ns as f64 / self.period_ns.max(1) as f64);
         let each =
             measured.map_or(sampled as f64 / seen.iter().sum::<f64>().max(1.0), |cost| cost / all.max(1.0));
         let mut hidden = 0;
@@ -382,7 +392,8 @@ impl Samples {
         let mut number = |name: &str| head.next()?.strip_prefix(name)?.parse::<u64>().ok();
         let mut samples =
             Self { period_ns: number("period_ns=")?, lost: number("lost=")?, ..Self::default() };
-        samples.block_ns = number("block_ns=");
+        samples.cost = number("block_ns=")
+            .map(|block_ns| Cost { block_ns, sample_ns: number("sample_ns=").unwrap_or(0) });
         let mut call_sites: HashMap<&str, u64> = HashMap::new();
         for (count, stack) in lines.filter_map(|line| line.split_once(' ')) {
             let Ok(count) = count.parse::<u64>() else { continue };
@@ -408,22 +419,30 @@ impl Samples {
         self.by_part.iter().filter(|(part, _)| **part != Doing::Recording).map(|(_, count)| count).sum()
     }
 
+    /// CPU time of the run for which a sample stands: the period, less what the sample itself takes.
+    fn run_ns(&self) -> f64 {
+        self.period_ns.saturating_sub(self.cost.map_or(0, |cost| cost.sample_ns)) as f64
+    }
+
     /// CPU time of the run, without that of the recording itself.
     #[must_use]
     pub fn cpu_ns(&self) -> f64 {
-        (self.count() * self.period_ns) as f64
+        self.count() as f64 * self.run_ns()
     }
 
     /// CPU time of the run in the kernel, without that of the recording itself.
     #[must_use]
     pub fn system_ns(&self) -> f64 {
-        (self.count().saturating_sub(self.user) * self.period_ns) as f64
+        self.count().saturating_sub(self.user) as f64 * self.run_ns()
     }
 
-    /// CPU time that the run's threads spent on writing events, as a share of what they would have taken without.
+    /// CPU time that the run's threads spent on writing events and on being sampled, in percent of what they would have
+    /// taken without.
     #[must_use]
-    pub fn recording(&self) -> Share {
-        self.share_of(&[Doing::Recording])
+    pub fn recording_percent(&self) -> f64 {
+        let recording = self.by_part.get(&Doing::Recording).copied().unwrap_or(0) as f64;
+        let all = self.count() as f64 + recording;
+        100.0 * (all * self.period_ns as f64 - self.cpu_ns()) / self.cpu_ns().max(1.0)
     }
 
     /// The share of these parts together. Its interval is Wilson's for a proportion ("Probable Inference, the Law of
@@ -438,7 +457,7 @@ impl Samples {
         let width = Z * (share * (1.0 - share) / all + Z * Z / (4.0 * all * all)).sqrt();
         let percent = |share: f64| 100.0 * share / (1.0 + Z * Z / all);
         Share {
-            cpu_ns: found * self.period_ns as f64,
+            cpu_ns: found * self.run_ns(),
             percent: 100.0 * share,
             low: percent(middle - width).max(0.0),
             high: percent(middle + width),
@@ -454,11 +473,12 @@ impl Samples {
     }
 }
 
-/// Text of the note: how often each stack was found, the outermost function first. `name` gives the function at an address.
+/// Text of the note: how often each stack was found, the outermost function first. `name` gives the function at an
+/// address.
 pub(crate) fn text<'a>(
     period_ns: u64,
     lost: u64,
-    block_ns: Option<u64>,
+    cost: Option<Cost>,
     samples: &HashMap<Box<[u64]>, u64>,
     name: impl Fn(u64) -> &'a str,
 ) -> String {
@@ -472,8 +492,10 @@ pub(crate) fn text<'a>(
     }
     let mut stacks: Vec<(String, u64)> = by_names.into_iter().collect();
     stacks.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    let block = block_ns.map_or_else(String::new, |ns| format!(" block_ns={ns}"));
-    let mut text = format!("period_ns={period_ns} lost={lost}{block}\n");
+    let cost = cost.map_or_else(String::new, |Cost { block_ns, sample_ns }| {
+        format!(" block_ns={block_ns} sample_ns={sample_ns}")
+    });
+    let mut text = format!("period_ns={period_ns} lost={lost}{cost}\n");
     let mut unnamed = 0;
     for (stack, count) in stacks {
         if text.len() + stack.len() < LONGEST {
@@ -542,7 +564,7 @@ mod tests {
             20..30 => "do_anonymous_page",
             _ => "trace_event_buffer_commit",
         };
-        let text = text(1_000_000, 7, Some(40_000), &samples, name);
+        let text = text(1_000_000, 7, Some(Cost { block_ns: 40_000, sample_ns: 0 }), &samples, name);
         assert!(
             text.contains("\n90 user\n") && text.contains("do_anonymous_page;rmqueue;list_del"),
             "{text}"
@@ -553,13 +575,18 @@ mod tests {
         assert_eq!((share.percent, share.cpu_ns), (10.0, 1e7));
         // Wilson's interval of 10 in 100.
         assert!((share.low - 5.52).abs() < 0.01 && (share.high - 17.44).abs() < 0.01, "{share:?}");
-        assert_eq!(samples.recording().percent, 25.0);
+        assert_eq!(samples.recording_percent(), 25.0);
+        // A fifth of each period is the sample's own: 125 samples take 25 ms of 125, and 25 others wrote events.
+        let cost = Some(Cost { block_ns: 40_000, sample_ns: 200_000 });
+        let sampled = Samples { cost, ..samples.clone() };
+        assert_eq!((sampled.cpu_ns(), sampled.recording_percent()), (8e7, 56.25));
+        assert_eq!(sampled.share_of(&Doing::ALLOCATOR), Share { cpu_ns: 8e6, ..share });
         assert_eq!(samples.call_sites().collect::<Vec<_>>(), [("do_anonymous_page", 100.0)]);
         let shares = |samples: &Samples| {
             [Doing::Allocating, Doing::Freeing, Doing::Recording].map(|part| samples.share_of(&[part]).cpu_ns)
         };
         // 25 samples for 50 events that are seen: 4 that are not seen took 2, of 4 drains no more than there is.
-        let mut guessed = Samples { block_ns: None, ..samples.clone() };
+        let mut guessed = Samples { cost: None, ..samples.clone() };
         guessed.take_out_recording([30, 10, 10, 4, 4]);
         assert_eq!((shares(&guessed), guessed.count()), ([7e6, 0.0, 28e6], 97));
         // 200 blocks at 40 us took 8 samples, a hundredth of them each event: the rest was not the recording's.
@@ -567,7 +594,7 @@ mod tests {
         measured.take_out_recording([200, 200, 200, 150, 50]);
         assert_eq!((shares(&measured), measured.count()), ([7e6, 0.0, 8e6], 117));
         // It cost more than was found: no sample is taken from elsewhere.
-        let mut dear = Samples { block_ns: Some(1_000_000), ..samples.clone() };
+        let mut dear = Samples { cost: Some(Cost { block_ns: 1_000_000, sample_ns: 0 }), ..samples.clone() };
         dear.take_out_recording([200, 200, 0, 0, 0]);
         assert_eq!((shares(&dear), dear.count()), ([9e6, 1e6, 25e6], 100));
         for wrong in ["", "period_ns=1", "1 user", "period_ns=x lost=0"] {

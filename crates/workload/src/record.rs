@@ -7,22 +7,24 @@
 //! | `ring` | the pages of the kernel's ring buffer |
 //! | `drain` | a thread per CPU that empties its buffer; decoding the events |
 //! | `sampling` | what each CPU does, a thousand times a second |
-//! | `cost` | CPU time that recording a block takes |
+//! | `cost` | CPU time that recording a block, and a sample, takes |
 //! | `spool` | what the buffers gave, on disk until the recording ends |
+//! | `folder` | spools and what it takes to read them, which a killed recorder leaves |
 //! | `attribute` | which events are the command's |
 //! | `command` | running the command to its end, whatever signals come |
-//! | `user` | running it as somebody else than root |
+//! | `user` | running it as a user other than root |
 //! | `processes` | processes and threads as `/proc` shows them |
 //! | `output` | the file that the trace goes to |
 //! | `machine` | what the trace says about where it was made |
 //!
 //! The whole machine is traced while the command runs, and then what belongs to the command is picked: frames
-//! are freed by whoever comes to it, so what the command's own threads report is not enough.
+//! are freed by any thread of the machine, so what the command's own threads report is not enough.
 
 mod attribute;
 mod command;
 mod cost;
 mod drain;
+mod folder;
 mod machine;
 mod output;
 mod processes;
@@ -42,6 +44,8 @@ use std::process::ExitStatus;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+pub(crate) use folder::finish;
+pub use folder::unfinished;
 pub(crate) use machine::quote;
 pub use output::keep_private;
 pub use sets::{SETS, Set};
@@ -54,9 +58,10 @@ use crate::trace::{Meta, Note, Trace};
 use attribute::{Attributed, Whose, attribute};
 use command::Signals;
 use drain::{Buffer, Decoder, Drained, Progress, Reports, drain};
+use folder::Folder;
 use processes::Process;
 use sampling::{PERIOD_NS, Symbols};
-use spool::{Budget, Spool};
+use spool::{Budget, Pages};
 use tracefs::{Instance, Root};
 
 /// How to record.
@@ -80,10 +85,11 @@ pub struct Options {
     pub events: Vec<String>,
     /// Whether to keep what the kernel says of its page allocator at the start and at the end, as notes.
     pub states: bool,
-    /// What is recorded at most, in bytes as the kernel lays events out (about 40 each). Then recording stops,
+    /// Bytes after which recording stops, as the kernel lays events out (about 40 for each event),
     /// and the command goes on.
     pub most_bytes: u64,
-    /// Folder for what is recorded, until it ends.
+    /// Folder for what is recorded, until it ends. If the recorder is killed, a folder `NAME.recording` stays there,
+    /// and [`import`](crate::import::import) makes a trace of it.
     pub spool: PathBuf,
 }
 
@@ -133,13 +139,13 @@ pub struct Recording {
     pub cut: bool,
     /// Whether it was because the disk of [`Options::spool`] was full.
     pub disk_full: bool,
-    /// What recording took.
+    /// Cost of the recording.
     pub cost: Cost,
     /// Why the run was not sampled, if it was not.
     pub unsampled: Option<String>,
 }
 
-/// What a recording took from the machine, beside the time that the kernel needs to write events down.
+/// Cost of a recording, beside the time that the kernel needs to write events down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// CPU time of the threads that emptied the kernel's buffers.
@@ -187,7 +193,8 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
     let events = sets::resolve(&instance, &options.events)?;
     let functions = sets::functions(&options.events)?;
     sets::filter(&instance, &functions)?;
-    let decoder = Decoder::new(&instance, &events)?;
+    let layouts = instance.layouts(&events)?;
+    let decoder = Decoder::parse(&layouts)?;
     for event in &events {
         instance.set(&format!("events/{event}/enable"), "1")?;
     }
@@ -199,59 +206,49 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
         attribution: attribution(&options.scope),
         ..machine::describe()
     };
-    let Run { watched, drained, lost, mut states, unsampled } =
-        run(command, &instance, &decoder, options, &signals)?;
-    let block_ns = if unsampled.is_none() { cost::of_a_block(&instance) } else { None };
+    let folder = Folder::create(&options.spool)?;
+    folder.save_head(&layouts, &meta)?;
+    let Run { watched, drained, lost, states, unsampled } =
+        run(command, &instance, &decoder, options, (&signals, &folder, &functions))?;
+    let cpus: Vec<u16> = drained.iter().map(|drained| drained.cpu).collect();
+    let event_cost = if unsampled.is_none() { cost::measured(&instance, &cpus) } else { None };
     drop((instance, root));
-    if !functions.is_empty() {
-        // What the addresses in events of work mean.
-        let time_ns = states.first().map_or(0, |state| state.time_ns);
-        let (name, text) = ("/proc/kallsyms".to_owned(), functions.join("\n"));
-        states.insert(0, Note { time_ns, cpu: 0, pid: 0, comm: 0, name, text });
-    }
 
-    let progress = Progress::default();
     let mut cost = Cost::default();
     let mut streams = Vec::new();
     for Drained { cpu, spool, samples, busy } in drained {
         cost.reading += busy;
-        for (spool, decoder) in [(Some(spool), Some(&decoder)), (samples, None)] {
+        for (spool, is_samples) in [(Some(spool), false), (samples, true)] {
             let Some(spool) = spool else { continue };
             cost.bytes += spool.bytes();
             let pages = spool.rewind().map_err(|cause| Error::io("read", &options.spool, cause))?;
-            streams.push(Reports::new(cpu, pages, decoder, &progress));
+            streams.push(Stream { cpu, pages, is_samples });
         }
     }
-    let out = attribute(merged(streams), &watched.whose, &watched.names);
-    if let Some(fault) = progress.fault.take() {
-        return Err(fault);
-    }
-    // Both tell of the same events: the pages where they are missing, the statistics how many they are.
-    let lost = lost.max(progress.missed.get());
-    if !out.saw_root && lost == 0 && !watched.cut && options.scope == Scope::Tree {
+    let raw = Raw {
+        streams,
+        whose: watched.whose,
+        names: watched.names,
+        states,
+        meta: Meta {
+            cut: watched.cut,
+            reading_ns: u64::try_from(cost.reading.as_nanos()).unwrap_or(u64::MAX),
+            ..meta
+        },
+        lost: Some(lost),
+        recorder: std::process::id(),
+        is_sampled: unsampled.is_none(),
+        cost: event_cost,
+    };
+    let Made { trace, system_events, threads, saw_root } = raw.made(&decoder)?;
+    if !saw_root && trace.meta.lost_events == Some(0) && !watched.cut && options.scope == Scope::Tree {
         return Err(Error::CannotRecord {
             what: "the kernel knows the command by another process number than this process does".into(),
             fix: "record outside of the container, or in one that shares the host's PID namespace",
         });
     }
-    let meta = Meta {
-        lost_events: Some(lost),
-        failed_allocations: out.failed_allocations,
-        cut: watched.cut,
-        reading_ns: u64::try_from(cost.reading.as_nanos()).unwrap_or(u64::MAX),
-        ..meta
-    };
-    if unsampled.is_none() {
-        let symbols = Symbols::of_kernel();
-        let text = kernel_time::text(PERIOD_NS, progress.lost_samples.get(), block_ns, &out.samples, |at| {
-            symbols.name(at)
-        });
-        let time_ns = states.last().map_or(0, |state| state.time_ns);
-        states.push(Note { time_ns, cpu: 0, pid: 0, comm: 0, name: kernel_time::NOTE.to_owned(), text });
-    }
-    let Attributed { system_events, threads, .. } = out;
     Ok(Recording {
-        trace: trace(out, states, &decoder, meta),
+        trace,
         status: watched.status,
         system_events,
         threads,
@@ -260,6 +257,69 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
         cost,
         unsampled,
     })
+}
+
+/// All that the kernel reported, not yet decoded, and what it takes to make a trace of it.
+struct Raw {
+    streams: Vec<Stream>,
+    whose: Whose,
+    /// Of the threads that existed before.
+    names: HashMap<u32, String>,
+    states: Vec<Note>,
+    meta: Meta,
+    /// Events that the kernel had no room for; `None` if unknown.
+    lost: Option<u64>,
+    /// The recorder's process.
+    recorder: u32,
+    /// Whether the samples are of the kernel that runs now, whose functions are known.
+    is_sampled: bool,
+    /// What an event and a sample cost, if it was measured.
+    cost: Option<kernel_time::Cost>,
+}
+
+/// Pages of one CPU: events, or samples.
+struct Stream {
+    cpu: u16,
+    pages: Pages,
+    is_samples: bool,
+}
+
+/// A trace, and what else was found in making it.
+struct Made {
+    trace: Trace,
+    system_events: usize,
+    threads: usize,
+    saw_root: bool,
+}
+
+impl Raw {
+    fn made(self, decoder: &Decoder) -> Result<Made, Error> {
+        let progress = Progress::default();
+        let reports = |Stream { cpu, pages, is_samples }| {
+            Reports::new(cpu, pages, (!is_samples).then_some(decoder), self.recorder, &progress)
+        };
+        let reports = merged(self.streams.into_iter().map(reports).collect());
+        let out = attribute(reports, &self.whose, &self.names);
+        if let Some(fault) = progress.fault.take() {
+            return Err(fault);
+        }
+        let meta = Meta {
+            // Both tell of the same events: the pages where they are missing, the statistics how many they are.
+            lost_events: self.lost.map(|lost| lost.max(progress.missed.get())),
+            failed_allocations: out.failed_allocations,
+            ..self.meta
+        };
+        let mut states = self.states;
+        if self.is_sampled {
+            let symbols = Symbols::of_kernel();
+            let lost = progress.lost_samples.get();
+            let text = kernel_time::text(PERIOD_NS, lost, self.cost, &out.samples, |at| symbols.name(at));
+            let time_ns = states.last().map_or(0, |state| state.time_ns);
+            states.push(Note { time_ns, cpu: 0, pid: 0, comm: 0, name: kernel_time::NOTE.to_owned(), text });
+        }
+        let Attributed { system_events, threads, saw_root, .. } = out;
+        Ok(Made { trace: trace(out, states, decoder, meta), system_events, threads, saw_root })
+    }
 }
 
 /// Whose events a recording of this scope keeps.
@@ -304,12 +364,16 @@ struct Watched {
     disk_full: bool,
 }
 
+/// What watching takes beside the options: signals that end it, where its beginning is kept, lines of `/proc/kallsyms`
+/// that say what the addresses in events of work mean.
+type Watch<'a> = (&'a Signals, &'a Folder, &'a [String]);
+
 fn run(
     command: &[OsString],
     instance: &Instance,
     decoder: &Decoder,
     options: &Options,
-    signals: &Signals,
+    watch_with: Watch<'_>,
 ) -> Result<Run, Error> {
     let cpus = instance.cpus()?;
     let (samplers, unsampled) = match sampling::start(&cpus) {
@@ -318,14 +382,11 @@ fn run(
     };
     let mut samplers = samplers.into_iter();
     let mut buffers = Vec::new();
-    let spool = || Spool::create(&options.spool).map_err(|cause| Error::io("write", &options.spool, cause));
     for &cpu in &cpus {
-        let sampling = match samplers.next().flatten() {
-            Some(sampler) => Some((sampler, spool()?)),
-            None => None,
-        };
+        let sampler = samplers.next().flatten();
+        let (spool, samples) = watch_with.1.spools(cpu, sampler.is_some())?;
         let (pages, page_bytes) = (instance.open_pages(cpu)?, decoder.page_bytes());
-        buffers.push(Buffer { cpu, pages, page_bytes, spool: spool()?, sampling });
+        buffers.push(Buffer { cpu, pages, page_bytes, spool, sampling: sampler.zip(samples) });
     }
     let stop = AtomicBool::new(false);
     let budget = Budget::new(options.most_bytes.max(1));
@@ -340,7 +401,7 @@ fn run(
             })
             .collect();
 
-        let watched = watch(command, instance, options, signals, &mut states);
+        let watched = watch(command, instance, options, watch_with, &mut states);
         stop.store(true, Ordering::Release);
 
         let mut drained = Vec::new();
@@ -361,16 +422,26 @@ fn watch(
     command: &[OsString],
     instance: &Instance,
     options: &Options,
-    signals: &Signals,
+    (signals, folder, functions): Watch<'_>,
     states: &mut Vec<Note>,
 ) -> Result<Watched, Error> {
     instance.set("tracing_on", "1")?;
     if options.states {
         states.extend(machine::states(0));
     }
+    if !functions.is_empty() {
+        let time_ns = states.first().map_or(0, |state| state.time_ns);
+        let (name, text) = ("/proc/kallsyms".to_owned(), functions.join("\n"));
+        states.insert(0, Note { time_ns, cpu: 0, pid: 0, comm: 0, name, text });
+    }
     // Later than the start, so that no thread is in neither.
     let names = processes::thread_names();
-    let mut roots = roots(&options.scope)?;
+    folder.save_start(&names, states)?;
+    let mut whose = match &options.scope {
+        Scope::System => Whose::All,
+        scope => Whose::Trees(roots(scope)?),
+    };
+    folder.save_whose(&whose)?;
     let status = if command.is_empty() {
         let watched = match options.scope {
             Scope::Process(pid) => Process::find(pid),
@@ -379,18 +450,19 @@ fn watch(
         command::linger(options.limit, signals, || watched.is_some_and(|process| !process.lives()));
         None
     } else {
-        let (root, status) = command::run(command, options.user.as_ref(), options.limit, signals)?;
-        if options.scope == Scope::Tree {
-            roots.insert(root);
-        }
-        Some(status)
+        let started = |root| {
+            if let (Whose::Trees(roots), Scope::Tree) = (&mut whose, &options.scope) {
+                roots.insert(root);
+            }
+            folder.save_whose(&whose)
+        };
+        Some(command::run(command, options.user.as_ref(), options.limit, signals, started)?)
     };
     thread::sleep(options.settle);
     if options.states {
         states.extend(machine::states(0));
     }
     instance.set("tracing_on", "0")?;
-    let whose = if options.scope == Scope::System { Whose::Everybody } else { Whose::Trees(roots) };
     Ok(Watched { whose, names, status, cut: false, disk_full: false })
 }
 

@@ -11,7 +11,7 @@
 //! so any tool that reads Parquet opens it.
 
 mod bounds;
-mod columns;
+pub(crate) mod columns;
 mod comms;
 mod pages;
 mod read;
@@ -112,8 +112,8 @@ pub struct Event {
 const PAGEBLOCK_ORDER: u8 = 9;
 
 impl Event {
-    /// Whether this allocation's flags are those of a page of a file: of the page cache. Such a page stays until somebody
-    /// needs the memory, long after the program that read or wrote it has ended.
+    /// Whether this allocation's flags are those of a page of a file: of the page cache. Such a page stays until a
+    /// program needs the memory, long after the program that read or wrote it has ended.
     #[must_use]
     pub const fn is_page_cache(&self) -> bool {
         matches!((self.kind, self.migratetype), (EventKind::PageAlloc, Some(1)))
@@ -141,10 +141,10 @@ pub struct Note {
     pub text: String,
 }
 
-/// Where a trace comes from. All of it is information: nothing here changes how events are read.
+/// Origin of a trace. All of it is information: nothing here changes how events are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// What made the events: `tracefs`, `perf.data` or `perf script`.
+    /// Source of the events: `tracefs`, `perf.data` or `perf script`.
     pub source: String,
     /// The command that was recorded, quoted for a shell; empty if unknown.
     pub command: String,
@@ -177,18 +177,18 @@ pub struct Meta {
 
 /// Events in order of time, and where they come from.
 ///
-/// What holds, and what reading and writing check: times of events do not decrease, nor do those of notes; every `comm` is an index into
-/// `comms`; orders are at most [`MAX_ORDER`]; frames are below [`PFN_LIMIT`]; pids and migratetypes are not
-/// negative as the signed 32-bit and 8-bit numbers that the file keeps.
+/// What holds, and what reading and writing check: times of events do not decrease, nor do those of notes; every `comm`
+/// is an index into `comms`; orders are at most [`MAX_ORDER`]; frames are below [`PFN_LIMIT`]; pids and migratetypes
+/// are not negative as the signed 32-bit and 8-bit numbers that the file keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// Where the events come from.
+    /// Origin of the events.
     pub meta: Meta,
     /// Names that the events refer to.
     pub comms: Comms,
     /// The events, oldest first.
     pub events: Vec<Event>,
-    /// What else was recorded, oldest first.
+    /// Other records, oldest first.
     pub notes: Vec<Note>,
 }
 

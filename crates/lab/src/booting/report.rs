@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use framewright_host::framewright::boot::zones::NodePart;
-use framewright_host::framewright::{NodeId, Pfn, ZoneType};
+use framewright::boot::zones::NodePart;
+use framewright::{NodeId, Pfn, ZoneType};
 use framewright_host::{Arena, BootMap, BootOptions, Descriptors, Zeroable};
 use framewright_sim::world::StructPage;
 
@@ -28,7 +28,7 @@ pub struct How {
 /// Per-CPU lists by batch and high.
 type Lists = BTreeMap<(u32, u32), u32>;
 
-/// What a boot did.
+/// Outcome of a boot.
 #[derive(Debug)]
 pub struct Report {
     /// What was booted.
@@ -266,7 +266,7 @@ impl Report {
         self.log.iter().map(|(seconds, line)| format!("[{seconds:12.6}] {line}\n")).collect()
     }
 
-    /// The same as results: pages and lists before and after late initialisation, and times on this host.
+    /// These figures as results: pages and lists before and after late initialisation, and times on this host.
     #[must_use]
     pub fn parts(&self) -> Vec<Part> {
         vec![self.zones(), self.lists(), self.times()]

@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long)]
     pub rivals: bool,
 
-    /// Measure each allocator also beside so many threads that keep a processor busy, interleaved
+    /// Measure each allocator also beside N threads that keep a processor busy, interleaved
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub busy: Option<u32>,
 
@@ -105,7 +105,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let memory = args.memory.unwrap_or(1024);
     let mut scale = Scale { frames: memory << 8, seed: args.report.seed(), ..Scale::default() };
     if args.busy.is_some() {
-        // Several time slices: whoever is preempted is so within each figure.
+        // Several time slices: a thread that is preempted is so within each figure.
         scale.operations *= OPERATIONS_BESIDE;
     }
     let steps: usize =

@@ -53,11 +53,11 @@ pub struct Args {
     #[arg(long)]
     watch: bool,
 
-    /// Print a line for each zone after every so many seconds: free blocks by order, pages on per-CPU lists, rates
+    /// Print a line for each zone every N seconds: free blocks by order, pages on per-CPU lists, rates
     #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with_all = ["watch", "save", "fail_on"])]
     interval: Option<Duration>,
 
-    /// End after so many intervals
+    /// End after N intervals
     #[arg(long, value_name = "N", value_parser = count, requires = "interval")]
     count: Option<u32>,
 
@@ -186,7 +186,8 @@ fn rates(before: &State, after: &State, seconds: f64) -> Listing {
 }
 
 fn text(root: &Path, state: &State, findings: &[Finding], terminal: &Terminal) -> String {
-    let mut out = format!("Linux {} at {}, {} CPUs\n\n", state.release, root.display(), state.online);
+    let heading = format!("Linux {} at {}, {} CPUs", state.release, root.display(), state.online);
+    let mut out = wrapped(&heading, terminal.width, "  ").join("\n") + "\n\n";
     out += &zones(state).render(Format::Table, terminal);
     out.push('\n');
     if findings.is_empty() {

@@ -15,13 +15,14 @@ use crate::shipped;
 const EXAMPLES: &str = "\
 Examples:
   framewright trace export compile.parquet --to perfetto -o compile.json
-  framewright trace export compile.parquet --to folded | inferno-flamegraph > compile.svg
-  framewright trace export compile.parquet --to folded --weight page-seconds -o held.folded
+  framewright trace export compile.parquet --to folded -o compile.folded
+  framewright trace export compile.parquet --to folded --weight page-seconds \\
+      | inferno-flamegraph >held.svg
 
-perfetto: for ui.perfetto.dev. A track for each CPU with the bursts of each
-thread, and counters: pages in use of all and of the threads that hold most.
-folded: for flame graphs. A line for each thread, type and order, with its weight.
-A trace has no call sites: perf record -g of the same events has.";
+perfetto: for ui.perfetto.dev. A track for each CPU shows when each thread
+allocated; counters show the pages in use, of all and of the threads that hold
+most. folded: for flame graphs, a line for each thread, type and order.
+Events have no call sites; `trace summary` names those of the samples.";
 
 /// Write a trace for ui.perfetto.dev, or for flame graphs
 #[derive(Clone, Debug, clap::Args)]
@@ -62,7 +63,7 @@ impl To {
     }
 }
 
-/// What a flame graph adds up.
+/// Weight of a flame graph's frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Weight {
     /// Pages that were allocated
@@ -204,8 +205,8 @@ fn bursts(trace: &Trace) -> Vec<(u16, Burst)> {
 /// A block in use: since when, its order, and which thread's name asked for it, of which type.
 type Block<'a> = (u64, &'a Event);
 
-/// Calls `ended` for each block when it is freed, with the time of its free, and for what is left with the time of the last
-/// event. Frees of blocks that were not allocated in the trace, and of parts, are left out.
+/// Calls `ended` for each block when it is freed, with the time of its free, and for what is left with the time of the
+/// last event. Frees of blocks that were not allocated in the trace, and of parts, are left out.
 fn lifetimes<'a>(trace: &'a Trace, mut step: impl FnMut(&'a Event, Option<Block<'a>>)) -> Vec<Block<'a>> {
     let free = free_kind(trace);
     let mut live: HashMap<u64, Block<'a>> = HashMap::new();

@@ -12,20 +12,22 @@ const EXAMPLES: &str = "\
 Examples:
   framewright import perf.data -o compile.parquet
   perf script | framewright import - -o compile.parquet
+  framewright import framewright-4f2a.recording -o compile.parquet
 
 Events: kmem:mm_page_alloc, mm_page_free, mm_page_free_batched,
 mm_page_alloc_zone_locked and mm_page_pcpu_drain. The reports of `perf lock`
-and `perf c2c` are not read.";
+and `perf c2c` are not read. A folder NAME.recording is what `record` leaves
+where the trace was to go, if it is killed.";
 
-/// Turn perf.data or the text of perf script into a trace
+/// Turn perf.data, the text of perf script or a killed recording into a trace
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// perf.data, or the text of `perf script`; - is standard input
+    /// perf.data, the text of `perf script`, or the folder of a killed recording; - is standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// Where the trace goes, as Parquet
+    /// File of the trace, as Parquet
     #[arg(short, long, value_name = "TRACE")]
     pub output: PathBuf,
 }

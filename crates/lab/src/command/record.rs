@@ -36,7 +36,7 @@ DuckDB, Polars and pandas open the trace.";
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Where the trace goes, as Parquet
+    /// File of the trace, as Parquet
     #[arg(short, long, default_value = "trace.parquet", value_name = "TRACE")]
     pub output: PathBuf,
 
@@ -68,7 +68,7 @@ pub struct Args {
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     pub max_size: u64,
 
-    /// Where to say what was recorded [default: standard error]
+    /// File of the summary [default: standard error]
     #[arg(long, value_name = "FILE")]
     pub summary: Option<PathBuf>,
 
@@ -111,6 +111,13 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         spool,
         ..Options::default()
     };
+    for left in record::unfinished(&options.spool) {
+        let left = left.display();
+        eprintln!(
+            "framewright: {left} is of a recording that was killed: `framewright import {left} -o TRACE` makes a trace of it; \
+             then remove it"
+        );
+    }
     let recording = record::record(&args.command, &options).map_err(Error::failed)?;
     notice("framewright: compressing and writing the trace");
     recording.trace.write_to(output).map_err(Error::failed)?;

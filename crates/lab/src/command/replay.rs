@@ -24,12 +24,13 @@ const EXAMPLES: &str = "\
 Examples:
   framewright replay compile.parquet
   framewright replay compile.parquet --new vm.percpu_pagelist_high_fraction=8
-  framewright replay compile.parquet --new batch=7,high=42 --samples 20 -o ab.json
+  framewright replay compile.parquet --new batch=7,high=42 --samples 20
   framewright replay compile.parquet --machine epyc-7742-2s --copies 8
 
-A CONFIG is key=value pairs with commas between them, applied in order;
-`framewright settings` lists the keys; sysctl names serve as well. --new changes the baseline's settings: with
---base preset=linux_v5_4, --new lock_place=own_line differs in the lock alone.
+A CONFIG is a list of key=value pairs with commas between them, applied in
+order. `framewright settings` lists the keys; sysctl names serve as well. --new
+changes the baseline's settings: with --base preset=linux_v5_4, the column of
+--new lock_place=own_line differs in the lock alone.
 Presets: framewright, linux_v3_0, linux_v5_4, linux_v6_1, linux_v6_7,
 linux_v6_16.";
 
@@ -45,7 +46,7 @@ pub struct Args {
     #[arg(long, value_name = "CONFIG")]
     pub base: Option<String>,
 
-    /// What another configuration changes of the baseline's; may be given again [default: preset=framewright]
+    /// Settings that another configuration changes in the baseline; may be given again [default: preset=framewright]
     #[arg(long, value_name = "CONFIG")]
     pub new: Vec<String>,
 
@@ -53,7 +54,8 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = count)]
     pub threads: Option<u32>,
 
-    /// Memory of each allocator, in MiB or as 4G [default: the largest zone of the trace's machine; for huge pages 1.3 times what the trace uses]
+    /// Memory of each allocator, in MiB or as 4G [default: the largest zone of the trace's machine; for huge pages 1.3
+    /// times what the trace uses]
     #[arg(long, value_name = "MIB", value_parser = |text: &str| mib(text, 1, 1 << 24))]
     pub memory: Option<u64>,
 

@@ -272,8 +272,8 @@ struct Ended {
     skipped: Vec<String>,
 }
 
-/// Runs all parts, shows each when it is done, and adds it to the document. An interrupt ends it between parts, and within
-/// a part without its result.
+/// Runs all parts, shows each when it is done, and adds it to the document. An interrupt ends it between parts, and
+/// within a part without its result.
 fn run_jobs(
     work: &[Work],
     options: &Options<'_>,

@@ -32,7 +32,7 @@ pub struct Args {
     pub what: What,
 }
 
-/// What is to be said of a trace.
+/// Ways to show a trace.
 #[derive(Clone, Debug, Subcommand)]
 pub enum What {
     /// Allocations by order, type and thread, lifetimes, and the share of the run's CPU time
@@ -242,12 +242,11 @@ fn in_the_kernel(samples: &Samples, reading_ns: u64, fact: &mut impl FnMut(&str,
     if !sites.is_empty() {
         fact(" allocated by", format!("{} of the time of allocating", sites.join(", ")));
     }
-    let recording = samples.recording();
     fact(
         "recording cost",
         format!(
             "{:.1} % more CPU time in the run, and {} for reading the kernel's buffers",
-            recording.percent,
+            samples.recording_percent(),
             time(reading_ns as f64)
         ),
     );
@@ -300,7 +299,7 @@ fn shares_json(kernel: Option<&Samples>) -> serde_json::Value {
     serde_json::json!({
         "cpu_ns": samples.cpu_ns(), "samples": samples.count(), "lost": samples.lost,
         "page_allocation": share(&Doing::ALLOCATOR), "parts": parts, "call_sites": sites,
-        "recording_percent": samples.recording().percent,
+        "recording_percent": samples.recording_percent(),
     })
 }
 

@@ -1,11 +1,11 @@
 //! Every setting: its name, what it takes, what it does and where that comes from. The checks of studies and command
 //! lines, `framewright settings`, and the settings that a result records all read this table.
 
-use framewright_host::framewright::config::{
+use framewright::config::{
     Config, Engine, Experiment, Generation, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
     RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
-use framewright_host::framewright::policy::init::Split;
+use framewright::policy::init::Split;
 use framewright_workload::replay::PageCache;
 
 use super::{Descriptor, Setup};
@@ -16,19 +16,19 @@ use crate::settings::{Takes, Value};
 pub struct Setting {
     /// Its name, `snake_case`.
     pub name: &'static str,
-    /// What it can be set to.
+    /// Its values.
     pub takes: Takes,
-    /// What it does, in a sentence.
+    /// Description, in a sentence.
     pub about: &'static str,
     /// The kernel's name for it, or the change that it stands for.
     pub source: &'static str,
-    /// Where it makes a difference.
+    /// Commands in which it makes a difference.
     pub acts: Acts,
     pub(super) get: fn(&Setup) -> String,
     pub(super) set: fn(&mut Setup, &Value) -> core::result::Result<(), String>,
 }
 
-/// Where a setting makes a difference.
+/// Commands in which a setting makes a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acts {
     /// Everywhere.
@@ -209,7 +209,7 @@ pub const SETTINGS: &[Setting] = &[
     whole! { "pcp_min_refill", config.experiment.pcp_min_refill, 1, 1 << 10, Always,
     "Fewest blocks in a refill of an order above 0, where hits count.", "2 in Linux (nr_pcp_alloc)" },
     whole! { "pcp_free_part", config.pcp_free_part, 1, u32::MAX, Always,
-    "With pcp_rule=auto, lists of all CPUs hold at most one in so many free pages; 16 frees whole programs faster, 64 keeps more huge pages.",
+    "With pcp_rule=auto, lists of all CPUs hold at most 1/N of the free pages; 16 frees whole programs faster, 64 keeps more huge pages.",
     "none; high is at most an eighth of all memory" },
     flag! { "pcp_reset", config.experiment.pcp_reset, AtBoot,
     "Sizes the per-CPU lists again when deferred initialisation has ended.", "the pcp-reset change, v5.4" },

@@ -2,7 +2,7 @@
 //! to reach its clock; one that is shared with others, or held back, may have another clock a minute later. Then times
 //! and cycles of one description do not belong together.
 
-/// A look that shows so much more than the best before it shows a clock that rises.
+/// A look that shows this much more than the best one before shows a clock that rises.
 const RISES: f64 = 1.01;
 /// Looks in a row that show no rise, after which the clock has settled.
 const STILL: u32 = 4;
@@ -41,7 +41,7 @@ pub(super) fn doubts(before: f64, after: f64, nominal: Option<f64>) -> Vec<Strin
 mod tests {
     use super::*;
 
-    /// How many looks are taken at a clock that goes so, of at most so many.
+    /// Looks that are taken at a clock that goes like this, of at most `most`.
     fn looks(clock: impl Fn(u32) -> Option<f64>, most: u32) -> u32 {
         let taken = core::cell::Cell::new(0);
         let look = || {

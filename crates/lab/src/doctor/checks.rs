@@ -1,12 +1,13 @@
 //! A function for each finding. Thresholds are said where they are used; none of them is a matter of taste alone.
 
-use framewright_host::framewright::config::PcpRule;
-use framewright_host::framewright::policy::pcp::{sharing_cpus, size};
+use framewright::config::PcpRule;
+use framewright::policy::pcp::{sharing_cpus, size};
 
 use super::read::{Group, Kernel, State, Zone};
 use super::{Finding, Severity};
 
-/// Everything that is to be said, what matters most first. Where a counter decides, what was counted since `earlier` does.
+/// Everything that is to be said, what matters most first. Where a counter decides, what was counted since `earlier`
+/// does.
 pub(super) fn all(state: &State, earlier: Option<&State>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for zone in &state.zones {
@@ -68,8 +69,8 @@ fn mib(pages: u64) -> u64 {
     pages >> 8
 }
 
-/// Less than this share of a zone is managed, and more than these pages are not: firmware, the kernel's image and the memory
-/// map take a few percent, of a small machine some tens of MiB.
+/// Less than this share of a zone is managed, and more than these pages are not: firmware, the kernel's image and the
+/// memory map take a few percent, of a small machine some tens of MiB.
 const LEAST_MANAGED: f64 = 90.0;
 const MOST_RESERVED: u64 = 128 << 8;
 
@@ -165,7 +166,7 @@ fn undersized(state: &State, zone: &Zone) -> Option<Finding> {
             kernel.1,
             zone.managed
         ),
-        why: "Each CPU refills and drains its lists so much more often, and each time takes the zone's lock."
+        why: "Each CPU refills and drains its lists more often, and takes the zone's lock each time."
             .to_owned(),
         advice: format!(
             "Set vm.{setting} to 8, then back to {fraction}: the lists are sized again. {}",
@@ -305,7 +306,7 @@ fn compaction(state: &State) -> Option<Finding> {
     })
 }
 
-/// One in so many allocations that stalls is felt.
+/// From one stall in this number of allocations on, a program feels it.
 const STALLS_PER_ALLOCATION: f64 = 1e-5;
 
 fn stalls(state: &State) -> Option<Finding> {

@@ -26,9 +26,9 @@ pub struct State {
     pub node_cpus: BTreeMap<u32, u32>,
     /// CPUs that are online.
     pub online: u32,
-    /// When transparent huge pages are used: `always`, `madvise`, `never`.
+    /// Use of transparent huge pages: `always`, `madvise`, `never`.
     pub huge_pages: Option<String>,
-    /// When a fault compacts memory for one.
+    /// Condition under which a fault compacts memory for one.
     pub huge_defrag: Option<String>,
     /// Pages that the system says it has in all, `/proc/meminfo`.
     pub total: Option<u64>,
@@ -196,8 +196,8 @@ impl State {
         Kernel::parse(&self.release)
     }
 
-    /// The setting that gives per-CPU lists a fraction of each zone, by this kernel's name for it, and its value: 0 for the
-    /// kernel's own rule. Linux v5.14 renamed it.
+    /// The setting that gives per-CPU lists a fraction of each zone, by this kernel's name for it, and its value: 0 for
+    /// the kernel's own rule. Linux v5.14 renamed it.
     #[must_use]
     pub fn list_fraction(&self) -> (&'static str, u32) {
         let old = self.kernel().is_some_and(|kernel| kernel < Kernel(5, 14));

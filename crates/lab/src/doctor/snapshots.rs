@@ -1,9 +1,9 @@
-//! What is found in the files of real kernels: packaged ones of five versions, booted in an emulator as machines of several
-//! shapes and with faults of their own. `kernel/snapshots` makes them, and says what was done to each.
+//! What is found in the files of real kernels: packaged ones of five versions, booted in an emulator as machines of
+//! several shapes and with faults of their own. `kernel/snapshots` makes them, and says what was done to each.
 
 use std::path::PathBuf;
 
-use framewright_host::framewright::policy::pcp::{sharing_cpus, size};
+use framewright::policy::pcp::{sharing_cpus, size};
 
 use super::checks::rule;
 use super::{Finding, Root, Severity, State, examine};
@@ -147,8 +147,8 @@ fn every_snapshot_is_looked_at() {
     assert_eq!(there, known);
 }
 
-/// The allocator's rules give exactly the batch and `high`, or its lower bound, that each kernel shows: of every zone, for every
-/// CPU. The upper bound is as exact as what the kernel managed when it sized the lists.
+/// The allocator's rules give exactly the batch and `high`, or its lower bound, that each kernel shows: of every zone,
+/// for every CPU. The upper bound is as exact as what the kernel managed when it sized the lists.
 #[test]
 fn the_rules_give_what_real_kernels_have() {
     let mut compared = 0;

@@ -32,7 +32,7 @@ pub struct Answer {
     pub huge_pages: bool,
     /// Zones with memory: name, pages managed, low and high watermark.
     pub zones: Vec<(String, [u64; 3])>,
-    /// Where every free block lay before.
+    /// Places of all free blocks before.
     pub layout: Layout,
 }
 
@@ -47,13 +47,14 @@ pub struct State {
     pub high_min: u32,
     /// The upper one.
     pub high_max: u32,
-    /// Where each CPU's lists drain now.
+    /// High mark of each CPU's lists now.
     pub high: Vec<u32>,
     /// Free blocks by order.
     pub free_blocks: Vec<u64>,
     /// Pages on the lists of each CPU.
     pub counts: Vec<u32>,
-    /// Blocks on each list of each CPU: unmovable, movable and reclaimable ones of orders 0 to 3, then those of order 9.
+    /// Blocks on each list of each CPU: unmovable, movable and reclaimable ones of orders 0 to 3, then those of order
+    /// 9.
     pub lists: Vec<Vec<u32>>,
 }
 

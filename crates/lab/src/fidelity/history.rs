@@ -1,8 +1,8 @@
 //! What the kernel's per-CPU lists held, as far as the events of a recording tell.
 //!
-//! A list is a stack: a free puts a block at its head, an allocation takes the block at its head, a refill puts blocks at
-//! its tail, and only if it is empty. The events name each block. So the blocks on a list are known from the first event
-//! on, and so are three things that no event tells:
+//! A list is a stack: a free puts a block at its head, an allocation takes the block at its head, a refill puts blocks
+//! at its tail, and only if it is empty. The events name each block. So the blocks on a list are known from the first
+//! event on, and so are three things that no event tells:
 //!
 //! * How many blocks a list held at the start: the blocks that came off it before its first refill, and had not come
 //!   onto it since the start.
@@ -66,14 +66,14 @@ pub const fn mobility(migratetype: Option<u8>) -> Mobility {
     }
 }
 
-/// What a CPU did.
+/// Actions of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// Allocated a block.
     Alloc,
     /// Freed one.
     Free,
-    /// Took so many blocks off its list without an event.
+    /// Took this number of blocks off its list without an event.
     Took(u32),
     /// Put a block onto its list without an event.
     Put,
@@ -82,7 +82,7 @@ pub enum What {
 /// One step of a CPU in the zone that is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// When, on the recording's clock.
+    /// Time on the recording's clock.
     pub time_ns: u64,
     /// Which CPU.
     pub cpu: u16,
@@ -92,11 +92,11 @@ pub struct Step {
     pub mobility: Mobility,
     /// First frame of the block in the trace; 0 where no event tells it.
     pub pfn: u64,
-    /// What it did.
+    /// The action.
     pub what: What,
 }
 
-/// What happened on the CPUs of a recorded machine in one zone.
+/// Events on the CPUs of a recorded machine in one zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     /// Blocks on each list of each CPU at the start.
@@ -105,11 +105,11 @@ pub struct History {
     pub steps: Vec<Step>,
     /// Pages that were allocated without an event.
     pub hidden_pages: u64,
-    /// Pages at the start that were on lists which nobody took from: they stand on one list in `start`.
+    /// Pages at the start that were on lists from which no thread took: they stand on one list in `start`.
     pub idle_pages: u64,
     /// Nanoseconds after the start at which lists first shrink; then every [`SECOND`].
     pub first_tick: Option<u64>,
-    /// When lists shrank on which CPU, where the recording tells.
+    /// Times at which lists shrank, by CPU, if the recording has them.
     pub ticks: Vec<(u64, u16)>,
 }
 
@@ -145,7 +145,7 @@ struct Cpu {
 }
 
 impl History {
-    /// What a trace tells of `zone` from `start` on; `end`: the zone at the recording's end, if that is known. O(n).
+    /// History of `zone` in a trace from `start` on; `end`: the zone at the recording's end, if that is known. O(n).
     #[must_use]
     pub fn of(trace: &Trace, zone: &Zone, start: u64, end: Option<&Zone>) -> Self {
         let inside = |event: &&Event| event.time_ns >= start && zone.holds(event);
@@ -180,8 +180,8 @@ fn ticks(trace: &Trace) -> Vec<(u64, u16)> {
 }
 
 /// For each event the type of the list that it concerns, and whether the next event of its block is a free. A free does
-/// not report a type: it is that under which the block leaves the list again, else the one that its pageblock has in the
-/// nearest event.
+/// not report a type: it is that under which the block leaves the list again, else the one that its pageblock has in
+/// the nearest event.
 fn look_ahead(events: &[&Event]) -> (Vec<Mobility>, Vec<bool>) {
     /// Frames of a pageblock.
     const PAGEBLOCK: u64 = 512;
@@ -373,8 +373,8 @@ impl Follow {
     }
 }
 
-/// When lists first shrank: the hundredth of a second for which `high` of all CPUs ends nearest to what it was at the end,
-/// and near it the best millisecond. `None` if `high` does not move. O(100 n).
+/// When lists first shrank: the hundredth of a second for which `high` of all CPUs ends nearest to what it was at the
+/// end, and near it the best millisecond. `None` if `high` does not move. O(100 n).
 fn first_tick(cpus: &[Cpu], zone: &Zone, start: u64, end: &Zone) -> Option<u64> {
     const FINE: u64 = 1_000_000;
     const COARSE: u64 = 10 * FINE;
@@ -519,7 +519,7 @@ mod tests {
         trace.notes.push(note(5, 1, "workqueue_execute_start", "work=9 function=255"));
         trace.notes.push(note(6, 0, "workqueue_execute_start", "work=9 function=2550"));
         trace.notes.push(note(7, 0, "workqueue_execute_start", "work=9 function=255"));
-        assert_eq!(ticks(&trace), [], "nobody says what 255 is");
+        assert_eq!(ticks(&trace), [], "no line says what 255 is");
         trace.notes.push(note(
             0,
             0,

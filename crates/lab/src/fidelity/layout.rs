@@ -1,10 +1,10 @@
-//! Where every free block lay before the first operation: in the kernel as its module tells, and in an arena that is made
-//! to look the same.
+//! Where every free block lay before the first operation: in the kernel as its module tells, and in an arena that is
+//! made to look the same.
 
 use std::collections::BTreeMap;
 
-use framewright_host::framewright::policy::pcp::Sizing;
-use framewright_host::framewright::{CpuId, ZoneId};
+use framewright::policy::pcp::Sizing;
+use framewright::{CpuId, ZoneId};
 use framewright_host::{Arena, Migratetype, Pfn};
 use framewright_workload::target::{Mobility, TargetCpu as _};
 
@@ -31,7 +31,7 @@ pub struct Layout {
     pub waiting: Vec<(u16, usize, Vec<u64>)>,
 }
 
-/// What the kernel says of its lists before the first operation.
+/// The kernel's lists before the first operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Lists<'a> {
     /// Batch, and the bounds of `high`.
@@ -51,9 +51,9 @@ impl Layout {
         self.span.next_multiple_of(LARGEST) + LARGEST
     }
 
-    /// Makes an arena of [`pages`](Self::pages) look like this: what is free in the kernel is free there, on the same lists
-    /// in the same order, and `high` of each CPU is as `kernel` says. All else is allocated for good. The last of `slots` is a
-    /// CPU that takes no part.
+    /// Makes an arena of [`pages`](Self::pages) look like this: what is free in the kernel is free there, on the same
+    /// lists in the same order, and `high` of each CPU is as `kernel` says. All else is allocated for good. The last of
+    /// `slots` is a CPU that takes no part.
     ///
     /// # Errors
     /// The blocks overlap, or are not where blocks can be.
@@ -61,7 +61,8 @@ impl Layout {
         let bad = || Error::failed("the free blocks that the kernel tells cannot be rebuilt");
         let base = arena.frames().start.0;
         let helper = slots.len() - 1;
-        // Single pages behind the zone, to be freed and allocated on each CPU so that what was before them is forgotten.
+        // Single pages behind the zone, to be freed and allocated on each CPU so that what was before them is
+        // forgotten.
         let behind = self.span.next_multiple_of(LARGEST);
         let mut wanted: BTreeMap<u64, u8> =
             (behind..behind + helper as u64 * FORGET).map(|page| (page, 0)).collect();
@@ -117,8 +118,8 @@ impl Layout {
             }
         }
 
-        // A free block goes to its list's head unless a larger one beside it is free: so from the smallest on, last ones
-        // first.
+        // A free block goes to its list's head unless a larger one beside it is free: so from the smallest on, last
+        // ones first.
         let mut free: Vec<_> = self.free.iter().collect();
         free.sort_by_key(|(order, ..)| *order);
         for (order, of, blocks) in free {

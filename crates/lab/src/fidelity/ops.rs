@@ -13,7 +13,7 @@ pub struct Op {
     pub cpu: u8,
     /// The block is 2^order pages.
     pub order: u8,
-    /// Where the block is kept meanwhile, below [`Ops::slots`].
+    /// Slot of the block until its free, below [`Ops::slots`].
     pub slot: u32,
 }
 
@@ -95,8 +95,8 @@ impl Ops {
     }
 
     /// `most` operations that no program makes, to see rules that recorded traces do not reach: bursts of 10 to 4,000
-    /// allocations or frees of single pages, of orders 1 to 3, of huge blocks and of mixtures, freed last first or in any
-    /// order. The same list each time. With several CPUs each burst is on one of them.
+    /// allocations or frees of single pages, of orders 1 to 3, of huge blocks and of mixtures, freed last first or in
+    /// any order. The same list each time. With several CPUs each burst is on one of them.
     #[must_use]
     pub fn made_up(cpus: u8, most: usize) -> Self {
         const BURSTS: [u64; 5] = [10, 50, 200, 1_000, 4_000];

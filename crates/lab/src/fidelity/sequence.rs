@@ -1,8 +1,8 @@
 //! A list of operations through a preset, step by step.
 
-use framewright_host::framewright::policy::pcp::{self, Sizing};
-use framewright_host::framewright::policy::watermark::{self, Marks};
-use framewright_host::framewright::{CpuId, ZoneId};
+use framewright::policy::pcp::{self, Sizing};
+use framewright::policy::watermark::{self, Marks};
+use framewright::{CpuId, ZoneId};
 use framewright_host::{Arena, Backing};
 use framewright_workload::target::{Mobility, Target as _, TargetCpu as _};
 
@@ -14,7 +14,7 @@ use crate::configure::Setup;
 use crate::error::{Error, Result};
 use crate::subject::Bare;
 
-/// What a preset did, and how large it would have made the lists.
+/// Operations of a preset, and how large it would have made the lists.
 #[derive(Clone, Debug)]
 pub struct Replayed {
     /// Operations that refilled or drained, in order.
@@ -112,8 +112,8 @@ pub fn first_difference(kernel: &[Step], ours: &[Step]) -> Option<String> {
     Some(format!("kernel: {}; replayed: {}{before}", told(kernel.get(place)), told(ours.get(place))))
 }
 
-/// The last operation up to which both are known to have handed out the same frames, and the first one at which they are
-/// known not to; `None` if they always have.
+/// The last operation up to which both are known to have handed out the same frames, and the first one at which they
+/// are known not to; `None` if they always have.
 #[must_use]
 pub fn first_other_frame(kernel: &[Step], ours: &[Step]) -> Option<(u64, u64)> {
     let same = |(kernel, ours): (&Step, &Step)| kernel.frames == ours.frames;
@@ -179,7 +179,8 @@ mod tests {
         assert!(free + waits <= (97 << 10) + 30 && free > 90 << 10, "{free} {waits}");
     }
 
-    /// What packaged kernels answered: `kernel/linux --made-up --operations 20000 --keep`, without what else the boot printed.
+    /// What packaged kernels answered: `kernel/linux --made-up --operations 20000 --keep`, without what else the boot
+    /// printed.
     #[test]
     fn presets_do_what_kernels_did_down_to_the_frame() {
         let old = include_str!("../../tests/data/made-up/linux-6.1.txt");
@@ -225,7 +226,8 @@ mod tests {
         };
         kernel.states[0].managed = 241_207;
         kernel.zones = zones(241_207);
-        // 4,094 KiB of 261,888 pages of lowmem: 1,023 pages, of which the zone has 490, and a thousandth of its own above.
+        // 4,094 KiB of 261,888 pages of lowmem: 1,023 pages, of which the zone has 490, and a thousandth of its own
+        // above.
         assert_eq!(size("preset=linux_v6_1", &kernel).high_min, 490 + 241);
         kernel.huge_pages = true;
         // Linux 6.1 has 6,716.

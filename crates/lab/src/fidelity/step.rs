@@ -29,7 +29,7 @@ impl Step {
     }
 }
 
-/// What was handed out, in one number: FNV-1a over the frames, a word at a time.
+/// Digest of what was handed out: FNV-1a over the frames, a word at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Frames(u32);
 

@@ -12,8 +12,8 @@
 use core::fmt;
 use std::collections::HashMap;
 
-use framewright_host::framewright::policy::pcp::Sizing;
-use framewright_host::framewright::{CpuId, ZoneId};
+use framewright::policy::pcp::Sizing;
+use framewright::{CpuId, ZoneId};
 use framewright_host::{Arena, Backing};
 use framewright_workload::target::{Mobility, Target as _, TargetCpu as _};
 use framewright_workload::trace::{EventKind, Trace};
@@ -26,7 +26,7 @@ use crate::quantity::{Quantity, describe, quantities};
 use crate::result::Part;
 use crate::subject::{Bare, Slot};
 
-/// What the lists of one CPU did.
+/// Operations of one CPU's lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Pages that the CPU allocated.
@@ -78,7 +78,7 @@ impl core::ops::AddAssign for Counts {
 /// A refill or a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// When, on the recording's clock.
+    /// Time on the recording's clock.
     pub time_ns: u64,
     /// The list that was refilled, by its number (see [`kind_of`]); `None` for a drain.
     pub refills: Option<usize>,
@@ -102,7 +102,7 @@ impl fmt::Display for Run {
     }
 }
 
-/// What one CPU did: sums, and each refill and drain in order.
+/// Operations of one CPU: sums, and each refill and drain in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Sums.
@@ -163,8 +163,8 @@ pub fn add_metrics(part: &mut Part, variant: &str, moved: &[Moved]) {
     describe(part, QUANTITIES);
 }
 
-/// The first refill or drain of a CPU that is not the same on both sides, in words; `None` if all are. When they come is
-/// not compared, in what order they come is.
+/// The first refill or drain of a CPU that is not the same on both sides, in words; `None` if all are. When they come
+/// is not compared, in what order they come is.
 #[must_use]
 pub fn first_difference(start: u64, kernel: &[Moved], replayed: &[Moved]) -> Option<String> {
     let told = |run: Option<&Run>| {
@@ -189,7 +189,7 @@ pub fn first_difference(start: u64, kernel: &[Moved], replayed: &[Moved]) -> Opt
 pub struct Recorded {
     /// At the start.
     pub zone: Zone,
-    /// When, on the recording's clock.
+    /// Time on the recording's clock.
     pub start: u64,
     /// At the end, if the recording has it.
     pub end: Option<Zone>,
@@ -219,7 +219,7 @@ pub fn recorded(trace: &Trace) -> Result<Recorded> {
     Ok(Recorded { start: note.time_ns, end: end.filter(|end| end.name == zone.name), zone })
 }
 
-/// What the kernel's lists did, by CPU. O(n).
+/// Operations of the kernel's lists, by CPU. O(n).
 #[must_use]
 pub fn kernel(trace: &Trace, recorded: &Recorded) -> Vec<Moved> {
     let Recorded { zone, start, .. } = recorded;
@@ -277,7 +277,7 @@ struct Replay<'a> {
     runs: Vec<Vec<Run>>,
 }
 
-/// What the lists do under `setup` with the same allocations and frees, by CPU.
+/// Operations of the lists under `setup` with the same allocations and frees, by CPU.
 ///
 /// # Errors
 /// A configuration that the allocator refuses, or more blocks than the zone has.
@@ -357,8 +357,8 @@ impl Replay<'_> {
         self.slots[helper].drain();
         let allocator = self.arena.allocator();
         for (cpu, (recorded, lists)) in zone.lists.iter().zip(&history.start).enumerate() {
-            // With `high` held where it was, and no batch ever freed in a row, the lists are filled as far as they were; then it
-            // may move again.
+            // With `high` held where it was, and no batch ever freed in a row, the lists are filled as far as they
+            // were; then it may move again.
             let held = recorded.high.max(recorded.count.saturating_add(1));
             allocator.resize_pcps_of(ZoneId(0), Sizing { batch: held, high_min: held, high_max: held });
             for (list, &blocks) in lists.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! A zone as `/proc/zoneinfo` and `/proc/pagetypeinfo` show it.
 
-use framewright_host::framewright::policy::pcp::Sizing;
+use framewright::policy::pcp::Sizing;
 use framewright_workload::trace::Event;
 
 /// The lists of one CPU, as `/proc/zoneinfo` shows them.

@@ -16,12 +16,12 @@ pub struct Bar {
     pub low: f64,
     /// Upper end of the whisker.
     pub high: f64,
-    /// What others printed.
+    /// Published value.
     pub published: Option<f64>,
 }
 
-/// Bars under a title, as wide as the terminal, on a scale that holds at least the range `scale` and zero. Bars of values
-/// below zero grow to the left.
+/// Bars under a title, as wide as the terminal, on a scale that holds at least the range `scale` and zero. Bars of
+/// values below zero grow to the left.
 #[must_use]
 pub fn bars(title: &str, bars: &[Bar], scale: (f64, f64), terminal: &Terminal) -> String {
     let marks = Marks::of(terminal);

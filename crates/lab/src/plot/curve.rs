@@ -23,7 +23,7 @@ pub struct Series {
 /// A point with the range of its value.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
-    /// Where it stands on the axis.
+    /// Its place on the axis.
     pub x: f64,
     /// Its value.
     pub y: f64,

@@ -1,7 +1,7 @@
 //! Huge pages that can be had while a trace runs, and runs again, in memory that it nearly fills.
 
+use framewright::units::MAX_ORDER;
 use framewright_host::Order;
-use framewright_host::framewright::units::MAX_ORDER;
 use framewright_workload::replay::{Aged, Ageing, ROUND_NS, age_while};
 use framewright_workload::trace::Trace;
 
@@ -17,14 +17,14 @@ use crate::subject::{Bare, Subject, with};
 /// Runs whose mean is reported, beside the first.
 const RUNS: [usize; 6] = [1, 2, 3, 5, 10, 15];
 
-/// Frames of an arena that a trace with this peak nearly fills: 1.3 times as many, in whole blocks of the largest order.
-/// What is left over is as much as per-CPU lists and the leftovers of earlier runs may take.
+/// Frames of an arena that a trace with this peak nearly fills: 1.3 times as many, in whole blocks of the largest
+/// order. What is left over is as much as per-CPU lists and the leftovers of earlier runs may take.
 pub(super) fn nearly_filled(peak: u64) -> u64 {
     (peak * 13 / 10).next_multiple_of(MAX_ORDER.pages()).max(4 * MAX_ORDER.pages())
 }
 
-/// Says that pages were moved, and how many: of each configuration that does, its name, the rounds of the first run, the
-/// pages that they moved, and those that were allocated.
+/// Says that pages were moved, and how many: of each configuration that does, its name, the rounds of the first run,
+/// the pages that they moved, and those that were allocated.
 fn compaction(moved: &[(&str, u64, u64, u64)]) -> Option<String> {
     let all: Vec<String> = moved
         .iter()

@@ -1,5 +1,5 @@
-//! Bars: each as long as a median, with a whisker for its range and a dot for every sample; and stacked ones. Boxes whose
-//! lengths are percentages, so that they fit any width and text keeps its size.
+//! Bars: each as long as a median, with a whisker for its range and a dot for every sample; and stacked ones. Boxes
+//! whose lengths are percentages, so that they fit any width and text keeps its size.
 
 use maud::{Markup, html};
 
@@ -10,7 +10,7 @@ use crate::table;
 
 /// More samples than this are drawn as whisker alone.
 const MOST_DOTS: usize = 60;
-/// Series have so many colours; after them the first ones come again.
+/// Colours of series; after the last one the first comes again.
 pub(super) const COLOURS: usize = 6;
 
 /// A group of bars for each metric, a bar for each variant.

@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::figure;
 use crate::result::{Document, Kind, Part, StudyText};
-use crate::summary::{Headline, LEGEND, Row, rows};
+use crate::summary::{Headline, LEGEND, Row, outcomes, rows};
 use crate::table::{Table, legend};
 
 const STYLE: &str = include_str!("style.css");
@@ -35,7 +35,7 @@ pub(super) fn page(document: &Document, tables: &[Table], seed: u64, json: &str)
                     (kinds())
                     (summary(document, &rows))
                     form.tools onsubmit="return false" {
-                        label { "Show only " input id="filter" type="search" placeholder="alloc_ns, zone_lock"; }
+                        label { "Show only " input id="filter" type="search" placeholder="allocation, zone lock"; }
                         label { input id="changed" type="checkbox"; " clear changes" }
                         button id="save" type="button" { "Save the data (JSON)" }
                     }
@@ -81,12 +81,17 @@ fn summary(document: &Document, rows: &[Row<'_>]) -> Markup {
     let figure = |headline: &Option<Headline<'_>>| {
         html! {
             @if let Some(headline) = headline {
-                a href={ "#" (anchor(part_index(document, headline))) } { (headline.words()) } " " b { (headline.percent()) } ", " (headline.basis())
+                a href={ "#" (anchor(part_index(document, headline))) } { (headline.metric.words()) } " " b { (headline.percent()) } ", " (headline.basis())
             }
         }
     };
     html! {
         @if !rows.is_empty() {
+            dl.variants {
+                @for (title, changes) in outcomes(rows) {
+                    div { dt { (title) } dd { (changes.join("; ")) } }
+                }
+            }
             div.scroll tabindex="0" role="region" aria-label="Summary" {
                 table.summary {
                     thead { tr { th { "study" } th { "what was changed" } th { "here" } th { "published machine" } th { "published" } } }
@@ -114,7 +119,7 @@ fn summary(document: &Document, rows: &[Row<'_>]) -> Markup {
 /// The picture of a study's answer: a bar a variant, named beside it.
 fn first_figure(study: &str, rows: &[Row<'_>]) -> Markup {
     let answer = rows.iter().find(|row| row.study == study).and_then(Row::answer);
-    html! { @if let Some(answer) = answer { div.figures { (figure::bars_of(answer.part, answer.metric, &answer.words())) } } }
+    html! { @if let Some(answer) = answer { div.figures { (figure::bars_of(answer.part, answer.metric, &answer.metric.words_and_unit())) } } }
 }
 
 /// What the three kinds of figures are.

@@ -64,7 +64,7 @@ fn what_the_summary_names_is_drawn_in_sight() {
     };
     let one = in_sight("validation");
     assert_eq!((one.matches("class=\"bar\"").count(), one.matches("<svg").count()), (2, 0), "{one}");
-    assert!(one.contains("bulk get ns, 9 order, 26 cores") && !one.contains("legend"), "{one}");
+    assert!(one.contains("bulk get, order 9, cores 26") && !one.contains("legend"), "{one}");
     let bars = in_sight("pcp-reset");
     assert_eq!(bars.matches("class=\"bar\"").count(), 2, "a bar for each variant");
     assert!(bars.contains("time of an operation") && !bars.contains("lists["));

@@ -3,9 +3,12 @@
 use super::{Kind, Metric, Part, Published};
 
 impl Part {
-    /// What others printed of a metric for this variant.
+    /// Published figure of a metric for this variant. Beside what was measured here there is none: it is of another machine.
     #[must_use]
     pub fn published<'a>(&self, metric: &'a Metric, variant: &str) -> Option<&'a Published> {
+        if self.kind == Kind::Measured {
+            return None;
+        }
         if variant == self.baseline { metric.published.as_ref() } else { metric.changed.get(variant) }
     }
 

@@ -9,7 +9,7 @@ use crate::result::{Document, Kind, Metric, Part};
 const SHARE: f64 = 0.05;
 
 impl Document {
-    /// The same without rows that say little: cache lines that hardly anybody waits for, and figures that no variant
+    /// This document without rows that say little: cache lines that CPUs hardly wait for, and figures that no variant
     /// changes. Each part says how many rows that are.
     #[must_use]
     pub fn in_short(mut self) -> Self {
@@ -109,7 +109,7 @@ mod tests {
         for (line, a, b) in [("zone_lock", 90.0, 10.0), ("lists", 9.0, 0.1), ("slots", 1.0, 0.4)] {
             add(&format!("line_transfers[line={line},cores=2]"), 1.0, 1.0);
             add(&format!("line_wait_ns[line={line},cores=2]"), a, b);
-            // In another run, nobody waits.
+            // In another run, no CPU waits.
             add(&format!("line_wait_ns[line={line},cores=1]"), 0.0, 0.0);
         }
         let short = Document::new("test", Host::probe()).with(part).in_short();

@@ -20,7 +20,7 @@ pub const CONFIDENCE_PERCENT: u32 = 95;
 pub const FEW_SAMPLES: usize = 5;
 /// Below this many samples nothing is said about a change at all.
 const TOO_FEW_TO_JUDGE: usize = 3;
-/// The same for pairs that were measured: of fewer, not even all on one side are 95 % sure.
+/// Like [`FEW_SAMPLES`], for measured pairs: of fewer, not even all on one side are 95 % sure.
 pub const FEW_PAIRS: usize = 6;
 
 /// A new figure as a multiple of the baseline's.
@@ -34,7 +34,7 @@ pub struct Ratio {
     pub high: f64,
 }
 
-/// What an interval lets one say about a change.
+/// Verdict about a change, by its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Better, and the interval leaves no room for the opposite.
@@ -147,7 +147,7 @@ fn ratios(part: &Part, base: &[f64], new: &[f64]) -> Option<Vec<f64>> {
 /// A change of samples that is smaller than this is printed as `1.000×`, and is called none, however sure it is.
 const LEAST_SHOWN: f64 = 0.0005;
 
-/// What may be said about the change from the baseline to a variant. Derived figures have no spread: any difference
+/// Verdict about the change from the baseline to a variant. Derived figures have no spread: any difference
 /// counts.
 #[must_use]
 pub fn verdict(part: &Part, metric: &Metric, variant: &str, ratio: Option<Ratio>) -> Verdict {

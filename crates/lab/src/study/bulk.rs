@@ -1,7 +1,7 @@
 //! Parts that allocate and free in bulk: every thread takes as many blocks as fit, then frees them, while the
 //! zone lock is contended.
 
-use framewright_host::framewright::config::PcpFixed;
+use framewright::config::PcpFixed;
 use framewright_host::{Migratetype, Order, Pfn};
 use framewright_sim::world::StructPage;
 use framewright_workload::bench::{Case, Measurement, Scale, Workload, measure};
@@ -208,7 +208,7 @@ fn drift(setup: &Setup) -> Result<f64> {
     for pageblock in [0, 512] {
         allocator.set_pageblock_type(Pfn(pageblock), Migratetype::Cma);
     }
-    // The tenth page of what the first refill will take. Nobody has attached yet, so nobody else touches it.
+    // The tenth page of what the first refill will take. No thread has attached yet, so none touches it.
     // SAFETY: the frame is free, and this thread alone knows the arena.
     unsafe { allocator.frames().with_user(Pfn(9), |page: &mut StructPage| page.refcount = 1) };
     let cpu = arena.attach().map_err(Error::failed)?;

@@ -4,8 +4,8 @@
 //! The real allocator under will-it-scale's page_fault1 with one process and `high = 2 * batch`. Instructions take the
 //! time that was fitted at 2.2 GHz, at the machine's clock.
 
-use framewright_host::framewright::config::PcpFixed;
-use framewright_host::framewright::policy::pcp::Sizing;
+use framewright::config::PcpFixed;
+use framewright::policy::pcp::Sizing;
 use framewright_sim::bench::Linux;
 use framewright_sim::clock::{Ps, Rng, mix};
 use framewright_sim::outcome::Pace;
@@ -118,7 +118,7 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
             }
         }
     }
-    result.note("One process and nobody else: high is twice the batch, a refill and a drain move a batch each. Clock, cache and error of the model vary (studies/priors/hold.toml).");
+    result.note("One process, alone: high is twice the batch, a refill and a drain move a batch each. Clock, cache and error of the model vary (studies/priors/hold.toml).");
     note_models(&mut result, count);
     close_simulated(&mut result, []);
     four_fifths(&mut result);

@@ -3,10 +3,10 @@
 
 use core::mem::MaybeUninit;
 
-use framewright_host::framewright::boot::map::Kind as Memory;
-use framewright_host::framewright::boot::zones::Rules;
-use framewright_host::framewright::units::PAGEBLOCK_PAGES;
-use framewright_host::framewright::{NodeId, Pfn};
+use framewright::boot::map::Kind as Memory;
+use framewright::boot::zones::Rules;
+use framewright::units::PAGEBLOCK_PAGES;
+use framewright::{NodeId, Pfn};
 use framewright_host::{Arena, BootMap, BootOptions, DescriptorMemory, Descriptors, FirmwareMap};
 use framewright_sim::world::StructPage;
 use framewright_workload::random::Rng;

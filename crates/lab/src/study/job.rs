@@ -42,7 +42,7 @@ pub fn jobs<'a>(plan: &'a Plan, part: Option<&str>, kind: Option<Kind>) -> Resul
 }
 
 impl Job<'_> {
-    /// What the part runs.
+    /// The part's workload.
     ///
     /// # Errors
     /// Never for a plan that was read: reading looks its workloads up.

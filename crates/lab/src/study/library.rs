@@ -1,9 +1,9 @@
 //! Parts that run this project's allocator as a library, measured on this machine's threads and simulated on a modelled
 //! one, by the same code: every CPU allocates and frees in bulk, or replays a copy of a trace as fast as it can.
 
-use framewright_host::framewright::config::LockKind;
-use framewright_host::framewright::pcp::PcpEvents;
-use framewright_host::framewright::{NodeId, ZoneSpec, ZoneType};
+use framewright::config::LockKind;
+use framewright::pcp::PcpEvents;
+use framewright::{NodeId, ZoneSpec, ZoneType};
 use framewright_host::{Config, Pfn};
 use framewright_sim::clock::{Rng, mix};
 use framewright_sim::model::Shape;

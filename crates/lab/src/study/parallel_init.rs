@@ -1,8 +1,8 @@
 //! Parts `machines` and `threads` of `parallel-init`: the deferred initialisation of the memory map, simulated on each
 //! machine of the study by the allocator's own boot.
 
+use framewright::policy::init::Split;
 use framewright_host::BootMap;
-use framewright_host::framewright::policy::init::Split;
 use framewright_sim::Model;
 use framewright_sim::boot::{Outcome, boot};
 use framewright_sim::clock::{Rng, mix};

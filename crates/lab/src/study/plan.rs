@@ -25,6 +25,8 @@ pub(super) struct Content {
     pub(super) year: Option<u32>,
     pub(super) short: String,
     pub(super) question: String,
+    /// Published figures that no part predicts, each with the reason.
+    pub(super) unpredicted: Vec<String>,
     pub(super) machine: Option<String>,
     pub(super) baseline: String,
     pub(super) style: Style,
@@ -39,7 +41,7 @@ pub(super) struct Content {
 pub struct Variant {
     /// Name of its column.
     pub name: String,
-    /// What it does, in a sentence.
+    /// Description, in a sentence.
     #[serde(default)]
     pub about: String,
     /// What it sets beyond the study's common settings.
@@ -52,20 +54,20 @@ pub struct Variant {
 pub struct Part {
     /// Name of its table.
     pub name: String,
-    /// What it does, in a sentence.
+    /// Description, in a sentence.
     pub about: String,
     /// Ways in which it can be run.
     pub kinds: Vec<Kind>,
-    /// What it runs: `name` and its parameters.
+    /// Workload: `name` and its parameters.
     pub workload: Settings,
     /// The metric that a summary shows.
     pub headline: Option<String>,
     /// Settings that it runs with each of several values, besides the variants.
     pub(super) vary: BTreeMap<String, Vec<Value>>,
-    /// What it reports: all that its workload reports, if its file names nothing. A metric with parameters is named
+    /// Metrics: all that its workload reports, if its file names nothing. A metric with parameters is named
     /// without them, unless each has its own published figure.
     pub metrics: Vec<Metric>,
-    /// Where its published figures come from; empty if it has none.
+    /// Source of its published figures; empty if it has none.
     pub source: String,
 }
 
@@ -78,9 +80,9 @@ pub struct Metric {
     pub unit: String,
     /// Which way is better, as the workload declares it.
     pub better: Better,
-    /// What the study's authors printed for their baseline.
+    /// Published figure of the study's baseline.
     pub published: Option<Published>,
-    /// What they printed for other variants, by name. Nothing that is simulated looks at it.
+    /// Published figures of other variants, by name. Nothing that is simulated looks at it.
     pub changed: BTreeMap<String, Published>,
 }
 
@@ -99,13 +101,13 @@ impl Plan {
         &self.content.name
     }
 
-    /// When the change that it is about was published.
+    /// Year in which the change was published.
     #[must_use]
     pub const fn year(&self) -> Option<u32> {
         self.content.year
     }
 
-    /// What it asks, in a few words.
+    /// Its question, in a few words.
     #[must_use]
     pub fn short(&self) -> &str {
         &self.content.short
@@ -117,7 +119,7 @@ impl Plan {
         self.file.folder()
     }
 
-    /// What it asks.
+    /// Its question.
     #[must_use]
     pub fn question(&self) -> &str {
         &self.content.question
@@ -166,13 +168,14 @@ impl Plan {
         &self.content.parts
     }
 
-    /// What it says of itself.
+    /// Its texts.
     #[must_use]
     pub fn text(&self) -> StudyText {
         StudyText {
             name: self.name().to_owned(),
             short: self.short().to_owned(),
             question: self.question().to_owned(),
+            unpredicted: self.content.unpredicted.clone(),
             year: self.year(),
             variants: self.variants().map(|it| (it.name.clone(), it.about.clone())).collect(),
             parts: self.parts().iter().map(|it| (it.name.clone(), it.about.clone())).collect(),

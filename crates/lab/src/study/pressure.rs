@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use framewright_host::framewright::events::{NodeEvents, ZoneEvents};
-use framewright_host::framewright::zone::Zone;
+use framewright::events::{NodeEvents, ZoneEvents};
+use framewright::zone::Zone;
 use framewright_host::pagecache::latency::Histogram;
 use framewright_host::pagecache::program::{Failure, Program, Stretch};
 use framewright_host::pagecache::state::CacheEvents;

@@ -29,6 +29,8 @@ struct Written {
     short: String,
     #[serde(default)]
     question: String,
+    #[serde(default)]
+    unpredicted: Vec<String>,
     machine: Option<String>,
     baseline: Option<String>,
     #[serde(default)]
@@ -129,6 +131,7 @@ impl Written {
             year: self.year,
             short: self.short,
             question: self.question,
+            unpredicted: self.unpredicted,
             machine: self.machine,
             baseline: self.baseline.or(first).unwrap_or_default(),
             style: self.style,

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use framewright_host::framewright::NodeId;
+use framewright::NodeId;
 use framewright_host::{
     Arena, BootMap, BootOptions, DescriptorMemory, Descriptors, Migratetype, Order, Zeroable,
 };

@@ -4,7 +4,7 @@
 use std::sync::{PoisonError, RwLock};
 
 use super::declare::BuiltIn;
-use super::workload::{Declaration, Role, Workload};
+use super::workload::{Declaration, Workload};
 use super::{Part, Plan, Run};
 use super::{
     bulk, fidelity, first_touch, hold, initialise, kernbench, library, own_bench, page_fault, parallel_init,
@@ -54,24 +54,6 @@ pub fn add(workload: &'static dyn Workload) {
 pub fn all() -> impl Iterator<Item = &'static dyn Workload> {
     let added = ADDED.read().unwrap_or_else(PoisonError::into_inner).clone();
     BUILT_IN.iter().map(|workload| workload as &dyn Workload).chain(added)
-}
-
-/// Whether a metric of this name explains others, wherever it is reported.
-#[must_use]
-pub fn is_cause(family: &str) -> bool {
-    all().any(|workload| {
-        let mut metrics = workload.declaration().metrics.iter();
-        metrics.any(|metric| metric.role == Role::Cause && metric.name == family)
-    })
-}
-
-/// What metrics of this name mean, in a sentence.
-#[must_use]
-pub fn about(family: &str) -> Option<&'static str> {
-    let known = |workload: &'static dyn Workload| {
-        workload.declaration().metrics.iter().find(|metric| metric.name == family).map(|metric| metric.about)
-    };
-    all().find_map(known)
 }
 
 /// The workload of a name.

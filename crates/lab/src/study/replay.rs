@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use framewright_host::framewright::config::PcpFixed;
+use framewright::config::PcpFixed;
 use framewright_workload::replay::Ageing;
 use framewright_workload::trace::Trace;
 

@@ -8,9 +8,9 @@
 //! allocator at all ([`Floor`]), and of the last variant, on all CPUs, on the same machine with memory that passes any
 //! amount at once, with siblings that do not slow each other down, and with both.
 
-use framewright_host::framewright::frame::Zeroable;
-use framewright_host::framewright::units::MAX_ORDER;
-use framewright_host::framewright::{NodeId, ZoneSpec, ZoneType};
+use framewright::frame::Zeroable;
+use framewright::units::MAX_ORDER;
+use framewright::{NodeId, ZoneSpec, ZoneType};
 use framewright_host::{Config, Order, Pfn};
 use framewright_sim::bench::{Driver, Linux};
 use framewright_sim::clock::mix;

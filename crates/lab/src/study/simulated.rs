@@ -1,10 +1,10 @@
 //! Bulk parts on the model of a machine: what the variants cost on so many cores, and where the time goes.
 
+use framewright::Config;
+use framewright::config::Experiment;
+use framewright::policy::pcp::Sizing;
+use framewright::units::COSTLY_ORDER;
 use framewright_host::Order;
-use framewright_host::framewright::Config;
-use framewright_host::framewright::config::Experiment;
-use framewright_host::framewright::policy::pcp::Sizing;
-use framewright_host::framewright::units::COSTLY_ORDER;
 use framewright_sim::Model;
 use framewright_sim::bench::{Bench, Case, Linux, Outcome, linux};
 use framewright_sim::clock::mix;

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use framewright_host::framewright::config::PcpFixed;
-use framewright_host::framewright::policy::pcp::{Sizing, sharing_cpus, size};
-use framewright_host::framewright::policy::{Generation, watermark};
+use framewright::config::PcpFixed;
+use framewright::policy::pcp::{Sizing, sharing_cpus, size};
+use framewright::policy::{Generation, watermark};
 use framewright_host::{Arena, BootOptions, CpuId, Descriptors, FrameUser};
 
 use crate::booting::Bootable;
@@ -26,7 +26,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
         about: "Boots a machine's memory map and counts its per-CPU lists by size.",
         kinds: &[Kind::Derived],
         metrics: &quantities! {
-            lists "1" None Share "Per-CPU lists with this batch and high, over all zones."
+            lists "1" None Share "Per-CPU lists of all zones."
         },
         options: &[(Opt::Machine, Kind::Derived)],
         ..Declaration::NONE
@@ -119,7 +119,7 @@ pub(crate) fn main_zone(machine: &Machine) -> Option<&Zone> {
 mod tests {
     use framewright_host::Config;
 
-    use framewright_host::framewright::config::Experiment;
+    use framewright::config::Experiment;
 
     use super::*;
 

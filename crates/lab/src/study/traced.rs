@@ -89,7 +89,7 @@ fn booted(plan: &Plan, part: &Part, machine: &Machine, seed: u64) -> Result<Vec<
     let model = central_model(machine)?;
     let varied = part.combinations().into_iter().next().unwrap_or_default();
     let run = |variant: &Configured| {
-        let one = variant.setup.split == framewright_host::framewright::policy::init::Split::OneThread;
+        let one = variant.setup.split == framewright::policy::init::Split::OneThread;
         let memory = BootMemory {
             zones: &map.zones,
             parts: &map.parts,

@@ -156,7 +156,7 @@ fn cases(cores: u16) -> Vec<Case> {
 
 #[cfg(test)]
 mod tests {
-    use framewright_host::framewright::policy::pcp::Sizing;
+    use framewright::policy::pcp::Sizing;
 
     use super::*;
 

@@ -23,41 +23,41 @@ pub trait Workload: Sync {
     fn run(&self, kind: Kind, plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>;
 }
 
-/// What a workload is.
+/// Declaration of a workload.
 #[derive(Debug)]
 pub struct Declaration {
     /// The name in `workload = { name = "…" }`.
     pub name: &'static str,
-    /// What it does, in a sentence.
+    /// Description, in a sentence.
     pub about: &'static str,
     /// The ways in which it can run.
     pub kinds: &'static [Kind],
-    /// What a part may set.
+    /// Keys that a part may set.
     pub keys: &'static [Key],
-    /// What it reports.
+    /// Its metrics.
     pub metrics: &'static [Quantity],
     /// The options of `study` that change how it runs, with the kind for which they do.
     pub options: &'static [(Opt, Kind)],
-    /// What a machine's description must hold for it to be simulated there.
+    /// Tables that a machine's description needs for it to be simulated there.
     pub needs: &'static [Need],
     /// Whether it needs published figures of its study's own machine, which say nothing of another.
     pub is_bound: bool,
 }
 
-/// What a part may set of its workload.
+/// A key that a part may set.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
     /// Its name.
     pub name: &'static str,
-    /// What it can be.
+    /// Its values.
     pub takes: Takes,
-    /// What it is if it is not set; none if it must be.
+    /// Its default; none if it must be set.
     pub default: Option<&'static str>,
-    /// What it means, in a sentence.
+    /// Its meaning, in a sentence.
     pub about: &'static str,
 }
 
-/// What a simulation needs to know of a machine.
+/// Facts of a machine that a simulation needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Its caches.

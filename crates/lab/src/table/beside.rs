@@ -5,9 +5,7 @@ use crate::result::{Kind, Metric, Part};
 
 /// `published 24, not covered`; with what a law says that needs no model, if there is one.
 pub(crate) fn beside(part: &Part, metric: &Metric, variant: &str) -> Option<String> {
-    // A figure of another machine says nothing beside one that was measured here.
-    let is_comparable = part.kind != Kind::Measured && !metric.of(variant).is_empty();
-    let published = part.published(metric, variant).filter(|_| is_comparable);
+    let published = part.published(metric, variant).filter(|_| !metric.of(variant).is_empty());
     let published = published.map(|it| {
         let verdict = match part.covers(metric, variant) {
             Some(true) => ", covered",

@@ -6,7 +6,8 @@ use super::{Block, Cell, Side, Table};
 use crate::terminal::Tone;
 
 impl Table {
-    /// The table and what stands around it, but not its title. Each row links to itself; its anchor begins with `anchor`.
+    /// The table and what stands around it, but not its title. Each row links to itself; its anchor begins with
+    /// `anchor`.
     pub(crate) fn html(&self, anchor: &str) -> Markup {
         html! {
             @for line in &self.about { p.about { (line) } }

@@ -38,20 +38,13 @@ fn counts(part: &Part, metric: &Metric) -> Vec<usize> {
 
 fn row(part: &Part, metric: &Metric, seed: u64, uneven: bool) -> Row {
     let mut detail = vec![part.basis(metric).to_string()];
-    if metric.unit != "1" && !metric.unit.is_empty() {
-        detail.push(metric.unit.clone());
-    }
-    match metric.better {
-        Better::Lower => detail.push("lower is better".to_owned()),
-        Better::Higher => detail.push("higher is better".to_owned()),
-        Better::None => {}
-    }
+    detail.extend(metric.unit_and_direction().into_iter().map(str::to_owned));
     if uneven && part.kind != Kind::Derived {
         let counts: Vec<_> = counts(part, metric).iter().map(usize::to_string).collect();
         detail.push(format!("n {}", counts.join("/")));
     }
     let cells = part.variants.iter().map(|variant| cell(part, metric, variant, seed)).collect();
-    Row { stub: metric.name.clone(), detail: Some(detail.join(", ")), cells }
+    Row { stub: metric.words(), detail: Some(detail.join(", ")), cells }
 }
 
 /// The bare numbers of a cell.

@@ -1,7 +1,7 @@
 //! Settings of a running kernel: their files below `/proc/sys` and `/sys`, and the journal with what they were.
 //!
-//! The journal is written, and is on disk, before the first setting is changed, and is removed when all are as they were. One
-//! that is found later belongs to a process that was killed: its settings are brought back.
+//! The journal is written, and is on disk, before the first setting is changed, and is removed when all are as they
+//! were. One that is found later belongs to a process that was killed: its settings are brought back.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
@@ -24,7 +24,7 @@ pub struct Knob {
     pub name: String,
     /// The value to be tried.
     pub value: String,
-    /// What it is now.
+    /// Its value now.
     pub was: String,
     path: PathBuf,
 }
@@ -47,7 +47,8 @@ pub struct Knobs {
 }
 
 impl Knob {
-    /// Reads `NAME=VALUE`: a sysctl, one of the allocator's settings that is a sysctl, or `transparent_hugepage[.FILE]`.
+    /// Reads `NAME=VALUE`: a sysctl, one of the allocator's settings that is a sysctl, or
+    /// `transparent_hugepage[.FILE]`.
     ///
     /// # Errors
     /// There is no such setting below `root`, or it is that value already.
@@ -269,7 +270,7 @@ mod tests {
         knobs.set(true).expect("set");
         assert_eq!(undo(&fake.0).expect("nothing to do"), Vec::<String>::new(), "this process lives");
         assert_eq!(fake.values(), ["98", "always"]);
-        // As after SIGKILL: nobody brings anything back, and the number is another process's.
+        // As after SIGKILL: nothing was brought back, and the number is another process's.
         core::mem::forget(knobs);
         let journal = fs::read_to_string(fake.0.join(JOURNAL)).expect("there");
         let own = format!("\"started\":\"{}\"", started(std::process::id()).expect("it lives"));

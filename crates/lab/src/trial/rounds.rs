@@ -54,7 +54,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// A tick of the kernel's accounting of processes, in ms.
 const ACCOUNTING_MS: f64 = 10.0;
 
-/// What is run.
+/// Input of the runs.
 #[derive(Debug)]
 pub struct Runs<'a> {
     /// The command and its arguments.
@@ -93,8 +93,8 @@ impl Counts {
     }
 }
 
-/// Runs the command in turn under both columns of `part`, baseline and variant, and adds what each run took. One run before, under the
-/// settings as they are, is not counted.
+/// Runs the command in turn under both columns of `part`, baseline and variant, and adds what each run took. One run
+/// before, under the settings as they are, is not counted.
 ///
 /// # Errors
 /// The command cannot be started or fails, or the kernel refuses a setting.

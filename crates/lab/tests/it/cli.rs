@@ -228,8 +228,8 @@ fn doctor_follows_a_system_and_fails_on_what_it_is_told_to() {
     }
 }
 
-/// A wrong file is refused after its first bytes, whatever its length: within 300 MB, beside the 150 MB of address space
-/// that the program and its threads' stacks take.
+/// A wrong file is refused after its first bytes, whatever its length: within 300 MB, beside the 150 MB of address
+/// space that the program and its threads' stacks take.
 #[test]
 fn a_wrong_file_is_not_read_to_its_end() {
     let scratch = Scratch::new("cli-wrong");

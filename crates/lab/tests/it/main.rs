@@ -7,6 +7,7 @@ mod cli;
 mod guide;
 mod options;
 mod outputs;
+mod screens;
 mod trial;
 mod work;
 

@@ -461,12 +461,14 @@ fn an_interrupted_replay_or_detection_keeps_what_was_measured() {
     }
 }
 
-/// A recorder that is killed leaves no tracing on: its watchdog removes the instance.
+/// A recorder that is killed leaves no tracing on, as its watchdog removes the instance; and `import` makes a trace of
+/// the folder that it left.
 #[test]
-fn a_killed_recording_leaves_no_tracing_on() {
+fn a_killed_recording_leaves_no_tracing_on_and_can_be_finished() {
     let places = Places::new("killed");
-    let trace = places.path("plain/x.parquet");
-    let mut child = framewright(&["record", "-o", &trace, "--", "sleep", "5"])
+    let (trace, done) = (places.path("plain/x.parquet"), places.path("plain/done"));
+    let script = format!("head -c 50m /dev/zero | tail -c 50m | wc -c; touch {done}; sleep 5");
+    let mut child = framewright(&["record", "-o", &trace, "--", "sh", "-c", &script])
         .stderr(Stdio::piped())
         .spawn()
         .expect("it runs");
@@ -485,9 +487,32 @@ fn a_killed_recording_leaves_no_tracing_on() {
         eprintln!("skipped: record, which says {}", String::from_utf8_lossy(&said).trim());
         return;
     }
+    let folder = fs::read_dir(places.path("plain")).expect("there").flatten().map(|entry| entry.path());
+    let folder = folder.filter(|path| path.extension().is_some_and(|end| end == "recording"));
+    let folder = folder.map(|path| path.display().to_string()).next().expect("a folder of the recording");
+    let import = |from: &str| framewright(&["import", from, "-o", &trace]).output().expect("it runs");
+    let said = String::from_utf8(import(&folder).stderr).expect("text");
+    assert!(said.contains("a recording that still runs; wait for its end"), "{said}");
+    assert!(until(&|| Path::new(&done).exists()));
+    // Until the threads that empty the buffers have looked again.
+    thread::sleep(Duration::from_millis(500));
     child.kill().expect("ours");
     child.wait().expect("ours");
     assert!(until(&|| !Path::new(&instance).exists()), "{instance} is there still");
+
+    let output = import(&folder);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let read = Trace::read(trace.as_ref()).expect("a trace");
+    assert!(read.meta.cut && read.meta.command.starts_with("sh -c ") && read.meta.kernel.contains('.'));
+    let pages = |comm: &str| read.events.iter().filter(|event| read.comm(event) == comm).count();
+    // 50 MiB that `tail` keeps, in pages of at most 64 KiB.
+    assert!(pages("tail") > 800 && pages("sh") > 0, "{} {}", pages("tail"), pages("sh"));
+    let summary = framewright(&["trace", "summary", &trace]).output().expect("it runs");
+    assert!(summary.status.success() && String::from_utf8_lossy(&summary.stdout).contains("CPU time"));
+
+    let again = framewright(&["record", "-o", &trace, "--", "true"]).output().expect("it runs");
+    let said = String::from_utf8(again.stderr).expect("text");
+    assert!(said.contains(&format!("framewright import {folder} -o ")), "{said}");
 }
 
 #[test]

@@ -64,8 +64,8 @@ fn the_free_cma_counter_drifts_only_where_the_check_is_under_the_lock() {
     assert_eq!(metric.of("off"), [0.0]);
 }
 
-/// FS-Mark on real files. How often a zone is scanned in vain depends on how fast they are written, so on what else this machine does:
-/// which variant scans less is the study's result, not a test's.
+/// FS-Mark on real files. How often a zone is scanned in vain depends on how fast they are written, so on what else
+/// this machine does: which variant scans less is the study's result, not a test's.
 #[test]
 fn fs_mark_writes_all_that_it_allocates_for() {
     let document = document(&["study", "zone-reclaim", "--part", "fsmark", "--samples", "1"]);

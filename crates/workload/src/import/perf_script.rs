@@ -1,5 +1,5 @@
-//! The text of `perf script`, of ftrace's `trace` file and of `trace-cmd report`, in their default forms for tracepoints: a
-//! line for each event.
+//! The text of `perf script`, of ftrace's `trace` file and of `trace-cmd report`, in their default forms for
+//! tracepoints: a line for each event.
 //!
 //! ```text
 //!     cc1  4562 [001]  1397.840348: kmem:mm_page_alloc: page=0x12dc61 pfn=0x12dc61 order=0 migratetype=1 gfp_flags=GFP_KERNEL
@@ -7,8 +7,8 @@
 //!     cc1-4562  [001]  1397.840348: mm_page_alloc:        page=0x12dc61 pfn=0x12dc61 order=0 migratetype=1 gfp_flags=GFP_KERNEL
 //! ```
 //!
-//! Lines of other events are passed over, and so are comments, what `trace-cmd` says of its CPUs, and the frames of call
-//! chains. Everything else must parse.
+//! Lines of other events are passed over, and so are comments, what `trace-cmd` says of its CPUs, and the frames of
+//! call chains. Everything else must parse.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, Read as _};
@@ -111,8 +111,8 @@ fn is_about_cpus(line: &str) -> bool {
     number.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Events that a line says are missing here: `CPU:1 [LOST 37 EVENTS]` of ftrace, `CPU:1 [37 EVENTS DROPPED]` of `trace-cmd`,
-/// `… 1.5: PERF_RECORD_LOST lost 37` of perf.
+/// Events that a line says are missing here: `CPU:1 [LOST 37 EVENTS]` of ftrace, `CPU:1 [37 EVENTS DROPPED]` of
+/// `trace-cmd`, `… 1.5: PERF_RECORD_LOST lost 37` of perf.
 fn lost(line: &str) -> Option<u64> {
     if let Some((_, number)) = line.split_once(": PERF_RECORD_LOST lost ") {
         return number.trim().parse().ok();

@@ -18,8 +18,8 @@ use crate::trace::{Comms, Event, EventKind, Note};
 /// Whose events are picked.
 #[derive(Clone, Debug)]
 pub(super) enum Whose {
-    /// Everybody's.
-    Everybody,
+    /// Those of all threads.
+    All,
     /// Those of these threads and of all that they start.
     Trees(HashSet<u32>),
 }
@@ -51,24 +51,24 @@ pub(super) fn attribute(
     names: &HashMap<u32, String>,
 ) -> Attributed {
     let none = HashSet::new();
-    let (everybody, roots) = match whose {
-        Whose::Everybody => (true, &none),
+    let (all, roots) = match whose {
+        Whose::All => (true, &none),
         Whose::Trees(roots) => (false, roots),
     };
     let mut out = Attributed { threads: roots.len(), ..Attributed::default() };
     let mut names = Names::new(names);
     let mut tree = roots.clone();
     let mut frames = Frames::default();
-    // Of everybody's threads, those that did something.
+    // Of all threads, those that did something.
     let mut seen = HashSet::new();
 
     for report in reports {
         names.note(&report);
-        let member = everybody || tree.contains(&report.pid);
+        let member = all || tree.contains(&report.pid);
         match &report.what {
             What::Fork { child } => {
                 out.saw_root |= roots.contains(child);
-                if everybody {
+                if all {
                 } else if member {
                     out.threads += usize::from(tree.insert(*child));
                 } else if !roots.contains(child) {
@@ -79,10 +79,10 @@ pub(super) fn attribute(
             What::NoPage => out.failed_allocations += u64::from(member),
             What::Page(page) => {
                 out.system_events += 1;
-                if everybody {
+                if all {
                     seen.insert(report.pid);
                 }
-                if everybody || frames.belongs(page, member) {
+                if all || frames.belongs(page, member) {
                     let comm = names.intern(&report, &mut out.comms);
                     out.events.push(report.event(page, comm));
                 }

@@ -1,4 +1,4 @@
-//! Running the recorded command to its end, whatever signals come meanwhile.
+//! Running the recorded command to its end, whatever signals come.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -92,7 +92,7 @@ impl Drop for Signals {
     }
 }
 
-/// Runs a command, as `user` if there is one: its process number and how it ended.
+/// Runs a command, as `user` if there is one; returns how it ended. `started` is called with its process number.
 ///
 /// When `limit` has passed, it and its descendants are told to end, and those that still live after a while are
 /// killed. Also one that has left the command's session or lost its parent is found, if it was a descendant when
@@ -102,7 +102,8 @@ pub(super) fn run(
     user: Option<&User>,
     limit: Option<Duration>,
     signals: &Signals,
-) -> Result<(u32, ExitStatus), Error> {
+    started: impl FnOnce(u32) -> Result<(), Error>,
+) -> Result<ExitStatus, Error> {
     let failed = |cause| Error::Command { command: command[0].to_string_lossy().into_owned(), cause };
     if signals.any() {
         return Err(failed(io::ErrorKind::Interrupted.into()));
@@ -114,7 +115,9 @@ pub(super) fn run(
         None => to_run.spawn(),
     };
     let mut child = child.map_err(failed)?;
-    Ok((child.id(), wait(&mut child, limit, signals).map_err(failed)?))
+    let saved = started(child.id());
+    let status = wait(&mut child, limit, signals).map_err(failed)?;
+    saved.map(|()| status)
 }
 
 /// Waits until `limit` has passed, a signal has come, or `over` says so.
@@ -150,7 +153,7 @@ fn end(child: &mut Child) -> io::Result<ExitStatus> {
     let mut status = None;
     loop {
         if status.is_none() {
-            // Those that were started meanwhile, as long as somebody leads to them.
+            // Those that were started since, as long as a living parent leads to them.
             for process in processes::trees(&root) {
                 if !processes.contains(&process) {
                     process.signal(Signal::TERM);

@@ -13,7 +13,6 @@ use rustix::time::{ClockId, clock_gettime};
 use super::ring;
 use super::sampling::{self, Sampler};
 use super::spool::{Budget, Pages, Spool};
-use super::tracefs::Instance;
 use crate::error::Error;
 use crate::kmem::format::{ByteOrder, Field, Format};
 use crate::kmem::report::{Report, What, name};
@@ -59,14 +58,14 @@ enum Layout {
 }
 
 impl Decoder {
-    /// Reads the layouts of events, `GROUP/NAME`, from an instance's files.
-    pub(super) fn new(instance: &Instance, events: &[String]) -> Result<Self, Error> {
-        let pages = instance.page_layout()?;
-        let mut formats = Vec::new();
-        for event in events {
-            formats.push(instance.format(event)?);
-        }
-        Self::from_formats(pages, &formats).map_err(|what| Error::CannotRecord {
+    /// Parses the texts that [`Instance::layouts`](super::tracefs::Instance::layouts) gives.
+    pub(super) fn parse(texts: &[String]) -> Result<Self, Error> {
+        let parsed = || {
+            let [page, event, formats @ ..] = texts else { return Err("no layouts".to_owned()) };
+            let formats: Result<Vec<_>, _> = formats.iter().map(|text| Format::parse(text)).collect();
+            Self::from_formats(ring::Layout::parse(page, event)?, &formats?)
+        };
+        parsed().map_err(|what| Error::CannotRecord {
             what: format!("this kernel's events are laid out in an unknown way: {what}"),
             fix: "report it with the output of uname -a",
         })
@@ -173,8 +172,8 @@ pub(super) struct Buffer {
     pub(super) sampling: Option<(Sampler, Spool)>,
 }
 
-/// Keeps what a CPU reports until `stop`. Calls `full` when the budget is spent or the disk is full; what the buffer holds by then
-/// is still kept.
+/// Keeps what a CPU reports until `stop`. Calls `full` when the budget is spent or the disk is full; what the buffer
+/// holds by then is still kept.
 pub(super) fn drain(
     buffer: Buffer,
     budget: &Budget,
@@ -215,6 +214,10 @@ pub(super) fn drain(
                     .map_err(|cause| failed("write", "the recording's temporary file", cause))?;
             }
         }
+        // What has come is kept, if this process is killed now.
+        for spool in [Some(&mut spool), sampling.as_mut().map(|(_, spool)| spool)].into_iter().flatten() {
+            spool.flush().map_err(|cause| failed("write", "the recording's temporary file", cause))?;
+        }
         if last {
             let time = clock_gettime(ClockId::ThreadCPUTime);
             let busy = Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32);
@@ -233,6 +236,8 @@ pub(super) struct Reports<'a> {
     pages: Pages,
     /// None for samples.
     decoder: Option<&'a Decoder>,
+    /// The recorder's process, whose samples are left out.
+    recorder: u32,
     page: Vec<u8>,
     decoded: VecDeque<Report>,
     earlier: u64,
@@ -250,8 +255,23 @@ pub(super) struct Progress {
 }
 
 impl<'a> Reports<'a> {
-    pub(super) fn new(cpu: u16, pages: Pages, decoder: Option<&'a Decoder>, progress: &'a Progress) -> Self {
-        Self { cpu, pages, decoder, page: Vec::new(), decoded: VecDeque::new(), earlier: 0, progress }
+    pub(super) fn new(
+        cpu: u16,
+        pages: Pages,
+        decoder: Option<&'a Decoder>,
+        recorder: u32,
+        progress: &'a Progress,
+    ) -> Self {
+        Self {
+            cpu,
+            pages,
+            decoder,
+            recorder,
+            page: Vec::new(),
+            decoded: VecDeque::new(),
+            earlier: 0,
+            progress,
+        }
     }
 
     /// Decodes the next page; whether there was one.
@@ -261,7 +281,7 @@ impl<'a> Reports<'a> {
             return Ok(false);
         }
         let Some(decoder) = self.decoder else {
-            let lost = sampling::decode(self.cpu, &self.page, &mut self.decoded);
+            let lost = sampling::decode(self.cpu, &self.page, self.recorder, &mut self.decoded);
             self.progress.lost_samples.set(self.progress.lost_samples.get() + lost);
             return Ok(true);
         };

@@ -16,7 +16,7 @@ use crate::error::Error;
 /// Owner or mode cannot be changed.
 pub fn keep_private(path: &Path, user: Option<&User>) -> Result<(), Error> {
     let failed = |cause| Error::io("give away", path, cause);
-    // Neither a link nor a pipe that somebody put there in the meantime.
+    // Neither a link nor a pipe that another process put there in the meantime.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) else { return Ok(()) };
     let metadata = file.metadata().map_err(failed)?;

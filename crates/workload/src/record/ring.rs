@@ -1,9 +1,9 @@
 //! The pages of the kernel's trace ring buffer, as `trace_pipe_raw` hands them out.
 //!
 //! A page has a header (time of its first event, length of its data, marks for lost events), described by
-//! `events/header_page`. Its data are events: a 32-bit word of a type or length and the time since the event before, then
-//! the payload. `events/header_event` gives the types' numbers; what each means is
-//! `include/linux/ring_buffer.h` of Linux 6.18, unchanged since 4.17.
+//! `events/header_page`. Its data are events: a 32-bit word of a type or length and the time since the event before,
+//! then the payload. `events/header_event` gives the types' numbers; what each means is `include/linux/ring_buffer.h`
+//! of Linux 6.18, unchanged since 4.17.
 
 use crate::kmem::format::{ByteOrder, Field, field};
 

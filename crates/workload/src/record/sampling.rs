@@ -1,7 +1,7 @@
 //! Samples of what each CPU does while a recording runs: the thread, and the functions of the kernel that it is in.
 //!
-//! The kernel's clock event (`PERF_COUNT_SW_CPU_CLOCK`) needs no hardware counters, so that it works in virtual machines
-//! as well. Idle CPUs are not sampled.
+//! The kernel's clock event (`PERF_COUNT_SW_CPU_CLOCK`) needs no hardware counters, so that it works in virtual
+//! machines as well. Idle CPUs are not sampled.
 
 use std::fs::File;
 use std::io;
@@ -135,10 +135,9 @@ pub(super) fn start(cpus: &[u16]) -> Result<Vec<Option<Sampler>>, String> {
     Ok(samplers)
 }
 
-/// Appends the samples among `records` to `reports`, those of this process left out; returns how many the kernel had no
-/// room for.
-pub(super) fn decode(cpu: u16, records: &[u8], reports: &mut impl Extend<Report>) -> u64 {
-    let own = std::process::id();
+/// Appends the samples among `records` to `reports`, those of the process `own` left out; returns how many the kernel
+/// had no room for.
+pub(super) fn decode(cpu: u16, records: &[u8], own: u32, reports: &mut impl Extend<Report>) -> u64 {
     let mut lost = 0;
     let mut rest = records;
     while let Some((head, _)) = rest.split_first_chunk::<8>() {
@@ -205,7 +204,7 @@ mod tests {
             let head = kind | (8 + 8 * words.len() as u64) << 48;
             [&[head], words].concat().iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>()
         };
-        let own = u64::from(std::process::id());
+        let own = 77;
         let bytes = [
             record(9, &[7 << 32 | 6, 100, 3, (-128_i64).cast_unsigned(), 0xff10, 0xff20]),
             record(9, &[own << 32 | own, 101, 1, 0xff10]),
@@ -214,10 +213,10 @@ mod tests {
         ]
         .concat();
         for cut in 0..bytes.len() {
-            let _ = decode(0, &bytes[..cut], &mut Vec::new());
+            let _ = decode(0, &bytes[..cut], 77, &mut Vec::new());
         }
         let mut reports = Vec::new();
-        assert_eq!(decode(3, &bytes, &mut reports), 5);
+        assert_eq!(decode(3, &bytes, 77, &mut reports), 5);
         let sample =
             |time_ns, pid, stack: &[u64]| Report { time_ns, cpu: 3, pid, what: What::Sample(stack.into()) };
         assert_eq!(reports, [sample(100, 7, &[0xff10, 0xff20]), sample(102, 8, &[])]);

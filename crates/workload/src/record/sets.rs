@@ -12,7 +12,7 @@ use crate::error::Error;
 pub struct Set {
     /// Its name.
     pub name: &'static str,
-    /// What is in it.
+    /// Its content.
     pub about: &'static str,
     /// Events, `GROUP/NAME`, and whole groups, `GROUP/`.
     events: &'static [&'static str],
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_wants_all_work_gets_it() {
+    fn all_work_is_kept_if_it_is_wanted() {
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
         assert_eq!(functions(&words(&["reclaim"])).unwrap(), Vec::<String>::new());
         assert_eq!(functions(&words(&["ticks", WORK])).unwrap(), Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! What the kernel's buffers gave, kept on disk until the recording ends: nothing is decoded while the command
+//! Pages of the kernel's buffers, kept on disk until the recording ends: nothing is decoded while the command
 //! runs, and memory does not grow with the recording. Where the disk is full, recording stops, and what the kernel's
 //! buffers still hold by then is kept in memory: a full disk loses nothing that was recorded.
 
@@ -44,7 +44,7 @@ impl Budget {
     }
 }
 
-/// The pages of one CPU, in the order in which they came: in a file without a name, and the last of them in memory.
+/// The pages of one CPU, in the order in which they came: in a file, and the last of them in memory.
 #[derive(Debug)]
 pub(super) struct Spool {
     file: File,
@@ -57,9 +57,15 @@ pub(super) struct Spool {
 }
 
 impl Spool {
-    /// An empty one in a folder.
-    pub(super) fn create(folder: &Path) -> io::Result<Self> {
-        Ok(Self::over(tempfile::tempfile_in(folder)?))
+    /// An empty one, in a new file.
+    pub(super) fn create(path: &Path) -> io::Result<Self> {
+        Ok(Self::over(File::options().read(true).write(true).create_new(true).open(path)?))
+    }
+
+    /// The pages that a recorder which was killed has written to a file.
+    pub(super) fn left(path: &Path) -> io::Result<Pages> {
+        let (file, filed) = (File::open(path)?, std::fs::metadata(path)?.len());
+        Self { filed, ..Self::over(file) }.rewind()
     }
 
     fn over(file: File) -> Self {
@@ -75,7 +81,15 @@ impl Spool {
         let length = page.len() as u32;
         self.tail.extend_from_slice(&length.to_ne_bytes());
         self.tail.extend_from_slice(page);
-        if self.tail.len() >= CHUNK && !self.full {
+        if self.tail.len() >= CHUNK { self.flush() } else { Ok(!self.full) }
+    }
+
+    /// Writes to the file what is in memory: a recorder that is killed loses no more than what came after.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub(super) fn flush(&mut self) -> io::Result<bool> {
+        if !self.tail.is_empty() && !self.full {
             match self.file.write_all(&self.tail) {
                 Ok(()) => {
                     self.filed += self.tail.len() as u64;
@@ -112,17 +126,20 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// The next page, in `page`; false at the end.
+    /// The next page, in `page`; false at the end, and before a page that a killed recorder wrote in part.
     pub(super) fn next(&mut self, page: &mut Vec<u8>) -> io::Result<bool> {
         let mut length = [0; 4];
-        match self.bytes.read_exact(&mut length) {
-            Ok(()) => {}
-            Err(cause) if cause.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
-            Err(cause) => return Err(cause),
+        let read = self.bytes.read_exact(&mut length).and_then(|()| {
+            page.clear();
+            let length = u64::from(u32::from_ne_bytes(length));
+            let read = self.bytes.by_ref().take(length).read_to_end(page)? as u64;
+            if read < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+        });
+        match read {
+            Ok(()) => Ok(true),
+            Err(cause) if cause.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(cause) => Err(cause),
         }
-        page.resize(u32::from_ne_bytes(length) as usize, 0);
-        self.bytes.read_exact(page)?;
-        Ok(true)
     }
 }
 
@@ -152,10 +169,25 @@ mod tests {
 
     #[test]
     fn pages_come_back_as_they_were() {
-        let mut spool = Spool::create(&std::env::temp_dir()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events");
+        let mut spool = Spool::create(&path).unwrap();
         let pages = pages();
         pages.iter().for_each(|page| assert!(spool.push(page).unwrap()));
+        assert!(spool.flush().unwrap());
         come_back(spool, &pages);
+        // A killed recorder may have written a page in part.
+        let whole = std::fs::metadata(&path).unwrap().len();
+        for cut in 0..5000 {
+            OpenOptions::new().write(true).open(&path).unwrap().set_len(whole - cut).unwrap();
+            let (mut left, mut page) = (Spool::left(&path).unwrap(), Vec::new());
+            let read = pages.iter().take_while(|_| left.next(&mut page).unwrap()).count();
+            let kept = pages.iter().scan(0, |sum, page| {
+                *sum += 4 + page.len() as u64;
+                Some(*sum <= whole - cut)
+            });
+            assert_eq!(read, kept.take_while(|kept| *kept).count(), "{cut}");
+        }
     }
 
     #[test]

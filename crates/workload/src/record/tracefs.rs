@@ -1,7 +1,7 @@
 //! The kernel's trace file system: a trace instance of our own, its events, its buffers.
 //!
 //! An instance is a directory under `instances/` with buffers, clock and enabled events of its own, so
-//! neither a recording nor its end touches anybody else's tracing.
+//! neither a recording nor its end touches another tool's tracing.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -13,9 +13,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::fs::OFlags;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use super::ring;
 use crate::error::Error;
-use crate::kmem::format::Format;
 
 const MOUNT_POINT: &str = "/sys/kernel/tracing";
 const PREFIX: &str = "framewright-";
@@ -62,7 +60,7 @@ impl Drop for Root {
     fn drop(&mut self) {
         self.held = None;
         if self.mounted {
-            // Somebody else may use it by now; then it stays.
+            // Another process may use it by now; then it stays.
             let _ = unmount(MOUNT_POINT, UnmountFlags::empty());
         }
     }
@@ -144,20 +142,17 @@ impl Instance {
         self.path.join("events").join(event).join("format").exists()
     }
 
-    /// Layout of an event, `GROUP/NAME`.
-    pub(super) fn format(&self, event: &str) -> Result<Format, Error> {
-        let path = self.path.join("events").join(event).join("format");
-        let text = read_text(&path).map_err(|cause| match cause.kind() {
-            io::ErrorKind::NotFound => missing(format!("this kernel has no tracepoint {event}"), CONFIG),
-            _ => Error::io("read", &path, cause),
-        })?;
-        Format::parse(&text).map_err(|what| unreadable(&path, &what))
-    }
-
-    /// Layout of the pages that [`open_pages`](Self::open_pages) gives.
-    pub(super) fn page_layout(&self) -> Result<ring::Layout, Error> {
-        let (page, event) = (self.get("events/header_page")?, self.get("events/header_event")?);
-        ring::Layout::parse(&page, &event).map_err(|what| unreadable(&self.path.join("events"), &what))
+    /// Texts that say how the pages of [`open_pages`](Self::open_pages) and these events, `GROUP/NAME`, are laid out.
+    pub(super) fn layouts(&self, events: &[String]) -> Result<Vec<String>, Error> {
+        let mut texts = vec![self.get("events/header_page")?, self.get("events/header_event")?];
+        for event in events {
+            let path = self.path.join("events").join(event).join("format");
+            texts.push(read_text(&path).map_err(|cause| match cause.kind() {
+                io::ErrorKind::NotFound => missing(format!("this kernel has no tracepoint {event}"), CONFIG),
+                _ => Error::io("read", &path, cause),
+            })?);
+        }
+        Ok(texts)
     }
 
     /// CPUs that have a buffer.
@@ -235,8 +230,4 @@ fn remove_orphans(instances: &Path) {
 
 fn missing(what: impl Into<String>, fix: &'static str) -> Error {
     Error::CannotRecord { what: what.into(), fix }
-}
-
-fn unreadable(path: &Path, what: &str) -> Error {
-    missing(format!("{}: {what}", path.display()), "report it with the output of uname -a")
 }

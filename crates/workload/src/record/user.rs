@@ -1,4 +1,4 @@
-//! Running a command as somebody else than root.
+//! Running a command as a user other than root.
 //!
 //! On Linux credentials belong to a thread, and a new process inherits those of the thread that starts it. The
 //! command is therefore started by a helper thread that has taken the user's credentials; all other threads keep

@@ -25,7 +25,7 @@ pub(super) const LONGEST_TEXT: usize = 4 << 20;
 const FREE_NOTES: u64 = 8 << 20;
 const NOTE_BYTES_PER_BYTE: u64 = 14;
 const NOTE_BYTES: u64 = 160;
-/// Length in bytes of the metadata: what any file may have, and one more for each so many bytes of the file.
+/// Length in bytes of the metadata: what any file may have, and one more for each [`BYTES_PER_METADATA_BYTE`] bytes of the file.
 const FREE_METADATA: u64 = 1 << 18;
 const BYTES_PER_METADATA_BYTE: u64 = 16;
 /// Length in bytes of any metadata: that of two thousand groups of rows.
@@ -39,17 +39,17 @@ const LONGEST_HEAD: u64 = 64 << 10;
 /// How deeply Thrift's structures may be nested.
 const DEPTH: u32 = 16;
 
-/// Whether a file of `size` bytes may hold so many rows.
+/// Whether a file of `size` bytes may hold `rows` rows.
 pub(super) const fn may_hold_rows(size: u64, rows: u64) -> bool {
     rows <= FREE_ROWS.saturating_add(size.saturating_mul(ROWS_PER_BYTE))
 }
 
-/// Whether a file of `size` bytes may hold so many different names.
+/// Whether a file of `size` bytes may hold `names` different names.
 pub(super) const fn may_hold_names(size: u64, names: u64) -> bool {
     names <= FREE_NAMES + size / BYTES_PER_NAME
 }
 
-/// Whether a file of `size` bytes may hold so many notes, with so many bytes of text in all.
+/// Whether a file of `size` bytes may hold `notes` notes, with `bytes` bytes of text in all.
 pub(super) const fn may_hold_notes(size: u64, notes: u64, text: u64) -> bool {
     let cost = notes.saturating_mul(NOTE_BYTES).saturating_add(text);
     cost <= FREE_NOTES.saturating_add(size.saturating_mul(NOTE_BYTES_PER_BYTE))
@@ -75,8 +75,8 @@ pub(super) fn metadata_fault(metadata: &[u8]) -> Option<String> {
     (columns > MOST_COLUMNS).then(|| format!("a table of {columns} columns"))
 }
 
-/// What is wrong with the pages of a column of `length` bytes, if anything. O(pages): `read` gives the bytes from a place in the
-/// column on, and only heads of pages are asked for.
+/// What is wrong with the pages of a column of `length` bytes, if anything. O(pages): `read` gives the bytes from a
+/// place in the column on, and only heads of pages are asked for.
 pub(super) fn pages_fault<B: AsRef<[u8]>>(
     length: u64,
     read: impl Fn(u64, usize) -> Option<B>,
@@ -269,8 +269,8 @@ mod tests {
         [head, tail, vec![7; compressed]].concat()
     }
 
-    /// A field's number is given as its distance from the last one's: after a negative one, which counts as the largest, there
-    /// is none.
+    /// A field's number is given as its distance from the last one's: after a negative one, which counts as the
+    /// largest, there is none.
     #[test]
     fn field_numbers_end_at_the_largest() {
         let mut thrift = Thrift { bytes: b"\x05\x01\x02\x15\x02\x00" };

@@ -40,7 +40,7 @@ pub(super) const ROWS_PER_GROUP: usize = 1 << 20;
 /// holds them.
 pub(super) fn properties(meta: &Meta) -> WriterProperties {
     let path = |name: &str| ColumnPath::from(name);
-    let level = ZstdLevel::try_new(19).expect("19 is a level of zstd");
+    let level = ZstdLevel::try_new(9).expect("9 is a level of zstd");
     WriterProperties::builder()
         .set_created_by(concat!("framewright ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::ZSTD(level))
@@ -57,7 +57,7 @@ pub(super) fn properties(meta: &Meta) -> WriterProperties {
 /// Keys of the file's metadata, all under this prefix.
 const PREFIX: &str = "framewright.";
 
-fn to_pairs(meta: &Meta) -> Vec<KeyValue> {
+pub(crate) fn to_pairs(meta: &Meta) -> Vec<KeyValue> {
     let mut pairs = Vec::new();
     let mut put = |key: &str, value: String| {
         if !value.is_empty() {
@@ -82,7 +82,7 @@ fn to_pairs(meta: &Meta) -> Vec<KeyValue> {
 }
 
 /// What the metadata says. A tool that rewrote the table may have dropped keys; their values are then unknown.
-pub(super) fn from_pairs(pairs: &[KeyValue]) -> Meta {
+pub(crate) fn from_pairs(pairs: &[KeyValue]) -> Meta {
     let get = |key: &str| {
         pairs
             .iter()

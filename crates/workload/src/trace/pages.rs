@@ -2,7 +2,7 @@
 //!
 //! The decoder (parquet 60) reports most damage and asserts the rest: that a dictionary comes before what
 //! refers to it, that there are as many values as a page says, that levels are as long as they say. Here that
-//! is checked. Encodings that allocate what they are told to, and that nobody writes for columns like ours,
+//! is checked. Encodings that allocate what they are told to, and that no tool writes for columns like ours,
 //! are refused.
 
 use core::sync::atomic::{AtomicUsize, Ordering};

@@ -38,8 +38,8 @@ pub struct ManArgs {
     command: Vec<String>,
 }
 
-/// Arguments whose values are names that this program knows: command, argument, names. Files may stand there as well, so that only
-/// completions have them.
+/// Arguments whose values are names that this program knows: command, argument, names. Files may stand there as well,
+/// so that only completions have them.
 fn known_names() -> Result<Vec<(&'static str, &'static str, Vec<String>)>> {
     let mut studies: Vec<String> = Plan::all()?.iter().map(|plan| plan.name().to_owned()).collect();
     studies.push("all".to_owned());

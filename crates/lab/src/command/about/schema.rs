@@ -23,7 +23,7 @@ pub struct Args {
     what: What,
 }
 
-/// What there is a schema of.
+/// Files that have a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum What {
     /// A study: `studies/*.toml`

@@ -1,5 +1,5 @@
-//! `doctor --interval`: of each interval a line for each zone, with free blocks by order and the rates of what the allocator
-//! counts.
+//! `doctor --interval`: of each interval a line for each zone, with free blocks by order and the rates of what the
+//! allocator counts.
 
 use core::time::Duration;
 use std::thread;

@@ -1,5 +1,5 @@
-//! In which order parts run, and which of them beside each other. What is measured has the machine to itself; what is only simulated
-//! does not mind company, and one part's last runs leave CPUs to the next part's first.
+//! In which order parts run, and which of them beside each other. What is measured has the machine to itself; what is
+//! only simulated does not mind company, and one part's last runs leave CPUs to the next part's first.
 
 use core::any::Any;
 use core::panic::AssertUnwindSafe;
@@ -16,8 +16,8 @@ use crate::study::{Job, Run};
 /// A part that is to be run.
 pub(super) type Task = (Job<'static>, Run<'static>);
 
-/// Simulated parts that run beside each other at most: they take turns (see [`in_parallel`](crate::simulate::in_parallel)), so that more would
-/// only take more memory.
+/// Simulated parts that run beside each other at most: they take turns (see
+/// [`in_parallel`](crate::simulate::in_parallel)), so that more would only take more memory.
 const BESIDE: usize = 4;
 
 /// What happens to a part, by its place among the tasks.
@@ -34,8 +34,8 @@ pub(super) fn order(kinds: impl IntoIterator<Item = Kind>, apart: bool) -> Vec<u
     order.into_iter().map(|(_, n)| n).collect()
 }
 
-/// Runs all tasks in this order, each on a thread of its own, and says what happens. Returns whether an interrupt ended it, which is heeded
-/// at once: what runs then goes on until the process ends.
+/// Runs all tasks in this order, each on a thread of its own, and says what happens. Returns whether an interrupt ended
+/// it, which is heeded at once: what runs then goes on until the process ends.
 ///
 /// # Errors
 /// Whatever `tell` says.
@@ -63,7 +63,7 @@ pub(super) fn run(
             let send = send.clone();
             thread::spawn(move || {
                 let outcome = catch_unwind(AssertUnwindSafe(|| job.run(&run)));
-                // Nobody listens any more after an interrupt.
+                // The receiver is gone after an interrupt.
                 let _ = send.send((n, outcome));
             });
         }

@@ -1,0 +1,43 @@
+//! Screens that take no measurement, as a terminal of 80 columns shows them. Those of `replay` and `try` are in
+//! `answer`'s tests, that of `study all` in `summary`'s, tables in `table`'s.
+
+use std::process::Command;
+
+/// The screen of a command; `None` where `script`, which makes a terminal, is not there.
+fn screen(arguments: &str) -> Option<String> {
+    let binary = env!("CARGO_BIN_EXE_framewright");
+    let line = format!("stty cols 80 rows 24; exec {binary} --color never {arguments}");
+    let mut script = Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).env("LC_ALL", "C.UTF-8").env("TERM", "xterm");
+    let Ok(output) = script.current_dir(env!("CARGO_MANIFEST_DIR")).output() else {
+        eprintln!("skipped: `script` cannot be run");
+        return None;
+    };
+    Some(String::from_utf8(output.stdout).expect("text").replace('\r', ""))
+}
+
+#[test]
+fn screens_are_as_they_were_read() {
+    for (name, arguments) in [
+        ("help", "--help"),
+        ("help-doctor", "doctor --help"),
+        ("help-record", "record --help"),
+        ("help-trace-summary", "trace summary --help"),
+        ("help-replay", "replay --help"),
+        ("help-try", "try --help"),
+        ("help-compare", "compare --help"),
+        ("help-import", "import --help"),
+        ("help-study", "study --help"),
+        ("doctor-sized-early", "doctor --root tests/data/snapshots/linux-5.10-sized-early.tar.gz"),
+        ("study", "study"),
+        ("settings", "settings"),
+        ("settings-batch", "settings batch"),
+        ("machines", "machines"),
+        ("workloads-bulk", "workloads bulk"),
+    ] {
+        let Some(screen) = screen(arguments) else { return };
+        let wide: Vec<&str> = screen.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(wide.is_empty(), "{arguments}: {wide:?}");
+        insta::assert_snapshot!(name, screen);
+    }
+}

@@ -1,0 +1,176 @@
+//! The folder of a recording: pages of the kernel's buffers, and what it takes to read them. It is removed when the
+//! recording ends. If the recorder is killed, the folder stays, and [`finish`] makes a trace of it.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use parquet::file::metadata::KeyValue;
+use rustix::fs::{FlockOperation, flock};
+use tempfile::TempDir;
+
+use super::attribute::Whose;
+use super::drain::Decoder;
+use super::spool::Spool;
+use super::{Raw, Stream};
+use crate::error::{Error, Place};
+use crate::trace::{Meta, Note, Trace, columns};
+
+const SUFFIX: &str = ".recording";
+/// Held locked by the recorder: its process, and the boot of the kernel.
+const RECORDER: &str = "recorder";
+/// Texts of [`Instance::layouts`](super::tracefs::Instance::layouts).
+const LAYOUTS: &str = "layouts";
+const META: &str = "meta";
+const NAMES: &str = "names";
+const WHOSE: &str = "whose";
+const STATES: &str = "states";
+/// Files of a CPU's events and samples begin so.
+const EVENTS: &str = "events-";
+const SAMPLES: &str = "samples-";
+
+/// The folder of a recording that runs.
+#[derive(Debug)]
+pub(super) struct Folder {
+    folder: TempDir,
+    _locked: File,
+}
+
+impl Folder {
+    /// A new one within a folder.
+    pub(super) fn create(within: &Path) -> Result<Self, Error> {
+        let create = || {
+            let folder = tempfile::Builder::new().prefix("framewright-").suffix(SUFFIX).tempdir_in(within)?;
+            let locked = File::create(folder.path().join(RECORDER))?;
+            flock(&locked, FlockOperation::LockExclusive)?;
+            Ok(Self { folder, _locked: locked })
+        };
+        let folder: Self = create().map_err(|cause| Error::io("write", within, cause))?;
+        folder.save(RECORDER, [std::process::id().to_string(), boot()])?;
+        Ok(folder)
+    }
+
+    fn save(&self, name: &str, fields: impl IntoIterator<Item = String>) -> Result<(), Error> {
+        let path = self.folder.path().join(name);
+        let text: String = fields.into_iter().flat_map(|field| [field, "\0".to_owned()]).collect();
+        fs::write(&path, text).map_err(|cause| Error::io("write", &path, cause))
+    }
+
+    /// Keeps how the pages are laid out, and where they come from.
+    pub(super) fn save_head(&self, layouts: &[String], meta: &Meta) -> Result<(), Error> {
+        self.save(LAYOUTS, layouts.iter().cloned())?;
+        let pairs = columns::to_pairs(meta);
+        self.save(META, pairs.into_iter().flat_map(|pair| [pair.key, pair.value.unwrap_or_default()]))
+    }
+
+    /// Keeps the names of the threads that there are, and the kernel's states at the start.
+    pub(super) fn save_start(&self, names: &HashMap<u32, String>, states: &[Note]) -> Result<(), Error> {
+        self.save(NAMES, names.iter().flat_map(|(pid, name)| [pid.to_string(), name.clone()]))?;
+        let fields = |note: &Note| [note.time_ns.to_string(), note.name.clone(), note.text.clone()];
+        self.save(STATES, states.iter().flat_map(fields))
+    }
+
+    /// Keeps whose events are picked.
+    pub(super) fn save_whose(&self, whose: &Whose) -> Result<(), Error> {
+        match whose {
+            Whose::All => self.save(WHOSE, ["all".to_owned()]),
+            Whose::Trees(roots) => self.save(WHOSE, roots.iter().map(u32::to_string)),
+        }
+    }
+
+    /// Spools of a CPU's events, and if it is sampled, of its samples.
+    pub(super) fn spools(&self, cpu: u16, sampled: bool) -> Result<(Spool, Option<Spool>), Error> {
+        let path = self.folder.path();
+        let create = |kind: &str| Spool::create(&path.join(format!("{kind}{cpu}")));
+        let spools = || Ok((create(EVENTS)?, sampled.then(|| create(SAMPLES)).transpose()?));
+        spools().map_err(|cause| Error::io("write", path, cause))
+    }
+}
+
+/// What tells one boot of a kernel from another: its functions have new addresses.
+fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// Folders of killed recorders within a folder.
+#[must_use]
+pub fn unfinished(within: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(within).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_left = |path: &PathBuf| path.to_string_lossy().ends_with(SUFFIX) && lock(path).is_ok();
+    paths.filter(is_left).collect()
+}
+
+/// Takes the lock of a recorder that is gone.
+fn lock(folder: &Path) -> io::Result<File> {
+    let file = File::open(folder.join(RECORDER))?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
+}
+
+/// The trace of what a killed recorder left in its folder: all that came out of the kernel's buffers.
+///
+/// # Errors
+/// It is no such folder, its recorder still runs, or something in it cannot be read.
+pub(crate) fn finish(folder: &Path) -> Result<Trace, Error> {
+    let refused = |what: &str, fix| Error::refused(&folder.display().to_string(), Place::Unknown, what, fix);
+    let _locked = lock(folder).map_err(|cause| match cause.kind() {
+        io::ErrorKind::WouldBlock => refused("a recording that still runs", "wait for its end, or end it"),
+        _ => refused(
+            "no folder of a recording",
+            "give a file, or the folder NAME.recording that a killed `framewright record` left",
+        ),
+    })?;
+    let load = |name: &str| {
+        let path = folder.join(name);
+        let text = fs::read_to_string(&path).map_err(|cause| Error::io("read", &path, cause))?;
+        let mut fields: Vec<String> = text.split('\0').map(str::to_owned).collect();
+        fields.pop();
+        Ok::<_, Error>(fields)
+    };
+    let started = "the recorder was killed before the command began";
+    let begun = |name: &str| load(name).map_err(|_| refused(started, "remove the folder, and record again"));
+    let (recorder, decoder) = (load(RECORDER)?, Decoder::parse(&begun(LAYOUTS)?)?);
+    let pair = |pair: &[String]| KeyValue::new(pair[0].clone(), pair[1].clone());
+    let meta = columns::from_pairs(&begun(META)?.chunks_exact(2).map(pair).collect::<Vec<_>>());
+    let names = begun(NAMES)?;
+    let names = names.chunks_exact(2).filter_map(|pair| Some((pair[0].parse().ok()?, pair[1].clone())));
+    let whose = begun(WHOSE)?;
+    let whose = if whose == ["all"] {
+        Whose::All
+    } else {
+        Whose::Trees(whose.iter().filter_map(|pid| pid.parse().ok()).collect())
+    };
+    let pid = recorder.first().and_then(|pid| pid.parse().ok()).unwrap_or(0);
+    let state = |fields: &[String]| {
+        let (name, text) = (fields[1].clone(), fields[2].clone());
+        Note { time_ns: fields[0].parse().unwrap_or(0), cpu: 0, pid, comm: 0, name, text }
+    };
+    let mut streams = Vec::new();
+    let unreadable = |cause| Error::io("read", folder, cause);
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        for (start, is_samples) in [(EVENTS, false), (SAMPLES, true)] {
+            if let Some(cpu) = name.strip_prefix(start).and_then(|cpu| cpu.parse().ok()) {
+                let pages = Spool::left(&path).map_err(|cause| Error::io("read", &path, cause))?;
+                streams.push(Stream { cpu, pages, is_samples });
+            }
+        }
+    }
+    // Of reports at the same time, those of the first stream come first.
+    streams.sort_by_key(|stream| (stream.cpu, stream.is_samples));
+    let is_sampled = streams.iter().any(|stream| stream.is_samples) && recorder.get(1) == Some(&boot());
+    let raw = Raw {
+        streams,
+        whose,
+        names: names.collect(),
+        states: begun(STATES)?.chunks_exact(3).map(state).collect(),
+        meta: Meta { cut: true, ..meta },
+        lost: None,
+        recorder: pid,
+        is_sampled,
+        cost: None,
+    };
+    Ok(raw.made(&decoder)?.trace)
+}
