@@ -7,6 +7,7 @@ mod lines;
 mod programs;
 mod readme;
 mod scores;
+mod size;
 
 use std::env;
 use std::fs;
@@ -25,6 +26,7 @@ usage: cargo xtask TASK
   readme [FILE]      puts the figures of FILE [target/bench.json] into README.md and docs/performance.md
   readme --check     says how old these figures are; fails if they are older than 60 days
   lines              lines of all Rust files by crate: code, comments, blank, tests
+  size               code of the allocator in three configurations without an operating system; needs target x86_64-unknown-none
   programs           replays the traces of ten programs and writes docs/validation/programs.md
   scores             writes scoreboard.md, ledger.md and here.md of docs/validation from the saved predictions
   here               measures what was predicted for this machine, some two minutes, and writes docs/validation/here.md
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         ["scores"] => scores::refresh(&root()),
         ["here"] => here(),
         ["lines"] => lines::print(),
+        ["size"] => size::print(),
         ["soak"] => soak("1000000000"),
         ["soak", calls] => soak(calls),
         ["mutants", ref options @ ..] => mutants(options),

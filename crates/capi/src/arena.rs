@@ -1,4 +1,4 @@
-//! Making and ending arenas; where their frames lie.
+//! Making and ending arenas; where their frames are.
 #![expect(unsafe_code, reason = "C passes pointers")]
 
 use core::ffi::{c_char, c_void};
@@ -32,19 +32,19 @@ pub const FW_ORDERS: usize = 11;
 /// Counts up when a program built for an older library would no longer run with this one.
 pub const FW_ABI: u32 = 2;
 
-/// What memory lies behind an arena's frames.
+/// Pages of the system's size. The constants `FW_BACKING_…` name the memory behind an arena's frames.
 pub const FW_BACKING_BASE: u32 = 0;
-/// The same, with advice to use huge pages (`MADV_HUGEPAGE`).
+/// Pages of the system's size, with advice to use huge pages (`MADV_HUGEPAGE`).
 pub const FW_BACKING_HUGE: u32 = 1;
 /// Pages of 2 MiB from the system's hugetlb pool, set aside when the arena is made.
 pub const FW_BACKING_HUGETLB: u32 = 2;
 /// None: frames are numbers. For memory that is mapped elsewhere, such as a guest's.
 pub const FW_BACKING_DESCRIBED: u32 = 3;
-/// The caller's memory: `memory` and `bytes`, whole pages, not touched by other code until the arena is closed. It may be a
-/// mapping of a memfd or of a file in hugetlbfs.
+/// The caller's memory: `memory` and `bytes`, whole pages, not touched by other code until the arena is closed. It may
+/// be a mapping of a memfd or of a file in hugetlbfs.
 pub const FW_BACKING_CALLER: u32 = 4;
 
-/// What measured best. The other presets reproduce what that release of Linux does.
+/// Framewright's own settings, which measured best. The other presets reproduce a release of Linux.
 pub const FW_PRESET_DEFAULT: u32 = 0;
 /// Linux 3.0.
 pub const FW_PRESET_LINUX_3_0: u32 = 300;
@@ -80,15 +80,16 @@ pub const FW_FREE_MAPS: u32 = 256;
 pub const FW_PREFAULT: u32 = 2048;
 /// All of the memory is kept from being swapped out (`mlock`), and so committed.
 pub const FW_LOCK_MEMORY: u32 = 4096;
-/// A page before the arena's memory and one behind it are a fault to touch.
+/// A page before the arena's memory and one after it are a fault to touch.
 pub const FW_GUARD_PAGES: u32 = 8192;
-/// Two bits are kept for each frame instead of a word, and memory is initialised when it is needed: an arena of any size is
-/// made at once. Not with `FW_POISON` and `FW_FREE_LISTS`; no frame can be marked as bad, and no block below order 9 is moved.
+/// Two bits are kept for each frame instead of a word, and memory is initialised when it is needed: an arena of any
+/// size is made immediately. Not with `FW_POISON` and `FW_FREE_LISTS`; no frame can be marked as bad, and no block
+/// below order 9 is moved.
 pub const FW_COMPACT: u32 = 16384;
 
 /// All flags: 512 and 1,024 are none.
 const FLAGS: u32 = ((FW_COMPACT << 1) - 1) & !(512 | 1024);
-/// What says how the allocator works; the others say what memory it works on.
+/// Flags of how the allocator works; the others choose its memory.
 const CONFIG_FLAGS: u32 = FW_KEEP_MARKS
     | FW_POISON
     | FW_INIT_ON_FREE
@@ -102,8 +103,8 @@ const CONFIG_FLAGS: u32 = FW_KEEP_MARKS
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fw_options {
-    /// Bytes of this structure that the program has: members that come later count as 0, and members that the library does not
-    /// know must be 0.
+    /// Bytes of this structure that the program has: members that come later count as 0, and members that the library
+    /// does not know must be 0.
     pub size: u32,
     /// One of `FW_BACKING_…`.
     pub backing: u32,
@@ -111,10 +112,10 @@ pub struct fw_options {
     pub bytes: u64,
     /// The number of the first frame, a multiple of 1024.
     pub base: u64,
-    /// Where the memory lies, with `FW_BACKING_CALLER`. A block's address is a multiple of its size if this one is a
+    /// Address of the memory, with `FW_BACKING_CALLER`. A block's address is a multiple of its size if this one is a
     /// multiple of 4 MiB.
     pub memory: *mut c_void,
-    /// CPU slots: threads that can be attached at once. 0: twice the machine's processors, at least 4.
+    /// CPU slots: threads that can be attached at the same time. 0: twice the machine's processors, at least 4.
     pub cpus: u32,
     /// Nodes of equal size. 0: one.
     pub nodes: u32,
@@ -157,8 +158,8 @@ const fn usual(bytes: u64) -> fw_options {
     }
 }
 
-/// Fills in the options of an arena of `bytes` bytes with base pages of its own: the members of this header, and `size`, which
-/// says so. No later library writes more here.
+/// Fills in the options of an arena of `bytes` bytes with base pages of its own: the members of this header, and
+/// and `size`. No later library writes more here.
 ///
 /// # Safety
 /// `options` is NULL or can be written to.
@@ -170,11 +171,11 @@ pub unsafe extern "C" fn fw_options_init(options: *mut fw_options, bytes: u64) -
     fw_status::FW_OK
 }
 
-/// The options that a program has written, which may have been built with an older or a later header: what it does not have
-/// counts as 0, and what this library does not know must be 0.
+/// The options that a program has written, which may have been built with an older or a later header: what it does not
+/// have counts as 0, and what this library does not know must be 0.
 ///
 /// # Safety
-/// `options` is NULL or valid: its first member says how many bytes there are.
+/// `options` is NULL or valid: its first member is its size in bytes.
 pub(crate) unsafe fn read(options: *const fw_options) -> Result<fw_options, fw_status> {
     if options.is_null() {
         return Err(status::null("the options are NULL"));
@@ -187,7 +188,7 @@ pub(crate) unsafe fn read(options: *const fw_options) -> Result<fw_options, fw_s
         return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
     }
     let mut read = usual(0);
-    // SAFETY: so many bytes are there, by the caller's promise.
+    // SAFETY: `size` bytes are there, by the caller's promise.
     let beyond = unsafe {
         let bytes = options.cast::<u8>();
         bytes.copy_to_nonoverlapping((&raw mut read).cast(), size.min(KNOWN));
@@ -220,8 +221,8 @@ pub(crate) fn config(options: &fw_options) -> Result<Config, fw_status> {
     if options.flags & FW_KEEP_MARKS != 0 {
         config = config.with_marks();
     }
-    let has = |flag| options.flags & flag != 0;
-    if has(FW_FREE_LISTS) && (has(FW_FREE_MAPS) || has(FW_COMPACT)) {
+    let is_set = |flag| options.flags & flag != 0;
+    if is_set(FW_FREE_LISTS) && (is_set(FW_FREE_MAPS) || is_set(FW_COMPACT)) {
         let text = "two of the flags contradict each other";
         return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
     }
@@ -229,17 +230,17 @@ pub(crate) fn config(options: &fw_options) -> Result<Config, fw_status> {
         let text = "a reserved member of the options is not 0: begin with fw_options_init";
         return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
     }
-    config.poison |= has(FW_POISON);
-    config.init_on_free |= has(FW_INIT_ON_FREE);
-    config.fault_injection |= has(FW_FAULT_INJECTION);
-    config.free_reporting |= has(FW_FREE_REPORTING);
-    if has(FW_FREE_LISTS) {
+    config.poison |= is_set(FW_POISON);
+    config.init_on_free |= is_set(FW_INIT_ON_FREE);
+    config.fault_injection |= is_set(FW_FAULT_INJECTION);
+    config.free_reporting |= is_set(FW_FREE_REPORTING);
+    if is_set(FW_FREE_LISTS) {
         config.engine = Engine::Linux;
     }
-    if has(FW_FREE_MAPS) {
+    if is_set(FW_FREE_MAPS) {
         config.engine = Engine::Framewright;
     }
-    if has(FW_COMPACT) {
+    if is_set(FW_COMPACT) {
         config.engine = Engine::Compact;
         config.lazy_pageblocks = true;
     }
@@ -372,7 +373,7 @@ pub unsafe extern "C" fn fw_slots(arena: *const fw_arena) -> u32 {
     unsafe { arena_of(arena) }.map_or(0, |kept| kept.arena.cpus() as u32)
 }
 
-/// Where a frame's first byte lies. NULL if the frame is not the arena's, or the arena has no memory.
+/// Address of a frame's first byte. NULL if the frame is not the arena's, or the arena has no memory.
 ///
 /// # Safety
 /// As `fw_first_frame`.
@@ -383,7 +384,7 @@ pub unsafe extern "C" fn fw_address(arena: *const fw_arena, pfn: u64) -> *mut c_
     address.map_or(core::ptr::null_mut(), |address| address.as_ptr().cast())
 }
 
-/// The frame that an address lies in. `FW_NO_FRAME` if it is not in the arena's memory.
+/// The frame that an address is in. `FW_NO_FRAME` if it is not in the arena's memory.
 ///
 /// # Safety
 /// As `fw_first_frame`.

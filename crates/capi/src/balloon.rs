@@ -14,7 +14,7 @@ use framewright_host::{Order, Pfn};
 
 use crate::status::{self, Failure, fw_status};
 
-/// What is wanted of a reclaimer.
+/// Request to a reclaimer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fw_ask {
@@ -28,7 +28,7 @@ pub struct fw_ask {
     pub priority: u32,
     /// Base pages that are enough.
     pub target: u64,
-    /// First frame of the zone, and the first behind it: pages elsewhere do not help.
+    /// First frame of the zone, and the first after it: pages elsewhere do not help.
     pub first: u64,
     /// The first frame behind the zone.
     pub end: u64,
@@ -36,7 +36,7 @@ pub struct fw_ask {
     pub may_wait: u32,
 }
 
-/// Where a reclaimer gives pages back: valid during the call that it was passed to.
+/// Sink for the pages that a reclaimer gives back: valid during the call that it was passed to.
 #[derive(Debug)]
 pub struct fw_release {
     pub(crate) to: *const c_void,
@@ -44,18 +44,19 @@ pub struct fw_release {
     pub(crate) freed: Cell<u64>,
 }
 
-/// A reclaimer: gives back pages with `fw_release_free` and returns how many base pages it looked at. It is called on the
-/// thread that allocates, and on the one that runs `fw_run_background`, with no lock held; it may free through this
+/// A reclaimer: gives back pages with `fw_release_free` and returns how many base pages it looked at. It is called on
+/// the thread that allocates, and on the one that runs `fw_run_background`, with no lock held; it may free through this
 /// thread's own handles, too. It must not exit by `longjmp` or an exception.
 pub type fw_reclaim_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, ask: *const fw_ask, to: *mut fw_release) -> u64>;
 
-/// What a balloon does with a block: `inflated` when it has taken it from the arena (a guest tells its hypervisor that it
-/// may have the memory), `deflated` before it gives it back.
+/// Callbacks of a balloon for a block: `inflated` when it has taken it from the arena (a guest tells its hypervisor
+/// that it may have the memory), `deflated` before it gives it back.
 pub type fw_balloon_fn = Option<unsafe extern "C" fn(context: *mut c_void, pfn: u64, order: u32)>;
 
-/// Copies what is in the block of `order` at `from` to the one at `to` and uses that from now on: not 0. Or 0, if the block is
-/// not its own, or has to stay. It is called on a thread that allocates, with no lock held, and with any movable block.
+/// Copies what is in the block of `order` at `from` to the one at `to` and uses that from now on: not 0. Or 0, if the
+/// block is not its own, or has to stay. It is called on a thread that allocates, with no lock held, and with any
+/// movable block.
 pub type fw_migrate_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, from: u64, to: u64, order: u32) -> u32>;
 

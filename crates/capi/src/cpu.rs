@@ -41,8 +41,8 @@ pub(crate) fn order_of(order: u32) -> Result<Order, fw_status> {
     u8::try_from(order).ok().and_then(Order::new).ok_or_else(no_such_kind)
 }
 
-/// Attaches this thread to a free CPU slot: from then on it allocates and frees through that slot's lists without locks.
-/// The end of the thread detaches, too. One thread may be attached to several arenas, and more than once to one.
+/// Attaches this thread to a free CPU slot: from then on it allocates and frees through that slot's lists without
+/// locks. The end of the thread detaches, too. One thread may be attached to several arenas, and more than once to one.
 ///
 /// # Safety
 /// `arena` is NULL or was a handle; `out` is NULL or can be written to.
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn fw_attach(arena: *mut fw_arena, out: *mut *mut fw_cpu) 
     unsafe { attach(arena, None, out) }
 }
 
-/// The same, to slot `slot`, counted from 0.
+/// Like `fw_attach`, to CPU number `slot`, counted from 0.
 ///
 /// # Safety
 /// As `fw_attach`.
@@ -127,8 +127,8 @@ pub unsafe extern "C" fn fw_alloc(cpu: *mut fw_cpu, order: u32, migratetype: u32
     unsafe { alloc_slow(cpu, order, migratetype) }
 }
 
-/// Everything but a base page that is at hand, out of line: that needs no stack. In the ABI of C, nothing unwinds out of
-/// it, so the call to it is a jump.
+/// Everything but a base page that is at hand, out of line: that needs no stack. In the ABI of C, nothing unwinds out
+/// of it, so the call to it is a jump.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn alloc_slow(cpu: *mut fw_cpu, order: u32, migratetype: u32) -> u64 {
@@ -147,8 +147,8 @@ unsafe extern "C" fn alloc_slow(cpu: *mut fw_cpu, order: u32, migratetype: u32) 
     }
 }
 
-/// What each zone lacks for such a block now, in the order in which an allocation tries them: the first `room` of them into
-/// `zones`. Returns how many zones there are. Nothing is allocated. O(zones · slots).
+/// Shortfall of each zone for such a block now, in the order in which an allocation tries them: the first `room` of
+/// them into `zones`. Returns how many zones there are. Nothing is allocated. O(zones · slots).
 ///
 /// # Safety
 /// `cpu` is NULL or was a handle, and `zones` is NULL or has room for `room` of them.
@@ -175,7 +175,8 @@ pub unsafe extern "C" fn fw_explain(
     lacks.len()
 }
 
-/// Frees a block that any slot of the arena has allocated, with its order. A wrong free is refused, and nothing changes.
+/// Frees a block that any slot of the arena has allocated, with its order. A wrong free is refused, and nothing
+/// changes.
 ///
 /// # Safety
 /// As `fw_detach`. If the block is allocated, it is the caller's, and its memory is not used any more.
@@ -193,8 +194,8 @@ pub unsafe extern "C" fn fw_free(cpu: *mut fw_cpu, pfn: u64, order: u32) -> fw_s
     unsafe { free_slow(cpu, pfn, order) }
 }
 
-/// Everything but a base page that is at hand, out of line: that needs no stack. In the ABI of C, nothing unwinds out of
-/// it, so the call to it is a jump.
+/// Everything but a base page that is at hand, out of line: that needs no stack. In the ABI of C, nothing unwinds out
+/// of it, so the call to it is a jump.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn free_slow(cpu: *mut fw_cpu, pfn: u64, order: u32) -> fw_status {
@@ -239,7 +240,7 @@ pub unsafe extern "C" fn fw_free_page(cpu: *mut fw_cpu, pfn: u64) -> fw_status {
     unsafe { free_slow(cpu, pfn, 0) }
 }
 
-/// As `fw_alloc`, and returns where the block lies; NULL if that fails. The memory holds what its last owner left, at
+/// As `fw_alloc`, and returns where the block is; NULL if that fails. The memory holds what its last owner left, at
 /// first zeroes.
 ///
 /// # Safety
@@ -322,8 +323,8 @@ pub unsafe extern "C" fn fw_answer(cpu: *mut fw_cpu) -> fw_status {
     fw_status::FW_OK
 }
 
-/// Takes `pages` frames from `pfn` on offline, whole pageblocks: they are not handed out until `fw_online`. Writes how many
-/// have gone to `gone`, if that is not NULL.
+/// Takes `pages` frames from `pfn` on offline, whole pageblocks: they are not handed out until `fw_online`. Writes how
+/// many have gone to `gone`, if that is not NULL.
 ///
 /// # Safety
 /// As `fw_detach`, and `gone` is NULL or can be written to.

@@ -1,7 +1,7 @@
 //! What stands behind the handles that C holds.
 //!
 //! A handle is the address of a shell that is never given back to the system: a closed one is read as closed, and used
-//! again for a later handle. The first word of every shell says what it is: for an attachment, the thread that may
+//! again for a later handle. The first word of every shell is its kind: for an attachment, the thread that may
 //! use it.
 #![expect(unsafe_code, reason = "handles are addresses that C passes back")]
 
@@ -43,9 +43,9 @@ pub struct fw_arena(Shell<(), Arc<Kept>>);
 /// A thread's hold of a CPU slot of an arena. Only the thread that attached may use it.
 pub struct fw_cpu(CpuShell);
 
-// What the header's inline functions read of it, `struct fw_hits` there, is the thread and `Hits`. Programs are built with that
-// layout and linked with libraries of later: so it never changes. A library that keeps other things here has 0 as the
-// first word permanently, and the thread elsewhere: then programs of today call its functions.
+// What the header's inline functions read of it, `struct fw_hits` there, is the thread and `Hits`. Programs are built
+// with that layout and linked with libraries of later: so it never changes. A library that keeps other things here has
+// 0 as the first word permanently, and the thread elsewhere: then programs of today call its functions.
 type CpuShell = Shell<Hits, Held>;
 
 static ARENAS: Shells<(), Arc<Kept>> = Shells::new();
@@ -198,7 +198,7 @@ pub(crate) fn open_cpu(
     kept.attached.fetch_add(1, Ordering::AcqRel);
     let shell = CPUS.open(this_thread(), Hits::of(&held.cpu), held, in_child);
     // In a thread that is ending already, the handle stays open until its arena's slot is reaped.
-    let _ = OWN.try_with(|own| own.0.borrow_mut().push(shell));
+    let _ = OWN.try_with(|attached| attached.0.borrow_mut().push(shell));
     Ok(core::ptr::from_ref(shell).cast_mut().cast())
 }
 
@@ -287,8 +287,8 @@ pub(crate) fn others_attached(kept: &Arc<Kept>) -> bool {
         let held = unsafe { (*shell.held.get()).as_ref() };
         held.is_some_and(|held| Arc::ptr_eq(&held.kept, kept))
     };
-    let own = OWN.try_with(|own| own.0.borrow().iter().filter(is_of).count()).unwrap_or(0);
-    kept.attached.load(Ordering::Acquire) > own as u64
+    let attached = OWN.try_with(|attached| attached.0.borrow().iter().filter(is_of).count()).unwrap_or(0);
+    kept.attached.load(Ordering::Acquire) > attached as u64
 }
 
 /// The shell of an attachment of this thread that no call uses.
@@ -312,7 +312,7 @@ unsafe fn unused(cpu: *const fw_cpu) -> Result<&'static CpuShell, fw_status> {
 pub(crate) unsafe fn close_cpu(cpu: *const fw_cpu) -> fw_status {
     // SAFETY: by the caller's promise.
     status::ended(unsafe { unused(cpu) }.map(|shell| {
-        let _ = OWN.try_with(|own| own.0.borrow_mut().retain(|&mine| !core::ptr::eq(mine, shell)));
+        let _ = OWN.try_with(|attached| attached.0.borrow_mut().retain(|&mine| !core::ptr::eq(mine, shell)));
         close(shell);
     }))
 }

@@ -41,13 +41,14 @@ pub unsafe extern "C" fn fw_set_reclaim(
     fw_status::FW_OK
 }
 
-/// Has `migrate` move movable blocks where a large block, or a given range, is wanted and memory is fragmented. Once for good:
-/// `FW_ERR_BUSY` if it was set already.
+/// Has `migrate` move movable blocks where a large block, or a given range, is wanted and memory is fragmented. Once
+/// for good: `FW_ERR_BUSY` if it was set already.
 ///
 /// # Safety
 /// `arena` is NULL or was a handle. `migrate` may be called with `context` on any thread that uses the arena, until the
-/// arena is closed. It answers with something else than 0 only if the block at `from` is its own, allocated with `order`, and
-/// no other code frees or uses it; from then on it has the block at `to`, and the one at `from` is the allocator's.
+/// arena is closed. It answers with something else than 0 only if the block at `from` is its own, allocated with
+/// `order`, and no other code frees or uses it; from then on it has the block at `to`, and the one at `from` is the
+/// allocator's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_set_migrate(
     arena: *mut fw_arena,
@@ -65,8 +66,8 @@ pub unsafe extern "C" fn fw_set_migrate(
     fw_status::FW_OK
 }
 
-/// Moves movable blocks of zone `zone` together, as far as `fw_set_migrate`'s function moves them, and returns the base pages
-/// moved. O(frames).
+/// Moves movable blocks of zone `zone` together, as far as `fw_set_migrate`'s function moves them, and returns the base
+/// pages moved. O(frames).
 ///
 /// # Safety
 /// `cpu` is NULL or was a handle.
@@ -81,9 +82,10 @@ pub unsafe extern "C" fn fw_compact(cpu: *mut fw_cpu, zone: u32) -> u64 {
     cpu.compact(ZoneId(zone as u8)).moved
 }
 
-/// One round of background compaction of node `node`: moves pages so that huge pages become free, as far as `fw_set_migrate`'s
-/// function moves them, and returns the base pages moved. For a thread that calls it every 500 ms; `fw_run_background` does
-/// it by itself. Nothing happens while nearly all free memory is in free huge pages. O(pageblocks), and what the mover takes.
+/// One round of background compaction of node `node`: moves pages so that huge pages become free, as far as
+/// `fw_set_migrate`'s function moves them, and returns the base pages moved. For a thread that calls it every 500 ms;
+/// `fw_run_background` does it by itself. Nothing happens while nearly all free memory is in free huge pages.
+/// O(pageblocks), and what the mover takes.
 ///
 /// # Safety
 /// `cpu` is NULL or was a handle.
@@ -142,8 +144,8 @@ pub unsafe extern "C" fn fw_set_balloon(
     fw_status::FW_OK
 }
 
-/// Moves up to `pages` base pages from the arena into its balloon, in blocks as large as there are, and returns how many.
-/// Reclaimers are not asked.
+/// Moves up to `pages` base pages from the arena into its balloon, in blocks as large as there are, and returns how
+/// many. Reclaimers are not asked.
 ///
 /// # Safety
 /// `cpu` is NULL or was a handle.
@@ -167,7 +169,7 @@ pub unsafe extern "C" fn fw_balloon_inflate(cpu: *mut fw_cpu, pages: u64) -> u64
     taken
 }
 
-/// Gives at least `pages` base pages back from the balloon, if it has so many, and returns how many.
+/// Gives at least `pages` base pages back from the balloon, if it has them, and returns how many.
 ///
 /// # Safety
 /// `cpu` is NULL or was a handle.
@@ -179,9 +181,9 @@ pub unsafe extern "C" fn fw_balloon_deflate(cpu: *mut fw_cpu, pages: u64) -> u64
     cpu.kept().balloon.deflate(pages, |_| true, |pfn, order| unsafe { cpu.free(pfn, order) }.is_ok())
 }
 
-/// Works for a node in the background, on this thread, until `fw_stop_background`: reclaims, in an arena with `FW_KEEP_MARKS`;
-/// and every 500 ms makes a round of background compaction (see `fw_compact_proactively`), if `fw_set_migrate` was called. The
-/// arena needs `FW_BACKGROUND`.
+/// Works for a node in the background, on this thread, until `fw_stop_background`: reclaims, in an arena with
+/// `FW_KEEP_MARKS`; and every 500 ms makes a round of background compaction (see `fw_compact_proactively`), if
+/// `fw_set_migrate` was called. The arena needs `FW_BACKGROUND`.
 ///
 /// # Safety
 /// `arena` is NULL or was a handle, and is not closed before this returns.

@@ -29,7 +29,7 @@ impl fmt::Debug for fw_shm {
     }
 }
 
-/// Where every page of such an arena is, in base pages, and what it has been through.
+/// Counts of such an arena's base pages by their place, and of its events.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct fw_shm_account {
@@ -45,7 +45,7 @@ pub struct fw_shm_account {
     pub of_the_dead: u64,
     /// Disowned by their process, and adopted by none.
     pub of_nobody: u64,
-    /// How often the allocator's tables were made anew, since a process had been killed while it changed them.
+    /// How often the allocator's tables were made again, since a process had been killed while it changed them.
     pub rebuilds: u64,
     /// Processes found dead.
     pub deaths: u64,
@@ -196,8 +196,8 @@ pub unsafe extern "C" fn fw_shm_attach(fd: c_int, out: *mut *mut fw_shm) -> fw_s
     }
 }
 
-/// Gives back every block that this process owns, and ends its use of the arena. The arena is gone when the last process
-/// has closed it and every descriptor of its file.
+/// Gives back every block that this process owns, and ends its use of the arena. The arena is gone when the last
+/// process has closed it and every descriptor of its file.
 ///
 /// # Safety
 /// `shm` is NULL or was a handle, and no other thread uses it in this moment.
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn fw_shm_pages(shm: *const fw_shm) -> u64 {
     unsafe { of(shm) }.map_or(0, ProcessArena::pages)
 }
 
-/// Where a frame's first byte lies, in every process. NULL if the arena has no such frame.
+/// Address of a frame's first byte, in every process. NULL if the arena has no such frame.
 ///
 /// # Safety
 /// As `fw_shm_fd`.
@@ -251,8 +251,8 @@ pub unsafe extern "C" fn fw_shm_address(shm: *const fw_shm, pfn: u64) -> *mut c_
     address.map_or(core::ptr::null_mut(), |address| address.as_ptr().cast())
 }
 
-/// Allocates a block for this process, and returns its first frame's number; `FW_NO_FRAME` if that fails. It takes back the
-/// blocks of dead processes before it fails.
+/// Allocates a block for this process, and returns its first frame's number; `FW_NO_FRAME` if that fails. It takes back
+/// the blocks of dead processes before it fails.
 ///
 /// # Safety
 /// As `fw_shm_fd`.
@@ -283,8 +283,8 @@ pub unsafe extern "C" fn fw_shm_free(shm: *mut fw_shm, pfn: u64, order: u32) -> 
     unsafe { with_block(shm, order, |arena, order| arena.free(Pfn(pfn), order)) }
 }
 
-/// Disowns a block of this process: it stays allocated when this process ends, and any process may adopt it. To hand a block
-/// over, disown it, then tell the other process its number.
+/// Disowns a block of this process: it stays allocated when this process ends, and any process may adopt it. To hand a
+/// block over, disown it, then tell the other process its number.
 ///
 /// # Safety
 /// As `fw_shm_fd`.
@@ -327,8 +327,8 @@ pub unsafe extern "C" fn fw_shm_reap(shm: *mut fw_shm, processes: *mut u32, page
     unsafe { with(shm, reap) }
 }
 
-/// Writes up to `count` disowned blocks to `frames` and `orders`, by ascending frame, and returns how many there are. For a
-/// process that cleans up after others.
+/// Writes up to `count` disowned blocks to `frames` and `orders`, by ascending frame, and returns how many there are.
+/// For a process that cleans up after others.
 ///
 /// # Safety
 /// As `fw_shm_fd`; `frames` and `orders` have room for `count` each, or are NULL.
@@ -363,8 +363,8 @@ pub unsafe extern "C" fn fw_shm_of_nobody(
     }
 }
 
-/// Checks every invariant of the allocator, and that it and the table of owners agree on every block; says where every page
-/// is. O(frames). Others wait for it.
+/// Checks every invariant of the allocator, and that it and the table of owners agree on every block; says where every
+/// page is. O(frames). Others wait for it.
 ///
 /// # Safety
 /// As `fw_shm_fd`, and `out` is NULL or can be written to.

@@ -1,5 +1,5 @@
-//! What a thread asks for besides single blocks of any place: a given block, a given range, many at once, zeroes; frames whose
-//! memory is bad; free memory that a hook is told of; allocations that fail on purpose.
+//! What a thread asks for besides single blocks of any place: a given block, a given range, many together, zeroes;
+//! frames whose memory is bad; free memory that a hook is told of; allocations that fail on purpose.
 #![expect(unsafe_code, reason = "C passes pointers and functions")]
 
 use core::ffi::c_void;
@@ -14,8 +14,8 @@ use crate::cpu::{kind, no_such_kind, order_of};
 use crate::handle::{arena_of, cpu_of, fw_arena, fw_cpu, lend};
 use crate::status::{self, Failure, fw_error, fw_status, of_place, plain, tried};
 
-/// Allocates the block of `order` at frame `pfn`, and no other; it counts as unmovable. If it cannot be had, the thread's last
-/// error names what is in the way (`FW_WHY_IN_USE` and those after it). O(orders), and what drains take.
+/// Allocates the block of `order` at frame `pfn`, and no other; it counts as unmovable. If it cannot be had, the
+/// thread's last error names what is in the way (`FW_WHY_IN_USE` and those after it). O(orders), and what drains take.
 ///
 /// # Safety
 /// `cpu` is NULL or was a handle.
@@ -100,8 +100,9 @@ pub unsafe extern "C" fn fw_alloc_bulk(
     got
 }
 
-/// Frees the `count` blocks in `frames`, all of one order, past the slot's lists and in few holds of a zone's lock. Returns how
-/// many were freed. Those that are refused stay as they are; the thread's last error says why the first of them was.
+/// Frees the `count` blocks in `frames`, all of one order, past the slot's lists and in few holds of a zone's lock.
+/// Returns how many were freed. Those that are refused stay as they are; the thread's last error says why the first of
+/// them was.
 ///
 /// # Safety
 /// As `fw_free` for each, and `frames` is NULL or holds `count` numbers.
@@ -137,8 +138,8 @@ fn range(pfn: u64, pages: u64) -> Result<Range<Pfn>, fw_status> {
     }
 }
 
-/// Allocates `pages` frames from `pfn` on, whichever they are. What is movable there is moved away, if `fw_set_migrate` has said
-/// how. The range is allocated as blocks, each as large as its place and the range let it be.
+/// Allocates `pages` frames from `pfn` on, whichever they are. What is movable there is moved away, if `fw_set_migrate`
+/// has said how. The range is allocated as blocks, each as large as its place and the range let it be.
 ///
 /// # Safety
 /// `cpu` is NULL or was a handle.
@@ -167,14 +168,14 @@ pub unsafe extern "C" fn fw_free_contig(cpu: *mut fw_cpu, pfn: u64, pages: u64) 
     freed.map_or_else(|error| status::fail(Failure::Free(error)), |()| fw_status::FW_OK)
 }
 
-/// What has become of a bad frame: it was free, and is out of use.
+/// Outcome of `fw_hwpoison`: the frame was free, and is out of use.
 pub const FW_HWPOISON_WITHDRAWN: u32 = 0;
 /// It is in use, in the block of `order` at `pfn`, and goes out of use when that is freed.
 pub const FW_HWPOISON_IN_USE: u32 = 1;
 /// It is on the list of slot `slot`, and goes out of use when it comes back from there.
 pub const FW_HWPOISON_LISTED: u32 = 2;
 
-/// What has become of a bad frame.
+/// Outcome of `fw_hwpoison`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct fw_hwpoisoned {
@@ -198,8 +199,8 @@ fn hwpoison_failed(pfn: u64, error: HwpoisonError) -> fw_status {
     status::fail(fw_error { pfn, ..fw_error::of(status) }.told(error.to_string()))
 }
 
-/// Takes a frame out of use whose memory is bad: at once if it is free, else as soon as its block is freed. Telling its user is
-/// the caller's affair. Says in `out`, if that is not NULL, what has become of it.
+/// Takes a frame out of use whose memory is bad: immediately if it is free, else as soon as its block is freed. Telling
+/// its user is the caller's affair. Says in `out`, if that is not NULL, what has become of it.
 ///
 /// # Safety
 /// `cpu` is NULL or was a handle; `out` is NULL or can be written to.
@@ -248,13 +249,13 @@ pub struct fw_block {
     pub order: u32,
 }
 
-/// What is told of free blocks. It may do with their memory what it likes until it returns; not 0 if it has taken note of
-/// them, 0 if it wants no more.
+/// Hook for free blocks. It may do with their memory what it likes until it returns; not 0 if it has taken note
+/// of them, 0 if it wants no more.
 pub type fw_report_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, blocks: *const fw_block, count: usize) -> u32>;
 
-/// Tells `report` of free blocks of at least `order`, and of at least a pageblock, that were not told of since a user last
-/// had them: a hypervisor may take their memory away until then. Returns the base pages in them. The arena needs
+/// Tells `report` of free blocks of at least `order`, and of at least a pageblock, that were not told of since a user
+/// last had them: a hypervisor may take their memory away until then. Returns the base pages in them. The arena needs
 /// `FW_FREE_REPORTING`.
 ///
 /// # Safety
@@ -294,11 +295,11 @@ pub struct fw_fault {
     pub interval: u32,
     /// Failures until no more fail; 0: without end.
     pub times: u32,
-    /// What the draw begins with.
+    /// Seed of the draw.
     pub seed: u64,
 }
 
-/// What a rule has done since it was set.
+/// Counts of a rule's effects since it was set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct fw_fault_counts {
@@ -308,8 +309,8 @@ pub struct fw_fault_counts {
     pub failed: u64,
 }
 
-/// Has allocations fail on purpose, so that a program shows what it does then; NULL: no longer. Replaces the rule before. The
-/// arena needs `FW_FAULT_INJECTION`.
+/// Has allocations fail on purpose, so that a program shows what it does then; NULL: no longer. Replaces the rule
+/// before. The arena needs `FW_FAULT_INJECTION`.
 ///
 /// # Safety
 /// `arena` is NULL or was a handle; `fault` is NULL or valid.
@@ -331,7 +332,7 @@ pub unsafe extern "C" fn fw_inject(arena: *mut fw_arena, fault: *const fw_fault)
     plain(fw_status::FW_ERR_SETUP, "the arena was made without FW_FAULT_INJECTION: nothing fails on purpose")
 }
 
-/// What the rule of `fw_inject` has done.
+/// Counts of the effects of the rule of `fw_inject`.
 ///
 /// # Safety
 /// `arena` is NULL or was a handle; `out` is NULL or can be written to.
@@ -348,9 +349,9 @@ pub unsafe extern "C" fn fw_injected(arena: *const fw_arena, out: *mut fw_fault_
     fw_status::FW_OK
 }
 
-/// Gives the memory of free blocks of at least `order` back to the system, and returns the base pages that were in memory. They
-/// come again as zeroes when they are touched. Nothing goes back of locked memory, of the caller's, or with `FW_POISON`.
-/// O(pages of the arena / 512), and two system calls for each block.
+/// Gives the memory of free blocks of at least `order` back to the system, and returns the base pages that were in
+/// memory. They come again as zeroes when they are touched. Nothing goes back of locked memory, of the caller's, or
+/// with `FW_POISON`. O(pages of the arena / 512), and two system calls for each block.
 ///
 /// # Safety
 /// `cpu` is NULL or was a handle.
@@ -361,14 +362,15 @@ pub unsafe extern "C" fn fw_trim(cpu: *mut fw_cpu, order: u32) -> u64 {
     cpu.trim(order).pages
 }
 
-/// What a thread does while it lends its slot's lists.
+/// Function that a thread runs while its CPU is idle.
 pub type fw_idle_fn = Option<unsafe extern "C" fn(context: *mut c_void)>;
 
 /// Runs `function`, which waits for something, and leaves the pages on this slot's lists within reach of other threads
 /// during that. The handle is closed until it returns.
 ///
 /// # Safety
-/// `cpu` is NULL or was a handle; `function` may be called with `context`, and returns: no `longjmp`, no end of the thread.
+/// `cpu` is NULL or was a handle; `function` may be called with `context`, and returns: no `longjmp`, no end of the
+/// thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_idle(cpu: *mut fw_cpu, function: fw_idle_fn, context: *mut c_void) -> fw_status {
     let Some(function) = function else { return status::null("the function is NULL") };
@@ -376,9 +378,10 @@ pub unsafe extern "C" fn fw_idle(cpu: *mut fw_cpu, function: fw_idle_fn, context
     unsafe { lend(cpu, || function(context)) }
 }
 
-/// Has every slot's lists given back to the zones: those of slots that no thread holds at once, those of attached threads at their
-/// next call, for which this waits at most `nanoseconds`. Writes to `left`, if that is not NULL, the base pages that are still on
-/// lists; `FW_ERR_BUSY` if there are any. The calling thread's own lists are drained with `fw_drain`.
+/// Has every slot's lists given back to the zones: those of slots that no thread holds immediately, those of attached
+/// threads at their next call, for which this waits at most `nanoseconds`. Writes to `left`, if that is not NULL, the
+/// base pages that are still on lists; `FW_ERR_BUSY` if there are any. The calling thread's own lists are drained with
+/// `fw_drain`.
 ///
 /// # Safety
 /// `arena` is NULL or was a handle; `left` is NULL or can be written to.

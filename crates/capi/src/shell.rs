@@ -24,8 +24,8 @@ pub(crate) struct Shell<I, T> {
     pub(crate) held: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: `inline` and `held` are written only by the call that opens or closes the shell, and used by those that find it open;
-// C promises not to close a handle that another thread uses, and an attachment is used by its thread alone.
+// SAFETY: `inline` and `held` are written only by the call that opens or closes the shell, and used by those that find
+// it open; C promises not to close a handle that another thread uses, and an attachment is used by its thread alone.
 unsafe impl<I, T> Sync for Shell<I, T> {}
 // SAFETY: as above.
 unsafe impl<I, T> Send for Shell<I, T> {}

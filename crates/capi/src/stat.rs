@@ -10,7 +10,8 @@ use crate::arena::FW_ORDERS;
 use crate::handle::{arena_of, fw_arena, others_attached};
 use crate::status::{self, Failure, copy, fw_error, fw_status, tried};
 
-/// An arena's counters since it was made, and what is where now. Pages are base pages; a racy read while threads are busy.
+/// An arena's counters since it was made, and what is where now. Pages are base pages; a racy read while threads are
+/// busy.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct fw_stats {
@@ -74,7 +75,7 @@ pub struct fw_zone {
 
 const _: () = assert!(FW_ORDERS == NR_ORDERS);
 
-/// Where every page of an arena is, as `fw_verify` has counted.
+/// Counts of an arena's pages by their place, made by `fw_verify`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct fw_account {
@@ -204,9 +205,9 @@ pub unsafe extern "C" fn fw_text(
     unsafe { copy(&text, buffer, size) }
 }
 
-/// Checks every invariant of the allocator and says where every page is. O(frames). No thread may allocate or free
-/// meanwhile. If something seems wrong and other threads are attached, the answer is `FW_ERR_BUSY`: they may be at work. If this
-/// thread alone is, `FW_ERR_INVARIANT`.
+/// Checks every invariant of the allocator and says where every page is. O(frames). No thread may allocate or free in
+/// the meantime. If something seems wrong and other threads are attached, the answer is `FW_ERR_BUSY`: they may be at
+/// work. If this thread alone is, `FW_ERR_INVARIANT`.
 ///
 /// # Safety
 /// `arena` is NULL or was a handle; `out` is NULL or can be written to.
@@ -237,7 +238,7 @@ pub unsafe extern "C" fn fw_verify(arena: *const fw_arena, out: *mut fw_account)
 }
 
 /// Asks every slot to give back what its lists hold; each answers at its next call. What threads have left that ended
-/// without detaching is brought back at once; returns these pages.
+/// without detaching is brought back immediately; returns these pages.
 ///
 /// # Safety
 /// `arena` is NULL or was a handle.

@@ -30,7 +30,7 @@ pub enum fw_status {
     FW_ERR_NO_MEMORY = -5,
     /// Zones have blocks of the order, and their watermarks keep them.
     FW_ERR_BELOW_MARK = -6,
-    /// The free was refused: the error says what the block is.
+    /// The free was refused: the error has the state of the block.
     FW_ERR_REFUSED = -7,
     /// Living threads hold all CPU slots, or the one asked for.
     FW_ERR_SLOTS = -8,
@@ -60,7 +60,7 @@ pub enum fw_why {
     FW_WHY_NOT_ALLOCATED = 3,
     /// The block is allocated, with the order `other_order`.
     FW_WHY_WRONG_ORDER = 4,
-    /// The frame lies inside the block of order `other_order` at `other_pfn`.
+    /// The frame is inside the block of order `other_order` at `other_pfn`.
     FW_WHY_INSIDE = 5,
     /// The block was found bad and is out of use.
     FW_WHY_QUARANTINED = 6,
@@ -82,7 +82,7 @@ pub enum fw_why {
 
 use fw_why::*;
 
-/// What one zone lacks for a request (`fw_explain`). Counts are base pages.
+/// Shortfall of one zone for a request (`fw_explain`). Counts are base pages.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct fw_shortfall {
@@ -98,11 +98,11 @@ pub struct fw_shortfall {
     pub on_other_cpus: u32,
     /// Kept by watermarks and reserves.
     pub kept: u32,
-    /// What its reclaimer says it might still free.
+    /// Pages that its reclaimer might still free.
     pub reclaimable: u32,
 }
 
-/// What went wrong in this thread's last call that failed.
+/// Reason why this thread's last failed call failed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fw_error {
@@ -116,7 +116,7 @@ pub struct fw_error {
     pub order: u32,
     /// Why a free was refused, or a place cannot be had.
     pub why: fw_why,
-    /// First frame of the block that the frame lies in, with `FW_WHY_INSIDE`; of what is in the way of a place.
+    /// First frame of the block that the frame is in, with `FW_WHY_INSIDE`; of what is in the way of a place.
     pub other_pfn: u64,
     /// The order of the block that is there, with `FW_WHY_INSIDE`, `FW_WHY_WRONG_ORDER` and `FW_WHY_IN_USE`.
     pub other_order: u32,
@@ -132,7 +132,7 @@ pub struct fw_error {
     pub on_other_cpus: u32,
     /// Kept by watermarks and reserves.
     pub kept: u32,
-    /// What reclaimers say they might still free.
+    /// Pages that reclaimers might still free.
     pub reclaimable: u32,
 }
 
@@ -358,7 +358,7 @@ pub unsafe extern "C" fn fw_last_error(out: *mut fw_error) -> fw_status {
     FW_OK
 }
 
-/// The same as one line of text, which says what to do where something can be done. Writes at most `size` bytes
+/// The error as one line of text, with what to do where something can be done. Writes at most `size` bytes
 /// including the final 0, and returns how many bytes the whole text has without it.
 ///
 /// # Safety

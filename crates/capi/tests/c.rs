@@ -64,7 +64,7 @@ fn compile(compiler: &str, program: &str, to: &str, libraries: &[&str]) -> PathB
     binary
 }
 
-/// What pkg-config says, for a library that lies below DESTDIR.
+/// What pkg-config says, for a library that is below DESTDIR.
 fn flags(statically: bool) -> Vec<String> {
     let root = installed();
     let mut command = Command::new("pkg-config");
@@ -207,7 +207,7 @@ fn valgrind_finds_nothing() {
     let libraries: Vec<&str> = flags.iter().map(String::as_str).chain(["-lpthread"]).collect();
     for (program, arguments) in [("buffer_pool", "3000"), ("object_cache", "20000"), ("huge_ring", "20")] {
         let binary = compile("gcc", &format!("{program}.c"), &format!("{program}-valgrind"), &libraries);
-        // Not for ever, if a process waits for another that has failed.
+        // Not permanently, if a process waits for another that has failed.
         let mut command = Command::new("timeout");
         command.args(["300", "valgrind"]);
         command.args([
@@ -278,7 +278,7 @@ fn a_kernel_in_c_needs_no_library() {
     }
 }
 
-/// What is nobody's is out of bounds for memcheck and for AddressSanitizer, and nothing else is.
+/// Memory in no block is out of bounds for memcheck and for AddressSanitizer, and no other memory is.
 #[test]
 fn checkers_are_told_whose_memory_is_whose() {
     if env::var_os("FRAMEWRIGHT_FULL").is_none() || !has("valgrind") {
@@ -321,9 +321,9 @@ fn checkers_are_told_whose_memory_is_whose() {
     run(Command::new(&plain).arg("freed"));
 }
 
-/// The hot pair of C against that of Rust, interleaved in one program, the best of many rounds of each, the best of five programs.
-/// Hits are in the program's own code, so it is the same through the shared library; two calls cost what two calls cost, and
-/// their bound is one that noise does not break. The figures of a quiet machine are in `README.md`.
+/// The hot pair of C against that of Rust, interleaved in one program, the best of many rounds of each, the best of
+/// five programs. Hits are in the program's own code, so it is the same through the shared library; two calls cost what
+/// two calls cost, and their bound is one that noise does not break. The figures of a quiet machine are in `README.md`.
 #[test]
 fn the_hot_pair_is_not_dearer_than_in_rust() {
     if env::var_os("FRAMEWRIGHT_FULL").is_none() {

@@ -8,7 +8,8 @@ use framewright_host::{AllocError, Migratetype, PAGEBLOCK_ORDER, SharedArena, Sh
 use vm_memory::GuestAddress;
 use vm_memory::mmap::{GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
-/// A guest's memory. Its blocks are freed when it is dropped; but not those that a clone of [`memory`](Self::memory) still shows.
+/// A guest's memory. Its blocks are freed when it is dropped; but not those that a clone of [`memory`](Self::memory)
+/// still shows.
 pub struct Guest {
     memory: GuestMemoryMmap,
     regions: Vec<(Arc<GuestRegionMmap>, SharedBlock)>,
@@ -33,7 +34,8 @@ impl Guest {
         let regions = (0..blocks).map(|n| {
             let block = arena.alloc_block(PAGEBLOCK_ORDER, Migratetype::Movable)?;
             let start = block.as_ptr().expect("an arena with memory").cast::<u8>().as_ptr();
-            // SAFETY: the block outlives the region, or is never freed (see `drop`). Readable and writable, private, anonymous.
+            // SAFETY: the block outlives the region, or is never freed (see `drop`). Readable and writable, private,
+            // anonymous.
             let region = unsafe { MmapRegion::build_raw(start, bytes, 3, 0x22) }.expect("a region");
             let at = GuestAddress(base + n * bytes as u64);
             Ok((Arc::new(GuestRegionMmap::new(region, at).expect("guest addresses")), block))

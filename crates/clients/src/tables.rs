@@ -1,5 +1,5 @@
-//! Page tables of x86-64, by the crate `x86_64`: the tables are frames of an arena, reached at an offset as in a kernel with
-//! a direct map.
+//! Page tables of x86-64, by the crate `x86_64`: the tables are frames of an arena, reached at an offset as in a kernel
+//! with a direct map.
 #![expect(unsafe_code, reason = "an allocator of frames vouches for them")]
 
 use framewright_host::{Cpu, Migratetype, Order, PAGE_BYTES, Pfn};
@@ -43,7 +43,7 @@ impl<'a> Frames<'_, 'a> {
         let map = arena.address(arena.frames().start).expect("an arena with memory").as_ptr() as u64;
         let start =
             arena.address(Pfn(root.start_address().as_u64() / PAGE_BYTES as u64)).expect("a frame of ours");
-        // SAFETY: a zeroed frame is an empty table, ours; all frames lie at `map` in ascending order.
+        // SAFETY: a zeroed frame is an empty table, ours; all frames are at `map` in ascending order.
         unsafe { OffsetPageTable::new(start.cast::<PageTable>().as_mut(), VirtAddr::new(map)) }
     }
 }

@@ -183,7 +183,7 @@ fn page_tables_are_made_of_our_frames() {
     }
     for (n, &frame) in (0..).zip(&mapped) {
         assert_eq!(tables.unmap(page(n)).unwrap().0, frame);
-        // SAFETY: nobody maps it any more.
+        // SAFETY: no thread maps it any more.
         unsafe { frames.deallocate_frame(frame) };
     }
     // SAFETY: no processor uses these tables.
@@ -231,7 +231,7 @@ fn listeners_are_told_what_an_arena_does() {
     let listener = Listener::default();
     tracing::subscriber::with_default(listener.clone(), || {
         let make = || Arena::builder().bytes(16 << 20).cpus(1).prefault().build().unwrap();
-        // While another thread meets an event for the first time, `tracing` may take it for one that nobody wants.
+        // While another thread meets an event for the first time, `tracing` may take it for one that no listener wants.
         let mut arena: Arena = make();
         while listener.0.lock().unwrap().is_empty() {
             tracing::callsite::rebuild_interest_cache();

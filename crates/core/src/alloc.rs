@@ -235,8 +235,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         self.pcps.iter().map(|pcp| u64::from(pcp.count())).sum()
     }
 
-    /// Makes allocations fail as `rule` says from now on, or, with `None`, no more. Returns whether this allocator can: it was
-    /// made with [`Config::fault_injection`].
+    /// Makes allocations fail as `rule` says from now on, or, with `None`, no more. Returns whether this allocator
+    /// can: it was made with [`Config::fault_injection`].
     #[must_use = "an allocator that was made without fault injection has none"]
     pub fn inject(&self, rule: Option<&FaultRule>) -> bool {
         if self.config.fault_injection {
@@ -267,6 +267,12 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         if frames != 0 {
             self.hwpoisoned.fetch_add(frames.cast_unsigned(), Relaxed);
         }
+    }
+
+    /// What boot has left for later.
+    #[inline]
+    pub(crate) const fn later(&self) -> Option<Later<'m, P, M>> {
+        if cfg!(feature = "boot") { self.later } else { None }
     }
 
     pub(crate) fn waiter(&self, cpu: Option<CpuId>) -> Waiter<'_, P> {
@@ -301,7 +307,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         }
         let end = start.add(pages);
         let parts = || zone.cut().parts(start..end);
-        // Before the first part is added, what is wrong with the last one is known.
+        // Before the first part is added, what is wrong with the last one is known; no other CPU adds memory, or
+        // drains, until all is.
+        let _alone = zone.cut().is_cut().then(|| self.drains.begin());
         for part in parts().filter(|_| zone.cut().is_cut()) {
             zone.with_section(zone.cut().number_of(part.start), self.frames, self.waiter(None), |buddy| {
                 self.check_part(buddy, &part)
@@ -326,7 +334,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         Ok(())
     }
 
-    /// Checks that memory, which lies in one section, was never added. Returns the part of it that may stay untouched. Under the lock.
+    /// Checks that memory, which lies in one section, was never added. Returns the part of it that may stay
+    /// untouched. Under the lock.
     fn check_part(&self, buddy: &Buddy<'_, 'm, P, M>, part: &Range<Pfn>) -> Result<Range<Pfn>, SetupError> {
         let untouched = buddy.untouched();
         if untouched.start < part.end && part.start < untouched.end {
@@ -334,7 +343,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         }
         let none = part.start..part.start;
         let left =
-            if self.later.is_none() { buddy.to_leave(part.start, part.end.0 - part.start.0) } else { none };
+            if self.later().is_none() { buddy.to_leave(part.start, part.end.0 - part.start.0) } else { none };
         around(part, &left).try_for_each(|range| self.check_range_unused(range))?;
         Ok(left)
     }
@@ -349,8 +358,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         Ok(())
     }
 
-    /// Makes the pageblocks of a range present and frees its frames, but for those whose memory failed before it went offline.
-    /// Returns how many these are. Under the zone lock.
+    /// Makes the pageblocks of a range present and frees its frames, but for those whose memory failed before it went
+    /// offline. Returns how many these are. Under the zone lock.
     fn add_range(
         &self,
         zone: &Zone<P>,
@@ -407,7 +416,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     fn check_unused(&self, block: Pfn, from: Pfn, end: Pfn) -> Result<(), SetupError> {
         if !self.frames.info(block).is_present() {
             // Somebody may be at its descriptors at this moment.
-            let left = self.later.is_some_and(|later| later.deferred.has_free(block));
+            let left = self.later().is_some_and(|later| later.deferred.has_free(block));
             return if left { Err(SetupError::NotInitialised(block)) } else { Ok(()) };
         }
         let end = end.min(block.add(PAGEBLOCK_PAGES));
@@ -421,8 +430,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         used.map_or(Ok(()), |pfn| Err(SetupError::RangeInUse(pfn)))
     }
 
-    /// The block below the pageblock order that waits on a CPU's list and holds a frame: its first frame, its order and the
-    /// CPU. O(pages on lists); for compact metadata, which does not say. A racy read.
+    /// The block below the pageblock order that waits on a CPU's list and holds a frame: its first frame, its order
+    /// and the CPU. O(pages on lists); for compact metadata, which does not say. A racy read.
     pub(crate) fn listed_block(&self, pfn: Pfn) -> Option<(Pfn, Order, CpuId)> {
         let zone = self.frames.info(pfn).zone();
         let mut cpus = (0..self.cpus()).map(|cpu| CpuId(cpu as u16));
@@ -439,7 +448,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let whole = from.0 == first && end.0 >= last;
         if !self.frames.info(block).is_present() {
             // One that went offline with bad frames keeps their marks.
-            let clear = self.later.and_then(|later| later.clear);
+            let clear = self.later().and_then(|later| later.clear);
             if let Some(clear) = clear.filter(|_| !self.frames.info(block).is_poisoned()) {
                 clear(&self.frames, block, block.add(PAGEBLOCK_PAGES));
             }
@@ -531,7 +540,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 
     /// The pages that sizes are computed from: those the zone manages, and in a lazy boot those it will.
     fn expected_pages(&self, zone: &Zone<P>) -> u64 {
-        let lazy = self.later.filter(|later| later.deferred.is_lazy());
+        let lazy = self.later().filter(|later| later.deferred.is_lazy());
         let left = lazy.map_or(0, |later| later.deferred.zones()[zone.id().index()].left());
         zone.managed_pages() + left
     }
@@ -556,9 +565,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             .then(|| zone.with_section(zone.cut().number_of(pfn), self.frames, self.waiter(None), f).0)
     }
 
-    /// Runs `f`, which isolates a pageblock or ends that, and has lists follow: in the same hold, or in one of the first of several
-    /// sections.
-    fn with_isolation_of(
+    /// Runs `f`, which isolates a pageblock or ends that, and has lists follow: in the same hold, or in one of the
+    /// first of several sections.
+    pub(crate) fn with_isolation_of(
         &self,
         pfn: Pfn,
         f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> Option<u64>,
@@ -583,12 +592,12 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// freed into it join them. Returns the free pages withdrawn; `None` if there is no such pageblock or it
     /// is isolated already. Blocks on per-CPU lists stay there until they are drained.
     pub fn isolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
-        self.with_isolation_of(pfn, |buddy| buddy.isolate(pfn))
+        self.with_isolation_of(pfn, |buddy| buddy.isolate(pfn, false))
     }
 
     /// Has every CPU ask, at each free, what its pageblock is, or lets it hit without, after pageblocks of a zone were
-    /// isolated or are so no longer, or frames in use were found bad or are so no longer. With the lock of the zone's first section.
-    /// O(CPUs).
+    /// isolated or are so no longer, or frames in use were found bad or are so no longer. With the lock of the zone's
+    /// first section. O(CPUs).
     pub(crate) fn shut_or_open_lists(&self, buddy: &Buddy<'_, 'm, P, M>) {
         let closed = buddy.has_special_pageblocks();
         let first = self.pcp(buddy.zone(), CpuId(0));
@@ -599,9 +608,10 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     }
 
     /// Ends the isolation of the pageblock of `pfn`. Returns the free pages that came back; `None` if it was
-    /// not isolated.
+    /// not isolated, or is so by a call that is under way: [`Cpu::offline`](crate::Cpu::offline) or
+    /// [`Cpu::alloc_contig_range`](crate::Cpu::alloc_contig_range).
     pub fn unisolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
-        self.with_isolation_of(pfn, |buddy| buddy.unisolate(pfn))
+        self.with_isolation_of(pfn, |buddy| buddy.unisolate(pfn, false))
     }
 
     /// Gives the pageblock of `pfn` another type; its free blocks move to that type's lists. Returns its free
@@ -649,8 +659,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     }
 
     /// Asks every CPU to let its lists shrink where they hold more than it uses, under the rules that
-    /// [move `high`](crate::config::PcpRule::moves_high). Each answers at its next call. For whoever has a clock, about once
-    /// a second; [`Cpu::tick`](crate::Cpu::tick) is the same for the calling CPU alone, at once. O(CPUs × zones).
+    /// [move `high`](crate::config::PcpRule::moves_high). Each answers at its next call. For whoever has a clock,
+    /// about once a second; [`Cpu::tick`](crate::Cpu::tick) is the same for the calling CPU alone, at once. O(CPUs ×
+    /// zones).
     pub fn request_tick(&self) {
         if self.config.experiment.pcp_rule.moves_high() {
             self.pcps.iter().for_each(Pcp::request_tick);

@@ -95,12 +95,12 @@ pub enum Engine {
 impl Engine {
     /// Whether free memory is kept as bits.
     pub(crate) const fn has_maps(self) -> bool {
-        !matches!(self, Self::Linux)
+        !cfg!(feature = "engines") || !matches!(self, Self::Linux)
     }
 
     /// Whether frames have words.
     pub(crate) const fn has_words(self) -> bool {
-        !matches!(self, Self::Compact)
+        !cfg!(feature = "engines") || !matches!(self, Self::Compact)
     }
 }
 
@@ -333,8 +333,9 @@ impl Config {
 
     /// Whether hits count (see [`Engine`]).
     pub(crate) const fn counts_each_call(&self) -> bool {
-        matches!((self.engine, self.experiment.pcp_rule), (Engine::Linux, _) | (_, PcpRule::V6_1))
-            || self.experiment.pcp_rule.watches_orders()
+        cfg!(feature = "engines")
+            && (matches!((self.engine, self.experiment.pcp_rule), (Engine::Linux, _) | (_, PcpRule::V6_1))
+                || self.experiment.pcp_rule.watches_orders())
     }
 
     /// This configuration with watermarks, for an allocator that has a reclaimer.

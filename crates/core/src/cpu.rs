@@ -1,5 +1,7 @@
 //! The passes of one allocation, from the fast path to the explained failure; and of one free.
 
+mod alloc_runs;
+mod any_context;
 mod background;
 mod bulk;
 mod claim;
@@ -20,7 +22,7 @@ use core::marker::PhantomData;
 
 use crate::alloc::Allocator;
 use crate::config::ZonelistCache;
-use crate::error::{AllocError, FreeError};
+use crate::error::{AllocError, AllocFailure, FreeError};
 use crate::frame::{BlockInfo, FrameMap, FrameUser, ZoneFrames};
 use crate::pcp::{Local, Missed, Pcp};
 use crate::platform::{PinnedCpu, Platform};
@@ -28,6 +30,7 @@ use crate::reclaim::Helpers;
 use crate::request::Request;
 use crate::units::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneType};
 use crate::zone::Zone;
+pub use any_context::TryFreeError;
 pub use background::BackgroundOutcome;
 pub use bulk::BulkFreeError;
 pub use compact::Compacted;
@@ -87,7 +90,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let short = !config.poison && !config.init_on_free && !frames.is_compact();
         let spec = allocator.zones[zone.index()].spec();
         // Where boot clears descriptors, those of absent memory may hold anything permanently.
-        let valid = allocator.later.is_none_or(|later| later.clear.is_none());
+        let valid = allocator.later().is_none_or(|later| later.clear.is_none());
         let near = short && (valid || P::CLEARS_DESCRIPTORS) && !config.counts_each_call();
         let home = if short { BlockInfo::new(zone, Migratetype::Unmovable) } else { BlockInfo::NOWHERE };
         let near = frames.of_zone(spec.start, spec.pages, near);
@@ -274,7 +277,34 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         migratetype: Migratetype,
         highest: ZoneType,
     ) -> Result<Pfn, AllocError> {
-        self.alloc_with(&Request::new(order, migratetype).up_to(highest), &Helpers::NONE)
+        let request = Request::new(order, migratetype).up_to(highest);
+        if !cfg!(feature = "passes") {
+            return self.alloc_without_passes(&request);
+        }
+        self.alloc_with(&request, &Helpers::NONE)
+    }
+
+    /// The zones in turn; then, once more, after lists are drained, this CPU's and others'.
+    fn alloc_without_passes(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
+        let Request { order, migratetype, .. } = *request;
+        let zones = self.allocator.zones;
+        for drains in [false, true] {
+            if drains {
+                self.drain();
+                self.allocator.drain_others_and_wait(Some(self.cpu), zones.iter(), None, false);
+            }
+            for &id in self.allocator.zonelist_of(self.cpu) {
+                if !migratetype.is_ordinary() || !request.may_use(zones[id.index()].spec().kind) {
+                    continue;
+                }
+                let local = self.local(id);
+                let found = local.take_listed(order, migratetype);
+                if let Some(pfn) = found.or_else(|| local.take_new(order, migratetype)) {
+                    return Ok(pfn);
+                }
+            }
+        }
+        Err(AllocError::new(AllocFailure::NoMemory, order, migratetype))
     }
 
     /// Frees a block that any CPU allocated, with the order it was allocated with.

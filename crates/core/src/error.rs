@@ -299,6 +299,8 @@ pub enum SetupError {
     PcpSlots(u32),
     /// The structures are larger than the address space.
     TooLarge,
+    /// The configuration needs a feature that this crate was compiled without.
+    NeedsFeature(&'static str),
     /// Poisoning, or zeroes in freed memory, was asked for, and there is no direct map to reach the memory through.
     PoisonNeedsDirectMap,
 }
@@ -345,6 +347,9 @@ impl fmt::Display for SetupError {
             }
             Self::PcpSlots(n) => write!(f, "{n} slots: a power of two from 2 to 1048576 is needed"),
             Self::TooLarge => f.write_str("the allocator's own structures are larger than the address space"),
+            Self::NeedsFeature(feature) => {
+                write!(f, "the configuration needs feature `{feature}` of framewright, which is left out")
+            }
             Self::PoisonNeedsDirectMap => {
                 f.write_str("poison and init_on_free need a direct map of the memory")
             }

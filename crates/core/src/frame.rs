@@ -295,14 +295,14 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// Whether free memory below the pageblock order is kept as bits.
     #[inline]
     pub(crate) const fn has_maps(&self) -> bool {
-        !self.maps.is_empty()
+        !cfg!(feature = "engines") || !self.maps.is_empty()
     }
 
     /// The free frames of the pageblock of `pfn`; `None` without maps.
     #[inline]
     pub(crate) fn map(&self, pfn: Pfn) -> Option<Map<'m, P>> {
         let n = (pfn.0.wrapping_sub(self.base.0) / PAGEBLOCK_PAGES) as usize;
-        if self.compact {
+        if self.is_compact() {
             return self.maps.get(2 * n..2 * n + 2)?.try_into().ok().map(Map::Compact);
         }
         self.maps.get(n).map(Map::Free)
@@ -326,7 +326,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// Whether frames have no words: see `compact`.
     #[inline]
     pub(crate) const fn is_compact(&self) -> bool {
-        self.compact
+        cfg!(feature = "engines") && self.compact
     }
 
     /// The head word of an open pageblock; `None` if the pageblock is not open.
@@ -362,7 +362,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// The descriptors of the zone that spans `pages` frames from `start` on, a multiple of the largest block; with
     /// `any` false, of no frame.
     pub(crate) fn of_zone(&self, start: Pfn, pages: u64, any: bool) -> ZoneFrames<'m, P, M> {
-        let any = any && !self.compact;
+        let any = any && !self.is_compact();
         let first = if any { (start.0 - self.base.0) as usize } else { 0 };
         let pages = if any { pages as usize } else { 0 };
         let pageblocks = pages.div_ceil(PAGEBLOCK_PAGES as usize);
@@ -512,7 +512,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     where
         M: Zeroable,
     {
-        if self.compact {
+        if self.is_compact() {
             return;
         }
         let first = (start.0 - self.base.0) as usize;

@@ -5,11 +5,13 @@
 //! managed and present pages, watermarks and the sizes of per-CPU lists follow. If not, isolation ends, nothing has
 //! changed, and the error names the blocks in the way. Moving them elsewhere is up to their owners.
 //!
-//! The zone lock is held for one pageblock at a time. What is free in an isolated pageblock stays so until isolation ends, so
-//! that all can be looked at before the first one goes.
+//! The zone lock is held for one pageblock at a time. What is free in an isolated pageblock stays so until isolation
+//! ends, and only the call that has isolated these pageblocks ends it, so that all can be looked at before the first
+//! one goes.
 //!
-//! A frame whose memory has failed ([`Cpu::hwpoison`]) is not counted while it is offline, and is out of use again when it comes
-//! back. Linux, from v6.2 on, refuses to bring its pageblock back; before, and in the `linux_*` presets, it is forgotten.
+//! A frame whose memory has failed ([`Cpu::hwpoison`]) is not counted while it is offline, and is out of use again
+//! when it comes back. Linux, from v6.2 on, refuses to bring its pageblock back; before, and in the `linux_*`
+//! presets, it is forgotten.
 
 use core::fmt;
 use core::ops::Range;
@@ -94,6 +96,17 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
         self.resize_pcps();
         Ok(())
     }
+
+    /// Like [`isolate_pageblock`](Self::isolate_pageblock), for a call that ends the isolation itself: no other
+    /// caller can, so that what is free in the pageblock stays free in it.
+    pub(crate) fn hold_pageblock(&self, pfn: Pfn) -> Option<u64> {
+        self.with_isolation_of(pfn, |buddy| buddy.isolate(pfn, true))
+    }
+
+    /// Ends what [`hold_pageblock`](Self::hold_pageblock) has begun.
+    pub(crate) fn let_pageblock_go(&self, pfn: Pfn) {
+        self.with_isolation_of(pfn, |buddy| buddy.unisolate(pfn, true));
+    }
 }
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
@@ -121,7 +134,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         }
         let mut any = false;
         for block in self.pageblocks(&range) {
-            if allocator.isolate_pageblock(block).is_none() {
+            if allocator.hold_pageblock(block).is_none() {
                 self.unisolate(range.start..block);
                 return Err(error(OfflineFailure::Isolated(block)));
             }
@@ -148,7 +161,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
 
     fn unisolate(&self, range: Range<Pfn>) {
         for block in self.pageblocks(&range) {
-            self.allocator().unisolate_pageblock(block);
+            self.allocator().let_pageblock_go(block);
         }
     }
 

@@ -424,7 +424,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// frees check in any case. Called under the zone lock.
     pub(crate) fn set_closed(&self, closed: bool) {
         match closed {
-            _ if self.each_call => {}
+            _ if self.counts() => {}
             true => self.set_request(CLOSED),
             false => self.clear(CLOSED),
         }

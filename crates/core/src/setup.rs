@@ -131,6 +131,19 @@ fn node_count(zones: &[ZoneSpec], cpu_nodes: &[NodeId]) -> usize {
 }
 
 fn check_config(config: &Config) -> Result<(), SetupError> {
+    let needs = [
+        (
+            "engines",
+            cfg!(feature = "engines"),
+            config.engine != Engine::Framewright || config.experiment.pcp_rule != PcpRule::Auto,
+        ),
+        ("passes", cfg!(feature = "passes"), config.keep_marks || config.fault_injection),
+    ];
+    for (feature, is_there, needed) in needs {
+        if needed && !is_there {
+            return Err(SetupError::NeedsFeature(feature));
+        }
+    }
     if crate::policy::pcp::validate_fraction(config.experiment.pcp_rule, config.experiment.pcp_fraction)
         .is_err()
     {

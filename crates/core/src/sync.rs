@@ -8,7 +8,8 @@
 //! | | first word | second word |
 //! |---|---|---|
 //! | ticket | next ticket to be taken; any arriving CPU adds | ticket being served; only the holder writes |
-//! | queued | last CPU in the queue + 1, 0 if none; any arriving CPU swaps | 1 while held; arriving CPUs compare and swap, the holder clears |
+//! | queued | last CPU in the queue + 1, 0 if none; any arriving CPU swaps | 1 while held; arriving CPUs compare and
+//! swap, the holder clears |
 //! | parking | not used | 0 free, 1 held, 2 held and somebody may sleep; arriving CPUs swap, the holder clears |
 #![expect(unsafe_code, reason = "the lock is what makes access exclusive")]
 
@@ -153,6 +154,19 @@ impl<P: Platform> RawLock<P> {
             P::relax();
         }
         true
+    }
+
+    /// Takes the lock if no CPU has it or waits for it. Never waits.
+    fn try_acquire(&self, kind: LockKind) -> bool {
+        match kind {
+            LockKind::Ticket => {
+                let serving = self.second.load(Acquire);
+                self.first.compare_exchange(serving, serving.wrapping_add(1), Acquire, Relaxed).is_ok()
+            }
+            LockKind::Queued | LockKind::Parking | LockKind::ByPlatform => {
+                self.first.load(Relaxed) == 0 && self.try_set()
+            }
+        }
     }
 
     #[inline]
@@ -324,6 +338,19 @@ impl<P: Platform, H, C> Locked<P, H, C> {
         // `_release` drops, after `f` has returned its borrows.
         let (hot, cold) = unsafe { (&mut *self.hot.get(), &mut *self.cold.0.get()) };
         f(hot, cold, waited)
+    }
+
+    /// Like [`with`](Self::with), but only if the lock is free: `None` without a call of `f`, and without a wait, if
+    /// not. For code that may have interrupted the holder.
+    pub fn try_with<R>(&self, f: impl FnOnce(&mut H, &mut C) -> R) -> Option<R> {
+        let lock = self.raw();
+        if !lock.try_acquire(self.kind) {
+            return None;
+        }
+        let _release = ReleaseOnDrop { lock, kind: self.kind };
+        // SAFETY: as in `with`.
+        let (hot, cold) = unsafe { (&mut *self.hot.get(), &mut *self.cold.0.get()) };
+        Some(f(hot, cold))
     }
 }
 

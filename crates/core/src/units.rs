@@ -128,6 +128,24 @@ impl Order {
         Self::ZERO.and_above()
     }
 
+    /// The blocks that tile a range, ascending: each as large as its place and the rest of the range let it be.
+    pub(crate) fn tiles(range: core::ops::Range<Pfn>) -> impl Iterator<Item = (Pfn, Self)> {
+        let (mut at, end) = (range.start, range.end);
+        core::iter::from_fn(move || {
+            let order = (at < end).then(|| Self::largest_at(at, end.0 - at.0))?;
+            at = at.add(order.pages());
+            Some((Pfn(at.0 - order.pages()), order))
+        })
+    }
+
+    /// The next smaller order.
+    pub(crate) const fn down(self) -> Option<Self> {
+        match self.0.checked_sub(1) {
+            Some(order) => Some(Self(order)),
+            None => None,
+        }
+    }
+
     /// The next larger order. `self` must be below [`MAX_ORDER`].
     #[must_use]
     #[inline]

@@ -1,7 +1,7 @@
 //! A zone: buddy lists, their lock, counters, and where each lies in cache lines.
 //!
-//! With maps a large zone has several *sections* (see `sections`): each has a lock and a free store of its own. The first one is in the
-//! zone, so that a zone of one section is as laid out below.
+//! With maps a large zone has several *sections* (see `sections`): each has a lock and a free store of its own. The
+//! first one is in the zone, so that a zone of one section is as laid out below.
 //!
 //! # Layout, in bytes, with 8-byte words and 64-byte lines
 //! | | bytes | what shares a line with it |
@@ -22,7 +22,7 @@ use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy::{Buddy, Cold, Counters, FreeAreas, Home, Part, Untouched};
+use crate::buddy::{Buddy, Cold, Counters, FreeAreas, Home, Part, Pending, Untouched};
 use crate::config::{Config, Experiment};
 use crate::events::ZoneEvents;
 use crate::frame::FrameMap;
@@ -212,7 +212,8 @@ impl<'m, P: Platform> Zone<'m, P> {
         &self.counters
     }
 
-    /// The frames of each section whose pageblocks are not initialised yet (see [`Config::lazy_pageblocks`]). A racy read.
+    /// The frames of each section whose pageblocks are not initialised yet (see [`Config::lazy_pageblocks`]). A racy
+    /// read.
     pub(crate) fn untouched(&self) -> impl Iterator<Item = Range<Pfn>> {
         let sections = if self.lazy { self.cut.sections() } else { 0 };
         (0..sections).map(|n| self.section(n).untouched.range())
@@ -271,30 +272,56 @@ impl<'m, P: Platform> Zone<'m, P> {
         let clock = || if self.lock_timing { P::now_ns() } else { 0 };
         let asked = clock();
         let mut got = 0;
-        let (result, waited, pending, is_unmarked) = section.lists.with(waiter, |areas, cold, waited| {
+        let (waited, (result, pending, is_unmarked)) = section.lists.with(waiter, |areas, cold, waited| {
             got = clock();
-            let home = Home {
-                counters: &self.counters,
-                highatomic: self.pressure.highatomic_word(),
-                zone: self.id,
-                reports: self.reports,
-                untouched: self.lazy.then_some(&section.untouched),
-                part: self.cut.is_cut().then_some(Part { words: self.words, special: &self.special, n }),
-            };
-            let mut buddy = Buddy::new(areas, cold, home, frames, self.cut.range(n));
-            let result = f(&mut buddy);
-            let pending = buddy.end();
-            if pending.freed {
-                self.pressure.note_freed();
-            }
-            let is_unmarked = buddy.is_unmarked;
-            drop(buddy);
-            (result, waited, pending, is_unmarked)
+            (waited, self.hold(n, areas, cold, frames, f))
         });
         let (wait_ns, hold_ns) = (got.saturating_sub(asked), clock().saturating_sub(got));
         let hold = Hold { waited, wait_ns, hold_ns, is_unmarked };
         self.counters.count(pending);
         (result, hold)
+    }
+
+    /// Like [`with_section`](Self::with_section), but only if the lock is free: `None` without a call of `f`, and
+    /// without a wait, if not.
+    pub(crate) fn try_with_section<'f, M, R>(
+        &self,
+        n: usize,
+        frames: FrameMap<'f, P, M>,
+        f: impl FnOnce(&mut Buddy<'_, 'f, P, M>) -> R,
+    ) -> Option<R> {
+        let hold = |areas: &mut _, cold: &mut _| self.hold(n, areas, cold, frames, f);
+        let (result, pending, _) = self.section(n).lists.try_with(hold)?;
+        self.counters.count(pending);
+        Some(result)
+    }
+
+    /// What is done in a hold. Also returns what is counted after it, and whether the last pageblock with a bad frame
+    /// in use went out of use.
+    #[inline(always)]
+    fn hold<'f, M, R>(
+        &self,
+        n: usize,
+        areas: &mut FreeAreas<P>,
+        cold: &mut Cold<P>,
+        frames: FrameMap<'f, P, M>,
+        f: impl FnOnce(&mut Buddy<'_, 'f, P, M>) -> R,
+    ) -> (R, Pending, bool) {
+        let home = Home {
+            counters: &self.counters,
+            highatomic: self.pressure.highatomic_word(),
+            zone: self.id,
+            reports: self.reports,
+            untouched: self.lazy.then_some(&self.section(n).untouched),
+            part: self.cut.is_cut().then_some(Part { words: self.words, special: &self.special, n }),
+        };
+        let mut buddy = Buddy::new(areas, cold, home, frames, self.cut.range(n));
+        let result = f(&mut buddy);
+        let pending = buddy.end();
+        if pending.freed {
+            self.pressure.note_freed();
+        }
+        (result, pending, buddy.is_unmarked)
     }
 
     /// Byte offsets within the write group: the three lock places, the free areas (order 0), order 0's count,

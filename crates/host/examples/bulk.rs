@@ -1,5 +1,5 @@
-//! What a page costs that is allocated and freed in bulk, beside one that is allocated and freed alone, in one interleaved
-//! run: `cargo run --release -p framewright-host --example bulk`.
+//! What a page costs that is allocated and freed in bulk, beside one that is allocated and freed alone, in one
+//! interleaved run: `cargo run --release -p framewright-host --example bulk`.
 
 use std::time::Instant;
 
@@ -28,8 +28,8 @@ fn main() {
         let visit: Vec<usize> = (0..PAGES).map(|n| n * 40_503 % PAGES).collect();
         for _ in 0..ROUNDS {
             for shuffled in [false, true] {
-                let [one, get, put] = &mut times[..3] else { unreachable!("six lists") };
-                clock(one, &mut || {
+                let [single, get, put] = &mut times[..3] else { unreachable!("six lists") };
+                clock(single, &mut || {
                     pages
                         .iter_mut()
                         .for_each(|page| *page = cpu.alloc(Order::ZERO, movable).expect("memory"));
@@ -42,8 +42,8 @@ fn main() {
                     unsafe { cpu.free(*pfn, Order::ZERO) }.expect("ours");
                 };
                 clock(alone, &mut || order.iter().for_each(give_back));
-                let [one, get, put] = &mut times[3..] else { unreachable!("six lists") };
-                clock(one, &mut || assert_eq!(cpu.alloc_bulk(Order::ZERO, movable, &mut pages), PAGES));
+                let [single, get, put] = &mut times[3..] else { unreachable!("six lists") };
+                clock(single, &mut || assert_eq!(cpu.alloc_bulk(Order::ZERO, movable, &mut pages), PAGES));
                 let order: Vec<Pfn> =
                     if shuffled { visit.iter().map(|&n| pages[n]).collect() } else { pages.clone() };
                 let bulk = if shuffled { put } else { get };

@@ -1,12 +1,12 @@
-//! Telling memory checkers whose memory is whose, with the feature `annotations`: what is in no block is out of bounds for Valgrind's
-//! memcheck (on x86-64) and for AddressSanitizer, whichever the program runs under. Without the feature, and under neither, nothing
-//! happens.
+//! Telling memory checkers whose memory is whose, with the feature `annotations`: what is in no block is out of bounds
+//! for Valgrind's memcheck (on x86-64) and for AddressSanitizer, whichever the program runs under. Without the feature,
+//! and under neither, nothing happens.
 //!
 //! A block is accessible from when it is handed out until it is freed through an [`Cpu`](crate::Cpu), a
-//! [`SharedArena`](crate::SharedArena) or a block that frees itself. What a reclaimer gives back stays accessible until it is handed
-//! out again. Arenas that fill freed memory themselves (poisoning, zeroes), that boot from a firmware's map, or that a
-//! [`FileCache`](crate::FileCache) uses tell nothing. With the feature, no hit is inlined in C, and each call looks whether a checker
-//! is there.
+//! [`SharedArena`](crate::SharedArena) or a block that frees itself. What a reclaimer gives back stays accessible until
+//! it is handed out again. Arenas that fill freed memory themselves (poisoning, zeroes), that boot from a firmware's
+//! map, or that a [`FileCache`](crate::FileCache) uses tell nothing. With the feature, no hit is inlined in C, and each
+//! call looks whether a checker is there.
 #![expect(
     unsafe_code,
     reason = "checkers are told by an instruction sequence and by functions found at run time"
@@ -32,7 +32,7 @@ struct Active {
     on: AtomicBool,
 }
 
-/// Where frames lie.
+/// Where frames are.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     start: NonNull<u8>,
@@ -54,7 +54,7 @@ impl Place {
 }
 
 impl Annotated {
-    /// Nothing of this memory, where frames from `first` on lie, has an owner yet.
+    /// Nothing of this memory, where frames from `first` on are, has an owner yet.
     pub(crate) fn begin(start: NonNull<u8>, bytes: usize, first: Pfn, page_bytes: usize) -> Self {
         if !BUILT || !tools().any() {
             return Self(None);
@@ -202,12 +202,14 @@ const RUNNING_ON_VALGRIND: usize = 0x1001;
 const MAKE_MEM_NOACCESS: usize = 0x4d43_0000;
 const MAKE_MEM_DEFINED: usize = 0x4d43_0002;
 
-/// Asks Valgrind for something: rotations that leave a register as it is, and an exchange with itself, are its sign. 0 without it.
+/// Asks Valgrind for something: rotations that leave a register as it is, and an exchange with itself, are its sign. 0
+/// without it.
 #[cfg(target_arch = "x86_64")]
 fn request(what: usize, start: *const u8, bytes: usize) -> usize {
     let arguments = [what, start.addr(), bytes, 0, 0, 0];
     let mut result = 0_usize;
-    // SAFETY: on a processor, the instructions change nothing but flags. Valgrind reads the arguments, and writes `rdx`.
+    // SAFETY: on a processor, the instructions change nothing but flags. Valgrind reads the arguments, and writes
+    // `rdx`.
     unsafe {
         core::arch::asm!(
             "rol rdi, 3",

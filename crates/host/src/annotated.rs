@@ -42,7 +42,7 @@ impl<M: FrameUser> Arena<M> {
     pub(crate) fn annotate_freed(&self, pfn: Pfn, order: Order) {
         if self.is_annotated() && self.frames().contains(&pfn) {
             let (start, state) = self.allocator().frames().find(pfn);
-            if start == pfn && matches!(state, State::Taken { order: is, .. } if is == order) {
+            if start == pfn && matches!(state, State::Taken { order: allocated, .. } if allocated == order) {
                 self.annotate_range_freed(pfn, order.pages());
             }
         }

@@ -67,7 +67,7 @@ impl FileCache<'_> {
         Ok(())
     }
 
-    /// Drops pages of a space: their memory and their place in the swap area are free at once.
+    /// Drops pages of a space: their memory and their place in the swap area are free immediately.
     pub fn unmap_anon(&self, cpu: &Cpu<'_, PageSlot>, space: SpaceId, pages: Range<u64>) {
         let _ = self.here().map(|cache| cache.unmap_anon(cpu.core(), space, pages));
     }
@@ -83,7 +83,7 @@ impl FileCache<'_> {
         self.here().map(Cache::anon_pages).unwrap_or_default()
     }
 
-    /// What a zone has of the cache's pages.
+    /// Counts of the cache's pages in a zone.
     #[must_use]
     pub fn zone_counts(&self, zone: ZoneId) -> ZoneCounts {
         self.here().map(|cache| cache.zone_counts(zone)).unwrap_or_default()

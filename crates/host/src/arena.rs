@@ -32,7 +32,7 @@ use crate::store::{DescriptorMemory, Store};
 /// [`ArenaBuilder::page_bytes`](crate::ArenaBuilder::page_bytes) says otherwise.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Where an arena's pages lie.
+/// Where an arena's pages are.
 #[derive(Debug)]
 pub(crate) enum Pages {
     /// Nowhere: frames are described only.
@@ -76,13 +76,13 @@ unsafe impl Sync for Pages {}
 ///
 /// # Forks
 /// An arena belongs to the process that made it. In a child, [`attach`](Self::attach) returns
-/// [`AttachError::Forked`](crate::AttachError::Forked); an allocation that does more than take a block off the thread's own
-/// list fails with [`AllocFailure::Forked`], calls about given frames say that they are another allocator's, and frees, blocks and
-/// attachments that are dropped do nothing. Memory of
-/// the arena's own reads as zeroes, and what is written there is the child's alone; pages of hugetlb are a fault (`SIGSEGV`)
-/// instead. Memory of the caller's ([`memory`](crate::ArenaBuilder::memory)) is as it was mapped. Forks by `fork(3)` are
-/// noticed, and those by whatever calls its handlers; not by a bare system call. Handlers of `fork` that the program has
-/// itself must not make, use or drop arenas.
+/// [`AttachError::Forked`](crate::AttachError::Forked); an allocation that does more than take a block off the thread's
+/// own list fails with [`AllocFailure::Forked`], calls about given frames fail with `Foreign`, and
+/// frees, blocks and attachments that are dropped do nothing. Memory of the arena's own reads as zeroes, and what is
+/// written there is the child's alone; pages of hugetlb are a fault (`SIGSEGV`) instead. Memory of the caller's
+/// ([`memory`](crate::ArenaBuilder::memory)) is as it was mapped. Forks by `fork(3)` are noticed, and those by whatever
+/// calls its handlers; not by a bare system call. Handlers of `fork` that the program has itself must not make, use or
+/// drop arenas.
 ///
 /// # Signals, and calls from within calls
 /// No call is async-signal-safe: all may wait for a lock that the interrupted thread holds. A reclaimer, a mover or a
@@ -125,8 +125,8 @@ pub struct Arena<M: FrameUser = ()> {
 /// Most base pages of an arena that is verified when it is dropped.
 const VERIFIED_PAGES: u64 = 1 << 20;
 
-/// An arena's allocator. With debug assertions its books are checked when it goes, which takes a few milliseconds a GiB: what went
-/// wrong is found by the test that did it.
+/// An arena's allocator. With debug assertions its books are checked when it goes, which takes a few milliseconds a
+/// GiB: what went wrong is found by the test that did it.
 struct Verified<M: FrameUser> {
     allocator: Allocator<'static, Host, M>,
     /// The process that made it.
@@ -164,7 +164,7 @@ impl<M: FrameUser> fmt::Debug for Arena<M> {
     }
 }
 
-/// What [`Arena::reap`] has brought back.
+/// CPUs and pages that [`Arena::reap`] has brought back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reaped {
     /// CPUs whose owner had ended without detaching.
@@ -173,7 +173,7 @@ pub struct Reaped {
     pub pages: u64,
 }
 
-/// Where an arena's base pages are.
+/// Counts of an arena's base pages by their place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PageCounts {
     /// All that it manages: what has not been taken offline, and is in no hole.
@@ -189,7 +189,7 @@ pub struct PageCounts {
 }
 
 impl<M: FrameUser> Arena<M> {
-    /// Where the arena's pages are now. A racy sum while threads are busy. O(zones × CPUs).
+    /// Counts of the arena's pages by their place now. A racy sum while threads are busy. O(zones × CPUs).
     #[must_use]
     pub fn counts(&self) -> PageCounts {
         let allocator = self.allocator();
@@ -255,7 +255,7 @@ impl<M: FrameUser> Arena<M> {
         &self.pages
     }
 
-    /// The same arena, which keeps what its allocator borrows besides.
+    /// Keeps what its allocator borrows besides.
     pub(crate) fn keeping(mut self, deferred: DeferredInit) -> Self {
         self.deferred = Some(deferred);
         self
@@ -290,14 +290,15 @@ impl<M: FrameUser> Arena<M> {
         self.attachable
     }
 
-    /// Bytes in a base page: [`PAGE_BYTES`], or what [`ArenaBuilder::page_bytes`](crate::ArenaBuilder::page_bytes) says.
+    /// Bytes in a base page: [`PAGE_BYTES`], or what [`ArenaBuilder::page_bytes`](crate::ArenaBuilder::page_bytes)
+    /// says.
     #[must_use]
     #[inline]
     pub const fn page_bytes(&self) -> usize {
         1 << self.page_shift
     }
 
-    /// The smallest order whose blocks hold so many bytes; `None` if none does. 0 bytes take a page.
+    /// The smallest order whose blocks hold `bytes` bytes; `None` if none does. 0 bytes take a page.
     #[must_use]
     pub fn order_for(&self, bytes: usize) -> Option<Order> {
         Order::for_pages((bytes.div_ceil(self.page_bytes()) as u64).max(1))
@@ -331,8 +332,8 @@ impl<M: FrameUser> Arena<M> {
         self.store.metadata_bytes()
     }
 
-    /// Where the first byte of a frame lies: `(pfn - first)` [base pages](Self::page_bytes) behind that of the first frame. `None`
-    /// if the frame is not the arena's, or the arena has no memory.
+    /// Address of a frame's first byte: `(pfn - first)` [base pages](Self::page_bytes) behind that of the first
+    /// frame. `None` if the frame is not the arena's, or the arena has no memory.
     #[must_use]
     #[inline]
     pub fn address(&self, pfn: Pfn) -> Option<NonNull<u8>> {
@@ -345,11 +346,11 @@ impl<M: FrameUser> Arena<M> {
             return None;
         }
         let offset = ((pfn.0 - self.frames.start.0) as usize) << self.page_shift;
-        // SAFETY: `frames` are the pages that lie in the memory, so the offset is inside it.
+        // SAFETY: `frames` are the pages that are in the memory, so the offset is inside it.
         Some(unsafe { start.add(offset) })
     }
 
-    /// The frame that the byte at an address lies in. `None` if it is not in the arena's memory.
+    /// The frame that the byte at an address is in. `None` if it is not in the arena's memory.
     #[must_use]
     pub fn frame_at(&self, address: *const u8) -> Option<Pfn> {
         let start = self.address(self.frames.start)?.as_ptr() as usize;
@@ -358,7 +359,7 @@ impl<M: FrameUser> Arena<M> {
         self.frames.contains(&pfn).then_some(pfn)
     }
 
-    /// Brings back what lies on the lists of CPUs that no living thread holds: pages that threads had which
+    /// Brings back what is on the lists of CPUs that no living thread holds: pages that threads had which
     /// ended without detaching. Their CPUs are free then. O(CPUs), and a drain for each that had pages.
     ///
     /// Attaching and failing allocations do this themselves.
@@ -366,8 +367,8 @@ impl<M: FrameUser> Arena<M> {
         self.sweep(|_| true)
     }
 
-    /// Frees every block that is allocated, single, contiguous or in bulk. O(frames), and what the frees take. Returns the base pages that
-    /// were freed. The memory holds what it held; frames that are bad or offline stay so.
+    /// Frees every block that is allocated, single, contiguous or in bulk. O(frames), and what the frees take. Returns
+    /// the base pages that were freed. The memory holds what it held; frames that are bad or offline stay so.
     ///
     /// ```
     /// use framewright_host::{Arena, Migratetype, Order};
@@ -397,7 +398,8 @@ impl<M: FrameUser> Arena<M> {
                 let (start, state) = self.allocator.frames().find(pfn);
                 let order = match state {
                     State::Taken { order, .. } => {
-                        // SAFETY: by the caller's promise no code owns the block. One that is on a list still is refused.
+                        // SAFETY: by the caller's promise no code owns the block. One that is on a list still is
+                        // refused.
                         freed += unsafe { cpu.free(start, order) }.map_or(0, |()| order.pages());
                         order
                     }
@@ -410,8 +412,9 @@ impl<M: FrameUser> Arena<M> {
         Ok(freed)
     }
 
-    /// Checks the allocator's books while every CPU is held by this call, so that no thread is at work: a thread that is still
-    /// attached, or whose thread-locals are still being dropped, is named and not taken for a mistake. O(frames).
+    /// Checks the allocator's books while every CPU is held by this call, so that no thread is at work: a thread that
+    /// is still attached, or whose thread-locals are still being dropped, is named and not taken for a mistake.
+    /// O(frames).
     ///
     /// # Errors
     /// A CPU is busy, or something is wrong.
@@ -429,8 +432,9 @@ impl<M: FrameUser> Arena<M> {
         self.allocator.verify().map_err(VerifyError::Wrong)
     }
 
-    /// Has every CPU's lists given back to the zones: those of CPUs that no thread holds, and of threads that are in no call, at
-    /// once; the others at their next call, for which this waits `wait` at most. Returns the CPUs that still have pages, and how many.
+    /// Has every CPU's lists given back to the zones: those of CPUs that no thread holds, and of threads that are in no
+    /// call, immediately; the others at their next call, for which this waits `wait` at most. Returns the CPUs that
+    /// still have pages, and how many.
     pub fn drain_all(&self, wait: Duration) -> Vec<(CpuId, u64)> {
         // `None`: longer than the clock counts.
         let until = Instant::now().checked_add(wait);
@@ -448,9 +452,9 @@ impl<M: FrameUser> Arena<M> {
         }
     }
 
-    /// Lets lists shrink where they hold more than their threads use lately: those of CPUs that no thread holds, or that are
-    /// [lent](crate::Cpu::idle), at once; those of attached threads at their next call that is no hit. To be called about
-    /// once a second; [`run_trimming`](Self::run_trimming) does. O(CPUs), and the pages that go back.
+    /// Lets lists shrink where they hold more than their threads use recently: those of CPUs that no thread holds, or
+    /// that are [idle](crate::Cpu::idle), immediately; those of attached threads at their next call that is no hit. To
+    /// be called about once a second; [`run_trimming`](Self::run_trimming) does. O(CPUs), and the pages that go back.
     pub fn tick(&self) {
         if self.is_forked() {
             return;
@@ -507,8 +511,8 @@ impl<M: FrameUser> Arena<M> {
         self.allocator.zones().iter().map(|zone| u64::from(self.allocator.pcp(zone.id(), cpu).count())).sum()
     }
 
-    /// Frees pages whose owner ends and has no CPU: through a CPU that is free, lent, or this thread's own. If other threads
-    /// hold all of them, the next one that attaches, detaches, or finds no memory does it.
+    /// Frees pages whose owner ends and has no CPU: through a CPU that is free, idle, or this thread's own. If other
+    /// threads hold all of them, the next one that attaches, detaches, or finds no memory does it.
     pub(crate) fn free_left(&self, pages: Vec<Pfn>) {
         if self.is_forked() || pages.is_empty() {
             return;
@@ -521,8 +525,8 @@ impl<M: FrameUser> Arena<M> {
                 Err(Refused::Mine) => None,
                 Err(Refused::Taken) => continue,
             };
-            // SAFETY: this thread holds the CPU's lock. If it is attached, it is here between two calls of that attachment, or in
-            // a helper that one of them runs, which may free through the CPU.
+            // SAFETY: this thread holds the CPU's lock. If it is attached, it is here between two calls of that
+            // attachment, or in a helper that one of them runs, which may free through the CPU.
             self.take_left(&unsafe { self.cpu(CpuId(slot as u16)) });
             return;
         }
@@ -561,7 +565,7 @@ impl<M: FrameUser> Arena<M> {
         self.allocator().cpu(&self.pins[cpu.index()])
     }
 
-    /// Brings back what lies on the lists of CPUs that no thread holds, where no owner answers an allocation
+    /// Brings back what is on the lists of CPUs that no thread holds, where no owner answers an allocation
     /// that fails. Whether there was anything.
     pub(crate) fn reclaim(&self) -> bool {
         self.sweep(|cpu| self.pages_on(cpu) > 0).pages > 0

@@ -17,7 +17,7 @@ use crate::arena::Arena;
 use crate::cpu::Cpu;
 use crate::shared::{Shared, SharedArena, last_used};
 
-/// Where a block of an arena lies, if anywhere.
+/// Where a block of an arena is, if anywhere.
 fn memory<M: FrameUser>(arena: &Arena<M>, pfn: Pfn, order: Order) -> Option<NonNull<[u8]>> {
     let start = arena.address(pfn)?;
     Some(NonNull::slice_from_raw_parts(start, arena.page_bytes() << order.get()))
@@ -46,8 +46,8 @@ macro_rules! block_methods {
             self.order
         }
 
-        /// Where the block's memory lies: `2^order` [base pages](crate::Arena::page_bytes). `None` if the arena's frames are described
-        /// only.
+        /// The block's memory: `2^order` [base pages](crate::Arena::page_bytes). `None` if the arena's
+        /// frames are described only.
         #[must_use]
         #[inline]
         pub fn as_ptr(&self) -> Option<NonNull<[u8]>> {
@@ -79,7 +79,7 @@ macro_rules! block_methods {
         /// Runs `f` on the user slot of the block's `n`-th frame.
         ///
         /// # Panics
-        /// If the block has not so many frames.
+        /// If the block has at most `n` frames.
         pub fn with_user<R>(&mut self, n: u64, f: impl FnOnce(&mut M) -> R) -> R {
             assert!(n < self.order.pages(), "frame {n} of a block of {}", self.order.pages());
             let frames = self.arena().allocator().frames();

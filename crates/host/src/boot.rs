@@ -24,7 +24,7 @@ use crate::platform::Host;
 use crate::robust::OwnerLocks;
 use crate::store::{DescriptorMemory, Store};
 
-/// What firmware says of a machine's memory: the ranges in any order, overlapping or not.
+/// A machine's memory as firmware describes it: the ranges in any order, overlapping or not.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FirmwareMap {
     /// First byte, bytes, and what they are.
@@ -36,19 +36,19 @@ pub struct FirmwareMap {
 /// A machine's memory, divided into zones, and what early allocation left of it.
 #[derive(Clone, Debug)]
 pub struct BootMap {
-    /// What each zone spans; ascending by address.
+    /// Spans of the zones; ascending by address.
     pub zones: Vec<ZoneSpec>,
-    /// What each has, and from where on it is left for later.
+    /// Parts of the zones: the pages of each, and the first that is deferred.
     pub parts: Vec<Part>,
     /// Nodes with memory, by number.
     pub nodes: Vec<NodePart>,
-    /// The free ranges; each lies in one zone.
+    /// The free ranges; each is in one zone.
     pub free: Vec<Range<Pfn>>,
-    /// What was said of the memory, in bytes: ascending, each byte once.
+    /// Kinds of the memory, in bytes: ascending, each byte once.
     pub kinds: Vec<Span<Kind>>,
     /// The memory in whole pages.
     pub memory: Vec<Piece>,
-    /// What early allocation has reserved, in frames.
+    /// Frames that early allocation has reserved.
     pub reserved: Vec<Span<()>>,
     /// Base pages of memory reserved.
     pub reserved_pages: u64,
@@ -58,7 +58,7 @@ pub struct BootMap {
     pub unclaimed_pages: u64,
     /// Usable bytes that make no whole page.
     pub trimmed_bytes: u64,
-    /// What had to be done to the ranges.
+    /// Counts of corrections to the ranges.
     pub counts: MapCounts,
     /// The rules by which zones were made.
     pub rules: Rules,
@@ -119,7 +119,7 @@ impl FirmwareMap {
     }
 }
 
-/// What becomes of frame descriptors before their frame is used.
+/// Treatment of frame descriptors before their frame is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Descriptors {
     /// Nothing: they are memory that the system gave us as zeroes, and no thread has touched.
@@ -153,8 +153,9 @@ impl BootMap {
         self.make(options, None)
     }
 
-    /// The same, with descriptors in memory that an arena before had ([`Arena::into_descriptors`]), if it is large
-    /// enough; they are cleared, whatever the options say, for the memory holds anything. O(pages / 512).
+    /// Like [`build`](Self::build), with descriptors in memory that an arena before had ([`Arena::into_descriptors`]),
+    /// if it is large enough; they are cleared, whatever the options say, for the memory holds anything. O(pages /
+    /// 512).
     ///
     /// # Errors
     /// As [`build`](Self::build).

@@ -24,21 +24,22 @@ const LARGEST_BLOCK_PAGES: u64 = framewright::units::MAX_ORDER.pages();
 const HUGE_PAGE: usize = 2 << 20;
 const GIANT_PAGE: usize = 1 << 30;
 
-/// What memory lies behind an arena's frames. All of it is zero at first; what a freed block held stays.
+/// Memory behind an arena's frames. All of it is zero at first; what a freed block held stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Backing {
     /// Pages of the system's size, committed when first touched.
     #[default]
     Base,
-    /// The same, with advice to use huge pages (`MADV_HUGEPAGE`): the system may, and commits 2 MiB at a touch.
+    /// Pages of the system's size, with advice to use huge pages (`MADV_HUGEPAGE`): the system may, and commits 2 MiB
+    /// at a touch.
     Huge,
     /// Pages of 2 MiB from the system's pool (`MAP_HUGETLB`), all set aside when the arena is made.
     ///
-    /// The pool promises so many pages of the machine, not of each node: with
-    /// [`machine_nodes`](ArenaBuilder::machine_nodes) they are also committed when the arena is made, so that a node that
-    /// has too few is an error then, and not a fault (`SIGBUS`) later.
+    /// The pool promises a number of pages of the machine, not of each node: with
+    /// [`machine_nodes`](ArenaBuilder::machine_nodes) they are also committed when the arena is made, so that a node
+    /// that has too few is an error then, and not a fault (`SIGBUS`) later.
     HugeTlb,
-    /// The same with pages of 1 GiB. The size is rounded up to them.
+    /// Pages of 1 GiB from the system's pool, set aside like those of 2 MiB. The size is rounded up to them.
     GiantTlb,
     /// None: frames are described and handed out as numbers. For simulated sizes, for memory that is mapped
     /// elsewhere, and for measuring the allocator alone.
@@ -159,14 +160,14 @@ impl ArenaBuilder {
         self
     }
 
-    /// CPUs: how many threads can be attached at once. Default: twice the machine's parallelism, at least 4.
+    /// CPUs: how many threads can be attached at the same time. Default: twice the machine's parallelism, at least 4.
     /// Each costs per-CPU lists of its own.
     pub fn cpus(mut self, cpus: usize) -> Self {
         self.cpus = cpus;
         self
     }
 
-    /// Splits the frames into so many nodes of equal size; CPU `n` is on node `n mod nodes`. Default: 1.
+    /// Splits the frames into `nodes` nodes of equal size; CPU `n` is on node `n mod nodes`. Default: 1.
     ///
     /// The nodes are virtual: the memory is not bound to the machine's (see [`machine_nodes`](Self::machine_nodes)).
     pub fn nodes(mut self, nodes: usize) -> Self {
@@ -205,9 +206,9 @@ impl ArenaBuilder {
         self
     }
 
-    /// Where the system takes the arena's own memory from. Default: from the node of the CPU that touches a page first. The arena
-    /// itself does not know; [`machine_nodes`](Self::machine_nodes) makes nodes of its own of the machine's, and does without.
-    /// [`Arena::resident`] says what was got.
+    /// Nodes that the system takes the arena's own memory from. Default: from the node of the CPU that touches a page
+    /// first. The arena itself does not know; [`machine_nodes`](Self::machine_nodes) makes nodes of its own of the
+    /// machine's, and does without. [`Arena::resident`] returns what was got.
     ///
     /// ```
     /// use framewright_host::{Arena, Placement};
@@ -222,8 +223,8 @@ impl ArenaBuilder {
         self
     }
 
-    /// Frames that are not there: they are never handed out, and count nowhere. Their place in the arena's memory is left
-    /// alone. For memory with gaps, and for what the caller keeps for itself.
+    /// Frames that are not there: they are never handed out, and count nowhere. Their place in the arena's memory is
+    /// left alone. For memory with gaps, and for what the caller keeps for itself.
     ///
     /// ```
     /// use framewright_host::{Arena, Order, Pfn};
@@ -252,15 +253,15 @@ impl ArenaBuilder {
         self
     }
 
-    /// With a page before the arena's own memory and one behind it that no thread can touch: what runs over either end is a
-    /// fault. Not with [`Backing::HugeTlb`] and [`Backing::GiantTlb`].
+    /// With a page before the arena's own memory and one after it that no thread can touch: what runs over either end
+    /// is a fault. Not with [`Backing::HugeTlb`] and [`Backing::GiantTlb`].
     pub fn guard_pages(mut self) -> Self {
         self.guarded = true;
         self
     }
 
-    /// Tells no listener of what the arena does (feature `tracing`): for an arena that is the memory of the global allocator. A
-    /// listener may allocate with a lock held that it would take again.
+    /// Tells no listener of what the arena does (feature `tracing`): for an arena that is the memory of the global
+    /// allocator. A listener may allocate with a lock held that it would take again.
     pub fn silent(mut self) -> Self {
         self.silent = true;
         self
@@ -285,10 +286,10 @@ impl ArenaBuilder {
         self
     }
 
-    /// Way in which the arena keeps free memory and frames, whatever the configuration says. With [`Engine::Compact`] 0.28 bytes instead of
-    /// 8.2, and memory is initialised when it is needed ([`Config::lazy_pageblocks`]): an arena of a terabyte is made in well
-    /// under a millisecond. Each allocation and each free costs an atomic operation more, and what needs a word for each
-    /// frame is refused. Default: what the configuration says.
+    /// Way in which the arena keeps free memory and frames, whatever the configuration says. With [`Engine::Compact`]
+    /// 0.28 bytes instead of 8.2, and memory is initialised when it is needed ([`Config::lazy_pageblocks`]): an arena
+    /// of a terabyte is made in well under a millisecond. Each allocation and each free costs an atomic operation more,
+    /// and what needs a word for each frame is refused. Default: what the configuration says.
     ///
     /// | a wrong free | `Framewright` | `Compact` |
     /// |---|---|---|
@@ -376,7 +377,7 @@ impl ArenaBuilder {
             Pages::Own(mapping) => Some(mapping.start()),
             Pages::Caller(start) => Some(*start),
         }
-        // SAFETY: exactly `frames` lie there and are managed; the arena keeps the memory, or the caller of
+        // SAFETY: exactly `frames` are there and are managed; the arena keeps the memory, or the caller of
         // `memory` does; and it hands blocks to their owners alone.
         .map(|start| unsafe { DirectMap::new(start.as_ptr(), frames.start, page) });
 
@@ -403,7 +404,7 @@ impl ArenaBuilder {
             source,
         })?;
         // SAFETY: all parts borrow from this store, no thread has used them but to add memory, and `pages` is
-        // where `frames` lie.
+        // where `frames` are.
         let mut arena =
             unsafe { Arena::new(allocator, parts.pins, store, pages, frames, owners, self.cpus, background) };
         arena.bound = self.bound;

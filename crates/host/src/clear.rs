@@ -1,19 +1,19 @@
 //! Filling long runs of memory with zeroes, past the caches.
 //!
 //! Boot clears gigabytes of frame descriptors and looks at few of them soon. An ordinary store first reads the line
-//! that it will overwrite; a streaming store does not, and leaves the caches to others. In runs of 64 KiB to
-//! 1 MiB, which is what a worker clears at a time, it moved two to three times as much as `memset`, which itself streams
-//! only in far longer runs.
+//! that it will overwrite; a streaming store does not, and leaves the caches to others. In runs of 64 KiB to 1 MiB,
+//! which is what a worker clears at a time, it moved two to three times as much as `memset`, which itself streams only
+//! in far longer runs.
 #![expect(unsafe_code, reason = "the memory comes as an address")]
 
-/// From so many bytes on, lines are streamed: the least run of descriptors that boot clears is a pageblock's.
+/// From this many bytes on, lines are streamed: the least run of descriptors that boot clears is a pageblock's.
 #[cfg(target_arch = "x86_64")]
 const STREAMED: usize = 4096;
 
 /// Makes `bytes` from `start` on zero.
 ///
 /// # Safety
-/// The memory is valid for writes, and no other thread touches it meanwhile.
+/// The memory is valid for writes, and no other thread touches it at the same time.
 pub(crate) unsafe fn clear(start: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     if bytes >= STREAMED {

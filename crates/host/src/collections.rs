@@ -1,5 +1,6 @@
-//! Collections whose buffers are blocks of an arena: the allocator interface that Rust's nightly library has, as the crate
-//! `allocator-api2` has it for all others. Its versions 0.4 and 0.2 are different traits, and a crate speaks one of them.
+//! Collections whose buffers are blocks of an arena: the allocator interface that Rust's nightly library has, as the
+//! crate `allocator-api2` has it for all others. Its versions 0.4 and 0.2 are different traits, and a crate speaks one
+//! of them.
 #![expect(unsafe_code, reason = "an allocator vouches for its memory")]
 
 use core::alloc::Layout;
@@ -116,7 +117,8 @@ unsafe fn deallocate(blocks: &impl Blocks, start: NonNull<u8>, layout: Layout) {
     debug_assert!(matches!(freed, Some(Ok(()))), "a buffer was freed that is none: {freed:?}");
 }
 
-/// Gives a buffer another size where it is, if its block is large enough. What the block has too much is freed, half by half.
+/// Gives a buffer another size where it is, if its block is large enough. What the block has too much is freed, half by
+/// half.
 ///
 /// # Safety
 /// As of [`deallocate`] with `old`, for what is freed.
@@ -149,7 +151,8 @@ unsafe fn in_place(
     Some(NonNull::slice_from_raw_parts(start, arena.page_bytes() << order.get()))
 }
 
-/// Gives a buffer another size, where it is or elsewhere; its first bytes stay. `None`: no memory, and nothing has changed.
+/// Gives a buffer another size, where it is or elsewhere; its first bytes stay. `None`: no memory, and nothing has
+/// changed.
 ///
 /// # Safety
 /// As of [`deallocate`] with `old`, unless this returns `None`.
@@ -164,7 +167,7 @@ unsafe fn resize(
         return Some(same);
     }
     let to = allocate(blocks, new, Flags::NONE)?;
-    // SAFETY: both are buffers of ours, of at least so many bytes, and the old one is given up.
+    // SAFETY: both are buffers of ours, of at least that size, and the old one is given up.
     unsafe {
         start.copy_to_nonoverlapping(to.cast(), old.size().min(new.size()));
         deallocate(blocks, start, old);
@@ -173,16 +176,16 @@ unsafe fn resize(
 }
 
 macro_rules! allocator {
-    ($of:ident, ($($generics:tt)*), $handle:ty) => {
-        // SAFETY: a block is its buffer's until it is freed, and lies still. Clones of a handle, and moved ones, free each
-        // other's blocks: they are one arena, which lives as long as any of them.
-        unsafe impl<$($generics)*> $of::alloc::Allocator for $handle {
-            fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, $of::alloc::AllocError> {
-                allocate(self, layout, Flags::NONE).ok_or($of::alloc::AllocError)
+    ($interface:ident, ($($generics:tt)*), $handle:ty) => {
+        // SAFETY: a block is its buffer's until it is freed, and does not move. Clones of a handle, and moved ones,
+        // free each other's blocks: they are one arena, which lives as long as any of them.
+        unsafe impl<$($generics)*> $interface::alloc::Allocator for $handle {
+            fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, $interface::alloc::AllocError> {
+                allocate(self, layout, Flags::NONE).ok_or($interface::alloc::AllocError)
             }
 
-            fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<[u8]>, $of::alloc::AllocError> {
-                allocate(self, layout, Flags::ZERO).ok_or($of::alloc::AllocError)
+            fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<[u8]>, $interface::alloc::AllocError> {
+                allocate(self, layout, Flags::ZERO).ok_or($interface::alloc::AllocError)
             }
 
             unsafe fn deallocate(&self, start: NonNull<u8>, layout: Layout) {
@@ -195,9 +198,9 @@ macro_rules! allocator {
                 start: NonNull<u8>,
                 old: Layout,
                 new: Layout,
-            ) -> Result<NonNull<[u8]>, $of::alloc::AllocError> {
+            ) -> Result<NonNull<[u8]>, $interface::alloc::AllocError> {
                 // SAFETY: by the caller's promise.
-                unsafe { resize(self, start, old, new) }.ok_or($of::alloc::AllocError)
+                unsafe { resize(self, start, old, new) }.ok_or($interface::alloc::AllocError)
             }
 
             unsafe fn shrink(
@@ -205,9 +208,9 @@ macro_rules! allocator {
                 start: NonNull<u8>,
                 old: Layout,
                 new: Layout,
-            ) -> Result<NonNull<[u8]>, $of::alloc::AllocError> {
+            ) -> Result<NonNull<[u8]>, $interface::alloc::AllocError> {
                 // SAFETY: by the caller's promise.
-                unsafe { resize(self, start, old, new) }.ok_or($of::alloc::AllocError)
+                unsafe { resize(self, start, old, new) }.ok_or($interface::alloc::AllocError)
             }
         }
     };

@@ -42,10 +42,10 @@ impl<M: FrameUser> Arena<M> {
         self.attach_any(|| (last..cpus).chain(0..last))
     }
 
-    /// Attaches this thread to a CPU near the processor it runs on: the one with the processor's number, or the next free one of
-    /// its node, or any. With [`machine_nodes`](crate::ArenaBuilder::machine_nodes), that is where its memory is; otherwise
-    /// nodes are virtual, and it is only a CPU that threads on other processors are less likely to want. A thread that the
-    /// system moves afterwards keeps its CPU.
+    /// Attaches this thread to a CPU near the processor it runs on: the one with the processor's number, or the next
+    /// free one of its node, or any. With [`machine_nodes`](crate::ArenaBuilder::machine_nodes), that is where its
+    /// memory is; otherwise nodes are virtual, and it is only a CPU that threads on other processors are less likely to
+    /// want. A thread that the system moves afterwards keeps its CPU.
     ///
     /// # Errors
     /// Living threads hold all CPUs.
@@ -96,12 +96,12 @@ impl<M: FrameUser> Arena<M> {
         attached.ok_or(AttachError::Taken(CpuId(cpu as u16)))
     }
 
-    /// Acts as CPU number `cpu` for one call: `f` allocates and frees through the CPU's lists, and what lies on them stays
-    /// there for the next one. For callers that say with each call which CPU they are. Waits while another thread acts as that
-    /// CPU; for good, if a thread has attached to the CPU and keeps it.
+    /// Acts as CPU number `cpu` for one call: `f` allocates and frees through the CPU's lists, and what is on them
+    /// stays there for the next one. For callers that say with each call which CPU they are. Waits while another thread
+    /// acts as that CPU; for good, if a thread has attached to the CPU and keeps it.
     ///
-    /// A robust lock is taken and given back, some 20 ns more than through an attached [`Cpu`]. Between calls, the pages on the
-    /// lists are within reach of allocations that would fail.
+    /// A robust lock is taken and given back, some 20 ns more than through an attached [`Cpu`]. Between calls, the
+    /// pages on the lists are within reach of allocations that would fail.
     ///
     /// ```
     /// use framewright_host::{Arena, Migratetype, Order};
@@ -154,7 +154,8 @@ impl<M: FrameUser> Arena<M> {
         Ok(result)
     }
 
-    /// Attaches this thread as [`attach`](Self::attach) does, and keeps the arena as long: arena and attachment in one structure.
+    /// Attaches this thread as [`attach`](Self::attach) does, and keeps the arena as long: arena and attachment in one
+    /// structure.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -230,8 +231,9 @@ impl<M: FrameUser> OwnedCpu<M> {
     /// # Errors
     /// As [`Arena::attach`].
     pub fn attach(arena: Arc<Arena<M>>) -> Result<Self, AttachError> {
-        // SAFETY: an arena behind an `Arc` stays where it is while the `Arc` exists, and this one outlives the borrow: both
-        // are private and dropped together, the borrow first. No caller gets the borrow with a longer life than `self`'s.
+        // SAFETY: an arena behind an `Arc` stays where it is while the `Arc` exists, and this one outlives the borrow:
+        // both are private and dropped together, the borrow first. No caller gets the borrow with a longer life than
+        // `self`'s.
         let borrowed: &'static Arena<M> = unsafe { &*Arc::as_ptr(&arena) };
         Ok(Self { cpu: borrowed.attach()?, arena })
     }
@@ -292,7 +294,8 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
         self.cpu.id()
     }
 
-    /// The core's view of the CPU. Not for users: its `free` is safe, and would let them free a [`Block`](crate::Block).
+    /// The core's view of the CPU. Not for users: its `free` is safe, and would let them free a
+    /// [`Block`](crate::Block).
     pub(crate) const fn core(&self) -> &framewright::Cpu<'a, 'a, Host, M> {
         &self.cpu
     }
@@ -305,8 +308,8 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
 
     /// Allocates a block of `order` as a raw frame: the caller frees it, through this CPU or another.
     ///
-    /// O(1) without any lock if the CPU's list has one; else as [`framewright::Cpu::alloc`]. Before it fails, pages that
-    /// ended threads have left on their lists are brought back.
+    /// O(1) without any lock if the CPU's list has one; else as [`framewright::Cpu::alloc`]. Before it fails, pages
+    /// that ended threads have left on their lists are brought back.
     ///
     /// # Errors
     /// Why not, and what each zone lacked.
@@ -339,8 +342,8 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
         !self.arena.is_annotated() && self.cpu.free_hit(pfn, order)
     }
 
-    /// Where this CPU's hits of order 0 read and write, for code that is not Rust and makes them without a call. They are good
-    /// until the thread detaches.
+    /// Words that this CPU's hits of order 0 read and write, for code that is not Rust and makes them without a call.
+    /// They are good until the thread detaches.
     #[must_use]
     pub fn hit_words(&self, migratetype: Migratetype) -> Option<HitWords<Host>> {
         if self.arena.is_annotated() { None } else { self.cpu.hit_words(migratetype) }
@@ -382,8 +385,8 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
             .inspect_err(|failed| tell_failed(self.arena, failed))
     }
 
-    /// What each zone that `request` may use lacks for it now, in the order in which an allocation tries them: the details
-    /// behind an [`AllocError`]. As [`framewright::Cpu::explain`].
+    /// Shortfall now of each zone that `request` may use, in the order in which an allocation tries them: the
+    /// details behind an [`AllocError`]. As [`framewright::Cpu::explain`].
     pub fn explain(&self, request: &Request<'_>) -> Vec<Shortfall> {
         let mut zones = Vec::new();
         self.cpu.explain(request, &self.arena.helpers(), |zone| zones.push(*zone));
@@ -419,7 +422,8 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
         migrate.map(|migrate| self.cpu.compact_proactively(node, migrate)).unwrap_or_default()
     }
 
-    /// The same with a mover that is asked for this round only. Memory checkers are not told of what it moves.
+    /// Like [`compact_proactively`](Self::compact_proactively), with a mover for this round only. Memory checkers are
+    /// not told of what it moves.
     pub fn compact_proactively_with(&self, node: NodeId, migrate: &dyn Migrate) -> Compacted {
         self.cpu.compact_proactively(node, migrate)
     }
@@ -437,12 +441,12 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
 
     /// Frees a block that any CPU allocated, with its order.
     ///
-    /// O(1) without any lock unless the CPU's lists are full; else as [`framewright::Cpu::free`]. What is not allocated,
-    /// or with another order, is refused, and nothing changes.
+    /// O(1) without any lock unless the CPU's lists are full; else as [`framewright::Cpu::free`]. What is not
+    /// allocated, or with another order, is refused, and nothing changes.
     ///
     /// # Safety
-    /// If the block is allocated, it is the caller's: no [`Block`](crate::Block) owns it, and no code uses its memory or user
-    /// slots any more. In an arena without memory and user slots nothing can go wrong beyond the counts.
+    /// If the block is allocated, it is the caller's: no [`Block`](crate::Block) owns it, and no code uses its memory
+    /// or user slots any more. In an arena without memory and user slots nothing can go wrong beyond the counts.
     ///
     /// # Errors
     /// What is wrong with the free, and what the frame's descriptor says.
@@ -456,7 +460,8 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
     /// own. O(2^(from − to)). A [`Block`](crate::Block) is split by [`Block::split`](crate::Block::split).
     ///
     /// # Safety
-    /// If the block is allocated, it is the caller's: no [`Block`](crate::Block) owns it, and no other code frees or splits it during the call.
+    /// If the block is allocated, it is the caller's: no [`Block`](crate::Block) owns it, and no other code frees or
+    /// splits it during the call.
     ///
     /// # Errors
     /// As [`free`](Self::free), if the block is not allocated with order `from`, or `to` is larger.
@@ -470,8 +475,8 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
         self.cpu.drain();
     }
 
-    /// Lets the CPU's lists shrink where they hold more than it uses lately. To be called about once a second by a thread
-    /// that stays attached for long. O(pages that go back).
+    /// Lets the CPU's lists shrink where they hold more than it uses recently. To be called about once a second by a
+    /// thread that stays attached for long. O(pages that go back).
     pub fn tick(&self) {
         self.cpu.tick();
     }

@@ -22,7 +22,7 @@ pub(crate) struct DeferredInit {
 }
 
 impl DeferredInit {
-    /// What `make` makes of memory for so many zones and workers, and of the free ranges.
+    /// What `make` makes of memory for `zones` zones and `workers` workers, and of the free ranges.
     pub(crate) fn new(
         zones: usize,
         workers: usize,
@@ -43,7 +43,7 @@ impl DeferredInit {
         Self { deferred: vec![make(memory, all_free)], _zones: zones, _slots: slots, _free: free }
     }
 
-    /// Where the deferral lies, for as long as this is kept.
+    /// Where the deferral is, for as long as this is kept.
     pub(crate) fn deferred(&self) -> *const Deferred<'static, Host> {
         self.deferred.as_ptr()
     }

@@ -2,10 +2,10 @@
 //! (`O_DIRECT`), so that an arena's pages are the only ones.
 //!
 //! # Lengths
-//! Pages are written whole, so a file on storage may be longer than its content. `len` is the content's end; it is raised
-//! before a page is dirty. `stored` is where storage may end; it is raised before a page is written. A sync cuts the file
-//! to `len` if `stored` is beyond, under `cut` alone, with `len` read there; writes hold `cut` shared. So whatever a cut
-//! takes away was beyond the content's end, and of no page that was dirty by then.
+//! Pages are written whole, so a file on storage may be longer than its content. `len` is the content's end; it is
+//! raised before a page is dirty. `stored` is where storage may end; it is raised before a page is written. A sync cuts
+//! the file to `len` if `stored` is beyond, under `cut` alone, with `len` read there; writes hold `cut` shared. So
+//! whatever a cut takes away was beyond the content's end, and of no page that was dirty by then.
 #![expect(unsafe_code, reason = "pages are read and written where they lie")]
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -29,12 +29,12 @@ use crate::os::{effective_user, set_direct, write_pieces};
 use crate::platform::Host;
 use crate::writing::{Queue, ToWrite};
 
-/// How long a writer is held back first, and how often that doubles: 16 ms at most, as storage is faster than it was when
-/// Linux chose 100.
+/// How long a writer is held back first, and how often that doubles: 16 ms at most, as storage is faster than it was
+/// when Linux chose 100.
 const HELD_BACK: Duration = Duration::from_millis(1);
 const MOST_DOUBLED: u32 = 4;
-/// Looks at something that another thread is about to change, before the thread sleeps between two of them; and how long
-/// at first and at most.
+/// Looks at something that another thread is about to change, before the thread sleeps between two of them; and how
+/// long at first and at most.
 const LOOKS: u32 = 64;
 const NAP: Duration = Duration::from_micros(10);
 const NAPS_DOUBLED: u32 = 5;
@@ -107,8 +107,8 @@ impl Open {
         })
     }
 
-    /// Opens a file, and makes it if it is not there. Both go by the folder's descriptor, which stays the same folder when it
-    /// is renamed, or the process goes elsewhere. `made` has the files whose names may not last yet.
+    /// Opens a file, and makes it if it is not there. Both go by the folder's descriptor, which stays the same folder
+    /// when it is renamed, or the process goes elsewhere. `made` has the files whose names may not last yet.
     pub(crate) fn named(path: &Path, made: &Made) -> io::Result<Self> {
         let mut path = path.to_path_buf();
         for _ in 0..MOST_TRIES {
@@ -161,8 +161,8 @@ impl Open {
         Ok(Self { named: false, ..Self::new(file, direct, None)? })
     }
 
-    /// Opens a file that holds the memory of this process while it runs, and nothing that is needed afterwards: no process
-    /// else reads it, and no other process uses it.
+    /// Opens a file that holds the memory of this process while it runs, and nothing that is needed afterwards: no
+    /// process else reads it, and no other process uses it.
     pub(crate) fn private(path: &Path) -> io::Result<Self> {
         let refuse = |why| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         let open = |flags| options(flags | libc::O_NOFOLLOW).create(true).mode(0o600).open(path);
@@ -254,8 +254,8 @@ impl Open {
 /// Direct reads begin at multiples of this at most, on any device.
 const BLOCK: usize = 512;
 
-/// Reads until the bytes are filled, or there are no more; a direct read also until it ends inside a block, as it can go on at
-/// the next one only. Returns the bytes read.
+/// Reads until the bytes are filled, or there are no more; a direct read also until it ends inside a block, as it can
+/// go on at the next one only. Returns the bytes read.
 fn fill(
     bytes: &mut [u8],
     offset: u64,
@@ -277,7 +277,8 @@ fn fill(
 /// Device and inode of files that a cache has made, and whose folders have not been synced since.
 pub(crate) type Made = Mutex<BTreeSet<(u64, u64)>>;
 
-/// Tries to open a path that changes meanwhile, and links that are followed to a file that is not there: as Linux' limit.
+/// Tries to open a path that changes at the same time, and links that are followed to a file that is not there: as
+/// Linux' limit.
 const MOST_TRIES: u32 = 40;
 
 /// The folder that a path's last name is in.
@@ -301,7 +302,7 @@ fn with_direct(open: impl Fn(i32) -> io::Result<File>) -> io::Result<(File, bool
     }
 }
 
-/// Makes a file and takes its name away at once.
+/// Makes a file and takes its name away immediately.
 fn unlinked(folder: &Path) -> io::Result<File> {
     loop {
         let name = format!(".framewright-{}-{:x}", std::process::id(), Host::now_ns());
@@ -322,9 +323,9 @@ fn unlinked(folder: &Path) -> io::Result<File> {
 /// What goes wrong on purpose.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    /// Of a thousand reads and writes, so many fail.
+    /// Number of a thousand reads and writes that fail.
     pub(crate) failing: AtomicU64,
-    /// Of a thousand syncs, so many fail.
+    /// Number of a thousand syncs that fail.
     pub(crate) failing_syncs: AtomicU64,
     /// No file can be written beyond so many bytes, as if the disk were full; 0 for no limit.
     pub(crate) full_at: AtomicU64,
@@ -415,14 +416,14 @@ impl<'a> FileDevice<'a> {
         shared(&self.files).get(&file).cloned().ok_or(IoError::UNKNOWN)
     }
 
-    /// Writes pages of a file, each behind the other: all of them or, as far as a caller can tell, none.
+    /// Writes pages of a file, one after the other: all of them or, as far as a caller can tell, none.
     pub(crate) fn write_run(&self, run: &[ToWrite]) -> Result<(), IoError> {
         let written = self.try_write_run(run);
-        for (flag, is) in
+        for (flag, state) in
             [(&self.full, written.is_err_and(IoError::is_full)), (&self.failing, written.is_err())]
         {
-            if flag.load(Relaxed) != is {
-                flag.store(is, Relaxed);
+            if flag.load(Relaxed) != state {
+                flag.store(state, Relaxed);
             }
         }
         written
@@ -436,7 +437,7 @@ impl<'a> FileDevice<'a> {
         let _uncut = shared(&open.cut);
         open.stored.fetch_max(end, Relaxed);
         // SAFETY: while a page is written out, no thread changes it.
-        let pages: Vec<&[u8]> = run.iter().map(|it| unsafe { self.page_shared(it.pfn) }).collect();
+        let pages: Vec<&[u8]> = run.iter().map(|page| unsafe { self.page_shared(page.pfn) }).collect();
         // A disk takes its time also over what it then fails.
         self.faults.pace(run.len(), false);
         if let Err(error) = self.faults.write_turn(end) {
@@ -456,7 +457,7 @@ impl<'a> FileDevice<'a> {
         Ok(())
     }
 
-    /// Writes pages that were taken from the queue, and says how that ended; also where it panics.
+    /// Writes pages that were taken from the queue, and reports how that ended; also where it panics.
     pub(crate) fn write_taken(&self, run: Vec<ToWrite>) {
         let mut taken = Taken { queue: &self.queue, run, result: Err(IoError::UNKNOWN) };
         taken.result = self.write_run(&taken.run);
@@ -484,7 +485,7 @@ impl<'a> FileDevice<'a> {
     }
 }
 
-/// Pages taken from the queue. Dropping it says how their write ended.
+/// Pages taken from the queue. Dropping it reports how their write ended.
 struct Taken<'q> {
     queue: &'q Queue,
     run: Vec<ToWrite>,
@@ -642,7 +643,8 @@ mod tests {
         }
     }
 
-    /// A file that was made here owes its folder a sync until one has succeeded, also if it was closed and opened again.
+    /// A file that was made here owes its folder a sync until one has succeeded, also if it was closed and opened
+    /// again.
     #[test]
     fn a_new_name_is_owed_until_it_is_synced() {
         let folder = std::env::temp_dir().join(format!("framewright-made-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! Why an arena could not be made or a thread not attach: one line each, which says what to do.
+//! Why an arena could not be made or a thread not attach: one line each, with what to do.
 
 use core::error::Error;
 use core::fmt;
@@ -69,7 +69,7 @@ pub enum ArenaError {
         /// What the system said.
         source: io::Error,
     },
-    /// The system does not commit all of the memory at once.
+    /// The system does not commit all of the memory.
     Populate(io::Error),
     /// The system does not lock the memory.
     Lock {

@@ -1,8 +1,9 @@
 //! What an arena tells a listener: events of the crate `tracing`, with the feature of that name; nothing otherwise.
 //!
-//! All have the target `framewright` and come off the fast path, with no lock of the arena's held, so that a listener may allocate
-//! from it. But one that allocates with a lock of its own held must not hear of what that allocation does: an arena that is
-//! the memory of the global allocator says nothing ([`ArenaBuilder::silent`](crate::ArenaBuilder::silent)).
+//! All have the target `framewright` and come off the fast path, with no lock of the arena's held, so that a listener
+//! may allocate from it. But one that allocates with a lock of its own held must not hear of what that allocation does:
+//! an arena that is the memory of the global allocator says nothing
+//! ([`ArenaBuilder::silent`](crate::ArenaBuilder::silent)).
 //!
 //! | event | level | fields |
 //! |---|---|---|

@@ -1,4 +1,5 @@
-//! A cache of files under memory pressure: its pages are reclaimed, in the background too, and move where large blocks are wanted.
+//! A cache of files under memory pressure: its pages are reclaimed, in the background too, and move where large blocks
+//! are wanted.
 #![expect(unsafe_code, reason = "the allocator takes the owner's word for it that a block has moved")]
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -12,15 +13,16 @@ use crate::error::AttachError;
 use crate::files::FileCache;
 
 impl FileCache<'_> {
-    /// Helpers of which this cache is the reclaimer, and moves its pages, for other allocations from the arena. Blocks that are
-    /// not the cache's are moved by whom the arena was told of ([`Arena::set_migrate`](crate::Arena::set_migrate)).
+    /// Helpers of which this cache is the reclaimer, and moves its pages, for other allocations from the arena. Blocks
+    /// that are not the cache's are moved by whom the arena was told of
+    /// ([`Arena::set_migrate`](crate::Arena::set_migrate)).
     #[must_use]
     pub fn helpers(&self) -> Helpers<'_> {
         self.arena().helpers().with_reclaim(&self.cache).with_migrate(self)
     }
 
-    /// Reclaims this cache's pages for a node in the background, on this thread, and moves them together so that huge pages
-    /// become free (see [`Arena::run_background`](crate::Arena::run_background)).
+    /// Reclaims this cache's pages for a node in the background, on this thread, and moves them together so that huge
+    /// pages become free (see [`Arena::run_background`](crate::Arena::run_background)).
     ///
     /// # Errors
     /// As [`Arena::run_background`](crate::Arena::run_background).
@@ -42,14 +44,14 @@ unsafe impl Migrate for FileCache<'_> {
         let by_cache = unsafe { self.cache.migrate(from, to, order) };
         match self.arena().helpers().mover() {
             // SAFETY: by the caller's promise: `to` is the caller's still.
-            Some(other) if by_cache == Migrated::Stays => unsafe { other.migrate(from, to, order) },
+            Some(mover) if by_cache == Migrated::Stays => unsafe { mover.migrate(from, to, order) },
             _ => by_cache,
         }
     }
 
     fn can_move(&self, from: Pfn, order: Order, asked: Migratetype) -> bool {
-        let other = || self.arena().helpers().mover();
+        let mover = || self.arena().helpers().mover();
         self.cache.can_move(from, order, asked)
-            || other().is_some_and(|other| other.can_move(from, order, asked))
+            || mover().is_some_and(|mover| mover.can_move(from, order, asked))
     }
 }

@@ -29,8 +29,8 @@ use crate::writing::Next;
 /// Opening, reading, writing, flushing, cutting, closing and forgetting files may race: each call about a file either
 /// finds it open and has its whole effect, or says [`CacheError::Closed`].
 ///
-/// In a child of the process that made the cache all files count as closed, and dropping the cache does nothing: what was
-/// written is the parent's to flush.
+/// In a child of the process that made the cache all files count as closed, and dropping the cache does nothing: what
+/// was written is the parent's to flush.
 ///
 /// ```
 /// use framewright_host::{Arena, Config, FileCache, PageSlot};
@@ -134,7 +134,7 @@ impl<'a> FileCache<'a> {
         Self::build(arena, None)
     }
 
-    /// An empty cache in an arena that swaps to a file of so many pages when memory is short. The file is made if it
+    /// An empty cache in an arena that swaps to a file of `pages` pages when memory is short. The file is made if it
     /// is not there, for its owner alone to read; what it held is lost. It is locked as long as the cache lives, and
     /// emptied when it is dropped: it holds memory of this process. A process that is killed leaves that there; see
     /// [`with_unnamed_swap`](Self::with_unnamed_swap).
@@ -164,8 +164,8 @@ impl<'a> FileCache<'a> {
     /// ```
     ///
     /// # Errors
-    /// What the system says: there is no room on the disk, say. Or the path is a symbolic link, or names no regular file,
-    /// or a file of another user, one with other names, or one that another process swaps to.
+    /// What the system says: there is no room on the disk, say. Or the path is a symbolic link, or names no regular
+    /// file, or a file of another user, one with other names, or one that another process swaps to.
     ///
     /// # Panics
     /// If the arena has no memory, or spans 16 TiB or more.
@@ -173,7 +173,8 @@ impl<'a> FileCache<'a> {
         Self::swapping(arena, Open::private(path)?, pages)
     }
 
-    /// The same with a file that has no name, in a folder: it is gone with the process, however that ends.
+    /// Like [`with_swap`](Self::with_swap), with a file that has no name, in a folder: it is gone with the process,
+    /// however that ends.
     ///
     /// # Errors
     /// As [`with_swap`](Self::with_swap).
@@ -191,7 +192,7 @@ impl<'a> FileCache<'a> {
         Ok(Self::build(arena, Some((open, pages))))
     }
 
-    /// The same cache, which has caches of small objects shrunk whenever it is asked for pages. They are asked in the
+    /// Has caches of small objects shrunk whenever the cache is asked for pages. They are asked in the
     /// middle of calls of this cache, and must not call it themselves.
     #[must_use]
     pub fn with_shrinkers(mut self, all: &[&'a dyn Shrinker]) -> Self {
@@ -224,8 +225,8 @@ impl<'a> FileCache<'a> {
 
     // ---- opening and closing -----------------------------------------------------------------------------
 
-    /// Opens a file to read and write, and makes it if it is not there. A file that is opened again shares its pages and
-    /// its length with those who have it open; each opener closes its own, and hears of each error once.
+    /// Opens a file to read and write, and makes it if it is not there. A file that is opened again shares its pages
+    /// and its length with those who have it open; each opener closes its own, and hears of each error once.
     ///
     /// # Errors
     /// What the system says, or the path names no regular file.
@@ -233,8 +234,8 @@ impl<'a> FileCache<'a> {
         self.enter(Open::named(path, &self.cache.device().made)?, path.into())
     }
 
-    /// Makes a file without a name in a folder, which no other process can open: it is gone when it is closed, or with the
-    /// process, however that ends.
+    /// Makes a file without a name in a folder, which no other process can open: it is gone when it is closed, or with
+    /// the process, however that ends.
     ///
     /// # Errors
     /// What the system says.
@@ -277,7 +278,8 @@ impl<'a> FileCache<'a> {
     /// Flushes a file and closes it. Its pages are dropped when no other opener has it open.
     ///
     /// # Errors
-    /// It could not be flushed: it stays open, and a later call may succeed. [`forget`](Self::forget) closes it in any case.
+    /// It could not be flushed: it stays open, and a later call may succeed. [`forget`](Self::forget) closes it in any
+    /// case.
     ///
     /// # Panics
     /// If the CPU is one of another arena.
@@ -285,8 +287,8 @@ impl<'a> FileCache<'a> {
         self.end(cpu, file, true)
     }
 
-    /// Closes a file. If no other opener has it open, its pages are dropped, written or not: for files that are deleted. What
-    /// storage holds stays as it is.
+    /// Closes a file. If no other opener has it open, its pages are dropped, written or not: for files that are
+    /// deleted. What storage holds stays as it is.
     ///
     /// # Panics
     /// If the CPU is one of another arena.
@@ -424,7 +426,7 @@ impl<'a> FileCache<'a> {
         Ok(self.handle(file)?.open.len.load(Relaxed))
     }
 
-    /// The same file, to be read through the system's own cache: what storage holds, flushed or not.
+    /// The file opened again, to be read through the system's own cache: what storage holds, flushed or not.
     ///
     /// # Errors
     /// There is no such file, or what the system says.
@@ -466,8 +468,8 @@ impl<'a> FileCache<'a> {
     /// Writes at `offset`. It is on storage after [`flush`](Self::flush).
     ///
     /// # Errors
-    /// As [`read`](Self::read); or the range ends beyond 2⁶³ − 1 bytes, less what is left of a page. Pages before the one
-    /// that failed have been written.
+    /// As [`read`](Self::read); or the range ends beyond 2⁶³ − 1 bytes, less what is left of a page. Pages before the
+    /// one that failed have been written.
     ///
     /// # Panics
     /// If the CPU is one of another arena.
@@ -483,8 +485,8 @@ impl<'a> FileCache<'a> {
         })
     }
 
-    /// Writes behind the file's end, wherever that is: several threads that append to a file each write to a place of their
-    /// own. Returns where. Where a page cannot be written, the file has a gap, which reads as zeroes.
+    /// Writes behind the file's end, wherever that is: several threads that append to a file each write to a place of
+    /// their own. Returns where. Where a page cannot be written, the file has a gap, which reads as zeroes.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -541,7 +543,8 @@ impl<'a> FileCache<'a> {
         self.with(file, |_, number| self.pieces(number, offset, bytes, write))
     }
 
-    /// A disk that is full, and as much in memory as may wait for it: more would only fill memory that no request gets back.
+    /// A disk that is full, and as much in memory as may wait for it: more would only fill memory that no request gets
+    /// back.
     fn refuse_if_full(&self) -> Result<(), CacheError> {
         if self.cache.device().full.load(Relaxed) && self.cache.is_over_dirty_limit() {
             return Err(CacheError::Io(NO_SPACE));
@@ -549,7 +552,7 @@ impl<'a> FileCache<'a> {
         Ok(())
     }
 
-    /// Writes a range that lies in the largest file.
+    /// Writes a range that is in the largest file.
     fn pieces(
         &self,
         file: FileId,
@@ -577,7 +580,7 @@ impl<'a> FileCache<'a> {
         self.with(file, |handle, _| self.cache.flush_by(&handle.opener))
     }
 
-    /// Cuts a file off behind page `index`. Its memory is free at once. Waits for other calls about the file.
+    /// Cuts a file off behind page `index`. Its memory is free immediately. Waits for other calls about the file.
     ///
     /// # Errors
     /// There is no such file, or the system failed.
@@ -603,7 +606,7 @@ impl<'a> FileCache<'a> {
         self.here()?.write_all()
     }
 
-    /// The arena that the cache's pages lie in.
+    /// The arena that the cache's pages are in.
     pub(crate) const fn arena(&self) -> &'a Arena<PageSlot> {
         self.arena
     }
@@ -623,8 +626,9 @@ impl<'a> FileCache<'a> {
                     device.write_taken(run);
                     self.cache.poll();
                 }
-                // What keeps failing is tried one page at a time, and ever more rarely: or something would be on its way to
-                // a broken or full disk at every moment, and a thread that waits until nothing is would never end.
+                // What keeps failing is tried one page at a time, and ever more rarely: or something would be on its
+                // way to a broken or full disk at every moment, and a thread that waits until nothing is would never
+                // end.
                 Next::LookAround if device.failing.load(Relaxed) => drop(self.cache.write_back(1)),
                 Next::LookAround => {
                     if self.cache.write_in_background() > 0 {
@@ -649,7 +653,7 @@ impl<'a> FileCache<'a> {
         self.here().map(Cache::pages).unwrap_or_default()
     }
 
-    /// What the cache has been through.
+    /// Counts of the cache's events.
     #[must_use]
     pub fn events(&self) -> framewright_pagecache::state::CacheEvents {
         self.here().map(Cache::events).unwrap_or_default()
@@ -673,7 +677,7 @@ impl<'a> FileCache<'a> {
 /// Bytes that a file may have: all of the last page's are written.
 const LARGEST_FILE: u64 = i64::MAX as u64 / PAGE_BYTES as u64 * PAGE_BYTES as u64;
 
-/// The first page of a range, where the range begins in it, and how much of it lies there.
+/// The first page of a range, where the range begins in it, and how much of it is there.
 pub(crate) fn piece(offset: u64, len: usize) -> (u64, usize, usize) {
     let at = (offset % PAGE_BYTES as u64) as usize;
     (offset / PAGE_BYTES as u64, at, len.min(PAGE_BYTES - at))

@@ -1,8 +1,8 @@
-//! Forks of this process: how a handle knows that it was made by a parent, and what a child must do before anything else of the
-//! program runs there.
+//! Forks of this process: how a handle knows that it was made by a parent, and what a child must do before anything
+//! else of the program runs there.
 //!
-//! One handler of `fork(3)` for all kinds of handles. It holds the lock of [`Duties`] during a fork, so that no thread has
-//! opened a file and not noted it yet. A fork by a bare system call is not noticed.
+//! One handler of `fork(3)` for all kinds of handles. It holds the lock of [`Duties`] during a fork, so that no thread
+//! has opened a file and not noted it yet. A fork by a bare system call is not noticed.
 #![expect(unsafe_code, reason = "system calls take raw addresses")]
 
 use core::cell::UnsafeCell;
@@ -33,7 +33,7 @@ impl Generation {
     }
 }
 
-/// What a child does first.
+/// Tasks of a child before `fork` returns there.
 pub struct Duties {
     /// Closes these: open, they would keep its parent alive in the eyes of other processes.
     openings: Vec<RawFd>,
@@ -52,17 +52,18 @@ impl fmt::Debug for Duties {
     }
 }
 
-/// Keeps other threads from forking until it is dropped. What a child has to do is said through it. Do not call code of others
-/// meanwhile.
+/// Keeps other threads from forking until it is dropped. What a child has to do is said through it. Do not call code of
+/// others in the meantime.
 pub fn hold() -> MutexGuard<'static, Duties> {
     watch();
     DUTIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Duties {
-    /// Has every child call `f` before `fork` returns there. No other thread is in [`hold`] then, and `f` must not call it.
+    /// Has every child call `f` before `fork` returns there. No other thread is in [`hold`] then, and `f` must not call
+    /// it.
     pub fn call(&mut self, f: fn()) {
-        if !self.others.iter().any(|&other| ptr::fn_addr_eq(other, f)) {
+        if !self.others.iter().any(|&known| ptr::fn_addr_eq(known, f)) {
             self.others.push(f);
         }
     }
@@ -96,7 +97,8 @@ impl Duties {
             let at = ptr::without_provenance_mut(start);
             // SAFETY: `NOREPLACE` leaves alone what is there.
             if unsafe { libc::mmap(at, bytes, libc::PROT_NONE, flags, -1, 0) } != at {
-                // Another handler of this fork has mapped something there, and references to the parent's memory lead to it.
+                // Another handler of this fork has mapped something there, and references to the parent's memory lead
+                // to it.
                 std::process::abort();
             }
         }
@@ -131,7 +133,7 @@ fn watch() {
     }
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the three take nothing, stay for ever, and may run at any fork of this process.
+        // SAFETY: the three take nothing, stay permanently, and may run at any fork of this process.
         let failed = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
         assert_eq!(failed, 0, "no memory for a handler of forks");
     });

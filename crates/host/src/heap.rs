@@ -1,9 +1,9 @@
 //! A program's global allocator whose memory is an arena's, with the feature `global_allocator`.
 //!
 //! Up to 2 KiB, an allocation is an object of one of 14 sizes. Free objects are on lists, a set of lists for each of
-//! [`SHARDS`] groups of threads, behind a lock each. An empty list gets 16 KiB of the arena, cut into objects. They never go back to the
-//! arena. What is larger is a block of the arena, and goes back to it. What is larger than 4 MiB, or finds the arena full, is the
-//! system allocator's.
+//! [`SHARDS`] groups of threads, behind a lock each. An empty list gets 16 KiB of the arena, cut into objects. They
+//! never go back to the arena. What is larger is a block of the arena, and goes back to it. What is larger than 4 MiB,
+//! or finds the arena full, is the system allocator's.
 #![expect(unsafe_code, reason = "an allocator vouches for its memory")]
 
 use core::alloc::{GlobalAlloc, Layout};
@@ -70,8 +70,8 @@ impl Shard {
     }
 }
 
-/// A global allocator over an arena of its own. The first allocation makes the arena; until it is made, memory is the system
-/// allocator's.
+/// A global allocator over an arena of its own. The first allocation makes the arena; until it is made, memory is the
+/// system allocator's.
 ///
 /// ```
 /// use framewright_host::Heap;
@@ -88,12 +88,12 @@ impl Shard {
 ///
 /// # Forks
 /// A child's copies of objects hold what they held. The child frees none of them, and its new memory is the system
-/// allocator's: a lock or a list that another thread was changing in the moment of the fork is not touched. So a child may run as
-/// long as it likes.
+/// allocator's: a lock or a list that another thread was changing in the moment of the fork is not touched. So a child
+/// may run as long as it likes.
 ///
 /// # Helpers
-/// A reclaimer that is set on [`arena`](Self::arena) runs in the middle of allocations of the program, with no lock of the heap held. It must
-/// not take a lock of its own that a thread may hold while it allocates.
+/// A reclaimer that is set on [`arena`](Self::arena) runs in the middle of allocations of the program, with no lock of
+/// the heap held. It must not take a lock of its own that a thread may hold while it allocates.
 pub struct Heap {
     bytes: u64,
     /// Some thread makes the arena, or has.
@@ -123,8 +123,8 @@ impl Heap {
         }
     }
 
-    /// The heap's arena, for its counts and helpers. `None` before the first allocation has made it, if it could not be made, and
-    /// in a child of the process that made it.
+    /// The heap's arena, for its counts and helpers. `None` before the first allocation has made it, if it could not be
+    /// made, and in a child of the process that made it.
     #[must_use]
     pub fn arena(&self) -> Option<&SharedArena> {
         self.arena.get().filter(|arena| !arena.is_forked())
@@ -186,8 +186,8 @@ fn order_of(arena: &SharedArena, layout: Layout) -> Option<Order> {
     arena.order_for(layout.size().max(layout.align()))
 }
 
-// SAFETY: an object or a block is its user's until it is freed with the layout that it was allocated with, which says what it
-// is; what lies outside the arena is the system's.
+// SAFETY: an object or a block is its user's until it is freed with the layout that it was allocated with, which says
+// what it is; what is outside the arena is the system's.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let found = self.ready().and_then(|arena| match size_index(layout) {
@@ -201,7 +201,7 @@ unsafe impl GlobalAlloc for Heap {
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
         let lies_in = self.arena.get().and_then(|arena| Some((arena, arena.frame_at(start)?)));
         let (Some((arena, pfn)), Some(object)) = (lies_in, NonNull::new(start)) else {
-            // SAFETY: it does not lie in the arena, so the system has given it.
+            // SAFETY: it is not in the arena, so the system has given it.
             return unsafe { System.dealloc(start, layout) };
         };
         // In a child, it is a copy of the parent's.
@@ -224,7 +224,7 @@ unsafe impl GlobalAlloc for Heap {
         // SAFETY: the caller promises a size that does not overflow with this alignment.
         let new = unsafe { Layout::from_size_align_unchecked(size, old.align()) };
         let Some(arena) = self.arena.get().filter(|arena| arena.frame_at(start).is_some()) else {
-            // SAFETY: it does not lie in the arena, so the system has given it.
+            // SAFETY: it is not in the arena, so the system has given it.
             return unsafe { System.realloc(start, old, size) };
         };
         let stays = match (size_index(old), size_index(new)) {

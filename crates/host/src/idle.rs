@@ -25,13 +25,13 @@ impl<M: FrameUser> Drop for Back<'_, '_, M> {
 }
 
 impl<M: FrameUser> Cpu<'_, M> {
-    /// Runs `f`, which waits for something or works elsewhere, and leaves the pages on this CPU's lists within
-    /// reach of others: an allocation that would fail, [`drain_all`](crate::Arena::drain_all), [`reap`](crate::Arena::reap) and
-    /// [`verify`](crate::Arena::verify) get at them as at those of a CPU that no thread holds. No other thread can attach to the CPU. If
-    /// no thread is in need, the pages are still there afterwards.
+    /// Runs `f`, which waits for something or works elsewhere, and leaves the pages on this CPU's lists within reach of
+    /// others: an allocation that would fail, [`drain_all`](crate::Arena::drain_all), [`reap`](crate::Arena::reap) and
+    /// [`verify`](crate::Arena::verify) get at them as at those of a CPU that no thread holds. No other thread can
+    /// attach to the CPU. If no thread is in need, the pages are still there afterwards.
     ///
-    /// Two system calls at most, if another thread is at the lists when `f` returns. A thread that is ended by the system within `f`
-    /// leaves the CPU lent: its pages can be had, but no thread gets the CPU any more.
+    /// Two system calls at most, if another thread is at the lists when `f` returns. A thread that is ended by the
+    /// system within `f` leaves the CPU idle: its pages can be had, but no thread gets the CPU any more.
     ///
     /// ```
     /// use framewright_host::{Arena, Migratetype, Order};

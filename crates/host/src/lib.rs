@@ -15,9 +15,9 @@
 //! `docs/guide/embed.md` compares them, with the cost of each.
 //!
 //! # What safe code cannot do
-//! A [`Block`] owns its frames, and `bytes_mut` rests on that. So a caller that names a frame by its number vouches for it in
-//! an `unsafe` block, and code that hands the allocator something that it believes implements an `unsafe` trait. Each of
-//! these once gave two `&mut` to the same bytes, and does not compile without `unsafe`:
+//! A [`Block`] owns its frames, and `bytes_mut` rests on that. So a caller that names a frame by its number vouches for
+//! it in an `unsafe` block, and code that hands the allocator something that it believes implements an `unsafe` trait.
+//! Each of these once gave two `&mut` to the same bytes, and does not compile without `unsafe`:
 //!
 //! Freeing a frame from within a reclaimer, which may be another owner's [`Block`]:
 //! ```compile_fail,E0133
@@ -130,7 +130,7 @@
 //! | [`firmware`] | what firmware and Linux say of a machine's memory |
 //! | `pressure` | who helps when memory runs short; background threads |
 //! | `cpu` | threads that attach to CPUs |
-//! | `ranges` | blocks of a given place, many at once, bad frames, free memory that a hook is told of |
+//! | `ranges` | blocks of a given place, many together, bad frames, free memory that a hook is told of |
 //! | `idle` | attached threads that do something else: their lists are within reach |
 //! | `collections` | the allocator interface of `allocator-api2`, with the feature of that name |
 //! | `numa` | where memory comes from, and what was got |

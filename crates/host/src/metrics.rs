@@ -19,11 +19,11 @@ impl Page<'_> {
         writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}")
     }
 
-    fn sample(&mut self, name: &str, own: &[(&str, &dyn fmt::Display)], value: u64) -> fmt::Result {
+    fn sample(&mut self, name: &str, labels: &[(&str, &dyn fmt::Display)], value: u64) -> fmt::Result {
         write!(self.text, "{name}{{{}", self.labels)?;
         let mut comma = if self.labels.is_empty() { "" } else { "," };
-        for (label, is) in own {
-            write!(self.text, "{comma}{label}=\"{is}\"")?;
+        for (label, value) in labels {
+            write!(self.text, "{comma}{label}=\"{value}\"")?;
             comma = ",";
         }
         writeln!(self.text, "}} {value}")
@@ -36,11 +36,11 @@ fn escaped(value: &str) -> String {
 }
 
 impl<M: FrameUser> Arena<M> {
-    /// The arena's counters and what is where, in Prometheus' text format: the answer to a scrape. `labels` are put on every
-    /// line, such as the arena's name; values may be anything. O(zones × CPUs).
+    /// The arena's counters and what is where, in Prometheus' text format: the answer to a scrape. `labels` are put on
+    /// every line, such as the arena's name; values may be anything. O(zones × CPUs).
     ///
-    /// Pages are base pages, of `framewright_page_bytes` each. Counters begin at 0 with the arena. A racy read while threads
-    /// are busy.
+    /// Pages are base pages, of `framewright_page_bytes` each. Counters begin at 0 with the arena. A racy read while
+    /// threads are busy.
     ///
     /// ```
     /// use framewright_host::{Arena, Migratetype, Order};
@@ -90,9 +90,9 @@ impl<M: FrameUser> Arena<M> {
         page.kind("framewright_free_blocks", "gauge", "Free blocks of each order, by zone.")?;
         for (zone, snapshot) in snapshots.iter().enumerate() {
             for order in Order::all() {
-                let own: [(_, &dyn fmt::Display); 3] =
+                let labels: [(_, &dyn fmt::Display); 3] =
                     [("zone", &zone), ("node", &snapshot.spec.node.0), ("order", &order.get())];
-                page.sample("framewright_free_blocks", &own, snapshot.nr_free[order.index()])?;
+                page.sample("framewright_free_blocks", &labels, snapshot.nr_free[order.index()])?;
             }
         }
         page.kind(
@@ -104,8 +104,8 @@ impl<M: FrameUser> Arena<M> {
             let marks =
                 [("min", snapshot.marks.min), ("low", snapshot.marks.low), ("high", snapshot.marks.high)];
             for (mark, pages) in marks {
-                let own: [(_, &dyn fmt::Display); 2] = [("zone", &zone), ("mark", &mark)];
-                page.sample("framewright_watermark_pages", &own, pages)?;
+                let labels: [(_, &dyn fmt::Display); 2] = [("zone", &zone), ("mark", &mark)];
+                page.sample("framewright_watermark_pages", &labels, pages)?;
             }
         }
 
@@ -173,25 +173,25 @@ mod tests {
         let arena: Arena = Arena::builder().bytes(64 << 20).nodes(2).cpus(2).build().unwrap();
         let name = [("arena", "a \"b\"\\c\nd")];
         let before = read(&arena.prometheus(&name));
-        let of = |samples: &BTreeMap<String, u64>, name: &str, own: &str| {
-            let comma = if own.is_empty() { "" } else { "," };
-            samples[&format!(r#"framewright_{name}{{arena="a \"b\"\\c\nd"{comma}{own}}}"#)]
+        let sample = |samples: &BTreeMap<String, u64>, name: &str, labels: &str| {
+            let comma = if labels.is_empty() { "" } else { "," };
+            samples[&format!(r#"framewright_{name}{{arena="a \"b\"\\c\nd"{comma}{labels}}}"#)]
         };
-        assert_eq!(of(&before, "pages", r#"state="free""#), 16384);
-        assert_eq!(of(&before, "page_bytes", ""), 4096);
-        assert_eq!(of(&before, "refills_total", ""), 0);
+        assert_eq!(sample(&before, "pages", r#"state="free""#), 16384);
+        assert_eq!(sample(&before, "page_bytes", ""), 4096);
+        assert_eq!(sample(&before, "refills_total", ""), 0);
         let cpu = arena.attach_to(0).unwrap();
         let blocks: Vec<_> =
             (0..100).map(|_| cpu.alloc_block(Order::ZERO, Migratetype::Movable).unwrap()).collect();
         let samples = read(&arena.prometheus(&name));
-        assert_eq!(of(&samples, "pages", r#"state="allocated""#), 100);
-        let lists = of(&samples, "pages", r#"state="on_lists""#);
+        assert_eq!(sample(&samples, "pages", r#"state="allocated""#), 100);
+        let lists = sample(&samples, "pages", r#"state="on_lists""#);
         assert_eq!(lists, arena.allocator().pcp_pages());
-        assert_eq!(of(&samples, "pages", r#"state="free""#), 16384 - 100 - lists);
-        assert!(of(&samples, "refills_total", "") > 0);
+        assert_eq!(sample(&samples, "pages", r#"state="free""#), 16384 - 100 - lists);
+        assert!(sample(&samples, "refills_total", "") > 0);
         let blocks_of_zone = |zone: usize, node: usize| -> u64 {
-            let own = |order| format!(r#"zone="{zone}",node="{node}",order="{order}""#);
-            (0..=10).map(|order| of(&samples, "free_blocks", &own(order)) << order).sum()
+            let labels = |order| format!(r#"zone="{zone}",node="{node}",order="{order}""#);
+            (0..=10).map(|order| sample(&samples, "free_blocks", &labels(order)) << order).sum()
         };
         assert_eq!(blocks_of_zone(0, 0) + blocks_of_zone(1, 1), 16384 - 100 - lists);
         drop(blocks);

@@ -9,11 +9,12 @@ use framewright::frame::FrameUser;
 use crate::arena::{Arena, Pages};
 use crate::os::{Mapping, system_page_bytes};
 
-/// From which of the machine's nodes the system takes an arena's own memory, whatever the arena's nodes are. Nodes are the
-/// machine's numbers, as in `/sys/devices/system/node`. It holds for pages that are touched from then on.
+/// From which of the machine's nodes the system takes an arena's own memory, whatever the arena's nodes are. Nodes are
+/// the machine's numbers, as in `/sys/devices/system/node`. It holds for pages that are touched from then on.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Placement {
-    /// From the node of the CPU that touches a page first, or as the policy of that thread says (`set_mempolicy`, `numactl`).
+    /// From the node of the CPU that touches a page first, or as the policy of that thread says (`set_mempolicy`,
+    /// `numactl`).
     #[default]
     FirstTouch,
     /// From this node as long as it has memory, then from others (`MPOL_PREFERRED`).
@@ -38,23 +39,24 @@ impl Placement {
     }
 }
 
-/// What of an arena's own memory the system has committed, in bytes.
+/// Memory of an arena that the system has committed, in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Resident {
     /// In memory.
     pub bytes: u64,
-    /// Of these, in huge pages: those that [`Backing::Huge`](crate::Backing::Huge) asks for and may not get, or a pool's.
+    /// Of these, in huge pages: those that [`Backing::Huge`](crate::Backing::Huge) asks for and may not get, or a
+    /// pool's.
     pub huge_bytes: u64,
     /// Of these, on each of the machine's nodes that has any, in ascending order.
     pub on_nodes: Vec<(usize, u64)>,
 }
 
 impl<M: FrameUser> Arena<M> {
-    /// What of the arena's own memory is committed, in which pages, and on which of the machine's nodes. Nothing of memory that is
-    /// the caller's, or of none.
+    /// Bytes of the arena's own memory that are committed: all, in huge pages, and by node of the machine. Nothing of
+    /// memory that is the caller's, or of none.
     ///
-    /// A snapshot, as the system counts it: what is mapped right beside the arena, and in the same way, may be part of it for the
-    /// system, and counts as huge then if it is. O(pages), and a system call for each thousand of them.
+    /// A snapshot, as the system counts it: what is mapped right beside the arena, and in the same way, may be part of
+    /// it for the system, and counts as huge then if it is. O(pages), and a system call for each thousand of them.
     ///
     /// ```
     /// use framewright_host::{Arena, Backing, Migratetype, Order, PAGEBLOCK_ORDER};

@@ -1,7 +1,7 @@
 //! What the allocator asks of the operating system: memory and a clock.
 //!
-//! Raw system calls are here, in `forks`, `robust` and `processes`. Nothing here is called on the way of an allocation or a free that finds
-//! memory, except for the clock when `lock_timing` is on.
+//! Raw system calls are here, in `forks`, `robust` and `processes`. Nothing here is called on the way of an allocation
+//! or a free that finds memory, except for the clock when `lock_timing` is on.
 #![expect(unsafe_code, reason = "system calls take and return raw addresses")]
 
 use core::ptr::{self, NonNull};
@@ -24,8 +24,8 @@ pub(crate) fn now_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Has every running thread of this process pass a full memory barrier: some 12 µs if one runs. `false` where the system has no such
-/// call, or forbids it.
+/// Has every running thread of this process pass a full memory barrier: some 12 µs if one runs. `false` where the
+/// system has no such call, or forbids it.
 pub(crate) fn membarrier() -> bool {
     let call = |command: libc::c_int| {
         // SAFETY: no memory is involved.
@@ -37,7 +37,7 @@ pub(crate) fn membarrier() -> bool {
             && call(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED))
 }
 
-/// Writes `pieces`, one behind the other, from `offset` of a file on, in one call. Returns the bytes written.
+/// Writes `pieces`, one after the other, from `offset` of a file on, in one call. Returns the bytes written.
 pub(crate) fn write_pieces(file: &File, pieces: &[&[u8]], offset: u64) -> io::Result<usize> {
     let vectors: Vec<libc::iovec> = pieces
         .iter()
@@ -50,7 +50,7 @@ pub(crate) fn write_pieces(file: &File, pieces: &[&[u8]], offset: u64) -> io::Re
     usize::try_from(written).map_err(|_| io::Error::last_os_error())
 }
 
-/// Makes sure that a file has so many bytes, and a place on the disk for them where the file system can promise that.
+/// Makes sure that a file has `bytes` bytes, and a place on the disk for them where the file system can promise that.
 pub(crate) fn reserve(file: &File, bytes: u64) -> io::Result<()> {
     let len = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: no memory is involved.
@@ -162,7 +162,7 @@ pub(crate) fn cpu_and_node() -> Option<(usize, usize)> {
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
-    /// Bytes before and behind it that no thread can touch.
+    /// Bytes before and after it that no thread can touch.
     guard: usize,
     made: Generation,
 }
@@ -204,7 +204,7 @@ impl Mapping {
         Self::reserve(bytes, align, 0)
     }
 
-    /// The same between two pages that no thread can touch.
+    /// Like [`lazy`](Self::lazy), between two pages that no thread can touch.
     pub(crate) fn guarded(bytes: usize, align: usize) -> io::Result<Self> {
         Self::reserve(bytes, align, system_page_bytes())
     }
@@ -222,7 +222,7 @@ impl Mapping {
         let all = unsafe { map(ptr::null_mut(), asked, READ_WRITE, ANONYMOUS | libc::MAP_NORESERVE) }?;
         // SAFETY: inside the mapping.
         let before = unsafe { all.add(guard) }.align_offset(align);
-        // SAFETY: both ends lie in the mapping just made, and no thread has seen it yet.
+        // SAFETY: both ends are in the mapping just made, and no thread has seen it yet.
         unsafe {
             unmap(all, before);
             unmap(all.add(before + 2 * guard + bytes), slack - before);
@@ -235,9 +235,9 @@ impl Mapping {
     }
 
     /// `bytes` of zeroes in pages of `page` bytes, 2 MiB or 1 GiB, from the system's pool, at a multiple of `align`.
-    /// `bytes` must be a multiple of `page`, and not 0. They are set aside in the pool now, so that a later touch cannot
-    /// fail; unless the memory is bound to a node ([`bind`](Self::bind)): the pool promises so many pages of the
-    /// machine, not of each node. See [`populate`](Self::populate).
+    /// `bytes` must be a multiple of `page`, and not 0. They are set aside in the pool now, so that a later touch
+    /// cannot fail; unless the memory is bound to a node ([`bind`](Self::bind)): the pool promises a number of pages of
+    /// the machine, not of each node. See [`populate`](Self::populate).
     pub(crate) fn hugetlb(bytes: usize, align: usize, page: usize) -> io::Result<Self> {
         let size = (page.trailing_zeros() as i32) << libc::MAP_HUGE_SHIFT;
         let flags = ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_HUGETLB | size;
@@ -260,8 +260,9 @@ impl Mapping {
     }
 
     /// Keeps the memory out of children of this process. They have no use for it, need not copy its page tables, and
-    /// direct I/O on memory that is shared with a child may corrupt it (open(2), `O_DIRECT`). The range stays taken there: it
-    /// reads as zeroes in a child, or, where the kernel does not offer that (pages of hugetlb), a touch is a fault.
+    /// direct I/O on memory that is shared with a child may corrupt it (open(2), `O_DIRECT`). The range stays taken
+    /// there: it reads as zeroes in a child, or, where the kernel does not offer that (pages of hugetlb), a touch is a
+    /// fault.
     pub(crate) fn keep_from_children(&self) {
         // SAFETY: advice that does not change what the memory holds here.
         let advise = |advice| unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, advice) };
@@ -283,7 +284,8 @@ impl Mapping {
         }
         // Linux before 5.14: one touch for each page.
         for page in (0..self.bytes).step_by(system_page_bytes()) {
-            // SAFETY: inside the mapping. An atomic addition of nothing changes nothing, also if other code uses the page.
+            // SAFETY: inside the mapping. An atomic addition of nothing changes nothing, also if other code uses the
+            // page.
             unsafe {
                 self.start.add(page).cast::<core::sync::atomic::AtomicU8>().as_ref().fetch_add(0, Relaxed)
             };
@@ -342,7 +344,7 @@ impl Mapping {
         self.set_policy(offset, bytes, libc::MPOL_BIND, &[node])
     }
 
-    /// The same by a policy (`MPOL_…`) for several nodes.
+    /// Like [`bind`](Self::bind), by a policy (`MPOL_…`) for several nodes.
     pub(crate) fn set_policy(
         &self,
         offset: usize,

@@ -23,8 +23,8 @@ use crate::{clear, os};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Host;
 
-// SAFETY: words, cells and pins keep their contracts (see each); `clear` zeroes the bytes named, or none. A memory barrier of every
-// running thread of this process orders what a compiler fence keeps in order.
+// SAFETY: words, cells and pins keep their contracts (see each); `clear` zeroes the bytes named, or none. A memory
+// barrier of every running thread of this process orders what a compiler fence keeps in order.
 unsafe impl Platform for Host {
     type Word = AtomicU64;
     type Cell<T> = UnsafeCell<T>;
@@ -80,8 +80,8 @@ unsafe impl Platform for Host {
 }
 
 /// Pauses before a waiter yields: some tenths of a millisecond, less than a time slice. A waiter that yields gives a
-/// whole slice to the thread that shares its processor, while a lock that is handed over in order waits for exactly that
-/// waiter. With 128, a busy loop beside each of two threads cut their throughput to a hundredth; with 100,000 to a
+/// whole slice to the thread that shares its processor, while a lock that is handed over in order waits for exactly
+/// that waiter. With 128, a busy loop beside each of two threads cut their throughput to a hundredth; with 100,000 to a
 /// quarter.
 pub const PAUSES_PER_YIELD: u32 = 1 << 14;
 

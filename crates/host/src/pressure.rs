@@ -1,4 +1,5 @@
-//! Memory pressure: who helps an arena when its memory runs short, and threads that reclaim and compact in the background.
+//! Memory pressure: who helps an arena when its memory runs short, and threads that reclaim and compact in the
+//! background.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -22,7 +23,7 @@ const NAP: Duration = Duration::from_secs(1);
 /// Time from one round of background compaction to the next.
 const ROUND: Duration = Duration::from_millis(ROUND_MS as u64);
 
-/// When a background thread makes its next round of compaction: the first at once.
+/// When a background thread makes its next round of compaction: the first immediately.
 #[derive(Default)]
 struct Rounds(Option<Instant>);
 
@@ -85,8 +86,8 @@ impl<M: FrameUser> Arena<M> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Returns whether it was set: an arena has one reclaimer, permanently. The arena keeps it alive. So one that keeps the
-    /// arena alive, such as a pool with a [`SharedArena`](crate::SharedArena) in it, is set by
+    /// Returns whether it was set: an arena has one reclaimer, permanently. The arena keeps it alive. So one that keeps
+    /// the arena alive, such as a pool with a [`SharedArena`](crate::SharedArena) in it, is set by
     /// [`set_weak_reclaim`](Self::set_weak_reclaim) instead: otherwise neither is ever freed.
     pub fn set_reclaim(&self, reclaim: Arc<dyn Reclaim + Send + Sync>) -> bool {
         self.pressure().reclaim.set(reclaim).is_ok()
@@ -97,8 +98,9 @@ impl<M: FrameUser> Arena<M> {
         self.set_reclaim(Arc::new(WhileAlive(reclaim)))
     }
 
-    /// Has `migrate` move blocks where a large block is wanted and memory is fragmented; and every half second, before a request
-    /// wants one, if a thread [works in the background](Self::run_background). Returns whether it was set: once for good.
+    /// Has `migrate` move blocks where a large block is wanted and memory is fragmented; and every half second, before
+    /// a request wants one, if a thread [works in the background](Self::run_background). Returns whether it was set:
+    /// once for good.
     pub fn set_migrate(&self, migrate: Arc<dyn Migrate + Send + Sync>) -> bool {
         self.pressure().migrate.set(self.annotating(migrate)).is_ok()
     }
@@ -122,10 +124,10 @@ impl<M: FrameUser> Arena<M> {
         helpers
     }
 
-    /// Works for a node in the background, on this thread, until [`stop_background`](Self::stop_background). It reclaims: sleeps
-    /// until a zone of the node falls below its low mark, then works until all are above their high marks. And it compacts:
-    /// every [`ROUND_MS`] milliseconds it makes a [round](crate::Cpu::compact_proactively), if a mover moves blocks
-    /// ([`set_migrate`](Self::set_migrate)) and the configuration says so
+    /// Works for a node in the background, on this thread, until [`stop_background`](Self::stop_background). It
+    /// reclaims: sleeps until a zone of the node falls below its low mark, then works until all are above their high
+    /// marks. And it compacts: every [`ROUND_MS`] milliseconds it makes a [round](crate::Cpu::compact_proactively), if
+    /// a mover moves blocks ([`set_migrate`](Self::set_migrate)) and the configuration asks for it
     /// ([`compaction_proactiveness`](Config::compaction_proactiveness)). The arena must have been built with
     /// [`background`](crate::ArenaBuilder::background).
     ///
@@ -143,8 +145,8 @@ impl<M: FrameUser> Arena<M> {
     /// # Ok::<(), framewright_host::ArenaError>(())
     /// ```
     ///
-    /// A cache of pages that move: what it needs is a lock, so that no thread frees a page that moves, and a copy. Here there is no
-    /// memory behind the frames, and nothing to copy.
+    /// A cache of pages that move: what it needs is a lock, so that no thread frees a page that moves, and a copy. Here
+    /// there is no memory behind the frames, and nothing to copy.
     ///
     /// ```
     /// use std::collections::BTreeSet;

@@ -175,14 +175,14 @@ impl Files for Task<'_> {
     }
 }
 
-/// What came of a program.
+/// Result of a program.
 #[derive(Clone, Debug)]
 pub struct Done {
     /// By task: when its time was spent on what.
     pub stretches: Vec<Vec<Stretch>>,
     /// From the first task's beginning to the last one's end.
     pub elapsed_ns: u64,
-    /// CPU time of this process meanwhile, outside the system.
+    /// CPU time of this process in the meantime, outside the system.
     pub user_ns: u64,
     /// And in it.
     pub system_ns: u64,

@@ -1,5 +1,5 @@
-//! What a thread can ask of an arena besides single blocks of any place: a given block, a given range, many blocks at once;
-//! frames whose memory is bad; free memory that a hook is told of.
+//! What a thread can ask of an arena besides single blocks of any place: a given block, a given range, many blocks at
+//! once; frames whose memory is bad; free memory that a hook is told of.
 #![expect(unsafe_code, reason = "the caller that frees or withdraws raw frames vouches for owning them")]
 
 use core::ops::Range;
@@ -28,8 +28,8 @@ impl<M: FrameUser> Cpu<'_, M> {
 
     /// Allocates the block of `order` at `pfn`, and no other, as a raw frame. It counts as unmovable.
     ///
-    /// What lies on this CPU's lists, and on those of CPUs that no thread holds, is given back if it is in the way; attached
-    /// threads are asked. O(orders), and what drains take.
+    /// What is on this CPU's lists, and on those of CPUs that no thread holds, is given back if it is in the way;
+    /// attached threads are asked. O(orders), and what drains take.
     ///
     /// ```
     /// use framewright_host::{Arena, Order, Pfn, PlaceFailure};
@@ -58,7 +58,7 @@ impl<M: FrameUser> Cpu<'_, M> {
             .inspect(|()| self.arena().annotate_owned(pfn, order.pages()))
     }
 
-    /// The same, as a block that frees itself through this CPU.
+    /// Like [`alloc_at`](Self::alloc_at), as a block that frees itself through this CPU.
     ///
     /// # Errors
     /// What is in the way.
@@ -68,8 +68,8 @@ impl<M: FrameUser> Cpu<'_, M> {
         Ok(unsafe { Block::from_raw(self, pfn, order) })
     }
 
-    /// Fills `out` with raw blocks of `order`. Returns how many there are, at the front: fewer than asked for only if memory
-    /// has run out. Each is freed on its own, or by [`free_bulk`](Self::free_bulk).
+    /// Fills `out` with raw blocks of `order`. Returns how many there are, at the front: fewer than asked for only if
+    /// memory has run out. Each is freed on its own, or by [`free_bulk`](Self::free_bulk).
     ///
     /// ```
     /// use framewright_host::{Arena, Migratetype, Order, Pfn};
@@ -116,8 +116,9 @@ impl<M: FrameUser> Cpu<'_, M> {
         self.core().free_bulk(order, blocks)
     }
 
-    /// Allocates a given range of frames; the mover of this arena's blocks ([`Arena::set_migrate`](crate::Arena::set_migrate))
-    /// is asked to clear it. The range is allocated as raw blocks, each as large as its place and the range let it be.
+    /// Allocates a given range of frames; the mover of this arena's blocks
+    /// ([`Arena::set_migrate`](crate::Arena::set_migrate)) is asked to clear it. The range is allocated as raw blocks,
+    /// each as large as its place and the range let it be.
     ///
     /// ```
     /// use framewright_host::{Arena, Pfn};
@@ -172,8 +173,8 @@ impl<M: FrameUser> Cpu<'_, M> {
         })
     }
 
-    /// Takes a frame out of use whose memory is bad: at once if it is free, else as soon as its block is freed. Its user goes
-    /// on using it until then: telling it is the caller's affair.
+    /// Takes a frame out of use whose memory is bad: immediately if it is free, else as soon as its block is freed. Its
+    /// user goes on using it until then: telling it is the caller's affair.
     ///
     /// ```
     /// use framewright_host::{Arena, Hwpoisoned, Order, Pfn};
@@ -207,8 +208,8 @@ impl<M: FrameUser> Cpu<'_, M> {
         self.core().unpoison(pfn)
     }
 
-    /// Tells `hook` of free blocks of at least `order`, and of a pageblock's size, that it was not told of since a user last
-    /// had them. It may do with their memory what it likes until it returns; with
+    /// Tells `hook` of free blocks of at least `order`, and of a pageblock's size, that it was not told of since a user
+    /// last had them. It may do with their memory what it likes until it returns; with
     /// [`Config::free_reporting`](crate::Config::free_reporting) only.
     ///
     /// ```

@@ -1,7 +1,7 @@
 //! Locks that outlive their owner: robust mutexes, for the CPUs of an arena and for arenas that processes share.
 //!
-//! The kernel itself walks the list of robust mutexes that an ending thread still holds, however it ends, and marks them. So
-//! there is no thread number that could be reused, and nothing to poll. It marks at most 2048 of one thread
+//! The kernel itself walks the list of robust mutexes that an ending thread still holds, however it ends, and marks
+//! them. So there is no thread number that could be reused, and nothing to poll. It marks at most 2048 of one thread
 //! (`ROBUST_LIST_LIMIT`): of a thread that ends with more held, the rest stay taken.
 #![expect(unsafe_code, reason = "mutexes are reached by address")]
 
@@ -19,8 +19,8 @@ unsafe extern "C" {
 }
 const PTHREAD_MUTEX_ROBUST: i32 = 1;
 
-/// A robust mutex. From [`init`](Self::init) on it must stay where it is until the end of the threads that ever left it held,
-/// because their lists run through it.
+/// A robust mutex. From [`init`](Self::init) on it must stay where it is until the end of the threads that ever left it
+/// held, because their lists run through it.
 #[repr(transparent)]
 pub(crate) struct RobustMutex(UnsafeCell<libc::pthread_mutex_t>);
 
@@ -111,7 +111,8 @@ impl RobustMutex {
     }
 }
 
-/// A row of robust mutexes. What each guards, a CPU's lists, is whole between any two operations: there is nothing to mend.
+/// A row of robust mutexes. What each guards, a CPU's lists, is whole between any two operations: there is nothing to
+/// mend.
 pub(crate) struct OwnerLocks(NonNull<[RobustMutex]>);
 
 // SAFETY: a row of locks, made to be shared.

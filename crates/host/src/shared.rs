@@ -31,12 +31,12 @@ pub(crate) struct Shared<M: FrameUser> {
     /// Handles alive. Without one, no thread allocates any more; blocks that are left only keep the arena's memory.
     /// Attachments of threads are not counted: they must not keep each other alive.
     handles: AtomicUsize,
-    /// By CPU: where the attachment of the thread lies that has it.
+    /// By CPU: where the attachment of the thread is that has it.
     places: Box<[Place<M>]>,
 }
 
-/// References to its arena that a thread keeps for its next blocks: counting one up and down is an atomic operation each,
-/// on a line that all threads write.
+/// References to its arena that a thread keeps for its next blocks: counting one up and down is an atomic operation
+/// each, on a line that all threads write.
 const SPARES: u32 = 64;
 
 /// How long a thread without a CPU that waits for memory sleeps.
@@ -55,17 +55,16 @@ const NAP: Duration = Duration::from_millis(1);
 ///
 /// # What a thread keeps
 /// A thread's first call attaches it to a CPU of its own, which it keeps until it ends or calls
-/// [`detach`](Self::detach). If no CPU is free, the call goes through a spare CPU, which threads without one
-/// take turns with; the next call tries again. No call allocates from the program's global allocator: an arena may be what
-/// that allocates from. Give the arena as many
-/// [`cpus`](crate::ArenaBuilder::cpus) as it has threads and no thread waits. (A thread has ended when it is joined;
-/// the end of a [`std::thread::scope`] alone waits for its closure only.)
+/// [`detach`](Self::detach). If no CPU is free, the call goes through a spare CPU, which threads without one take turns
+/// with; the next call tries again. No call allocates from the program's global allocator: an arena may be what that
+/// allocates from. Give the arena as many [`cpus`](crate::ArenaBuilder::cpus) as it has threads and no thread waits. (A
+/// thread has ended when it is joined; the end of a [`std::thread::scope`] alone waits for its closure only.)
 ///
 /// The arena is gone when the last handle and block are dropped *and* the threads that had used it have ended,
 /// detached, or used another shared arena for the first time.
 ///
-/// In a child of the process that made the arena, an allocation that does more than take a block off the thread's own list
-/// fails, and blocks that are freed or dropped are left alone (see [`Arena`], *Forks*).
+/// In a child of the process that made the arena, an allocation that does more than take a block off the thread's own
+/// list fails, and blocks that are freed or dropped are left alone (see [`Arena`], *Forks*).
 pub struct SharedArena<M: FrameUser = ()>(pub(crate) Arc<Shared<M>>);
 
 impl<M: FrameUser> fmt::Debug for SharedArena<M> {
@@ -248,13 +247,13 @@ impl<M: FrameUser> SharedArena<M> {
             attachment.keep(shared);
             return freed;
         }
-        // The thread gets a CPU for it, and gives it up at once if no thread has a handle any more.
+        // The thread gets a CPU for it, and gives it up immediately if no thread has a handle any more.
         // SAFETY: the block was its owner's, and this is its end.
         unsafe { Self::of(shared).free(pfn, order) }
     }
 
     /// Gives up the CPU that this thread has, if it has one, with all pages on its lists. The thread's next call
-    /// attaches it anew.
+    /// attaches it again.
     pub fn detach(&self) {
         if LAST_USED.get().key == self.key() {
             LAST_USED.set(NONE);
@@ -289,7 +288,8 @@ impl<M: FrameUser> SharedArena<M> {
     /// This thread's CPU, after trying to get one. It is the one used last from now on.
     fn attachment(&self, table: &Attachments) -> Option<Using<M>> {
         let using = match table.find(self.key()) {
-            // SAFETY: an attachment keeps its arena alive, so no other lies at the same address: the place is of this `M`.
+            // SAFETY: an attachment keeps its arena alive, so no other is at the same address: the place is of this
+            // `M`.
             Some(link) => unsafe { Using::of(link.cast()) },
             None => {
                 let attachment = Attachment::new(self)?;
@@ -307,8 +307,8 @@ impl<M: FrameUser> SharedArena<M> {
         Some(using)
     }
 
-    /// Its pages stay on the spare CPU's lists for the next one; if memory runs short, they are reaped as those of any CPU that
-    /// no thread holds.
+    /// Its pages stay on the spare CPU's lists for the next one; if memory runs short, they are reaped as those of any
+    /// CPU that no thread holds.
     #[cold]
     fn with_spare<R>(&self, f: impl FnOnce(&Cpu<'_, M>) -> R) -> R {
         self.act_as(self.cpus(), f).expect("the spare CPU is never idle")
@@ -320,7 +320,7 @@ thread_local!(
     static ATTACHMENTS: Attachments = const { Attachments(Cell::new(None)) }
 );
 
-/// Where the attachment lies that a thread has used last: what most calls need, without a search, and without the look
+/// Where the attachment is that a thread has used last: what most calls need, without a search, and without the look
 /// whether the thread is ending that a table with a destructor takes.
 #[derive(Clone, Copy)]
 struct LastUsed {
@@ -344,15 +344,15 @@ pub(crate) unsafe fn last_used<'t, M: FrameUser>(shared: &Arc<Shared<M>>) -> Opt
         return None;
     }
     // SAFETY: an attachment clears this when it is dropped, so it lives now, and by our caller's promise as long as the
-    // result is used. It keeps its arena alive, so no other lies at the same address: it is of this `M`.
+    // result is used. It keeps its arena alive, so no other is at the same address: it is of this `M`.
     Some(unsafe { &*attachment.cast() })
 }
 
-/// A thread's attachments, linked through the places where they lie.
+/// A thread's attachments, linked through the places where they are.
 struct Attachments(Cell<Option<NonNull<Link>>>);
 
-/// What a thread's table needs to know of an attachment, whatever arena it is of. Read and written by the thread whose table it
-/// is in.
+/// What a thread's table needs to know of an attachment, whatever arena it is of. Read and written by the thread whose
+/// table it is in.
 struct Link {
     /// The address of what the attachment keeps alive.
     key: Cell<usize>,
@@ -365,8 +365,8 @@ struct Link {
     end: unsafe fn(NonNull<Self>),
 }
 
-/// Where the attachment to one CPU lies: in the arena's own memory, so that a thread's first call allocates nothing. Only the
-/// thread that holds the CPU looks at it. On cache lines of its own: each call counts `users`.
+/// Where the attachment to one CPU is: in the arena's own memory, so that a thread's first call allocates nothing.
+/// Only the thread that holds the CPU looks at it. On cache lines of its own: each call counts `users`.
 #[repr(C, align(128))]
 struct Place<M: FrameUser> {
     // First, so that its address is the place's.
@@ -374,10 +374,11 @@ struct Place<M: FrameUser> {
     attachment: UnsafeCell<MaybeUninit<Attachment<M>>>,
 }
 
-// SAFETY: a place is used by the thread that holds the CPU alone; taking and giving back the CPU's lock orders one thread after
-// the other.
+// SAFETY: a place is used by the thread that holds the CPU alone; taking and giving back the CPU's lock orders one
+// thread after the other.
 unsafe impl<M: FrameUser> Sync for Place<M> {}
-// SAFETY: as above; an arena that is sent or dropped with an attachment in it does not exist, as that keeps the arena alive.
+// SAFETY: as above; an arena that is sent or dropped with an attachment in it does not exist, as that keeps the arena
+// alive.
 unsafe impl<M: FrameUser> Send for Place<M> {}
 
 impl<M: FrameUser> Place<M> {
@@ -430,8 +431,8 @@ impl<M: FrameUser> Place<M> {
         if core::ptr::eq(LAST_USED.get().attachment, attachment.cast()) {
             LAST_USED.set(NONE);
         }
-        // SAFETY: moved out once. When it is dropped, the CPU is another thread's, and the place may be gone with the arena:
-        // nothing is looked at after that.
+        // SAFETY: moved out once. When it is dropped, the CPU is another thread's, and the place may be gone with the
+        // arena: nothing is looked at after that.
         drop(unsafe { attachment.read() });
     }
 }
@@ -511,7 +512,7 @@ unsafe fn give_up(link: NonNull<Link>) {
     }
 }
 
-/// A thread's attachment in use: it stays, even if the thread detaches meanwhile.
+/// A thread's attachment in use: it stays, even if the thread detaches in the meantime.
 struct Using<M: FrameUser>(NonNull<Place<M>>);
 
 impl<M: FrameUser> Using<M> {
@@ -545,7 +546,8 @@ pub(crate) struct Attachment<M: FrameUser> {
     // Before what it borrows from, so that it is dropped first.
     pub(crate) cpu: Cpu<'static, M>,
     shared: Arc<Shared<M>>,
-    /// References to `shared` that are counted there and have no owner: for blocks to come, from those that were dropped here.
+    /// References to `shared` that are counted there and have no owner: for blocks to come, from those that were
+    /// dropped here.
     spares: Cell<u32>,
 }
 
@@ -650,8 +652,8 @@ mod tests {
                 used.wait();
                 dropped.wait();
                 assert!(weak.upgrade().is_some(), "this thread's slot is still attached");
-                let (other, _) = super::tests::arena();
-                drop(block(&other));
+                let (second, _) = super::tests::arena();
+                drop(block(&second));
                 assert!(weak.upgrade().is_none());
             });
             used.wait();

@@ -122,8 +122,8 @@ impl Store {
     }
 }
 
-/// Bytes that an allocator's frame descriptors and its other structures take. What does not fit an address space is refused by the
-/// system.
+/// Bytes that an allocator's frame descriptors and its other structures take. What does not fit an address space is
+/// refused by the system.
 pub(crate) fn sizes<M: FrameUser>(plan: &Plan, cpus: usize) -> (usize, usize) {
     let (_, _, bytes) = behind_tables(plan, cpus);
     (plan.frames.saturating_mul(size_of::<Frame<Host, M>>()), bytes)
@@ -137,11 +137,12 @@ fn behind_tables(plan: &Plan, cpus: usize) -> (usize, usize, usize) {
     (nodes, pins, pins + cpus * size_of::<HostPin>())
 }
 
-/// The structures that `plan` asks for, in memory that is there already: as long as [`sizes`] says, at multiples of 4096.
+/// The structures that `plan` asks for, in memory that is there already: as long as [`sizes`] says, at multiples of
+/// 4096.
 ///
 /// # Safety
-/// The memory is zeroed, but for user slots, which are valid. Only what is returned uses it, and it stays for as long as that is
-/// used.
+/// The memory is zeroed, but for user slots, which are valid. Only what is returned uses it, and it stays for as long
+/// as that is used.
 pub(crate) unsafe fn parts<M: FrameUser>(
     plan: &Plan,
     cpu_nodes: &[NodeId],
@@ -150,9 +151,9 @@ pub(crate) unsafe fn parts<M: FrameUser>(
 ) -> Parts<M> {
     let cpus = cpu_nodes.len();
     let (nodes, pins, _) = behind_tables(plan, cpus);
-    // SAFETY: each has room of its own in memory that is ours and unused, aligned to a line. One pin is made per CPU of one
-    // allocator, and the thread that holds the CPU's lock may use it. Words of this platform are `AtomicU64`, its cells `UnsafeCell`;
-    // zeroed frames are valid if their slots are, by the caller's promise.
+    // SAFETY: each has room of its own in memory that is ours and unused, aligned to a line. One pin is made per CPU of
+    // one allocator, and the thread that holds the CPU's lock may use it. Words of this platform are `AtomicU64`, its
+    // cells `UnsafeCell`; zeroed frames are valid if their slots are, by the caller's promise.
     unsafe {
         let (nodes, pins) = (tables.add(nodes).cast::<NodeId>(), tables.add(pins).cast::<HostPin>());
         for (n, &node) in cpu_nodes.iter().enumerate() {

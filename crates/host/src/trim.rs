@@ -1,9 +1,9 @@
 //! Free memory that goes back to the system: by call, by age, or when memory is short on the machine.
 //!
 //! A pageblock at a time: its free blocks are allocated, so that no other code has them, given back by
-//! `madvise(MADV_DONTNEED)`, and freed. At no time are more than the free blocks of one pageblock out of use, and none of a
-//! zone that is below its low watermark. Memory that was given back reads as zeroes, and is committed again when it is
-//! touched.
+//! `madvise(MADV_DONTNEED)`, and freed. At no time are more than the free blocks of one pageblock out of use, and none
+//! of a zone that is below its low watermark. Memory that was given back reads as zeroes, and is committed again when
+//! it is touched.
 #![expect(unsafe_code, reason = "owning a block is the right to forget what it holds")]
 
 use core::sync::atomic::Ordering::Acquire;
@@ -24,13 +24,13 @@ use crate::event::event;
 use crate::os::system_page_bytes;
 use crate::platform::Host;
 
-/// The most blocks of a pageblock that are out of use at once: 2 MiB of single pages.
+/// The most blocks of a pageblock that are out of use at the same time: 2 MiB of single pages.
 const AT_ONCE: usize = PAGEBLOCK_PAGES as usize;
 
 /// Time between two calls of [`Arena::tick`], at least: Linux' `vm.stat_interval`.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What went back to the system.
+/// Memory that went back to the system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Trimmed {
     /// Base pages that were in memory, and are the system's now.
@@ -40,9 +40,9 @@ pub struct Trimmed {
 }
 
 impl core::ops::AddAssign for Trimmed {
-    fn add_assign(&mut self, other: Self) {
-        self.pages += other.pages;
-        self.blocks += other.blocks;
+    fn add_assign(&mut self, more: Self) {
+        self.pages += more.pages;
+        self.blocks += more.blocks;
     }
 }
 
@@ -52,7 +52,7 @@ pub struct FreeAges {
     since: Vec<Option<Instant>>,
 }
 
-/// When [`Arena::run_trimming`] gives memory back.
+/// Policy of [`Arena::run_trimming`]: which memory goes back to the system, and how often it looks.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct TrimPolicy {
     /// How often it looks.
@@ -82,8 +82,8 @@ fn avg10(text: &str) -> Option<f32> {
 }
 
 impl<M: FrameUser> Cpu<'_, M> {
-    /// Gives the memory of free blocks of at least `order` back to the system, as much as is in memory of it, this CPU's
-    /// lists included. Blocks on other CPUs' lists are not free: ask for them before ([`Arena::drain_all`]).
+    /// Gives the memory of free blocks of at least `order` back to the system, as much as is in memory of it, this
+    /// CPU's lists included. Blocks on other CPUs' lists are not free: ask for them before ([`Arena::drain_all`]).
     ///
     /// Nothing goes back of an arena on memory of the caller's or without memory, nor with
     /// [`lock_memory`](crate::ArenaBuilder::lock_memory), poisoning, or pages of 1 GiB; with
@@ -173,8 +173,8 @@ fn is_low(zone: &Zone<Host>) -> bool {
 
 impl<M: FrameUser> Arena<M> {
     /// Gives free memory back to the system on this thread, as `policy` says, until
-    /// [`stop_background`](Self::stop_background). It takes a CPU each time that it looks, if one is free. Once a second at
-    /// most it also lets per-CPU lists shrink ([`tick`](Self::tick)).
+    /// [`stop_background`](Self::stop_background). It takes a CPU each time that it looks, if one is free. Once a
+    /// second at most it also lets per-CPU lists shrink ([`tick`](Self::tick)).
     ///
     /// # Errors
     /// This process is a child of the one that made the arena.
@@ -189,8 +189,9 @@ impl<M: FrameUser> Arena<M> {
             }
             match self.attach() {
                 Ok(cpu) => {
-                    let short =
-                        policy.pressure.is_some_and(|most| memory_pressure().is_some_and(|is| is > most));
+                    let short = policy
+                        .pressure
+                        .is_some_and(|most| memory_pressure().is_some_and(|share| share > most));
                     all +=
                         if short { cpu.trim(PAGEBLOCK_ORDER) } else { cpu.trim_aged(&mut ages, policy.age) };
                 }

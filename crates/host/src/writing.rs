@@ -1,8 +1,8 @@
-//! The write queue: dirty pages wait in it until a writer thread takes them. Neighbouring pages of a file are written in
-//! one call.
+//! The write queue: dirty pages wait in it until a writer thread takes them. Neighbouring pages of a file are written
+//! in one call.
 //!
-//! A single page does not wake a writer, so that neighbours can gather. A writer wakes when [`PLUG_PAGES`] pages wait, when a
-//! thread waits for a page to be written, or after a nap. Block layers call this plugging.
+//! A single page does not wake a writer, so that neighbours can gather. A writer wakes when [`PLUG_PAGES`] pages wait,
+//! when a thread waits for a page to be written, or after a nap. Block layers call this plugging.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -13,12 +13,12 @@ use framewright_pagecache::{Completion, FileId};
 
 /// The most pages that are written in one call: 512 KiB, as a request to a disk was.
 const RUN_PAGES: usize = 128;
-/// So many waiting pages wake a writer.
+/// Number of waiting pages that wakes a writer.
 const PLUG_PAGES: usize = 32;
 /// With more waiting pages than these, storage counts as congested.
 const CONGESTED_PAGES: usize = 1024;
-/// How long a writer waits for pages before it looks for other work; it waits twice as long each time that it finds none, at
-/// most so many times.
+/// How long a writer waits for pages before it looks for other work; it waits twice as long each time that it finds
+/// none, at most this many times.
 const NAP: Duration = Duration::from_millis(2);
 const MOST_DOUBLED: u32 = 5;
 
@@ -133,7 +133,8 @@ impl Queue {
         Some(page)
     }
 
-    /// Keeps the results of pages that [`next`](Self::next) or [`orphan`](Self::orphan) gave out, and wakes who waits for them.
+    /// Keeps the results of pages that [`next`](Self::next) or [`orphan`](Self::orphan) gave out, and wakes who waits
+    /// for them.
     pub(crate) fn finish(&self, completions: impl IntoIterator<Item = Completion>) {
         let mut state = self.state();
         let before = state.completed.len();
@@ -189,7 +190,7 @@ mod tests {
     fn taken(queue: &Queue) -> Vec<ToWrite> {
         match queue.next() {
             Next::Write(run) => run,
-            other => panic!("{other:?}"),
+            next => panic!("{next:?}"),
         }
     }
 
@@ -232,11 +233,12 @@ mod tests {
         assert!(queue.push(page(1, 7)));
         let run = taken(&queue);
         assert_eq!(queue.completed(), None);
-        let done = |it: ToWrite| Completion { file: it.file, index: it.index, pfn: it.pfn, result: Ok(()) };
+        let done =
+            |page: ToWrite| Completion { file: page.file, index: page.index, pfn: page.pfn, result: Ok(()) };
         queue.finish(run.into_iter().map(done));
         assert_eq!(queue.completed(), Some(done(page(1, 7))));
         assert_eq!(queue.completed(), None);
-        // No page is queued or being written: returns at once.
+        // No page is queued or being written: returns immediately.
         queue.wait();
     }
 }

@@ -101,17 +101,17 @@ fn what_the_arena_has_no_room_for_is_the_systems() {
     let huge = vec![1_u8; 9 << 20];
     assert!(!is_in_arena(huge.as_ptr()), "more than the largest block");
     static SMALL: Heap = Heap::new(8 << 20);
-    let one = layout(1 << 20, 1);
+    let mebibyte = layout(1 << 20, 1);
     // SAFETY: each is allocated, written and freed once with its layout.
-    let all: Vec<*mut u8> = (0..20).map(|_| unsafe { SMALL.alloc(one) }).collect();
+    let all: Vec<*mut u8> = (0..20).map(|_| unsafe { SMALL.alloc(mebibyte) }).collect();
     let arena = SMALL.arena().expect("made");
     let inside = all.iter().filter(|start| arena.frame_at(start.cast_const()).is_some()).count();
     assert!((1..=8).contains(&inside), "{inside} of 8 MiB");
     for start in all {
         // SAFETY: as above.
         unsafe {
-            start.write_bytes(7, one.size());
-            SMALL.dealloc(start, one);
+            start.write_bytes(7, mebibyte.size());
+            SMALL.dealloc(start, mebibyte);
         }
     }
     assert_eq!(arena.counts().allocated, 0);

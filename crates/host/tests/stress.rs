@@ -49,25 +49,25 @@ impl World {
 
     fn alloc(&self, cpu: &Cpu<'_>, part: &mut Part) {
         // Mostly single pages, as in life, but every order.
-        let of = order(if part.rng.u32(..2) == 0 { 0 } else { part.rng.u8(..11) });
+        let size = order(if part.rng.u32(..2) == 0 { 0 } else { part.rng.u8(..11) });
         let migratetype = TYPES[part.rng.usize(..3)];
-        match cpu.alloc(of, migratetype) {
+        match cpu.alloc(size, migratetype) {
             Ok(pfn) => {
-                self.oracle.handed_out(pfn, of, part.name);
-                self.held_pages.fetch_add(of.pages(), Relaxed);
-                part.held.push((pfn, of));
+                self.oracle.handed_out(pfn, size, part.name);
+                self.held_pages.fetch_add(size.pages(), Relaxed);
+                part.held.push((pfn, size));
             }
             Err(error) => {
-                assert_eq!(error.order, of);
+                assert_eq!(error.order, size);
                 self.failed.fetch_add(1, Relaxed);
             }
         }
     }
 
-    fn free(&self, cpu: &Cpu<'_>, (pfn, of): (Pfn, Order)) {
-        self.oracle.given_back(pfn, of);
-        self.held_pages.fetch_sub(of.pages(), Relaxed);
-        free(cpu, pfn, of);
+    fn free(&self, cpu: &Cpu<'_>, (pfn, size): (Pfn, Order)) {
+        self.oracle.given_back(pfn, size);
+        self.held_pages.fetch_sub(size.pages(), Relaxed);
+        free(cpu, pfn, size);
     }
 
     fn operate(&self, cpu: &Cpu<'_>, part: &mut Part) {
@@ -183,8 +183,8 @@ fn a_million_operations_with_threads_killed_between_them() {
 #[test]
 fn histories_in_every_configuration() {
     let base = Config::default();
-    // The same histories with every assertion on are run whole. A lock that is handed on in order takes a minute for them where other
-    // programs want the processors, too.
+    // The same histories with every assertion on are run whole. A lock that is handed on in order takes a minute for
+    // them where other programs want the processors, too.
     let full = std::env::var_os("FRAMEWRIGHT_FULL").is_some();
     let operations = if cfg!(debug_assertions) || full { 100_000 } else { 25_000 };
     for (n, config) in [
@@ -253,8 +253,9 @@ fn a_hundred_million_operations_from_4_threads() {
     World::new(256 * MIB, 4, Config::default()).run(3, 4, 100_000_000, true);
 }
 
-/// A pair with a block that any thread may drop has no locked instruction that a pair with a block bound to its thread lacks: the
-/// least of many runs of each, interleaved, in one process. As released: with assertions, other things count.
+/// A pair with a block that any thread may drop has no locked instruction that a pair with a block bound to its thread
+/// lacks: the least of many runs of each, interleaved, in one process. As released: with assertions, other things
+/// count.
 #[test]
 fn a_shared_block_costs_little_more_than_a_block() {
     const PAIRS: u32 = 20_000;
@@ -275,8 +276,8 @@ fn a_shared_block_costs_little_more_than_a_block() {
     }
     let [block, shared] = least.map(|ns| ns as f64 / f64::from(PAIRS));
     println!("Block {block:.1} ns, SharedBlock {shared:.1} ns: {:.2}", shared / block);
-    // Measured: 1.45 to 1.7, by how the compiler lays it out. One locked instruction takes longer than a whole pair of the first
-    // kind, and counting references needs two: 3 or more.
+    // Measured: 1.45 to 1.7, by how the compiler lays it out. One locked instruction takes longer than a whole pair of
+    // the first kind, and counting references needs two: 3 or more.
     let most = if cfg!(debug_assertions) { 3.0 } else { 2.3 };
     assert!(shared < most * block, "{shared} of {block} ns");
 }

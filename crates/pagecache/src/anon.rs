@@ -58,8 +58,8 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         Ok(())
     }
 
-    /// Drops pages of a space: their memory and their slots of the swap area are free at once. Waits for those who
-    /// use them. What others store there meanwhile may stay.
+    /// Drops pages of a space: their memory and their slots of the swap area are free immediately. Waits for those who
+    /// use them. What others store there in the meantime may stay.
     pub fn unmap_anon(&self, cpu: &Cpu<'_, '_, P, PageSlot>, space: SpaceId, pages: Range<u64>) {
         if let Some(last) = pages.end.checked_sub(1) {
             self.drop_anon(cpu, space, (pages.start, last));
@@ -72,8 +72,8 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
     }
 
     fn drop_anon(&self, cpu: &Cpu<'_, '_, P, PageSlot>, space: SpaceId, pages: (u64, u64)) {
-        // Pages in memory go with their slots. Then the slots of those that are not: one that comes back meanwhile keeps
-        // its slot as long as it is read from there, and the next round drops it.
+        // Pages in memory go with their slots. Then the slots of those that are not: one that comes back in the
+        // meantime keeps its slot as long as it is read from there, and the next round drops it.
         loop {
             self.drop_each(cpu, Owner::Space(space), pages, true, |_| true);
             let mut came_back = false;
@@ -84,9 +84,9 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
                     let in_memory = |at| index.contains_key(&(Owner::Space(space), at));
                     let seen = core::cell::Cell::new(false);
                     let next = swap.release_pages(space, (first, pages.1), RELEASED, |at| {
-                        let is = in_memory(at);
-                        seen.set(seen.get() || is);
-                        is
+                        let cached = in_memory(at);
+                        seen.set(seen.get() || cached);
+                        cached
                     });
                     came_back |= seen.get();
                     next

@@ -16,12 +16,12 @@ use crate::device::{Completion, Device, IoError};
 use crate::latency::Histogram;
 use crate::policy::Kind;
 use crate::slab::{Shrinker, Shrinkers};
-use crate::slot::{ALONE, Is, Owner, PageSlot, Slots};
+use crate::slot::{ALONE, Marks, Owner, PageSlot, Slots};
 use crate::state::{CacheEvents, State, ZoneCounts};
 use crate::swap::{Swap, SwapUse};
 
-/// Writes that are begun, or have ended, and are entered in the books together: any thread that waits for the lock waits
-/// once.
+/// Writes that are begun, or have ended, and are entered in the books together: any thread that waits for the lock
+/// waits once.
 pub(crate) const TOGETHER: usize = 32;
 
 /// Why the cache could not do what it was asked.
@@ -34,7 +34,7 @@ pub enum CacheError {
     /// A sync of the file has failed, and pages that it covered had left memory: what storage holds is not known, and
     /// no flush of the file succeeds any more.
     Lost(IoError),
-    /// The range does not lie in one page, or behind the largest file; or the file is the swap area.
+    /// The range is not in one page, or behind the largest file; or the file is the swap area.
     Range,
     /// The file is not open.
     Closed,
@@ -87,8 +87,8 @@ pub(crate) enum Use {
 /// A page cache over an allocator and a device, of files and of anonymous pages. Shared by all CPUs; a call names
 /// the CPU it runs on.
 ///
-/// One lock guards the index and the lists; it is not held while memory is copied, a device works or the
-/// allocator is asked. It is the whole allocator's reclaimer, and moves its pages where large blocks are wanted: pass it in
+/// One lock guards the index and the lists; it is not held while memory is copied, a device works or the allocator is
+/// asked. It is the whole allocator's reclaimer, and moves its pages where large blocks are wanted: pass it in
 /// [`Helpers`].
 pub struct Cache<'c, P: Platform, D> {
     pub(crate) allocator: &'c Allocator<'c, P, PageSlot>,
@@ -97,7 +97,8 @@ pub struct Cache<'c, P: Platform, D> {
     pub(crate) swap: Option<Swap>,
     pub(crate) shrinkers: Shrinkers<'c, P>,
     state: Locked<P, State, ()>,
-    /// Dirty pages · 2³² + pages being written, for those who need no more than that. The thread that holds the lock writes it.
+    /// Dirty pages · 2³² + pages being written, for those who need no more than that. The thread that holds the lock
+    /// writes it.
     unwritten: P::Word,
 }
 
@@ -148,7 +149,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         }
     }
 
-    /// The same cache, which has caches of small objects shrunk whenever it is asked for pages.
+    /// Has caches of small objects shrunk whenever it is asked for pages.
     #[must_use]
     pub fn with_shrinkers(mut self, all: &[&'c dyn Shrinker]) -> Self {
         self.set_shrinkers(all);
@@ -178,8 +179,11 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     /// The same of the thread that asks for pages back.
     #[track_caller]
     pub(crate) fn check_sink(&self, to: &dyn Release) {
-        let own = core::ptr::from_ref(self.allocator).cast();
-        assert!(to.allocator() == own, "the cache is asked to free pages of another allocator than its own");
+        let allocator = core::ptr::from_ref(self.allocator).cast();
+        assert!(
+            to.allocator() == allocator,
+            "the cache is asked to free pages of another allocator than its own"
+        );
     }
 
     /// Runs `f` with the lock held.
@@ -203,7 +207,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         self.allocator.frames().info(pfn).zone()
     }
 
-    /// What the cache has been through.
+    /// Counts of the cache's events.
     #[must_use]
     pub fn events(&self) -> CacheEvents {
         self.locked(|state| state.events)
@@ -228,7 +232,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         self.locked(|state| state.pages(Kind::Anon))
     }
 
-    /// What a zone has of the cache's pages.
+    /// Counts of the cache's pages in a zone.
     #[must_use]
     pub fn zone_counts(&self, zone: ZoneId) -> ZoneCounts {
         self.locked(|state| state.counts(zone))
@@ -261,7 +265,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         self.slots.with(pfn, |slot| {
             let can = match how {
                 Use::Shared => slot.users < ALONE - 1,
-                Use::Alone => slot.users == 0 && !slot.is.has(Is::WRITEBACK),
+                Use::Alone => slot.users == 0 && !slot.marks.has(Marks::WRITEBACK),
             };
             if can {
                 slot.users = if how == Use::Alone { ALONE } else { slot.users + 1 };
@@ -288,7 +292,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
                 if !self.try_use(pfn, how) {
                     return Some(None);
                 }
-                if !self.slots.get(pfn).is.has(Is::UPTODATE) {
+                if !self.slots.get(pfn).marks.has(Marks::UPTODATE) {
                     // Its read has failed, and the thread that read it is about to drop it.
                     self.end_use_locked(pfn);
                     return Some(None);
@@ -376,7 +380,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
             state.events.pgpgin += u64::from(source.is_some());
             match filled {
                 Ok(()) => {
-                    state.set(&self.slots, zone, pfn, Is::UPTODATE, true);
+                    state.set(&self.slots, zone, pfn, Marks::UPTODATE, true);
                     state.mark_used(&self.slots, zone, pfn);
                     if let Owner::Space(space) = owner {
                         state.events.pswpin += u64::from(source.is_some());
@@ -400,7 +404,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     /// Gives the slot of an anonymous page that is in memory back, if such slots have become rare.
     pub(crate) fn spare_slot(&self, state: &mut State, pfn: Pfn) {
         if !state.swap.keeps() {
-            state.set(&self.slots, self.zone_of(pfn), pfn, Is::DIRTY, true);
+            state.set(&self.slots, self.zone_of(pfn), pfn, Marks::DIRTY, true);
         }
     }
 
@@ -420,13 +424,13 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     pub(crate) fn change(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
         self.device.copy_in(pfn, offset, bytes);
         self.locked(|state| {
-            state.set(&self.slots, self.zone_of(pfn), pfn, Is::DIRTY, true);
+            state.set(&self.slots, self.zone_of(pfn), pfn, Marks::DIRTY, true);
             self.end_use_locked(pfn);
         });
     }
 
-    /// Drops those pages of a file or space, `first..=last`, that `wanted` names: `for_good`, or because storage has them.
-    /// Slots of the swap area go with their pages.
+    /// Drops those pages of a file or space, `first..=last`, that `wanted` names: `for_good`, or because storage has
+    /// them. Slots of the swap area go with their pages.
     pub(crate) fn drop_each(
         &self,
         cpu: &Cpu<'_, '_, P, PageSlot>,
@@ -508,18 +512,18 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     pub(crate) fn end_write(&self, state: &mut State, &Completion { pfn, result, .. }: &Completion) {
         let zone = self.zone_of(pfn);
         let slot = self.slots.get(pfn);
-        state.set(&self.slots, zone, pfn, Is::WRITEBACK, false);
-        state.set(&self.slots, zone, pfn, Is::RECLAIM, false);
+        state.set(&self.slots, zone, pfn, Marks::WRITEBACK, false);
+        state.set(&self.slots, zone, pfn, Marks::RECLAIM, false);
         state.stuck = result.err();
         if result.is_ok() {
             state.events.pgpgout += 1;
-            if slot.is.has(Is::RECLAIM) && !slot.is.has(Is::ACTIVE) {
+            if slot.marks.has(Marks::RECLAIM) && !slot.marks.has(Marks::ACTIVE) {
                 state.relink_cold(&self.slots, zone, pfn);
                 state.events.pgrotated += 1;
             }
         } else {
             // An anonymous page gives its slot back: another one may be better.
-            state.set(&self.slots, zone, pfn, Is::DIRTY, true);
+            state.set(&self.slots, zone, pfn, Marks::DIRTY, true);
             state.events.io_errors += 1;
         }
         match slot.owner() {

@@ -58,7 +58,7 @@ impl fmt::Display for IoError {
 
 impl core::error::Error for IoError {}
 
-/// What has become of a write.
+/// State of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
     /// The page is written.
@@ -80,11 +80,11 @@ pub struct Completion {
     pub result: Result<(), IoError>,
 }
 
-/// Storage for whole pages of files, and access to the memory that pages lie in.
+/// Storage for whole pages of files, and access to the memory that pages are in.
 ///
 /// The cache holds no lock while it calls. While the device reads into a page, or bytes are copied into it, the cache
-/// gives the page to nobody else. While a page is written out, or bytes are copied from it, nobody changes it, and it does not
-/// move.
+/// gives the page to no other thread. While a page is written out, or bytes are copied from it, no thread changes it,
+/// and it does not move.
 pub trait Device: Sync {
     /// Size of a page in bytes.
     fn page_bytes(&self) -> usize;
@@ -95,7 +95,8 @@ pub trait Device: Sync {
         true
     }
 
-    /// Reads page `index` of a file into frame `pfn`, with zeroes beyond the file's end. Returns when the page is there.
+    /// Reads page `index` of a file into frame `pfn`, with zeroes beyond the file's end. Returns when the page is
+    /// there.
     ///
     /// # Errors
     /// What the frame holds is undefined.
@@ -107,9 +108,9 @@ pub trait Device: Sync {
     /// Storage holds the old page, the new one, or a mix.
     fn write(&self, file: FileId, index: u64, pfn: Pfn) -> Result<Progress, IoError>;
 
-    /// Says that a file is about to grow to `end` bytes, at least. The caller has the page with the last of these bytes for
-    /// itself, and the page is not dirty yet, so no write of it can have begun: a device that cuts files to their lengths
-    /// never cuts off what the page will hold.
+    /// Announces that a file is about to grow to `end` bytes, at least. The caller has the page with the last of these
+    /// bytes for itself, and the page is not dirty yet, so no write of it can have begun: a device that cuts files to
+    /// their lengths never cuts off what the page will hold.
     fn extend(&self, file: FileId, end: u64) {
         let _ = (file, end);
     }
@@ -123,24 +124,25 @@ pub trait Device: Sync {
         Ok(())
     }
 
-    /// The next write that was begun and has ended; `None` if there is none. The cache asks whenever it waits, and when it
-    /// reclaims.
+    /// The next write that was begun and has ended; `None` if there is none. The cache asks whenever it waits, and when
+    /// it reclaims.
     fn completed(&self) -> Option<Completion> {
         None
     }
 
-    /// Waits a short time for a write to end. If it returns at once, the cache polls [`completed`](Self::completed).
+    /// Waits a short time for a write to end. If it returns immediately, the cache polls
+    /// [`completed`](Self::completed).
     fn wait_for_completion(&self) {}
 
-    /// Slows down a writer that has dirtied too many pages. `turn` counts such calls in a row, from 0 on. Linux lets the
-    /// writer sleep for 1, 2, 4, … at most 100 ms; a host need not sleep longer than until a write has ended.
+    /// Slows down a writer that has dirtied too many pages. `turn` counts such calls in a row, from 0 on. Linux lets
+    /// the writer sleep for 1, 2, 4, … at most 100 ms; a host need not sleep longer than until a write has ended.
     fn hold_back(&self, turn: u32) {
         let _ = turn;
         self.wait_for_completion();
     }
 
-    /// Called while the cache polls something that another thread is about to change. `turn` counts the polls, from 0 on.
-    /// A modelled device lets time pass; a real one may sleep after some polls.
+    /// Called while the cache polls something that another thread is about to change. `turn` counts the polls, from 0
+    /// on. A modelled device lets time pass; a real one may sleep after some polls.
     fn pass_time(&self, turn: u32) {
         let _ = turn;
     }
@@ -161,13 +163,13 @@ pub trait Device: Sync {
         let _ = ms;
     }
 
-    /// Copies `bytes` into a page from `offset` on. The range lies in the page.
+    /// Copies `bytes` into a page from `offset` on. The range is in the page.
     fn copy_in(&self, pfn: Pfn, offset: usize, bytes: &[u8]);
 
-    /// Copies from a page, from `offset` on, to `bytes`. The range lies in the page.
+    /// Copies from a page, from `offset` on, to `bytes`. The range is in the page.
     fn copy_out(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]);
 
-    /// Copies a page's memory to another page. The cache gives both to nobody else meanwhile.
+    /// Copies a page's memory to another page. The cache gives both to no other thread during the call.
     fn copy_page(&self, from: Pfn, to: Pfn) {
         let mut bytes = [0; 512];
         let page = self.page_bytes();

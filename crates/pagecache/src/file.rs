@@ -2,15 +2,15 @@
 //! which are not yet durable, and which errors there were. Pure.
 //!
 //! # Errors (Linux: `errseq_t`)
-//! `errors` counts failed writes and failed syncs. Whoever flushes notes the count that it was last told of, and is told
-//! if there are more at the end: each of several that flush at the same time.
+//! `errors` counts failed writes and failed syncs. An opener that flushes notes the count that it was last told of, and
+//! is told if there are more at the end: each of several that flush at the same time.
 //!
 //! # Durability
 //! A page that was written is `unsynced` until a sync that began later has succeeded. A sync that fails says nothing of
-//! which pages it has lost, and the system may have dropped them (Linux drops them, and the next sync says `Ok`). So all
-//! that were written before it ended are dirty again: those that it covered, those written meanwhile, and those on their
-//! way, which the device may have had already. Of one that has left memory since, nobody has the bytes: the file is `lost`,
-//! and no flush of it succeeds any more.
+//! which pages it has lost, and the system may have dropped them (Linux drops them, and the next sync says `Ok`). So
+//! all that were written before it ended are dirty again: those that it covered, those written in the meantime, and
+//! those on their way, which the device may have had already. Of a page that has left memory since, the bytes are gone:
+//! the file is `lost`, and no flush of it succeeds any more.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ pub(crate) struct File {
     /// Writes and syncs that have failed, and what the last of them said.
     errors: u64,
     last_error: Option<IoError>,
-    /// Errors that somebody was told of.
+    /// Errors that some opener was told of.
     pub(crate) reported: u64,
     /// Pages on their way to storage, and in which round that began.
     writing: BTreeMap<u64, u64>,
@@ -61,7 +61,7 @@ pub(crate) struct File {
 pub(crate) enum Turn {
     /// Another one, begun later than asked, has succeeded.
     Done,
-    /// By the caller, who says how it ended.
+    /// By the caller, which reports how it ended.
     Mine,
     /// Another one is under way.
     Wait,
@@ -77,7 +77,7 @@ impl File {
         self.errors
     }
 
-    /// The last error, if there were more than `heard`. Whoever asks is told then.
+    /// The last error, if there were more than `heard`. Every opener that asks is told then.
     pub(crate) fn report(&mut self, heard: u64) -> Option<IoError> {
         self.reported = self.reported.max(self.errors);
         if self.errors > heard { self.last_error } else { None }

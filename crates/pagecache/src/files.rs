@@ -6,12 +6,13 @@ use framewright::{Cpu, Flags, Helpers, Pfn};
 use crate::cache::{Cache, CacheError, Use};
 use crate::device::{Device, IoError};
 use crate::policy;
-use crate::slot::{FileId, Is, PageSlot};
+use crate::slot::{FileId, Marks, PageSlot};
 use crate::state::State;
 
 impl<P: Platform, D: Device> Cache<'_, P, D> {
-    /// Where bytes from `offset` of a page on end in their file. Refuses the swap area, what is not in one page, and what
-    /// lies behind the largest file, of 2⁶³ − 1 bytes: a page counts with all of its bytes, because all are written.
+    /// Where bytes from `offset` of a page on end in their file. Refuses the swap area, what is not in one page, and
+    /// what is behind the largest file, of 2⁶³ − 1 bytes: a page counts with all of its bytes, because all are
+    /// written.
     fn end_in_file(
         &self,
         (file, index, offset): (FileId, u64, usize),
@@ -68,8 +69,8 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
             if let Some(pfn) = read {
                 self.locked(|state| {
                     state.events.read_ahead += 1;
-                    // Nobody has used it yet.
-                    self.slots.with(pfn, |slot| slot.is = slot.is.with(Is::REFERENCED, false));
+                    // No thread has used it yet.
+                    self.slots.with(pfn, |slot| slot.marks = slot.marks.with(Marks::REFERENCED, false));
                     self.end_use_locked(pfn);
                 });
             }
@@ -142,8 +143,8 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
     /// A page was used through a mapping.
     fn use_mapped(&self, state: &mut State, pfn: Pfn) {
         let zone = self.zone_of(pfn);
-        state.set(&self.slots, zone, pfn, Is::MAPPED, true);
-        state.set(&self.slots, zone, pfn, Is::YOUNG, true);
+        state.set(&self.slots, zone, pfn, Marks::MAPPED, true);
+        state.set(&self.slots, zone, pfn, Marks::YOUNG, true);
     }
 
     /// A file is no longer mapped: its pages are as any others.
@@ -151,14 +152,14 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         self.locked(|state| {
             let mut at = 0;
             while let Some((index, pfn)) = state.next_page(file, at) {
-                state.set(&self.slots, self.zone_of(pfn), pfn, Is::MAPPED, false);
+                state.set(&self.slots, self.zone_of(pfn), pfn, Marks::MAPPED, false);
                 let Some(next) = index.checked_add(1) else { break };
                 at = next;
             }
         });
     }
 
-    /// Drops the pages of a file from page `index` on, here and on storage: memory is free at once, and what
+    /// Drops the pages of a file from page `index` on, here and on storage: memory is free immediately, and what
     /// was not flushed is gone. Waits for those who use them.
     ///
     /// # Errors
@@ -175,9 +176,9 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         Ok(())
     }
 
-    /// Drops all pages of a file, written or not, and what is known of it: its number may be used for another file. What
-    /// storage holds stays as it is. Waits for those who use them, and for those being written; nobody may use the file
-    /// from when this is called.
+    /// Drops all pages of a file, written or not, and what is known of it: its number may be used for another file.
+    /// What storage holds stays as it is. Waits for those who use them, and for those being written; no thread may use
+    /// the file from when this is called.
     pub fn forget(&self, cpu: &Cpu<'_, '_, P, PageSlot>, file: FileId) {
         self.drop_each(cpu, file.into(), (0, u64::MAX), true, |_| true);
         self.locked(|state| drop(state.files.remove(&file)));
@@ -188,7 +189,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
     /// # Errors
     /// Some are dirty: they stay.
     pub fn drop_pages(&self, cpu: &Cpu<'_, '_, P, PageSlot>, file: FileId) -> Result<(), CacheError> {
-        self.drop_each(cpu, file.into(), (0, u64::MAX), false, |slot| !slot.is.has(Is::DIRTY));
+        self.drop_each(cpu, file.into(), (0, u64::MAX), false, |slot| !slot.marks.has(Marks::DIRTY));
         self.locked(|state| {
             if state.next_page(file, 0).is_some() {
                 return Err(CacheError::Io(state.stuck.unwrap_or(IoError::UNKNOWN)));

@@ -19,7 +19,7 @@
 //! | [`anon`] | anonymous pages: store, load, drop |
 //! | [`shrink`] | reclaim: the LRU lists as the allocator's [`Reclaim`](framewright::Reclaim) |
 //! | `moving` | compaction: pages move to other frames, as the allocator's [`Migrate`](framewright::reclaim::Migrate) |
-//! | [`program`] | FS-Mark, Large DD and Streaming Mapped Writer, over files that somebody brings |
+//! | [`program`] | FS-Mark, Large DD and Streaming Mapped Writer, over files of the caller |
 //!
 //! # Who may do what with a page
 //! A page in the cache belongs to the cache. Its slot is read and changed under the cache's lock only. A thread that
@@ -27,17 +27,17 @@
 //! slot says too. So no lock is held while memory is copied or a device works. Reclaim takes pages without users.
 //!
 //! # Pages that move
-//! The cache asks for movable blocks and moves them: direct and background compaction, and whoever wants a given range of frames,
-//! get the frame of any page that nobody uses and that is not being written. A page that moves is had alone while it is copied;
-//! then its entry in the index names the new frame. So no number of a frame is kept across calls by anybody who does not use the
-//! page meanwhile.
+//! The cache asks for movable blocks and moves them: direct and background compaction, and a caller that wants a given
+//! range of frames, get the frame of any page that no thread uses and that is not being written. A page that moves is
+//! had alone while it is copied; then its entry in the index names the new frame. So only a caller that uses the page
+//! keeps the number of its frame across calls.
 //!
 //! # Anonymous pages
 //! An anonymous page belongs to a space. The first store creates it. It is mapped as long as it lives, and reclaim sees
 //! from its mark `YOUNG` (the accessed bit of Linux) whether it was used. Reclaim writes pages to the swap area
-//! ([`swap`]) and frees them when the write has ended; the next use reads them back. A page that was read back keeps its
-//! swap slot until the next store, so that a page that is only loaded is not written twice. No failure loses a page: a
-//! page that cannot be written stays in memory, and one that cannot be read stays in its swap slot.
+//! ([`swap`]) and frees them when the write has ended; the next use reads them back. A page that was read back keeps
+//! its swap slot until the next store, so that a page that is only loaded is not written twice. No failure loses a
+//! page: a page that cannot be written stays in memory, and one that cannot be read stays in its swap slot.
 //!
 //! # What a flush promises
 //! When [`flush`](Cache::flush) returns `Ok`, the device holds every page of the file that was written to before the

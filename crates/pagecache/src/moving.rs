@@ -7,17 +7,17 @@ use framewright::{Migratetype, Order, Pfn};
 
 use crate::cache::{Cache, Use};
 use crate::device::Device;
-use crate::slot::{ALONE, Is};
+use crate::slot::{ALONE, Marks};
 
-// SAFETY: what it says has moved was a page of its index, allocated with order 0, which this call had alone: until its entry named
-// `to`, nobody else used, dropped, freed or moved it, and from then on nobody finds `from`.
+// SAFETY: what it says has moved was a page of its index, allocated with order 0, which this call had alone: until its
+// entry named `to`, no other thread used, dropped, freed or moved it, and from then on no thread finds `from`.
 unsafe impl<P: Platform, D: Device> Migrate for Cache<'_, P, D> {
     unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         let is_ours = || {
             self.locked(|state| {
-                // One that is not up to date is about to be dropped by whoever has failed to read it.
+                // One that is not up to date is about to be dropped by the thread that has failed to read it.
                 state.owns(&self.slots, from)
-                    && self.slots.get(from).is.has(Is::UPTODATE)
+                    && self.slots.get(from).marks.has(Marks::UPTODATE)
                     && self.try_use(from, Use::Alone)
             })
         };
@@ -34,13 +34,13 @@ unsafe impl<P: Platform, D: Device> Migrate for Cache<'_, P, D> {
         Migrated::Moved
     }
 
-    /// Of pages that nobody uses now, and that are not being written.
+    /// Of pages that no thread uses now, and that are not being written.
     fn can_move(&self, from: Pfn, order: Order, _: Migratetype) -> bool {
         order == Order::ZERO
             && self.locked(|state| {
                 state.owns(&self.slots, from) && {
                     let slot = self.slots.get(from);
-                    slot.users == 0 && slot.is.has(Is::UPTODATE) && !slot.is.has(Is::WRITEBACK)
+                    slot.users == 0 && slot.marks.has(Marks::UPTODATE) && !slot.marks.has(Marks::WRITEBACK)
                 }
             })
     }

@@ -28,7 +28,7 @@ pub struct Page {
     pub writeback: bool,
     /// Not a file's.
     pub anon: bool,
-    /// In somebody's address space.
+    /// Mapped into an address space.
     pub mapped: bool,
     /// Used through how many mappings since last asked (0, 1 or more).
     pub young: u8,
@@ -38,7 +38,7 @@ pub struct Page {
     pub dirty: bool,
 }
 
-/// What reclaim may do.
+/// Rights of a reclaim pass.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct May {
     /// Write.
@@ -51,7 +51,7 @@ pub struct May {
     pub ignores_congestion: bool,
 }
 
-/// What becomes of a page.
+/// Decision about a page.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Decision {
     /// Back to the inactive list as it is: it is not even asked whether it was used.
@@ -82,7 +82,7 @@ pub const fn decide(page: Page, may: May) -> Decision {
         return Decision::Keep { mark: true };
     }
     if page.dirty {
-        // Used lately: it will be dirtied again.
+        // Used recently: it will be dirtied again.
         if page.referenced && !page.anon {
             return Decision::Keep { mark: false };
         }
@@ -100,7 +100,7 @@ pub const fn activates(referenced: bool, active: bool) -> bool {
     referenced && !active
 }
 
-/// Pages on the lists of a zone, and what reclaim has made of them lately.
+/// Pages on the lists of a zone, and what reclaim has made of them recently.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Lists {
     /// Active and inactive.
@@ -143,7 +143,7 @@ pub struct ScanCounts {
 impl ScanCounts {
     /// At least a slice of each inactive list that is looked at at all. A zone that was given up is only asked for
     /// with the first priority, at which a small one's share is nothing; and what was being written when it was
-    /// given up may be there meanwhile (v3.0: background reclaim looks at a slice of any zone). O(1).
+    /// given up may be there in the meantime (v3.0: background reclaim looks at a slice of any zone). O(1).
     #[must_use]
     pub fn or_a_slice(self, anon: Lists, file: Lists, has_swap: bool) -> Self {
         let least = |count: u64, list: u64| count.max(list.min(SLICE));
@@ -194,7 +194,7 @@ pub const fn inactive_file_is_low(file: &Lists) -> bool {
     file.active > file.inactive
 }
 
-/// The same for anonymous pages of a zone: inactive · ratio < active, ratio = max(1, isqrt(10 · GiB)).
+/// Ratio of the anonymous lists of a zone: inactive · ratio < active, ratio = max(1, isqrt(10 · GiB)).
 #[must_use]
 pub fn inactive_anon_is_low(anon: &Lists, zone_pages: u64) -> bool {
     let ratio = (10 * (zone_pages >> 18)).isqrt().max(1);
@@ -281,13 +281,13 @@ mod tests {
     #[test]
     fn scans_are_shares_of_the_lists() {
         let (anon, file) = (lists(400, 400, 0, 0), lists(4000, 8000, 0, 0));
-        let of = |swap, free, priority| scan_counts(anon, file, free, 1000, swap, priority);
-        let file_only = of(None, 0, 2);
+        let counts = |swap, free, priority| scan_counts(anon, file, free, 1000, swap, priority);
+        let file_only = counts(None, 0, 2);
         assert_eq!((file_only.anon, file_only.file), ((0, 0), (1000, 2000)));
-        let all = of(Some(60), 0, 0);
+        let all = counts(Some(60), 0, 0);
         assert_eq!((all.anon, all.file), ((400, 400), (4000, 8000)));
         // Weights 61 and 141, of 203.
-        let shares = of(Some(60), 0, 2);
+        let shares = counts(Some(60), 0, 2);
         assert_eq!((shares.anon, shares.file), ((30, 30), (694, 1389)));
         let little = scan_counts(anon, lists(100, 100, 0, 0), 100, 1000, Some(60), 1);
         assert_eq!((little.anon, little.file), ((200, 200), (0, 0)), "no file left to speak of");
@@ -312,13 +312,13 @@ mod tests {
                     for priority in 0..=FIRST_PRIORITY {
                         let anon = lists(anon_size, anon_size / 2, scanned, rotated);
                         let file = lists(file_size / 2, file_size, 40, 20);
-                        let of = |swap| scan_counts(anon, file, 0, 10, swap, priority);
-                        let none = of(None);
+                        let counts = |swap| scan_counts(anon, file, 0, 10, swap, priority);
+                        let none = counts(None);
                         assert_eq!(none.anon, (0, 0));
                         assert_eq!(none.file, (file.active >> priority, file.inactive >> priority));
-                        let mut before = of(Some(0));
+                        let mut before = counts(Some(0));
                         for swappiness in [1, 60, 100, 200, 300] {
-                            let counts = of(Some(swappiness));
+                            let counts = counts(Some(swappiness));
                             let case = (anon, file, swappiness, priority, counts);
                             assert!(counts.anon.0 <= anon.active >> priority, "{case:?}");
                             assert!(counts.anon.1 <= anon.inactive >> priority, "{case:?}");

@@ -51,7 +51,7 @@ pub trait Files {
     /// It cannot be read.
     fn stored(&self, file: FileId, offset: u64, bytes: &mut [u8]) -> Result<(), CacheError>;
 
-    /// Deletes a file: its pages are free at once.
+    /// Deletes a file: its pages are free immediately.
     ///
     /// # Errors
     /// It cannot be deleted.
@@ -66,7 +66,7 @@ pub trait Files {
     /// Bytes of a page.
     fn page_bytes(&self) -> u64;
 
-    /// The task has filled so many bytes of a buffer. Where time is modelled, that takes some.
+    /// The task has filled `bytes` bytes of a buffer. Where time is modelled, that takes some.
     fn compute(&self, bytes: u64) {
         let _ = bytes;
     }
@@ -108,13 +108,13 @@ impl From<CacheError> for Failure {
 /// A stretch of a task's time that counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stretch {
-    /// What was done.
+    /// The activity.
     pub step: &'static str,
     /// The how-manieth time.
     pub turn: u32,
-    /// When it began.
+    /// Its beginning.
     pub begun_ns: u64,
-    /// When it ended.
+    /// Its end.
     pub ended_ns: u64,
     /// How much of it was spent in calls on files.
     pub called_ns: u64,
@@ -122,7 +122,7 @@ pub struct Stretch {
     pub files: u32,
 }
 
-/// What a program does, and how much of it.
+/// A program, with its sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Program {
     /// FS-Mark: each task writes new files, all of them together; then they are deleted; and again.
@@ -186,7 +186,7 @@ impl Program {
         Self::MappedWriter { tasks, pages: memory * tenths / 10 / page_bytes / u64::from(tasks) }
     }
 
-    /// The same, but half as often: loops, copies, pages.
+    /// Streaming Mapped Writer at half the rate: loops, copies, pages.
     #[must_use]
     pub const fn halved(self) -> Self {
         match self {

@@ -7,7 +7,7 @@ use framewright::{Pfn, ZoneId};
 use crate::cache::Cache;
 use crate::device::Device;
 use crate::policy::{self, Decision, Kind, May, SLICE};
-use crate::slot::{Is, Owner, PageSlot};
+use crate::slot::{Marks, Owner, PageSlot};
 use crate::state::State;
 
 /// Pages that leave the lists to be looked at together.
@@ -31,8 +31,8 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
                 looked += 1;
                 // Used or not, it goes: only mapped code would stay (v3.0), and there is none here. But the other
                 // kind is looked at more often then.
-                used += u64::from(self.slots.get(pfn).is.has(Is::YOUNG));
-                self.slots.with(pfn, |slot| slot.is = slot.is.with(Is::YOUNG, false));
+                used += u64::from(self.slots.get(pfn).marks.has(Marks::YOUNG));
+                self.slots.with(pfn, |slot| slot.marks = slot.marks.with(Marks::YOUNG, false));
                 state.relink(&self.slots, zone, pfn, false);
                 state.events.pgdeactivate += 1;
             }
@@ -70,7 +70,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
                 if decision != Decision::Pass {
                     let mark = matches!(decision, Decision::Keep { mark: true });
                     self.slots.with(pfn, |slot| {
-                        slot.is = slot.is.with(Is::YOUNG, false).with(Is::REFERENCED, mark);
+                        slot.marks = slot.marks.with(Marks::YOUNG, false).with(Marks::REFERENCED, mark);
                     });
                 }
                 match decision {
@@ -178,12 +178,12 @@ fn count(state: &mut State, kind: Kind, scanned: u64, freed: u64) {
 /// A slot as the policy sees it.
 const fn page(slot: PageSlot) -> policy::Page {
     policy::Page {
-        writeback: slot.is.has(Is::WRITEBACK),
-        anon: slot.is.has(Is::ANON),
-        mapped: slot.is.has(Is::MAPPED),
-        young: slot.is.has(Is::YOUNG) as u8,
-        referenced: slot.is.has(Is::REFERENCED),
-        dirty: slot.is.has(Is::DIRTY),
+        writeback: slot.marks.has(Marks::WRITEBACK),
+        anon: slot.marks.has(Marks::ANON),
+        mapped: slot.marks.has(Marks::MAPPED),
+        young: slot.marks.has(Marks::YOUNG) as u8,
+        referenced: slot.marks.has(Marks::REFERENCED),
+        dirty: slot.marks.has(Marks::DIRTY),
     }
 }
 
@@ -197,7 +197,7 @@ impl<P: Platform, D: Device> Reclaim for Cache<'_, P, D> {
 
     fn shrink(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
         let lru = match ask.by {
-            // All of them: what is freed may lie anywhere.
+            // All of them: what is freed may be anywhere.
             By::Direct => (0..self.allocator.zones().len()).map(|n| self.lru_pages(ZoneId(n as u8))).sum(),
             By::Background | By::Zone => self.lru_pages(ask.zone),
         };
@@ -212,7 +212,7 @@ impl<P: Platform, D: Device> Reclaim for Cache<'_, P, D> {
         let until = P::now_ns().saturating_add(u64::from(ms) * 1_000_000);
         self.device.wait_if_congested(ms);
         self.poll();
-        // Anonymous pages may all be on their way to the swap area, where nobody has made their writers wait as
+        // Anonymous pages may all be on their way to the swap area, where no limit has made their writers wait as
         // those of files do. Who looks at them again before they are there looks in vain, and a slow device is
         // taken for memory that is gone.
         let swapped = || self.locked(|state| state.swap_writes_ended);
@@ -226,7 +226,7 @@ impl<P: Platform, D: Device> Reclaim for Cache<'_, P, D> {
     }
 
     fn wake_flushers(&self, pages: u64) {
-        // Nobody else writes: the caller does a little of it.
+        // No other thread writes: the caller does a little of it.
         self.write_back(pages.min(SLICE));
     }
 }

@@ -1,6 +1,6 @@
 //! Caches of small objects, which give pages back in proportion to how hard the LRU lists are searched (v3.0's
-//! `shrink_slab`): who searches a tenth of the lists asks for four tenths of the objects, divided by what an object costs
-//! to make again.
+//! `shrink_slab`): who searches a tenth of the lists asks for four tenths of the objects, divided by what an object
+//! costs to make again.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
@@ -11,11 +11,11 @@ use framewright::reclaim::{By, ReclaimRequest, Reclaimed, Release};
 
 /// Objects that a cache is asked to look at in one call.
 pub const BATCH: u64 = 128;
-/// What an object costs to make again, in units of a disk access, if a cache says nothing else.
+/// Cost of making an object again, in units of a disk access, if a cache says nothing else.
 pub const SEEKS: u64 = 2;
 
-/// A cache of small objects that lie in pages of their own. Called with no lock held, on the thread that needs memory; it
-/// must not allocate from the same allocator.
+/// A cache of small objects that are in pages of their own. Called with no lock held, on the thread that needs memory;
+/// it must not allocate from the same allocator.
 ///
 /// ```
 /// use std::sync::Mutex;
@@ -58,18 +58,18 @@ pub trait Shrinker: Sync {
     /// Pages of a zone that would be free without them.
     fn pages(&self, zone: ZoneId) -> u64;
 
-    /// What an object costs to make again, in units of a disk access; at least 1.
+    /// Cost of making an object again, in units of a disk access; at least 1.
     fn seeks(&self) -> u64 {
         SEEKS
     }
 
-    /// Looks at so many objects, drops those that nobody uses, and frees pages that are empty.
+    /// Looks at `objects` objects, drops those without a user, and frees pages that are empty.
     fn shrink(&self, objects: u64, to: &dyn Release);
 }
 
-/// How many objects to look at, of `objects` that could go, after `scanned` pages of `lru` were looked at, with `left` from
-/// earlier: left + 4 · scanned · objects / (seeks · (lru + 1)), at most twice as many as there are, and at most half of
-/// them where the new part is less than a quarter. O(1).
+/// How many objects to look at, of `objects` that could go, after `scanned` pages of `lru` were looked at, with `left`
+/// from earlier: left + 4 · scanned · objects / (seeks · (lru + 1)), at most twice as many as there are, and at most
+/// half of them where the new part is less than a quarter. O(1).
 #[must_use]
 pub fn to_scan(left: u64, objects: u64, seeks: u64, scanned: u64, lru: u64) -> u64 {
     let wide = u128::from;
@@ -88,7 +88,7 @@ struct Registered<'c, P: Platform> {
 /// All caches of small objects.
 pub(crate) struct Shrinkers<'c, P: Platform> {
     all: Vec<Registered<'c, P>>,
-    /// Pages of the LRU lists looked at since somebody last shrank.
+    /// Pages of the LRU lists looked at since a thread last shrank the caches.
     scanned: P::Word,
 }
 
@@ -110,7 +110,7 @@ impl<'c, P: Platform> Shrinkers<'c, P> {
         self.all.iter().map(|cache| cache.shrinker.pages(zone)).sum()
     }
 
-    /// Shrinks all, with `lru` pages on the lists that were searched. Pages that are freed may lie in any zone.
+    /// Shrinks all, with `lru` pages on the lists that were searched. Pages that are freed may be in any zone.
     pub(crate) fn shrink(&self, ask: &ReclaimRequest<'_>, to: &dyn Release, lru: u64) -> Reclaimed {
         let mut done = Reclaimed::default();
         if self.all.is_empty() {
@@ -141,7 +141,8 @@ mod tests {
 
     #[test]
     fn objects_go_as_pages_are_searched_for() {
-        // A tenth of the lists, two seeks: two tenths of the objects, a quarter of them not being reached: half at most.
+        // A tenth of the lists, two seeks: two tenths of the objects, a quarter of them not being reached: half at
+        // most.
         assert_eq!(to_scan(0, 10_000, 2, 100, 999), 2000);
         assert_eq!(to_scan(4000, 10_000, 2, 100, 999), 5000, "what was left is not let grow for ever");
         // Three tenths: six tenths.

@@ -40,9 +40,9 @@ impl From<SpaceId> for Owner {
 /// A page's state, as a set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(transparent)]
-pub struct Is(u16);
+pub struct Marks(u16);
 
-impl Is {
+impl Marks {
     /// On the active list.
     pub const ACTIVE: Self = Self(1);
     /// Marked as used.
@@ -64,14 +64,14 @@ impl Is {
 
     /// Whether all of `other` are set.
     #[must_use]
-    pub const fn has(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
+    pub const fn has(self, marks: Self) -> bool {
+        self.0 & marks.0 == marks.0
     }
 
     /// With `other` set, or not.
     #[must_use]
-    pub const fn with(self, other: Self, on: bool) -> Self {
-        Self(if on { self.0 | other.0 } else { self.0 & !other.0 })
+    pub const fn with(self, marks: Self, on: bool) -> Self {
+        Self(if on { self.0 | marks.0 } else { self.0 & !marks.0 })
     }
 }
 
@@ -84,14 +84,14 @@ pub const ALONE: u16 = u16::MAX;
 pub struct PageSlot {
     /// Which page of the file, or of the space.
     pub index: u64,
-    /// The number of the file, or of the space if the page is [`Is::ANON`].
+    /// The number of the file, or of the space if the page is [`Marks::ANON`].
     pub number: u32,
-    /// The page behind it on its list, as a frame number relative to the map's first; [`NONE`] at the end.
+    /// The page after it on its list, as a frame number relative to the map's first; [`NONE`] at the end.
     pub next: u32,
     /// The page before it.
     pub prev: u32,
     /// Its state.
-    pub is: Is,
+    pub marks: Marks,
     /// Those who read its memory, or [`ALONE`].
     pub users: u16,
 }
@@ -100,7 +100,7 @@ impl PageSlot {
     /// Whose the page is.
     #[must_use]
     pub const fn owner(&self) -> Owner {
-        if self.is.has(Is::ANON) {
+        if self.marks.has(Marks::ANON) {
             Owner::Space(SpaceId(self.number))
         } else {
             Owner::File(FileId(self.number))
@@ -144,7 +144,7 @@ impl<'c, P: Platform> Slots<'c, P> {
         Self { allocator, base, frames }
     }
 
-    /// The number of a frame, which may be anybody's, among those that a link can name.
+    /// The number of a frame, of any owner, among those that a link can name.
     pub(crate) fn number(&self, pfn: Pfn) -> Option<u64> {
         pfn.0.checked_sub(self.base.0).filter(|&n| n < self.frames)
     }
@@ -165,20 +165,20 @@ impl<'c, P: Platform> Slots<'c, P> {
     /// Runs `f` on the slot of a page.
     ///
     /// Crate-private, for the holder of the cache's lock, about a page that the cache owns: one in its index
-    /// or on its lists, or one that was allocated for it just now and that nobody else knows of.
+    /// or on its lists, or one that was allocated for it just now and that no other code knows of.
     pub(crate) fn with<R>(&self, pfn: Pfn, f: impl FnOnce(&mut PageSlot) -> R) -> R {
-        // SAFETY: the cache owns the frame, and its lock is held, so nobody else reaches the slot. `f` has no
+        // SAFETY: the cache owns the frame, and its lock is held, so no other thread reaches the slot. `f` has no
         // way to reach it a second time.
         let result = unsafe { self.allocator.frames().with_user(pfn, f) };
         result.expect("a page of the cache is a frame of its allocator")
     }
 
-    /// Frees a page that the cache owned until now: it is in no index and on no list any more, and nobody uses it.
+    /// Frees a page that the cache owned until now: it is in no index and on no list any more, and no thread uses it.
     ///
-    /// Crate-private, for whoever took it out.
+    /// For the code in this crate that took it out.
     pub(crate) fn release(&self, pfn: Pfn, to: &dyn Release) {
-        // SAFETY: the page was the cache's, of the allocator that `to` frees to (see `Cache::check_sink`), and nobody
-        // else knows of it.
+        // SAFETY: the page was the cache's, of the allocator that `to` frees to (see `Cache::check_sink`), and no
+        // thread else knows of it.
         let freed = unsafe { to.free(pfn, Order::ZERO) };
         debug_assert!(freed.is_ok(), "a page of the cache was freed by somebody else");
     }

@@ -3,11 +3,11 @@
 //! # Invariants
 //! 1. Every page in the index is on exactly one list of its zone: active or inactive, of its kind.
 //! 2. A list's length is the number of its pages; `dirty` and `mapped` of a zone count its file pages that are.
-//! 3. A page with users, or being written, is neither freed nor handed to anybody alone.
-//! 4. A file says that a page is on its way if and only if the page does.
+//! 3. A page with users, or being written, is neither freed nor handed to one user alone.
+//! 4. A file counts a page as on its way if and only if the page does.
 //! 5. An anonymous page is dirty as long as it has no slot of the swap area. A slot is cached if its page is here,
 //!    holds what the slot holds, and is not being written.
-//! 6. `own` names the frames of the pages in the index, and no others. The slot of any other frame is somebody else's.
+//! 6. `cached` names the frames of the pages in the index, no others. The slot of any other frame has another owner.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ use crate::device::IoError;
 use crate::file::File;
 use crate::latency::Histogram;
 use crate::policy::{self, Kind, Lists};
-use crate::slot::{ALONE, FileId, Is, NONE, Owner, PageSlot, Slots, SpaceId};
+use crate::slot::{ALONE, FileId, Marks, NONE, Owner, PageSlot, Slots, SpaceId};
 use crate::swap::SwapMap;
 
 /// One LRU list of a zone: its hot end is the head, reclaim looks at the tail.
@@ -59,13 +59,13 @@ struct ZonePages {
 }
 
 /// Of which kind a page is.
-pub(crate) const fn kind(is: Is) -> Kind {
-    if is.has(Is::ANON) { Kind::Anon } else { Kind::File }
+pub(crate) const fn kind(marks: Marks) -> Kind {
+    if marks.has(Marks::ANON) { Kind::Anon } else { Kind::File }
 }
 
 macro_rules! counters {
-    ($(#[$of:meta])* $what:ident { $($(#[$doc:meta])* $name:ident,)* }) => {
-        $(#[$of])*
+    ($(#[$outer:meta])* $what:ident { $($(#[$doc:meta])* $name:ident,)* }) => {
+        $(#[$outer])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub struct $what { $($(#[$doc])* pub $name: u64,)* }
 
@@ -79,7 +79,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// What the cache has been through. Pages, with the kernel's names.
+    /// Counts of the cache's events. Pages, with the kernel's names.
     CacheEvents {
         /// Pages read from storage.
         pgpgin,
@@ -145,9 +145,9 @@ counters! {
 /// What the lock guards.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// A bit for each frame, from the first that a link can name: whether it is a page of the index. The slot of a frame does
-    /// not say so: one that is not the cache's must not be looked at.
-    own: Vec<u64>,
+    /// A bit for each frame, from the first that a link can name: whether it is a page of the index. The slot of a
+    /// frame does not say so: one that is not the cache's must not be looked at.
+    cached: Vec<u64>,
     pub(crate) index: BTreeMap<(Owner, u64), Pfn>,
     dirty: BTreeSet<(FileId, u64)>,
     pub(crate) files: BTreeMap<FileId, File>,
@@ -157,7 +157,8 @@ pub(crate) struct State {
     pub(crate) swap_writes_ended: u64,
     /// What was last told of dirty pages and pages being written.
     unwritten: u64,
-    /// What the device said of the last write, if that failed: pages that cannot be written take memory that nobody gets.
+    /// What the device said of the last write, if that failed: pages that cannot be written take memory that no request
+    /// gets.
     pub(crate) stuck: Option<IoError>,
     pub(crate) events: CacheEvents,
     pub(crate) allocation_times: Histogram,
@@ -167,7 +168,7 @@ impl State {
     pub(crate) fn new(zones: usize, frames: u64, swap_slots: u32) -> Self {
         let none = ZonePages { kinds: [NO_PAGES; 2], dirty: 0, mapped: 0 };
         Self {
-            own: alloc::vec![0; frames.div_ceil(64) as usize],
+            cached: alloc::vec![0; frames.div_ceil(64) as usize],
             index: BTreeMap::new(),
             dirty: BTreeSet::new(),
             files: BTreeMap::new(),
@@ -187,15 +188,15 @@ impl State {
         self.index.get(&(owner.into(), index)).copied()
     }
 
-    /// Whether a frame, which may be anybody's, is a page of the index.
+    /// Whether a frame, of any owner, is a page of the index.
     pub(crate) fn owns<P: Platform>(&self, slots: &Slots<'_, P>, pfn: Pfn) -> bool {
-        slots.number(pfn).is_some_and(|n| self.own[(n / 64) as usize] >> (n % 64) & 1 == 1)
+        slots.number(pfn).is_some_and(|n| self.cached[(n / 64) as usize] >> (n % 64) & 1 == 1)
     }
 
-    fn set_own<P: Platform>(&mut self, slots: &Slots<'_, P>, pfn: Pfn, is: bool) {
+    fn set_own<P: Platform>(&mut self, slots: &Slots<'_, P>, pfn: Pfn, is_cached: bool) {
         let n = slots.number(pfn).expect("a page of the cache is a frame of its allocator");
-        let word = &mut self.own[(n / 64) as usize];
-        *word = *word & !(1 << (n % 64)) | u64::from(is) << (n % 64);
+        let word = &mut self.cached[(n / 64) as usize];
+        *word = *word & !(1 << (n % 64)) | u64::from(is_cached) << (n % 64);
     }
 
     /// Pages of a kind.
@@ -258,24 +259,25 @@ impl State {
         owner: Owner,
         index: u64,
     ) -> Option<u32> {
-        let (number, is, swapped) = match owner {
-            Owner::File(file) => (file.0, Is::default(), None),
+        let (number, marks, swapped) = match owner {
+            Owner::File(file) => (file.0, Marks::default(), None),
             Owner::Space(space) => {
                 let swapped = self.swap.find((space, index));
-                let is = Is::ANON.with(Is::MAPPED, true);
-                let is = is.with(Is::ACTIVE, swapped.is_none()).with(Is::DIRTY, swapped.is_none());
-                (space.0, is, swapped)
+                let marks = Marks::ANON.with(Marks::MAPPED, true);
+                let marks =
+                    marks.with(Marks::ACTIVE, swapped.is_none()).with(Marks::DIRTY, swapped.is_none());
+                (space.0, marks, swapped)
             }
         };
         slots.with(pfn, |slot| {
-            *slot = PageSlot { index, number, next: NONE, prev: NONE, is, users: ALONE };
+            *slot = PageSlot { index, number, next: NONE, prev: NONE, marks, users: ALONE };
         });
         let before = self.index.insert((owner, index), pfn);
         debug_assert!(before.is_none(), "a page is cached twice");
         self.set_own(slots, pfn, true);
-        self.zones[zone.index()].kinds[kind(is) as usize].pages += 1;
+        self.zones[zone.index()].kinds[kind(marks) as usize].pages += 1;
         self.link(slots, zone, pfn);
-        self.note_scan(zone, kind(is), 1, u64::from(is.has(Is::ACTIVE)));
+        self.note_scan(zone, kind(marks), 1, u64::from(marks.has(Marks::ACTIVE)));
         swapped
     }
 
@@ -289,11 +291,11 @@ impl State {
         dropped: bool,
     ) {
         self.unlink(slots, zone, pfn);
-        self.set(slots, zone, pfn, Is::DIRTY, false);
-        self.set(slots, zone, pfn, Is::MAPPED, false);
+        self.set(slots, zone, pfn, Marks::DIRTY, false);
+        self.set(slots, zone, pfn, Marks::MAPPED, false);
         let slot = slots.get(pfn);
         self.index.remove(&(slot.owner(), slot.index));
-        self.zones[zone.index()].kinds[kind(slot.is) as usize].pages -= 1;
+        self.zones[zone.index()].kinds[kind(slot.marks) as usize].pages -= 1;
         match slot.owner() {
             Owner::File(file) => {
                 if let Some(file) = self.files.get_mut(&file) {
@@ -306,8 +308,8 @@ impl State {
         self.set_own(slots, pfn, false);
     }
 
-    /// A page that is not being written lies in frame `to` from now on, which was allocated for it just now. Within its zone it
-    /// keeps its place on its list; in another one it begins at the hot end.
+    /// A page that is not being written is in frame `to` from now on, which was allocated for it just now. Within its
+    /// zone it keeps its place on its list; in another one it begins at the hot end.
     pub(crate) fn relocate<P: Platform>(
         &mut self,
         slots: &Slots<'_, P>,
@@ -315,9 +317,9 @@ impl State {
         (to_zone, to): (ZoneId, Pfn),
     ) {
         let slot = slots.get(from);
-        debug_assert!(!slot.is.has(Is::WRITEBACK), "a page moves that a device reads");
+        debug_assert!(!slot.marks.has(Marks::WRITEBACK), "a page moves that a device reads");
         if from_zone == to_zone {
-            let list = self.list_of(to_zone, slot.is);
+            let list = self.list_of(to_zone, slot.marks);
             let me = slots.link(to);
             match slots.pfn(slot.prev) {
                 Some(before) => slots.with(before, |slot| slot.next = me),
@@ -330,14 +332,14 @@ impl State {
             slots.with(to, |new| *new = slot);
         } else {
             self.unlink(slots, from_zone, from);
-            let of_file = u64::from(kind(slot.is) == Kind::File);
-            let dirty = of_file * u64::from(slot.is.has(Is::DIRTY));
-            let mapped = of_file * u64::from(slot.is.has(Is::MAPPED));
+            let of_file = u64::from(kind(slot.marks) == Kind::File);
+            let dirty = of_file * u64::from(slot.marks.has(Marks::DIRTY));
+            let mapped = of_file * u64::from(slot.marks.has(Marks::MAPPED));
             let old = &mut self.zones[from_zone.index()];
-            old.kinds[kind(slot.is) as usize].pages -= 1;
+            old.kinds[kind(slot.marks) as usize].pages -= 1;
             (old.dirty, old.mapped) = (old.dirty - dirty, old.mapped - mapped);
             let new = &mut self.zones[to_zone.index()];
-            new.kinds[kind(slot.is) as usize].pages += 1;
+            new.kinds[kind(slot.marks) as usize].pages += 1;
             (new.dirty, new.mapped) = (new.dirty + dirty, new.mapped + mapped);
             slots.with(to, |new| *new = slot);
             self.link(slots, to_zone, to);
@@ -354,18 +356,18 @@ impl State {
         slots: &Slots<'_, P>,
         zone: ZoneId,
         pfn: Pfn,
-        what: Is,
+        what: Marks,
         on: bool,
     ) {
         let slot = slots.get(pfn);
-        if slot.is.has(what) == on {
+        if slot.marks.has(what) == on {
             return;
         }
-        slots.with(pfn, |slot| slot.is = slot.is.with(what, on));
+        slots.with(pfn, |slot| slot.marks = slot.marks.with(what, on));
         let zone = &mut self.zones[zone.index()];
         let count = |pages: &mut u64| *pages = if on { *pages + 1 } else { *pages - 1 };
         match (what, slot.owner()) {
-            (Is::DIRTY, Owner::File(file)) => {
+            (Marks::DIRTY, Owner::File(file)) => {
                 count(&mut zone.dirty);
                 if on {
                     self.dirty.insert((file, slot.index));
@@ -373,9 +375,9 @@ impl State {
                     self.dirty.remove(&(file, slot.index));
                 }
             }
-            (Is::DIRTY, Owner::Space(space)) if on => drop(self.swap.release((space, slot.index))),
-            (Is::MAPPED, Owner::File(_)) => count(&mut zone.mapped),
-            (Is::WRITEBACK, _) => count(&mut zone.kinds[kind(slot.is) as usize].writeback),
+            (Marks::DIRTY, Owner::Space(space)) if on => drop(self.swap.release((space, slot.index))),
+            (Marks::MAPPED, Owner::File(_)) => count(&mut zone.mapped),
+            (Marks::WRITEBACK, _) => count(&mut zone.kinds[kind(slot.marks) as usize].writeback),
             _ => {}
         }
     }
@@ -391,7 +393,7 @@ impl State {
             && let Some((space, index)) = self.swap.rob()
             && let Some(pfn) = self.find(space, index)
         {
-            slots.with(pfn, |slot| slot.is = slot.is.with(Is::DIRTY, true));
+            slots.with(pfn, |slot| slot.marks = slot.marks.with(Marks::DIRTY, true));
         }
         self.swap.take(page)
     }
@@ -399,13 +401,13 @@ impl State {
     // ---- lists -------------------------------------------------------------------------------------------
 
     /// The list that a page's state names.
-    fn list_of(&mut self, zone: ZoneId, is: Is) -> &mut List {
-        &mut self.zones[zone.index()].kinds[kind(is) as usize].lists[usize::from(is.has(Is::ACTIVE))]
+    fn list_of(&mut self, zone: ZoneId, marks: Marks) -> &mut List {
+        &mut self.zones[zone.index()].kinds[kind(marks) as usize].lists[usize::from(marks.has(Marks::ACTIVE))]
     }
 
     /// Puts a page at the hot end of its list.
     fn link<P: Platform>(&mut self, slots: &Slots<'_, P>, zone: ZoneId, pfn: Pfn) {
-        let list = self.list_of(zone, slots.get(pfn).is);
+        let list = self.list_of(zone, slots.get(pfn).marks);
         let me = slots.link(pfn);
         slots.with(pfn, |slot| (slot.next, slot.prev) = (list.head, NONE));
         match slots.pfn(list.head) {
@@ -417,8 +419,8 @@ impl State {
     }
 
     fn unlink<P: Platform>(&mut self, slots: &Slots<'_, P>, zone: ZoneId, pfn: Pfn) {
-        let PageSlot { next, prev, is, .. } = slots.get(pfn);
-        let list = self.list_of(zone, is);
+        let PageSlot { next, prev, marks, .. } = slots.get(pfn);
+        let list = self.list_of(zone, marks);
         match slots.pfn(prev) {
             Some(before) => slots.with(before, |slot| slot.next = next),
             None => list.head = next,
@@ -445,7 +447,7 @@ impl State {
     /// Moves a page to the cold end of its list: it is the next that reclaim looks at.
     pub(crate) fn relink_cold<P: Platform>(&mut self, slots: &Slots<'_, P>, zone: ZoneId, pfn: Pfn) {
         self.unlink(slots, zone, pfn);
-        let list = self.list_of(zone, slots.get(pfn).is);
+        let list = self.list_of(zone, slots.get(pfn).marks);
         let me = slots.link(pfn);
         slots.with(pfn, |slot| (slot.next, slot.prev) = (NONE, list.tail));
         match slots.pfn(list.tail) {
@@ -459,7 +461,7 @@ impl State {
     /// Moves a page on its list, or to the other one, to the hot end.
     pub(crate) fn relink<P: Platform>(&mut self, slots: &Slots<'_, P>, zone: ZoneId, pfn: Pfn, active: bool) {
         self.unlink(slots, zone, pfn);
-        slots.with(pfn, |slot| slot.is = slot.is.with(Is::ACTIVE, active));
+        slots.with(pfn, |slot| slot.marks = slot.marks.with(Marks::ACTIVE, active));
         self.link(slots, zone, pfn);
     }
 
@@ -471,15 +473,15 @@ impl State {
 
     /// A page was used. That of an anonymous one only shows when reclaim asks its mapping.
     pub(crate) fn mark_used<P: Platform>(&mut self, slots: &Slots<'_, P>, zone: ZoneId, pfn: Pfn) {
-        let is = slots.get(pfn).is;
-        if is.has(Is::ANON) {
-            slots.with(pfn, |slot| slot.is = slot.is.with(Is::YOUNG, true));
-        } else if policy::activates(is.has(Is::REFERENCED), is.has(Is::ACTIVE)) {
-            slots.with(pfn, |slot| slot.is = slot.is.with(Is::REFERENCED, false));
+        let marks = slots.get(pfn).marks;
+        if marks.has(Marks::ANON) {
+            slots.with(pfn, |slot| slot.marks = slot.marks.with(Marks::YOUNG, true));
+        } else if policy::activates(marks.has(Marks::REFERENCED), marks.has(Marks::ACTIVE)) {
+            slots.with(pfn, |slot| slot.marks = slot.marks.with(Marks::REFERENCED, false));
             self.activate(slots, zone, pfn);
             self.note_scan(zone, Kind::File, 1, 1);
         } else {
-            slots.with(pfn, |slot| slot.is = slot.is.with(Is::REFERENCED, true));
+            slots.with(pfn, |slot| slot.marks = slot.marks.with(Marks::REFERENCED, true));
         }
     }
 
@@ -541,7 +543,7 @@ impl State {
 
     // ---- checking ----------------------------------------------------------------------------------------
 
-    /// Walks everything. What is wrong, if something is. Nobody may be at work.
+    /// Walks everything. What is wrong, if something is. No thread may be at work.
     pub(crate) fn verify<P: Platform>(
         &self,
         slots: &Slots<'_, P>,
@@ -558,7 +560,7 @@ impl State {
                 return Err("a page is not among the cache's own frames");
             }
             let [active, dirty, mapped, writeback] =
-                [Is::ACTIVE, Is::DIRTY, Is::MAPPED, Is::WRITEBACK].map(|bit| slot.is.has(bit));
+                [Marks::ACTIVE, Marks::DIRTY, Marks::MAPPED, Marks::WRITEBACK].map(|bit| slot.marks.has(bit));
             let count = &mut counts[zone_of(pfn).index()];
             count.nr_writeback += u64::from(writeback);
             match owner {
@@ -601,7 +603,8 @@ impl State {
                 }
             }
         }
-        if self.own.iter().map(|word| u64::from(word.count_ones())).sum::<u64>() != self.index.len() as u64 {
+        if self.cached.iter().map(|word| u64::from(word.count_ones())).sum::<u64>() != self.index.len() as u64
+        {
             return Err("a frame is the cache's own and holds no page");
         }
         if self.dirty.len() as u64 != self.zones.iter().map(|zone| zone.dirty).sum::<u64>() {
@@ -621,13 +624,13 @@ impl State {
 fn verify_list<P: Platform>(
     slots: &Slots<'_, P>,
     list: &List,
-    of: Kind,
+    list_kind: Kind,
     active: bool,
 ) -> Result<(), &'static str> {
     let (mut at, mut before, mut len) = (list.head, NONE, 0);
     while let Some(pfn) = slots.pfn(at) {
         let slot = slots.get(pfn);
-        if slot.prev != before || slot.is.has(Is::ACTIVE) != active || kind(slot.is) != of {
+        if slot.prev != before || slot.marks.has(Marks::ACTIVE) != active || kind(slot.marks) != list_kind {
             return Err("a page's links or state are not its list's");
         }
         (before, at) = (at, slot.next);

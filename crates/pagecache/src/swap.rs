@@ -10,17 +10,17 @@ use alloc::vec::Vec;
 use crate::policy;
 use crate::slot::{FileId, SpaceId};
 
-/// Slots that are handed out one behind the other where they can be (Linux: `SWAPFILE_CLUSTER`).
+/// Slots that are handed out one after the other where they can be (Linux: `SWAPFILE_CLUSTER`).
 pub const CLUSTER: u32 = 256;
 
-/// Where anonymous pages go when memory is short: pages of a file that nobody else uses.
+/// Swap area for anonymous pages when memory is short: pages of a file of the cache alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Swap {
     /// The file. Slot n is its page n. What it held before does not matter, nor what is left there.
     pub file: FileId,
     /// How many slots there are.
     pub slots: u32,
-    /// How gladly anonymous pages are scanned, against those of files: 0 to 200 (`vm.swappiness`).
+    /// Weight of anonymous pages in a scan, against those of files: 0 to 200 (`vm.swappiness`).
     pub swappiness: u64,
 }
 
@@ -37,7 +37,7 @@ impl Swap {
 pub struct SwapUse {
     /// All.
     pub slots: u64,
-    /// Those that are nobody's.
+    /// Slots without an owner.
     pub free: u64,
     /// Those whose page is in memory as well.
     pub cached: u64,
@@ -55,8 +55,8 @@ struct Taken {
 
 /// The slots of a swap area.
 ///
-/// They are handed out next to each other: pages that reclaim writes together then lie together, and go in one
-/// call, as Linux has them. Where the next slot is not free, a cluster that nobody has begun is looked for, the
+/// They are handed out next to each other: pages that reclaim writes together then are together, and go in one
+/// call, as Linux has them. Where the next slot is not free, a cluster that no thread has begun is looked for, the
 /// lowest first, so that what is used of the file stays short; if there is none, the next free slot will do.
 #[derive(Debug)]
 pub(crate) struct SwapMap {
@@ -133,7 +133,7 @@ impl SwapMap {
         if self.slots.len() < self.len as usize {
             return Some(self.slots.len() as u32);
         }
-        // The rest of this cluster, those behind it, those before it, and its beginning.
+        // The rest of this cluster, those after it, those before it, and its beginning.
         let (first, clusters) = (self.next / CLUSTER, self.taken.len());
         (0..=clusters).find_map(|n| {
             let cluster = (first as usize + n) % clusters;
@@ -155,8 +155,8 @@ impl SwapMap {
     }
 
     /// Gives back up to `most` slots of a space's pages `first..=last`, but none of a page that is `in_memory`: it may
-    /// just be read from there, and whoever drops it gives its slot back. Returns where to go on; `None` if that was the
-    /// last of them.
+    /// just be read from there, and the thread that drops it gives its slot back. Returns where to go on; `None` if
+    /// that was the last of them.
     pub(crate) fn release_pages(
         &mut self,
         space: SpaceId,
@@ -313,7 +313,8 @@ mod tests {
                     assert!(robbed.is_none_or(|page| model.remove(&page).is_some_and(|held| held.1)));
                 } else {
                     let all = map.release_pages(page.0, (10, page.1), 5, |_| false).is_none();
-                    let gone = model.keys().filter(|&&(of, at)| of == page.0 && (10..=page.1).contains(&at));
+                    let gone =
+                        model.keys().filter(|&&(space, at)| space == page.0 && (10..=page.1).contains(&at));
                     let gone: Vec<_> = gone.copied().collect();
                     assert_eq!(all, gone.len() < 5);
                     for page in gone.into_iter().take(5) {

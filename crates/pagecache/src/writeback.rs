@@ -4,11 +4,11 @@
 //! `Ok` means: every page of the file that was written to before the call is on the device, and a sync that began
 //! afterwards has succeeded.
 //!
-//! * A write that fails leaves its page dirty: the next flush, or anybody else, writes it again.
-//! * Each error is told to each [`Opener`] of the file once, by the first flush that ends after it, as Linux' `errseq_t`
-//!   does; and to every flush that was under way when it happened.
-//! * A sync that fails may have lost any page that it covered. Those in memory are dirty again. If one has left memory, the
-//!   file is lost: every later flush says [`CacheError::Lost`].
+//! * A write that fails leaves its page dirty: the next flush, or another thread, writes it again.
+//! * Each error is told to each [`Opener`] of the file once, by the first flush that ends after it, as Linux'
+//!   `errseq_t` does; and to every flush that was under way when it happened.
+//! * A sync that fails may have lost any page that it covered. Those in memory are dirty again. If one has left memory,
+//!   the file is lost: every later flush says [`CacheError::Lost`].
 //!
 //! A flush costs O(dirty pages of the file · log). It does not wait for pages that are dirtied after it has begun.
 
@@ -21,7 +21,7 @@ use framewright::platform::{Platform, Word};
 use crate::cache::{Cache, CacheError, TOGETHER, Use};
 use crate::device::{Completion, Device, IoError, Progress};
 use crate::file::Turn;
-use crate::slot::{FileId, Is, Owner};
+use crate::slot::{FileId, Marks, Owner};
 use crate::state::State;
 
 /// Pages dirty or being written, in percent of all memory, from which a writer writes some out itself, and waits
@@ -35,10 +35,10 @@ const THROTTLE_PAGES: u64 = 32;
 /// Pages that a background writer writes out in one go (v3.0).
 const BACKGROUND_PAGES: u64 = 1024;
 
-/// Somebody who has a file open, and wants to hear of each error of it once: Linux has such a count in `struct file`.
+/// Opener of a file, which wants to hear of each error of it once: Linux has such a count in `struct file`.
 pub struct Opener<P: Platform> {
     file: FileId,
-    /// Errors of the file that it was told of. Whoever holds the cache's lock writes it.
+    /// Errors of the file that it was told of. Written under the cache's lock.
     heard: P::Word,
 }
 
@@ -60,32 +60,32 @@ impl<P: Platform> Opener<P> {
 enum Begun {
     /// It is not there any more, or clean.
     Nothing,
-    /// Somebody changes or writes it.
+    /// A thread changes or writes it.
     Busy,
     /// There is nowhere to write it to.
     NoSlot,
-    /// It lies in frame `.2`, and can be written to page `.1` of a file.
+    /// It is in frame `.2`, and can be written to page `.1` of a file.
     To(FileId, u64, Pfn),
 }
 
 impl<P: Platform, D: Device> Cache<'_, P, D> {
-    /// A new opener of a file. It will hear of errors that nobody was told of yet.
+    /// A new opener of a file. It will hear of errors that no opener was told of yet.
     pub fn opener(&self, file: FileId) -> Opener<P> {
         let reported = self.locked(|state| state.file(file).reported);
         Opener { file, heard: P::Word::new(reported) }
     }
 
-    /// Makes storage hold what was written to a file before, durably (see [the module](self)), for somebody who is its only
-    /// opener.
+    /// Makes storage hold what was written to a file before, durably (see [the module](self)), for a caller that is its
+    /// only opener.
     ///
     /// # Errors
-    /// The device failed to write a page or to sync, now or since the last flush. The pages are dirty still, or again, and
-    /// a later flush writes them; unless it is [`CacheError::Lost`].
+    /// The device failed to write a page or to sync, now or since the last flush. The pages are dirty still, or again,
+    /// and a later flush writes them; unless it is [`CacheError::Lost`].
     pub fn flush(&self, file: FileId) -> Result<(), CacheError> {
         self.flush_and(file, None)
     }
 
-    /// The same for one of several openers, each of which hears of every error.
+    /// Like [`flush`](Self::flush), for one of several openers, each of which hears of every error.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
@@ -138,8 +138,8 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         }
     }
 
-    /// Has the device make durable what was written to a file before. One that another flush has made for it will do, if
-    /// it began later than this call. Errors are noted with the file.
+    /// Has the device make durable what was written to a file before. One that another flush has made for it will do,
+    /// if it began later than this call. Errors are noted with the file.
     fn sync(&self, file: FileId) {
         let before = self.locked(|state| state.file(file).syncs());
         let mut waited = 0;
@@ -156,14 +156,14 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
             for index in state.file(file).end_sync(result) {
                 if let Some(pfn) = state.find(file, index) {
                     // Also where it is just being written again: that may have begun before the sync failed.
-                    state.set(&self.slots, self.zone_of(pfn), pfn, Is::DIRTY, true);
+                    state.set(&self.slots, self.zone_of(pfn), pfn, Marks::DIRTY, true);
                 }
             }
             state.events.io_errors += u64::from(result.is_err());
         });
     }
 
-    /// Writes up to `pages` dirty pages out, of whichever files; none that somebody uses alone. Returns those written,
+    /// Writes up to `pages` dirty pages out, of any files; none that a thread has for itself. Returns those written,
     /// or on their way.
     pub fn write_back(&self, pages: u64) -> u64 {
         let (mut left, mut written) = (pages as usize, 0);
@@ -217,12 +217,12 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         }
     }
 
-    /// Writes a page out, if it is still there and dirty, and nobody changes or writes it. Waits for those who
+    /// Writes a page out, if it is still there and dirty, and no thread changes or writes it. Waits for those who
     /// do, unless `by_reclaim`. Whether storage holds what it held, or will.
     pub(crate) fn write_out(&self, owner: Owner, index: u64, by_reclaim: bool) -> bool {
         let mut turn = 0;
         let (file, at, pfn) = loop {
-            // Found anew each time: it may have moved to another frame.
+            // Found again each time: it may have moved to another frame.
             match self.locked(|state| self.begin_write(state, owner, index, by_reclaim)) {
                 Begun::Nothing => return true,
                 Begun::To(file, at, pfn) => break (file, at, pfn),
@@ -246,11 +246,11 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         result.is_ok()
     }
 
-    /// Marks a dirty page as being written, if nobody changes or writes it.
+    /// Marks a dirty page as being written, if no thread changes or writes it.
     fn begin_write(&self, state: &mut State, owner: Owner, index: u64, by_reclaim: bool) -> Begun {
-        let found = state.find(owner, index).filter(|&pfn| self.slots.get(pfn).is.has(Is::DIRTY));
+        let found = state.find(owner, index).filter(|&pfn| self.slots.get(pfn).marks.has(Marks::DIRTY));
         let Some(pfn) = found else { return Begun::Nothing };
-        if self.slots.get(pfn).is.has(Is::WRITEBACK) || !self.try_use(pfn, Use::Shared) {
+        if self.slots.get(pfn).marks.has(Marks::WRITEBACK) || !self.try_use(pfn, Use::Shared) {
             return Begun::Busy;
         }
         let zone = self.zone_of(pfn);
@@ -267,13 +267,13 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
             state.activate(&self.slots, zone, pfn);
             return Begun::NoSlot;
         };
-        // Clean from now on: whoever changes it must wait until it is written.
-        state.set(&self.slots, zone, pfn, Is::DIRTY, false);
-        state.set(&self.slots, zone, pfn, Is::WRITEBACK, true);
+        // Clean from now on: a thread that changes it must wait until it is written.
+        state.set(&self.slots, zone, pfn, Marks::DIRTY, false);
+        state.set(&self.slots, zone, pfn, Marks::WRITEBACK, true);
         if let Owner::File(file) = owner {
             state.file(file).begin_write(index);
         }
-        state.set(&self.slots, zone, pfn, Is::RECLAIM, by_reclaim);
+        state.set(&self.slots, zone, pfn, Marks::RECLAIM, by_reclaim);
         state.events.nr_vmscan_write += u64::from(by_reclaim);
         Begun::To(file, at, pfn)
     }
@@ -294,7 +294,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         };
         if over().is_some() {
             self.write_back(THROTTLE_PAGES);
-            // Nobody waits for what cannot be written.
+            // No thread waits for what cannot be written.
             let mut turn = 0;
             while over().is_some_and(|writeback| writeback > 0) {
                 self.device.hold_back(turn);

@@ -44,12 +44,12 @@ impl Disk {
     }
 
     fn load(&self, pfn: Pfn) -> u64 {
-        // SAFETY: the cell panics if somebody writes meanwhile.
+        // SAFETY: the cell panics if a thread writes at the same time.
         self.cell(pfn).with(|value| unsafe { *value })
     }
 
     fn store(&self, pfn: Pfn, number: u64) {
-        // SAFETY: the cell panics if somebody else is at it meanwhile.
+        // SAFETY: the cell panics if another thread is at it at the same time.
         self.cell(pfn).with_mut(|value| unsafe { *value = number });
     }
 
@@ -95,7 +95,7 @@ impl Device for Disk {
     }
 
     fn truncate(&self, file: FileId, index: u64) -> Result<(), IoError> {
-        self.stored.lock().unwrap().retain(|&(of, at), _| of != file || at < index);
+        self.stored.lock().unwrap().retain(|&(in_file, at), _| in_file != file || at < index);
         Ok(())
     }
 
@@ -124,9 +124,9 @@ fn shift(cache: &Cache<'_, Shuttle, Disk>, cpu: &Cpu<'_, '_, Shuttle, PageSlot>)
     cpu.free(if moved { from } else { to }, Order::ZERO).expect("nobody else's");
 }
 
-/// A CPU's work on a file of its own, and on one that all share and nobody relies on.
+/// A CPU's work on a file of its own, and on one that all share and no thread relies on.
 fn work(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, cpu: usize, steps: u32) -> BTreeMap<u64, u64> {
-    let own = FileId(cpu as u32);
+    let mine = FileId(cpu as u32);
     let shared = FileId(99);
     let mut model = BTreeMap::new();
     let pin = world.pin(cpu);
@@ -137,24 +137,24 @@ fn work(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, cpu: usize, steps: u32) 
         let number = (step << 8 | cpu as u64).to_le_bytes();
         let mut bytes = [0; 8];
         match thread_rng().gen_range(0..19) {
-            0..6 => match cache.write(&on, &helpers, (own, index, 0), &number) {
+            0..6 => match cache.write(&on, &helpers, (mine, index, 0), &number) {
                 Ok(()) => drop(model.insert(index, u64::from_le_bytes(number))),
                 Err(error) => {
                     assert!(matches!(error, CacheError::Io(_) | CacheError::NoMemory(_)), "{error}")
                 }
             },
             6..9 => {
-                if cache.read(&on, &helpers, (own, index, 0), &mut bytes).is_ok() {
+                if cache.read(&on, &helpers, (mine, index, 0), &mut bytes).is_ok() {
                     assert_eq!(u64::from_le_bytes(bytes), model.get(&index).copied().unwrap_or_default());
                 }
             }
             9..11 => drop(cache.store_mapped(&on, &helpers, (shared, index % 4, 0), &number)),
             11..13 => drop(cache.load_mapped(&on, &helpers, (shared, index % 4, 0), &mut bytes)),
-            13 => drop(cache.flush(if index % 2 == 0 { own } else { shared })),
+            13 => drop(cache.flush(if index % 2 == 0 { mine } else { shared })),
             14 => drop(cache.write_back(4)),
             15..18 => shift(cache, &on),
             _ => {
-                cache.truncate(&on, own, index).unwrap();
+                cache.truncate(&on, mine, index).unwrap();
                 model.retain(|&at, _| at < index);
             }
         }
@@ -166,7 +166,7 @@ fn work(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, cpu: usize, steps: u32) 
 
 /// A CPU's work on anonymous pages of its own, on some that all share and drop, and on a file.
 fn swap(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, cpu: usize, steps: u32) -> BTreeMap<u64, u64> {
-    let own = SpaceId(cpu as u32);
+    let mine = SpaceId(cpu as u32);
     let shared = SpaceId(99);
     let mut model = BTreeMap::new();
     let pin = world.pin(cpu);
@@ -177,14 +177,14 @@ fn swap(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, cpu: usize, steps: u32) 
         let number = (step << 8 | cpu as u64).to_le_bytes();
         let mut bytes = [0; 8];
         match thread_rng().gen_range(0..21) {
-            0..8 => match cache.store_anon(&on, &helpers, (own, index, 0), &number) {
+            0..8 => match cache.store_anon(&on, &helpers, (mine, index, 0), &number) {
                 Ok(()) => drop(model.insert(index, u64::from_le_bytes(number))),
                 Err(error) => {
                     assert!(matches!(error, CacheError::Io(_) | CacheError::NoMemory(_)), "{error}")
                 }
             },
             8..12 => {
-                if cache.load_anon(&on, &helpers, (own, index, 0), &mut bytes).is_ok() {
+                if cache.load_anon(&on, &helpers, (mine, index, 0), &mut bytes).is_ok() {
                     assert_eq!(u64::from_le_bytes(bytes), model.get(&index).copied().unwrap_or_default());
                 }
             }
@@ -195,7 +195,7 @@ fn swap(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, cpu: usize, steps: u32) 
             16 => drop(cache.read(&on, &helpers, (FileId(cpu as u32), index, 0), &mut bytes)),
             17..20 => shift(cache, &on),
             _ => {
-                cache.unmap_anon(&on, own, index..index + 4);
+                cache.unmap_anon(&on, mine, index..index + 4);
                 model.retain(|at, _| !(index..index + 4).contains(at));
             }
         }

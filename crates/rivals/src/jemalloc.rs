@@ -2,7 +2,7 @@
 //!
 //! Small sizes, 4 KiB among them, come from per-thread caches refilled from slabs under the arena's bin lock; larger
 //! ones are extents of their own, up to 32 KiB (order 3; this version caps it there) cached per thread too,
-//! otherwise found in a map and split or merged under the arena's lock. Records lie apart from the blocks, so
+//! otherwise found in a map and split or merged under the arena's lock. Records are apart from the blocks, so
 //! pages stay untouched.
 //!
 //! Configured as its TUNING.md says for CPU time: dirty pages are kept (`dirty_decay_ms:-1`), metadata may use huge
@@ -49,7 +49,7 @@ impl Jemalloc {
     }
 }
 
-/// How long jemalloc keeps unused pages, as it says itself; -1: for ever.
+/// How long jemalloc keeps unused pages, as it says itself; -1: always.
 fn dirty_decay_ms() -> Option<isize> {
     let mut value = 0_isize;
     let mut size = size_of::<isize>();

@@ -60,7 +60,7 @@ pub struct Machine {
     cpus: u32,
 }
 
-/// What the tables begin with. What it borrows lies behind it.
+/// Head of the tables. They borrow from the memory after it.
 pub struct Fwk(Allocator<'static, Metal>);
 
 const NODE: NodeId = NodeId(0);
@@ -101,7 +101,8 @@ unsafe extern "C" fn fwk_init(memory: *mut u8, machine: *const Machine) -> *mut 
         return core::ptr::null_mut();
     };
     let fwk = memory.cast::<Fwk>();
-    // SAFETY: the memory is as large as `fwk_bytes` says, zeroed, aligned to a page, and the allocator's for good. Words are `AtomicU64`.
+    // SAFETY: the memory is as large as `fwk_bytes` says, zeroed, aligned to a page, and the allocator's for good.
+    // Words are `AtomicU64`.
     let tables = unsafe { Memory::carve(&plan, start.add(tables)) };
     match Allocator::new(&zones, cpus, Config::framewright(), tables, None) {
         Ok(allocator) => {

@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 mod accounts;
+mod any_context;
 mod boot;
 mod frames;
 mod histories;
@@ -11,6 +12,7 @@ mod many_threads;
 mod owners;
 mod promises;
 mod remote;
+mod runs;
 mod schedules;
 mod sections;
 mod setup;

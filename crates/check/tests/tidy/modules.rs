@@ -44,6 +44,7 @@ const UNSAFE_MODULES: &[&str] = &[
     "python/src",
     "crates/rivals/src",
     "kernel/ostd/src/frames",
+    "kernel/size/src/port",
     "kernel/src",
 ];
 

@@ -51,7 +51,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// The memory that is left for later, if there is any.
     #[must_use]
     pub fn deferred(&self) -> Option<&'m Deferred<'m, P>> {
-        self.later.map(|later| later.deferred)
+        self.later().map(|later| later.deferred)
     }
 
     /// Makes memory of a zone usable after a request for a block of `order` found none: whole sections, at least as
@@ -60,7 +60,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     ///
     /// O(pages / 1024), and O(pages) where descriptors must be cleared.
     pub fn grow(&self, zone: ZoneId, order: Order, cpu: Option<CpuId>) -> bool {
-        let Some(later) = self.later.filter(|later| later.deferred.may_grow()) else { return false };
+        let Some(later) = self.later().filter(|later| later.deferred.may_grow()) else { return false };
         let target = init::growth_target(order, later.deferred.how().section);
         let mut pages = 0;
         while pages < target
@@ -231,7 +231,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Worker<'a, 'm, P, M> {
     /// A worker on `node`; `None` if nothing is deferred, or all slots are taken.
     #[must_use]
     pub fn new(allocator: &'a Allocator<'m, P, M>, node: NodeId) -> Option<Self> {
-        let later = allocator.later?;
+        let later = allocator.later()?;
         Some(Self { allocator, later, turn: later.deferred.hold(node)?, node, cpu: None })
     }
 

@@ -83,7 +83,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Begins boot: the caller initialises the early part of every zone, from its first frame on, and sizes the per-CPU
     /// lists for it. `None` if nothing was [deferred](Self::defer), or boot has begun before.
     pub fn begin(&self) -> Option<Booting<'_, 'm, P, M>> {
-        let later = self.later.filter(|later| later.deferred.advance(NEW))?;
+        let later = self.later().filter(|later| later.deferred.advance(NEW))?;
         for (zone, rest) in self.zones.iter().zip(later.deferred.zones()) {
             let rest = rest.rest();
             zone.with_section(0, self.frames, self.waiter(None), |buddy| {

@@ -7,24 +7,24 @@ use crate::units::{MAX_ORDER, Migratetype, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Isolates a pageblock: its free blocks leave the ordinary lists, and what is freed into it follows.
-    /// Returns the free pages that left; `None` if the pageblock was isolated already.
-    pub(crate) fn isolate(&mut self, pfn: Pfn) -> Option<u64> {
+    /// Returns the free pages that left; `None` if the pageblock was isolated already. `held`: by a call that ends it itself.
+    pub(crate) fn isolate(&mut self, pfn: Pfn, held: bool) -> Option<u64> {
         let info = self.frames.info(pfn);
         if info.migratetype() == Migratetype::Isolate {
             return None;
         }
         self.split_across(pfn);
-        self.set_info(pfn, info, info.isolated());
+        self.set_info(pfn, info, info.isolated_by(held));
         let gone = self.move_free(pfn, info.migratetype(), Migratetype::Isolate);
         self.merge_across(pfn);
         Some(gone)
     }
 
     /// Ends isolation: the type and its lists are as before. Returns the free pages that came back; `None` if
-    /// the pageblock was not isolated.
-    pub(crate) fn unisolate(&mut self, pfn: Pfn) -> Option<u64> {
+    /// the pageblock was not isolated, or not so.
+    pub(crate) fn unisolate(&mut self, pfn: Pfn, held: bool) -> Option<u64> {
         let info = self.frames.info(pfn);
-        if info.migratetype() != Migratetype::Isolate {
+        if info.migratetype() != Migratetype::Isolate || info.is_held() != held {
             return None;
         }
         let to = info.before_isolation();

@@ -47,22 +47,26 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     ///
     /// Without a head word, bits say which blocks callers have: one step looks at them and clears them.
     pub(super) fn claim(&self, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
-        let frames = &self.allocator.frames;
-        if !frames.has_word(order) {
-            return frames.take_back(pfn, order);
-        }
         loop {
-            let Some(seen) = frames.taken_head(pfn, order) else { return false };
-            // Found anew each time: what presets touch is as their figures were taken.
-            let waits = || self.waits(pfn, order, seen, info.zone());
-            match self.claim_seen(|| frames.head(pfn, order), seen, waits) {
+            match self.claim_once(pfn, order, info) {
                 Claim::Got => return true,
                 Claim::Refused => return false,
                 // Another CPU frees it: it will be refused, or the block will be free.
-                Claim::Again if seen.is_claimed() => P::relax(),
-                Claim::Again => {}
+                Claim::Again => P::relax(),
             }
         }
+    }
+
+    /// One attempt.
+    pub(super) fn claim_once(&self, pfn: Pfn, order: Order, info: BlockInfo) -> Claim {
+        let frames = &self.allocator.frames;
+        if !frames.has_word(order) {
+            return if frames.take_back(pfn, order) { Claim::Got } else { Claim::Refused };
+        }
+        let Some(seen) = frames.taken_head(pfn, order) else { return Claim::Refused };
+        // Found a second time: what presets touch is as their figures were taken.
+        let waits = || self.waits(pfn, order, seen, info.zone());
+        self.claim_seen(|| frames.head(pfn, order), seen, waits)
     }
 
     /// One such attempt by a free that knows the block's head word, and that the block is one of the preferred zone.

@@ -6,17 +6,21 @@ use core::ops::Range;
 
 use super::Cpu;
 use crate::error::{AllocError, AllocFailure, FreeError, FreeFailure};
-use crate::frame::{FrameUser, State};
+use crate::frame::{BlockInfo, FrameUser, State};
 use crate::platform::Platform;
 use crate::reclaim::Helpers;
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
+/// Ranges of a zone that a search tries.
+const TRIES: usize = 3;
+
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Allocates the frames that `layout` needs, its size rounded up to whole frames: contiguous, aligned as it says, and to be freed
-    /// in any parts ([`free_range`](Self::free_range)). No frame is wasted but what rounding up to frames takes.
+    /// Allocates the frames that `layout` needs, its size rounded up to whole frames: contiguous, aligned as it says,
+    /// and to be freed in any parts ([`free_range`](Self::free_range)). No frame is wasted but what rounding up to
+    /// frames takes.
     ///
-    /// Up to the largest block (order 10) and its alignment this is one [`alloc`](Self::alloc); where the size is no power of two,
-    /// O(log pages) more for the frames that go back. Above it, [`alloc_contig`](Self::alloc_contig).
+    /// Up to the largest block (order 10) and its alignment this is one [`alloc`](Self::alloc); where the size is no
+    /// power of two, O(log pages) more for the frames that go back. Above it, [`alloc_contig`](Self::alloc_contig).
     ///
     /// # Errors
     /// As of [`alloc`](Self::alloc); a layout of no bytes is [not allowed](AllocFailure::NotAllowed).
@@ -53,20 +57,39 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Ok(range)
     }
 
-    /// Allocates `pages` contiguous frames at a multiple of `align` frames, in any zone: runs above the largest block, up to gigantic pages.
-    /// They count as unmovable, and are freed in any parts.
-    ///
-    /// Takes the first range whose pageblocks are all free. To be for rare requests: O(pageblocks of all zones) to find it, after this
-    /// CPU's lists are drained if there is none.
+    /// Allocates `pages` contiguous frames at a multiple of `align` frames, in any zone: runs above the largest
+    /// block, up to gigantic pages. Like [`alloc_contig_with`](Self::alloc_contig_with) without helpers, so that only
+    /// free frames can be had.
     ///
     /// # Errors
-    /// No such range is free, or it was taken meanwhile; no pages, or an alignment that is no power of two. The state is unchanged, but
-    /// lists may have been drained.
+    /// As of [`alloc_contig_with`](Self::alloc_contig_with).
     pub fn alloc_contig(
         &self,
         pages: u64,
         align: u64,
         migratetype: Migratetype,
+    ) -> Result<Range<Pfn>, AllocError> {
+        self.alloc_contig_with(pages, align, migratetype, &Helpers::NONE)
+    }
+
+    /// Allocates `pages` contiguous frames at a multiple of `align` frames, in the first zone that has such a range;
+    /// a range of 2^18 frames is a gigantic page of 1 GiB. They count as unmovable, and are freed in any parts.
+    ///
+    /// Of all ranges of whole pageblocks the one with fewest frames in use is taken, the first of equals; without a
+    /// mover, of those that are free. Pageblocks with unmovable, reclaimable, reserved or absent frames are passed
+    /// over. If the range cannot be had after all, the next best is tried, three in each zone. With compact metadata
+    /// no block moves, as no word says which are movable. To be for rare requests: O(pageblocks of the zone) to find
+    /// one, and with lists O(frames), after this CPU's lists are drained if there is none.
+    ///
+    /// # Errors
+    /// No such range is free or can be made so; no pages, or an alignment that is no power of two. The state is
+    /// unchanged, but lists may have been drained, and blocks moved.
+    pub fn alloc_contig_with(
+        &self,
+        pages: u64,
+        align: u64,
+        migratetype: Migratetype,
+        helpers: &Helpers<'_>,
     ) -> Result<Range<Pfn>, AllocError> {
         if pages == 0 || !align.is_power_of_two() || !migratetype.is_ordinary() {
             return Err(AllocError::new(AllocFailure::NotAllowed, MAX_ORDER, migratetype));
@@ -77,51 +100,106 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             }
             for zone in self.allocator.zonelist_of(self.cpu) {
                 let zone = self.allocator.zones[zone.index()].spec();
-                let (mut at, end) = (zone.start, Pfn(zone.start.0 + zone.pages));
-                while let Some(range) = self.find_free(at..end, pages, align.max(PAGEBLOCK_PAGES)) {
-                    if self.alloc_contig_range(range.clone(), &Helpers::NONE).is_ok() {
-                        return Ok(range);
+                let within = zone.start..zone.end();
+                self.allocator.touch(within.start, within.end);
+                let mut last = None;
+                for _ in 0..TRIES {
+                    let best = self.best_start(&within, pages, align.max(PAGEBLOCK_PAGES), last);
+                    let Some((used, start)) =
+                        best.filter(|&(used, _)| used == 0 || helpers.migrate.is_some())
+                    else {
+                        break;
+                    };
+                    if self.alloc_contig_range(start..start.add(pages), helpers).is_ok() {
+                        return Ok(start..start.add(pages));
                     }
-                    at = range.start.add(PAGEBLOCK_PAGES);
+                    last = Some((used, start));
                 }
             }
         }
         Err(AllocError::new(AllocFailure::NoMemory, MAX_ORDER, migratetype))
     }
 
-    /// The first aligned range of so many free frames. A racy look at head words, without a lock.
-    fn find_free(&self, within: Range<Pfn>, pages: u64, align: u64) -> Option<Range<Pfn>> {
-        let frames = &self.allocator.frames;
-        let aligned = |pfn: Pfn| pfn.0.checked_next_multiple_of(align).map(Pfn);
-        let mut start = aligned(within.start)?;
-        let mut at = start;
-        loop {
-            let end = Pfn(start.0.checked_add(pages)?);
-            if end > within.end {
-                return None;
+    /// The start of the range with fewest frames in use, and how many these are, of those that come after `last`. A
+    /// racy look, without a lock.
+    fn best_start(
+        &self,
+        within: &Range<Pfn>,
+        pages: u64,
+        align: u64,
+        last: Option<(u64, Pfn)>,
+    ) -> Option<(u64, Pfn)> {
+        let mut best: Option<(u64, Pfn)> = None;
+        let mut start = within.start.0.checked_next_multiple_of(align)?;
+        // The pageblocks from `start` to `at` have `used` frames in use, and all can be had.
+        let (mut at, mut used) = (start, 0);
+        while start.checked_add(pages)? <= within.end.0 {
+            let end = start + pages;
+            while at < end {
+                let Some(more) = self.movable_in(Pfn(at)) else {
+                    // The next range begins after this pageblock.
+                    start = (at + PAGEBLOCK_PAGES).checked_next_multiple_of(align)?;
+                    (at, used) = (start, 0);
+                    break;
+                };
+                (at, used) = (at + PAGEBLOCK_PAGES, used + more);
             }
-            if at >= end {
-                return Some(start..end);
+            if at < end || at == start {
+                continue;
             }
-            self.allocator.touch(at, at.add(PAGEBLOCK_PAGES));
-            let found = if frames.contains(at) { frames.find(at) } else { (at, State::Reserved) };
-            match found {
-                (head, State::Free { order, .. })
-                    if frames.info(at).migratetype() != Migratetype::Isolate =>
-                {
-                    at = head.add(order.pages());
+            let this = (used, Pfn(start));
+            if last.is_none_or(|last| last < this) && best.is_none_or(|best| this < best) {
+                best = Some(this);
+                if used == 0 {
+                    break;
                 }
-                _ => {
-                    // A frame of this pageblock is in use: the next range begins after it.
-                    start = aligned(at.block_start(PAGEBLOCK_ORDER).add(PAGEBLOCK_PAGES))?;
-                    at = start;
-                }
+            }
+            let next = (start + align).min(at);
+            while start < next {
+                used -= self.movable_in(Pfn(start)).unwrap_or(0).min(used);
+                start += PAGEBLOCK_PAGES;
+            }
+            start = start.checked_next_multiple_of(align)?;
+            if start >= at {
+                (at, used) = (start, 0);
             }
         }
+        best
     }
 
-    /// Makes `at` the first frame of a block, by splitting the allocated block that it is inside of: what is before it and what is from
-    /// it on may be freed apart. The block becomes equal parts as large as `at` lets them be. O(parts).
+    /// Frames in use of a pageblock that can be had: it is free, or its frames are movable. `None` if not.
+    fn movable_in(&self, start: Pfn) -> Option<u64> {
+        let frames = &self.allocator.frames;
+        let info = if frames.contains(start) { frames.info(start) } else { BlockInfo::ABSENT };
+        let list = info.migratetype();
+        let free = match frames.find(start) {
+            _ if !info.is_present() || info.is_poisoned() || list == Migratetype::Isolate => return None,
+            (_, State::Free { order, .. }) if order >= PAGEBLOCK_ORDER => PAGEBLOCK_PAGES,
+            _ if frames.has_maps() => frames.open_head(start).map_or(0, |head| u64::from(head.free())),
+            _ => {
+                let (mut at, mut free) = (start, 0);
+                while at < start.add(PAGEBLOCK_PAGES) {
+                    let (head, state) = frames.find(at);
+                    at = match state {
+                        State::Free { order, .. } => {
+                            free += order.pages();
+                            head.add(order.pages())
+                        }
+                        State::Taken { order, .. } | State::Quarantined { order } => head.add(order.pages()),
+                        _ => at.add(1),
+                    }
+                    .max(at.add(1));
+                }
+                free.min(PAGEBLOCK_PAGES)
+            }
+        };
+        let used = PAGEBLOCK_PAGES - free.min(PAGEBLOCK_PAGES);
+        (used == 0 || list == Migratetype::Movable || list == Migratetype::Cma).then_some(used)
+    }
+
+    /// Makes `at` the first frame of a block, by splitting the allocated block that it is inside of: what is before
+    /// it and what is from it on may be freed apart. The block becomes equal parts as large as `at` lets them be.
+    /// O(parts).
     ///
     /// # Safety
     /// As of [`split`](Self::split), for the block that `at` is inside of.
@@ -158,16 +236,17 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Ok(())
     }
 
-    /// Frees the frames of `range`: whole blocks as they are, and of a block that reaches beyond the range the part inside it, after
-    /// splitting. Frames may so come back one by one, in any order, whatever they were allocated as. O(blocks), and O(parts) of a split.
+    /// Frees the frames of `range`: whole blocks as they are, and of a block that reaches beyond the range the part
+    /// inside it, after splitting. Frames may so come back one by one, in any order, whatever they were allocated as.
+    /// O(blocks), and O(parts) of a split.
     ///
     /// # Safety
-    /// Blocks that the range holds or cuts are the caller's, or other owners of parts of a block that is cut make no call meanwhile. For
-    /// frames that no allocation gave there is no promise to make: they are refused.
+    /// Blocks that the range holds or cuts are the caller's, or other owners of parts of a block that is cut make no
+    /// call meanwhile. For frames that no allocation gave there is no promise to make: they are refused.
     ///
     /// # Errors
-    /// A frame that is not allocated, or not the allocator's. [`FreeError::pfn`] is in the first block that is refused: what is before
-    /// it is freed.
+    /// A frame that is not allocated, or not the allocator's. [`FreeError::pfn`] is in the first block that is
+    /// refused: what is before it is freed.
     pub unsafe fn free_range(&self, range: Range<Pfn>) -> Result<(), FreeError> {
         // A frame that was allocated as one needs no look at what block it is in.
         if range.start.add(1) == range.end && self.free(range.start, Order::ZERO).is_ok() {

@@ -216,7 +216,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// Whether a block of this order has a head word. If not, bits record which blocks callers have.
     #[inline]
     pub(crate) fn has_word(&self, order: Order) -> bool {
-        !self.compact || order >= PAGEBLOCK_ORDER
+        !self.is_compact() || order >= PAGEBLOCK_ORDER
     }
 
     /// The bits that record this, and the number of a frame in them. The frame must be in the map.

@@ -20,7 +20,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
 
     /// Sets or clears the mark of a frame that is on no free list. Returns whether this changed it.
     pub(crate) fn set_mark(&self, pfn: Pfn, marked: bool) -> bool {
-        if self.compact {
+        if self.is_compact() {
             return false;
         }
         let word = self.own_word(pfn);
@@ -39,12 +39,12 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
 
     /// Whether a frame is marked.
     pub(crate) fn is_marked(&self, pfn: Pfn) -> bool {
-        !self.compact && self.own_word(pfn).load(Acquire) & (FREE | MARK) == MARK
+        !self.is_compact() && self.own_word(pfn).load(Acquire) & (FREE | MARK) == MARK
     }
 
     /// Whether a frame is marked and out of use as a single frame.
     pub(crate) fn is_withdrawn(&self, pfn: Pfn) -> bool {
-        if self.compact {
+        if self.is_compact() {
             return false;
         }
         let word = self.own_word(pfn).load(Acquire);

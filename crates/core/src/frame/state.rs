@@ -23,6 +23,8 @@ impl BlockInfo {
     const REPORTED: u64 = 1 << 7;
     /// A frame of it that a caller uses was found bad.
     const POISONED: u64 = 1 << 16;
+    /// Isolated by a call that ends it itself.
+    const HELD: u64 = 1 << 17;
 
     /// A word that no pageblock has, and no word that differs from one only in the type.
     pub(crate) const NOWHERE: Self = Self(1 << 63);
@@ -121,7 +123,17 @@ impl BlockInfo {
     /// This pageblock with another type, not isolated.
     #[must_use]
     pub const fn with_migratetype(self, migratetype: Migratetype) -> Self {
-        Self(self.0 & !(Self::TYPE | Self::BEFORE) | migratetype as u64)
+        Self(self.0 & !(Self::TYPE | Self::BEFORE | Self::HELD) | migratetype as u64)
+    }
+
+    /// Whether only the call that has isolated it ends that.
+    pub(crate) const fn is_held(self) -> bool {
+        self.0 & Self::HELD != 0
+    }
+
+    /// Like [`isolated`](Self::isolated), but by a call that ends it itself if `held`.
+    pub(crate) const fn isolated_by(self, held: bool) -> Self {
+        Self(self.isolated().0 | if held { Self::HELD } else { 0 })
     }
 
     /// This pageblock, isolated.

@@ -68,7 +68,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// capacity.
     #[must_use]
     pub fn count(&self) -> u32 {
-        if self.each_call {
+        if self.counts() {
             return count_in(self.level.load(Relaxed)) as u32;
         }
         let pages = |list: usize| self.list(list).len() << kind_of(list).0.get();
@@ -121,12 +121,12 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Whether hits count.
     #[inline(always)]
     pub(crate) fn counts(&self) -> bool {
-        self.each_call
+        cfg!(feature = "engines") && self.each_call
     }
 
     /// A bit for each list that may hold blocks.
     pub(super) fn drainable(&self) -> u64 {
-        match (self.each_call, self.more) {
+        match (self.counts(), self.more) {
             (false, _) => self.used.load(Relaxed),
             (true, None) => (1 << LINUX_LISTS) - 1,
             (true, Some(_)) => (1 << LISTS) - 1,
@@ -197,7 +197,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     #[inline]
     pub(crate) fn take_counted(&self, order: Order, migratetype: Migratetype, seen: Missed) -> Option<Pfn> {
         let list = self.hit_list(order, migratetype)?;
-        if self.each_call {
+        if self.counts() {
             let pfn = list.take_counted(seen)?;
             self.count_taken(order);
             return Some(pfn);
@@ -211,7 +211,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Counts a block taken from a list.
     #[inline(always)]
     pub(super) fn count_taken(&self, order: Order) {
-        if self.each_call {
+        if self.counts() {
             self.count_pages(-(order.pages() as i64));
             self.freed.store(self.freed.load(Relaxed) >> 1, Relaxed);
         }
@@ -268,7 +268,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Puts a block onto a list and counts it. On `None` the state is unchanged: there is no room.
     pub(super) fn put(&self, number: usize, order: Order, pfn: Pfn) -> Option<Placed> {
         let list = self.list(number);
-        if self.each_call {
+        if self.counts() {
             let head = list.push(pfn)?;
             self.open(number);
             let due = self.count_freed(order) || self.is_asked();
@@ -300,7 +300,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// `false` the state is unchanged: there is no room.
     #[inline(always)]
     pub(crate) fn set_aside_hit(&self, head: &P::Word, pfn: Pfn, order: Order) -> bool {
-        debug_assert!(!self.each_call, "there what is set aside is counted");
+        debug_assert!(!self.counts(), "there what is set aside is counted");
         self.enter();
         let word = self.outgoing.push(pfn, order);
         if let Some(word) = word {
@@ -314,7 +314,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Counts pages that were set aside, or given back if negative, if hits count.
     #[inline(always)]
     pub(super) fn count_aside(&self, pages: i64) {
-        if self.each_call {
+        if self.counts() {
             self.count_pages(pages);
         }
     }
@@ -344,7 +344,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Lets frees hit a list, if there is no request. Called by the owner after the list's bottom has moved, after a
     /// refill, after a request was served, and after a failed hit.
     pub(super) fn open(&self, number: usize) {
-        if self.each_call {
+        if self.counts() {
             let list = self.list(number);
             if self.is_asked() || (list.open_to_end() && self.is_asked()) {
                 list.shut();
@@ -369,7 +369,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// Lets frees hit all lists, if there is no request. If hits do not count: all lists in use, each up to its share.
     pub(crate) fn open_all(&self) {
-        if self.each_call {
+        if self.counts() {
             self.lists_in_use().for_each(|list| list.open_anyway(list.end()));
             if self.is_asked() {
                 self.lists_in_use().for_each(List::shut);
@@ -392,7 +392,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// If hits do not count: the end of a slow call that has moved blocks between lists and zone.
     pub(super) fn open_again(&self) {
-        if !self.each_call {
+        if !self.counts() {
             self.open_all();
         }
     }

@@ -1,8 +1,11 @@
 //! Blocks that pass the per-CPU lists: many at once, or one of a given place.
 
+use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
+
 use super::joined::{give_back, joined};
 use super::*;
-use crate::buddy::{Buddy, Each, Run};
+use crate::buddy::{Buddy, Each, Run, Wanted};
 use crate::config::RefillCheck;
 use crate::frame::{FrameUser, ListPlace, State};
 use crate::units::PAGEBLOCK_PAGES;
@@ -135,6 +138,37 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             got += kept;
         }
         got
+    }
+
+    /// Takes runs from the section that would miss them least: see [`Buddy::take_runs`].
+    pub(crate) fn take_runs(
+        &self,
+        order: Order,
+        list: Migratetype,
+        most: u64,
+        room: usize,
+        mut keep: impl FnMut(Range<Pfn>),
+    ) -> u64 {
+        let wanted = Wanted { may_fall_back: false, may_use_cma: false, ..self.wanted(order, list) };
+        let mut take = |n| {
+            let take = |buddy: &mut Buddy<'_, 'm, P, M>| buddy.take_runs(order, list, most, room, &mut keep);
+            let (taken, hold) = self.zone.with_section(n, self.frames, self.waiter, take);
+            self.record(hold);
+            taken
+        };
+        if !self.zone.cut().is_cut() {
+            return take(0);
+        }
+        let from = self.pcp.section.load(Relaxed) as usize;
+        // What a section shows may be over: then it shows so.
+        for _ in 0..=self.zone.sections() {
+            let Some(n) = self.zone.section_for(&wanted, from) else { break };
+            let taken = take(n);
+            if taken > 0 {
+                return taken;
+            }
+        }
+        0
     }
 
     /// Frees blocks of this zone past the lists, in one hold of its lock. They are the caller's to free, and their head words

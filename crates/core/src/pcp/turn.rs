@@ -78,7 +78,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// drained remotely.
     #[inline]
     pub(crate) fn take_turn(&self) -> Option<Turn<'_, 'm, P>> {
-        if !P::DRAINS_REMOTELY || self.each_call {
+        if !P::DRAINS_REMOTELY || self.counts() {
             return None;
         }
         match self.turn.compare_exchange(FREE, OWNER, Acquire, Acquire) {
@@ -128,7 +128,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Asks for the turn, and shuts all gates. `false` if the owner has the turn, or if these lists are never drained
     /// remotely.
     pub(crate) fn ask(&self) -> bool {
-        if !P::DRAINS_REMOTELY || self.each_call {
+        if !P::DRAINS_REMOTELY || self.counts() {
             return false;
         }
         let turn = self.turn.load(Relaxed);

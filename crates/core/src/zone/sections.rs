@@ -63,7 +63,7 @@ impl Cut {
             0 => (FEWEST, MOST.min(EACH_CPU * u64::from(cpus))),
             forced => (forced.max(MAX_ORDER.pages()), MOST),
         };
-        if !config.engine.has_maps() {
+        if !cfg!(feature = "sections") || !config.engine.has_maps() {
             return whole;
         }
         let cuts = (fewest.next_power_of_two().ilog2()..).map(|shift| Self { shift, ..whole });
@@ -72,13 +72,16 @@ impl Cut {
 
     /// Number of sections.
     pub(crate) const fn sections(self) -> usize {
+        if !self.is_cut() {
+            return 1;
+        }
         (((self.end.0 - 1) >> self.shift) - (self.start.0 >> self.shift)) as usize + 1
     }
 
     /// Whether there are several.
     #[inline(always)]
     pub(crate) const fn is_cut(self) -> bool {
-        self.shift < u64::BITS - 1
+        cfg!(feature = "sections") && self.shift < u64::BITS - 1
     }
 
     /// Number of the section of a frame.

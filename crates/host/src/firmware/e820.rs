@@ -152,5 +152,5 @@ fn node_number(text: &str) -> Result<NodeId, String> {
 
 fn add(firmware: &mut Firmware, start: u64, bytes: u64, home: Home) -> Result<(), String> {
     add_home(&mut firmware.map, start, bytes, home)
-        .map_err(|other| format!("a part of the range belongs to {other:?} already"))
+        .map_err(|owner| format!("a part of the range belongs to {owner:?} already"))
 }

@@ -38,7 +38,7 @@ pub fn read(root: &Path) -> Result<Firmware, FirmwareError> {
     Ok(firmware)
 }
 
-/// `/proc/iomem`: top-level lines are ranges; the kernel's image lies in lines below them.
+/// `/proc/iomem`: top-level lines are ranges; the kernel's image is in lines below them.
 pub(super) fn iomem(place: &str, text: &str) -> Result<Firmware, FirmwareError> {
     let mut firmware = Firmware::default();
     let mut hidden = false;
@@ -60,8 +60,8 @@ pub(super) fn iomem(place: &str, text: &str) -> Result<Firmware, FirmwareError> 
             firmware.claimed.push(Claimed { start, bytes, what: name.to_owned() });
         } else if name.starts_with("System RAM") {
             // Persistent memory that serves as memory.
-            let around = |&(at, len, of): &(u64, u64, Kind)| {
-                of == Kind::Persistent && (at..at.saturating_add(len)).contains(&start)
+            let around = |&(at, len, kind): &(u64, u64, Kind)| {
+                kind == Kind::Persistent && (at..at.saturating_add(len)).contains(&start)
             };
             firmware.map.ranges.retain(|range| !around(range));
             firmware.map.ranges.push((start, bytes, Kind::Usable));
@@ -148,14 +148,15 @@ fn blocks(root: &Path, node: NodeId, bytes: u64, firmware: &mut Firmware) -> Res
     numbers.sort_unstable();
     let mut at = 0;
     while at < numbers.len() {
-        let run = numbers[at..].iter().zip(numbers[at]..).take_while(|(is, next)| *is == next).count();
+        let run =
+            numbers[at..].iter().zip(numbers[at]..).take_while(|(number, next)| *number == next).count();
         let place = dir.display().to_string();
         let (start, length) =
             numbers[at].checked_mul(bytes).zip((run as u64).checked_mul(bytes)).ok_or_else(|| {
                 FirmwareError::whole(&place, format!("memory{} lies beyond all addresses", numbers[at]))
             })?;
-        add_home(&mut firmware.map, start, length, Home { node, hot_pluggable: false }).map_err(|other| {
-            FirmwareError::whole(&place, format!("memory{} belongs to {other:?}, too", numbers[at]))
+        add_home(&mut firmware.map, start, length, Home { node, hot_pluggable: false }).map_err(|node| {
+            FirmwareError::whole(&place, format!("memory{} belongs to {node:?}, too", numbers[at]))
         })?;
         at += run;
     }

@@ -26,7 +26,7 @@ pub struct Firmware {
     pub map: FirmwareMap,
     /// Node of each CPU; empty if nothing was said of CPUs.
     pub cpu_nodes: Vec<NodeId>,
-    /// What lies in memory from the beginning: the kernel's image, a crash kernel's room.
+    /// Memory that is in use from the beginning: the kernel's image, a crash kernel's room.
     pub claimed: Vec<Claimed>,
 }
 
@@ -41,14 +41,14 @@ pub struct Claimed {
     pub what: String,
 }
 
-/// What cannot be understood, and where it stands.
+/// A line that cannot be understood, with its number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FirmwareError {
     /// File or table.
     pub place: String,
     /// Line, counted from 1, in a text.
     pub line: Option<usize>,
-    /// What is wrong, in one line.
+    /// The fault, in one line.
     pub what: String,
 }
 
@@ -111,11 +111,11 @@ fn kind(word: &str) -> Option<Kind> {
         "ACPI NVS" | "ACPI Non-volatile Storage" => Kind::AcpiStorage,
         "unusable" | "Unusable memory" => Kind::Unusable,
         "reserved" | "Reserved" | "soft reserved" | "Soft Reserved" | "device reserved" => Kind::Reserved,
-        other if other.starts_with("persistent") || other.starts_with("Persistent Memory") => {
+        found if found.starts_with("persistent") || found.starts_with("Persistent Memory") => {
             Kind::Persistent
         }
         // How kernels print a number they have no word for.
-        other if other.strip_prefix("type ").is_some_and(|n| n.parse::<u32>().is_ok()) => Kind::Reserved,
+        found if found.strip_prefix("type ").is_some_and(|n| n.parse::<u32>().is_ok()) => Kind::Reserved,
         _ => return None,
     })
 }
@@ -138,12 +138,12 @@ fn list(text: &str) -> Option<Vec<u32>> {
 /// Enters whose a range is, unless its bytes belong to another node already: `Err` is that node.
 fn add_home(map: &mut FirmwareMap, start: u64, bytes: u64, home: Home) -> Result<(), NodeId> {
     let end = start.saturating_add(bytes);
-    let other = map
+    let found = map
         .nodes
         .iter()
-        .find(|(at, len, other)| other.node != home.node && *at < end && start < at.saturating_add(*len));
-    match other {
-        Some((_, _, other)) => Err(other.node),
+        .find(|(at, len, found)| found.node != home.node && *at < end && start < at.saturating_add(*len));
+    match found {
+        Some((_, _, found)) => Err(found.node),
         None => {
             map.nodes.push((start, bytes, home));
             Ok(())

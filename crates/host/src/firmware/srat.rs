@@ -1,5 +1,5 @@
-//! An ACPI System Resource Affinity Table as nodes: [`framewright::boot::srat`] reads the records, and domains become nodes
-//! here in the order in which the table names them first.
+//! An ACPI System Resource Affinity Table as nodes: [`framewright::boot::srat`] reads the records, and domains become
+//! nodes here in the order in which the table names them first.
 
 use framewright::NodeId;
 use framewright::boot::map::Home;
@@ -7,7 +7,7 @@ use framewright::boot::srat::{self, Affinity as Record};
 
 use super::FirmwareError;
 
-/// What an SRAT says.
+/// Contents of an SRAT.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Affinity {
     /// First byte, bytes, and whose they are. Ranges that are not enabled or have no byte are left out.

@@ -23,7 +23,8 @@ pub enum ProcessError {
     NotAnArena,
     /// The arena was made by another build of this library: its structures may be laid out in another way.
     OtherBuild,
-    /// The arena must lie at this address in every process, and in this one something else does (perhaps the same arena).
+    /// The arena must be at this address in every process, and in this one something else does (perhaps the same
+    /// arena).
     AddressTaken(usize),
     /// [`MOST_PROCESSES`](super::MOST_PROCESSES) living processes use the arena.
     Full,

@@ -1,4 +1,4 @@
-//! What lies where in the file, and what its first page says.
+//! What is where in the file, and what its first page says.
 
 use core::any::TypeId;
 use core::hash::{Hash, Hasher};
@@ -15,10 +15,10 @@ use crate::store;
 
 use super::ProcessError;
 
-/// The allocator that lies in the file. What it borrows lies there, too: `'static` in name only.
+/// The allocator that is in the file. What it borrows is there, too: `'static` in name only.
 pub(super) type Inner = Allocator<'static, Host, ()>;
 
-/// Processes that can use an arena at once.
+/// Processes that can use an arena at the same time.
 pub const MOST_PROCESSES: usize = 64;
 
 /// `framewrt` as a number: the first word of an arena's file.
@@ -49,7 +49,7 @@ pub(super) struct Header {
     pub(super) label: Label,
     /// Guards the allocator, all tables and the fields below.
     pub(super) lock: RobustMutex,
-    /// How often the tables have been made anew, since a process was killed while it changed them. The lock's holder.
+    /// How often the tables have been made again, since a process was killed while it changed them. The lock's holder.
     pub(super) rebuilds: AtomicU64,
     /// Processes found dead. The lock's holder.
     pub(super) deaths: AtomicU64,
@@ -61,7 +61,7 @@ pub(super) struct Header {
     pub(super) allocator: MaybeUninit<Inner>,
 }
 
-/// Which build's structures lie in a file: another compiler, another version or other features lay them out in another
+/// Which build's structures are in a file: another compiler, another version or other features lay them out in another
 /// way.
 pub(super) fn build() -> u64 {
     // Its keys are fixed; what it computes may change with the compiler, as the layouts may.

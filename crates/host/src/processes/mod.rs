@@ -1,32 +1,34 @@
-//! An arena in a file of memory (a memfd) that several processes use at once, and that goes on when any of them is killed
-//! at any moment.
+//! An arena in a file of memory (a memfd) that several processes use at the same time, and that goes on when any of
+//! them is killed at any moment.
 //!
 //! # How
-//! The whole allocator lies in the file, its tables with it, and every process maps the file at the same address, because
-//! the tables point at each other. One robust mutex in the file guards it: the thread that holds it *is* the allocator's one CPU,
-//! so its per-CPU lists are a common cache in front of the buddy lists, and its zone lock is never waited for.
+//! The whole allocator is in the file, its tables with it, and every process maps the file at the same address,
+//! because the tables point at each other. One robust mutex in the file guards it: the thread that holds it *is* the
+//! allocator's one CPU, so its per-CPU lists are a common cache in front of the buddy lists, and its zone lock is never
+//! waited for.
 //!
-//! Beside the tables lies one word per frame that says which process owns the block that starts there (`owners`).
+//! Beside the tables is one word per frame that says which process owns the block that starts there (`owners`).
 //! Every change of it is one store. If a process is killed while it holds the mutex, the next one is told by the system
-//! (`EOWNERDEAD`) and makes all other tables anew from these words: what a living process owns, or none, stays
+//! (`EOWNERDEAD`) and makes all other tables again from these words: what a living process owns, or none, stays
 //! allocated, everything else is free. O(frames).
 //!
 //! Which process lives is told by locks on the file that the system drops when a process ends, however it ends.
 //!
 //! # What becomes of a dead process's pages
-//! - Blocks that it owned go back: at the next [`reap`](ProcessArena::reap), or before an allocation fails, or when another
-//!   process attaches. Their memory holds what it held.
+//! - Blocks that it owned go back: at the next [`reap`](ProcessArena::reap), or before an allocation fails, or when
+//!   another process attaches. Their memory holds what it held.
 //! - Blocks that it had [disowned](ProcessArena::disown) are no process's. They stay until a process
 //!   [adopts](ProcessArena::adopt) them, and [`verify`](ProcessArena::verify) counts them. A process that is killed
 //!   between disowning a block and telling another one about it has lost it: no process can know that.
 //!
 //! # What it costs
-//! An uncontended robust mutex around every call, and processes wait for each other. A program that allocates often takes large
-//! blocks here and divides them alone.
+//! An uncontended robust mutex around every call, and processes wait for each other. A program that allocates often
+//! takes large blocks here and divides them alone.
 //!
 //! # What it does not do
 //! Processes trust each other: one that writes to the tables breaks all. They must run the same build of this library,
-//! which is checked. A forked child must attach itself; on what it inherited each call is refused, and dropping that does nothing.
+//! which is checked. A forked child must attach itself; on what it inherited each call is refused, and dropping that
+//! does nothing.
 #![expect(unsafe_code, reason = "the allocator lies in memory that other processes map, too")]
 
 mod error;
@@ -63,14 +65,14 @@ use layout::{Header, Inner, Label, Layout, MAGIC, build};
 use owners::{NOBODY, Owned, Owners};
 use system::{Life, Memory};
 
-/// What an arena of several processes is made of.
+/// Description of an arena of several processes.
 #[derive(Clone, Debug)]
 pub struct ProcessOptions {
     /// Its size in bytes, rounded up to whole pages. At most 1 TiB.
     pub bytes: u64,
     /// Whether the file is made of pages of 2 MiB from the system's hugetlb pool.
     pub huge_pages: bool,
-    /// What the file is called in `/proc/PID/fd` and `/proc/PID/maps`.
+    /// Name of the file in `/proc/PID/fd` and `/proc/PID/maps`.
     pub name: String,
     /// The allocator's configuration. Its per-CPU lists are those of one CPU.
     pub config: Config,
@@ -84,7 +86,7 @@ impl ProcessOptions {
     }
 }
 
-/// Where every page of an arena is, in base pages, as [`ProcessArena::verify`] has counted.
+/// Counts of an arena's base pages by their place, made by [`ProcessArena::verify`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ProcessAccount {
     /// On the buddy lists.
@@ -101,7 +103,7 @@ pub struct ProcessAccount {
     pub of_nobody: u64,
 }
 
-/// What became of dead processes.
+/// Blocks of dead processes that came back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ProcessReaped {
     /// How many were found.
@@ -125,8 +127,8 @@ pub struct ProcessReaped {
 /// # Ok::<(), framewright_host::ProcessError>(())
 /// ```
 ///
-/// Any thread may use it. A frame's number alone is no right to its memory: [`address`](Self::address) gives a pointer, and
-/// the caller that uses it sees to it that no other code does.
+/// Any thread may use it. A frame's number alone is no right to its memory: [`address`](Self::address) gives a pointer,
+/// and the caller that uses it sees to it that no other code does.
 pub struct ProcessArena {
     memory: Memory,
     file: OwnedFd,
@@ -302,13 +304,13 @@ impl ProcessArena {
         self.pages
     }
 
-    /// Where a frame's first byte lies, in every process. `None` if the arena has no such frame.
+    /// Address of a frame's first byte, in every process. `None` if the arena has no such frame.
     #[must_use]
     pub fn address(&self, pfn: Pfn) -> Option<NonNull<u8>> {
         if pfn.0 >= self.pages() {
             return None;
         }
-        // SAFETY: the pages lie in the mapping from there on.
+        // SAFETY: the pages are in the mapping from there on.
         Some(unsafe { self.memory.start().add(self.layout.pages + pfn.0 as usize * PAGE_BYTES) })
     }
 
@@ -342,8 +344,8 @@ impl ProcessArena {
         self.give_back(&guard, pfn, owned)
     }
 
-    /// Gives up a block of this process's: it outlives this process, and the process that [adopts](Self::adopt) it has it.
-    /// The way to hand a block to another process: disown it, tell the other one its number; that one adopts it.
+    /// Gives up a block of this process's: it outlives this process, and the process that [adopts](Self::adopt) it has
+    /// it. The way to hand a block to another process: disown it, tell the other one its number; that one adopts it.
     ///
     /// # Errors
     /// As [`free`](Self::free).
@@ -374,7 +376,8 @@ impl ProcessArena {
         self.reap_with(&guard)
     }
 
-    /// The blocks that are no process's, in ascending order: for a process that sees after what others have left. O(frames).
+    /// The blocks that are no process's, in ascending order: for a process that sees after what others have left.
+    /// O(frames).
     ///
     /// # Errors
     /// As [`reap`](Self::reap).
@@ -384,8 +387,8 @@ impl ProcessArena {
         Ok(blocks.map(|(pfn, owned)| (pfn, owned.order)).collect())
     }
 
-    /// How often the tables have been made anew, how many processes were found dead, and how many base pages were taken
-    /// back from them, since the arena was made. Zeroes in a forked child.
+    /// How often the tables have been made again, how many processes were found dead, and how many base pages were
+    /// taken back from them, since the arena was made. Zeroes in a forked child.
     #[must_use]
     pub fn history(&self) -> (u64, u64, u64) {
         if self.memory.is_forked() {
@@ -454,8 +457,8 @@ impl ProcessArena {
         Ok(guard)
     }
 
-    /// Makes all tables but the owners' anew from theirs: frees what dead processes own, keeps what living ones and none
-    /// does.
+    /// Makes all tables but the owners' again from theirs: frees what dead processes own, keeps what living ones and
+    /// none does.
     fn make_tables(&self, guard: &Guard<'_>) -> Result<(), ProcessError> {
         let owners = self.owners();
         self.bury(guard, |_| Ok(0))?;
@@ -478,8 +481,8 @@ impl ProcessArena {
                 // SAFETY: inside the mapping, by its layout.
                 unsafe { self.memory.start().add(offset) }
             };
-            // SAFETY: parts of the file that only the lock's holder uses, as large as the plan says; no thread has a reference
-            // into them now. They stay for as long as the mapping, which outlives every use of the allocator.
+            // SAFETY: parts of the file that only the lock's holder uses, as large as the plan says; no thread has a
+            // reference into them now. They stay for as long as the mapping, which outlives every use of the allocator.
             let parts = unsafe {
                 for (offset, bytes) in [(self.layout.descriptors, descriptors), (self.layout.tables, tables)]
                 {
@@ -576,7 +579,7 @@ impl ProcessArena {
     }
 
     fn owners(&self) -> Owners<'_> {
-        // SAFETY: one word for each page lies there, zeroed at first, and all are reached atomically.
+        // SAFETY: one word for each page is there, zeroed at first, and all are reached atomically.
         Owners(unsafe {
             let start = self.memory.start().add(self.layout.owners).cast::<AtomicU32>();
             slice::from_raw_parts(start.as_ptr(), self.pages() as usize)

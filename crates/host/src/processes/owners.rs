@@ -1,9 +1,9 @@
-//! Who has which block: one word per frame, in the file. It is what the allocator's own tables are made anew from when a
-//! process was killed while it changed them, so each change of it is one store.
+//! Who has which block: one word per frame, in the file. It is what the allocator's own tables are made again from when
+//! a process was killed while it changed them, so each change of it is one store.
 //!
-//! The word of a block's first frame: bits 0–3 the order, bit 4 whether the allocator's tables know the block as reserved
-//! memory (they were made anew while it was allocated), bits 8–23 the owner. 0: no block starts here. Words inside a
-//! block mean nothing, and are 0 but after a kill in the middle of a split.
+//! The word of a block's first frame: bits 0–3 the order, bit 4 whether the allocator's tables know the block as
+//! reserved memory (they were made again while it was allocated), bits 8–23 the owner. 0: no block starts here. Words
+//! inside a block mean nothing, and are 0 but after a kill in the middle of a split.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -21,7 +21,7 @@ const OWNER: u32 = 8;
 pub(super) struct Owned {
     pub(super) order: Order,
     pub(super) owner: u16,
-    /// The allocator's tables were made anew since, and know it as reserved.
+    /// The allocator's tables were made again since, and know it as reserved.
     pub(super) earlier: bool,
 }
 

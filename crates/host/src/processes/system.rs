@@ -1,5 +1,5 @@
-//! What an arena of several processes asks of the system: a file of memory at one address, and locks on the file that tell
-//! which processes live.
+//! What an arena of several processes asks of the system: a file of memory at one address, and locks on the file that
+//! tell which processes live.
 #![expect(unsafe_code, reason = "system calls take and return raw addresses")]
 
 use core::ffi::CStr;

@@ -101,7 +101,7 @@ fn a_process_that_dies_with_the_lock_held_is_mended_after() {
         assert_eq!(account.free + account.on_lists, 4096 - 812);
         assert_eq!(arena.history().0, round);
     }
-    // What was allocated before the tables were made anew can be freed, and becomes one again.
+    // What was allocated before the tables were made again can be freed, and becomes one again.
     for pfn in held {
         arena.free(pfn, Order::ZERO).unwrap();
     }

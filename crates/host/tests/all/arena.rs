@@ -164,7 +164,7 @@ fn the_callers_memory_is_used_and_left_alone_outside() {
     // SAFETY: inside the allocation.
     let (inside, bytes) = (unsafe { start.add(PAGE_BYTES) }, layout.size() - 2 * PAGE_BYTES);
     {
-        // SAFETY: nobody else touches it until the arena is gone, at the end of this block.
+        // SAFETY: no other thread touches it until the arena is gone, at the end of this block.
         let arena: Arena = unsafe { Arena::builder().memory(inside, bytes) }.build().unwrap();
         assert_eq!(arena.frames(), Pfn(0)..Pfn(1022));
         assert_eq!(arena.address(Pfn(0)), Some(inside));
@@ -191,7 +191,7 @@ fn the_callers_memory_must_be_whole_pages() {
     let start = memory.as_mut_ptr();
     let to_page = start.align_offset(PAGE_BYTES);
     let try_at = |offset: usize, bytes: usize| {
-        // SAFETY: at most offset 8192 of a buffer of 5 pages; what is built is dropped at once.
+        // SAFETY: at most offset 8192 of a buffer of 5 pages; what is built is dropped immediately.
         let builder = unsafe { Arena::builder().memory(NonNull::new(start.add(offset)).unwrap(), bytes) };
         builder.build::<()>().map(drop).map_err(|error| error.to_string())
     };
@@ -395,7 +395,7 @@ fn a_tick_lets_lists_shrink_also_while_their_thread_does_something_else() {
             assert!(most < high, "there is something to shrink: {high} {count} {size:?}");
             most
         };
-        // At once where the slot is lent.
+        // Immediately where the slot is lent.
         let expected = shrunk(state());
         cpu.idle(|| arena.tick());
         assert_eq!(lists().high(), expected);

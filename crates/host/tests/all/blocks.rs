@@ -32,10 +32,10 @@ fn a_block_frees_itself_once() {
 fn a_raw_block_is_not_freed_until_it_is_taken_charge_of() {
     let arena = small();
     let cpu = arena.attach().unwrap();
-    let (pfn, of) = cpu.alloc_block(order(2), MOVABLE).unwrap().into_raw();
+    let (pfn, size) = cpu.alloc_block(order(2), MOVABLE).unwrap().into_raw();
     assert_eq!(account(&arena).allocated, 4);
     // SAFETY: given up just above.
-    drop(unsafe { Block::from_raw(&cpu, pfn, of) });
+    drop(unsafe { Block::from_raw(&cpu, pfn, size) });
     assert_eq!(account(&arena).allocated, 0);
 }
 
@@ -76,7 +76,7 @@ fn frames_without_memory_have_no_bytes() {
     assert!(bytes.is_err());
 }
 
-/// Runs `f` on so many threads and waits until they have ended, thread-locals and all: the end of a scope alone
+/// Runs `f` on `threads` threads and waits until they have ended, thread-locals and all: the end of a scope alone
 /// waits for the closures only.
 fn on_threads(threads: usize, f: impl Fn() + Sync) {
     thread::scope(|scope| {
@@ -147,7 +147,8 @@ fn what_the_spare_slot_keeps_is_found_before_an_allocation_fails() {
     assert!(error.to_string().contains("0 pages free"), "{error}");
 }
 
-/// A request that may not fail waits without the spare slot's lock: the memory that it waits for comes back through that.
+/// A request that may not fail waits without the spare slot's lock: the memory that it waits for comes back through
+/// that.
 #[test]
 fn a_request_that_may_not_fail_leaves_the_spare_slot_to_others() {
     let arena: SharedArena = described(4 * MIB, Config::default()).cpus(1).build_shared().unwrap();
@@ -179,12 +180,12 @@ fn a_killed_threads_slot_in_a_shared_arena_is_reaped() {
 #[test]
 fn raw_frames_of_a_shared_arena_can_be_taken_charge_of() {
     let arena: SharedArena = described(4 * MIB, Config::default()).build_shared().unwrap();
-    let (pfn, of) = arena.alloc_block(order(1), MOVABLE).unwrap().into_raw();
+    let (pfn, size) = arena.alloc_block(order(1), MOVABLE).unwrap().into_raw();
     assert_eq!(account(&arena).allocated, 2);
     // SAFETY: given up just above.
-    drop(unsafe { SharedBlock::from_raw(arena.clone(), pfn, of) });
+    drop(unsafe { SharedBlock::from_raw(arena.clone(), pfn, size) });
     // SAFETY: freed just above; refused.
-    assert!(unsafe { arena.free(pfn, of) }.is_err());
+    assert!(unsafe { arena.free(pfn, size) }.is_err());
     arena.detach();
     assert_all_free(&arena);
 }

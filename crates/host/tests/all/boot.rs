@@ -34,7 +34,7 @@ unsafe impl Zeroable for Page {}
 
 const GIB: u64 = 1 << 30;
 
-/// Nodes of so many GiB each, one after another, in one range with a hole below 4 GiB.
+/// Nodes of `gib` GiB each, one after another, in one range with a hole below 4 GiB.
 fn machine(node_gib: &[u64]) -> FirmwareMap {
     let mut map = FirmwareMap::default();
     let total: u64 = node_gib.iter().sum::<u64>() * GIB;
@@ -128,7 +128,7 @@ fn allocate_meanwhile(operations: u64) {
 
 /// Holds more than boot has initialised from the first thousands of operations on.
 fn churn(arena: &Arena<Page>, slot: usize, operations: u64, done: &AtomicU64) {
-    let cpu = arena.attach_to(slot).expect("nobody has it");
+    let cpu = arena.attach_to(slot).expect("no owner has it");
     let frames = arena.allocator().frames();
     let tag = Page([slot as u64 + 1; 7]);
     let mut held: Vec<(Pfn, Order)> = Vec::new();
@@ -191,7 +191,7 @@ fn sixteen_tebibytes_are_ready_at_once() {
     let highest = arena.allocator().zones().last().expect("it has zones").id();
     assert!(arena.allocator().grow(highest, order, None), "any zone grows");
     assert_eq!(arena.allocator().zones()[highest.index()].free_pages(), SECTION_PAGES);
-    // SAFETY: nobody uses it.
+    // SAFETY: no thread uses it.
     unsafe { cpu.free(first, order) }.expect("it is allocated");
     drop(cpu);
     arena.allocator().verify().expect("all is well");
@@ -219,7 +219,7 @@ fn per_cpu_lists_of_256_cpus_follow_the_boot() {
     let counted = |arena: &Arena| {
         let mut lists = std::collections::BTreeMap::new();
         for cpu in 0..256 {
-            arena.attach_to(cpu).expect("nobody has it").answer();
+            arena.attach_to(cpu).expect("no owner has it").answer();
             for zone in arena.allocator().zones() {
                 let size = arena.allocator().pcp(zone.id(), CpuId(cpu as u16)).sizing();
                 *lists.entry((size.batch, size.high_min)).or_insert(0) += 1;
@@ -271,14 +271,14 @@ fn movable_zones_hold_only_what_moves() {
     let booting = arena.allocator().begin().expect("it is the first time");
     booting.run();
     booting.finish().expect("nothing is left");
-    let cpu = arena.attach_to(1).expect("nobody has it");
+    let cpu = arena.attach_to(1).expect("no owner has it");
     let order = Order::new(10).expect("it exists");
     let zone = |pfn: Pfn| arena.allocator().frames().info(pfn).zone();
     assert_eq!(zone(cpu.alloc(order, Migratetype::Movable).expect("memory is left")), ZoneId(5));
     assert_eq!(zone(cpu.alloc(order, Migratetype::Unmovable).expect("memory is left")), ZoneId(4));
 }
 
-/// What `work` takes on each of so many threads at once, added up. Nanoseconds.
+/// What `work` takes on each of `threads` threads at the same time, added up. Nanoseconds.
 fn on_threads<W: FnOnce() + Send>(works: Vec<W>) -> u64 {
     thread::scope(|scope| {
         let timed = |work: W| {
@@ -293,7 +293,7 @@ fn on_threads<W: FnOnce() + Send>(works: Vec<W>) -> u64 {
     })
 }
 
-/// Zeroes in memory that nobody has touched, written by as many threads as there are parts. Nanoseconds.
+/// Zeroes in memory that no thread has touched, written by as many threads as there are parts. Nanoseconds.
 fn memset(bytes: usize, threads: usize) -> u64 {
     // SAFETY: a mapping of our own, as large as is asked for; each thread writes a part of it.
     unsafe {

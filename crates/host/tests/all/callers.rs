@@ -1,4 +1,5 @@
-//! Callers that say with each call which CPU they are, that keep arena and attachment together, and whose memory has holes.
+//! Callers that say with each call which CPU they are, that keep arena and attachment together, and whose memory has
+//! holes.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::collections::BTreeSet;

@@ -42,26 +42,26 @@ impl Oracle {
     /// Notes that a block was handed out to `owner`, not 0. Called right after.
     pub(crate) fn handed_out(&self, pfn: Pfn, order: Order, owner: u8) {
         for (frame, n) in self.block(pfn, order).iter().zip(0..) {
-            if let Err(other) = frame.compare_exchange(0, owner, Ordering::AcqRel, Ordering::Acquire) {
-                panic!("{:?} was handed out to {owner} while {other} had it", pfn.add(n));
+            if let Err(holder) = frame.compare_exchange(0, owner, Ordering::AcqRel, Ordering::Acquire) {
+                panic!("{:?} was handed out to {owner} while {holder} had it", pfn.add(n));
             }
         }
     }
 
-    /// Notes that whoever has a block is about to free it.
+    /// Notes that a block's owner is about to free it.
     pub(crate) fn given_back(&self, pfn: Pfn, order: Order) {
         for (frame, n) in self.block(pfn, order).iter().zip(0..) {
             assert_ne!(frame.swap(0, Ordering::AcqRel), 0, "{:?} was free already", pfn.add(n));
         }
     }
 
-    /// Frames that somebody has.
+    /// Frames that have an owner.
     pub(crate) fn taken(&self) -> u64 {
         self.0.iter().filter(|frame| frame.load(Ordering::Relaxed) != 0).count() as u64
     }
 }
 
-/// Everything that can be seen of an arena while nobody uses it.
+/// Everything that can be seen of an arena while no thread uses it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Sight {
     account: Account,
@@ -100,7 +100,7 @@ pub(crate) fn free<M: FrameUser>(cpu: &Cpu<'_, M>, pfn: Pfn, order: Order) {
     unsafe { cpu.free(pfn, order) }.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Runs `f` on a thread of its own which then ends at once: no destructor runs, neither of what `f` left on its
+/// Runs `f` on a thread of its own which then ends immediately: no destructor runs, neither of what `f` left on its
 /// stack nor of thread-locals. Returns when the kernel has cleaned up after it.
 pub(crate) fn run_and_kill<'a>(f: impl FnOnce() + Send + 'a) {
     type Task<'a> = Box<dyn FnOnce() + Send + 'a>;
@@ -125,7 +125,7 @@ pub(crate) fn run_and_kill<'a>(f: impl FnOnce() + Send + 'a) {
     }
 }
 
-/// Nanoseconds that this thread has run: whatever else the machine does meanwhile is not counted.
+/// Nanoseconds that this thread has run: whatever else the machine does in the meantime is not counted.
 pub(crate) fn thread_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid place for the answer.

@@ -48,7 +48,7 @@ fn memory_that_holds_anything_boots_like_new() {
         let arena: Arena = map.build_in(&options(), memory).expect("it is sound");
         assert_eq!(boot(&arena), free);
         memory = arena.into_descriptors();
-        let ready = values(&mut memory)[..6 << 21].iter().filter(|is| **is != byte).count();
+        let ready = values(&mut memory)[..6 << 21].iter().filter(|value| **value != byte).count();
         assert!(ready > 11 << 20, "descriptors were cleared: {ready} bytes");
     }
     memory.forget();

@@ -28,7 +28,7 @@ fn full() -> bool {
 }
 
 /// One thread appends and flushes, another only flushes: what either flush has called durable stays. The file is cut to
-/// its length by each, and never below what somebody has just made durable.
+/// its length by each, and never below what another thread has just made durable.
 #[test]
 fn a_flush_beside_appends_cuts_nothing_off() {
     let (folder, arena) = (Folder::new(), arena(8192, 3));
@@ -94,7 +94,7 @@ fn forgetting_a_file_beside_opening_another_leaves_that_alone() {
         files.close(&cpu, second).unwrap();
     }
     assert_eq!((files.verify(), files.pages()), (Ok(()), (0, 0)));
-    // Errors of one that is forgotten are nobody else's.
+    // Errors of an opener that is forgotten are reported to no other.
     let first = files.open(&old).unwrap();
     files.write(&cpu, first, 0, b"x").unwrap();
     files.inject_faults(1000);
@@ -106,8 +106,8 @@ fn forgetting_a_file_beside_opening_another_leaves_that_alone() {
     assert_eq!(files.flush(next), Ok(()));
 }
 
-/// Four threads open, append to, flush, cut, read, close and forget a few files. What a thread appended and flushed in a
-/// file that nobody cuts or forgets is there in the end, once.
+/// Four threads open, append to, flush, cut, read, close and forget a few files. What a thread appended and flushed in
+/// a file that no thread cuts or forgets is there in the end, once.
 #[test]
 fn all_calls_race() {
     let (folder, arena) = (Folder::new(), arena(2048, 5));
@@ -129,26 +129,26 @@ fn all_calls_race() {
                         let flushed = files.close(&cpu, file);
                         assert_eq!(flushed, Ok(()));
                         done.push((at, word));
-                        // And everything at once with files that nobody relies on.
-                        let other = files.open(&others[rng.usize(..2)]).unwrap();
+                        // And everything immediately with files that no thread relies on.
+                        let unrelated = files.open(&others[rng.usize(..2)]).unwrap();
                         for _ in 0..4 {
                             let mut bytes = [0; 100];
                             let at = rng.u64(..20 * PAGE);
                             match rng.u64(..5) {
-                                0 => files.write(&cpu, other, at, &[7; 5000]).unwrap(),
-                                1 => drop(files.read(&cpu, other, at, &mut bytes).unwrap()),
-                                2 => files.flush(other).unwrap(),
-                                3 => files.truncate(&cpu, other, at / PAGE).unwrap(),
-                                _ => drop(files.append(&cpu, other, &bytes).unwrap()),
+                                0 => files.write(&cpu, unrelated, at, &[7; 5000]).unwrap(),
+                                1 => drop(files.read(&cpu, unrelated, at, &mut bytes).unwrap()),
+                                2 => files.flush(unrelated).unwrap(),
+                                3 => files.truncate(&cpu, unrelated, at / PAGE).unwrap(),
+                                _ => drop(files.append(&cpu, unrelated, &bytes).unwrap()),
                             }
                             assert!(bytes.iter().all(|byte| [0, 7].contains(byte)), "bytes of another file");
                         }
                         if rng.u32(..2) == 0 {
-                            files.forget(&cpu, other)
+                            files.forget(&cpu, unrelated)
                         } else {
-                            files.close(&cpu, other).unwrap()
+                            files.close(&cpu, unrelated).unwrap()
                         }
-                        assert_eq!(files.flush(other), Err(CacheError::Closed));
+                        assert_eq!(files.flush(unrelated), Err(CacheError::Closed));
                     }
                     done
                 })
@@ -329,7 +329,8 @@ fn a_cache_that_is_dropped_writes_what_is_dirty_and_gives_its_pages_back() {
     assert!(lost[0].to_string().contains("file-2"), "{}", lost[0]);
 }
 
-/// A file is made in the folder that `open` found, and its name lasts there, wherever that folder is when it is flushed.
+/// A file is made in the folder that `open` found, and its name lasts there, wherever that folder is when it is
+/// flushed.
 #[test]
 fn a_new_files_folder_may_move() {
     let (folder, arena) = (Folder::new(), arena(512, 1));
@@ -384,13 +385,13 @@ fn a_swap_file_is_nobody_elses() {
 }
 
 /// A load beside the end of its space reads its own bytes, or zeroes, and never those of another space that has got the
-/// slot meanwhile.
+/// slot in the meantime.
 #[test]
 fn a_load_beside_dropping_its_space_sees_no_other() {
     let (folder, arena) = (Folder::new(), arena(512, 4));
     let cache = FileCache::with_unnamed_swap(&arena, &folder.0, 3000).unwrap();
     let (stop, loads) = (AtomicBool::new(false), AtomicU64::new(0));
-    let other = cache.make_space();
+    let unrelated = cache.make_space();
     thread::scope(|scope| {
         scope.spawn(|| {
             let cpu = arena.attach().unwrap();
@@ -398,7 +399,7 @@ fn a_load_beside_dropping_its_space_sees_no_other() {
                 if stop.load(Relaxed) {
                     return;
                 }
-                let _ = cache.store_anon(&cpu, other, n % 750 * PAGE, &[b'B'; PAGE_BYTES]);
+                let _ = cache.store_anon(&cpu, unrelated, n % 750 * PAGE, &[b'B'; PAGE_BYTES]);
             }
         });
         let cpu = arena.attach().unwrap();
@@ -472,15 +473,15 @@ fn child_that_is_killed() {
     });
 }
 
-/// Bytes of a record: pages hold several, and some lie in two.
+/// Bytes of a record: pages hold several, and some are in two.
 const RECORD: u64 = 1500;
 
 fn record(at: u64, version: u64) -> Vec<u8> {
     [at, version].iter().cycle().flat_map(|word| word.to_le_bytes()).take(RECORD as usize).collect()
 }
 
-/// Killed at some moment, a process leaves at least what it has flushed: each byte is that of the last flush, or of what
-/// was being written when it died. The file outgrows the memory.
+/// Killed at some moment, a process leaves at least what it has flushed: each byte is that of the last flush, or of
+/// what was being written when it died. The file outgrows the memory.
 #[test]
 fn a_process_that_is_killed_keeps_what_it_flushed() {
     use std::io::{BufRead, BufReader};
@@ -501,7 +502,7 @@ fn a_process_that_is_killed_keeps_what_it_flushed() {
             let line = line.unwrap();
             Some(line.split_once("flushed ")?.1.parse::<u64>().unwrap())
         });
-        // After so many flushes, and some time.
+        // After some flushes, and some time.
         let mut last = flushed.nth(rng.usize(..20)).unwrap();
         thread::sleep(core::time::Duration::from_micros(rng.u64(..3000)));
         child.kill().unwrap();
@@ -543,8 +544,8 @@ fn a_process_that_is_killed_keeps_what_it_flushed() {
     assert!(records > 0);
 }
 
-/// A file that was just made keeps its name, too: the folder is synced by the first flush. And what is no file of ours to
-/// make is refused.
+/// A file that was just made keeps its name, too: the folder is synced by the first flush. And what is no file of ours
+/// to make is refused.
 #[test]
 fn names() {
     let (folder, arena) = (Folder::new(), arena(512, 1));

@@ -23,8 +23,8 @@ fn free(cpu: &Cpu<'_>, blocks: &[Pfn], order: Order) {
     blocks.iter().for_each(|&pfn| unsafe { cpu.free(pfn, order) }.expect("it is allocated"));
 }
 
-/// Every CPU but the first takes a fifteenth of the memory in blocks of an order, frees it and makes no call any more. The first one
-/// takes all that it gets.
+/// Every CPU but the first takes a fifteenth of the memory in blocks of an order, frees it and makes no call any more.
+/// The first one takes all that it gets.
 #[test]
 fn what_idle_cpus_keep_comes_back() {
     for order in Order::all().filter(|&order| order <= HUGE) {

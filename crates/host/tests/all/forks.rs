@@ -16,7 +16,8 @@ use crate::common::order;
 const MOVABLE: Migratetype = Migratetype::Movable;
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// Runs `f` in a child of this process. Returns how that ends: 0 if all is as documented, 100 for a panic, less for a signal.
+/// Runs `f` in a child of this process. Returns how that ends: 0 if all is as documented, 100 for a panic, less for a
+/// signal.
 fn in_a_child(f: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child calls what it is given, and ends without running anything else of this program.
     unsafe {
@@ -104,10 +105,10 @@ fn memory(config: Config) {
         let mut block = cpu.alloc_block(order(10), MOVABLE).unwrap();
         block.bytes_mut().fill(7);
         let used = in_a_child(|| {
-            let own = fill_holes();
+            let filled = fill_holes();
             let is_empty = block.bytes().iter().all(|&byte| byte == 0);
             block.bytes_mut().fill(1);
-            let is_alone = own.iter().flatten().all(|&byte| byte == 0x55);
+            let is_alone = filled.iter().flatten().all(|&byte| byte == 0x55);
             i32::from(!is_empty) | i32::from(!is_alone) << 1
         });
         assert_eq!(used, ends, "{backing:?}");
@@ -126,7 +127,7 @@ fn caches(config: Config) {
     (0..2000).for_each(|page| cache.store_anon(&cpu, space, page * PAGE, &page.to_le_bytes()).unwrap());
     let kept = core::cell::Cell::new(Some(cache));
     let child = in_a_child(|| {
-        let own = fill_holes();
+        let filled = fill_holes();
         let cache = kept.take().unwrap();
         let closed = Err(CacheError::Closed);
         let mut bytes = [0; 8];
@@ -143,7 +144,7 @@ fn caches(config: Config) {
         let refused = all.iter().all(|&result| result == closed) && cache.open(&folder.file(3)).is_err();
         cache.drop_space(&cpu, space);
         drop(cache);
-        i32::from(!refused) | i32::from(own.iter().flatten().any(|&byte| byte != 0x55)) << 1
+        i32::from(!refused) | i32::from(filled.iter().flatten().any(|&byte| byte != 0x55)) << 1
     });
     assert_eq!(child, 0);
     let cache = kept.take().unwrap();
@@ -165,11 +166,11 @@ fn processes() {
     let child = in_a_child(|| {
         let arena = inherited.take().unwrap();
         let refused = matches!(arena.alloc(Order::ZERO, MOVABLE), Err(ProcessError::Forked));
-        let own = ProcessArena::attach(arena.file()).unwrap();
+        let again = ProcessArena::attach(arena.file()).unwrap();
         drop(arena);
-        let pfn = own.alloc(Order::ZERO, MOVABLE).unwrap();
+        let pfn = again.alloc(Order::ZERO, MOVABLE).unwrap();
         // SAFETY: the block is this process's.
-        unsafe { own.address(pfn).unwrap().write(7) };
+        unsafe { again.address(pfn).unwrap().write(7) };
         i32::from(!refused)
     });
     assert_eq!(child, 0);

@@ -1,6 +1,6 @@
-//! Random calls of the interface that needs no `unsafe`, in many configurations: every block that is held keeps what its owner
-//! wrote there, and the books are right in the end. A seed repeats a run: `FRAMEWRIGHT_FUZZ_SEED`; `FRAMEWRIGHT_FUZZ_STEPS` makes it
-//! longer.
+//! Random calls of the interface that needs no `unsafe`, in many configurations: every block that is held keeps what
+//! its owner wrote there, and the books are right in the end. A seed repeats a run: `FRAMEWRIGHT_FUZZ_SEED`;
+//! `FRAMEWRIGHT_FUZZ_STEPS` makes it longer.
 
 use std::env;
 use std::thread;
@@ -64,18 +64,18 @@ impl<'c> Caller<'c> {
 
     fn step(&mut self) {
         let (cpu, arena) = (self.cpu, self.cpu.arena());
-        let of = order(if self.rng.u32(..4) > 0 { self.rng.u8(..3) } else { self.rng.u8(..11) });
+        let size = order(if self.rng.u32(..4) > 0 { self.rng.u8(..3) } else { self.rng.u8(..11) });
         let asked = TYPES[self.rng.usize(..3)];
         let pfn = self.frame();
         match self.rng.u32(..40) {
-            0..14 => self.keep(cpu.alloc_block(of, asked).ok()),
+            0..14 => self.keep(cpu.alloc_block(size, asked).ok()),
             14..22 => self.release(),
             22 => {
-                let block = cpu.alloc_block_zeroed(of, asked).ok();
+                let block = cpu.alloc_block_zeroed(size, asked).ok();
                 assert!(block.iter().flat_map(|block| block.bytes()).all(|&byte| byte == 0));
                 self.keep(block);
             }
-            23 => self.keep(cpu.alloc_block_at(Pfn(pfn.0 >> of.get() << of.get()), of).ok()),
+            23 => self.keep(cpu.alloc_block_at(Pfn(pfn.0 >> size.get() << size.get()), size).ok()),
             24 if !self.held.is_empty() => {
                 let at = self.rng.usize(..self.held.len());
                 let whole = self.held.swap_remove(at);
@@ -101,7 +101,7 @@ impl<'c> Caller<'c> {
             34 => [cpu.tick(), cpu.answer(), arena.tick()].iter().for_each(drop),
             35 => drop((arena.reap(), arena.counts(), cpu.trim(PAGEBLOCK_ORDER))),
             36 => drop(cpu.report_free(PAGEBLOCK_ORDER, |_| pfn.0.is_multiple_of(2))),
-            37 => drop(cpu.explain(&Request::new(of, asked).with(Flags::NO_WAIT))),
+            37 => drop(cpu.explain(&Request::new(size, asked).with(Flags::NO_WAIT))),
             38 => drop(cpu.alloc_contig_range(pfn..pfn)),
             _ => self.held.iter().for_each(Marked::check),
         }

@@ -1,5 +1,5 @@
-//! The host's tests in one program, so that the allocator is compiled for them once. Apart from it are `fastpath`, which
-//! counts instructions, and `stress`, which also runs as released.
+//! The host's tests in one program, so that the allocator is compiled for them once. Apart from it are `fastpath`,
+//! which counts instructions, and `stress`, which also runs as released.
 
 mod arena;
 mod attach;

@@ -1,5 +1,5 @@
-//! What a host's arena offers besides allocating: memory given back, committed, locked, guarded and zeroed; threads near
-//! their memory; waiting for others.
+//! What a host's arena offers besides allocating: memory given back, committed, locked, guarded and zeroed; threads
+//! near their memory; waiting for others.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use core::time::Duration;
@@ -28,7 +28,7 @@ fn resident(arena: &Arena) -> u64 {
     pages.iter().filter(|&&page| page & 1 == 1).count() as u64
 }
 
-/// Allocates so many pages, writes to each, and frees all of them.
+/// Allocates `pages` pages, writes to each, and frees all of them.
 fn use_up(arena: &Arena, pages: u64) {
     let cpu = arena.attach().unwrap();
     let mut blocks: Vec<_> = (0..pages).map(|_| cpu.alloc_block(Order::ZERO, MOVABLE).unwrap()).collect();
@@ -104,7 +104,7 @@ fn nothing_goes_back_that_cannot() {
     }
 }
 
-/// Threads use memory while another one gives back whatever is free: nobody's bytes change.
+/// Threads use memory while another one gives back all that is free: no owner's bytes change.
 #[test]
 fn trimming_races_with_everything() {
     let arena: Arena = Arena::builder().bytes(16 << 20).cpus(4).build().unwrap();
@@ -124,8 +124,8 @@ fn trimming_races_with_everything() {
                     let (cpu, mut rng, mut held) =
                         (arena.attach().unwrap(), fastrand::Rng::with_seed(n), Vec::new());
                     for step in 0..6000_u64 {
-                        let of = order(if rng.u32(..16) == 0 { rng.u8(..10) } else { 0 });
-                        if let Ok(mut block) = cpu.alloc_block(of, MOVABLE) {
+                        let size = order(if rng.u32(..16) == 0 { rng.u8(..10) } else { 0 });
+                        if let Ok(mut block) = cpu.alloc_block(size, MOVABLE) {
                             let word = (n << 32 | step).to_le_bytes();
                             block.bytes_mut().as_chunks_mut::<8>().0.fill(word);
                             held.push((block, word));
@@ -183,12 +183,12 @@ fn memory_is_committed_and_guarded_where_wished() {
 #[test]
 fn zeroed_blocks_hold_zeroes() {
     let arena: SharedArena = Arena::builder().bytes(16 << 20).cpus(2).build_shared().unwrap();
-    for of in [order(0), order(3), order(10)] {
-        arena.alloc_block(of, MOVABLE).unwrap().bytes_mut().fill(0xaa);
-        assert!(arena.alloc_block_zeroed(of, MOVABLE).unwrap().bytes().iter().all(|&byte| byte == 0));
+    for size in [order(0), order(3), order(10)] {
+        arena.alloc_block(size, MOVABLE).unwrap().bytes_mut().fill(0xaa);
+        assert!(arena.alloc_block_zeroed(size, MOVABLE).unwrap().bytes().iter().all(|&byte| byte == 0));
         let cpu = arena.attach().unwrap();
-        cpu.alloc_block(of, MOVABLE).unwrap().bytes_mut().fill(0xaa);
-        assert!(cpu.alloc_block_zeroed(of, MOVABLE).unwrap().bytes().iter().all(|&byte| byte == 0));
+        cpu.alloc_block(size, MOVABLE).unwrap().bytes_mut().fill(0xaa);
+        assert!(cpu.alloc_block_zeroed(size, MOVABLE).unwrap().bytes().iter().all(|&byte| byte == 0));
     }
 }
 
@@ -240,7 +240,7 @@ fn zeroes_without_a_slot_and_without_failing() {
     arena.alloc_block(order(10), MOVABLE).unwrap().bytes_mut().fill(7);
     let flags = Flags::NO_FAIL.and(Flags::ZERO);
     let pfn = arena.alloc_with(&Request { flags, ..Request::new(order(10), MOVABLE) }).unwrap();
-    // SAFETY: allocated just now, with this order, and owned by nobody else.
+    // SAFETY: allocated just now, with this order, and owned by no other thread.
     let block = unsafe { SharedBlock::from_raw(arena.clone(), pfn, order(10)) };
     assert!(block.bytes().iter().all(|&byte| byte == 0));
 }
@@ -251,8 +251,8 @@ fn a_shared_arena_has_what_an_attachment_has() {
     // Without a slot of this thread's own, too.
     for has_slot in [true, false] {
         let taken = if has_slot { None } else { Some(arena.attach().unwrap()) };
-        let of = arena.order_for(30_000).unwrap();
-        let mut whole = arena.alloc_block(of, MOVABLE).unwrap();
+        let size = arena.order_for(30_000).unwrap();
+        let mut whole = arena.alloc_block(size, MOVABLE).unwrap();
         whole.iter_mut().zip(0_u64..).for_each(|(byte, n)| *byte = (n / 4096) as u8);
         let mut parts = whole.split(Order::ZERO);
         let second = parts.nth(1).unwrap();
@@ -280,8 +280,8 @@ fn a_shared_arena_has_what_an_attachment_has() {
         cpu.trim(PAGEBLOCK_ORDER)
     });
     split.unwrap();
-    let other = thread::scope(|scope| scope.spawn(|| arena.with_cpu(|_| ())).join().unwrap());
-    assert_eq!(other, Err(AttachError::AllTaken { cpus: 1 }));
+    let refused = thread::scope(|scope| scope.spawn(|| arena.with_cpu(|_| ())).join().unwrap());
+    assert_eq!(refused, Err(AttachError::AllTaken { cpus: 1 }));
     assert_eq!(arena.verify().unwrap().allocated, 0);
 }
 

@@ -28,7 +28,7 @@ fn blocks_are_as_large_as_their_pages_say() {
             block.bytes_mut().fill(k + 1);
             end.push(block);
         }
-        // Nobody has written into anybody else's.
+        // No thread has written into another's memory.
         for block in &end {
             let mark = block.order().get() + 1;
             assert!(block.bytes().iter().all(|&byte| byte == mark));

@@ -1,4 +1,4 @@
-//! Given blocks, many at once, bad frames and failures on purpose, with real threads.
+//! Given blocks, many together, bad frames and failures on purpose, with real threads.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::BTreeSet;
@@ -53,16 +53,16 @@ fn a_block_on_the_list_of_an_ended_thread_is_had() {
 #[test]
 fn a_block_on_the_list_of_a_living_thread_comes_without_it() {
     let arena = described(4096, 2);
-    let other = arena.attach_to(1).unwrap();
-    let pfn = other.alloc(order(0), MOVABLE).unwrap();
-    free(&other, pfn, order(0));
+    let second = arena.attach_to(1).unwrap();
+    let pfn = second.alloc(order(0), MOVABLE).unwrap();
+    free(&second, pfn, order(0));
     let cpu = arena.attach_to(0).unwrap();
     assert!(arena.allocator().pcp_pages() > 0, "the other slot has a list");
     for pfn in (0..4096).map(Pfn) {
         cpu.alloc_at(pfn, order(0)).unwrap();
     }
     (0..4096).for_each(|pfn| free(&cpu, Pfn(pfn), order(0)));
-    drop((cpu, other));
+    drop((cpu, second));
     assert_all_free(&arena);
 }
 
@@ -119,8 +119,8 @@ fn an_idle_thread_that_panics_has_its_slot_back() {
     assert_all_free(&arena);
 }
 
-/// Threads that allocate singly, in bulk and by place, while one of them finds frames bad: no frame is anybody's twice, and
-/// no bad frame comes back.
+/// Threads that allocate singly, in bulk and by place, while one of them finds frames bad: no frame has two owners,
+/// and no bad frame comes back.
 #[test]
 fn threads_get_every_frame_once() {
     const PAGES: u64 = 16 << 10;
@@ -168,31 +168,31 @@ fn threads_get_every_frame_once() {
 
 /// Some blocks, taken and given back in one of several ways.
 fn one_round(cpu: &Cpu<'_>, oracle: &Oracle, owner: u8, rng: &mut fastrand::Rng) {
-    let of = order([0, 0, 1, 3][rng.usize(..4)]);
+    let size = order([0, 0, 1, 3][rng.usize(..4)]);
     let mut got = vec![Pfn(0); rng.usize(..200)];
     let count = match rng.u32(..3) {
-        0 => cpu.alloc_bulk(of, MOVABLE, &mut got),
+        0 => cpu.alloc_bulk(size, MOVABLE, &mut got),
         1 => {
             let wanted = got.len();
             got.clear();
-            got.extend((0..wanted).map_while(|_| cpu.alloc(of, MOVABLE).ok()));
+            got.extend((0..wanted).map_while(|_| cpu.alloc(size, MOVABLE).ok()));
             got.len()
         }
         _ => {
-            let place = |n: u64| Pfn(n >> of.get() << of.get());
+            let place = |n: u64| Pfn(n >> size.get() << size.get());
             let places: BTreeSet<_> = got.iter().map(|_| place(rng.u64(..16 << 10))).collect();
-            got = places.into_iter().filter(|&pfn| cpu.alloc_at(pfn, of).is_ok()).collect();
+            got = places.into_iter().filter(|&pfn| cpu.alloc_at(pfn, size).is_ok()).collect();
             got.len()
         }
     };
     got.truncate(count);
-    got.iter().for_each(|&pfn| oracle.handed_out(pfn, of, owner));
-    got.iter().for_each(|&pfn| oracle.given_back(pfn, of));
+    got.iter().for_each(|&pfn| oracle.handed_out(pfn, size, owner));
+    got.iter().for_each(|&pfn| oracle.given_back(pfn, size));
     if rng.bool() {
         // SAFETY: they are this thread's, and have no memory.
-        unsafe { cpu.free_bulk(of, &got) }.unwrap();
+        unsafe { cpu.free_bulk(size, &got) }.unwrap();
     } else {
-        got.iter().for_each(|&pfn| free(cpu, pfn, of));
+        got.iter().for_each(|&pfn| free(cpu, pfn, size));
     }
 }
 

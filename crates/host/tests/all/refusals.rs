@@ -50,11 +50,11 @@ fn refused(cpus: [&Cpu<'_>; 2], pfn: Pfn, order: Order) -> FreeFailure {
 #[test]
 fn freed_twice_on_the_same_cpu() {
     in_every_configuration(|a, b| {
-        for of in Order::all() {
+        for size in Order::all() {
             for migratetype in TYPES {
-                let pfn = a.alloc(of, migratetype).unwrap();
-                free(a, pfn, of);
-                assert_eq!(refused([a, b], pfn, of), FreeFailure::NotAllocated);
+                let pfn = a.alloc(size, migratetype).unwrap();
+                free(a, pfn, size);
+                assert_eq!(refused([a, b], pfn, size), FreeFailure::NotAllocated);
             }
         }
     });
@@ -63,10 +63,10 @@ fn freed_twice_on_the_same_cpu() {
 #[test]
 fn freed_twice_after_another_cpu_freed_it() {
     in_every_configuration(|a, b| {
-        for of in Order::all() {
-            let pfn = a.alloc(of, MOVABLE).unwrap();
-            free(b, pfn, of);
-            assert_eq!(refused([a, b], pfn, of), FreeFailure::NotAllocated);
+        for size in Order::all() {
+            let pfn = a.alloc(size, MOVABLE).unwrap();
+            free(b, pfn, size);
+            assert_eq!(refused([a, b], pfn, size), FreeFailure::NotAllocated);
         }
     });
 }
@@ -74,17 +74,17 @@ fn freed_twice_after_another_cpu_freed_it() {
 #[test]
 fn freed_twice_after_it_went_back_to_the_zone() {
     in_every_configuration(|a, b| {
-        for of in Order::all() {
-            let pfn = a.alloc(of, MOVABLE).unwrap();
-            free(a, pfn, of);
+        for size in Order::all() {
+            let pfn = a.alloc(size, MOVABLE).unwrap();
+            free(a, pfn, size);
             a.drain();
-            assert_eq!(refused([a, b], pfn, of), FreeFailure::NotAllocated, "{of:?}, merged");
+            assert_eq!(refused([a, b], pfn, size), FreeFailure::NotAllocated, "{size:?}, merged");
             // Its neighbour keeps it from merging.
-            let (first, second) = (a.alloc(of, MOVABLE).unwrap(), a.alloc(of, MOVABLE).unwrap());
-            free(b, second, of);
+            let (first, second) = (a.alloc(size, MOVABLE).unwrap(), a.alloc(size, MOVABLE).unwrap());
+            free(b, second, size);
             b.drain();
-            assert_eq!(refused([a, b], second, of), FreeFailure::NotAllocated, "{of:?}, alone");
-            free(a, first, of);
+            assert_eq!(refused([a, b], second, size), FreeFailure::NotAllocated, "{size:?}, alone");
+            free(a, first, size);
             a.drain();
         }
     });
@@ -93,14 +93,14 @@ fn freed_twice_after_it_went_back_to_the_zone() {
 #[test]
 fn freed_twice_after_it_moved_from_list_to_list() {
     in_every_configuration(|a, b| {
-        for of in Order::all() {
+        for size in Order::all() {
             // Many generations of the same frame, over two CPUs' lists; each time one free too many.
             for n in 0..200 {
                 let (from, to) = if n % 2 == 0 { (a, b) } else { (b, a) };
-                let pfn = from.alloc(of, MOVABLE).unwrap();
-                free(to, pfn, of);
+                let pfn = from.alloc(size, MOVABLE).unwrap();
+                free(to, pfn, size);
                 if n % 10 == 0 {
-                    assert_eq!(refused([a, b], pfn, of), FreeFailure::NotAllocated);
+                    assert_eq!(refused([a, b], pfn, size), FreeFailure::NotAllocated);
                 }
             }
         }
@@ -125,17 +125,17 @@ fn freed_again_by_its_old_owner_when_it_has_a_new_one_is_the_new_ones_block() {
 #[test]
 fn freed_with_another_order() {
     in_every_configuration(|a, b| {
-        for of in Order::all() {
-            let pfn = a.alloc(of, MOVABLE).unwrap();
-            for wrong in Order::all().filter(|&wrong| wrong != of) {
+        for size in Order::all() {
+            let pfn = a.alloc(size, MOVABLE).unwrap();
+            for wrong in Order::all().filter(|&wrong| wrong != size) {
                 let why = refused([a, b], pfn, wrong);
                 if pfn.is_aligned(wrong) {
-                    assert_eq!(why, FreeFailure::WrongOrder { allocated: of });
+                    assert_eq!(why, FreeFailure::WrongOrder { allocated: size });
                 } else {
                     assert_eq!(why, FreeFailure::Misaligned);
                 }
             }
-            free(b, pfn, of);
+            free(b, pfn, size);
         }
     });
 }
@@ -143,18 +143,18 @@ fn freed_with_another_order() {
 #[test]
 fn freed_from_inside() {
     in_every_configuration(|a, b| {
-        for of in Order::all().skip(1) {
-            let start = a.alloc(of, MOVABLE).unwrap();
-            for offset in [1, of.pages() / 2, of.pages() - 1] {
-                for with in [Order::ZERO, order(of.get() - 1), of] {
+        for size in Order::all().skip(1) {
+            let start = a.alloc(size, MOVABLE).unwrap();
+            for offset in [1, size.pages() / 2, size.pages() - 1] {
+                for with in [Order::ZERO, order(size.get() - 1), size] {
                     let inside = start.add(offset);
                     let why = refused([a, b], inside, with);
-                    assert_eq!(why, FreeFailure::Inside { order: of }, "{of:?} + {offset} as {with:?}");
+                    assert_eq!(why, FreeFailure::Inside { order: size }, "{size:?} + {offset} as {with:?}");
                     let error = FreeError { why, pfn: inside, order: with };
                     assert_eq!(error.block_start(), Some(start));
                 }
             }
-            free(a, start, of);
+            free(a, start, size);
         }
     });
 }
@@ -163,8 +163,8 @@ fn freed_from_inside() {
 fn frames_that_are_not_the_arenas() {
     in_every_configuration(|a, b| {
         for pfn in [0, 1023, 5120, 5121, 6144, 1 << 28, 1 << 52, u64::MAX - 1024, u64::MAX] {
-            for of in Order::all() {
-                assert_eq!(refused([a, b], Pfn(pfn), of), FreeFailure::Foreign, "{pfn:#x} as {of:?}");
+            for size in Order::all() {
+                assert_eq!(refused([a, b], Pfn(pfn), size), FreeFailure::Foreign, "{pfn:#x} as {size:?}");
             }
         }
     });
@@ -176,9 +176,9 @@ fn frames_behind_the_end_of_the_last_pageblock() {
         for pfn in [5096, 5100, 5119] {
             assert_eq!(refused([a, b], Pfn(pfn), Order::ZERO), FreeFailure::Reserved);
         }
-        for of in Order::all() {
-            refused([a, b], Pfn(5096), of);
-            refused([a, b], Pfn(4608), of);
+        for size in Order::all() {
+            refused([a, b], Pfn(5096), size);
+            refused([a, b], Pfn(4608), size);
         }
     });
 }
@@ -187,8 +187,12 @@ fn frames_behind_the_end_of_the_last_pageblock() {
 fn frames_that_were_never_allocated() {
     in_every_configuration(|a, b| {
         for pfn in [1024, 1025, 1536, 2048, 5095] {
-            for of in Order::all() {
-                assert_eq!(refused([a, b], Pfn(pfn), of), FreeFailure::NotAllocated, "{pfn:#x} as {of:?}");
+            for size in Order::all() {
+                assert_eq!(
+                    refused([a, b], Pfn(pfn), size),
+                    FreeFailure::NotAllocated,
+                    "{pfn:#x} as {size:?}"
+                );
             }
         }
     });
@@ -228,26 +232,29 @@ fn wrong_frees_between_right_ones_do_no_harm() {
             let cpu = if rng.u32(..2) == 0 { &a } else { &b };
             match rng.u64(..4) {
                 0 => {
-                    let of = order(rng.u8(..11));
-                    held.extend(cpu.alloc(of, TYPES[rng.usize(..3)]).ok().map(|pfn| (pfn, of)));
+                    let size = order(rng.u8(..11));
+                    held.extend(cpu.alloc(size, TYPES[rng.usize(..3)]).ok().map(|pfn| (pfn, size)));
                 }
                 1 if !held.is_empty() => {
-                    let (pfn, of) = held.swap_remove(rng.usize(..held.len()));
-                    free(cpu, pfn, of);
+                    let (pfn, size) = held.swap_remove(rng.usize(..held.len()));
+                    free(cpu, pfn, size);
                 }
                 _ => {
                     // Any frame, any order; right only if it is exactly a block that is held.
-                    let (pfn, of) = (Pfn(rng.u64(..5 * MIB)), order(rng.u8(..11)));
-                    if !held.contains(&(pfn, of)) {
+                    let (pfn, size) = (Pfn(rng.u64(..5 * MIB)), order(rng.u8(..11)));
+                    if !held.contains(&(pfn, size)) {
                         // SAFETY: not allocated as this block, so refused.
-                        assert!(unsafe { cpu.free(pfn, of) }.is_err(), "{pfn:?} as {of:?} was not allocated");
+                        assert!(
+                            unsafe { cpu.free(pfn, size) }.is_err(),
+                            "{pfn:?} as {size:?} was not allocated"
+                        );
                         refusals += 1;
                     }
                 }
             }
         }
         assert!(refusals > 5000);
-        held.into_iter().for_each(|(pfn, of)| free(&a, pfn, of));
+        held.into_iter().for_each(|(pfn, size)| free(&a, pfn, size));
         drop((a, b));
         assert_all_free(&arena);
     }

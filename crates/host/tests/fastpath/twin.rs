@@ -174,7 +174,7 @@ impl<'a> Cpu<'a> {
     }
 }
 
-// What lies off the hit path has to be there, and come back, so that the compiler keeps the way to it open. It
+// What is off the hit path has to be there, and come back, so that the compiler keeps the way to it open. It
 // is never reached, which `Pcp::misses` proves.
 
 #[cold]

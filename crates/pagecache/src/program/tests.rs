@@ -99,9 +99,9 @@ fn every_program_writes_what_it_says_and_leaves_nothing() {
         let files = Memory { fails, ..Memory::default() };
         let stretches = program.run(0, &files).unwrap();
         assert!(files.files.borrow().is_empty());
-        assert_eq!(stretches.iter().map(|it| it.files).sum::<u32>(), files.made.get());
-        assert!(stretches.iter().all(|it| it.called_ns <= it.ended_ns - it.begun_ns));
-        let steps: Vec<&str> = stretches.iter().map(|it| it.step).collect();
+        assert_eq!(stretches.iter().map(|stretch| stretch.files).sum::<u32>(), files.made.get());
+        assert!(stretches.iter().all(|stretch| stretch.called_ns <= stretch.ended_ns - stretch.begun_ns));
+        let steps: Vec<&str> = stretches.iter().map(|stretch| stretch.step).collect();
         match program {
             Program::FsMark { loops, files, file_bytes, .. } => {
                 assert_eq!((steps, loops), (alloc::vec!["loop"; 3], 3));

@@ -111,7 +111,7 @@ fn work(cache: &Swapping<'_>, cpu: &Handle<'_>, spaces: &[SpaceId], file: FileId
             _ => {
                 let end = index + random(16);
                 cache.unmap_anon(cpu, space, index..end);
-                model.retain(|&(of, at), _| of != space || !(index..end).contains(&at));
+                model.retain(|&(in_space, at), _| in_space != space || !(index..end).contains(&at));
             }
         }
     }
@@ -153,9 +153,9 @@ fn threads_share_memory_and_swap() {
             let workers: Vec<_> = (0..4_u32)
                 .map(|n| {
                     let (world, cache) = (&world, &cache);
-                    let own = &spaces[2 * n as usize..][..2];
+                    let mine = &spaces[2 * n as usize..][..2];
                     scope.spawn(move || {
-                        world.on(n as usize, |cpu| work(cache, cpu, own, FileId(n), PAGES / 4, 2_000));
+                        world.on(n as usize, |cpu| work(cache, cpu, mine, FileId(n), PAGES / 4, 2_000));
                     })
                 })
                 .collect();
@@ -194,8 +194,8 @@ fn a_full_swap_area_fails_cleanly() {
             assert!(stored > PAGES * 9 / 10 + slots, "{slots} slots and the memory hold only {stored}");
             assert_eq!(cache.swap_use(), SwapUse { slots, free: 0, cached: 0 });
             cache.verify().unwrap();
-            let has = cache.reclaimable(ZoneId(0));
-            assert_eq!((has.anon_lru, has.on_lists()), (0, 0), "there is nowhere to swap to");
+            let counts = cache.reclaimable(ZoneId(0));
+            assert_eq!((counts.anon_lru, counts.on_lists()), (0, 0), "there is nowhere to swap to");
             let scanned = cache.events().pgscan_anon;
             assert!(cache.store_anon(cpu, &helpers, (space, stored, 0), &[1]).is_err());
             assert_eq!(cache.events().pgscan_anon, scanned, "nobody looks in vain");
@@ -210,12 +210,12 @@ fn a_full_swap_area_fails_cleanly() {
     }
 }
 
-/// While a page is read from its slot, nobody else is given the slot, however much it is wanted.
+/// While a page is read from its slot, no other page is given the slot, however much it is wanted.
 #[test]
 fn a_slot_that_is_read_stays_the_page_s() {
     let world = world(Generation::V6_1, 2);
     let cache = cache(&world, Disk::new(0, 0), 200);
-    let (first, other) = (SpaceId(1), SpaceId(2));
+    let (first, right) = (SpaceId(1), SpaceId(2));
     let pages = PAGES + 50;
     world.on(0, |cpu| (0..pages).for_each(|index| store(&cache, cpu, first, index, 0)));
     cache.device().holds_reads.store(true, Relaxed);
@@ -239,7 +239,7 @@ fn a_slot_that_is_read_stays_the_page_s() {
         world.on(0, |cpu| {
             let mut stored = 0;
             while cache
-                .store_anon(cpu, &cache.helpers(), (other, stored, 0), &content(other, stored, 0))
+                .store_anon(cpu, &cache.helpers(), (right, stored, 0), &content(right, stored, 0))
                 .is_ok()
             {
                 stored += 1;
@@ -247,11 +247,11 @@ fn a_slot_that_is_read_stays_the_page_s() {
             assert_eq!(cache.swap_use(), SwapUse { slots: 200, free: 0, cached: 0 });
             cache.device().holds_reads.store(false, Relaxed);
             assert!(reader.join().unwrap().is_some());
-            cache.unmap_anon(cpu, other, 0..stored);
+            cache.unmap_anon(cpu, right, 0..stored);
             (0..pages).for_each(|index| assert_eq!(load(cache, cpu, first, index), content(first, index, 0)));
         });
     });
-    close(&world, &cache, &[first, other], &[]);
+    close(&world, &cache, &[first, right], &[]);
 }
 
 /// A disk that fails every write, then every read: nothing is lost, and all is well when it works again.
@@ -307,7 +307,7 @@ fn a_clean_page_is_not_written_again() {
         let events = cache.events();
         assert!(events.pswpin > 2 * pages && events.pswpout <= pages, "{events:?}");
         assert!(cache.swap_use().cached > 0);
-        // Whoever stores has it written again.
+        // A store has it written again.
         (0..pages).for_each(|index| store(&cache, cpu, space, index, 1));
         (0..pages).for_each(|index| assert_eq!(load(&cache, cpu, space, index), content(space, index, 1)));
         assert!(cache.events().pswpout > pages);
@@ -319,33 +319,33 @@ fn a_clean_page_is_not_written_again() {
 fn a_space_ends_at_once() {
     let world = world(Generation::V6_1, 1);
     let cache = cache(&world, Disk::new(0, 3), 4 * PAGES);
-    let (one, other) = (SpaceId(1), SpaceId(2));
+    let (left, right) = (SpaceId(1), SpaceId(2));
     world.on(0, |cpu| {
         let mut bytes = [9; BYTES];
-        cache.load_anon(cpu, &cache.helpers(), (one, 5, 0), &mut bytes).unwrap();
+        cache.load_anon(cpu, &cache.helpers(), (left, 5, 0), &mut bytes).unwrap();
         assert_eq!((bytes, cache.anon_pages()), ([0; BYTES], 0), "what was never stored to takes no memory");
         for index in 0..PAGES {
-            store(&cache, cpu, one, index, 0);
-            store(&cache, cpu, other, index, 0);
+            store(&cache, cpu, left, index, 0);
+            store(&cache, cpu, right, index, 0);
         }
         let before = cache.swap_use();
         assert!(before.free < before.slots);
         let counts = cache.zone_counts(ZoneId(0));
         assert_eq!(counts.nr_anon_pages, counts.nr_inactive_anon + counts.nr_active_anon);
         assert_eq!(counts.nr_anon_pages, cache.anon_pages());
-        cache.unmap_anon(cpu, one, PAGES / 2..PAGES);
-        assert_eq!(load(&cache, cpu, one, PAGES / 2), [0; BYTES]);
-        assert_eq!(load(&cache, cpu, one, PAGES / 2 - 1), content(one, PAGES / 2 - 1, 0));
-        cache.unmap_anon(cpu, one, 7..7);
-        assert_eq!(load(&cache, cpu, one, 7), content(one, 7, 0));
-        cache.drop_space(cpu, one);
-        assert!((0..PAGES).all(|index| load(&cache, cpu, one, index) == [0; BYTES]));
-        (0..PAGES).for_each(|index| assert_eq!(load(&cache, cpu, other, index), content(other, index, 0)));
+        cache.unmap_anon(cpu, left, PAGES / 2..PAGES);
+        assert_eq!(load(&cache, cpu, left, PAGES / 2), [0; BYTES]);
+        assert_eq!(load(&cache, cpu, left, PAGES / 2 - 1), content(left, PAGES / 2 - 1, 0));
+        cache.unmap_anon(cpu, left, 7..7);
+        assert_eq!(load(&cache, cpu, left, 7), content(left, 7, 0));
+        cache.drop_space(cpu, left);
+        assert!((0..PAGES).all(|index| load(&cache, cpu, left, index) == [0; BYTES]));
+        (0..PAGES).for_each(|index| assert_eq!(load(&cache, cpu, right, index), content(right, index, 0)));
         // The same space, as new.
-        store(&cache, cpu, one, 3, 9);
-        assert_eq!(load(&cache, cpu, one, 3), content(one, 3, 9));
+        store(&cache, cpu, left, 3, 9);
+        assert_eq!(load(&cache, cpu, left, 3), content(left, 3, 9));
     });
-    close(&world, &cache, &[one, other], &[]);
+    close(&world, &cache, &[left, right], &[]);
 }
 
 #[test]
@@ -418,8 +418,8 @@ fn modes_are_kept() {
         }
         let freed: u64 = (0..4).map(|_| ask(true, true, 0).freed).sum();
         assert!(freed >= 32 && cache.events().pswpout >= freed && cache.anon_pages() == pages - freed);
-        let has = cache.reclaimable(ZoneId(0));
-        assert_eq!((has.anon_lru, has.file_lru, has.file_dirty), (pages - freed, 0, 0));
+        let counts = cache.reclaimable(ZoneId(0));
+        assert_eq!((counts.anon_lru, counts.file_lru, counts.file_dirty), (pages - freed, 0, 0));
     });
     close(&world, &cache, &[space], &[]);
 
@@ -469,19 +469,19 @@ fn freed(anon_is_hot: bool, swappiness: u64) -> (u64, u64) {
     (events.pgsteal_anon, events.pgsteal_file)
 }
 
-/// Who is freed is whose pages nobody uses, as far as swappiness lets it: a new anonymous page counts as used until
+/// Reclaim frees pages without a user, as far as swappiness lets it: a new anonymous page counts as used until
 /// it was looked at twice, so that files pay for a stream of them unless one says otherwise (v3.0).
 #[test]
 fn the_balance_goes_where_pages_are_not_used() {
     let (anon, file) = freed(true, 60);
     assert!(file > 20 * anon, "{anon} anonymous pages and {file} of files");
-    let of = [0, 60, 100, 200].map(|swappiness| freed(false, swappiness));
+    let by_swappiness = [0, 60, 100, 200].map(|swappiness| freed(false, swappiness));
     assert!(
-        of.is_sorted_by_key(|&(_, file)| core::cmp::Reverse(file)),
-        "files are spared more and more: {of:?}"
+        by_swappiness.is_sorted_by_key(|&(_, file)| core::cmp::Reverse(file)),
+        "files are spared more and more: {by_swappiness:?}"
     );
-    assert!(of.is_sorted_by_key(|&(anon, _)| anon), "{of:?}");
-    let (anon, file) = of[3];
+    assert!(by_swappiness.is_sorted_by_key(|&(anon, _)| anon), "{by_swappiness:?}");
+    let (anon, file) = by_swappiness[3];
     assert!(anon > 20 * file, "{anon} anonymous pages and {file} of files");
 }
 

@@ -1,8 +1,8 @@
 //! Crashes at every moment, on a device that fails, tears, delays and reorders writes, runs full and fails syncs.
 //!
-//! The device knows for each half page what a crash may leave there: what is durable, or any write since, half of a page at
-//! a time and independently of all others. At each of its operations, and when a flush returns, that is compared with what
-//! flushes have promised. So every crash at every write boundary is looked at, without making one.
+//! The device knows for each half page what a crash may leave there: what is durable, or any write since, half of a
+//! page at a time and independently of all others. At each of its operations, and when a flush returns, that is
+//! compared with what flushes have promised. So every crash at every write boundary is looked at, without making one.
 //!
 //! Each half page says whose it is and which version: bytes of one file or space in another are seen wherever they are.
 
@@ -33,7 +33,7 @@ const EXTENT: u64 = 700;
 
 type Half = [u8; HALF];
 
-/// Whose half page, of which page, which version: 24, 16 and 24 bits. All zeroes: nobody's yet.
+/// Whose half page, of which page, which version: 24, 16 and 24 bits. All zeroes: not written yet.
 fn stamp(owner: u32, index: u64, version: u32) -> Half {
     (u64::from(owner) << 40 | index << 24 | u64::from(version)).to_le_bytes()
 }
@@ -47,7 +47,8 @@ fn version(half: Half, owner: u32, index: u64) -> Option<u32> {
 /// A half page, by file, page and half.
 type Place = (FileId, u64, usize);
 
-/// What storage has of a half page: what will survive a crash for certain, if nothing comes after it; and the writes since.
+/// What storage has of a half page: what will survive a crash for certain, if nothing comes after it; and the writes
+/// since.
 #[derive(Default)]
 struct Stored {
     durable: Half,
@@ -226,7 +227,7 @@ impl Device for Chaotic {
     }
 
     fn truncate(&self, file: FileId, index: u64) -> Result<(), IoError> {
-        self.storage.lock().unwrap().halves.retain(|&(of, at, _), _| of != file || at < index);
+        self.storage.lock().unwrap().halves.retain(|&(in_file, at, _), _| in_file != file || at < index);
         Ok(())
     }
 
@@ -309,7 +310,7 @@ impl Round<'_> {
                 // Both halves, or one of them.
                 0..40 => {
                     let (first, last) = [(0, 1), (0, 0), (1, 1)][dice(3) as usize];
-                    // Nobody else writes to it; others lock it only to look.
+                    // No other thread writes to it; others lock it only to look.
                     let file = self.files[me].lock().unwrap().file;
                     page.as_chunks_mut::<HALF>().0.fill(stamp(file.0, index, step));
                     let bytes = &page[at(first)..at(last + 1)];
@@ -341,7 +342,7 @@ impl Round<'_> {
                     let whose = dice(self.files.len() as u64) as usize;
                     match self.flush(whose) {
                         Err(CacheError::Lost(_)) if whose == me => {
-                            // The only way on: a new file, with everything written anew.
+                            // The only way on: a new file, with everything written again.
                             let before = self.files[me].lock().unwrap().file;
                             let failed = self
                                 .cache
@@ -372,7 +373,7 @@ impl Round<'_> {
                         written.halves.retain(|&(at, _), _| at < index);
                         let file = written.file;
                         let mut storage = self.cache.device().storage.lock().unwrap();
-                        storage.promised.retain(|&(of, at, _), _| of != file || at < index);
+                        storage.promised.retain(|&(in_file, at, _), _| in_file != file || at < index);
                         file
                     };
                     self.cache.truncate(cpu, file, index).unwrap();

@@ -20,7 +20,7 @@ struct Memory {
     writer: bool,
 }
 
-/// A write that was begun: page of a file, where it lies, what it holds.
+/// A write that was begun: page of a file, where it is, what it holds.
 type Begun = (FileId, u64, Pfn, [u8; BYTES]);
 
 /// Storage, the pages' memory, and a judge of how the cache uses both.
@@ -30,15 +30,15 @@ pub(crate) struct Disk {
     memory: Mutex<HashMap<Pfn, Memory>>,
     /// Writes that were begun, with what they will write.
     begun: Mutex<VecDeque<Begun>>,
-    /// Writes are begun, not done at once, and one in so many questions finds one done; 0 for never.
+    /// Writes are begun, not done immediately, and one in so many questions finds one done; 0 for never.
     slow: AtomicU64,
-    /// Of a hundred reads and writes, so many fail.
+    /// Number of a hundred reads and writes that fail.
     pub(crate) fails: AtomicU64,
     turns: AtomicU64,
     /// Reads wait here as long as this is set, before they have read anything; and how many have come.
     pub(crate) holds_reads: AtomicBool,
     pub(crate) reads: AtomicU64,
-    /// The same of pages that move; and how often somebody has waited for somebody else.
+    /// The same of pages that move; and how often a thread has waited for another.
     pub(crate) holds_copies: AtomicBool,
     pub(crate) copies: AtomicU64,
     pub(crate) waits: AtomicU64,
@@ -56,10 +56,11 @@ impl Disk {
         disk
     }
 
-    /// Lets other users of the disk run, if there are any. Beside busy processes, each call costs one thread a time slice of all.
+    /// Lets other users of the disk run, if there are any. Beside busy processes, each call costs one thread a time
+    /// slice of all.
     fn let_others_run(&self) {
-        let own = thread::current().id();
-        if *self.first.get_or_init(|| own) != own {
+        let current = thread::current().id();
+        if *self.first.get_or_init(|| current) != current {
             self.shared.store(true, Relaxed);
         }
         if self.shared.load(Relaxed) {
@@ -84,7 +85,7 @@ impl Disk {
         failed
     }
 
-    /// Reads memory over some time. Nobody may write meanwhile.
+    /// Reads memory over some time. No thread may write at the same time.
     fn load(&self, pfn: Pfn) -> [u8; BYTES] {
         let before = {
             let mut memory = self.memory.lock().unwrap();
@@ -101,7 +102,7 @@ impl Disk {
         before
     }
 
-    /// Changes memory over some time. Nobody may be at it meanwhile.
+    /// Changes memory over some time. No thread may be at it at the same time.
     fn store(&self, pfn: Pfn, change: impl FnOnce(&mut [u8; BYTES])) {
         {
             let mut memory = self.memory.lock().unwrap();
@@ -153,7 +154,7 @@ impl Device for Disk {
     }
 
     fn truncate(&self, file: FileId, index: u64) -> Result<(), IoError> {
-        self.stored.lock().unwrap().retain(|&(of, at), _| of != file || at < index);
+        self.stored.lock().unwrap().retain(|&(in_file, at), _| in_file != file || at < index);
         Ok(())
     }
 

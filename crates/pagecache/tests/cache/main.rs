@@ -88,7 +88,7 @@ fn work(
             998 => cache.unmap(file),
             _ => {
                 cache.truncate(cpu, file, pages / 2).unwrap();
-                model.0.retain(|&(of, at), _| of != file || at < pages / 2);
+                model.0.retain(|&(in_file, at), _| in_file != file || at < pages / 2);
             }
         }
     }
@@ -235,7 +235,7 @@ fn a_stream_does_not_push_out_what_is_used() {
 }
 
 /// Two nodes 40 apart, all on node 0's CPU, zone reclaim on: the machine of the 2011 study, on which the zone that
-/// requests prefer was a sixth of the memory, and could be all dirty before anybody had to wait.
+/// requests prefer was a sixth of the memory, and could be all dirty before a thread had to wait.
 fn two_nodes(rule: ZonelistCache) -> Kept {
     let zone = |node: u16| ZoneSpec {
         node: NodeId(node),

@@ -83,7 +83,7 @@ fn rounds_make_huge_pages_and_change_nothing() {
         let misses = cache.events().cache_misses;
         (0..900).for_each(|index| assert_eq!(read(&cache, cpu, index), content(index)));
         assert_eq!(cache.events().cache_misses, misses, "each is where the cache looks for it");
-        // The whole of it in one range, with the pages that lie there moved away.
+        // The whole of it in one range, with the pages that are there moved away.
         assert!(cpu.alloc(MAX_ORDER, Migratetype::Movable).is_ok());
     });
 }
@@ -115,7 +115,7 @@ fn movable(cache: &Cache<'_, Plain, Disk>, range: core::ops::Range<Pfn>) -> usiz
     (range.start.0..range.end.0).filter(can).count()
 }
 
-/// Reclaim frees the pages that were used longest ago, wherever they lie.
+/// Reclaim frees the pages that were used longest ago, wherever they are.
 #[test]
 fn pages_keep_their_places_on_the_lists() {
     let world = large(1);
@@ -138,7 +138,7 @@ fn pages_keep_their_places_on_the_lists() {
             })
             .collect();
         assert!(cached.is_sorted(), "the first that were written went first");
-        assert_eq!(cached.iter().filter(|&&is| is).count() as u64, left);
+        assert_eq!(cached.iter().filter(|&&is_cached| is_cached).count() as u64, left);
     });
 }
 
@@ -164,15 +164,15 @@ fn pages_move_to_another_zone() {
             }
         }
         cache.verify().unwrap();
-        let of = |zone| cache.zone_counts(ZoneId(zone));
-        let pages = |zone| of(zone).nr_file_pages + of(zone).nr_anon_pages;
+        let counts = |zone| cache.zone_counts(ZoneId(zone));
+        let pages = |zone| counts(zone).nr_file_pages + counts(zone).nr_anon_pages;
         let before = pages(1);
         assert!(before > PAGEBLOCK_PAGES && pages(0) < PAGEBLOCK_PAGES);
         let start = BASE.add(PAGES);
         let there = movable(&cache, start..start.add(PAGEBLOCK_PAGES)) as u64;
         assert!(there > PAGES - before, "there is no room for them in their zone");
         cpu.alloc_contig_range(start..start.add(PAGEBLOCK_PAGES), &helpers).unwrap();
-        assert!(pages(1) < before && of(0).nr_dirty > 0 && of(0).nr_mapped > 0, "{:?}", of(0));
+        assert!(pages(1) < before && counts(0).nr_dirty > 0 && counts(0).nr_mapped > 0, "{:?}", counts(0));
         cache.verify().unwrap();
         let mut bytes = [0; BYTES];
         for index in 0..PAGES {
@@ -186,8 +186,8 @@ fn pages_move_to_another_zone() {
     });
 }
 
-/// Random calls with rounds between them: what is read and what is stored is what was written. The cache's pages lie where blocks of
-/// others have left room, some of which stay for a while.
+/// Random calls with rounds between them: what is read and what is stored is what was written. The cache's pages are
+/// where blocks of others have left room, some of which stay for a while.
 #[test]
 fn contents_stay_through_random_calls_and_rounds() {
     for (fails, slow) in [(0, 0), (5, 3)] {

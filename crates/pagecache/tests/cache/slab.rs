@@ -54,7 +54,7 @@ impl Shrinker for Objects {
     }
 }
 
-/// Reads so many pages of a file that storage does not hold.
+/// Reads `pages` pages of a file that storage does not hold.
 fn stream(world: &Kept, cache: &Cache<'_, Plain, Disk>, pages: u64) {
     world.on(0, |cpu| {
         let mut bytes = [1; BYTES];

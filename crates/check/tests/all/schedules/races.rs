@@ -106,3 +106,51 @@ fn a_reserve_has_a_bound_for_all_cpus_together() {
         world.settled();
     });
 }
+
+/// While a CPU takes a pageblock offline, another thread ends isolations and allocates. It gets no frame that goes
+/// offline.
+#[test]
+fn no_caller_ends_the_isolation_of_a_pageblock_that_goes_offline() {
+    races(|| {
+        for engine in STORES {
+            let zone = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).config(lists(engine).bare());
+            let world = Arc::new(zone.build::<Shuttle>());
+            let goes = BASE..BASE.add(PAGEBLOCK_PAGES);
+            let range = goes.clone();
+            let (gone, got) = shuttle_pair(
+                &world,
+                move |world| world.on(0, |cpu| cpu.offline(range)),
+                move |world| {
+                    world.allocator().unisolate_pageblock(BASE);
+                    [(); 2].map(|()| world.on(1, |cpu| cpu.alloc(PAGEBLOCK_ORDER, M)).ok())
+                },
+            );
+            let mut got = got.into_iter().flatten();
+            assert!(gone.is_err() || got.all(|pfn| !goes.contains(&pfn)), "{engine:?}: {gone:?}");
+            world.settled();
+        }
+    });
+}
+
+/// While a CPU allocates a range, another thread ends isolations and isolates the pageblock for itself. That
+/// isolation lasts.
+#[test]
+fn a_range_ends_no_isolation_but_its_own() {
+    races(|| {
+        let zone = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).config(lists(Engine::Framewright).bare());
+        let world = Arc::new(zone.build::<Shuttle>());
+        let (_, isolates) = shuttle_pair(
+            &world,
+            |world| {
+                let range = BASE..BASE.add(PAGEBLOCK_PAGES);
+                world.on(0, |cpu| cpu.alloc_contig_range(range, &Helpers::NONE)).is_ok()
+            },
+            |world| {
+                world.allocator().unisolate_pageblock(BASE);
+                world.allocator().isolate_pageblock(BASE).is_some()
+            },
+        );
+        assert_eq!(world.allocator().unisolate_pageblock(BASE).is_some(), isolates);
+        world.settled();
+    });
+}

@@ -44,23 +44,13 @@ struct Isolated<'c, 'a, 'm, P: Platform, M: FrameUser> {
 impl<P: Platform, M: FrameUser> Drop for Isolated<'_, '_, '_, P, M> {
     fn drop(&mut self) {
         for start in starts(&self.pageblocks) {
-            self.cpu.allocator.unisolate_pageblock(start);
+            self.cpu.allocator.let_pageblock_go(start);
         }
     }
 }
 
 fn starts(pageblocks: &Range<Pfn>) -> impl Iterator<Item = Pfn> + use<> {
     (pageblocks.start.0..pageblocks.end.0).step_by(PAGEBLOCK_PAGES as usize).map(Pfn)
-}
-
-/// The blocks that a range is allocated as: each as large as its place and the rest of the range let it be.
-fn blocks(range: &Range<Pfn>) -> impl Iterator<Item = (Pfn, Order)> + use<> {
-    let (mut at, end) = (range.start, range.end);
-    core::iter::from_fn(move || {
-        let order = (at < end).then(|| Order::largest_at(at, end.0 - at.0))?;
-        at = at.add(order.pages());
-        Some((Pfn(at.0 - order.pages()), order))
-    })
 }
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
@@ -96,7 +86,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let mut isolated = Isolated { cpu: self, pageblocks: first..first };
         while isolated.pageblocks.end < range.end {
             let start = isolated.pageblocks.end;
-            if self.allocator.isolate_pageblock(start).is_none() {
+            if self.allocator.hold_pageblock(start).is_none() {
                 let is_there = self.allocator.frames.info(start).is_present();
                 let why = if is_there { PlaceFailure::Isolated(start) } else { PlaceFailure::Foreign };
                 return Err(error(why, 0));
@@ -117,7 +107,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 buddy
                     .take_range(part.start, part.end.0 - part.start.0)
                     .map_err(|(pfn, state)| PlaceFailure::InUse { pfn, state })?;
-                for (pfn, order) in blocks(&part) {
+                for (pfn, order) in Order::tiles(part.clone()) {
                     let state = State::Taken { order, asked: Migratetype::Unmovable, list_place: None };
                     frames.set_state(pfn, order, state);
                 }
@@ -128,7 +118,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let take = || {
             for part in zone.cut().parts(range.clone()) {
                 if let Err(why) = take_part(part.clone()) {
-                    for (pfn, order) in blocks(&(range.start..part.start)) {
+                    for (pfn, order) in Order::tiles(range.start..part.start) {
                         self.local(zone.id()).free_direct(pfn, order);
                     }
                     return Err(why);
@@ -140,12 +130,12 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         drop(isolated);
         let local = self.local(zone.id());
         let mut bad = false;
-        for (pfn, order) in blocks(&range) {
+        for (pfn, order) in Order::tiles(range.clone()) {
             bad |= !local.accept(pfn, order);
         }
         if bad {
             // Those that a check has found bad are out of use now; the others go back.
-            for (pfn, order) in blocks(&range) {
+            for (pfn, order) in Order::tiles(range.clone()) {
                 let _ = self.free(pfn, order);
             }
             return Err(error(PlaceFailure::Bad, moved));
@@ -163,10 +153,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let is_allocated = |&(pfn, order): &(Pfn, Order)| {
             frames.contains(pfn) && self.may_free(pfn, order, frames.info(pfn))
         };
-        if let Some((pfn, order)) = blocks(&range).find(|block| !is_allocated(block)) {
+        if let Some((pfn, order)) = Order::tiles(range.clone()).find(|block| !is_allocated(block)) {
             return Err(self.refuse(pfn, order));
         }
-        blocks(&range).try_for_each(|(pfn, order)| self.free(pfn, order))
+        Order::tiles(range.clone()).try_for_each(|(pfn, order)| self.free(pfn, order))
     }
 
     /// Whether so many pages may leave the zone: those of the range, or those that its blocks move to. What lists hold counts.

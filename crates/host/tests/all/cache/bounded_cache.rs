@@ -1,4 +1,4 @@
-//! A bounded cache from elsewhere, hooked up to an arena: its values lie in blocks, and when memory runs short
+//! A bounded cache from elsewhere, hooked up to an arena: its values are in blocks, and when memory runs short
 //! reclaim lowers its bound. How one does so with any cache that can be told to hold less.
 
 use std::sync::Arc;
@@ -13,9 +13,9 @@ struct Values(Cache<u64, Arc<SharedBlock>>);
 
 impl Reclaim for Values {
     fn reclaim(&self, ask: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
-        // Each value is one page: so many fewer. The bound goes up again at once; only the values are gone, and those of them that
-        // nobody holds have freed their blocks. A cache in parts rounds its bound up in each of them, and may drop nothing at
-        // first: on a machine with many CPUs it has many.
+        // Each value is one page: so many fewer. The bound goes up again immediately; only the values are gone, and
+        // those of them that no thread holds have freed their blocks. A cache in parts rounds its bound up in each of
+        // them, and may drop nothing at first: on a machine with many CPUs it has many.
         let (bound, before) = (self.0.capacity(), self.0.len() as u64);
         let (mut fewer, mut gone) = (ask.target.clamp(1, 64), 0);
         while gone == 0 && fewer / 2 < before {
@@ -62,7 +62,7 @@ fn makes_room(parts: usize) {
         })
         .collect();
     assert!(held.len() as u64 > pages / 2, "{} of {pages} pages are used for values", held.len());
-    // Others get memory, too: half of it at once.
+    // Others get memory, too: half of it immediately.
     let others: Vec<_> =
         (0..pages / 2).map(|_| arena.alloc_block(Order::ZERO, Migratetype::Movable).unwrap()).collect();
     drop(others);

@@ -20,7 +20,7 @@ const PAGE: u64 = PAGE_BYTES as u64;
 /// Pages of the arena.
 const MEMORY: u64 = 512;
 
-/// A folder of this test's own beside the build's other files, which lie on a real file system.
+/// A folder of this test's own beside the build's other files, which are on a real file system.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -93,8 +93,8 @@ fn what_was_flushed_is_there() {
     }
 }
 
-/// Pages of files that are scattered over everything move together in the background, and hold what they held; also while
-/// others read and write them.
+/// Pages of files that are scattered over everything move together in the background, and hold what they held; also
+/// while others read and write them.
 #[test]
 fn pages_of_files_move_in_the_background() {
     let folder = Folder::new();
@@ -128,7 +128,7 @@ fn pages_of_files_move_in_the_background() {
                             files.read(&cpu, kept, index * PAGE, &mut bytes).unwrap();
                             assert!(bytes == content(0, index, version), "page {index}");
                             files.write(&cpu, kept, index * PAGE, &content(0, index, version + 1)).unwrap();
-                            // All of its pages, under everybody's feet.
+                            // All of its pages, while others use them.
                             if index % 100 == n {
                                 cpu.compact_proactively_with(NodeId(0), files);
                             }
@@ -216,7 +216,7 @@ fn truncate_cuts_the_file() {
 /// Storage's and the threads' bad days.
 #[derive(Clone, Copy, Debug, Default)]
 struct Trouble {
-    /// Of a thousand reads and writes, so many fail.
+    /// Number of a thousand reads and writes that fail.
     faults: u64,
     /// And so many take long.
     delayed: u64,
@@ -322,10 +322,10 @@ fn the_mapped_writer_ends() {
 /// free, other people's blocks.
 #[test]
 fn a_cpu_of_another_arena_is_refused() {
-    let (folder, mine, other) = (Folder::new(), arena(1), arena(1));
+    let (folder, mine, foreign_arena) = (Folder::new(), arena(1), arena(1));
     let files = FileCache::new(&mine);
     let file = files.open(&folder.file(1)).unwrap();
-    let (cpu, foreign) = (mine.attach().unwrap(), other.attach().unwrap());
+    let (cpu, foreign) = (mine.attach().unwrap(), foreign_arena.attach().unwrap());
     files.write(&cpu, file, 0, b"mine").unwrap();
     let space = files.make_space();
     let mut byte = [0];
@@ -375,9 +375,9 @@ fn a_cache_frees_to_its_own_arena_only() {
     let file = files.open(&folder.file(1)).unwrap();
     (0..MEMORY / 2).for_each(|n| files.write(&cpu, file, n * PAGE, b"mine").unwrap());
     files.flush(file).unwrap();
-    let other = arena(1);
-    assert!(other.set_reclaim(std::sync::Arc::new(Forwards(files))));
-    let foreign = other.attach().unwrap();
+    let foreign_arena = arena(1);
+    assert!(foreign_arena.set_reclaim(std::sync::Arc::new(Forwards(files))));
+    let foreign = foreign_arena.attach().unwrap();
     let fill = || while foreign.alloc(Order::ZERO, Migratetype::Movable).is_ok() {};
     assert!(std::panic::catch_unwind(core::panic::AssertUnwindSafe(fill)).is_err());
 }

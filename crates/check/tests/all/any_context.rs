@@ -1,0 +1,230 @@
+//! Allocations and frees in the middle of a call: by an interrupt handler of the same CPU, and by other CPUs' at the
+//! same time.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::shuttle::rand::{Rng, thread_rng};
+use framewright_check::platform::interrupted::{Interrupted, interrupt};
+use framewright_check::prelude::*;
+
+const PAGES: u64 = 4 * PAGEBLOCK_PAGES;
+const O: Order = Order::ZERO;
+
+type Call = fn(&Cpu<'_, '_, Interrupted>, Pfn) -> Vec<(Pfn, Order)>;
+
+/// Calls of CPU 0, which has `page` allocated. Each returns the blocks that it has allocated and kept, `page` among
+/// them.
+const CALLS: [(&str, Call); 15] = [
+    ("alloc, a hit or a refill", |cpu, page| vec![(page, O), (cpu.must_alloc(0), O)]),
+    ("alloc after a drain", |cpu, page| {
+        cpu.drain();
+        vec![(page, O), (cpu.must_alloc(0), O)]
+    }),
+    ("alloc of order 3", |cpu, page| vec![(page, O), (cpu.must_alloc(3), order(3))]),
+    ("alloc of a pageblock", |cpu, page| vec![(page, O), (cpu.must_alloc(9), PAGEBLOCK_ORDER)]),
+    ("alloc of another type", |cpu, page| vec![(page, O), (cpu.must_alloc_of(0, Migratetype::Unmovable), O)]),
+    ("free of the last block", |cpu, page| {
+        cpu.must_free(page, 0);
+        vec![]
+    }),
+    ("frees until a list drains", |cpu, page| {
+        let blocks: Vec<_> = (0..14).map(|_| cpu.must_alloc(0)).collect();
+        blocks.into_iter().for_each(|pfn| cpu.must_free(pfn, 0));
+        vec![(page, O)]
+    }),
+    ("alloc_bulk, free_bulk", |cpu, page| {
+        let mut out = [Pfn(0); 20];
+        assert_eq!(cpu.alloc_bulk(O, M, &mut out), 20);
+        cpu.free_bulk(O, &out).expect("they are allocated");
+        vec![(page, O)]
+    }),
+    ("split", |cpu, page| {
+        let first = cpu.must_alloc(2);
+        let range = first..first.add(4);
+        split_and_free(cpu, range);
+        vec![(page, O)]
+    }),
+    ("drain", |cpu, page| {
+        cpu.drain();
+        vec![(page, O)]
+    }),
+    ("alloc_at", |cpu, page| {
+        let at = page.block_start(PAGEBLOCK_ORDER).add(PAGEBLOCK_PAGES / 2);
+        let got = cpu.alloc_at(at, order(2)).is_ok();
+        [(page, O)].into_iter().chain(got.then_some((at, order(2)))).collect()
+    }),
+    ("offline, online", |cpu, page| {
+        let last = BASE.add(3 * PAGEBLOCK_PAGES);
+        if cpu.offline(last..last.add(PAGEBLOCK_PAGES)).is_ok() {
+            cpu.allocator().online(last, PAGEBLOCK_PAGES).expect("it is offline");
+        }
+        vec![(page, O)]
+    }),
+    ("alloc_contig_range", |cpu, page| {
+        let range = BASE.add(2 * PAGEBLOCK_PAGES)..BASE.add(3 * PAGEBLOCK_PAGES);
+        if cpu.alloc_contig_range(range.clone(), &Helpers::NONE).is_ok() {
+            cpu.free_contig_range(range).expect("it is allocated");
+        }
+        vec![(page, O)]
+    }),
+    ("alloc_runs", |cpu, page| {
+        let mut out = [const { Pfn(0)..Pfn(0) }; 4];
+        let runs = cpu.alloc_runs(30, M, &mut out).to_vec();
+        runs.into_iter().for_each(|run| split_and_free(cpu, run));
+        vec![(page, O)]
+    }),
+    ("try_alloc, try_free", |cpu, page| {
+        let got = cpu.allocator().try_alloc(cpu.id(), O, M);
+        let freed = cpu.allocator().try_free(page, O).is_ok();
+        (!freed).then_some(page).into_iter().chain(got).map(|pfn| (pfn, O)).collect()
+    }),
+];
+
+#[expect(unsafe_code, reason = "the range is the call's own")]
+fn split_and_free(cpu: &Cpu<'_, '_, Interrupted>, range: core::ops::Range<Pfn>) {
+    // SAFETY: it was allocated just now.
+    unsafe { cpu.split_range(range.clone()).and_then(|()| cpu.free_range(range)) }.expect("it is allocated");
+}
+
+/// What a handler has got, and what it has freed.
+#[derive(Default)]
+struct Done {
+    got: core::cell::RefCell<Vec<Pfn>>,
+    freed: core::cell::RefCell<Vec<Pfn>>,
+}
+
+/// A handler that allocates two frames, frees one of them, and frees two frames that were allocated before: it does
+/// so before each access that a call makes, and at each of these points it either succeeds or fails, but neither
+/// waits nor breaks anything.
+#[test]
+fn a_handler_may_run_at_any_point_of_a_call() {
+    for config in ENGINES {
+        let config = Config { experiment: few_pages(16, 4, 12, 0).experiment, ..config };
+        let config = Config { experiment: Experiment { section_pages: 1024, ..config.experiment }, ..config };
+        for (name, call) in CALLS {
+            let (mut points, mut allocs, mut frees) = (0, 0, 0);
+            loop {
+                let world = Rc::new(Spec::one_zone(PAGES, 2).config(config).build::<Interrupted>());
+                let theirs = world.must_alloc(1, 0);
+                let older = world.must_alloc(0, 0);
+                let page = world.must_alloc(0, 0);
+                let done = Rc::new(Done::default());
+                let handler = {
+                    let (world, done) = (world.clone(), done.clone());
+                    move || {
+                        let allocator = world.allocator();
+                        let got: Vec<_> =
+                            (0..2).filter_map(|_| allocator.try_alloc(CpuId(0), O, M)).collect();
+                        let back = got.first().copied().into_iter().chain([theirs, older]);
+                        let freed: Vec<_> = back.filter(|&pfn| allocator.try_free(pfn, O).is_ok()).collect();
+                        for &pfn in &freed {
+                            assert!(allocator.try_free(pfn, O).is_err(), "{pfn:?} was freed twice");
+                        }
+                        done.got.borrow_mut().extend(got);
+                        done.freed.borrow_mut().extend(freed);
+                    }
+                };
+                let (kept, has_run) = interrupt(points, handler, || world.on(0, |cpu| call(cpu, page)));
+                let freed = done.freed.borrow();
+                let got = done.got.borrow();
+                let more = [theirs, older].into_iter().chain(got.iter().copied());
+                let more = more.filter(|pfn| !freed.contains(pfn)).map(|pfn| (pfn, O));
+                let held: Vec<_> = kept.into_iter().chain(more).collect();
+                let pages = held.iter().map(|(_, order)| order.pages()).sum::<u64>();
+                let mut frames: Vec<_> =
+                    held.iter().flat_map(|(pfn, order)| pfn.0..pfn.0 + order.pages()).collect();
+                frames.sort_unstable();
+                assert!(
+                    frames.windows(2).all(|two| two[0] < two[1]),
+                    "{name}, {points}: a frame has two owners"
+                );
+                assert_eq!(world.settled().allocated, pages, "{name}, {points}, {:?}", config.engine);
+                held.into_iter().for_each(|(pfn, order)| world.must_free(0, pfn, order));
+                world.drain_all();
+                assert_eq!(world.settled().free, PAGES, "{name}, {points}: {:?}", config.engine);
+                if !has_run {
+                    break;
+                }
+                points += 1;
+                allocs += got.len();
+                frees += freed.len();
+            }
+            println!("{:?}, {name}: {points} points, {allocs} allocated, {frees} freed", config.engine);
+            assert!(points > 3 && allocs > 0 && frees > 0, "{name}: {points}");
+        }
+    }
+}
+
+/// Two CPUs allocate, free and drain; two threads without a CPU do what handlers may. No block has two owners, and
+/// none is lost.
+#[test]
+fn handlers_of_other_cpus_at_the_same_time() {
+    for engine in STORES.into_iter().chain([Engine::Compact]) {
+        schedules(if full() { 20_000 } else { 150 }, move || {
+            let config = Config { engine, ..few_pages(16, 4, 12, 1) };
+            let world = Arc::new(Spec::one_zone(64, 2).config(config).build::<Shuttle>());
+            let oracle = Arc::new(SharedOracle::new(BASE, 64));
+            let threads: Vec<_> = (0..4)
+                .map(|n| {
+                    let (world, oracle) = (world.clone(), oracle.clone());
+                    ::shuttle::thread::spawn(move || run(&world, &oracle, n))
+                })
+                .collect();
+            let held = threads.into_iter().map(|thread| thread.join().expect("no panic")).sum::<u64>();
+            assert_eq!(world.settled().allocated, held);
+        });
+    }
+}
+
+/// CPU `n`, or a handler. Returns how many frames it keeps.
+fn run(world: &World<Shuttle>, oracle: &SharedOracle, n: usize) -> u64 {
+    let mut held: Vec<Block> = Vec::new();
+    for _ in 0..10 {
+        if held.is_empty() || thread_rng().gen_ratio(2, 3) {
+            let got = match n {
+                0 | 1 => world.on(n, |cpu| cpu.alloc(O, M)).ok(),
+                _ => world.allocator().try_alloc(CpuId(0), O, M),
+            };
+            if let Some(pfn) = got {
+                oracle.handed_out(Block { pfn, order: O });
+                held.push(Block { pfn, order: O });
+            }
+        } else {
+            let block = held.swap_remove(thread_rng().gen_range(0..held.len()));
+            oracle.giving_back(block);
+            let free = |world: &World<Shuttle>| match n {
+                0 | 1 => world.on(n, |cpu| cpu.free(block.pfn, O)).is_ok(),
+                _ => world.allocator().try_free(block.pfn, O).is_ok(),
+            };
+            if !free(world) {
+                assert!(n > 1, "it is allocated");
+                oracle.handed_out(block);
+                held.push(block);
+            }
+        }
+    }
+    held.len() as u64
+}
+
+/// Wrong frees are refused here, too.
+#[test]
+fn a_wrong_free_is_refused_in_any_context() {
+    for engine in STORES {
+        let world = Spec::one_zone(PAGES, 1).engine(engine).plain();
+        let allocator = world.allocator();
+        let pfn = allocator.try_alloc(CpuId(0), order(3), M).expect("all is free");
+        let why = |pfn, order| match allocator.try_free(pfn, order) {
+            Err(TryFreeError::Refused(error)) => error.why,
+            result => panic!("{result:?}"),
+        };
+        assert_eq!(why(pfn, order(2)), FreeFailure::WrongOrder { allocated: order(3) });
+        assert_eq!(why(pfn.add(1), O), FreeFailure::Inside { order: order(3) });
+        assert_eq!(why(BASE.add(PAGES), O), FreeFailure::Foreign);
+        assert_eq!(why(Pfn(u64::MAX), O), FreeFailure::Foreign);
+        assert_eq!(allocator.try_free(pfn, order(3)), Ok(()));
+        assert_eq!(why(pfn, order(3)), FreeFailure::NotAllocated);
+        assert_eq!(allocator.try_alloc(CpuId(0), O, Migratetype::Cma), None);
+        assert_eq!(world.settled().free, PAGES);
+    }
+}

@@ -1,0 +1,252 @@
+//! Frames in few runs, and ranges of a size that no block has.
+
+use core::ops::Range;
+use std::sync::Arc;
+
+use ::shuttle::rand::{Rng, thread_rng};
+use framewright_check::prelude::*;
+
+const NONE: Range<Pfn> = Pfn(0)..Pfn(0);
+
+#[expect(unsafe_code, reason = "the range is the test's own")]
+fn free_range<P: Platform<Pin = OwnedPin>>(cpu: &Cpu<'_, '_, P>, range: Range<Pfn>) {
+    // SAFETY: no memory is behind the frames, and no other code frees or splits these.
+    unsafe { cpu.free_range(range) }.expect("it is allocated");
+}
+
+fn pages(runs: &[Range<Pfn>]) -> u64 {
+    runs.iter().map(|run| run.end.0 - run.start.0).sum()
+}
+
+/// The runs of the frames whose bits are set.
+fn runs_of(mask: u64) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for n in (0..64).filter(|n| mask >> n & 1 != 0) {
+        match runs.last_mut() {
+            Some(run) if run.end == n => run.end = n + 1,
+            _ => runs.push(n..n + 1),
+        }
+    }
+    runs
+}
+
+/// The fewest runs that have so many of these frames: the longest first.
+fn fewest(mask: u64, mut wanted: u64) -> usize {
+    let mut lengths: Vec<_> = runs_of(mask).iter().map(|run| run.end - run.start).collect();
+    lengths.sort_unstable();
+    let mut runs = 0;
+    while wanted > 0
+        && let Some(longest) = lengths.pop()
+    {
+        wanted = wanted.saturating_sub(longest);
+        runs += 1;
+    }
+    runs
+}
+
+/// Every set of free frames among ten, across the border of two words of a map and of two pageblocks; every number of
+/// frames, and room for one, two and all runs. Against a naive model.
+#[test]
+fn every_small_world_gives_few_runs() {
+    const FRAMES: u64 = 10;
+    for (config, from) in ENGINES.into_iter().flat_map(|config| [(config, 59), (config, 507)]) {
+        let first = BASE.add(from);
+        let world =
+            Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).memory([(first, FRAMES)]).config(config.bare()).plain();
+        world.on(0, |cpu| {
+            for mask in 0..1_u64 << FRAMES {
+                (0..FRAMES).for_each(|n| cpu.must_alloc_at(first.add(n), 0));
+                let free = |mask: u64| runs_of(mask).into_iter().flatten().map(|n| first.add(n));
+                free(mask).for_each(|pfn| cpu.must_free(pfn, 0));
+                let count = u64::from(mask.count_ones());
+                for (wanted, room) in (1..=FRAMES).flat_map(|wanted| [1, 2, 10].map(|room| (wanted, room))) {
+                    let mut out = [NONE; FRAMES as usize];
+                    let runs = cpu.alloc_runs(wanted, M, &mut out[..room]).to_vec();
+                    let told =
+                        || format!("{:?}: {wanted} of {mask:#b}, room {room}: {runs:?}", config.engine);
+                    assert!(runs.windows(2).all(|two| two[0].end < two[1].start), "{}", told());
+                    let frames = runs.iter().flat_map(|run| run.start.0..run.end.0);
+                    let taken = frames.fold(0, |all, pfn| all | 1 << (pfn - first.0));
+                    assert_eq!(taken & !mask, 0, "{}", told());
+                    let best = fewest(mask, wanted);
+                    if room == 10 {
+                        assert_eq!(pages(&runs), wanted.min(count), "{}", told());
+                        assert!(runs.len() <= 3 * best, "{}, {best} would do", told());
+                    } else {
+                        assert!(pages(&runs) <= wanted && runs.is_empty() == (mask == 0), "{}", told());
+                    }
+                    runs.into_iter().for_each(|run| free_range(cpu, run));
+                    assert_eq!(cpu.allocator().free_pages(), count, "{wanted} of {mask:#b}");
+                }
+                free(mask).for_each(|pfn| cpu.must_alloc_at(pfn, 0));
+                (0..FRAMES).for_each(|n| cpu.must_free(first.add(n), 0));
+            }
+        });
+        assert_eq!(world.settled().free, FRAMES, "{:?}", config.engine);
+    }
+}
+
+/// Whole pageblocks come as one run where they stand side by side, and what is not wanted of the last one stays free.
+#[test]
+fn free_memory_gives_one_run() {
+    for config in ENGINES {
+        let zone = Spec::one_zone(16 * PAGEBLOCK_PAGES, 1).config(config);
+        for wanted in [1, 3, 255, 300, 511, 512, 513, 600, 1023, 1024, 1025, 4000, 16 * PAGEBLOCK_PAGES] {
+            let world = zone.plain();
+            let mut out = [NONE; 16];
+            let runs = world.on(0, |cpu| cpu.alloc_runs(wanted, M, &mut out).to_vec());
+            assert_eq!(pages(&runs), wanted, "{:?}, {wanted}: {runs:?}", config.engine);
+            let most = if config.engine == Engine::Linux { 12 } else { 2 };
+            assert!(runs.len() <= most, "{:?}, {wanted}: {runs:?}", config.engine);
+            assert_eq!(world.settled().allocated, wanted);
+            world.on(0, |cpu| runs.into_iter().for_each(|run| free_range(cpu, run)));
+            world.drain_all();
+            assert_eq!(world.settled().free, 16 * PAGEBLOCK_PAGES);
+        }
+    }
+}
+
+/// A world half full after random allocations and frees of single frames.
+fn churned(config: Config) -> World<Plain> {
+    let world = Spec::one_zone(64 << 10, 1).config(config).plain();
+    let mut rng = fastrand::Rng::with_seed(33);
+    let mut held = Vec::new();
+    world.on(0, |cpu| {
+        for _ in 0..60 << 10 {
+            held.push(cpu.must_alloc(0));
+        }
+        for _ in 0..300_000 {
+            if held.len() < 60 << 10 && rng.bool() {
+                held.push(cpu.must_alloc(0));
+            } else {
+                cpu.must_free(held.swap_remove(rng.usize(0..held.len())), 0);
+            }
+        }
+        while held.len() > 32 << 10 {
+            cpu.must_free(held.swap_remove(rng.usize(0..held.len())), 0);
+        }
+        cpu.drain();
+    });
+    world
+}
+
+/// Of 256 frames in memory that is half full: at most half the runs that single allocations give.
+#[test]
+fn a_fragmented_world_gives_half_the_runs_of_single_allocations() {
+    for config in ENGINES {
+        let mut out = [NONE; 256];
+        let runs = churned(config).on(0, |cpu| cpu.alloc_runs(256, M, &mut out).to_vec());
+        assert_eq!(pages(&runs), 256);
+        let mut single: Vec<_> = churned(config).on(0, |cpu| (0..256).map(|_| cpu.must_alloc(0)).collect());
+        single.sort_unstable();
+        let singles = single.windows(2).filter(|two| two[0].add(1) != two[1]).count() + 1;
+        println!("{:?}: {} runs, {singles} of single allocations", config.engine, runs.len());
+        assert!(2 * runs.len() <= singles, "{:?}: {} runs, {singles}", config.engine, runs.len());
+    }
+}
+
+/// CPUs that take runs and frames and free them in parts. No frame has two owners, and none is lost.
+#[test]
+fn many_cpus_take_runs() {
+    for engine in STORES.into_iter().chain([Engine::Compact]) {
+        schedules(if full() { 20_000 } else { 100 }, move || {
+            let config = Config { engine, ..few_pages(16, 4, 12, 1) };
+            let world = Arc::new(Spec::one_zone(96, 3).config(config).build::<Shuttle>());
+            let oracle = Arc::new(SharedOracle::new(BASE, 96));
+            let threads: Vec<_> = (0..3)
+                .map(|n| {
+                    let (world, oracle) = (world.clone(), oracle.clone());
+                    ::shuttle::thread::spawn(move || take_and_free(&world, &oracle, n))
+                })
+                .collect();
+            threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+            world.drain_all();
+            assert_eq!(world.settled().free, 96);
+        });
+    }
+}
+
+fn take_and_free(world: &World<Shuttle>, oracle: &SharedOracle, n: usize) {
+    let each =
+        |run: &Range<Pfn>| (run.start.0..run.end.0).map(|pfn| Block { pfn: Pfn(pfn), order: Order::ZERO });
+    let mut held: Vec<Range<Pfn>> = Vec::new();
+    world.on(n, |cpu| {
+        for _ in 0..6 {
+            let mut out = [NONE; 4];
+            let wanted = thread_rng().gen_range(1..30);
+            let got = cpu.alloc_runs(wanted, M, &mut out);
+            got.iter().flat_map(each).for_each(|frame| oracle.handed_out(frame));
+            held.extend(got.iter().cloned());
+            if held.len() > 2 {
+                let run = held.swap_remove(thread_rng().gen_range(0..held.len()));
+                let middle = Pfn(thread_rng().gen_range(run.start.0..run.end.0));
+                each(&run).for_each(|frame| oracle.giving_back(frame));
+                free_range(cpu, run.start..middle);
+                free_range(cpu, middle..run.end);
+            }
+        }
+        for run in held {
+            each(&run).for_each(|frame| oracle.giving_back(frame));
+            free_range(cpu, run);
+        }
+    });
+}
+
+/// Runs leave a zone no further than its low mark, and what other types have is taken at last.
+#[test]
+fn runs_keep_the_low_mark_and_take_of_other_types_at_last() {
+    let world = Spec::one_zone(32 << 10, 1).config(Config::framewright().with_marks()).plain();
+    let mut out = [NONE; 64];
+    let low = world.zone().marks().low;
+    let runs = world.on(0, |cpu| cpu.alloc_runs(20 << 10, M, &mut out).to_vec());
+    assert_eq!((pages(&runs), runs.len()), (20 << 10, 1));
+    assert!(world.zone().free_pages() >= low);
+    let mut out = [NONE; 64];
+    let more = world.on(0, |cpu| cpu.alloc_runs(1 << 10, Migratetype::Unmovable, &mut out).to_vec());
+    assert_eq!(pages(&more), 1 << 10, "{more:?}");
+    world.on(0, |cpu| runs.into_iter().chain(more).for_each(|run| free_range(cpu, run)));
+    let nothing = world.on(0, |cpu| cpu.alloc_runs(5, Migratetype::Cma, &mut [NONE]).len());
+    assert_eq!(nothing, 0);
+}
+
+/// A gigantic page where no range is free: the one with fewest frames in use is emptied, past pageblocks that cannot
+/// be.
+#[test]
+fn a_gigantic_range_is_found_where_fewest_frames_are_in_use() {
+    for config in ENGINES {
+        // Five places: the first and the last have an unmovable frame, the others 1500, 2 and 3 movable ones.
+        let (pages, place) = (8 * PAGEBLOCK_PAGES, |n: u64| BASE.add(8 * n * PAGEBLOCK_PAGES));
+        let world = Spec::one_zone(5 * pages, 1).config(config.bare()).plain();
+        world.on(0, |cpu| {
+            let is_kept = |pfn: &Pfn| match (pfn.0 - BASE.0) / pages {
+                1 => (pfn.0 - BASE.0) % pages < 1500,
+                2 => (pfn.0 - BASE.0) % pages < 2,
+                3 => (pfn.0 - BASE.0) % pages < 3,
+                _ => false,
+            };
+            cpu.alloc_all(0).into_iter().filter(|pfn| !is_kept(pfn)).for_each(|pfn| cpu.must_free(pfn, 0));
+            for pfn in [place(0).add(700), place(4).add(3 * PAGEBLOCK_PAGES)] {
+                cpu.must_alloc_at(pfn, 0);
+                let free = cpu.allocator().set_pageblock_type(pfn, Migratetype::Unmovable);
+                assert_eq!(free, Some(PAGEBLOCK_PAGES - 1));
+            }
+            let moves = core::cell::Cell::new(0);
+            let move_it = mover(|_, _, _| {
+                moves.set(moves.get() + 1);
+                Migrated::Moved
+            });
+            let helpers = Helpers::NONE.with_migrate(&move_it);
+            assert!(cpu.alloc_contig(pages, pages, M).is_err(), "none is free");
+            if config.engine == Engine::Compact {
+                // No word says of a frame that it is movable.
+                assert!(cpu.alloc_contig_with(pages, pages, M, &helpers).is_err() && moves.get() == 0);
+                return;
+            }
+            let got = cpu.alloc_contig_with(pages, pages, M, &helpers).expect("blocks move");
+            assert_eq!((got, moves.get()), (place(2)..place(3), 2), "{:?}", config.engine);
+            // What was moved is elsewhere, and the next best range now has more in use.
+            let got = cpu.alloc_contig_with(pages, pages, M, &helpers).expect("blocks move");
+            assert!([place(1), place(3)].contains(&got.start), "{got:?}");
+        });
+    }
+}

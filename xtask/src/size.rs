@@ -1,0 +1,86 @@
+//! Code of the allocator in a program without an operating system: three configurations, as `kernel/size` builds them.
+
+use std::fs;
+
+use crate::{Result, output, root, run};
+
+const TARGET: &str = "x86_64-unknown-none";
+
+/// Feature of `kernel/size`, what it holds, and the most bytes of code that it may have.
+const CONFIGURATIONS: [(&str, &str, u64); 3] = [
+    ("one", "one CPU, one zone", 82 << 10),
+    ("smp", "any number of CPUs, zones and nodes", 160 << 10),
+    ("all", "also marks, reclaim, compaction, ranges, hotplug", 260 << 10),
+];
+
+/// Whether the target is installed.
+fn is_installed() -> Result<bool> {
+    Ok(output("rustup", &["target", "list", "--installed"])?.lines().any(|line| line == TARGET))
+}
+
+/// Bytes of `.text` by configuration.
+fn measure() -> Result<Vec<u64>> {
+    if !is_installed()? {
+        return Err(format!("needs target {TARGET}: rustup target add {TARGET}"));
+    }
+    let folder = root().join("kernel/size");
+    let manifest = folder.join("Cargo.toml").display().to_string();
+    let target_dir = folder.join("target").display().to_string();
+    CONFIGURATIONS
+        .iter()
+        .map(|(feature, ..)| {
+            let build = ["build", "--quiet", "--locked", "--release", "--manifest-path", &manifest];
+            let into = ["--target-dir", &target_dir, "--target", TARGET, "--features", feature];
+            run("cargo", &[&build[..], &into[..]].concat())?;
+            let elf = folder.join(format!("target/{TARGET}/release/size"));
+            let bytes = fs::read(&elf).map_err(|error| format!("{}: {error}", elf.display()))?;
+            text(&bytes).ok_or_else(|| format!("{}: no section .text", elf.display()))
+        })
+        .collect()
+}
+
+/// Bytes of the section `.text` of a 64-bit little-endian ELF file.
+fn text(elf: &[u8]) -> Option<u64> {
+    let number = |at: usize, bytes: usize| {
+        let field = elf.get(at..at + bytes)?;
+        Some(field.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)))
+    };
+    // The offset of section headers, and the size, the number and the index of names among them.
+    let (table, size) = (number(0x28, 8)?, number(0x3a, 2)?);
+    let header = |n: u64| (table + n * size) as usize;
+    let names = number(header(number(0x3e, 2)?) + 0x18, 8)?;
+    let is_text = |n: &u64| {
+        let name = number(header(*n), 4).map(|name| (names + name) as usize);
+        name.and_then(|at| elf.get(at..at + 6)) == Some(b".text\0")
+    };
+    number(header((0..number(0x3c, 2)?).find(is_text)?) + 0x20, 8)
+}
+
+pub(crate) fn print() -> Result<()> {
+    let sizes = measure()?;
+    println!("{:<50} {:>8} {:>9}", "", ".text", "at most");
+    for ((_, what, most), size) in CONFIGURATIONS.iter().zip(sizes) {
+        println!("{what:<50} {size:>8} {most:>9}");
+    }
+    Ok(())
+}
+
+/// Where the target is installed; elsewhere the sizes cannot be known.
+#[test]
+fn no_configuration_has_more_code_than_it_may() {
+    if !is_installed().expect("rustup runs") {
+        println!("skipped: target {TARGET} is not installed");
+        return;
+    }
+    let sizes = measure().expect("it builds");
+    for ((feature, _, most), size) in CONFIGURATIONS.iter().zip(&sizes) {
+        assert!(size <= most, "{feature}: {size} bytes of code, {most} at most");
+    }
+    assert!(sizes.is_sorted(), "{sizes:?}: each has what the one before has");
+}
+
+#[test]
+fn a_file_that_is_no_program_has_no_text() {
+    assert_eq!(text(b"\x7fELF"), None);
+    assert_eq!(text(&[0; 200]), None);
+}
