@@ -26,32 +26,32 @@ use crate::units::{
 use crate::zone::{Zone, ZoneSpec};
 use crate::zonelist;
 
-/// A page-frame allocator: where it runs is `P`, what its user keeps per frame is `M`.
+/// A page-frame allocator on the platform `P`, with a user slot `M` for each frame.
 ///
 /// Shared by all CPUs. A CPU allocates and frees through [`Allocator::cpu`].
 pub struct Allocator<'m, P: Platform, M = ()> {
     pub(crate) frames: FrameMap<'m, P, M>,
     pub(crate) zones: &'m [Zone<'m, P>],
-    /// Row per zone, column per CPU.
+    /// One row per zone, one column per CPU.
     pub(crate) pcps: &'m [Pcp<'m, P>],
     queue: &'m [QueueNode<P>],
-    /// Row per node: all zones in the order in which it tries them.
+    /// One row per node: all zones in the order in which the node tries them.
     zonelist: &'m [ZoneId],
     cpu_nodes: &'m [NodeId],
     nodes: &'m [Node<P>],
-    /// By CPU: whether it is reclaiming.
+    /// By CPU: whether it is in reclaim.
     contexts: &'m [P::Word],
     pub(crate) config: Config,
     pub(crate) direct_map: Option<DirectMap>,
-    /// What boot has left for later.
+    /// Memory that boot has left for later.
     pub(crate) later: Option<Later<'m, P, M>>,
     faults: Faults<P>,
-    /// Frames that have been found bad and not been taken back into use.
+    /// Number of frames that were found bad and not taken back into use.
     pub(crate) hwpoisoned: P::Word,
     pub(crate) drains: Drains<P>,
 }
 
-/// Memory to be initialised later, and what makes descriptors of plain memory; `None` if they are as new.
+/// Memory to initialise later, and the function that makes its descriptors; `None` if they are as new.
 pub(crate) struct Later<'m, P: Platform, M> {
     pub(crate) deferred: &'m Deferred<'m, P>,
     pub(crate) clear: Option<Clear<P, M>>,
@@ -75,13 +75,13 @@ impl<P: Platform, M> fmt::Debug for Allocator<'_, P, M> {
 }
 
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
-    /// An allocator over `zones` that has no memory yet (see [`add_memory`](Self::add_memory)) and per-CPU
-    /// lists of the boot size (see [`resize_pcps`](Self::resize_pcps)).
+    /// Makes an allocator over `zones`. It has no memory yet (see [`add_memory`](Self::add_memory)), and per-CPU lists
+    /// of the boot size (see [`resize_pcps`](Self::resize_pcps)).
     ///
-    /// CPU `n` is on node `cpu_nodes[n]`. Node distances are taken as equal. O(plan).
+    /// CPU `n` is on node `cpu_nodes[n]`. All node distances count as equal. O(plan).
     ///
     /// # Errors
-    /// As [`Plan::new`], and if `memory` is not as long as the plan says, or poisoning lacks a direct map.
+    /// As [`Plan::new`], and if a slice of `memory` has not the plan's length, or poisoning lacks a direct map.
     pub fn new(
         zones: &[ZoneSpec],
         cpu_nodes: &'m [NodeId],
@@ -92,11 +92,11 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         Self::with_distances(zones, cpu_nodes, None, config, memory, direct_map)
     }
 
-    /// As [`new`](Self::new), on a machine whose node distances are known: a table of nodes × nodes, row by
-    /// row, 10 on its diagonal and no less elsewhere. They order the zonelists, and bound zone reclaim.
+    /// Like [`new`](Self::new), on a machine with known node distances: a table of nodes × nodes, row by row, 10 on its
+    /// diagonal and at least 10 elsewhere. They order the zonelists, and bound zone reclaim.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and if the table is none.
+    /// As [`new`](Self::new), and if the table is invalid.
     pub fn with_distances(
         zones: &[ZoneSpec],
         cpu_nodes: &'m [NodeId],
@@ -106,7 +106,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         direct_map: Option<DirectMap>,
     ) -> Result<Self, SetupError> {
         let plan = Plan::new(zones, cpu_nodes, &config)?;
-        for (is, should, name) in [
+        for (len, planned, name) in [
             (memory.frames.len(), plan.frames, "frames"),
             (memory.pageblocks.len(), plan.pageblocks, "pageblocks"),
             (memory.maps.len(), plan.maps, "maps"),
@@ -121,7 +121,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             (memory.nodes.len(), plan.nodes, "nodes"),
             (memory.contexts.len(), plan.contexts, "contexts"),
         ] {
-            if is != should {
+            if len != planned {
                 return Err(SetupError::WrongBuffer(name));
             }
         }
@@ -136,11 +136,11 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let mut more = memory.more_lists.iter_mut();
         let pcps = frame::fill(memory.pcps, |n| {
             let largest = largest_sizing(&config, zones[n / cpus].pages);
-            let (own, rest) = slots.split_at(pcp::slots_per_pcp(&config, largest));
+            let (pcp_slots, rest) = slots.split_at(pcp::slots_per_pcp(&config, largest));
             slots = rest;
             let cut = cut_of(&zones[n / cpus], &config, cpu_nodes);
             let section = n % cpus * cut.sections() / cpus;
-            Pcp::new(&config, CpuId((n % cpus) as u16), section, largest, own, more.next())
+            Pcp::new(&config, CpuId((n % cpus) as u16), section, largest, pcp_slots, more.next())
         });
         let made =
             make_zones(zones, cpu_nodes, &config, (memory.zones, memory.sections, memory.section_words));
@@ -205,7 +205,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         self.cpu_nodes[cpu.index()]
     }
 
-    /// The word in which a CPU says whether it is reclaiming.
+    /// The CPU's word that records whether it is in reclaim.
     pub(crate) fn context(&self, cpu: CpuId) -> &'m P::Word {
         &self.contexts[cpu.index()]
     }
@@ -235,8 +235,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         self.pcps.iter().map(|pcp| u64::from(pcp.count())).sum()
     }
 
-    /// Makes allocations fail as `rule` says from now on, or, with `None`, no more. Returns whether this allocator
-    /// can: it was made with [`Config::fault_injection`].
+    /// Sets the rule by which allocations fail from now on; `None` removes it. Returns whether this allocator can
+    /// inject faults: it was made with [`Config::fault_injection`].
     #[must_use = "an allocator that was made without fault injection has none"]
     pub fn inject(&self, rule: Option<&FaultRule>) -> bool {
         if self.config.fault_injection {
@@ -245,24 +245,26 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         self.config.fault_injection
     }
 
-    /// What the rule has done since it was set. A racy read.
+    /// Counts of the rule since it was set. A racy read.
     #[must_use]
     pub fn fault_counts(&self) -> FaultCounts {
         self.faults.counts()
     }
 
-    /// Counts an allocation. Whether it is to fail.
+    /// Counts an allocation. Returns whether it must fail.
     pub(crate) fn strikes(&self, order: Order) -> bool {
         self.config.fault_injection && self.faults.strikes(order)
     }
 
-    /// Frames that [`Cpu::hwpoison`](crate::Cpu::hwpoison) was told of, less those that were taken back or are offline.
+    /// Frames reported by [`Cpu::hwpoison`](crate::Cpu::hwpoison), less those that were taken back into use or are
+    /// offline.
     #[must_use]
     pub fn hwpoisoned_pages(&self) -> u64 {
         self.hwpoisoned.load(Relaxed)
     }
 
-    /// Counts frames whose memory has failed, or (if negative) that went offline or are good again.
+    /// Adds to the count of bad frames: frames whose memory has failed, or (negative) that went offline or are good
+    /// again.
     pub(crate) fn count_hwpoisoned(&self, frames: i64) {
         if frames != 0 {
             self.hwpoisoned.fetch_add(frames.cast_unsigned(), Relaxed);
@@ -281,24 +283,23 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 
     // ---- memory and sizes ------------------------------------------------------------------------------
 
-    /// Gives the allocator `pages` frames from `start` on, as movable pageblocks, at the tail of the lists in
-    /// ascending order. Other frames of the pageblocks at either end count as reserved until they are added,
-    /// too. O(pages / 1024); with poisoning O(pages), and all of the memory is
-    /// written to.
+    /// Gives the allocator `pages` frames from `start` on, as movable pageblocks, at the tail of the lists in ascending
+    /// order. Other frames of the pageblocks at both ends count as reserved until they are added, too. O(pages / 1024);
+    /// with poisoning O(pages), and all of the memory is written.
     ///
     /// # Errors
-    /// A range that is empty, does not lie inside one zone, was added before, or shares a pageblock with memory that
-    /// boot has left for later and that is not initialised yet. Nothing has changed then.
+    /// The range is empty, is not inside one zone, was added before, or shares a pageblock with memory that boot has
+    /// left for later and that is not initialised yet. The state is unchanged then.
     pub fn add_memory(&self, start: Pfn, pages: u64) -> Result<(), SetupError> {
         self.add(start, pages, |zone, _| zone.managed_pages().saturating_sub(zone.present_pages()))
     }
 
-    /// The same, for memory that was not there before.
+    /// Like [`add_memory`](Self::add_memory), for memory that did not exist before.
     pub(crate) fn add_new_memory(&self, start: Pfn, pages: u64) -> Result<(), SetupError> {
         self.add(start, pages, |_, pages| pages)
     }
 
-    /// Adds memory; `appeared` says of each part how much of it was not present before, when it has been added.
+    /// Adds memory, section by section. After each part, `appeared` gets its present pages that are new.
     fn add(&self, start: Pfn, pages: u64, appeared: impl Fn(&Zone<P>, u64) -> u64) -> Result<(), SetupError> {
         let outside = SetupError::RangeOutsideZones(start);
         let zone = self.zones.iter().find(|zone| zone.spec().spans(start)).ok_or(outside)?;
@@ -307,8 +308,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         }
         let end = start.add(pages);
         let parts = || zone.cut().parts(start..end);
-        // Before the first part is added, what is wrong with the last one is known; no other CPU adds memory, or
-        // drains, until all is.
+        // All parts are checked before the first one is added; until all are added, no other CPU adds memory or drains.
         let _alone = zone.cut().is_cut().then(|| self.drains.begin());
         for part in parts().filter(|_| zone.cut().is_cut()) {
             zone.with_section(zone.cut().number_of(part.start), self.frames, self.waiter(None), |buddy| {
@@ -334,8 +334,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         Ok(())
     }
 
-    /// Checks that memory, which lies in one section, was never added. Returns the part of it that may stay
-    /// untouched. Under the lock.
+    /// Checks that memory of one section was never added. Returns the part of it that may stay untouched. Under the
+    /// lock.
     fn check_part(&self, buddy: &Buddy<'_, 'm, P, M>, part: &Range<Pfn>) -> Result<Range<Pfn>, SetupError> {
         let untouched = buddy.untouched();
         if untouched.start < part.end && part.start < untouched.end {
@@ -358,8 +358,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         Ok(())
     }
 
-    /// Makes the pageblocks of a range present and frees its frames, but for those whose memory failed before it went
-    /// offline. Returns how many these are. Under the zone lock.
+    /// Makes the pageblocks of a range present and frees its frames, except those whose memory failed before it went
+    /// offline. Returns the number of these. Under the zone lock.
     fn add_range(
         &self,
         zone: &Zone<P>,
@@ -383,7 +383,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             let order = Order::largest_at(at, end.0 - at.0);
             let pageblocks = (end.0 - at.0) / PAGEBLOCK_PAGES;
             if order >= PAGEBLOCK_ORDER && pageblocks > 1 && self.frames.has_maps() && !self.config.poison {
-                // A word of bits at a time.
+                // One word of bits at a time.
                 buddy.free_run(at, PAGEBLOCK_ORDER, pageblocks);
                 at = at.add(pageblocks * PAGEBLOCK_PAGES);
                 continue;
@@ -397,8 +397,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         failed
     }
 
-    /// Initialises the pageblocks from `start` to `end` that are untouched, and those before them (see
-    /// [`Config::lazy_pageblocks`]). For whoever looks for memory by its place. O(zones), if there is nothing to do.
+    /// Initialises the untouched pageblocks from `start` to `end`, and those before them (see
+    /// [`Config::lazy_pageblocks`]). For callers that name memory by its address. O(zones), if there is nothing to do.
     pub(crate) fn touch(&self, start: Pfn, end: Pfn) {
         for zone in self.zones {
             for untouched in zone.untouched().filter(|range| range.start < end && start < range.end) {
@@ -415,14 +415,14 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Whether the frames from `from` to `end` of the pageblock at `block` were never added.
     fn check_unused(&self, block: Pfn, from: Pfn, end: Pfn) -> Result<(), SetupError> {
         if !self.frames.info(block).is_present() {
-            // Somebody may be at its descriptors at this moment.
+            // A worker may be making its descriptors at this moment.
             let left = self.later().is_some_and(|later| later.deferred.has_free(block));
             return if left { Err(SetupError::NotInitialised(block)) } else { Ok(()) };
         }
         let end = end.min(block.add(PAGEBLOCK_PAGES));
         let never = |pfn: Pfn| match self.frames.find(pfn).1 {
             State::Reserved => true,
-            // No word says so. What no caller has, and no list, was never added.
+            // No word records it. A frame that is with no caller and on no list was never added.
             State::Body => self.frames.is_compact() && self.listed_block(pfn).is_none(),
             _ => false,
         };
@@ -430,8 +430,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         used.map_or(Ok(()), |pfn| Err(SetupError::RangeInUse(pfn)))
     }
 
-    /// The block below the pageblock order that waits on a CPU's list and holds a frame: its first frame, its order
-    /// and the CPU. O(pages on lists); for compact metadata, which does not say. A racy read.
+    /// The block below the pageblock order on a CPU's list that holds a frame: its first frame, its order and the CPU.
+    /// O(pages on lists). For compact metadata, which does not record it. A racy read.
     pub(crate) fn listed_block(&self, pfn: Pfn) -> Option<(Pfn, Order, CpuId)> {
         let zone = self.frames.info(pfn).zone();
         let mut cpus = (0..self.cpus()).map(|cpu| CpuId(cpu as u16));
@@ -447,7 +447,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let (first, last) = (block.0, block.add(PAGEBLOCK_PAGES).0);
         let whole = from.0 == first && end.0 >= last;
         if !self.frames.info(block).is_present() {
-            // One that went offline with bad frames keeps their marks.
+            // A pageblock that went offline with bad frames keeps their marks.
             let clear = self.later().and_then(|later| later.clear);
             if let Some(clear) = clear.filter(|_| !self.frames.info(block).is_poisoned()) {
                 clear(&self.frames, block, block.add(PAGEBLOCK_PAGES));
@@ -466,8 +466,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         }
     }
 
-    /// The watermarks that the memory there is now calls for, in base pages: what per-CPU lists are
-    /// sized by, and with [`Config::keep_marks`] what zones keep. O(zones).
+    /// Watermarks for the present memory, in base pages. Per-CPU lists are sized by them; with [`Config::keep_marks`]
+    /// zones keep them. O(zones).
     #[must_use]
     pub fn watermarks(&self, zone: ZoneId) -> watermark::Marks {
         let generation = self.config.experiment.marks;
@@ -493,8 +493,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         )
     }
 
-    /// Sets every zone's watermarks and lowmem reserve for the memory there is now; nothing without
-    /// [`Config::keep_marks`]. Until it is called they are zero, as in Linux' early boot.
+    /// Sets every zone's watermarks and lowmem reserve for the present memory; does nothing without
+    /// [`Config::keep_marks`]. Before the first call they are 0, as in Linux' early boot.
     /// [`resize_pcps`](Self::resize_pcps) calls it. O(zones²).
     pub fn resize_watermarks(&self) {
         if !self.config.keep_marks {
@@ -503,8 +503,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         for zone in self.zones {
             zone.pressure().set_marks(self.watermarks(zone.id()));
             let mut pages = [0; watermark::ZONES];
-            for other in self.zones.iter().filter(|other| other.spec().node == zone.spec().node) {
-                pages[other.spec().kind as usize] += self.expected_pages(other);
+            for of_node in self.zones.iter().filter(|peer| peer.spec().node == zone.spec().node) {
+                pages[of_node.spec().kind as usize] += self.expected_pages(of_node);
             }
             let table = watermark::lowmem_reserve(
                 self.config.experiment.marks,
@@ -515,14 +515,14 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         }
     }
 
-    /// Sizes the per-CPU lists of every zone that has memory, for the memory it has now, and its watermarks.
-    /// Each CPU follows at its next call. O(zones × (zones + CPUs)).
+    /// Sizes the per-CPU lists of every zone that has memory, and the zones' watermarks, for the present memory. Each
+    /// CPU applies the size at its next call. O(zones × (zones + CPUs)).
     pub fn resize_pcps(&self) {
         self.resize_watermarks();
         self.size_pcps(|zone| self.watermarks(zone.id()).low);
     }
 
-    /// The same while boot has not computed watermarks yet: they count as 0.
+    /// Like [`resize_pcps`](Self::resize_pcps), but during boot: watermarks are not computed yet and count as 0.
     pub(crate) fn size_pcps_at_boot(&self) {
         self.size_pcps(|_| 0);
     }
@@ -538,14 +538,15 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         }
     }
 
-    /// The pages that sizes are computed from: those the zone manages, and in a lazy boot those it will.
+    /// The pages from which sizes are computed: those that the zone manages, in a lazy boot also those that it will
+    /// manage.
     fn expected_pages(&self, zone: &Zone<P>) -> u64 {
         let lazy = self.later().filter(|later| later.deferred.is_lazy());
         let left = lazy.map_or(0, |later| later.deferred.zones()[zone.id().index()].left());
         zone.managed_pages() + left
     }
 
-    /// Gives all per-CPU lists of a zone a size. Each CPU follows at its next call. O(CPUs).
+    /// Sets the size of all per-CPU lists of a zone. Each CPU applies it at its next call. O(CPUs).
     pub fn resize_pcps_of(&self, zone: ZoneId, size: Sizing) {
         for cpu in 0..self.cpus() {
             self.pcp(zone, CpuId(cpu as u16)).resize(size);
@@ -556,7 +557,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 
     /// Runs `f` under the lock of the zone of `pfn`; `None` if no zone has memory there.
     fn with_zone_of<R>(&self, pfn: Pfn, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R) -> Option<R> {
-        // Whoever asks may name any frame, the last number included.
+        // The caller may name any frame, also the one with the largest number.
         self.touch(pfn, Pfn(pfn.0.saturating_add(1)));
         let info = self.frames.contains(pfn).then(|| self.frames.info(pfn))?;
         let zone = self.zones.get(info.zone().index())?;
@@ -565,8 +566,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             .then(|| zone.with_section(zone.cut().number_of(pfn), self.frames, self.waiter(None), f).0)
     }
 
-    /// Runs `f`, which isolates a pageblock or ends that, and has lists follow: in the same hold, or in one of the
-    /// first of several sections.
+    /// Runs `f`, which isolates a pageblock or ends its isolation, and then shuts or opens the lists: in the same hold,
+    /// or in one of the first section's lock if the zone has several sections.
     pub(crate) fn with_isolation_of(
         &self,
         pfn: Pfn,
@@ -588,34 +589,34 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         pages
     }
 
-    /// Isolates the pageblock of `pfn`: its free pages are neither handed out nor counted as free, and pages
-    /// freed into it join them. Returns the free pages withdrawn; `None` if there is no such pageblock or it
-    /// is isolated already. Blocks on per-CPU lists stay there until they are drained.
+    /// Isolates the pageblock of `pfn`: its free pages are not handed out and not counted as free, and pages freed into
+    /// it join them. Returns the free pages withdrawn; `None` if there is no such pageblock or it is isolated already.
+    /// Blocks on per-CPU lists stay there until they drain.
     pub fn isolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
         self.with_isolation_of(pfn, |buddy| buddy.isolate(pfn, false))
     }
 
-    /// Has every CPU ask, at each free, what its pageblock is, or lets it hit without, after pageblocks of a zone were
-    /// isolated or are so no longer, or frames in use were found bad or are so no longer. With the lock of the zone's
-    /// first section. O(CPUs).
+    /// Shuts the lists of all CPUs, so that each free checks its pageblock, or opens them, so that frees hit. Called
+    /// after pageblocks of a zone were isolated or no longer are, or frames in use became bad or no longer are. With
+    /// the lock of the zone's first section. O(CPUs).
     pub(crate) fn shut_or_open_lists(&self, buddy: &Buddy<'_, 'm, P, M>) {
         let closed = buddy.has_special_pageblocks();
         let first = self.pcp(buddy.zone(), CpuId(0));
-        // All CPUs' lists are closed, or none: isolating a range writes to them once.
+        // The lists of all CPUs are closed, or of none: isolating a range writes to them once.
         if !first.counts() && first.is_closed() != closed {
             (0..self.cpus()).for_each(|cpu| self.pcp(buddy.zone(), CpuId(cpu as u16)).set_closed(closed));
         }
     }
 
-    /// Ends the isolation of the pageblock of `pfn`. Returns the free pages that came back; `None` if it was
-    /// not isolated, or is so by a call that is under way: [`Cpu::offline`](crate::Cpu::offline) or
+    /// Ends the isolation of the pageblock of `pfn`. Returns the free pages that are available again; `None` if it was
+    /// not isolated, or if a call in progress has isolated it: [`Cpu::offline`](crate::Cpu::offline) or
     /// [`Cpu::alloc_contig_range`](crate::Cpu::alloc_contig_range).
     pub fn unisolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
         self.with_isolation_of(pfn, |buddy| buddy.unisolate(pfn, false))
     }
 
-    /// Gives the pageblock of `pfn` another type; its free blocks move to that type's lists. Returns its free
-    /// pages; `None` if there is no such pageblock, it is isolated, or `to` is [`Migratetype::Isolate`].
+    /// Changes the type of the pageblock of `pfn`; its free blocks move to that type's lists. Returns its free pages;
+    /// `None` if there is no such pageblock, it is isolated, or `to` is [`Migratetype::Isolate`].
     pub fn set_pageblock_type(&self, pfn: Pfn, to: Migratetype) -> Option<u64> {
         if to == Migratetype::Isolate {
             return None;
@@ -626,7 +627,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Gives one pageblock of a zone that is reserved for high orders, and has free memory, to requests of type `to`.
     /// Returns whether there was one.
     pub(crate) fn unreserve(&self, zone: &Zone<P>, to: Migratetype, waiter: Waiter<'_, P>) -> bool {
-        // Found and retyped in one hold, so that no other CPU gives it away, or takes it.
+        // Found and retyped in one hold, so that no other CPU retypes or takes it in between.
         let retype = |buddy: &mut Buddy<'_, 'm, P, M>| {
             let reserved = Migratetype::HighAtomic;
             let first = buddy.first_with(reserved);
@@ -652,23 +653,22 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         &self.zonelist[usize::from(node.0) * self.zones.len()..][..self.zones.len()]
     }
 
-    /// Has every CPU give back what its lists hold: those that are in no call immediately, where the platform
-    /// [can](Platform::DRAINS_REMOTELY), the others at their next call, or when they leave.
+    /// Drains the lists of every CPU: of CPUs that are in no call immediately, where the platform
+    /// [can](Platform::DRAINS_REMOTELY); the others drain at their next call, or when they leave.
     pub fn request_drain(&self) {
         self.drain_others(None, self.zones.iter(), None, false);
     }
 
-    /// Asks every CPU to let its lists shrink where they hold more than it uses, under the rules that
-    /// [move `high`](crate::config::PcpRule::moves_high). Each answers at its next call. For whoever has a clock,
-    /// about once a second; [`Cpu::tick`](crate::Cpu::tick) is the same for the calling CPU alone, at once. O(CPUs ×
-    /// zones).
+    /// Requests every CPU to let its lists shrink if they hold more than it uses, under the rules that [move
+    /// `high`](crate::config::PcpRule::moves_high). Each does so at its next call. To be called about once a second.
+    /// [`Cpu::tick`](crate::Cpu::tick) does it for the calling CPU, immediately. O(CPUs × zones).
     pub fn request_tick(&self) {
         if self.config.experiment.pcp_rule.moves_high() {
             self.pcps.iter().for_each(Pcp::request_tick);
         }
     }
 
-    /// The lists of a CPU and a zone, without a turn with them, for the caller's CPU if it has one.
+    /// A CPU's lists of a zone, without taking its `turn`; `caller` is the calling CPU, if it has one.
     pub(crate) fn local(&self, zone: ZoneId, owner: CpuId, caller: Option<CpuId>) -> Local<'_, 'm, P, M> {
         let its = &self.zones[zone.index()];
         Local {
@@ -687,7 +687,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     }
 }
 
-/// What of a part of memory lies before and behind a range in it.
+/// The parts of `part` before and after a range in it.
 fn around(part: &Range<Pfn>, left: &Range<Pfn>) -> impl Iterator<Item = Range<Pfn>> {
     [part.start..left.start, left.end..part.end].into_iter().filter(|range| range.start < range.end)
 }

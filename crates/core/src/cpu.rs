@@ -40,7 +40,7 @@ pub use named::{
 };
 
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
-    /// Access to the allocator as the pinned CPU.
+    /// The allocator as the pinned CPU sees it.
     ///
     /// # Panics
     /// If the allocator has no such CPU.
@@ -51,7 +51,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     }
 }
 
-/// The result of a free that was refused: apart, so that one that was not need not carry it.
+/// Result of a free that was refused. Out of line, so that the path of success does not carry the error.
 #[cold]
 #[inline(never)]
 const fn refused(error: FreeError) -> Result<(), FreeError> {
@@ -62,17 +62,17 @@ const fn refused(error: FreeError) -> Result<(), FreeError> {
 pub struct Cpu<'a, 'm, P: Platform, M: 'static = ()> {
     allocator: &'a Allocator<'m, P, M>,
     cpu: CpuId,
-    /// The frame descriptors, here too: a free finds them immediately.
+    /// The frame descriptors, also here, so that a free reaches them with one load.
     frames: FrameMap<'m, P, M>,
     /// The zone that this CPU tries first, whose lists serve its hits.
     zone: ZoneId,
     /// This CPU's lists of that zone.
     pcp: &'a Pcp<'m, P>,
-    /// That zone's frames; none if a head word alone does not say whether a free is right.
+    /// That zone's frames; empty if a head word alone cannot prove a free correct.
     near: ZoneFrames<'m, P, M>,
-    /// Unmovable pageblocks of that zone, or of nowhere if no free may take the short way.
+    /// Unmovable pageblocks of that zone; of no zone if no free may take the short path.
     home: BlockInfo,
-    /// Borrowed so that the pin outlives us, and neither `Send` nor `Sync`.
+    /// Borrowed so that the pin lives longer than this value, and neither `Send` nor `Sync`.
     _pin: PhantomData<(&'a P::Pin, *const ())>,
 }
 
@@ -89,7 +89,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let (config, frames) = (&allocator.config, allocator.frames);
         let short = !config.poison && !config.init_on_free && !frames.is_compact();
         let spec = allocator.zones[zone.index()].spec();
-        // Where boot clears descriptors, those of absent memory may hold anything permanently.
+        // If boot clears descriptors, those of absent memory may hold anything, also later.
         let valid = allocator.later().is_none_or(|later| later.clear.is_none());
         let near = short && (valid || P::CLEARS_DESCRIPTORS) && !config.counts_each_call();
         let home = if short { BlockInfo::new(zone, Migratetype::Unmovable) } else { BlockInfo::NOWHERE };
@@ -111,12 +111,12 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
 
     /// Allocates a block of `order` from any zone. `migratetype` is one of the ordinary three.
     ///
-    /// O(1) if this CPU's list has one. Otherwise a refill: O(batch); it may steal from another type, which
-    /// walks a pageblock. If all zones fail, this CPU's lists are drained, others are asked for theirs, and
-    /// every zone is tried once more. [`alloc_with`](Self::alloc_with) also asks for help.
+    /// O(1) if this CPU's list has a block. Otherwise a refill: O(batch); it may steal from another type, which walks a
+    /// pageblock. If all zones fail, this CPU's lists are drained, those of other CPUs are drained or requested, and
+    /// every zone is tried once more. [`alloc_with`](Self::alloc_with) also calls helpers.
     ///
     /// # Errors
-    /// Why not, and what each zone lacked. Nothing is held then.
+    /// The reason, and the lack of the zones. No block is held then.
     #[inline]
     pub fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
         match self.take_hit(order, migratetype) {
@@ -131,7 +131,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         if migratetype.is_ordinary() { self.pcp.take(order, migratetype) } else { Err(None) }
     }
 
-    // One call, so that a hit needs no room on the stack.
+    // One call, so that a hit needs no stack frame.
     #[inline(never)]
     fn alloc_missed(
         &self,
@@ -145,7 +145,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         }
     }
 
-    /// A hit that counts, or that sets bits which say who has the block.
+    /// A hit that counts, or that sets the bits which record that a caller has the block.
     #[inline(always)]
     fn take_counted(&self, order: Order, migratetype: Migratetype, missed: Missed) -> Option<Pfn> {
         let pfn = self.pcp.take_counted(order, migratetype, missed)?;
@@ -153,6 +153,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         Some(pfn)
     }
 
+    /// An allocation that missed, in zones without marks: the first zone in this CPU's zonelist that has a block gives
+    /// it, from this CPU's list or through a refill. All other cases go to [`alloc_with`](Self::alloc_with).
     #[inline(never)]
     fn alloc_miss(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
         match self.take_plainly(order, migratetype) {
@@ -168,7 +170,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let plain = !config.keep_marks
             && config.experiment.zonelist_cache == ZonelistCache::Off
             && !config.fault_injection;
-        // Where boot has left memory for later, a zone may grow before the next one is looked at.
+        // If boot has left memory for later, a zone may grow before the next one is tried.
         if !plain || !migratetype.is_ordinary() || self.allocator.deferred().is_some() {
             return None;
         }
@@ -195,8 +197,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let mut node = None;
         for id in self.usable_zones(order, migratetype) {
             let zone = &self.allocator.zones[id.index()];
-            let of = zone.spec().node;
-            if avoid_fragmentation && *node.get_or_insert(of) != of {
+            let zone_node = zone.spec().node;
+            if avoid_fragmentation && *node.get_or_insert(zone_node) != zone_node {
                 return None;
             }
             // A zone that this CPU has used up costs no more than this.
@@ -218,30 +220,30 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         None
     }
 
-    /// Whether a request whose first zone is this one avoids to mix types within pageblocks, as long as another zone of the
-    /// node may have what it needs (Linux `alloc_flags_nofragment`): from a Normal zone that has a DMA32 zone below it.
-    /// On a machine of one node Linux does not look whether there is one.
+    /// Whether a request whose first zone is this one avoids mixing types within pageblocks, as long as another zone of
+    /// the node may have what it needs (Linux `alloc_flags_nofragment`): from a Normal zone with a DMA32 zone below it.
+    /// On a machine of one node Linux does not check for that zone.
     fn avoids_fragmentation(&self, first: &Zone<P>) -> bool {
         let spec = first.spec();
         let below = |zone: &Zone<P>| {
-            let it = zone.spec();
-            it.node == spec.node && it.kind == ZoneType::Dma32 && zone.managed_pages() > 0
+            let lower = zone.spec();
+            lower.node == spec.node && lower.kind == ZoneType::Dma32 && zone.managed_pages() > 0
         };
         self.allocator.config.experiment.avoid_fragmentation
             && spec.kind == ZoneType::Normal
             && (self.allocator.nodes().len() == 1 || self.allocator.zones.iter().any(below))
     }
 
-    /// Allocates a block if that takes no more than to look at this CPU's list; `None` says only that
-    /// [`alloc`](Self::alloc) has more to do. Never where hits count
-    /// ([`Engine::Linux`](crate::config::Engine::Linux)). O(1).
+    /// Allocates a block if this CPU's list has one and hits do not count
+    /// ([`Engine::Linux`](crate::config::Engine::Linux) counts). `None` means only that [`alloc`](Self::alloc) has more
+    /// to do. O(1).
     #[inline]
     pub fn alloc_hit(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         self.take_hit(order, migratetype).ok()
     }
 
-    /// Allocates a block if this CPU's list has one, also where hits count; for callers with a slow path of their own.
-    /// `None` says only that [`alloc`](Self::alloc) has more to do. O(1).
+    /// Allocates a block if this CPU's list has one, also if hits count; for callers with a slow path of their own.
+    /// `None` means only that [`alloc`](Self::alloc) has more to do. O(1).
     #[inline(never)]
     pub fn alloc_listed(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         self.take_hit(order, migratetype)
@@ -264,7 +266,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         self.alloc_slow(order, migratetype, highest)
     }
 
-    /// This CPU's lists of a zone, for a slow call: in its turn until the result is dropped.
+    /// This CPU's lists of a zone, for a slow call. Holds the lists' `turn` until the result is dropped.
     fn local(&self, zone: ZoneId) -> Local<'a, 'm, P, M> {
         let local = self.allocator.local(zone, self.cpu, Some(self.cpu));
         Local { turn: local.pcp.take_turn(), ..local }
@@ -309,13 +311,13 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
 
     /// Frees a block that any CPU allocated, with the order it was allocated with.
     ///
-    /// O(1) unless the lists are full; then a drain: O(batch × orders). A wrong free is refused and changes nothing.
-    /// One mistake can slip through: two CPUs free the same block at the same instant, and one of them is the CPU on
-    /// whose list the block last sat.
+    /// O(1) unless the lists are full; then a drain: O(batch × orders). A wrong free is refused, and the state is
+    /// unchanged. One mistake is not always found: two CPUs free the same block at the same instant, and one of them is
+    /// the CPU on whose list the block last was.
     ///
     /// # Errors
-    /// What is wrong with the free, and what the frame's descriptor says.
-    // Always: a caller knows the order, and it is a hit and a call.
+    /// The reason, from the frame's descriptor.
+    // Always inlined: the caller knows the order, and the code is a hit and a call.
     #[inline(always)]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         if self.free_hit(pfn, order) {
@@ -329,39 +331,39 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         }
     }
 
-    /// The most common free: of the block of the preferred zone that was allocated last from this CPU's list. It goes back
-    /// there. `false`, and nothing has happened, in every other case: then [`free`](Self::free) has more to do. Never
-    /// where hits count ([`Engine::Linux`](crate::config::Engine::Linux)). O(1).
+    /// The most common free: of the block of the preferred zone that was allocated last from this CPU's list. It
+    /// returns to that list. On `false` the state is unchanged, and [`free`](Self::free) has more to do. Always `false`
+    /// if hits count ([`Engine::Linux`](crate::config::Engine::Linux)). O(1).
     //
-    // The block's head word says all: the block is taken, has this order, and left this CPU's list from the place where it
-    // would now be put; so it is not there. The word does not say of which zone: the block is one of the preferred zone's.
-    // While a pageblock of the zone is isolated, the lists are shut (see `Pcp::set_closed`).
+    // The block's head word proves it: the block is taken, has this order, and left this CPU's list from the place
+    // where it would now be put; so it is not on the list. The word does not name the zone: the block is in the
+    // preferred zone. While a pageblock of the zone is isolated, the lists are shut (see `Pcp::set_closed`).
     #[inline(always)]
     pub fn free_hit(&self, pfn: Pfn, order: Order) -> bool {
-        // No closures on this way: the compiler may leave one out of line.
+        // No closures on this path: the compiler may leave one out of line.
         let Some(head) = self.near.head(pfn, order) else { return false };
-        // What lies in the descriptor of absent memory may be as of another kernel's run.
+        // The descriptor of absent memory may hold values of an earlier kernel's run.
         (!P::CLEARS_DESCRIPTORS || self.frames.info(pfn).is_present()) && self.pcp.put_last(order, head, pfn)
     }
 
-    /// Gives back to the buddy lists whatever this CPU's lists hold, in every zone. O(pages).
+    /// Drains this CPU's lists of every zone. O(pages).
     pub fn drain(&self) {
         for zone in self.allocator.zones {
             self.local(zone.id()).drain_all();
         }
     }
 
-    /// Lets this CPU's lists shrink where they hold more than it uses, under the rules that [move
-    /// `high`](crate::config::PcpRule::moves_high); nothing under the others. To be called about once a second (Linux:
-    /// by the vmstat worker). O(pages).
+    /// Lets this CPU's lists shrink if they hold more than it uses, under the rules that [move
+    /// `high`](crate::config::PcpRule::moves_high); does nothing under other rules. To be called about once a second
+    /// (Linux: by the vmstat worker). O(pages).
     pub fn tick(&self) {
         for zone in self.allocator.zones {
             self.local(zone.id()).tick();
         }
     }
 
-    /// Does what other CPUs have asked this one for. Every free does so, and every allocation that finds its list empty;
-    /// a CPU that makes none for long may call this instead.
+    /// Serves the requests of other CPUs. Every free does this, and every allocation that finds its list empty; a CPU
+    /// that makes no call for a long time may call this instead.
     pub fn answer(&self) {
         for zone in self.allocator.zones {
             let local = self.local(zone.id());

@@ -1,30 +1,31 @@
-//! How a failure explains itself. Nothing has changed when one of these is returned.
+//! Errors, each with its reason. The state is unchanged when one of these is returned.
 //!
-//! Errors are small, because every caller's `Result` has room for them: what one zone lacks, or what state a frame is in, is
-//! looked up on demand, by [`Cpu::explain`](crate::Cpu::explain) and [`FrameMap::find`](crate::frame::FrameMap::find).
+//! Errors are small, because every caller's `Result` has room for them. [`Cpu::explain`](crate::Cpu::explain) and
+//! [`FrameMap::find`](crate::frame::FrameMap::find) look up the details on demand: the lack of each zone, the state of
+//! a frame.
 
 use core::fmt;
 
 use crate::units::{Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
 
-/// What one zone lacks for a request. A zone has at most 2^28 pages.
+/// The lack of one zone for a request. A zone has at most 2^28 pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shortfall {
     /// The zone.
     pub zone: ZoneId,
-    /// Its node.
+    /// Node of the zone.
     pub node: NodeId,
-    /// Its type.
+    /// Type of the zone.
     pub kind: ZoneType,
-    /// Order of its largest free block that the request may use; `None` if there is none.
+    /// Order of the zone's largest free block that the request may use; `None` if there is none.
     pub largest: Option<Order>,
     /// Free base pages, on all buddy lists.
     pub free: u32,
     /// Base pages on other CPUs' lists.
     pub on_other_cpus: u32,
-    /// What it keeps of its free pages: min mark and lowmem reserve; 0 without watermarks.
+    /// Free pages that the zone keeps: min mark and lowmem reserve; 0 without watermarks.
     pub kept: u32,
-    /// Pages that its reclaimer says it might still free; 0 without one.
+    /// Pages that its reclaimer could still free, by the reclaimer's own count; 0 without one.
     pub reclaimable: u32,
 }
 
@@ -36,7 +37,7 @@ impl fmt::Display for Shortfall {
     }
 }
 
-/// What one zone, or several together, lack.
+/// The lack of one zone, or of several together.
 struct Lack {
     largest: Option<Order>,
     free: u32,
@@ -66,37 +67,37 @@ impl Lack {
     }
 }
 
-/// Why an allocation failed.
+/// Reason of a failed allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AllocFailure {
     /// Every allowed zone was tried and has no block of the order.
     NoMemory,
-    /// Some zone has a block of the order, and keeps it: its watermark or lowmem reserve forbids it.
+    /// Some zone has a block of the order and keeps it, because of its watermark or lowmem reserve.
     BelowMark,
     /// No zone of the allowed types has any memory.
     NoSuchZone,
-    /// A request names an ordinary type: unmovable, movable or reclaimable. The others are what becomes of
-    /// pageblocks.
+    /// The request names a type that is not ordinary. Only unmovable, movable and reclaimable can be requested; the
+    /// other types are those of pageblocks.
     NotAllowed,
-    /// The request wants zeroes, and the allocator has no direct map to reach the memory through.
+    /// The request needs zeroes, and the allocator has no direct map to reach the memory through.
     NoDirectMap,
-    /// It was made to fail (see [`fault`](crate::fault)).
+    /// Fault injection let it fail (see [`fault`](crate::fault)).
     Injected,
-    /// The allocator belongs to a parent of this process. A host says so; the allocator itself does not know.
+    /// The allocator belongs to a parent of this process. Only a host returns this.
     Forked,
 }
 
-/// An allocation that failed: what was asked for, and what the zones that were tried lacked together. 24 bytes.
-/// [`Cpu::explain`](crate::Cpu::explain) says what each of them lacks. Counts are base pages, and end at `u32::MAX`.
+/// A failed allocation: the request, and the lack of all zones tried, together. 24 bytes.
+/// [`Cpu::explain`](crate::Cpu::explain) gives the lack of each zone. Counts are base pages, at most `u32::MAX`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AllocError {
-    /// Why.
+    /// Reason.
     pub why: AllocFailure,
-    /// Order asked for.
+    /// Order requested.
     pub order: Order,
-    /// Type asked for.
+    /// Type requested.
     pub migratetype: Migratetype,
-    /// Whether other CPUs have been asked for what their lists hold: a request that cannot wait does not ask.
+    /// Whether the request drained other CPUs' lists, or requested that. A request that cannot wait does not.
     pub asked_back: bool,
     /// Number of zones tried.
     pub tried: u8,
@@ -104,11 +105,11 @@ pub struct AllocError {
     pub largest: Option<Order>,
     /// Free pages, on all buddy lists.
     pub free: u32,
-    /// Pages on other CPUs' lists. With `asked_back`, they have been asked for, and have not come back.
+    /// Pages on other CPUs' lists. With `asked_back`, their owners were requested to drain and have not done so.
     pub on_other_cpus: u32,
-    /// What the zones keep of their free pages: min marks and lowmem reserves; 0 without watermarks.
+    /// Free pages that the zones keep: min marks and lowmem reserves; 0 without watermarks.
     pub kept: u32,
-    /// Pages that reclaimers say they might still free; 0 without one.
+    /// Pages that reclaimers could still free, by their own counts; 0 without one.
     pub reclaimable: u32,
 }
 
@@ -136,7 +137,7 @@ impl AllocError {
         }
     }
 
-    /// Counts one more zone that was tried.
+    /// Adds the lack of one more zone.
     pub(crate) fn add(&mut self, zone: &Shortfall) {
         if zone.kept > 0 && zone.largest >= Some(self.order) {
             self.why = AllocFailure::BelowMark;
@@ -151,8 +152,8 @@ impl AllocError {
         self.reclaimable = self.reclaimable.saturating_add(zone.reclaimable);
     }
 
-    /// Whether memory ran short, or was made to seem so: it may be had another time, or with less asked for. Otherwise the
-    /// request is one that this allocator never grants.
+    /// Whether memory ran short, or fault injection let it seem so: a later or smaller request may succeed. Otherwise
+    /// this allocator never grants such a request.
     #[must_use]
     pub const fn is_out_of_memory(&self) -> bool {
         matches!(self.why, AllocFailure::NoMemory | AllocFailure::BelowMark | AllocFailure::Injected)
@@ -183,7 +184,7 @@ impl fmt::Display for AllocError {
 
 impl core::error::Error for AllocError {}
 
-/// Why a free was refused.
+/// Reason of a refused free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreeFailure {
     /// The frame belongs to no zone of this allocator.
@@ -197,7 +198,7 @@ pub enum FreeFailure {
         /// The order it was allocated with.
         allocated: Order,
     },
-    /// The frame lies inside an allocated block that starts elsewhere: at [`FreeError::block_start`].
+    /// The frame is inside an allocated block that starts at another frame, [`FreeError::block_start`].
     Inside {
         /// Order of that block.
         order: Order,
@@ -211,17 +212,17 @@ pub enum FreeFailure {
 /// A free, or another operation on an allocated block, that was refused. 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FreeError {
-    /// Why.
+    /// Reason.
     pub why: FreeFailure,
-    /// The frame named.
+    /// The frame of the call.
     pub pfn: Pfn,
-    /// The order named.
+    /// The order of the call.
     pub order: Order,
 }
 
 impl FreeError {
-    /// First frame of the allocated block that the frame lies in: a block starts at a multiple of its size. `None` if that
-    /// is not why the free was refused.
+    /// First frame of the allocated block that holds the frame: a block starts at a multiple of its size. `None` if the
+    /// free was refused for another reason.
     #[must_use]
     pub const fn block_start(&self) -> Option<Pfn> {
         match self.why {
@@ -253,7 +254,7 @@ impl fmt::Display for FreeError {
 
 impl core::error::Error for FreeError {}
 
-/// Why an allocator could not be made, or memory not be added.
+/// Reason why an allocator could not be made, or memory not be added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetupError {
     /// There must be at least one zone, and at most 255.
@@ -262,9 +263,9 @@ pub enum SetupError {
     CpuCount(usize),
     /// There may be at most [`MAX_NODES`](crate::units::MAX_NODES) nodes.
     NodeCount(usize),
-    /// A distance table has a row and a column for each node, 10 from a node to itself and no less elsewhere.
+    /// A distance table has a row and a column for each node, 10 from a node to itself and at least 10 elsewhere.
     Distances {
-        /// Nodes.
+        /// Number of nodes.
         nodes: usize,
         /// Entries given.
         entries: usize,
@@ -274,34 +275,34 @@ pub enum SetupError {
     BadZone(ZoneId),
     /// Two zones overlap, or share a pageblock.
     ZonesOverlap(ZoneId, ZoneId),
-    /// A buffer has another length than the plan asked for.
+    /// A buffer's length differs from the plan's.
     WrongBuffer(&'static str),
-    /// The range is empty, lies outside every zone, or crosses a zone's border.
+    /// The range is empty, outside every zone, or crosses a zone's border.
     RangeOutsideZones(Pfn),
     /// The range holds memory that was added before.
     RangeInUse(Pfn),
-    /// The pageblock holds memory that boot has left for later, and that nobody has initialised yet.
+    /// The pageblock holds memory that boot has left for later, and that is not initialised yet.
     NotInitialised(Pfn),
     /// A fraction from 1 to 7 would let per-CPU lists hold most of a zone.
     PcpFraction(u32),
     /// A fixed batch must be at least 1.
     PcpBatch,
-    /// The part of the free memory that lists may hold is one in so many pages, at least 1.
+    /// `pcp_free_part` must be at least 1.
     PcpFreePart,
-    /// How much background compaction does is said in percent, 0 to 100.
+    /// `compaction_proactiveness` must be 0 to 100.
     Proactiveness(u8),
     /// A base page has 4, 8, 16, 32 or 64 KiB; where a firmware map or other processes determine it, 4.
     PageKib(u32),
     /// [`Engine::Compact`](crate::config::Engine::Compact) needs something that the configuration, or the type of the
     /// frames' user slots, does not have.
     CompactNeeds(&'static str),
-    /// The slot bound must be a power of two, 2 to 2^20.
+    /// `pcp_slots` must be a power of two, 2 to 2^20.
     PcpSlots(u32),
     /// The structures are larger than the address space.
     TooLarge,
     /// The configuration needs a feature that this crate was compiled without.
     NeedsFeature(&'static str),
-    /// Poisoning, or zeroes in freed memory, was asked for, and there is no direct map to reach the memory through.
+    /// Poisoning, or zeroes in freed memory, needs a direct map to reach the memory through.
     PoisonNeedsDirectMap,
 }
 
@@ -385,7 +386,7 @@ mod tests {
     #[test]
     fn memory_that_ran_short_may_be_had_another_time() {
         use AllocFailure::{BelowMark, Injected, NoDirectMap, NoMemory, NoSuchZone, NotAllowed};
-        for (why, is) in [
+        for (why, out_of_memory) in [
             (NoMemory, true),
             (BelowMark, true),
             (Injected, true),
@@ -395,7 +396,7 @@ mod tests {
         ] {
             assert_eq!(
                 AllocError::new(why, Order::ZERO, Migratetype::Movable).is_out_of_memory(),
-                is,
+                out_of_memory,
                 "{why:?}"
             );
         }

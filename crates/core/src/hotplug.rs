@@ -1,17 +1,16 @@
-//! Memory that comes and goes while the allocator runs: pageblocks taken online and offline.
+//! Memory hotplug: pageblocks are taken online and offline while the allocator runs.
 //!
-//! Offlining isolates the pageblocks, so that nothing in them is handed out any more and what is freed into them
-//! stays there; has every CPU give back what its lists hold; and looks what is left. If all of it is free, it goes:
-//! managed and present pages, watermarks and the sizes of per-CPU lists follow. If not, isolation ends, nothing has
-//! changed, and the error names the blocks in the way. Moving them elsewhere is up to their owners.
+//! To take pageblocks offline, the call isolates them, so that no frame of them is handed out any more and frames freed
+//! into them stay there. It drains the lists of all CPUs, and checks which blocks are left. If all frames are free,
+//! they go: managed and present pages, watermarks and the sizes of per-CPU lists follow. If not, the isolation ends,
+//! the state is unchanged, and the error names the blocks in the way. Their owners may move them.
 //!
-//! The zone lock is held for one pageblock at a time. What is free in an isolated pageblock stays so until isolation
-//! ends, and only the call that has isolated these pageblocks ends it, so that all can be looked at before the first
-//! one goes.
+//! The zone lock is held for one pageblock at a time. A free frame of an isolated pageblock stays free until isolation
+//! ends, and only the call that has isolated these pageblocks ends it. So all can be checked before the first one goes.
 //!
-//! A frame whose memory has failed ([`Cpu::hwpoison`]) is not counted while it is offline, and is out of use again
-//! when it comes back. Linux, from v6.2 on, refuses to bring its pageblock back; before, and in the `linux_*`
-//! presets, it is forgotten.
+//! A frame whose memory has failed ([`Cpu::hwpoison`]) is not counted while it is offline, and is out of use again when
+//! it comes back. Linux from v6.2 on refuses to bring its pageblock back; Linux before that, and the `linux_*` presets,
+//! forget the failure.
 
 use core::fmt;
 use core::ops::Range;
@@ -25,37 +24,37 @@ use crate::platform::Platform;
 use crate::units::{PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 use crate::zone::Zone;
 
-/// Blocks that an [`OfflineError`] can name. It says how many there are.
+/// Most blocks that an [`OfflineError`] names. It also has their number.
 pub const HOLDERS_EXPLAINED: usize = 4;
 
 /// A block that keeps a range from going offline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Holder {
-    /// Its first frame.
+    /// First frame of the block.
     pub pfn: Pfn,
-    /// What it is: allocated, or reserved.
+    /// State of the block: allocated, or reserved.
     pub state: State,
 }
 
-/// Why a range cannot go offline.
+/// Reason why a range cannot go offline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OfflineFailure {
-    /// It does not consist of whole pageblocks of one zone, or none of them has memory.
+    /// The range does not consist of whole pageblocks of one zone, or none of them has memory.
     NotPageblocks,
     /// Some of the zone's memory is deferred and not initialised yet.
     NotReady,
     /// A pageblock is isolated already.
     Isolated(Pfn),
-    /// Blocks in it are allocated or reserved: so many.
+    /// This number of blocks in the range is allocated or reserved.
     InUse(u64),
 }
 
-/// A range that stays online. Nothing has changed, but CPUs may have given back what their lists held.
+/// A range that stays online. The state is unchanged, but CPUs may have drained their lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OfflineError {
-    /// Why.
+    /// Reason.
     pub why: OfflineFailure,
-    /// Its first frame.
+    /// First frame of the range.
     pub start: Pfn,
     /// The first blocks in the way, by frame.
     pub holders: [Option<Holder>; HOLDERS_EXPLAINED],
@@ -86,8 +85,8 @@ impl fmt::Display for OfflineError {
 impl core::error::Error for OfflineError {}
 
 impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
-    /// Takes memory online: as [`add_memory`](Self::add_memory), and the sizes of per-CPU lists follow. The zone
-    /// must span it.
+    /// Takes memory online: like [`add_memory`](Self::add_memory), and then the per-CPU lists are sized again. The zone
+    /// must span the range.
     ///
     /// # Errors
     /// As [`add_memory`](Self::add_memory).
@@ -110,14 +109,14 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
 }
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Takes whole pageblocks of one zone offline; its last one may end where the zone does. Pageblocks without memory
-    /// among them stay as they are. Returns the pages that are gone. Other CPUs are asked for what their lists hold
-    /// and waited for as long as a failing allocation would.
+    /// Takes whole pageblocks of one zone offline; the last one may end at the zone's end. Pageblocks without memory
+    /// among them do not change. Returns the pages that went offline. Other CPUs are requested to drain their lists,
+    /// and waited for as long as a failing allocation would wait.
     ///
     /// O(pages).
     ///
     /// # Errors
-    /// What is in the way. Nothing has changed then.
+    /// The reason, and the first blocks in the way. The state is unchanged then.
     pub fn offline(&self, range: Range<Pfn>) -> Result<u64, OfflineError> {
         let allocator = self.allocator();
         let error = |why| OfflineError { why, start: range.start, holders: [None; HOLDERS_EXPLAINED] };
@@ -165,10 +164,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         }
     }
 
-    /// This CPU's lists of all zones, and all CPUs' of `zone`.
+    /// Drains this CPU's lists of all zones, and the lists of all CPUs of `zone`.
     pub(crate) fn drain_all_of(&self, zone: &Zone<P>) {
         self.drain();
-        let zones = self.allocator().zones().iter().filter(|other| other.id() == zone.id());
+        let zones = self.allocator().zones().iter().filter(|listed| listed.id() == zone.id());
         self.allocator().drain_others_and_wait(Some(self.id()), zones, None, true);
     }
 
@@ -205,7 +204,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Ok(gone)
     }
 
-    /// Notes the blocks in the pageblock at `block` of `range` that are allocated or reserved. With the zone lock held.
+    /// Records the blocks in the pageblock at `block` of `range` that are allocated or reserved. With the zone lock
+    /// held.
     fn find_holders(&self, range: &Range<Pfn>, block: Pfn, holders: &mut Holders) {
         let mut at = block;
         let end = block.add(PAGEBLOCK_PAGES).min(range.end);
@@ -213,14 +213,14 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             let (pfn, state) = self.allocator().frames().find(at);
             let (pages, holds) = match state {
                 State::Free { order, .. } => (order.pages(), false),
-                // One that reaches beyond the range stays whole.
+                // A block that reaches beyond the range stays whole.
                 State::Quarantined { order } => {
                     (order.pages(), pfn < range.start || pfn.add(order.pages()) > range.end)
                 }
                 State::Taken { order, .. } => (order.pages(), true),
                 State::Reserved | State::Body => (1, true),
             };
-            // A block of two pageblocks is met twice.
+            // A block of two pageblocks is found twice.
             if holds && (pfn >= block || block == range.start) {
                 if let Some(place) = holders.first.get_mut(holders.count as usize) {
                     *place = Some(Holder { pfn, state });
@@ -232,7 +232,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     }
 }
 
-/// Blocks that keep a range from going offline: how many there are, and the first ones.
+/// Blocks that keep a range from going offline: their number, and the first ones.
 #[derive(Default)]
 struct Holders {
     count: u64,

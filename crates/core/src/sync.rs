@@ -1,6 +1,6 @@
-//! Locks on the platform: ticket and queued; and the wrappers that make guarded data safe to touch.
+//! Locks on the platform: ticket, queued and parking; and the wrappers that make guarded data safe to access.
 //!
-//! Holds the `unsafe` that locks need. Above this module, guarded data is reached through `&mut`, so the
+//! This module holds the `unsafe` that locks need. Above it, guarded data is reached through `&mut`, so the
 //! borrow checker carries the proof of holding the lock.
 //!
 //! Both kinds of lock take two words, side by side:
@@ -8,9 +8,8 @@
 //! | | first word | second word |
 //! |---|---|---|
 //! | ticket | next ticket to be taken; any arriving CPU adds | ticket being served; only the holder writes |
-//! | queued | last CPU in the queue + 1, 0 if none; any arriving CPU swaps | 1 while held; arriving CPUs compare and
-//! swap, the holder clears |
-//! | parking | not used | 0 free, 1 held, 2 held and somebody may sleep; arriving CPUs swap, the holder clears |
+//! | queued | last CPU in the queue + 1, 0 if none; any arriving CPU swaps | 1 while held; arriving CPUs compare and swap, the holder clears |
+//! | parking | not used | 0 free, 1 held, 2 held and a CPU may sleep; arriving CPUs swap, the holder clears |
 #![expect(unsafe_code, reason = "the lock is what makes access exclusive")]
 
 use core::cell::UnsafeCell;
@@ -21,9 +20,8 @@ use crate::config::{LockKind, LockPlace};
 use crate::platform::{Platform, SharedCell, Word};
 use crate::units::CpuId;
 
-/// A plain field of a guarded structure, reached through the platform's cell so that each access is
-/// charged and checked on its own cache line. Reading needs `&`, writing needs `&mut`: it adds nothing to
-/// Rust's own rules, and shares nothing.
+/// A plain field of a guarded structure, reached through the platform's cell so that each access is charged and checked
+/// on its own cache line. A read needs `&`, a write needs `&mut`: the cell adds nothing to Rust's own rules.
 pub struct Slot<P: Platform, T: Copy>(P::Cell<T>);
 
 impl<P: Platform, T: Copy> Slot<P, T> {
@@ -35,7 +33,7 @@ impl<P: Platform, T: Copy> Slot<P, T> {
     /// Reads the field.
     #[inline]
     pub fn get(&self) -> T {
-        // SAFETY: only `set` writes, and it needs `&mut self`, so nobody writes while `&self` exists.
+        // SAFETY: only `set` writes, and it needs `&mut self`, so there is no write while `&self` exists.
         self.0.with(|value| unsafe { *value })
     }
 
@@ -53,14 +51,14 @@ impl<P: Platform, T: Copy + fmt::Debug> fmt::Debug for Slot<P, T> {
     }
 }
 
-/// A CPU's place in the queue of a queued lock. One per CPU is enough: a CPU waits for one zone at a time.
+/// A CPU's place in the queue of a queued lock. One per CPU is enough: a CPU waits for one lock at a time.
 ///
-/// A line of its own, so that its owner polls without disturbing anyone.
+/// A line of its own, so that its owner polls without slowing other CPUs.
 #[repr(C, align(64))]
 pub struct QueueNode<P: Platform> {
     /// 1 while the owner must wait. Set by the owner, cleared by its predecessor.
     waiting: P::Word,
-    /// The successor CPU + 1, 0 if none yet. Cleared by the owner, set by the successor.
+    /// The next CPU in the queue + 1, 0 if there is none yet. Cleared by the owner, set by that CPU.
     next: P::Word,
 }
 
@@ -84,13 +82,13 @@ impl<P: Platform> fmt::Debug for QueueNode<P> {
     }
 }
 
-/// Who is asking for a lock: the queue's nodes, and the CPU if the caller is pinned to one. A caller
-/// without a CPU (a snapshot, a test) polls the lock word and takes no place in the queue.
+/// The caller of a lock: the queue's nodes, and the CPU if the caller is pinned to one. A caller without a CPU (a
+/// snapshot, a test) polls the lock word and takes no place in the queue.
 #[derive(Debug)]
 pub struct Waiter<'a, P: Platform> {
     /// One node per CPU.
     pub nodes: &'a [QueueNode<P>],
-    /// The asking CPU; its pin must be held.
+    /// The calling CPU; its pin must be held.
     pub cpu: Option<CpuId>,
 }
 
@@ -102,11 +100,11 @@ impl<P: Platform> Clone for Waiter<'_, P> {
 
 impl<P: Platform> Copy for Waiter<'_, P> {}
 
-/// What the second word of a parking lock says; 1 is held.
+/// Values of the second word of a parking lock; 1 means held.
 const FREE: u64 = 0;
 const AWAITED: u64 = 2;
-/// How often a waiter looks at a parking lock before it sleeps: some microseconds, as long as a hold that nobody
-/// interrupts.
+/// Polls of a waiting CPU at a parking lock before it sleeps: some microseconds, as long as a hold without
+/// interruption.
 const POLLS: u32 = 100;
 
 /// The bare lock, of any kind. 16 bytes on every platform with 8-byte words.
@@ -127,7 +125,7 @@ impl<P: Platform> RawLock<P> {
         match kind {
             LockKind::Ticket => self.acquire_ticket(),
             LockKind::Queued => {
-                // Taking the lock past a waiting queue would be unfair: look at the queue first.
+                // Taking the lock before CPUs that wait in the queue would be unfair: look at the queue first.
                 if self.first.load(Relaxed) == 0 && self.try_set() {
                     return false;
                 }
@@ -193,7 +191,7 @@ impl<P: Platform> RawLock<P> {
                 P::relax();
             }
         }
-        // Head of the queue: the only waiter that polls the lock itself.
+        // Head of the queue: the only CPU that polls the lock itself.
         while self.second.load(Relaxed) != 0 || !self.try_set() {
             P::relax();
         }
@@ -209,8 +207,9 @@ impl<P: Platform> RawLock<P> {
         waiter.nodes[node.next.load(Acquire) as usize - 1].waiting.store(0, Release);
     }
 
-    /// Polls for about as long as an undisturbed hold takes, then sleeps. Whoever has slept, or is about to, leaves the
-    /// word at 2, so that the holder wakes one of those that may be asleep (U. Drepper, *Futexes Are Tricky*, 2011).
+    /// Polls for about as long as an uninterrupted hold takes, then sleeps. A CPU that has slept, or is about to,
+    /// leaves the word at 2, so that the holder wakes one of the CPUs that may be asleep (U. Drepper, *Futexes Are
+    /// Tricky*, 2011).
     #[cold]
     fn acquire_parking(&self) {
         for _ in 0..POLLS {
@@ -227,7 +226,7 @@ impl<P: Platform> RawLock<P> {
     #[inline]
     fn release(&self, kind: LockKind) {
         match kind {
-            // Only the holder writes the second word, so a load and a store do.
+            // Only the holder writes the second word, so a load and a store suffice.
             LockKind::Ticket => self.second.store(self.second.load(Relaxed).wrapping_add(1), Release),
             LockKind::Queued => self.second.store(0, Release),
             LockKind::Parking | LockKind::ByPlatform => {
@@ -243,17 +242,17 @@ impl<P: Platform> RawLock<P> {
 #[repr(C, align(64))]
 struct OwnLine<T>(T);
 
-/// Two pieces of data behind one lock that lies in one of three places (see [`LockPlace`]):
-/// `hot` is laid out with the lock's places around it, `cold` lies behind in lines of its own.
+/// Two pieces of data with one lock, which is in one of three places (see [`LockPlace`]). `hot` has the lock's places
+/// around it; `cold` follows in lines of its own.
 ///
-/// With 8-byte words: `before` at byte 0, `hot` at 16, `after` right behind `hot`, `own` at the next line.
+/// With 8-byte words: `before` at byte 0, `hot` at 16, `after` directly after `hot`, `own_line` at the next line.
 #[repr(C, align(64))]
 pub struct Locked<P: Platform, H, C> {
     before: RawLock<P>,
     hot: UnsafeCell<H>,
     after: RawLock<P>,
-    own: OwnLine<RawLock<P>>,
-    /// Which of the three is in use, and its kind. Never written after creation.
+    own_line: OwnLine<RawLock<P>>,
+    /// The place of the lock in use, and its kind. Never written after creation.
     place: LockPlace,
     kind: LockKind,
     cold: OwnLine<UnsafeCell<C>>,
@@ -271,7 +270,7 @@ impl<P: Platform, H, C> fmt::Debug for Locked<P, H, C> {
     }
 }
 
-/// Gives the lock back when dropped, so that a panic under the lock does not leave it held.
+/// Releases the lock when dropped, so that a panic under the lock does not leave it held.
 struct ReleaseOnDrop<'a, P: Platform> {
     lock: &'a RawLock<P>,
     kind: LockKind,
@@ -291,7 +290,7 @@ impl<P: Platform, H, C> Locked<P, H, C> {
             before: RawLock::new(),
             hot: UnsafeCell::new(hot),
             after: RawLock::new(),
-            own: OwnLine(RawLock::new()),
+            own_line: OwnLine(RawLock::new()),
             place,
             kind: if kind == LockKind::ByPlatform { P::LOCK } else { kind },
             cold: OwnLine(UnsafeCell::new(cold)),
@@ -304,7 +303,7 @@ impl<P: Platform, H, C> Locked<P, H, C> {
         [
             core::mem::offset_of!(Self, before),
             core::mem::offset_of!(Self, after),
-            core::mem::offset_of!(Self, own),
+            core::mem::offset_of!(Self, own_line),
             core::mem::offset_of!(Self, hot),
             core::mem::offset_of!(Self, cold),
         ]
@@ -315,7 +314,7 @@ impl<P: Platform, H, C> Locked<P, H, C> {
         match self.place {
             LockPlace::WithOrder0Lists => &self.before,
             LockPlace::OtherEnd => &self.after,
-            LockPlace::OwnLine => &self.own.0,
+            LockPlace::OwnLine => &self.own_line.0,
         }
     }
 
@@ -326,9 +325,9 @@ impl<P: Platform, H, C> Locked<P, H, C> {
         lock.second.load(Relaxed) != free
     }
 
-    /// Runs `f` on the data with the lock held. `f` also learns whether the caller had to wait.
+    /// Runs `f` on the data with the lock held. `f` also gets whether the caller had to wait.
     ///
-    /// Not re-entrant: `f` must not ask for the same lock.
+    /// Not re-entrant: `f` must not take the same lock.
     #[inline]
     pub fn with<R>(&self, waiter: Waiter<'_, P>, f: impl FnOnce(&mut H, &mut C, bool) -> R) -> R {
         let lock = self.raw();
@@ -365,7 +364,7 @@ mod tests {
 
     const HELD: u64 = 1;
 
-    /// A lock that somebody holds.
+    /// A lock that another CPU holds.
     fn held() -> &'static RawLock<Machine> {
         let lock: &'static RawLock<Machine> = Box::leak(Box::new(RawLock::new()));
         lock.second.store(HELD, Relaxed);
@@ -376,7 +375,7 @@ mod tests {
         Waiter { nodes: &[], cpu: None }
     }
 
-    /// Whoever has no place in the queue polls until the lock is free.
+    /// A CPU without a place in the queue polls until the lock is free.
     #[test]
     fn a_waiter_without_a_place_has_it_when_it_is_free() {
         let lock = held();
@@ -418,7 +417,7 @@ mod tests {
         assert_eq!((waits, lock.second.load(Relaxed), lock.first.load(Relaxed)), (3, HELD, 0));
     }
 
-    /// A parking waiter polls before it sleeps: then nobody has to be woken.
+    /// A parking CPU polls before it sleeps: after a short hold no CPU has to be woken.
     #[test]
     fn a_short_hold_puts_nobody_to_sleep() {
         let lock = held();
@@ -436,7 +435,7 @@ mod tests {
         assert_eq!((waited, waits, woken, lock.second.load(Relaxed)), (true, 3, 0, FREE));
     }
 
-    /// It sleeps at last (here: lets others go on), and whoever releases the lock then wakes.
+    /// After its polls the CPU sleeps (here: others have a turn), and the CPU that releases the lock wakes it.
     #[test]
     fn a_long_hold_is_slept_through() {
         let lock = held();

@@ -1,10 +1,10 @@
-//! A zone: buddy lists, their lock, counters, and where each lies in cache lines.
+//! A zone: free store, its lock, counters, and their cache lines.
 //!
-//! With maps a large zone has several *sections* (see `sections`): each has a lock and a free store of its own. The
-//! first one is in the zone, so that a zone of one section is as laid out below.
+//! With maps a large zone has several *sections* (see `sections`), each with a lock and a free store. The first one is
+//! in the zone, so that a zone of one section has the layout below.
 //!
 //! # Layout, in bytes, with 8-byte words and 64-byte lines
-//! | | bytes | what shares a line with it |
+//! | | bytes | shares a line with |
 //! |---|---|---|
 //! | lock, `with_order0_lists` | 0–15 | the order-0 lists of the three ordinary types |
 //! | free areas, 88 bytes an order | 16–983 | |
@@ -12,8 +12,8 @@
 //! | lock, `other_end` | 992–1007 | the end of order 10, the isolated count |
 //! | lock, `own_line` | 1024–1039 | nothing |
 //!
-//! Linux' lock is 4 bytes and its group starts at the free areas once the lock has moved behind them; ours is
-//! 16 bytes in every layout and the areas stay where they are, which leaves each sharing relation as it was.
+//! Linux' lock has 4 bytes, and its group starts at the free areas after the lock has moved to their end. Ours has 16
+//! bytes in every layout and the areas stay at their offset; the same data share lines as in Linux.
 
 mod pressure;
 mod sections;
@@ -33,12 +33,12 @@ use crate::units::{MAX_ORDER, NodeId, Order, Pfn, ZoneId, ZoneType};
 pub(crate) use pressure::Pressure;
 pub(crate) use sections::{Cut, MOST_SECTIONS};
 
-/// What a zone spans and is good for.
+/// Range, node and type of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneSpec {
-    /// The node whose memory it is.
+    /// Node of the memory.
     pub node: NodeId,
-    /// What its addresses are good for.
+    /// Zone type: DMA, DMA32, Normal or Movable.
     pub kind: ZoneType,
     /// First frame; a multiple of 1024.
     pub start: Pfn,
@@ -47,7 +47,7 @@ pub struct ZoneSpec {
 }
 
 impl ZoneSpec {
-    /// The first frame behind the zone.
+    /// The first frame after the zone.
     #[must_use]
     pub const fn end(&self) -> Pfn {
         Pfn(self.start.0 + self.pages)
@@ -60,16 +60,16 @@ impl ZoneSpec {
     }
 }
 
-/// How one hold of the zone lock went.
+/// Record of one hold of the zone lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hold {
-    /// Whether another CPU held the lock first.
+    /// Whether the CPU had to wait for the lock.
     pub waited: bool,
-    /// Nanoseconds until the lock was had; 0 if `lock_timing` is off.
+    /// Nanoseconds spent waiting for the lock; 0 if `lock_timing` is off.
     pub wait_ns: u64,
-    /// Nanoseconds it was held; 0 if `lock_timing` is off.
+    /// Nanoseconds the lock was held; 0 if `lock_timing` is off.
     pub hold_ns: u64,
-    /// Whether the zone's last bad frame in use went out of use in it: frees need not look for one any more.
+    /// Whether the zone's last bad frame in use went out of use in this hold: frees may hit again.
     pub is_unmarked: bool,
 }
 
@@ -87,7 +87,7 @@ impl<P: Platform> fmt::Debug for Section<P> {
 }
 
 impl<P: Platform> Section<P> {
-    /// The store of so many pages. With maps, those of its free pageblocks begin at number `whole`.
+    /// The store of `pages` pages. With maps, the maps of its free pageblocks begin at number `whole`.
     pub(crate) fn new(config: &Config, whole: usize, pages: u64) -> Self {
         let cold = Cold::new(whole, pages);
         let Experiment { lock_place, lock_kind, .. } = config.experiment;
@@ -107,18 +107,18 @@ pub struct Zone<'m, P: Platform> {
     id: ZoneId,
     spec: ZoneSpec,
     lock_timing: bool,
-    /// Whether pageblocks note that a hook has been told that they are free.
+    /// Whether pageblocks record that a hook was told that they are free.
     reports: bool,
     /// Whether memory may stay untouched until it is needed.
     lazy: bool,
-    /// CPUs that share its pages: those of its node (see [`sharing_cpus`](crate::policy::pcp::sharing_cpus)).
+    /// CPUs that share the zone's pages: those of its node (see [`sharing_cpus`](crate::policy::pcp::sharing_cpus)).
     cpus: u32,
     cut: Cut,
-    /// Sections but the first.
+    /// All sections but the first.
     more: &'m [Section<P>],
-    /// What sections have, in case there are several: see `sections`.
+    /// Words that the sections publish, if there are several: see `sections`.
     words: &'m [P::Word],
-    /// Pageblocks that are isolated or have a bad frame in use, in case there are several sections.
+    /// Pageblocks that are isolated or have a bad frame in use, if there are several sections.
     special: P::Word,
 }
 
@@ -140,7 +140,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     ) -> Self {
         Self {
             first,
-            // As Linux' watermark checks do. With bits the lock is taken.
+            // Shown as for Linux' watermark checks. With bits the check takes the lock.
             counters: Counters::new(config.keep_marks && !config.engine.has_maps(), config.engine.has_maps()),
             pressure: Pressure::new(),
             id,
@@ -156,53 +156,53 @@ impl<'m, P: Platform> Zone<'m, P> {
         }
     }
 
-    /// The zone's place in the zone table.
+    /// Index in the zone table.
     #[must_use]
     pub const fn id(&self) -> ZoneId {
         self.id
     }
 
-    /// What the zone spans.
+    /// Range, node and type.
     #[must_use]
     pub const fn spec(&self) -> &ZoneSpec {
         &self.spec
     }
 
-    /// CPUs that share its pages: those of its node, or all if it has none.
+    /// CPUs that share the zone's pages: those of its node, or all CPUs if the node has none.
     pub(crate) const fn cpus(&self) -> u32 {
         self.cpus
     }
 
-    /// Marks, flags, and what reclaim has counted.
+    /// Marks, flags, and counts of reclaim.
     pub(crate) const fn pressure(&self) -> &Pressure<P> {
         &self.pressure
     }
 
-    /// The watermarks it keeps now, any boost included, in base pages; zero if it keeps none.
+    /// The present watermarks, any boost included, in base pages; 0 if the zone keeps none.
     #[must_use]
     pub fn marks(&self) -> Marks {
         self.pressure.marks().boosted(self.pressure.boost())
     }
 
-    /// Pages that requests up to type `highest` must leave it, on top of a mark.
+    /// Pages that requests up to type `highest` must leave, in addition to a mark.
     #[must_use]
     pub fn reserve(&self, highest: ZoneType) -> u64 {
         self.pressure.reserve(highest)
     }
 
-    /// What reclaim did here.
+    /// Event counters of reclaim in the zone.
     #[must_use]
     pub fn events(&self) -> ZoneEvents {
         self.pressure.events.read()
     }
 
-    /// Whether background reclaim has given it up, until it gets a page back.
+    /// Whether background reclaim has given the zone up, until it gets a page back.
     #[must_use]
     pub fn is_unreclaimable(&self) -> bool {
         self.pressure.is_unreclaimable()
     }
 
-    /// The frame that links between free blocks count from.
+    /// The frame from which links between free blocks count.
     pub(crate) fn link_base(&self) -> Pfn {
         self.spec.start.block_start(MAX_ORDER)
     }
@@ -212,8 +212,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         &self.counters
     }
 
-    /// The frames of each section whose pageblocks are not initialised yet (see [`Config::lazy_pageblocks`]). A racy
-    /// read.
+    /// The untouched frames of each section (see [`Config::lazy_pageblocks`]). A racy read.
     pub(crate) fn untouched(&self) -> impl Iterator<Item = Range<Pfn>> {
         let sections = if self.lazy { self.cut.sections() } else { 0 };
         (0..sections).map(|n| self.section(n).untouched.range())
@@ -231,25 +230,25 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.counters.free_cma_pages()
     }
 
-    /// Base pages the zone was given.
+    /// Managed pages: those that the zone was given.
     #[must_use]
     pub fn managed_pages(&self) -> u64 {
         self.counters.managed.load(Relaxed)
     }
 
-    /// Base pages of memory the zone has: those it was given, and those that boot found and kept.
+    /// Present pages: those that the zone was given, and those that boot found and kept.
     #[must_use]
     pub fn present_pages(&self) -> u64 {
         self.counters.present.load(Relaxed)
     }
 
-    /// How many sections its free store has.
+    /// Number of sections of the free store.
     #[must_use]
     pub const fn sections(&self) -> usize {
         self.cut.sections()
     }
 
-    /// How its store is cut.
+    /// Division of the store into sections.
     pub(crate) const fn cut(&self) -> Cut {
         self.cut
     }
@@ -258,8 +257,8 @@ impl<'m, P: Platform> Zone<'m, P> {
         n.checked_sub(1).map_or(&self.first, |n| &self.more[n])
     }
 
-    /// Runs `f` on the store of a section with its lock held, and returns how the hold went. A CPU holds the lock of one section at
-    /// a time.
+    /// Runs `f` on the store of a section with its lock held. Also returns the record of the hold. A CPU holds the lock
+    /// of one section at a time.
     #[inline]
     pub(crate) fn with_section<'f, M, R>(
         &self,
@@ -328,10 +327,10 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// the order-10 lists, the isolated count. For tests and for the simulator's names of lines.
     #[must_use]
     pub const fn layout() -> Layout {
-        let [before, after, own, hot, cold] = Locked::<P, FreeAreas<P>, Cold<P>>::offsets();
+        let [before, after, own_line, hot, cold] = Locked::<P, FreeAreas<P>, Cold<P>>::offsets();
         let [lists, count, last, flags] = FreeAreas::<P>::offsets();
         Layout {
-            locks: [before, after, own],
+            locks: [before, after, own_line],
             order0_lists: hot + lists,
             order0_count: hot + count,
             order10_lists: hot + last,
@@ -347,7 +346,7 @@ impl<'m, P: Platform> Zone<'m, P> {
 /// Byte offsets of a zone's shared fields (see [`Zone::layout`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
-    /// `with_order0_lists`, `other_end`, `own_line`.
+    /// The lock's places: `with_order0_lists`, `other_end`, `own_line`.
     pub locks: [usize; 3],
     /// First list of order 0.
     pub order0_lists: usize,
@@ -359,15 +358,15 @@ pub struct Layout {
     pub isolated_count: usize,
     /// Isolated lists and statistics.
     pub cold: usize,
-    /// By type, a word that says which bins of pageblocks have one. Only with maps.
+    /// By type, a word with a bit for each bin that has a pageblock. Only with maps.
     pub bins: usize,
     /// Free, free CMA, managed and present pages.
     pub counters: usize,
-    /// The first frame of untouched memory, and the first behind it.
+    /// The first frame of untouched memory, and the first after it.
     pub untouched: usize,
 }
 
-/// The largest order of which `list_has` says that a list has a block.
+/// The largest order for which `list_has` answers `true`.
 pub(crate) fn largest_order(list_has: impl Fn(Order) -> bool) -> Option<Order> {
     Order::all().rev().find(|&order| list_has(order))
 }

@@ -23,13 +23,51 @@ pub fn machine() -> Value {
 pub fn study() -> Value {
     let text = |about: &str| json!({ "type": "string", "description": about });
     let settings = json!({ "$ref": "#/$defs/settings" });
+    json!({
+        "$schema": DIALECT, "title": "A study of framewright", "type": "object", "additionalProperties": false,
+        "required": ["variant", "part"],
+        "properties": {
+            "name": text("The name it is chosen by; the file's name, if it is left out."),
+            "year": { "type": "integer", "description": "When the change that it is about was published." },
+            "short": text("What it asks, in a few words."),
+            "question": text("What it asks."),
+            "unpredicted": {
+                "type": "array", "items": { "type": "string" },
+                "description": "Published figures that no part predicts, each with the reason.",
+            },
+            "machine": text("Machine of derived and simulated parts: a name that `framewright machines` lists."),
+            "baseline": text("The variant that the others are compared with; the first, if it is left out."),
+            "style": {
+                "enum": styles(), "description": "Whose tables its results are shown in.",
+            },
+            "config": settings,
+            "variant": {
+                "type": "array",
+                "items": {
+                    "type": "object", "additionalProperties": false, "required": ["name"],
+                    "properties": {
+                        "name": text("Name of its column."),
+                        "about": text("What it does, in a sentence."),
+                        "config": settings,
+                    },
+                },
+            },
+            "part": { "type": "array", "items": part() },
+        },
+        "$defs": { "settings": configuration() },
+    })
+}
+
+/// The schema of a part of a study.
+fn part() -> Value {
+    let text = |about: &str| json!({ "type": "string", "description": about });
     let published = json!({
         "type": "object", "additionalProperties": false, "required": ["mean"],
         "description": "What the study's authors printed for their baseline.",
         "properties": { "mean": { "type": "number" }, "stddev": { "type": "number" } },
     });
     let workloads: Vec<&Declaration> = registry::all().map(Workload::declaration).collect();
-    let part = json!({
+    json!({
         "type": "object", "additionalProperties": false,
         "properties": {
             "name": text("Name of its table."),
@@ -68,39 +106,6 @@ pub fn study() -> Value {
             },
         },
         "allOf": workloads.iter().map(|it| metrics(it)).collect::<Vec<_>>(),
-    });
-    json!({
-        "$schema": DIALECT, "title": "A study of framewright", "type": "object", "additionalProperties": false,
-        "required": ["variant", "part"],
-        "properties": {
-            "name": text("The name it is chosen by; the file's name, if it is left out."),
-            "year": { "type": "integer", "description": "When the change that it is about was published." },
-            "short": text("What it asks, in a few words."),
-            "question": text("What it asks."),
-            "unpredicted": {
-                "type": "array", "items": { "type": "string" },
-                "description": "Published figures that no part predicts, each with the reason.",
-            },
-            "machine": text("Machine of derived and simulated parts: a name that `framewright machines` lists."),
-            "baseline": text("The variant that the others are compared with; the first, if it is left out."),
-            "style": {
-                "enum": styles(), "description": "Whose tables its results are shown in.",
-            },
-            "config": settings,
-            "variant": {
-                "type": "array",
-                "items": {
-                    "type": "object", "additionalProperties": false, "required": ["name"],
-                    "properties": {
-                        "name": text("Name of its column."),
-                        "about": text("What it does, in a sentence."),
-                        "config": settings,
-                    },
-                },
-            },
-            "part": { "type": "array", "items": part },
-        },
-        "$defs": { "settings": configuration() },
     })
 }
 

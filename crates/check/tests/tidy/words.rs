@@ -13,6 +13,7 @@ const SWEPT: &[&str] = &[
     "crates/capi/",
     "crates/check/",
     "crates/clients/",
+    "crates/core/",
     "crates/host/",
     "crates/pagecache/",
     "crates/rivals/",

@@ -1,4 +1,4 @@
-//! What a whole pageblock goes through: isolated and back, another type, taken offline.
+//! Operations on a whole pageblock: isolation and its end, another type, offlining.
 
 use super::{Buddy, Placement};
 use crate::frame::{BlockInfo, State};
@@ -6,8 +6,9 @@ use crate::platform::Platform;
 use crate::units::{MAX_ORDER, Migratetype, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
-    /// Isolates a pageblock: its free blocks leave the ordinary lists, and what is freed into it follows.
-    /// Returns the free pages that left; `None` if the pageblock was isolated already. `held`: by a call that ends it itself.
+    /// Isolates a pageblock: its free blocks leave the ordinary lists, and blocks freed into it join them. Returns the
+    /// free pages that left; `None` if the pageblock was isolated already. `held`: for a call that ends the isolation
+    /// itself.
     pub(crate) fn isolate(&mut self, pfn: Pfn, held: bool) -> Option<u64> {
         let info = self.frames.info(pfn);
         if info.migratetype() == Migratetype::Isolate {
@@ -20,8 +21,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         Some(gone)
     }
 
-    /// Ends isolation: the type and its lists are as before. Returns the free pages that came back; `None` if
-    /// the pageblock was not isolated, or not so.
+    /// Ends isolation: the pageblock has its earlier type and lists again. Returns the free pages that are available
+    /// again; `None` if the pageblock was not isolated, or not in this way.
     pub(crate) fn unisolate(&mut self, pfn: Pfn, held: bool) -> Option<u64> {
         let info = self.frames.info(pfn);
         if info.migratetype() != Migratetype::Isolate || info.is_held() != held {
@@ -35,29 +36,29 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         Some(back)
     }
 
-    /// Gives a pageblock another type and moves its free blocks to that type's lists. Returns the free pages; `None` if
-    /// it is isolated, or is not of type `from`.
+    /// Changes the type of a pageblock and moves its free blocks to that type's lists. Returns the free pages; `None`
+    /// if it is isolated, or not of type `from`.
     pub(crate) fn set_pageblock_type(
         &mut self,
         pfn: Pfn,
         from: Option<Migratetype>,
         to: Migratetype,
     ) -> Option<u64> {
-        let is = self.frames.info(pfn).migratetype();
-        if is == Migratetype::Isolate || from.is_some_and(|from| from != is) {
+        let current = self.frames.info(pfn).migratetype();
+        if current == Migratetype::Isolate || from.is_some_and(|from| from != current) {
             return None;
         }
         self.split_across(pfn);
         self.retype(pfn, to);
-        let free = self.move_free(pfn, is, to);
+        let free = self.move_free(pfn, current, to);
         self.merge_across(pfn);
         Some(free)
     }
 
-    /// Takes an isolated pageblock, whose blocks are all free or bad, out of the zone. Returns its frames whose memory has
-    /// failed: each keeps its mark, and the pageblock notes that there are some, so that none of them is handed out when the
-    /// pageblock comes back. Block by block they are forgotten, as by Linux before v6.2. O(512); with maps O(1), if all of it is
-    /// free.
+    /// Takes an isolated pageblock, whose blocks are all free or bad, out of the zone. Returns the number of its frames
+    /// whose memory has failed: each keeps its mark, and the pageblock records it, so that none of them is handed out
+    /// when the pageblock comes back. If blocks move one by one the marks are cleared, as in Linux before v6.2. O(512);
+    /// with maps O(1), if all of it is free.
     pub(crate) fn take_offline(&mut self, pfn: Pfn) -> u64 {
         self.split_across(pfn);
         let info = self.frames.info(pfn);
@@ -68,8 +69,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         failed
     }
 
-    /// Makes the free and bad blocks of a pageblock nobody's: the head word of each says [`State::Body`]. Returns the frames
-    /// whose memory has failed, which stay marked.
+    /// Removes the free and bad blocks of a pageblock: the head word of each becomes [`State::Body`]. Returns the
+    /// number of frames whose memory has failed, which stay marked.
     fn forget_blocks(&mut self, pfn: Pfn) -> u64 {
         let (mut at, mut failed) = (pfn, 0);
         while at < pfn.add(PAGEBLOCK_PAGES) {
@@ -85,7 +86,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
                     }
                     order.pages()
                 }
-                // Its bit is gone already. Without maps every frame is in a block.
+                // Its bit was cleared before. Without maps every frame is in a block.
                 State::Body => 1,
                 _ => break,
             };
@@ -94,7 +95,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         failed
     }
 
-    /// Moves what is free in a pageblock, whose type has just changed, to where blocks of its new type are. Returns the
+    /// Moves the free memory of a pageblock, whose type has just changed, to the store of its new type. Returns the
     /// pages.
     fn move_free(&mut self, pfn: Pfn, from: Migratetype, to: Migratetype) -> u64 {
         if !self.frames.has_maps() {
@@ -111,7 +112,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         PAGEBLOCK_PAGES
     }
 
-    /// After a pageblock has changed its type: what could not merge across its border may do so now. With maps nothing merges.
+    /// After a pageblock has changed its type: blocks may merge now across its border. With maps nothing merges.
     fn merge_across(&mut self, pfn: Pfn) {
         if self.frames.has_maps() {
             return;

@@ -1,4 +1,4 @@
-//! Frames in few runs, for callers that want many and do not mind where the next run begins: pools of blocks, lists
+//! Frames in few runs, for callers that need many frames and accept any place for the next run: pools of blocks, lists
 //! of a device, read-ahead.
 
 use core::ops::Range;
@@ -12,12 +12,12 @@ use crate::reclaim::Helpers;
 use crate::request::{Flags, Request};
 use crate::units::{MAX_ORDER, Migratetype, Order, Pfn, ZoneId};
 
-/// Runs that were found, in the caller's memory.
+/// Runs found so far, in the caller's memory.
 struct Runs<'o> {
     out: &'o mut [Range<Pfn>],
-    /// The first `len` are there.
+    /// The first `len` are valid.
     len: usize,
-    /// Frames still wanted.
+    /// Frames still to find.
     left: u64,
 }
 
@@ -32,7 +32,7 @@ impl Runs<'_> {
         self.len += 1;
     }
 
-    /// Sorts the runs, and makes one of those that touch.
+    /// Sorts the runs, and joins those that touch.
     fn join(&mut self) {
         let runs = &mut self.out[..self.len];
         runs.sort_unstable_by_key(|run| run.start);
@@ -51,14 +51,14 @@ impl Runs<'_> {
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// Allocates `pages` frames in few runs of contiguous frames, and writes these to the front of `out`, ascending.
-    /// Returns them: fewer frames than asked for only if `out` has room for no more runs, or if
+    /// Returns them. There are fewer frames than requested only if `out` has no room for more runs, or if
     /// [`alloc`](Self::alloc) fails, too. A run is freed by [`free_range`](Self::free_range), in any parts.
-    /// `migratetype` is one of the ordinary three; of others, none.
+    /// `migratetype` is one of the ordinary three; for any other type there are no runs.
     ///
-    /// With maps, runs have any length. A zone gives its longest ones first, none less than a quarter of what others
-    /// have: of the pageblocks that have such a run the one that is fullest, and of free pageblocks only where no
-    /// other one has a run as long as what is wanted. They are taken down to the zone's low mark. The rest, and all
-    /// with lists, is allocated as blocks, the largest order first.
+    /// With maps, runs have any length. A zone gives its longest runs first, and none shorter than a quarter of those
+    /// in other zones. Of the pageblocks with such a run it takes the fullest; whole free pageblocks only if no other
+    /// one has a run as long as the rest of the request. Runs are taken down to the zone's low mark. The rest, and
+    /// everything with lists, is allocated as blocks, the largest order first.
     ///
     /// O(runs), and O(runs × log runs) to sort them.
     pub fn alloc_runs<'o>(
@@ -81,7 +81,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         &out[..len]
     }
 
-    /// Runs of a zone, above its low mark.
+    /// Takes runs from a zone, above its low mark.
     fn runs_of(&self, id: ZoneId, migratetype: Migratetype, runs: &mut Runs<'_>) {
         let zone = &self.allocator.zones[id.index()];
         let request = Request::new(Order::ZERO, migratetype);
@@ -128,7 +128,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         self.count_numa(self.zone, zone, blocks().count() as u64);
         if bad > 0 {
             drop(local);
-            // That of a bad one is refused.
+            // The free of the bad block is refused.
             for (pfn, order) in blocks() {
                 let _refused = self.free(pfn, order);
             }
@@ -136,8 +136,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         bad == 0
     }
 
-    /// Blocks, the largest first: what lists hold, what other types have, and what comes with the help that a failing
-    /// request gets.
+    /// Allocates blocks, the largest first: from lists, from other types, and with the help that a failing request
+    /// gets.
     fn blocks_as_runs(&self, migratetype: Migratetype, runs: &mut Runs<'_>) {
         let mut order = MAX_ORDER;
         while runs.left > 0 {

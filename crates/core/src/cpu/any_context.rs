@@ -1,9 +1,9 @@
-//! Allocation and free from any context: from an interrupt handler in the middle of a call, also from one that cannot
-//! be masked.
+//! Allocation and free from any context: from an interrupt handler that has interrupted a call, also from one that
+//! cannot be masked.
 //!
-//! Such code may have interrupted this CPU anywhere: in a hit, with the lock of a zone held, half in the queue for
-//! one. So it touches no per-CPU list, and it takes a block from a zone, or gives it back, only if the lock is free.
-//! It never waits. All that it needs of the interrupted call is that words are atomic, which those of
+//! Such code may have interrupted this CPU anywhere: in a hit, with the lock of a zone held, or while it enters the
+//! lock's queue. So it touches no per-CPU list, and it takes a block from a zone, or gives it back, only if the lock is
+//! free. It never waits. It needs of the interrupted call only that words are atomic; those of
 //! [`OneCpu`](crate::platform::OneCpu) are not.
 
 use core::fmt;
@@ -21,14 +21,14 @@ use crate::request::Request;
 use crate::units::{CpuId, Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
 use crate::zone::Zone;
 
-/// The mark of a claim that no CPU made: no allocator has so many. Two such claims are told apart by the lock.
+/// The mark of a claim without a CPU: no allocator has this number. The lock separates two such claims.
 const NO_CPU: CpuId = CpuId(u16::MAX);
 
-/// Why [`Allocator::try_free`] has not freed a block. The state is unchanged.
+/// Reason why [`Allocator::try_free`] has not freed a block. The state is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TryFreeError {
-    /// The lock is held, another call is about to free the block, or one of its frames' memory has failed. To be
-    /// freed later, by [`Cpu::free`].
+    /// The lock is held, another call is about to free the block, or the memory of one of its frames has failed. Free
+    /// it later with [`Cpu::free`].
     Busy,
     /// The free is wrong.
     Refused(FreeError),
@@ -47,8 +47,9 @@ impl core::error::Error for TryFreeError {}
 
 impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
     /// Allocates a block from any context, without a pin: from the zones of the CPU `near`, past all lists, down to
-    /// their min marks. `None` if the lock is held where a block is, if only lists have one, or if there is none. It
-    /// never waits: what it does is bounded by the number of zones and sections. Freed as any other block.
+    /// their min marks. `None` if the lock of the section with the block is held, if only lists have one, or if there
+    /// is none. It never waits: its work is bounded by the number of zones and sections. The block is freed like any
+    /// other.
     ///
     /// # Panics
     /// If the allocator has no CPU `near`.
@@ -77,7 +78,7 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
         }
         [false, true].into_iter().find_map(|may_fall_back| {
             let wanted = Wanted { may_fall_back, ..all };
-            // Where one is locked, or has nothing after all, those that come after it.
+            // If a section is locked, or has nothing after all, the sections after it are tried.
             let sections = zone.sections();
             let from = (0..sections).map(|n| (near.index() + n) % sections);
             from.map_while(|from| zone.section_for(&wanted, from))
@@ -94,7 +95,7 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
             buddy.take(wanted, 1, balance, &mut sink);
             let pfn = taken?;
             if self.is_bad(pfn, order) {
-                // Only a CPU may count it as out of use: the next one that gets it does.
+                // Only a CPU may count the block as out of use: the next CPU that gets it does.
                 buddy.free(pfn, order, Placement::Tail);
                 return None;
             }
@@ -115,7 +116,7 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
     /// Frees a block from any context, without a pin: past all lists, to its zone. It never waits.
     ///
     /// # Errors
-    /// [`Busy`](TryFreeError::Busy) if a lock is held, or if the free is wrong.
+    /// [`Busy`](TryFreeError::Busy) if a lock is held; [`Refused`](TryFreeError::Refused) if the free is wrong.
     pub fn try_free(&self, pfn: Pfn, order: Order) -> Result<(), TryFreeError> {
         let frames = &self.frames;
         let view = Cpu { cpu: NO_CPU, ..Cpu::new(self, CpuId(0)) };
@@ -128,7 +129,7 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
             return refused();
         }
         let free = zone.try_with_section(zone.cut().number_of(pfn), self.frames, |buddy| {
-            // What a pageblock is changes under the lock.
+            // The properties of a pageblock change under the lock.
             let info = frames.info(pfn);
             let pageblocks =
                 (0..order.pages().div_ceil(PAGEBLOCK_PAGES)).map(|n| pfn.add(n * PAGEBLOCK_PAGES));

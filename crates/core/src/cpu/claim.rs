@@ -1,24 +1,24 @@
-//! Whose a block is that a caller frees: nobody's, this CPU's to free, or that of a CPU which frees it at the same time.
+//! Claims: a CPU makes a block its own before it frees it, so that only one of several CPUs that free it succeeds.
 
 use super::Cpu;
 use crate::frame::{BlockInfo, FrameUser, TakenHead};
 use crate::platform::Platform;
 use crate::units::{Order, Pfn, ZoneId};
 
-/// What an attempt to claim a block came to.
+/// Result of an attempt to claim a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Claim {
-    /// The block is this CPU's to free.
+    /// Only this CPU may free the block now.
     Got,
-    /// It is not allocated, and nothing has changed.
+    /// The block is not allocated. The state is unchanged.
     Refused,
-    /// Another CPU has changed its head word, or is about to: to be tried again.
+    /// Another CPU has changed the head word, or is about to. Try again.
     Again,
 }
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Whether the block of `order` at `pfn` is allocated: taken from the buddy lists, and not waiting on the
-    /// list where it was last placed. Of no use to one who frees it: what it says may be over at once.
+    /// Whether the block of `order` at `pfn` is allocated: taken from the buddy lists, and not on the list where it was
+    /// last placed. Racy: do not base a free on it.
     pub(super) fn may_free(&self, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
         if !self.frames.has_word(order) {
             return self.frames.is_handed_out(pfn, order);
@@ -27,7 +27,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         head.is_some_and(|head| !self.waits(pfn, order, head, info.zone()))
     }
 
-    /// Whether the block, whose head word is `head`, waits on the list where it was last placed.
+    /// Whether the block with the head word `head` is on the list where it was last placed.
     #[inline]
     pub(super) fn waits(&self, pfn: Pfn, order: Order, head: TakenHead, zone: ZoneId) -> bool {
         head.list_place().is_some_and(|list_place| {
@@ -36,22 +36,22 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         })
     }
 
-    /// Makes the allocated block of `order` at `pfn` this CPU's to free, or returns `false` and changes nothing.
+    /// Claims the allocated block of `order` at `pfn` for a free by this CPU. On `false` the state is unchanged.
     ///
-    /// A look at the head word and at the list alone would not do: the owner of the list may refill or drain it between
-    /// the two, even so that the same block sits at the same position again. So this CPU writes its mark, looks,
-    /// and has the block if it is on no list and its mark is still there: a refill, a drain, or a free by another CPU
-    /// that comes between overwrites the mark, or finds it. It looks at the list only then, and once: the list's owner
-    /// changes those words at every call, and each look fetches them from its cache. A block that is set aside is not
-    /// marked: see `pcp/outgoing.rs`.
+    /// A read of the head word and then of the list would not suffice: in between, the owner of the list may refill or
+    /// drain it, even so that the same block is at the same position again. So this CPU writes its mark into the head
+    /// word, and then looks at the list. It has the block if the block is on no list and the mark is still there: a
+    /// refill, a drain, or a free by another CPU in between overwrites the mark, or finds it. The CPU looks at the list
+    /// only then, and once: the list's owner changes its words at every call, and each look fetches them from the
+    /// owner's cache. A block that is set aside is not marked: see `pcp/outgoing.rs`.
     ///
-    /// Without a head word, bits say which blocks callers have: one step looks at them and clears them.
+    /// Without a head word, bits record which blocks callers have: one step reads and clears them.
     pub(super) fn claim(&self, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
         loop {
             match self.claim_once(pfn, order, info) {
                 Claim::Got => return true,
                 Claim::Refused => return false,
-                // Another CPU frees it: it will be refused, or the block will be free.
+                // Another CPU frees the block: that free will be refused, or the block will be free.
                 Claim::Again => P::relax(),
             }
         }
@@ -64,19 +64,19 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             return if frames.take_back(pfn, order) { Claim::Got } else { Claim::Refused };
         }
         let Some(seen) = frames.taken_head(pfn, order) else { return Claim::Refused };
-        // Found a second time: what presets touch is as their figures were taken.
+        // Computed a second time: under presets the memory accesses stay as when their figures were taken.
         let waits = || self.waits(pfn, order, seen, info.zone());
         self.claim_seen(|| frames.head(pfn, order), seen, waits)
     }
 
-    /// One such attempt by a free that knows the block's head word, and that the block is one of the preferred zone.
+    /// One attempt by a free that has the block's head word, of a block in the preferred zone.
     #[inline(always)]
     pub(super) fn claim_near(&self, head: &P::Word, seen: TakenHead, pfn: Pfn, order: Order) -> Claim {
         self.claim_seen(|| head, seen, || self.waits(pfn, order, seen, self.zone))
     }
 
-    /// One such attempt, on a block whose head word says that it was taken from the zone: `seen`, read with acquire. `head` finds
-    /// that word, `waits` says whether the block waits on the list where it was last placed.
+    /// One attempt, on a block whose head word `seen`, read with acquire, states that it was taken from the zone.
+    /// `head` finds that word; `waits` answers whether the block is on the list where it was last placed.
     #[inline(always)]
     fn claim_seen<'h>(
         &self,
@@ -90,7 +90,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         if seen.is_claimed() {
             return Claim::Again;
         }
-        // What the lists' owners count at each call is as the presets' figures were taken.
+        // The order of accesses to words that owners write at each call stays as when the presets' figures were taken.
         let looks_first = self.pcp.counts();
         if seen.is_aside() || (looks_first && waits()) {
             return Claim::Refused;

@@ -1,5 +1,5 @@
-//! Ranges of frames in place of blocks: an allocation by layout, and frees of any part of what was allocated.
-#![expect(unsafe_code, reason = "the caller of a free vouches for owning the range")]
+//! Ranges of frames instead of blocks: an allocation by layout, and frees of any part of an allocation.
+#![expect(unsafe_code, reason = "the caller of a free must own the range")]
 
 use core::alloc::Layout;
 use core::ops::Range;
@@ -15,15 +15,15 @@ use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAG
 const TRIES: usize = 3;
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Allocates the frames that `layout` needs, its size rounded up to whole frames: contiguous, aligned as it says,
-    /// and to be freed in any parts ([`free_range`](Self::free_range)). No frame is wasted but what rounding up to
-    /// frames takes.
+    /// Allocates the frames that `layout` needs, its size rounded up to whole frames: contiguous and with its
+    /// alignment. They may be freed in any parts ([`free_range`](Self::free_range)). Only the rounding to frames wastes
+    /// memory.
     ///
-    /// Up to the largest block (order 10) and its alignment this is one [`alloc`](Self::alloc); where the size is no
-    /// power of two, O(log pages) more for the frames that go back. Above it, [`alloc_contig`](Self::alloc_contig).
+    /// Up to the largest block (order 10) and its alignment this is one [`alloc`](Self::alloc); if the size is no power
+    /// of two, plus O(log pages) to free the rest of the block. Above it, [`alloc_contig`](Self::alloc_contig).
     ///
     /// # Errors
-    /// As of [`alloc`](Self::alloc); a layout of no bytes is [not allowed](AllocFailure::NotAllowed).
+    /// As [`alloc`](Self::alloc); a layout of 0 bytes is [not allowed](AllocFailure::NotAllowed).
     pub fn alloc_layout(&self, layout: Layout, migratetype: Migratetype) -> Result<Range<Pfn>, AllocError> {
         let page = self.allocator.config.page_kib as usize * 1024;
         self.alloc_pages(
@@ -57,12 +57,12 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Ok(range)
     }
 
-    /// Allocates `pages` contiguous frames at a multiple of `align` frames, in any zone: runs above the largest
+    /// Allocates `pages` contiguous frames at a multiple of `align` frames, in any zone: ranges larger than the largest
     /// block, up to gigantic pages. Like [`alloc_contig_with`](Self::alloc_contig_with) without helpers, so that only
-    /// free frames can be had.
+    /// free frames can be taken.
     ///
     /// # Errors
-    /// As of [`alloc_contig_with`](Self::alloc_contig_with).
+    /// As [`alloc_contig_with`](Self::alloc_contig_with).
     pub fn alloc_contig(
         &self,
         pages: u64,
@@ -72,17 +72,17 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         self.alloc_contig_with(pages, align, migratetype, &Helpers::NONE)
     }
 
-    /// Allocates `pages` contiguous frames at a multiple of `align` frames, in the first zone that has such a range;
-    /// a range of 2^18 frames is a gigantic page of 1 GiB. They count as unmovable, and are freed in any parts.
+    /// Allocates `pages` contiguous frames at a multiple of `align` frames, in the first zone that has such a range; a
+    /// range of 2^18 frames is a gigantic page of 1 GiB. They count as unmovable, and may be freed in any parts.
     ///
-    /// Of all ranges of whole pageblocks the one with fewest frames in use is taken, the first of equals; without a
-    /// mover, of those that are free. Pageblocks with unmovable, reclaimable, reserved or absent frames are passed
-    /// over. If the range cannot be had after all, the next best is tried, three in each zone. With compact metadata
-    /// no block moves, as no word says which are movable. To be for rare requests: O(pageblocks of the zone) to find
-    /// one, and with lists O(frames), after this CPU's lists are drained if there is none.
+    /// Of all ranges of whole pageblocks it takes the one with the fewest frames in use, the first of equals; without a
+    /// mover, only free ranges. Ranges with unmovable, reclaimable, reserved or absent frames are skipped. If the range
+    /// cannot be taken after all, the next best is tried, three in each zone. With compact metadata no block moves, as
+    /// no word records which are movable. For rare requests: O(pageblocks of the zone) to find a range, and with lists
+    /// O(frames); if there is none, once more after this CPU's lists are drained.
     ///
     /// # Errors
-    /// No such range is free or can be made so; no pages, or an alignment that is no power of two. The state is
+    /// No such range is free or can be made free; 0 pages, or an alignment that is no power of two. The state is
     /// unchanged, but lists may have been drained, and blocks moved.
     pub fn alloc_contig_with(
         &self,
@@ -197,12 +197,11 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         (used == 0 || list == Migratetype::Movable || list == Migratetype::Cma).then_some(used)
     }
 
-    /// Makes `at` the first frame of a block, by splitting the allocated block that it is inside of: what is before
-    /// it and what is from it on may be freed apart. The block becomes equal parts as large as `at` lets them be.
-    /// O(parts).
+    /// Makes `at` the first frame of a block, by splitting the allocated block that holds it, so that the parts before
+    /// and from `at` can be freed separately. The block becomes equal parts, as large as `at` allows. O(parts).
     ///
     /// # Safety
-    /// As of [`split`](Self::split), for the block that `at` is inside of.
+    /// As [`split`](Self::split), for the block that holds `at`.
     ///
     /// # Errors
     /// No allocated block holds the frame.
@@ -216,10 +215,11 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         unsafe { self.split(head, order, part) }
     }
 
-    /// Splits every block of `range` into frames: they may be freed one by one, on several CPUs at a time. O(pages).
+    /// Splits every block of `range` into frames, which may be freed one by one, also on several CPUs at the same time.
+    /// O(pages).
     ///
     /// # Safety
-    /// As of [`split`](Self::split), for each block that the range touches.
+    /// As [`split`](Self::split), for each block that the range touches.
     ///
     /// # Errors
     /// A frame that is not allocated; blocks before it are split.
@@ -236,19 +236,19 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Ok(())
     }
 
-    /// Frees the frames of `range`: whole blocks as they are, and of a block that reaches beyond the range the part
-    /// inside it, after splitting. Frames may so come back one by one, in any order, whatever they were allocated as.
+    /// Frees the frames of `range`: whole blocks as they are; of a block that reaches beyond the range, the part inside
+    /// it, after a split. So frames may be freed one by one, in any order, whatever block they were allocated in.
     /// O(blocks), and O(parts) of a split.
     ///
     /// # Safety
-    /// Blocks that the range holds or cuts are the caller's, or other owners of parts of a block that is cut make no
-    /// call meanwhile. For frames that no allocation gave there is no promise to make: they are refused.
+    /// The caller owns the blocks that the range holds or cuts; or, for a block that is cut, the owners of its other
+    /// parts make no call at the same time. Frames that were not allocated need no promise: they are refused.
     ///
     /// # Errors
-    /// A frame that is not allocated, or not the allocator's. [`FreeError::pfn`] is in the first block that is
-    /// refused: what is before it is freed.
+    /// A frame that is not allocated, or not the allocator's. [`FreeError::pfn`] is in the first block that is refused:
+    /// all frames before it are free.
     pub unsafe fn free_range(&self, range: Range<Pfn>) -> Result<(), FreeError> {
-        // A frame that was allocated as one needs no look at what block it is in.
+        // A frame that was allocated as a block of order 0 needs no search for its block.
         if range.start.add(1) == range.end && self.free(range.start, Order::ZERO).is_ok() {
             return Ok(());
         }
@@ -284,7 +284,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     }
 }
 
-/// The smallest order with so many pages; at most the largest.
+/// The smallest order with at least `pages` pages; at most the largest.
 const fn order_of(pages: u64) -> Order {
     match Order::new(pages.next_power_of_two().trailing_zeros() as u8) {
         Some(order) => order,

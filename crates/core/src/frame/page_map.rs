@@ -36,7 +36,7 @@ impl<P: Platform> PageMap<P> {
         &self.words[n]
     }
 
-    /// A word. A racy read for others than the holder of the zone lock.
+    /// A word. A racy read, unless the caller holds the zone lock.
     #[inline]
     pub(crate) fn word(&self, n: usize) -> u64 {
         self.words[n].load(Relaxed)
@@ -201,8 +201,8 @@ impl Bits {
         1 << order.get().saturating_sub(WORD_ORDER)
     }
 
-    /// Takes up to `most` free blocks of `order`, below the pageblock order, out of word `n`, or out of as many words from there as it
-    /// fills; the lowest first. Returns the bits of that word at which they start.
+    /// Takes up to `most` free blocks of `order`, below the pageblock order, from word `n`, or from as many words as a
+    /// block fills, from `n` on; the lowest first. Returns the bits of word `n` at which the blocks start.
     #[inline]
     pub(crate) fn take(&mut self, n: usize, order: Order, most: u64) -> u64 {
         if order.get() >= WORD_ORDER {
@@ -267,7 +267,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     pub(crate) fn is_pair(&self, pfn: Pfn) -> bool {
         let buddy = pfn.block_start(PAGEBLOCK_ORDER).buddy(PAGEBLOCK_ORDER);
         let lists = self.free_whole(pfn).zip(self.free_whole(buddy));
-        lists.is_some_and(|(list, other)| may_merge(PAGEBLOCK_ORDER, list, other))
+        lists.is_some_and(|(list, buddy_list)| may_merge(PAGEBLOCK_ORDER, list, buddy_list))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Blocks that pass the per-CPU lists: many at once, or one of a given place.
+//! Blocks that bypass the per-CPU lists: many together, or one at a given address.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -11,9 +11,9 @@ use crate::frame::{FrameUser, ListPlace, State};
 use crate::units::PAGEBLOCK_PAGES;
 use crate::zone::MOST_SECTIONS;
 
-/// Most runs that go back together: more than there are blocks set aside, or freed in bulk.
+/// Most runs that are given back together: more than the blocks that are set aside, or freed in bulk.
 const RUNS: usize = 256;
-/// Blocks that are taken in one hold of the zone lock: those of a pageblock.
+/// Most blocks taken in one hold of the zone lock: those of a pageblock.
 const MOST_TAKEN: usize = PAGEBLOCK_PAGES as usize;
 
 impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
@@ -25,14 +25,14 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         result
     }
 
-    /// Likewise with the lock of the zone's first section.
+    /// Like [`under_lock`](Self::under_lock), with the lock of the zone's first section.
     pub(crate) fn in_first_section<R>(&self, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R) -> R {
         self.under_lock(self.zone.spec().start, f)
     }
 
-    /// With maps, gives back blocks, joined to at most [`RUNS`] runs, in one hold of the lock of each section that has some. Sections
-    /// whose locks are held come last. Head words are made ready, and what a free will read is fetched, before. Returns how many
-    /// blocks went back.
+    /// With maps, gives back blocks, joined to at most [`RUNS`] runs, in one hold of the lock of each section that has
+    /// any. Sections whose locks are held come last. Head words are prepared, and the words that the frees read are
+    /// fetched, before. Returns the number of blocks given back.
     pub(super) fn free_by_section(&self, blocks: impl Iterator<Item = (Order, Pfn)>) -> u32 {
         const NONE: u16 = u16::MAX;
         let cut = self.zone.cut();
@@ -71,7 +71,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         taken
     }
 
-    /// Looks at a block that was taken past the lists, as a refill does. A bad one is quarantined. Whether it is good.
+    /// Checks a block that was taken past the lists, as a refill does. A bad one is quarantined. Returns whether it is
+    /// good.
     pub(crate) fn accept(&self, pfn: Pfn, order: Order) -> bool {
         let is_good = self.is_good(pfn, order);
         if is_good {
@@ -80,7 +81,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         is_good
     }
 
-    /// Like [`accept`](Self::accept), for a block that compaction moves another to: no caller has asked for it, so it is not counted.
+    /// Like [`accept`](Self::accept), for a block that compaction moves another block to: no caller requested it, so it
+    /// is not counted.
     pub(crate) fn is_good(&self, pfn: Pfn, order: Order) -> bool {
         if self.config.experiment.refill_check != RefillCheck::Off
             && self.frames.find_bad(pfn, order).is_some()
@@ -96,7 +98,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         bump(&self.pcp.events.direct_alloc_pages, blocks << order.get());
     }
 
-    /// Fills `out` with blocks of the zone, as many as it has. They are allocated then. Returns how many.
+    /// Fills `out` with blocks of the zone, as many as it has. They are allocated then. Returns their number.
     pub(crate) fn alloc_many(&self, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
         let check = self.config.experiment.refill_check;
         // As if they had come from this CPU's list: then its frees are hits.
@@ -171,8 +173,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         0
     }
 
-    /// Frees blocks of this zone past the lists, in one hold of its lock. They are the caller's to free, and their head words
-    /// say [`State::Body`].
+    /// Frees blocks of this zone past the lists, in one hold of its lock. The caller owns them, and their head words
+    /// are [`State::Body`].
     pub(crate) fn free_many(&self, order: Order, blocks: &[Pfn]) {
         if self.frames.has_maps() {
             self.free_by_section(blocks.iter().map(|&pfn| (order, pfn)));

@@ -200,7 +200,7 @@ fn a_thread_uses_several_shared_arenas() {
         }
     });
     for arena in &arenas {
-        assert_all_free(&arena);
+        assert_all_free(arena);
     }
 }
 

@@ -454,7 +454,8 @@ fn child_that_is_killed() {
     let Some(path) = std::env::var_os(CHILD) else { return };
     let seed: u64 = std::env::var(SEED).unwrap().parse().unwrap();
     // The promise holds in Linux' way, too.
-    let arena = arena_of(if seed % 2 == 0 { Config::framewright() } else { Config::linux_v6_7() }, 256, 2);
+    let arena =
+        arena_of(if seed.is_multiple_of(2) { Config::framewright() } else { Config::linux_v6_7() }, 256, 2);
     let files = FileCache::new(&arena);
     thread::scope(|scope| {
         scope.spawn(|| files.run_writing());

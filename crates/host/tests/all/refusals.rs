@@ -244,10 +244,8 @@ fn wrong_frees_between_right_ones_do_no_harm() {
                     let (pfn, size) = (Pfn(rng.u64(..5 * MIB)), order(rng.u8(..11)));
                     if !held.contains(&(pfn, size)) {
                         // SAFETY: not allocated as this block, so refused.
-                        assert!(
-                            unsafe { cpu.free(pfn, size) }.is_err(),
-                            "{pfn:?} as {size:?} was not allocated"
-                        );
+                        let freed = unsafe { cpu.free(pfn, size) };
+                        assert!(freed.is_err(), "{pfn:?} as {size:?} was not allocated");
                         refusals += 1;
                     }
                 }

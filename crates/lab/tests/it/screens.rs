@@ -29,11 +29,6 @@ fn screens_are_as_they_were_read() {
         ("help-import", "import --help"),
         ("help-study", "study --help"),
         ("doctor-sized-early", "doctor --root tests/data/snapshots/linux-5.10-sized-early.tar.gz"),
-        ("study", "study"),
-        ("settings", "settings"),
-        ("settings-batch", "settings batch"),
-        ("machines", "machines"),
-        ("workloads-bulk", "workloads bulk"),
     ] {
         let Some(screen) = screen(arguments) else { return };
         let wide: Vec<&str> = screen.lines().filter(|line| line.chars().count() > 80).collect();

@@ -409,7 +409,7 @@ impl Round<'_> {
 
 fn round(seed: u64, steps: u32) -> (u64, u64) {
     // The promise holds in Linux' way, too.
-    let config = if seed % 2 == 0 { Config::framewright() } else { Config::linux_v6_7() };
+    let config = if seed.is_multiple_of(2) { Config::framewright() } else { Config::linux_v6_7() };
     let world = world_of(config, 5);
     let swap = Swap::new(SWAP, 900);
     let cache = Cache::with_swap(world.allocator(), Chaotic::new(seed), swap);

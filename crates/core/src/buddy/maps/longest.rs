@@ -1,4 +1,4 @@
-//! Runs of free frames of any length, for requests that want few runs and not blocks of one order.
+//! Runs of free frames of any length, for requests that need few runs instead of blocks of one order.
 
 use core::ops::Range;
 
@@ -7,12 +7,12 @@ use crate::frame::{Bits, WORDS, range_in_word, starts};
 use crate::platform::Platform;
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
-/// Pageblocks that are taken from in one hold of the zone lock.
+/// Most pageblocks taken from in one hold of the zone lock.
 const MOST: usize = 16;
 
 impl Bits {
-    /// The first free block of an order below the pageblock order, and the free frames around it: the number of the
-    /// first one, and how many there are.
+    /// The first free block of an order below the pageblock order, with the free frames around it: number of the first
+    /// frame, and their count.
     fn run_around(&self, order: Order) -> Option<(u64, u64)> {
         let words = 1 << order.get().saturating_sub(6);
         let block = if words == 1 {
@@ -45,8 +45,8 @@ impl Bits {
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Takes runs of free frames from pageblocks of type `list` that have a free block of `order`: at most `most`
-    /// frames in at most `room` runs, each at least as long as the block if it is not the last one. Calls `keep` for
-    /// each. Returns the frames, which are 0 only if there is no such pageblock. Only with maps.
+    /// frames in at most `room` runs, each but the last at least as long as the block. Calls `keep` for each. Returns
+    /// the number of frames; 0 only if there is no such pageblock. Only with maps.
     pub(crate) fn take_runs(
         &mut self,
         order: Order,
@@ -76,8 +76,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         most - now.0
     }
 
-    /// Takes from one pageblock, of those that would miss it least. Returns what `keep` does: frames and runs still
-    /// wanted.
+    /// Takes from one pageblock, of those with such a block the fullest. Returns the result of `keep`: frames and runs
+    /// still to find.
     fn take_runs_of_one(
         &mut self,
         order: Order,
@@ -86,14 +86,14 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         keep: &mut impl FnMut(Range<Pfn>) -> (u64, usize),
     ) -> Option<(u64, usize)> {
         let fit = self.cold.bins.occupied[list as usize].get() & AT_LEAST[order.index()];
-        let (start, was, before) = if fit == 0 {
+        let (start, old, before) = if fit == 0 {
             (self.unlink_closed(list)?, None, Bits::ALL)
         } else {
             let first = self.cold.bins.ends[list as usize][fit.trailing_zeros() as usize].get().first;
             let start = self.pageblock_of(first);
-            let was = self.frames.open_head(start);
-            let bits = if was.is_some() { self.map(start).bits() } else { Bits([0; WORDS]) };
-            (start, was, bits)
+            let old = self.frames.open_head(start);
+            let bits = if old.is_some() { self.map(start).bits() } else { Bits([0; WORDS]) };
+            (start, old, bits)
         };
         let mut left = before;
         while now.0 > 0
@@ -101,7 +101,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             && let Some((first, free)) = left.run_around(order)
         {
             let pages = free.min(now.0);
-            // At the end where it is aligned better: it is laid out as fewer blocks.
+            // From the end with the better alignment: the run has fewer blocks then.
             let at_end = (first + free).trailing_zeros() > first.trailing_zeros();
             let from = if at_end { first + free - pages } else { first };
             for (n, word) in left.0.iter_mut().enumerate() {
@@ -116,16 +116,16 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
         let map = self.map(start);
         for (n, &word) in left.0.iter().enumerate() {
-            if was.is_none() || word != before.0[n] {
+            if old.is_none() || word != before.0[n] {
                 map.set_word(n, word);
             }
         }
         self.account(list, left.count() as i64 - before.count() as i64);
-        self.refile(start, list, was, (left.count() as u32, left.largest().unwrap_or(0)), false);
+        self.refile(start, list, old, (left.count() as u32, left.largest().unwrap_or(0)), false);
         Some(now)
     }
 
-    /// Takes whole pageblocks, or pairs of them, side by side as one run; of the last one what is wanted.
+    /// Takes whole pageblocks, or pairs of them, adjacent ones as one run; of the last one only the frames needed.
     fn take_wholes_as_runs(
         &mut self,
         order: Order,
@@ -150,7 +150,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             self.account(list, -(taken as i64));
             return Some(keep(last));
         }
-        // One block, which is more than is wanted.
+        // One block, larger than the rest of the request.
         debug_assert!(order <= MAX_ORDER && taken == order.pages(), "one block");
         let end = last.start.add(most);
         let mut start = last.start;

@@ -14,16 +14,16 @@ use crate::request::{Flags, Request};
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 use crate::zone::Zone;
 
-/// Times that the range is gone through for blocks to move. Linux: 5.
+/// Times that the range is searched for blocks to move. Linux: 5.
 const ROUNDS: u32 = 5;
 
-/// A range that could not be had. Its frames are allocated, free and isolated as they were, but what was moved stays where
-/// it is now.
+/// A range that could not be allocated. Its frames are allocated, free and isolated as before, but moved blocks stay at
+/// their new places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ContigError {
-    /// What is in the way.
+    /// The obstacle.
     pub place: PlaceError,
-    /// Base pages that were moved out of the range in vain.
+    /// Base pages that were moved out of the range nevertheless.
     pub moved: u64,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for ContigError {
 
 impl core::error::Error for ContigError {}
 
-/// Pageblocks that this call has isolated. They are as before when it is dropped, also when a panic passes.
+/// Pageblocks that this call has isolated. The isolation ends when this is dropped, also by a panic.
 struct Isolated<'c, 'a, 'm, P: Platform, M: FrameUser> {
     cpu: &'c Cpu<'a, 'm, P, M>,
     pageblocks: Range<Pfn>,
@@ -54,21 +54,23 @@ fn starts(pageblocks: &Range<Pfn>) -> impl Iterator<Item = Pfn> + use<> {
 }
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Allocates the frames of `range`, which lie in one zone: isolates its pageblocks, has all CPUs drain their lists, has
-    /// `helpers.migrate` move movable blocks away, and takes what is free then. Without a mover only a range that is free
-    /// can be had.
+    /// Allocates the frames of `range`, which is in one zone: isolates its pageblocks, drains the lists of all CPUs,
+    /// lets `helpers.migrate` move movable blocks away, and takes the frames if they are all free then. Without a mover
+    /// only a free range can be allocated.
     ///
-    /// The range is allocated as blocks, each as large as its alignment and the rest of the range let it be; they count as
-    /// unmovable. [`free_contig_range`](Self::free_contig_range) frees them all, and each may be split, and freed on its own.
+    /// The range is allocated as blocks, each as large as its alignment and the rest of the range allow; they count as
+    /// unmovable. [`free_contig_range`](Self::free_contig_range) frees them all; each may also be split, and freed on
+    /// its own.
     ///
-    /// A block that reaches beyond the range is moved as a whole. The memory that blocks move to is allocated as any other:
-    /// with the help of `helpers`, but for their mover.
+    /// A block that reaches beyond the range is moved as a whole. The memory that blocks move to is allocated like any
+    /// other: with the help of `helpers`, but without their mover.
     ///
-    /// O(pages), under the lock of one section after another to take them; and what the mover takes.
+    /// O(pages), under the lock of one section after another; plus the time of the mover.
     ///
     /// # Errors
-    /// What is in the way: reserved frames, blocks that do not move, a pageblock that is isolated already, a list that its
-    /// CPU has not drained; or the zone's min mark, if it keeps marks: a range takes no more than a request without flags may.
+    /// The obstacle: reserved frames, blocks that do not move, a pageblock that is isolated already, a list that its
+    /// CPU has not drained; or the zone's min mark, if it keeps marks: a range takes no more than a request without
+    /// flags may.
     pub fn alloc_contig_range(&self, range: Range<Pfn>, helpers: &Helpers<'_>) -> Result<(), ContigError> {
         let pages = range.end.0.saturating_sub(range.start.0);
         let mut moved = 0;
@@ -114,7 +116,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 Ok(())
             })
         };
-        // Section by section: what is free in an isolated pageblock stays so.
+        // Section by section: free frames of an isolated pageblock stay free.
         let take = || {
             for part in zone.cut().parts(range.clone()) {
                 if let Err(why) = take_part(part.clone()) {
@@ -134,7 +136,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             bad |= !local.accept(pfn, order);
         }
         if bad {
-            // Those that a check has found bad are out of use now; the others go back.
+            // Blocks that a check has found bad are out of use now; the others are freed.
             for (pfn, order) in Order::tiles(range.clone()) {
                 let _ = self.free(pfn, order);
             }
@@ -143,11 +145,12 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Ok(())
     }
 
-    /// Frees what [`alloc_contig_range`](Self::alloc_contig_range) has allocated, if none of its blocks was split or freed.
+    /// Frees a range that [`alloc_contig_range`](Self::alloc_contig_range) has allocated, if none of its blocks was
+    /// split or freed.
     ///
     /// # Errors
-    /// Why the first block that is not allocated as it was cannot be freed. Nothing has changed then, unless somebody frees
-    /// one of them meanwhile.
+    /// The reason why the first changed block cannot be freed. The state is unchanged then, unless another CPU frees
+    /// one of the blocks during the call.
     pub fn free_contig_range(&self, range: Range<Pfn>) -> Result<(), FreeError> {
         let frames = &self.allocator.frames;
         let is_allocated = |&(pfn, order): &(Pfn, Order)| {
@@ -159,24 +162,25 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Order::tiles(range.clone()).try_for_each(|(pfn, order)| self.free(pfn, order))
     }
 
-    /// Whether so many pages may leave the zone: those of the range, or those that its blocks move to. What lists hold counts.
+    /// Whether `pages` pages may leave the zone: those of the range, or those that its blocks move to. Pages on lists
+    /// count.
     fn may_leave_range(&self, zone: &Zone<P>, first: Pfn, pages: u64) -> bool {
-        // Of CMA pages no other request is deprived.
+        // CMA pages are taken from no other request.
         let is_cma = self.allocator.frames.info(first).migratetype() == Migratetype::Cma;
         let migratetype = if is_cma { Migratetype::Movable } else { Migratetype::Unmovable };
         let request = Request::new(Order::ZERO, migratetype);
         let may_leave = || self.may_leave(zone, &request, Mark::Min) >= pages;
-        // Linux looks at no mark here.
+        // Linux checks no mark here.
         !self.allocator.config.engine.has_maps() || may_leave() || {
             self.drain_all_of(zone);
             may_leave()
         }
     }
 
-    /// Has the movable blocks that touch the range moved to elsewhere. Returns the base pages that were.
+    /// Moves the movable blocks that touch the range to other places. Returns the base pages moved.
     fn move_out(&self, zone: &Zone<P>, range: &Range<Pfn>, helpers: &Helpers<'_>) -> u64 {
         let Some(migrate) = helpers.migrate else { return 0 };
-        // Not from within a mover, or a reclaimer.
+        // Not from inside a mover or a reclaimer.
         let Some(here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return 0 };
         let frames = &self.allocator.frames;
         let (mut at, mut moved) = (range.start, 0);
@@ -193,19 +197,19 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             if !self.may_free(head, order, frames.info(head)) {
                 continue;
             }
-            // It does not wait, so that it neither reclaims nor compacts.
+            // The request does not wait, so that it neither reclaims nor compacts.
             let request =
                 Request::new(order, Migratetype::Movable).with(Flags::NO_WAIT.and(Flags::NO_RESERVES));
             let Ok(place) = self.alloc_with(&request, helpers) else { continue };
             let has_moved = has_moved(migrate, head, place, order);
-            // A mover that lied has freed it already: the free is refused and changes nothing.
+            // If the mover answered wrongly, the block is free already: this free is refused and changes nothing.
             let freed = self.free(if has_moved { head } else { place }, order).is_ok();
             if has_moved && freed {
                 moved += order.pages();
             }
         }
         drop(here);
-        // What was freed on this CPU's list.
+        // The blocks freed onto this CPU's list.
         self.local(zone.id()).drain_all();
         moved
     }
