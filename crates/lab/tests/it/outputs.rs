@@ -400,7 +400,7 @@ fn an_interrupt_shows_and_saves_the_parts_that_are_done() {
     assert_eq!(output.status.code(), Some(1));
     let last = lines.last().expect("a line").expect("text");
     assert_eq!(last, "framewright: interrupted: 1 of 3 parts were done");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("lists[batch=63,high=378]"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("batch 63, high 378"));
     let document = Document::read(saved.as_ref()).expect("saved");
     assert_eq!(document.results.len(), 1);
     assert!(document.argv.contains(&"pcp-reset".to_owned()) && document.date.is_some(), "{document:?}");
