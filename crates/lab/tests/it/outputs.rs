@@ -487,9 +487,14 @@ fn a_killed_recording_leaves_no_tracing_on_and_can_be_finished() {
         eprintln!("skipped: record, which says {}", String::from_utf8_lossy(&said).trim());
         return;
     }
-    let folder = fs::read_dir(places.path("plain")).expect("there").flatten().map(|entry| entry.path());
-    let folder = folder.filter(|path| path.extension().is_some_and(|end| end == "recording"));
-    let folder = folder.map(|path| path.display().to_string()).next().expect("a folder of the recording");
+    // Made after tracing is on.
+    let recording = || {
+        let entries = fs::read_dir(places.path("plain")).expect("there").flatten().map(|entry| entry.path());
+        let mut folders = entries.filter(|path| path.extension().is_some_and(|end| end == "recording"));
+        folders.next().map(|path| path.display().to_string())
+    };
+    assert!(until(&|| recording().is_some()), "no folder of the recording");
+    let folder = recording().expect("a folder of the recording");
     let import = |from: &str| framewright(&["import", from, "-o", &trace]).output().expect("it runs");
     let said = String::from_utf8(import(&folder).stderr).expect("text");
     assert!(said.contains("a recording that still runs; wait for its end"), "{said}");
