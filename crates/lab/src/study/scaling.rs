@@ -506,7 +506,10 @@ mod tests {
                 let [bulk, churn] = ON_FLOOR.map(|load| {
                     let [ours, least] = [Some(&ours), None].map(|it| run(load, cpus, library, it));
                     for ((name, ours), (_, least)) in ours.times.iter().zip(&least.times) {
-                        assert!(*least > 1.0 && *least <= 1.05 * ours, "{name} {library} {cpus}: {least} {ours}");
+                        assert!(
+                            *least > 1.0 && *least <= 1.05 * ours,
+                            "{name} {library} {cpus}: {least} {ours}"
+                        );
                     }
                     assert_eq!(least.lock, [0; 3]);
                     ours
