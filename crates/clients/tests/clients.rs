@@ -249,7 +249,7 @@ fn listeners_are_told_what_an_arena_does() {
     let told = listener.0.lock().unwrap().clone();
     let wanted = [
         "DEBUG message=arena made pages=4096 page_bytes=4096 nodes=1 slots=1",
-        "DEBUG message=no slot to attach to slots=1",
+        "DEBUG message=no CPU to attach to cpus=1",
         "DEBUG message=allocation failed order=0 migratetype=Movable error=",
         "WARN message=a frame is bad pfn=7 found=Withdrawn",
         "DEBUG message=memory given back to the system pages=4095",
