@@ -101,12 +101,15 @@ impl<'m, P: Platform> Pcp<'m, P> {
     }
 
     /// If hits do not count: most blocks of a list. Blocks of the pageblock order keep no pageblock from being whole:
-    /// they may hold as much in addition, and without the bound by free memory unless memory is tight.
+    /// they may hold as much in addition, and without the bound by free memory unless memory is tight. Then they may hold
+    /// two blocks at least, so that a pair of calls hits at any fullness.
     pub(super) fn share_of(&self, list: usize) -> u32 {
         let (order, _) = kind_of(list);
         let high = self.level.load(Relaxed) as u32;
         if order == PAGEBLOCK_ORDER {
-            return if self.merges() { high } else { self.sizing().high_max } >> order.get();
+            let most = self.sizing().high_max;
+            let tight = high.max(2 << PAGEBLOCK_ORDER.get()).min(most);
+            return if self.merges() { tight } else { most } >> order.get();
         }
         let others = self.lists_used().filter(|&beside| beside != list).map(|beside| kind_of(beside).0);
         share_beside(high, order, others.filter(|&order| order < PAGEBLOCK_ORDER)) >> order.get()
