@@ -101,8 +101,8 @@ impl<'m, P: Platform> Pcp<'m, P> {
     }
 
     /// If hits do not count: most blocks of a list. Blocks of the pageblock order keep no pageblock from being whole:
-    /// they may hold as much in addition, and without the bound by free memory unless memory is tight. Then they may hold
-    /// two blocks at least, so that a pair of calls hits at any fullness.
+    /// they may hold as much in addition, and without the bound by free memory unless memory is tight. Then they may
+    /// hold two blocks at least, so that a pair of calls hits at any fullness.
     pub(super) fn share_of(&self, list: usize) -> u32 {
         let (order, _) = kind_of(list);
         let high = self.level.load(Relaxed) as u32;
