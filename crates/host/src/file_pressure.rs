@@ -13,8 +13,8 @@ use crate::error::AttachError;
 use crate::files::FileCache;
 
 impl FileCache<'_> {
-    /// Helpers for other allocations from the arena: this cache reclaims and moves its own pages. Other blocks are moved
-    /// by the arena's mover ([`Arena::set_migrate`](crate::Arena::set_migrate)).
+    /// Helpers for other allocations from the arena: this cache reclaims and moves its own pages. Other blocks are
+    /// moved by the arena's mover ([`Arena::set_migrate`](crate::Arena::set_migrate)).
     #[must_use]
     pub fn helpers(&self) -> Helpers<'_> {
         self.arena().helpers().with_reclaim(&self.cache).with_migrate(self)
