@@ -105,8 +105,8 @@ fn naive(
         all.get(&(part.clone(), name, variant.to_owned())).copied()
     };
     let place = (variant != "other_end").then(|| find(measured, name.clone(), "other_end")).flatten();
-    let one = || find(alone, name.replace("cores=2", "cores=1"), variant);
-    let one = name.contains("cores=2").then(one).flatten();
+    let alone_law = || find(alone, name.replace("cores=2", "cores=1"), variant);
+    let on_one_cpu = name.contains("cores=2").then(alone_law).flatten();
     let linear = |many: u32, few: u32| {
         let (many_name, few_name) = (format!("batch={many},"), format!("batch={few},"));
         let is_linear = name.starts_with("zone_lock_hold_ns") && name.contains(&many_name);
@@ -114,7 +114,7 @@ fn naive(
         ns.map(|ns| ns * f64::from(many) / f64::from(few))
     };
     let pairs = [(63, 7), (15, 3), (127, 3)];
-    [place, one, pairs.into_iter().find_map(|(many, few)| linear(many, few))]
+    [place, on_one_cpu, pairs.into_iter().find_map(|(many, few)| linear(many, few))]
 }
 
 /// The page, from the saved files.
@@ -205,7 +205,9 @@ fn round(root: &Path, name: &str) -> Result<String> {
     page +=
         "\n| times | figures | inside | | median width, x/÷ | median error |\n|---|--:|--:|--:|--:|--:|\n";
     for (score, title) in scores.iter().zip(["all", "one CPU", "two CPUs, near", "two CPUs, far"]) {
-        page += &score.line(title);
+        if !score.errors.is_empty() {
+            page += &score.line(title);
+        }
     }
     page += "\n| law | figures | its median error | of the prediction there |\n|---|--:|--:|--:|\n";
     for (name, all) in LAWS.into_iter().zip(&laws) {
