@@ -1,11 +1,11 @@
 //! `contend` on this machine: how long a zone's lock is held where it is beside the order-0 lists and where it is not,
 //! and what that says of a store to a line that another CPU polls.
 
+use framewright_report::error::{Error, Result};
 use framewright_sim::Model;
 
 use super::measure::Field;
 use crate::configure::Setup;
-use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::settings::Settings;
