@@ -1,5 +1,5 @@
-//! Seeded random numbers: `SplitMix64` (Steele, Lea and Flood, OOPSLA 2014), small, fast, and the same everywhere. The state advances
-//! by one addition, so that a timed loop does not wait for the number before.
+//! Seeded random numbers: `SplitMix64` (Steele, Lea and Flood, OOPSLA 2014), small, fast, and equal on every machine.
+//! The state advances by one addition, so that a timed loop does not wait for the number before.
 
 /// A random sequence that its seed determines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
