@@ -111,8 +111,7 @@ fn a_browser_shows_the_report_at_every_width_and_in_the_dark() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("browser");
     fs::create_dir_all(&folder).expect("the target directory can be written");
     let page = Output::open(&folder.join("report.html")).expect("the folder can be written");
-    html::write(&document(), Style::Framewright, Options::default(), page)
-        .expect("the page can be written");
+    html::write(&document(), Style::Framewright, Options::default(), page).expect("the page can be written");
 
     let dark = ["--blink-settings=preferredColorScheme=0"];
     let light = ["--blink-settings=preferredColorScheme=1"];
