@@ -53,6 +53,11 @@ fn detect_under(root: &Path, stop: &Interrupt) -> Result<Detected> {
         Machine::parse_text("detected.toml", &text).map(|machine| (text, machine)).map_err(what)
     };
     let (_, machine) = text(&measured, &missing)?;
+    match contend::access(&machine, stop) {
+        Ok(field) => measured.set_access(field),
+        Err(error) => missing.push(format!("access: {error}: accesses of code like an allocator's")),
+    }
+    let (_, machine) = text(&measured, &missing)?;
     if allowed.len() > 1 && machine.cpus() > 1 {
         match contend::store_exposed(&machine, stop) {
             Ok(field) => measured.store_exposed = Some(field),
