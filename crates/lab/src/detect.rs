@@ -10,10 +10,10 @@ mod system;
 use std::path::Path;
 use std::time::Instant;
 
+use framewright_report::error::{Error, Result};
+use framewright_report::host::Host;
 use framewright_workload::probe;
 
-use crate::error::{Error, Result};
-use crate::host::Host;
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 

@@ -15,7 +15,7 @@ mod root;
 
 use serde::Serialize;
 
-use crate::error::Result;
+use framewright_report::error::Result;
 
 pub use read::{Group, Kernel, Pageset, State, Zone};
 pub use root::{FILES, Root};

@@ -2,11 +2,11 @@
 //! how much longer a zone's lock is held beside the order-0 lists than away from them, which is the cost of a store to a line
 //! that another CPU polls.
 
+use framewright_report::error::{Error, Result};
 use framewright_sim::Model;
 
 use super::measure::Field;
 use crate::configure::Setup;
-use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::settings::Settings;

@@ -8,14 +8,14 @@ use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{execute, queue};
+use framewright_report::error::{Error, Result};
+use framewright_report::table::Format;
+use framewright_report::terminal::to_ascii;
 
 use super::{rates, zones};
 use crate::doctor::{Root, State, examine};
-use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::session::Session;
-use crate::table::Format;
-use crate::terminal::to_ascii;
 
 /// Interval between two screens.
 const EVERY: Duration = Duration::from_secs(1);
