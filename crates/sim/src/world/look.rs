@@ -13,7 +13,8 @@ use crate::engine::{self, Access};
 use crate::platform::Sim;
 
 impl<M: FrameUser> World<M> {
-    /// What a kernel reads of the first zone without the lock. `None` where the zone keeps no lists of such blocks.
+    /// Words of the first zone that a kernel reads without the lock. `None` where the zone keeps no lists of such
+    /// blocks.
     pub fn look(&self) -> Option<Look> {
         if self.allocator().config().engine != Engine::Linux {
             return None;
@@ -22,7 +23,7 @@ impl<M: FrameUser> World<M> {
         let memory = self.simulator.memory().start();
         Some(Look {
             total: memory.addr().get() + self.places.totals.offset(),
-            // SAFETY: the zones lie in the mapping.
+            // SAFETY: the zones are in the mapping.
             areas: unsafe {
                 self.simulator.memory().start().add(self.places.zones.offset() + layout.order0_lists)
             },
@@ -48,9 +49,9 @@ pub struct Look {
 
 impl Look {
     /// Reads the zone's flags: `rmqueue` of Linux looks whether the marks are raised when it has a block, and
-    /// `nr_pcp_high` whether reclaim runs when a block goes to a list (v5.14 on). In Linux they lie between the free
-    /// areas and the lock, here where the count of isolated pageblocks lies: in the line of a lock that is behind the
-    /// free areas.
+    /// `nr_pcp_high` whether reclaim runs when a block goes to a list (v5.14 on). In Linux they are between the free
+    /// areas and the lock, here where the count of isolated pageblocks is: in the line of a lock that is after the free
+    /// areas.
     pub fn at_flags(&self) {
         engine::touch(self.flags, size_of::<u64>(), Access::Read);
     }

@@ -1,4 +1,4 @@
-//! What contention for one line costs.
+//! Costs of contention for one line.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
