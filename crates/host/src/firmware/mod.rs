@@ -1,4 +1,4 @@
-//! What machines say of their memory, read into the one [`FirmwareMap`]: the lines of an e820 map, an ACPI SRAT, and
+//! Descriptions of machines' memory, read into the one [`FirmwareMap`]: the lines of an e820 map, an ACPI SRAT, and
 //! a live Linux' `/proc` and `/sys`.
 //!
 //! Everything here comes from outside and may be damaged. A refusal is one line that names the place and quotes
