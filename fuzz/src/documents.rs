@@ -5,14 +5,14 @@ use std::process;
 use framewright::Plan;
 use framewright::units::{NodeId, Pfn, ZoneType};
 use framewright::zone::ZoneSpec;
-use framewright_lab::compare::{self, Saved};
 use framewright_lab::configure::Setup;
 use framewright_lab::machine::Machine;
-use framewright_lab::result::Document;
 use framewright_lab::settings::Settings;
 use framewright_lab::study::Plan as Study;
-use framewright_lab::table::{self, Format, Options, Style};
-use framewright_lab::terminal::Terminal;
+use framewright_report::compare::{self, Saved};
+use framewright_report::result::Document;
+use framewright_report::table::{self, Format, Options, Style};
+use framewright_report::terminal::Terminal;
 
 use crate::check_refusal;
 
@@ -31,12 +31,12 @@ pub fn run(input: &[u8]) -> bool {
     outcomes.map(taken).contains(&true)
 }
 
-fn taken(outcome: framewright_lab::error::Result<()>) -> bool {
+fn taken(outcome: framewright_report::error::Result<()>) -> bool {
     outcome.map_err(|error| check_refusal(&error.to_string())).is_ok()
 }
 
 /// As `--base` and `--new` of `framewright replay` do.
-fn settings(text: &str) -> framewright_lab::error::Result<()> {
+fn settings(text: &str) -> framewright_report::error::Result<()> {
     let settings = Settings::from_pairs(text)?;
     assert_eq!(Settings::from_pairs(&settings.to_string())?.to_string(), settings.to_string());
     configure(&Setup::from_settings(&settings)?);
@@ -52,7 +52,7 @@ fn configure(setup: &Setup) {
 }
 
 /// As `framewright compare` does, in every style and format.
-fn result(text: &str) -> framewright_lab::error::Result<()> {
+fn result(text: &str) -> framewright_report::error::Result<()> {
     let document = Document::parse(text)?;
     assert_eq!(Document::parse(&document.to_json()?)?, document);
     let saved = |label: &str| Saved { label: label.into(), document: document.clone() };
@@ -84,7 +84,7 @@ fn result(text: &str) -> framewright_lab::error::Result<()> {
 }
 
 /// As `framewright machines FILE` does.
-fn machine(path: &str) -> framewright_lab::error::Result<()> {
+fn machine(path: &str) -> framewright_report::error::Result<()> {
     let machine = Machine::find(path)?;
     assert!(machine.cpus() > 0 && machine.memory_gib() > 0, "{machine:?}");
     for (name, parameter) in machine.parameters() {
@@ -95,7 +95,7 @@ fn machine(path: &str) -> framewright_lab::error::Result<()> {
 }
 
 /// As `framewright study FILE` does before it runs anything.
-fn study(path: &str) -> framewright_lab::error::Result<()> {
+fn study(path: &str) -> framewright_report::error::Result<()> {
     let study = Study::find(path)?;
     assert!(study.variants().next().is_some_and(|first| first.name == study.baseline()));
     for part in study.parts() {

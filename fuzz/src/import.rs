@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use framewright_workload::import::from_bytes;
+use framewright_trace::import::from_bytes;
 
 use crate::trace::check;
 
@@ -21,7 +21,7 @@ pub fn run(input: &[u8]) -> bool {
 /// A file of the checkout cannot be read.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
-    let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/workload/tests/data");
+    let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/trace/tests/data");
     let read = |name: &str| std::fs::read(recordings.join(name)).expect("the checkout has it");
     let text = read("perf-6.1.txt");
     // A short text is changed in more telling places than a long one.

@@ -1,7 +1,7 @@
 //! Trace files: whatever the bytes are, the answer is a whole trace or one line.
 
-use framewright_workload::error::Error;
-use framewright_workload::trace::{Event, EventKind, Meta, Trace};
+use framewright_trace::error::Error;
+use framewright_trace::trace::{Event, EventKind, Meta, Trace};
 
 use crate::check_refusal;
 

@@ -6,21 +6,21 @@
 //! | `arch` | instructions that Rust has no name for |
 //! | `exit` | the emulator's exit device: the only way to end a run |
 //! | `lock` | a spin lock |
-//! | `clock` | the time stamp counter, and what a tick is |
+//! | `clock` | the time stamp counter, and the length of a tick |
 //! | `serial` | the console, and `log!` |
 //! | `apic` | starting and waking CPUs, and a timer |
 //! | `percpu` | what each CPU owns: number, segments, stacks for interrupts |
 //! | `metal` | the allocator's platform: words, cells, the pin that is "interrupts off" |
 //! | `trap` | exceptions end the run with a report; a panic does, too |
 //! | `paging` | page tables |
-//! | `machine` | what the firmware says: memory, nodes, CPUs |
+//! | `machine` | the firmware's description: memory, nodes, CPUs |
 //! | `kernel` | the allocator, its page descriptors, and how kernel code allocates |
 //! | `smp` | secondary CPUs: starting, giving them work, stopping |
 //! | `boot` | from the firmware's map to a running allocator |
 //! | `cache` | a slab-like object cache, the allocator's client |
 //! | `clients` | other people's crates on the allocator, with the feature of that name |
-//! | `scenario` | what is done with all of it |
-//! | `entry` | where the boot CPU arrives |
+//! | `scenario` | the runs that use the booted allocator |
+//! | `entry` | the boot CPU's first instructions |
 #![no_std]
 #![no_main]
 #![deny(unsafe_code)]
@@ -51,7 +51,7 @@ use crate::boot::Phases;
 use crate::exit::Verdict;
 use crate::machine::Machine;
 
-/// The whole story, told by the boot CPU.
+/// The boot CPU's way from power-on to the end.
 fn main(start_info: u64) -> ! {
     serial::start();
     percpu::start_boot_cpu();

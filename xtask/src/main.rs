@@ -209,7 +209,7 @@ fn sanitize() -> Result<()> {
 }
 
 /// Checks for 64-bit Arm the crates that need neither an x86-64 instruction nor a C compiler for Arm (the simulator
-/// links the Parquet library's zstd through `workload`); the allocator and its page cache also without an operating
+/// links the Parquet library's zstd through `trace`); the allocator and its page cache also without an operating
 /// system.
 fn portable() -> Result<()> {
     let linux = ["framewright", "framewright-pagecache", "framewright-host"];
@@ -229,10 +229,12 @@ fn crashes(seconds: &str) -> Result<()> {
 
 /// Crates that are published. The command is not: the traces that it carries are larger than a registry takes; it comes
 /// as a static binary and as a Debian package (`packaging/make`), or with `cargo install --path`.
-const PUBLISHED: [&str; 6] = [
+const PUBLISHED: [&str; 8] = [
     "framewright",
     "framewright-pagecache",
     "framewright-host",
+    "framewright-trace",
+    "framewright-report",
     "framewright-workload",
     "framewright-rivals",
     "framewright-sim",

@@ -72,10 +72,10 @@ static void handles_are_checked(void) {
   struct fw_cpu *cpu, *second, *third;
   CHECK(fw_attach(NULL, &cpu) == FW_ERR_NULL && fw_attach(arena, NULL) == FW_ERR_NULL);
   CHECK(fw_attach(arena, &cpu) == FW_OK && fw_attach(arena, &second) == FW_OK);
-  CHECK(fw_slot(cpu) != fw_slot(second) && fw_slots(arena) == 2);
-  CHECK(fw_attach(arena, &third) == FW_ERR_SLOTS && third == NULL);
-  CHECK(fw_attach_slot(arena, 2, &third) == FW_ERR_ARGUMENT);
-  CHECK(fw_detach(second) == FW_OK && fw_detach(second) == FW_ERR_HANDLE && fw_slot(second) == UINT32_MAX);
+  CHECK(fw_cpu_number(cpu) != fw_cpu_number(second) && fw_cpu_count(arena) == 2);
+  CHECK(fw_attach(arena, &third) == FW_ERR_NO_CPU && third == NULL);
+  CHECK(fw_attach_cpu(arena, 2, &third) == FW_ERR_ARGUMENT);
+  CHECK(fw_detach(second) == FW_OK && fw_detach(second) == FW_ERR_HANDLE && fw_cpu_number(second) == UINT32_MAX);
   CHECK(fw_alloc(second, 0, FW_MOVABLE) == FW_NO_FRAME && last().status == FW_ERR_HANDLE);
   CHECK(fw_alloc(NULL, 0, FW_MOVABLE) == FW_NO_FRAME && last().status == FW_ERR_NULL);
   CHECK(fw_alloc((struct fw_cpu *)arena, 0, FW_MOVABLE) == FW_NO_FRAME && last().status == FW_ERR_HANDLE);

@@ -63,7 +63,7 @@ pub const FW_KEEP_MARKS: u32 = 1;
 pub const FW_POISON: u32 = 2;
 /// One node for each of the machine's that has memory, bound to it; `nodes` is ignored.
 pub const FW_MACHINE_NODES: u32 = 4;
-/// With CPU slots for background reclaim and compaction (see `fw_run_background`).
+/// With CPUs for background reclaim and compaction (see `fw_run_background`).
 pub const FW_BACKGROUND: u32 = 8;
 
 /// Freed memory is filled with zeroes, so that `fw_alloc_zeroed` need not.
@@ -115,7 +115,7 @@ pub struct fw_options {
     /// Address of the memory, with `FW_BACKING_CALLER`. A block's address is a multiple of its size if this one is a
     /// multiple of 4 MiB.
     pub memory: *mut c_void,
-    /// CPU slots: threads that can be attached at the same time. 0: twice the machine's processors, at least 4.
+    /// CPUs: threads that can be attached at the same time. 0: twice the machine's processors, at least 4.
     pub cpus: u32,
     /// Nodes of equal size. 0: one.
     pub nodes: u32,
@@ -363,12 +363,12 @@ pub unsafe extern "C" fn fw_page_bytes(arena: *const fw_arena) -> usize {
     unsafe { arena_of(arena) }.map_or(0, |kept| kept.arena.page_bytes())
 }
 
-/// CPU slots that threads may attach to. 0 for a handle that is none.
+/// How many CPUs threads may attach to. 0 for a handle that is none.
 ///
 /// # Safety
 /// As `fw_first_frame`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fw_slots(arena: *const fw_arena) -> u32 {
+pub unsafe extern "C" fn fw_cpu_count(arena: *const fw_arena) -> u32 {
     // SAFETY: by the caller's promise.
     unsafe { arena_of(arena) }.map_or(0, |kept| kept.arena.cpus() as u32)
 }

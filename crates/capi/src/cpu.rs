@@ -1,4 +1,4 @@
-//! Attaching, allocating, freeing: what a thread does with its CPU slot.
+//! Attaching, allocating, freeing: what a thread does with its CPU.
 #![expect(unsafe_code, reason = "C passes pointers")]
 
 use core::ffi::c_void;
@@ -41,7 +41,7 @@ pub(crate) fn order_of(order: u32) -> Result<Order, fw_status> {
     u8::try_from(order).ok().and_then(Order::new).ok_or_else(no_such_kind)
 }
 
-/// Attaches this thread to a free CPU slot: from then on it allocates and frees through that slot's lists without
+/// Attaches this thread to a free CPU: from then on it allocates and frees through the lists of that CPU without
 /// locks. The end of the thread detaches, too. One thread may be attached to several arenas, and more than once to one.
 ///
 /// # Safety
@@ -52,17 +52,21 @@ pub unsafe extern "C" fn fw_attach(arena: *mut fw_arena, out: *mut *mut fw_cpu) 
     unsafe { attach(arena, None, out) }
 }
 
-/// Like `fw_attach`, to CPU number `slot`, counted from 0.
+/// Like `fw_attach`, to CPU number `number`, counted from 0.
 ///
 /// # Safety
 /// As `fw_attach`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fw_attach_slot(arena: *mut fw_arena, slot: u32, out: *mut *mut fw_cpu) -> fw_status {
+pub unsafe extern "C" fn fw_attach_cpu(
+    arena: *mut fw_arena,
+    number: u32,
+    out: *mut *mut fw_cpu,
+) -> fw_status {
     // SAFETY: by the caller's promise.
-    unsafe { attach(arena, Some(slot as usize), out) }
+    unsafe { attach(arena, Some(number as usize), out) }
 }
 
-unsafe fn attach(arena: *mut fw_arena, slot: Option<usize>, out: *mut *mut fw_cpu) -> fw_status {
+unsafe fn attach(arena: *mut fw_arena, number: Option<usize>, out: *mut *mut fw_cpu) -> fw_status {
     // SAFETY: by the caller's promise.
     let Some(out) = (unsafe { out.as_mut() }) else {
         return status::null("the place for the handle is NULL");
@@ -71,7 +75,7 @@ unsafe fn attach(arena: *mut fw_arena, slot: Option<usize>, out: *mut *mut fw_cp
     // SAFETY: by the caller's promise.
     let opened = unsafe { arena_of(arena) }.and_then(|kept| {
         open_cpu(kept, |arena| {
-            let attached = slot.map_or_else(|| arena.attach(), |slot| arena.attach_to(slot));
+            let attached = number.map_or_else(|| arena.attach(), |number| arena.attach_to(number));
             attached.map_err(|error| status::fail(Failure::Attach(error)))
         })
     });
@@ -84,7 +88,7 @@ unsafe fn attach(arena: *mut fw_arena, slot: Option<usize>, out: *mut *mut fw_cp
     }
 }
 
-/// Gives the pages on the slot's lists back, then the slot. Blocks that the thread has allocated stay allocated.
+/// Gives the pages on the lists of the CPU back, then the CPU. Blocks that the thread has allocated stay allocated.
 ///
 /// # Safety
 /// `cpu` is NULL or was a handle.
@@ -94,18 +98,18 @@ pub unsafe extern "C" fn fw_detach(cpu: *mut fw_cpu) -> fw_status {
     unsafe { close_cpu(cpu) }
 }
 
-/// The slot's number. `UINT32_MAX` for a handle that is not this thread's.
+/// The number of the CPU, from 0. `UINT32_MAX` for a handle that is not this thread's.
 ///
 /// # Safety
 /// As `fw_detach`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fw_slot(cpu: *const fw_cpu) -> u32 {
+pub unsafe extern "C" fn fw_cpu_number(cpu: *const fw_cpu) -> u32 {
     // SAFETY: by the caller's promise.
     unsafe { cpu_of(cpu) }.map_or(u32::MAX, |cpu| cpu.id().0.into())
 }
 
 /// Allocates `2^order` base pages of a type, aligned to their size, and returns the first frame's number; `FW_NO_FRAME`
-/// if that fails. O(1) without any lock if the slot's list has a block.
+/// if that fails. O(1) without any lock if the list of the CPU has a block.
 ///
 /// # Safety
 /// As `fw_detach`.
@@ -148,7 +152,7 @@ unsafe extern "C" fn alloc_slow(cpu: *mut fw_cpu, order: u32, migratetype: u32) 
 }
 
 /// Shortfall of each zone for such a block now, in the order in which an allocation tries them: the first `room` of
-/// them into `zones`. Returns how many zones there are. Nothing is allocated. O(zones · slots).
+/// them into `zones`. Returns how many zones there are. Nothing is allocated. O(zones · CPUs).
 ///
 /// # Safety
 /// `cpu` is NULL or was a handle, and `zones` is NULL or has room for `room` of them.
@@ -175,7 +179,7 @@ pub unsafe extern "C" fn fw_explain(
     lacks.len()
 }
 
-/// Frees a block that any slot of the arena has allocated, with its order. A wrong free is refused, and nothing
+/// Frees a block that any CPU of the arena has allocated, with its order. A wrong free is refused, and nothing
 /// changes.
 ///
 /// # Safety
@@ -299,7 +303,7 @@ pub unsafe extern "C" fn fw_split(cpu: *mut fw_cpu, pfn: u64, from: u32, to: u32
     }
 }
 
-/// Gives the pages on the slot's lists back to the zones.
+/// Gives the pages on the lists of the CPU back to the zones.
 ///
 /// # Safety
 /// As `fw_detach`.
@@ -311,7 +315,7 @@ pub unsafe extern "C" fn fw_drain(cpu: *mut fw_cpu) -> fw_status {
     fw_status::FW_OK
 }
 
-/// Does what other slots have asked this one for. Every call does; a thread that makes none for long calls this.
+/// Does what other CPUs have asked this one for. Every call does; a thread that makes none for long calls this.
 ///
 /// # Safety
 /// As `fw_detach`.

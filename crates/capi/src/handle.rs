@@ -22,7 +22,7 @@ const ARENA: usize = 0x6677_6172_656e_6121;
 /// An attachment whose thread lends its lists. An odd number, too.
 const LENT: usize = 0x6677_6c65_6e74_2101;
 
-/// Closes all handles in a forked child: the slots that they stand for are its parent's.
+/// Closes all handles in a forked child: the CPUs that they stand for are its parent's.
 fn in_child() {
     ARENAS.inherit();
     CPUS.inherit();
@@ -40,7 +40,7 @@ pub(crate) struct Kept {
 // The layout is said at `Shell`, not on the types that C sees: so the header has nothing of it.
 pub struct fw_arena(Shell<(), Arc<Kept>>);
 
-/// A thread's hold of a CPU slot of an arena. Only the thread that attached may use it.
+/// A thread's hold of a CPU of an arena. Only the thread that attached may use it.
 pub struct fw_cpu(CpuShell);
 
 // What the header's inline functions read of it, `struct fw_hits` there, is the thread and `Hits`. Programs are built
@@ -197,7 +197,7 @@ pub(crate) fn open_cpu(
     let held = Held { cpu: attach(arena)?, kept: Arc::clone(kept), calls: Cell::new(0) };
     kept.attached.fetch_add(1, Ordering::AcqRel);
     let shell = CPUS.open(this_thread(), Hits::of(&held.cpu), held, in_child);
-    // In a thread that is ending already, the handle stays open until its arena's slot is reaped.
+    // In a thread that is ending already, the handle stays open until its CPU is reaped.
     let _ = OWN.try_with(|attached| attached.0.borrow_mut().push(shell));
     Ok(core::ptr::from_ref(shell).cast_mut().cast())
 }

@@ -78,7 +78,7 @@ fn fail(error: ProcessError) -> fw_status {
         }
         .told(error.to_string()),
         ProcessError::Forked => told(fw_status::FW_ERR_HANDLE, &error),
-        ProcessError::Full => told(fw_status::FW_ERR_SLOTS, &error),
+        ProcessError::Full => told(fw_status::FW_ERR_NO_CPU, &error),
         ProcessError::AddressTaken(_) => told(fw_status::FW_ERR_BUSY, &error),
         ProcessError::Broken | ProcessError::Owners { .. } => told(fw_status::FW_ERR_INVARIANT, &error),
         _ => told(fw_status::FW_ERR_SETUP, &error),

@@ -100,7 +100,7 @@ pub unsafe extern "C" fn fw_alloc_bulk(
     got
 }
 
-/// Frees the `count` blocks in `frames`, all of one order, past the slot's lists and in few holds of a zone's lock.
+/// Frees the `count` blocks in `frames`, all of one order, past the lists of the CPU and in few holds of a zone's lock.
 /// Returns how many were freed. Those that are refused stay as they are; the thread's last error says why the first of
 /// them was.
 ///
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn fw_free_contig(cpu: *mut fw_cpu, pfn: u64, pages: u64) 
 pub const FW_HWPOISON_WITHDRAWN: u32 = 0;
 /// It is in use, in the block of `order` at `pfn`, and goes out of use when that is freed.
 pub const FW_HWPOISON_IN_USE: u32 = 1;
-/// It is on the list of slot `slot`, and goes out of use when it comes back from there.
+/// It is on the list of CPU `cpu`, and goes out of use when it comes back from there.
 pub const FW_HWPOISON_LISTED: u32 = 2;
 
 /// Outcome of `fw_hwpoison`.
@@ -185,8 +185,8 @@ pub struct fw_hwpoisoned {
     pub order: u32,
     /// With `FW_HWPOISON_IN_USE`: the block's first frame.
     pub pfn: u64,
-    /// With `FW_HWPOISON_LISTED`: the slot.
-    pub slot: u32,
+    /// With `FW_HWPOISON_LISTED`: the number of that CPU.
+    pub cpu: u32,
 }
 
 fn hwpoison_failed(pfn: u64, error: HwpoisonError) -> fw_status {
@@ -217,7 +217,7 @@ pub unsafe extern "C" fn fw_hwpoison(cpu: *mut fw_cpu, pfn: u64, out: *mut fw_hw
             ..Default::default()
         },
         Ok(Hwpoisoned::Listed(cpu)) => {
-            fw_hwpoisoned { what: FW_HWPOISON_LISTED, slot: cpu.0.into(), ..Default::default() }
+            fw_hwpoisoned { what: FW_HWPOISON_LISTED, cpu: cpu.0.into(), ..Default::default() }
         }
         Err(error) => return hwpoison_failed(pfn, error),
     };
@@ -365,8 +365,8 @@ pub unsafe extern "C" fn fw_trim(cpu: *mut fw_cpu, order: u32) -> u64 {
 /// Function that a thread runs while its CPU is idle.
 pub type fw_idle_fn = Option<unsafe extern "C" fn(context: *mut c_void)>;
 
-/// Runs `function`, which waits for something, and leaves the pages on this slot's lists within reach of other threads
-/// during that. The handle is closed until it returns.
+/// Runs `function`, which waits for something, and leaves the pages on the lists of this CPU within reach of other
+/// threads during that. The handle is closed until it returns.
 ///
 /// # Safety
 /// `cpu` is NULL or was a handle; `function` may be called with `context`, and returns: no `longjmp`, no end of the
@@ -378,10 +378,10 @@ pub unsafe extern "C" fn fw_idle(cpu: *mut fw_cpu, function: fw_idle_fn, context
     unsafe { lend(cpu, || function(context)) }
 }
 
-/// Has every slot's lists given back to the zones: those of slots that no thread holds immediately, those of attached
-/// threads at their next call, for which this waits at most `nanoseconds`. Writes to `left`, if that is not NULL, the
-/// base pages that are still on lists; `FW_ERR_BUSY` if there are any. The calling thread's own lists are drained with
-/// `fw_drain`.
+/// Has the lists of every CPU given back to the zones: those of CPUs that no thread holds immediately, those of
+/// attached threads at their next call, for which this waits at most `nanoseconds`. Writes to `left`, if that is not
+/// NULL, the base pages that are still on lists; `FW_ERR_BUSY` if there are any. The calling thread's own lists are
+/// drained with `fw_drain`.
 ///
 /// # Safety
 /// `arena` is NULL or was a handle; `left` is NULL or can be written to.

@@ -19,23 +19,23 @@ pub struct fw_stats {
     pub managed: u64,
     /// Of these, free on the buddy lists.
     pub free: u64,
-    /// Of these, on the lists of CPU slots: free, and at hand for the slot's owner.
+    /// Of these, on the lists of CPUs: free, and at hand for the thread of each.
     pub on_lists: u64,
     /// Of these, with callers: the rest.
     pub allocated: u64,
     /// In the balloon: counted as allocated, too.
     pub in_balloon: u64,
-    /// Refills of slots' lists.
+    /// Refills of the lists of CPUs.
     pub refills: u64,
     /// Pages that they brought.
     pub refilled_pages: u64,
-    /// Drains of slots' lists.
+    /// Drains of the lists of CPUs.
     pub drains: u64,
     /// Pages that they took back.
     pub drained_pages: u64,
     /// Times that a zone lock was taken.
     pub lock_acquisitions: u64,
-    /// Times that another slot held it first.
+    /// Times that another CPU held it first.
     pub lock_waits: u64,
     /// Blocks taken from another type's pageblocks.
     pub fallbacks: u64,
@@ -81,7 +81,7 @@ const _: () = assert!(FW_ORDERS == NR_ORDERS);
 pub struct fw_account {
     /// On buddy lists.
     pub free: u64,
-    /// On the lists of CPU slots.
+    /// On the lists of CPUs.
     pub on_lists: u64,
     /// With callers.
     pub allocated: u64,
@@ -98,7 +98,7 @@ pub const FW_TEXT_ZONEINFO: u32 = 1;
 /// As `/proc/vmstat`.
 pub const FW_TEXT_VMSTAT: u32 = 2;
 
-/// Reads an arena's counters. O(zones × slots).
+/// Reads an arena's counters. O(zones × CPUs).
 ///
 /// # Safety
 /// `arena` is NULL or was a handle; `out` is NULL or can be written to.
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn fw_verify(arena: *const fw_arena, out: *mut fw_account)
     }
 }
 
-/// Asks every slot to give back what its lists hold; each answers at its next call. What threads have left that ended
+/// Asks every CPU to give back what its lists hold; each answers at its next call. What threads have left that ended
 /// without detaching is brought back immediately; returns these pages.
 ///
 /// # Safety

@@ -32,8 +32,8 @@ pub enum fw_status {
     FW_ERR_BELOW_MARK = -6,
     /// The free was refused: the error has the state of the block.
     FW_ERR_REFUSED = -7,
-    /// Living threads hold all CPU slots, or the one asked for.
-    FW_ERR_SLOTS = -8,
+    /// Living threads hold all CPUs, or the one asked for.
+    FW_ERR_NO_CPU = -8,
     /// The description of an arena makes no sense.
     FW_ERR_SETUP = -9,
     /// The operating system refused: the error has its number.
@@ -70,7 +70,8 @@ pub enum fw_why {
     FW_WHY_NOT_OWNER = 8,
     /// Some of the place is in use: the block at `other_pfn`, of order `other_order` if that is known.
     FW_WHY_IN_USE = 9,
-    /// Some of the place, at `other_pfn`, is on a slot's list: `other_owner` is the slot. Its thread was asked for it.
+    /// Some of the place, at `other_pfn`, is on the list of a CPU: `other_owner` is its number. Its thread was asked
+    /// for it.
     FW_WHY_LISTED = 10,
     /// Some of the place, at `other_pfn`, is isolated: it is not handed out.
     FW_WHY_ISOLATED = 11,
@@ -120,7 +121,7 @@ pub struct fw_error {
     pub other_pfn: u64,
     /// The order of the block that is there, with `FW_WHY_INSIDE`, `FW_WHY_WRONG_ORDER` and `FW_WHY_IN_USE`.
     pub other_order: u32,
-    /// The number of the process that owns the block, with `FW_WHY_NOT_OWNER`; the slot, with `FW_WHY_LISTED`.
+    /// The number of the process that owns the block, with `FW_WHY_NOT_OWNER`; the CPU, with `FW_WHY_LISTED`.
     pub other_owner: u32,
     /// Zones that an allocation tried. The rest is what they lacked together; `fw_explain` tells them apart.
     pub zones_tried: u32,
@@ -194,7 +195,7 @@ impl Failure {
                 fw_error { pfn: error.pfn.map_or(0, |pfn| pfn.0), ..fw_error::of(FW_ERR_INVARIANT) }
             }
             Self::Attach(AttachError::NoSuchCpu { .. }) => fw_error::of(FW_ERR_ARGUMENT),
-            Self::Attach(_) => fw_error::of(FW_ERR_SLOTS),
+            Self::Attach(_) => fw_error::of(FW_ERR_NO_CPU),
             Self::Told(error, _) => *error,
         }
     }
@@ -382,7 +383,7 @@ pub extern "C" fn fw_status_name(status: c_int) -> *const c_char {
         -5 => c"FW_ERR_NO_MEMORY",
         -6 => c"FW_ERR_BELOW_MARK",
         -7 => c"FW_ERR_REFUSED",
-        -8 => c"FW_ERR_SLOTS",
+        -8 => c"FW_ERR_NO_CPU",
         -9 => c"FW_ERR_SETUP",
         -10 => c"FW_ERR_SYSTEM",
         -11 => c"FW_ERR_BUSY",

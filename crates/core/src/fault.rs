@@ -72,7 +72,7 @@ impl FaultRule {
     }
 }
 
-/// A number that looks random, from a seed and a count: the finaliser of SplitMix64 (Steele, Lea and Flood, 2014).
+/// A pseudorandom number from a seed and a count: the finaliser of SplitMix64 (Steele, Lea and Flood, 2014).
 const fn scrambled(seed: u64, n: u64) -> u64 {
     let mut z = seed.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,6 +1,6 @@
 //! A cache of files under memory pressure: its pages are reclaimed, in the background too, and move where large blocks
 //! are wanted.
-#![expect(unsafe_code, reason = "the allocator takes the owner's word for it that a block has moved")]
+#![expect(unsafe_code, reason = "the allocator trusts the owner that a block has moved")]
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
@@ -13,9 +13,8 @@ use crate::error::AttachError;
 use crate::files::FileCache;
 
 impl FileCache<'_> {
-    /// Helpers of which this cache is the reclaimer, and moves its pages, for other allocations from the arena. Blocks
-    /// that are not the cache's are moved by whom the arena was told of
-    /// ([`Arena::set_migrate`](crate::Arena::set_migrate)).
+    /// Helpers for other allocations from the arena: this cache reclaims and moves its own pages. Other blocks are
+    /// moved by the arena's mover ([`Arena::set_migrate`](crate::Arena::set_migrate)).
     #[must_use]
     pub fn helpers(&self) -> Helpers<'_> {
         self.arena().helpers().with_reclaim(&self.cache).with_migrate(self)

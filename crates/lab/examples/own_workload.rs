@@ -7,11 +7,11 @@ use std::time::Instant;
 
 use framewright_host::{Migratetype, Order};
 use framewright_lab::cli;
-use framewright_lab::error::{Error, Result};
-use framewright_lab::result::{Better, Kind, Part as ResultPart};
 use framewright_lab::study::workload::{Declaration, Key, Opt, Quantity, Role, Takes, Workload};
 use framewright_lab::study::{Part, Plan, Run, configured, result_part};
 use framewright_lab::subject::Subject;
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Better, Kind, Part as ResultPart};
 
 struct Swap;
 

@@ -1,12 +1,13 @@
 //! The answer before the figures: a verdict, time, locks, huge pages, whether it can be deployed; then at most ten rows
 //! with titles in words. Of other results than replays and tries: the verdict and the rows.
 
+use framewright_report::result::{Kind, Metric, Part};
+use framewright_report::stats::ratio::{FEW_PAIRS, Ratio, Verdict, verdict};
+use framewright_report::stats::{median, quartile_spread_percent};
+use framewright_report::table::{significant, wrapped};
+use framewright_report::terminal::{Terminal, Tone, to_ascii};
+
 use crate::configure::Setting;
-use crate::result::{Kind, Metric, Part};
-use crate::stats::ratio::{FEW_PAIRS, Ratio, Verdict, verdict};
-use crate::stats::{median, quartile_spread_percent};
-use crate::table::{significant, wrapped};
-use crate::terminal::{Terminal, Tone, to_ascii};
 
 /// Condition of a part: the share of the recorded run's CPU time that the kernel spent on page allocation, in percent.
 pub const SHARE: &str = "page_allocation_percent_of_run";
@@ -417,9 +418,10 @@ fn judged(part: &Part, variant: &str, seed: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use framewright_report::result::Better;
+
     use super::*;
     use crate::configure::Setup;
-    use crate::result::Better;
     use crate::settings::Settings;
 
     /// A replay of ten rounds, of which `new` takes `time` times as long and is that noisy.

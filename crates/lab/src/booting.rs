@@ -17,8 +17,8 @@ use framewright::units::SECTION_PAGES;
 use framewright::{NodeId, Pfn};
 use framewright_host::firmware::{Claimed, Firmware};
 use framewright_host::{BootMap, FirmwareMap, FrameUser, Host};
+use framewright_report::error::{Error, Result};
 
-use crate::error::{Error, Result};
 use crate::machine::{Machine, Zone};
 
 /// Frames have 4 KiB.

@@ -5,16 +5,16 @@ use std::env;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use framewright_report::error::{Error, Result};
+use framewright_report::table::{Format, wrapped};
+use framewright_report::terminal::{Colour, Terminal};
 
 use crate::command::about::{completions, machines, schema, settings, workloads};
 use crate::command::{bench, boot, compare, doctor, fidelity, import, record, replay, study, trace, trial};
-use crate::error::{Error, Result};
 use crate::progress;
 use crate::session::{Rivals, Session};
 use crate::study::registry;
 use crate::study::workload::Workload;
-use crate::table::{Format, wrapped};
-use crate::terminal::{Colour, Terminal};
 
 /// Version, and the commit if it was built from a checkout.
 const VERSION: &str = env!("FRAMEWRIGHT_VERSION");

@@ -14,9 +14,10 @@ pub mod study;
 pub mod trace;
 pub mod trial;
 
+use framewright_report::error::{Error, Result};
+use framewright_report::result::Part;
+
 use crate::answer::BUSY;
-use crate::error::{Error, Result};
-use crate::result::Part;
 
 /// More threads than this for each CPU measure nothing but the scheduler.
 const MOST_THREADS_PER_CPU: usize = 16;

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use framewright::config::Config;
 use framewright::policy::init::Split;
 
+use framewright_report::error::{Result, did_you_mean};
 use framewright_workload::replay::PageCache;
 
-use crate::error::{Result, did_you_mean};
 use crate::settings::{Settings, Value};
 
 pub use crate::settings::Takes;

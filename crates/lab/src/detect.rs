@@ -10,10 +10,10 @@ mod system;
 use std::path::Path;
 use std::time::Instant;
 
+use framewright_report::error::{Error, Result};
+use framewright_report::host::Host;
 use framewright_workload::probe;
 
-use crate::error::{Error, Result};
-use crate::host::Host;
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 
@@ -52,6 +52,11 @@ fn detect_under(root: &Path, stop: &Interrupt) -> Result<Detected> {
         let what = |error: Error| Error::failed(format_args!("this machine cannot be described: {error}"));
         Machine::parse_text("detected.toml", &text).map(|machine| (text, machine)).map_err(what)
     };
+    let (_, machine) = text(&measured, &missing)?;
+    match contend::access(&machine, stop) {
+        Ok(field) => measured.set_access(field),
+        Err(error) => missing.push(format!("access: {error}: accesses of code like an allocator's")),
+    }
     let (_, machine) = text(&measured, &missing)?;
     if allowed.len() > 1 && machine.cpus() > 1 {
         match contend::store_exposed(&machine, stop) {

@@ -1,4 +1,4 @@
-//! What the page allocator of a running Linux shows of itself, and what of that should not be so.
+//! Reads the state of a running Linux' page allocator, and reports what is wrong with it.
 //!
 //! | file | what lives there |
 //! |---|---|
@@ -15,12 +15,12 @@ mod root;
 
 use serde::Serialize;
 
-use crate::error::Result;
+use framewright_report::error::Result;
 
 pub use read::{Group, Kernel, Pageset, State, Zone};
 pub use root::{FILES, Root};
 
-/// Something that should not be as it is, or that is worth knowing.
+/// A fault, a cost, or a fact worth knowing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Its name, in kebab case: stable across versions.
@@ -79,8 +79,8 @@ pub fn examine(root: &Root) -> Result<(State, Vec<Finding>)> {
     examine_since(root, None)
 }
 
-/// Like [`examine`], but where a counter decides, what it counted since `earlier` does. What is found only since boot
-/// is worth knowing, and no more.
+/// Like [`examine`], but a finding that depends on a counter uses what it counted since `earlier`. A finding from the
+/// time before that is information only.
 ///
 /// # Errors
 /// As [`examine`].
@@ -90,7 +90,7 @@ pub fn examine_since(root: &Root, earlier: Option<&State>) -> Result<(State, Vec
     Ok((state, findings))
 }
 
-/// Findings for reading: the same one of several zones is one, which says of each what was read.
+/// Findings for reading: a finding that several zones have in common is one, with the value of each zone.
 #[must_use]
 pub fn joined(findings: &[Finding]) -> Vec<Finding> {
     checks::joined(findings)

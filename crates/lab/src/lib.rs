@@ -3,15 +3,9 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`error`] | how a command fails: one line, an exit code |
-//! | [`terminal`], [`progress`], [`interrupt`] | what the output may look like; how far long work is; Ctrl-C |
-//! | [`host`] | fingerprint of the machine a command runs on |
-//! | [`result`] | the one result format, read and written |
-//! | [`quantity`] | what results report: unit, direction and meaning, once |
-//! | [`stats`] | statistics, each with its formula |
+//! | [`progress`], [`interrupt`] | how far long work is; Ctrl-C |
+//! | `quantity` | what several workloads report |
 //! | [`answer`] | a replay in five lines and ten rows |
-//! | [`table`], [`plot`], [`summary`] | results for reading: styles, formats, plots, a few lines |
-//! | [`report`] | results as one HTML page |
 //! | [`machine`] | machines we don't have, from `machines/*.toml` |
 //! | [`detect`] | this machine as such a description |
 //! | [`settings`], [`configure`] | configurations as data |
@@ -27,7 +21,6 @@
 //! | [`simulate`] | machines as models, and what of them is uncertain |
 //! | [`trial`] | a command under two settings of this machine's kernel |
 //! | [`study`] | experiments as data, and what runs them |
-//! | [`compare`] | saved results side by side |
 //! | [`session`] | what every command begins and ends with |
 //! | [`cli`], [`command`] | arguments, and what each command does |
 //!
@@ -38,34 +31,24 @@ pub mod answer;
 pub mod booting;
 pub mod cli;
 pub mod command;
-pub mod compare;
 pub mod configure;
 pub mod detect;
 pub mod doctor;
-pub mod error;
 pub mod fidelity;
-pub mod host;
 pub mod interrupt;
 pub mod machine;
 pub mod modelled;
-pub mod plot;
 pub mod profile;
 pub mod progress;
-pub mod quantity;
+mod quantity;
 pub mod replaying;
-pub mod report;
-pub mod result;
 pub mod schema;
 pub mod session;
 pub mod settings;
 pub mod shipped;
 pub mod simulate;
-pub mod stats;
 pub mod study;
 pub mod subject;
-pub mod summary;
-pub mod table;
-pub mod terminal;
 mod toml_file;
 pub mod trial;
 

@@ -5,11 +5,11 @@
 use core::fmt;
 use std::path::Path;
 
+use framewright_report::error::{Error, Result, did_you_mean};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::embedded::MACHINES;
-use crate::error::{Error, Result, did_you_mean};
 use crate::toml_file::{TomlFile, is_path};
 
 /// A machine as it is described.

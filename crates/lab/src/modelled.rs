@@ -6,21 +6,22 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use framewright_host::{Migratetype, Order};
+use framewright_report::error::{Error, Result};
+use framewright_report::quantity::{Quantity, describe, quantities};
+use framewright_report::result::{Kind, Part};
 use framewright_sim::Model;
 use framewright_sim::clock::{Ps, mix};
 use framewright_sim::queue::{Network, Station};
 use framewright_sim::replay::{Act, Copy, Op, Outcome, run};
+use framewright_trace::trace::{Event, EventKind, Trace};
 use framewright_workload::replay::PageCache;
 use framewright_workload::target::Mobility;
-use framewright_workload::trace::{Event, EventKind, Trace};
 
 use crate::configure::Setup;
-use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::progress::Progress;
-use crate::quantity::{NETWORK, Quantity, TIMES, TRAFFIC, ZONE_LOCK, describe, joined, quantities};
+use crate::quantity::{NETWORK, TIMES, TRAFFIC, ZONE_LOCK, joined};
 use crate::replaying::page_cache;
-use crate::result::{Kind, Part};
 use crate::simulate::{in_parallel, sampled_models};
 use crate::study::close_simulated;
 use crate::study::simulated_allocator;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use framewright_workload::trace::{EventKind, Trace};
+use framewright_trace::trace::{EventKind, Trace};
 
 /// Allocations under one heading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,7 +120,7 @@ pub fn type_name(migratetype: Option<u8>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use framewright_workload::trace::{Comms, Event};
+    use framewright_trace::trace::{Comms, Event};
 
     use super::*;
 

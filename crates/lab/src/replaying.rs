@@ -1,14 +1,14 @@
 //! A trace under several configurations, interleaved: what `replay` and the studies' replay parts share.
 
 mod ageing;
+use framewright_report::error::{Error, Result};
+use framewright_report::quantity::{Quantity, describe, quantities};
+use framewright_report::result::Part;
+use framewright_trace::trace::Trace;
 use framewright_workload::replay::{self, Counts, Options, PageCache, Plan, Report};
-use framewright_workload::trace::Trace;
 
 use crate::configure::Setup;
-use crate::error::{Error, Result};
 use crate::progress::Progress;
-use crate::quantity::{Quantity, describe, quantities};
-use crate::result::Part;
 use crate::subject::{Bare, Subject, with};
 
 /// What replays report.

@@ -115,7 +115,9 @@ fn names() -> Vec<&'static str> {
 
 fn styles() -> Vec<String> {
     use clap::ValueEnum as _;
-    let names = crate::table::Style::value_variants().iter().filter_map(clap::ValueEnum::to_possible_value);
+    let names = framewright_report::table::Style::value_variants()
+        .iter()
+        .filter_map(clap::ValueEnum::to_possible_value);
     names.map(|value| value.get_name().to_owned()).collect()
 }
 

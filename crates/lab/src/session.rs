@@ -4,17 +4,20 @@ use std::path::{Path, PathBuf};
 
 use chrono::DateTime;
 use clap::Args;
+use framewright_report::error::{Error, Result};
+use framewright_report::host::Host;
+use framewright_report::html;
+use framewright_report::plot;
+use framewright_report::result::Document;
+use framewright_report::table::{self, Format, Options, Style};
+use framewright_report::terminal::Terminal;
+use framewright_trace::output::Output;
 use framewright_workload::bench::Runner;
-use framewright_workload::output::Output;
 
 use crate::answer;
-use crate::error::{Error, Result};
-use crate::host::Host;
-use crate::plot;
-use crate::report;
-use crate::result::Document;
-use crate::table::{self, Format, Options, Style};
-use crate::terminal::Terminal;
+
+/// Commit that the program was built from, if it was built from a checkout.
+pub(crate) const COMMIT: Option<&str> = option_env!("FRAMEWRIGHT_COMMIT");
 
 /// Options of every command that ends with results.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
@@ -111,6 +114,7 @@ impl Session {
             std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
         document.argv.insert(0, "framewright".to_owned());
         document.date = Some(now());
+        document.commit = COMMIT.map(str::to_owned);
         document
     }
 }
@@ -155,7 +159,7 @@ impl Reporter<'_> {
         let saved = self.document.map_or(Ok(()), |output| document.write_to(output));
         let options = self.args.options();
         let style = self.args.style.unwrap_or(style);
-        let page = self.page.map_or(Ok(()), |output| report::write(document, style, options, output));
+        let page = self.page.map_or(Ok(()), |output| html::write(document, style, options, output));
         saved.and(page)
     }
 

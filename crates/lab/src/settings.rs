@@ -3,10 +3,10 @@
 use core::fmt;
 use core::ops::Range;
 
+use framewright_report::error::{Error, Result};
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::error::{Error, Result};
 use crate::toml_file::TomlFile;
 
 /// Settings by name, in the order they were written. A later one of the same name wins.

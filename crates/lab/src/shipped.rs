@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use framewright_workload::trace::Trace;
+use framewright_trace::trace::Trace;
 use sha2::{Digest as _, Sha256};
 
-use crate::error::{Error, Result};
-use crate::result::TraceId;
+use framewright_report::error::{Error, Result};
+use framewright_report::result::TraceId;
 
 /// `traces/compile.parquet`; `traces/README.md` says how it was recorded.
 static COMPILE: &[u8] = include_bytes!("../../../traces/compile.parquet");

@@ -5,12 +5,12 @@ use std::sync::mpsc;
 use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
 use std::thread;
 
+use framewright_report::error::{Error, Result};
 use framewright_sim::clock::{Rng, mix};
 use framewright_sim::model::{Bandwidth, Batches, Caches, Fitted, Kernel, Latency, Shape, drift_pages};
 use framewright_sim::{Model, model};
 use serde::Deserialize;
 
-use crate::error::{Error, Result};
 use crate::machine::{Machine, Parameter};
 use crate::toml_file::TomlFile;
 

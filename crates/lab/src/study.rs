@@ -37,7 +37,7 @@ pub(crate) use simulated::allocator as simulated_allocator;
 
 /// Adds the traffic of cache lines, divided by `each`, and the use of memory bandwidth.
 pub(crate) fn add_moved(
-    result: &mut crate::result::Part,
+    result: &mut framewright_report::result::Part,
     variant: &str,
     moved: &framewright_sim::engine::Moved,
     each: f64,

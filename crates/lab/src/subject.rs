@@ -10,11 +10,11 @@ use framewright::{CpuId, NodeId};
 use framewright_host::{
     Arena, ArenaBuilder, Backing, Cpu, FrameUser, Migratetype, Order, PAGEBLOCK_ORDER, Pfn,
 };
+use framewright_report::error::{Error, Result};
 use framewright_sim::world::StructPage;
 use framewright_workload::target::{Compaction, Counter, Mobility, Move, Target, TargetCpu};
 
 use crate::configure::{Descriptor, Setup};
-use crate::error::{Error, Result};
 
 /// An arena of either descriptor size.
 #[derive(Debug)]

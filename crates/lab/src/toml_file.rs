@@ -3,10 +3,10 @@
 use core::ops::Range;
 use std::path::Path;
 
-use framewright_workload::input;
+use framewright_trace::input;
 use serde::de::DeserializeOwned;
 
-use crate::error::{Error, Result};
+use framewright_report::error::{Error, Result};
 
 /// The text of a TOML file and where it comes from, to say where something is wrong.
 #[derive(Clone, Debug)]

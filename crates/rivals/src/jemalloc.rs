@@ -14,7 +14,7 @@ use core::ffi::{c_char, c_int, c_void};
 use framewright_workload::target::{Mobility, Target, TargetCpu};
 use tikv_jemalloc_sys as je;
 
-use crate::budget::{Budget, Purse};
+use crate::limit::{Limit, Quota};
 
 /// Crate and version.
 pub const VERSION: &str = "tikv-jemalloc-sys 0.7.1+5.3.1-0-g81034ce1f1373e37dc865038e1bc8eeecf559ce8";
@@ -34,7 +34,7 @@ static CONFIG: Option<&'static c_char> = Some({
 /// jemalloc with a limit on frames. All instances share the one jemalloc of the process.
 #[derive(Debug)]
 pub struct Jemalloc {
-    budget: Budget,
+    limit: Limit,
 }
 
 impl Jemalloc {
@@ -45,7 +45,7 @@ impl Jemalloc {
     #[must_use]
     pub fn new(frames: u64, cpus: usize) -> Self {
         assert!(dirty_decay_ms() == Some(-1), "jemalloc ignores its configuration: another one was linked");
-        Self { budget: Budget::new(frames, cpus) }
+        Self { limit: Limit::new(frames, cpus) }
     }
 }
 
@@ -70,7 +70,7 @@ impl Target for Jemalloc {
     type Cpu<'a> = Access<'a>;
 
     fn attach(&self, _cpu: usize) -> Access<'_> {
-        Access { purse: self.budget.purse() }
+        Access { quota: self.limit.quota() }
     }
 
     fn frames(&self) -> Option<u64> {
@@ -85,7 +85,7 @@ impl Target for Jemalloc {
 /// One thread's access; jemalloc finds the thread's cache itself.
 #[derive(Debug)]
 pub struct Access<'a> {
-    purse: Purse<'a>,
+    quota: Quota<'a>,
 }
 
 #[inline]
@@ -96,13 +96,13 @@ const fn flags(order: u8) -> c_int {
 impl TargetCpu for Access<'_> {
     #[inline]
     fn alloc(&mut self, order: u8, _mobility: Mobility) -> Option<u64> {
-        if !self.purse.pay(order) {
+        if !self.quota.allocate(order) {
             return None;
         }
         // SAFETY: the size is not 0, and the alignment is a power of two.
         let block = unsafe { je::mallocx(1 << (SHIFT + u32::from(order)), flags(order)) };
         if block.is_null() {
-            self.purse.refund(order);
+            self.quota.free(order);
             return None;
         }
         Some((block.expose_provenance() >> SHIFT) as u64)
@@ -114,7 +114,7 @@ impl TargetCpu for Access<'_> {
         // SAFETY: by the contract of `TargetCpu`, `alloc` returned this block with this order, so with this size and
         // alignment, and no thread uses it.
         unsafe { je::sdallocx(block, 1 << (SHIFT + u32::from(order)), flags(order)) };
-        self.purse.refund(order);
+        self.quota.free(order);
     }
 }
 

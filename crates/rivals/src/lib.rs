@@ -29,11 +29,11 @@
 #![deny(unsafe_code)]
 
 pub mod buddy_system_allocator;
-#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
-mod budget;
 pub mod frame_alloc;
 #[cfg(feature = "jemalloc")]
 pub mod jemalloc;
+#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+mod limit;
 #[cfg(feature = "mimalloc")]
 pub mod mimalloc;
 mod stacks;

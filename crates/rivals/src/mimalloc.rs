@@ -11,7 +11,7 @@
 use framewright_workload::target::{Mobility, Target, TargetCpu};
 use libmimalloc_sys as mi;
 
-use crate::budget::{Budget, Purse};
+use crate::limit::{Limit, Quota};
 
 /// Crate and version.
 pub const VERSION: &str = "libmimalloc-sys 0.1.49";
@@ -25,7 +25,7 @@ const PURGE_DELAY: mi::mi_option_t = 15;
 /// mimalloc with a limit on frames. All instances share the one mimalloc of the process.
 #[derive(Debug)]
 pub struct Mimalloc {
-    budget: Budget,
+    limit: Limit,
 }
 
 impl Mimalloc {
@@ -34,7 +34,7 @@ impl Mimalloc {
     pub fn new(frames: u64, cpus: usize) -> Self {
         // SAFETY: the number is that of an option of this version.
         unsafe { mi::mi_option_set(PURGE_DELAY, -1) };
-        Self { budget: Budget::new(frames, cpus) }
+        Self { limit: Limit::new(frames, cpus) }
     }
 }
 
@@ -42,7 +42,7 @@ impl Target for Mimalloc {
     type Cpu<'a> = Access<'a>;
 
     fn attach(&self, _cpu: usize) -> Access<'_> {
-        Access { purse: self.budget.purse() }
+        Access { quota: self.limit.quota() }
     }
 
     fn frames(&self) -> Option<u64> {
@@ -57,20 +57,20 @@ impl Target for Mimalloc {
 /// One thread's access; mimalloc finds the thread's heap itself.
 #[derive(Debug)]
 pub struct Access<'a> {
-    purse: Purse<'a>,
+    quota: Quota<'a>,
 }
 
 impl TargetCpu for Access<'_> {
     #[inline]
     fn alloc(&mut self, order: u8, _mobility: Mobility) -> Option<u64> {
-        if !self.purse.pay(order) {
+        if !self.quota.allocate(order) {
             return None;
         }
         let bytes = 1 << (SHIFT + u32::from(order));
         // SAFETY: any size and any power of two as alignment may be asked for.
         let block = unsafe { mi::mi_malloc_aligned(bytes, bytes) };
         if block.is_null() {
-            self.purse.refund(order);
+            self.quota.free(order);
             return None;
         }
         Some((block.expose_provenance() >> SHIFT) as u64)
@@ -81,7 +81,7 @@ impl TargetCpu for Access<'_> {
         let block = core::ptr::with_exposed_provenance_mut((frame as usize) << SHIFT);
         // SAFETY: by the contract of `TargetCpu`, `alloc` returned this block, and no thread uses it.
         unsafe { mi::mi_free(block) };
-        self.purse.refund(order);
+        self.quota.free(order);
     }
 }
 

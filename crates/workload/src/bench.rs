@@ -261,19 +261,6 @@ impl Scale {
     }
 }
 
-/// Which direction is good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
-pub enum Better {
-    /// Less is better: times, misses.
-    Lower,
-    /// More is better: throughput.
-    Higher,
-    /// Neither.
-    None,
-}
-
 /// One figure of one round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
@@ -282,8 +269,8 @@ pub struct Metric {
     pub name: String,
     /// Unit: `ns`, `ms`, `%`.
     pub unit: &'static str,
-    /// Which direction is good.
-    pub better: Better,
+    /// Whether a higher figure is better; otherwise a lower one is.
+    pub higher_is_better: bool,
     /// The figure.
     pub value: f64,
 }
@@ -364,7 +351,7 @@ pub fn ready<T: Target>(
         measurement.metrics.push(Metric {
             name: format!("ready_ms[gib={}]", scale.ready_gib),
             unit: "ms",
-            better: Better::Lower,
+            higher_is_better: false,
             value: elapsed.as_secs_f64() * 1e3,
         });
     }
@@ -372,7 +359,7 @@ pub fn ready<T: Target>(
         measurement.metrics.push(Metric {
             name: format!("metadata_bytes_per_frame[gib={}]", scale.ready_gib),
             unit: "bytes",
-            better: Better::Lower,
+            higher_is_better: false,
             value,
         });
     }
@@ -418,7 +405,7 @@ impl Tally {
     /// Nanoseconds per operation.
     fn metric(&self, name: String) -> Metric {
         let value = self.ns as f64 / self.operations.max(1) as f64;
-        Metric { name, unit: "ns", better: Better::Lower, value }
+        Metric { name, unit: "ns", higher_is_better: false, value }
     }
 }
 

@@ -4,8 +4,9 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::thread;
 
+use framewright_trace::random::Rng;
+
 use crate::oracle::{Findings, Oracle};
-use crate::random::Rng;
 use crate::target::{Mobility, Target, TargetCpu};
 
 /// Orders that are tried.

@@ -1,18 +1,9 @@
-//! What allocators are made to do: traces of real runs, generated workloads, and the trait
-//! [`Target`](target::Target) that any allocator can implement.
+//! Work for page allocators: replays of traces, generated workloads, and the trait [`Target`](target::Target) that
+//! any allocator can implement. Knows no allocator.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`target`] | `Target` and `TargetCpu`: what an allocator must offer to be driven |
-//! | [`error`] | how reading, recording and importing fail |
-//! | [`proc`] | what `/proc` says of the machine |
-//! | [`input`] | files that are read: refused after their first bytes if they are of another kind |
-//! | [`random`] | the seeded random numbers of every workload |
-//! | [`output`] | files that results go to: opened before work begins, written whole or not at all |
-//! | [`trace`] | traced events, their Parquet form |
-//! | [`record`] | kmem events of a real run, from tracefs |
-//! | [`kernel_time`] | share of a run's CPU time that the kernel's page allocator took, by samples |
-//! | [`import`] | `perf script` text, and `perf.data` by way of it |
 //! | [`replay`] | a trace driven through a target on real threads |
 //! | [`mod@bench`] | generated workloads driven through a target |
 //! | [`probe`] | what the parts of this machine cost |
@@ -65,20 +56,10 @@
 
 pub mod bench;
 pub mod conformance;
-pub mod error;
-pub mod import;
-pub mod input;
-pub mod kernel_time;
-mod kmem;
 pub mod oracle;
-pub mod output;
 pub mod probe;
-pub mod proc;
-pub mod random;
-pub mod record;
 pub mod replay;
 pub mod target;
-pub mod trace;
 
 #[cfg(test)]
 mod testing;

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::random::Rng;
+use framewright_trace::random::Rng;
 
 /// Bytes of a cache line, and of a page.
 const LINE: usize = 64;

@@ -42,7 +42,7 @@ pub use latency::Latency;
 pub use plan::{Counts, PageCache, Plan};
 pub use run::replay;
 
-use crate::bench::{Better, Metric};
+use crate::bench::Metric;
 use crate::target::Counter;
 
 /// How a replay is done.
@@ -141,8 +141,11 @@ impl Report {
     /// The figures that any target has, under stable names.
     #[must_use]
     pub fn metrics(&self) -> Vec<Metric> {
-        let metric = |name: &str, unit, better, value| Metric { name: name.to_owned(), unit, better, value };
-        let lower = |name: &str, unit, value| metric(name, unit, Better::Lower, value);
+        let metric = |name: &str, unit, higher_is_better, value| {
+            let name = name.to_owned();
+            Metric { name, unit, higher_is_better, value }
+        };
+        let lower = |name: &str, unit, value| metric(name, unit, false, value);
         let mut metrics = vec![
             lower("wall_ms", "ms", self.wall_ns as f64 / 1e6),
             lower("cpu_ms", "ms", self.cpu_ns as f64 / 1e6),
@@ -158,7 +161,7 @@ impl Report {
         }
         metrics.push(lower("failed_allocations", "1", self.failures as f64));
         if let Some(blocks) = self.free_huge_blocks {
-            metrics.push(metric("free_huge_blocks", "1", Better::Higher, blocks as f64));
+            metrics.push(metric("free_huge_blocks", "1", true, blocks as f64));
         }
         metrics
     }

@@ -1,4 +1,4 @@
-//! What boot did, as a document in the project's result format, with the names that `framewright boot` uses:
+//! The results of boot, as a document in the project's result format, with the names that `framewright boot` uses:
 //! `framewright compare` reads it.
 
 use core::fmt::{Arguments, Display};

@@ -175,7 +175,7 @@ fn owners_hold_every_frame_once_through_splits_and_merges() {
 }
 
 #[test]
-#[expect(unsafe_code, reason = "what gave up its owner gets one again")]
+#[expect(unsafe_code, reason = "a block without an owner gets one again")]
 fn a_block_is_split_in_halves_leaked_and_taken_over() {
     let world = world(Engine::Framewright);
     world.on(0, |cpu| {

@@ -4,18 +4,19 @@ use crate::repo::{File, Finding, Repo, folder, judge};
 
 /// Which crates of this project a crate may depend on; then, which its tests may use besides. Crates are
 /// named by folder. No crate depends on `lab`.
-const DIRECTIONS: [(&str, &[&str], &[&str]); 10] = [
+const DIRECTIONS: [(&str, &[&str], &[&str]); 12] = [
     ("core", &[], &["check"]),
     ("pagecache", &["core"], &["check", "workload"]),
     ("host", &["core", "pagecache"], &["check", "workload"]),
-    ("sim", &["core", "workload"], &[]),
+    ("sim", &["core", "trace", "workload"], &[]),
     ("check", &["core"], &["host", "pagecache", "sim", "workload"]),
     ("capi", &["host"], &[]),
     ("clients", &["host"], &[]),
-    ("workload", &[], &[]),
+    ("trace", &[], &[]),
+    ("report", &["trace"], &[]),
+    ("workload", &["trace"], &[]),
     ("rivals", &["workload"], &[]),
-    // Rivals behind a feature that is off.
-    ("lab", &["core", "pagecache", "host", "sim", "workload", "rivals"], &["check"]),
+    ("lab", &["core", "pagecache", "host", "sim", "trace", "report", "workload"], &["check"]),
 ];
 
 /// Dependencies that a manifest names: line, whether only tests use it, and the package.

@@ -29,7 +29,7 @@ const UNSAFE_MODULES: &[&str] = &[
     "crates/pagecache/src/moving",
     "crates/pagecache/src/slot",
     "crates/lab/src/study/bulk",
-    "crates/workload/src/record/sampling",
+    "crates/trace/src/record/sampling",
     "crates/lab/src/subject",
     "crates/sim/src/bench",
     "crates/sim/src/engine",
@@ -49,11 +49,12 @@ const UNSAFE_MODULES: &[&str] = &[
 ];
 
 /// Where raw atomics may be named: code that is a platform, or that is no part of the allocator. Tests may, too.
-const ATOMIC_MODULES: [&str; 9] = [
+const ATOMIC_MODULES: [&str; 10] = [
     "crates/core/src/platform",
     "crates/host/",
     "crates/capi/",
     "crates/rivals/",
+    "crates/trace/",
     "crates/workload/",
     "crates/lab/src/interrupt.rs",
     "crates/check/",

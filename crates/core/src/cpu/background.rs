@@ -4,7 +4,7 @@
 //! loop {
 //!     match allocator.background_sleep(node) {
 //!         Some(asked) => { cpu.background(node, asked, &helpers); }
-//!         None => sleep until Background::wake(node), or for as long as you like
+//!         None => sleep until Background::wake(node), or for any time
 //!     }
 //! }
 //! ```
@@ -245,7 +245,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         done
     }
 
-    /// Counts zones that are below a mark again, where Linux looks after a short sleep.
+    /// Counts a zone that is below a mark again. Linux looks after a short sleep, this function at once.
     fn count_quick_hits(&self, run: &NodeRun<'_>) {
         let events = &self.allocator.nodes()[usize::from(run.node.0)].events;
         let below = |mark: fn(&Zone<P>) -> u64| {

@@ -17,9 +17,9 @@ use crate::units::{Migratetype, Order, Pfn};
 ///   first` is less than `frames`, and `top` and `ceiling`. If the head word is not `top`, or `ceiling` is not greater
 ///   than `top`, it is no hit. Otherwise it writes `f` to slot `top & mask`, and then `top + 1` to `top` (release).
 ///
-/// A call that is no hit has changed nothing, and goes to [`Cpu::alloc`] or [`Cpu::free`]. All words are atomic;
-/// accesses are relaxed unless an order is given. An allocator on which no call hits has such words, too: its `floor`
-/// is never below `top`, and `frames` is 0.
+/// If a call is no hit, the caller has written no word, and calls [`Cpu::alloc`] or [`Cpu::free`]. All words are
+/// atomic; accesses are relaxed unless an order is given. An allocator on which no call hits has such words, too: its
+/// `floor` is never below `top`, and `frames` is 0.
 #[derive(Debug)]
 pub struct HitWords<P: Platform> {
     /// Position above the list's uppermost block.

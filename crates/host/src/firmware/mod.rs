@@ -1,8 +1,8 @@
-//! Descriptions of machines' memory, read into the one [`FirmwareMap`]: the lines of an e820 map, an ACPI SRAT, and
-//! a live Linux' `/proc` and `/sys`.
+//! Reads a machine's description of its memory into a [`FirmwareMap`]: the lines of an e820 map, an ACPI SRAT, or
+//! `/proc` and `/sys` of a running Linux.
 //!
-//! Everything here comes from outside and may be damaged. A refusal is one line that names the place and quotes
-//! what stands there; nothing panics on any input.
+//! The input may be damaged. An error is one line that names the place and quotes the text there; no input makes
+//! these functions panic.
 
 mod e820;
 mod linux;
@@ -37,7 +37,7 @@ pub struct Claimed {
     pub start: u64,
     /// Bytes.
     pub bytes: u64,
-    /// By what.
+    /// Name of the user, such as `kernel image`.
     pub what: String,
 }
 
@@ -114,7 +114,7 @@ fn kind(word: &str) -> Option<Kind> {
         found if found.starts_with("persistent") || found.starts_with("Persistent Memory") => {
             Kind::Persistent
         }
-        // How kernels print a number they have no word for.
+        // Kernels print a type without a name as its number.
         found if found.strip_prefix("type ").is_some_and(|n| n.parse::<u32>().is_ok()) => Kind::Reserved,
         _ => return None,
     })

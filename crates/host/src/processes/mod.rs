@@ -12,7 +12,8 @@
 //! (`EOWNERDEAD`) and makes all other tables again from these words: what a living process owns, or none, stays
 //! allocated, everything else is free. O(frames).
 //!
-//! Which process lives is told by locks on the file that the system drops when a process ends, however it ends.
+//! Each process holds a lock on the file. The system drops it when the process ends, also when it is killed: so the
+//! others learn that it is dead.
 //!
 //! # What becomes of a dead process's pages
 //! - Blocks that it owned go back: at the next [`reap`](ProcessArena::reap), or before an allocation fails, or when

@@ -6,12 +6,12 @@ use std::time::Instant;
 use framewright::boot::zones::NodePart;
 use framewright::{NodeId, Pfn, ZoneType};
 use framewright_host::{Arena, BootMap, BootOptions, Descriptors, Zeroable};
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Better, Kind, Part};
 use framewright_sim::world::StructPage;
 
 use super::{Bootable, NodeTime, PAGE_SHIFT, Taken, initialise};
 use crate::configure::{Descriptor, Setup};
-use crate::error::{Error, Result};
-use crate::result::{Better, Kind, Part};
 use crate::study::structure::sizes;
 
 /// How to boot.
@@ -142,7 +142,8 @@ fn run<M: Zeroable>(name: &str, bootable: &Bootable, how: How) -> Result<Report>
 fn enough_memory(map: &BootMap, descriptor: u64, lazy: bool) -> Result<()> {
     let present: u64 = map.parts.iter().map(|part| part.present).sum();
     let needed = present * descriptor;
-    match crate::host::available_bytes().filter(|&available| !lazy && needed > available / 4 * 3) {
+    match framewright_report::host::available_bytes().filter(|&available| !lazy && needed > available / 4 * 3)
+    {
         None => Ok(()),
         Some(available) => Err(Error::failed(format_args!(
             "descriptors of {descriptor} bytes for {present} pages take {} MiB, and {} MiB are available: set \

@@ -2,17 +2,17 @@
 
 use clap::builder::PossibleValuesParser;
 use framewright_host::{Config, Engine};
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Better, Kind, Part};
+use framewright_report::table::Style;
 use framewright_workload::bench::{self, Allocator, Beside, Case, Runner, Scale, Workload};
 
 use crate::command::{check_threads, count, cpus_here, crowded, mib};
 use crate::configure::{Descriptor, Measures, Setup};
-use crate::error::{Error, Result};
 use crate::progress::Progress;
-use crate::result::{Kind, Part};
 use crate::session::{ReportArgs, Session};
 use crate::settings::Settings;
 use crate::subject::ArenaTarget;
-use crate::table::Style;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -178,7 +178,8 @@ fn described(mut part: Part, results: &[bench::CaseResult], runners: &[Box<dyn R
     }
     for result in results {
         for series in &result.series {
-            let mut metric = part.metric(&series.name, series.unit, series.better);
+            let better = if series.higher_is_better { Better::Higher } else { Better::Lower };
+            let mut metric = part.metric(&series.name, series.unit, better);
             for (allocator, samples) in &series.samples {
                 metric = metric.samples(allocator, samples.iter().copied());
             }

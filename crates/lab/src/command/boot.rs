@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use framewright_host::firmware::{Affinity, Firmware, read_e820, read_linux, read_srat};
-use framewright_workload::input;
+use framewright_report::error::{Error, Result};
+use framewright_report::table::{Format, Style};
+use framewright_trace::input;
 
 use crate::booting::Bootable;
 use crate::booting::report::{How, boot};
 use crate::command::cpus_here;
 use crate::configure::{Descriptor, Setup};
-use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::session::{ReportArgs, Session};
 use crate::settings::Settings;
-use crate::table::{Format, Style};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
-use crate::compare::{
+use framewright_report::compare::{
     Regression, Saved, Sort, add_means, keep_changed, keep_metrics, keep_part, merge, regressions,
     sort_metrics,
 };
-use crate::error::{Error, Result};
-use crate::result::{Document, Source};
-use crate::session::{ReportArgs, Session};
-use crate::table::{Format, Style};
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Document, Source};
+use framewright_report::table::{Format, Style};
+
+use crate::session::{COMMIT, ReportArgs, Session};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -79,6 +80,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     }
     let reporter = session.begin(&args.report)?;
     let mut document = merge(&Saved::read_all(&args.files)?)?;
+    if !document.sources.is_empty() {
+        document.commit = COMMIT.map(str::to_owned);
+    }
     if let Some(pattern) = &args.metric {
         keep_metrics(&mut document, pattern)?;
     }

@@ -6,13 +6,14 @@ mod watch;
 use core::time::Duration;
 use std::path::{Path, PathBuf};
 
+use framewright_report::error::{Error, Result};
+use framewright_report::table::{Format, Listing, wrapped};
+use framewright_report::terminal::{Terminal, Tone};
+
 use crate::command::count;
 use crate::command::record::seconds;
 use crate::doctor::{Finding, Root, Severity, State, Zone, examine_since, joined};
-use crate::error::{Error, Result};
 use crate::session::{Session, open};
-use crate::table::{Format, Listing, wrapped};
-use crate::terminal::{Terminal, Tone};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use framewright_workload::trace::{Event, EventKind, Trace};
+use framewright_report::error::{Error, Result};
+use framewright_trace::trace::{Event, EventKind, Trace};
 
-use crate::error::{Error, Result};
 use crate::profile::type_name;
 use crate::session::{Session, open};
 use crate::shipped;
@@ -298,8 +298,9 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use framewright_trace::trace::Comms;
+
     use super::*;
-    use framewright_workload::trace::Comms;
 
     /// Two threads on two CPUs; times in ms.
     fn trace() -> Trace {

@@ -2,21 +2,21 @@
 
 use std::path::PathBuf;
 
-use framewright_workload::input;
-use framewright_workload::trace::Trace;
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Kind, Part};
+use framewright_report::table::Style;
+use framewright_trace::input;
+use framewright_trace::trace::Trace;
 
 use crate::configure::Setup;
-use crate::error::{Error, Result};
 use crate::fidelity::answer::Answer;
 use crate::fidelity::history::History;
 use crate::fidelity::ops::Ops;
 use crate::fidelity::sequence::{self, first_difference, first_other_frame};
 use crate::fidelity::step::Step;
 use crate::fidelity::whole::{self, Moved, Run};
-use crate::result::{Kind, Part};
 use crate::session::{ReportArgs, Session, open};
 use crate::settings::Settings;
-use crate::table::Style;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use framewright_workload::import;
+use framewright_report::error::{Error, Result};
+use framewright_report::table::{Format, Listing};
+use framewright_trace::import;
 
-use crate::error::{Error, Result};
 use crate::session::{Session, open};
-use crate::table::{Format, Listing};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -5,14 +5,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
-use framewright_workload::output::Output;
-use framewright_workload::record::{self, Options, Recording, Scope, User};
-use framewright_workload::trace::EventKind;
+use framewright_report::error::{Error, Result};
+use framewright_report::table::{Format, Listing};
+use framewright_trace::output::Output;
+use framewright_trace::record::{self, Options, Recording, Scope, User};
+use framewright_trace::trace::EventKind;
 
-use crate::error::{Error, Result};
 use crate::progress::{is_silent, notice};
 use crate::session::{Session, open};
-use crate::table::{Format, Listing};
 
 const EXAMPLES: &str = "\
 Examples:

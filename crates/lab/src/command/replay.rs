@@ -2,23 +2,23 @@
 
 use std::path::PathBuf;
 
-use framewright_workload::kernel_time::{Doing, Samples};
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Document, Kind, Part, TraceId};
+use framewright_report::table::Style;
+use framewright_trace::kernel_time::{Doing, Samples};
+use framewright_trace::trace::Trace;
 use framewright_workload::replay::Ageing;
-use framewright_workload::trace::Trace;
 
 use crate::answer::{self, SHARE};
 use crate::command::{Noise, check_threads, count, cpus_here, mib};
 use crate::configure::{Measures, Setup};
-use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::modelled::{self, Modelled};
 use crate::progress::Progress;
 use crate::replaying::Replay;
-use crate::result::{Document, Kind, Part, TraceId};
 use crate::session::{ReportArgs, Reporter, Session};
 use crate::settings::Settings;
 use crate::shipped;
-use crate::table::Style;
 
 const EXAMPLES: &str = "\
 Examples:

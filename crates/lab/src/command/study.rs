@@ -8,17 +8,18 @@ use std::io::{IsTerminal as _, stderr};
 use std::path::PathBuf;
 use std::time::Instant;
 
+use framewright_report::error::{Error, Result, did_you_mean};
+use framewright_report::result::{Document, Kind, Part};
+use framewright_report::summary::{MARKS, part_line, summary};
+use framewright_report::table::{Format, Listing, Style, legend_text, tables};
+
 use crate::command::{count, gib};
-use crate::error::{Error, Result, did_you_mean};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::progress::{aside, notice};
-use crate::result::{Document, Kind, Part};
 use crate::session::{ReportArgs, Reporter, Session, open};
 use crate::study::workload::Opt;
 use crate::study::{Job, Plan, Run, jobs, traced};
-use crate::summary::{MARKS, part_line, summary};
-use crate::table::{Format, Listing, Style, legend_text, tables};
 use queue::Event;
 
 const EXAMPLES: &str = "\
@@ -364,7 +365,7 @@ fn finish(shown: &Shown<'_>, document: &Document, ended: Option<&Ended>) -> Resu
     let summary = summary(document, seed, terminal);
     if document.results.len() > 1 && !summary.is_empty() {
         terminal.print(&format!("\n{summary}"))?;
-        for line in crate::table::wrapped(MARKS, Some(terminal.columns()), "") {
+        for line in framewright_report::table::wrapped(MARKS, Some(terminal.columns()), "") {
             terminal.print(&format!("{line}\n"))?;
         }
     }

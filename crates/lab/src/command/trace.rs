@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use framewright_workload::kernel_time::{self, Doing, Samples};
-use framewright_workload::trace::Trace;
+use framewright_report::error::{Error, Result};
+use framewright_report::table::{Format, Listing};
+use framewright_trace::kernel_time::{self, Doing, Samples};
+use framewright_trace::trace::Trace;
 
 use crate::command::export;
 use crate::configure::Setup;
-use crate::error::{Error, Result};
 use crate::profile::{Profile, Share, time, type_name};
 use crate::replaying::Replay;
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::shipped;
-use crate::table::{Format, Listing};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,17 +3,17 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use framewright_workload::record::{self, Options, User};
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Kind, Part};
+use framewright_report::table::Style;
+use framewright_trace::record::{self, Options, User};
 
 use crate::answer::PREDICTED;
 use crate::command::{Noise, count, replay};
 use crate::configure::Setting;
-use crate::error::{Error, Result};
 use crate::progress::{Progress, notice};
-use crate::result::{Kind, Part};
 use crate::session::{ReportArgs, Session};
 use crate::settings::Settings;
-use crate::table::Style;
 use crate::trial::{Knob, Knobs, Runs, run as run_rounds, undo};
 
 const EXAMPLES: &str = "\

@@ -1,23 +1,29 @@
-//! `contend` on this machine: how long a zone's lock is held where it is beside the order-0 lists and where it is not,
-//! and what that says of a store to a line that another CPU polls.
+//! `contend` on this machine, on one CPU and on two. One CPU shows the time of the instructions around each access; two show
+//! how much longer a zone's lock is held beside the order-0 lists than away from them, which is the cost of a store to a line
+//! that another CPU polls.
 
+use framewright_report::error::{Error, Result};
 use framewright_sim::Model;
 
 use super::measure::Field;
 use crate::configure::Setup;
-use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::settings::Settings;
 use crate::simulate::{central_model, in_parallel, quantile};
-use crate::study::library::{Load, Pair, modelled};
+use crate::study::library::{Load, Pair, Sample, modelled};
 
 /// CPUs that contend.
 const CPUS: usize = 2;
 /// Rounds, after one that touches the memory.
 const ROUNDS: u64 = 9;
-/// Transfers that a store may wait for, ascending; the first and the last bound what is said.
+/// Transfers that a store may wait for, ascending; the first and the last bound the result.
 const EXPOSED: [f64; 3] = [0.1, 1.5, 3.0];
+/// Times of an access on one CPU that are simulated, ascending, as multiples of the machine's.
+const TIMES: [f64; 3] = [0.5, 1.5, 4.0];
+/// Factor by which other loads on one CPU differ from this one: bulk and copies of two traces on the EPYC guest of 2026-11-24
+/// (docs/validation/here.md; learned).
+const OTHER_LOADS: f64 = 1.15;
 const KINDS: [&str; 2] = ["queued", "ticket"];
 const PLACES: [&str; 3] = ["with_order0_lists", "other_end", "own_line"];
 
@@ -79,12 +85,61 @@ fn simulated(setups: &[Setup], model: &Model, stop: &Interrupt) -> Result<Vec<Ve
     Ok((0..KINDS.len()).map(|kind| each.iter().skip(kind).step_by(KINDS.len()).copied().collect()).collect())
 }
 
-/// The transfers at which the simulated ratio is the measured one, between neighbours in proportion.
-fn exposed(simulated: &[f64], measured: f64) -> f64 {
+/// The place in `points` at which the simulated value is the measured one, between neighbours in proportion.
+fn place(points: [f64; 3], simulated: &[f64], measured: f64) -> f64 {
     let at = simulated.windows(2).position(|ends| measured <= ends[1].max(ends[0]));
     let at = at.unwrap_or(simulated.len() - 2);
     let share = (measured - simulated[at]) / (simulated[at + 1] - simulated[at]).max(1e-9);
-    EXPOSED[at] + share.clamp(0.0, 1.0) * (EXPOSED[at + 1] - EXPOSED[at])
+    points[at] + share.clamp(0.0, 1.0) * (points[at + 1] - points[at])
+}
+
+/// ns of an allocation and a free in bulk.
+fn pair_ns(sample: &Sample) -> f64 {
+    sample.measurement.metrics.iter().map(|metric| metric.value).sum()
+}
+
+/// By multiple of the machine's time of an access: ns of an allocation and a free on one CPU.
+fn simulated_alone(setup: &Setup, model: &Model) -> Result<Vec<f64>> {
+    let own = model.own_access_ns.unwrap_or(model.fitted.access_ns);
+    let at = |times: &f64| {
+        let model = Model { own_access_ns: Some(times * own), ..model.clone() };
+        modelled(&model, setup.config, &Load::bulk(1), 1).map(|sample| pair_ns(&sample))
+    };
+    in_parallel(&TIMES, at, || ()).into_iter().collect()
+}
+
+/// Core cycles of the instructions around an access: those at which the simulated load takes as long as the measured one on
+/// one CPU.
+///
+/// # Errors
+/// The machine cannot be simulated, or `stop` was raised.
+pub(super) fn access(machine: &Machine, stop: &Interrupt) -> Result<Field> {
+    let setup = &setups()?[PLACES.len() - 1];
+    let load = Load::bulk(1);
+    let pair = Pair::new(setup, &load)?;
+    let mut measured = Vec::new();
+    for round in 0..=ROUNDS {
+        go_on(stop)?;
+        let sample = pair.sample(&load, round);
+        if round > 0 {
+            measured.push(pair_ns(&sample));
+        }
+    }
+    measured.sort_by(f64::total_cmp);
+    let model = central_model(machine)?;
+    let simulated = simulated_alone(setup, &model)?;
+    let cycles = machine.cycles.access.as_ref().map_or(1.0, |access| access.value);
+    let at = |share: f64| cycles * place(TIMES, &simulated, quantile(&measured, share));
+    Ok(Field {
+        value: at(0.5),
+        low: Some(at(0.25) / OTHER_LOADS),
+        high: Some(at(0.75) * OTHER_LOADS),
+        source: "measured",
+        how: format!(
+            "contend: an allocation and a free take {:.1} ns on one CPU, {ROUNDS} rounds; low and high: quartiles, x/÷ {OTHER_LOADS}",
+            quantile(&measured, 0.5)
+        ),
+    })
 }
 
 /// Transfers that a store to a polled line waits for, by both lock kinds.
@@ -97,7 +152,7 @@ pub(super) fn store_exposed(machine: &Machine, stop: &Interrupt) -> Result<Field
     let simulated = simulated(&setups, &central_model(machine)?, stop)?;
     let at = |share: f64| -> Vec<f64> {
         let kinds = simulated.iter().zip(&measured);
-        kinds.map(|(simulated, measured)| exposed(simulated, quantile(measured, share))).collect()
+        kinds.map(|(simulated, measured)| place(EXPOSED, simulated, quantile(measured, share))).collect()
     };
     let (low, middle, high) = (at(0.25), at(0.5), at(0.75));
     let [queued, ticket] = [0, 1].map(|kind| quantile(&measured[kind], 0.5));
@@ -121,7 +176,7 @@ mod tests {
     fn a_ratio_is_found_again_between_those_that_are_simulated() {
         let simulated = [1.0, 1.4, 2.0];
         for (ratio, transfers) in [(0.5, 0.1), (1.0, 0.1), (1.4, 1.5), (1.7, 2.25), (9.0, 3.0)] {
-            assert!((exposed(&simulated, ratio) - transfers).abs() < 1e-9, "{ratio}");
+            assert!((place(EXPOSED, &simulated, ratio) - transfers).abs() < 1e-9, "{ratio}");
         }
     }
 
@@ -136,7 +191,20 @@ mod tests {
                 curve[2] > 1.3 * curve[0],
                 "{kind}: waiting stores lengthen the hold beside the lists: {curve:?}"
             );
-            assert!((exposed(curve, curve[1]) - 1.5).abs() < 0.3, "{kind}: {curve:?}");
+            assert!((place(EXPOSED, curve, curve[1]) - 1.5).abs() < 0.3, "{kind}: {curve:?}");
         }
+    }
+
+    #[test]
+    fn a_modelled_machine_with_slow_accesses_is_recognised_by_its_time_on_one_cpu() {
+        let machine = Machine::find("xeon-gold-5320").expect("it is built in");
+        let setup = &setups().expect("settings")[0];
+        let model = central_model(&machine).expect("a model");
+        let curve = simulated_alone(setup, &model).expect("simulated");
+        let own = model.own_access_ns.unwrap_or(model.fitted.access_ns);
+        let slow = Model { own_access_ns: Some(2.5 * own), ..model };
+        let sample = modelled(&slow, setup.config, &Load::bulk(1), 1).expect("simulated");
+        let times = place(TIMES, &curve, pair_ns(&sample));
+        assert!((times - 2.5).abs() < 0.1, "{times}: {curve:?}");
     }
 }

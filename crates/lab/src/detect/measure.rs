@@ -214,6 +214,13 @@ impl Measured {
         }
     }
 
+    /// Replaces the cycles of an access.
+    pub(super) fn set_access(&mut self, field: Field) {
+        if let Some((_, access)) = self.cycles.iter_mut().find(|(name, _)| *name == "access") {
+            *access = field;
+        }
+    }
+
     /// What one CPU measures alone.
     fn alone(&mut self, system: &System, bytes: usize) {
         for (level, (name, field)) in self.caches.iter_mut().enumerate() {

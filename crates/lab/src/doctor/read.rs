@@ -1,6 +1,6 @@
 //! What Linux shows of its zones.
 
-use crate::error::{Error, Result};
+use framewright_report::error::{Error, Result};
 use std::collections::BTreeMap;
 
 use super::root::Root;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use tar::{Archive, Builder, Header};
 
-use crate::error::{Error, Result};
+use framewright_report::error::{Error, Result};
 
 /// The files that are read, but for those of each node.
 pub const FILES: [&str; 15] = [

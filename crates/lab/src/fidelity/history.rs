@@ -17,8 +17,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use framewright_trace::trace::{Event, EventKind, Trace};
 use framewright_workload::target::Mobility;
-use framewright_workload::trace::{Event, EventKind, Trace};
 
 use super::zone::Zone;
 
@@ -413,10 +413,11 @@ fn high_at_end(cpu: &Cpu, from: &super::zone::Lists, start: u64, first: u64) -> 
 
 #[cfg(test)]
 mod tests {
+    use framewright_trace::trace::Note;
+
     use super::*;
     use crate::fidelity::zone::tests::ZONEINFO;
     use EventKind::{PageAlloc, PageAllocZoneLocked as Refill, PageFree, PagePcpuDrain as Drain};
-    use framewright_workload::trace::Note;
 
     fn history(events: &[(EventKind, u64, u8, Option<u8>)]) -> History {
         let zone = Zone::largest(ZONEINFO).unwrap();

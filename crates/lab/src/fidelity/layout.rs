@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use framewright::policy::pcp::Sizing;
 use framewright::{CpuId, ZoneId};
 use framewright_host::{Arena, Migratetype, Pfn};
+use framewright_report::error::{Error, Result};
 use framewright_workload::target::{Mobility, TargetCpu as _};
 
 use super::history::{kind_of, mobility};
-use crate::error::{Error, Result};
 use crate::subject::Slot;
 
 /// Frames of the largest block: what places are counted from is a multiple of it.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use framewright_workload::trace::{EventKind, Trace};
+use framewright_trace::trace::{EventKind, Trace};
 
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,8 +155,9 @@ impl Ops {
 
 #[cfg(test)]
 mod tests {
+    use framewright_trace::trace::Event;
+
     use super::*;
-    use framewright_workload::trace::Event;
 
     #[test]
     fn made_up_operations_free_what_was_allocated() {

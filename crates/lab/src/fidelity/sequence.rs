@@ -4,6 +4,7 @@ use framewright::policy::pcp::{self, Sizing};
 use framewright::policy::watermark::{self, Marks};
 use framewright::{CpuId, ZoneId};
 use framewright_host::{Arena, Backing};
+use framewright_report::error::{Error, Result};
 use framewright_workload::target::{Mobility, Target as _, TargetCpu as _};
 
 use super::answer::{Answer, State};
@@ -11,7 +12,6 @@ use super::layout::Lists;
 use super::ops::Ops;
 use super::step::{Frames, Step};
 use crate::configure::Setup;
-use crate::error::{Error, Result};
 use crate::subject::Bare;
 
 /// Operations of a preset, and how large it would have made the lists.

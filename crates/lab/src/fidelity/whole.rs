@@ -15,15 +15,15 @@ use std::collections::HashMap;
 use framewright::policy::pcp::Sizing;
 use framewright::{CpuId, ZoneId};
 use framewright_host::{Arena, Backing};
+use framewright_report::error::{Error, Result};
+use framewright_report::quantity::{Quantity, describe, quantities};
+use framewright_report::result::Part;
+use framewright_trace::trace::{EventKind, Trace};
 use framewright_workload::target::{Mobility, Target as _, TargetCpu as _};
-use framewright_workload::trace::{EventKind, Trace};
 
 use super::history::{History, SECOND, Step, What, kind_of, list_of, mobility};
 use super::zone::Zone;
 use crate::configure::Setup;
-use crate::error::{Error, Result};
-use crate::quantity::{Quantity, describe, quantities};
-use crate::result::Part;
 use crate::subject::{Bare, Slot};
 
 /// Operations of one CPU's lists.
@@ -452,11 +452,12 @@ impl Replay<'_> {
 
 #[cfg(test)]
 mod tests {
+    use framewright_trace::trace::Event;
+
     use super::*;
     use crate::fidelity::zone::tests::ZONEINFO;
     use crate::settings::Settings;
     use EventKind::{PageAlloc, PageAllocZoneLocked as Refill, PageFree, PagePcpuDrain as Drain};
-    use framewright_workload::trace::Event;
 
     fn event(time_ns: u64, kind: EventKind, pfn: u64, order: u8, cpu: u16) -> Event {
         let migratetype = (kind != PageFree).then_some(1);

@@ -1,7 +1,7 @@
 //! A zone as `/proc/zoneinfo` and `/proc/pagetypeinfo` show it.
 
 use framewright::policy::pcp::Sizing;
-use framewright_workload::trace::Event;
+use framewright_trace::trace::Event;
 
 /// The lists of one CPU, as `/proc/zoneinfo` shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,15 +2,15 @@
 
 use framewright::units::MAX_ORDER;
 use framewright_host::Order;
+use framewright_report::error::Result;
+use framewright_report::quantity::describe;
+use framewright_report::result::Part;
+use framewright_trace::trace::Trace;
 use framewright_workload::replay::{Aged, Ageing, ROUND_NS, age_while};
-use framewright_workload::trace::Trace;
 
 use super::{QUANTITIES, Replay};
 use crate::configure::Setup;
-use crate::error::Result;
 use crate::progress::Progress;
-use crate::quantity::describe;
-use crate::result::Part;
 use crate::simulate::in_parallel;
 use crate::subject::{Bare, Subject, with};
 

@@ -3,12 +3,12 @@
 
 use framewright::config::PcpFixed;
 use framewright_host::{Migratetype, Order, Pfn};
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::world::StructPage;
 use framewright_workload::bench::{Case, Measurement, Scale, Workload, measure};
 
 use crate::configure::Setup;
-use crate::error::{Error, Result};
-use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::study::declare::*;
 use crate::study::run::{Configured, Run, configured, metric, progress, result_part};

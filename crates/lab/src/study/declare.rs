@@ -2,13 +2,13 @@
 //!
 //! A workload declares itself beside the function that runs it, as a [`BuiltIn`] that the registry lists.
 
+use framewright_report::error::Result;
+use framewright_report::result::{Kind, Part as ResultPart};
+
 pub(crate) use super::workload::{Declaration, Key, Need, Opt, Takes};
 use super::{Part, Plan, Run};
-use crate::error::Result;
-pub(crate) use crate::quantity::{
-    NETWORK, Quantity, TIMES, TRAFFIC, ZONE_LOCK, ZONE_LOCK_CAUSES, joined, quantities,
-};
-use crate::result::{Kind, Part as ResultPart};
+pub(crate) use crate::quantity::{NETWORK, TIMES, TRAFFIC, ZONE_LOCK, ZONE_LOCK_CAUSES, joined};
+pub(crate) use framewright_report::quantity::{Quantity, quantities};
 
 pub(crate) type Runner = fn(&Plan, &Part, &Run<'_>) -> Result<ResultPart>;
 

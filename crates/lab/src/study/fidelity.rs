@@ -1,9 +1,10 @@
 //! Parts that compare a recorded kernel's per-CPU lists with those of a preset.
 
-use crate::error::Result;
+use framewright_report::error::Result;
+use framewright_report::result::{Kind, Part as ResultPart};
+
 use crate::fidelity::history::History;
 use crate::fidelity::whole;
-use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::study::declare::*;
 use crate::study::replay::{keep_declared, trace};

@@ -1,11 +1,11 @@
 //! Parts that touch memory for the first time, simulated: `warm_up` of `refill-check`, and its control.
 
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::Model;
 use framewright_sim::clock::{Ps, mix};
 use framewright_sim::first_touch::{self, Case, Warmed};
 
-use crate::error::{Error, Result};
-use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::simulate::{doubled, in_parallel, sampled_models};
 use crate::study::declare::*;
@@ -155,7 +155,7 @@ fn add_figures(
 
 #[cfg(test)]
 mod tests {
-    use framewright_workload::trace::Trace;
+    use framewright_trace::trace::Trace;
 
     use super::*;
     use crate::machine::Machine;

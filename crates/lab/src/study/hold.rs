@@ -6,14 +6,14 @@
 
 use framewright::config::PcpFixed;
 use framewright::policy::pcp::Sizing;
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::bench::Linux;
 use framewright_sim::clock::{Ps, Rng, mix};
 use framewright_sim::outcome::Pace;
 use framewright_sim::page_fault::{self, Load};
 
-use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::simulate::{in_parallel, model_errors, sampled_models, strata};
 use crate::study::declare::*;
@@ -134,7 +134,7 @@ fn sampled_clocks(machine: &Machine, count: usize, seed: u64) -> Result<Vec<f64>
 
 #[cfg(test)]
 mod tests {
-    use framewright_workload::trace::Trace;
+    use framewright_trace::trace::Trace;
 
     use super::*;
 

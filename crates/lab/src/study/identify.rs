@@ -7,12 +7,12 @@
 
 use std::collections::BTreeMap;
 
+use framewright_report::error::{Error, Result};
 use framewright_sim::Model;
 use framewright_sim::clock::{Rng, mix};
 use serde::Deserialize;
 use statrs::distribution::{ContinuousCDF as _, Normal};
 
-use crate::error::{Error, Result};
 use crate::simulate::strata;
 use crate::toml_file::TomlFile;
 

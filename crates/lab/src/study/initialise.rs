@@ -8,14 +8,14 @@ use framewright::boot::zones::Rules;
 use framewright::units::PAGEBLOCK_PAGES;
 use framewright::{NodeId, Pfn};
 use framewright_host::{Arena, BootMap, BootOptions, DescriptorMemory, Descriptors, FirmwareMap};
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::world::StructPage;
-use framewright_workload::random::Rng;
+use framewright_trace::random::Rng;
 
 use crate::booting::{PAGE_SHIFT, fill, initialise};
 use crate::configure::Setup;
-use crate::error::{Error, Result};
 use crate::progress::Progress;
-use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::study::declare::*;
 use crate::study::run::{Configured, Run, configured, progress, result_part};
@@ -254,7 +254,7 @@ impl Measure<'_> {
 /// The descriptors would take more than three quarters of the memory that is available.
 pub(crate) fn enough_memory(gib: u64) -> Result<()> {
     let needed = (gib << 30) / 64;
-    let available = crate::host::available_bytes();
+    let available = framewright_report::host::available_bytes();
     if available.is_some_and(|available| needed > available / 4 * 3) {
         return Err(Error::failed(format_args!(
             "descriptors of {DESCRIPTOR} bytes for {gib} GiB take {} MiB, and {} MiB are available: choose a smaller \

@@ -1,12 +1,13 @@
 //! The parts of a study as jobs: which there are, whether a machine can run one, and running it.
 
+use framewright_report::error::{Error, Result, did_you_mean};
+use framewright_report::result::{Kind, Part as ResultPart};
+
 use super::plan::{Part, Plan};
 use super::registry;
 use super::run::{Run, configured};
 use super::workload::{Opt, Workload};
-use crate::error::{Error, Result, did_you_mean};
 use crate::machine::Machine;
-use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 
 /// One part in one way.
@@ -135,12 +136,13 @@ impl Job<'_> {
 
 #[cfg(test)]
 mod tests {
+    use framewright_report::html;
+    use framewright_report::plot;
+    use framewright_report::result::Document;
+    use framewright_report::table::{self, Options, Style};
+    use framewright_report::terminal::Terminal;
+
     use super::*;
-    use crate::plot;
-    use crate::report;
-    use crate::result::Document;
-    use crate::table::{self, Options, Style};
-    use crate::terminal::Terminal;
 
     #[test]
     fn what_was_published_stands_beside_every_prediction() {
@@ -158,11 +160,11 @@ mod tests {
                     }
                 }
                 Job { plan: &plan, part, kind: Kind::Simulated }.set_beside(&mut result);
-                let mut documents = Document::new("test", crate::host::Host::default());
+                let mut documents = Document::new("test", framewright_report::host::Host::default());
                 documents.results.push(result);
                 let terminal = Terminal::plain();
                 let plots = plot::document(&documents, &terminal);
-                let page = report::html(&documents, Style::Framewright, Options::default());
+                let page = html::html(&documents, Style::Framewright, Options::default());
                 let styles = [Style::Framewright, plan.style()];
                 let texts = styles.map(|style| {
                     let tables = table::tables(&documents, style, Options::default());

@@ -5,15 +5,15 @@
 //! analysis says what demand of the zone's lock that implies. What the change alters in it is counted and timed in
 //! slices of the real allocator on one node.
 
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::Model;
 use framewright_sim::clock::{Ps, mix};
 use framewright_sim::outcome::{Outcome, Pace};
 use framewright_sim::page_fault::{self, Load};
 use framewright_sim::queue::Network;
 
-use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::simulate::{in_parallel, sampled_models};
 use crate::study::declare::*;
@@ -253,7 +253,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
 
 #[cfg(test)]
 mod tests {
-    use framewright_workload::trace::Trace;
+    use framewright_trace::trace::Trace;
 
     use super::*;
 

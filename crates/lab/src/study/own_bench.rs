@@ -1,14 +1,14 @@
 //! Part `host` of `validation`: this command's own `bench` on one CPU, two and more, measured here, and simulated on a
 //! description of this machine (`machines --detect`). Both run the same code.
 
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::Model;
 use framewright_sim::clock::mix;
 use framewright_workload::bench::{self, Allocator, Case, Measurement, Runner, Scale, Workload as Bench};
 
 use crate::configure::Setup;
-use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::result::{Kind, Part as ResultPart};
 use crate::simulate::{in_parallel, model_errors, sampled_models};
 use crate::study::declare::*;
 use crate::study::library::{self, Load};
@@ -211,7 +211,7 @@ mod tests {
     fn every_row_is_simulated_by_the_code_that_is_measured() {
         let plan = Plan::find("validation").expect("it is built in");
         let machine = Machine::find("xeon-gold-5320").expect("it is built in");
-        let trace = framewright_workload::trace::Trace::default();
+        let trace = framewright_trace::trace::Trace::default();
         let part = plan.parts().iter().find(|part| part.name == "host").expect("a part");
         let run = Run { models: 2, ..Run::shortest(&machine, &trace) };
         let result = simulated(&plan, part, &run).expect("simulated");
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn on_many_cpus_there_are_large_blocks_for_all_and_failures_are_named() {
         let machine = Machine::find("xeon-gold-5320").expect("it is built in");
-        let trace = framewright_workload::trace::Trace::default();
+        let trace = framewright_trace::trace::Trace::default();
         let model = &sampled_models(&machine, 1, 1).expect("a model")[0];
         let cases = Case::all(&[Bench::HotPair, Bench::Churn], &[9], &[16]);
         let quick = scale(&cases, &Run::shortest(&machine, &trace), Kind::Simulated);

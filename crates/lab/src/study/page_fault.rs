@@ -6,15 +6,15 @@
 //! published, the slices' own times are taken, ×/÷ 2.5. What is not known has priors
 //! (`studies/priors/page_fault1.toml`).
 
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Kind, Part as ResultPart, Published};
 use framewright_sim::Model;
 use framewright_sim::clock::{Ps, mix};
 use framewright_sim::outcome::{Outcome, Pace};
 use framewright_sim::page_fault::{self, Load};
 use framewright_sim::queue::{Network, Station};
 
-use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::result::{Kind, Part as ResultPart, Published};
 use crate::simulate::{in_parallel, sampled_models};
 use crate::study::declare::*;
 use crate::study::identify::{self, Draw, Priors, median};
@@ -402,7 +402,7 @@ fn widen(result: &mut ResultPart, parameters: &str) {
 
 #[cfg(test)]
 mod tests {
-    use framewright_workload::trace::Trace;
+    use framewright_trace::trace::Trace;
 
     use super::*;
 

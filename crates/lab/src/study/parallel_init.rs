@@ -3,6 +3,8 @@
 
 use framewright::policy::init::Split;
 use framewright_host::BootMap;
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::Model;
 use framewright_sim::boot::{Outcome, boot};
 use framewright_sim::clock::{Rng, mix};
@@ -11,9 +13,7 @@ use framewright_sim::world::{BootMemory, WorldError};
 use statrs::distribution::{ContinuousCDF as _, Normal};
 
 use crate::booting::Bootable;
-use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::simulate::{doubled, in_parallel, sampled_models, strata};
 use crate::study::declare::*;
@@ -323,7 +323,7 @@ fn explain(result: &mut ResultPart, curve: bool, models: usize) {
     }
     result.note("Simulated: the allocator's own boot with all CPUs of all nodes at once.");
     note_models(result, models);
-    let signed = |metric: &crate::result::Metric| {
+    let signed = |metric: &framewright_report::result::Metric| {
         let published = metric.published?;
         let samples = metric.of(&result.baseline);
         let mean = samples.iter().sum::<f64>() / samples.len().max(1) as f64;

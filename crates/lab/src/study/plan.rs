@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use framewright_report::error::Result;
+use framewright_report::result::{Better, Kind, Published, StudyText};
+use framewright_report::table::Style;
 use serde::Deserialize;
 
-use crate::error::Result;
-use crate::result::{Better, Kind, Published, StudyText};
 use crate::settings::{Settings, Value};
-use crate::table::Style;
 use crate::toml_file::TomlFile;
 
 /// A study.

@@ -11,14 +11,14 @@ use framewright_host::pagecache::program::{Failure, Program, Stretch};
 use framewright_host::pagecache::state::CacheEvents;
 use framewright_host::program::{self, Done, Folder};
 use framewright_host::{Arena, CacheError, Config, FileCache, PAGE_BYTES, PageSlot};
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Kind, Part as ResultPart};
+use framewright_report::table::{DURATION_ELAPSED, DURATION_SYSTEM, DURATION_USER};
 
-use crate::error::{Error, Result};
-use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::study::declare::*;
 use crate::study::run::{Run, configured, progress, result_part};
 use crate::study::{Part, Plan};
-use crate::table::{DURATION_ELAPSED, DURATION_SYSTEM, DURATION_USER};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {

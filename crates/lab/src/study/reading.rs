@@ -5,6 +5,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use framewright_report::error::{Error, Result, did_you_mean};
+use framewright_report::result::{Better, Kind, Published};
+use framewright_report::table::Style;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -13,10 +16,7 @@ use super::registry;
 use super::workload::{Declaration, Quantity, Role};
 use crate::configure::Setup;
 use crate::embedded::STUDIES;
-use crate::error::{Error, Result, did_you_mean};
-use crate::result::{Better, Kind, Published};
 use crate::settings::{Settings, Value};
-use crate::table::Style;
 use crate::toml_file::{TomlFile, is_path};
 
 /// The same as it is written. What is left out follows from the rest.

@@ -7,12 +7,12 @@ use framewright::NodeId;
 use framewright_host::{
     Arena, BootMap, BootOptions, DescriptorMemory, Descriptors, Migratetype, Order, Zeroable,
 };
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::world::StructPage;
 
 use crate::booting::initialise;
 use crate::configure::Setup;
-use crate::error::{Error, Result};
-use crate::result::{Kind, Part as ResultPart};
 use crate::study::declare::*;
 use crate::study::initialise::{enough_memory, memory, options};
 use crate::study::run::{Run, progress};

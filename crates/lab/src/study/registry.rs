@@ -3,6 +3,9 @@
 
 use std::sync::{PoisonError, RwLock};
 
+use framewright_report::error::{Error, Result, did_you_mean};
+use framewright_report::result::{Kind, Part as ResultPart};
+
 use super::declare::BuiltIn;
 use super::workload::{Declaration, Workload};
 use super::{Part, Plan, Run};
@@ -10,8 +13,6 @@ use super::{
     bulk, fidelity, first_touch, hold, initialise, kernbench, library, own_bench, page_fault, parallel_init,
     pressure, ready, replay, scaling, structure, validation,
 };
-use crate::error::{Error, Result, did_you_mean};
-use crate::result::{Kind, Part as ResultPart};
 
 /// The workloads of this crate, in the order in which they are listed.
 static BUILT_IN: &[BuiltIn] = &[

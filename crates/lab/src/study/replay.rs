@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use framewright::config::PcpFixed;
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Kind, Part as ResultPart, TraceId};
+use framewright_trace::trace::Trace;
 use framewright_workload::replay::Ageing;
-use framewright_workload::trace::Trace;
 
-use crate::error::{Error, Result};
 use crate::replaying::{QUANTITIES, Replay};
-use crate::result::{Kind, Part as ResultPart, TraceId};
 use crate::settings::Settings;
 use crate::shipped;
 use crate::study::declare::*;

@@ -1,13 +1,13 @@
 //! What a workload is given beside its part, and what all workloads do alike.
 
+use framewright_report::error::Result;
+use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::clock::mix;
-use framewright_workload::trace::Trace;
+use framewright_trace::trace::Trace;
 
 use crate::configure::Setup;
-use crate::error::Result;
 use crate::machine::Machine;
 use crate::progress::Progress;
-use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::shipped;
 use crate::simulate::quantile;

@@ -12,6 +12,8 @@ use framewright::frame::Zeroable;
 use framewright::units::MAX_ORDER;
 use framewright::{NodeId, ZoneSpec, ZoneType};
 use framewright_host::{Config, Order, Pfn};
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Better, Kind, Part as ResultPart};
 use framewright_sim::bench::{Driver, Linux};
 use framewright_sim::clock::mix;
 use framewright_sim::engine::{Events, Moved};
@@ -20,9 +22,7 @@ use framewright_sim::world::{Meet, Programs, StructPage, WorldError};
 use framewright_sim::{Model, World};
 use framewright_workload::bench::{self, Measurement, Scale, Workload as Bench};
 
-use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::result::{Better, Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::simulate::{doubled, in_parallel, sampled_models};
 use crate::study::declare::*;
@@ -464,7 +464,7 @@ mod tests {
         assert!(result.find("handoff_ns[cpus=1]").is_none() && result.find("handoff_ns[cpus=32]").is_some());
         let lock = result.find("zone_lock_acquisitions[load=bulk,cpus=32]").expect("where the time goes");
         assert!(lock.of("linux_v6_7")[0] > 0.0);
-        let line = |metric: &crate::result::Metric| metric.family() == "line_wait_ns";
+        let line = |metric: &framewright_report::result::Metric| metric.family() == "line_wait_ns";
         assert!(result.metrics.iter().any(line));
         assert_eq!(result.settings.len(), 3);
         let own = run(&plan, &plan.parts()[1], &Run::shortest(&machine, &trace)).expect("simulated");

@@ -5,15 +5,15 @@ use framewright::config::Experiment;
 use framewright::policy::pcp::Sizing;
 use framewright::units::COSTLY_ORDER;
 use framewright_host::Order;
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::Model;
 use framewright_sim::bench::{Bench, Case, Linux, Outcome, linux};
 use framewright_sim::clock::mix;
 use framewright_sim::world::WorldError;
 
 use crate::configure::Setup;
-use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::result::{Kind, Part as ResultPart};
 use crate::simulate::{doubled, in_parallel, sampled_models};
 use crate::study::run::{
     Configured, Run, close_simulated, configured, metric, note_models, progress, result_part,

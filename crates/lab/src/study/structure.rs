@@ -9,12 +9,12 @@ use framewright::config::PcpFixed;
 use framewright::policy::pcp::{Sizing, sharing_cpus, size};
 use framewright::policy::{Generation, watermark};
 use framewright_host::{Arena, BootOptions, CpuId, Descriptors, FrameUser};
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Kind, Part as ResultPart};
 
 use crate::booting::Bootable;
 use crate::configure::Setup;
-use crate::error::{Error, Result};
 use crate::machine::{Machine, Zone, ZoneKind};
-use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::study::declare::*;
 use crate::study::run::{Run, configured, result_part};

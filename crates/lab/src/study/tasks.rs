@@ -1,12 +1,12 @@
 //! What the simulated parts that run tasks have in common: the figures that they start from, and where the time goes.
 
+use framewright_report::error::{Error, Result};
+use framewright_report::result::Part as ResultPart;
 use framewright_sim::Model;
 use framewright_sim::engine::Moved;
 use framewright_sim::outcome::Outcome;
 
-use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::result::Part as ResultPart;
 use crate::settings::Value;
 use crate::simulate::central_model;
 use crate::study::Part;

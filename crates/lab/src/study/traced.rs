@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use framewright_host::Order;
+use framewright_report::error::{Error, Result};
 use framewright_sim::bench::{Bench, Case, linux_recorded};
 use framewright_sim::boot::boot;
 use framewright_sim::clock::Ps;
 use framewright_sim::trace::{Doing, Recorded, Span, chrome};
 use framewright_sim::world::BootMemory;
-use framewright_workload::output::Output;
+use framewright_trace::output::Output;
 
 use crate::booting::Bootable;
-use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::simulate::central_model;
 use crate::study::run::{Configured, configured};
@@ -62,7 +62,7 @@ pub fn write(plan: &Plan, part: &str, machine: &Machine, seed: u64, output: Outp
 /// A workload of which single runs can be traced, or nothing.
 fn workload(part: &Part) -> &'static str {
     let name = part.workload.get("name").map(ToString::to_string).unwrap_or_default();
-    let simulated = part.kinds.contains(&crate::result::Kind::Simulated);
+    let simulated = part.kinds.contains(&framewright_report::result::Kind::Simulated);
     ["bulk", "boot"].into_iter().find(|known| simulated && *known == name).unwrap_or_default()
 }
 

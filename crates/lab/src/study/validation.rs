@@ -2,6 +2,8 @@
 //! against measurements it never saw.
 
 use framewright_host::Order;
+use framewright_report::error::{Error, Result};
+use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::Model;
 use framewright_sim::bench::{Bench, Case, Linux, Outcome, linux, linux_6_0};
 use framewright_sim::calibration;
@@ -9,9 +11,7 @@ use framewright_sim::clock::mix;
 use framewright_sim::world::WorldError;
 
 use crate::configure::Setup;
-use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::result::{Kind, Part as ResultPart};
 use crate::simulate::{self, in_parallel};
 use crate::study::declare::*;
 use crate::study::run::{Run, close_simulated, note_models, progress, result_part};
@@ -204,7 +204,8 @@ mod tests {
     #[test]
     fn the_saved_curves_have_every_entry_with_its_interval() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/validation/xeon-gold-5320.json");
-        let document = crate::result::Document::read(file.as_ref()).expect("compare reads it, too");
+        let document =
+            framewright_report::result::Document::read(file.as_ref()).expect("compare reads it, too");
         let part = document.results.iter().find(|part| part.part == "curves").expect("the part");
         let mut expected = 0;
         for case in cases(26) {

@@ -3,13 +3,14 @@
 //! This declaration is the only one: the checks of a study's file, the units of its results and the tables of the guide
 //! are all made from it.
 
-use crate::error::{Result, did_you_mean};
+use framewright_report::error::{Result, did_you_mean};
+use framewright_report::result::{Kind, Part as ResultPart};
+
 use crate::machine::Machine;
-pub use crate::quantity::{Quantity, Role};
-use crate::result::{Kind, Part as ResultPart};
 pub use crate::settings::Takes;
 use crate::settings::{Settings, Value};
 use crate::study::{Part, Plan, Run};
+pub use framewright_report::quantity::{Quantity, Role};
 
 /// A workload that parts of studies can name.
 pub trait Workload: Sync {

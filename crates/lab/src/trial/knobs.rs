@@ -7,10 +7,10 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
+use framewright_report::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::configure::Setting;
-use crate::error::{Error, Result};
 
 /// Folder of transparent huge pages.
 const HUGE_PAGES: &str = "sys/kernel/mm/transparent_hugepage";

@@ -7,14 +7,14 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
-use framewright_workload::record::User;
+use framewright_report::error::{Error, Result};
+use framewright_report::quantity::{Quantity, describe, quantities};
+use framewright_report::result::Part;
+use framewright_trace::record::User;
 
 use super::knobs::Knobs;
 use crate::doctor::{Root, State};
-use crate::error::{Error, Result};
 use crate::progress::Progress;
-use crate::quantity::{Quantity, describe, quantities};
-use crate::result::Part;
 
 /// What a run of the command reports.
 const QUANTITIES: &[Quantity] = &quantities! {

@@ -1,6 +1,6 @@
 //! `boot` and `study parallel-init`, as a user runs them.
 
-use framewright_lab::result::{Document, Kind, Part};
+use framewright_report::result::{Document, Kind, Part};
 
 use crate::{Scratch, document, refusal, text};
 

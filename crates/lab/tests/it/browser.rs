@@ -6,11 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use framewright_lab::host::Host;
-use framewright_lab::report;
-use framewright_lab::result::{Better, Document, Kind, Part};
-use framewright_lab::table::{Options, Style};
-use framewright_workload::output::Output;
+use framewright_report::host::Host;
+use framewright_report::html;
+use framewright_report::result::{Better, Document, Kind, Part};
+use framewright_report::table::{Options, Style};
+use framewright_trace::output::Output;
 
 /// Loads the report in a frame and writes down, as `name=value` lines, what a reader would find.
 const PROBE: &str = r#"<!DOCTYPE html><iframe id="frame" src="report.html" style="border:0;width:WIDTHpx;height:4000px"></iframe>
@@ -111,8 +111,7 @@ fn a_browser_shows_the_report_at_every_width_and_in_the_dark() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("browser");
     fs::create_dir_all(&folder).expect("the target directory can be written");
     let page = Output::open(&folder.join("report.html")).expect("the folder can be written");
-    report::write(&document(), Style::Framewright, Options::default(), page)
-        .expect("the page can be written");
+    html::write(&document(), Style::Framewright, Options::default(), page).expect("the page can be written");
 
     let dark = ["--blink-settings=preferredColorScheme=0"];
     let light = ["--blink-settings=preferredColorScheme=1"];

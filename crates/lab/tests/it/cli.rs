@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Command, Output, Stdio};
 
-use framewright_lab::host::Host;
-use framewright_lab::result::{Better, Document, Kind, Part};
+use framewright_report::host::Host;
+use framewright_report::result::{Better, Document, Kind, Part};
 
 use crate::{Scratch, TRACE, framewright, run};
 

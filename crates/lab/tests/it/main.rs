@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use framewright_lab::result::Document;
-use framewright_workload::trace::Trace;
+use framewright_report::result::Document;
+use framewright_trace::trace::Trace;
 
 /// A recorded compile.
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/compile.parquet");

@@ -11,8 +11,8 @@ use std::thread;
 
 use clap::CommandFactory as _;
 use framewright_lab::cli::Cli;
-use framewright_lab::host::Host;
-use framewright_lab::result::{Better, Document, Kind, Part};
+use framewright_report::host::Host;
+use framewright_report::result::{Better, Document, Kind, Part};
 
 use crate::{Scratch, run, short_traces};
 

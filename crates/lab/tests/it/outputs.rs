@@ -12,8 +12,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Instant;
 
-use framewright_lab::result::{Basis, Document, Metric};
-use framewright_workload::trace::Trace;
+use framewright_report::result::{Basis, Document, Metric};
+use framewright_trace::trace::Trace;
 
 use crate::{framewright, short_traces};
 

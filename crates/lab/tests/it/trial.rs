@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Instant;
 
-use framewright_lab::result::Document;
+use framewright_report::result::Document;
 
 use crate::{Scratch, framewright, refusal, run, text};
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use framewright_lab::result::Kind;
+use framewright_report::result::Kind;
 
 use crate::{Scratch, TRACE, document, refusal, run, short_traces, text};
 
@@ -129,7 +129,7 @@ fn a_users_study_replays_its_own_trace_with_its_own_lists() {
     let part = &own.results[0];
     let replayed = document(&["replay", short, "--samples", "1", "--threads", "1"]);
     let sha256 =
-        |part: &framewright_lab::result::Part| part.trace.as_ref().expect("it was one").sha256.clone();
+        |part: &framewright_report::result::Part| part.trace.as_ref().expect("it was one").sha256.clone();
     assert_eq!(sha256(part), sha256(&replayed.results[0]));
     assert_eq!(part.trace.as_ref().expect("it was one").name, trace);
     let size = |variant: &str| ["batch", "high"].map(|key| part.settings[variant][key].clone());
@@ -165,7 +165,7 @@ fn a_machine_that_was_asked_for_is_simulated_or_refused() {
     let document = document(&arguments);
     let part = &document.results[0];
     let named =
-        |metric: &framewright_lab::result::Metric| metric.name.ends_with("[machine=haswell-2699v3-vm4]");
+        |metric: &framewright_report::result::Metric| metric.name.ends_with("[machine=haswell-2699v3-vm4]");
     assert!(part.metrics.len() == 2 && part.metrics.iter().all(named), "{:?}", part.metrics);
     let kernbench =
         ["study", "pcp-reset", "--part", "kernbench", "--kind", "simulated", "--machine", "xeon-gold-5320"];

@@ -12,8 +12,9 @@
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{Better, Measurement, Metric, Scale};
-use crate::random::Rng;
+use framewright_trace::random::Rng;
+
+use super::{Measurement, Metric, Scale};
 use crate::target::{Mobility, Target, TargetCpu};
 
 /// Order of the blocks that are counted: a huge page of 2 MiB.
@@ -59,11 +60,16 @@ pub(super) fn fragmentation<T: Target>(
         let asked = measurement.allocations - before.0;
         let failed = measurement.failures - before.1;
         let percent = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
-        for (metric, better, value) in [
-            ("huge_left_percent", Better::Higher, percent(left, ideal)),
-            ("failed_percent", Better::Lower, percent(failed, asked)),
+        for (metric, higher_is_better, value) in [
+            ("huge_left_percent", true, percent(left, ideal)),
+            ("failed_percent", false, percent(failed, asked)),
         ] {
-            measurement.metrics.push(Metric { name: format!("{metric}[{name}]"), unit: "%", better, value });
+            measurement.metrics.push(Metric {
+                name: format!("{metric}[{name}]"),
+                unit: "%",
+                higher_is_better,
+                value,
+            });
         }
     }
     Ok(measurement)

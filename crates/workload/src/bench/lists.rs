@@ -3,10 +3,11 @@
 
 use std::sync::Mutex;
 
+use framewright_trace::random::Rng;
+
 use super::stage::{Done, Meeting as _, Stage};
 use super::team::{Agreed, fitting};
 use super::{Case, Measurement, NONE, Scale, Tally, opaque};
-use crate::random::Rng;
 use crate::target::{Mobility, TargetCpu};
 
 /// Blocks that a hot pair's thread takes first, at most; it keeps every second one.

@@ -1,9 +1,10 @@
 //! Random allocations and frees of orders 0 to 4.
 
+use framewright_trace::random::Rng;
+
 use super::lists::summary;
 use super::stage::{Meeting as _, Stage};
 use super::{Case, Measurement, Scale, Tally, opaque};
-use crate::random::Rng;
 use crate::target::{Mobility, TargetCpu};
 
 /// Orders are drawn alike, from 0 to this one.

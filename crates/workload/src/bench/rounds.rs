@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::team::pin;
-use super::{Better, Case, Measurement, Scale, Workload, fragmentation, measure, ready};
+use super::{Case, Measurement, Scale, Workload, fragmentation, measure, ready};
 use crate::target::Target;
 
 /// One allocator in a comparison, whatever its type. [`Allocator`] makes one from any [`Target`].
@@ -163,8 +163,8 @@ pub struct Series {
     pub name: String,
     /// As [`Metric::unit`](super::Metric::unit).
     pub unit: &'static str,
-    /// Which direction is good.
-    pub better: Better,
+    /// As [`Metric::higher_is_better`](super::Metric::higher_is_better).
+    pub higher_is_better: bool,
     /// By allocator, in the order given: one sample per round. An allocator for which the metric means nothing
     /// is not there.
     pub samples: Vec<(String, Vec<f64>)>,
@@ -235,7 +235,7 @@ fn collect(case: &Case, runners: &[Box<dyn Runner + '_>], by_runner: &[Vec<Measu
                     result.series.push(Series {
                         name: metric.name.clone(),
                         unit: metric.unit,
-                        better: metric.better,
+                        higher_is_better: metric.higher_is_better,
                         samples: Vec::new(),
                     });
                     result.series.last_mut().expect("just pushed")

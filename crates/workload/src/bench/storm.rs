@@ -1,9 +1,10 @@
 //! Short processes: pages are faulted in over time and freed in one burst at exit.
 
+use framewright_trace::random::Rng;
+
 use super::lists::summary;
 use super::stage::{Meeting as _, Stage};
 use super::{Case, Measurement, NONE, Scale, Tally, opaque};
-use crate::random::Rng;
 use crate::target::{Mobility, TargetCpu};
 
 /// Processes that live on a thread at the same time.

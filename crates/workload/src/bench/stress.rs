@@ -9,10 +9,11 @@ use core::sync::atomic::Ordering::AcqRel;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Mutex;
 
+use framewright_trace::random::Rng;
+
 use super::stage::{Meeting as _, Stage};
 use super::team::Agreed;
-use super::{Better, Case, Measurement, Metric, Scale, Tally, opaque};
-use crate::random::Rng;
+use super::{Case, Measurement, Metric, Scale, Tally, opaque};
 use crate::target::{Mobility, TargetCpu};
 
 /// Percent of the memory that the threads hold, all together.
@@ -119,14 +120,14 @@ pub(super) fn stress<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64
         let ideal = scale.frames.saturating_sub(shared.held[at].load(Ordering::Relaxed)) >> HUGE;
         measurement.operations += tally.operations;
         measurement.metrics.push(tally.metric(case.key(&format!("stress_{percent}_ns"))));
-        for (name, better, part, of) in [
-            ("huge", Better::Higher, sum(|it| it.huge_left), ideal),
-            ("refused", Better::Lower, sum(|it| it.refused), sum(|it| it.asked)),
+        for (name, higher_is_better, part, of) in [
+            ("huge", true, sum(|it| it.huge_left), ideal),
+            ("refused", false, sum(|it| it.refused), sum(|it| it.asked)),
         ] {
             measurement.metrics.push(Metric {
                 name: case.key(&format!("stress_{percent}_{name}_percent")),
                 unit: "%",
-                better,
+                higher_is_better,
                 value: 100.0 * part as f64 / of.max(1) as f64,
             });
         }

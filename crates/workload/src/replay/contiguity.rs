@@ -13,10 +13,11 @@
 //! A run of the trace leaves blocks in use. Most of them are freed before the next run; one in so many stays for ever,
 //! so that memory ages as it does on a machine that is not restarted.
 
+use framewright_trace::random::Rng;
+use framewright_trace::trace::{MAX_ORDER, Trace};
+
 use super::plan::{Action, Op, Plan};
-use crate::random::Rng;
 use crate::target::{Compaction, Counter, Mobility, Move, Target, TargetCpu};
-use crate::trace::{MAX_ORDER, Trace};
 
 /// Order of a huge page, and of a pageblock.
 const HUGE: u8 = 9;

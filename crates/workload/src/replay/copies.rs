@@ -4,11 +4,12 @@ use core::hint::black_box;
 use core::time::Duration;
 use std::collections::HashMap;
 
+use framewright_trace::trace::{EventKind, MAX_ORDER, Trace};
+
 use super::PageCache;
 use crate::bench::stage::{Meeting as _, Stage};
-use crate::bench::{Better, Measurement, Metric};
+use crate::bench::{Measurement, Metric};
 use crate::target::{Mobility, TargetCpu};
-use crate::trace::{EventKind, MAX_ORDER, Trace};
 
 /// In a list of blocks: not allocated, or the allocation failed.
 const NONE: u64 = u64::MAX;
@@ -123,7 +124,7 @@ pub fn copies<S: Stage>(stage: &S, recorded: &Recorded, cpus: usize) -> Measurem
         metrics: vec![Metric {
             name: format!("copied_ns[copies={cpus}]"),
             unit: "ns",
-            better: Better::Lower,
+            higher_is_better: false,
             value: sum(|timed| timed.time.as_nanos() as u64) as f64 / operations.max(1) as f64,
         }],
         operations,
@@ -135,11 +136,12 @@ pub fn copies<S: Stage>(stage: &S, recorded: &Recorded, cpus: usize) -> Measurem
 
 #[cfg(test)]
 mod tests {
+    use framewright_trace::trace::Event;
+
     use super::*;
     use crate::bench::Threads;
     use crate::oracle::Oracle;
     use crate::testing::Buddy;
-    use crate::trace::Event;
 
     #[test]
     fn every_copy_does_all_of_it_from_a_place_of_its_own() {

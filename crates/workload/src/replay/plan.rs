@@ -1,8 +1,9 @@
 //! A trace compiled for a number of threads.
 
+use framewright_trace::trace::{Event, EventKind, MAX_ORDER, Trace};
+
 use super::live::{Live, Owner, Released};
 use crate::target::Mobility;
-use crate::trace::{Event, EventKind, MAX_ORDER, Trace};
 
 /// What a thread does at one point of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! When all that was asked is answered, and no other CPU asks any more, a hit hits.
+//! After a CPU has answered all requests of other CPUs, its next calls are hits again.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn resize<P: Platform<Pin = OwnedPin>>(world: &World<P>) {
     world.allocator().resize_pcps_of(ZoneId(0), Sizing { batch: 4, high_min: 8, high_max: 8 });
 }
 
-/// All is still. Two calls answer whatever was asked.
+/// No other CPU runs. Two calls answer every request.
 fn a_hit_hits<P: Platform<Pin = OwnedPin>>(world: &World<P>) {
     world.on(0, |cpu| {
         cpu.answer();

@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
+use framewright_report::error::{Error, Result};
+use framewright_report::table::{Format, Listing};
+
 use crate::detect;
-use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::machine::{Machine, Source};
 use crate::progress::notice;
 use crate::session::{Session, open};
 use crate::study::workload::Need;
-use crate::table::{Format, Listing};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,8 +1,8 @@
 //! `framewright schema`: what an editor needs to complete and check studies and machines.
 
 use clap::ValueEnum;
+use framewright_report::error::Result;
 
-use crate::error::Result;
 use crate::schema;
 use crate::session::Session;
 

@@ -1,9 +1,10 @@
 //! `framewright settings`.
 
+use framewright_report::error::{Error, Result};
+use framewright_report::table::{Format, Listing};
+
 use crate::configure::{Acts, SETTINGS, Setting};
-use crate::error::{Error, Result};
 use crate::session::Session;
-use crate::table::{Format, Listing};
 
 const EXAMPLES: &str = "\
 Examples:

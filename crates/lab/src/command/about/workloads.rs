@@ -1,11 +1,12 @@
 //! `framewright workloads`.
 
-use crate::error::{Error, Result};
-use crate::result::Better;
+use framewright_report::error::{Error, Result};
+use framewright_report::result::Better;
+use framewright_report::table::{Format, Listing};
+
 use crate::session::Session;
 use crate::study::registry;
 use crate::study::workload::{Declaration, Role};
-use crate::table::{Format, Listing};
 
 const EXAMPLES: &str = "\
 Examples:

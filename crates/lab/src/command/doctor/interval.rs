@@ -5,12 +5,13 @@ use core::time::Duration;
 use std::thread;
 use std::time::{Instant, SystemTime};
 
+use framewright_report::error::Result;
+use framewright_report::table::Format;
+
 use super::{huge_percent, zone_json};
 use crate::doctor::{Root, State};
-use crate::error::Result;
 use crate::interrupt::Interrupt;
 use crate::session::Session;
-use crate::table::Format;
 
 /// Counters of `/proc/vmstat` whose rates are shown: names, and how they begin there.
 const RATES: [(&str, &str); 6] = [

@@ -1,4 +1,4 @@
-//! `doctor --watch`: the zones, what their counters move by, and the findings, drawn anew every second.
+//! `doctor --watch`: the zones, the rates of their counters, and the findings, drawn every second.
 
 use core::time::Duration;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -8,18 +8,18 @@ use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{execute, queue};
+use framewright_report::error::{Error, Result};
+use framewright_report::table::Format;
+use framewright_report::terminal::to_ascii;
 
 use super::{rates, zones};
 use crate::doctor::{Root, State, examine};
-use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::session::Session;
-use crate::table::Format;
-use crate::terminal::to_ascii;
 
-/// From one picture to the next.
+/// Interval between two screens.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long a signal may wait to be heeded.
+/// Longest time from a signal to the end.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The terminal's other screen, without a cursor. What was on the first one is back when this is dropped.
@@ -57,7 +57,7 @@ impl Screen {
         out.flush()
     }
 
-    /// Waits; true if a key says that it is enough.
+    /// Waits until `until`. Returns whether a key or a signal ends the command.
     fn wait(&self, until: Instant, stop: &Interrupt) -> io::Result<bool> {
         loop {
             let left = until.saturating_duration_since(Instant::now());

@@ -8,9 +8,10 @@ use std::panic::{catch_unwind, resume_unwind};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 
-use crate::error::Result;
+use framewright_report::error::Result;
+use framewright_report::result::{Kind, Part};
+
 use crate::interrupt::Interrupt;
-use crate::result::{Kind, Part};
 use crate::study::{Job, Run};
 
 /// A part that is to be run.

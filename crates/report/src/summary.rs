@@ -1,0 +1,518 @@
+//! A result in a few lines: of each study what was changed, and what that did here, on the published machine, and in
+//! what was published, as changes in percent.
+
+use crate::result::{Basis, Better, Document, Kind, Metric, Part};
+use crate::stats::median;
+use crate::stats::ratio::{Ratio, Verdict, verdict};
+use crate::table::{beside, columns, significant, wrapped};
+use crate::terminal::{Terminal, Tone, to_ascii};
+
+/// How a predicted change compares with the published one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The predicted range holds it.
+    Reproduced,
+    /// The same direction, at least half as far and at most twice, but outside the range.
+    Near,
+    /// Anything else.
+    Missed,
+    /// Too few samples to say.
+    TooFew,
+}
+
+/// The figure of a part that says most.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Headline<'a> {
+    /// The part.
+    pub part: &'a Part,
+    /// The metric.
+    pub metric: &'a Metric,
+    /// The variant that is compared with the baseline: the last of the part.
+    pub variant: &'a str,
+    /// Medians of the baseline and of the variant.
+    pub medians: [f64; 2],
+    /// Their ratio.
+    pub ratio: Option<Ratio>,
+    /// Its verdict.
+    pub verdict: Verdict,
+}
+
+impl<'a> Headline<'a> {
+    /// The headline of a part; `None` if it has nothing to compare. What was published comes before what the part
+    /// names.
+    #[must_use]
+    pub fn of(part: &'a Part, seed: u64) -> Option<Self> {
+        if let Some((metric, variant)) = was_published(part) {
+            return Self::with(part, metric, variant, seed);
+        }
+        let wanted = part.headline.as_deref()?;
+        let variant = part.variants.last().filter(|last| **last != part.baseline)?;
+        let comparable =
+            |metric: &&Metric| !metric.of(&part.baseline).is_empty() && !metric.of(variant).is_empty();
+        let exact = part.find(wanted).filter(comparable);
+        // Of a curve the last point, the most CPUs; the same where another machine was asked for than the study names.
+        let family = wanted.split_once('[').map_or(wanted, |(family, _)| family);
+        let last = || part.metrics.iter().filter(|metric| metric.family() == family).rfind(comparable);
+        Self::with(part, exact.or_else(last)?, variant, seed)
+    }
+
+    fn with(part: &'a Part, metric: &'a Metric, variant: &'a str, seed: u64) -> Option<Self> {
+        let ratio = Ratio::between(part, metric, variant, seed);
+        Some(Self {
+            part,
+            metric,
+            variant,
+            medians: [median(metric.of(&part.baseline)), median(metric.of(variant))],
+            ratio,
+            verdict: verdict(part, metric, variant, ratio),
+        })
+    }
+
+    /// `0.275 → 0.0289`, with the unit.
+    #[must_use]
+    pub fn change(&self) -> String {
+        let [base, new] = self.medians.map(|value| significant(value, 3));
+        let unit = if self.metric.unit == "1" { String::new() } else { format!(" {}", self.metric.unit) };
+        format!("{base} → {new}{unit}")
+    }
+
+    /// `0.105× [0.101, 0.109] better`, or what else can be said.
+    #[must_use]
+    pub fn judged(&self) -> String {
+        let word = match self.verdict {
+            Verdict::Better => " better",
+            Verdict::Worse => " worse",
+            Verdict::Changed => "",
+            Verdict::Unclear if self.metric.better == Better::None => "",
+            Verdict::Unclear => " no clear change",
+            Verdict::TooFew => " (too few samples)",
+        };
+        format!("{}{word}", self.ratio_text()).trim_start().to_owned()
+    }
+
+    /// `0.105× [0.101, 0.109]`; nothing without a ratio.
+    fn ratio_text(&self) -> String {
+        self.ratio.map_or_else(String::new, |ratio| {
+            let [value, low, high] = [ratio.ratio, ratio.low, ratio.high].map(digits);
+            if ratio.high > ratio.low { format!("{value}× [{low}, {high}]") } else { format!("{value}×") }
+        })
+    }
+
+    /// Published figures beside the simulated ones of baseline and variant, and whether the models' range holds it.
+    #[must_use]
+    pub fn published(&self) -> Option<String> {
+        if self.part.kind != Kind::Simulated {
+            return None;
+        }
+        let of =
+            |name: &str, variant: &str| Some(format!("{name} {}", beside(self.part, self.metric, variant)?));
+        let both = [of("baseline", &self.part.baseline), of(self.variant, self.variant)];
+        let texts: Vec<String> = both.into_iter().flatten().collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+
+    /// `-87 % [-91, -83]`, or what else can be said.
+    #[must_use]
+    pub fn percent(&self) -> String {
+        match self.ratio {
+            Some(ratio) => {
+                let [change, low, high] = [ratio.ratio, ratio.low, ratio.high].map(percent);
+                let range = if ratio.high > ratio.low { format!(" [{low}, {high}]") } else { String::new() };
+                let few = if self.verdict == Verdict::TooFew { ", too few samples" } else { "" };
+                format!("{change} %{range}{few}")
+            }
+            None => self.change(),
+        }
+    }
+
+    /// Basis of the figure.
+    #[must_use]
+    pub fn basis(&self) -> Basis {
+        self.part.basis(self.metric)
+    }
+
+    /// The change that was published of this metric and variant, as a ratio.
+    #[must_use]
+    pub fn published_ratio(&self) -> Option<f64> {
+        let of = |variant: &str| self.part.published(self.metric, variant).map(|published| published.mean);
+        let base = of(&self.part.baseline).filter(|base| *base > 0.0)?;
+        Some(of(self.variant)? / base)
+    }
+
+    /// How the change that was found here compares with the published one; `None` if none was published.
+    #[must_use]
+    pub fn outcome(&self) -> Option<Outcome> {
+        let published = self.published_ratio()?;
+        Some(match (self.ratio, self.verdict) {
+            (_, Verdict::TooFew) | (None, _) => Outcome::TooFew,
+            (Some(ratio), _) if (ratio.low..=ratio.high).contains(&published) => Outcome::Reproduced,
+            (Some(ratio), _) if (0.5..=2.0).contains(&(ratio.ratio.ln() / published.ln())) => Outcome::Near,
+            (Some(_), _) => Outcome::Missed,
+        })
+    }
+
+    /// `published -70 %, missed`: whether the range found here holds the published change.
+    #[must_use]
+    pub fn published_change(&self) -> Option<String> {
+        let published = self.published_ratio()?;
+        let word = match self.outcome()? {
+            Outcome::TooFew => "",
+            Outcome::Reproduced => ", reproduced",
+            Outcome::Near => ", direction and size right, outside the range",
+            Outcome::Missed => ", missed",
+        };
+        Some(format!("published {} %{word}", percent(published)))
+    }
+
+    /// Colour that it is shown in.
+    pub const fn tone(&self) -> Tone {
+        match self.verdict {
+            Verdict::Better => Tone::Better,
+            Verdict::Worse => Tone::Worse,
+            _ => Tone::Plain,
+        }
+    }
+}
+
+impl Headline<'_> {
+    /// The colour of a line that has the published change: of one that is missed none, however much better the figure
+    /// is.
+    const fn tone_beside_published(&self) -> Tone {
+        if self.metric.published.is_some() { Tone::Plain } else { self.tone() }
+    }
+}
+
+/// A ratio as a change in percent: `-87`, `+3.2`.
+fn percent(ratio: f64) -> String {
+    let change = 100.0 * (ratio - 1.0);
+    if change.abs() < 9.95 { format!("{:+.1}", change + 0.0) } else { format!("{change:+.0}") }
+}
+
+/// Three decimals, or where that says nothing, two digits.
+fn digits(ratio: f64) -> String {
+    if (0.01..100.0).contains(&ratio) { format!("{ratio:.3}") } else { significant(ratio, 2) }
+}
+
+/// One line of a part that has ended; what follows does not fit on it goes below.
+#[must_use]
+pub fn part_line(part: &Part, seed: u64, terminal: &Terminal) -> String {
+    let title = format!("{} {}, {}", part.study, part.part, part.kind);
+    match Headline::of(part, seed) {
+        Some(headline) => {
+            let text =
+                format!("{title}: {} {}, {}", headline.metric.words(), headline.change(), headline.judged());
+            lines(&text, terminal, headline.tone())
+        }
+        None => lines(
+            &format!("{title}: {} metrics, no variants to compare", part.metrics.len()),
+            terminal,
+            Tone::Plain,
+        ),
+    }
+}
+
+/// A metric of a part that was published before and after the change, and the last variant of which it was; what the
+/// part names comes first.
+fn was_published(part: &Part) -> Option<(&Metric, &str)> {
+    let both = |metric: &&Metric| metric.published.is_some() && !metric.of(&part.baseline).is_empty();
+    let variant = |metric: &Metric| {
+        let has = |variant: &&String| metric.changed.contains_key(*variant) && !metric.of(variant).is_empty();
+        part.variants.iter().rfind(has)
+    };
+    let named = |metric: &Metric| {
+        part.headline.as_deref().is_some_and(|name| metric.name == name || metric.family() == name)
+    };
+    let mut found: Vec<_> = part
+        .metrics
+        .iter()
+        .filter(both)
+        .filter_map(|metric| Some((metric, variant(metric)?.as_str())))
+        .collect();
+    found.sort_by_key(|(metric, _)| !named(metric));
+    found.first().copied()
+}
+
+/// Findings of a study: one figure of this machine and one of the published machine, and how many of its predictions
+/// hold what was published.
+#[derive(Clone, Debug)]
+pub struct Row<'a> {
+    /// The study.
+    pub study: &'a str,
+    /// The change, in a few words.
+    pub short: &'a str,
+    /// Year of its publication.
+    pub year: Option<u32>,
+    /// Figure that was measured here.
+    pub here: Option<Headline<'a>>,
+    /// Prediction for the machine of the publication.
+    pub there: Option<Headline<'a>>,
+    /// Predictions whose range holds the published figure, and all that have one.
+    pub held: [usize; 2],
+    /// Published figures that no part predicts, each with the reason.
+    pub unpredicted: &'a [String],
+}
+
+impl<'a> Row<'a> {
+    /// The figure that answers the study's question: of what was published, if anything was.
+    #[must_use]
+    pub fn answer(&self) -> Option<&Headline<'a>> {
+        let published = |headline: &&Headline<'_>| headline.published_ratio().is_some();
+        let both = || self.there.iter().chain(&self.here);
+        both().find(published).or_else(|| both().next())
+    }
+
+    /// The predictions that hold, in words.
+    #[must_use]
+    pub fn held_in_words(&self) -> Option<String> {
+        let [held, all] = self.held;
+        (all > 1).then(|| format!("{held} of {all} published figures within the predicted range"))
+    }
+}
+
+/// A row for each study of a published change, in the order of the results. Studies that ask about this allocator alone
+/// have none.
+#[must_use]
+pub fn rows(document: &Document, seed: u64) -> Vec<Row<'_>> {
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    for part in &document.results {
+        let text = document.studies.iter().find(|text| text.name == part.study);
+        if !rows.iter().any(|row| row.study == part.study) {
+            let (short, year) = text.map_or(("", None), |text| (text.short.as_str(), text.year));
+            let unpredicted = text.map_or(&[][..], |text| &text.unpredicted);
+            rows.push(Row {
+                study: &part.study,
+                short,
+                year,
+                here: None,
+                there: None,
+                held: [0; 2],
+                unpredicted,
+            });
+        }
+        let Some(row) = rows.iter_mut().find(|row| row.study == part.study) else { continue };
+        for (metric, variant) in
+            part.metrics.iter().flat_map(|it| part.variants.iter().map(move |of| (it, of)))
+        {
+            if let Some(held) = part.covers(metric, variant) {
+                row.held[0] += usize::from(held);
+                row.held[1] += 1;
+            }
+        }
+        let place = match part.kind {
+            Kind::Measured => &mut row.here,
+            Kind::Simulated => &mut row.there,
+            Kind::Derived => continue,
+        };
+        let found = Headline::of(part, seed);
+        // A published change says more than a published figure, and that more than none.
+        let rank = |it: &Headline<'_>| {
+            let figure = it.part.published(it.metric, &it.part.baseline);
+            (it.published_ratio().is_some(), figure.is_some())
+        };
+        let better = |found: &Headline<'_>| place.as_ref().is_none_or(|known| rank(found) > rank(known));
+        if found.as_ref().is_some_and(better) {
+            *place = found;
+        }
+    }
+    let is_a_change = |row: &Row<'_>| {
+        row.year.is_some() || row.there.iter().chain(&row.here).any(|it| it.published_ratio().is_some())
+    };
+    let any_known = rows.iter().any(is_a_change);
+    rows.retain(|row| {
+        (row.here.is_some() || row.there.is_some())
+            && (!any_known || is_a_change(row))
+            && row.study != "fidelity"
+    });
+    rows
+}
+
+/// The published changes in groups, by how what is predicted compares with them: titles, and what is in each.
+#[must_use]
+pub fn outcomes(rows: &[Row<'_>]) -> Vec<(&'static str, Vec<String>)> {
+    let predicted = |outcome: Outcome| {
+        let with = |row: &Row<'_>| {
+            let answer = row.answer().filter(|answer| answer.outcome() == Some(outcome))?;
+            Some(format!("{}: {}", row.study, answer.metric.words()))
+        };
+        rows.iter().filter_map(with).collect::<Vec<_>>()
+    };
+    let unpredicted = rows.iter().flat_map(|row| {
+        let what = |text: &String| format!("{}: {}", row.study, text.split(": ").next().unwrap_or_default());
+        row.unpredicted.iter().map(what)
+    });
+    let groups = [
+        ("Reproduced", predicted(Outcome::Reproduced)),
+        ("Nearly", predicted(Outcome::Near)),
+        ("Missed", predicted(Outcome::Missed)),
+        ("Not judged", predicted(Outcome::TooFew)),
+        ("Not predicted", unpredicted.collect()),
+    ];
+    groups.into_iter().filter(|(_, changes)| !changes.is_empty()).collect()
+}
+
+/// The summary: which published changes are reproduced; then of each study what was changed, what that did here, and
+/// what was published beside what is predicted. That of all studies fits a terminal of 80 columns and 24 lines.
+#[must_use]
+pub fn summary(document: &Document, seed: u64, terminal: &Terminal) -> String {
+    let mut out = String::new();
+    let rows = rows(document, seed);
+    for (title, changes) in outcomes(&rows) {
+        let tone = if title == "Reproduced" { Tone::Better } else { Tone::Plain };
+        out += &labelled(&format!("{title:<15}"), &changes.join("; "), terminal, tone);
+    }
+    for row in rows {
+        let year = row.year.map_or_else(String::new, |year| format!(" ({year})"));
+        let colon = if row.short.is_empty() { "" } else { ": " };
+        out += &lines(&format!("{}{year}{colon}{}", row.study, row.short), terminal, Tone::Heading);
+        for (place, headline) in [("here", &row.here), ("there", &row.there)] {
+            let Some(headline) = headline else { continue };
+            let published = headline.published_change().map_or_else(String::new, |it| format!("; {it}"));
+            let basis = headline.basis();
+            let text = format!("{} {}, {basis}{published}", headline.metric.words(), headline.percent());
+            let tone = headline.tone_beside_published();
+            out += &labelled(&format!("  {place:<7}"), &text, terminal, tone);
+        }
+    }
+    out
+}
+
+/// How to read the terminal's, in a line of 80 columns.
+pub const MARKS: &str = "here: on this machine; there: on the machine of the publication, modelled";
+
+/// How to read the page's.
+pub const LEGEND: &str = "Changes of medians in percent [low, high]: measured 95 % interval, predicted range over all models. reproduced: that \
+                          range holds the published change.";
+
+fn lines(text: &str, terminal: &Terminal, tone: Tone) -> String {
+    labelled("", text, terminal, tone)
+}
+
+/// A text that begins after a label, and goes on below itself.
+fn labelled(label: &str, text: &str, terminal: &Terminal, tone: Tone) -> String {
+    let text = if terminal.unicode { text.to_owned() } else { to_ascii(text) };
+    let room = terminal.width.map(|width| width.saturating_sub(columns(label)).max(20));
+    let painted = wrapped(&text, room, "");
+    let lines = painted.iter().enumerate().map(|(n, line)| {
+        let before = match (n, label) {
+            (0, label) => label.to_owned(),
+            (_, "") => " ".repeat(LABEL),
+            (_, label) => " ".repeat(columns(label)),
+        };
+        format!("{}\n", terminal.paint(&format!("{before}{line}"), tone))
+    });
+    lines.collect()
+}
+
+/// Columns of a line's label.
+const LABEL: usize = 9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Host;
+    use crate::result::StudyText;
+
+    fn document() -> Document {
+        let mut document = Document::new("study all", Host::default());
+        for (study, kind) in [("a", Kind::Measured), ("a", Kind::Simulated), ("b", Kind::Measured)] {
+            let mut part =
+                Part::new(study, "p", kind, "host").baseline("old").variant("mid").variant("new").paired();
+            part.headline = Some("alloc_ns".to_owned());
+            for cores in [1, 26] {
+                let entry = part.metric(format!("alloc_ns[cores={cores}]"), "ns", Better::Lower);
+                let entry = entry.samples("old", (0..8).map(|n| f64::from(100 * cores + n)));
+                entry.samples("new", (0..8).map(|n| f64::from(50 * cores + n)));
+            }
+            if kind == Kind::Simulated {
+                let entry = part.metric("alloc_ns[cores=26]", "ns", Better::Lower);
+                entry
+                    .interval("old", 2600.0, 2607.0)
+                    .published(crate::result::Published { mean: 3000.0, stddev: None });
+            }
+            document.results.push(part);
+        }
+        let short = "the first question".to_owned();
+        document.studies.push(StudyText {
+            name: "a".to_owned(),
+            short,
+            year: Some(2019),
+            ..StudyText::default()
+        });
+        document
+    }
+
+    #[test]
+    fn a_study_has_a_heading_and_a_line_for_each_place() {
+        let text = summary(&document(), 1, &Terminal::plain());
+        let expected = [
+            "a (2019): the first question",
+            "  here   allocation, cores 26 -50 % [-50, -50], measured",
+            "  there  allocation, cores 26 -50 % [-50, -50], predicted",
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected, "b asks nothing that was published");
+        let narrow = Terminal { width: Some(80), ..Terminal::plain() };
+        assert!(summary(&document(), 1, &narrow).lines().all(|line| line.chars().count() <= 80));
+        assert!(columns(MARKS) < 80);
+    }
+
+    /// What was published comes before what the study names, and a missed figure is shown as missed in its own metric.
+    #[test]
+    fn what_was_published_is_answered_in_its_own_metric() {
+        use crate::result::Published;
+        for (predicted, published, group, expected) in [
+            (0.5, 3.0, "Missed", "  there  files a second -50 %, predicted; published +200 %, missed"),
+            (1.0, 1.35, "Missed", "  there  files a second +0.0 %, predicted; published +35 %, missed"),
+            (
+                1.4,
+                1.35,
+                "Nearly",
+                "  there  files a second +40 %, predicted; published +35 %, direction and size right, outside the range",
+            ),
+            (
+                1.35,
+                1.35,
+                "Reproduced",
+                "  there  files a second +35 %, predicted; published +35 %, reproduced",
+            ),
+        ] {
+            let mut document = document();
+            let mut part = Part::new("a", "fsmark", Kind::Simulated, "westmere")
+                .baseline("old")
+                .variant("new")
+                .variant("newer")
+                .paired();
+            part.headline = Some("scans".to_owned());
+            let add = |part: &mut Part, name: &str, ratio: f64| {
+                for (variant, value) in [("old", 100.0), ("new", 100.0 * ratio), ("newer", 1.0)] {
+                    part.metric(name, "1", Better::Higher).samples(variant, [value; 8]);
+                }
+            };
+            add(&mut part, "scans", 9.0);
+            add(&mut part, "files_per_second", predicted);
+            part.metric("files_per_second", "1", Better::Higher)
+                .published(Published { mean: 100.0, stddev: None })
+                .changed("new", Published { mean: 100.0 * published, stddev: None });
+            document.results.push(part);
+            let lost = "jobs a minute of AIM7, +94 %: the report names no machine";
+            document.studies[0].unpredicted = vec![lost.to_owned()];
+            let text = summary(&document, 1, &Terminal::plain());
+            let lines: Vec<&str> = text.lines().collect();
+            assert_eq!(lines[0], format!("{group:<15}a: files a second"), "{text}");
+            assert_eq!(lines[1], "Not predicted  a: jobs a minute of AIM7, +94 %");
+            assert_eq!(lines[4], expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_part_without_a_change_says_so() {
+        let part = Part::new("s", "p", Kind::Derived, "host").baseline("v");
+        assert_eq!(
+            part_line(&part, 1, &Terminal::plain()),
+            "s p, derived: 0 metrics, no variants to compare\n"
+        );
+        let part = &document().results[0];
+        assert!(
+            part_line(part, 1, &Terminal::plain()).starts_with("a p, measured: allocation, cores 26 2604 →")
+        );
+    }
+}

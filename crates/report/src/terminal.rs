@@ -1,0 +1,200 @@
+//! What the output may look like: how wide, in colour or not, in Unicode or ASCII.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal as _, Write as _};
+
+use anstyle::{AnsiColor, Style};
+use clap::{ColorChoice, ValueEnum};
+
+use crate::error::{Error, Result};
+
+/// Use of colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Colour {
+    /// On a terminal, as `NO_COLOR`, `CLICOLOR_FORCE` and `TERM` say
+    #[default]
+    Auto,
+    /// Also in a pipe
+    Always,
+    /// Nowhere
+    Never,
+}
+
+impl Colour {
+    /// Choice of the command line, before it is read as a whole: help and errors are coloured, too.
+    #[must_use]
+    pub fn of_arguments(arguments: impl Iterator<Item = OsString>) -> ColorChoice {
+        let mut words = arguments.map(|word| word.to_string_lossy().into_owned());
+        let mut value = None;
+        while let Some(word) = words.next().filter(|word| word != "--") {
+            match word.split_once('=') {
+                Some(("--color", said)) => value = Some(said.to_owned()),
+                _ if word == "--color" => value = words.next(),
+                _ => {}
+            }
+        }
+        match value.as_deref() {
+            Some("always") => ColorChoice::Always,
+            Some("never") => ColorChoice::Never,
+            _ => ColorChoice::Auto,
+        }
+    }
+}
+
+/// Properties of the place the output goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terminal {
+    /// Columns, if the output is a terminal. A pipe has none: what is written to it never depends on a width.
+    pub width: Option<usize>,
+    /// Whether to colour.
+    pub colour: bool,
+    /// Whether characters beyond ASCII can be shown.
+    pub unicode: bool,
+}
+
+impl Terminal {
+    /// Columns that a plot takes where no terminal says otherwise.
+    pub const DEFAULT_WIDTH: usize = 80;
+
+    /// Terminal of standard output.
+    ///
+    /// Unless `--color` says otherwise: no colour if `NO_COLOR` is set; colour also in a pipe if `CLICOLOR_FORCE` is
+    /// set and not 0; else on a terminal, unless `TERM` is `dumb`. Unicode if the locale says UTF-8.
+    #[must_use]
+    pub fn of_stdout(colour: Colour) -> Self {
+        let is_terminal = io::stdout().is_terminal();
+        let width = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
+        let set = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+        Self {
+            width: if is_terminal { width.or(Some(Self::DEFAULT_WIDTH)) } else { None },
+            colour: match colour {
+                Colour::Always => true,
+                Colour::Never => false,
+                Colour::Auto if set("NO_COLOR").is_some() => false,
+                Colour::Auto if set("CLICOLOR_FORCE").is_some_and(|force| force != "0") => true,
+                Colour::Auto => is_terminal && set("TERM").is_none_or(|term| term != "dumb"),
+            },
+            unicode: is_utf8(["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).as_deref()),
+        }
+    }
+
+    /// A file or a pipe that takes Unicode.
+    #[must_use]
+    pub const fn plain() -> Self {
+        Self { width: None, colour: false, unicode: true }
+    }
+
+    /// Columns for what has to choose a width, such as a plot.
+    #[must_use]
+    pub fn columns(&self) -> usize {
+        self.width.unwrap_or(Self::DEFAULT_WIDTH).clamp(40, 200)
+    }
+
+    /// Writes text for a reader: characters that cannot be shown are spelled in ASCII.
+    ///
+    /// # Errors
+    /// [`Error::OutputClosed`] if the reader is gone, [`Error::Failed`] if it cannot be written.
+    pub fn print(&self, text: &str) -> Result<()> {
+        if self.unicode { self.print_data(text) } else { self.print_data(&to_ascii(text)) }
+    }
+
+    /// Writes text for a program: the bytes as they are.
+    ///
+    /// # Errors
+    /// As [`print`](Self::print).
+    pub fn print_data(&self, text: &str) -> Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|cause| Error::output(&cause))
+    }
+
+    /// Prints a JSON document, indented, to standard output.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn print_json(&self, document: &impl serde::Serialize) -> Result<()> {
+        let text = serde_json::to_string_pretty(document).map_err(Error::failed)?;
+        self.print_data(&format!("{text}\n"))
+    }
+
+    /// `text` in the colour of `tone`.
+    #[must_use]
+    pub fn paint(&self, text: &str, tone: Tone) -> String {
+        let style = match tone {
+            Tone::Plain => return text.to_owned(),
+            Tone::Better => Style::new().fg_color(Some(AnsiColor::Green.into())),
+            Tone::Worse => Style::new().fg_color(Some(AnsiColor::Red.into())),
+            Tone::Heading => Style::new().bold(),
+            Tone::Dim => Style::new().dimmed(),
+        };
+        if self.colour { format!("{style}{text}{style:#}") } else { text.to_owned() }
+    }
+}
+
+/// What a piece of text stands for. Never the only carrier of it: the text says the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tone {
+    /// Text without a role.
+    #[default]
+    Plain,
+    /// A change for the better.
+    Better,
+    /// A change for the worse.
+    Worse,
+    /// A heading.
+    Heading,
+    /// Provenance and notes.
+    Dim,
+}
+
+fn is_utf8(locale: Option<&str>) -> bool {
+    locale.is_some_and(|locale| {
+        let locale = locale.to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
+}
+
+/// Spells in ASCII what the tables and plots use beyond it.
+pub fn to_ascii(text: &str) -> String {
+    let mut ascii = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '±' => ascii.push_str("+-"),
+            '…' => ascii.push_str("..."),
+            '×' => ascii.push('x'),
+            '→' => ascii.push_str("->"),
+            '–' | '—' | '−' => ascii.push('-'),
+            '·' => ascii.push('.'),
+            character if character.is_ascii() => ascii.push(character),
+            _ => ascii.push('?'),
+        }
+    }
+    ascii
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_locale_decides_on_unicode() {
+        assert!(is_utf8(Some("C.UTF-8")));
+        assert!(is_utf8(Some("de_DE.utf8")));
+        assert!(!is_utf8(Some("C")));
+        assert!(!is_utf8(None));
+    }
+
+    #[test]
+    fn everything_the_tables_use_can_be_spelled() {
+        assert_eq!(to_ascii("0.473× ±0.006 — n · −1 …"), "0.473x +-0.006 - n . -1 ...");
+        assert_eq!(to_ascii("0.27 → 0.03"), "0.27 -> 0.03");
+        assert_eq!(to_ascii("機"), "?");
+    }
+
+    #[test]
+    fn colour_only_where_it_is_wanted() {
+        assert_eq!(Terminal::plain().paint("x", Tone::Worse), "x");
+        let colourful = Terminal { colour: true, ..Terminal::plain() };
+        assert_eq!(colourful.paint("x", Tone::Worse), "\u{1b}[31mx\u{1b}[0m");
+    }
+}
