@@ -559,8 +559,8 @@ impl<'a, M: FrameUser, F: Fn(Pfn) -> bool> History<'a, M, F> {
         }
     }
 
-    /// Memory stays online only if a caller has some of it or it is none, a bad block reaches into it, a pageblock of its zone
-    /// is isolated, or another CPU's lists hold blocks.
+    /// Memory stays online only if a caller has some of it or it is none, a bad block reaches into it, a pageblock of
+    /// its zone is isolated, or another CPU's lists hold blocks.
     fn must_be_held(&mut self, cpu: usize, start: Pfn, pages: u64, error: &OfflineError) {
         let allocator = self.world.allocator();
         let lists = (0..self.pins.len()).filter(|&other_cpu| other_cpu != cpu);

@@ -251,7 +251,7 @@ impl Lines {
     /// Stops `cpu` from polling.
     pub(crate) fn stop_polling(&mut self, line: usize, cpu: u16) {
         if let Some(waiting) = self.pollers.get_mut(&line) {
-            waiting.retain(|&other| other != cpu);
+            waiting.retain(|&polling| polling != cpu);
         }
     }
 }

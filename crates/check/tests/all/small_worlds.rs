@@ -1,5 +1,5 @@
-//! Small worlds, gone through completely: every sequence of allocations, given blocks, frees and drains, judged against a
-//! plain set of the blocks that callers have.
+//! Small worlds, gone through completely: every sequence of allocations, given blocks, frees and drains, judged against
+//! a plain set of the blocks that callers have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,8 +63,8 @@ impl Small {
         Self { spec, allocs, places: Vec::new(), depth }
     }
 
-    /// Every state that sequences of calls lead to. A state is what is taken and the types of pageblocks, and the order of
-    /// lists where calls name their blocks. Only without per-CPU lists, whose contents are no part of it.
+    /// Every state that sequences of calls lead to. A state is what is taken and the types of pageblocks, and the order
+    /// of lists where calls name their blocks. Only without per-CPU lists, whose contents are no part of it.
     fn states(&self) {
         let reached = exhaust::reach(self.depth, |path: &[Action]| {
             let mut run = Run::new(self);
@@ -128,8 +128,8 @@ impl<'a> Run<'a> {
         actions
     }
 
-    /// What is handed out is free. A given block is refused only if it is not, and without lists that hold some, any block
-    /// only if none is.
+    /// What is handed out is free. A given block is refused only if it is not, and without lists that hold some, any
+    /// block only if none is.
     fn make(&mut self, action: Action) {
         let (world, model) = (&self.world, &mut self.model);
         match action {
@@ -180,8 +180,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// No free but those of the blocks that callers have is accepted, and a refused one changes nothing. Around each block
-    /// and at the ends; all frames of a large zone would take too long.
+    /// No free but those of the blocks that callers have is accepted, and a refused one changes nothing. Around each
+    /// block and at the ends; all frames of a large zone would take too long.
     fn refuses_the_rest(&self) {
         let Model { pages, taken } = &self.model;
         let seen = || (self.world.free_lists(), self.world.allocator().totals());

@@ -100,11 +100,11 @@ mod tests {
         let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: 4096 };
         let mut world = World::<StructPage>::new(&round(2), &[zone], linux_6_0(), None, 1).expect("a world");
         let look = world.look().expect("lists");
-        let [_, behind, own] = layout.locks.map(|lock| look.flags - layout.isolated_count + lock);
+        let [_, behind, apart] = layout.locks.map(|lock| look.flags - layout.isolated_count + lock);
         let took = Cell::new([0.0; 2]);
         world.run(2, Ps(0), |n, _| {
             // The other CPU stores to a lock; then this one reads the flags.
-            for (round, lock) in [own, behind].into_iter().enumerate() {
+            for (round, lock) in [apart, behind].into_iter().enumerate() {
                 look.at_flags();
                 spend(Ps::from_ns(1000.0));
                 if n == 0 {

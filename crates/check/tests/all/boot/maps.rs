@@ -138,8 +138,8 @@ fn outcome(world: &World<Plain>) -> Outcome {
     Outcome { zones: zones.collect(), lists: world.free_lists().in_any_order() }
 }
 
-/// Boots with `workers` workers, an even number of them with descriptors that boot has to clear. Each byte of `schedule` is one worker's turn: it steps, or stops and another
-/// one takes its place; or an allocation asks for more.
+/// Boots with `workers` workers, an even number of them with descriptors that boot has to clear. Each byte of
+/// `schedule` is one worker's turn: it steps, or stops and another one takes its place; or an allocation asks for more.
 fn boot(rests: &[RestSpec], split: Split, section: u64, workers: usize, schedule: &[u8]) -> World<Plain> {
     let spec = Spec::deferred(How { split, section }, rests, workers, 1);
     let world =

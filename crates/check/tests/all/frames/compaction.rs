@@ -13,8 +13,8 @@ fn world(pages: u64, config: Config) -> World<Plain> {
     Spec::one_zone(pages, 1).config(config).build()
 }
 
-/// Half of a zone's blocks are free: at random and of order 0 it becomes 95 % of the huge pages that there could be. Every
-/// other block, of each of six orders, moves whole, and it becomes all of them.
+/// Half of a zone's blocks are free: at random and of order 0 it becomes 95 % of the huge pages that there could be.
+/// Every other block, of each of six orders, moves whole, and it becomes all of them.
 #[test]
 fn a_half_empty_zone_becomes_huge_pages() {
     let presets = [Config::framewright(), Config::linux_v6_1(), Config::linux_v5_4()];

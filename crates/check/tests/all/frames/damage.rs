@@ -33,9 +33,9 @@ fn a_bit_that_is_set_already_is_not_counted_twice() {
     }
 }
 
-/// A head word is damaged while one frame or two of its pageblock are with callers, and frames come back. What it says of
-/// their number and of its neighbours does not matter: the pageblock is a free block when its map says so, no sooner, and
-/// bins whose links are wrong are made anew.
+/// A head word is damaged while one frame or two of its pageblock are with callers, and frames come back. What it says
+/// of their number and of its neighbours does not matter: the pageblock is a free block when its map says so, no
+/// sooner, and bins whose links are wrong are made anew.
 #[test]
 fn a_pageblock_is_free_when_its_map_says_so() {
     // Frames out, frames that come back, what the head word says is free, whether its links are right, bins made anew.

@@ -13,8 +13,8 @@ fn world(pages: u64) -> World<Plain> {
 }
 
 /// All frames are allocated and a random half is freed; then frames are freed and allocated again one by one, so that
-/// emptier pageblocks give way to fuller ones. With lists it is LLFree's own fragmentation run, as published: 200 times a
-/// tenth of the pages.
+/// emptier pageblocks give way to fuller ones. With lists it is LLFree's own fragmentation run, as published: 200 times
+/// a tenth of the pages.
 #[test]
 fn pages_swapped_one_by_one_leave_whole_pageblocks() {
     for (config, blocks, swaps, percent) in [(bare(), 64, 20, 96), (Config::default(), 128, 20, 98)] {

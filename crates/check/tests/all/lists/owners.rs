@@ -218,8 +218,8 @@ fn two_frees_at_once_are_found() {
     });
 }
 
-/// Two CPUs free the same block at once: one of them is refused. With words that holds only if the block last sat on the list
-/// of neither; with two bits it always does.
+/// Two CPUs free the same block at once: one of them is refused. With words that holds only if the block last sat on
+/// the list of neither; with two bits it always does.
 #[test]
 fn one_of_two_frees_at_once_is_refused() {
     let two_bits = few_pages(4, 2, 4, 1).engine(Engine::Compact).orders(PcpOrders::UpToHuge);
