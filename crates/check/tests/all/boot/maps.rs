@@ -143,8 +143,8 @@ fn outcome(world: &World<Plain>) -> Outcome {
 fn boot(rests: &[RestSpec], split: Split, section: u64, workers: usize, schedule: &[u8]) -> World<Plain> {
     let spec = Spec::deferred(How { split, section }, rests, workers, 1);
     let world =
-        if workers % 2 == 0 { spec.spins(1).build_to_clear::<Plain, ()>(|_| ()) } else { spec.plain() };
-    if workers % 2 == 0 {
+        if workers.is_multiple_of(2) { spec.spins(1).build_to_clear::<Plain, ()>(|_| ()) } else { spec.plain() };
+    if workers.is_multiple_of(2) {
         world.soil();
     }
     let booting = world.allocator().begin().expect("it is the first time");
