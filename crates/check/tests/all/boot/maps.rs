@@ -142,8 +142,11 @@ fn outcome(world: &World<Plain>) -> Outcome {
 /// `schedule` is one worker's turn: it steps, or stops and another one takes its place; or an allocation asks for more.
 fn boot(rests: &[RestSpec], split: Split, section: u64, workers: usize, schedule: &[u8]) -> World<Plain> {
     let spec = Spec::deferred(How { split, section }, rests, workers, 1);
-    let world =
-        if workers.is_multiple_of(2) { spec.spins(1).build_to_clear::<Plain, ()>(|_| ()) } else { spec.plain() };
+    let world = if workers.is_multiple_of(2) {
+        spec.spins(1).build_to_clear::<Plain, ()>(|_| ())
+    } else {
+        spec.plain()
+    };
     if workers.is_multiple_of(2) {
         world.soil();
     }
