@@ -1,4 +1,4 @@
-//! What the allocator asks of the operating system: memory and a clock.
+//! The operating system as the allocator needs it: memory and a clock.
 //!
 //! Raw system calls are here, in `forks`, `robust` and `processes`. Nothing here is called on the way of an allocation
 //! or a free that finds memory, except for the clock when `lock_timing` is on.
@@ -120,7 +120,7 @@ pub(crate) struct MachineNodes {
     pub(crate) distances: Vec<u8>,
 }
 
-/// What the system says about its nodes; `None` if it says nothing that makes sense.
+/// The system's description of its nodes; `None` if it makes no sense.
 pub(crate) fn machine_nodes() -> Option<MachineNodes> {
     let read = |name: &str| std::fs::read_to_string(format!("/sys/devices/system/node/{name}")).ok();
     let online = id_list(&read("online")?)?;
@@ -398,7 +398,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // A child's references to the memory may be alive, and lead to whatever else came to be there.
+        // A child's references to the memory may be alive, and lead to other memory that came to be there.
         if self.made.is_over() {
             return;
         }

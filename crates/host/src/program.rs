@@ -33,7 +33,7 @@ impl Folder {
     /// A folder that is there, in which files can be made.
     ///
     /// # Errors
-    /// What the system says: it is not there, or cannot be written to.
+    /// The system's error: it is not there, or cannot be written to.
     pub fn new(path: &Path) -> io::Result<Self> {
         Open::unnamed(path)?;
         Ok(Self { path: path.into(), direct: AtomicBool::new(true) })
@@ -48,13 +48,13 @@ impl Folder {
     /// Bytes that are free for files here.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn free_bytes(&self) -> io::Result<u64> {
         free_bytes(&self.path)
     }
 }
 
-/// Where tasks wait for one another. One that panics does not come, and is not waited for.
+/// Place where tasks wait for one another. One that panics does not come, and is not waited for.
 #[derive(Debug)]
 struct Meeting {
     tasks: usize,
@@ -102,7 +102,7 @@ impl Drop for Comes<'_> {
     }
 }
 
-/// What the tasks of a program share.
+/// State that the tasks of a program share.
 struct Work<'a> {
     cache: &'a FileCache<'a>,
     folder: &'a Folder,
@@ -192,7 +192,7 @@ pub struct Done {
 /// The cache's last program: they have ended for good then.
 ///
 /// # Errors
-/// What a task ran into.
+/// Failure of a task.
 ///
 /// # Panics
 /// If the arena was not built with [`background`](crate::ArenaBuilder::background), if its node 0 has fewer free

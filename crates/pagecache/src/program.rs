@@ -81,7 +81,7 @@ pub enum Failure {
     Content {
         /// The file, by its name.
         name: u32,
-        /// Where.
+        /// The byte.
         offset: u64,
     },
 }
@@ -162,8 +162,8 @@ const BUFFER: usize = 16 << 10;
 const TRIES: u32 = 1000;
 
 impl Program {
-    /// FS-Mark over `memory` bytes: 16 KiB a write, files of 1/128 of the memory (512 KiB at most), and so many
-    /// that one loop writes 5/24 of the memory: 2.5 of 12 GiB on the study's machine.
+    /// FS-Mark over `memory` bytes: 16 KiB a write, files of 1/128 of the memory (512 KiB at most), and as many
+    /// files that one loop writes 5/24 of the memory: 2.5 of 12 GiB on the study's machine.
     #[must_use]
     pub fn fs_mark(memory: u64, tasks: u32, loops: u32) -> Self {
         let write_bytes = BUFFER as u64;
@@ -213,7 +213,7 @@ impl Program {
     /// spent on what.
     ///
     /// # Errors
-    /// What went wrong first. The other tasks are not kept waiting.
+    /// The first failure. The other tasks are not kept waiting.
     pub fn run(&self, task: u32, files: &impl Files) -> Result<Vec<Stretch>, Failure> {
         let mut run = Run { task, files, stretches: Vec::new(), so_far: Ok(()) };
         match *self {

@@ -3,7 +3,7 @@
 use core::alloc::Layout;
 use core::ops::Range;
 
-use framewright::{Cpu, OwnedBlock, OwnedFrames};
+use framewright::{OwnedBlock, OwnedFrames};
 use framewright_check::prelude::*;
 
 const ENGINES: [Engine; 3] = [Engine::Linux, Engine::Framewright, Engine::Compact];
@@ -73,12 +73,6 @@ fn a_layout_gives_its_frames_aligned_and_no_others() {
         world.drain_all();
         assert_eq!(world.settled().free, PAGES, "{engine:?}");
     }
-}
-
-#[expect(unsafe_code, reason = "a test that owns the range, or that shows a refusal")]
-fn free_range(cpu: &Cpu<'_, '_, Plain>, range: Range<Pfn>) -> Result<(), FreeError> {
-    // SAFETY: one thread, and no descriptor has user data.
-    unsafe { cpu.free_range(range) }
 }
 
 #[test]

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use framewright_check::exhaust;
 use framewright_check::prelude::*;
 
 /// Frames of a section: the fewest.
@@ -15,65 +14,6 @@ fn spec(sections: u64, cpus: usize) -> Spec {
 
 fn without_lists(engine: Engine) -> Config {
     bare().engine(engine).sections(SECTION)
-}
-
-/// Whether some of `free`, by frame, is a block of an order.
-fn has_block(free: &[bool], order: Order) -> bool {
-    free.chunks_exact(order.pages() as usize).any(|block| block.iter().all(|&is_free| is_free))
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Call {
-    Alloc(u8, Migratetype),
-    Free(usize),
-}
-
-/// All sequences of a few calls in a zone of three sections: an allocation fails only where no section has such a
-/// block, blocks do not overlap, and all invariants hold after each.
-#[test]
-fn a_request_is_refused_only_where_no_section_has_its_block() {
-    for engine in [Engine::Framewright, Engine::Compact] {
-        let mut refused = 0;
-        let runs = exhaust::every(|choices| {
-            let world = spec(3, 1).config(without_lists(engine)).plain();
-            assert_eq!(world.zone().sections(), 3);
-            let mut free = vec![true; 3 * SECTION as usize];
-            let mut held: Vec<Block> = Vec::new();
-            for _ in 0..if full() { 7 } else { 5 } {
-                let allocs = [(10, M), (10, Migratetype::Unmovable), (9, M), (8, Migratetype::Unmovable)];
-                let call = match choices.below(allocs.len() + usize::from(!held.is_empty())) {
-                    n if n < allocs.len() => Call::Alloc(allocs[n].0, allocs[n].1),
-                    _ => Call::Free(choices.below(held.len())),
-                };
-                match call {
-                    Call::Alloc(number, kind) => {
-                        let order = order(number);
-                        match world.on(0, |cpu| cpu.alloc(order, kind)) {
-                            Ok(pfn) => {
-                                let at = (pfn.0 - BASE.0) as usize;
-                                let frames = &mut free[at..][..order.pages() as usize];
-                                assert!(frames.iter().all(|&is_free| is_free), "{call:?}: handed out twice");
-                                frames.fill(false);
-                                held.push(Block { pfn, order });
-                            }
-                            Err(error) => {
-                                assert!(!has_block(&free, order), "{call:?}: {error}");
-                                refused += 1;
-                            }
-                        }
-                    }
-                    Call::Free(n) => {
-                        let Block { pfn, order } = held.swap_remove(n);
-                        world.must_free(0, pfn, order);
-                        free[(pfn.0 - BASE.0) as usize..][..order.pages() as usize].fill(true);
-                    }
-                }
-                assert_eq!(world.settled().free, free.iter().filter(|&&is_free| is_free).count() as u64);
-            }
-        });
-        println!("{engine:?}: {runs} sequences, {refused} refused requests");
-        assert!(refused > 0, "some run out of memory");
-    }
 }
 
 /// The last page of every section can be had, in every order, and goes back: by one CPU, and by another than freed it.

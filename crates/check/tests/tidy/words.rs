@@ -17,6 +17,7 @@ const SWEPT: &[&str] = &[
     "crates/host/",
     "crates/pagecache/",
     "crates/rivals/",
+    "crates/sim/",
     "docs/",
     "fuzz/",
     "packaging/",

@@ -10,7 +10,7 @@ const BROKEN: CacheError = CacheError::Io(crate::IoError::UNKNOWN);
 struct Memory {
     files: RefCell<BTreeMap<u32, Vec<u8>>>,
     made: Cell<u32>,
-    /// Of so many calls, one fails; 0 for none.
+    /// Calls of which one fails; 0 for none.
     fails: u32,
     /// A byte of this file is lost.
     loses: Option<u32>,

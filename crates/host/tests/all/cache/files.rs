@@ -48,7 +48,7 @@ fn arena(cpus: usize) -> Arena<PageSlot> {
     Arena::builder().pages(MEMORY).cpus(cpus).config(config).background().build().unwrap()
 }
 
-/// What page `index` of a file holds after its `version`th write.
+/// Content of page `index` of a file after its `version`th write.
 fn content(file: u64, index: u64, version: u64) -> Vec<u8> {
     let seed = file << 40 ^ index << 8 ^ version;
     (0..PAGE).map(|n| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (n % 57)) as u8 ^ n as u8).collect()
@@ -218,7 +218,7 @@ fn truncate_cuts_the_file() {
 struct Trouble {
     /// Number of a thousand reads and writes that fail.
     faults: u64,
-    /// And so many take long.
+    /// How many take long.
     delayed: u64,
     /// A background thread does nothing for so long when it is first asked to.
     stall: Duration,
@@ -263,7 +263,7 @@ fn ends(program: Program, rule: ZonelistCache, trouble: Trouble) {
     println!("{program:?} {rule:?} {trouble:?}: {} ms", done.elapsed_ns / 1_000_000);
 }
 
-/// A program of so many tenths of the memory, under each trouble and each setting of the zonelist cache.
+/// A program of some tenths of the memory, under each trouble and each setting of the zonelist cache.
 fn ends_whatever_happens(program: impl Fn(u64) -> Program) {
     use ZonelistCache::{AfterFirstZone, BeforeFirstZone, BeforeFirstZoneAndClear};
     ends(program(15), AfterFirstZone, Trouble { stall: Duration::from_secs(1), ..NONE });
@@ -356,7 +356,7 @@ fn a_cpu_of_another_arena_is_refused() {
     assert_eq!(files.pages().0, 1);
 }
 
-/// The same for a reclaimer of one arena that is asked on behalf of another.
+/// A reclaimer of one arena that is asked on behalf of another.
 #[test]
 fn a_cache_frees_to_its_own_arena_only() {
     use framewright_host::framewright::reclaim::{Reclaim, ReclaimRequest, Reclaimed, Release};
