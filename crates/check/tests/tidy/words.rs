@@ -20,6 +20,7 @@ const SWEPT: &[&str] = &[
     "crates/sim/",
     "docs/",
     "fuzz/",
+    "kernel/",
     "packaging/",
     "python/",
     "traces/",
