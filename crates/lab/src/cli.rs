@@ -10,7 +10,7 @@ use framewright_report::table::{Format, wrapped};
 use framewright_report::terminal::{Colour, Terminal};
 
 use crate::command::about::{completions, machines, schema, settings, workloads};
-use crate::command::{bench, boot, compare, doctor, fidelity, import, record, replay, study, trace, trial};
+use crate::command::{bench, boot, compare, doctor, import, record, replay, study, trace, trial};
 use crate::progress;
 use crate::session::{Rivals, Session};
 use crate::study::registry;
@@ -83,8 +83,6 @@ pub enum Command {
     Workloads(workloads::Args),
     /// Measure the allocator with generated workloads, alone or against others
     Bench(bench::Args),
-    /// Compare what a kernel's per-CPU lists did with what a preset does
-    Fidelity(fidelity::Args),
     /// Run the allocator's boot for a memory map
     Boot(boot::Args),
     /// Print the JSON schema of studies or of machines, for editors
@@ -99,7 +97,7 @@ pub enum Command {
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Your own program and machine", &["doctor", "record", "trace", "replay", "try", "compare", "import"]),
     ("Published experiments", &["study", "machines", "settings", "workloads"]),
-    ("For authors of this allocator", &["bench", "fidelity", "boot", "schema"]),
+    ("For authors of this allocator", &["bench", "boot", "schema"]),
     ("The command itself", &["completions", "man", "help"]),
 ];
 
@@ -199,7 +197,6 @@ fn run(command: &Command, session: &Session) -> Result<()> {
         Command::Import(args) => import::run(args, session),
         Command::Replay(args) => replay::run(args, session),
         Command::Bench(args) => bench::run(args, session),
-        Command::Fidelity(args) => fidelity::run(args, session),
         Command::Compare(args) => compare::run(args, session),
         Command::Doctor(args) => doctor::run(args, session),
         Command::Trace(args) => trace::run(args, session),

@@ -22,9 +22,9 @@ use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::quantity::{NETWORK, TIMES, TRAFFIC, ZONE_LOCK, joined};
 use crate::replaying::page_cache;
+use crate::simulate::allocator::allocator;
+use crate::simulate::samples::{add_moved, close_simulated};
 use crate::simulate::{in_parallel, sampled_models};
-use crate::study::close_simulated;
-use crate::study::simulated_allocator;
 
 /// Events of all copies together: enough for several drains of every list, in seconds.
 const EVENTS: usize = 400_000;
@@ -109,7 +109,7 @@ impl<'a> Modelled<'a> {
                 if progress.is_interrupted() {
                     return None;
                 }
-                let allocator = simulated_allocator(self.machine, setup);
+                let allocator = allocator(self.machine, setup);
                 let copies = &self.copies[setup.page_cache as usize];
                 Some(run(model, &allocator, copies, mix(part.seed ^ n << 32)))
             },
@@ -287,7 +287,7 @@ fn add(part: &mut Part, variant: &str, outcome: &Outcome) {
     ] {
         part.figure(name).sample(variant, value);
     }
-    crate::study::add_moved(part, variant, &outcome.moved, pages);
+    add_moved(part, &|own| own, variant, &outcome.moved, pages);
     describe(part, QUANTITIES);
 }
 

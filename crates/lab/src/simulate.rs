@@ -1,5 +1,8 @@
 //! Machine descriptions as models for the simulator, and what of them is uncertain.
 
+pub(crate) mod allocator;
+pub(crate) mod samples;
+
 use core::cell::Cell;
 use std::sync::mpsc;
 use std::sync::{Condvar, LazyLock, Mutex, PoisonError};

@@ -7,10 +7,11 @@ use framewright_sim::clock::{Ps, mix};
 use framewright_sim::first_touch::{self, Case, Warmed};
 
 use crate::settings::Settings;
+use crate::simulate::allocator::allocator;
+use crate::simulate::samples::{add_moved, close_simulated, note_models};
 use crate::simulate::{doubled, in_parallel, sampled_models};
 use crate::study::declare::*;
-use crate::study::run::{Configured, Run, close_simulated, configured, note_models, progress, result_part};
-use crate::study::simulated::allocator;
+use crate::study::run::{Configured, Run, configured, progress, result_part};
 use crate::study::tasks::{self, add, amount};
 use crate::study::{Part, Plan};
 
@@ -149,7 +150,7 @@ fn add_figures(
     }
     if case.base_cpus > 0 {
         let own = |own: String| own;
-        tasks::add_moved(result, &own, variant, &outcome.moved, locks.max(1.0));
+        add_moved(result, &own, variant, &outcome.moved, locks.max(1.0));
     }
 }
 

@@ -15,13 +15,12 @@ use framewright_sim::page_fault::{self, Load};
 
 use crate::machine::Machine;
 use crate::settings::Settings;
+use crate::simulate::allocator::allocator;
+use crate::simulate::samples::{close_simulated, four_fifths, note_models};
 use crate::simulate::{in_parallel, model_errors, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::identify::{self, Draw, Priors};
-use crate::study::run::{
-    Configured, Run, close_simulated, configured, four_fifths, note_models, progress, result_part,
-};
-use crate::study::simulated::allocator;
+use crate::study::run::{Configured, Run, configured, progress, result_part};
 use crate::study::tasks::{amount, described};
 use crate::study::{Part, Plan};
 

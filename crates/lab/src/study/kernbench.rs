@@ -15,14 +15,13 @@ use framewright_sim::queue::Network;
 
 use crate::machine::Machine;
 use crate::settings::Settings;
+use crate::simulate::allocator::allocator;
+use crate::simulate::samples::{close_simulated, four_fifths, note_models};
 use crate::simulate::{in_parallel, sampled_models};
 use crate::study::declare::*;
 use crate::study::identify::{self, Draw, Priors, median};
 use crate::study::page_fault::demands;
-use crate::study::run::{
-    Configured, Run, close_simulated, configured, four_fifths, note_models, progress, result_part,
-};
-use crate::study::simulated::allocator;
+use crate::study::run::{Configured, Run, configured, progress, result_part};
 use crate::study::tasks::{self, amount, published};
 use crate::study::{Part, Plan};
 

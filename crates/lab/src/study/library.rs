@@ -18,10 +18,11 @@ use framewright_workload::probe;
 use framewright_workload::replay::{Recorded, copies};
 
 use crate::configure::{Descriptor, Setup};
+use crate::simulate::samples::{close_simulated, four_fifths, note_models};
 use crate::simulate::{in_parallel, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::replay::trace;
-use crate::study::run::{Run, close_simulated, configured, four_fifths, note_models, progress, result_part};
+use crate::study::run::{Run, configured, progress, result_part};
 use crate::study::{Part, Plan, bulk};
 use crate::subject::{Bare, Subject, with};
 

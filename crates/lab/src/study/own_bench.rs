@@ -9,10 +9,11 @@ use framewright_workload::bench::{self, Allocator, Case, Measurement, Runner, Sc
 
 use crate::configure::Setup;
 use crate::machine::Machine;
+use crate::simulate::samples::{close_simulated, four_fifths};
 use crate::simulate::{in_parallel, model_errors, sampled_models};
 use crate::study::declare::*;
 use crate::study::library::{self, Load};
-use crate::study::run::{Run, close_simulated, four_fifths, progress};
+use crate::study::run::{Run, progress};
 use crate::study::{Part, Plan};
 use crate::subject::ArenaTarget;
 

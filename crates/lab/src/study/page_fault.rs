@@ -16,13 +16,12 @@ use framewright_sim::page_fault::{self, Load};
 use framewright_sim::queue::{Network, Station};
 
 use crate::machine::Machine;
+use crate::simulate::allocator::allocator;
+use crate::simulate::samples::{close_simulated, four_fifths, note_models};
 use crate::simulate::{in_parallel, sampled_models};
 use crate::study::declare::*;
 use crate::study::identify::{self, Draw, Priors, median};
-use crate::study::run::{
-    Configured, Run, close_simulated, configured, four_fifths, note_models, progress, result_part,
-};
-use crate::study::simulated::allocator;
+use crate::study::run::{Configured, Run, configured, progress, result_part};
 use crate::study::tasks::{add_causes, amount, described};
 use crate::study::{Part, Plan};
 

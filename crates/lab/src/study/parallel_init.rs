@@ -15,12 +15,11 @@ use statrs::distribution::{ContinuousCDF as _, Normal};
 use crate::booting::Bootable;
 use crate::machine::Machine;
 use crate::settings::Settings;
+use crate::simulate::samples::{close_simulated, four_fifths, note_models};
 use crate::simulate::{doubled, in_parallel, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::identify::{Draw, Priors, keep};
-use crate::study::run::{
-    Configured, Run, close_simulated, configured, four_fifths, note_models, progress, result_part,
-};
+use crate::study::run::{Configured, Run, configured, progress, result_part};
 use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {

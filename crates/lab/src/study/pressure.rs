@@ -7,9 +7,7 @@ use std::path::Path;
 use framewright::events::{NodeEvents, ZoneEvents};
 use framewright::zone::Zone;
 use framewright_host::pagecache::latency::Histogram;
-use framewright_host::pagecache::program::{Failure, Program, Stretch};
 use framewright_host::pagecache::state::CacheEvents;
-use framewright_host::program::{self, Done, Folder};
 use framewright_host::{Arena, CacheError, Config, FileCache, PAGE_BYTES, PageSlot};
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Kind, Part as ResultPart};
@@ -19,6 +17,10 @@ use crate::settings::Settings;
 use crate::study::declare::*;
 use crate::study::run::{Run, configured, progress, result_part};
 use crate::study::{Part, Plan};
+
+mod program;
+
+use program::{Done, Failure, Folder, Program, Stretch};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
@@ -145,7 +147,7 @@ fn number(plan: &Plan, part: &Part, name: &str, default: u32) -> Result<u32> {
 ///
 /// # Errors
 /// There is none of the name, or a number is none.
-fn program(
+fn program_of(
     plan: &Plan,
     part: &Part,
     run: &Run<'_>,
@@ -157,7 +159,7 @@ fn program(
         "large_dd" => Program::large_dd(memory),
         "mapped_writer" => {
             let tenths = number(plan, part, "tenths", 100)?;
-            Program::mapped_writer(memory, PAGE_BYTES as u64, tasks, tenths.into())
+            Program::mapped_writer(memory, tasks, tenths.into())
         }
         other => {
             return Err(Error::failed(format_args!(
@@ -205,7 +207,7 @@ impl Work {
         // Enough tasks that the disk is busy while some of them compute; more would only wait for a CPU.
         let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
         let tasks = number("tasks", 1)?.clamp(1, 2 * cpus);
-        let program = program(plan, part, run, memory, [tasks, number("loops", 4)?])?;
+        let program = program_of(plan, part, run, memory, [tasks, number("loops", 4)?])?;
         Ok(Self { program, memory, storage_mbps: number("storage_mbps", 0)?, node1_share })
     }
 
@@ -235,15 +237,16 @@ impl Work {
             .build()
             .map_err(Error::failed)?;
         let within = std::env::temp_dir();
-        let folder = Folder::new(&within).map_err(|error| cannot_write(&within, &error))?;
+        let folder = Folder::new(&within);
         let cache = FileCache::new(&arena);
         cache.limit_storage(u64::from(self.storage_mbps) * 1_000_000);
         let done = program::run(&self.program, &cache, &arena, &folder).map_err(|failure| match failure {
             Failure::Cache(CacheError::Io(error)) => cannot_write(&within, &error),
+            Failure::File(error) => cannot_write(&within, &error),
             failure => Error::failed(failure),
         })?;
         cache.verify().map_err(Error::failed)?;
-        let Done { stretches, elapsed_ns, user_ns, system_ns } = done;
+        let Done { stretches, elapsed_ns, cpu_ns: [user_ns, system_ns] } = done;
         let facts = Facts {
             stretches,
             durations_ns: [user_ns, system_ns, elapsed_ns],

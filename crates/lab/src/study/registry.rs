@@ -10,8 +10,8 @@ use super::declare::BuiltIn;
 use super::workload::{Declaration, Workload};
 use super::{Part, Plan, Run};
 use super::{
-    bulk, fidelity, first_touch, hold, initialise, kernbench, library, own_bench, page_fault, parallel_init,
-    pressure, ready, replay, scaling, structure, validation,
+    bulk, first_touch, hold, initialise, kernbench, library, own_bench, page_fault, parallel_init, pressure,
+    ready, replay, scaling, structure, validation,
 };
 
 /// The workloads of this crate, in the order in which they are listed.
@@ -20,7 +20,6 @@ static BUILT_IN: &[BuiltIn] = &[
     bulk::WORKLOAD,
     bulk::BAD_BLOCK,
     replay::WORKLOAD,
-    fidelity::WORKLOAD,
     initialise::WORKLOAD,
     ready::WORKLOAD,
     pressure::WORKLOAD,

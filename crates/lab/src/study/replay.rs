@@ -12,9 +12,9 @@ use framewright_workload::replay::Ageing;
 use crate::replaying::{QUANTITIES, Replay};
 use crate::settings::Settings;
 use crate::shipped;
+use crate::simulate::allocator::{main_zone, zone_sizing};
 use crate::study::declare::*;
 use crate::study::run::{Run, configured, progress, result_part};
-use crate::study::structure::{main_zone, zone_sizing};
 use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
@@ -86,14 +86,9 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     Ok(result)
 }
 
-/// The trace that a part names, relative to the study's file: `compile` and `inside` are built in, and the first is it
-/// where none is named.
+/// The trace that a part names, relative to the study's file. `compile` is built in, and the default.
 pub(crate) fn trace<'a>(plan: &Plan, part: &Part, run: &Run<'a>) -> Result<(Cow<'a, Trace>, TraceId)> {
     let named = part.workload.get("trace").map(ToString::to_string).filter(|name| name != "compile");
-    if named.as_deref() == Some("inside") {
-        let (trace, id) = shipped::inside()?;
-        return Ok((Cow::Owned(trace), id));
-    }
     let Some(name) = named else {
         return Ok((Cow::Borrowed(run.compile()?), shipped::compile()?.1.clone()));
     };

@@ -24,11 +24,11 @@ use framewright_workload::bench::{self, Measurement, Scale, Workload as Bench};
 
 use crate::machine::Machine;
 use crate::settings::Settings;
+use crate::simulate::allocator::allocator;
+use crate::simulate::samples::{add_moved, close_simulated, note_models};
 use crate::simulate::{doubled, in_parallel, sampled_models};
 use crate::study::declare::*;
-use crate::study::run::{Configured, Run, close_simulated, configured, note_models, progress, result_part};
-use crate::study::simulated::allocator;
-use crate::study::tasks::add_moved;
+use crate::study::run::{Configured, Run, configured, progress, result_part};
 use crate::study::{Part, Plan};
 
 /// Order-0 blocks of each CPU.

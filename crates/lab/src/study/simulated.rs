@@ -1,25 +1,18 @@
 //! Bulk parts on the model of a machine: what the variants cost on so many cores, and where the time goes.
 
-use framewright::Config;
-use framewright::config::Experiment;
-use framewright::policy::pcp::Sizing;
 use framewright::units::COSTLY_ORDER;
 use framewright_host::Order;
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::Model;
-use framewright_sim::bench::{Bench, Case, Linux, Outcome, linux};
+use framewright_sim::bench::{Bench, Case, Outcome, linux};
 use framewright_sim::clock::mix;
 use framewright_sim::world::WorldError;
 
-use crate::configure::Setup;
-use crate::machine::Machine;
+use crate::simulate::allocator::allocator;
+use crate::simulate::samples::{add_moved, close_simulated, note_models};
 use crate::simulate::{doubled, in_parallel, sampled_models};
-use crate::study::run::{
-    Configured, Run, close_simulated, configured, metric, note_models, progress, result_part,
-};
-use crate::study::structure::{main_zone, zone_sizing};
-use crate::study::tasks::add_moved;
+use crate::study::run::{Configured, Run, configured, metric, progress, result_part};
 use crate::study::{Part, Plan};
 
 /// One run: number of cores, variant, model, seed.
@@ -94,19 +87,6 @@ fn work<'a>(cores: &[u16], variants: &'a [Configured], models: &'a [Model], seed
     .collect()
 }
 
-/// A variant with per-CPU lists sized for the machine's largest zone.
-pub(crate) fn allocator(machine: &Machine, setup: &Setup) -> Linux {
-    let sizing = main_zone(machine)
-        .map_or(Sizing::BOOT, |zone| zone_sizing(machine, zone, setup, setup.config.experiment.pcp_reset));
-    Linux {
-        config: Config {
-            experiment: Experiment { lock_timing: true, ..setup.config.experiment },
-            ..setup.config
-        },
-        sizing,
-    }
-}
-
 fn add(result: &mut ResultPart, part: &Part, parameters: &str, variant: &str, outcome: &Outcome) {
     let [locks, wait, hold] = outcome.lock.map(|count| count as f64);
     let values = [
@@ -125,6 +105,7 @@ fn add(result: &mut ResultPart, part: &Part, parameters: &str, variant: &str, ou
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::Machine;
     use crate::shipped;
 
     #[test]

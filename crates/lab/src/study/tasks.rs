@@ -3,12 +3,12 @@
 use framewright_report::error::{Error, Result};
 use framewright_report::result::Part as ResultPart;
 use framewright_sim::Model;
-use framewright_sim::engine::Moved;
 use framewright_sim::outcome::Outcome;
 
 use crate::machine::Machine;
 use crate::settings::Value;
 use crate::simulate::central_model;
+use crate::simulate::samples::add_moved;
 use crate::study::Part;
 use crate::study::run::metric;
 
@@ -97,26 +97,4 @@ pub(crate) fn add_causes(result: &mut ResultPart, parameters: &str, variant: &st
         result.figure(name).sample(variant, value);
     }
     add_moved(result, &parameter, variant, &outcome.moved, pages);
-}
-
-/// Adds the traffic of lines, divided by `each`, and the use of memory bandwidth.
-pub(crate) fn add_moved(
-    result: &mut ResultPart,
-    parameter: &impl Fn(String) -> String,
-    variant: &str,
-    moved: &Moved,
-    each: f64,
-) {
-    for (node, share) in moved.bandwidth.iter().enumerate() {
-        let of = parameter(format!("node={node}"));
-        result.figure(format!("memory_bandwidth[{of}]")).sample(variant, 100.0 * share);
-    }
-    for traffic in moved.lines.iter().filter(|traffic| traffic.transfers + traffic.fetches > 0) {
-        let of = parameter(format!("line={}", traffic.name.replace([' ', '-'], "_")));
-        let mut add = |family: &str, value: f64| {
-            result.figure(format!("{family}[{of}]")).sample(variant, value / each);
-        };
-        add("line_transfers", traffic.transfers as f64);
-        add("line_wait_ns", traffic.waited.as_ns());
-    }
 }

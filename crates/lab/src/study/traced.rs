@@ -13,9 +13,9 @@ use framewright_trace::output::Output;
 
 use crate::booting::Bootable;
 use crate::machine::Machine;
+use crate::simulate::allocator::allocator;
 use crate::simulate::central_model;
 use crate::study::run::{Configured, configured};
-use crate::study::simulated::allocator;
 use crate::study::{Part, Plan};
 
 /// Spans of one run that are recorded: about 20 MB of JSON, less when waits are joined.
