@@ -12,7 +12,7 @@ use crate::simulate::samples::{add_moved, close_simulated, note_models};
 use crate::simulate::{doubled, in_parallel, sampled_models};
 use crate::study::declare::*;
 use crate::study::run::{Configured, Run, configured, progress, result_part};
-use crate::study::tasks::{self, add, amount};
+use crate::study::tasks::{self, add};
 use crate::study::{Part, Plan};
 
 /// Quantities of both parts.
@@ -69,7 +69,8 @@ type Work<'a> = (&'a (String, Case), &'a Configured, (&'a Model, u64));
 /// The machine cannot be simulated, or a setting that does not exist.
 pub(crate) fn warm_up(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let cpus = run.machine.cpus() as u16;
-    let huge_cpus = (f64::from(cpus) * amount(part, "huge_cpus_percent")? / 100.0).round() as u16;
+    let huge_cpus =
+        (f64::from(cpus) * WARM_UP.value::<f64>(part, "huge_cpus_percent") / 100.0).round() as u16;
     let case = Case {
         huge_cpus,
         huge_pages: pages(part, run)?,
@@ -92,7 +93,7 @@ pub(crate) fn control(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultP
 }
 
 fn pages(part: &Part, run: &Run<'_>) -> Result<u32> {
-    let pages = amount(part, "huge_pages")?;
+    let pages = WORKLOAD.value::<f64>(part, "huge_pages");
     Ok(if run.quick { (pages * QUICK).ceil() as u32 } else { pages as u32 })
 }
 

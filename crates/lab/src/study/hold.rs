@@ -21,7 +21,7 @@ use crate::simulate::{in_parallel, model_errors, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::identify::{self, Draw, Priors};
 use crate::study::run::{Configured, Run, configured, progress, result_part};
-use crate::study::tasks::{amount, described};
+use crate::study::tasks::described;
 use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
@@ -71,7 +71,7 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     machines.iter().try_for_each(|machine| described(machine).map(drop))?;
     let variants = configured(plan, &Settings::default())?;
     let count = run.models.max(1) as usize;
-    let pages = (amount(part, "simulated_mib")? * 256.0) as u32;
+    let pages = (WORKLOAD.value::<f64>(part, "simulated_mib") * 256.0) as u32;
     let draws = priors()?.draws(count, run.seed);
     // Of calls on one core, what orders were off by that were left out of the fit.
     let errors = model_errors(count, run.seed)?;

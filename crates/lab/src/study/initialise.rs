@@ -176,7 +176,7 @@ fn thread_counts() -> Vec<usize> {
 /// # Errors
 /// A setting that does not exist, or no memory for the descriptors.
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
-    let fragmented = part.workload.get("fragmented").is_some_and(|value| value.to_string() == "true");
+    let fragmented = WORKLOAD.value(part, "fragmented");
     // Fragmented memory costs more than its bytes; an eighth shows as much.
     let gib = if fragmented { run.memory_gib.div_ceil(8) } else { run.memory_gib };
     enough_memory(gib)?;

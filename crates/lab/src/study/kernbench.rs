@@ -22,7 +22,7 @@ use crate::study::declare::*;
 use crate::study::identify::{self, Draw, Priors, median};
 use crate::study::page_fault::demands;
 use crate::study::run::{Configured, Run, configured, progress, result_part};
-use crate::study::tasks::{self, amount, published};
+use crate::study::tasks::{self, published};
 use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
@@ -199,7 +199,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         whole: Whole::of(part, run.machine.cpus())?,
         variants: configured(plan, &Settings::default())?,
     };
-    let iterations = amount(part, "iterations")?;
+    let iterations = WORKLOAD.value::<f64>(part, "iterations");
     let count = run.models.max(1) as usize;
     let node = Machine { nodes: 1, sockets: 1, ..run.machine.clone() };
     let models = sampled_models(&node, count, run.seed)?;

@@ -30,8 +30,6 @@ const TIMED: [Bench; 7] = [
     Bench::ExitStorm,
 ];
 const ORDERS: [u8; 3] = [0, 3, 9];
-/// CPUs up to which a part runs that does not say.
-const CPUS: u64 = 2;
 /// Operations of a round for a first look, and frames if it is simulated.
 const QUICK: [u64; 2] = [1 << 15, 1 << 11];
 const QUICK_FRAMES: u64 = 1 << 15;
@@ -70,7 +68,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
 
 /// What a part times on a machine with so many CPUs.
 fn cases(part: &Part, cpus: usize) -> Vec<Case> {
-    let most = part.workload.get("cpus").and_then(|value| value.to_string().parse().ok()).unwrap_or(CPUS);
+    let most: u64 = WORKLOAD.value(part, "cpus");
     let counts = (0..).map(|n| 1 << n).take_while(|&count| count <= cpus && count as u64 <= most);
     Case::all(&TIMED, &ORDERS, &counts.collect::<Vec<usize>>())
 }

@@ -22,7 +22,7 @@ use crate::simulate::{in_parallel, sampled_models};
 use crate::study::declare::*;
 use crate::study::identify::{self, Draw, Priors, median};
 use crate::study::run::{Configured, Run, configured, progress, result_part};
-use crate::study::tasks::{add_causes, amount, described};
+use crate::study::tasks::{add_causes, described};
 use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
@@ -312,7 +312,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     // The part may have a baseline of its own.
     let baseline = part.baseline(plan);
     variants.sort_by_key(|variant| variant.variant != baseline);
-    let pages = (amount(part, "simulated_mib")? * 256.0) as u32;
+    let pages = (WORKLOAD.value::<f64>(part, "simulated_mib") * 256.0) as u32;
     let slice = if run.quick { QUICK } else { SLICE };
     let samples: Vec<Vec<Sample>> = cases.iter().map(|case| Sample::all(case, run)).collect::<Result<_>>()?;
     let progress = progress(plan, part, samples.iter().map(Vec::len).sum());

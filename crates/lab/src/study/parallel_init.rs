@@ -203,7 +203,7 @@ impl Work<'_> {
 /// # Errors
 /// A metric names a machine that does not exist, or that cannot be simulated.
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
-    let curve = part.workload.get("threads").is_some_and(|value| value.to_string() == "true");
+    let curve = WORKLOAD.value(part, "threads");
     let count = run.models as usize;
     let machines = if run.asked || machines(plan).is_empty() {
         vec![run.machine.clone()]

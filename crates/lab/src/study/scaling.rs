@@ -234,11 +234,10 @@ type Varied<'v> = (Case, Option<&'v Configured>);
 /// # Errors
 /// The machine cannot be simulated, or a setting that does not exist.
 fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
-    let order = part.workload.get("order").and_then(|order| order.to_string().parse().ok());
-    let order = order.and_then(Order::new).unwrap_or(Order::ZERO);
+    let order = order(part);
     let models = sampled_models(run.machine, run.costly_models as usize, run.seed)?;
     let all = run.machine.cpus() as u16;
-    let library = part.workload.get("caller").is_some_and(|caller| caller.to_string() == "library");
+    let library = WORKLOAD.text(part, "caller") == "library";
     // A first look at a library is at what is asked of it: bulk and churn, on one CPU and on all.
     let brief = run.quick && library;
     // Between these counts a library's curves only rise.

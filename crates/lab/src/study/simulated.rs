@@ -1,7 +1,6 @@
 //! Bulk parts on the model of a machine: what the variants cost on so many cores, and where the time goes.
 
 use framewright::units::COSTLY_ORDER;
-use framewright_host::Order;
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::Model;
@@ -12,6 +11,7 @@ use framewright_sim::world::WorldError;
 use crate::simulate::allocator::allocator;
 use crate::simulate::samples::{add_moved, close_simulated, note_models};
 use crate::simulate::{doubled, in_parallel, sampled_models};
+use crate::study::declare::order;
 use crate::study::run::{Configured, Run, configured, metric, progress, result_part};
 use crate::study::{Part, Plan};
 
@@ -23,8 +23,7 @@ type Work<'a> = (u16, &'a Configured, &'a Model, u64);
 /// # Errors
 /// The machine cannot be simulated, or a setting that does not exist.
 pub(crate) fn bulk(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
-    let order = part.workload.get("order").and_then(|order| order.to_string().parse().ok());
-    let order = order.and_then(Order::new).unwrap_or(Order::ZERO);
+    let order = order(part);
     let models = sampled_models(run.machine, run.models as usize, run.seed)?;
     let all = (run.machine.cores_per_node * run.machine.nodes) as u16;
     let step = if run.quick { 2 } else { 1 };

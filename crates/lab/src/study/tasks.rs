@@ -6,7 +6,6 @@ use framewright_sim::Model;
 use framewright_sim::outcome::Outcome;
 
 use crate::machine::Machine;
-use crate::settings::Value;
 use crate::simulate::central_model;
 use crate::simulate::samples::add_moved;
 use crate::study::Part;
@@ -22,18 +21,6 @@ pub(crate) fn described(machine: &Machine) -> Result<Model> {
         return Err(Error::failed(format_args!("{}: no kernel_ns to simulate tasks with", machine.name)));
     }
     Ok(model)
-}
-
-/// A number of a part's workload.
-///
-/// # Errors
-/// There is none of the name.
-pub(crate) fn amount(part: &Part, name: &str) -> Result<f64> {
-    match part.workload.get(name) {
-        Some(Value::Integer(value)) => Ok(*value as f64),
-        Some(Value::Float(value)) => Ok(*value),
-        _ => Err(Error::failed(format_args!("part {}: its workload says no `{name}`", part.name))),
-    }
 }
 
 /// The published figure of a baseline, which says how much is done.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use framewright_host::Order;
 use framewright_report::error::{Error, Result};
 use framewright_sim::bench::{Bench, Case, linux_recorded};
 use framewright_sim::boot::boot;
@@ -15,6 +14,7 @@ use crate::booting::Bootable;
 use crate::machine::Machine;
 use crate::simulate::allocator::allocator;
 use crate::simulate::central_model;
+use crate::study::declare::order;
 use crate::study::run::{Configured, configured};
 use crate::study::{Part, Plan};
 
@@ -68,8 +68,7 @@ fn workload(part: &Part) -> &'static str {
 
 /// All cores allocate and free a little: enough to fill and drain their lists some times.
 fn bulk(plan: &Plan, part: &Part, machine: &Machine, seed: u64) -> Result<Vec<Recorded>> {
-    let order = part.workload.get("order").and_then(|order| order.to_string().parse().ok());
-    let order = order.and_then(Order::new).unwrap_or(Order::ZERO);
+    let order = order(part);
     let blocks = (2048 >> order.get()).max(8);
     let cores = (machine.cores_per_node * machine.nodes) as u16;
     let case = Case { bench: Bench::Bulk, order, cores, blocks, stands_for: blocks };
