@@ -1,5 +1,6 @@
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use core::time::Duration;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 
 use framewright::config::{Experiment, ZoneReclaimMode, ZonelistCache};
@@ -146,7 +147,11 @@ fn a_lost_bit_is_found() {
     cache.write_back().unwrap();
     let expected = |offset: u64, bytes: &mut [u8]| content(0, offset, bytes);
     check(&task, file, 0, BUFFER as u64, expected).unwrap();
-    cache.reopen(file).unwrap().write_all_at(&[bytes[4097] ^ 0x40], 4097).unwrap();
+    // The file has no name, and the cache opens it for reading only.
+    let opened = cache.reopen(file).unwrap();
+    let path = format!("/proc/self/fd/{}", opened.as_raw_fd());
+    let written = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    written.write_all_at(&[bytes[4097] ^ 0x40], 4097).unwrap();
     let found = check(&task, file, 0, BUFFER as u64, expected).unwrap_err();
     assert!(matches!(found, Failure::Content { name: 0, offset: 4097 }), "{found}");
 }
