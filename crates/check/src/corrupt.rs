@@ -4,7 +4,7 @@
 
 use framewright::frame::{Frame, PageMap, Pageblock};
 use framewright::platform::Platform;
-use framewright::units::{CpuId, Migratetype, Order, Pfn, ZoneId};
+use framewright::units::{CpuId, MAX_ORDER, Migratetype, Order, Pfn, ZoneId};
 use framewright::zone::Zone;
 
 use crate::fixture::World;
@@ -50,7 +50,49 @@ pub enum Spot {
     Last(Order, Migratetype),
 }
 
+/// Head words as `frame` packs them.
+pub mod heads {
+    use framewright::units::Migratetype;
+
+    /// Of a frame inside a block.
+    pub const BODY: u64 = 0;
+
+    /// Of a movable block with a caller or on a list.
+    #[must_use]
+    pub const fn taken(order: u64) -> u64 {
+        1 << 55 | order << 48 | (Migratetype::Movable as u64) << 52
+    }
+
+    /// Of a free block of free lists.
+    #[must_use]
+    pub const fn free(order: u64, list: Migratetype, next: u64, prev: u64) -> u64 {
+        1 << 63 | order << 59 | (list as u64) << 56 | prev << 28 | next
+    }
+
+    /// Of a pageblock that is in a bin of maps.
+    #[must_use]
+    pub const fn open(free: u64, largest: u64, prev: u64, next: u64) -> u64 {
+        4 << 55 | free << 45 | largest << 38 | prev << 19 | next
+    }
+}
+
 impl<P: Platform<Pin = OwnedPin>> World<P> {
+    /// Garbage in every descriptor, as in memory that firmware has used: for worlds whose boot clears it.
+    pub fn soil(&self) {
+        for zone in self.allocator().zones().iter().map(Zone::spec) {
+            for pfn in zone.start.0..zone.end().0.next_multiple_of(MAX_ORDER.pages()) {
+                self.corrupt(Spot::Head(Pfn(pfn)), pfn.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            }
+        }
+    }
+
+    /// Reads a word, under the same conditions.
+    pub fn word(&self, spot: Spot) -> u64 {
+        let value = self.corrupt(spot, 0);
+        self.corrupt(spot, value);
+        value
+    }
+
     /// Writes `value` to a word, and returns what it held. No other thread may use the world during the call. The world
     /// counts as [damaged](World::note_damage) from then on.
     ///

@@ -13,10 +13,12 @@ use framewright::config::{Engine, RefillCheck};
 use framewright::cpu::Hwpoisoned;
 use framewright::error::AllocError;
 use framewright::fault::FaultRule;
-use framewright::frame::FrameUser;
+use framewright::frame::{FrameUser, State};
+use framewright::hotplug::OfflineError;
 use framewright::policy::pcp::Sizing;
 use framewright::reclaim::{Helpers, Migrate, Migrated};
 use framewright::units::*;
+use framewright::zone::Zone;
 use framewright::{Flags, Plan, Request};
 
 use crate::fixture::{Spec, World};
@@ -550,7 +552,27 @@ impl<'a, M: FrameUser, F: Fn(Pfn) -> bool> History<'a, M, F> {
                 }
                 self.offline.push((start, pages));
             }
-            Err(error) => check_refusal(&error.to_string()),
+            Err(error) => {
+                check_refusal(&error.to_string());
+                self.must_be_held(cpu, start, end.0 - start.0, &error);
+            }
+        }
+    }
+
+    /// Memory stays online only if a caller has some of it or it is none, a bad block reaches into it, a pageblock of
+    /// its zone is isolated, or another CPU's lists hold blocks.
+    fn must_be_held(&mut self, cpu: usize, start: Pfn, pages: u64, error: &OfflineError) {
+        let allocator = self.world.allocator();
+        let lists = (0..self.pins.len()).filter(|&other_cpu| other_cpu != cpu);
+        let held = |zone: &Zone<'_, Plain>| {
+            let counts = lists.clone().map(|cpu| allocator.pcp(zone.id(), CpuId(cpu as u16)).count());
+            zone.spec().spans(start)
+                && (counts.sum::<u32>() > 0 || allocator.zone_snapshot(zone).isolated_pageblocks > 0)
+        };
+        let oracle = &mut self.owner.0.get_mut().oracle;
+        let bad = error.holders.iter().flatten().any(|held| matches!(held.state, State::Quarantined { .. }));
+        if !bad && !allocator.zones().iter().any(held) && oracle.went_offline(start, pages).is_ok() {
+            panic!("{pages} pages from {start:?} are free, yet {error}");
         }
     }
 

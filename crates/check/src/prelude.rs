@@ -21,7 +21,7 @@ pub use framewright::units::*;
 use framewright::zone::Zone;
 pub use framewright::{Flags, Plan, Request, ZoneSpec};
 
-pub use crate::corrupt::Spot;
+pub use crate::corrupt::{Spot, heads};
 pub use crate::fixture::{BASE, But, Place, RestSpec, Spec, World};
 pub use crate::marks::Floors;
 pub use crate::oracle::*;
@@ -183,6 +183,15 @@ impl<P: Platform<Pin = OwnedPin>, U: FrameUser> World<P, U> {
         self.on(cpu, |cpu| cpu.must_free(pfn, order));
     }
 
+    /// All frames that CPU 0 can have, one by one. They are free again when it returns.
+    pub fn everything(&self) -> Vec<Pfn> {
+        let all = self.alloc_all(0, Order::ZERO);
+        all.iter().for_each(|&pfn| self.must_free(0, pfn, Order::ZERO));
+        self.on(0, |cpu| cpu.drain());
+        self.settled();
+        all
+    }
+
     /// Drains the lists of all CPUs.
     pub fn drain_all(&self) {
         (0..self.allocator().cpus()).for_each(|cpu| self.on(cpu, |cpu| cpu.drain()));
@@ -239,6 +248,15 @@ pub fn reclaimer(
     Reclaimer(reclaim, pages)
 }
 
+/// Frees a range of frames that the test has allocated, or shows that it is refused.
+pub fn free_range<P: Platform<Pin = OwnedPin>>(
+    cpu: &Cpu<'_, '_, P>,
+    range: core::ops::Range<Pfn>,
+) -> Result<(), FreeError> {
+    // SAFETY: no memory is behind the frames of a world, and no other code frees or splits these.
+    unsafe { cpu.free_range(range) }
+}
+
 struct Mover<F>(F);
 
 // SAFETY: no memory is behind the frames of a world, so none is at stake.
@@ -281,6 +299,21 @@ pub fn shuttle_pair<W: Send + Sync + 'static, A, B: Send + 'static>(
     let shared = world.clone();
     let thread = ::shuttle::thread::spawn(move || there(&shared));
     (here(world), thread.join().expect("the thread did not panic"))
+}
+
+/// Runs `body(shared, n)` on threads 0 to `threads - 1` of a shuttle run, together. Returns what they return.
+#[cfg(feature = "models")]
+pub fn shuttle_team<T: Send + Sync + 'static, R: Send + 'static>(
+    shared: &Arc<T>,
+    threads: usize,
+    body: impl Fn(&T, usize) -> R + Clone + Send + 'static,
+) -> Vec<R> {
+    let begin = |n| {
+        let (shared, body) = (shared.clone(), body.clone());
+        ::shuttle::thread::spawn(move || body(&shared, n))
+    };
+    let threads: Vec<_> = (0..threads).map(begin).collect();
+    threads.into_iter().map(|thread| thread.join().expect("the thread did not panic")).collect()
 }
 
 /// Runs `body` under random schedules and under as many with few changes of priority.

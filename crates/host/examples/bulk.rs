@@ -1,4 +1,4 @@
-//! What a page costs that is allocated and freed in bulk, beside one that is allocated and freed alone, in one
+//! Costs of a page that is allocated and freed in bulk, beside one that is allocated and freed alone, in one
 //! interleaved run: `cargo run --release -p framewright-host --example bulk`.
 
 use std::time::Instant;

@@ -32,7 +32,7 @@ struct Active {
     on: AtomicBool,
 }
 
-/// Where frames are.
+/// Addresses of frames.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     start: NonNull<u8>,
@@ -149,7 +149,7 @@ unsafe impl Migrate for Mover {
 
 type Poison = unsafe extern "C" fn(*const u8, usize);
 
-/// Who checks this process.
+/// Checker of this process.
 struct Tools {
     valgrind: bool,
     /// AddressSanitizer's functions that close and open memory.

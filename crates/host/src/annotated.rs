@@ -1,4 +1,4 @@
-//! When an arena tells memory checkers of its blocks: see `annotate`.
+//! Calls with which an arena tells memory checkers of its blocks: see `annotate`.
 #![expect(unsafe_code, reason = "a block that was allocated just now is filled with zeroes")]
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl<M: FrameUser> Arena<M> {
         self.annotated.close(pfn, pages);
     }
 
-    /// The same of a block, if there is such a one: a free that is wrong will be refused, and has told nothing.
+    /// Tells of a block, if there is one at that place: a free that is wrong will be refused, and has told nothing.
     #[inline(always)]
     pub(crate) fn annotate_freed(&self, pfn: Pfn, order: Order) {
         if self.is_annotated() && self.frames().contains(&pfn) {

@@ -32,7 +32,7 @@ use crate::store::{DescriptorMemory, Store};
 /// [`ArenaBuilder::page_bytes`](crate::ArenaBuilder::page_bytes) says otherwise.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Where an arena's pages are.
+/// Place of an arena's pages.
 #[derive(Debug)]
 pub(crate) enum Pages {
     /// Nowhere: frames are described only.
@@ -43,7 +43,7 @@ pub(crate) enum Pages {
     Caller(NonNull<u8>),
 }
 
-// SAFETY: an address; who may use the memory behind it is decided by block ownership, and a block goes to
+// SAFETY: an address; who may use the memory at it is decided by block ownership, and a block goes to
 // another thread only through a handover.
 unsafe impl Send for Pages {}
 // SAFETY: as above.
@@ -77,12 +77,12 @@ unsafe impl Sync for Pages {}
 /// # Forks
 /// An arena belongs to the process that made it. In a child, [`attach`](Self::attach) returns
 /// [`AttachError::Forked`](crate::AttachError::Forked); an allocation that does more than take a block off the thread's
-/// own list fails with [`AllocFailure::Forked`], calls about given frames fail with `Foreign`, and
-/// frees, blocks and attachments that are dropped do nothing. Memory of the arena's own reads as zeroes, and what is
-/// written there is the child's alone; pages of hugetlb are a fault (`SIGSEGV`) instead. Memory of the caller's
-/// ([`memory`](crate::ArenaBuilder::memory)) is as it was mapped. Forks by `fork(3)` are noticed, and those by whatever
-/// calls its handlers; not by a bare system call. Handlers of `fork` that the program has itself must not make, use or
-/// drop arenas.
+/// own list fails with [`AllocFailure::Forked`], calls about given frames fail with `Foreign`, and frees, blocks and
+/// attachments that are dropped do nothing. Memory of the arena's own reads as zeroes, and what is written there is the
+/// child's alone; pages of hugetlb are a fault (`SIGSEGV`) instead. Memory of the caller's
+/// ([`memory`](crate::ArenaBuilder::memory)) is as it was mapped. Forks by `fork(3)` are noticed, and those by code
+/// that calls its handlers; not by a bare system call. Handlers of `fork` that the program has itself must not make,
+/// use or drop arenas.
 ///
 /// # Signals, and calls from within calls
 /// No call is async-signal-safe: all may wait for a lock that the interrupted thread holds. A reclaimer, a mover or a
@@ -92,11 +92,11 @@ unsafe impl Sync for Pages {}
 pub struct Arena<M: FrameUser = ()> {
     // Before what it borrows from, so that it is dropped first.
     allocator: Verified<M>,
-    /// What memory checkers are told. Before the memory.
+    /// Notes to memory checkers. Before the memory.
     pub(crate) annotated: Annotated,
     pins: &'static [HostPin],
     store: Store,
-    /// What is left for boot to initialise, if the arena boots.
+    /// Memory that is left for boot to initialise, if the arena boots.
     deferred: Option<DeferredInit>,
     pages: Pages,
     frames: Range<Pfn>,

@@ -17,13 +17,13 @@ use crate::arena::Arena;
 use crate::cpu::Cpu;
 use crate::shared::{Shared, SharedArena, last_used};
 
-/// Where a block of an arena is, if anywhere.
+/// Place of a block of an arena, if it has one.
 fn memory<M: FrameUser>(arena: &Arena<M>, pfn: Pfn, order: Order) -> Option<NonNull<[u8]>> {
     let start = arena.address(pfn)?;
     Some(NonNull::slice_from_raw_parts(start, arena.page_bytes() << order.get()))
 }
 
-/// What it means that a block which is owned could not be freed: its owner's promise was broken. The pages stay
+/// Reports a free that was refused although the block has an owner: its owner's promise was broken. The pages stay
 /// allocated. A panic would hide what led here, so it is left to builds with assertions.
 #[cold]
 fn refused(error: FreeError) {
@@ -159,7 +159,7 @@ impl<M: FrameUser> Drop for Block<'_, M> {
 
 /// The parts of a block that are not yet handed out; they are freed if it is dropped.
 struct Parts<H, B> {
-    /// What each part keeps.
+    /// Memory that each part keeps.
     handle: H,
     make: fn(&H, Pfn, Order) -> B,
     at: Pfn,

@@ -74,7 +74,7 @@ impl FirmwareMap {
     /// worst.
     ///
     /// # Errors
-    /// What is refused, and which range.
+    /// The refused range, and the reason.
     pub fn divide(
         &self,
         rules: Rules,
@@ -154,7 +154,7 @@ impl BootMap {
     }
 
     /// Like [`build`](Self::build), with descriptors in memory that an arena before had ([`Arena::into_descriptors`]),
-    /// if it is large enough; they are cleared, whatever the options say, for the memory holds anything. O(pages /
+    /// if it is large enough; they are cleared with any options, for the memory holds anything. O(pages /
     /// 512).
     ///
     /// # Errors

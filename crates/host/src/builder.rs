@@ -286,7 +286,7 @@ impl ArenaBuilder {
         self
     }
 
-    /// Way in which the arena keeps free memory and frames, whatever the configuration says. With [`Engine::Compact`]
+    /// Way in which the arena keeps free memory and frames, in place of the configuration's. With [`Engine::Compact`]
     /// 0.28 bytes instead of 8.2, and memory is initialised when it is needed ([`Config::lazy_pageblocks`]): an arena
     /// of a terabyte is made in well under a millisecond. Each allocation and each free costs an atomic operation more,
     /// and what needs a word for each frame is refused. Default: what the configuration says.
@@ -319,7 +319,7 @@ impl ArenaBuilder {
     /// touched.
     ///
     /// # Errors
-    /// What is wrong with the description, or what the system lacks, and what to do about it.
+    /// The fault of the description, or the means that the system lacks, and what to do about it.
     pub fn build<M: Zeroable>(self) -> Result<Arena<M>, ArenaError> {
         // SAFETY: zeroes are a valid `M`.
         unsafe { self.make(None, 0) }
@@ -474,7 +474,7 @@ impl ArenaBuilder {
         Ok(())
     }
 
-    /// What is done to memory of one's own before it is used: bound to nodes, kept from children, populated, locked.
+    /// Preparation of the arena's own memory before its use: bound to nodes, kept from children, populated, locked.
     fn prepare(&self, pages: &Pages, zones: &[ZoneSpec]) -> Result<(), ArenaError> {
         let Pages::Own(mapping) = pages else { return Ok(()) };
         let page = self.page();
@@ -521,7 +521,7 @@ impl ArenaBuilder {
         (self.config.page_kib as usize) << 10
     }
 
-    /// What of a range is there.
+    /// Parts of a range that are there.
     fn present(&self, range: Range<Pfn>) -> Vec<Range<Pfn>> {
         let mut left = Vec::new();
         let mut at = range.start;

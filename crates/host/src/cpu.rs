@@ -433,7 +433,7 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
     /// it fails, pages that ended threads have left on their lists are brought back.
     ///
     /// # Errors
-    /// What is in the way, and who holds it. Nothing has changed then.
+    /// The block that is in the way, and its holder. Nothing has changed then.
     pub fn offline(&self, range: Range<Pfn>) -> Result<u64, OfflineError> {
         let offline = || self.cpu.offline(range.clone());
         offline().or_else(|failed| if self.arena.reclaim() { offline() } else { Err(failed) })
@@ -446,10 +446,12 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
     ///
     /// # Safety
     /// If the block is allocated, it is the caller's: no [`Block`](crate::Block) owns it, and no code uses its memory
-    /// or user slots any more. In an arena without memory and user slots nothing can go wrong beyond the counts.
+    /// or user slots any more. A raw block is a number: the allocator cannot know that a reference to its memory is
+    /// left, and hands the memory to the next caller. In an arena without memory and user slots only counts can become
+    /// wrong.
     ///
     /// # Errors
-    /// What is wrong with the free, and what the frame's descriptor says.
+    /// The fault of the free, and the state in the frame's descriptor.
     #[inline]
     pub unsafe fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         self.arena.annotate_freed(pfn, order);

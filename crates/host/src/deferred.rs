@@ -1,4 +1,4 @@
-//! What a boot leaves for later, kept beside the allocator that borrows it.
+//! Memory that a boot leaves for later, kept beside the allocator that borrows it.
 #![expect(unsafe_code, reason = "what borrows lies beside what it borrows")]
 
 use core::mem::MaybeUninit;
@@ -11,7 +11,7 @@ use framewright::defer::{Deferred, DeferredMemory, ZoneCursor};
 
 use crate::platform::Host;
 
-/// What is left for later, and everything it borrows. Vectors, so that they may move while they are borrowed.
+/// The deferral, and everything that it borrows. Vectors, so that they may move while they are borrowed.
 #[derive(Debug)]
 pub(crate) struct DeferredInit {
     /// One.
@@ -22,7 +22,7 @@ pub(crate) struct DeferredInit {
 }
 
 impl DeferredInit {
-    /// What `make` makes of memory for `zones` zones and `workers` workers, and of the free ranges.
+    /// A deferral of `zones` zones and `workers` workers: `make` gets its memory and the free ranges.
     pub(crate) fn new(
         zones: usize,
         workers: usize,
@@ -43,7 +43,7 @@ impl DeferredInit {
         Self { deferred: vec![make(memory, all_free)], _zones: zones, _slots: slots, _free: free }
     }
 
-    /// Where the deferral is, for as long as this is kept.
+    /// Address of the deferral, for as long as this is kept.
     pub(crate) fn deferred(&self) -> *const Deferred<'static, Host> {
         self.deferred.as_ptr()
     }

@@ -5,7 +5,7 @@
 //! Pages are written whole, so a file on storage may be longer than its content. `len` is the content's end; it is
 //! raised before a page is dirty. `stored` is where storage may end; it is raised before a page is written. A sync cuts
 //! the file to `len` if `stored` is beyond, under `cut` alone, with `len` read there; writes hold `cut` shared. So
-//! whatever a cut takes away was beyond the content's end, and of no page that was dirty by then.
+//! all that a cut takes away was beyond the content's end, and of no page that was dirty by then.
 #![expect(unsafe_code, reason = "pages are read and written where they lie")]
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -75,7 +75,7 @@ pub(crate) struct Open {
     pub(crate) key: (u64, u64),
     /// Its length in bytes, as the cache's users see it.
     pub(crate) len: AtomicU64,
-    /// Where that ends which storage may hold.
+    /// End of the content that storage may hold.
     stored: AtomicU64,
     /// Bytes below `len` may never have come to storage, because there was no memory for them.
     gap: AtomicBool,
@@ -192,7 +192,7 @@ impl Open {
         }
     }
 
-    /// The same file, opened once more through the system's own cache.
+    /// This file, opened once more through the system's own cache.
     pub(crate) fn reopen(&self) -> io::Result<File> {
         File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
@@ -320,16 +320,16 @@ fn unlinked(folder: &Path) -> io::Result<File> {
 
 // ---- the device ------------------------------------------------------------------------------------------
 
-/// What goes wrong on purpose.
+/// Faults on purpose.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     /// Number of a thousand reads and writes that fail.
     pub(crate) failing: AtomicU64,
     /// Number of a thousand syncs that fail.
     pub(crate) failing_syncs: AtomicU64,
-    /// No file can be written beyond so many bytes, as if the disk were full; 0 for no limit.
+    /// Bytes beyond which no file can be written, as if the disk were full; 0 for no limit.
     pub(crate) full_at: AtomicU64,
-    /// Of the reads and writes that do not fail, so many of a thousand take so much longer.
+    /// Of the reads and writes that do not fail, how many of a thousand take `delay_ns` longer.
     pub(crate) delayed: AtomicU64,
     pub(crate) delay_ns: AtomicU64,
     /// How long a page takes at least, and until when those take that have been asked for; 0 for no limit.
@@ -364,7 +364,7 @@ impl Faults {
         if full_at > 0 && end > full_at { Err(NO_SPACE) } else { self.turn() }
     }
 
-    /// Takes as long for so many pages as a disk of the wished bandwidth that serves one request at a time, reads
+    /// Takes as long for `pages` pages as a disk of the wished bandwidth that serves one request at a time, reads
     /// before writes.
     fn pace(&self, pages: usize, is_read: bool) {
         let page_ns = self.page_ns.load(Relaxed);

@@ -44,11 +44,11 @@ pub enum ArenaError {
     },
     /// Address space could not be had.
     Reserve {
-        /// What for.
+        /// The purpose.
         what: &'static str,
         /// How much.
         bytes: usize,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The system has no huge pages to give.
@@ -57,7 +57,7 @@ pub enum ArenaError {
         wanted: usize,
         /// Their size.
         page_bytes: usize,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The system does not take advice to use huge pages.
@@ -66,7 +66,7 @@ pub enum ArenaError {
     Bind {
         /// The machine's node.
         node: usize,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The system does not commit all of the memory.
@@ -75,7 +75,7 @@ pub enum ArenaError {
     Lock {
         /// How much.
         bytes: usize,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Poisoning writes to freed memory, and the arena has none.

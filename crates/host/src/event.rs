@@ -1,4 +1,4 @@
-//! What an arena tells a listener: events of the crate `tracing`, with the feature of that name; nothing otherwise.
+//! Events of an arena for a listener: those of the crate `tracing`, with the feature of that name; nothing otherwise.
 //!
 //! All have the target `framewright` and come off the fast path, with no lock of the arena's held, so that a listener
 //! may allocate from it. But one that allocates with a lock of its own held must not hear of what that allocation does:

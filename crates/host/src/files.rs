@@ -22,7 +22,7 @@ use crate::writing::Next;
 /// Files, cached in an arena's pages, and anonymous pages beside them (see
 /// [`with_swap`](Self::with_swap)). Shared by the threads that are attached to the arena.
 ///
-/// What is durable when, and what survives a crash, is in `docs/durability.md`. In short: what was written before a
+/// `docs/durability.md` states what is durable when, and what survives a crash. In short: what was written before a
 /// [`flush`](Self::flush) began that returned `Ok`. A cache that is dropped flushes what is dirty, and writes a line to
 /// standard error for each file that it could not; [`finish`](Self::finish) returns that instead.
 ///
@@ -52,7 +52,7 @@ use crate::writing::Next;
 pub struct FileCache<'a> {
     pub(crate) cache: Cache<'a, Host, FileDevice<'a>>,
     arena: &'a Arena<PageSlot>,
-    /// What `open` has handed out.
+    /// Files that `open` has handed out.
     openers: RwLock<BTreeMap<FileId, Arc<Handle>>>,
     /// By device and inode, what is open.
     inodes: Mutex<BTreeMap<(u64, u64), Inode>>,
@@ -164,7 +164,7 @@ impl<'a> FileCache<'a> {
     /// ```
     ///
     /// # Errors
-    /// What the system says: there is no room on the disk, say. Or the path is a symbolic link, or names no regular
+    /// The system's error: there is no room on the disk, say. Or the path is a symbolic link, or names no regular
     /// file, or a file of another user, one with other names, or one that another process swaps to.
     ///
     /// # Panics
@@ -229,7 +229,7 @@ impl<'a> FileCache<'a> {
     /// and its length with those who have it open; each opener closes its own, and hears of each error once.
     ///
     /// # Errors
-    /// What the system says, or the path names no regular file.
+    /// The system's error, or the path names no regular file.
     pub fn open(&self, path: &Path) -> io::Result<FileId> {
         self.enter(Open::named(path, &self.cache.device().made)?, path.into())
     }
@@ -238,7 +238,7 @@ impl<'a> FileCache<'a> {
     /// the process, however that ends.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn open_unnamed(&self, folder: &Path) -> io::Result<FileId> {
         self.enter(Open::unnamed(folder)?, folder.join("(unnamed)"))
     }
@@ -668,7 +668,7 @@ impl<'a> FileCache<'a> {
     /// Checks the cache's books. No thread may be at work.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The fault.
     pub fn verify(&self) -> Result<(), &'static str> {
         self.here().map_err(|_| "the cache is a parent's")?.verify()
     }

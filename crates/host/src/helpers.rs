@@ -1,4 +1,4 @@
-//! Who helps an arena when its memory runs short, and the threads that reclaim in the background.
+//! Helpers of an arena when its memory runs short, and the threads that reclaim in the background.
 #![expect(unsafe_code, reason = "a mover passes requests on")]
 
 use core::fmt;
@@ -11,7 +11,7 @@ use framewright::reclaim::{
 };
 use framewright::{Migratetype, NodeId, Order, Pfn, ZoneId};
 
-/// Who helps an arena.
+/// Helpers of an arena.
 #[derive(Default)]
 pub(crate) struct Pressure {
     pub(crate) reclaim: OnceLock<Arc<dyn Reclaim + Send + Sync>>,

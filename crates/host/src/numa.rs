@@ -1,4 +1,4 @@
-//! Where the system takes an arena's memory from, and what it has given.
+//! Nodes from which the system takes an arena's memory, and nodes that it has taken it from.
 #![expect(unsafe_code, reason = "a system call takes lists of addresses")]
 
 use std::fs;
@@ -9,7 +9,7 @@ use framewright::frame::FrameUser;
 use crate::arena::{Arena, Pages};
 use crate::os::{Mapping, system_page_bytes};
 
-/// From which of the machine's nodes the system takes an arena's own memory, whatever the arena's nodes are. Nodes are
+/// Nodes of the machine from which the system takes an arena's own memory, independent of the arena's nodes. Nodes are
 /// the machine's numbers, as in `/sys/devices/system/node`. It holds for pages that are touched from then on.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Placement {
@@ -68,7 +68,7 @@ impl<M: FrameUser> Arena<M> {
     /// block.bytes_mut().fill(1);
     /// let got = arena.resident();
     /// assert!(got.bytes >= 2 << 20);
-    /// // Whether that is one huge page is the system's choice, and it says so.
+    /// // Whether that is one huge page is the system's choice, and the report has it.
     /// assert!(got.huge_bytes <= got.bytes);
     /// assert_eq!(got.on_nodes.iter().map(|(_, bytes)| bytes).sum::<u64>(), got.bytes);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -1,4 +1,4 @@
-//! What the allocator asks of the operating system: memory and a clock.
+//! The operating system as the allocator needs it: memory and a clock.
 //!
 //! Raw system calls are here, in `forks`, `robust` and `processes`. Nothing here is called on the way of an allocation
 //! or a free that finds memory, except for the clock when `lock_timing` is on.
@@ -92,7 +92,7 @@ pub(crate) struct MachineNodes {
     pub(crate) distances: Vec<u8>,
 }
 
-/// What the system says about its nodes; `None` if it says nothing that makes sense.
+/// The system's description of its nodes; `None` if it makes no sense.
 pub(crate) fn machine_nodes() -> Option<MachineNodes> {
     let read = |name: &str| std::fs::read_to_string(format!("/sys/devices/system/node/{name}")).ok();
     let online = id_list(&read("online")?)?;
@@ -370,7 +370,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // A child's references to the memory may be alive, and lead to whatever else came to be there.
+        // A child's references to the memory may be alive, and lead to other memory that came to be there.
         if self.made.is_over() {
             return;
         }
@@ -433,5 +433,51 @@ mod tests {
         assert!(Mapping::lazy(usize::MAX, 4096).is_err());
         assert!(Mapping::lazy(isize::MAX as usize, 4 << 20).is_err());
         assert!(Mapping::lazy(1 << 60, 4096).is_err());
+    }
+
+    /// Pages of hugetlb, where the machine has a pool, and shared memory in their place, which the kernel does not wipe
+    /// on a fork, either. In a child the range is taken, and a touch is a fault.
+    #[test]
+    fn memory_that_the_kernel_does_not_wipe_is_a_taken_hole_in_a_child() {
+        let bytes = 64 << 20;
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping.
+        let start = unsafe { map(ptr::null_mut(), bytes, READ_WRITE, flags) }.unwrap();
+        let shared = Mapping { start, bytes, guard: 0, made: Generation::now() };
+        is_a_taken_hole_in_a_child(&shared);
+        if let Ok(huge) = Mapping::hugetlb(4 << 20, 2 << 20, 2 << 20) {
+            is_a_taken_hole_in_a_child(&huge);
+        }
+    }
+
+    fn is_a_taken_hole_in_a_child(mapping: &Mapping) {
+        let (start, bytes) = (mapping.start, mapping.bytes);
+        mapping.keep_from_children();
+        let range = start.as_ptr() as usize..start.as_ptr() as usize + bytes;
+        // SAFETY: a child makes system calls, reads memory of its own, and ends.
+        let in_a_child = |touches: bool| unsafe {
+            let child = libc::fork();
+            assert!(child >= 0);
+            if child == 0 {
+                if touches {
+                    libc::_exit(i32::from(start.as_ptr().read_volatile()));
+                }
+                // More than the range, in pieces, and the range itself by name.
+                let free = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+                let hits = (0..200).any(|_| {
+                    let place = libc::mmap(ptr::null_mut(), 1 << 20, libc::PROT_NONE, free, -1, 0);
+                    range.contains(&(place as usize))
+                });
+                let at = start.as_ptr().cast();
+                let named = libc::mmap(at, bytes, libc::PROT_NONE, free | libc::MAP_FIXED_NOREPLACE, -1, 0);
+                libc::_exit(i32::from(hits) | i32::from(named != libc::MAP_FAILED) << 1);
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            if libc::WIFSIGNALED(status) { -libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
+        };
+        assert_eq!((in_a_child(false), in_a_child(true)), (0, -libc::SIGSEGV));
+        // SAFETY: the mapping, which nothing else uses.
+        assert_eq!(unsafe { start.read_volatile() }, 0, "the parent's memory stays");
     }
 }

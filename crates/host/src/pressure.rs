@@ -23,7 +23,7 @@ const NAP: Duration = Duration::from_secs(1);
 /// Time from one round of background compaction to the next.
 const ROUND: Duration = Duration::from_millis(ROUND_MS as u64);
 
-/// When a background thread makes its next round of compaction: the first immediately.
+/// Time of a background thread's next round of compaction: the first immediately.
 #[derive(Default)]
 struct Rounds(Option<Instant>);
 
@@ -202,7 +202,7 @@ impl<M: FrameUser> Arena<M> {
         self.run_background_with(node, || (), || self.helpers())
     }
 
-    /// The same, with other helpers than the arena's own; and with what is done before each run of reclaim.
+    /// Like the call above, with other helpers than the arena's own, and with work before each run of reclaim.
     pub(crate) fn run_background_with<'h>(
         &self,
         node: NodeId,

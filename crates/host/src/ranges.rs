@@ -1,4 +1,4 @@
-//! What a thread can ask of an arena besides single blocks of any place: a given block, a given range, many blocks at
+//! Calls of an arena besides those for single blocks of any place: a given block, a given range, many blocks at
 //! once; frames whose memory is bad; free memory that a hook is told of.
 #![expect(unsafe_code, reason = "the caller that frees or withdraws raw frames vouches for owning them")]
 
@@ -28,7 +28,7 @@ impl<M: FrameUser> Cpu<'_, M> {
 
     /// Allocates the block of `order` at `pfn`, and no other, as a raw frame. It counts as unmovable.
     ///
-    /// What is on this CPU's lists, and on those of CPUs that no thread holds, is given back if it is in the way;
+    /// Blocks on this CPU's lists, and on those of CPUs that no thread holds, are given back if they are in the way;
     /// attached threads are asked. O(orders), and what drains take.
     ///
     /// ```
@@ -46,7 +46,7 @@ impl<M: FrameUser> Cpu<'_, M> {
     /// ```
     ///
     /// # Errors
-    /// What is in the way.
+    /// The block that is in the way.
     pub fn alloc_at(&self, pfn: Pfn, order: Order) -> Result<(), PlaceError> {
         self.place_here(pfn, order.pages())?;
         let alloc = || self.core().alloc_at(pfn, order);
@@ -61,7 +61,7 @@ impl<M: FrameUser> Cpu<'_, M> {
     /// Like [`alloc_at`](Self::alloc_at), as a block that frees itself through this CPU.
     ///
     /// # Errors
-    /// What is in the way.
+    /// The block that is in the way.
     pub fn alloc_block_at(&self, pfn: Pfn, order: Order) -> Result<Block<'_, M>, PlaceError> {
         self.alloc_at(pfn, order)?;
         // SAFETY: allocated just now, with this order, and owned by no other code.
@@ -132,7 +132,7 @@ impl<M: FrameUser> Cpu<'_, M> {
     /// ```
     ///
     /// # Errors
-    /// What is in the way. The range is as it was then, but for what was moved.
+    /// The block that is in the way. The range is as it was then, but for what was moved.
     pub fn alloc_contig_range(&self, range: Range<Pfn>) -> Result<(), ContigError> {
         let pages = range.end.0.saturating_sub(range.start.0);
         self.place_here(range.start, pages).map_err(|place| ContigError { place, moved: 0 })?;
@@ -148,7 +148,7 @@ impl<M: FrameUser> Cpu<'_, M> {
     /// Frees what [`alloc_contig_range`](Self::alloc_contig_range) has allocated, if none of it was split or freed.
     ///
     /// # Safety
-    /// What is allocated of it is the caller's, as for [`free`](Self::free).
+    /// All that is allocated of it is the caller's, as for [`free`](Self::free).
     ///
     /// # Errors
     /// Why the first block that is not allocated as it was cannot be freed.

@@ -198,7 +198,7 @@ impl<M: FrameUser> SharedArena<M> {
     /// Allocates the block of `order` at `pfn`, and no other, as a raw frame. As [`Cpu::alloc_at`].
     ///
     /// # Errors
-    /// What is in the way.
+    /// The block that is in the way.
     pub fn alloc_at(&self, pfn: Pfn, order: Order) -> Result<(), PlaceError> {
         self.on_any_cpu(|cpu| cpu.alloc_at(pfn, order))
     }
@@ -320,7 +320,7 @@ thread_local!(
     static ATTACHMENTS: Attachments = const { Attachments(Cell::new(None)) }
 );
 
-/// Where the attachment is that a thread has used last: what most calls need, without a search, and without the look
+/// Address of the attachment that a thread has used last: most calls need it, without a search, and without the look
 /// whether the thread is ending that a table with a destructor takes.
 #[derive(Clone, Copy)]
 struct LastUsed {
@@ -351,7 +351,7 @@ pub(crate) unsafe fn last_used<'t, M: FrameUser>(shared: &Arc<Shared<M>>) -> Opt
 /// A thread's attachments, linked through the places where they are.
 struct Attachments(Cell<Option<NonNull<Link>>>);
 
-/// What a thread's table needs to know of an attachment, whatever arena it is of. Read and written by the thread whose
+/// Parts of an attachment, to any arena, that a thread's table needs. Read and written by the thread whose
 /// table it is in.
 struct Link {
     /// The address of what the attachment keeps alive.
@@ -365,7 +365,7 @@ struct Link {
     end: unsafe fn(NonNull<Self>),
 }
 
-/// Where the attachment to one CPU is: in the arena's own memory, so that a thread's first call allocates nothing.
+/// Place of the attachment to one CPU: in the arena's own memory, so that a thread's first call allocates nothing.
 /// Only the thread that holds the CPU looks at it. On cache lines of its own: each call counts `users`.
 #[repr(C, align(128))]
 struct Place<M: FrameUser> {

@@ -58,7 +58,7 @@ impl DescriptorMemory {
     }
 }
 
-/// What a [`Store`] is filled with.
+/// Content of a [`Store`].
 pub(crate) struct Parts<M: 'static> {
     pub(crate) memory: Memory<'static, Host, M>,
     pub(crate) cpu_nodes: &'static [NodeId],
@@ -106,7 +106,7 @@ impl Store {
         Ok((Self { descriptors, tables, metadata }, parts))
     }
 
-    /// What is left when the structures are gone: the memory of the descriptors.
+    /// Memory of the descriptors, which is left when the structures are gone.
     pub(crate) fn into_descriptors(self) -> DescriptorMemory {
         DescriptorMemory(self.descriptors)
     }

@@ -53,7 +53,7 @@ struct State {
     stopping: bool,
 }
 
-/// What a writer does next.
+/// Next step of a writer.
 #[derive(Debug)]
 pub(crate) enum Next {
     /// Writes these pages of one file, whose indices ascend by one.
@@ -96,7 +96,7 @@ impl Queue {
         self.state().idle = 0;
     }
 
-    /// What the calling writer does next. Takes a nap first if no page waits.
+    /// Next step of the calling writer. Takes a nap first if no page waits.
     pub(crate) fn next(&self) -> Next {
         let mut state = self.state();
         if state.waiting.is_empty() && !state.stopping {

@@ -16,7 +16,7 @@ use framewright_host::{Arena, Config, Cpu, Migratetype, Order, Pfn, SharedArena}
 
 type Held = Vec<(Pfn, Order)>;
 
-/// What the threads of one history share.
+/// State that the threads of one history share.
 struct World {
     arena: Arena,
     oracle: Oracle,

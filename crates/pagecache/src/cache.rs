@@ -64,7 +64,7 @@ impl From<IoError> for CacheError {
     }
 }
 
-/// What became of a page that was to be dropped.
+/// Result for a page that was to be dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Left {
     /// A thread uses it.
@@ -176,7 +176,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         );
     }
 
-    /// The same of the thread that asks for pages back.
+    /// Checks that the caller that asks for pages back is of the cache's allocator.
     #[track_caller]
     pub(crate) fn check_sink(&self, to: &dyn Release) {
         let allocator = core::ptr::from_ref(self.allocator).cast();
@@ -253,7 +253,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     /// Checks lists, index and counts against each other. O(pages). No thread may be at work.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The fault.
     pub fn verify(&self) -> Result<(), &'static str> {
         self.locked(|state| state.verify(&self.slots, |pfn| self.zone_of(pfn)))
     }

@@ -1,4 +1,4 @@
-//! What the cache asks of storage, and of the memory of its pages.
+//! Storage, and the memory of pages, as the cache needs them.
 
 use core::fmt;
 
@@ -99,7 +99,7 @@ pub trait Device: Sync {
     /// there.
     ///
     /// # Errors
-    /// What the frame holds is undefined.
+    /// The content of the frame is undefined.
     fn read(&self, file: FileId, index: u64, pfn: Pfn) -> Result<(), IoError>;
 
     /// Writes frame `pfn` to page `index` of a file, or begins to.

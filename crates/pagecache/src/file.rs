@@ -1,4 +1,4 @@
-//! What the cache knows of a file besides its pages: how it is read, which of its pages are on their way to storage,
+//! State of a file in the cache besides its pages: how it is read, which of its pages are on their way to storage,
 //! which are not yet durable, and which errors there were. Pure.
 //!
 //! # Errors (Linux: `errseq_t`)
@@ -26,7 +26,7 @@ struct Sync {
     gone: bool,
 }
 
-/// What the cache knows of a file.
+/// State of a file in the cache.
 #[derive(Debug, Default)]
 pub(crate) struct File {
     /// The page read last, and how far reading ahead goes.
@@ -147,7 +147,7 @@ impl File {
         self.syncs
     }
 
-    /// Whose turn it is to make a sync with a number above `after`.
+    /// Decides which caller makes the sync with a number above `after`.
     pub(crate) fn take_turn(&mut self, after: u64) -> Turn {
         if self.synced > after {
             return Turn::Done;

@@ -10,7 +10,7 @@ use crate::slot::{FileId, Marks, PageSlot};
 use crate::state::State;
 
 impl<P: Platform, D: Device> Cache<'_, P, D> {
-    /// Where bytes from `offset` of a page on end in their file. Refuses the swap area, what is not in one page, and
+    /// End, in their file, of bytes from `offset` of a page on. Refuses the swap area, what is not in one page, and
     /// what is behind the largest file, of 2⁶³ − 1 bytes: a page counts with all of its bytes, because all are
     /// written.
     fn end_in_file(
@@ -177,7 +177,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
     }
 
     /// Drops all pages of a file, written or not, and what is known of it: its number may be used for another file.
-    /// What storage holds stays as it is. Waits for those who use them, and for those being written; no thread may use
+    /// Storage stays as it is. Waits for the users of the pages, and for those being written; no thread may use
     /// the file from when this is called.
     pub fn forget(&self, cpu: &Cpu<'_, '_, P, PageSlot>, file: FileId) {
         self.drop_each(cpu, file.into(), (0, u64::MAX), true, |_| true);

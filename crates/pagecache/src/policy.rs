@@ -1,4 +1,5 @@
-//! What reclaim does with a page, and how many it looks at. Pure functions, rules of v3.0. Sizes are base pages.
+//! Choice of what reclaim does with a page, and of how many it looks at. Pure functions, rules of v3.0. Sizes are base
+//! pages.
 
 use framewright::policy::reclaim::FIRST_PRIORITY;
 

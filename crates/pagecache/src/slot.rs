@@ -1,4 +1,4 @@
-//! What a frame's descriptor says of a cached page. Holds the `unsafe` that reaching a frame's slot needs.
+//! Descriptor of a frame that holds a cached page. Has the `unsafe` that reaching a frame's slot needs.
 #![expect(unsafe_code, reason = "a slot is reached by whoever owns the frame: the cache, under its lock")]
 
 use framewright::frame::{FrameUser, Zeroable};
@@ -16,7 +16,7 @@ pub struct FileId(pub u32);
 #[repr(transparent)]
 pub struct SpaceId(pub u32);
 
-/// Whose a page is. Files and spaces are numbered apart.
+/// Owner of a page. Files and spaces are numbered apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Owner {
     /// A file's.
@@ -97,7 +97,7 @@ pub struct PageSlot {
 }
 
 impl PageSlot {
-    /// Whose the page is.
+    /// Owner of the page.
     #[must_use]
     pub const fn owner(&self) -> Owner {
         if self.marks.has(Marks::ANON) {

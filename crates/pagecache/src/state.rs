@@ -1,4 +1,4 @@
-//! What the cache's lock guards: the index of pages, their LRU lists by zone, files, and counts.
+//! Data that the cache's lock guards: the index of pages, their LRU lists by zone, files, and counts.
 //!
 //! # Invariants
 //! 1. Every page in the index is on exactly one list of its zone: active or inactive, of its kind.
@@ -119,7 +119,7 @@ counters! {
 }
 
 counters! {
-    /// What a zone has of the cache's pages, with the kernel's names.
+    /// Counts of the cache's pages in a zone, with the kernel's names.
     ZoneCounts {
         /// Anonymous, on the inactive list.
         nr_inactive_anon,
@@ -142,11 +142,11 @@ counters! {
     }
 }
 
-/// What the lock guards.
+/// Data that the lock guards.
 #[derive(Debug)]
 pub(crate) struct State {
     /// A bit for each frame, from the first that a link can name: whether it is a page of the index. The slot of a
-    /// frame does not say so: one that is not the cache's must not be looked at.
+    /// frame has no mark of it: one that is not the cache's must not be looked at.
     cached: Vec<u64>,
     pub(crate) index: BTreeMap<(Owner, u64), Pfn>,
     dirty: BTreeSet<(FileId, u64)>,
@@ -155,9 +155,9 @@ pub(crate) struct State {
     pub(crate) swap: SwapMap,
     /// Writes of anonymous pages that are over, successful or not.
     pub(crate) swap_writes_ended: u64,
-    /// What was last told of dirty pages and pages being written.
+    /// Counts of dirty pages and pages being written that were reported last.
     unwritten: u64,
-    /// What the device said of the last write, if that failed: pages that cannot be written take memory that no request
+    /// Error of the last write, if that failed: pages that cannot be written take memory that no request
     /// gets.
     pub(crate) stuck: Option<IoError>,
     pub(crate) events: CacheEvents,
@@ -237,7 +237,7 @@ impl State {
         self.dirty.range((file, 0)..=(file, u64::MAX)).next_back().map(|&(_, index)| index)
     }
 
-    /// What is known of a file. It is known from now on.
+    /// State of a file. It is known from now on.
     pub(crate) fn file(&mut self, file: FileId) -> &mut File {
         self.files.entry(file).or_default()
     }

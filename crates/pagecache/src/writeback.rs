@@ -55,7 +55,7 @@ impl<P: Platform> Opener<P> {
     }
 }
 
-/// What became of a page that is to be written.
+/// Result for a page that is to be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Begun {
     /// It is not there any more, or clean.
@@ -99,7 +99,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
             self.locked(|state| opener.map_or(state.file(file).reported, |heard| heard.load(Relaxed)));
         self.write_dirty(file);
         self.sync(file);
-        // Whatever failed since `heard` was read, and not only what this call has seen: another one may have been told
+        // All that failed since `heard` was read, and not only what this call has seen: another one may have been told
         // of a page that this call found clean.
         let told = self.locked(|state| {
             let file = state.file(file);
@@ -278,7 +278,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         Begun::To(file, at, pfn)
     }
 
-    /// Whether so many pages are dirty or being written that writers have to wait. Without the lock.
+    /// Whether writers have to wait, because too many pages are dirty or being written. Without the lock.
     pub fn is_over_dirty_limit(&self) -> bool {
         let (dirty, writeback) = self.unwritten();
         (dirty + writeback) * 100 > self.memory() * DIRTY_PERCENT

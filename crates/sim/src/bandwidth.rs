@@ -1,4 +1,4 @@
-//! How much memory traffic passes, and what queues.
+//! Memory bandwidth, and the queue in front of it.
 //!
 //! A node's memory is a server that takes a fixed time per line. CPUs run ahead of one another in virtual time, so
 //! requests do not arrive in its order; therefore the server counts what falls into slices of time instead of
@@ -20,12 +20,12 @@ pub struct Channel {
     least: Ps,
     /// Time in which it was busy.
     busy: Ps,
-    /// Share of its time that it has been busy of late, up to the slice before `until`.
+    /// Share of its time that it has been busy recently, up to the slice before `until`.
     of_late: f64,
     until: u64,
 }
 
-/// Weight of a slice in what has been of late: a load that follows the last slice alone would swing about its mean.
+/// Weight of a slice in the recent load: one that follows the last slice alone would swing about its mean.
 const WEIGHT: f64 = 0.1;
 
 /// How a request is served.
@@ -37,14 +37,14 @@ pub struct Served {
     pub busy: f64,
 }
 
-/// What a place of the ring counts.
+/// Counts of a place of the ring.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slice {
     /// Which slice.
     number: u64,
     /// Time used up in it.
     used: Ps,
-    /// So many slices from this one on have no room for the shortest service.
+    /// Slices from this one on that have no room for the shortest service.
     full: u64,
 }
 
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use crate::clock::Rng;
 
-    /// The same, slice by slice.
+    /// Serves a request without the ring's shortcuts, slice by slice.
     fn serve_slowly(slices: &mut [(u64, Ps)], at: Ps, service: Ps) -> Ps {
         let first = at.0 / SLICE.0;
         for number in first..first + SLICES as u64 {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_channel_delays_nobody_and_a_full_one_hands_on() {
+    fn an_idle_channel_delays_no_request_and_a_full_one_hands_on() {
         let mut channel = Channel::default();
         assert_eq!(channel.serve(Ps(0), Ps(400)), Served { wait: Ps(0), busy: 0.0 });
         let mut last = Ps(0);

@@ -1,6 +1,6 @@
 //! The benchmarks `bulk`, `rand` and `repeat`, simulated: on the allocator as Linux 6.0 is, and on a locked list.
 //!
-//! * `bulk`: every CPU allocates so many blocks (*get*); when all have, every CPU frees its own in the same order
+//! * `bulk`: every CPU allocates `blocks` blocks (*get*); when all have, every CPU frees its own in the same order
 //!   (*put*).
 //! * `rand`: the blocks are allocated beforehand and shuffled over all CPUs; every CPU frees its share (*put*).
 //! * `repeat`: every CPU allocates a block and frees it, again and again; get is the time of a pair.
@@ -33,10 +33,10 @@ const JITTER: Ps = Ps(2_000_000);
 /// some 1,700 frees of eight or nine each and a margin: these are in its second level in any run, because a drain
 /// follows its frees at the same distance in a short run as in a long one.
 const DRAIN_WINDOW: u32 = 16_384;
-/// The same between the touches of one free.
+/// Like [`DRAIN_WINDOW`], between the touches of one free.
 const NEAR_WINDOW: u32 = 64;
 
-/// What is done.
+/// Benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Bench {
     /// Allocate all, then free all in the same order.
@@ -57,10 +57,10 @@ impl fmt::Display for Bench {
     }
 }
 
-/// One benchmark on so many CPUs.
+/// One benchmark on a number of CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Case {
-    /// What is done.
+    /// Benchmark.
     pub bench: Bench,
     /// Order of each block.
     pub order: Order,
@@ -80,7 +80,7 @@ impl Case {
         Self { bench, order, cores, blocks, stands_for: blocks }.shortened()
     }
 
-    /// The same case with as few blocks as show what the long run shows: several drains of each CPU's lists, and for
+    /// This case with as few blocks as show what the long run shows: several drains of each CPU's lists, and for
     /// `rand` as many blocks as no CPU finds again in its caches by chance.
     #[must_use]
     pub fn shortened(&self) -> Self {
@@ -121,20 +121,20 @@ pub struct Linux {
     pub sizing: Sizing,
 }
 
-/// What came out.
+/// Result of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
     /// Mean ns of an allocation; of a pair in `repeat`. `None` where none is timed.
     pub get_ns: Option<f64>,
     /// Mean ns of a free.
     pub put_ns: Option<f64>,
-    /// What happened.
+    /// Event counters.
     pub events: Events,
     /// Zone lock: acquisitions, ns waited, ns held.
     pub lock: [u64; 3],
-    /// What memory and caches moved.
+    /// Traffic of memory and caches.
     pub moved: Moved,
-    /// What each CPU did when, if that was asked for.
+    /// Spans of each CPU, if they were asked for.
     pub recorded: Option<Recorded>,
 }
 
@@ -158,7 +158,7 @@ pub fn linux(model: &Model, linux: &Linux, case: &Case, seed: u64) -> Result<Out
     linux_recorded(model, linux, case, seed, 0)
 }
 
-/// The same, and takes note of what each CPU does when, of at most so many spans.
+/// Like [`linux`], and records at most `spans` spans of the CPUs.
 ///
 /// # Errors
 /// As [`linux`].
@@ -196,8 +196,8 @@ pub fn linux_recorded(
             let each = case.blocks + 2 * listed(case, &linux.sizing);
             let blocks = RefCell::new(vec![Vec::new(); usize::from(case.cores)]);
             let got = world.run(case.cores, JITTER, |n, cpu| {
-                let own = (0..each).map(|_| driver.alloc(cpu)).collect();
-                blocks.borrow_mut()[n] = own;
+                let allocated = (0..each).map(|_| driver.alloc(cpu)).collect();
+                blocks.borrow_mut()[n] = allocated;
             });
             fill_lists(&mut world, &driver, case, &linux.sizing, seed);
             world.forget_caches();
@@ -244,16 +244,16 @@ fn shorten_caches(world: &mut World<StructPage>, model: &Model, case: &Case) {
     let window = if has_list(case.order) { DRAIN_WINDOW >> case.order.get() } else { 0 };
     // Blocks' first lines fall into few of the sets.
     let of_sets = |lines: u32| model.caches.l2.min(lines << case.order.get().min(6));
-    let own = of_sets(window.max(NEAR_WINDOW));
-    let others = own.min(of_sets(shortened(model.caches.l2).max(NEAR_WINDOW)));
+    let near = of_sets(window.max(NEAR_WINDOW));
+    let others = near.min(of_sets(shortened(model.caches.l2).max(NEAR_WINDOW)));
     world.limit_translations(case.blocks as f64 / case.stands_for.max(1) as f64);
-    world.limit_frame_caches([own, others, shortened(model.caches.l3)]);
+    world.limit_frame_caches([near, others, shortened(model.caches.l3)]);
 }
 
 /// Lets each CPU free its share; returns the mean ns of each free that counts: as many as the case has, behind a full
 /// list's.
 ///
-/// CPUs that come to a lock find no queue at first, and the last ones to leave it have none behind them: a run of ten
+/// CPUs that come to a lock find no queue at first, and the last ones to leave it have none after them: a run of ten
 /// drains for each CPU would take a twentieth less than ten drains take in the middle of hundreds. So each CPU has
 /// drained its lists once before its frees count, and goes on until all have freed what counts. By then what it freed
 /// first has been drained.
@@ -300,10 +300,10 @@ fn shares(
     };
     let (shuffled, elsewhere) = (allocate(world, case.blocks), allocate(world, 5 * list));
     let mut elsewhere = elsewhere.into_iter();
-    let share = |(cpu, own): (u16, &[Pfn])| {
+    let share = |(cpu, blocks): (u16, &[Pfn])| {
         let filled: Vec<Pfn> = elsewhere.by_ref().take(fill(case, sizing, &mut rng) as usize).collect();
         world.prepare(cpu, |cpu| filled.into_iter().for_each(|pfn| driver.free(cpu, pfn)));
-        own.iter().copied().chain(elsewhere.by_ref().take(2 * list as usize)).collect()
+        blocks.iter().copied().chain(elsewhere.by_ref().take(2 * list as usize)).collect()
     };
     (0..case.cores).zip(shuffled.chunks(case.blocks as usize)).map(share).collect()
 }
@@ -337,7 +337,7 @@ fn has_list(order: Order) -> bool {
     order <= COSTLY_ORDER || order == PAGEBLOCK_ORDER
 }
 
-/// What surrounds the allocator on each call: private work, and the count of references that a kernel keeps in the
+/// Work around the allocator on each call: private work, and the count of references that a kernel keeps in the
 /// first frame's descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Driver {
@@ -351,7 +351,7 @@ pub struct Driver {
     pub descriptors: usize,
     /// Private work of a free for each page but the first, in ns.
     pub page: f64,
-    /// What is read before an allocation; nothing where the configuration is not Linux'.
+    /// Words that are read before an allocation; none where the configuration is not Linux'.
     pub look: Option<Look>,
 }
 
@@ -465,8 +465,8 @@ pub fn list_locked(model: &Model, case: &Case, seed: u64) -> std::io::Result<Out
         }
         Bench::Bulk | Bench::Rand => {
             let fill = |n: usize| {
-                let own: Vec<u64> = (0..case.blocks).map(|_| take()).collect();
-                owned.borrow_mut()[n] = own;
+                let taken: Vec<u64> = (0..case.blocks).map(|_| take()).collect();
+                owned.borrow_mut()[n] = taken;
             };
             let got = simulator.run(on_each(cpus, &fill), JITTER);
             if case.bench == Bench::Rand {
@@ -477,8 +477,8 @@ pub fn list_locked(model: &Model, case: &Case, seed: u64) -> std::io::Result<Out
             }
             simulator.forget_caches();
             let free = |n: usize| {
-                let own = core::mem::take(&mut owned.borrow_mut()[n]);
-                own.into_iter().for_each(|block| list.free(block));
+                let taken = core::mem::take(&mut owned.borrow_mut()[n]);
+                taken.into_iter().for_each(|block| list.free(block));
             };
             (Some(got), Some(simulator.run(on_each(cpus, &free), JITTER)))
         }
@@ -494,7 +494,7 @@ pub fn list_locked(model: &Model, case: &Case, seed: u64) -> std::io::Result<Out
     })
 }
 
-/// The same program for each of so many CPUs, told which it is.
+/// One program for each of `cpus` CPUs, which is told its number.
 fn on_each<'a>(cpus: usize, run: &'a dyn Fn(usize)) -> Vec<Box<dyn FnOnce() + 'a>> {
     (0..cpus).map(|n| -> Box<dyn FnOnce() + 'a> { Box::new(move || run(n)) }).collect()
 }

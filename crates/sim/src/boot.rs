@@ -22,17 +22,17 @@ pub struct Outcome {
     pub ms: f64,
     /// Free base pages that were left for later.
     pub pages: u64,
-    /// What happened.
+    /// Event counters.
     pub events: Events,
-    /// What memory and caches moved.
+    /// Traffic of memory and caches.
     pub moved: Moved,
-    /// What each CPU did when, if that was asked for.
+    /// Spans of each CPU, if they were asked for.
     pub recorded: Option<Recorded>,
 }
 
-/// Initialises what boot leaves for later, all nodes at once, with as many workers on each as `memory` says: threads of
-/// cores first, then their siblings. Boot's own part takes no time. Takes note of what each CPU does when, of at most
-/// `spans` spans; 0 is nothing.
+/// Initialises what boot leaves for later, all nodes together, with as many workers on each as `memory` says: threads
+/// of cores first, then their siblings. Boot's own part takes no time. Records at most `spans` spans of the CPUs; 0
+/// records none.
 ///
 /// # Errors
 /// Memory that is described wrongly, or no address space.
@@ -63,11 +63,11 @@ pub fn boot(
     });
     assert!(left == 0 && world.allocator().free_pages() == free, "{left} pages stay behind");
     let works = |n: usize| place_in_node(&shape, n as u16) < memory.workers;
-    let of = |times: &[Ps]| -> Vec<Ps> {
+    let selected = |times: &[Ps]| -> Vec<Ps> {
         times.iter().enumerate().filter(|(n, _)| works(*n)).map(|(_, time)| *time).collect()
     };
-    let start = of(&report.starts).into_iter().min().unwrap_or_default();
-    let end = of(&report.ends).into_iter().max().unwrap_or_default();
+    let start = selected(&report.starts).into_iter().min().unwrap_or_default();
+    let end = selected(&report.ends).into_iter().max().unwrap_or_default();
     Ok(Outcome {
         ms: end.since(start).as_ns() / 1e6,
         pages,

@@ -12,12 +12,12 @@ use crate::bench::{Bench, Case, Linux, linux, list_locked};
 use crate::model::{Fitted, Model};
 use framewright::Order;
 
-/// What was measured: time per block.
+/// Measured time per block.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Measured {
-    /// Whose time it is.
+    /// CPUs whose time it is.
     pub target: Target,
-    /// What was done. Its number of blocks is that of the run that was measured.
+    /// Benchmark. Its number of blocks is that of the run that was measured.
     pub case: Case,
     /// Mean ns of an allocation, or of a pair.
     pub get_ns: Option<f64>,
@@ -83,7 +83,7 @@ fn row(line: &str) -> Option<Measured> {
         case: Case {
             bench: [Bench::Bulk, Bench::Rand, Bench::Repeat]
                 .into_iter()
-                .find(|it| it.to_string() == bench)?,
+                .find(|known| known.to_string() == bench)?,
             order: Order::new(order.parse().ok()?)?,
             cores: cores.parse().ok()?,
             blocks,
@@ -97,7 +97,7 @@ fn row(line: &str) -> Option<Measured> {
 /// Runs everything that was measured.
 ///
 /// # Errors
-/// What a run says.
+/// Figure of a run.
 pub fn compare(
     model: &Model,
     allocator: &Linux,
@@ -132,7 +132,7 @@ pub fn compare(
 /// Median of the errors' sizes.
 #[must_use]
 pub fn median_error(compared: &[Compared]) -> f64 {
-    let mut errors: Vec<f64> = compared.iter().map(|it| it.error().abs()).collect();
+    let mut errors: Vec<f64> = compared.iter().map(|figure| figure.error().abs()).collect();
     errors.sort_by(f64::total_cmp);
     let middle = errors.len() / 2;
     match errors.len() {
@@ -156,15 +156,15 @@ impl Fitted {
         [self.alloc_ns, self.free_ns, self.access_ns, self.walk_ns, self.dependent, self.page_ns]
     }
 
-    /// The same parameters with these values.
+    /// These parameters with other values.
     #[must_use]
     pub const fn from_values(values: [f64; PARAMETERS]) -> Self {
         let [alloc_ns, free_ns, access_ns, walk_ns, dependent, page_ns] = values;
         Self { alloc_ns, free_ns, access_ns, walk_ns, dependent, page_ns }
     }
 
-    /// Where every fit begins, and where a parameter stays that none of its figures depends on: round values. That of a
-    /// page is a cycle of 2.2 GHz.
+    /// Values with which every fit begins, and which a parameter keeps on which no figure depends: round values. That
+    /// of a page is a cycle of 2.2 GHz.
     pub const ROUND: Self = Self::from_values([50.0, 15.0, 1.6, 60.0, 0.4, 0.45]);
 
     /// The parameters with these changes of their logarithms.
@@ -191,7 +191,7 @@ pub struct Slopes {
     pub from_round: [f64; PARAMETERS],
 }
 
-/// What an error of a figure counts for beside the same change of a parameter, in squares: figures are expected to be
+/// Weight of an error of a figure beside the same change of a parameter, in squares: figures are expected to be
 /// off by an eighth, parameters by a quarter of their round values, as all estimates of this project are.
 const PRIOR: f64 = (0.125 / 0.25) * (0.125 / 0.25);
 
@@ -202,10 +202,10 @@ impl Slopes {
         self.step_for(|_| true)
     }
 
-    /// The same for the figures of all groups but one.
+    /// Like [`Slopes::step`], for the figures of all groups but one.
     #[must_use]
     pub fn step_without(&self, group: u8) -> [f64; PARAMETERS] {
-        self.step_for(|other| other != group)
+        self.step_for(|known| known != group)
     }
 
     fn step_for(&self, counts: impl Fn(u8) -> bool) -> [f64; PARAMETERS] {
@@ -319,10 +319,14 @@ mod tests {
 
     #[test]
     fn the_median_is_of_sizes() {
-        let of = |errors: &[f64]| {
-            let one = |error: &f64| Compared { name: String::new(), measured: 1.0, simulated: 1.0 + error };
-            (median_error(&errors.iter().map(one).collect::<Vec<_>>()) * 100.0).round()
+        let median = |errors: &[f64]| {
+            let compared =
+                |error: &f64| Compared { name: String::new(), measured: 1.0, simulated: 1.0 + error };
+            (median_error(&errors.iter().map(compared).collect::<Vec<_>>()) * 100.0).round()
         };
-        assert_eq!([of(&[]), of(&[-0.3]), of(&[0.1, -0.3]), of(&[0.1, -0.5, 0.3])], [0.0, 30.0, 20.0, 30.0]);
+        assert_eq!(
+            [median(&[]), median(&[-0.3]), median(&[0.1, -0.3]), median(&[0.1, -0.5, 0.3])],
+            [0.0, 30.0, 20.0, 30.0]
+        );
     }
 }

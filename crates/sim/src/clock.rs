@@ -13,7 +13,7 @@ impl Ps {
     /// Later than everything.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// So many nanoseconds, to the nearest picosecond; 0 if negative.
+    /// `ns` nanoseconds, to the nearest picosecond; 0 if negative.
     #[must_use]
     pub fn from_ns(ns: f64) -> Self {
         Self(round(ns * 1000.0))
@@ -50,23 +50,23 @@ fn round(x: f64) -> u64 {
 impl Add for Ps {
     type Output = Self;
     #[inline]
-    fn add(self, other: Self) -> Self {
-        Self(self.0 + other.0)
+    fn add(self, more: Self) -> Self {
+        Self(self.0 + more.0)
     }
 }
 
 impl AddAssign for Ps {
     #[inline]
-    fn add_assign(&mut self, other: Self) {
-        self.0 += other.0;
+    fn add_assign(&mut self, more: Self) {
+        self.0 += more.0;
     }
 }
 
 impl Sub for Ps {
     type Output = Self;
     #[inline]
-    fn sub(self, other: Self) -> Self {
-        Self(self.0 - other.0)
+    fn sub(self, less: Self) -> Self {
+        Self(self.0 - less.0)
     }
 }
 

@@ -14,7 +14,7 @@
 //!   nothing keeps them in the order in which they came.
 //! * Stores go into a buffer: the CPU goes on, and what it stored becomes visible in order. An atomic
 //!   read-modify-write waits until the buffer is empty; one whose result is not used waits in the buffer.
-//! * A CPU that polls a line sleeps until another CPU writes it, then fetches it anew.
+//! * A CPU that polls a line sleeps until another CPU writes it, then fetches it again.
 #![expect(unsafe_code, reason = "coroutines reach their engine through a pointer of the thread's own")]
 
 mod branches;
@@ -61,15 +61,15 @@ pub enum Access {
     /// An atomic read-modify-write.
     Exchange,
     /// One whose result is not used: it waits in the buffer with the stores, and asks for its line only when it is
-    /// first there. That later reads do not wait for it is an assumption, made because measured frees look so: x86's
-    /// rules say that they do.
+    /// first there. That later reads do not wait for it is an assumption, made because measured frees look so: by x86's
+    /// rules they do.
     Add,
 }
 
 /// A part of the simulated memory: where it is, and how much of it caches hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Region {
-    /// First byte behind it. Regions follow one another.
+    /// First byte after it. Regions follow one another.
     pub end: usize,
     /// The memory node it is on.
     pub node: u16,
@@ -80,7 +80,7 @@ pub struct Region {
     pub caches: Option<[u32; 3]>,
 }
 
-/// What a CPU does now.
+/// State of a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     /// Runs, or is in the queue.
@@ -111,7 +111,7 @@ const fn set_of(line: usize) -> usize {
     line % SETS
 }
 
-/// Lets so many lines come into each set.
+/// Lets `lines` lines come into each set.
 fn age(sets: &mut Sets, lines: u32) {
     sets.iter_mut().for_each(|brought| *brought = brought.wrapping_add(lines));
 }
@@ -134,16 +134,16 @@ const CLEARED_AT_ONCE: usize = 128;
 #[derive(Debug)]
 struct Cpu {
     clock: Ps,
-    /// When its stores so far are visible.
+    /// Time at which its stores so far are visible.
     drained: Ps,
     state: State,
     /// The line it read last, if it has done nothing since.
     last_read: usize,
     /// How long it waited for that line.
     last_wait: Ps,
-    /// When all that it has read is there: it went on meanwhile.
+    /// Time at which all that it has read is there: it goes on during the reads.
     read: Ps,
-    /// What it expects its program to do next, on a machine where wrong guesses take time.
+    /// Predictor of its program's next access, on a machine where wrong guesses take time.
     branches: Option<Box<Branches>>,
     /// Its accesses.
     accesses: u64,
@@ -202,7 +202,7 @@ struct Engine {
     costs: Costs,
     model: Model,
     regions: Vec<Region>,
-    /// The region that was looked up last: its first line, the first behind it, its place in `regions`.
+    /// The region that was looked up last: its first line, the first after it, its place in `regions`.
     last_region: Cell<(usize, usize, usize)>,
     /// Ranges of lines that have a name: first, behind, index into `traffic`.
     named: Vec<(usize, usize, usize)>,
@@ -225,7 +225,7 @@ struct Engine {
     ready: BinaryHeap<Reverse<(Ps, u64, u16)>>,
     /// The CPU that has just let others, which are in the queue, go first.
     gave_way: Option<Reverse<(Ps, u64, u16)>>,
-    /// When the next in `ready` is due.
+    /// Time at which the next in `ready` is due.
     next: Ps,
     current: u16,
     rng: Rng,
@@ -258,7 +258,7 @@ pub fn touch(address: usize, bytes: usize, access: Access) {
     }
 }
 
-/// The same of a store to a word that thereby changes by so much.
+/// Charges a store to a word that thereby changes by `change`.
 #[inline]
 pub(crate) fn store(address: usize, bytes: usize, change: i64) {
     let engine = CURRENT.get();
@@ -271,7 +271,7 @@ pub(crate) fn store(address: usize, bytes: usize, change: i64) {
     }
 }
 
-/// Lets the running CPU write zeroes to so many bytes at a host address, line after line, as fast as its core and the
+/// Lets the running CPU write zeroes to `bytes` bytes at a host address, line after line, as fast as its core and the
 /// memory's node allow (see [`Platform::clear`](framewright::Platform::clear)). Outside a run nothing happens.
 pub fn clear(address: usize, bytes: usize) {
     let engine = CURRENT.get();
@@ -306,7 +306,7 @@ pub fn now() -> Ps {
     engine.cpus[usize::from(engine.current)].clock
 }
 
-/// The same, and a recorder takes note of it.
+/// Like [`now`], and a recorder takes note of it.
 pub(crate) fn look_at_clock() -> Ps {
     let at = now();
     let engine = CURRENT.get();
@@ -431,7 +431,7 @@ impl Simulator {
         &self.engine.model
     }
 
-    /// Says what the simulated memory consists of, in ascending order.
+    /// Sets the regions of the simulated memory, in ascending order.
     pub fn set_regions(&mut self, regions: Vec<Region>) {
         self.engine.regions = regions;
         self.engine.last_region.take();
@@ -452,7 +452,7 @@ impl Simulator {
     }
 
     /// Lets a core know where that share of 2048 pages is, and have that share of 256 lines of page tables near, for a
-    /// run that is so much shorter than what it stands for: an access to another page takes a walk through the page
+    /// run that is as much shorter than what it stands for: an access to another page takes a walk through the page
     /// tables. This holds in regions of which caches hold less, too.
     pub fn limit_translations(&mut self, share: f64) {
         let limited = |all: usize| ((all as f64 * share) as usize).clamp(1, all);
@@ -463,7 +463,7 @@ impl Simulator {
     /// line stays.
     pub fn name(&mut self, start: usize, end: usize, name: &str) {
         let traffic = &mut self.engine.traffic;
-        let index = traffic.iter().position(|it| it.name == name).unwrap_or_else(|| {
+        let index = traffic.iter().position(|moved| moved.name == name).unwrap_or_else(|| {
             traffic.push(Traffic::new(name));
             traffic.len() - 1
         });
@@ -481,7 +481,7 @@ impl Simulator {
         lines.for_each(|line| self.engine.lines.meet(line));
     }
 
-    /// What memory and caches have moved since the machine was made.
+    /// Traffic of memory and caches since the machine was made.
     #[must_use]
     pub fn moved(&self) -> Moved {
         let ran = self.engine.ran.as_ns().max(1e-3);
@@ -489,12 +489,12 @@ impl Simulator {
         Moved { lines: self.engine.traffic.clone(), bandwidth: busy.collect() }
     }
 
-    /// Takes note of what each CPU does from now on, of at most so many spans.
+    /// Records what each CPU does from now on, at most `spans` spans.
     pub fn record(&mut self, most: usize) {
         self.engine.recorder = Some(Recorder::new(self.engine.cpus.len(), most));
     }
 
-    /// What was recorded, if anything was.
+    /// The recorded spans, if there are any.
     pub fn recorded(&mut self, title: &str) -> Option<Recorded> {
         let spans = self.engine.recorder.take()?.into_spans();
         let names = self.engine.traffic.iter().map(|traffic| traffic.name.clone()).collect();

@@ -1,7 +1,7 @@
 //! Memory that is touched for the first time, with huge pages and with base pages.
 //!
-//! Some CPUs touch huge pages until each has its share; the others fault base pages meanwhile, and give them back when
-//! they have a few. Afterwards the first work in their memory, and the others go on.
+//! Some CPUs touch huge pages until each has its share. During that time the others fault base pages, and give them
+//! back when they have a few. Afterwards the first work in their memory, and the others go on.
 
 use core::cell::Cell;
 use std::rc::Rc;
@@ -22,14 +22,14 @@ const HELD: usize = 512;
 /// User work that goes with a base page, in ns: it is written to and read.
 const WORK_NS: f64 = 1000.0;
 
-/// Who does what.
+/// CPUs of each kind, and their work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Case {
     /// CPUs that touch huge pages.
     pub huge_cpus: u16,
     /// How many each touches.
     pub huge_pages: u32,
-    /// CPUs that fault base pages meanwhile.
+    /// CPUs that fault base pages during that time.
     pub base_cpus: u16,
     /// How long they go on afterwards.
     pub afterwards: Ps,
@@ -44,20 +44,20 @@ impl Case {
     }
 }
 
-/// What came out.
+/// Result of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Warmed {
     /// From the start until the last huge page was touched.
     pub warm: Ps,
     /// GB/s at which huge pages were cleared.
     pub gbps: f64,
-    /// Mean ns of an allocation: of a huge page, of a base page meanwhile, of a base page afterwards.
+    /// Mean ns of an allocation: of a huge page, of a base page during that time, of a base page afterwards.
     pub alloc_ns: [f64; 3],
     /// Zone lock until warm: acquisitions, ns waited, ns held.
     pub lock: [u64; 3],
-    /// What memory and caches moved until warm.
+    /// Traffic of memory and caches until warm.
     pub moved: Moved,
-    /// What happened.
+    /// Event counters.
     pub events: Events,
 }
 
@@ -113,7 +113,8 @@ pub fn run(model: &Model, allocator: &Linux, case: &Case, seed: u64) -> Result<W
     if case.afterwards > Ps(0) && !afterwards.is_empty() {
         task::run(&mut world, cpus, frames, afterwards, Some(case.afterwards));
     }
-    let lock = warmed.locks.iter().fold([0; 3], |sum, of| [sum[0] + of[0], sum[1] + of[1], sum[2] + of[2]]);
+    let lock =
+        warmed.locks.iter().fold([0; 3], |sum, lock| [sum[0] + lock[0], sum[1] + lock[1], sum[2] + lock[2]]);
     Ok(Warmed {
         warm,
         gbps: (huge * 4096) as f64 / warm.as_ns().max(1.0),
@@ -226,7 +227,7 @@ mod tests {
         let case = Case { huge_cpus: 4, huge_pages: 24, base_cpus: 4, afterwards: Ps(3_000_000_000) };
         let under = warmed(RefillCheck::UnderZoneLock, &case);
         let off = warmed(RefillCheck::Off, &case);
-        let hold = |of: &Warmed| of.lock[2] as f64 / of.lock[0] as f64;
+        let hold = |warmed: &Warmed| warmed.lock[2] as f64 / warmed.lock[0] as f64;
         assert!(hold(&under) > 1.3 * hold(&off), "{under:?} {off:?}");
         let afterwards = under.alloc_ns[2] / off.alloc_ns[2];
         let meanwhile = under.alloc_ns[1] / off.alloc_ns[1];

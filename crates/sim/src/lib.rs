@@ -2,14 +2,14 @@
 //!
 //! Virtual CPUs are coroutines in one host thread, ordered by virtual time. Every shared access of the
 //! allocator goes through the platform, and there a model of caches, coherence and memory bandwidth
-//! says what it costs. Nothing depends on the host: the same seed gives the same events on every machine.
+//! charges it. Nothing depends on the host: the same seed gives the same events on every machine.
 //!
 //! # The modules, each using only those above it
 //! | module | what it holds |
 //! |---|---|
 //! | [`clock`] | virtual time, and the generator behind everything random. Pure |
 //! | [`model`] | what a machine is made of and what its parts cost. Pure |
-//! | [`memory`] | lazily committed host memory that the simulated machine's memory lies in |
+//! | [`memory`] | lazily committed host memory that the simulated machine's memory is in |
 //! | [`bandwidth`] | how much memory traffic passes, and what queues |
 //! | [`lines`] | who holds which cache line |
 //! | [`trace`] | what each virtual CPU did when, for Perfetto |
@@ -30,7 +30,7 @@
 //! | [`calibration`] | what the model was fitted to, and how far it is off |
 //!
 //! # Example
-//! What a page costs Linux 6.0 on a socket of 1 and of 8 cores, each of which allocates and frees 400 pages in bulk.
+//! Costs of a page for Linux 6.0 on a socket of 1 and of 8 cores, each of which allocates and frees 400 pages in bulk.
 //! ```
 //! use framewright::Order;
 //! use framewright::policy::pcp::Sizing;

@@ -1,4 +1,4 @@
-//! Who holds which cache line: an owner, or sharers; who waits for it to change; until when it is on its way.
+//! Holders of cache lines: an owner, or sharers; CPUs that wait for a line to change; until when it is on its way.
 //!
 //! State is kept by offset in the simulated memory, not by host address, so that costs repeat exactly. A line
 //! that no CPU touched has no state and takes no memory.
@@ -18,7 +18,7 @@ pub(crate) struct Line {
     pub(crate) busy: Ps,
     /// The core's count of lines brought into its set, when it was last touched.
     pub(crate) stamp: u32,
-    /// The same of the last-level cache.
+    /// Like `stamp`, of the last-level cache.
     pub(crate) l3_stamp: u32,
     /// Index of its set of sharers, 0 if it has none, and flags above.
     crowd: u32,
@@ -43,9 +43,9 @@ pub(crate) struct Lines {
     sharers: Vec<u64>,
     /// Words of a set.
     words: usize,
-    /// Who waits for which line to be written.
+    /// CPUs that wait for a line to be written.
     pollers: HashMap<usize, Vec<u16>>,
-    /// Whose requests wait for which line, which is on its way to another CPU.
+    /// CPUs whose requests wait for a line that is on its way to another CPU.
     waiting: HashMap<usize, Vec<u16>>,
 }
 
@@ -95,20 +95,20 @@ impl Line {
         self.crowd & WAITED != 0
     }
 
-    /// Who holds it, if that is no [crowd](Lines::crowd).
+    /// Its holder, if that is no [crowd](Lines::crowd).
     #[inline]
     pub(crate) fn few(&self) -> impl Iterator<Item = u16> {
         [self.owner, self.second].into_iter().filter_map(|cpu| cpu.checked_sub(1))
     }
 
-    /// Who touched it last, as far as it is known.
+    /// CPU that touched it last, if it is known.
     pub(crate) fn owner(&self) -> Option<u16> {
         self.owner.checked_sub(1)
     }
 }
 
 impl Lines {
-    /// So many lines that so many CPUs may touch.
+    /// `lines` lines that `cpus` CPUs may touch.
     pub(crate) fn new(lines: usize, cpus: u16) -> io::Result<Self> {
         let words = usize::from(cpus).div_ceil(64);
         // Index 0 means that there is none.
@@ -232,8 +232,8 @@ impl Lines {
         waiting.len() == 1
     }
 
-    /// Takes one of those whose requests wait for the line, which `choose` says of so many; returns it and another one
-    /// that still waits.
+    /// Takes one of the CPUs whose requests wait for the line; `choose` gets their number and returns which. Returns
+    /// it, and another one that still waits.
     pub(crate) fn serve(
         &mut self,
         line: usize,
@@ -251,7 +251,7 @@ impl Lines {
     /// Stops `cpu` from polling.
     pub(crate) fn stop_polling(&mut self, line: usize, cpu: u16) {
         if let Some(waiting) = self.pollers.get_mut(&line) {
-            waiting.retain(|&other| other != cpu);
+            waiting.retain(|&polling| polling != cpu);
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::world::{Line, Machine, Placed, StructPage};
 /// Bytes of a frame descriptor.
 const DESCRIPTOR: usize = size_of::<Frame<Sim, StructPage>>();
 
-/// What the lock guards, but for the links in descriptors.
+/// Data that the lock guards, but for the links in descriptors.
 pub struct Head {
     /// The page that came last + 1; 0 if there is none.
     first: Slot<Sim, u64>,
@@ -77,7 +77,7 @@ pub struct LockUse {
     pub hold: Ps,
 }
 
-/// Where a page is, if a kernel keeps lists.
+/// Place of a page, if a kernel keeps lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     /// On its node's list.
@@ -88,12 +88,12 @@ enum Place {
     Batch(u16),
 }
 
-/// What is known of a page. All zero: it was on the list before the run began, its neighbours unknown.
+/// State of a page. All zero: it was on the list before the run began, its neighbours unknown.
 #[derive(Clone, Copy, Default, Debug)]
 struct Page {
     /// 0, 1, and 2 + CPU, in the order of [`Place`].
     place: u32,
-    /// The pages before and behind it + 1; 0 if there is none.
+    /// The pages before and after it + 1; 0 if there is none.
     links: [u32; 2],
 }
 
@@ -130,7 +130,7 @@ pub(crate) struct Lru {
 }
 
 impl Lru {
-    /// For pages on so many nodes.
+    /// For pages on `nodes` nodes.
     pub(crate) fn new(
         batches: Batches,
         descriptors: usize,
@@ -215,7 +215,7 @@ impl Lru {
         let kind = |pfn| (self.get(pfn).place() == Place::Linked).then(|| self.node(pfn));
         for pages in pages.chunk_by(|&a, &b| kind(a) == kind(b)) {
             let Some(node) = kind(pages[0]) else {
-                // At once: one that is in another CPU's batch must not be linked any more.
+                // Immediately: one that is in another CPU's batch must not be linked any more.
                 pages.iter().for_each(|&pfn| self.set(pfn, Page::at(Place::Nowhere)));
                 pages.iter().for_each(|&pfn| drop_reference(pfn));
                 continue;
@@ -247,7 +247,7 @@ impl Lru {
         }
     }
 
-    /// Writes to a page's descriptor: flags and links lie in one line.
+    /// Writes to a page's descriptor: flags and links are in one line.
     fn write(&self, pfn: Pfn) {
         engine::touch(self.descriptor(pfn), size_of::<u64>(), Access::Write);
     }

@@ -64,12 +64,12 @@ impl Drop for Mapping {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Room(usize);
 
-/// Where a slice lies in a mapping.
+/// Place of a slice in a mapping.
 #[derive(Debug)]
 pub struct Place<T> {
     offset: usize,
     len: usize,
-    of: PhantomData<fn() -> T>,
+    value: PhantomData<fn() -> T>,
 }
 
 impl<T> Clone for Place<T> {
@@ -90,7 +90,7 @@ impl Room {
         let offset = self.0.next_multiple_of(align);
         let bytes = size_of::<T>().checked_mul(len).expect("more than an address space");
         self.0 = offset.checked_add(bytes).expect("more than an address space");
-        Place { offset, len, of: PhantomData }
+        Place { offset, len, value: PhantomData }
     }
 
     /// Lets what comes next begin with a page of its own.
@@ -133,7 +133,7 @@ impl<T> Place<T> {
         self.offset
     }
 
-    /// First byte behind it within the mapping.
+    /// First byte after it within the mapping.
     #[must_use]
     pub const fn end(&self) -> usize {
         self.offset + self.len * size_of::<T>()
@@ -146,7 +146,7 @@ impl<T> Place<T> {
     #[must_use]
     pub fn at(&self, mapping: &Mapping) -> NonNull<T> {
         assert!(self.end() <= mapping.bytes(), "a place in another mapping");
-        // SAFETY: it lies inside the mapping.
+        // SAFETY: it is inside the mapping.
         unsafe { mapping.start().add(self.offset).cast() }
     }
 
@@ -177,7 +177,7 @@ impl<T> Place<T> {
 pub struct LazyTable<T> {
     mapping: Mapping,
     len: usize,
-    of: PhantomData<T>,
+    value: PhantomData<T>,
 }
 
 impl<T: Copy> LazyTable<T> {
@@ -192,7 +192,7 @@ impl<T: Copy> LazyTable<T> {
         const { assert!(align_of::<T>() <= LINE) };
         let bytes =
             len.checked_mul(size_of::<T>()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        Ok(Self { mapping: Mapping::new(bytes)?, len, of: PhantomData })
+        Ok(Self { mapping: Mapping::new(bytes)?, len, value: PhantomData })
     }
 
     /// An entry.

@@ -1,4 +1,4 @@
-//! What a machine is made of, and what its parts cost.
+//! Parts of a machine, and their costs.
 //!
 //! Plain numbers: the caller fills them in, from a machine description. Latencies are in nanoseconds, bandwidths in
 //! GB/s (10⁹ bytes), cache sizes in lines of 64 bytes.
@@ -25,7 +25,7 @@ pub struct Shape {
 /// How near two CPUs are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Distance {
-    /// The same CPU.
+    /// One CPU and itself.
     Same,
     /// Siblings of one core.
     Sibling,
@@ -87,7 +87,7 @@ impl Shape {
         }
     }
 
-    /// Where a CPU is.
+    /// Place of a CPU.
     #[must_use]
     pub const fn location(&self, cpu: u16) -> Location {
         let node = self.node_of(cpu);
@@ -101,7 +101,7 @@ impl Shape {
     }
 }
 
-/// Where a CPU is: numbers of what it is part of.
+/// Place of a CPU: numbers of what it is part of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Location {
     /// Itself.
@@ -120,16 +120,16 @@ impl Location {
     /// How near two CPUs are.
     #[inline]
     #[must_use]
-    pub const fn distance(self, other: Self) -> Distance {
-        if self.cpu == other.cpu {
+    pub const fn distance(self, to: Self) -> Distance {
+        if self.cpu == to.cpu {
             Distance::Same
-        } else if self.core == other.core {
+        } else if self.core == to.core {
             Distance::Sibling
-        } else if self.l3 == other.l3 {
+        } else if self.l3 == to.l3 {
             Distance::SameL3
-        } else if self.node == other.node {
+        } else if self.node == to.node {
             Distance::OtherL3
-        } else if self.socket == other.socket {
+        } else if self.socket == to.socket {
             Distance::OtherDie
         } else {
             Distance::OtherSocket
@@ -137,7 +137,7 @@ impl Location {
     }
 }
 
-/// What it takes to bring a line from where it is, in ns.
+/// Times to bring a line from where it is, in ns.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Latency {
     /// Hit in the second-level cache.
@@ -159,7 +159,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// From a CPU so far away. `home_remote` says that the line's memory is on another node than the reader.
+    /// From a CPU at a distance. `home_remote`: whether the line's memory is on another node than the reader.
     #[must_use]
     pub fn transfer(&self, distance: Distance, dirty: bool, home_remote: bool) -> f64 {
         match distance {
@@ -180,7 +180,7 @@ pub struct Bandwidth {
     pub node_read: f64,
     /// Of a node's memory, reads and writes one to one.
     pub node_mixed: f64,
-    /// Of one core alone, from its own node's idle memory: as many lines as it can have on their way at once, each for
+    /// Of one core alone, from its own node's idle memory: as many lines as it can have on their way together, each for
     /// as long as idle memory takes. When memory takes longer, a core gets that much less.
     pub core: f64,
     /// How much longer a read takes where `node_read` or `node_mixed` were measured than from idle memory, as a ratio.
@@ -198,16 +198,16 @@ pub struct Caches {
     pub l3: u32,
 }
 
-/// What no table says: fitted to measurements, once, and then left alone. At most six.
+/// Parameters that no table gives: fitted to measurements, once, and then left alone. At most six.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Fitted {
     /// Private work of one allocation by the driver and the kernel's entry path, in ns.
     pub alloc_ns: f64,
-    /// The same of one free.
+    /// Private work of one free by the driver and the kernel's entry path, in ns.
     pub free_ns: f64,
     /// Private work around each access of the allocator, the first-level hit included, in ns.
     pub access_ns: f64,
-    /// What an access takes longer to a page of which the core does not know where it is: the walk through the page
+    /// Additional time of an access to a page of which the core does not know where it is: the walk through the page
     /// tables, in ns.
     pub walk_ns: f64,
     /// Share of reads on whose data all that follows depends: these hide nothing.
@@ -225,7 +225,7 @@ pub struct Batches {
     pub unlink: usize,
 }
 
-/// What the kernel around the allocator does. Costs are in ns of private work: all estimates.
+/// Work of the kernel around the allocator. Costs are in ns of private work: all estimates.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Kernel {
     /// A fault on an anonymous page, without its allocation and its clearing.
@@ -249,18 +249,18 @@ pub struct Model {
     pub caches: Caches,
     /// One pause instruction, in ns.
     pub pause_ns: f64,
-    /// What a branch that was guessed wrongly takes, after what it depended on is known, in ns.
+    /// Time of a branch that was guessed wrongly, after what it depended on is known, in ns.
     pub mispredict_ns: f64,
     /// Whether wrong guesses take time. What was fitted to Linux was fitted without: it has them in it.
     pub guesses: bool,
-    /// What an atomic read-modify-write takes longer than a load, where the line is in the first level, in ns.
+    /// Additional time of an atomic read-modify-write over a load, where the line is in the first level, in ns.
     pub exchange_ns: f64,
-    /// What two busy siblings do together, as a multiple of one.
+    /// Work of two busy siblings together, as a multiple of one.
     pub smt_yield: f64,
     /// Transfers that a CPU waits for when it stores to a line that another CPU polls: at most two, the line's way
     /// there and back.
     pub store_exposed: f64,
-    /// What was fitted.
+    /// Fitted parameters.
     pub fitted: Fitted,
     /// An access in code like an allocator's, compiled into its caller, in ns; `None` if it is not known.
     pub own_access_ns: Option<f64>,
@@ -272,7 +272,7 @@ pub struct Model {
     /// Pages that a CPU of a kernel like Linux counts as free or taken before it adds them to what all read (see
     /// [`drift_pages`]).
     pub drift_pages: u32,
-    /// What tasks cost besides; `None` if it is not known, and then there are none.
+    /// Costs of tasks besides; `None` if it is not known, and then there are none.
     pub kernel: Option<Kernel>,
 }
 
@@ -309,7 +309,7 @@ impl Model {
         Self { fitted: Fitted { access_ns, ..self.fitted }, guesses: true, ..self.clone() }
     }
 
-    /// A machine whose memory delivers any amount at once.
+    /// A machine whose memory delivers any amount in no time.
     #[must_use]
     pub fn with_infinite_bandwidth(&self) -> Self {
         let bandwidth = Bandwidth { node_read: 1e12, node_mixed: 1e12, core: 1e12, saturated: 1.0 };

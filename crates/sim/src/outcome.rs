@@ -1,4 +1,4 @@
-//! What a run of tasks came to, and the memory that they run in.
+//! Result of a run of tasks, and the memory that they run in.
 
 use core::cell::RefCell;
 use std::rc::Rc;
@@ -52,7 +52,7 @@ impl Paid {
     }
 }
 
-/// Where tasks, which live on one host thread, write down what they paid.
+/// Ledger in which tasks, which live on one host thread, write what they paid.
 pub(crate) type Till = Rc<RefCell<Paid>>;
 
 /// Does it, and writes down its time.
@@ -71,18 +71,18 @@ pub(crate) fn pay<T>(
     got
 }
 
-/// What came out.
+/// Result of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
-    /// Where the time went.
+    /// Time by cause.
     pub usage: Usage,
     /// By zone: acquisitions of the lock, ns waited for it, ns held.
     pub locks: Vec<[u64; 3]>,
-    /// What memory and caches moved.
+    /// Traffic of memory and caches.
     pub moved: Moved,
-    /// What happened.
+    /// Event counters.
     pub events: Events,
-    /// What faults and frees took.
+    /// Times of faults and frees.
     pub paid: Paid,
 }
 
@@ -101,8 +101,8 @@ impl Outcome {
             let cpus = 0..allocator.cpus() as u16;
             cpus.map(|cpu| allocator.pcp(zone.id(), framewright::CpuId(cpu)).events()).fold(
                 [0; 3],
-                |[locks, wait, hold], of| {
-                    [locks + of.lock_acquisitions, wait + of.lock_wait_ns, hold + of.lock_hold_ns]
+                |[locks, wait, hold], pcp| {
+                    [locks + pcp.lock_acquisitions, wait + pcp.lock_wait_ns, hold + pcp.lock_hold_ns]
                 },
             )
         };
@@ -115,7 +115,7 @@ impl Outcome {
         }
     }
 
-    /// The same without what the locks had gone through before.
+    /// This result without the use of the locks before the run.
     pub(crate) fn since(mut self, before: &[[u64; 3]]) -> Self {
         for (after, before) in self.locks.iter_mut().zip(before) {
             *after = [after[0] - before[0], after[1] - before[1], after[2] - before[2]];
@@ -124,7 +124,7 @@ impl Outcome {
     }
 }
 
-/// A zone of so many pages on each node.
+/// A zone of `pages` pages on each node.
 pub(crate) fn zones(nodes: u16, pages: u64) -> Vec<ZoneSpec> {
     let zone = |node: u16| ZoneSpec {
         node: NodeId(node),
@@ -140,7 +140,7 @@ pub(crate) fn zones(nodes: u16, pages: u64) -> Vec<ZoneSpec> {
 ///
 /// `share` is a factor on both: how much that is in truth is not known.
 pub(crate) fn leave_little_cache(world: &mut World<StructPage>, model: &Model, share: f64) {
-    let of = |lines: u32| (f64::from(lines) * share) as u32;
-    let l2 = of(model.caches.l2 / 128);
-    world.limit_frame_caches([l2, l2, of(model.caches.l3 / 64)]);
+    let shared = |lines: u32| (f64::from(lines) * share) as u32;
+    let l2 = shared(model.caches.l2 / 128);
+    world.limit_frame_caches([l2, l2, shared(model.caches.l3 / 64)]);
 }

@@ -1,4 +1,4 @@
-//! will-it-scale's `page_fault1`, as processes: each maps so many pages, touches every one, unmaps them all, and again.
+//! will-it-scale's `page_fault1`, as processes: each maps some pages, touches every one, unmaps them all, and again.
 //!
 //! Each of the first CPUs has one process. A slice begins with each somewhere in its round, evenly over the time that a
 //! round takes, and with memory that other rounds have used before.
@@ -37,7 +37,7 @@ pub struct Load {
     pub slice: Ps,
     /// How long things take, as far as is known before the slice.
     pub pace: Pace,
-    /// What caches keep of the descriptors, as a multiple of what cleared pages leave of them.
+    /// Share of the descriptors that caches keep, as a multiple of the share that cleared pages leave there.
     pub cached: f64,
 }
 
@@ -71,8 +71,11 @@ pub fn run(model: &Model, allocator: &Linux, load: &Load, seed: u64) -> Result<O
     }
     // A CPU that faults has used its lists up, and one that unmaps has filled them.
     let extra = 2 * allocator.sizing.high_max as usize;
-    let turn: Vec<usize> =
-        processes.iter().zip(&goals).map(|(it, goal)| if it.unmaps { goal + extra } else { 0 }).collect();
+    let turn: Vec<usize> = processes
+        .iter()
+        .zip(&goals)
+        .map(|(process, goal)| if process.unmaps { goal + extra } else { 0 })
+        .collect();
     fill(&mut world, &mut processes, &turn, &mut rng);
     fill(&mut world, &mut processes, &goals, &mut rng);
     let before = Outcome::of(&world, Usage::default()).locks;
@@ -159,7 +162,7 @@ impl Task for Once {
     }
 }
 
-/// Gives each process so many pages, or takes as many away: a few at a time, all mixed.
+/// Gives each process `pages` pages, or takes as many away: a few at a time, all mixed.
 fn fill(world: &mut World<StructPage>, processes: &mut [Process], goals: &[usize], rng: &mut Rng) {
     let mut unfinished: Vec<usize> = (0..processes.len()).collect();
     while !unfinished.is_empty() {

@@ -4,7 +4,7 @@
 //! memory, for a demand D(k). Demands are counts from the real code times service times of a machine.
 //!
 //! # Bounds
-//! Whatever the distributions are (Denning and Buzen, "The Operational Analysis of Queueing Network Models", Computing
+//! For any distributions (Denning and Buzen, "The Operational Analysis of Queueing Network Models", Computing
 //! Surveys 10(3), 1978): throughput is at most 1 / D(max) and at most n / (Z + ΣD). The two meet at n* = (Z + ΣD) /
 //! D(max): a station is saturated beyond.
 //!
@@ -34,11 +34,11 @@ pub struct Network {
     pub sibling: f64,
     /// Squared coefficient of variation of service times.
     pub variation: f64,
-    /// What all CPUs share.
+    /// Centers that all CPUs share.
     pub stations: Vec<Station>,
 }
 
-/// What so many CPUs reach.
+/// Throughput and waits of a number of CPUs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Reached {
     /// Operations a ns of all CPUs together.
@@ -49,7 +49,7 @@ pub struct Reached {
     pub wait_ns: Vec<f64>,
 }
 
-/// What no number of CPUs exceeds.
+/// Throughput that no number of CPUs exceeds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Bound {
     /// Index of the station that saturates first.
@@ -81,8 +81,8 @@ impl Network {
         self.think_ns * (1.0 + self.sibling * (1.0 - waits))
     }
 
-    /// What `cpus` reach: mean value analysis. How long a sibling disturbs depends on how long it waits; that is found
-    /// by repetition.
+    /// Throughput of `cpus` CPUs: mean value analysis. How long a sibling disturbs depends on how long it waits; that
+    /// is found by repetition.
     #[must_use]
     pub fn reached(&self, cpus: u32) -> Reached {
         const TIMES: usize = 60;

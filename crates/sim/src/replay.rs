@@ -1,5 +1,5 @@
-//! A recorded trace on virtual CPUs: each traced CPU is a virtual one, and several copies of the whole can run at once,
-//! as several instances of a program do.
+//! A recorded trace on virtual CPUs: each traced CPU is a virtual one, and several copies of the whole can run
+//! together, as several instances of a program do.
 //!
 //! Between two operations of a CPU passes the time that was recorded. A block is freed by the CPU that freed it when it
 //! was recorded; where virtual time brings a free before its allocation, the free waits until the CPU's next operation.
@@ -19,7 +19,7 @@ use crate::world::{StructPage, World, WorldError};
 /// CPUs start within this of one another.
 const JITTER: Ps = Ps(2_000_000);
 
-/// What is done with a block.
+/// Call with a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Act {
     /// Allocates it, with this type.
@@ -37,7 +37,7 @@ pub struct Op {
     pub slot: u32,
     /// Order of the block.
     pub order: Order,
-    /// What is done.
+    /// Call.
     pub act: Act,
 }
 
@@ -52,7 +52,7 @@ pub struct Copy {
     pub pages: u64,
 }
 
-/// What came out.
+/// Result of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
     /// Mean time of an allocation.
@@ -67,9 +67,9 @@ pub struct Outcome {
     pub pages: u64,
     /// Zone locks: acquisitions, ns waited, ns held.
     pub lock: [u64; 3],
-    /// What memory and caches moved.
+    /// Traffic of memory and caches.
     pub moved: Moved,
-    /// What happened.
+    /// Event counters.
     pub events: Events,
 }
 
@@ -91,7 +91,7 @@ impl Timed {
     }
 }
 
-/// What all CPUs add to.
+/// Sums of all CPUs.
 #[derive(Default)]
 struct Sums {
     allocs: Timed,
@@ -99,7 +99,7 @@ struct Sums {
     pages: u64,
 }
 
-/// Runs all copies at once, each thread on a CPU of its own, in as much memory as they need.
+/// Runs all copies together, each thread on a CPU of its own, in as much memory as they need.
 ///
 /// # Errors
 /// No address space, or a configuration that is refused.
@@ -132,7 +132,7 @@ pub fn run(model: &Model, linux: &Linux, copies: &[Copy], seed: u64) -> Result<O
     let owners: Vec<(usize, &[Op])> = copies
         .iter()
         .enumerate()
-        .flat_map(|(copy, it)| it.threads.iter().map(move |ops| (copy, ops.as_slice())))
+        .flat_map(|(copy, recording)| recording.threads.iter().map(move |ops| (copy, ops.as_slice())))
         .collect();
     let blocks: Vec<RefCell<Vec<Option<Pfn>>>> =
         copies.iter().map(|copy| RefCell::new(vec![None; copy.slots])).collect();
@@ -205,12 +205,12 @@ mod tests {
     /// Each CPU allocates blocks and frees what its neighbour allocated.
     fn copy(threads: usize, blocks: u32) -> Copy {
         let op = |slot, act| Op { gap: Ps(100_000), slot, order: Order::ZERO, act };
-        let of = |thread: u32| {
-            let own = (0..blocks).map(|n| op(thread * blocks + n, Act::Alloc(Migratetype::Movable)));
+        let calls = |thread: u32| {
+            let allocs = (0..blocks).map(|n| op(thread * blocks + n, Act::Alloc(Migratetype::Movable)));
             let next = (thread + 1) % threads as u32;
-            own.chain((0..blocks).map(|n| op(next * blocks + n, Act::Free))).collect()
+            allocs.chain((0..blocks).map(|n| op(next * blocks + n, Act::Free))).collect()
         };
-        let threads: Vec<Vec<Op>> = (0..threads as u32).map(of).collect();
+        let threads: Vec<Vec<Op>> = (0..threads as u32).map(calls).collect();
         let slots = threads.len() * blocks as usize;
         Copy { threads, slots, pages: slots as u64 }
     }
@@ -218,13 +218,16 @@ mod tests {
     #[test]
     fn more_copies_wait_longer_for_the_lock_and_the_same_seed_gives_the_same() {
         let model = testing::round(4);
-        let one = run(&model, &linux(), &[copy(2, 2000)], 1).expect("it fits");
-        assert_eq!(one, run(&model, &linux(), &[copy(2, 2000)], 1).expect("it fits"));
-        assert_eq!(one.pages, 4000);
-        assert!(one.alloc_ns > 0.0 && one.free_ns > 0.0 && one.share > 0.0 && one.share < 1.0, "{one:?}");
+        let single = run(&model, &linux(), &[copy(2, 2000)], 1).expect("it fits");
+        assert_eq!(single, run(&model, &linux(), &[copy(2, 2000)], 1).expect("it fits"));
+        assert_eq!(single.pages, 4000);
+        assert!(
+            single.alloc_ns > 0.0 && single.free_ns > 0.0 && single.share > 0.0 && single.share < 1.0,
+            "{single:?}"
+        );
         let two = run(&model, &linux(), &[copy(2, 2000), copy(2, 2000)], 1).expect("it fits");
         assert_eq!(two.pages, 8000);
         let wait = |outcome: &Outcome| outcome.lock[1] as f64 / outcome.lock[0].max(1) as f64;
-        assert!(wait(&two) > wait(&one), "{two:?} {one:?}");
+        assert!(wait(&two) > wait(&single), "{two:?} {single:?}");
     }
 }

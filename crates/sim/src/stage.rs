@@ -115,7 +115,7 @@ impl<'w, M: FrameUser, C> Simulated<'w, M, C> {
 /// A simulated CPU that a workload allocates and frees through.
 #[derive(Debug)]
 pub struct OnCpu<'s, 'w, M: FrameUser, C> {
-    own: OwnCpu<'w, M>,
+    cpu: OwnCpu<'w, M>,
     stage: &'s Simulated<'w, M, C>,
 }
 
@@ -162,10 +162,10 @@ impl<'w, M: FrameUser, C: Caller<M>> Stage for Simulated<'w, M, C> {
         cpus: usize,
         work: impl Fn(usize, &Gate<'w>, &mut OnCpu<'s, 'w, M, C>) -> R + Sync,
     ) -> Done<R> {
-        let results = self.programs.run(cpus as u16, |index, meet, own| {
+        let results = self.programs.run(cpus as u16, |index, meet, data| {
             let gate = Gate(meet);
             gate.wait();
-            let result = work(index, &gate, &mut OnCpu { own, stage: self });
+            let result = work(index, &gate, &mut OnCpu { cpu: data, stage: self });
             gate.wait();
             result
         });
@@ -181,13 +181,13 @@ impl<M: FrameUser, C: Caller<M>> TargetCpu for OnCpu<'_, '_, M, C> {
             Mobility::Reclaimable => Migratetype::Reclaimable,
         };
         self.stage.calls.set(self.stage.calls.get() + 1);
-        self.stage.caller.alloc(&self.own.cpu(), Order::new(order)?, migratetype).map(|pfn| pfn.0)
+        self.stage.caller.alloc(&self.cpu.cpu(), Order::new(order)?, migratetype).map(|pfn| pfn.0)
     }
 
     fn free(&mut self, frame: u64, order: u8) {
         let order = Order::new(order).expect("a block's order is one");
         self.stage.calls.set(self.stage.calls.get() + 1);
-        self.stage.caller.free(&self.own.cpu(), Pfn(frame), order);
+        self.stage.caller.free(&self.cpu.cpu(), Pfn(frame), order);
     }
 }
 

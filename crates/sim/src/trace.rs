@@ -1,4 +1,4 @@
-//! What each virtual CPU did when, and a run as a file that Perfetto and Chrome open.
+//! Spans of time of each virtual CPU, and a run as a file that Perfetto and Chrome open.
 //!
 //! Spans of one CPU nest: a run holds waits for the zone lock and holds of it, and these hold transfers of single
 //! lines. What no span covers is the CPU's own work.
@@ -7,7 +7,7 @@ use core::fmt::Write;
 
 use crate::clock::Ps;
 
-/// What a span was spent on.
+/// Kind of work of a span.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Doing {
     /// A program, from its start to its end.
@@ -20,22 +20,22 @@ pub enum Doing {
     Poll(Option<usize>),
     /// Waiting for a line of this name, from another CPU or a cache of its own.
     Transfer(Option<usize>),
-    /// The same from memory.
+    /// Waiting for a line of this name, from memory.
     Memory(Option<usize>),
     /// Writing zeroes over lines of this name.
     Clear(Option<usize>),
 }
 
-/// What one CPU did from when to when.
+/// A span of one CPU's time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
     /// The CPU.
     pub cpu: u16,
-    /// When it began.
+    /// Beginning.
     pub start: Ps,
-    /// When it ended.
+    /// End.
     pub end: Ps,
-    /// What it did.
+    /// Kind of work.
     pub doing: Doing,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Recorder {
     most: usize,
     /// The times at which each CPU has looked at its clock since it last gave a lock back.
     clocks: Vec<Vec<Ps>>,
-    /// When each CPU went to sleep.
+    /// Time at which each CPU went to sleep.
     asleep: Vec<Ps>,
 }
 
@@ -73,7 +73,7 @@ impl Recorder {
         }
     }
 
-    /// What the CPU did last, if it was waiting for a line until `until`, took so much less than was thought.
+    /// Shortens the CPU's last span by `time`, if it was waiting for a line until `until`.
     pub(crate) fn take_back(&mut self, cpu: u16, until: Ps, time: Ps) {
         let last = self.spans.iter_mut().rev().take(64).find(|span| span.cpu == cpu);
         if let Some(span) = last
@@ -151,7 +151,7 @@ pub fn chrome(runs: &[Recorded]) -> String {
 
 /// A span's category and name.
 fn described(doing: Doing, names: &[String]) -> (&'static str, String) {
-    let line = |of: Option<usize>| of.and_then(|n| names.get(n)).map_or("other lines", String::as_str);
+    let line = |place: Option<usize>| place.and_then(|n| names.get(n)).map_or("other lines", String::as_str);
     match doing {
         Doing::Run => ("work", "run".to_owned()),
         Doing::LockWait => ("lock wait", "zone lock: wait".to_owned()),

@@ -37,7 +37,7 @@ use crate::model::Model;
 use crate::platform::{Sim, SimPin, SimWord};
 use crate::trace::Recorded;
 
-/// What Linux keeps of a page beyond what the allocator itself needs: 56 bytes, so that a descriptor is a line.
+/// Fields of Linux' page beyond what the allocator itself needs: 56 bytes, so that a descriptor is a line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct StructPage {
@@ -93,7 +93,7 @@ impl fmt::Display for WorldError {
 
 impl core::error::Error for WorldError {}
 
-/// What boot leaves for later, and what that borrows.
+/// Memory that boot leaves for later, and the structures that this borrows.
 struct Later {
     // A box, so that it stays where it is.
     deferred: Box<Deferred<'static, Sim>>,
@@ -103,11 +103,11 @@ struct Later {
 /// Memory that is to be booted: see [`framewright::boot::zones::Division`].
 #[derive(Clone, Copy, Debug)]
 pub struct BootMemory<'a> {
-    /// What each zone spans; ascending.
+    /// Specification of each zone; ascending.
     pub zones: &'a [ZoneSpec],
-    /// What each has, and from where on it is left for later.
+    /// Memory of each zone, and from where on it is left for later.
     pub parts: &'a [Part],
-    /// The free ranges; each lies in one zone.
+    /// The free ranges; each is in one zone.
     pub free: &'a [Range<Pfn>],
     /// Base pages in a section.
     pub section: u64,
@@ -117,7 +117,7 @@ pub struct BootMemory<'a> {
     pub workers: u16,
 }
 
-/// Where the allocator's structures lie in the simulated memory.
+/// Places of the allocator's structures in the simulated memory.
 struct Places<M: 'static> {
     frames: Place<Frame<Sim, M>>,
     pageblocks: Place<Pageblock<Sim>>,
@@ -135,7 +135,7 @@ struct Places<M: 'static> {
     contexts: Place<SimWord>,
     rests: Place<MaybeUninit<ZoneCursor<'static, Sim>>>,
     workers: Place<SimWord>,
-    /// Where a kernel adds up what its CPUs have counted: for each zone, and for all of them.
+    /// Words in which a kernel adds up what its CPUs have counted: for each zone, and for all of them.
     totals: Place<Line>,
     /// Lines of programs that run here: two each, so that neighbours are not fetched together.
     others: Place<Line>,
@@ -157,7 +157,7 @@ struct Extra {
 
 /// A machine with an allocator on it.
 pub struct World<M: FrameUser = ()> {
-    // Dropped before what it borrows and the memory that it lies in.
+    // Dropped before what it borrows and the memory that it is in.
     allocator: Allocator<'static, Sim, M>,
     _later: Option<Later>,
     simulator: Simulator,
@@ -198,7 +198,7 @@ impl<M: Zeroable> World<M> {
         Self::with_lines(model, zones, config, sizing, seed, 0)
     }
 
-    /// The same with so many lines of memory beside the allocator's, for what programs share
+    /// Like [`new`](Self::new), with `lines` lines of memory beside the allocator's, for what programs share
     /// (see [`Machine::place`]).
     ///
     /// # Errors
@@ -344,11 +344,11 @@ impl<M: Zeroable> World<M> {
         let area = (layout.order10_lists - layout.order0_lists) / 10;
         let places = &self.places;
         let simulator = &mut self.simulator;
-        let [before, after, own] = layout.locks;
+        let [before, after, apart] = layout.locks;
         let lock = match config.experiment.lock_place {
             framewright::config::LockPlace::WithOrder0Lists => before,
             framewright::config::LockPlace::OtherEnd => after,
-            framewright::config::LockPlace::OwnLine => own,
+            framewright::config::LockPlace::OwnLine => apart,
         };
         for n in 0..zones.len() {
             let zone = places.zones.offset() + n * size_of::<Zone<Sim>>();
@@ -402,7 +402,7 @@ impl<M: Zeroable> World<M> {
         }
     }
 
-    /// Says on which node each zone, its descriptors and each CPU's place in queues lie, as a kernel puts them there;
+    /// Puts each zone, its descriptors and each CPU's place in queues on a node, as a kernel does;
     /// and how many lines of descriptors caches hold (see [`Region`]).
     fn set_frame_caches(&mut self, zones: &[ZoneSpec], base: u64, caches: Option<[u32; 3]>) {
         let start = self.places.frames.offset();
@@ -445,7 +445,7 @@ impl<M: Zeroable> World<M> {
         self.simulator.set_regions(regions);
     }
 
-    /// Lets caches hold only so many lines of frame descriptors: a core's own second level, another core's, a last
+    /// Lets caches hold only this many lines of frame descriptors: a core's own second level, another core's, a last
     /// level (see [`Region`]). For runs that are shorter than what they stand for.
     pub fn limit_frame_caches(&mut self, caches: [u32; 3]) {
         let zones: Vec<ZoneSpec> = self.allocator.zones().iter().map(|zone| *zone.spec()).collect();
@@ -461,7 +461,7 @@ impl<M: FrameUser> World<M> {
         &self.allocator
     }
 
-    /// Where the descriptor of the `n`-th frame lies in host memory: for programs that touch more of them than the
+    /// Address of the descriptor of the `n`-th frame in host memory: for programs that touch more of them than the
     /// allocator does (see [`engine::touch`](crate::engine::touch)).
     #[must_use]
     pub fn descriptor_address(&self, n: u64) -> usize {
@@ -475,17 +475,17 @@ impl<M: FrameUser> World<M> {
         &self.simulator
     }
 
-    /// Takes note of what each CPU does from now on, of at most so many spans.
+    /// Records what each CPU does from now on, at most `spans` spans.
     pub fn record(&mut self, most: usize) {
         self.simulator.record(most);
     }
 
-    /// What was recorded, if anything was.
+    /// The recorded spans, if there are any.
     pub fn recorded(&mut self, title: &str) -> Option<Recorded> {
         self.simulator.recorded(title)
     }
 
-    /// Lets a core know where fewer pages are, for a run that is so much shorter than what it stands for.
+    /// Lets a core know where a share of the pages is, for a run that is as much shorter than what it stands for.
     pub fn limit_translations(&mut self, share: f64) {
         self.simulator.limit_translations(share);
     }
@@ -565,18 +565,18 @@ pub struct Machine<'w, M: FrameUser> {
     taken: usize,
 }
 
-/// Something that lies in the simulated memory, so that the accesses to it that go through the platform are charged.
+/// A value in the simulated memory, so that the accesses to it that go through the platform are charged.
 #[derive(Debug)]
 pub struct Placed<'w, T> {
     at: NonNull<T>,
-    of: PhantomData<(&'w (), T)>,
+    value: PhantomData<(&'w (), T)>,
 }
 
 // SAFETY: sharing it shares a reference to what was placed, and no more.
 unsafe impl<T: Sync> Sync for Placed<'_, T> {}
 
 impl<T> Placed<'_, T> {
-    /// Where it lies in host memory.
+    /// Its address in host memory.
     #[must_use]
     pub fn address(&self) -> usize {
         self.at.addr().get()
@@ -600,7 +600,7 @@ impl<T> Drop for Placed<'_, T> {
 }
 
 impl<'w, M: FrameUser> Machine<'w, M> {
-    /// The same on a node of the machine's.
+    /// Like [`place`](Self::place), on a node of the machine's.
     ///
     /// # Panics
     /// As [`place`](Self::place).
@@ -629,11 +629,11 @@ impl<'w, M: FrameUser> Machine<'w, M> {
         let at = unsafe { self.simulator.memory().start().add(from).cast::<T>() };
         // SAFETY: as above.
         unsafe { at.write(value) };
-        Placed { at, of: PhantomData }
+        Placed { at, value: PhantomData }
     }
 
-    /// Where each CPU waits for queued locks: a kernel's use the same places as the zones', as a CPU waits for one lock
-    /// at a time.
+    /// Place in which each CPU waits for queued locks: those of a kernel use the places of the zones', as a CPU waits
+    /// for one lock at a time.
     #[must_use]
     pub fn queue(&self) -> &'w [QueueNode<Sim>] {
         // SAFETY: the allocator has made them and shares them, too; they are words, in a mapping that outlives `'w`.

@@ -5,30 +5,25 @@ use framewright_check::prelude::*;
 
 const HALF: u64 = PAGEBLOCK_PAGES / 2;
 
-/// Four pageblocks, of which half of the first has memory.
-fn world() -> World<Plain> {
-    Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).memory([(BASE, HALF)]).build()
-}
-
+/// Half of a pageblock that is isolated, or lent, has memory, and the other half is added.
 #[test]
-fn isolated_pages_that_are_added_are_not_free() {
-    let world = world();
-    assert_eq!(world.allocator().isolate_pageblock(BASE), Some(HALF));
-    assert_eq!(world.allocator().free_pages(), 0);
-    world.allocator().add_memory(BASE.add(HALF), HALF).expect("the other half was never added");
-    assert_eq!((world.allocator().free_pages(), world.settled().free), (0, PAGEBLOCK_PAGES));
-    assert_eq!(world.allocator().unisolate_pageblock(BASE), Some(PAGEBLOCK_PAGES));
-    assert_eq!(world.allocator().free_pages(), PAGEBLOCK_PAGES);
-}
-
-#[test]
-fn cma_pages_that_are_added_are_free_cma_pages() {
-    let world = world();
-    world.allocator().set_pageblock_type(BASE, Migratetype::Cma).expect("it exists");
-    assert_eq!(world.zone().free_cma_pages(), HALF);
-    world.allocator().add_memory(BASE.add(HALF), HALF).expect("the other half was never added");
-    assert_eq!(world.zone().free_cma_pages(), PAGEBLOCK_PAGES);
-    world.settled();
+fn added_pages_are_what_their_pageblock_is() {
+    let world = || Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).memory([(BASE, HALF)]).plain();
+    let add = |world: &World<Plain>| {
+        world.allocator().add_memory(BASE.add(HALF), HALF).expect("it was never added")
+    };
+    let isolated = world();
+    assert_eq!(isolated.allocator().isolate_pageblock(BASE), Some(HALF));
+    assert_eq!(isolated.allocator().free_pages(), 0);
+    add(&isolated);
+    assert_eq!((isolated.allocator().free_pages(), isolated.settled().free), (0, PAGEBLOCK_PAGES));
+    assert_eq!(isolated.allocator().unisolate_pageblock(BASE), Some(PAGEBLOCK_PAGES));
+    assert_eq!(isolated.allocator().free_pages(), PAGEBLOCK_PAGES);
+    let lent = world();
+    lent.allocator().set_pageblock_type(BASE, Migratetype::Cma).expect("it exists");
+    assert_eq!(lent.zone().free_cma_pages(), HALF);
+    add(&lent);
+    assert_eq!(lent.zone().free_cma_pages(), PAGEBLOCK_PAGES);
 }
 
 /// A zone that background reclaim has given up gets memory: there is hope again, as when a page is freed.

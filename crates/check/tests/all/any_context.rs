@@ -163,16 +163,10 @@ fn handlers_of_other_cpus_at_the_same_time() {
     for engine in STORES.into_iter().chain([Engine::Compact]) {
         schedules(if full() { 20_000 } else { 150 }, move || {
             let config = Config { engine, ..few_pages(16, 4, 12, 1) };
-            let world = Arc::new(Spec::one_zone(64, 2).config(config).build::<Shuttle>());
-            let oracle = Arc::new(SharedOracle::new(BASE, 64));
-            let threads: Vec<_> = (0..4)
-                .map(|n| {
-                    let (world, oracle) = (world.clone(), oracle.clone());
-                    ::shuttle::thread::spawn(move || run(&world, &oracle, n))
-                })
-                .collect();
-            let held = threads.into_iter().map(|thread| thread.join().expect("no panic")).sum::<u64>();
-            assert_eq!(world.settled().allocated, held);
+            let world = Spec::one_zone(64, 2).config(config).build::<Shuttle>();
+            let shared = Arc::new((world, SharedOracle::new(BASE, 64)));
+            let held = shuttle_team(&shared, 4, |(world, oracle), n| run(world, oracle, n));
+            assert_eq!(shared.0.settled().allocated, held.into_iter().sum::<u64>());
         });
     }
 }
@@ -205,26 +199,4 @@ fn run(world: &World<Shuttle>, oracle: &SharedOracle, n: usize) -> u64 {
         }
     }
     held.len() as u64
-}
-
-/// Wrong frees are refused here, too.
-#[test]
-fn a_wrong_free_is_refused_in_any_context() {
-    for engine in STORES {
-        let world = Spec::one_zone(PAGES, 1).engine(engine).plain();
-        let allocator = world.allocator();
-        let pfn = allocator.try_alloc(CpuId(0), order(3), M).expect("all is free");
-        let why = |pfn, order| match allocator.try_free(pfn, order) {
-            Err(TryFreeError::Refused(error)) => error.why,
-            result => panic!("{result:?}"),
-        };
-        assert_eq!(why(pfn, order(2)), FreeFailure::WrongOrder { allocated: order(3) });
-        assert_eq!(why(pfn.add(1), O), FreeFailure::Inside { order: order(3) });
-        assert_eq!(why(BASE.add(PAGES), O), FreeFailure::Foreign);
-        assert_eq!(why(Pfn(u64::MAX), O), FreeFailure::Foreign);
-        assert_eq!(allocator.try_free(pfn, order(3)), Ok(()));
-        assert_eq!(why(pfn, order(3)), FreeFailure::NotAllocated);
-        assert_eq!(allocator.try_alloc(CpuId(0), O, Migratetype::Cma), None);
-        assert_eq!(world.settled().free, PAGES);
-    }
 }

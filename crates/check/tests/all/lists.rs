@@ -7,4 +7,3 @@ mod handover;
 mod list_sizes;
 mod owners;
 mod refill_check;
-mod small_lists;

@@ -2,6 +2,8 @@
 //! wrote, and that no CPU waits endlessly. loom goes through every execution of two or three threads; the
 //! same models must fail for locks that are broken on purpose.
 
+use std::sync::Arc;
+
 use framewright::sync::{Locked, QueueNode, Slot, Waiter};
 use framewright_check::platform::loom::{self, Flawed, RELAXED, TORN};
 use framewright_check::prelude::*;
@@ -95,18 +97,11 @@ fn a_caller_without_a_cpu_joins_in() {
 fn eight_cpus_under_random_schedules() {
     for kind in KINDS {
         let body = move || {
-            let guarded = ::shuttle::sync::Arc::new(Guarded::<Shuttle>::new(kind, LockPlace::OwnLine, 8));
-            let threads: Vec<_> = (0..9)
-                .map(|cpu| {
-                    let guarded = guarded.clone();
-                    // The ninth has no CPU.
-                    let cpu = (cpu < 8).then_some(cpu);
-                    ::shuttle::thread::spawn(move || (0..4).for_each(|_| guarded.count(cpu)))
-                })
-                .collect();
-            for thread in threads {
-                thread.join().expect("the thread did not panic");
-            }
+            let guarded = Arc::new(Guarded::<Shuttle>::new(kind, LockPlace::OwnLine, 8));
+            // The ninth has no CPU.
+            shuttle_team(&guarded, 9, |guarded, cpu| {
+                (0..4).for_each(|_| guarded.count((cpu < 8).then_some(cpu as u16)));
+            });
             assert_eq!(guarded.total(), 9 * 4, "an increment was lost");
         };
         schedules(if loom::full() { 20_000 } else { 500 }, body);

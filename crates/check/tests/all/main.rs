@@ -18,5 +18,6 @@ mod sections;
 mod setup;
 mod short_port;
 mod shortage;
+mod small_worlds;
 mod violations;
 mod wrong_frees;

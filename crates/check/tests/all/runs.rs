@@ -8,14 +8,12 @@ use framewright_check::prelude::*;
 
 const NONE: Range<Pfn> = Pfn(0)..Pfn(0);
 
-#[expect(unsafe_code, reason = "the range is the test's own")]
-fn free_range<P: Platform<Pin = OwnedPin>>(cpu: &Cpu<'_, '_, P>, range: Range<Pfn>) {
-    // SAFETY: no memory is behind the frames, and no other code frees or splits these.
-    unsafe { cpu.free_range(range) }.expect("it is allocated");
-}
-
 fn pages(runs: &[Range<Pfn>]) -> u64 {
     runs.iter().map(|run| run.end.0 - run.start.0).sum()
+}
+
+fn give_back<P: Platform<Pin = OwnedPin>>(cpu: &Cpu<'_, '_, P>, range: Range<Pfn>) {
+    free_range(cpu, range).expect("it is allocated");
 }
 
 /// The runs of the frames whose bits are set.
@@ -75,7 +73,7 @@ fn every_small_world_gives_few_runs() {
                     } else {
                         assert!(pages(&runs) <= wanted && runs.is_empty() == (mask == 0), "{}", told());
                     }
-                    runs.into_iter().for_each(|run| free_range(cpu, run));
+                    runs.into_iter().for_each(|run| give_back(cpu, run));
                     assert_eq!(cpu.allocator().free_pages(), count, "{wanted} of {mask:#b}");
                 }
                 free(mask).for_each(|pfn| cpu.must_alloc_at(pfn, 0));
@@ -99,7 +97,7 @@ fn free_memory_gives_one_run() {
             let most = if config.engine == Engine::Linux { 12 } else { 2 };
             assert!(runs.len() <= most, "{:?}, {wanted}: {runs:?}", config.engine);
             assert_eq!(world.settled().allocated, wanted);
-            world.on(0, |cpu| runs.into_iter().for_each(|run| free_range(cpu, run)));
+            world.on(0, |cpu| runs.into_iter().for_each(|run| give_back(cpu, run)));
             world.drain_all();
             assert_eq!(world.settled().free, 16 * PAGEBLOCK_PAGES);
         }
@@ -151,17 +149,11 @@ fn many_cpus_take_runs() {
     for engine in STORES.into_iter().chain([Engine::Compact]) {
         schedules(if full() { 20_000 } else { 100 }, move || {
             let config = Config { engine, ..few_pages(16, 4, 12, 1) };
-            let world = Arc::new(Spec::one_zone(96, 3).config(config).build::<Shuttle>());
-            let oracle = Arc::new(SharedOracle::new(BASE, 96));
-            let threads: Vec<_> = (0..3)
-                .map(|n| {
-                    let (world, oracle) = (world.clone(), oracle.clone());
-                    ::shuttle::thread::spawn(move || take_and_free(&world, &oracle, n))
-                })
-                .collect();
-            threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
-            world.drain_all();
-            assert_eq!(world.settled().free, 96);
+            let world = Spec::one_zone(96, 3).config(config).build::<Shuttle>();
+            let shared = Arc::new((world, SharedOracle::new(BASE, 96)));
+            shuttle_team(&shared, 3, |(world, oracle), n| take_and_free(world, oracle, n));
+            shared.0.drain_all();
+            assert_eq!(shared.0.settled().free, 96);
         });
     }
 }
@@ -181,13 +173,13 @@ fn take_and_free(world: &World<Shuttle>, oracle: &SharedOracle, n: usize) {
                 let run = held.swap_remove(thread_rng().gen_range(0..held.len()));
                 let middle = Pfn(thread_rng().gen_range(run.start.0..run.end.0));
                 each(&run).for_each(|frame| oracle.giving_back(frame));
-                free_range(cpu, run.start..middle);
-                free_range(cpu, middle..run.end);
+                give_back(cpu, run.start..middle);
+                give_back(cpu, middle..run.end);
             }
         }
         for run in held {
             each(&run).for_each(|frame| oracle.giving_back(frame));
-            free_range(cpu, run);
+            give_back(cpu, run);
         }
     });
 }
@@ -204,7 +196,7 @@ fn runs_keep_the_low_mark_and_take_of_other_types_at_last() {
     let mut out = [NONE; 64];
     let more = world.on(0, |cpu| cpu.alloc_runs(1 << 10, Migratetype::Unmovable, &mut out).to_vec());
     assert_eq!(pages(&more), 1 << 10, "{more:?}");
-    world.on(0, |cpu| runs.into_iter().chain(more).for_each(|run| free_range(cpu, run)));
+    world.on(0, |cpu| runs.into_iter().chain(more).for_each(|run| give_back(cpu, run)));
     let nothing = world.on(0, |cpu| cpu.alloc_runs(5, Migratetype::Cma, &mut [NONE]).len());
     assert_eq!(nothing, 0);
 }

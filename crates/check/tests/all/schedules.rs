@@ -32,13 +32,7 @@ fn at_once<T: Send + Sync + 'static>(
 ) {
     let run = move || {
         let shared = Arc::new(begin());
-        let threads: Vec<_> = (0..CPUS)
-            .map(|n| {
-                let shared = shared.clone();
-                ::shuttle::thread::spawn(move || body(&shared, n))
-            })
-            .collect();
-        threads.into_iter().for_each(|thread| thread.join().expect("the thread did not panic"));
+        shuttle_team(&shared, CPUS, body);
         after(&shared);
     };
     let executions = if full() { 100 * executions } else { executions };
@@ -348,16 +342,8 @@ fn one_cpu_gives_a_reserve_to_its_type() {
         let world: World<Shuttle> = Spec::one_zone(PAGEBLOCK_PAGES, 2).config(config.with_marks()).build();
         world.allocator().set_pageblock_type(BASE, Migratetype::HighAtomic).expect("it is there");
         let world = Arc::new(world);
-        let threads = [M, Migratetype::Unmovable].into_iter().enumerate().map(|(n, kind)| {
-            let world = world.clone();
-            ::shuttle::thread::spawn(move || {
-                world.must_alloc_of(n, order, kind);
-            })
-        });
-        threads
-            .collect::<Vec<_>>()
-            .into_iter()
-            .for_each(|thread| thread.join().expect("the thread did not panic"));
+        let types = [M, Migratetype::Unmovable];
+        shuttle_team(&world, 2, move |world, n| world.must_alloc_of(n, order, types[n]));
         let counts = world.counts();
         assert!(
             counts.fallbacks > 0,

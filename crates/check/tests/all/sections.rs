@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use framewright_check::exhaust;
 use framewright_check::prelude::*;
 
 /// Frames of a section: the fewest.
@@ -15,65 +14,6 @@ fn spec(sections: u64, cpus: usize) -> Spec {
 
 fn without_lists(engine: Engine) -> Config {
     bare().engine(engine).sections(SECTION)
-}
-
-/// Whether some of `free`, by frame, is a block of an order.
-fn has_block(free: &[bool], order: Order) -> bool {
-    free.chunks_exact(order.pages() as usize).any(|block| block.iter().all(|&is_free| is_free))
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Call {
-    Alloc(u8, Migratetype),
-    Free(usize),
-}
-
-/// All sequences of a few calls in a zone of three sections: an allocation fails only where no section has such a
-/// block, blocks do not overlap, and all invariants hold after each.
-#[test]
-fn a_request_is_refused_only_where_no_section_has_its_block() {
-    for engine in [Engine::Framewright, Engine::Compact] {
-        let mut refused = 0;
-        let runs = exhaust::every(|choices| {
-            let world = spec(3, 1).config(without_lists(engine)).plain();
-            assert_eq!(world.zone().sections(), 3);
-            let mut free = vec![true; 3 * SECTION as usize];
-            let mut held: Vec<Block> = Vec::new();
-            for _ in 0..if full() { 7 } else { 5 } {
-                let allocs = [(10, M), (10, Migratetype::Unmovable), (9, M), (8, Migratetype::Unmovable)];
-                let call = match choices.below(allocs.len() + usize::from(!held.is_empty())) {
-                    n if n < allocs.len() => Call::Alloc(allocs[n].0, allocs[n].1),
-                    _ => Call::Free(choices.below(held.len())),
-                };
-                match call {
-                    Call::Alloc(number, kind) => {
-                        let order = order(number);
-                        match world.on(0, |cpu| cpu.alloc(order, kind)) {
-                            Ok(pfn) => {
-                                let at = (pfn.0 - BASE.0) as usize;
-                                let frames = &mut free[at..][..order.pages() as usize];
-                                assert!(frames.iter().all(|&is_free| is_free), "{call:?}: handed out twice");
-                                frames.fill(false);
-                                held.push(Block { pfn, order });
-                            }
-                            Err(error) => {
-                                assert!(!has_block(&free, order), "{call:?}: {error}");
-                                refused += 1;
-                            }
-                        }
-                    }
-                    Call::Free(n) => {
-                        let Block { pfn, order } = held.swap_remove(n);
-                        world.must_free(0, pfn, order);
-                        free[(pfn.0 - BASE.0) as usize..][..order.pages() as usize].fill(true);
-                    }
-                }
-                assert_eq!(world.settled().free, free.iter().filter(|&&is_free| is_free).count() as u64);
-            }
-        });
-        println!("{engine:?}: {runs} sequences, {refused} refused requests");
-        assert!(refused > 0, "some run out of memory");
-    }
 }
 
 /// The last page of every section can be had, in every order, and goes back: by one CPU, and by another than freed it.
@@ -173,4 +113,38 @@ fn lists_stay_shut_while_any_section_has_an_isolated_pageblock() {
         assert_eq!(world.settled().allocated, 0);
     };
     schedules(if full() { 20_000 } else { 1000 }, body);
+}
+
+/// Adds of ranges that overlap, one after the other: the second is refused in every section, also in one that the first
+/// did not touch.
+#[test]
+fn memory_that_overlaps_what_was_added_is_refused_whole() {
+    for engine in [Engine::Framewright, Engine::Compact] {
+        let world = spec(3, 1).engine(engine).memory([]).plain();
+        let add = |from: u64, pages| world.allocator().add_memory(BASE.add(from), pages);
+        let in_use = |from: u64| Err(SetupError::RangeInUse(BASE.add(from)));
+        assert_eq!(add(SECTION + 100, SECTION), Ok(()));
+        assert_eq!(add(0, 3 * SECTION), in_use(SECTION + 100));
+        assert_eq!(add(0, SECTION + 101), in_use(SECTION + 100));
+        assert_eq!(add(2 * SECTION + 99, 100), in_use(2 * SECTION + 99));
+        assert_eq!((world.settled().free, world.zone().managed_pages()), (SECTION, SECTION), "{engine:?}");
+        assert_eq!((add(0, SECTION + 100), add(2 * SECTION + 100, SECTION - 100)), (Ok(()), Ok(())));
+        assert_eq!(world.settled().free, 3 * SECTION, "{engine:?}");
+    }
+}
+
+/// Adds of ranges that overlap, on two CPUs at the same time: one of them adds its whole range, the other one nothing.
+/// shuttle.
+#[test]
+fn of_two_adds_that_overlap_one_adds_all_and_the_other_nothing() {
+    let body = || {
+        let world = Arc::new(spec(3, 2).memory([]).build::<Shuttle>());
+        let add =
+            |world: &World<Shuttle>, from: u64| world.allocator().add_memory(BASE.add(from), 2 * SECTION);
+        let (low, high) = shuttle_pair(&world, move |world| add(world, 0), move |world| add(world, SECTION));
+        assert!(low.is_ok() != high.is_ok(), "{low:?} {high:?}");
+        assert_eq!(low.err().or(high.err()), Some(SetupError::RangeInUse(BASE.add(SECTION))));
+        assert_eq!((world.settled().free, world.zone().managed_pages()), (2 * SECTION, 2 * SECTION));
+    };
+    schedules(if full() { 20_000 } else { 500 }, body);
 }

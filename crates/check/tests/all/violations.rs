@@ -1,21 +1,10 @@
 //! `verify` can fail: each thing that it looks for is broken on purpose, and it must say so.
 
-use framewright::config::Experiment;
 use framewright_check::prelude::*;
-
-/// Head words as `frame` packs them.
-const BODY: u64 = 0;
-
-fn taken(order: u64) -> u64 {
-    1 << 55 | order << 48 | (M as u64) << 52
-}
+use heads::{BODY, free, open, taken};
 
 /// An order-0 block that CPU 0 has set aside, as its first.
 const ASIDE: u64 = 1 << 55 | 1 << 54 | 3 << 52;
-
-fn free(order: u64, list: Migratetype, next: u64, prev: u64) -> u64 {
-    1 << 63 | order << 59 | (list as u64) << 56 | prev << 28 | next
-}
 
 /// Two pageblocks without per-CPU lists. Order-0 blocks are out at the first two frames; so one block each of
 /// the orders 1 to 9 is free.
@@ -121,14 +110,8 @@ fn verify_finds_buddies_that_have_not_merged() {
             cpu.must_free(block, PAGEBLOCK_ORDER);
         }
     });
-    let ordinary = world.corrupt(Spot::PageblockInfo(BASE), 0);
-    world.corrupt(Spot::PageblockInfo(BASE), ordinary);
+    let ordinary = world.word(Spot::PageblockInfo(BASE));
     must_find("have not merged", &world, &[(Spot::PageblockInfo(second), ordinary)]);
-}
-
-/// The head word of an open pageblock, as `frame` packs it.
-fn open(free: u64, largest: u64, prev: u64, next: u64) -> u64 {
-    4 << 55 | free << 45 | largest << 38 | prev << 19 | next
 }
 
 #[test]
@@ -158,6 +141,16 @@ fn verify_finds_broken_bins_and_maps() {
         &world,
         &[(Spot::MapWord(second, 2), 1), (Spot::Head(second.add(128)), BODY)],
     );
+    let whole = || Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).bare().plain();
+    // Bits in the first and in the second pageblock of a free block of two.
+    must_find("one block has bits", &whole(), &[(Spot::MapWord(BASE, 2), 1)]);
+    must_find("one block has bits", &whole(), &[(Spot::MapWord(second, 2), 1)]);
+    // Two pageblocks in one bin whose links lead to each other.
+    let world = whole();
+    [BASE, second].into_iter().for_each(|pfn| world.must_alloc_at(0, pfn, 0));
+    let heads =
+        [(BASE, 1), (second, 0)].map(|(pfn, link)| (Spot::PageblockHead(pfn), open(511, 8, link, link)));
+    must_find("one is circular", &world, &heads);
 }
 
 #[test]
@@ -176,29 +169,6 @@ fn verify_finds_broken_bitmaps_of_pageblocks() {
         [BODY, taken(9), taken(10), free(9, M, 1, 0), free(9, Migratetype::Cma, 0, 0), free(10, M, 0, 0)]
     {
         find("its head word does not", &[(Spot::PageblockHead(last), head)]);
-    }
-}
-
-/// Two pageblocks in one bin whose links lead to each other.
-#[test]
-fn verify_finds_circular_bins() {
-    let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).engine(Engine::Framewright).bare().plain();
-    world.on(0, |cpu| {
-        for n in 0..2 {
-            cpu.must_alloc_at(BASE.add(n * PAGEBLOCK_PAGES), 0);
-        }
-    });
-    let heads = [(0, 1), (1, 0)]
-        .map(|(me, link)| (Spot::PageblockHead(BASE.add(me * PAGEBLOCK_PAGES)), open(511, 8, link, link)));
-    must_find("one is circular", &world, &heads);
-}
-
-/// Bits in the second pageblock of a free block of two.
-#[test]
-fn verify_looks_at_both_pageblocks_of_a_block() {
-    for n in 0..2 {
-        let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).engine(Engine::Framewright).bare().plain();
-        must_find("one block has bits", &world, &[(Spot::MapWord(BASE.add(n * PAGEBLOCK_PAGES), 2), 1)]);
     }
 }
 
@@ -256,8 +226,7 @@ fn verify_finds_a_pageblock_in_the_wrong_bin() {
         cpu.must_alloc_at(start(3).add(256), 0);
     });
     let links = |n: u64| {
-        let head = world.corrupt(Spot::PageblockHead(start(n)), 0);
-        world.corrupt(Spot::PageblockHead(start(n)), head);
+        let head = world.word(Spot::PageblockHead(start(n)));
         (head >> 19 & 0x7_ffff, head & 0x7_ffff)
     };
     let middle = (0..3).find(|&n| links(n).0 != n && links(n).1 != n).expect("there are three");
@@ -285,8 +254,7 @@ fn verify_finds_listed_blocks_that_are_free_or_allocated() {
             cpu.must_free(BASE.add(3), 0);
         });
         assert_eq!(world.allocator().pcp_pages(), 1);
-        let word = world.corrupt(Spot::MapWord(BASE, 0), 0);
-        world.corrupt(Spot::MapWord(BASE, 0), word);
+        let word = world.word(Spot::MapWord(BASE, 0));
         must_find("is free, or a caller has it", &world, &[(Spot::MapWord(BASE, 0), word | bit)]);
     }
 }
@@ -320,11 +288,7 @@ fn verify_finds_broken_per_cpu_lists() {
     let world = lists();
     world.must_free(0, BASE, 0);
     let mut damage: Vec<_> = SLOTS.map(|slot| (Spot::Slot(slot), BASE.0 + 1)).to_vec();
-    damage.retain(|&(spot, value)| {
-        let held = world.corrupt(spot, value);
-        world.corrupt(spot, held);
-        held != value
-    });
+    damage.retain(|&(spot, value)| world.word(spot) != value);
     must_find("does not say where it sits", &world, &damage);
 }
 
@@ -334,8 +298,7 @@ fn verify_finds_pageblocks_with_wrong_marks() {
     const MARK: u64 = 1 << 58;
     for store in STORES {
         let world = buddies_in(store);
-        let info = world.corrupt(Spot::PageblockInfo(BASE), 0);
-        world.corrupt(Spot::PageblockInfo(BASE), info);
+        let info = world.word(Spot::PageblockInfo(BASE));
         must_find("told of is not free", &world, &[(Spot::PageblockInfo(BASE), info | REPORTED)]);
         // One that a caller has as a whole.
         let world = buddies_in(store);

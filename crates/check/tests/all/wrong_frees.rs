@@ -56,6 +56,8 @@ fn a_wrong_free_says_why() {
         let expect = |pfn: Pfn, n: u8, why| {
             let error = world.on(0, |cpu| cpu.free(pfn, order(n))).expect_err("it is wrong");
             assert_eq!((error.pfn, error.order, error.why), (pfn, order(n), why), "{config:?}");
+            let any_context = world.allocator().try_free(pfn, order(n)).expect_err("it is wrong");
+            assert_eq!(any_context, TryFreeError::Refused(error), "{config:?}");
         };
         for (pfn, n, why) in [
             (large.add(1), 0, Inside { order: order(2) }),

@@ -14,12 +14,7 @@ fn boot(spec: &Spec, clear: bool, random: &mut fastrand::Rng, trail: &mut Trail)
     let world = if clear { spec.build_to_clear::<Checked, ()>(|_| ()) } else { spec.build::<Checked>() };
     let allocator = world.allocator();
     if clear {
-        for zone in allocator.zones() {
-            let zone = zone.spec();
-            for pfn in zone.start.0..zone.end().0.next_multiple_of(1024) {
-                world.corrupt(Spot::Head(Pfn(pfn)), pfn.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            }
-        }
+        world.soil();
     }
     let Some(booting) = trail.call(|| allocator.begin()) else { return };
     trail.note(&(booting.left(), allocator.begin().is_none()));

@@ -18,6 +18,7 @@ const SWEPT: &[&str] = &[
     "crates/pagecache/",
     "crates/report/",
     "crates/rivals/",
+    "crates/sim/",
     "crates/trace/",
     "crates/workload/",
     "docs/",

@@ -17,7 +17,7 @@ use framewright::boot::map::Home;
 
 use super::{Firmware, FirmwareError, add_home, hexadecimal, inclusive, kind, list};
 
-/// What a line of an e820 dump begins with.
+/// Beginning of a line of an e820 dump.
 const MARK: &str = "BIOS-e820:";
 const AFFINITY: &str = "SRAT: Node ";
 

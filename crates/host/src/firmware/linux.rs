@@ -1,4 +1,4 @@
-//! What a running Linux shows of its memory: `/proc/iomem`, and nodes in `/sys/devices/system/node`.
+//! Memory as a running Linux shows it: `/proc/iomem`, and nodes in `/sys/devices/system/node`.
 //!
 //! Which memory a node has is told by its memory blocks; a kernel without memory hot-plug has none, and then the
 //! firmware's SRAT is asked, which only root may read.
@@ -111,7 +111,7 @@ fn cpus_of(root: &Path, node: NodeId) -> Result<Vec<(u32, NodeId)>, FirmwareErro
     Ok(cpus.into_iter().map(|cpu| (cpu, node)).collect())
 }
 
-/// Whose the memory is, of several nodes.
+/// Owner of the memory, of several nodes.
 fn homes(root: &Path, nodes: &[NodeId], firmware: &mut Firmware) -> Result<(), FirmwareError> {
     let size = root.join("sys/devices/system/memory/block_size_bytes");
     if let Ok(text) = fs::read_to_string(&size) {

@@ -24,7 +24,7 @@ const MOST_DOMAINS: usize = 1024;
 /// Reads a table. `place` is what it is called. O(records × domains).
 ///
 /// # Errors
-/// What is damaged, and at which byte.
+/// The damage, and its byte.
 pub fn read(place: &str, table: &[u8]) -> Result<Affinity, FirmwareError> {
     let refuse = |what: String| FirmwareError::whole(place, what);
     let mut affinity = Affinity::default();

@@ -14,9 +14,9 @@ use framewright::{Order, Pfn};
 pub enum ProcessError {
     /// The system refused something.
     System {
-        /// What.
+        /// The call.
         what: &'static str,
-        /// What it said.
+        /// Its error.
         source: io::Error,
     },
     /// The file holds no arena.
@@ -56,9 +56,9 @@ pub enum ProcessError {
     },
     /// An invariant of the allocator does not hold.
     Violation(Violation),
-    /// What the allocator counts and what the table of owners says differ.
+    /// The allocator's counts and the table of owners differ.
     Owners {
-        /// What should be equal.
+        /// The counts that should be equal.
         what: &'static str,
         /// By the table, and by the allocator.
         found: (u64, u64),

@@ -1,4 +1,4 @@
-//! What is where in the file, and what its first page says.
+//! Layout of the file, and of its first page.
 
 use core::any::TypeId;
 use core::hash::{Hash, Hasher};
@@ -34,7 +34,7 @@ pub(super) struct Label {
     pub(super) magic: u64,
     /// Which build's structures these are.
     pub(super) build: u64,
-    /// Where every process maps the file: the structures in it point at each other.
+    /// Address at which every process maps the file: the structures in it point at each other.
     pub(super) address: u64,
     pub(super) pages: u64,
     /// 1: made of pages of 2 MiB.
@@ -61,8 +61,8 @@ pub(super) struct Header {
     pub(super) allocator: MaybeUninit<Inner>,
 }
 
-/// Which build's structures are in a file: another compiler, another version or other features lay them out in another
-/// way.
+/// The build whose structures are in a file: another compiler, another version or other features lay them out in
+/// another way.
 pub(super) fn build() -> u64 {
     // Its keys are fixed; what it computes may change with the compiler, as the layouts may.
     let mut hasher = DefaultHasher::new();

@@ -80,7 +80,7 @@ pub struct ProcessOptions {
 }
 
 impl ProcessOptions {
-    /// So many bytes of base pages.
+    /// Bytes of base pages.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         Self { bytes, huge_pages: false, name: "framewright".into(), config: Config::default() }
@@ -179,7 +179,7 @@ impl ProcessArena {
     /// Makes an arena in a new file, and attaches this process to it. O(pages / 1024).
     ///
     /// # Errors
-    /// What is wrong with the options, or what the system lacks.
+    /// The option that is wrong, or the means that the system lacks.
     pub fn create(options: &ProcessOptions) -> Result<Self, ProcessError> {
         if options.config.page_kib != 4 {
             return Err(framewright::SetupError::PageKib(options.config.page_kib).into());
@@ -403,7 +403,7 @@ impl ProcessArena {
     /// Others wait for it.
     ///
     /// # Errors
-    /// What does not hold.
+    /// The invariant that does not hold.
     pub fn verify(&self) -> Result<ProcessAccount, ProcessError> {
         let guard = self.enter()?;
         let allocator = guard.allocator();

@@ -1,4 +1,4 @@
-//! Who has which block: one word per frame, in the file. It is what the allocator's own tables are made again from when
+//! Owners of blocks: one word per frame, in the file. It is what the allocator's own tables are made again from when
 //! a process was killed while it changed them, so each change of it is one store.
 //!
 //! The word of a block's first frame: bits 0–3 the order, bit 4 whether the allocator's tables know the block as

@@ -1,4 +1,4 @@
-//! What an arena of several processes asks of the system: a file of memory at one address, and locks on the file that
+//! The system as an arena of several processes needs it: a file of memory at one address, and locks on the file that
 //! tell which processes live.
 #![expect(unsafe_code, reason = "system calls take and return raw addresses")]
 
@@ -53,7 +53,7 @@ impl Memory {
         let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let at = core::ptr::without_provenance_mut(address);
-        // SAFETY: `NOREPLACE` leaves alone whatever is there.
+        // SAFETY: `NOREPLACE` leaves alone all that is there.
         let start = unsafe { libc::mmap(at, bytes, protection, flags, file, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());

@@ -206,7 +206,7 @@ fn the_callers_memory_must_be_whole_pages() {
     assert!(try_at(to_page, 0).is_err());
 }
 
-/// One line that says what is wrong and, somewhere, what to do.
+/// One line that states the fault and, somewhere, what to do.
 fn refusal(builder: framewright_host::ArenaBuilder, advice: &str) -> ArenaError {
     let error = builder.build::<()>().map(drop).expect_err("an arena that cannot be made");
     let message = error.to_string();

@@ -278,7 +278,7 @@ fn movable_zones_hold_only_what_moves() {
     assert_eq!(zone(cpu.alloc(order, Migratetype::Unmovable).expect("memory is left")), ZoneId(4));
 }
 
-/// What `work` takes on each of `threads` threads at the same time, added up. Nanoseconds.
+/// Time of `work` on each of `threads` threads at the same time, added up. Nanoseconds.
 fn on_threads<W: FnOnce() + Send>(works: Vec<W>) -> u64 {
     thread::scope(|scope| {
         let timed = |work: W| {

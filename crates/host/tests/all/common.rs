@@ -1,4 +1,4 @@
-//! What the tests of this crate share: one way to make an arena, an oracle, and threads that are ended without
+//! Helpers of this crate's tests: one way to make an arena, an oracle, and threads that are ended without
 //! notice.
 #![allow(dead_code, clippy::allow_attributes, reason = "each test file uses its own part of this")]
 
@@ -26,7 +26,7 @@ pub(crate) fn described(pages: u64, config: Config) -> ArenaBuilder {
     Arena::builder().pages(pages).backing(Backing::Described).cpus(4).config(config)
 }
 
-/// Who has which frame, by what callers were told alone.
+/// Owners of frames, by what callers were told alone.
 pub(crate) struct Oracle(Box<[AtomicU8]>);
 
 impl Oracle {
@@ -125,7 +125,7 @@ pub(crate) fn run_and_kill<'a>(f: impl FnOnce() + Send + 'a) {
     }
 }
 
-/// Nanoseconds that this thread has run: whatever else the machine does in the meantime is not counted.
+/// Nanoseconds that this thread has run: other work of the machine in the meantime is not counted.
 pub(crate) fn thread_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid place for the answer.

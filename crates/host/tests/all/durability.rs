@@ -1,4 +1,4 @@
-//! What is on storage when: flushes, appends, cuts, opens and closes that race; errors; crashes.
+//! Content of storage over time: flushes, appends, cuts, opens and closes that race; errors; crashes.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::fs;
@@ -261,7 +261,7 @@ fn offsets_end_where_files_do() {
     assert_eq!((&bytes, files.len(file), files.flush(file)), (b"precious", Ok(8), Ok(())));
 }
 
-/// What a flush costs does not depend on how much is cached, only on how much is dirty: counted in looks at the lock's
+/// The cost of a flush does not depend on how much is cached, only on how much is dirty: counted in looks at the lock's
 /// data by time, as a ratio in one run.
 #[test]
 fn a_flush_of_one_page_costs_the_same_however_many_are_cached() {
@@ -318,7 +318,7 @@ fn a_cache_that_is_dropped_writes_what_is_dirty_and_gives_its_pages_back() {
         assert_eq!(arena.counts().allocated, 0);
     }
     drop(cpu);
-    // Or says what was lost.
+    // Or states what was lost.
     let files = FileCache::new(&arena);
     let cpu = arena.attach().unwrap();
     let file = files.open(&folder.file(2)).unwrap();
@@ -447,7 +447,8 @@ fn changed(rng: &mut fastrand::Rng, version: u64) -> Vec<u64> {
     old.into_iter().chain(end - 40..end).collect()
 }
 
-/// What [`a_process_that_is_killed_keeps_what_it_flushed`] kills: writes records of a file, flushes, and says so.
+/// Process that [`a_process_that_is_killed_keeps_what_it_flushed`] kills: writes records of a file, flushes, and
+/// reports it.
 #[test]
 fn child_that_is_killed() {
     use std::io::Write;

@@ -1,4 +1,4 @@
-//! What the last of sixteen CPUs gets when memory runs out: what the others have on their lists comes back to it.
+//! Memory that the last of sixteen CPUs gets when it runs out: what the others have on their lists comes back to it.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;

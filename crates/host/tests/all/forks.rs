@@ -1,4 +1,4 @@
-//! What a forked child finds of its parent's handles: nothing that it could harm, and nothing that could harm it.
+//! Handles of a parent in a forked child: it can harm none, and none can harm it.
 
 use std::fs;
 
@@ -116,7 +116,7 @@ fn memory(config: Config) {
     }
 }
 
-/// What a parent has flushed stays, and so does what it has swapped out, whatever its child drops.
+/// Pages that a parent has flushed or swapped out stay, whichever handles its child drops.
 fn caches(config: Config) {
     let folder = Folder::new();
     let arena: Arena<PageSlot> = Arena::builder().pages(1024).cpus(2).config(config).build().unwrap();

@@ -1,4 +1,4 @@
-//! Where the shared fields are on this platform, byte by byte. The crate does not compile if one moves; here the
+//! Places of the shared fields on this platform, byte by byte. The crate does not compile if one moves; here the
 //! numbers can be read, and the relations that the study of the lock's cache line rests on.
 
 use core::mem::{align_of, size_of};

@@ -1,4 +1,4 @@
-//! What a host's arena offers besides allocating: memory given back, committed, locked, guarded and zeroed; threads
+//! Calls of a host's arena besides allocations: memory given back, committed, locked, guarded and zeroed; threads
 //! near their memory; waiting for others.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};

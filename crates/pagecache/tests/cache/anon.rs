@@ -40,7 +40,7 @@ fn load(cache: &Swapping<'_>, cpu: &Handle<'_>, space: SpaceId, index: u64) -> [
     bytes
 }
 
-/// What page `index` of a space holds after store number `version`.
+/// Content of page `index` of a space after store number `version`.
 fn content(space: SpaceId, index: u64, version: u64) -> [u8; BYTES] {
     let word = mix(u64::from(space.0) << 40 ^ index << 8 ^ version).to_le_bytes();
     core::array::from_fn(|n| word[n % 8])
@@ -291,7 +291,7 @@ fn failures_lose_nothing() {
     close(&world, &cache, &[space], &[]);
 }
 
-/// Who only loads is written once, however often it goes and comes.
+/// A page that is only loaded is written once, however often it goes and comes.
 #[test]
 fn a_clean_page_is_not_written_again() {
     let world = world(Generation::V6_1, 1);
@@ -385,7 +385,7 @@ impl Release for Sink<'_, '_> {
     }
 }
 
-/// What zone reclaim's mode allows decides: anonymous pages are only written where both may be done.
+/// The mode of zone reclaim decides: anonymous pages are only written where both may be done.
 #[test]
 fn modes_are_kept() {
     let world = world(Generation::V3_0, 1);
@@ -485,7 +485,7 @@ fn the_balance_goes_where_pages_are_not_used() {
     assert!(anon > 20 * file, "{anon} anonymous pages and {file} of files");
 }
 
-/// What reclaim sends to a slow disk is counted when it is sent, and is the first to go when it is there.
+/// A page that reclaim sends to a slow disk is counted when it is sent, and is the first to go when it is there.
 #[test]
 fn what_reclaim_sends_is_counted() {
     let world = world(Generation::V6_1, 1);

@@ -33,7 +33,7 @@ const EXTENT: u64 = 700;
 
 type Half = [u8; HALF];
 
-/// Whose half page, of which page, which version: 24, 16 and 24 bits. All zeroes: not written yet.
+/// Owner of a half page, its page, its version: 24, 16 and 24 bits. All zeroes: not written yet.
 fn stamp(owner: u32, index: u64, version: u32) -> Half {
     (u64::from(owner) << 40 | index << 24 | u64::from(version)).to_le_bytes()
 }
@@ -47,8 +47,8 @@ fn version(half: Half, owner: u32, index: u64) -> Option<u32> {
 /// A half page, by file, page and half.
 type Place = (FileId, u64, usize);
 
-/// What storage has of a half page: what will survive a crash for certain, if nothing comes after it; and the writes
-/// since.
+/// States of a half page in storage: the one that will survive a crash for certain, if nothing comes after it; and the
+/// writes since.
 #[derive(Default)]
 struct Stored {
     durable: Half,
@@ -59,7 +59,7 @@ struct Stored {
 struct Storage {
     halves: BTreeMap<Place, Stored>,
     begun: Vec<(FileId, u64, Pfn, [u8; BYTES])>,
-    /// What flushes have promised: the least version of each half page. Only of files.
+    /// Promises of flushes: the least version of each half page. Only of files.
     promised: HashMap<Place, u32>,
     /// Files of which a sync has failed.
     failed_syncs: HashMap<FileId, u32>,
@@ -203,7 +203,7 @@ impl Device for Chaotic {
         Some(Completion { file, index, pfn, result: self.finish(file, index, bytes) })
     }
 
-    /// What was written before will last; or the device has lost any of it, and says so once.
+    /// All that was written before will last; or the device has lost some of it, and reports that once.
     fn sync(&self, file: FileId) -> Result<(), IoError> {
         let fails = self.is_bad_luck(self.sync_fails);
         let mut storage = self.storage.lock().unwrap();
@@ -255,7 +255,7 @@ struct Written {
     cuts: u32,
 }
 
-/// What the threads of a round share.
+/// State that the threads of a round share.
 struct Round<'w> {
     cache: Cache<'w, Plain, Chaotic>,
     /// By thread: its file.

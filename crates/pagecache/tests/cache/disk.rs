@@ -30,7 +30,7 @@ pub(crate) struct Disk {
     memory: Mutex<HashMap<Pfn, Memory>>,
     /// Writes that were begun, with what they will write.
     begun: Mutex<VecDeque<Begun>>,
-    /// Writes are begun, not done immediately, and one in so many questions finds one done; 0 for never.
+    /// Writes are begun, not done immediately, and one question in this many finds one done; 0 for never.
     slow: AtomicU64,
     /// Number of a hundred reads and writes that fail.
     pub(crate) fails: AtomicU64,
@@ -38,7 +38,7 @@ pub(crate) struct Disk {
     /// Reads wait here as long as this is set, before they have read anything; and how many have come.
     pub(crate) holds_reads: AtomicBool,
     pub(crate) reads: AtomicU64,
-    /// The same of pages that move; and how often a thread has waited for another.
+    /// Pages that move; and how often a thread has waited for another.
     pub(crate) holds_copies: AtomicBool,
     pub(crate) copies: AtomicU64,
     pub(crate) waits: AtomicU64,
@@ -48,7 +48,7 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// A disk of which so many calls of a hundred fail, and which is so slow.
+    /// A disk of which some calls of a hundred fail, and which is slow.
     pub(crate) fn new(fails: u64, slow: u64) -> Self {
         let disk = Self::default();
         disk.fails.store(fails, Relaxed);

@@ -33,7 +33,7 @@ fn world_of(config: Config, cpus: usize) -> Kept {
     Spec::one_zone(PAGES, cpus).config(config.with_marks()).build_with(|_| PageSlot::default())
 }
 
-/// What a file should hold, kept apart.
+/// Content that a file should have, kept apart.
 #[derive(Default)]
 struct Model(HashMap<(FileId, u64), [u8; BYTES]>);
 

@@ -90,7 +90,7 @@ fn objects_make_room_as_pages_do() {
     }
 }
 
-/// Who has no pages of files to search finds no objects either (v3.0), but the request does not hang.
+/// A request without pages of files to search finds no objects either (v3.0), but the request does not hang.
 #[test]
 fn objects_in_use_do_not_go() {
     let world = world(Generation::V6_1, 1);

@@ -1,8 +1,8 @@
-//! What a core expects its program to do next.
+//! Predictor of the next access of a core's program.
 //!
 //! A core guesses how branches go and executes on. Where it has guessed wrongly, what it has done since is thrown away:
 //! all that follows waits for the value that the branch depended on, however far away that was, and for the
-//! instructions to come in anew. Programs here are seen by what they touch, so a branch that goes another way shows as
+//! instructions to come in again. Programs here are seen by what they touch, so a branch that goes another way shows as
 //! another access than came before. Guesses are made as cores make them (Seznec and Michaud, "A case for (partially)
 //! tagged geometric history length branch prediction", 2006): by what came after the longest run of recent accesses
 //! that has been met before.
@@ -18,7 +18,7 @@ const ENTRIES: usize = 1 << 10;
 const SUREST: u8 = 3;
 /// Accesses that are remembered.
 const REMEMBERED: usize = 128;
-/// What runs are hashed with, and its powers for each table: what an access counts for when it leaves the run.
+/// Factor that runs are hashed with, and its powers for each table: the weight of an access when it leaves the run.
 const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
 const LEAVES: [u64; TABLES] = {
     let mut powers = [1_u64; TABLES];
@@ -34,14 +34,14 @@ const LEAVES: [u64; TABLES] = {
     powers
 };
 
-/// What came after a run of accesses.
+/// Access that came after a run of accesses.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     /// Which run.
     tag: u16,
-    /// What then came.
+    /// Next access.
     next: u16,
-    /// How often it was right of late.
+    /// How often it was right recently.
     sure: u8,
 }
 
@@ -96,10 +96,10 @@ impl Branches {
             self.tables[0][index] = Entry { tag, next: site, sure: 0 };
             return false;
         };
-        let other = shorter.map(|table: usize| self.tables[table][at[table].0].next);
+        let fallback = shorter.map(|table: usize| self.tables[table][at[table].0].next);
         let entry = &mut self.tables[table][at[table].0];
         // A run that has been met once says less than a shorter one.
-        let expected = if entry.sure == 0 { other.unwrap_or(entry.next) } else { entry.next };
+        let expected = if entry.sure == 0 { fallback.unwrap_or(entry.next) } else { entry.next };
         if entry.next == site {
             entry.sure = (entry.sure + 1).min(SUREST);
         } else if entry.sure > 0 {
@@ -123,7 +123,7 @@ impl Branches {
 }
 
 impl Simulator {
-    /// Says that each word from `start` to `end` has a meaning of its own: a program that touches another one of them
+    /// Gives each word from `start` to `end` a meaning of its own: a program that touches another one of them
     /// does another thing. Elsewhere it may do the same to another element.
     pub fn fix(&mut self, start: usize, end: usize) {
         self.engine.fixed.push((start, end));
@@ -131,7 +131,7 @@ impl Simulator {
 }
 
 impl Engine {
-    /// What the running CPU expected to do next, and what it does.
+    /// Compares the access that the running CPU expected with the one that it makes.
     #[inline]
     pub(super) fn guess(&mut self, offset: usize, access: Access) {
         let cpu = &mut self.cpus[usize::from(self.current)];
@@ -167,7 +167,7 @@ mod tests {
     use crate::model::Model;
     use crate::model::testing::round;
 
-    /// The share of accesses that surprise, of the second half of so many.
+    /// The share of accesses that surprise, of the second half of `accesses`.
     fn surprises(next: impl Fn(usize, &mut Rng) -> u16) -> f64 {
         const ALL: usize = 20_000;
         let (mut branches, mut rng) = (Branches::default(), Rng::new(1));
@@ -192,7 +192,7 @@ mod tests {
         );
     }
 
-    /// ns for each of so many reads of cold lines, after each of which the program goes one of two ways.
+    /// ns for each of `reads` reads of cold lines, after each of which the program goes one of two ways.
     fn reads(mispredict_ns: f64, way: impl Fn(u64, &mut Rng) -> bool) -> f64 {
         const READS: u64 = 4000;
         const APART: usize = 4096 + 64;

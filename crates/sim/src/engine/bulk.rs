@@ -4,7 +4,7 @@ use super::{CURRENT, Engine, NO_LINE};
 use crate::clock::Ps;
 use crate::model::LINE;
 
-/// Lets the running CPU write so many bytes of a node's memory in sequence: at its own bandwidth, behind what others
+/// Lets the running CPU write `bytes` bytes of a node's memory in sequence: at its own bandwidth, after what others
 /// ask of the node. Outside a run nothing happens.
 pub fn stream(node: u16, bytes: u64) {
     let engine = CURRENT.get();
@@ -14,7 +14,7 @@ pub fn stream(node: u16, bytes: u64) {
     }
 }
 
-/// Lets the running CPU do what `work` does, in `time` if that is less and all of it is at hand: at most so many
+/// Lets the running CPU do what `work` does, in `time` if that is less and all of it is at hand: at most `accesses`
 /// accesses, none of which misses, meets another CPU or comes after a wrong guess. A core executes such work beside
 /// what comes before and after. Outside a run nothing is charged.
 pub fn overlapped<R>(time: Ps, accesses: u64, work: impl FnOnce() -> R) -> R {
@@ -55,11 +55,11 @@ impl Engine {
         while left > 0 {
             let lines = left.min(PIECE);
             left -= lines;
-            let [own, memory] = self.costs.written(lines);
+            let [core, memory] = self.costs.written(lines);
             let clock = self.cpus[me].clock;
             let served = self.channels[usize::from(node)].serve(clock, memory);
-            let own = own.scaled(self.costs.loaded(served.busy));
-            self.cpus[me].clock = clock + own.max(memory) + served.wait;
+            let core = core.scaled(self.costs.loaded(served.busy));
+            self.cpus[me].clock = clock + core.max(memory) + served.wait;
         }
         self.cpus[me].last_read = NO_LINE;
     }

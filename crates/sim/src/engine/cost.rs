@@ -1,4 +1,4 @@
-//! What an access costs: hits by age, transfers from other CPUs, and memory.
+//! Costs of an access: hits by age, transfers from other CPUs, and memory.
 
 use super::streams::PREFETCH_DEPTH;
 use super::{
@@ -64,7 +64,7 @@ pub(super) struct Costs {
     overlaps: f64,
 }
 
-/// When a CPU at the latest goes on whose store is visible at `done`.
+/// Time at which a CPU goes on at the latest whose store is visible at `done`.
 const fn buffered(done: Ps) -> Ps {
     Ps(done.0.saturating_sub(STORE_BUFFER.0))
 }
@@ -74,7 +74,7 @@ const fn seen_as(line: usize) -> u32 {
     (line / SEEN) as u32 + 1
 }
 
-/// Lines of each set of a cache of so many.
+/// Lines of each set of a cache of `lines`.
 const fn ways(lines: u32) -> u32 {
     lines.div_ceil(SETS as u32)
 }
@@ -127,7 +127,7 @@ impl Costs {
 }
 
 impl Costs {
-    /// How long so many lines in a row keep idle memory's core that writes them busy, and how long their memory.
+    /// How long `lines` lines in a row keep idle memory's core that writes them busy, and how long their memory.
     pub(super) fn written(&self, lines: u64) -> [Ps; 2] {
         [Ps(self.core_line.0 * lines), Ps(self.node_write_line.0 * lines)]
     }
@@ -144,20 +144,20 @@ impl Costs {
         self.core_line.scaled(latency.0 as f64 / memory.0 as f64)
     }
 
-    /// What a store waits for. Others' copies of a line that is only written once in a while go while the buffer hides
+    /// Time that a store waits. Others' copies of a line that is only written once in a while go while the buffer hides
     /// it. A line that another CPU polls goes there and comes back for each store, and later stores, the unlocking one
     /// at last, wait for it.
     fn store_waits(&self, entry: &Line, found: &Found) -> Ps {
         if entry.is_polled() { found.moved.scaled(self.store_exposed) } else { Ps(0) }
     }
 
-    /// How much longer lines from another node take one core, which can have only so many on their way.
+    /// How much longer lines from another node take one core, which can have only a few on their way.
     fn farther(&self, remote: bool) -> f64 {
         if remote && self.dram[0] > Ps(0) { self.dram[1].0 as f64 / self.dram[0].0 as f64 } else { 1.0 }
     }
 }
 
-/// What has moved under one name.
+/// Traffic under one name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Traffic {
     /// The name.
@@ -170,7 +170,7 @@ pub struct Traffic {
     pub waited: Ps,
 }
 
-/// What memory and caches have moved.
+/// Traffic of memory and caches.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Moved {
     /// Lines, by name.
@@ -185,10 +185,10 @@ impl Traffic {
     }
 }
 
-/// Where a line was found, and what it takes to bring it.
+/// Place where a line was found, and the time to bring it.
 struct Found {
     latency: Ps,
-    /// What of it the CPU has to wait for, if it waits at all.
+    /// Part of it for which the CPU has to wait, if it waits at all.
     exposed: Ps,
     from_memory: bool,
     in_l1: bool,
@@ -297,7 +297,7 @@ impl Engine {
             self.take_back(line, clock, refund);
         }
         let occupied = match access {
-            // It is here: a question that arrives when this access is done is answered at once.
+            // It is here: a question that arrives when this access is done is answered immediately.
             _ if found.latency == Ps(0) => done.since(self.costs.question_near),
             _ if found.from_memory => done,
             Access::Read => done.since(found.latency.scaled(1.0 - READ_OCCUPANCY)),
@@ -352,14 +352,14 @@ impl Engine {
         (*brought, *l3)
     }
 
-    /// Where the nearest usable copy is.
+    /// Place of the nearest usable copy.
     fn find(&mut self, line: usize, entry: &Line, access: Access, at: Ps) -> Found {
         let me = self.current;
         let Some(owner) = entry.owner() else { return self.fetch(line, access, at) };
-        let of = &self.cpus[usize::from(owner)];
+        let holder = &self.cpus[usize::from(owner)];
         let [l2, l3] = self.capacity(line, owner);
-        let age = of.brought[set_of(line)].wrapping_sub(entry.stamp);
-        let l3_age = self.l3_brought[usize::from(of.place.l3)].wrapping_sub(entry.l3_stamp);
+        let age = holder.brought[set_of(line)].wrapping_sub(entry.stamp);
+        let l3_age = self.l3_brought[usize::from(holder.place.l3)].wrapping_sub(entry.l3_stamp);
         if age > l2 && l3_age > l3 {
             // All CPUs' copies are as old: what many use does not age.
             return self.fetch(line, access, at);
@@ -367,8 +367,8 @@ impl Engine {
         // Of a copy beside others' it is known when any core touched the line last: this core has brought in as many
         // lines since as that core did, or more.
         if entry.is_sole(me) || access == Access::Read && self.lines.holds(entry, me) {
-            let own = if owner == me { age } else { self.seen_ago(line) };
-            if own <= self.costs.l1 {
+            let seen = if owner == me { age } else { self.seen_ago(line) };
+            if seen <= self.costs.l1 {
                 return Found {
                     latency: Ps(0),
                     exposed: Ps(0),
@@ -396,7 +396,7 @@ impl Engine {
             return Found { latency, exposed: latency, from_memory: false, in_l1: false, moved: Ps(0) };
         }
         let mut latency = self.transfer(line, entry, access);
-        if age > l2 && of.place.l3 == self.cpus[usize::from(me)].place.l3 {
+        if age > l2 && holder.place.l3 == self.cpus[usize::from(me)].place.l3 {
             latency = latency.min(self.costs.l3_hit);
         }
         let moved = latency;
@@ -413,10 +413,10 @@ impl Engine {
         if entry.is_sole(me) || access == Access::Read && self.lines.holds(entry, me) {
             return None;
         }
-        let of = &self.cpus[usize::from(owner)];
+        let holder = &self.cpus[usize::from(owner)];
         let [l2, l3] = self.capacity(line, owner);
-        let l3_age = self.l3_brought[usize::from(of.place.l3)].wrapping_sub(entry.l3_stamp);
-        if of.brought[set_of(line)].wrapping_sub(entry.stamp) > l2 && l3_age > l3 {
+        let l3_age = self.l3_brought[usize::from(holder.place.l3)].wrapping_sub(entry.l3_stamp);
+        if holder.brought[set_of(line)].wrapping_sub(entry.stamp) > l2 && l3_age > l3 {
             return None;
         }
         Some(self.transfer(line, entry, access).scaled(QUESTION)).filter(|&question| question > Ps(0))
@@ -450,8 +450,8 @@ impl Engine {
     /// How many lines the second level that has a line holds in each set, and how many the last level holds.
     #[inline]
     fn capacity(&self, line: usize, owner: u16) -> [u32; 2] {
-        if let Some([own, others, l3]) = self.region(line).and_then(|region| region.caches) {
-            return [ways(if owner == self.current { own } else { others }), l3];
+        if let Some([near, others, l3]) = self.region(line).and_then(|region| region.caches) {
+            return [ways(if owner == self.current { near } else { others }), l3];
         }
         [self.costs.l2, self.costs.l3]
     }
@@ -502,7 +502,7 @@ impl Engine {
         Found { latency, exposed, from_memory: true, in_l1: false, moved: Ps(0) }
     }
 
-    /// How long the running core waits for the last of so many lines, which come at this distance from one another, and
+    /// How long the running core waits for the last of `lines` lines, which come at this distance from one another, and
     /// later by what they had to wait for.
     fn prefetched(&mut self, at: Ps, line_time: Ps, lines: u64, wait: Ps) -> Ps {
         let cpu = &mut self.cpus[usize::from(self.current)];
@@ -563,8 +563,8 @@ impl Engine {
         self.cpus[usize::from(self.current)].streams.follow(line)
     }
 
-    /// What it takes the core to find out where a line's page is: nothing if it is among those that it knows, or if the
-    /// line of a page table that says so is near. From now on both are. A core has to know before it can ask any cache
+    /// Time that the core takes to find out where a line's page is: none if it is among those that it knows, or if the
+    /// line of a page table that has it is near. From now on both are. A core has to know before it can ask any cache
     /// but the first level.
     fn walk(&mut self, line: usize) -> Ps {
         if self.regions.is_empty() {

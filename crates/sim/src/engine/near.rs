@@ -20,11 +20,11 @@ impl Near {
         let words = usize::from(shape.cpus()).div_ceil(64);
         let mut sets = vec![0; usize::from(shape.cpus()) * APART.len() * words];
         for cpu in 0..shape.cpus() {
-            for other in (0..shape.cpus()).filter(|&other| other != cpu) {
+            for neighbour in (0..shape.cpus()).filter(|&neighbour| neighbour != cpu) {
                 // Same, which no other CPU is at, comes first.
-                let distance = shape.distance(cpu, other) as usize - 1;
+                let distance = shape.distance(cpu, neighbour) as usize - 1;
                 let set = (usize::from(cpu) * APART.len() + distance) * words;
-                sets[set + usize::from(other / 64)] |= 1 << (other % 64);
+                sets[set + usize::from(neighbour / 64)] |= 1 << (neighbour % 64);
             }
         }
         Self { sets, words }
@@ -33,9 +33,9 @@ impl Near {
     /// At which distances from a CPU others of a set are: a bit for each, by its number.
     #[inline]
     pub(super) fn distances(&self, cpu: u16, set: &[u64]) -> u8 {
-        let own = &self.sets[usize::from(cpu) * APART.len() * self.words..][..APART.len() * self.words];
+        let sets = &self.sets[usize::from(cpu) * APART.len() * self.words..][..APART.len() * self.words];
         let mut found = 0;
-        for (at, distance) in own.chunks_exact(self.words).zip(APART) {
+        for (at, distance) in sets.chunks_exact(self.words).zip(APART) {
             if at.iter().zip(set).any(|(at, set)| at & set != 0) {
                 found |= 1 << distance as u8;
             }
@@ -65,7 +65,8 @@ mod tests {
                 let mut set = vec![0; usize::from(shape.cpus()).div_ceil(64)];
                 members.iter().for_each(|&member| set[usize::from(member / 64)] |= 1 << (member % 64));
                 let others = members.iter().filter(|&&member| member != cpu);
-                let expected = others.fold(0, |found, &other| found | 1 << shape.distance(cpu, other) as u8);
+                let expected =
+                    others.fold(0, |found, &neighbour| found | 1 << shape.distance(cpu, neighbour) as u8);
                 assert_eq!(near.distances(cpu, &set), expected, "{cpu} {members:?}");
             }
         }

@@ -30,9 +30,9 @@ const FRUITLESS: u32 = 100_000;
 /// How a run went.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
-    /// When each CPU that ran began.
+    /// Time at which each CPU that ran began.
     pub starts: Vec<Ps>,
-    /// When each CPU that ran ended.
+    /// Time at which each CPU that ran ended.
     pub ends: Vec<Ps>,
 }
 
@@ -45,7 +45,7 @@ impl Report {
     }
 }
 
-/// What has happened on a machine so far.
+/// Event counters of a machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Events {
     /// Depends on every shared event: CPU, time, line and kind, in order.
@@ -62,7 +62,7 @@ pub struct Events {
     pub surprises: u64,
 }
 
-/// Lets no engine run on this thread any more, whatever happens.
+/// Lets no engine run on this thread any more, also after a panic.
 struct Leave;
 
 impl Drop for Leave {
@@ -130,7 +130,7 @@ impl Simulator {
         Report { starts, ends }
     }
 
-    /// What has happened so far.
+    /// Event counters.
     #[must_use]
     pub fn events(&self) -> Events {
         let Engine { hash, accesses, shared_events, switches, additions, surprises, .. } = *self.engine;

@@ -1,4 +1,4 @@
-//! What a core's prefetcher follows.
+//! Streams that a core's prefetcher follows.
 
 use crate::model::LINE;
 
@@ -8,7 +8,7 @@ pub(super) const PREFETCH_DEPTH: u64 = 20;
 const PREFETCH_PAGE: usize = 4096 / LINE;
 /// Lines in a row that make a stream.
 const STREAM_STARTS: u8 = 2;
-/// Streams that a prefetcher follows at once.
+/// Streams that a prefetcher follows together.
 const COUNT: usize = 16;
 
 /// Runs of neighbouring lines that a core has missed.

@@ -7,18 +7,18 @@ use crate::model::LINE;
 /// A sum of which each CPU keeps what it has counted since it last added that to the sum.
 #[derive(Clone, Debug)]
 pub(super) struct Sum {
-    /// Where in the simulated memory the word is that programs count in.
+    /// Word of the simulated memory that programs count in.
     pub(super) word: usize,
     /// Lines that a CPU's count is added to, one after the other.
     pub(super) totals: [usize; 2],
-    /// What each CPU has counted.
+    /// Count of each CPU.
     pub(super) counts: Vec<i64>,
     /// A CPU that has counted more than this, or less than minus this, adds it to the sum.
     pub(super) drift: i64,
 }
 
 impl Simulator {
-    /// Lets each CPU count on its own what is stored to the word at `word`, which lies among lines that are [kept
+    /// Lets each CPU count on its own what is stored to the word at `word`, which is among lines that are [kept
     /// apart](Self::keep_apart): when it has counted more than `drift` in either direction it adds its count to two
     /// totals that all share, at `totals`, one after the other.
     pub fn sum_up(&mut self, word: usize, totals: [usize; 2], drift: u32) {

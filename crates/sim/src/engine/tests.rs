@@ -39,7 +39,7 @@ fn programs<'a>(cpus: usize, program: &'a dyn Fn(usize)) -> Vec<Box<dyn FnOnce()
     (0..cpus).map(|n| -> Box<dyn FnOnce() + 'a> { Box::new(move || program(n)) }).collect()
 }
 
-/// What each of `accesses` costs the one CPU that makes them, in ns.
+/// Cost of each of `accesses` for the one CPU that makes them, in ns.
 fn costs(simulator: &mut Simulator, accesses: &[&dyn Fn()]) -> Vec<f64> {
     let spent = core::cell::RefCell::new(Vec::new());
     simulator.run(
@@ -128,10 +128,10 @@ fn a_cpu_adds_what_it_has_counted_to_the_totals_when_it_is_too_much() {
     // Line 0 is counted in; lines 2 and 4 are the totals.
     let (mut simulator, words) = machine(model(2), 4, 1);
     let offset = |n: usize| core::ptr::from_ref(&words[n]).addr() - simulator.memory().start().addr().get();
-    let [word, own, all] = [0, 1, 2].map(offset);
+    let [word, counts, all] = [0, 1, 2].map(offset);
     simulator.keep_apart(word, word + LINE);
-    simulator.sum_up(word, [own, all], 8);
-    simulator.name(own, own + LINE, "own");
+    simulator.sum_up(word, [counts, all], 8);
+    simulator.name(counts, counts + LINE, "own");
     simulator.name(all, all + LINE, "all");
     let count = |by: i64, times: usize| {
         (0..times).for_each(|_| {
@@ -147,7 +147,7 @@ fn a_cpu_adds_what_it_has_counted_to_the_totals_when_it_is_too_much() {
         Ps(0),
     );
     assert_eq!(moves(&simulator), [0, 0], "8 up and 8 down are not too much");
-    // Three make more than 8. Each total comes from the other CPU, in 50 ns, one after the other; nobody waits for them
+    // Three make more than 8. Each total comes from the other CPU, in 50 ns, one after the other; no CPU waits for them
     // but who wants the buffer to be empty.
     let took = Cell::new([0.0; 2]);
     simulator.run(programs(1, &|_| count(4, 3)), Ps(0));
@@ -475,7 +475,7 @@ fn a_poller_sleeps_until_the_line_is_written() {
 }
 
 #[test]
-fn whoever_waits_for_nobody_is_found() {
+fn a_cpu_that_waits_for_none_is_found() {
     let result = std::panic::catch_unwind(|| {
         let (mut simulator, words) = machine(model(1), 1, 1);
         simulator.run(
@@ -504,7 +504,7 @@ fn whoever_waits_in_vain_again_and_again_is_no_deadlock() {
             }
             return;
         }
-        // As an allocation that fails: it asks the other CPU, which does not answer, for so many pauses, and goes on.
+        // As an allocation that fails: it asks the other CPU, which does not answer, for some pauses, and goes on.
         for round in 1..=300 {
             words[1].0.store(round, Relaxed);
             for _ in 0..1000 {
@@ -629,7 +629,7 @@ fn what_is_only_changed_and_stored_again_is_not_waited_for() {
                 now().since(before).as_ns()
             };
             let changed = timed(&|| words[0].0.store(words[0].0.load(Relaxed) + 1, Relaxed));
-            // Whoever looks at it first needs it.
+            // The CPU that looks at it first needs it.
             let used = timed(&|| {
                 words[1].0.load(Relaxed);
                 words[0].0.load(Relaxed);

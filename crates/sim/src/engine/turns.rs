@@ -6,7 +6,8 @@
 //! been there since the last change, when each is as likely as any other: caches that find a line busy turn a request
 //! away and look again.
 //!
-//! A store waits here, too. Its CPU goes on meanwhile: when its turn comes, the CPU resumes with the clock that it had.
+//! A store waits here, too. Its CPU goes on before its turn; when that comes, the CPU resumes with the clock that it
+//! had.
 
 use core::cmp::Reverse;
 
@@ -38,14 +39,14 @@ impl Engine {
         }
     }
 
-    /// Puts a line's next turn into the queue, before whatever else happens then.
+    /// Puts a line's next turn into the queue, before all that happens at the same time.
     fn enqueue_turn(&mut self, cpu: u16, at: Ps) {
         self.ready.push(Reverse((at, 0, cpu)));
         self.next = self.next.min(at);
     }
 
-    /// Who runs when `cpu` is due at `at`: if that is a line's next turn, any that waits for the line; none if the line
-    /// has gone to a CPU that did not wait.
+    /// CPU that runs when `cpu` is due at `at`: if that is a line's next turn, any that waits for the line; none if the
+    /// line has gone to a CPU that did not wait.
     pub(super) fn take_turn(&mut self, cpu: u16, at: Ps) -> Option<u16> {
         let line = self.cpus[usize::from(cpu)].waits_for;
         if line == NO_LINE {

@@ -2,7 +2,7 @@
 
 use crate::model::{Bandwidth, Batches, Caches, Fitted, Kernel, Latency, Model, Shape};
 
-/// One node of so many cores: a private access takes 1 ns, a clean line 50, a modified one 60, memory 100.
+/// One node of `cores` cores: a private access takes 1 ns, a clean line 50, a modified one 60, memory 100.
 pub(crate) fn round(cores: u16) -> Model {
     Model {
         shape: Shape {
@@ -46,7 +46,7 @@ pub(crate) fn round(cores: u16) -> Model {
     }
 }
 
-/// The same for tasks: the kernel's own work takes round times, too.
+/// Like [`round`], for tasks: the kernel's own work takes round times, too.
 pub(crate) fn with_tasks(cores: u16, threads: u16) -> Model {
     let model = round(cores);
     Model {

@@ -19,7 +19,7 @@ pub struct Floor<'w> {
     around: Around,
 }
 
-/// What surrounds each call.
+/// Work around each call.
 #[derive(Clone, Copy, Debug)]
 pub enum Around {
     /// A kernel's work. It writes descriptors: where an allocation returns, and where the last reference is dropped.
@@ -54,7 +54,7 @@ impl<'w> Floor<'w> {
     /// Lines of a world's that each stack takes.
     pub const LINES: usize = size_of::<Lines>().div_ceil(size_of::<Line>());
 
-    /// Stacks of so many blocks for each of the first CPUs, in its node's memory: each node has a zone of this many
+    /// Stacks of `blocks` blocks for each of the first CPUs, in its node's memory: each node has a zone of this many
     /// pages.
     ///
     /// # Panics

@@ -95,12 +95,12 @@ fn lru_of(cpus: u16, link: usize) -> (LockUse, Option<u64>) {
 }
 
 #[test]
-fn pages_come_to_the_lists_in_batches_or_everybody_waits_for_their_lock() {
-    let [(none, no_line), (one, one_line), (many, many_line)] = [0, 1, 15].map(|link| lru_of(16, link));
+fn without_batches_cpus_wait_for_the_lock_of_the_lists_of_pages() {
+    let [(none, no_line), (single, one_line), (many, many_line)] = [0, 1, 15].map(|link| lru_of(16, link));
     assert_eq!((none, no_line), (LockUse::default(), None), "no lists, no lock");
     assert!(one_line > many_line && many_line.is_some(), "{one_line:?} {many_line:?}");
     // 64 faults fill four batches; then four pages are linked, and two times 32 freed.
-    assert_eq!((many.locks, one.locks), (16 * 10 * 7, 16 * 10 * 66));
+    assert_eq!((many.locks, single.locks), (16 * 10 * 7, 16 * 10 * 66));
     let wait = |used: LockUse| used.wait.as_ns() / f64::from(16 * 640);
-    assert!(wait(one) > 10.0 * wait(many), "{} and {} ns a page", wait(one), wait(many));
+    assert!(wait(single) > 10.0 * wait(many), "{} and {} ns a page", wait(single), wait(many));
 }

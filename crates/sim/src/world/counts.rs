@@ -1,4 +1,4 @@
-//! What a kernel counts for each CPU and adds up now and then.
+//! Counters of a kernel for each CPU, which it adds up now and then.
 
 use framewright::frame::Zeroable;
 use framewright::zone::Zone;
@@ -23,7 +23,7 @@ impl<M: Zeroable> World<M> {
         self.simulator.keep_apart(self.places.nodes.offset(), self.places.nodes.end());
     }
 
-    /// Where in the simulated memory the free pages of a zone, or behind the last one of all zones, are added up.
+    /// Word of the simulated memory in which the free pages of a zone are added up, or of all zones after the last one.
     pub(super) fn total_at(&self, zone: usize) -> usize {
         self.places.totals.offset() + zone * size_of::<Line>()
     }

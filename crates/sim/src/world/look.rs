@@ -13,7 +13,8 @@ use crate::engine::{self, Access};
 use crate::platform::Sim;
 
 impl<M: FrameUser> World<M> {
-    /// What a kernel reads of the first zone without the lock. `None` where the zone keeps no lists of such blocks.
+    /// Words of the first zone that a kernel reads without the lock. `None` where the zone keeps no lists of such
+    /// blocks.
     pub fn look(&self) -> Option<Look> {
         if self.allocator().config().engine != Engine::Linux {
             return None;
@@ -22,7 +23,7 @@ impl<M: FrameUser> World<M> {
         let memory = self.simulator.memory().start();
         Some(Look {
             total: memory.addr().get() + self.places.totals.offset(),
-            // SAFETY: the zones lie in the mapping.
+            // SAFETY: the zones are in the mapping.
             areas: unsafe {
                 self.simulator.memory().start().add(self.places.zones.offset() + layout.order0_lists)
             },
@@ -48,9 +49,9 @@ pub struct Look {
 
 impl Look {
     /// Reads the zone's flags: `rmqueue` of Linux looks whether the marks are raised when it has a block, and
-    /// `nr_pcp_high` whether reclaim runs when a block goes to a list (v5.14 on). In Linux they lie between the free
-    /// areas and the lock, here where the count of isolated pageblocks lies: in the line of a lock that is behind the
-    /// free areas.
+    /// `nr_pcp_high` whether reclaim runs when a block goes to a list (v5.14 on). In Linux they are between the free
+    /// areas and the lock, here where the count of isolated pageblocks is: in the line of a lock that is after the free
+    /// areas.
     pub fn at_flags(&self) {
         engine::touch(self.flags, size_of::<u64>(), Access::Read);
     }
@@ -99,11 +100,11 @@ mod tests {
         let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: 4096 };
         let mut world = World::<StructPage>::new(&round(2), &[zone], linux_6_0(), None, 1).expect("a world");
         let look = world.look().expect("lists");
-        let [_, behind, own] = layout.locks.map(|lock| look.flags - layout.isolated_count + lock);
+        let [_, behind, apart] = layout.locks.map(|lock| look.flags - layout.isolated_count + lock);
         let took = Cell::new([0.0; 2]);
         world.run(2, Ps(0), |n, _| {
             // The other CPU stores to a lock; then this one reads the flags.
-            for (round, lock) in [own, behind].into_iter().enumerate() {
+            for (round, lock) in [apart, behind].into_iter().enumerate() {
                 look.at_flags();
                 spend(Ps::from_ns(1000.0));
                 if n == 0 {

@@ -43,7 +43,7 @@ impl<'w, M: FrameUser> OwnCpu<'w, M> {
     }
 }
 
-/// Where all programs of a run wait for one another. A copy is the same place.
+/// Place where all programs of a run wait for one another. A copy is the same place.
 #[derive(Clone, Debug)]
 pub struct Meet<'w>(Rc<Words<'w>>);
 
@@ -133,7 +133,7 @@ mod tests {
     use crate::model::testing::round;
 
     #[test]
-    fn programs_own_their_cpu_and_nobody_passes_before_all_have_arrived() {
+    fn programs_own_their_cpu_and_none_passes_before_all_have_arrived() {
         let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: 1 << 14 };
         let mut world: World =
             World::with_lines(&round(3), &[zone], Config::framewright(), None, 1, 3 * Meet::LINES)
@@ -142,15 +142,15 @@ mod tests {
         let programs = Programs::new(&mut world);
         let shared = programs.place("shared", SimWord::new(0));
         for run in 1..=2 {
-            let results = programs.run(3, |index, meet, own| {
+            let results = programs.run(3, |index, meet, data| {
                 // The last one has most to do.
                 engine::spend(Ps(1_000_000 * (index as u64 + 1)));
-                let block = own.cpu().alloc(Order::ZERO, Migratetype::Movable).expect("there is memory");
+                let block = data.cpu().alloc(Order::ZERO, Migratetype::Movable).expect("there is memory");
                 shared.fetch_add(1, Ordering::AcqRel);
                 let arrived = engine::now();
                 meet.wait();
                 let seen = shared.load(Ordering::Acquire);
-                own.cpu().free(block, Order::ZERO).expect("it is this CPU's");
+                data.cpu().free(block, Order::ZERO).expect("it is this CPU's");
                 (arrived, engine::now(), seen)
             });
             let last = results.iter().map(|(arrived, ..)| *arrived).max().expect("three");

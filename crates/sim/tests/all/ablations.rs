@@ -66,7 +66,7 @@ fn the_kind_of_lock_changes_the_order_of_scaling() {
     assert!(ticket > queued * 1.15, "every waiter refetches at each hand-over: {ticket}, queued {queued}");
 }
 
-/// GB/s at which so many CPUs together read memory that nobody has touched.
+/// GB/s at which `cpus` CPUs together read memory that no CPU has touched.
 fn read_gbps(model: &Model, cpus: usize) -> f64 {
     const LINES: usize = 20_000;
     let mut room = Room::default();

@@ -1,4 +1,4 @@
-//! What a kernel counts for each CPU, and adds up now and then.
+//! Counters of a kernel for each CPU, which it adds up now and then.
 
 use framewright::config::Engine;
 use framewright::policy::pcp::Sizing;
@@ -7,7 +7,7 @@ use framewright_sim::bench::{Bench, Case, Linux, linux, linux_6_0};
 
 use crate::socket::socket;
 
-/// Times that a CPU's count is added to the totals while it allocates and frees so many blocks.
+/// Times that a CPU's count is added to the totals while it allocates and frees `blocks` blocks.
 fn additions(engine: Engine, order: u8, blocks: u64) -> u64 {
     let config = Config { engine, ..linux_6_0() };
     let allocator = Linux { config, sizing: Sizing { batch: 63, high_min: 1700, high_max: 1700 } };

@@ -1,4 +1,4 @@
-//! The same seed gives the same events: in one process, in another, and another seed others.
+//! A seed gives the same events each time: in one process, in another, and another seed others.
 
 use std::env;
 use std::process::Command;

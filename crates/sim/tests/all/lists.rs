@@ -1,4 +1,4 @@
-//! What contention for one line costs.
+//! Costs of contention for one line.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -19,12 +19,12 @@ fn a_locked_list_costs_more_the_more_cores_share_it_and_gets_every_block_back() 
         let outcome = list_locked(&socket(26), &case, 1).expect("memory");
         outcome.get_ns.unwrap_or_default() + outcome.put_ns.unwrap_or_default()
     };
-    let [one, two, eight, all] = [1, 2, 8, 26].map(|cores| pair(Bench::Repeat, cores));
-    assert!(one < 0.2 * two, "alone nothing moves: {one} {two}");
+    let [alone, two, eight, all] = [1, 2, 8, 26].map(|cores| pair(Bench::Repeat, cores));
+    assert!(alone < 0.2 * two, "alone nothing moves: {alone} {two}");
     assert!(two < eight && 2.0 * eight < all, "{two} {eight} {all}");
     for bench in [Bench::Bulk, Bench::Rand] {
-        let [one, four] = [1, 4].map(|cores| pair(bench, cores));
-        assert!(one < 0.5 * four, "{bench}: {one} {four}");
+        let [alone, four] = [1, 4].map(|cores| pair(bench, cores));
+        assert!(alone < 0.5 * four, "{bench}: {alone} {four}");
     }
 }
 
@@ -42,8 +42,8 @@ fn exchange_ns(cores: u16) -> f64 {
         let start = now();
         for _ in 0..EXCHANGES {
             let mut seen = head.load(Acquire);
-            while let Err(other) = head.compare_exchange(seen, seen + 1, AcqRel, Relaxed) {
-                seen = other;
+            while let Err(found) = head.compare_exchange(seen, seen + 1, AcqRel, Relaxed) {
+                seen = found;
             }
         }
         now().since(start).as_ns()

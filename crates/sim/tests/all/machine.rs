@@ -1,4 +1,4 @@
-//! A machine to test with: one socket of so many cores, with costs like a real one's.
+//! A machine to test with: one socket of some cores, with costs like a real one's.
 
 use framewright::config::{Experiment, LockKind, LockPlace};
 use framewright::policy::pcp::Sizing;
@@ -15,7 +15,7 @@ pub(crate) fn locked(lock_kind: LockKind, lock_place: LockPlace, batch: u32, hig
     Linux { config, sizing: Sizing { batch, high_min: high, high_max: high } }
 }
 
-/// Every core allocates and frees so many pages in bulk.
+/// Every core allocates and frees `pages` pages in bulk.
 pub(crate) fn bulk(model: &Model, allocator: &Linux, cores: u16, blocks: u64, seed: u64) -> Outcome {
     let case = Case { bench: Bench::Bulk, order: Order::ZERO, cores, blocks, stands_for: blocks };
     linux(model, allocator, &case, seed).expect("a world")

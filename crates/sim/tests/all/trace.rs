@@ -35,7 +35,7 @@ fn spans_of_a_cpu_nest_and_recording_changes_nothing() {
     // The allocator's own counters say the same, in whole ns.
     let [locks, wait, hold] = outcome.lock;
     assert!(time(Doing::LockWait).abs_diff(wait) <= locks && time(Doing::LockHold).abs_diff(hold) <= locks);
-    let of = |name: &str| recorded.names.iter().position(|known| known == name);
-    assert!(time(Doing::Poll(of("zone lock"))) > 0, "ticket waiters poll the lock");
-    assert!(time(Doing::Transfer(of("zone lock"))) > 0, "and the lock's line moves");
+    let place = |name: &str| recorded.names.iter().position(|known| known == name);
+    assert!(time(Doing::Poll(place("zone lock"))) > 0, "ticket waiters poll the lock");
+    assert!(time(Doing::Transfer(place("zone lock"))) > 0, "and the lock's line moves");
 }

@@ -2,7 +2,6 @@
 
 use framewright::hotplug::{Holder, OfflineFailure};
 use framewright_check::prelude::*;
-use proptest::prelude::*;
 
 const START: u64 = 0x1000;
 const PAGES: u64 = 8 * 512 + 100;
@@ -105,46 +104,4 @@ fn ranges_that_are_no_pageblocks_are_refused() {
     assert_eq!(world.on(0, |cpu| cpu.offline(block(3)..block(4))), Ok(512));
     world.allocator().unisolate_pageblock(block(2)).expect("it is isolated");
     assert_eq!(world.settled().free, PAGES - 512);
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
-
-    /// Allocations, frees, pageblocks that come and go: what is online and not held is free.
-    #[test]
-    fn any_history_of_coming_and_going(calls in prop::collection::vec((0..8_u64, 0..6_u8, any::<prop::sample::Index>()), 0..120)) {
-        let world = world();
-        let mut online = [true; 8];
-        let mut held: Vec<(Pfn, Order)> = vec![];
-        for (n, call, which) in calls {
-            match call {
-                0 | 1 if online[n as usize] => {
-                    let gone = world.on(0, |cpu| cpu.offline(block(n)..block(n + 1)));
-                    let in_the_way = held.iter().any(|&(pfn, order)| pfn < block(n + 1) && pfn.add(order.pages()) > block(n));
-                    prop_assert_eq!(gone.is_err(), in_the_way);
-                    online[n as usize] = in_the_way;
-                }
-                0..=2 => {
-                    let came = world.allocator().online(block(n), 512);
-                    prop_assert_eq!(came.is_ok(), !online[n as usize]);
-                    online[n as usize] = true;
-                }
-                3 | 4 => {
-                    let order = [Order::ZERO, Order::ZERO, PAGEBLOCK_ORDER, MAX_ORDER][(n % 4) as usize];
-                    if let Ok(pfn) = world.on(0, |cpu| cpu.alloc(order, M)) {
-                        held.push((pfn, order));
-                    }
-                }
-                _ if !held.is_empty() => {
-                    let (pfn, order) = held.swap_remove(which.index(held.len()));
-                    world.must_free(0, pfn, order);
-                }
-                _ => {}
-            }
-            let account = world.settled();
-            let there = 100 + 512 * online.iter().filter(|&&online| online).count() as u64;
-            prop_assert_eq!(account.free + account.on_pcp + account.allocated, there);
-            prop_assert_eq!(world.zone().present_pages(), there);
-        }
-    }
 }

@@ -138,12 +138,20 @@ fn outcome(world: &World<Plain>) -> Outcome {
     Outcome { zones: zones.collect(), lists: world.free_lists().in_any_order() }
 }
 
-/// Boots with `workers` workers. Each byte of `schedule` is one worker's turn: it steps, or stops and another
-/// one takes its place; or an allocation asks for more.
+/// Boots with `workers` workers, an even number of them with descriptors that boot has to clear. Each byte of
+/// `schedule` is one worker's turn: it steps, or stops and another one takes its place; or an allocation asks for more.
 fn boot(rests: &[RestSpec], split: Split, section: u64, workers: usize, schedule: &[u8]) -> World<Plain> {
     let spec = Spec::deferred(How { split, section }, rests, workers, 1);
-    let world = spec.plain();
+    let world = if workers.is_multiple_of(2) {
+        spec.spins(1).build_to_clear::<Plain, ()>(|_| ())
+    } else {
+        spec.plain()
+    };
+    if workers.is_multiple_of(2) {
+        world.soil();
+    }
     let booting = world.allocator().begin().expect("it is the first time");
+    assert!(world.allocator().begin().is_none(), "it has begun");
     let node = |n: usize| rests[n % rests.len()].spec.node;
     let mut team: Vec<_> = (0..workers).map(|_| None).collect();
     for (n, &turn) in schedule.iter().enumerate() {

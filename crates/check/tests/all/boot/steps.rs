@@ -28,79 +28,11 @@ fn pages(ranges: &[(u64, u64)]) -> u64 {
     ranges.iter().map(|(start, end)| end - start).sum()
 }
 
-/// Garbage in every descriptor, as in memory that firmware has used.
-fn soil(world: &World<Plain>) {
-    let spec = *world.zone().spec();
-    let end = spec.end().0.next_multiple_of(1024);
-    for pfn in spec.start.0..end {
-        world.corrupt(Spot::Head(Pfn(pfn)), pfn.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    }
-}
-
-#[test]
-fn every_free_frame_is_handed_over_once_whoever_does_it() {
-    for split in SPLITS {
-        for (workers, dirty) in [(1, true), (2, false), (4, true)] {
-            let spec = one_zone(split, &FREE, 4);
-            let world = if dirty { spec.build_to_clear::<Plain, ()>(|_| ()) } else { spec.plain() };
-            if dirty {
-                soil(&world);
-            }
-            let booting = world.allocator().begin().expect("it is the first time");
-            assert!(world.allocator().begin().is_none());
-            assert_eq!(world.settled().free, 0x1000);
-            let mut team: Vec<_> =
-                (0..workers).map(|_| booting.worker(NodeId(0)).expect("there is a slot")).collect();
-            // In turns, each a different number of steps.
-            let mut idle = 0;
-            for turn in 0.. {
-                let n = turn % workers;
-                for _ in 0..=n {
-                    idle = if team[n].step() == UnitStep::Idle { idle + 1 } else { 0 };
-                }
-                world.settled();
-                if idle > 10 {
-                    break;
-                }
-            }
-            drop(team);
-            let booted = booting.finish().expect("nothing is left");
-            assert_eq!(booted.growth().times, 0);
-            assert_eq!(world.settled().free, pages(&FREE), "{split:?} with {workers}");
-        }
-    }
-}
-
-#[test]
-fn a_worker_that_stops_leaves_the_rest_to_others() {
-    for split in SPLITS {
-        let world = one_zone(split, &FREE, 2).plain();
-        let booting = world.allocator().begin().expect("it is the first time");
-        let mut done = 0;
-        for steps in 1..6 {
-            let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
-            for _ in 0..steps {
-                if let UnitStep::Unit(ZoneId(0), pages) = worker.step() {
-                    done += pages;
-                }
-            }
-        }
-        let mut two = [0; 2].map(|_| booting.worker(NodeId(0)).expect("there is a slot"));
-        assert!(booting.worker(NodeId(0)).is_none(), "two slots");
-        let booting = booting.finish().expect_err("memory is left");
-        done += two[1].run();
-        done += two[0].run();
-        assert_eq!(done, pages(&FREE) - 0x1000);
-        booting.finish().expect("nothing is left");
-        assert_eq!(world.settled().free, pages(&FREE));
-    }
-}
-
 #[test]
 fn an_allocation_that_finds_nothing_initialises_more() {
     for (split, worker_first) in SPLITS.iter().flat_map(|&split| [(split, false), (split, true)]) {
         let world = one_zone(split, &FREE, 2).build_to_clear::<Plain, ()>(|_| ());
-        soil(&world);
+        world.soil();
         let booting = world.allocator().begin().expect("it is the first time");
         let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
         if worker_first {
@@ -131,7 +63,7 @@ fn an_allocation_that_finds_nothing_initialises_more() {
 #[test]
 fn a_free_of_what_is_not_initialised_is_refused() {
     let world = one_zone(Split::default(), &FREE, 1).build_to_clear::<Plain, ()>(|_| ());
-    soil(&world);
+    world.soil();
     let booting = world.allocator().begin().expect("it is the first time");
     for pfn in 0..0x10_400 {
         assert!(world.on(0, |cpu| cpu.free(Pfn(pfn), Order::ZERO)).is_err(), "{pfn:#x}");
@@ -165,7 +97,7 @@ fn a_lazy_boot_initialises_what_is_used() {
 fn what_boot_reserved_is_given_back_when_its_pageblock_is_ready() {
     let free = [(0x1000, 0x3000), (0x3800, 0x4001), (0x4003, 0x6000)];
     let world = one_zone(Split::default(), &free, 1).build_to_clear::<Plain, ()>(|_| ());
-    soil(&world);
+    world.soil();
     let booting = world.allocator().begin().expect("it is the first time");
     assert!(world.allocator().add_memory(Pfn(0x4001), 2).is_err(), "a worker may be initialising it");
     booting.run();
@@ -195,6 +127,7 @@ fn slots_full_of_another_nodes_work_admit_a_worker() {
     assert!(matches!(worker.step(), UnitStep::Unit(..)));
     assert!(booting.worker(NodeId(0)).is_none(), "the slot is taken");
     drop(worker);
+    let booting = booting.finish().expect_err("memory is left");
     assert_eq!(booting.run(), (2 << 14) - 1024);
     assert!(booting.finish().is_ok());
 }

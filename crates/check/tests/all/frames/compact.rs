@@ -23,22 +23,6 @@ fn a_frame_has_less_than_three_tenths_of_a_byte() {
     assert!(bytes as f64 / (1_u64 << 28) as f64 <= 0.3);
 }
 
-/// Two CPUs free one block at the same instant: one of them has it. With words, that holds only if neither is the CPU
-/// on whose list it last sat; here it is.
-#[test]
-fn loom_sees_one_of_two_frees_refused() {
-    for k in [0, 1, 2] {
-        loom::model(Bounds { preemptions: 2, spins: 4 }, move || {
-            let world = Arc::new(few_lists::<Loom>(8));
-            let pfn = world.must_alloc(0, k);
-            let free = move |world: &World<Loom>, cpu| world.on(cpu, |cpu| cpu.free(pfn, order(k))).is_ok();
-            let (mine, theirs) = loom_pair(&world, |world| free(world, 0), move |world| free(world, 1));
-            assert!(mine != theirs, "order {k}: freed by {} CPUs", u8::from(mine) + u8::from(theirs));
-            assert_eq!(world.settled().allocated, 0);
-        });
-    }
-}
-
 /// One CPU frees a block while another takes frames of the same word from the zone, and gives them back.
 #[test]
 fn loom_sees_no_bit_lost_where_a_free_meets_a_refill() {
@@ -118,35 +102,6 @@ fn what_needs_a_word_is_refused() {
         assert_eq!(cpu.hwpoison(BASE), Err(HwpoisonError::NoWords));
         assert_eq!(cpu.unpoison(BASE), Err(HwpoisonError::NotPoisoned));
     });
-}
-
-/// Large blocks are split into ones without words, and each part is freed on its own.
-#[test]
-#[expect(unsafe_code, reason = "the block is this test's")]
-fn blocks_are_split() {
-    for (from, to) in [(10, 0), (9, 3), (8, 0), (3, 1), (1, 0), (2, 2)] {
-        let world: World<Plain> = spec(2048, 1).build();
-        let mut oracle = world.spec().oracle();
-        world.on(0, |cpu| {
-            let pfn = cpu.must_alloc(from);
-            // SAFETY: no other thread has it.
-            unsafe { cpu.split(pfn, order(from), order(to)) }.expect("it is allocated");
-            let parts: Vec<_> = (0..1 << (from - to)).map(|n| pfn.add(n << to)).collect();
-            for &pfn in &parts {
-                oracle.handed_out(Block { pfn, order: order(to) }).expect("a block without an owner");
-            }
-            world.check(&oracle);
-            if from != to {
-                cpu.free(pfn, order(from)).expect_err("it is another block now");
-            }
-            for &pfn in &parts {
-                cpu.must_free(pfn, to);
-                cpu.free(pfn, order(to)).expect_err("it is not any more");
-            }
-            cpu.drain();
-        });
-        assert_eq!(world.allocator().free_blocks(MAX_ORDER), 2);
-    }
 }
 
 // ---- memory that is initialised when it is needed ------------------------------------------------------------------

@@ -3,7 +3,6 @@
 use core::cell::RefCell;
 use std::collections::BTreeSet;
 
-use framewright_check::exhaust::{self, Reached};
 use framewright_check::prelude::*;
 
 /// Those in which a block says whether it may be moved.
@@ -12,79 +11,6 @@ const WITH_WORDS: [Config; 2] = [ENGINES[0], ENGINES[1]];
 /// A zone whose blocks wait on no CPU's list.
 fn unlisted(config: Config, pages: u64) -> World<Plain> {
     Spec::one_zone(pages, 1).config(config).bare().plain()
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Action {
-    At(Block),
-    Alloc(Order),
-    Free(Block),
-}
-
-/// What is taken: the rest is free.
-type Taken = BTreeSet<Block>;
-
-fn is_free(taken: &Taken, pages: u64, block: Block) -> bool {
-    let range = |block: Block| block.pfn.0..block.pfn.0 + block.order.pages();
-    let asked = range(block);
-    block.pfn.is_aligned(block.order)
-        && BASE.0 <= asked.start
-        && asked.end <= BASE.0 + pages
-        && taken.iter().all(|&block| range(block).end <= asked.start || asked.end <= range(block).start)
-}
-
-/// Every sequence of given blocks, other blocks and frees: a given block can be had if and only if all of it is free.
-fn explore(config: Config, pages: u64, places: &[Block], depth: usize) -> Reached {
-    exhaust::reach(depth, |path: &[Action]| {
-        let world = unlisted(config, pages);
-        let mut taken = Taken::new();
-        world.on(0, |cpu| {
-            for action in path {
-                match *action {
-                    Action::At(block) => {
-                        let got = cpu.alloc_at(block.pfn, block.order);
-                        assert_eq!(got.is_ok(), is_free(&taken, pages, block), "{block:?}: {got:?}");
-                        if got.is_ok() {
-                            taken.insert(block);
-                        }
-                    }
-                    Action::Alloc(order) => {
-                        if let Ok(pfn) = cpu.alloc(order, M) {
-                            assert!(is_free(&taken, pages, Block { pfn, order }));
-                            taken.insert(Block { pfn, order });
-                        }
-                    }
-                    Action::Free(block) => {
-                        cpu.must_free(block.pfn, block.order);
-                        taken.remove(&block);
-                    }
-                }
-            }
-        });
-        let account = world.settled();
-        assert_eq!(account.allocated, taken.iter().map(|block| block.order.pages()).sum::<u64>());
-        let mut actions: Vec<_> = taken.iter().copied().map(Action::Free).collect();
-        actions.extend(places.iter().copied().map(Action::At));
-        actions.push(Action::Alloc(places[0].order));
-        ((taken, world.free_lists()), actions)
-    })
-}
-
-#[test]
-fn a_given_block_is_had_if_and_only_if_it_is_free() {
-    for config in ENGINES {
-        let small: Vec<_> = (0..5_u8)
-            .flat_map(|k| (0..16).step_by(1 << k).map(move |n| Block { pfn: BASE.add(n), order: order(k) }))
-            .collect();
-        println!("{:?}", explore(config, 16, &small, if full() { 5 } else { 3 }));
-        let large: Vec<_> =
-            [(0, 0), (0, 9), (0, 10), (511, 0), (512, 9), (512, 6), (576, 6), (640, 3), (1023, 0)]
-                .into_iter()
-                .chain([(1024, 9), (1024, 10), (1200, 4), (1216, 5), (1024 + 511, 0), (1, 1)])
-                .map(|(n, k)| Block { pfn: BASE.add(n), order: order(k) })
-                .collect();
-        println!("{:?}", explore(config, 1024 + 512 + 100, &large, if full() { 5 } else { 3 }));
-    }
 }
 
 #[test]
@@ -110,20 +36,21 @@ fn wrong_places_are_refused_and_change_nothing() {
 
 #[test]
 fn what_lies_on_lists_is_brought_back() {
+    let listed = |world: &World<Plain>, cpu| {
+        let pfn = world.must_alloc(cpu, 0);
+        world.must_free(cpu, pfn, 0);
+        pfn
+    };
     for config in ENGINES {
+        // The own list, where there is no other CPU, too.
+        let alone = Spec::one_zone(4096, 1).config(config).plain();
+        let pfn = listed(&alone, 0);
+        alone.must_alloc_at(0, pfn, 0);
+        assert_eq!(alone.settled().allocated, 1);
         let world = Spec::one_zone(4096, 2).config(config).plain();
-        // Blocks of both CPUs' lists.
-        let mine = world.on(0, |cpu| {
-            let pfn = cpu.must_alloc(0);
-            cpu.must_free(pfn, 0);
-            pfn
-        });
+        let mine = listed(&world, 0);
         world.must_alloc_at(0, mine, 0);
-        let theirs = world.on(1, |cpu| {
-            let pfn = cpu.must_alloc(0);
-            cpu.must_free(pfn, 0);
-            pfn
-        });
+        let theirs = listed(&world, 1);
         // CPU 1 is asked, and answers at its next call.
         let listed = world.on(0, |cpu| cpu.alloc_at(theirs, order(0))).expect_err("CPU 1 does not answer");
         assert_eq!(listed.why, PlaceFailure::Listed { pfn: theirs, cpu: CpuId(1) });
@@ -374,24 +301,6 @@ fn a_range_without_a_place_to_move_to_is_left() {
     }
 }
 
-/// A request that is not for any memory of a movable zone gets none of it, in bulk or alone.
-#[test]
-fn movable_zones_are_left_to_movable_requests() {
-    use framewright::units::{NodeId, ZoneType};
-    use framewright::zone::ZoneSpec;
-    let zone = |kind, start, pages| ZoneSpec { node: NodeId(0), kind, start: BASE.add(start), pages };
-    let world =
-        Spec::zones([zone(ZoneType::Normal, 0, 1024), zone(ZoneType::Movable, 1024, 1024)], 1).plain();
-    world.on(0, |cpu| {
-        let mut out = vec![Pfn(0); 3000];
-        let count = cpu.alloc_bulk(order(0), Migratetype::Unmovable, &mut out);
-        assert!(out[..count].iter().all(|pfn| pfn.0 < BASE.0 + 1024), "unmovable memory in a movable zone");
-        assert_eq!(count, 1024);
-        let more = cpu.alloc_with(&Request::new(order(0), Migratetype::Unmovable), &Helpers::NONE);
-        assert!(more.is_err());
-    });
-}
-
 /// Frames that no machine has, up to the last number: refused by every call that takes a frame, and nothing changes.
 #[test]
 fn frames_beyond_all_memory_are_refused() {
@@ -443,18 +352,6 @@ fn a_block_that_reaches_into_a_hole_is_not_given() {
         assert_eq!(error.why, PlaceFailure::InUse { pfn, state: State::Reserved });
         assert_eq!(world.settled().free, PAGEBLOCK_PAGES);
     }
-}
-
-/// A block that waits on the calling CPU's own list is brought back from there, on a machine of one CPU, too.
-#[test]
-fn a_block_on_the_own_list_can_be_had_by_its_place() {
-    let world = Spec::one_zone(4096, 1).plain();
-    world.on(0, |cpu| {
-        let pfn = cpu.must_alloc(0);
-        cpu.must_free(pfn, 0);
-        assert_eq!(cpu.alloc_at(pfn, Order::ZERO), Ok(()));
-    });
-    assert_eq!(world.settled().allocated, 1);
 }
 
 /// A range takes no pageblock behind its end: up to the end of the zone it can be had.

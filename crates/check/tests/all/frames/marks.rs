@@ -28,29 +28,17 @@ fn each_kind_of_request_has_its_floor() {
         assert_eq!(floor(Flags::NO_WAIT), no_wait, "{generation:?}");
         assert_eq!(floor(Flags::ATOMIC.and(Flags::NO_RESERVES)), 128 + slack, "{generation:?}");
         assert_eq!(floor(Flags::VICTIM), 0, "{generation:?}");
-    }
-}
-
-#[test]
-fn a_refusal_at_the_mark_says_so() {
-    for generation in GENERATIONS {
         let world = world(generation, 16384);
         left(&world, &page());
         let error = world.on(0, |cpu| cpu.request(&page())).expect_err("at the mark");
-        assert_eq!(error.why, AllocFailure::BelowMark);
-        assert_eq!((error.tried, error.kept), (1, 256));
+        assert_eq!((error.why, error.tried, error.kept), (AllocFailure::BelowMark, 1, 256));
         assert!(error.to_string().contains("256 pages kept"), "{error}");
         left(&world, &page().with(Flags::VICTIM));
         let error = world.on(0, |cpu| cpu.request(&page())).expect_err("empty");
         assert_eq!(error.why, AllocFailure::NoMemory);
     }
-}
-
-#[test]
-fn without_marks_the_last_page_is_handed_out() {
-    let world = Spec::one_zone(16384, 1).plain();
-    assert_eq!(world.zone().marks().min, 0);
-    assert_eq!(left(&world, &page()), 0);
+    let without_marks = Spec::one_zone(16384, 1).plain();
+    assert_eq!((without_marks.zone().marks().min, left(&without_marks, &page())), (0, 0));
 }
 
 /// A request that could be served from above must leave the low zone its reserve; one that cannot, need not.

@@ -26,17 +26,25 @@ fn a_pageblock_that_becomes_ordinary_again_merges_again() {
 
 #[test]
 fn isolation_and_its_end_leave_everything_as_it_was() {
-    let world = world();
-    let before = world.free_lists();
-    assert_eq!(world.allocator().isolate_pageblock(UPPER), Some(PAGEBLOCK_PAGES));
-    assert_eq!(world.allocator().isolate_pageblock(UPPER), None, "isolated already");
-    assert_eq!(world.allocator().free_pages(), 7 * PAGEBLOCK_PAGES);
-    world.settled();
-    assert_eq!(world.allocator().unisolate_pageblock(UPPER), Some(PAGEBLOCK_PAGES));
-    assert_eq!(world.allocator().unisolate_pageblock(UPPER), None, "isolated no longer");
-    world.settled();
-    assert_eq!(world.free_lists().pages(), before.pages());
-    assert_eq!(world.allocator().free_blocks(MAX_ORDER), 4);
+    for engine in STORES {
+        let world = Spec::one_zone(4 * MAX_ORDER.pages(), 1).engine(engine).bare().plain();
+        let (before, allocator) = (world.free_lists(), world.allocator());
+        assert_eq!(allocator.isolate_pageblock(UPPER), Some(PAGEBLOCK_PAGES));
+        assert_eq!(allocator.isolate_pageblock(UPPER), None, "isolated already");
+        assert_eq!(
+            allocator.set_pageblock_type(UPPER, Migratetype::Cma),
+            None,
+            "it keeps the type that it will have"
+        );
+        assert_eq!(allocator.free_pages(), 7 * PAGEBLOCK_PAGES);
+        world.settled();
+        assert_eq!(allocator.unisolate_pageblock(UPPER), Some(PAGEBLOCK_PAGES));
+        assert_eq!(allocator.unisolate_pageblock(UPPER), None, "isolated no longer");
+        assert_eq!(allocator.frames().info(UPPER).migratetype(), M);
+        world.settled();
+        assert_eq!(world.free_lists().pages(), before.pages());
+        assert_eq!(allocator.free_blocks(MAX_ORDER), 4);
+    }
 }
 
 /// No CPU may get a frame of an isolated pageblock, whatever is asked for.
@@ -315,19 +323,5 @@ fn huge_neighbours_go_back_as_their_pageblocks_are() {
         let cma = [a, b].iter().filter(|&&kind| kind == Migratetype::Cma).count() as u64;
         assert_eq!(world.zone().free_cma_pages(), cma * PAGEBLOCK_PAGES, "{a} and {b}");
         assert_eq!((world.settled().free, world.settled().on_pcp), (8 * 1024, 0), "{a} and {b}");
-    }
-}
-
-/// An isolated pageblock keeps the type that it will have.
-#[test]
-fn an_isolated_pageblock_takes_no_type() {
-    for engine in STORES {
-        let world = Spec::one_zone(1024, 1).engine(engine).bare().plain();
-        let allocator = world.allocator();
-        assert_eq!(allocator.isolate_pageblock(BASE), Some(PAGEBLOCK_PAGES));
-        assert_eq!(allocator.set_pageblock_type(BASE, Migratetype::Cma), None);
-        assert_eq!(allocator.unisolate_pageblock(BASE), Some(PAGEBLOCK_PAGES));
-        assert_eq!(allocator.frames().info(BASE).migratetype(), M);
-        assert_eq!(world.settled().free, 1024);
     }
 }

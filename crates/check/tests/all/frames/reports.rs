@@ -28,16 +28,19 @@ fn told(world: &World<Plain>, least: Order) -> Vec<(Pfn, Order)> {
     });
     let all = all.into_inner();
     assert_eq!(reported.blocks, all.len() as u64);
-    assert_eq!(reported.pages, all.iter().map(|(_, order)| order.pages()).sum::<u64>());
+    assert_eq!(reported.pages, pages(&all));
     world.settled();
     all
+}
+
+fn pages(blocks: &[(Pfn, Order)]) -> u64 {
+    blocks.iter().map(|(_, order)| order.pages()).sum()
 }
 
 #[test]
 fn each_block_is_reported_once_until_it_is_allocated() {
     for world in worlds(96 * 1024) {
-        let first = told(&world, PAGEBLOCK_ORDER);
-        assert_eq!(first.iter().map(|(_, order)| order.pages()).sum::<u64>(), 96 * 1024);
+        assert_eq!(pages(&told(&world, PAGEBLOCK_ORDER)), 96 * 1024);
         let kept = told(&world, PAGEBLOCK_ORDER);
         assert!(kept.is_empty(), "told again: {kept:?}");
         assert_eq!(world.allocator().free_blocks(MAX_ORDER), 96);
@@ -45,10 +48,9 @@ fn each_block_is_reported_once_until_it_is_allocated() {
 }
 
 #[test]
-fn what_somebody_had_is_reported_again() {
+fn what_was_allocated_is_reported_again() {
     for world in worlds(16 * 1024) {
-        let all = told(&world, PAGEBLOCK_ORDER).iter().map(|(_, order)| order.pages()).sum::<u64>();
-        assert_eq!(all, 16 * 1024);
+        assert_eq!(pages(&told(&world, PAGEBLOCK_ORDER)), 16 * 1024);
         let at = BASE.add(3 * 1024 + 512);
         for (pfn, k) in [(at.add(7), 0), (at, 8), (at, 9), (BASE.add(4096), 10)] {
             // A given block, and whatever an allocation gets.
@@ -79,21 +81,18 @@ fn what_somebody_had_is_reported_again() {
 #[test]
 fn who_refuses_or_panics_is_told_again() {
     for world in worlds(16 * 1024) {
-        let pages = world.settled().free;
+        let free = world.settled().free;
         let refused = world.on(0, |cpu| cpu.report_free(PAGEBLOCK_ORDER, |_| false));
         assert_eq!(refused.blocks, 0);
-        assert_eq!(world.settled().free, pages);
+        assert_eq!(world.settled().free, free);
         let pin = world.pin(0);
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             world.cpu(&pin).report_free(PAGEBLOCK_ORDER, |_| panic!("a hook that fails"))
         }));
         world.unpin(pin);
         assert!(panicked.is_err());
-        assert_eq!(world.settled().free, pages);
-        assert_eq!(
-            told(&world, PAGEBLOCK_ORDER).iter().map(|(_, order)| order.pages()).sum::<u64>(),
-            16 * 1024
-        );
+        assert_eq!(world.settled().free, free);
+        assert_eq!(pages(&told(&world, PAGEBLOCK_ORDER)), 16 * 1024);
     }
 }
 

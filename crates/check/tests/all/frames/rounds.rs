@@ -142,19 +142,29 @@ fn by_pageblock(used: &[u64]) -> impl Fn(u64, u64) -> bool + '_ {
     |_, content| content % PAGEBLOCK_PAGES < used[(content / PAGEBLOCK_PAGES) as usize]
 }
 
-/// The emptiest go first, into the fullest that have room, and no further than is needed.
+/// The emptiest pageblocks go first, into the fullest that have room, and no further than is needed. One that is more
+/// than half in use is left, however much room there is. Blocks of an order above 0 move whole, into pageblocks that
+/// have such a block free.
 #[test]
 fn the_emptiest_pageblocks_go_into_the_fullest() {
-    let used = [511, 200, 3, 400, 500, 40, 512, 0];
-    let world = world(8, config(100));
-    let owner = Owner::fill(&world, Order::ZERO, by_pageblock(&used));
-    assert_eq!(huge(&world), 1);
-    let done = owner.round(&world);
-    // 3 and 40 fit into what 511, 500 and 400 have left. 200 do not.
-    assert_eq!(done, Compacted { moved: 3 + 40 + 82, stayed: 0 });
-    assert_eq!(owner.used(8), [512, 118, 0, 512, 512, 0, 512, 0]);
-    assert_eq!(huge(&world), 3);
-    assert_eq!(owner.round(&world), Compacted::default(), "all that is left is in one pageblock");
+    const MORE: u64 = MOST_USED + 1;
+    let cases: [(u8, &[u64], &[u64]); 4] = [
+        // 3 and 40 fit into what 511, 500 and 400 have left. 200 do not.
+        (0, &[511, 200, 3, 400, 500, 40, 512, 0], &[512, 118, 0, 512, 512, 0, 512, 0]),
+        (0, &[300, MOST_USED, 300], &[344, 0, 512]),
+        (0, &[300, MORE, 300], &[300, MORE, 300]),
+        (3, &[496, 40, 64, 0], &[512, 0, 88, 0]),
+    ];
+    for (n, before, after) in cases {
+        let world = world(before.len() as u64, config(100));
+        let owner = Owner::fill(&world, order(n), by_pageblock(before));
+        let moved = owner.round(&world);
+        let left: u64 = before.iter().zip(after).map(|(before, after)| before.saturating_sub(*after)).sum();
+        assert_eq!(moved, Compacted { moved: left, stayed: 0 }, "{before:?}");
+        assert_eq!(owner.used(before.len() as u64), after);
+        assert_eq!(huge(&world), after.iter().filter(|&&used| used == 0).count() as u64);
+        assert_eq!(owner.round(&world), Compacted::default(), "nothing is left to be won");
+    }
 }
 
 /// Of pageblocks that are equally full each goes into the others.
@@ -165,16 +175,6 @@ fn equals_are_emptied_into_one_another() {
     while owner.round(&world).moved > 0 {}
     assert_eq!(huge(&world), 6, "{:?}", owner.used(8));
     assert!(owner.moves.borrow().len() <= 8 * 128, "{} moves", owner.moves.borrow().len());
-}
-
-/// A pageblock that is more than half in use is left, however much room there is.
-#[test]
-fn pageblocks_that_are_more_than_half_in_use_are_left() {
-    for (used, moved) in [(MOST_USED, MOST_USED), (MOST_USED + 1, 0)] {
-        let world = world(3, config(100));
-        let owner = Owner::fill(&world, Order::ZERO, by_pageblock(&[300, used, 300]));
-        assert_eq!(owner.round(&world).moved, moved);
-    }
 }
 
 /// 0 is never; else a round begins above its mark and ends at it.
@@ -272,27 +272,6 @@ fn reclaimable_blocks_move_where_their_owner_says_so() {
         assert_eq!(done.moved, if moves_reclaimable { 2 * 112 } else { 112 });
         assert_eq!(types(&owner), before, "a block went to a pageblock of another type");
     }
-}
-
-/// Blocks of an order above 0 move whole, into pageblocks that have such a block free.
-#[test]
-fn larger_blocks_move_whole() {
-    let world = world(4, config(100));
-    let order = order(3);
-    let owner = Owner::default();
-    world.on(0, |cpu| {
-        let all = cpu.alloc_all(order);
-        for (n, pfn) in (0..).zip(all) {
-            let (pageblock, at) = ((pfn.0 - BASE.0) / PAGEBLOCK_PAGES, pfn.0 % PAGEBLOCK_PAGES);
-            if at < [496, 40, 64, 0][pageblock as usize] {
-                owner.blocks.borrow_mut().insert(pfn, Held { order, asked: M, content: n });
-            } else {
-                cpu.must_free(pfn, order);
-            }
-        }
-    });
-    assert_eq!(owner.round(&world).moved, 40);
-    assert_eq!(owner.used(4), [512, 0, 88, 0]);
 }
 
 /// A round is over after so many pages, and the next one goes on where it stopped.

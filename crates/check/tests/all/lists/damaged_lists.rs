@@ -3,15 +3,9 @@
 use std::collections::HashSet;
 
 use framewright_check::prelude::*;
+use heads::{BODY, free, taken};
 
 const PAGES: u64 = 2 * PAGEBLOCK_PAGES;
-/// Head words as `frame` packs them.
-const BODY: u64 = 0;
-const TAKEN_0: u64 = 1 << 55 | (M as u64) << 52;
-
-fn free(order: u64, next: u64, prev: u64) -> u64 {
-    1 << 63 | order << 59 | (M as u64) << 56 | prev << 28 | next
-}
 
 /// Two pageblocks in which every other frame of the first 32 is allocated, so that the order-0 list has 16 blocks.
 fn world() -> (World<Plain>, Vec<Pfn>) {
@@ -20,8 +14,7 @@ fn world() -> (World<Plain>, Vec<Pfn>) {
     let held = world.on(0, |cpu| {
         let all: Vec<_> = (0..32).map(|_| cpu.must_alloc(0)).collect();
         assert_eq!(all.last(), Some(&BASE.add(31)));
-        let (odd, even) = all.into_iter().partition(|pfn| pfn.0 % 2 == 1);
-        let (odd, even): (Vec<_>, Vec<_>) = (odd, even);
+        let (odd, even): (Vec<_>, Vec<_>) = all.into_iter().partition(|pfn| pfn.0 % 2 == 1);
         even.into_iter().for_each(|pfn| cpu.must_free(pfn, 0));
         odd
     });
@@ -55,12 +48,12 @@ fn no_frame_is_handed_out_twice_whatever_a_head_word_says() {
     // The first block of the list, one between two others, the last, in this order: the first freed is the last.
     for (where_, pfn) in [("first", at(15)), ("middle", at(7)), ("last", at(0))] {
         for (what, value) in [
-            ("taken", TAKEN_0),
+            ("taken", taken(0)),
             ("body", BODY),
-            ("of another order", free(3, 0, 0)),
-            ("alone", free(0, pfn.0 - BASE.0, pfn.0 - BASE.0)),
-            ("linked to a held frame", free(0, 1, 3)),
-            ("linked beyond the zone", free(0, (1 << 28) - 1, (1 << 28) - 1)),
+            ("of another order", free(3, M, 0, 0)),
+            ("alone", free(0, M, pfn.0 - BASE.0, pfn.0 - BASE.0)),
+            ("linked to a held frame", free(0, M, 1, 3)),
+            ("linked beyond the zone", free(0, M, (1 << 28) - 1, (1 << 28) - 1)),
         ] {
             let (world, held) = world();
             world.corrupt(Spot::Head(pfn), value);

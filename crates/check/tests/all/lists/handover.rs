@@ -52,20 +52,3 @@ fn a_right_free_is_never_refused() {
         loom_pair(&world, |world| world.must_alloc(0, 0), move |world| world.must_free(1, block, 0));
     });
 }
-
-/// A CPU that frees what another hands out refuses what that one's refill has just brought, whenever it looks.
-#[test]
-fn what_a_refill_brings_is_refused() {
-    loom::model(BOUNDS.widened_if_full(), || {
-        let world = StdArc::new(Spec::one_zone(16, 2).config(config()).build::<Loom>());
-        let alloc = || world.must_alloc(0, 0);
-        let [block, _] = [alloc(), alloc()];
-        let refill =
-            |world: &World<Loom>| assert_eq!(world.must_alloc(0, 0), block.add(2), "a refill of two");
-        loom_pair(&world, refill, move |world| {
-            world.must_free(1, block, 0);
-            world.on(1, |cpu| cpu.free(block.add(3), Order::ZERO)).expect_err("no CPU was handed it");
-        });
-        assert_eq!(world.settled().allocated, 2);
-    });
-}

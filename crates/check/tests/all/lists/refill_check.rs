@@ -5,6 +5,7 @@ use core::cell::Cell;
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
+use framewright_check::history;
 use framewright_check::prelude::*;
 
 std::thread_local! {
@@ -120,18 +121,13 @@ fn poisoned() -> World<Checked> {
     Spec::one_zone(PAGEBLOCK_PAGES, 1).config(Config::default().but(|config| config.poison = true)).build()
 }
 
-/// Allocates until nothing is left.
-fn all_of(cpu: &framewright::Cpu<'_, '_, Checked>) -> Vec<Pfn> {
-    cpu.alloc_all(0)
-}
-
 /// Memory that was just added, or untouched since it was freed, is handed out.
 #[test]
-fn poison_finds_nothing_where_nobody_wrote() {
+fn poison_finds_nothing_where_no_caller_wrote() {
     let world = poisoned();
     world.on(0, |cpu| {
         for _ in 0..3 {
-            let blocks = all_of(cpu);
+            let blocks = cpu.alloc_all(0);
             assert_eq!(blocks.len() as u64, PAGEBLOCK_PAGES);
             blocks.iter().for_each(|&pfn| cpu.must_free(pfn, 0));
         }
@@ -153,7 +149,7 @@ fn poison_finds_a_write_after_the_free() {
             frame
         });
         world.scribble(frame);
-        world.on(0, |cpu| assert!(!all_of(cpu).contains(&frame), "drained: {drained}"));
+        world.on(0, |cpu| assert!(!cpu.alloc_all(0).contains(&frame), "drained: {drained}"));
         let events = world.allocator().totals().pcp;
         assert_eq!((events.poison_overwrites, events.bad_pages), (1, 1), "drained: {drained}");
         assert_eq!(world.settled().quarantined, 1, "drained: {drained}");
@@ -194,16 +190,6 @@ fn a_panic_under_the_lock_leaves_the_counters_right() {
     }
 }
 
-/// Frames whose slot says that they are bad.
-struct Marked(bool);
-
-impl FrameUser for Marked {
-    const CHECKED: bool = true;
-    fn check(&self) -> Option<&'static str> {
-        self.0.then_some("marked")
-    }
-}
-
 /// A refill that brings fewer blocks than there is room for, one of them bad: the others are on the list.
 #[test]
 fn a_short_refill_drops_what_is_bad() {
@@ -211,7 +197,7 @@ fn a_short_refill_drops_what_is_bad() {
         let world = Spec::one_zone(PAGEBLOCK_PAGES, 1)
             .check(RefillCheck::AfterUnlock)
             .fixed(16, 32)
-            .build_with::<Plain, _>(|pfn| Marked(pfn == BASE.add(bad)));
+            .build_with::<Plain, _>(|pfn| history::Health::<0>::new(pfn == BASE.add(bad)));
         world.on(0, |cpu| {
             for n in 0..508 {
                 cpu.must_alloc_at(BASE.add(n), 0);
@@ -233,7 +219,7 @@ fn a_given_range_with_a_bad_frame_goes_back() {
         let world = Spec::one_zone(1024, 1)
             .bare()
             .check(RefillCheck::AfterUnlock)
-            .build_with::<Plain, _>(|pfn| Marked(pfn == BASE.add(bad)));
+            .build_with::<Plain, _>(|pfn| history::Health::<0>::new(pfn == BASE.add(bad)));
         let error = world.on(0, |cpu| cpu.alloc_contig_range(BASE..BASE.add(100), &Helpers::NONE));
         assert_eq!(error.expect_err("one is bad").place.why, PlaceFailure::Bad);
         let account = world.settled();

@@ -102,11 +102,7 @@ fn what_one_cpu_brings_beside_another_is_checked() {
         let world: Arc<World<Shuttle, Health>> =
             Arc::new(spec.build_with(|pfn| Health::<0>::new(is_bad(pfn))));
         world.allocator().resize_pcps_of(ZoneId(0), Sizing { batch: 64, high_min: 64, high_max: 1 << 13 });
-        let threads = [0, 1].map(|n| {
-            let world = world.clone();
-            ::shuttle::thread::spawn(move || _ = world.must_alloc(n, Order::ZERO))
-        });
-        threads.into_iter().for_each(|thread| thread.join().expect("it ends"));
+        shuttle_team(&world, 2, |world, n| world.must_alloc(n, Order::ZERO));
         for (n, k) in (0..2).flat_map(|n| (0..10).map(move |k| (n, order(k)))) {
             if let Some(pfn) = world.on(n, |cpu| cpu.alloc_hit(k, M)) {
                 let bad = (pfn.0..pfn.0 + k.pages()).map(Pfn).find(|&pfn| is_bad(pfn));
@@ -141,16 +137,6 @@ fn p03_a_wrong_free_is_refused_and_changes_nothing() {
     }
 }
 
-/// Pages that CPU 0 can have, one by one; all are free again then.
-fn everything(world: &World<Plain>) -> Vec<Pfn> {
-    world.on(0, |cpu| {
-        let all: Vec<_> = cpu.alloc_all(Order::ZERO);
-        all.iter().for_each(|&pfn| cpu.must_free(pfn, Order::ZERO));
-        cpu.drain();
-        all
-    })
-}
-
 /// Frames fail while they are free; their memory goes offline and comes back, whole or in parts.
 #[test]
 fn p04_a_frame_whose_memory_failed_is_not_handed_out_again() {
@@ -179,12 +165,12 @@ fn p04_a_frame_whose_memory_failed_is_not_handed_out_again() {
                 allocator.online(start.add(200), 312).expect("it went offline");
             }
             assert_eq!(counts(), (4, 4), "{name}");
-            let all = everything(&world);
+            let all = world.everything();
             assert_eq!(all.len() as u64, 8 * PAGEBLOCK_PAGES - 4, "{name}");
             assert!(bad.iter().all(|pfn| !all.contains(pfn)), "{name}");
         }
         bad.iter().for_each(|&pfn| world.on(0, |cpu| cpu.unpoison(pfn)).expect("it is bad"));
-        assert_eq!((everything(&world).len() as u64, allocator.hwpoisoned_pages()), (8 * PAGEBLOCK_PAGES, 0));
+        assert_eq!((world.everything().len() as u64, allocator.hwpoisoned_pages()), (8 * PAGEBLOCK_PAGES, 0));
     }
 }
 

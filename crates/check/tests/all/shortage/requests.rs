@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use framewright_check::platform::loom;
-use framewright_check::platform::shuttle;
 use framewright_check::prelude::*;
 
 /// Three lists of order 0. The movable one has three blocks, of four that a refill brings, and is open; then another
@@ -51,16 +50,6 @@ fn loom_sees_a_hit_hit() {
     loom::model(Bounds { preemptions: 2, spins: 4 }, || {
         let world = Arc::new(world::<Loom>());
         loom_pair(&world, |world| world.on(0, |cpu| cpu.answer()), resize);
-        a_hit_hits(&world);
-    });
-}
-
-/// Here every ordering counts as sequentially consistent.
-#[test]
-fn shuttle_sees_a_hit_hit() {
-    shuttle::random(if full() { 20_000 } else { 1000 }, || {
-        let world = Arc::new(world::<Shuttle>());
-        shuttle_pair(&world, |world| world.on(0, |cpu| (0..3).for_each(|_| cpu.answer())), resize);
         a_hit_hits(&world);
     });
 }

@@ -148,6 +148,13 @@ fn unmovable_blocks_stay_out_of_movable_zones() {
     let unmovable = Request::new(order(10), Migratetype::Unmovable);
     assert!(drawn(&world, 0, &unmovable).iter().all(|&(_, kind)| kind == ZoneType::Normal));
     assert_eq!(drawn(&world, 0, &whole_zone())[0], (0, ZoneType::Movable));
+    let mut out = vec![Pfn(0); 8 * ZONE_PAGES as usize];
+    let got = world.on(0, |cpu| cpu.alloc_bulk(Order::ZERO, Migratetype::Unmovable, &mut out));
+    let kind = |pfn: &Pfn| {
+        world.allocator().zones()[world.allocator().frames().info(*pfn).zone().index()].spec().kind
+    };
+    assert!(out[..got].iter().all(|pfn| kind(pfn) == ZoneType::Normal), "in bulk");
+    assert_eq!(got as u64, 4 * ZONE_PAGES);
 }
 
 #[test]

@@ -13,7 +13,7 @@ struct Values(Cache<u64, Arc<SharedBlock>>);
 
 impl Reclaim for Values {
     fn reclaim(&self, ask: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
-        // Each value is one page: so many fewer. The bound goes up again immediately; only the values are gone, and
+        // Each value is one page: as many fewer. The bound goes up again immediately; only the values are gone, and
         // those of them that no thread holds have freed their blocks. A cache in parts rounds its bound up in each of
         // them, and may drop nothing at first: on a machine with many CPUs it has many.
         let (bound, before) = (self.0.capacity(), self.0.len() as u64);

@@ -44,7 +44,7 @@ fn arena(cpus: usize) -> Arena<PageSlot> {
     Arena::builder().pages(MEMORY).cpus(cpus).config(config).background().build().unwrap()
 }
 
-/// What page `index` of a file holds after its `version`th write.
+/// Content of page `index` of a file after its `version`th write.
 fn content(file: u64, index: u64, version: u64) -> Vec<u8> {
     let seed = file << 40 ^ index << 8 ^ version;
     (0..PAGE).map(|n| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (n % 57)) as u8 ^ n as u8).collect()
@@ -247,7 +247,7 @@ fn a_cpu_of_another_arena_is_refused() {
     assert_eq!(files.pages().0, 1);
 }
 
-/// The same for a reclaimer of one arena that is asked on behalf of another.
+/// A reclaimer of one arena that is asked on behalf of another.
 #[test]
 fn a_cache_frees_to_its_own_arena_only() {
     use framewright_host::framewright::reclaim::{Reclaim, ReclaimRequest, Reclaimed, Release};

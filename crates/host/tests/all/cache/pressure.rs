@@ -240,7 +240,7 @@ fn a_background_thread_moves_pages() {
     });
 }
 
-/// One page in so many stays, and is moved.
+/// One page in `n` stays, and is moved.
 fn moves_what_is_in_the_pages(one_in: u64, compact: impl Fn(&Cpu<'_>) -> u64) {
     let arena: Arena = Arena::builder().bytes(32 * MIB).background().build().unwrap();
     let mover = Arc::new(Mover::default());

@@ -32,7 +32,7 @@ impl Drop for SwapFile {
     }
 }
 
-/// What page `index` of a space holds after its `version`th store.
+/// Content of page `index` of a space after its `version`th store.
 fn content(space: SpaceId, index: u64, version: u64) -> Vec<u8> {
     let seed = u64::from(space.0) << 40 ^ index << 8 ^ version;
     (0..PAGE).map(|n| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (n % 57)) as u8 ^ n as u8).collect()
@@ -108,7 +108,7 @@ fn what_was_stored_is_there() {
     }
 }
 
-/// Storage so slow that memory is full of pages on their way: that is no reason to say that there is none.
+/// Storage so slow that memory is full of pages on their way: that is no reason to refuse a request.
 #[test]
 fn a_slow_swap_file_is_waited_for() {
     for (tasks, background) in [(1, false), (3, true)] {
