@@ -137,7 +137,7 @@ impl Plan {
         Self::compile_with(trace, threads, PageCache::AsTraced)
     }
 
-    /// Like [`new`](Self::new), where pages of files are asked for as `page_cache` says.
+    /// Like [`compile`](Self::compile), where pages of files are asked for as `page_cache` says.
     ///
     /// # Errors
     /// As [`compile`](Self::compile).
