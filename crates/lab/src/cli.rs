@@ -136,7 +136,8 @@ pub fn main(workloads: &[&'static dyn Workload]) -> ExitCode {
     run_command(workloads, None)
 }
 
-/// Like [`main`], with other allocators for `bench --rivals`. They are not in this crate, because they need a C compiler.
+/// Like [`main`], with other allocators for `bench --rivals`. They are not in this crate, because they need a C
+/// compiler.
 ///
 /// # Panics
 /// As [`main`].
@@ -146,7 +147,7 @@ pub fn main_with_rivals(workloads: &[&'static dyn Workload], rivals: Rivals) -> 
 }
 
 fn run_command(workloads: &[&'static dyn Workload], rivals: Option<Rivals>) -> ExitCode {
-    workloads.iter().for_each(|&own| registry::add(own));
+    workloads.iter().for_each(|&workload| registry::add(workload));
     let command = grouped(Cli::command()).color(Colour::of_arguments(env::args_os()));
     // What the derived command accepts, the derived reader reads; what it refuses, clap says itself.
     let cli = match Cli::from_arg_matches(&command.get_matches()) {

@@ -15,13 +15,13 @@ pub(crate) fn add_moved(
     each: f64,
 ) {
     for (node, share) in moved.bandwidth.iter().enumerate() {
-        let of = parameter(format!("node={node}"));
-        result.figure(format!("memory_bandwidth[{of}]")).sample(variant, 100.0 * share);
+        let parameters = parameter(format!("node={node}"));
+        result.figure(format!("memory_bandwidth[{parameters}]")).sample(variant, 100.0 * share);
     }
     for traffic in moved.lines.iter().filter(|traffic| traffic.transfers + traffic.fetches > 0) {
-        let of = parameter(format!("line={}", traffic.name.replace([' ', '-'], "_")));
+        let parameters = parameter(format!("line={}", traffic.name.replace([' ', '-'], "_")));
         let mut add = |family: &str, value: f64| {
-            result.figure(format!("{family}[{of}]")).sample(variant, value / each);
+            result.figure(format!("{family}[{parameters}]")).sample(variant, value / each);
         };
         add("line_transfers", traffic.transfers as f64);
         add("line_wait_ns", traffic.waited.as_ns());
@@ -38,7 +38,7 @@ pub(crate) fn close_simulated(result: &mut Part, hashes: impl IntoIterator<Item 
             metric.interval.insert(variant.clone(), [low, high]);
         }
     }
-    let hash = hashes.into_iter().fold(0, |hash, of| mix(hash ^ of));
+    let hash = hashes.into_iter().fold(0, |hash, events| mix(hash ^ events));
     result.event_log_hash = Some(format!("{hash:016x}"));
 }
 

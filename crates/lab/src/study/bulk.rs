@@ -91,8 +91,10 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         let variants = configured(plan, varied)?;
         for &cores in &threads {
             let case = Case { workload: Workload::Bulk, order, cpus: cores };
-            let subjects =
-                variants.iter().map(|it| Pair::new(it, frames, cores)).collect::<Result<Vec<_>>>()?;
+            let subjects = variants
+                .iter()
+                .map(|variant| Pair::new(variant, frames, cores))
+                .collect::<Result<Vec<_>>>()?;
             let scale = scale(&case, frames, run);
             for round in 0..run.samples as usize {
                 for turn in 0..variants.len() {

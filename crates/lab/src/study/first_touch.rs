@@ -150,8 +150,8 @@ fn add_figures(
         add(result, part, family, parameters, variant, value);
     }
     if case.base_cpus > 0 {
-        let own = |own: String| own;
-        add_moved(result, &own, variant, &outcome.moved, locks.max(1.0));
+        let name = |name: String| name;
+        add_moved(result, &name, variant, &outcome.moved, locks.max(1.0));
     }
 }
 
@@ -171,15 +171,15 @@ mod tests {
         let run = Run::shortest(&machine, &trace);
         let part = |name: &str| plan.parts().iter().find(|part| part.name == name).expect("a part");
         let warm = warm_up(&plan, part("warm_up"), &run).expect("simulated");
-        let of =
+        let value =
             |result: &ResultPart, name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];
-        let hold = |variant| of(&warm, "zone_lock_hold_ns", variant);
+        let hold = |variant| value(&warm, "zone_lock_hold_ns", variant);
         assert!(hold("under_zone_lock") > 1.2 * hold("off"), "{warm:?}");
         for metric in &part("warm_up").metrics {
             assert_eq!(warm.find(&metric.name).expect("a figure").samples.len(), 3, "{}", metric.name);
         }
         let control = control(&plan, part("first_touch"), &run).expect("simulated");
-        let gbps = |variant| of(&control, "first_touch_gbps[cores=6]", variant);
+        let gbps = |variant| value(&control, "first_touch_gbps[cores=6]", variant);
         let ratio = gbps("under_zone_lock") / gbps("off");
         assert!((0.9..1.02).contains(&ratio), "{ratio}");
     }

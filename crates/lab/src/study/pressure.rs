@@ -183,8 +183,10 @@ impl Work {
                 )
             }
         };
-        let of = self.node1_share + 1;
-        format!("{mib} MiB on two virtual nodes, 1/{of} of it on node 0; {what}, on node 0's CPUs.{storage}")
+        let parts = self.node1_share + 1;
+        format!(
+            "{mib} MiB on two virtual nodes, 1/{parts} of it on node 0; {what}, on node 0's CPUs.{storage}"
+        )
     }
 
     /// Runs the program once. Whether its files passed the system's cache by is told, too.
@@ -275,12 +277,14 @@ impl Sample {
         }
         let (mut files, mut overhead) = (Vec::new(), Vec::new());
         for ((_, step, _), all) in turns {
-            let begun = all.iter().map(|it| it.begun_ns).min().unwrap_or(0);
-            let ended = all.iter().map(|it| it.ended_ns).max().unwrap_or(0);
+            let begun = all.iter().map(|stretch| stretch.begun_ns).min().unwrap_or(0);
+            let ended = all.iter().map(|stretch| stretch.ended_ns).max().unwrap_or(0);
             let seconds = (ended - begun) as f64 / 1e9;
             if step == "loop" {
-                files.push(all.iter().map(|it| f64::from(it.files)).sum::<f64>() / seconds);
-                let inside = |it: &&Stretch| (it.ended_ns - it.begun_ns - it.called_ns) as f64 / 1e3;
+                files.push(all.iter().map(|stretch| f64::from(stretch.files)).sum::<f64>() / seconds);
+                let inside = |stretch: &&Stretch| {
+                    (stretch.ended_ns - stretch.begun_ns - stretch.called_ns) as f64 / 1e3
+                };
                 overhead.push(all.iter().map(inside).sum::<f64>());
             } else {
                 self.one(format!("step_seconds[step={step}]"), seconds);

@@ -60,10 +60,10 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let mut result = result_part(plan, part, Kind::Measured, "host", run.seed);
     result.trace = Some(id);
     let mut setups = Vec::new();
-    for it in configured(plan, &Settings::default())? {
-        let mut setup = it.setup;
+    for variant in configured(plan, &Settings::default())? {
+        let mut setup = variant.setup;
         if let Some(PcpFixed { batch, high }) = setup.config.experiment.pcp_fixed {
-            result.note(format!("{}: batch {batch}, high {high}, as the study says.", it.variant));
+            result.note(format!("{}: batch {batch}, high {high}, as the study says.", variant.variant));
         } else if plan.names_machine() || run.asked {
             let zone = main_zone(run.machine)
                 .ok_or_else(|| Error::failed(format_args!("{} has no Normal zone", run.machine.name)))?;
@@ -71,10 +71,10 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             setup.config.experiment.pcp_fixed = Some(PcpFixed { batch: size.batch, high: size.high_min });
             result.note(format!(
                 "{}: batch {}, high {}, as in the Normal zone of {}.",
-                it.variant, size.batch, size.high_min, run.machine.name
+                variant.variant, size.batch, size.high_min, run.machine.name
             ));
         }
-        setups.push((it.variant, setup));
+        setups.push((variant.variant, setup));
     }
     let progress = progress(plan, part, setups.len() * run.samples as usize);
     replay.measure(&setups, run.samples, &mut result, &progress)?;

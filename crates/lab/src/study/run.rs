@@ -65,12 +65,12 @@ pub struct Configured {
 /// # Errors
 /// A setting that does not exist or contradicts another, with its line.
 pub fn configured(plan: &Plan, varied: &Settings) -> Result<Vec<Configured>> {
-    let one = |variant: &Variant| {
+    let with_setup = |variant: &Variant| {
         let mut setup = Setup::default();
         plan.configure(variant, varied, |key, value| setup.set(key, value))?;
         Ok(Configured { variant: variant.name.clone(), setup })
     };
-    plan.variants().map(one).collect()
+    plan.variants().map(with_setup).collect()
 }
 
 /// An empty part with the plan's variants as columns.

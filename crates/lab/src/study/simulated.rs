@@ -54,8 +54,14 @@ pub(crate) fn bulk(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart
             add(&mut result, part, &parameters, &variant.variant, outcome);
             if *cores == all {
                 // For each hold of the zone lock.
-                let of = |line| format!("{line},{parameters}");
-                add_moved(&mut result, &of, &variant.variant, &outcome.moved, outcome.lock[0].max(1) as f64);
+                let name_of = |line| format!("{line},{parameters}");
+                add_moved(
+                    &mut result,
+                    &name_of,
+                    &variant.variant,
+                    &outcome.moved,
+                    outcome.lock[0].max(1) as f64,
+                );
             }
         }
     }
@@ -138,10 +144,10 @@ mod tests {
         let run = Run { quick: false, ..Run::shortest(&machine, &trace) };
         let part = plan.parts().iter().find(|part| part.name == "huge").expect("a part");
         let result = bulk(&plan, part, &run).expect("simulated");
-        let of = |name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];
-        let hold = |variant| of("zone_lock_hold_ns[cores=6]", variant);
+        let value = |name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];
+        let hold = |variant| value("zone_lock_hold_ns[cores=6]", variant);
         assert!(hold("after_unlock") < hold("under_zone_lock") / 4.0);
-        let alloc = |variant| of("alloc_ns[cores=6]", variant);
+        let alloc = |variant| value("alloc_ns[cores=6]", variant);
         assert!(alloc("after_unlock") < alloc("under_zone_lock") / 2.0, "the lock is no longer the bound");
         // The heads of the blocks, in their frames' descriptors, are still cold under the lock.
         assert!(alloc("off") < 0.8 * alloc("after_unlock"), "nothing is walked");

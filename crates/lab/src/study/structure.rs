@@ -39,8 +39,10 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let machine = run.machine;
     let variants = configured(plan, &Settings::default())?;
-    let counted =
-        variants.iter().map(|it| Ok((it, breakdown(machine, &it.setup)?))).collect::<Result<Vec<_>>>()?;
+    let counted = variants
+        .iter()
+        .map(|variant| Ok((variant, breakdown(machine, &variant.setup)?)))
+        .collect::<Result<Vec<_>>>()?;
     let mut result = result_part(plan, part, Kind::Derived, &machine.name, 0);
     // Every size that occurs anywhere, smallest first; a variant that has none of a size has 0.
     let sizes: BTreeMap<(u32, u32), ()> =

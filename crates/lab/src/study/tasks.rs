@@ -60,13 +60,13 @@ pub(crate) fn add(
 /// lines were moved and waited for by what they hold.
 pub(crate) fn add_causes(result: &mut ResultPart, parameters: &str, variant: &str, outcome: &Outcome) {
     let pages = (outcome.usage.pages as f64).max(1.0);
-    let parameter = |own: String| {
-        if parameters.is_empty() { own } else { format!("{own},{parameters}") }
+    let parameter = |name: String| {
+        if parameters.is_empty() { name } else { format!("{name},{parameters}") }
     };
     for (zone, [locks, wait, hold]) in outcome.locks.iter().enumerate() {
-        let of = parameter(format!("zone={zone}"));
+        let place = parameter(format!("zone={zone}"));
         let mut add = |family: &str, value: f64| {
-            result.figure(format!("{family}[{of}]")).sample(variant, value);
+            result.figure(format!("{family}[{place}]")).sample(variant, value);
         };
         let each = (*locks as f64).max(1.0);
         add("zone_lock_acquisitions_per_page", *locks as f64 / pages);

@@ -221,7 +221,7 @@ mod tests {
                 let metric = part.find(&name).unwrap_or_else(|| panic!("{name} is missing"));
                 let [low, high] = metric.interval[VARIANT];
                 let samples = metric.of(VARIANT);
-                assert!(low > 0.0 && samples.iter().all(|it| (low..=high).contains(it)), "{name}");
+                assert!(low > 0.0 && samples.iter().all(|sample| (low..=high).contains(sample)), "{name}");
                 assert_eq!(samples.len(), 20, "{name}");
                 expected += 1;
             }

@@ -118,8 +118,8 @@ const BUFFER: usize = 16 << 10;
 const TRIES: u32 = 1000;
 
 impl Program {
-    /// FS-Mark over `memory` bytes: 16 KiB a write, files of 1/128 of the memory (512 KiB at most). One loop writes 5/24 of
-    /// the memory: 2.5 of 12 GiB on the study's machine.
+    /// FS-Mark over `memory` bytes: 16 KiB a write, files of 1/128 of the memory (512 KiB at most). One loop writes
+    /// 5/24 of the memory: 2.5 of 12 GiB on the study's machine.
     pub(super) fn fs_mark(memory: u64, tasks: u32, loops: u32) -> Self {
         let write_bytes = BUFFER as u64;
         let file_bytes = (memory / 128).clamp(write_bytes, 512 << 10) / write_bytes * write_bytes;
