@@ -5,7 +5,6 @@ mod cost;
 mod flat;
 mod marks;
 mod memory;
-mod page;
 
 use framewright_check::prelude::*;
 

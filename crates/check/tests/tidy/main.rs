@@ -10,7 +10,7 @@
 //! | `modules` | the order of modules, atomics, unsafe |
 //! | `figures` | no published figure in code |
 //! | `files` | nothing dead, unfinished or overgrown |
-//! | `pages` | commands that pages show |
+//! | `pages` | commands and tests that pages name |
 //! | `words` | plain English |
 //!
 //! A rule is a function from the [`Repo`] to its findings, so that every rule has a test that shows it a bad
@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use crate::repo::{Finding, Repo};
 
 /// Every rule.
-const RULES: [fn(&Repo) -> Vec<Finding>; 15] = [
+const RULES: [fn(&Repo) -> Vec<Finding>; 16] = [
     circles::imports,
     crates::directions,
     crates::core_has_no_dependency,
@@ -48,6 +48,7 @@ const RULES: [fn(&Repo) -> Vec<Finding>; 15] = [
     files::file_length,
     files::stray_text,
     files::traces_are_small,
+    pages::named_tests,
     words::plain_words,
 ];
 
