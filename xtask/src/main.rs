@@ -2,6 +2,8 @@
 #![deny(unsafe_code)]
 
 mod ab;
+#[cfg(test)]
+mod features;
 mod here;
 mod lines;
 mod programs;

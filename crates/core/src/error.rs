@@ -298,7 +298,7 @@ pub enum SetupError {
     CompactNeeds(&'static str),
     /// `pcp_slots` must be a power of two, 2 to 2^20.
     PcpSlots(u32),
-    /// The structures are larger than the address space.
+    /// The structures are larger than the address space, or than every range of memory that may hold them.
     TooLarge,
     /// The configuration needs a feature that this crate was compiled without.
     NeedsFeature(&'static str),
@@ -347,7 +347,9 @@ impl fmt::Display for SetupError {
                 write!(f, "compaction_proactiveness is a percentage, 0 to 100, not {n}")
             }
             Self::PcpSlots(n) => write!(f, "{n} slots: a power of two from 2 to 1048576 is needed"),
-            Self::TooLarge => f.write_str("the allocator's own structures are larger than the address space"),
+            Self::TooLarge => {
+                f.write_str("the allocator's own structures are larger than the memory that may hold them")
+            }
             Self::NeedsFeature(feature) => {
                 write!(f, "the configuration needs feature `{feature}` of framewright, which is left out")
             }

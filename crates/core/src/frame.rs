@@ -448,6 +448,27 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         self.head(pfn, order).store(state.pack(), Relaxed);
     }
 
+    /// Writes the head words of the parts of order `to` of an allocated block. The caller owns the block, and no frame
+    /// of its pageblocks is marked.
+    #[inline]
+    pub(crate) fn set_parts(&self, pfn: Pfn, from: Order, to: Order, state: State) {
+        if from >= PAGEBLOCK_ORDER || self.is_compact() {
+            // Its head word is not that of its first part, or none.
+            self.set_state(pfn, from, State::Body);
+        }
+        let (pages, part) = (from.pages(), to.pages());
+        if to >= PAGEBLOCK_ORDER || self.is_compact() {
+            return (0..pages).step_by(part as usize).for_each(|n| self.set_state(pfn.add(n), to, state));
+        }
+        let first = (pfn.0 - self.base.0) as usize;
+        let (block, word) = (&self.frames[first..][..pages as usize], state.pack());
+        let mut n = 0;
+        while n < block.len() {
+            block[n].word.store(word, Relaxed);
+            n += part as usize;
+        }
+    }
+
     /// The head word of the block at `pfn`, if it is free and of exactly this order.
     #[inline]
     pub(crate) fn free_head(&self, pfn: Pfn, order: Order) -> Option<FreeHead> {
@@ -508,6 +529,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     ///
     /// Crate-private, for the CPU that has claimed these pageblocks: none of them is present, so no CPU reads their
     /// descriptors, and no other CPU initialises them.
+    #[cfg(feature = "boot")]
     pub(crate) fn clear(&self, start: Pfn, end: Pfn)
     where
         M: Zeroable,

@@ -3,6 +3,21 @@
 //! The type parameter [`GiveBack`] decides how they free. A borrowed [`Cpu`] is one, for blocks that live no longer
 //! than one pinned call. A kernel writes its own, of no size, that pins the CPU and frees there. Such owners may be put
 //! into any structure, and be dropped on any CPU.
+//!
+//! # Which raw frees are unsafe, and why
+//! A raw frame is a number, and the type system does not record who owns it.
+//! - [`Cpu::free`] and [`Cpu::free_bulk`] are safe in this crate: it never reaches the memory behind frames. A wrong
+//!   free is refused. The free of a block that another owner holds is right for the allocator: the block is handed out
+//!   again, and two owners have one number. No memory is at stake before one of them uses it as an address, and that
+//!   step is unsafe in the code that makes it.
+//! - [`Cpu::split`], [`Cpu::split_at`], [`Cpu::split_range`] and [`Cpu::free_range`] are unsafe here, too. They write
+//!   the head words of a block's parts without a lock. If another CPU frees the block during the call, they overwrite
+//!   the words of a free block: later frees and allocations follow these words, and no check finds the damage.
+//! - Where frames stand for memory that the crate itself lends out, every raw free is unsafe: the next owner would get
+//!   memory to which the last one still has a reference. So it is in `framewright-host`, and in
+//!   [`Release::free`](crate::reclaim::Release::free), whose callers may be on either side.
+//!
+//! The owners below keep both promises for their caller: only they know their frames, and they give each back once.
 #![expect(unsafe_code, reason = "an owner is the only one that frees its frames")]
 
 use core::fmt;

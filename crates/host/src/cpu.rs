@@ -446,7 +446,9 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
     ///
     /// # Safety
     /// If the block is allocated, it is the caller's: no [`Block`](crate::Block) owns it, and no code uses its memory
-    /// or user slots any more. In an arena without memory and user slots nothing can go wrong beyond the counts.
+    /// or user slots any more. A raw block is a number: the allocator cannot know that a reference to its memory is
+    /// left, and hands the memory to the next caller. In an arena without memory and user slots only counts can become
+    /// wrong.
     ///
     /// # Errors
     /// The fault of the free, and the state in the frame's descriptor.

@@ -462,4 +462,50 @@ mod tests {
         assert!(Mapping::lazy(isize::MAX as usize, 4 << 20).is_err());
         assert!(Mapping::lazy(1 << 60, 4096).is_err());
     }
+
+    /// Pages of hugetlb, where the machine has a pool, and shared memory in their place, which the kernel does not wipe
+    /// on a fork, either. In a child the range is taken, and a touch is a fault.
+    #[test]
+    fn memory_that_the_kernel_does_not_wipe_is_a_taken_hole_in_a_child() {
+        let bytes = 64 << 20;
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping.
+        let start = unsafe { map(ptr::null_mut(), bytes, READ_WRITE, flags) }.unwrap();
+        let shared = Mapping { start, bytes, guard: 0, made: Generation::now() };
+        is_a_taken_hole_in_a_child(&shared);
+        if let Ok(huge) = Mapping::hugetlb(4 << 20, 2 << 20, 2 << 20) {
+            is_a_taken_hole_in_a_child(&huge);
+        }
+    }
+
+    fn is_a_taken_hole_in_a_child(mapping: &Mapping) {
+        let (start, bytes) = (mapping.start, mapping.bytes);
+        mapping.keep_from_children();
+        let range = start.as_ptr() as usize..start.as_ptr() as usize + bytes;
+        // SAFETY: a child makes system calls, reads memory of its own, and ends.
+        let in_a_child = |touches: bool| unsafe {
+            let child = libc::fork();
+            assert!(child >= 0);
+            if child == 0 {
+                if touches {
+                    libc::_exit(i32::from(start.as_ptr().read_volatile()));
+                }
+                // More than the range, in pieces, and the range itself by name.
+                let free = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+                let hits = (0..200).any(|_| {
+                    let place = libc::mmap(ptr::null_mut(), 1 << 20, libc::PROT_NONE, free, -1, 0);
+                    range.contains(&(place as usize))
+                });
+                let at = start.as_ptr().cast();
+                let named = libc::mmap(at, bytes, libc::PROT_NONE, free | libc::MAP_FIXED_NOREPLACE, -1, 0);
+                libc::_exit(i32::from(hits) | i32::from(named != libc::MAP_FAILED) << 1);
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            if libc::WIFSIGNALED(status) { -libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
+        };
+        assert_eq!((in_a_child(false), in_a_child(true)), (0, -libc::SIGSEGV));
+        // SAFETY: the mapping, which nothing else uses.
+        assert_eq!(unsafe { start.read_volatile() }, 0, "the parent's memory stays");
+    }
 }

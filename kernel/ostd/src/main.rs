@@ -1,5 +1,5 @@
-//! A small kernel on ostd, Asterinas' framework, that boots with Framewright or with osdk-frame-allocator as its frame allocator and runs
-//! the same work on either. `kernel/ostd/test` boots both.
+//! A small kernel on ostd, Asterinas' framework, that boots with Framewright or with osdk-frame-allocator as its frame
+//! allocator and runs the same work on either. `kernel/ostd/test` boots both.
 #![no_std]
 #![no_main]
 #![deny(unsafe_code)]
@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use ostd::arch::read_tsc;
 use ostd::mm::frame::GlobalFrameAllocator;
-use ostd::mm::{FrameAllocOptions, PAGE_SIZE};
+use ostd::mm::{FrameAllocOptions, PAGE_SIZE, UniqueFrame};
 use ostd::prelude::*;
 use ostd::sync::SpinLock;
 
@@ -51,6 +51,27 @@ fn pages(n: usize) -> Layout {
 
 fn frames() -> &'static dyn GlobalFrameAllocator {
     black_box(&FRAMES)
+}
+
+/// Layouts of osdk-frame-allocator's own test: an allocation is aligned, and every frame of it is unused in ostd's
+/// metadata. The frames come back by the two ways that its test and ostd take.
+fn layouts() {
+    for (n, align) in [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (4, 4), (8, 8), (16, 16)] {
+        let layout = Layout::from_size_align(n * PAGE_SIZE, align * PAGE_SIZE).expect("a layout");
+        for is_added in [true, false] {
+            let addr = frames().alloc(layout).expect("there is memory");
+            assert!(addr.is_multiple_of(layout.align()), "{:?} at {:#x}", layout, addr);
+            for frame in (addr..addr + layout.size()).step_by(PAGE_SIZE) {
+                UniqueFrame::from_unused(frame, ()).expect("the frame is unused").reset_as_unused();
+            }
+            if is_added {
+                frames().add_free_memory(addr, layout.size());
+            } else {
+                frames().dealloc(addr, layout.size());
+            }
+        }
+    }
+    println!("layouts: ok");
 }
 
 /// Ticks of the time stamp counter, which are instructions with `-icount shift=0`, for one of `n` rounds.
@@ -204,6 +225,7 @@ fn kernel_main() {
         }
         println!("rounds on all CPUs: done");
     }
+    layouts();
     let options = options();
     // Ticks are instructions on one CPU only.
     if cpus == 1 {

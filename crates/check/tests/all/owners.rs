@@ -257,3 +257,38 @@ fn a_range_is_split_into_frames() {
         assert_eq!(world.settled().free, PAGES, "{engine:?}");
     }
 }
+
+/// An allocation of single frames comes back frame by frame, by both CPUs in any order, with every check: a second free
+/// is refused, and so is a larger order. Frames beyond the layout are free.
+#[test]
+fn an_allocation_of_single_frames_comes_back_frame_by_frame() {
+    for engine in ENGINES {
+        let world = world(engine);
+        let mut used = Used::new();
+        for (pages, align) in [(1, 1), (2, 1), (5, 1), (8, 16), (512, 1), (700, 1024), (1024, 1), (3000, 512)]
+        {
+            let wanted = layout(pages, align);
+            let range =
+                world.on(0, |cpu| cpu.alloc_split(wanted, Migratetype::Movable)).expect("there is room");
+            assert_eq!((range.end.0 - range.start.0, range.start.0 % align), (pages, 0), "{engine:?}");
+            world.drain_all();
+            assert_eq!(world.settled().allocated, pages, "{engine:?}");
+            used.set(&range, true);
+            let whole = world.on(0, |cpu| cpu.free(range.start, order(1)));
+            assert!(whole.is_err(), "{engine:?}: they are single frames");
+            // From both ends, by CPUs in turn.
+            for n in 0..pages {
+                let pfn = range.start.add(if n % 2 == 0 { n / 2 } else { pages - 1 - n / 2 });
+                world.must_free((n / 3 % 2) as usize, pfn, Order::ZERO);
+                let again = world.on((n % 2) as usize, |cpu| cpu.free(pfn, Order::ZERO));
+                assert!(again.is_err(), "{engine:?}: freed before");
+            }
+            used.set(&range, false);
+            world.drain_all();
+            assert_eq!(world.settled().free, PAGES, "{engine:?}: {pages} frames");
+        }
+        let nothing = Layout::from_size_align(0, 1).expect("a layout");
+        let refused = world.on(0, |cpu| cpu.alloc_split(nothing, Migratetype::Movable));
+        assert_eq!(refused.map_err(|error| error.why), Err(AllocFailure::NotAllowed));
+    }
+}

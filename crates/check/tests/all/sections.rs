@@ -114,3 +114,37 @@ fn lists_stay_shut_while_any_section_has_an_isolated_pageblock() {
     };
     schedules(if full() { 20_000 } else { 1000 }, body);
 }
+
+/// Adds of ranges that overlap, one after the other: the second is refused in every section, also in one that the first
+/// did not touch.
+#[test]
+fn memory_that_overlaps_what_was_added_is_refused_whole() {
+    for engine in [Engine::Framewright, Engine::Compact] {
+        let world = spec(3, 1).engine(engine).memory([]).plain();
+        let add = |from: u64, pages| world.allocator().add_memory(BASE.add(from), pages);
+        let in_use = |from: u64| Err(SetupError::RangeInUse(BASE.add(from)));
+        assert_eq!(add(SECTION + 100, SECTION), Ok(()));
+        assert_eq!(add(0, 3 * SECTION), in_use(SECTION + 100));
+        assert_eq!(add(0, SECTION + 101), in_use(SECTION + 100));
+        assert_eq!(add(2 * SECTION + 99, 100), in_use(2 * SECTION + 99));
+        assert_eq!((world.settled().free, world.zone().managed_pages()), (SECTION, SECTION), "{engine:?}");
+        assert_eq!((add(0, SECTION + 100), add(2 * SECTION + 100, SECTION - 100)), (Ok(()), Ok(())));
+        assert_eq!(world.settled().free, 3 * SECTION, "{engine:?}");
+    }
+}
+
+/// Adds of ranges that overlap, on two CPUs at the same time: one of them adds its whole range, the other one nothing.
+/// shuttle.
+#[test]
+fn of_two_adds_that_overlap_one_adds_all_and_the_other_nothing() {
+    let body = || {
+        let world = Arc::new(spec(3, 2).memory([]).build::<Shuttle>());
+        let add =
+            |world: &World<Shuttle>, from: u64| world.allocator().add_memory(BASE.add(from), 2 * SECTION);
+        let (low, high) = shuttle_pair(&world, move |world| add(world, 0), move |world| add(world, SECTION));
+        assert!(low.is_ok() != high.is_ok(), "{low:?} {high:?}");
+        assert_eq!(low.err().or(high.err()), Some(SetupError::RangeInUse(BASE.add(SECTION))));
+        assert_eq!((world.settled().free, world.zone().managed_pages()), (2 * SECTION, 2 * SECTION));
+    };
+    schedules(if full() { 20_000 } else { 500 }, body);
+}

@@ -1,8 +1,10 @@
 //! Refusals when an allocator is made, and when it is given memory.
 
+use core::ops::Range;
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
+use framewright::Allocator;
 use framewright_check::prelude::*;
 use framewright_check::refute::must_fail;
 
@@ -92,4 +94,47 @@ fn memory_that_is_left_for_later_is_of_the_same_zones() {
         RestSpec { spec, present: 2048, free: vec![BASE..BASE.add(2048)], deferred_from: BASE, cpus: 1 };
     let how = How { split: Split::OneThread, section: 1024 };
     let _ = Spec::deferred(how, [rest], 1, 1).over([normal(0, BASE.0, 1024)]).plain();
+}
+
+/// The short way from ranges to an allocator: its structures are in the first range that is mapped and large enough.
+/// All other frames can be had, and frames between the ranges can be added later.
+#[test]
+#[expect(unsafe_code, reason = "memory for the allocator's own structures")]
+fn ranges_become_an_allocator() {
+    use core::ptr::NonNull;
+    use framewright::platform::OneCpu;
+
+    const PAGE: usize = 4096;
+    let given = [BASE.add(3)..BASE.add(7), BASE.add(100)..BASE.add(400), BASE.add(2000)..BASE.add(3000)];
+    let layout = core::alloc::Layout::from_size_align(1000 * PAGE, PAGE).expect("a layout");
+    // SAFETY: the layout is not empty.
+    let room = NonNull::new(unsafe { std::alloc::alloc(layout) }).expect("the host has memory");
+    let over = |ranges: &mut [Range<Pfn>], mapped: &Range<Pfn>| {
+        // SAFETY: only the third range is mapped, at `room`, which no other code uses: one call gets that far.
+        unsafe {
+            Allocator::<OneCpu>::over(ranges, &[NodeId(0)], Config::default(), |range| {
+                let is_in = mapped.start <= range.start && range.end <= mapped.end;
+                is_in.then(|| room.add((range.start.0 - mapped.start.0) as usize * PAGE))
+            })
+        }
+    };
+    let mut ranges = given.clone();
+    let allocator = over(&mut ranges, &given[2]).expect("the third range has room");
+    let taken = ranges[2].start.0 - given[2].start.0;
+    assert!((1..100).contains(&taken) && ranges[..2] == given[..2], "{ranges:?}");
+    let cpu = allocator.cpu(&OneCpu);
+    let mut all = Vec::new();
+    while let Ok(pfn) = cpu.alloc(Order::ZERO, Migratetype::Movable) {
+        assert!(ranges.iter().any(|range| range.contains(&pfn)), "{pfn:?}");
+        all.push(pfn);
+    }
+    assert_eq!(all.len() as u64, 4 + 300 + 1000 - taken);
+    allocator.add_memory(given[1].end, 100).expect("inside the zone");
+    assert!(cpu.alloc(Order::ZERO, Migratetype::Movable).is_ok());
+    // SAFETY: no memory is given.
+    let none = |ranges: &mut [Range<Pfn>]| unsafe {
+        Allocator::<OneCpu>::over(ranges, &[NodeId(0)], Config::default(), |_| None)
+    };
+    assert_eq!(none(&mut []).err(), Some(SetupError::ZoneCount(0)));
+    assert_eq!(none(&mut given.clone()).err(), Some(SetupError::TooLarge));
 }

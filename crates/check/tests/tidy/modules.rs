@@ -18,6 +18,7 @@ const UNSAFE_MODULES: &[&str] = &[
     "crates/core/src/setup/carve",
     "crates/core/src/cpu/reclaiming",
     "crates/core/src/cpu/split",
+    "crates/core/src/boot/ranges",
     "crates/core/src/cpu/range",
     "crates/core/src/owned",
     "crates/check/src/corrupt",

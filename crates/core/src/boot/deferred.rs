@@ -12,7 +12,9 @@ use crate::alloc::{Allocator, Later};
 use crate::buddy::Placement;
 use crate::config::Engine;
 use crate::defer::{Deferred, Turn};
-use crate::frame::{BlockInfo, FrameUser, State, Zeroable};
+#[cfg(feature = "boot")]
+use crate::frame::Zeroable;
+use crate::frame::{BlockInfo, FrameUser, State};
 use crate::platform::Platform;
 use crate::policy::init;
 use crate::units::{
@@ -25,6 +27,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     ///
     /// # Panics
     /// If `deferred` has other zones.
+    #[cfg(feature = "boot")]
     pub fn defer(&mut self, deferred: &'m Deferred<'m, P>) {
         self.set_later(Later { deferred, clear: None });
     }
@@ -33,6 +36,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     ///
     /// # Panics
     /// If `deferred` has other zones.
+    #[cfg(feature = "boot")]
     pub fn defer_and_clear(&mut self, deferred: &'m Deferred<'m, P>)
     where
         M: Zeroable,
@@ -40,6 +44,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         self.set_later(Later { deferred, clear: Some(|frames, start, end| frames.clear(start, end)) });
     }
 
+    #[cfg(feature = "boot")]
     fn set_later(&mut self, later: Later<'m, P, M>) {
         let zones = later.deferred.zones();
         let same = zones.len() == self.zones.len()

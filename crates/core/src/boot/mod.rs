@@ -2,12 +2,14 @@
 //!
 //! [`map`] sorts the ranges; [`early`] allocates from them before there are zones; [`zones`] divides them and hands
 //! over the rest; [`deferred`] initialises it, now or later, by any number of workers; [`late`] is the order of these
-//! steps. [`srat`] reads the firmware table of the nodes' memory.
+//! steps. [`srat`] reads the firmware table of the nodes' memory. [`ranges`] is the short way: one zone over all
+//! ranges.
 
 pub mod deferred;
 pub mod early;
 pub mod late;
 pub mod map;
+pub mod ranges;
 pub mod spans;
 pub mod srat;
 pub mod zones;

@@ -25,12 +25,56 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// # Errors
     /// As [`alloc`](Self::alloc); a layout of 0 bytes is [not allowed](AllocFailure::NotAllowed).
     pub fn alloc_layout(&self, layout: Layout, migratetype: Migratetype) -> Result<Range<Pfn>, AllocError> {
+        let (pages, align) = self.frames_of(layout);
+        self.alloc_pages(pages, align, migratetype)
+    }
+
+    /// Like [`alloc_layout`](Self::alloc_layout), but as single frames: each is freed on its own
+    /// ([`free`](Self::free)), by any CPU, also at the same time. O(pages).
+    ///
+    /// # Errors
+    /// As [`alloc_layout`](Self::alloc_layout).
+    pub fn alloc_split(&self, layout: Layout, migratetype: Migratetype) -> Result<Range<Pfn>, AllocError> {
+        let (pages, align) = self.frames_of(layout);
+        let wanted = pages.max(align);
+        if pages == 0 || wanted > MAX_ORDER.pages() {
+            return self.alloc_split_contig(pages, align, migratetype);
+        }
+        let order = order_of(wanted);
+        let start = self.alloc(order, migratetype)?;
+        if order > Order::ZERO {
+            self.make_parts(start, order, Order::ZERO, migratetype);
+        }
+        (pages..order.pages()).for_each(|n| self.free_part(start.add(n)));
+        Ok(start..start.add(pages))
+    }
+
+    /// [`alloc_split`](Self::alloc_split) of more than the largest block.
+    #[cold]
+    fn alloc_split_contig(
+        &self,
+        pages: u64,
+        align: u64,
+        migratetype: Migratetype,
+    ) -> Result<Range<Pfn>, AllocError> {
+        let range = self.alloc_pages(pages, align, migratetype)?;
+        // SAFETY: the range was allocated just now, and no other code knows of it.
+        let split = unsafe { self.split_range(range.clone()) };
+        debug_assert!(split.is_ok(), "{split:?}");
+        Ok(range)
+    }
+
+    /// Frees a frame that is this call's.
+    #[inline(never)]
+    fn free_part(&self, pfn: Pfn) {
+        let freed = self.free(pfn, Order::ZERO);
+        debug_assert!(freed.is_ok(), "{freed:?}");
+    }
+
+    /// Frames and alignment, in frames, of a layout.
+    fn frames_of(&self, layout: Layout) -> (u64, u64) {
         let page = self.allocator.config.page_kib as usize * 1024;
-        self.alloc_pages(
-            layout.size().div_ceil(page) as u64,
-            (layout.align() / page).max(1) as u64,
-            migratetype,
-        )
+        (layout.size().div_ceil(page) as u64, (layout.align() / page).max(1) as u64)
     }
 
     /// [`alloc_layout`](Self::alloc_layout) in frames.
@@ -247,11 +291,22 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// # Errors
     /// A frame that is not allocated, or not the allocator's. [`FreeError::pfn`] is in the first block that is refused:
     /// all frames before it are free.
+    #[inline]
     pub unsafe fn free_range(&self, range: Range<Pfn>) -> Result<(), FreeError> {
         // A frame that was allocated as a block of order 0 needs no search for its block.
         if range.start.add(1) == range.end && self.free(range.start, Order::ZERO).is_ok() {
             return Ok(());
         }
+        // SAFETY: by the caller's promise.
+        unsafe { self.free_blocks(range) }
+    }
+
+    /// [`free_range`](Self::free_range), block by block.
+    ///
+    /// # Safety
+    /// As [`free_range`](Self::free_range).
+    #[inline(never)]
+    unsafe fn free_blocks(&self, range: Range<Pfn>) -> Result<(), FreeError> {
         let mut at = range.start;
         while at < range.end {
             let (head, order) = self.block_of(at)?;

@@ -3,9 +3,9 @@
 
 use super::Cpu;
 use crate::error::{FreeError, FreeFailure};
-use crate::frame::{FrameUser, State};
+use crate::frame::{FrameUser, ListPlace, State};
 use crate::platform::Platform;
-use crate::units::{Order, Pfn};
+use crate::units::{Migratetype, Order, Pfn};
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// Splits an allocated block of order `from` into allocated blocks of order `to`, each to be freed on its own
@@ -45,5 +45,24 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             }
         }
         Ok(())
+    }
+
+    /// Makes a block, which was allocated just now and no other code knows of, blocks of order `to`: as if they had
+    /// come from this CPU's list, so that its frees need not claim them.
+    #[inline]
+    pub(super) fn make_parts(&self, pfn: Pfn, from: Order, to: Order, asked: Migratetype) {
+        let frames = &self.allocator.frames;
+        let info = frames.info(pfn);
+        let list = self.allocator.pcp(info.zone(), self.cpu).hit_list(to, asked);
+        let has_list = list.is_some_and(|list| list.capacity() > 0);
+        let list_place = has_list.then_some(ListPlace { cpu: self.cpu, position: 0 });
+        let state = State::Taken { order: to, asked, list_place };
+        if info.is_poisoned() {
+            frames.set_state_of_marked(pfn, from, State::Body);
+            (0..1 << (from.get() - to.get()))
+                .for_each(|n| frames.set_state_of_marked(pfn.add(n << to.get()), to, state));
+        } else {
+            frames.set_parts(pfn, from, to, state);
+        }
     }
 }

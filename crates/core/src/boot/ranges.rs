@@ -1,0 +1,63 @@
+//! The short way from ranges of free memory to an allocator: one zone over all of them.
+#![expect(unsafe_code, reason = "the allocator's own structures are made in the caller's memory")]
+
+use core::ops::Range;
+use core::ptr::NonNull;
+
+use crate::alloc::Allocator;
+use crate::config::Config;
+use crate::error::SetupError;
+use crate::frame::Zeroable;
+use crate::platform::Platform;
+use crate::setup::{Memory, Plan};
+use crate::units::{MAX_ORDER, NodeId, Pfn, ZoneType};
+use crate::zone::ZoneSpec;
+
+impl<P: Platform, M: Zeroable> Allocator<'static, P, M> {
+    /// Makes an allocator of one Normal zone, which spans all `ranges` of free memory, and gives it their frames. Its
+    /// own structures take the first frames of the first range that has room for them and that `address` maps: that
+    /// range is shorter afterwards. Further memory of the zone may come later, also frames between the ranges
+    /// ([`add_memory`](Self::add_memory)). O(frames of the span).
+    ///
+    /// # Safety
+    /// The ranges are memory that no other code uses from now on. `address` gets a range and returns the address at
+    /// which all of it is mapped, writable, permanently, a multiple of 4 KiB; `None` if it is not mapped. Zero bytes
+    /// are a word and a cell as [`Memory::carve`] demands.
+    ///
+    /// # Errors
+    /// As [`Plan::new`], [`new`](Self::new) and [`add_memory`](Self::add_memory); no range has room for the structures.
+    pub unsafe fn over(
+        ranges: &mut [Range<Pfn>],
+        cpu_nodes: &'static [NodeId],
+        config: Config,
+        address: impl Fn(&Range<Pfn>) -> Option<NonNull<u8>>,
+    ) -> Result<Self, SetupError> {
+        let start = ranges.iter().map(|range| range.start).min().ok_or(SetupError::ZoneCount(0))?;
+        let end = ranges.iter().map(|range| range.end).max().unwrap_or(start);
+        let start = start.block_start(MAX_ORDER);
+        let zone =
+            ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start, pages: end.0.saturating_sub(start.0) };
+        let plan = Plan::new(&[zone], cpu_nodes, &config)?;
+        let bytes = plan.layout::<P, M>()?.size();
+        let pages = bytes.div_ceil(config.page_kib as usize * 1024) as u64;
+        let room = ranges.iter_mut().find_map(|range| {
+            let room = range.start..range.start.add(pages);
+            let start = (room.end <= range.end).then(|| address(&room)).flatten()?;
+            range.start = room.end;
+            Some(start)
+        });
+        let room = room.ok_or(SetupError::TooLarge)?;
+        // SAFETY: it has the plan's size and a frame's alignment, by the caller's promise no other code uses it, and it
+        // is zeroed here.
+        let memory = unsafe {
+            room.write_bytes(0, bytes);
+            Memory::carve(&plan, room)
+        };
+        let allocator = Self::new(&[zone], cpu_nodes, config, memory, None)?;
+        for range in ranges.iter().filter(|range| range.start < range.end) {
+            allocator.add_memory(range.start, range.end.0 - range.start.0)?;
+        }
+        allocator.resize_pcps();
+        Ok(allocator)
+    }
+}

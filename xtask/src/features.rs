@@ -1,0 +1,35 @@
+//! The core with one of its features left out: `crates/core/examples/features.rs`, compiled and run.
+
+use crate::{Result, run, target};
+
+/// Which features are left out, and which stay: a feature goes with those that need it.
+const LEFT_OUT: [(&str, &str); 5] = [
+    ("engines", "passes,sections,boot"),
+    ("passes and boot", "engines,sections"),
+    ("sections", "engines,passes,boot"),
+    ("boot", "engines,passes,sections"),
+    ("all", ""),
+];
+
+fn run_with(features: &str) -> Result<()> {
+    // A folder of their own: the other tests' dependencies stay compiled with all features.
+    let folder = target().join("features").display().to_string();
+    let words = ["run", "--quiet", "--locked", "--package", "framewright", "--example", "features"];
+    let choice = ["--no-default-features", "--features", features, "--target-dir", &folder];
+    run("cargo", &[&words[..], &choice[..]].concat())
+}
+
+#[test]
+fn the_core_works_without_any_of_its_features() {
+    for (left_out, stay) in LEFT_OUT {
+        run_with(stay).unwrap_or_else(|error| panic!("without {left_out}: {error}"));
+    }
+    let manifest =
+        std::fs::read_to_string(crate::root().join("crates/core/Cargo.toml")).expect("it is there");
+    let default =
+        manifest.lines().find_map(|line| line.strip_prefix("default = ")).expect("default features");
+    for feature in default.split('"').skip(1).step_by(2) {
+        let is_left_out = LEFT_OUT.iter().any(|(_, stay)| !stay.contains(feature));
+        assert!(is_left_out, "no combination here leaves {feature} out: add one");
+    }
+}
