@@ -1,5 +1,4 @@
-//! What no compiler checks and the design promises, read off the files themselves. Each finding says how to
-//! mend it.
+//! Rules of the design that no compiler checks, read off the files themselves. Each finding names its remedy.
 //!
 //! | module | what it holds |
 //! |---|---|
