@@ -17,7 +17,7 @@ pub enum Spot {
     Head(Pfn),
     /// The head word of the order 9 or 10 block at a pageblock's first frame.
     PageblockHead(Pfn),
-    /// What a pageblock is.
+    /// Type and marks of a pageblock.
     PageblockInfo(Pfn),
     /// A word of the map of a pageblock. Only with maps.
     MapWord(Pfn, usize),
@@ -33,7 +33,7 @@ pub enum Spot {
     FreeCmaPages,
     /// The first frame of the zone's untouched memory.
     UntouchedStart,
-    /// The first frame behind it.
+    /// The first frame after it.
     UntouchedEnd,
     /// The zone's free pages that are left to be initialised. Only of a world whose memory boot initialises.
     LeftForLater,
@@ -110,7 +110,7 @@ impl<P: Platform<Pin = OwnedPin>> World<P> {
         };
         let in_zone = |offset: usize| {
             assert!(offset + 8 <= size_of::<Zone<P>>());
-            // SAFETY: the offset lies in the zone.
+            // SAFETY: the offset is in the zone.
             unsafe { core::ptr::from_ref(zone).cast::<u8>().add(offset) }
         };
         let list = |order: Order, list: Migratetype| {
@@ -168,7 +168,7 @@ impl<P: Platform<Pin = OwnedPin>> World<P> {
             Spot::First(order, kind) => in_zone(list(order, kind)),
             Spot::Last(order, kind) => in_zone(list(order, kind) + 8),
         };
-        // SAFETY: the word is an atomic or lies in a cell, so it may change behind a shared reference; every
+        // SAFETY: the word is an atomic or is in a cell, so it may change behind a shared reference; every
         // bit pattern is a value of it; and no other thread is at work.
         unsafe { word.cast_mut().cast::<u64>().replace(value) }
     }

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 /// The choices of one run, made in order. The next run repeats all but the last and takes its successor.
 #[derive(Debug, Default)]
 pub struct Choices {
-    /// What was chosen, out of how many, in order.
+    /// Choices so far, each with its alternatives, in order.
     path: Vec<(u32, u32)>,
     /// How many of them this run has used.
     used: usize,
@@ -53,7 +53,7 @@ impl Choices {
 
 /// Runs `body` once for every combination of the choices that it makes; returns the number of runs.
 ///
-/// When `body` panics, the choices of that run are printed.
+/// If `body` panics, the choices of that run are printed.
 pub fn every(mut body: impl FnMut(&mut Choices)) -> u64 {
     let mut choices = Choices::default();
     let mut runs = 0;

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A world that is dropped checks every invariant of its allocator, so no test can forget to, or leave damage behind
-//! that it did not look for. A test that damages its allocator on purpose says so: [`World::note_damage`].
+//! that it did not look for. A test that damages its allocator on purpose calls [`World::note_damage`].
 #![expect(unsafe_code, reason = "the world owns the memory that its allocator borrows")]
 
 use core::fmt;
@@ -59,7 +59,7 @@ pub struct Spec {
     later: Option<Later>,
 }
 
-/// Memory that boot initialises, at once or later.
+/// Memory that boot initialises, immediately or later.
 #[derive(Clone, Debug)]
 struct Later {
     how: How,
@@ -127,7 +127,7 @@ pub trait But: Sized {
         self.but(|config| config.experiment.pcp_slots = slots)
     }
 
-    /// With so many turns of waiting for the lists of other CPUs.
+    /// With this many turns of waiting for the lists of other CPUs.
     fn spins(self, spins: u32) -> Self {
         self.but(|config| config.experiment.remote_drain_spins = spins)
     }
@@ -202,7 +202,7 @@ impl Spec {
         }
     }
 
-    /// With these zones, whatever boot says of its memory.
+    /// With these zones, in place of those of boot's memory.
     pub fn over(mut self, zones: impl Into<Vec<ZoneSpec>>) -> Self {
         self.zones = zones.into();
         self
@@ -244,7 +244,7 @@ impl Spec {
         self
     }
 
-    /// Without memory behind its frames, whatever the configuration wants.
+    /// Without memory behind its frames, also if the configuration wants some.
     pub const fn without_pages(mut self) -> Self {
         self.bare = true;
         self
@@ -436,7 +436,7 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
         result
     }
 
-    /// Which of the allocator's structures lies at an address; `None` if none does.
+    /// The allocator's structure at an address; `None` if there is none.
     pub fn place_of(&self, address: usize) -> Option<Place> {
         let parts = &self.parts;
         let places = [
@@ -570,7 +570,7 @@ pub enum Place {
     Queue,
 }
 
-/// What an allocator borrows.
+/// Memory that an allocator borrows.
 struct Parts<P: Platform, M: 'static> {
     frames: Owned<Frame<P, M>>,
     pageblocks: Owned<Pageblock<P>>,
@@ -589,7 +589,7 @@ struct Parts<P: Platform, M: 'static> {
     pages: Owned<u8>,
 }
 
-/// What a deferral borrows, and itself.
+/// A deferral, and the memory that it borrows.
 struct LaterParts<P: Platform> {
     deferred: Owned<Deferred<'static, P>>,
     rests: Owned<MaybeUninit<ZoneCursor<'static, P>>>,

@@ -130,7 +130,7 @@ enum Call {
     AllocBulk(Order, Migratetype, usize),
     Contig(Pfn, u64),
     Free(Block),
-    /// Live blocks of an order, at most so many.
+    /// Live blocks of an order, at most this many.
     FreeBulk(Order, usize),
     Split(Block, Order),
     Drain,
@@ -166,7 +166,7 @@ pub struct Counts {
     pub refused: u64,
 }
 
-/// Who owns which block. Moves any of it that it is asked to, but for one block in eight that says so before, and one
+/// Owners of blocks. Moves any of it that it is asked to, but for one block in eight that refuses before, and one
 /// in eight that does not move when it comes to it.
 struct Books {
     oracle: Oracle,
@@ -513,7 +513,7 @@ impl<'a, M: FrameUser, F: Fn(Pfn) -> bool> History<'a, M, F> {
         floors.check(self.world.allocator(), request).unwrap_or_else(|breach: Breach| panic!("{breach:?}"));
     }
 
-    /// Where no zone keeps anything back, a movable page is refused only if no zone has one, nor a list of the CPU that
+    /// If no zone keeps anything back, a movable page is refused only if no zone has one, nor a list of the CPU that
     /// asks.
     fn must_be_exhausted(&mut self, cpu: usize, request: &Request<'_>, error: &AllocError) {
         check_refusal(&error.to_string());

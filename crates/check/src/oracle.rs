@@ -1,4 +1,4 @@
-//! Who owns which frame, kept apart from the allocator: a breach of the contract is found by bookkeeping that
+//! Owners of frames, kept apart from the allocator: a breach of the contract is found by bookkeeping that
 //! shares no code with what it judges.
 //!
 //! [`Oracle`] is exact and explains; it serves one thread at a time. [`SharedOracle`] is a bitmap of
@@ -42,14 +42,14 @@ pub enum Breach {
     NotItsMemory(Block),
     /// It handed out frames that already have an owner.
     Overlap {
-        /// What it handed out.
+        /// The block that it handed out.
         handed_out: Block,
-        /// What was owned before.
+        /// The block that was owned before.
         owned: Block,
     },
     /// It handed out a frame that a check finds bad, or whose memory is known to have failed.
     BadFrame {
-        /// What it handed out.
+        /// The block that it handed out.
         handed_out: Block,
         /// The bad frame in it.
         bad: Pfn,
@@ -65,7 +65,7 @@ pub enum Breach {
     },
     /// It accepted a free that it had to refuse.
     AcceptedBadFree {
-        /// What was freed.
+        /// The block that was freed.
         freed: Block,
         /// Why that is wrong.
         because: BadFree,
@@ -264,7 +264,7 @@ impl Oracle {
     }
 }
 
-/// Bookkeeping for many threads at once: one bit per frame, one byte for the order of each live block.
+/// Bookkeeping for many threads together: one bit per frame, one byte for the order of each live block.
 ///
 /// A thread records a block after it got it and erases it before it frees it, so that two records can
 /// only meet if two threads owned a frame at the same time. A breach panics: no caller takes an

@@ -152,7 +152,7 @@ impl<P: Platform<Pin = OwnedPin>, U: FrameUser> Must for Cpu<'_, '_, P, U> {
     }
 }
 
-/// The same calls on CPU `cpu` of a world.
+/// These calls on CPU `cpu` of a world.
 impl<P: Platform<Pin = OwnedPin>, U: FrameUser> World<P, U> {
     /// Allocates a movable block that must be there.
     #[track_caller]
@@ -240,7 +240,7 @@ impl<F: Fn(&ReclaimRequest<'_>, &dyn Release) -> Reclaimed> Reclaim for Reclaime
     }
 }
 
-/// A reclaimer that does what `reclaim` does, and says that it could free `pages` pages.
+/// A reclaimer that does what `reclaim` does, and promises that it could free `pages` pages.
 pub fn reclaimer(
     pages: u64,
     reclaim: impl Fn(&ReclaimRequest<'_>, &dyn Release) -> Reclaimed,

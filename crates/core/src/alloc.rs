@@ -271,7 +271,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         }
     }
 
-    /// What boot has left for later.
+    /// Memory that boot has left for later.
     #[inline]
     pub(crate) const fn later(&self) -> Option<Later<'m, P, M>> {
         if cfg!(feature = "boot") { self.later } else { None }

@@ -25,7 +25,7 @@ use crate::memory::{Mapping, Place, Room};
 use crate::model::{LINE, Model};
 use crate::platform::Sim;
 use crate::trace::Recorded;
-use crate::world::{Look, StructPage, World, WorldError};
+use crate::world::{LocklessReads, StructPage, World, WorldError};
 
 /// CPUs start within this of one another.
 const JITTER: Ps = Ps(2_000_000);
@@ -352,7 +352,7 @@ pub struct Driver {
     /// Private work of a free for each page but the first, in ns.
     pub page: f64,
     /// Words that are read before an allocation; none where the configuration is not Linux'.
-    pub look: Option<Look>,
+    pub lockless_reads: Option<LocklessReads>,
 }
 
 impl Driver {
@@ -365,7 +365,7 @@ impl Driver {
             put: Ps::from_ns(model.fitted.free_ns),
             descriptors: world.descriptor_address(0),
             page: model.fitted.page_ns,
-            look: world.look(),
+            lockless_reads: world.lockless_reads(),
         }
     }
 }
@@ -387,15 +387,15 @@ impl Driver {
     #[must_use]
     pub fn alloc_as(&self, cpu: &Cpu<'_, '_, Sim, StructPage>, migratetype: Migratetype) -> Pfn {
         engine::spend_about(self.get);
-        if let Some(look) = &self.look {
-            look.for_order(self.order);
+        if let Some(reads) = &self.lockless_reads {
+            reads.for_order(self.order);
         }
         let pfn = match cpu.alloc(self.order, migratetype) {
             Ok(pfn) => pfn,
             Err(error) => panic!("a benchmark has run out of memory: {error}"),
         };
-        if let Some(look) = &self.look {
-            look.at_flags();
+        if let Some(reads) = &self.lockless_reads {
+            reads.at_flags();
         }
         self.count(cpu, pfn, 1);
         pfn
@@ -410,10 +410,10 @@ impl Driver {
         // Dropping the last reference is an atomic access to the block's first descriptor.
         engine::touch(self.descriptor(pfn), size_of::<u64>(), Access::Exchange);
         self.count(cpu, pfn, 0);
-        if let Some(look) = &self.look
+        if let Some(reads) = &self.lockless_reads
             && has_list(self.order)
         {
-            look.at_flags();
+            reads.at_flags();
         }
         if let Err(error) = cpu.free(pfn, self.order) {
             panic!("a benchmark freed wrongly: {error}");

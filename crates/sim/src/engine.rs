@@ -20,13 +20,13 @@
 mod branches;
 mod bulk;
 mod cost;
-mod near;
+mod distances;
+mod line_queue;
 mod run;
 mod streams;
 mod sums;
 #[cfg(test)]
 mod tests;
-mod turns;
 
 use core::cell::Cell;
 use core::cmp::Reverse;
@@ -46,7 +46,7 @@ use branches::Branches;
 pub use bulk::{overlapped, stream};
 use cost::Costs;
 pub use cost::{Moved, Traffic};
-use near::Near;
+use distances::Distances;
 pub use run::{Events, Report};
 use streams::Streams;
 use sums::Sum;
@@ -193,7 +193,7 @@ struct Engine {
     base: usize,
     bytes: usize,
     lines: Lines,
-    near: Near,
+    distances: Distances,
     cpus: Vec<Cpu>,
     l3_brought: Vec<u32>,
     channels: Vec<Channel>,
@@ -382,7 +382,7 @@ impl Simulator {
             base: memory.start().addr().get(),
             bytes: memory.bytes(),
             lines: Lines::new(memory.bytes().div_ceil(LINE), shape.cpus())?,
-            near: Near::new(shape),
+            distances: Distances::new(shape),
             cpus: (0..shape.cpus()).map(cpu).collect(),
             l3_brought: vec![0; usize::from(shape.l3s())],
             channels: vec![Channel::default(); usize::from(shape.nodes)],

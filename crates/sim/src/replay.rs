@@ -127,7 +127,7 @@ pub fn run(model: &Model, linux: &Linux, copies: &[Copy], seed: u64) -> Result<O
         put: Ps::from_ns(model.fitted.free_ns),
         descriptors: world.descriptor_address(0),
         page: model.fitted.page_ns,
-        look: world.look(),
+        lockless_reads: world.lockless_reads(),
     };
     let owners: Vec<(usize, &[Op])> = copies
         .iter()

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "the allocator's memory is carved out of the simulated memory")]
 
 mod counts;
-mod look;
+mod lockless_reads;
 mod programs;
 
 use core::fmt;
@@ -27,7 +27,7 @@ use framewright::{
     Allocator, Config, Cpu, CpuId, Frame, Memory, NodeId, Pfn, Plan, SetupError, ZoneId, ZoneSpec,
 };
 
-pub use self::look::Look;
+pub use self::lockless_reads::LocklessReads;
 pub use self::programs::{Meet, OwnCpu, Programs, pause};
 
 use crate::clock::Ps;

@@ -64,7 +64,7 @@ fn count(add: impl FnOnce(&mut Tally)) {
     });
 }
 
-/// Runs `f` and says what it touched on this thread. Nested calls count for the innermost only.
+/// Runs `f` and counts its accesses on this thread. Nested calls count for the innermost only.
 pub fn tally<R>(f: impl FnOnce() -> R) -> (R, Tally) {
     let outer = TALLY.replace(Tally::default());
     let result = f();

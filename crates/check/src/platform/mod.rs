@@ -1,9 +1,9 @@
-//! Where the generic allocator runs when it is checked: one module per platform, all in one binary.
+//! Platforms on which the generic allocator is checked: one module each, all in one binary.
 //!
 //! | platform | for | what it finds |
 //! |---|---|---|
 //! | [`Plain`](plain::Plain) | long histories, exhaustive small worlds | wrong results, at full speed |
-//! | [`Checked`](checked::Checked) | one thread | a cell entered twice at once; counts every shared access |
+//! | [`Checked`](checked::Checked) | one thread | a cell entered while it is entered; counts every shared access |
 //! | [`Interrupted`](interrupted::Interrupted) | one CPU and a handler | what a handler breaks that runs before any one of a call's accesses |
 //! | [`Loom`](loom::Loom) | two or three threads, every interleaving and every allowed stale read | missing orderings, races |
 //! | [`Shuttle`](shuttle::Shuttle) | many threads, random interleavings, sequentially consistent | lost updates, double owners, deadlock |

@@ -83,7 +83,7 @@ unsafe impl Platform for Shuttle {
     }
 }
 
-/// Who sleeps on which word. Plain data: a schedule has no say in it.
+/// Threads that sleep, by word. Plain data: a schedule has no say in it.
 #[derive(Clone, Debug)]
 struct Sleeper {
     word: usize,

@@ -1,4 +1,4 @@
-//! The counters of a zone, whatever happens to its pageblocks: memory added to part of one, isolation, other types,
+//! The counters of a zone while its pageblocks change: memory added to part of one, isolation, other types,
 //! reserves that go offline.
 
 use framewright_check::prelude::*;
@@ -79,7 +79,7 @@ fn a_reserve_that_is_not_there_is_not_kept() {
     }
 }
 
-/// A refill counts each block that it brings once, whatever its order, and where it came from.
+/// A refill counts each block that it brings once, of any order, and where it came from.
 #[test]
 fn refills_count_blocks_for_their_node() {
     for n in [0, 3] {

@@ -87,7 +87,7 @@ fn split_and_free(cpu: &Cpu<'_, '_, Interrupted>, range: core::ops::Range<Pfn>) 
     unsafe { cpu.split_range(range.clone()).and_then(|()| cpu.free_range(range)) }.expect("it is allocated");
 }
 
-/// What a handler has got, and what it has freed.
+/// Frames that a handler has got, and frames that it has freed.
 #[derive(Default)]
 struct Done {
     got: core::cell::RefCell<Vec<Pfn>>,

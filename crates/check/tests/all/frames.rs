@@ -1,4 +1,4 @@
-//! What becomes of single frames and pageblocks: marks, places, types, bad memory.
+//! Single frames and pageblocks: marks, places, types, bad memory.
 
 mod compact;
 mod compaction;

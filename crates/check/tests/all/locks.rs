@@ -46,7 +46,7 @@ impl<P: Platform> Guarded<P> {
     }
 }
 
-/// Each of `who` counts `times` times at once; nothing is lost.
+/// Each of `who` counts `times` times, all together; nothing is lost.
 fn loom_model<P: Platform>(
     kind: LockKind,
     place: LockPlace,

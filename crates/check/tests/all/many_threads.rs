@@ -1,5 +1,5 @@
 //! The whole allocator under many threads. shuttle: nine threads on eight CPUs, random schedules and schedules
-//! with few priority changes; everything that can be done is done at once.
+//! with few priority changes; all kinds of calls are made together.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ const CPUS: usize = 8;
 const PER_PAGEBLOCK: u64 = 64;
 
 struct Shop {
-    /// Frames from the first pageblock to the second: they lie in different sections, if there are several.
+    /// Frames from the first pageblock to the second: they are in different sections, if there are several.
     stride: u64,
     world: World<Shuttle>,
     oracle: SharedOracle,
@@ -120,7 +120,7 @@ impl Shop {
     }
 }
 
-/// Nine threads at once, under random schedules and under schedules with few priority changes.
+/// Nine threads together, under random schedules and under schedules with few priority changes.
 fn run(config: Config) {
     let steps = if full() { 60 } else { 24 };
     let body = move || {

@@ -5,7 +5,6 @@ mod cost;
 mod flat;
 mod marks;
 mod memory;
-mod page;
 
 use framewright_check::prelude::*;
 
@@ -20,7 +19,7 @@ const WAYS: [Way; 4] = [
     ("four sections", Config::default, 4),
 ];
 
-/// A world of so many pageblocks for each way, with what `change` makes of its configuration.
+/// A world of `pageblocks` pageblocks for each way, with what `change` makes of its configuration.
 fn specs(
     pageblocks: u64,
     cpus: usize,

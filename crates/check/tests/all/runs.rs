@@ -28,7 +28,7 @@ fn runs_of(mask: u64) -> Vec<Range<u64>> {
     runs
 }
 
-/// The fewest runs that have so many of these frames: the longest first.
+/// The fewest runs that have `wanted` of these frames: the longest first.
 fn fewest(mask: u64, mut wanted: u64) -> usize {
     let mut lengths: Vec<_> = runs_of(mask).iter().map(|run| run.end - run.start).collect();
     lengths.sort_unstable();

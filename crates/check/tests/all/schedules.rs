@@ -23,7 +23,7 @@ fn config_of(engine: Engine) -> Config {
     config().engine(engine)
 }
 
-/// Runs `body(shared, n)` on threads `0..CPUS` at once, then `after(shared)`; under both kinds of schedule.
+/// Runs `body(shared, n)` on threads `0..CPUS` together, then `after(shared)`; under both kinds of schedule.
 fn at_once<T: Send + Sync + 'static>(
     executions: usize,
     begin: impl Fn() -> T + Copy + Send + Sync + 'static,
@@ -88,7 +88,7 @@ fn what_is_asked_is_done_and_hits_go_on() {
     );
 }
 
-/// What a CPU's lists hold is read by others while it moves their ends, in two looks. It is never less than nothing,
+/// The count of a CPU's lists is read by others while it moves their ends, in two looks. It is never less than nothing,
 /// nor more than the lists have room for.
 #[test]
 fn others_count_what_lists_can_hold() {
@@ -214,10 +214,10 @@ fn rounds_of_compaction_against_frees() {
     struct Shared {
         world: World<Shuttle>,
         oracle: SharedOracle,
-        /// Where each owner's block is. The CPU that frees a block takes it out first.
+        /// Place of each owner's block. The CPU that frees a block takes it out first.
         blocks: Mutex<Vec<(usize, Pfn)>>,
     }
-    // SAFETY: nothing lies behind these frames, and the lock is held while a block moves.
+    // SAFETY: nothing is behind these frames, and the lock is held while a block moves.
     #[expect(unsafe_code, reason = "see above")]
     unsafe impl Migrate for Shared {
         unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {

@@ -1,4 +1,4 @@
-//! What an allocation may ask for, and what is done when memory is short.
+//! Requests of every kind, and the work when memory is short.
 
 mod exhausted_zone;
 mod explanations;

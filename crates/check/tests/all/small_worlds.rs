@@ -82,7 +82,7 @@ impl Small {
         println!("{:?}: {reached:?}", self.spec.settings().engine);
     }
 
-    /// Every sequence of calls. In the end, whatever happened, all that is free comes together again.
+    /// Every sequence of calls. In the end of each all that is free comes together again.
     fn sequences(&self) {
         let runs = exhaust::every(|choices| {
             let mut run = Run::new(self);
@@ -128,8 +128,8 @@ impl<'a> Run<'a> {
         actions
     }
 
-    /// What is handed out is free. A given block is refused only if it is not, and without lists that hold some, any
-    /// block only if none is.
+    /// A block that is handed out is free. A given block is refused only if it is not, and without lists that hold
+    /// some, any block only if none is.
     fn make(&mut self, action: Action) {
         let (world, model) = (&self.world, &mut self.model);
         match action {

@@ -1,4 +1,4 @@
-//! `verify` can fail: each thing that it looks for is broken on purpose, and it must say so.
+//! `verify` can fail: each thing that it looks for is broken on purpose, and it must find that.
 
 use framewright_check::prelude::*;
 use heads::{BODY, free, open, taken};
@@ -198,7 +198,7 @@ fn verify_finds_untouched_memory_that_was_written() {
     }
 }
 
-/// What is left for later is what is not there yet.
+/// The count of frames left for later is that of the frames that are not there yet.
 #[test]
 fn verify_finds_memory_that_no_worker_will_initialise() {
     let spec = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: BASE, pages: 4096 };
@@ -243,7 +243,7 @@ fn verify_finds_a_bin_that_counts_as_empty() {
     must_find("links do not agree", &buddies_in(Engine::Framewright), &[(Spot::Bins(M), 0)]);
 }
 
-/// Where bits alone say who has a block: one on a list that is free as well, and one that a caller has.
+/// With bits alone for the owners of blocks: one on a list that is free as well, and one that a caller has.
 #[test]
 fn verify_finds_listed_blocks_that_are_free_or_allocated() {
     for bit in [1 << 3, 1 << (32 + 3)] {

@@ -1,18 +1,18 @@
-//! What the allocator does, in figures: many short scenarios, each with a line in `digests.txt`.
+//! Behaviour of the allocator, in figures: many short scenarios, each with a line in `digests.txt`.
 //!
-//! A scenario is a fixed sequence of calls under one configuration. Its line says how many calls it makes, and has a
-//! digest each of what they return (frames, refusals, what reclaimers and movers are asked), of where free memory lies,
-//! and of all counters; then how many accesses to shared words and cells the calls make. [`check`](record::check)
-//! compares. A test of a property says what is right; these say only that something is no longer as it was, and where.
-//! `cargo xtask mutants` counts on them: few changes of a policy leave all digests as they are.
+//! A scenario is a fixed sequence of calls under one configuration. Its line has the number of calls, and a digest each
+//! of their results (frames, refusals, questions to reclaimers and movers), of the places of free memory, and of all
+//! counters; then how many accesses to shared words and cells the calls make. [`check`](record::check) compares. A test
+//! of a property states what is right; these show only that something is no longer as it was, and where. `cargo xtask
+//! mutants` counts on them: few changes of a policy leave all digests as they are.
 //!
-//! Who changes behaviour on purpose refreshes the lines and says why in the commit:
+//! A change of behaviour on purpose refreshes the lines, and its commit gives the reason:
 //!
 //! ```text
 //! FRAMEWRIGHT_REFRESH=all cargo test -p framewright-check --test behaviour
 //! ```
 //!
-//! The lines of `linux_*` scenarios say what past kernels do: calls, returned, free and counted change only where a
+//! The lines of `linux_*` scenarios record what past kernels do: calls, returned, free and counted change only where a
 //! preset was wrong. The accesses may change with the code.
 #![deny(unsafe_code)]
 

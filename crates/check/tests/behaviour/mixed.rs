@@ -1,4 +1,4 @@
-//! Random calls of every kind on three zones with holes: all orders and types, given blocks, many at once, ranges,
+//! Random calls of every kind on three zones with holes: all orders and types, given blocks, many together, ranges,
 //! wrong frees, drains, sizes, isolation, CMA, memory that comes and goes, bad frames, reports, faults.
 
 use framewright::fault::FaultRule;
@@ -108,7 +108,7 @@ impl<'w, M: FrameUser> Drive<'w, M> {
         }
     }
 
-    /// What a frame holds that was handed out just now, where frames hold anything.
+    /// Notes the content of a frame that was handed out just now, if frames have any.
     fn note_content(&self, pfn: Pfn) {
         let config = self.world().allocator().config();
         if config.poison || config.init_on_free {

@@ -1,4 +1,4 @@
-//! Who has the memory that a scenario allocates: gives it back when asked, moves it, and notes who asked for what.
+//! Owner of the memory that a scenario allocates: gives it back when asked, moves it, and notes each question.
 
 use core::cell::{Cell, RefCell};
 
@@ -52,7 +52,7 @@ impl<'w, M: FrameUser> Owner<'w, M> {
     }
 }
 
-/// What reclaim may do with a page: every fifth is dirty, every seventh mapped.
+/// Pages that reclaim may not free: every fifth is dirty, every seventh mapped.
 fn is_dirty(pfn: Pfn) -> bool {
     pfn.0.is_multiple_of(5)
 }
@@ -81,7 +81,7 @@ impl<M: FrameUser> Reclaim for Owner<'_, M> {
             {
                 return true;
             }
-            // SAFETY: nothing lies behind these frames: no memory is at stake.
+            // SAFETY: nothing is behind these frames: no memory is at stake.
             let freed = unsafe { to.free(pfn, order) };
             done.freed += if freed.is_ok() { order.pages() } else { 0 };
             freed.is_err()

@@ -195,7 +195,7 @@ pub(crate) fn compaction(spec: &Spec, seed: u64, trail: &mut Trail) {
     drive.look();
 }
 
-/// What a background thread of each node does: takes what it was asked for, reclaims, and dozes.
+/// Work of a background thread of each node: takes what it was asked for, reclaims, and dozes.
 fn background(drive: &mut Drive<'_, ()>, cpu: usize) {
     let world = drive.owner.world;
     for node in (0..world.allocator().nodes().len()).map(|node| NodeId(node as u16)) {

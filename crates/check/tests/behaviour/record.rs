@@ -1,4 +1,4 @@
-//! What a scenario has shown, as a few digests, and the file that says what they were.
+//! Result of a scenario, as a few digests, and the file that has their last values.
 
 use core::fmt::{self, Write as _};
 use std::collections::BTreeMap;
@@ -42,14 +42,14 @@ impl fmt::Write for Digest {
     }
 }
 
-/// What a scenario shows.
+/// Result of a scenario.
 #[derive(Default)]
 pub(crate) struct Trail {
     /// Calls of the allocator.
     calls: u64,
-    /// What the calls returned, and whom they called: frames, refusals, asks of reclaimers.
+    /// Results of the calls, and calls to helpers: frames, refusals, asks of reclaimers.
     pub(crate) returned: Digest,
-    /// Where the free memory lies, and what the pageblocks are.
+    /// Places of free memory, and types of pageblocks.
     pub(crate) free: Digest,
     /// Counters, sizes of lists, watermarks.
     pub(crate) counted: Digest,

@@ -11,12 +11,12 @@ use crate::source::{is_word, word};
 /// A module's path from the crate's root, as its names.
 type Names = Vec<String>;
 
-/// What a crate's file is, by the path of its module.
+/// A crate's file, by the path of its module.
 struct Module<'a> {
     file: &'a File,
     /// Paths that it names, from the crate's root.
     uses: BTreeSet<Names>,
-    /// What it gives on under a name of its own.
+    /// Paths that it exports, by name.
     exports: BTreeMap<String, Names>,
 }
 

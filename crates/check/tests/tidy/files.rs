@@ -1,4 +1,4 @@
-//! What lies in the repository: nothing dead, nothing unfinished, nothing overgrown.
+//! Files of the repository: nothing dead, nothing unfinished, nothing overgrown.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,4 @@
-//! What no compiler checks and the design promises, read off the files themselves. Each finding says how to
-//! mend it.
+//! Rules of the design that no compiler checks, read off the files themselves. Each finding names its remedy.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -10,7 +9,7 @@
 //! | `modules` | the order of modules, atomics, unsafe |
 //! | `figures` | no published figure in code |
 //! | `files` | nothing dead, unfinished or overgrown |
-//! | `pages` | commands that pages show |
+//! | `pages` | commands and tests that pages name |
 //! | `words` | plain English |
 //!
 //! A rule is a function from the [`Repo`] to its findings, so that every rule has a test that shows it a bad
@@ -33,7 +32,7 @@ use std::path::{Path, PathBuf};
 use crate::repo::{Finding, Repo};
 
 /// Every rule.
-const RULES: [fn(&Repo) -> Vec<Finding>; 15] = [
+const RULES: [fn(&Repo) -> Vec<Finding>; 16] = [
     circles::imports,
     crates::directions,
     crates::core_has_no_dependency,
@@ -48,6 +47,7 @@ const RULES: [fn(&Repo) -> Vec<Finding>; 15] = [
     files::file_length,
     files::stray_text,
     files::traces_are_small,
+    pages::named_tests,
     words::plain_words,
 ];
 

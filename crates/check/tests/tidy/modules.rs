@@ -1,4 +1,4 @@
-//! What a module may use: other modules, atomics, unsafe.
+//! Things that a module may use: other modules, atomics, unsafe.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,8 @@ use crate::circles::paths;
 use crate::repo::{File, Finding, Repo, folder, judge};
 use crate::source::{occurrences, word};
 
-/// Where `unsafe` may be opened, without the file's ending: a module may be a file or a folder. Tests may, too.
+/// Modules in which `unsafe` may be opened, without the file's ending: a module may be a file or a folder. Tests may,
+/// too.
 /// The last five are whole crates: of the system's memory and locks, of C, of Python, of foreign allocators, of a bare
 /// machine.
 const UNSAFE_MODULES: &[&str] = &[
@@ -49,7 +50,8 @@ const UNSAFE_MODULES: &[&str] = &[
     "kernel/src",
 ];
 
-/// Where raw atomics may be named: code that is a platform, or that is no part of the allocator. Tests may, too.
+/// Modules in which raw atomics may be named: code that is a platform, or that is no part of the allocator. Tests may,
+/// too.
 const ATOMIC_MODULES: [&str; 10] = [
     "crates/core/src/platform",
     "crates/host/",

@@ -72,6 +72,37 @@ pub(crate) fn commands(repo: &Repo) -> Vec<Finding> {
     findings
 }
 
+/// Checks that tests which pages name in backquotes exist, as in `crates/check/tests/all/runs.rs: NAME`, and that each
+/// promise has its number and a test.
+pub(crate) fn named_tests(repo: &Repo) -> Vec<Finding> {
+    let (mut findings, mut promises, mut named) = (Vec::new(), 0, 0);
+    for page in repo.ending(".md") {
+        let is_promises = page.path == "docs/promises.md";
+        for (line, number) in page.text.lines().zip(1..) {
+            if is_promises && line.starts_with(|c: char| c.is_ascii_digit()) {
+                promises += 1;
+                if !line.starts_with(&format!("{promises}. ")) || named + 1 < promises {
+                    let what = format!("promise {promises} has no number, or the one before it no test");
+                    findings.push(page.finding(number, what, FIX));
+                }
+            }
+            let spans = line.split('`').skip(1).step_by(2);
+            for (path, test) in spans.filter_map(|span| span.split_once(".rs: ")) {
+                let is_test = |file: &File| {
+                    [format!("fn {test}("), format!("{test}() {{")]
+                        .iter()
+                        .any(|text| file.text.contains(text))
+                };
+                named += usize::from(is_promises);
+                if !repo.file(&format!("{path}.rs")).is_some_and(is_test) {
+                    findings.push(page.finding(number, format!("{path}.rs has no test {test}"), FIX));
+                }
+            }
+        }
+    }
+    findings
+}
+
 /// Commands of this project in a page, with their lines: in blocks of code that are not of another language, and
 /// in the text.
 fn commands_of(page: &str) -> Vec<(usize, Vec<&str>)> {
@@ -140,4 +171,20 @@ fn a_command_that_cannot_work_is_seen() {
         ]
     );
     assert_eq!(judge(commands, &files[1..]), ["README.md:0: 0 runs of the command"]);
+}
+
+#[test]
+fn a_test_that_is_not_there_is_seen() {
+    let page = "1. One.\n   `a/b.rs: there` `a/b.rs: gone`\n2. Two.\n3. Three: `c.rs: there`\n5. Five.\n";
+    let files =
+        [("docs/promises.md", page), ("a/b.rs", "fn there() {}"), ("x.md", "`a/b.rs: gone` `a/b.rs`")];
+    assert_eq!(
+        judge(named_tests, &files),
+        [
+            "docs/promises.md:2: a/b.rs has no test gone",
+            "docs/promises.md:4: c.rs has no test there",
+            "docs/promises.md:5: promise 4 has no number, or the one before it no test",
+            "x.md:1: a/b.rs has no test gone",
+        ]
+    );
 }

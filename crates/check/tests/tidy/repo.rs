@@ -1,4 +1,4 @@
-//! What the rules read and what they say.
+//! Files that the rules read, and findings.
 
 use core::fmt;
 use std::fs;
@@ -113,7 +113,7 @@ pub(crate) fn join(folder: &str, path: &str) -> String {
     parts.join("/")
 }
 
-/// What a rule says about a repository of these files, as `path:line: what`.
+/// Findings of a rule in a repository of these files, as `path:line: what`.
 pub(crate) fn judge(rule: fn(&Repo) -> Vec<Finding>, files: &[(&str, &str)]) -> Vec<String> {
     let files = files.iter().map(|(path, text)| File::new((*path).into(), (*text).into())).collect();
     let findings = rule(&Repo { files });

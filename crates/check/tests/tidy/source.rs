@@ -78,7 +78,7 @@ pub(crate) fn word(text: &str) -> &str {
     &text[..text.find(|c| !is_word(c)).unwrap_or(text.len())]
 }
 
-/// Where `pattern` stands in `text` with no word character right before it: line from 1, and what follows it.
+/// Places of `pattern` in `text` with no word character right before it: line from 1, and what follows it.
 pub(crate) fn occurrences<'a>(text: &'a str, pattern: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
     let lines = text.lines().zip(1..);
     lines.flat_map(move |(line, number)| {

@@ -1,9 +1,9 @@
-//! Words: who acts is named, docs say what their item is, and no pronoun names a value.
+//! Words: the actor is named, docs name their item, and no pronoun names a value.
 
 use crate::repo::{File, Finding, Repo, judge};
 use crate::source::{is_word, occurrences, words};
 
-/// What is swept already: crates, folders and pages. It grows until all is in it.
+/// Crates, folders and pages that are swept already. It grows until all is in it.
 const SWEPT: &[&str] = &[
     "ARCHITECTURE.md",
     "CHANGELOG.md",

@@ -195,7 +195,7 @@ impl Bits {
         Some((n >> order << order, order))
     }
 
-    /// Words that a block of `order` fills, or lies in.
+    /// Words that a block of `order` fills, or is in.
     #[inline]
     pub(crate) const fn words_of(order: Order) -> usize {
         1 << order.get().saturating_sub(WORD_ORDER)

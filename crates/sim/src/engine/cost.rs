@@ -432,7 +432,7 @@ impl Engine {
         let dirty = usize::from(entry.is_dirty() && access == Access::Read);
         let costs = &self.costs.transfer[remote][dirty];
         let held = match self.lines.crowd(entry) {
-            Some(set) => self.near.distances(me, set),
+            Some(set) => self.distances.from(me, set),
             None => {
                 let others = entry.few().filter(|&holder| holder != me);
                 others.fold(0, |held, cpu| held | 1 << here.distance(self.cpus[usize::from(cpu)].place) as u8)

@@ -1,4 +1,4 @@
-//! A memory map gives the same allocator in whatever way it is booted: each frame is what the map says.
+//! A memory map gives the same allocator in each way of booting: each frame is what the map says.
 
 use core::ops::Range;
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ fn kind() -> impl Strategy<Value = Kind> {
     ]
 }
 
-/// Where the memory of a node begins, or memory of no node.
+/// Beginnings of the memory of nodes, or of memory of no node.
 fn nodes() -> impl Strategy<Value = Vec<(u64, u64, Home)>> {
     let owner = prop::option::weighted(0.9, (0..3_u16, any::<bool>()));
     prop::collection::btree_map(0..KIB, owner, 0..6).prop_map(|borders| {
@@ -75,7 +75,7 @@ fn machine() -> impl Strategy<Value = Machine> {
 }
 
 impl Machine {
-    /// What each frame of memory is, one byte-range of 1 KiB after another: whose, and whether it is free.
+    /// State of each frame of memory, one byte-range of 1 KiB after another: its node, and whether it is free.
     fn frames(&self) -> Vec<Option<(NodeId, bool)>> {
         let mut kinds = vec![None; 2 * KIB as usize];
         for &(start, len, kind) in &self.ranges {
@@ -239,7 +239,7 @@ proptest! {
     }
 }
 
-/// What a zone's ranges say by themselves: they ascend, and each is inside.
+/// The ranges of a zone ascend, and each is inside.
 #[test]
 fn ranges_handed_over_are_in_order() {
     let home = |node| Home { node: NodeId(node), hot_pluggable: false };

@@ -1,5 +1,5 @@
-//! Initialising memory by several threads at once, and allocating from it meanwhile. loom: two threads, two units.
-//! shuttle: workers that stop anywhere, CPUs that allocate all there is.
+//! Initialising memory by several threads together, and allocating from it during that time. loom: two threads, two
+//! units. shuttle: workers that stop anywhere, CPUs that allocate all there is.
 #![expect(unsafe_code, reason = "a user slot vouches for itself, and its owner reaches it")]
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use framewright_check::refute::must_fail;
 const BOUNDS: Bounds = Bounds { preemptions: 2, spins: 4 };
 const START: u64 = 0x1000;
 
-/// What a unit's first frame has before it is initialised: never what its owner finds.
+/// Slot of a unit's first frame before it is initialised: its owner never finds it.
 const UNREADY: Slot = Slot(7);
 
 /// A zone of `units` max-order blocks, with `each` frames at the start of each; none is initialised by boot.

@@ -35,7 +35,7 @@ fn a_bit_that_is_set_already_is_not_counted_twice() {
 
 /// A head word is damaged while one frame or two of its pageblock are with callers, and frames come back. What it says
 /// of their number and of its neighbours does not matter: the pageblock is a free block when its map says so, no
-/// sooner, and bins whose links are wrong are made anew.
+/// sooner, and bins whose links are wrong are made again.
 #[test]
 fn a_pageblock_is_free_when_its_map_says_so() {
     // Frames out, frames that come back, what the head word says is free, whether its links are right, bins made anew.
@@ -82,7 +82,7 @@ fn a_map_that_fills_too_early_closes_its_pageblock() {
     assert_eq!(world.zone().free_pages(), 2 * PAGEBLOCK_PAGES - 1);
 }
 
-/// When bins are made anew, a pageblock that says it has free frames and has none stops saying so.
+/// Bins that are made again: a pageblock whose head counts free frames and that has none does not count them any more.
 #[test]
 fn bins_that_are_made_anew_leave_nothing_stale() {
     let world = world(Engine::Framewright, 3);
@@ -114,7 +114,7 @@ fn a_steal_from_a_damaged_list_is_not_counted() {
     let [huge, _] = [9, 0].map(|n| world.must_alloc(0, n));
     let second = huge.buddy(PAGEBLOCK_ORDER);
     assert_eq!(world.allocator().free_blocks(order(8)), 1);
-    // The largest free block would lie in the pageblock that is taken as a whole.
+    // The largest free block would be in the pageblock that is taken as a whole.
     world.corrupt(Spot::First(order(8), M), huge.0 - BASE.0);
     world.corrupt(Spot::Last(order(8), M), huge.0 - BASE.0);
     let before = world.counts();
@@ -208,7 +208,7 @@ fn two_types_make_one_block_when_no_pair_is_left() {
     assert_eq!(world.must_alloc_of(0, 9, Migratetype::Unmovable), BASE);
 }
 
-/// A summary that promises what its word has not is made anew; so is one that hides what there is.
+/// A summary that promises what its word has not is made again; so is one that hides what there is.
 #[test]
 fn a_summary_of_free_pageblocks_is_made_anew() {
     // Three pageblocks: a pair and a single.
@@ -248,7 +248,7 @@ fn a_bit_of_a_free_pageblock_that_is_wrong_hands_nothing_out_twice() {
 }
 
 /// Three pageblocks in one bin, of which one says something else of a neighbour: the CPU that takes it out of the bin
-/// finds that, whatever it says, and makes the bins anew.
+/// finds that, with any wrong link, and makes the bins again.
 #[test]
 fn a_wrong_link_is_found_by_the_cpu_that_follows_it() {
     const LINKS: u64 = (1 << 38) - 1;
@@ -286,7 +286,7 @@ fn a_promise_that_the_map_does_not_keep_is_found() {
     assert_eq!(world.counts().rebuilt_bins, 1);
 }
 
-/// The same for frames that are freed together.
+/// Frames that are freed together.
 #[test]
 fn a_bit_that_is_set_already_is_not_counted_twice_in_a_bulk() {
     let world = world(Engine::Framewright, 2);

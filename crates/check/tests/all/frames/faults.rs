@@ -1,4 +1,4 @@
-//! Allocations that fail on purpose, and memory that is handed out or lies free filled with zeroes.
+//! Allocations that fail on purpose, and memory that is handed out or is free filled with zeroes.
 
 use framewright::fault::{FaultCounts, FaultRule};
 use framewright_check::prelude::*;

@@ -1,11 +1,11 @@
-//! Blocks of a given place, many at once, and given ranges: with free lists, with maps, and without words.
+//! Blocks of a given place, many together, and given ranges: with free lists, with maps, and without words.
 
 use core::cell::RefCell;
 use std::collections::BTreeSet;
 
 use framewright_check::prelude::*;
 
-/// Those in which a block says whether it may be moved.
+/// Engines with a word for each block, which records whether it may be moved.
 const WITH_WORDS: [Config; 2] = [ENGINES[0], ENGINES[1]];
 
 /// A zone whose blocks wait on no CPU's list.

@@ -1,4 +1,4 @@
-//! Frames whose memory has failed: never handed out again, whatever they were in the middle of; with free lists and
+//! Frames whose memory has failed: never handed out again, in whichever state they were; with free lists and
 //! maps, and with the heads of large blocks in either place.
 
 use framewright_check::exhaust::{self, Choices};

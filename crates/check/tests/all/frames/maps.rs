@@ -138,7 +138,7 @@ fn types_are_kept_apart() {
     assert!(world.allocator().free_blocks(PAGEBLOCK_ORDER) >= 64 - 10);
 }
 
-/// A stray write to a link or to a bin: the bins are made anew, and nothing is lost.
+/// A stray write to a link or to a bin: the bins are made again, and nothing is lost.
 #[test]
 fn damaged_bins_are_made_anew() {
     for (block, engine) in (0..3_u64).flat_map(|block| FORMS.map(|form| (block, form))) {
@@ -169,7 +169,7 @@ fn damaged_bins_are_made_anew() {
     }
 }
 
-/// Memory after untouched memory is added, and used, and what lies before it stays as it is.
+/// Memory after untouched memory is added, and used, and what is before it stays as it is.
 #[test]
 fn untouched_memory_ends_where_the_next_begins() {
     let half = 8 * PAGEBLOCK_PAGES;
@@ -188,7 +188,7 @@ fn untouched_memory_ends_where_the_next_begins() {
     assert_eq!(world.settled().free, 2 * half - 2 * PAGEBLOCK_PAGES);
 }
 
-/// A refill takes from so many pageblocks in one hold of the lock, and leaves the others for the next one.
+/// A refill takes from 32 pageblocks in one hold of the lock, and leaves the others for the next one.
 #[test]
 fn a_refill_takes_from_thirty_two_words() {
     let world = Spec::one_zone(40 * PAGEBLOCK_PAGES, 1).fixed(64, 64).plain();

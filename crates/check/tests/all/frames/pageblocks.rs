@@ -47,7 +47,7 @@ fn isolation_and_its_end_leave_everything_as_it_was() {
     }
 }
 
-/// No CPU may get a frame of an isolated pageblock, whatever is asked for.
+/// No CPU may get a frame of an isolated pageblock, by no request.
 #[test]
 fn isolated_frames_are_not_handed_out() {
     for asked in Migratetype::ALL {

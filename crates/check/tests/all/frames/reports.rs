@@ -12,7 +12,7 @@ fn worlds(pages: u64) -> [World<Plain>; 2] {
     })
 }
 
-/// What a hook is told of that wants all.
+/// Blocks that a hook is told of that wants all.
 fn told(world: &World<Plain>, least: Order) -> Vec<(Pfn, Order)> {
     let all = RefCell::new(Vec::new());
     let reported = world.on(0, |cpu| {
@@ -53,7 +53,7 @@ fn what_was_allocated_is_reported_again() {
         assert_eq!(pages(&told(&world, PAGEBLOCK_ORDER)), 16 * 1024);
         let at = BASE.add(3 * 1024 + 512);
         for (pfn, k) in [(at.add(7), 0), (at, 8), (at, 9), (BASE.add(4096), 10)] {
-            // A given block, and whatever an allocation gets.
+            // A given block, and any that an allocation gets.
             world.on(0, |cpu| {
                 cpu.must_alloc_at(pfn, k);
                 assert!(!world.allocator().frames().info(pfn).is_reported());

@@ -23,18 +23,18 @@ pub(super) struct Held {
 #[derive(Default)]
 pub(super) struct Owner {
     pub(super) blocks: RefCell<BTreeMap<Pfn, Held>>,
-    /// Contents that do not move, and say so.
+    /// Contents that do not move, and whose owner refuses before.
     pinned: BTreeSet<u64>,
     /// Contents that do not move when it comes to it.
     pub(super) stubborn: BTreeSet<u64>,
     /// Whether reclaimable blocks move, too.
     moves_reclaimable: bool,
-    /// What moved from where.
+    /// Moves, by old place.
     moves: RefCell<Vec<(Pfn, Order)>>,
     asked: Cell<u64>,
 }
 
-// SAFETY: nothing lies behind these frames: no memory is at stake.
+// SAFETY: nothing is behind these frames: no memory is at stake.
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl Migrate for Owner {
     unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
@@ -107,7 +107,7 @@ impl Owner {
         used
     }
 
-    /// Where each content lies.
+    /// Place of each content.
     fn places(&self) -> BTreeMap<u64, Pfn> {
         self.blocks.borrow().iter().map(|(&pfn, held)| (held.content, pfn)).collect()
     }
@@ -221,7 +221,7 @@ fn what_does_not_move_keeps_its_pageblock() {
     assert_eq!(huge(&world), 3);
 }
 
-/// Who refuses everything when it comes to it is asked for a few blocks of each pageblock, and all is as it was.
+/// An owner that refuses every move is asked for a few blocks of each pageblock, and all is as it was.
 #[test]
 fn a_round_whose_moves_are_refused_changes_nothing() {
     for engine in STORES {
@@ -274,7 +274,7 @@ fn reclaimable_blocks_move_where_their_owner_says_so() {
     }
 }
 
-/// A round is over after so many pages, and the next one goes on where it stopped.
+/// A round is over after [`ROUND_PAGES`], and the next one goes on where it stopped.
 #[test]
 fn rounds_are_bounded_and_go_on() {
     const PAGEBLOCKS: u64 = 128;
@@ -375,7 +375,7 @@ fn a_proactiveness_above_100_is_refused() {
     }
 }
 
-/// What a pageblock of a small world holds: movable pages, and of those one that is unmovable or pinned.
+/// Contents of a pageblock of a small world: movable pages, and of those one that is unmovable or pinned.
 const SMALL: [(u64, bool); 7] = [
     (0, false),
     (1, false),

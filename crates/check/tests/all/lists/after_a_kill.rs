@@ -1,4 +1,4 @@
-//! What was freed by a victim, or by another CPU during a pause, is looked for at the min mark.
+//! Memory that a victim has freed, or another CPU during a pause, is looked for at the min mark.
 
 use core::cell::Cell;
 

@@ -1,4 +1,4 @@
-//! What a hit touches, access by access: no locked instruction, and no descriptor that it does not need.
+//! Accesses of a hit, one by one: no locked instruction, and no descriptor that it does not need.
 
 use framewright_check::platform::checked::{self, Tally};
 use framewright_check::prelude::*;
@@ -70,7 +70,7 @@ fn orders_with_lists_are_those_of_the_release() {
 /// Words that a hit reads and writes only to count: level and history.
 const COUNTERS: [(Engine, usize); 2] = [(Engine::Linux, 2), (Engine::Framewright, 0)];
 
-/// Where hits count, huge reclaimable blocks wait with the unmovable ones: no hit finds them there.
+/// If hits count, huge reclaimable blocks wait with the unmovable ones: no hit finds them there.
 fn has_list(counting: Engine, order: Order, kind: Migratetype) -> bool {
     counting == Engine::Framewright || order.get() != 9 || kind != Migratetype::Reclaimable
 }
@@ -96,7 +96,7 @@ fn an_allocation_hit_stays_within_its_lists() {
     }
 }
 
-/// Where hits do not count, the block allocated last goes back on the word of its head alone: that, top, and ceiling
+/// If hits do not count, the block allocated last goes back on the word of its head alone: that, top, and ceiling
 /// are read, slot and top are written. A block of another type than movable is first compared with the movable list's
 /// top, and reads its own list's twice.
 #[test]
@@ -119,7 +119,7 @@ fn the_free_of_the_last_block_touches_one_head() {
     }
 }
 
-/// Where hits count, one pageblock is asked what it is, and one head word where the block last sat. That is written
+/// If hits count, one pageblock is asked what it is, and one head word where the block last sat. That is written
 /// only if the block will sit elsewhere: not if the block allocated last is the first to be freed.
 #[test]
 fn a_free_hit_touches_one_head_and_one_pageblock() {

@@ -1,4 +1,4 @@
-//! What CPUs hand each other past the zone lock: pages, requests, sizes. loom, two or three threads.
+//! Hand-overs between CPUs past the zone lock: pages, requests, sizes. loom, two or three threads.
 
 use std::sync::Arc as StdArc;
 
@@ -34,7 +34,7 @@ fn a_resize_is_never_lost() {
     });
 }
 
-/// A block that one CPU allocated is freed by another while the first starts its list anew. The free is right,
+/// A block that one CPU allocated is freed by another while the first starts its list again. The free is right,
 /// so it must be accepted, even though the list's storage still shows the block where it once waited.
 #[test]
 fn a_right_free_is_never_refused() {

@@ -1,4 +1,4 @@
-//! What lists move and when is what the pure rules say: random histories next to a copy of [`Tuning`].
+//! Lists move as many blocks as the pure rules say: random histories next to a copy of [`Tuning`].
 
 use core::cell::{Cell, RefCell};
 
@@ -277,7 +277,7 @@ fn starts_anew(engine: Engine) {
     assert_eq!(world.on(0, |cpu| cpu.alloc(Order::ZERO, M)).ok(), Some(blocks[6]));
 }
 
-/// What lists keep is a small part of what is free, also when more was free before: each page of theirs may be the only
+/// Lists keep a small part of what is free, also when more was free before: each page of theirs may be the only
 /// free one of its pageblock. Blocks as large as pageblocks do not count. How small it is is the configuration's
 /// choice.
 #[test]
@@ -335,7 +335,7 @@ fn most_kept(part: u32, cpu_nodes: &[u16]) -> u32 {
     most_kept
 }
 
-/// Where lists can hold little, those of several orders share it: a refill of one does not bring as much as all may
+/// If lists can hold little, those of several orders share it: a refill of one does not bring as much as all may
 /// hold, which the next free of another would give back.
 #[test]
 fn short_lists_of_several_orders_do_not_take_turns() {
@@ -370,7 +370,7 @@ fn short_lists_of_several_orders_do_not_take_turns() {
     world.settled();
 }
 
-/// Where less than a quarter of a zone is free, a freed block whose buddy is free in the zone goes back there, where
+/// If less than a quarter of a zone is free, a freed block whose buddy is free in the zone goes back there, where
 /// the two are one. All others are handed out again, last freed first; and so are all where more is free.
 #[test]
 fn where_memory_is_tight_a_block_goes_back_to_its_free_buddy() {
@@ -471,7 +471,7 @@ fn lists_keep_four_batches_while_reclaim_works() {
     world.settled();
 }
 
-/// Lists that no call uses shrink from tick to tick, and at once when another CPU finds nothing.
+/// Lists that no call uses shrink from tick to tick, and immediately when another CPU finds nothing.
 #[test]
 fn idle_lists_shrink() {
     let (world, _) = grown(1 << 18);

@@ -161,7 +161,7 @@ fn a_frame_freed_on_another_cpu_is_allocated_there() {
         "free there, allocate there",
         BOUNDS.widened_if_full(),
         |owners| owners.get(0),
-        // The first CPU goes on with its own list, in whose storage the frame once lay.
+        // The first CPU goes on with its own list, in whose storage the frame once was.
         |owners, _| {
             let block = owners.get(0);
             owners.put(0, block);
@@ -192,8 +192,8 @@ fn a_frame_comes_back_to_the_first_cpu_through_the_zone() {
     );
 }
 
-/// The one mistake that may slip through is seen by these models: two CPUs free the same frame at once, and it last sat
-/// on the list of one of them.
+/// The one mistake that may slip through is seen by these models: two CPUs free the same frame at one instant, and it
+/// last sat on the list of one of them.
 #[test]
 fn two_frees_at_once_are_found() {
     let expected =
@@ -218,8 +218,8 @@ fn two_frees_at_once_are_found() {
     });
 }
 
-/// Two CPUs free the same block at once: one of them is refused. With words that holds only if the block last sat on
-/// the list of neither; with two bits it always does.
+/// Two CPUs free the same block at one instant: one of them is refused. With words that holds only if the block last
+/// sat on the list of neither; with two bits it always does.
 #[test]
 fn one_of_two_frees_at_once_is_refused() {
     let two_bits = few_pages(4, 2, 4, 1).engine(Engine::Compact).orders(PcpOrders::UpToHuge);

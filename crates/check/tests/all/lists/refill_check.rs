@@ -12,7 +12,7 @@ std::thread_local! {
     static LOOKED_AT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// What a user of the allocator keeps per frame: whether the frame is bad.
+/// Slot that a user of the allocator keeps per frame: whether the frame is bad.
 struct Health {
     bad: bool,
 }

@@ -58,7 +58,7 @@ fn calls() -> Vec<Call> {
     ]
 }
 
-/// A zone of so many pageblocks, with every other frame of its first quarter in use.
+/// A zone of `pageblocks` pageblocks, with every other frame of its first quarter in use.
 fn fragmented(config: Config, pageblocks: u64) -> World<Checked> {
     let config = config.spins(1).but(|config| config.experiment.lock_timing = true);
     let world: World<Checked> = Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).config(config).build();

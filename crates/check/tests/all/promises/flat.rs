@@ -51,7 +51,7 @@ fn p09_a_hit_costs_the_same_at_any_fullness_and_with_any_number_of_sections() {
     }
 }
 
-/// What one CPU does with a zone writes to as many words if the zone has 64 times as many CPUs: what takes a zone
+/// The work of one CPU with a zone writes to as many words if the zone has 64 times as many CPUs: what takes a zone
 /// across its marks, misses of every order, frees of blocks of other CPUs.
 #[test]
 fn p10_an_event_of_one_cpu_writes_to_a_bounded_number_of_lines_of_others() {

@@ -99,7 +99,7 @@ fn a_refill_of_huge_blocks_stops_at_the_mark() {
     }
 }
 
-/// Many at once stop where single requests do: what is for CMA or reserved for high orders counts for neither.
+/// A bulk request stops where single requests do: what is for CMA or reserved for high orders counts for neither.
 #[test]
 fn many_at_once_leave_what_single_requests_leave() {
     for (to, pageblocks) in [(Migratetype::Cma, 24), (Migratetype::HighAtomic, 3)] {

@@ -84,7 +84,7 @@ fn a_frame_goes_bad_while_it_is_freed() {
     });
 }
 
-/// Two CPUs keep a pageblock for high orders at once, where one is all that may be kept.
+/// Two CPUs keep a pageblock for high orders at the same instant, where one is all that may be kept.
 #[test]
 fn a_reserve_has_a_bound_for_all_cpus_together() {
     let config = Config::default().policies(Generation::V6_1).bare();

@@ -1,4 +1,4 @@
-//! What a failed allocation says of other CPUs' lists.
+//! Other CPUs' lists in the error of a failed allocation.
 
 use framewright_check::prelude::*;
 

@@ -76,7 +76,7 @@ fn a_cache_makes_room() {
     }
 }
 
-/// An empty cache is asked a bounded number of times, at falling priorities, and the failure says what is left.
+/// An empty cache is asked a bounded number of times, at falling priorities, and the error has what is left.
 #[test]
 fn a_cache_with_nothing_is_not_asked_for_ever() {
     for generation in GENERATIONS {
@@ -92,7 +92,7 @@ fn a_cache_with_nothing_is_not_asked_for_ever() {
     }
 }
 
-/// What a hostile reclaimer does when it is asked.
+/// Misdeed of a hostile reclaimer when it is asked.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Malice {
     ClaimsALot,
@@ -350,7 +350,7 @@ fn hopeless_background_reclaim_gives_up() {
     });
 }
 
-/// Limits are limits: a reclaimer that frees pages which others take at once.
+/// Limits are limits: a reclaimer that frees pages which others take immediately.
 #[test]
 fn rounds_are_bounded_even_with_progress() {
     let limits = Limits { without_progress: 3, rounds: 10 };
@@ -392,7 +392,7 @@ fn vmstat_reads_as_the_kernels_does() {
     }
 }
 
-/// What a reclaimer gives back by another CPU than the one that asks counts as far as the zone has grown.
+/// Pages that a reclaimer gives back by another CPU than the one that asks count as far as the zone has grown.
 #[test]
 fn memory_that_comes_back_elsewhere_counts() {
     let world = Spec::one_zone(4096, 2).config(Config::linux_v6_1().bare().with_marks()).plain();

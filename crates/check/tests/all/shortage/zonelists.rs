@@ -71,7 +71,7 @@ fn nodes_are_tried_by_distance_and_zones_from_the_top() {
     assert_eq!(drawn(&by_zone, 0, &whole_zone()).last(), Some(&(0, Dma32)), "low memory last");
 }
 
-/// What a policy allows, written from the definitions: the order of zones, as (node, type).
+/// Zones that a policy allows, written from the definitions: the order of zones, as (node, type).
 fn expected(
     lists: &[Vec<(u16, ZoneType)>; 4],
     cpu: usize,

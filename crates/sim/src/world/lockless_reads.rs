@@ -15,13 +15,13 @@ use crate::platform::Sim;
 impl<M: FrameUser> World<M> {
     /// Words of the first zone that a kernel reads without the lock. `None` where the zone keeps no lists of such
     /// blocks.
-    pub fn look(&self) -> Option<Look> {
+    pub fn lockless_reads(&self) -> Option<LocklessReads> {
         if self.allocator().config().engine != Engine::Linux {
             return None;
         }
         let layout = Zone::<Sim>::layout();
         let memory = self.simulator.memory().start();
-        Some(Look {
+        Some(LocklessReads {
             total: memory.addr().get() + self.places.totals.offset(),
             // SAFETY: the zones are in the mapping.
             areas: unsafe {
@@ -37,7 +37,7 @@ impl<M: FrameUser> World<M> {
 /// Reads what a kernel reads of a zone without the zone lock: before an allocation how many pages and blocks are free,
 /// and the flags when it has a block or frees one to a list.
 #[derive(Clone, Copy, Debug)]
-pub struct Look {
+pub struct LocklessReads {
     /// Host address of the sum of free pages.
     pub(super) total: usize,
     pub(super) areas: NonNull<u8>,
@@ -47,7 +47,7 @@ pub struct Look {
     pub(super) flags: usize,
 }
 
-impl Look {
+impl LocklessReads {
     /// Reads the zone's flags: `rmqueue` of Linux looks whether the marks are raised when it has a block, and
     /// `nr_pcp_high` whether reclaim runs when a block goes to a list (v5.14 on). In Linux they are between the free
     /// areas and the lock, here where the count of isolated pageblocks is: in the line of a lock that is after the free
@@ -99,20 +99,20 @@ mod tests {
         let layout = Zone::<Sim>::layout();
         let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: 4096 };
         let mut world = World::<StructPage>::new(&round(2), &[zone], linux_6_0(), None, 1).expect("a world");
-        let look = world.look().expect("lists");
-        let [_, behind, apart] = layout.locks.map(|lock| look.flags - layout.isolated_count + lock);
+        let reads = world.lockless_reads().expect("lists");
+        let [_, behind, apart] = layout.locks.map(|lock| reads.flags - layout.isolated_count + lock);
         let took = Cell::new([0.0; 2]);
         world.run(2, Ps(0), |n, _| {
             // The other CPU stores to a lock; then this one reads the flags.
             for (round, lock) in [apart, behind].into_iter().enumerate() {
-                look.at_flags();
+                reads.at_flags();
                 spend(Ps::from_ns(1000.0));
                 if n == 0 {
                     engine::touch(lock, size_of::<u64>(), Access::Write);
                 }
                 spend(Ps::from_ns(1000.0));
                 let before = now();
-                look.at_flags();
+                reads.at_flags();
                 if n == 1 {
                     let mut times = took.get();
                     times[round] = now().since(before).as_ns();
@@ -123,6 +123,6 @@ mod tests {
         });
         let [apart, together] = took.get();
         assert!(apart < 5.0 && together > 20.0, "{apart} {together}");
-        assert_eq!(look.flags / LINE, behind / LINE);
+        assert_eq!(reads.flags / LINE, behind / LINE);
     }
 }

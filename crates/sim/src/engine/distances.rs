@@ -6,16 +6,16 @@ use crate::model::{Distance, Shape};
 const APART: [Distance; 5] =
     [Distance::Sibling, Distance::SameL3, Distance::OtherL3, Distance::OtherDie, Distance::OtherSocket];
 
-/// For each CPU, who is at each distance from it.
+/// For each CPU, the CPUs at each distance from it.
 #[derive(Debug)]
-pub(super) struct Near {
+pub(super) struct Distances {
     /// For each CPU and each of [`APART`] a set, a bit for each CPU.
     sets: Vec<u64>,
     /// Words of a set.
     words: usize,
 }
 
-impl Near {
+impl Distances {
     pub(super) fn new(shape: Shape) -> Self {
         let words = usize::from(shape.cpus()).div_ceil(64);
         let mut sets = vec![0; usize::from(shape.cpus()) * APART.len() * words];
@@ -30,9 +30,9 @@ impl Near {
         Self { sets, words }
     }
 
-    /// At which distances from a CPU others of a set are: a bit for each, by its number.
+    /// Distances from a CPU to the others of a set: a bit for each, by its number.
     #[inline]
-    pub(super) fn distances(&self, cpu: u16, set: &[u64]) -> u8 {
+    pub(super) fn from(&self, cpu: u16, set: &[u64]) -> u8 {
         let sets = &self.sets[usize::from(cpu) * APART.len() * self.words..][..APART.len() * self.words];
         let mut found = 0;
         for (at, distance) in sets.chunks_exact(self.words).zip(APART) {
@@ -57,7 +57,7 @@ mod tests {
         ];
         let mut rng = Rng::new(1);
         for shape in shapes {
-            let near = Near::new(shape);
+            let distances = Distances::new(shape);
             for n in 0..2000 {
                 let cpu = rng.below(u64::from(shape.cpus())) as u16;
                 let members: Vec<u16> =
@@ -67,7 +67,7 @@ mod tests {
                 let others = members.iter().filter(|&&member| member != cpu);
                 let expected =
                     others.fold(0, |found, &neighbour| found | 1 << shape.distance(cpu, neighbour) as u8);
-                assert_eq!(near.distances(cpu, &set), expected, "{cpu} {members:?}");
+                assert_eq!(distances.from(cpu, &set), expected, "{cpu} {members:?}");
             }
         }
     }
