@@ -2,7 +2,7 @@
 /*
  * Replays a list of allocations and frees on Linux' own page allocator and tells what its per-CPU lists did.
  *
- * The list is /ops.bin; `framewright fidelity --ops` writes it. The answer is /proc/framewright, one line for
+ * The list is /ops.bin; `fidelity --ops` (tools/fidelity) writes it. The answer is /proc/framewright, one line for
  * each operation that refilled or drained a list, and the state of the zone before and after.
  *
  * With bench=1 it then tells what an allocation and a free cost, in ticks of the time stamp counter: lines like those of

@@ -142,7 +142,6 @@
 //! | `file_pressure` | its pages under memory pressure: reclaimed in the background, and moved |
 //! | `anon` | anonymous pages beside the files |
 //! | `faults` | faults and delays of a cache's storage, with the feature of that name |
-//! | [`program`] | programs of the page cache in a folder, each task a thread |
 //! | `block`, `shared` | blocks that free themselves; threads that do not want to attach |
 //! | `heap` | a program's global allocator, with the feature `global_allocator` |
 //! | [`processes`] | an arena in a file of memory that processes share, and that outlives any of them |
@@ -181,7 +180,6 @@ mod os;
 pub mod platform;
 mod pressure;
 pub mod processes;
-pub mod program;
 mod ranges;
 mod robust;
 mod shared;

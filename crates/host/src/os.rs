@@ -6,12 +6,9 @@
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use crate::forks::{self, Generation};
 
@@ -80,31 +77,6 @@ pub(crate) fn set_direct(file: &File) -> io::Result<()> {
 pub(crate) fn effective_user() -> u32 {
     // SAFETY: no memory is involved, and the call cannot fail.
     unsafe { libc::geteuid() }
-}
-
-/// Bytes that are free for files of an ordinary user in a folder.
-pub(crate) fn free_bytes(folder: &Path) -> io::Result<u64> {
-    let path = CString::new(folder.as_os_str().as_bytes())?;
-    let mut about = core::mem::MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: a path that ends with a zero, and a valid place for the answer.
-    if unsafe { libc::statvfs(path.as_ptr(), about.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: it was filled in.
-    let about = unsafe { about.assume_init() };
-    Ok(about.f_bavail.saturating_mul(about.f_frsize))
-}
-
-/// CPU time of all threads of this process so far, in nanoseconds: in its own code, and in the system's for it.
-pub(crate) fn cpu_times_ns() -> (u64, u64) {
-    let mut usage = core::mem::MaybeUninit::<libc::rusage>::uninit();
-    // SAFETY: `usage` is a valid place for the answer.
-    let failed = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
-    assert_eq!(failed, 0, "the system knows its own processes");
-    // SAFETY: it was filled in.
-    let usage = unsafe { usage.assume_init() };
-    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
-    (ns(usage.ru_utime), ns(usage.ru_stime))
 }
 
 /// The size of the pages that the system maps memory in.

@@ -10,7 +10,7 @@ use framewright_report::table::{Format, wrapped};
 use framewright_report::terminal::{Colour, Terminal};
 
 use crate::command::about::{completions, machines, schema, settings, workloads};
-use crate::command::{bench, boot, compare, doctor, fidelity, import, record, replay, study, trace, trial};
+use crate::command::{bench, boot, compare, doctor, import, record, replay, study, trace, trial};
 use crate::progress;
 use crate::session::{Rivals, Session};
 use crate::study::registry;
@@ -83,8 +83,6 @@ pub enum Command {
     Workloads(workloads::Args),
     /// Measure the allocator with generated workloads, alone or against others
     Bench(bench::Args),
-    /// Compare what a kernel's per-CPU lists did with what a preset does
-    Fidelity(fidelity::Args),
     /// Run the allocator's boot for a memory map
     Boot(boot::Args),
     /// Print the JSON schema of studies or of machines, for editors
@@ -99,7 +97,7 @@ pub enum Command {
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Your own program and machine", &["doctor", "record", "trace", "replay", "try", "compare", "import"]),
     ("Published experiments", &["study", "machines", "settings", "workloads"]),
-    ("For authors of this allocator", &["bench", "fidelity", "boot", "schema"]),
+    ("For authors of this allocator", &["bench", "boot", "schema"]),
     ("The command itself", &["completions", "man", "help"]),
 ];
 
@@ -138,7 +136,8 @@ pub fn main(workloads: &[&'static dyn Workload]) -> ExitCode {
     run_command(workloads, None)
 }
 
-/// Like [`main`], with other allocators for `bench --rivals`. They are not in this crate, because they need a C compiler.
+/// Like [`main`], with other allocators for `bench --rivals`. They are not in this crate, because they need a C
+/// compiler.
 ///
 /// # Panics
 /// As [`main`].
@@ -148,7 +147,7 @@ pub fn main_with_rivals(workloads: &[&'static dyn Workload], rivals: Rivals) -> 
 }
 
 fn run_command(workloads: &[&'static dyn Workload], rivals: Option<Rivals>) -> ExitCode {
-    workloads.iter().for_each(|&own| registry::add(own));
+    workloads.iter().for_each(|&workload| registry::add(workload));
     let command = grouped(Cli::command()).color(Colour::of_arguments(env::args_os()));
     // What the derived command accepts, the derived reader reads; what it refuses, clap says itself.
     let cli = match Cli::from_arg_matches(&command.get_matches()) {
@@ -199,7 +198,6 @@ fn run(command: &Command, session: &Session) -> Result<()> {
         Command::Import(args) => import::run(args, session),
         Command::Replay(args) => replay::run(args, session),
         Command::Bench(args) => bench::run(args, session),
-        Command::Fidelity(args) => fidelity::run(args, session),
         Command::Compare(args) => compare::run(args, session),
         Command::Doctor(args) => doctor::run(args, session),
         Command::Trace(args) => trace::run(args, session),

@@ -6,7 +6,6 @@ pub mod boot;
 pub mod compare;
 pub mod doctor;
 pub mod export;
-pub mod fidelity;
 pub mod import;
 pub mod record;
 pub mod replay;

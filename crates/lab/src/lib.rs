@@ -3,28 +3,29 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`progress`], [`interrupt`] | how far long work is; Ctrl-C |
-//! | `quantity` | what several workloads report |
-//! | [`answer`] | a replay in five lines and ten rows |
-//! | [`machine`] | machines we don't have, from `machines/*.toml` |
-//! | [`detect`] | this machine as such a description |
+//! | [`interrupt`], [`progress`] | Ctrl-C; how far long work is |
+//! | `toml_file` | files of machines, studies and settings, with the line of an error |
+//! | `quantity` | quantities that several workloads report |
 //! | [`settings`], [`configure`] | configurations as data |
-//! | [`schema`] | JSON schemas of studies and machines |
+//! | [`machine`] | machines that are described, from `machines/*.toml` |
 //! | [`shipped`] | traces: the one that comes with the command, and a user's |
+//! | [`profile`] | what a trace says of its program |
+//! | [`simulate`] | machines as models, and what of them is uncertain |
 //! | [`subject`] | the allocator as something to measure |
 //! | [`booting`] | boot of a memory map, with threads as CPUs |
-//! | [`profile`] | what a trace says of its program |
 //! | [`doctor`] | the page allocator of a running Linux, examined |
-//! | [`replaying`] | a trace under several configurations |
-//! | [`fidelity`] | a kernel and its preset, the same operations through both |
-//! | [`modelled`] | a trace on a modelled machine |
-//! | [`simulate`] | machines as models, and what of them is uncertain |
 //! | [`trial`] | a command under two settings of this machine's kernel |
+//! | [`replaying`] | a trace under several configurations |
+//! | [`modelled`] | a trace on a modelled machine |
 //! | [`study`] | experiments as data, and what runs them |
+//! | [`schema`] | JSON schemas of studies and machines |
+//! | [`detect`] | this machine as a description |
+//! | [`answer`] | a replay in five lines and ten rows |
 //! | [`session`] | what every command begins and ends with |
-//! | [`cli`], [`command`] | arguments, and what each command does |
+//! | [`command`], [`cli`] | what each command does, and its arguments |
 //!
-//! They stand in the order to read them.
+//! They are in the order to read them: each uses only those above it. Results, tables and pages are in
+//! [`framewright_report`], traces in [`framewright_trace`].
 #![deny(unsafe_code)]
 
 pub mod answer;
@@ -34,7 +35,6 @@ pub mod command;
 pub mod configure;
 pub mod detect;
 pub mod doctor;
-pub mod fidelity;
 pub mod interrupt;
 pub mod machine;
 pub mod modelled;

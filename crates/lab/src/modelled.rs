@@ -22,9 +22,9 @@ use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::quantity::{NETWORK, TIMES, TRAFFIC, ZONE_LOCK, joined};
 use crate::replaying::page_cache;
+use crate::simulate::allocator::allocator;
+use crate::simulate::samples::{add_moved, close_simulated};
 use crate::simulate::{in_parallel, sampled_models};
-use crate::study::close_simulated;
-use crate::study::simulated_allocator;
 
 /// Events of all copies together: enough for several drains of every list, in seconds.
 const EVENTS: usize = 400_000;
@@ -109,7 +109,7 @@ impl<'a> Modelled<'a> {
                 if progress.is_interrupted() {
                     return None;
                 }
-                let allocator = simulated_allocator(self.machine, setup);
+                let allocator = allocator(self.machine, setup);
                 let copies = &self.copies[setup.page_cache as usize];
                 Some(run(model, &allocator, copies, mix(part.seed ^ n << 32)))
             },
@@ -172,16 +172,16 @@ impl<'a> Modelled<'a> {
 
     /// Says the bounds in a sentence for each configuration.
     fn say_bounds(&self, part: &mut Part) {
-        let of = |name: &str, variant: &str| {
+        let value = |name: &str, variant: &str| {
             let mut samples = part.find(name)?.of(variant).to_vec();
             samples.sort_by(f64::total_cmp);
             Some([*samples.first()?, *samples.get(samples.len() / 2)?, *samples.last()?])
         };
         let sentence = |variant: &String| {
-            let [low, middle, high] = of("saturated_at_cpus[lock=zone]", variant)?;
-            let next = of("saturated_at_cpus[memory=node]", variant)
+            let [low, middle, high] = value("saturated_at_cpus[lock=zone]", variant)?;
+            let next = value("saturated_at_cpus[memory=node]", variant)
                 .map_or_else(String::new, |[_, memory, _]| format!("; a node's memory at {memory:.0}"));
-            let most = of("most_per_second[lock=zone]", variant)?[1];
+            let most = value("most_per_second[lock=zone]", variant)?[1];
             Some(format!(
                 "{variant}: the zone lock saturates at {middle:.0} CPUs [{low:.0}, {high:.0}] that do the same, at {:.1} million pages a second{next}.",
                 most / 1e6
@@ -235,7 +235,7 @@ fn compile(events: &[&Event], threads: &[u16], page_cache: PageCache) -> Copy {
             (slot, Act::Alloc(migratetype(page_cache.mobility(event))))
         } else {
             match live.get(&event.pfn) {
-                Some(&(slot, of)) if of == event.order => {
+                Some(&(slot, size)) if size == event.order => {
                     live.remove(&event.pfn);
                     pages -= order.pages();
                     (slot, Act::Free)
@@ -287,7 +287,7 @@ fn add(part: &mut Part, variant: &str, outcome: &Outcome) {
     ] {
         part.figure(name).sample(variant, value);
     }
-    crate::study::add_moved(part, variant, &outcome.moved, pages);
+    add_moved(part, &|name| name, variant, &outcome.moved, pages);
     describe(part, QUANTITIES);
 }
 
@@ -320,11 +320,11 @@ mod tests {
             [setup("preset=linux_v5_4,batch=7,high=42"), setup("preset=linux_v5_4,batch=63,high=378")];
         let mut part = part(&machine, &setups[0].0, 1);
         modelled.simulate(&setups, 1, &mut part, &Progress::new("replay", 2)).expect("simulated");
-        let of = |name: &str, n: usize| part.find(name).expect(name).of(&setups[n].0)[0];
-        let locks = |n| of("zone_lock_acquisitions_per_page", n);
+        let value = |name: &str, n: usize| part.find(name).expect(name).of(&setups[n].0)[0];
+        let locks = |n| value("zone_lock_acquisitions_per_page", n);
         assert!(locks(1) < locks(0) / 3.0, "{} {}", locks(0), locks(1));
-        assert!(of("alloc_ns", 0) > 0.0 && of("in_allocator_percent", 0) < 100.0);
-        let bound = |n: usize| of("saturated_at_cpus[lock=zone]", n);
+        assert!(value("alloc_ns", 0) > 0.0 && value("in_allocator_percent", 0) < 100.0);
+        let bound = |n: usize| value("saturated_at_cpus[lock=zone]", n);
         assert!(bound(1) > bound(0), "larger lists let more CPUs in: {} {}", bound(0), bound(1));
         assert!(
             part.notes.iter().any(|note| note.contains("the zone lock saturates at")),

@@ -113,7 +113,7 @@ pub fn type_name(migratetype: Option<u8>) -> String {
         Some(0) => "unmovable".to_owned(),
         Some(1) => "movable".to_owned(),
         Some(2) => "reclaimable".to_owned(),
-        Some(other) => format!("type {other}"),
+        Some(number) => format!("type {number}"),
         None => "unknown".to_owned(),
     }
 }

@@ -175,7 +175,7 @@ impl Replay {
 
 /// Says which configurations were told what pages of files are, if there are any.
 pub(crate) fn page_cache(frames: u64, setups: &[(String, Setup)]) -> Option<String> {
-    let of = |page_cache| {
+    let plan_of = |page_cache| {
         let names: Vec<&str> = setups
             .iter()
             .filter(|(_, setup)| setup.page_cache == page_cache)
@@ -187,8 +187,8 @@ pub(crate) fn page_cache(frames: u64, setups: &[(String, Setup)]) -> Option<Stri
         format!(
             "{frames} pages were page cache (by GFP flags), allocated as MIGRATE_MOVABLE, as Linux does, by {}; as \
              reclaimable by {}.",
-            of(PageCache::AsTraced),
-            of(PageCache::Reclaimable)
+            plan_of(PageCache::AsTraced),
+            plan_of(PageCache::Reclaimable)
         )
     })
 }

@@ -78,7 +78,7 @@ fn part() -> Value {
             },
             "workload": {
                 "description": "What it runs; `framewright workloads` explains each.",
-                "oneOf": workloads.iter().map(|it| workload(it)).collect::<Vec<_>>(),
+                "oneOf": workloads.iter().map(|declared| workload(declared)).collect::<Vec<_>>(),
             },
             "headline": text("The metric that a summary shows."),
             "source": text("Where its published figures come from."),
@@ -105,7 +105,7 @@ fn part() -> Value {
                 },
             },
         },
-        "allOf": workloads.iter().map(|it| metrics(it)).collect::<Vec<_>>(),
+        "allOf": workloads.iter().map(|declared| metrics(declared)).collect::<Vec<_>>(),
     })
 }
 
@@ -152,11 +152,11 @@ fn configuration() -> Value {
 }
 
 /// The keys of a workload.
-fn workload(it: &Declaration) -> Value {
+fn workload(declared: &Declaration) -> Value {
     let mut properties = Map::new();
-    properties.insert("name".to_owned(), json!({ "const": it.name }));
+    properties.insert("name".to_owned(), json!({ "const": declared.name }));
     let mut required = vec!["name"];
-    for key in it.keys {
+    for key in declared.keys {
         let mut value = taken(key.takes);
         value["description"] = json!(key.about);
         match key.default {
@@ -166,18 +166,18 @@ fn workload(it: &Declaration) -> Value {
         properties.insert(key.name.to_owned(), value);
     }
     json!({
-        "type": "object", "description": it.about, "additionalProperties": false, "required": required,
+        "type": "object", "description": declared.about, "additionalProperties": false, "required": required,
         "properties": properties,
     })
 }
 
 /// The metrics that a part with this workload may name.
-fn metrics(it: &Declaration) -> Value {
-    let names: Vec<&str> = it.metrics.iter().map(|metric| metric.name).collect();
+fn metrics(declared: &Declaration) -> Value {
+    let names: Vec<&str> = declared.metrics.iter().map(|metric| metric.name).collect();
     json!({
         "if": {
             "required": ["workload"],
-            "properties": { "workload": { "required": ["name"], "properties": { "name": { "const": it.name } } } },
+            "properties": { "workload": { "required": ["name"], "properties": { "name": { "const": declared.name } } } },
         },
         "then": {
             "properties": {

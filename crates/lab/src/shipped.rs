@@ -1,4 +1,4 @@
-//! Traces: those that come with the command, so that studies need neither root nor a recording, and a user's.
+//! Traces: the one that comes with the command, so that studies need neither root nor a recording, and a user's.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -11,9 +11,6 @@ use framewright_report::result::TraceId;
 
 /// `traces/compile.parquet`; `traces/README.md` says how it was recorded.
 static COMPILE: &[u8] = include_bytes!("../../../traces/compile.parquet");
-
-/// `traces/inside.parquet`.
-static INSIDE: &[u8] = include_bytes!("../../../traces/inside.parquet");
 
 /// A copy of the recorded compile.
 ///
@@ -34,14 +31,6 @@ pub fn compile() -> Result<&'static (Trace, TraceId)> {
     }
     let decoded = named(COMPILE, "traces/compile.parquet")?;
     Ok(DECODED.get_or_init(|| decoded))
-}
-
-/// A recording of a whole machine with the allocator's inside, and what results call it.
-///
-/// # Errors
-/// As [`trace`].
-pub fn inside() -> Result<(Trace, TraceId)> {
-    named(INSIDE, "traces/inside.parquet")
 }
 
 /// A trace file, and what results call it.

@@ -1,5 +1,8 @@
 //! Machine descriptions as models for the simulator, and what of them is uncertain.
 
+pub(crate) mod allocator;
+pub(crate) mod samples;
+
 use core::cell::Cell;
 use std::sync::mpsc;
 use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
@@ -75,8 +78,8 @@ pub fn model_errors(count: usize, seed: u64) -> Result<Vec<f64>> {
         return Err(Error::failed("machines/calibration/left-out.toml: quantiles are not ascending"));
     }
     let mut rng = Rng::new(mix(seed ^ 0x0ff_b1a5));
-    let of = |at: f64| (-quantile(&quantiles, at)).exp();
-    Ok(strata(0.0, 1.0, count.max(1), &mut rng).into_iter().map(of).collect())
+    let factor = |at: f64| (-quantile(&quantiles, at)).exp();
+    Ok(strata(0.0, 1.0, count.max(1), &mut rng).into_iter().map(factor).collect())
 }
 
 /// The value below which a share of sorted values lies, between neighbours in proportion.

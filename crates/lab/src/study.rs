@@ -2,7 +2,6 @@
 
 mod bulk;
 mod declare;
-mod fidelity;
 mod first_touch;
 mod hold;
 mod identify;
@@ -31,16 +30,3 @@ pub mod workload;
 pub use job::{Job, jobs};
 pub use plan::{Metric, Part, Plan, Variant};
 pub use run::{Configured, Run, configured, result_part};
-
-pub(crate) use run::close_simulated;
-pub(crate) use simulated::allocator as simulated_allocator;
-
-/// Adds the traffic of cache lines, divided by `each`, and the use of memory bandwidth.
-pub(crate) fn add_moved(
-    result: &mut framewright_report::result::Part,
-    variant: &str,
-    moved: &framewright_sim::engine::Moved,
-    each: f64,
-) {
-    tasks::add_moved(result, &|own| own, variant, moved, each);
-}

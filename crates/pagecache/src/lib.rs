@@ -19,7 +19,6 @@
 //! | [`anon`] | anonymous pages: store, load, drop |
 //! | [`shrink`] | reclaim: the LRU lists as the allocator's [`Reclaim`](framewright::Reclaim) |
 //! | `moving` | compaction: pages move to other frames, as the allocator's [`Migrate`](framewright::reclaim::Migrate) |
-//! | [`program`] | FS-Mark, Large DD and Streaming Mapped Writer, over files of the caller |
 //!
 //! # Who may do what with a page
 //! A page in the cache belongs to the cache. Its slot is read and changed under the cache's lock only. A thread that
@@ -125,7 +124,6 @@ pub mod files;
 pub mod latency;
 mod moving;
 pub mod policy;
-pub mod program;
 pub mod shrink;
 pub mod slab;
 pub mod slot;

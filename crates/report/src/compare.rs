@@ -31,7 +31,7 @@ impl Saved {
         let stems: Vec<String> = paths.iter().map(|path| stem(path.as_ref())).collect();
         let mut labels: Vec<String> = Vec::new();
         for (path, stem) in paths.iter().zip(&stems) {
-            let shared = stems.iter().filter(|other| *other == stem).count() > 1;
+            let shared = stems.iter().filter(|candidate| *candidate == stem).count() > 1;
             let name = if shared { path.as_ref().display().to_string() } else { stem.clone() };
             let mut numbered = (2..).map(|n| format!("{name} ({n})"));
             let label =
@@ -64,7 +64,7 @@ pub fn merge(files: &[Saved]) -> Result<Document> {
     for part in &base.document.results {
         let found: Option<Vec<(&Saved, &Part)>> = others
             .iter()
-            .map(|file| Some((file, file.document.results.iter().find(|other| same(part, other))?)))
+            .map(|file| Some((file, file.document.results.iter().find(|part_there| same(part, part_there))?)))
             .collect();
         if let Some(others) = found {
             merged.results.extend(merge_part((base, part), &others));
@@ -124,12 +124,12 @@ fn merge_part(base: (&Saved, &Part), others: &[(&Saved, &Part)]) -> Vec<Part> {
         .1
         .variants
         .iter()
-        .filter(|variant| others.iter().all(|(_, other)| other.variants.contains(variant)))
+        .filter(|variant| others.iter().all(|(_, compared)| compared.variants.contains(variant)))
         .collect();
     if shared.is_empty() {
         return vec![side_by_side(base, others)];
     }
-    let several = base.1.variants.len() > 1 || others.iter().any(|(_, other)| other.variants.len() > 1);
+    let several = base.1.variants.len() > 1 || others.iter().any(|(_, compared)| compared.variants.len() > 1);
     shared.iter().map(|variant| one_variant(base, others, variant, several)).collect()
 }
 
@@ -144,18 +144,18 @@ fn one_variant(base: (&Saved, &Part), others: &[(&Saved, &Part)], variant: &str,
     part.variants.extend(others.iter().map(|(file, _)| file.label.clone()));
     clear(&mut part);
     let columns = || [base].into_iter().chain(others.iter().copied());
-    for (file, other) in columns() {
-        if let Some(settings) = other.settings.get(variant) {
+    for (file, compared) in columns() {
+        if let Some(settings) = compared.settings.get(variant) {
             part.settings.insert(file.label.clone(), settings.clone());
         }
     }
     for metric in metrics_of(columns().map(|(_, part)| part)) {
-        for (file, other) in columns() {
-            take(&mut part, &file.label, other, variant, metric);
+        for (file, compared) in columns() {
+            take(&mut part, &file.label, compared, variant, metric);
         }
     }
-    for (file, other) in others {
-        note_differences(&mut part, base, (file, other), Some(variant));
+    for (file, compared) in others {
+        note_differences(&mut part, base, (file, compared), Some(variant));
     }
     finish(part, columns().map(|(_, part)| part))
 }
@@ -166,13 +166,13 @@ fn side_by_side(base: (&Saved, &Part), others: &[(&Saved, &Part)]) -> Part {
     clear(&mut part);
     let columns = || [base].into_iter().chain(others.iter().copied());
     part.settings = columns().flat_map(|(_, part)| part.settings.clone()).collect();
-    for (file, other) in others {
-        note_differences(&mut part, base, (file, other), None);
+    for (file, compared) in others {
+        note_differences(&mut part, base, (file, compared), None);
     }
     for metric in metrics_of(columns().map(|(_, part)| part)) {
-        for (_, other) in columns() {
-            for variant in &other.variants {
-                take(&mut part, variant, other, variant, metric);
+        for (_, compared) in columns() {
+            for variant in &compared.variants {
+                take(&mut part, variant, compared, variant, metric);
             }
         }
     }
@@ -190,20 +190,25 @@ fn clear(part: &mut Part) {
 
 /// Notes what is not the same in two files, though it should be where one change is to be seen: the trace, what the
 /// figures depend on, and the settings of the variant that both have.
-fn note_differences(part: &mut Part, base: (&Saved, &Part), other: (&Saved, &Part), variant: Option<&str>) {
-    let (a, b) = (&base.0.label, &other.0.label);
+fn note_differences(
+    part: &mut Part,
+    base: (&Saved, &Part),
+    compared: (&Saved, &Part),
+    variant: Option<&str>,
+) {
+    let (a, b) = (&base.0.label, &compared.0.label);
     let hash = |part: &Part| part.trace.as_ref().map(|trace| trace.sha256.clone());
-    if hash(base.1) != hash(other.1) {
+    if hash(base.1) != hash(compared.1) {
         let name = |part: &Part| part.trace.as_ref().map_or("none", |trace| &trace.name).to_owned();
-        let (ours, theirs) = (name(base.1), name(other.1));
+        let (ours, theirs) = (name(base.1), name(compared.1));
         part.note(format!("Warning: other traces were replayed: {a} {ours}, {b} {theirs}."));
     }
     let nothing = BTreeMap::new();
     let settings =
         |part: &'_ Part| variant.and_then(|variant| part.settings.get(variant)).unwrap_or(&nothing).clone();
     let pairs = [
-        ("other settings", settings(base.1), settings(other.1)),
-        ("other conditions", base.1.conditions.clone(), other.1.conditions.clone()),
+        ("other settings", settings(base.1), settings(compared.1)),
+        ("other conditions", base.1.conditions.clone(), compared.1.conditions.clone()),
     ];
     for (what, ours, theirs) in pairs {
         // Results of older versions do not say.
@@ -211,8 +216,9 @@ fn note_differences(part: &mut Part, base: (&Saved, &Part), other: (&Saved, &Par
             continue;
         }
         let names: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
-        let value =
-            |of: &BTreeMap<String, String>, name: &String| of.get(name).map_or("none", |it| it).to_owned();
+        let value = |settings: &BTreeMap<String, String>, name: &String| {
+            settings.get(name).map_or("none", |value| value).to_owned()
+        };
         let differing: Vec<String> = names
             .into_iter()
             .filter(|name| ours.get(*name) != theirs.get(*name))
@@ -352,8 +358,8 @@ pub fn sort_metrics(document: &mut Document, sort: Sort, seed: u64) {
                 // The same whether it is a third or three times as much.
                 let change = |metric: &Metric| {
                     let others = whole.variants.iter().filter(|variant| **variant != whole.baseline);
-                    let ratios =
-                        others.filter_map(|it| Some(Ratio::between(&whole, metric, it, seed)?.ratio));
+                    let ratios = others
+                        .filter_map(|variant| Some(Ratio::between(&whole, metric, variant, seed)?.ratio));
                     ratios.map(|ratio| ratio.ln().abs()).fold(0.0, f64::max)
                 };
                 part.metrics.sort_by(|a, b| change(b).total_cmp(&change(a)));
@@ -525,12 +531,12 @@ mod tests {
 
     #[test]
     fn what_cannot_be_compared_is_noted() {
-        let mut other = saved("b", &["v"], 1.0);
-        other.document.host.cpu = "another".to_owned();
-        let part = &mut other.document.results[0];
+        let mut second = saved("b", &["v"], 1.0);
+        second.document.host.cpu = "another".to_owned();
+        let part = &mut second.document.results[0];
         part.metric("only_here", "1", Better::None).sample("v", 1.0);
         part.note("A surrogate.");
-        let merged = merge(&[saved("a", &["v"], 1.0), other]).expect("they share a part");
+        let merged = merge(&[saved("a", &["v"], 1.0), second]).expect("they share a part");
         assert_eq!(merged.results[0].metrics.len(), 1);
         let notes = merged.results[0].notes.join(" ");
         assert!(notes.contains("Not in the baseline and another file: only_here."), "{notes}");
@@ -542,9 +548,9 @@ mod tests {
 
     #[test]
     fn nothing_in_common_is_an_error_that_lists_both() {
-        let mut other = saved("b", &["v"], 1.0);
-        other.document.results[0].part = "structure".to_owned();
-        let error = merge(&[saved("a", &["v"], 1.0), other]).expect_err("nothing in common");
+        let mut second = saved("b", &["v"], 1.0);
+        second.document.results[0].part = "structure".to_owned();
+        let error = merge(&[saved("a", &["v"], 1.0), second]).expect_err("nothing in common");
         assert_eq!(
             error.to_string(),
             "the files have no part in common: a has pcp-reset replay (measured on host); \
@@ -554,9 +560,9 @@ mod tests {
 
     #[test]
     fn other_units_are_not_compared() {
-        let mut other = saved("b", &["v"], 1.0);
-        other.document.results[0].metrics[0].unit = "us".to_owned();
-        let merged = merge(&[saved("a", &["v"], 1.0), other]).expect("they share a part");
+        let mut second = saved("b", &["v"], 1.0);
+        second.document.results[0].metrics[0].unit = "us".to_owned();
+        let merged = merge(&[saved("a", &["v"], 1.0), second]).expect("they share a part");
         assert!(merged.results[0].metrics.is_empty());
         assert!(merged.results[0].notes[0].contains("ns in one file, us in another"));
     }

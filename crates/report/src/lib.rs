@@ -30,7 +30,7 @@
 //! let tables = table::tables(&document, Style::Framewright, Options::default());
 //! let text = table::render(&tables, Format::Markdown, &Terminal::plain());
 //! assert!(text.contains("0.8"), "{text}");
-//! assert_eq!(Document::from_json(&document.to_json()?)?, document);
+//! assert_eq!(Document::parse(&document.to_json()?)?, document);
 //! # Ok::<(), framewright_report::error::Error>(())
 //! ```
 #![deny(unsafe_code)]

@@ -172,7 +172,7 @@ fn range(part: &Part, family: &[&Metric]) -> (f64, f64) {
         shown.flat_map(|variant| {
             let (low, high) = whiskers(metric, variant);
             let middle = median(metric.of(variant));
-            [low, high, middle, part.published(metric, variant).map_or(middle, |it| it.mean)]
+            [low, high, middle, part.published(metric, variant).map_or(middle, |figure| figure.mean)]
         })
     });
     ends.fold((0.0, 0.0), |(low, high), value| (f64::min(low, value), f64::max(high, value)))
@@ -205,7 +205,7 @@ fn metric_bars(part: &Part, metric: &Metric, scale: (f64, f64), terminal: &Termi
         .iter()
         .map(|variant| {
             let (low, high) = whiskers(metric, variant);
-            let published = part.published(metric, variant).map(|it| it.mean);
+            let published = part.published(metric, variant).map(|figure| figure.mean);
             Bar { name: (*variant).clone(), value: median(metric.of(variant)), low, high, published }
         })
         .collect();

@@ -104,9 +104,9 @@ impl<'a> Headline<'a> {
         if self.part.kind != Kind::Simulated {
             return None;
         }
-        let of =
+        let text_of =
             |name: &str, variant: &str| Some(format!("{name} {}", beside(self.part, self.metric, variant)?));
-        let both = [of("baseline", &self.part.baseline), of(self.variant, self.variant)];
+        let both = [text_of("baseline", &self.part.baseline), text_of(self.variant, self.variant)];
         let texts: Vec<String> = both.into_iter().flatten().collect();
         (!texts.is_empty()).then(|| texts.join("; "))
     }
@@ -134,9 +134,10 @@ impl<'a> Headline<'a> {
     /// The change that was published of this metric and variant, as a ratio.
     #[must_use]
     pub fn published_ratio(&self) -> Option<f64> {
-        let of = |variant: &str| self.part.published(self.metric, variant).map(|published| published.mean);
-        let base = of(&self.part.baseline).filter(|base| *base > 0.0)?;
-        Some(of(self.variant)? / base)
+        let mean_of =
+            |variant: &str| self.part.published(self.metric, variant).map(|published| published.mean);
+        let base = mean_of(&self.part.baseline).filter(|base| *base > 0.0)?;
+        Some(mean_of(self.variant)? / base)
     }
 
     /// How the change that was found here compares with the published one; `None` if none was published.
@@ -216,8 +217,9 @@ pub fn part_line(part: &Part, seed: u64, terminal: &Terminal) -> String {
 fn was_published(part: &Part) -> Option<(&Metric, &str)> {
     let both = |metric: &&Metric| metric.published.is_some() && !metric.of(&part.baseline).is_empty();
     let variant = |metric: &Metric| {
-        let has = |variant: &&String| metric.changed.contains_key(*variant) && !metric.of(variant).is_empty();
-        part.variants.iter().rfind(has)
+        let has_change =
+            |variant: &&String| metric.changed.contains_key(*variant) && !metric.of(variant).is_empty();
+        part.variants.iter().rfind(has_change)
     };
     let named = |metric: &Metric| {
         part.headline.as_deref().is_some_and(|name| metric.name == name || metric.family() == name)
@@ -291,7 +293,7 @@ pub fn rows(document: &Document, seed: u64) -> Vec<Row<'_>> {
         }
         let Some(row) = rows.iter_mut().find(|row| row.study == part.study) else { continue };
         for (metric, variant) in
-            part.metrics.iter().flat_map(|it| part.variants.iter().map(move |of| (it, of)))
+            part.metrics.iter().flat_map(|metric| part.variants.iter().map(move |variant| (metric, variant)))
         {
             if let Some(held) = part.covers(metric, variant) {
                 row.held[0] += usize::from(held);
@@ -305,9 +307,9 @@ pub fn rows(document: &Document, seed: u64) -> Vec<Row<'_>> {
         };
         let found = Headline::of(part, seed);
         // A published change says more than a published figure, and that more than none.
-        let rank = |it: &Headline<'_>| {
-            let figure = it.part.published(it.metric, &it.part.baseline);
-            (it.published_ratio().is_some(), figure.is_some())
+        let rank = |headline: &Headline<'_>| {
+            let figure = headline.part.published(headline.metric, &headline.part.baseline);
+            (headline.published_ratio().is_some(), figure.is_some())
         };
         let better = |found: &Headline<'_>| place.as_ref().is_none_or(|known| rank(found) > rank(known));
         if found.as_ref().is_some_and(better) {
@@ -315,7 +317,8 @@ pub fn rows(document: &Document, seed: u64) -> Vec<Row<'_>> {
         }
     }
     let is_a_change = |row: &Row<'_>| {
-        row.year.is_some() || row.there.iter().chain(&row.here).any(|it| it.published_ratio().is_some())
+        row.year.is_some()
+            || row.there.iter().chain(&row.here).any(|headline| headline.published_ratio().is_some())
     };
     let any_known = rows.iter().any(is_a_change);
     rows.retain(|row| {
@@ -366,7 +369,8 @@ pub fn summary(document: &Document, seed: u64, terminal: &Terminal) -> String {
         out += &lines(&format!("{}{year}{colon}{}", row.study, row.short), terminal, Tone::Heading);
         for (place, headline) in [("here", &row.here), ("there", &row.there)] {
             let Some(headline) = headline else { continue };
-            let published = headline.published_change().map_or_else(String::new, |it| format!("; {it}"));
+            let published =
+                headline.published_change().map_or_else(String::new, |change| format!("; {change}"));
             let basis = headline.basis();
             let text = format!("{} {}, {basis}{published}", headline.metric.words(), headline.percent());
             let tone = headline.tone_beside_published();

@@ -6,7 +6,7 @@
 //!
 //! | file | what lives there |
 //! |---|---|
-//! | `own`, `mmtests`, `lkp`, `deferred_init` | a style each, or several generations of one |
+//! | `ratio_style`, `mmtests`, `lkp`, `deferred_init` | a style each, or several generations of one |
 //! | `mmtests::generation` | which of MMTests' reports |
 //! | `mmtests::reclaim` | the duration and reclaim blocks below MMTests tables |
 //! | `listing` | plain lists, which are no results |
@@ -21,7 +21,7 @@ mod listing;
 mod lkp;
 mod mmtests;
 mod number;
-mod own;
+mod ratio_style;
 mod render;
 
 use clap::ValueEnum;
@@ -169,7 +169,7 @@ pub fn tables(document: &Document, style: Style, options: Options) -> Vec<Table>
     let mmtests =
         |part: &Part, generation| mmtests::table(part, document, generation, options.all_statistics);
     let table = |part: &Part| match style {
-        Style::Framewright => own::table(part, document, options.seed),
+        Style::Framewright => ratio_style::table(part, document, options.seed),
         Style::Mmtests2011 => mmtests(part, mmtests::generation::Generation::Of2011),
         Style::Mmtests2019 => mmtests(part, mmtests::generation::Generation::Of2019),
         Style::Mmtests2024 => mmtests(part, mmtests::generation::Generation::Of2024),

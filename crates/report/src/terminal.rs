@@ -131,7 +131,7 @@ impl Terminal {
     }
 }
 
-/// What a piece of text stands for. Never the only carrier of it: the text says the same.
+/// Role of a piece of text, shown as its colour. The text itself also states it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
     /// Text without a role.

@@ -164,9 +164,13 @@ impl Printer {
             }
         };
         let mut mistakes = temporary()?;
-        let own = mistakes.try_clone().map_err(|cause| refused(cause.to_string()))?;
-        let child =
-            Command::new(command).args(self.arguments).stdin(file).stdout(Stdio::piped()).stderr(own).spawn();
+        let errors = mistakes.try_clone().map_err(|cause| refused(cause.to_string()))?;
+        let child = Command::new(command)
+            .args(self.arguments)
+            .stdin(file)
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .spawn();
         let mut child = child.map_err(|cause| {
             refused(format!("a file of {command}, which cannot be started here ({cause})"))
         })?;

@@ -38,7 +38,7 @@ impl Layout {
     /// The layout that a kernel describes; `None` if it is not one of our events.
     pub(crate) fn new(format: &Format) -> Result<Option<Self>, String> {
         let Some(kind) = EventKind::from_name(&format.name) else { return Ok(None) };
-        let when = |has: bool, name| has.then(|| format.need(name)).transpose();
+        let when = |is_there: bool, name| is_there.then(|| format.need(name)).transpose();
         let is_free = matches!(kind, EventKind::PageFree | EventKind::PageFreeBatched);
         Ok(Some(Self {
             kind,

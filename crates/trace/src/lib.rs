@@ -19,8 +19,9 @@
 //! use framewright_trace::import;
 //! use framewright_trace::trace::{EventKind, Trace};
 //!
-//! let text = b"cc 7 [000] 1.000000001: kmem:mm_page_alloc: page=0x0 pfn=0x2a order=3 migratetype=1 gfp_flags=GFP_KERNEL\n";
-//! let trace = import::from_bytes(text, "example.txt")?;
+//! let text = "cc 7 [000] 1.000000001: kmem:mm_page_alloc: page=0x0 pfn=0x28 order=3 migratetype=1 \
+//!     gfp_flags=GFP_KERNEL\n";
+//! let trace = import::from_bytes(text.as_bytes(), "example.txt")?;
 //! assert_eq!((trace.count(EventKind::PageAlloc), trace.events[0].order), (1, 3));
 //!
 //! let file = trace.to_bytes()?;

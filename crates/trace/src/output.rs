@@ -262,8 +262,8 @@ fn over(mut file: File, bytes: &[u8]) -> io::Result<()> {
 
 /// Gives a file without a name the target's name, or if that is taken, a hidden one to rename.
 fn name(file: &File, target: &Path) -> io::Result<Option<Hidden>> {
-    let own = format!("{OPEN_FILES}/{}", file.as_raw_fd());
-    let link = |to: &Path| linkat(CWD, &own, CWD, to, AtFlags::SYMLINK_FOLLOW);
+    let descriptor = format!("{OPEN_FILES}/{}", file.as_raw_fd());
+    let link = |to: &Path| linkat(CWD, &descriptor, CWD, to, AtFlags::SYMLINK_FOLLOW);
     match link(target) {
         Ok(()) => return Ok(None),
         Err(Errno::EXIST) => {}

@@ -48,7 +48,7 @@ impl Machine {
         memory(&self.read("proc/meminfo")?, name)
     }
 
-    /// What `/proc/cpuinfo` says; empty if it says nothing.
+    /// CPUs by `/proc/cpuinfo`; empty if it has none.
     #[must_use]
     pub fn cpus(&self) -> Cpus {
         Cpus(self.read("proc/cpuinfo").unwrap_or_default())

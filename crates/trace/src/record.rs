@@ -338,8 +338,8 @@ fn attribution(scope: &Scope) -> String {
 fn trace(out: Attributed, states: Vec<Note>, decoder: &Decoder, meta: Meta) -> Trace {
     let Attributed { events, notes, mut comms, .. } = out;
     let named = notes.into_iter().map(|(id, note)| Note { name: decoder.name(id).to_owned(), ..note });
-    let own = if states.is_empty() { 0 } else { comms.intern("framewright") };
-    let states = states.into_iter().map(|note| Note { comm: own, ..note });
+    let recorder = if states.is_empty() { 0 } else { comms.intern("framewright") };
+    let states = states.into_iter().map(|note| Note { comm: recorder, ..note });
     let mut notes: Vec<Note> = named.chain(states).collect();
     notes.sort_by_key(|note| note.time_ns);
     Trace { meta, comms, events, notes }

@@ -50,8 +50,8 @@ pub use threads::Threads;
 /// Bytes of a frame, for sizes given in GiB.
 const FRAME_BYTES: u64 = 4096;
 
-/// Work that is done to the allocator: what `framewright bench` times. Those of studies are elsewhere; `own_bench` among
-/// them runs some of these.
+/// Work for an allocator: what `framewright bench` times. Workloads of studies are in the lab; `own_bench` among them
+/// runs some of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Workload {
     /// Allocate one block, free it, again and again. `hot_pair_ns` is per pair. Each thread holds some blocks
@@ -178,7 +178,7 @@ impl FromStr for Workload {
 /// One workload with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Case {
-    /// What is done.
+    /// The work.
     pub workload: Workload,
     /// Order of the blocks, 0 to 10; 0 where the workload has no order.
     pub order: u8,
@@ -276,7 +276,7 @@ pub struct Metric {
     pub value: f64,
 }
 
-/// What one round of one case on one allocator showed.
+/// Result of one round of one case on one allocator.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measurement {
     /// The figures; none if the workload means nothing for this allocator.
@@ -304,7 +304,7 @@ pub fn measure<T: Target>(target: &T, case: &Case, scale: &Scale, round: u64) ->
     perform(&Threads(target), case, scale, round)
 }
 
-/// The same on any stage.
+/// Like [`measure`], on any stage.
 ///
 /// # Panics
 /// As [`measure`].

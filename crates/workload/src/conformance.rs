@@ -113,7 +113,7 @@ fn exchange<T: Target>(target: Oracle<T>) -> Vec<String> {
                         cpu.free(block, order);
                     }
                 }
-                // Nobody adds to a bag once both are done.
+                // No thread adds to a bag once both are done.
                 running.fetch_sub(1, Ordering::AcqRel);
                 while running.load(Ordering::Acquire) > 0 {
                     thread::yield_now();

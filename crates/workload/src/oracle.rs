@@ -19,10 +19,10 @@ pub struct Oracle<T> {
     state: Mutex<State>,
 }
 
-/// What the oracle saw.
+/// Findings of the oracle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// What broke the rules, the first few.
+    /// The first few calls that broke the rules.
     pub violations: Vec<String>,
     /// How often the rules were broken.
     pub violation_count: u64,
@@ -68,9 +68,9 @@ impl State {
         for frame in block..block + size {
             overlaps = self.owner.insert(frame, (block, order)).or(overlaps);
         }
-        if let Some((other, other_order)) = overlaps {
+        if let Some((start, live_order)) = overlaps {
             self.violation(format!(
-                "allocated frame {block} order {order} over the live frame {other} order {other_order}"
+                "allocated frame {block} order {order} over the live frame {start} order {live_order}"
             ));
         }
         self.findings.live_frames = self.owner.len() as u64;
@@ -101,12 +101,12 @@ impl State {
 }
 
 impl<T> Oracle<T> {
-    /// Watches `target`, which nobody else uses.
+    /// Watches `target`, which no other code uses.
     pub fn new(target: T) -> Self {
         Self { target, state: Mutex::default() }
     }
 
-    /// What was seen until now.
+    /// Findings until now.
     pub fn findings(&self) -> Findings {
         self.state().findings.clone()
     }

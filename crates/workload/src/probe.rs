@@ -1,7 +1,8 @@
 //! What the parts of this machine cost: a few seconds of chases, ping-pong and streams.
 //!
-//! Each figure is measured in short bursts. Whatever else runs here only makes a burst longer, so the lower quartile stands for the
-//! figure, between the shortest burst and the median. Two CPUs that cannot run at the same time measure nothing: see [`PATIENCE`].
+//! Each figure is measured in short bursts. Whatever else runs here only makes a burst longer, so the lower quartile
+//! stands for the figure, between the shortest burst and the median. Two CPUs that cannot run at the same time measure
+//! nothing: see [`PATIENCE`].
 
 use core::hint::{black_box, spin_loop};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -47,7 +48,7 @@ impl Figure {
         Some(Self { value: at(1), low: at(0), high: at(2) })
     }
 
-    /// The same in another unit, which may turn it over.
+    /// Itself in another unit, which may turn it over.
     #[must_use]
     pub fn map(self, with: impl Fn(f64) -> f64) -> Self {
         let ends = [with(self.low), with(self.high)];
@@ -83,9 +84,9 @@ pub fn page_kib() -> u32 {
 
 /// Moves the calling thread to a CPU. Says whether it did.
 pub fn pin_to(cpu: usize) -> bool {
-    let mut one = CpuSet::new();
-    one.set(cpu);
-    cpu < CpuSet::MAX_CPU && sched_setaffinity(None, &one).is_ok()
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    cpu < CpuSet::MAX_CPU && sched_setaffinity(None, &set).is_ok()
 }
 
 /// Runs `work` on a thread of its own on that CPU.
@@ -99,8 +100,8 @@ pub fn on_cpu<R: Send>(cpu: usize, work: impl FnOnce() -> R + Send) -> R {
     })
 }
 
-/// ns of one core cycle: steps of an exclusive or and a multiplication, each of which waits for the one before. These take one and three
-/// cycles on x86 since 2008 and on 64-bit Arm cores of servers.
+/// ns of one core cycle: steps of an exclusive or and a multiplication, each of which waits for the one before. These
+/// take one and three cycles on x86 since 2008 and on 64-bit Arm cores of servers.
 #[must_use]
 pub fn cycle() -> Option<Figure> {
     const CYCLES: f64 = 4.0;
@@ -131,9 +132,9 @@ pub fn exchange() -> Option<Figure> {
     })
 }
 
-/// ns of an access in code like an allocator's, all of it in the first level: a number is popped off a stack, the word that it names is
-/// read, changed and stored, and the number is pushed. From steps that do not wait for one another, to steps each of which pops
-/// what the one before has pushed.
+/// ns of an access in code like an allocator's, all of it in the first level: a number is popped off a stack, the word
+/// that it names is read, changed and stored, and the number is pushed. From steps that do not wait for one another, to
+/// steps each of which pops what the one before has pushed.
 #[must_use]
 pub fn access() -> Option<Figure> {
     const NUMBERS: usize = 512;
@@ -157,7 +158,8 @@ pub fn access() -> Option<Figure> {
     Some(Figure { value: (low * high).sqrt(), low, high }.map(|ns| ns / ACCESSES))
 }
 
-/// A way through all lines of a buffer, `together` of them in each page before the next page. Pages and lines follow at random.
+/// A way through all lines of a buffer, `together` of them in each page before the next page. Pages and lines follow at
+/// random.
 fn way(bytes: usize, together: usize) -> Vec<u64> {
     let (pages, lines) = (bytes / PAGE, PAGE / LINE);
     let mut rng = Rng::of_thread(1, 0, 0);
@@ -194,7 +196,7 @@ pub fn chase(bytes: usize, together: usize) -> Option<Figure> {
     follow(&buffer)
 }
 
-/// The same through memory that a thread on another CPU has touched first.
+/// Like [`chase`], through memory that a thread on another CPU has touched first.
 #[must_use]
 pub fn chase_from(bytes: usize, together: usize, home: usize) -> Option<Figure> {
     let buffer = on_cpu(home, || way(bytes.next_multiple_of(PAGE), together));
@@ -247,7 +249,7 @@ impl Patience {
 
 /// ns that a line takes from one of two CPUs to the other, where both change it by compare-and-swap in turn.
 #[must_use]
-pub fn ping_pong(one: usize, other: usize) -> Option<Figure> {
+pub fn ping_pong(first: usize, second: usize) -> Option<Figure> {
     const TURNS: u64 = 1000;
     let (turn, stop) = (Apart(AtomicU64::new(0)), Patience::new());
     let swap = |from: u64| {
@@ -261,14 +263,14 @@ pub fn ping_pong(one: usize, other: usize) -> Option<Figure> {
     };
     thread::scope(|scope| {
         scope.spawn(|| {
-            pin_to(other);
+            pin_to(second);
             let mut next = 1;
             while swap(next) {
                 next += 2;
             }
         });
         let measured = scope.spawn(|| {
-            pin_to(one);
+            pin_to(first);
             let mut next = 0;
             let mut times = Vec::new();
             while times.len() < 2 * BURSTS {
@@ -340,7 +342,7 @@ pub fn read_modified(reader: usize, writer: usize) -> Option<Figure> {
     })
 }
 
-/// What a stream does with memory.
+/// Work of a stream on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Reads.
@@ -355,7 +357,7 @@ pub fn stream(cpus: &[usize], bytes: usize, how: Stream) -> Option<Figure> {
     const ROUNDS: usize = 12;
     let words = bytes / 8 / cpus.len().max(1);
     let together = Barrier::new(cpus.len());
-    let one = |cpu: usize| {
+    let slowdown = |cpu: usize| {
         pin_to(cpu);
         let mut part = vec![1_u64; words];
         let mut times = Vec::with_capacity(ROUNDS);
@@ -371,7 +373,7 @@ pub fn stream(cpus: &[usize], bytes: usize, how: Stream) -> Option<Figure> {
         times
     };
     let all: Vec<Vec<f64>> = thread::scope(|scope| {
-        let threads: Vec<_> = cpus.iter().map(|&cpu| scope.spawn(move || one(cpu))).collect();
+        let threads: Vec<_> = cpus.iter().map(|&cpu| scope.spawn(move || slowdown(cpu))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect()
     });
     // The slowest thread ends a round. The first touched its memory.

@@ -61,7 +61,7 @@ impl Default for Options {
     }
 }
 
-/// What one replay did and how long it took. Times are nanoseconds.
+/// Counts and times of one replay. Times are nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// Threads that replayed.
@@ -100,7 +100,7 @@ pub struct Report {
     pub alloc_latency: Latency,
     /// Sampled frees, of blocks and of parts.
     pub free_latency: Latency,
-    /// What reading the clock twice costs: already taken off each sample. Besides it adds this, divided by
+    /// Cost of reading the clock twice: already taken off each sample. Besides it adds this, divided by
     /// [`Options::sample_every`], to each operation's share of `busy_ns`.
     pub clock_ns: u64,
     /// The target's counters, from the start to the end of the timed part.

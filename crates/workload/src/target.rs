@@ -16,7 +16,7 @@ pub enum Mobility {
 
 /// An allocator under test, shared by all threads of a run.
 ///
-/// Blocks are named by the number of their first frame. Whoever implements this promises that live blocks never
+/// Blocks are named by the number of their first frame. An implementation promises that live blocks never
 /// overlap; the drivers do not check it, [`Oracle`](crate::oracle::Oracle) does.
 pub trait Target: Sync {
     /// What one thread allocates and frees through. When it is dropped, on the thread that attached, the CPU
@@ -57,15 +57,16 @@ pub trait TargetCpu {
     /// Frees a block that `alloc` of any thread returned, with its order.
     fn free(&mut self, frame: u64, order: u8);
 
-    /// One round of background compaction, as an operating system makes one now and then: moves blocks, as `by` lets it, so
-    /// that huge pages become free. `None` if the allocator has no such thing, or is told to do without.
+    /// One round of background compaction, as an operating system makes one now and then: moves blocks, as `by` lets
+    /// it, so that huge pages become free. `None` if the allocator has no such thing, or is told to do without.
     fn compact(&mut self, by: &mut dyn Move) -> Option<Compaction> {
         let _ = by;
         None
     }
 
-    /// What an operating system does about once a second on each CPU, idle ones among them (Linux: the vmstat worker): lists that
-    /// hold more than the CPU uses shrink, and what other CPUs have asked this one for is done. Does nothing as it is.
+    /// What an operating system does about once a second on each CPU, idle ones among them (Linux: the vmstat worker):
+    /// lists that hold more than the CPU uses shrink, and what other CPUs have asked this one for is done. Does nothing
+    /// as it is.
     fn tick(&mut self) {}
 
     /// Frees one of the blocks of order `part` that a block of order `whole` consists of.
@@ -79,7 +80,7 @@ pub trait TargetCpu {
     }
 }
 
-/// Who has the blocks that compaction moves.
+/// Owner of the blocks that compaction moves.
 pub trait Move {
     /// Whether the block of `order` whose first frame is `frame` can move.
     fn can_move(&mut self, frame: u64, order: u8) -> bool;
@@ -88,7 +89,7 @@ pub trait Move {
     fn move_block(&mut self, from: u64, to: u64, order: u8) -> bool;
 }
 
-/// What a round of background compaction did, in frames.
+/// Work of a round of background compaction, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compaction {
     /// Moved.

@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use framewright::boot::zones::NodePart;
-use framewright::{NodeId, Pfn, ZoneType};
-use framewright_host::{Arena, BootMap, BootOptions, Descriptors, Zeroable};
+use framewright::{CpuId, NodeId, Pfn, ZoneType};
+use framewright_host::{Arena, BootMap, BootOptions, Descriptors, FrameUser, Zeroable};
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Better, Kind, Part};
 use framewright_sim::world::StructPage;
 
 use super::{Bootable, NodeTime, PAGE_SHIFT, Taken, initialise};
 use crate::configure::{Descriptor, Setup};
-use crate::study::structure::sizes;
 
 /// How to boot.
 #[derive(Clone, Copy, Debug)]
@@ -336,4 +335,17 @@ impl Report {
         ));
         part
     }
+}
+
+/// How many per-CPU lists have which batch and high, over all zones and CPUs.
+pub(crate) fn sizes<M: FrameUser>(arena: &Arena<M>) -> BTreeMap<(u32, u32), u32> {
+    let allocator = arena.allocator();
+    let mut lists = BTreeMap::new();
+    for zone in allocator.zones() {
+        for cpu in 0..allocator.cpus() {
+            let size = allocator.pcp(zone.id(), CpuId(cpu as u16)).sizing();
+            *lists.entry((size.batch, size.high_min)).or_default() += 1;
+        }
+    }
+    lists
 }

@@ -138,8 +138,10 @@ impl Replay {
         }
         count("unmovable_pageblocks".to_owned(), first.unmovable_pageblocks());
         for name in ["fallbacks", "steals"] {
-            let of = |aged: &Aged| aged.counters.iter().find(|it| it.name == name).map_or(0, |it| it.value);
-            count(format!("{name}[memory=tight]"), of(first) as f64);
+            let counted = |aged: &Aged| {
+                aged.counters.iter().find(|counter| counter.name == name).map_or(0, |counter| counter.value)
+            };
+            count(format!("{name}[memory=tight]"), counted(first) as f64);
         }
         let failed: u64 = runs.iter().map(|aged| aged.failures).sum();
         count("failed_allocations[memory=tight]".to_owned(), failed as f64);

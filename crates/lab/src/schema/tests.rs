@@ -44,7 +44,7 @@ fn fault(root: &Value, schema: &Value, value: &Value, at: &str) -> Option<String
             return Some(fault);
         }
     }
-    let is = |name: &str| match name {
+    let has_type = |name: &str| match name {
         "object" => value.is_object(),
         "array" => value.is_array(),
         "string" => value.is_string(),
@@ -52,13 +52,13 @@ fn fault(root: &Value, schema: &Value, value: &Value, at: &str) -> Option<String
         "number" => value.is_number(),
         "boolean" => value.is_boolean(),
         "null" => value.is_null(),
-        other => panic!("type {other}"),
+        unknown => panic!("type {unknown}"),
     };
     let types = &schema["type"];
     let fits = types
         .as_str()
-        .map(is)
-        .or_else(|| Some(types.as_array()?.iter().any(|it| is(it.as_str().expect("a name")))));
+        .map(has_type)
+        .or_else(|| Some(types.as_array()?.iter().any(|name| has_type(name.as_str().expect("a name")))));
     if fits == Some(false) {
         return Some(format!("{at}: {value} is no {types}"));
     }
@@ -83,7 +83,7 @@ fn fault(root: &Value, schema: &Value, value: &Value, at: &str) -> Option<String
     for (list, least, most) in [("oneOf", 1, 1), ("anyOf", 1, usize::MAX), ("allOf", usize::MAX, usize::MAX)]
     {
         let Some(all) = schema[list].as_array() else { continue };
-        let faults: Vec<String> = all.iter().filter_map(|one| check(one, value, at)).collect();
+        let faults: Vec<String> = all.iter().filter_map(|schema| check(schema, value, at)).collect();
         let fitting = all.len() - faults.len();
         if fitting < least.min(all.len()) || fitting > most {
             return Some(format!("{at}: {list}: {}", faults.join("; ")));

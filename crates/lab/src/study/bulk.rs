@@ -76,14 +76,12 @@ struct Sample {
 /// # Errors
 /// A setting that does not exist, or no memory for the descriptors.
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
-    let integer =
-        |name: &str| part.workload.get(name).and_then(|value| value.to_string().parse::<u64>().ok());
-    let order = integer("order").and_then(|order| u8::try_from(order).ok()).unwrap_or(0);
+    let order = order(part).get();
     let frames = if run.quick { QUICK } else { FRAMES };
     let available = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = match integer("threads") {
-        Some(threads) => vec![threads as usize],
-        None => (0..).map(|n| 1 << n).take_while(|&n| n <= available).collect(),
+    let threads = match WORKLOAD.value(part, "threads") {
+        0 => (0..).map(|n| 1 << n).take_while(|&n| n <= available).collect(),
+        threads => vec![threads],
     };
     let mut result = result_part(plan, part, Kind::Measured, "host", run.seed);
     let combinations = part.combinations();
@@ -93,8 +91,10 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         let variants = configured(plan, varied)?;
         for &cores in &threads {
             let case = Case { workload: Workload::Bulk, order, cpus: cores };
-            let subjects =
-                variants.iter().map(|it| Pair::new(it, frames, cores)).collect::<Result<Vec<_>>>()?;
+            let subjects = variants
+                .iter()
+                .map(|variant| Pair::new(variant, frames, cores))
+                .collect::<Result<Vec<_>>>()?;
             let scale = scale(&case, frames, run);
             for round in 0..run.samples as usize {
                 for turn in 0..variants.len() {

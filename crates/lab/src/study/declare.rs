@@ -5,6 +5,10 @@
 use framewright_report::error::Result;
 use framewright_report::result::{Kind, Part as ResultPart};
 
+use core::str::FromStr;
+
+use framewright_host::Order;
+
 pub(crate) use super::workload::{Declaration, Key, Need, Opt, Takes};
 use super::{Part, Plan, Run};
 pub(crate) use crate::quantity::{NETWORK, TIMES, TRAFFIC, ZONE_LOCK, ZONE_LOCK_CAUSES, joined};
@@ -16,6 +20,26 @@ pub(crate) type Runner = fn(&Plan, &Part, &Run<'_>) -> Result<ResultPart>;
 pub(crate) struct BuiltIn {
     pub(crate) declaration: &'static Declaration,
     pub(crate) runners: &'static [(Kind, Runner)],
+}
+
+impl BuiltIn {
+    /// Value of a key: the part's, or the declared default. Both were checked when the study was read.
+    pub(crate) fn text(&self, part: &Part, name: &str) -> String {
+        let default =
+            || self.declaration.keys.iter().find(|key| key.name == name)?.default.map(str::to_owned);
+        part.workload.get(name).map(ToString::to_string).or_else(default).unwrap_or_default()
+    }
+
+    /// Like [`text`](Self::text), of a key that is a number or a flag.
+    pub(crate) fn value<T: FromStr + Default>(&self, part: &Part, name: &str) -> T {
+        self.text(part, name).parse().unwrap_or_default()
+    }
+}
+
+/// Order of the blocks of a part.
+pub(crate) fn order(part: &Part) -> Order {
+    let given = part.workload.get(ORDER.name).and_then(|order| order.to_string().parse().ok());
+    given.and_then(Order::new).unwrap_or(Order::ZERO)
 }
 
 pub(crate) const fn key(

@@ -7,11 +7,12 @@ use framewright_sim::clock::{Ps, mix};
 use framewright_sim::first_touch::{self, Case, Warmed};
 
 use crate::settings::Settings;
+use crate::simulate::allocator::allocator;
+use crate::simulate::samples::{add_moved, close_simulated, note_models};
 use crate::simulate::{doubled, in_parallel, sampled_models};
 use crate::study::declare::*;
-use crate::study::run::{Configured, Run, close_simulated, configured, note_models, progress, result_part};
-use crate::study::simulated::allocator;
-use crate::study::tasks::{self, add, amount};
+use crate::study::run::{Configured, Run, configured, progress, result_part};
+use crate::study::tasks::{self, add};
 use crate::study::{Part, Plan};
 
 /// Quantities of both parts.
@@ -68,7 +69,8 @@ type Work<'a> = (&'a (String, Case), &'a Configured, (&'a Model, u64));
 /// The machine cannot be simulated, or a setting that does not exist.
 pub(crate) fn warm_up(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let cpus = run.machine.cpus() as u16;
-    let huge_cpus = (f64::from(cpus) * amount(part, "huge_cpus_percent")? / 100.0).round() as u16;
+    let huge_cpus =
+        (f64::from(cpus) * WARM_UP.value::<f64>(part, "huge_cpus_percent") / 100.0).round() as u16;
     let case = Case {
         huge_cpus,
         huge_pages: pages(part, run)?,
@@ -91,7 +93,7 @@ pub(crate) fn control(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultP
 }
 
 fn pages(part: &Part, run: &Run<'_>) -> Result<u32> {
-    let pages = amount(part, "huge_pages")?;
+    let pages = WORKLOAD.value::<f64>(part, "huge_pages");
     Ok(if run.quick { (pages * QUICK).ceil() as u32 } else { pages as u32 })
 }
 
@@ -148,8 +150,8 @@ fn add_figures(
         add(result, part, family, parameters, variant, value);
     }
     if case.base_cpus > 0 {
-        let own = |own: String| own;
-        tasks::add_moved(result, &own, variant, &outcome.moved, locks.max(1.0));
+        let name = |name: String| name;
+        add_moved(result, &name, variant, &outcome.moved, locks.max(1.0));
     }
 }
 
@@ -169,15 +171,15 @@ mod tests {
         let run = Run::shortest(&machine, &trace);
         let part = |name: &str| plan.parts().iter().find(|part| part.name == name).expect("a part");
         let warm = warm_up(&plan, part("warm_up"), &run).expect("simulated");
-        let of =
+        let value =
             |result: &ResultPart, name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];
-        let hold = |variant| of(&warm, "zone_lock_hold_ns", variant);
+        let hold = |variant| value(&warm, "zone_lock_hold_ns", variant);
         assert!(hold("under_zone_lock") > 1.2 * hold("off"), "{warm:?}");
         for metric in &part("warm_up").metrics {
             assert_eq!(warm.find(&metric.name).expect("a figure").samples.len(), 3, "{}", metric.name);
         }
         let control = control(&plan, part("first_touch"), &run).expect("simulated");
-        let gbps = |variant| of(&control, "first_touch_gbps[cores=6]", variant);
+        let gbps = |variant| value(&control, "first_touch_gbps[cores=6]", variant);
         let ratio = gbps("under_zone_lock") / gbps("off");
         assert!((0.9..1.02).contains(&ratio), "{ratio}");
     }

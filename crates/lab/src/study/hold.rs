@@ -15,14 +15,13 @@ use framewright_sim::page_fault::{self, Load};
 
 use crate::machine::Machine;
 use crate::settings::Settings;
+use crate::simulate::allocator::allocator;
+use crate::simulate::samples::{close_simulated, four_fifths, note_models};
 use crate::simulate::{in_parallel, model_errors, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::identify::{self, Draw, Priors};
-use crate::study::run::{
-    Configured, Run, close_simulated, configured, four_fifths, note_models, progress, result_part,
-};
-use crate::study::simulated::allocator;
-use crate::study::tasks::{amount, described};
+use crate::study::run::{Configured, Run, configured, progress, result_part};
+use crate::study::tasks::described;
 use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
@@ -72,7 +71,7 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     machines.iter().try_for_each(|machine| described(machine).map(drop))?;
     let variants = configured(plan, &Settings::default())?;
     let count = run.models.max(1) as usize;
-    let pages = (amount(part, "simulated_mib")? * 256.0) as u32;
+    let pages = (WORKLOAD.value::<f64>(part, "simulated_mib") * 256.0) as u32;
     let draws = priors()?.draws(count, run.seed);
     // Of calls on one core, what orders were off by that were left out of the fit.
     let errors = model_errors(count, run.seed)?;
@@ -84,7 +83,7 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
         let models = sampled_models(&node, count, run.seed)?;
         let clocks = sampled_clocks(&node, count, run.seed)?;
         let work: Vec<(usize, &Draw)> = draws.iter().enumerate().collect();
-        let one = |&(n, draw): &(usize, &Draw)| -> Result<Vec<[f64; 2]>> {
+        let predicted = |&(n, draw): &(usize, &Draw)| -> Result<Vec<[f64; 2]>> {
             let mut model = identify::with_errors(models[n].clone(), draw)?;
             let slower = FITTED_AT / clocks[n];
             model.fitted.access_ns *= slower;
@@ -99,17 +98,17 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
                 Load { processes: 1, pages, user_ns: 5.0, slice: Ps(0), pace: Pace::default(), cached };
             let (traced, times) = (draw.get("tracing_ns")?, draw.get("times")?);
             let hold = |variant: &Configured| {
-                let mut it = allocator(machine, &variant.setup);
-                let (batch, high) = (it.sizing.batch, 2 * it.sizing.batch);
-                it.config.experiment.pcp_fixed = Some(PcpFixed { batch, high });
-                let it = Linux { sizing: Sizing { batch, high_min: high, high_max: high }, ..it };
+                let mut linux = allocator(machine, &variant.setup);
+                let (batch, high) = (linux.sizing.batch, 2 * linux.sizing.batch);
+                linux.config.experiment.pcp_fixed = Some(PcpFixed { batch, high });
+                let linux = Linux { sizing: Sizing { batch, high_min: high, high_max: high }, ..linux };
                 let seed = mix(run.seed ^ (n as u64 + 1) << 32);
-                let holds = page_fault::holds(&model, &it, &load, seed).map_err(Error::failed)?;
+                let holds = page_fault::holds(&model, &linux, &load, seed).map_err(Error::failed)?;
                 Ok(holds.map(|ns| (ns * errors[n] * times + traced) / 1000.0))
             };
             variants.iter().map(hold).collect()
         };
-        let all = in_parallel(&work, one, || progress.step("simulated"));
+        let all = in_parallel(&work, predicted, || progress.step("simulated"));
         for holds in all {
             for (variant, hold) in variants.iter().zip(holds?) {
                 for (family, us) in FAMILIES.into_iter().zip(hold) {
@@ -147,8 +146,8 @@ mod tests {
         for machine in ["sapphire-rapids-2s", "ice-lake-2s", "cascade-lake-2s"] {
             for family in FAMILIES {
                 let metric = result.find(&format!("{family}[machine={machine}]")).expect(family);
-                let of = |variant: &str| metric.of(variant)[0];
-                assert!((3.0..10.0).contains(&(of("batch_511") / of("batch_63"))), "{metric:?}");
+                let value = |variant: &str| metric.of(variant)[0];
+                assert!((3.0..10.0).contains(&(value("batch_511") / value("batch_63"))), "{metric:?}");
             }
         }
     }

@@ -237,13 +237,13 @@ mod tests {
     fn draws_cover_the_priors() {
         let priors = Priors::parse("test.toml", TEXT).expect("priors");
         let draws = priors.draws(100, 1);
-        let of =
+        let value =
             |name: &str| -> Vec<f64> { draws.iter().map(|draw| draw.get(name).expect("drawn")).collect() };
-        assert!((median(of("a")) / 10.0 - 1.0).abs() < 0.05);
-        let within = of("a").into_iter().filter(|a| (a / 10.0).ln().abs() < 0.5).count();
+        assert!((median(value("a")) / 10.0 - 1.0).abs() < 0.05);
+        let within = value("a").into_iter().filter(|a| (a / 10.0).ln().abs() < 0.5).count();
         assert!((66..=70).contains(&within), "{within}");
-        assert!(of("b").iter().all(|b| (1.0..3.0).contains(b)));
-        assert!((median(of("b")) - 2.0).abs() < 0.05);
+        assert!(value("b").iter().all(|b| (1.0..3.0).contains(b)));
+        assert!((median(value("b")) - 2.0).abs() < 0.05);
         assert_ne!(draws, priors.draws(100, 2));
         assert!(draws[0].get("c").is_err());
     }

@@ -176,7 +176,7 @@ fn thread_counts() -> Vec<usize> {
 /// # Errors
 /// A setting that does not exist, or no memory for the descriptors.
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
-    let fragmented = part.workload.get("fragmented").is_some_and(|value| value.to_string() == "true");
+    let fragmented = WORKLOAD.value(part, "fragmented");
     // Fragmented memory costs more than its bytes; an eighth shows as much.
     let gib = if fragmented { run.memory_gib.div_ceil(8) } else { run.memory_gib };
     enough_memory(gib)?;
@@ -228,9 +228,15 @@ struct Measure<'a> {
 
 impl Measure<'_> {
     /// An initialisation and a memset, one right after the other.
-    fn sample(&mut self, it: &Configured, threads: usize, memset_first: bool, fresh: bool) -> Result<()> {
+    fn sample(
+        &mut self,
+        configured: &Configured,
+        threads: usize,
+        memset_first: bool,
+        fresh: bool,
+    ) -> Result<()> {
         let mut memset = if memset_first { Some(self.rig.memset(threads, fresh)?) } else { None };
-        let init = self.rig.init(&it.setup, threads, fresh)?;
+        let init = self.rig.init(&configured.setup, threads, fresh)?;
         if memset.is_none() {
             memset = Some(self.rig.memset(threads, fresh)?);
         }
@@ -238,12 +244,12 @@ impl Measure<'_> {
         let touch = if fresh { "first_touch_" } else { "" };
         let mut add = |name: &str, value: f64| {
             let name = format!("{touch}{name}[threads={threads}]");
-            self.result.figure(name).sample(&it.variant, value);
+            self.result.figure(name).sample(&configured.variant, value);
         };
         add("init_gbps", init);
         add("memset_gbps", memset);
         add("init_of_memset_percent", 100.0 * init / memset);
-        self.progress.step(&format!("{} on {threads} threads", it.variant));
+        self.progress.step(&format!("{} on {threads} threads", configured.variant));
         Ok(())
     }
 }

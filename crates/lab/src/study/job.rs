@@ -34,12 +34,12 @@ pub fn jobs<'a>(plan: &'a Plan, part: Option<&str>, kind: Option<Kind>) -> Resul
         let list = if hint.is_empty() { format!("; there are {}", names.join(", ")) } else { hint };
         return Err(Error::usage(format_args!("{} has no part `{name}`{list}", plan.name())));
     }
-    let wanted = plan.parts().iter().filter(|it| part.is_none_or(|name| it.name == name));
-    let of = |part: &'a Part| {
-        let kinds = part.kinds.iter().filter(|it| kind.is_none_or(|wanted| wanted == **it));
+    let wanted = plan.parts().iter().filter(|known| part.is_none_or(|name| known.name == name));
+    let jobs_of = |part: &'a Part| {
+        let kinds = part.kinds.iter().filter(|known| kind.is_none_or(|wanted| wanted == **known));
         kinds.map(move |&kind| Job { plan, part, kind })
     };
-    Ok(wanted.flat_map(of).collect())
+    Ok(wanted.flat_map(jobs_of).collect())
 }
 
 impl Job<'_> {
@@ -60,16 +60,16 @@ impl Job<'_> {
         if self.kind == Kind::Measured {
             return Ok(None);
         }
-        let it = self.workload()?.declaration();
-        if it.is_bound && machine.name != self.plan.machine() {
+        let declared = self.workload()?.declaration();
+        if declared.is_bound && machine.name != self.plan.machine() {
             return Ok(Some(format!(
                 "how much {} does is scaled to figures published for {}, which say nothing of {}",
-                it.name,
+                declared.name,
                 self.plan.machine(),
                 machine.name
             )));
         }
-        let missing = it.needs.iter().find_map(|need| need.missing(machine));
+        let missing = declared.needs.iter().find_map(|need| need.missing(machine));
         Ok(missing.map(|table| format!("the description of {} has no {table}", machine.name)))
     }
 
@@ -79,10 +79,10 @@ impl Job<'_> {
     /// A setting that does not exist, or what the workload ran into.
     pub fn run(&self, run: &Run<'_>) -> Result<ResultPart> {
         let workload = self.workload()?;
-        let it = workload.declaration();
+        let declared = workload.declaration();
         let mut result = workload.run(self.kind, self.plan, self.part, run)?;
         for metric in &mut result.metrics {
-            let quantity = it.quantity(&metric.name).map_err(Error::failed)?;
+            let quantity = declared.quantity(&metric.name).map_err(Error::failed)?;
             quantity.describe(metric);
         }
         if self.kind == Kind::Simulated {
@@ -93,12 +93,12 @@ impl Job<'_> {
         result.settle();
         let known = |name: &String| self.plan.variants().any(|variant| variant.name == *name);
         if result.settings.is_empty() && result.variants.iter().all(known) {
-            for it in configured(self.plan, &Settings::default())? {
-                result.settings.insert(it.variant, it.setup.described());
+            for variant in configured(self.plan, &Settings::default())? {
+                result.settings.insert(variant.variant, variant.setup.described());
             }
         }
         let mut heed = |option: Opt, value: String| {
-            if it.heeds(option, self.kind) {
+            if declared.heeds(option, self.kind) {
                 result.condition(option.flag().trim_start_matches('-'), value);
             }
         };

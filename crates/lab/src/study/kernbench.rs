@@ -15,15 +15,14 @@ use framewright_sim::queue::Network;
 
 use crate::machine::Machine;
 use crate::settings::Settings;
+use crate::simulate::allocator::allocator;
+use crate::simulate::samples::{close_simulated, four_fifths, note_models};
 use crate::simulate::{in_parallel, sampled_models};
 use crate::study::declare::*;
 use crate::study::identify::{self, Draw, Priors, median};
 use crate::study::page_fault::demands;
-use crate::study::run::{
-    Configured, Run, close_simulated, configured, four_fifths, note_models, progress, result_part,
-};
-use crate::study::simulated::allocator;
-use crate::study::tasks::{self, amount, published};
+use crate::study::run::{Configured, Run, configured, progress, result_part};
+use crate::study::tasks::{self, published};
 use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
@@ -142,8 +141,8 @@ impl Study<'_> {
             .map(|variant| self.slice(variant, model, draw, user_ns, seed))
             .collect::<Result<Vec<_>>>()?;
         let all = outcomes.iter().map(|outcome| demands(model, draw, outcome)).collect::<Result<Vec<_>>>()?;
-        let own = all[0][0].max(1e-9);
-        let over_implied = own / base.stations[0].demand_ns.max(1e-9);
+        let demanded = all[0][0].max(1e-9);
+        let over_implied = demanded / base.stations[0].demand_ns.max(1e-9);
         let scale = over_implied.recip().powf(draw.get("scales")?);
         let mut predicted = Predicted { seconds: Vec::new(), causes: Vec::new(), outcomes, over_implied };
         let held = base.stations[0].demand_ns;
@@ -151,14 +150,15 @@ impl Study<'_> {
         let thinks = before.cycle_ns - before.wait_ns[0] - held;
         for demand in all {
             let mut network = base.clone();
-            let demand = (held + (demand[0] - own) * scale).max(0.0);
+            let demand = (held + (demand[0] - demanded) * scale).max(0.0);
             network.stations[0].demand_ns = demand;
             let reached = network.reached(node);
             let slower = (reached.cycle_ns - reached.wait_ns[0] - demand) / thinks.max(1e-9);
             let kernel = (alone - held).max(0.0) * slower + demand + reached.wait_ns[0];
             predicted.seconds.push(self.whole.seconds(serial, pages, [user_ns * slower, kernel]));
             let nodes = f64::from(self.run.machine.nodes);
-            let bound = network.bounds().first().map_or([0.0; 2], |it| [it.saturated_at, it.per_ns * 1e9]);
+            let bound =
+                network.bounds().first().map_or([0.0; 2], |bound| [bound.saturated_at, bound.per_ns * 1e9]);
             predicted.causes.push([
                 100.0 * reached.wait_ns[0] / kernel.max(1e-9),
                 bound[0] * nodes,
@@ -200,7 +200,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         whole: Whole::of(part, run.machine.cpus())?,
         variants: configured(plan, &Settings::default())?,
     };
-    let iterations = amount(part, "iterations")?;
+    let iterations = WORKLOAD.value::<f64>(part, "iterations");
     let count = run.models.max(1) as usize;
     let node = Machine { nodes: 1, sockets: 1, ..run.machine.clone() };
     let models = sampled_models(&node, count, run.seed)?;
@@ -212,15 +212,15 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         .map(|((model, draw), n)| Ok((identify::with_errors(model, &draw)?, draw, mix(run.seed ^ n << 32))))
         .collect::<Result<_>>()?;
     let progress = progress(plan, part, count);
-    let one = |(model, draw, seed): &(Model, Draw, u64)| study.predicted(model, draw, *seed);
-    let all = in_parallel(&samples, one, || progress.step("simulated"));
+    let predict = |(model, draw, seed): &(Model, Draw, u64)| study.predicted(model, draw, *seed);
+    let all = in_parallel(&samples, predict, || progress.step("simulated"));
     let all: Vec<Predicted> = all.into_iter().collect::<Result<_>>()?;
     let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);
     let mut hashes = Vec::new();
-    for one in &all {
+    for predicted in &all {
         for (n, variant) in study.variants.iter().enumerate() {
             let name = &variant.variant;
-            for ((short, long), value) in NAMES.into_iter().zip(one.seconds[n]) {
+            for ((short, long), value) in NAMES.into_iter().zip(predicted.seconds[n]) {
                 let family = format!("{short}_seconds");
                 tasks::add(&mut result, part, &family, "", name, value);
                 // What the whole script took beyond the compiles does not change.
@@ -228,15 +228,15 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
                 let setup = published(part, &duration)? - iterations * published(part, &family)?;
                 tasks::add(&mut result, part, &duration, "", name, iterations * value + setup);
             }
-            let [waiting, cpus, most] = one.causes[n];
+            let [waiting, cpus, most] = predicted.causes[n];
             result.figure("waiting_percent").sample(name, waiting);
             result.figure("saturated_at_cpus[lock=zone]").sample(name, cpus);
             result.figure("most_per_second[lock=zone]").sample(name, most);
-            tasks::add_causes(&mut result, "", name, &one.outcomes[n]);
-            hashes.push(one.outcomes[n].events.hash);
+            tasks::add_causes(&mut result, "", name, &predicted.outcomes[n]);
+            hashes.push(predicted.outcomes[n].events.hash);
         }
     }
-    let ratio = median(all.iter().map(|one| one.over_implied).collect());
+    let ratio = median(all.iter().map(|predicted| predicted.over_implied).collect());
     result.note(format!(
         "A page takes {ratio:.2} times as much of the zone lock in the slices as the published baseline implies (median of the models). {}",
         if ratio.ln().abs() < FAR.ln() {
@@ -264,20 +264,24 @@ mod tests {
         let trace = Trace::default();
         let part = plan.parts().iter().find(|part| part.name == "kernbench").expect("a part");
         let result = super::run(&plan, part, &Run::shortest(&machine, &trace)).expect("simulated");
-        let of = |name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];
+        let value = |name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];
         for (name, published) in
             [("user_seconds", 13_249.5), ("syst_seconds", 14_760.3), ("elsp_seconds", 162.42)]
         {
-            assert!((of(name, "vanilla") / published - 1.0).abs() < 0.03, "{name} {}", of(name, "vanilla"));
+            assert!(
+                (value(name, "vanilla") / published - 1.0).abs() < 0.03,
+                "{name} {}",
+                value(name, "vanilla")
+            );
         }
         for metric in &part.metrics {
             let found = result.find(&metric.name).expect("a figure");
             assert_eq!((found.samples.len(), found.published), (2, metric.published), "{}", metric.name);
         }
-        let locks = |variant| of("zone_lock_acquisitions_per_page[zone=0]", variant);
+        let locks = |variant| value("zone_lock_acquisitions_per_page[zone=0]", variant);
         assert!(locks("reset") < locks("vanilla") / 4.0, "lists nine times as large");
-        assert!(of("syst_seconds", "reset") < 0.7 * of("syst_seconds", "vanilla"));
-        assert!(of("user_seconds", "reset") > of("user_seconds", "vanilla"), "siblings no longer wait");
+        assert!(value("syst_seconds", "reset") < 0.7 * value("syst_seconds", "vanilla"));
+        assert!(value("user_seconds", "reset") > value("user_seconds", "vanilla"), "siblings no longer wait");
     }
 
     #[test]

@@ -18,10 +18,11 @@ use framewright_workload::probe;
 use framewright_workload::replay::{Recorded, copies};
 
 use crate::configure::{Descriptor, Setup};
+use crate::simulate::samples::{close_simulated, four_fifths, note_models};
 use crate::simulate::{in_parallel, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::replay::trace;
-use crate::study::run::{Run, close_simulated, configured, four_fifths, note_models, progress, result_part};
+use crate::study::run::{Run, configured, progress, result_part};
 use crate::study::{Part, Plan, bulk};
 use crate::subject::{Bare, Subject, with};
 
@@ -240,17 +241,15 @@ impl Pair {
 
 /// Loads of a part on 1, 2, 4, … CPUs.
 fn loads<'a>(part: &Part, recorded: &'a Recorded, cpus: usize) -> Vec<Load<'a>> {
-    let word = |name: &str| part.workload.get(name).map(ToString::to_string);
-    let most: usize = word("cpus").and_then(|cpus| cpus.parse().ok()).unwrap_or(2);
+    let most: usize = WORKLOAD.value(part, "cpus");
     let counts = (0..).map(|n| 1 << n).take_while(|&count| count <= cpus.min(most));
-    let is_bulk = word("load").is_none_or(|load| load == "bulk");
+    let is_bulk = WORKLOAD.text(part, "load") == "bulk";
     counts.map(|cpus| if is_bulk { Load::bulk(cpus) } else { Load::Copies(recorded, cpus) }).collect()
 }
 
 /// The part of its trace that each CPU replays; nothing for a load that has none.
 fn recorded(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Recorded> {
-    let has_trace = part.workload.get("load").is_some_and(|load| load.to_string() == "copies");
-    if !has_trace {
+    if WORKLOAD.text(part, "load") == "bulk" {
         return Ok(Recorded::default());
     }
     let (trace, _) = trace(plan, part, run)?;

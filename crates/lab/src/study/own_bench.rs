@@ -9,10 +9,11 @@ use framewright_workload::bench::{self, Allocator, Case, Measurement, Runner, Sc
 
 use crate::configure::Setup;
 use crate::machine::Machine;
+use crate::simulate::samples::{close_simulated, four_fifths};
 use crate::simulate::{in_parallel, model_errors, sampled_models};
 use crate::study::declare::*;
 use crate::study::library::{self, Load};
-use crate::study::run::{Run, close_simulated, four_fifths, progress};
+use crate::study::run::{Run, progress};
 use crate::study::{Part, Plan};
 use crate::subject::ArenaTarget;
 
@@ -29,8 +30,6 @@ const TIMED: [Bench; 7] = [
     Bench::ExitStorm,
 ];
 const ORDERS: [u8; 3] = [0, 3, 9];
-/// CPUs up to which a part runs that does not say.
-const CPUS: u64 = 2;
 /// Operations of a round for a first look, and frames if it is simulated.
 const QUICK: [u64; 2] = [1 << 15, 1 << 11];
 const QUICK_FRAMES: u64 = 1 << 15;
@@ -69,7 +68,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
 
 /// What a part times on a machine with so many CPUs.
 fn cases(part: &Part, cpus: usize) -> Vec<Case> {
-    let most = part.workload.get("cpus").and_then(|value| value.to_string().parse().ok()).unwrap_or(CPUS);
+    let most: u64 = WORKLOAD.value(part, "cpus");
     let counts = (0..).map(|n| 1 << n).take_while(|&count| count <= cpus && count as u64 <= most);
     Case::all(&TIMED, &ORDERS, &counts.collect::<Vec<usize>>())
 }
@@ -127,8 +126,9 @@ pub(crate) fn measured(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Result
     if results.iter().any(|result| !result.pinned) {
         result.note("Threads could not be pinned to CPUs.");
     }
-    let failures =
-        results.iter().flat_map(|it| it.failures.iter().map(|(_, failures)| (&it.case, *failures)));
+    let failures = results
+        .iter()
+        .flat_map(|result| result.failures.iter().map(|(_, failures)| (&result.case, *failures)));
     tell_failures(&mut result, failures);
     Ok(result)
 }
@@ -138,7 +138,7 @@ struct Work<'a> {
     case: Case,
     model: &'a Model,
     /// The model's own error, as a factor.
-    own: f64,
+    error: f64,
     seed: u64,
 }
 
@@ -157,17 +157,17 @@ impl Work<'_> {
 pub(crate) fn simulated(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let count = run.models as usize;
     let models = sampled_models(run.machine, count, run.seed)?;
-    let own = model_errors(count, run.seed)?;
+    let error = model_errors(count, run.seed)?;
     let cases = cases(part, run.machine.cpus() as usize);
     let scale = scale(&cases, run, Kind::Simulated);
     let work: Vec<Work<'_>> = cases
         .iter()
         .flat_map(|case| {
-            let models = models.iter().zip(&own).zip(1..);
-            models.map(|((model, own), n)| Work {
+            let models = models.iter().zip(&error).zip(1..);
+            models.map(|((model, error), n)| Work {
                 case: *case,
                 model,
-                own: *own,
+                error: *error,
                 seed: mix(run.seed ^ n << 32),
             })
         })
@@ -180,7 +180,7 @@ pub(crate) fn simulated(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Resul
         let measurement = measurement?;
         failures.push((&work.case, measurement.failures));
         for metric in measurement.metrics {
-            result.figure(&metric.name).sample(VARIANT, metric.value * work.own);
+            result.figure(&metric.name).sample(VARIANT, metric.value * work.error);
         }
     }
     close_simulated(&mut result, []);
@@ -221,13 +221,13 @@ mod tests {
             let [low, high] = metric.interval[VARIANT];
             metric.of(VARIANT).len() == 2 && low > 0.0 && low <= high
         }));
-        let of = |name: &str| result.find(name).unwrap_or_else(|| panic!("{name}")).of(VARIANT)[0];
+        let value = |name: &str| result.find(name).unwrap_or_else(|| panic!("{name}")).of(VARIANT)[0];
         assert!(
-            of("random_put_ns[order=0,cpus=2]") > of("random_put_ns[order=0,cpus=1]"),
+            value("random_put_ns[order=0,cpus=2]") > value("random_put_ns[order=0,cpus=1]"),
             "others' blocks cost more"
         );
-        assert!(of("handoff_ns[order=0,cpus=2]") > of("handoff_ring_ns[order=0,cpus=2]"));
-        let pair = [1, 2].map(|cpus| of(&format!("hot_pair_ns[order=0,cpus={cpus}]")));
+        assert!(value("handoff_ns[order=0,cpus=2]") > value("handoff_ring_ns[order=0,cpus=2]"));
+        let pair = [1, 2].map(|cpus| value(&format!("hot_pair_ns[order=0,cpus={cpus}]")));
         assert!((pair[1] / pair[0] - 1.0).abs() < 0.1, "hits share nothing: {pair:?}");
         // Two loads of a word that has just been stored, with an addition each, take 12 cycles of 2.2 GHz; eleven
         // accesses in a row 18 ns.
@@ -243,14 +243,14 @@ mod tests {
         let quick = scale(&cases, &Run::shortest(&machine, &trace), Kind::Simulated);
         for case in cases {
             let failures = |scale: Scale| {
-                let work = Work { case, model, own: 1.0, seed: mix(1) };
+                let work = Work { case, model, error: 1.0, seed: mix(1) };
                 work.run(&scale).expect("simulated").failures
             };
             assert_eq!(failures(quick), 0, "{case}");
             let mut result = ResultPart::new("s", "p", Kind::Simulated, "all");
             tell_failures(&mut result, [(&case, 0), (&case, 3)]);
             assert!(
-                matches!(&result.notes[..], [one] if one.contains(&case.to_string())),
+                matches!(&result.notes[..], [note] if note.contains(&case.to_string())),
                 "{:?}",
                 result.notes
             );

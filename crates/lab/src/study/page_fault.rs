@@ -3,8 +3,8 @@
 //! What a page takes of the two locks under each configuration is counted and timed in a slice of the real allocator on
 //! one node of the machine. What the network's CPUs wait says how much of each lock the published *baseline* took; the
 //! change alters that by the ratio that the slices have, and the network says what comes of it. Slices alone have too
-//! little of everything, by much the same factors on each machine with a published baseline: for a machine without one the
-//! slices are multiplied by those ([`IMPLIED`]), and the range is ×/÷ 2.5 wider. What is not known has priors
+//! little of everything, by much the same factors on each machine with a published baseline: for a machine without one
+//! the slices are multiplied by those ([`IMPLIED`]), and the range is ×/÷ 2.5 wider. What is not known has priors
 //! (`studies/priors/page_fault1.toml`).
 
 use framewright_report::error::{Error, Result};
@@ -16,14 +16,13 @@ use framewright_sim::page_fault::{self, Load};
 use framewright_sim::queue::{Network, Station};
 
 use crate::machine::Machine;
+use crate::simulate::allocator::allocator;
+use crate::simulate::samples::{close_simulated, four_fifths, note_models};
 use crate::simulate::{in_parallel, sampled_models};
 use crate::study::declare::*;
 use crate::study::identify::{self, Draw, Priors, median};
-use crate::study::run::{
-    Configured, Run, close_simulated, configured, four_fifths, note_models, progress, result_part,
-};
-use crate::study::simulated::allocator;
-use crate::study::tasks::{add_causes, amount, described};
+use crate::study::run::{Configured, Run, configured, progress, result_part};
+use crate::study::tasks::{add_causes, described};
 use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
@@ -68,9 +67,9 @@ const SLICE: Ps = Ps(3_000_000_000);
 const QUICK: Ps = Ps(1_500_000_000);
 /// How far times of a machine that was not measured have been off: a factor.
 const UNKNOWN: f64 = 2.5;
-/// By machine with a published baseline: what that implies a page takes of the zone lock, of the LRU lock and of a core, over
-/// what slices and priors have. Learned; medians of eight models, printed by each run. The factors of a machine are never used
-/// for that machine.
+/// By machine with a published baseline: what that implies a page takes of the zone lock, of the LRU lock and of a
+/// core, over what slices and priors have. Learned; medians of eight models, printed by each run. The factors of a
+/// machine are never used for that machine.
 const IMPLIED: [(&str, [f64; 3]); 5] = [
     ("skylake-4s", [2.18, 4.46, 1.63]),
     ("broadwell-4s", [1.98, 4.10, 1.29]),
@@ -215,7 +214,7 @@ pub(crate) fn demands(model: &Model, draw: &Draw, outcome: &Outcome) -> Result<[
     let hand_over = draw.get("hand_over")? * model.latency.same_l3[0] * model.transfers;
     let pages = (outcome.paid.faults.0 + outcome.paid.frees.0).max(1) as f64 / 2.0;
     let [locks, _, held] =
-        outcome.locks.iter().fold([0; 3], |sum, of| [sum[0] + of[0], sum[1] + of[1], sum[2] + of[2]]);
+        outcome.locks.iter().fold([0; 3], |sum, lock| [sum[0] + lock[0], sum[1] + lock[1], sum[2] + lock[2]]);
     let lru = outcome.usage.lru;
     Ok([
         (held as f64 + locks as f64 * hand_over) / pages,
@@ -234,8 +233,9 @@ struct Predicted {
     /// By variant: CPUs at which each lock saturates, and operations a second that it allows at most.
     bounds: Vec<[[f64; 2]; 2]>,
     /// The baseline by slices and the factors of other machines, without what was published of it.
-    own: [f64; 3],
-    /// By lock: the demand as the slices have it, over what the published baseline implies; the work that waits for no lock too.
+    unscaled: [f64; 3],
+    /// By lock: the demand as the slices have it, over what the published baseline implies; the work that waits for no
+    /// lock too.
     over_implied: Option<[f64; 3]>,
     outcomes: Vec<Outcome>,
 }
@@ -261,16 +261,16 @@ fn predicted(case: &Case, sample: &Sample, paced: &[Paced<'_>], pages: u32, slic
     let station =
         |k: usize| Station { name: LOCKS[k].to_owned(), demand_ns: sample.implied[k] * demands[0][k] };
     let stations = vec![station(0), station(1)];
-    let own =
+    let unscaled =
         Network { think_ns: sample.implied[2] * think_ns, sibling: sample.sibling(), variation, stations };
     let processes = f64::from(sample.processes) * f64::from(sample.nodes);
     let base = case.published.map_or_else(
-        || own.clone(),
+        || unscaled.clone(),
         |[faults, zone, lru]| {
             let cycle = processes * 1e9 / faults;
             let waits = [zone, lru].map(|percent| percent / 100.0 * cycle);
             let waits = [(LOCKS[0], waits[0]), (LOCKS[1], waits[1])];
-            Network::implied(sample.processes.into(), cycle, &waits, own.sibling, variation)
+            Network::implied(sample.processes.into(), cycle, &waits, unscaled.sibling, variation)
         },
     );
     // What a change alters: between as many ns as in the slices, and the same share.
@@ -279,7 +279,7 @@ fn predicted(case: &Case, sample: &Sample, paced: &[Paced<'_>], pages: u32, slic
     let mut result = Predicted {
         figures: Vec::new(),
         bounds: Vec::new(),
-        own: sample.figures(&own),
+        unscaled: sample.figures(&unscaled),
         over_implied: case.published.map(|_| {
             let lock = |k: usize| demands[0][k] / base.stations[k].demand_ns.max(1e-9);
             [lock(0), lock(1), think_ns / base.think_ns.max(1e-9)]
@@ -313,12 +313,12 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     // The part may have a baseline of its own.
     let baseline = part.baseline(plan);
     variants.sort_by_key(|variant| variant.variant != baseline);
-    let pages = (amount(part, "simulated_mib")? * 256.0) as u32;
+    let pages = (WORKLOAD.value::<f64>(part, "simulated_mib") * 256.0) as u32;
     let slice = if run.quick { QUICK } else { SLICE };
     let samples: Vec<Vec<Sample>> = cases.iter().map(|case| Sample::all(case, run)).collect::<Result<_>>()?;
     let progress = progress(plan, part, samples.iter().map(Vec::len).sum());
     let about = match &cases[..] {
-        [case, rest @ ..] if rest.iter().all(|other| other.machine.name == case.machine.name) => {
+        [case, rest @ ..] if rest.iter().all(|next| next.machine.name == case.machine.name) => {
             &case.machine.name
         }
         _ => "all",
@@ -326,15 +326,17 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let mut result = result_part(plan, part, Kind::Simulated, about, run.seed).baseline(&baseline);
     let mut hashes = Vec::new();
     for (case, samples) in cases.iter().zip(&samples) {
-        let paced: Vec<Paced<'_>> =
-            variants.iter().map(|it| Ok((it, pace(case, samples, it, pages)?))).collect::<Result<_>>()?;
+        let paced: Vec<Paced<'_>> = variants
+            .iter()
+            .map(|variant| Ok((variant, pace(case, samples, variant, pages)?)))
+            .collect::<Result<_>>()?;
         let work = |sample: &Sample| predicted(case, sample, &paced, pages, slice);
         let all = in_parallel(samples, work, || progress.step("simulated"));
         let all: Vec<Predicted> = all.into_iter().collect::<Result<_>>()?;
-        for one in &all {
+        for predicted in &all {
             for (n, variant) in variants.iter().enumerate() {
-                report(&mut result, case, &variant.variant, one, n);
-                hashes.push(one.outcomes[n].events.hash);
+                report(&mut result, case, &variant.variant, predicted, n);
+                hashes.push(predicted.outcomes[n].events.hash);
             }
         }
         result.note(verdict(case, &all));
@@ -365,40 +367,41 @@ fn pace(case: &Case, samples: &[Sample], variant: &Configured, pages: u32) -> Re
     Ok(looked.paid.pace(&looked.usage, BEGIN))
 }
 
-fn report(result: &mut ResultPart, case: &Case, variant: &str, one: &Predicted, n: usize) {
-    let of = &case.parameters;
+fn report(result: &mut ResultPart, case: &Case, variant: &str, predicted: &Predicted, n: usize) {
+    let parameters = &case.parameters;
     for (k, family) in NAMES.into_iter().enumerate() {
-        let entry = result.figure(format!("{family}[{of}]")).sample(variant, one.figures[n][k]);
+        let entry = result.figure(format!("{family}[{parameters}]")).sample(variant, predicted.figures[n][k]);
         if let Some(published) = case.published {
             entry.published(Published { mean: published[k], stddev: None });
         }
     }
-    for (lock, [cpus, faults]) in LOCKS.into_iter().zip(one.bounds[n]) {
+    for (lock, [cpus, faults]) in LOCKS.into_iter().zip(predicted.bounds[n]) {
         if cpus.is_finite() {
-            result.figure(format!("saturated_at_cpus[lock={lock},{of}]")).sample(variant, cpus);
-            result.figure(format!("most_per_second[lock={lock},{of}]")).sample(variant, faults);
+            result.figure(format!("saturated_at_cpus[lock={lock},{parameters}]")).sample(variant, cpus);
+            result.figure(format!("most_per_second[lock={lock},{parameters}]")).sample(variant, faults);
         }
     }
     if n == 0 {
-        result.figure(format!("from_priors_per_second[{of}]")).sample(variant, one.own[0]);
+        result.figure(format!("from_priors_per_second[{parameters}]")).sample(variant, predicted.unscaled[0]);
     }
-    add_causes(result, of, variant, &one.outcomes[n]);
+    add_causes(result, parameters, variant, &predicted.outcomes[n]);
 }
 
 /// The baseline without what was published of it, beside that.
 fn verdict(case: &Case, all: &[Predicted]) -> String {
-    let own = |k: usize| median(all.iter().map(|one| one.own[k]).collect());
+    let unscaled = |k: usize| median(all.iter().map(|predicted| predicted.unscaled[k]).collect());
     let says = format!(
         "{}: without what was published of it, and with the factors of the other machines, {:.3} million faults a second, {:.0} % and {:.0} % of time at the zones' and LRU locks (medians).",
         case.parameters,
-        own(0) / 1e6,
-        own(1),
-        own(2)
+        unscaled(0) / 1e6,
+        unscaled(1),
+        unscaled(2)
     );
     let Some(published) = case.published else {
         return format!("{says} Nothing is published of this machine: times are ×/÷ {UNKNOWN}.");
     };
-    let over = |k: usize| median(all.iter().filter_map(|one| Some(one.over_implied?[k])).collect());
+    let over =
+        |k: usize| median(all.iter().filter_map(|predicted| Some(predicted.over_implied?[k])).collect());
     let ratio = over(0);
     let explained = if ratio.ln().abs() < UNKNOWN.ln() {
         "The baseline is explained."
@@ -444,17 +447,17 @@ mod tests {
     #[test]
     fn every_figure_of_a_machine_is_there_and_the_baseline_is_as_published() {
         let result = small("skylake-2s", "pcp-batch", true);
-        let of = |name: &str, variant: &str| {
+        let value = |name: &str, variant: &str| {
             let metric = result.find(&format!("{name}[machine=skylake-2s]")).expect(name);
             assert!(metric.published.is_some() && metric.interval.contains_key(variant), "{name}");
             metric.of(variant)[0]
         };
-        let base = NAMES.map(|name| of(name, "batch_31"));
+        let base = NAMES.map(|name| value(name, "batch_31"));
         for (found, published) in base.into_iter().zip([9_554_867.0, 66.0, 3.0]) {
             assert!((found / published - 1.0).abs() < 0.05, "{base:?}");
         }
-        assert!(of("faults_per_second", "batch_63") > base[0], "fewer holds for as many pages");
-        assert!(of("zone_lock_percent", "batch_63") < base[1]);
+        assert!(value("faults_per_second", "batch_63") > base[0], "fewer holds for as many pages");
+        assert!(value("zone_lock_percent", "batch_63") < base[1]);
         let bound = result.find("saturated_at_cpus[lock=zone,machine=skylake-2s]").expect("a bound");
         assert!(bound.of("batch_63")[0] > bound.of("batch_31")[0]);
     }
@@ -477,9 +480,9 @@ mod tests {
             let run_ = Run { asked: true, models: 8, ..Run::shortest(&machine, &trace) };
             let case = Case::all(part, &run_).expect("cases").remove(0);
             let used: Vec<_> =
-                Sample::all(&case, &run_).expect("samples").iter().map(|it| it.implied).collect();
-            for (of, factors) in IMPLIED {
-                assert_eq!(used.contains(&factors), of != name, "{name}: factors of {of}");
+                Sample::all(&case, &run_).expect("samples").iter().map(|sample| sample.implied).collect();
+            for (machine, factors) in IMPLIED {
+                assert_eq!(used.contains(&factors), machine != name, "{name}: factors of {machine}");
             }
         }
     }

@@ -15,12 +15,11 @@ use statrs::distribution::{ContinuousCDF as _, Normal};
 use crate::booting::Bootable;
 use crate::machine::Machine;
 use crate::settings::Settings;
+use crate::simulate::samples::{close_simulated, four_fifths, note_models};
 use crate::simulate::{doubled, in_parallel, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::identify::{Draw, Priors, keep};
-use crate::study::run::{
-    Configured, Run, close_simulated, configured, four_fifths, note_models, progress, result_part,
-};
+use crate::study::run::{Configured, Run, configured, progress, result_part};
 use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
@@ -109,14 +108,15 @@ impl Rig {
         let published = plan.parts().iter().flat_map(|part| &part.metrics).find(|metric| metric.name == name);
         let open =
             published.and_then(|metric| Some([metric.published?.mean, metric.changed.get(CURVE)?.mean]));
-        let Some([one, all]) = open else {
+        let Some([by_one_ms, all]) = open else {
             self.models = sampled_models(&self.machine, count, seed)?;
             self.besides = vec![[0.0, 1.0]; self.models.len()];
             return Ok(self);
         };
-        let of = |name: &str| variants.iter().find(|it| it.variant == name);
+        let variant_of = |name: &str| variants.iter().find(|known| known.variant == name);
         let missing = || Error::failed("the study's variants have other names");
-        let (by_one, by_all) = (of(plan.baseline()).ok_or_else(missing)?, of(CURVE).ok_or_else(missing)?);
+        let (by_one, by_all) =
+            (variant_of(plan.baseline()).ok_or_else(missing)?, variant_of(CURVE).ok_or_else(missing)?);
         let priors = Priors::parse("boot.toml", include_str!("../../../../studies/priors/boot.toml"))?;
         let drawn = (count * DRAWN).div_ceil(2);
         let models = sampled_models(&self.machine, drawn, seed)?;
@@ -133,7 +133,7 @@ impl Rig {
                 let work = Work { rig: &self, model, variant, workers, seed: mix(seed) };
                 Ok(work.run().map_err(Error::failed)?.ms * self.times + start)
             };
-            let core = (ms(&model, by_one, 1)? - start) / (one - start).max(one / 2.0);
+            let core = (ms(&model, by_one, 1)? - start) / (by_one_ms - start).max(by_one_ms / 2.0);
             model.bandwidth.core *= core;
             let Bandwidth { node_read, node_mixed, .. } = model.bandwidth;
             let solved = priors.solve("node_time", 4, |times, _: Option<&Model>| {
@@ -149,14 +149,14 @@ impl Rig {
         let weights: Vec<f64> = found.iter().map(|(.., weight)| *weight).collect();
         let kept = keep(&weights, count, seed);
         let mut rng = Rng::new(mix(seed ^ 0x6f77_6e00));
-        let own = strata(0.0, 1.0, count, &mut rng);
+        let errors = strata(0.0, 1.0, count, &mut rng);
         let normal = Normal::standard();
         self.models = kept.models.iter().map(|&n| found[n].0.clone()).collect();
         self.besides = kept
             .models
             .iter()
-            .zip(own)
-            .map(|(&n, own)| [found[n].1, (BETWEEN * normal.inverse_cdf(own)).exp()])
+            .zip(errors)
+            .map(|(&n, errors)| [found[n].1, (BETWEEN * normal.inverse_cdf(errors)).exp()])
             .collect();
         Ok(self)
     }
@@ -179,8 +179,8 @@ impl Rig {
 
     /// What the whole machine takes where what was booted took so many ms, by a model's number.
     fn whole(&self, ms: f64, model: usize) -> f64 {
-        let [start, own] = self.besides.get(model).copied().unwrap_or([0.0, 1.0]);
-        (ms * self.times + start) * own
+        let [start, error] = self.besides.get(model).copied().unwrap_or([0.0, 1.0]);
+        (ms * self.times + start) * error
     }
 }
 
@@ -204,7 +204,7 @@ impl Work<'_> {
 /// # Errors
 /// A metric names a machine that does not exist, or that cannot be simulated.
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
-    let curve = part.workload.get("threads").is_some_and(|value| value.to_string() == "true");
+    let curve = WORKLOAD.value(part, "threads");
     let count = run.models as usize;
     let machines = if run.asked || machines(plan).is_empty() {
         vec![run.machine.clone()]
@@ -298,7 +298,9 @@ fn add(result: &mut ResultPart, plan: &Plan, machine: &str, variant: &str, ms: f
         plan.parts().iter().flat_map(|part| &part.metrics).find(|metric| metric.name == name)
     };
     let deferred = declared("deferred_init_ms").and_then(|metric| metric.published);
-    if let Some((metric, published)) = declared("boot_ms").and_then(|it| Some((it, it.published?))) {
+    if let Some((metric, published)) =
+        declared("boot_ms").and_then(|metric| Some((metric, metric.published?)))
+    {
         let rest = published.mean - deferred.map_or(0.0, |deferred| deferred.mean);
         let entry = result.figure(&metric.name).published(published);
         entry.sample(variant, rest + ms);
@@ -331,8 +333,12 @@ fn explain(result: &mut ResultPart, curve: bool, models: usize) {
         let error = 100.0 * (mean / published.mean - 1.0);
         Some(format!("{machine} {error:+.1} %"))
     };
-    let errors: Vec<String> =
-        result.metrics.iter().filter(|it| it.family() == "deferred_init_ms").filter_map(signed).collect();
+    let errors: Vec<String> = result
+        .metrics
+        .iter()
+        .filter(|metric| metric.family() == "deferred_init_ms")
+        .filter_map(signed)
+        .collect();
     if !errors.is_empty() {
         result.note(format!(
         "The baseline's deferred part against the published one: {}. It is no prediction: a core's bandwidth while it \
@@ -353,8 +359,8 @@ mod tests {
     #[test]
     fn a_roofline_goes_through_what_is_published() {
         let plan = Plan::find("parallel-init").expect("it is built in");
-        let of = |workers| roofline(&plan, "skylake-8167m-2s", "all_cpus", workers);
-        assert_eq!([of(1), of(52)], [Some(1763.3), Some(144.3)]);
+        let limit = |workers| roofline(&plan, "skylake-8167m-2s", "all_cpus", workers);
+        assert_eq!([limit(1), limit(52)], [Some(1763.3), Some(144.3)]);
     }
 
     #[test]
@@ -372,12 +378,12 @@ mod tests {
             }
         }
         let deferred = result.find("deferred_init_ms[machine=haswell-2699v3-vm4]").expect("simulated");
-        let of = |variant: &str| deferred.of(variant)[0];
+        let value = |variant: &str| deferred.of(variant)[0];
         // What one thread takes is known: its bandwidth is described.
-        assert!((of("one_thread_per_node") / 57.3 - 1.0).abs() < 0.25, "{}", of("one_thread_per_node"));
-        assert!(of("all_cpus") < of("one_thread_per_node") / 1.5);
+        assert!((value("one_thread_per_node") / 57.3 - 1.0).abs() < 0.25, "{}", value("one_thread_per_node"));
+        assert!(value("all_cpus") < value("one_thread_per_node") / 1.5);
         let boot = result.find("boot_ms[machine=haswell-2699v3-vm4]").expect("simulated");
-        assert!((boot.of("all_cpus")[0] - of("all_cpus") - (656.3 - 57.3)).abs() < 1e-6);
+        assert!((boot.of("all_cpus")[0] - value("all_cpus") - (656.3 - 57.3)).abs() < 1e-6);
     }
 
     #[test]
@@ -390,17 +396,17 @@ mod tests {
         let metric = metrics.into_iter().find(|metric| metric.name == name).expect("a metric");
         let open = [metric.published.expect("published").mean, metric.changed[CURVE].mean];
         let rig = Rig::sliced(machine).expect("a slice").conditioned(&plan, &variants, 2, 1).expect("models");
-        let all_cpus = variants.iter().find(|it| it.variant == CURVE).expect("a variant");
-        let of = |workers: u16| -> Vec<f64> {
+        let all_cpus = variants.iter().find(|variant| variant.variant == CURVE).expect("a variant");
+        let times = |workers: u16| -> Vec<f64> {
             let ms = rig.work(all_cpus, workers, 1).map(|work| work.run().expect("simulated").ms);
             ms.enumerate().map(|(n, ms)| rig.whole(ms, n) / rig.besides[n][1]).collect()
         };
-        let (one, few, all) = (of(1), of(6), of(16));
+        let (alone, few, all) = (times(1), times(6), times(16));
         for n in 0..2 {
-            assert!((one[n] / open[0] - 1.0).abs() < 0.03, "{one:?} {open:?}");
+            assert!((alone[n] / open[0] - 1.0).abs() < 0.03, "{alone:?} {open:?}");
             assert!((all[n] / open[1] - 1.0).abs() < 0.1, "{all:?} {open:?}");
             // Six workers nearly fill the node's bandwidth: more of them gain or lose a little.
-            assert!(all[n] < few[n] * 1.05 && few[n] < one[n] / 2.0, "{one:?} {few:?} {all:?}");
+            assert!(all[n] < few[n] * 1.05 && few[n] < alone[n] / 2.0, "{alone:?} {few:?} {all:?}");
         }
     }
 

@@ -177,8 +177,8 @@ impl Plan {
             question: self.question().to_owned(),
             unpredicted: self.content.unpredicted.clone(),
             year: self.year(),
-            variants: self.variants().map(|it| (it.name.clone(), it.about.clone())).collect(),
-            parts: self.parts().iter().map(|it| (it.name.clone(), it.about.clone())).collect(),
+            variants: self.variants().map(|item| (item.name.clone(), item.about.clone())).collect(),
+            parts: self.parts().iter().map(|item| (item.name.clone(), item.about.clone())).collect(),
         }
     }
 

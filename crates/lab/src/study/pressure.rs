@@ -7,9 +7,7 @@ use std::path::Path;
 use framewright::events::{NodeEvents, ZoneEvents};
 use framewright::zone::Zone;
 use framewright_host::pagecache::latency::Histogram;
-use framewright_host::pagecache::program::{Failure, Program, Stretch};
 use framewright_host::pagecache::state::CacheEvents;
-use framewright_host::program::{self, Done, Folder};
 use framewright_host::{Arena, CacheError, Config, FileCache, PAGE_BYTES, PageSlot};
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Kind, Part as ResultPart};
@@ -19,6 +17,10 @@ use crate::settings::Settings;
 use crate::study::declare::*;
 use crate::study::run::{Run, configured, progress, result_part};
 use crate::study::{Part, Plan};
+
+mod program;
+
+use program::{Done, Failure, Folder, Program, Stretch};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
@@ -37,6 +39,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
                 "What mapped_writer writes, in tenths of memory.",
             ),
             key("storage_mbps", Takes::Whole(0, 1 << 20), Some("0"), "Limit on storage; 0 for none."),
+            // Requests prefer the first zone of node 0, which had 2 of 12 GiB on the study's machine.
             key("node1_share", Takes::Whole(1, 64), Some("5"), "Memory of node 1 as a multiple of node 0's."),
         ],
         metrics: &quantities! {
@@ -74,9 +77,6 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
 const NODES: usize = 2;
 /// Their distances, as firmware gives them for two sockets.
 const DISTANCES: [u8; NODES * NODES] = [10, 20, 20, 10];
-/// How often node 0's memory goes into node 1's. Requests prefer the first zone of node 0, which had 2 of 12 GiB on the
-/// study's machine.
-const NODE1_SHARE: u32 = 5;
 /// The least memory of node 0: a largest block.
 const LEAST_MIB: u32 = 4;
 
@@ -87,7 +87,7 @@ const LEAST_MIB: u32 = 4;
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let mut result = result_part(plan, part, Kind::Measured, "host", run.seed);
     let variants = configured(plan, &Settings::default())?;
-    let work = Work::of(plan, part, run)?;
+    let work = Work::of(part, run);
     let progress = progress(plan, part, variants.len() * run.costly_samples as usize);
     let mut is_direct = true;
     for round in 0..run.costly_samples as usize {
@@ -125,49 +125,14 @@ fn add_published(result: &mut ResultPart, part: &Part) {
     }
 }
 
-/// A whole number of a part's workload.
-///
-/// # Errors
-/// It is none.
-fn number(plan: &Plan, part: &Part, name: &str, default: u32) -> Result<u32> {
-    part.workload.get(name).map_or(Ok(default), |some| {
-        some.to_string().parse::<u32>().map_err(|_| {
-            Error::failed(format_args!(
-                "{}, part {}: {name} = {some} is no whole number",
-                plan.name(),
-                part.name
-            ))
-        })
-    })
-}
-
-/// The program of a part, over so much memory, with so many tasks and rounds; half of it for a first look.
-///
-/// # Errors
-/// There is none of the name, or a number is none.
-fn program(
-    plan: &Plan,
-    part: &Part,
-    run: &Run<'_>,
-    memory: u64,
-    [tasks, loops]: [u32; 2],
-) -> Result<Program> {
-    let whole = match part.workload.get("program").map(ToString::to_string).unwrap_or_default().as_str() {
-        "fs_mark" => Program::fs_mark(memory, tasks, loops),
+/// The program of a part over `memory` bytes; half of it for a first look.
+fn program_of(part: &Part, run: &Run<'_>, memory: u64, tasks: u32) -> Program {
+    let whole = match &*WORKLOAD.text(part, "program") {
+        "fs_mark" => Program::fs_mark(memory, tasks, WORKLOAD.value(part, "loops")),
         "large_dd" => Program::large_dd(memory),
-        "mapped_writer" => {
-            let tenths = number(plan, part, "tenths", 100)?;
-            Program::mapped_writer(memory, PAGE_BYTES as u64, tasks, tenths.into())
-        }
-        other => {
-            return Err(Error::failed(format_args!(
-                "{}, part {}: no program `{other}`; there are fs_mark, large_dd, mapped_writer",
-                plan.name(),
-                part.name
-            )));
-        }
+        _ => Program::mapped_writer(memory, tasks, WORKLOAD.value(part, "tenths")),
     };
-    Ok(if run.quick { whole.halved() } else { whole })
+    if run.quick { whole.halved() } else { whole }
 }
 
 /// What a program does, in words.
@@ -196,17 +161,16 @@ struct Work {
 }
 
 impl Work {
-    fn of(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Self> {
-        let number = |name: &str, default: u32| number(plan, part, name, default);
-        let node1_share = number("node1_share", NODE1_SHARE)?.max(1);
+    fn of(part: &Part, run: &Run<'_>) -> Self {
+        let node1_share: u32 = WORKLOAD.value(part, "node1_share");
         let least = f64::from(LEAST_MIB * (1 + node1_share));
-        let mib = (f64::from(number("memory_mib", 24)?) * run.scale).max(least);
+        let mib = (WORKLOAD.value::<f64>(part, "memory_mib") * run.scale).max(least);
         let memory = (mib * f64::from(1 << 20)) as u64 / PAGE_BYTES as u64 * PAGE_BYTES as u64;
         // Enough tasks that the disk is busy while some of them compute; more would only wait for a CPU.
         let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
-        let tasks = number("tasks", 1)?.clamp(1, 2 * cpus);
-        let program = program(plan, part, run, memory, [tasks, number("loops", 4)?])?;
-        Ok(Self { program, memory, storage_mbps: number("storage_mbps", 0)?, node1_share })
+        let tasks = WORKLOAD.value::<u32>(part, "tasks").clamp(1, 2 * cpus);
+        let program = program_of(part, run, memory, tasks);
+        Self { program, memory, storage_mbps: WORKLOAD.value(part, "storage_mbps"), node1_share }
     }
 
     fn describe(&self) -> String {
@@ -219,8 +183,10 @@ impl Work {
                 )
             }
         };
-        let of = self.node1_share + 1;
-        format!("{mib} MiB on two virtual nodes, 1/{of} of it on node 0; {what}, on node 0's CPUs.{storage}")
+        let parts = self.node1_share + 1;
+        format!(
+            "{mib} MiB on two virtual nodes, 1/{parts} of it on node 0; {what}, on node 0's CPUs.{storage}"
+        )
     }
 
     /// Runs the program once. Whether its files passed the system's cache by is told, too.
@@ -235,15 +201,16 @@ impl Work {
             .build()
             .map_err(Error::failed)?;
         let within = std::env::temp_dir();
-        let folder = Folder::new(&within).map_err(|error| cannot_write(&within, &error))?;
+        let folder = Folder::new(&within);
         let cache = FileCache::new(&arena);
         cache.limit_storage(u64::from(self.storage_mbps) * 1_000_000);
         let done = program::run(&self.program, &cache, &arena, &folder).map_err(|failure| match failure {
             Failure::Cache(CacheError::Io(error)) => cannot_write(&within, &error),
+            Failure::File(error) => cannot_write(&within, &error),
             failure => Error::failed(failure),
         })?;
         cache.verify().map_err(Error::failed)?;
-        let Done { stretches, elapsed_ns, user_ns, system_ns } = done;
+        let Done { stretches, elapsed_ns, cpu_ns: [user_ns, system_ns] } = done;
         let facts = Facts {
             stretches,
             durations_ns: [user_ns, system_ns, elapsed_ns],
@@ -310,12 +277,14 @@ impl Sample {
         }
         let (mut files, mut overhead) = (Vec::new(), Vec::new());
         for ((_, step, _), all) in turns {
-            let begun = all.iter().map(|it| it.begun_ns).min().unwrap_or(0);
-            let ended = all.iter().map(|it| it.ended_ns).max().unwrap_or(0);
+            let begun = all.iter().map(|stretch| stretch.begun_ns).min().unwrap_or(0);
+            let ended = all.iter().map(|stretch| stretch.ended_ns).max().unwrap_or(0);
             let seconds = (ended - begun) as f64 / 1e9;
             if step == "loop" {
-                files.push(all.iter().map(|it| f64::from(it.files)).sum::<f64>() / seconds);
-                let inside = |it: &&Stretch| (it.ended_ns - it.begun_ns - it.called_ns) as f64 / 1e3;
+                files.push(all.iter().map(|stretch| f64::from(stretch.files)).sum::<f64>() / seconds);
+                let inside = |stretch: &&Stretch| {
+                    (stretch.ended_ns - stretch.begun_ns - stretch.called_ns) as f64 / 1e3
+                };
                 overhead.push(all.iter().map(inside).sum::<f64>());
             } else {
                 self.one(format!("step_seconds[step={step}]"), seconds);

@@ -154,15 +154,15 @@ impl WrittenPart {
         // Without a name, this says which there are.
         let workload =
             registry::find(&chosen).map_err(|what| file.error(None, format!("part {name}: {what}")))?;
-        let it = workload.declaration();
-        settings.apply(Some(file), |key, value| it.check_key(key, value))?;
-        if let Some(key) = it.missing(&settings) {
+        let declared = workload.declaration();
+        settings.apply(Some(file), |key, value| declared.check_key(key, value))?;
+        if let Some(key) = declared.missing(&settings) {
             let what = format!("part {name}: workload {chosen} needs `{}`: {}", key.name, key.about);
             return Err(file.error(None, what));
         }
-        let kinds = self.kinds.unwrap_or_else(|| it.kinds.to_vec());
-        if let Some(kind) = kinds.iter().find(|kind| !it.kinds.contains(kind)) {
-            let can: Vec<String> = it.kinds.iter().map(ToString::to_string).collect();
+        let kinds = self.kinds.unwrap_or_else(|| declared.kinds.to_vec());
+        if let Some(kind) = kinds.iter().find(|kind| !declared.kinds.contains(kind)) {
+            let can: Vec<String> = declared.kinds.iter().map(ToString::to_string).collect();
             let what = format!("part {name}: workload {chosen} cannot be {kind}, only {}", can.join(" or "));
             return Err(file.error(None, what));
         }
@@ -176,13 +176,18 @@ impl WrittenPart {
             }
             vary.insert(key.into_inner(), values);
         }
-        let written =
-            self.metrics.into_iter().map(|metric| metric.checked(it, file)).collect::<Result<Vec<_>>>()?;
-        let all = it.metrics.iter().filter(|quantity| quantity.role != Role::Cause);
+        let written = self
+            .metrics
+            .into_iter()
+            .map(|metric| metric.checked(declared, file))
+            .collect::<Result<Vec<_>>>()?;
+        let all = declared.metrics.iter().filter(|quantity| quantity.role != Role::Cause);
         let metrics = if written.is_empty() { all.map(Metric::of).collect() } else { written };
         let headline = match self.headline {
             Some(headline) => {
-                it.quantity(headline.get_ref()).map_err(|what| file.error(Some(headline.span()), what))?;
+                declared
+                    .quantity(headline.get_ref())
+                    .map_err(|what| file.error(Some(headline.span()), what))?;
                 Some(headline.into_inner())
             }
             None => metrics.first().map(|metric| metric.name.clone()),

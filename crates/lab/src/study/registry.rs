@@ -10,8 +10,8 @@ use super::declare::BuiltIn;
 use super::workload::{Declaration, Workload};
 use super::{Part, Plan, Run};
 use super::{
-    bulk, fidelity, first_touch, hold, initialise, kernbench, library, own_bench, page_fault, parallel_init,
-    pressure, ready, replay, scaling, structure, validation,
+    bulk, first_touch, hold, initialise, kernbench, library, own_bench, page_fault, parallel_init, pressure,
+    ready, replay, scaling, structure, validation,
 };
 
 /// The workloads of this crate, in the order in which they are listed.
@@ -20,7 +20,6 @@ static BUILT_IN: &[BuiltIn] = &[
     bulk::WORKLOAD,
     bulk::BAD_BLOCK,
     replay::WORKLOAD,
-    fidelity::WORKLOAD,
     initialise::WORKLOAD,
     ready::WORKLOAD,
     pressure::WORKLOAD,
@@ -91,28 +90,35 @@ mod tests {
     #[test]
     fn every_declaration_is_whole() {
         for workload in BUILT_IN {
-            let it = workload.declaration;
+            let declared = workload.declaration;
             let runs: Vec<Kind> = workload.runners.iter().map(|(kind, _)| *kind).collect();
-            assert_eq!(runs, it.kinds, "{}", it.name);
-            for quantity in it.metrics {
+            assert_eq!(runs, declared.kinds, "{}", declared.name);
+            for quantity in declared.metrics {
                 assert!(
                     quantity.about.ends_with('.') && !quantity.unit.is_empty(),
                     "{} {}",
-                    it.name,
+                    declared.name,
                     quantity.name
                 );
                 assert_eq!(
-                    it.metrics.iter().filter(|other| other.name == quantity.name).count(),
+                    declared.metrics.iter().filter(|known| known.name == quantity.name).count(),
                     1,
                     "{}",
                     quantity.name
                 );
             }
-            for key in it.keys {
-                assert!(key.about.ends_with('.'), "{} {}", it.name, key.name);
+            for key in declared.keys {
+                assert!(key.about.ends_with('.'), "{} {}", declared.name, key.name);
             }
-            assert!(it.options.iter().all(|(_, kind)| it.kinds.contains(kind)), "{}", it.name);
-            assert!(core::ptr::eq(find(it.name).unwrap_or_else(|what| panic!("{what}")).declaration(), it));
+            assert!(
+                declared.options.iter().all(|(_, kind)| declared.kinds.contains(kind)),
+                "{}",
+                declared.name
+            );
+            assert!(core::ptr::eq(
+                find(declared.name).unwrap_or_else(|what| panic!("{what}")).declaration(),
+                declared
+            ));
         }
     }
 

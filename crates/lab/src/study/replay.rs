@@ -12,9 +12,9 @@ use framewright_workload::replay::Ageing;
 use crate::replaying::{QUANTITIES, Replay};
 use crate::settings::Settings;
 use crate::shipped;
+use crate::simulate::allocator::{main_zone, zone_sizing};
 use crate::study::declare::*;
 use crate::study::run::{Run, configured, progress, result_part};
-use crate::study::structure::{main_zone, zone_sizing};
 use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
@@ -60,10 +60,10 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let mut result = result_part(plan, part, Kind::Measured, "host", run.seed);
     result.trace = Some(id);
     let mut setups = Vec::new();
-    for it in configured(plan, &Settings::default())? {
-        let mut setup = it.setup;
+    for variant in configured(plan, &Settings::default())? {
+        let mut setup = variant.setup;
         if let Some(PcpFixed { batch, high }) = setup.config.experiment.pcp_fixed {
-            result.note(format!("{}: batch {batch}, high {high}, as the study says.", it.variant));
+            result.note(format!("{}: batch {batch}, high {high}, as the study says.", variant.variant));
         } else if plan.names_machine() || run.asked {
             let zone = main_zone(run.machine)
                 .ok_or_else(|| Error::failed(format_args!("{} has no Normal zone", run.machine.name)))?;
@@ -71,10 +71,10 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             setup.config.experiment.pcp_fixed = Some(PcpFixed { batch: size.batch, high: size.high_min });
             result.note(format!(
                 "{}: batch {}, high {}, as in the Normal zone of {}.",
-                it.variant, size.batch, size.high_min, run.machine.name
+                variant.variant, size.batch, size.high_min, run.machine.name
             ));
         }
-        setups.push((it.variant, setup));
+        setups.push((variant.variant, setup));
     }
     let progress = progress(plan, part, setups.len() * run.samples as usize);
     replay.measure(&setups, run.samples, &mut result, &progress)?;
@@ -86,14 +86,9 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     Ok(result)
 }
 
-/// The trace that a part names, relative to the study's file: `compile` and `inside` are built in, and the first is it
-/// where none is named.
+/// The trace that a part names, relative to the study's file. `compile` is built in, and the default.
 pub(crate) fn trace<'a>(plan: &Plan, part: &Part, run: &Run<'a>) -> Result<(Cow<'a, Trace>, TraceId)> {
     let named = part.workload.get("trace").map(ToString::to_string).filter(|name| name != "compile");
-    if named.as_deref() == Some("inside") {
-        let (trace, id) = shipped::inside()?;
-        return Ok((Cow::Owned(trace), id));
-    }
     let Some(name) = named else {
         return Ok((Cow::Borrowed(run.compile()?), shipped::compile()?.1.clone()));
     };

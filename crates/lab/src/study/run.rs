@@ -2,7 +2,6 @@
 
 use framewright_report::error::Result;
 use framewright_report::result::{Kind, Part as ResultPart};
-use framewright_sim::clock::mix;
 use framewright_trace::trace::Trace;
 
 use crate::configure::Setup;
@@ -10,7 +9,6 @@ use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::shipped;
-use crate::simulate::quantile;
 use crate::study::{Part, Plan, Variant};
 
 /// How much of a study to run, and on what.
@@ -67,12 +65,12 @@ pub struct Configured {
 /// # Errors
 /// A setting that does not exist or contradicts another, with its line.
 pub fn configured(plan: &Plan, varied: &Settings) -> Result<Vec<Configured>> {
-    let one = |variant: &Variant| {
+    let with_setup = |variant: &Variant| {
         let mut setup = Setup::default();
         plan.configure(variant, varied, |key, value| setup.set(key, value))?;
         Ok(Configured { variant: variant.name.clone(), setup })
     };
-    plan.variants().map(one).collect()
+    plan.variants().map(with_setup).collect()
 }
 
 /// An empty part with the plan's variants as columns.
@@ -85,50 +83,6 @@ pub fn result_part(plan: &Plan, part: &Part, kind: Kind, machine: &str, seed: u6
 /// The metric of this family that a part's plan declares.
 pub(crate) fn metric<'a>(part: &'a Part, family: &str) -> Option<&'a crate::study::Metric> {
     part.metrics.iter().find(|metric| metric.name == family)
-}
-
-/// Ends a simulated part: every metric has the interval from its lowest sample to its highest, and the part the hash of
-/// all events of its runs, in their order.
-pub(crate) fn close_simulated(result: &mut ResultPart, hashes: impl IntoIterator<Item = u64>) {
-    for metric in &mut result.metrics {
-        for (variant, samples) in &metric.samples {
-            let low = samples.iter().copied().fold(f64::MAX, f64::min);
-            let high = samples.iter().copied().fold(f64::MIN, f64::max);
-            metric.interval.insert(variant.clone(), [low, high]);
-        }
-    }
-    let hash = hashes.into_iter().fold(0, |hash, of| mix(hash ^ of));
-    result.event_log_hash = Some(format!("{hash:016x}"));
-}
-
-/// Makes the interval of every metric the middle four fifths of its samples.
-pub(crate) fn four_fifths(result: &mut ResultPart) {
-    for metric in &mut result.metrics {
-        for (variant, samples) in &metric.samples {
-            let mut sorted = samples.clone();
-            sorted.sort_by(f64::total_cmp);
-            let ends = [0.1, 0.9].map(|share| quantile(&sorted, share));
-            metric.interval.insert(variant.clone(), ends);
-        }
-    }
-    for note in &mut result.notes {
-        *note = note.replace(LOWEST_TO_HIGHEST, "intervals are the middle four fifths");
-    }
-}
-
-/// What [`close_simulated`] makes intervals of.
-const LOWEST_TO_HIGHEST: &str = "intervals are from the lowest to the highest";
-
-/// Says where the samples of a simulated part come from.
-pub(crate) fn note_models(result: &mut ResultPart, models: usize) {
-    if models == 1 {
-        result.note("One model of the machine, its estimated parameters drawn at random.");
-        return;
-    }
-    result.note(format!(
-        "Each of {models} samples is a model of its own from a Latin hypercube over the estimated parameters, with its \
-         own seed; {LOWEST_TO_HIGHEST}."
-    ));
 }
 
 /// A line of progress for a part of so many steps.

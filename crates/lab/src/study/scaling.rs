@@ -24,11 +24,11 @@ use framewright_workload::bench::{self, Measurement, Scale, Workload as Bench};
 
 use crate::machine::Machine;
 use crate::settings::Settings;
+use crate::simulate::allocator::allocator;
+use crate::simulate::samples::{add_moved, close_simulated, note_models};
 use crate::simulate::{doubled, in_parallel, sampled_models};
 use crate::study::declare::*;
-use crate::study::run::{Configured, Run, close_simulated, configured, note_models, progress, result_part};
-use crate::study::simulated::allocator;
-use crate::study::tasks::add_moved;
+use crate::study::run::{Configured, Run, configured, progress, result_part};
 use crate::study::{Part, Plan};
 
 /// Order-0 blocks of each CPU.
@@ -234,11 +234,10 @@ type Varied<'v> = (Case, Option<&'v Configured>);
 /// # Errors
 /// The machine cannot be simulated, or a setting that does not exist.
 fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
-    let order = part.workload.get("order").and_then(|order| order.to_string().parse().ok());
-    let order = order.and_then(Order::new).unwrap_or(Order::ZERO);
+    let order = order(part);
     let models = sampled_models(run.machine, run.costly_models as usize, run.seed)?;
     let all = run.machine.cpus() as u16;
-    let library = part.workload.get("caller").is_some_and(|caller| caller.to_string() == "library");
+    let library = WORKLOAD.text(part, "caller") == "library";
     // A first look at a library is at what is asked of it: bulk and churn, on one CPU and on all.
     let brief = run.quick && library;
     // Between these counts a library's curves only rise.
@@ -272,17 +271,17 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let seed = |n: u64| mix(run.seed ^ n << 32);
     let mut work: Vec<Work<'_>> = Vec::new();
     for &(case, variant) in &runs {
-        let of = |(model, n)| Work { case, variant, model, seed: seed(n) };
-        work.extend(models.iter().zip(1..).map(of));
+        let work_of = |(model, n)| Work { case, variant, model, seed: seed(n) };
+        work.extend(models.iter().zip(1..).map(work_of));
     }
     let progress = progress(plan, part, work.len());
-    let outcomes = in_parallel(&work, |it| it.run(run.machine), || progress.step("simulated"));
+    let outcomes = in_parallel(&work, |item| item.run(run.machine), || progress.step("simulated"));
     let outcomes: Vec<Outcome> =
         outcomes.into_iter().collect::<core::result::Result<_, WorldError>>().map_err(Error::failed)?;
     let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);
     result.variants = variants.iter().map(|variant| variant.variant.clone()).collect();
     result.baseline = result.variants.first().cloned().unwrap_or_default();
-    result.settings = variants.iter().map(|it| (it.variant.clone(), it.setup.described())).collect();
+    result.settings = variants.iter().map(|item| (item.variant.clone(), item.setup.described())).collect();
     result.variants.insert(1.min(result.variants.len()), FLOOR.to_owned());
     let hashes = add_all(&mut result, part, all, &runs, outcomes.chunks(models.len().max(1)));
     // The times first, by load; then what they are made of.
@@ -291,8 +290,9 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     tell(&mut result, &case(Bench::Bulk, all), cores);
     if let (false, Some(variant)) = (run.quick, variants.last()) {
         for case in ON_FLOOR.map(|load| case(load, all)) {
-            let is_it =
-                |(of, it): &Varied<'_>| *of == case && it.is_some_and(|it| it.variant == variant.variant);
+            let is_it = |(known, found): &Varied<'_>| {
+                *known == case && found.is_some_and(|found| found.variant == variant.variant)
+            };
             let Some(at) = runs.iter().position(is_it).map(|at| at * models.len()) else { continue };
             result.note(machines_part(run.machine, &work[at], &outcomes[at]).map_err(Error::failed)?);
         }
@@ -338,7 +338,7 @@ fn add_all<'o>(
             outcomes.iter().for_each(|outcome| add_times(result, part, case, FLOOR, outcome));
             continue;
         };
-        let least = least.filter(|(of, _)| *of == case).map_or(&[][..], |(_, least)| least);
+        let least = least.filter(|(known, _)| *known == case).map_or(&[][..], |(_, least)| least);
         for (n, outcome) in outcomes.iter().enumerate() {
             hashes.push(outcome.events.hash);
             add_times(result, part, case, &variant.variant, outcome);
@@ -409,10 +409,10 @@ fn add_causes(result: &mut ResultPart, part: &Part, case: &Case, variant: &str, 
     if named(part, outcome).next().is_none() {
         return;
     }
-    let of = format!("cpus={}", case.cpus);
-    let parameters = |own: String| {
-        let load = format!("load={},{of}", case.load_name());
-        if own.is_empty() { load } else { format!("{own},{load}") }
+    let cpus = format!("cpus={}", case.cpus);
+    let parameters = |name: String| {
+        let load = format!("load={},{cpus}", case.load_name());
+        if name.is_empty() { load } else { format!("{name},{load}") }
     };
     let [locks, wait, hold] = outcome.lock.map(|count| count as f64);
     let calls = outcome.calls.max(1) as f64;
@@ -451,11 +451,11 @@ mod tests {
             }
         }
         // Sixteen cores, of two threads.
-        for of in ["bulk_get", "bulk_put", "churn"] {
+        for load in ["bulk_get", "bulk_put", "churn"] {
             for cpus in [1, 16, 32] {
-                let name = format!("over_floor[of={of},cpus={cpus}]");
+                let name = format!("over_floor[of={load},cpus={cpus}]");
                 let over = result.find(&name).unwrap_or_else(|| panic!("{name}"));
-                let ns = result.find(&format!("{of}_ns[cpus={cpus}]")).expect("its time");
+                let ns = result.find(&format!("{load}_ns[cpus={cpus}]")).expect("its time");
                 let ratio = ns.of("framewright")[0] / ns.of(FLOOR)[0];
                 assert!(ratio > 0.9 && over.of("framewright") == [ratio], "{name}: {ratio}");
                 assert!(over.of(FLOOR).is_empty());
@@ -467,12 +467,14 @@ mod tests {
         let line = |metric: &framewright_report::result::Metric| metric.family() == "line_wait_ns";
         assert!(result.metrics.iter().any(line));
         assert_eq!(result.settings.len(), 3);
-        let own = run(&plan, &plan.parts()[1], &Run::shortest(&machine, &trace)).expect("simulated");
-        assert_eq!(own.variants, ["lists", FLOOR, "framewright"]);
+        let library = run(&plan, &plan.parts()[1], &Run::shortest(&machine, &trace)).expect("simulated");
+        assert_eq!(library.variants, ["lists", FLOOR, "framewright"]);
         let churn =
             |result: &ResultPart| result.find("churn_ns[cpus=1]").expect("one CPU").of("framewright")[0];
-        assert!(churn(&own) < churn(&result) / 2.0, "a library's call is the allocator's work alone");
-        assert!(own.find("random_put_ns[cpus=32]").is_none() && own.find("churn_ns[cpus=16]").is_none());
+        assert!(churn(&library) < churn(&result) / 2.0, "a library's call is the allocator's work alone");
+        assert!(
+            library.find("random_put_ns[cpus=32]").is_none() && library.find("churn_ns[cpus=16]").is_none()
+        );
     }
 
     #[test]
@@ -504,7 +506,7 @@ mod tests {
         for library in [false, true] {
             for cpus in [2, 8] {
                 let [bulk, churn] = ON_FLOOR.map(|load| {
-                    let [ours, least] = [Some(&ours), None].map(|it| run(load, cpus, library, it));
+                    let [ours, least] = [Some(&ours), None].map(|variant| run(load, cpus, library, variant));
                     for ((name, ours), (_, least)) in ours.times.iter().zip(&least.times) {
                         assert!(
                             *least > 1.0 && *least <= 1.05 * ours,

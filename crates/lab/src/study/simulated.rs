@@ -1,25 +1,18 @@
 //! Bulk parts on the model of a machine: what the variants cost on so many cores, and where the time goes.
 
-use framewright::Config;
-use framewright::config::Experiment;
-use framewright::policy::pcp::Sizing;
 use framewright::units::COSTLY_ORDER;
-use framewright_host::Order;
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::Model;
-use framewright_sim::bench::{Bench, Case, Linux, Outcome, linux};
+use framewright_sim::bench::{Bench, Case, Outcome, linux};
 use framewright_sim::clock::mix;
 use framewright_sim::world::WorldError;
 
-use crate::configure::Setup;
-use crate::machine::Machine;
+use crate::simulate::allocator::allocator;
+use crate::simulate::samples::{add_moved, close_simulated, note_models};
 use crate::simulate::{doubled, in_parallel, sampled_models};
-use crate::study::run::{
-    Configured, Run, close_simulated, configured, metric, note_models, progress, result_part,
-};
-use crate::study::structure::{main_zone, zone_sizing};
-use crate::study::tasks::add_moved;
+use crate::study::declare::order;
+use crate::study::run::{Configured, Run, configured, metric, progress, result_part};
 use crate::study::{Part, Plan};
 
 /// One run: number of cores, variant, model, seed.
@@ -30,8 +23,7 @@ type Work<'a> = (u16, &'a Configured, &'a Model, u64);
 /// # Errors
 /// The machine cannot be simulated, or a setting that does not exist.
 pub(crate) fn bulk(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
-    let order = part.workload.get("order").and_then(|order| order.to_string().parse().ok());
-    let order = order.and_then(Order::new).unwrap_or(Order::ZERO);
+    let order = order(part);
     let models = sampled_models(run.machine, run.models as usize, run.seed)?;
     let all = (run.machine.cores_per_node * run.machine.nodes) as u16;
     let step = if run.quick { 2 } else { 1 };
@@ -62,8 +54,14 @@ pub(crate) fn bulk(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart
             add(&mut result, part, &parameters, &variant.variant, outcome);
             if *cores == all {
                 // For each hold of the zone lock.
-                let of = |line| format!("{line},{parameters}");
-                add_moved(&mut result, &of, &variant.variant, &outcome.moved, outcome.lock[0].max(1) as f64);
+                let name_of = |line| format!("{line},{parameters}");
+                add_moved(
+                    &mut result,
+                    &name_of,
+                    &variant.variant,
+                    &outcome.moved,
+                    outcome.lock[0].max(1) as f64,
+                );
             }
         }
     }
@@ -94,19 +92,6 @@ fn work<'a>(cores: &[u16], variants: &'a [Configured], models: &'a [Model], seed
     .collect()
 }
 
-/// A variant with per-CPU lists sized for the machine's largest zone.
-pub(crate) fn allocator(machine: &Machine, setup: &Setup) -> Linux {
-    let sizing = main_zone(machine)
-        .map_or(Sizing::BOOT, |zone| zone_sizing(machine, zone, setup, setup.config.experiment.pcp_reset));
-    Linux {
-        config: Config {
-            experiment: Experiment { lock_timing: true, ..setup.config.experiment },
-            ..setup.config
-        },
-        sizing,
-    }
-}
-
 fn add(result: &mut ResultPart, part: &Part, parameters: &str, variant: &str, outcome: &Outcome) {
     let [locks, wait, hold] = outcome.lock.map(|count| count as f64);
     let values = [
@@ -125,6 +110,7 @@ fn add(result: &mut ResultPart, part: &Part, parameters: &str, variant: &str, ou
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::Machine;
     use crate::shipped;
 
     #[test]
@@ -158,10 +144,10 @@ mod tests {
         let run = Run { quick: false, ..Run::shortest(&machine, &trace) };
         let part = plan.parts().iter().find(|part| part.name == "huge").expect("a part");
         let result = bulk(&plan, part, &run).expect("simulated");
-        let of = |name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];
-        let hold = |variant| of("zone_lock_hold_ns[cores=6]", variant);
+        let value = |name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];
+        let hold = |variant| value("zone_lock_hold_ns[cores=6]", variant);
         assert!(hold("after_unlock") < hold("under_zone_lock") / 4.0);
-        let alloc = |variant| of("alloc_ns[cores=6]", variant);
+        let alloc = |variant| value("alloc_ns[cores=6]", variant);
         assert!(alloc("after_unlock") < alloc("under_zone_lock") / 2.0, "the lock is no longer the bound");
         // The heads of the blocks, in their frames' descriptors, are still cold under the lock.
         assert!(alloc("off") < 0.8 * alloc("after_unlock"), "nothing is walked");

@@ -5,16 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use framewright::config::PcpFixed;
-use framewright::policy::pcp::{Sizing, sharing_cpus, size};
-use framewright::policy::{Generation, watermark};
-use framewright_host::{Arena, BootOptions, CpuId, Descriptors, FrameUser};
+use framewright_host::{Arena, BootOptions, Descriptors};
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Kind, Part as ResultPart};
 
 use crate::booting::Bootable;
+use crate::booting::report::sizes;
 use crate::configure::Setup;
-use crate::machine::{Machine, Zone, ZoneKind};
+use crate::machine::Machine;
 use crate::settings::Settings;
 use crate::study::declare::*;
 use crate::study::run::{Run, configured, result_part};
@@ -41,8 +39,10 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let machine = run.machine;
     let variants = configured(plan, &Settings::default())?;
-    let counted =
-        variants.iter().map(|it| Ok((it, breakdown(machine, &it.setup)?))).collect::<Result<Vec<_>>>()?;
+    let counted = variants
+        .iter()
+        .map(|variant| Ok((variant, breakdown(machine, &variant.setup)?)))
+        .collect::<Result<Vec<_>>>()?;
     let mut result = result_part(plan, part, Kind::Derived, &machine.name, 0);
     // Every size that occurs anywhere, smallest first; a variant that has none of a size has 0.
     let sizes: BTreeMap<(u32, u32), ()> =
@@ -77,44 +77,6 @@ fn breakdown(machine: &Machine, setup: &Setup) -> Result<BTreeMap<(u32, u32), u3
     Ok(sizes(&arena))
 }
 
-/// How many per-CPU lists have which batch and high, over all zones and CPUs.
-pub(crate) fn sizes<M: FrameUser>(arena: &Arena<M>) -> BTreeMap<(u32, u32), u32> {
-    let allocator = arena.allocator();
-    let mut lists = BTreeMap::new();
-    for zone in allocator.zones() {
-        for cpu in 0..allocator.cpus() {
-            let size = allocator.pcp(zone.id(), CpuId(cpu as u16)).sizing();
-            *lists.entry((size.batch, size.high_min)).or_default() += 1;
-        }
-    }
-    lists
-}
-
-/// The size of a zone's lists, before or after deferred initialisation.
-pub(crate) fn zone_sizing(machine: &Machine, zone: &Zone, setup: &Setup, after: bool) -> Sizing {
-    if let Some(PcpFixed { batch, high }) = setup.config.experiment.pcp_fixed {
-        return Sizing { batch, high_min: high, high_max: high };
-    }
-    let managed = |zone: &Zone| if after { zone.managed_pages } else { zone.early_managed_pages };
-    let lowmem: u64 = machine.zones.iter().map(managed).sum();
-    let min_kib = watermark::min_free_kib(Generation::V6_1, lowmem * u64::from(machine.page_kib));
-    let pages_min = watermark::pages_min(min_kib, u64::from(machine.page_kib));
-    let share = watermark::share(pages_min, managed(zone), lowmem);
-    // Before the first computation of watermarks, which follows deferred initialisation, they are 0.
-    let low = if after {
-        watermark::Marks::new(Generation::V6_1, managed(zone), share, watermark::SCALE, false).low
-    } else {
-        0
-    };
-    let cpus = sharing_cpus(machine.cpus() / machine.nodes.max(1), false, machine.cpus());
-    size(setup.config.experiment.pcp_rule, managed(zone), low, cpus, setup.config.experiment.pcp_fraction)
-}
-
-/// The machine's largest zone: the one whose lists a workload mostly uses.
-pub(crate) fn main_zone(machine: &Machine) -> Option<&Zone> {
-    machine.zones.iter().filter(|zone| zone.kind == ZoneKind::Normal).max_by_key(|zone| zone.managed_pages)
-}
-
 #[cfg(test)]
 mod tests {
     use framewright_host::Config;
@@ -122,6 +84,7 @@ mod tests {
     use framewright::config::Experiment;
 
     use super::*;
+    use crate::simulate::allocator::zone_sizing;
 
     /// The formula for a zone, which replays use, against the boot.
     #[test]

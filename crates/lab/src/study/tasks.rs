@@ -3,12 +3,11 @@
 use framewright_report::error::{Error, Result};
 use framewright_report::result::Part as ResultPart;
 use framewright_sim::Model;
-use framewright_sim::engine::Moved;
 use framewright_sim::outcome::Outcome;
 
 use crate::machine::Machine;
-use crate::settings::Value;
 use crate::simulate::central_model;
+use crate::simulate::samples::add_moved;
 use crate::study::Part;
 use crate::study::run::metric;
 
@@ -22,18 +21,6 @@ pub(crate) fn described(machine: &Machine) -> Result<Model> {
         return Err(Error::failed(format_args!("{}: no kernel_ns to simulate tasks with", machine.name)));
     }
     Ok(model)
-}
-
-/// A number of a part's workload.
-///
-/// # Errors
-/// There is none of the name.
-pub(crate) fn amount(part: &Part, name: &str) -> Result<f64> {
-    match part.workload.get(name) {
-        Some(Value::Integer(value)) => Ok(*value as f64),
-        Some(Value::Float(value)) => Ok(*value),
-        _ => Err(Error::failed(format_args!("part {}: its workload says no `{name}`", part.name))),
-    }
 }
 
 /// The published figure of a baseline, which says how much is done.
@@ -73,13 +60,13 @@ pub(crate) fn add(
 /// lines were moved and waited for by what they hold.
 pub(crate) fn add_causes(result: &mut ResultPart, parameters: &str, variant: &str, outcome: &Outcome) {
     let pages = (outcome.usage.pages as f64).max(1.0);
-    let parameter = |own: String| {
-        if parameters.is_empty() { own } else { format!("{own},{parameters}") }
+    let parameter = |name: String| {
+        if parameters.is_empty() { name } else { format!("{name},{parameters}") }
     };
     for (zone, [locks, wait, hold]) in outcome.locks.iter().enumerate() {
-        let of = parameter(format!("zone={zone}"));
+        let place = parameter(format!("zone={zone}"));
         let mut add = |family: &str, value: f64| {
-            result.figure(format!("{family}[{of}]")).sample(variant, value);
+            result.figure(format!("{family}[{place}]")).sample(variant, value);
         };
         let each = (*locks as f64).max(1.0);
         add("zone_lock_acquisitions_per_page", *locks as f64 / pages);
@@ -97,26 +84,4 @@ pub(crate) fn add_causes(result: &mut ResultPart, parameters: &str, variant: &st
         result.figure(name).sample(variant, value);
     }
     add_moved(result, &parameter, variant, &outcome.moved, pages);
-}
-
-/// Adds the traffic of lines, divided by `each`, and the use of memory bandwidth.
-pub(crate) fn add_moved(
-    result: &mut ResultPart,
-    parameter: &impl Fn(String) -> String,
-    variant: &str,
-    moved: &Moved,
-    each: f64,
-) {
-    for (node, share) in moved.bandwidth.iter().enumerate() {
-        let of = parameter(format!("node={node}"));
-        result.figure(format!("memory_bandwidth[{of}]")).sample(variant, 100.0 * share);
-    }
-    for traffic in moved.lines.iter().filter(|traffic| traffic.transfers + traffic.fetches > 0) {
-        let of = parameter(format!("line={}", traffic.name.replace([' ', '-'], "_")));
-        let mut add = |family: &str, value: f64| {
-            result.figure(format!("{family}[{of}]")).sample(variant, value / each);
-        };
-        add("line_transfers", traffic.transfers as f64);
-        add("line_wait_ns", traffic.waited.as_ns());
-    }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use framewright_host::Order;
 use framewright_report::error::{Error, Result};
 use framewright_sim::bench::{Bench, Case, linux_recorded};
 use framewright_sim::boot::boot;
@@ -13,9 +12,10 @@ use framewright_trace::output::Output;
 
 use crate::booting::Bootable;
 use crate::machine::Machine;
+use crate::simulate::allocator::allocator;
 use crate::simulate::central_model;
+use crate::study::declare::order;
 use crate::study::run::{Configured, configured};
-use crate::study::simulated::allocator;
 use crate::study::{Part, Plan};
 
 /// Spans of one run that are recorded: about 20 MB of JSON, less when waits are joined.
@@ -34,19 +34,19 @@ pub fn write(plan: &Plan, part: &str, machine: &Machine, seed: u64, output: Outp
         Some((part, "bulk")) => bulk(plan, part, machine, seed)?,
         Some((part, "boot")) => booted(plan, part, machine, seed)?,
         _ => {
-            let of = |plan: &Plan| -> Vec<String> {
+            let runnable = |plan: &Plan| -> Vec<String> {
                 let traced = plan.parts().iter().filter(|part| !workload(part).is_empty());
                 traced.map(|part| part.name.clone()).collect()
             };
-            let own = of(plan);
-            let list = if own.is_empty() {
+            let parts = runnable(plan);
+            let list = if parts.is_empty() {
                 let all = Plan::all()?;
                 let others = all.iter().flat_map(|plan| {
-                    of(plan).into_iter().map(|part| format!("{} --part {part}", plan.name()))
+                    runnable(plan).into_iter().map(|part| format!("{} --part {part}", plan.name()))
                 });
                 others.collect::<Vec<_>>().join(", ")
             } else {
-                own.join(", ")
+                parts.join(", ")
             };
             return Err(Error::usage(format_args!(
                 "{}, part {part}: no timeline can be written of it, but of {list}",
@@ -68,8 +68,7 @@ fn workload(part: &Part) -> &'static str {
 
 /// All cores allocate and free a little: enough to fill and drain their lists some times.
 fn bulk(plan: &Plan, part: &Part, machine: &Machine, seed: u64) -> Result<Vec<Recorded>> {
-    let order = part.workload.get("order").and_then(|order| order.to_string().parse().ok());
-    let order = order.and_then(Order::new).unwrap_or(Order::ZERO);
+    let order = order(part);
     let blocks = (2048 >> order.get()).max(8);
     let cores = (machine.cores_per_node * machine.nodes) as u16;
     let case = Case { bench: Bench::Bulk, order, cores, blocks, stands_for: blocks };
@@ -89,14 +88,14 @@ fn booted(plan: &Plan, part: &Part, machine: &Machine, seed: u64) -> Result<Vec<
     let model = central_model(machine)?;
     let varied = part.combinations().into_iter().next().unwrap_or_default();
     let run = |variant: &Configured| {
-        let one = variant.setup.split == framewright::policy::init::Split::OneThread;
+        let is_one = variant.setup.split == framewright::policy::init::Split::OneThread;
         let memory = BootMemory {
             zones: &map.zones,
             parts: &map.parts,
             free: &map.free,
             section: map.rules.section,
             split: variant.setup.split,
-            workers: if one { 1 } else { (machine.cores_per_node * machine.threads_per_core) as u16 },
+            workers: if is_one { 1 } else { (machine.cores_per_node * machine.threads_per_core) as u16 },
         };
         let outcome = boot(&model, &memory, variant.setup.config, seed, SPANS).map_err(Error::failed)?;
         Ok(outcome.recorded.map(|run| titled(run, &variant.variant)))
@@ -156,11 +155,11 @@ mod tests {
     #[test]
     fn waits_are_joined_but_not_across_a_hold() {
         let span = |start, end, doing| Span { cpu: 1, start: Ps(start), end: Ps(end), doing };
-        let (memory, other) = (Doing::Memory(Some(0)), Doing::Memory(Some(1)));
+        let (memory, second) = (Doing::Memory(Some(0)), Doing::Memory(Some(1)));
         let spans = vec![
             span(100, 200, memory),
             span(250, 300, memory),
-            span(300, 310, other),
+            span(300, 310, second),
             span(320, 330, memory),
             span(340, 400, memory),
             // It begins between two waits.
@@ -196,7 +195,7 @@ mod tests {
                     spans.entry(thread).or_default().push((number("ts"), end));
                     *categories.entry(event["cat"].as_str().expect("text").to_owned()).or_insert(0) += 1;
                 }
-                other => panic!("phase {other}"),
+                phase => panic!("phase {phase}"),
             }
         }
         for spans in spans.values() {

@@ -12,10 +12,12 @@ use framewright_sim::world::WorldError;
 
 use crate::configure::Setup;
 use crate::machine::Machine;
+use crate::simulate::allocator;
+use crate::simulate::samples::{close_simulated, note_models};
 use crate::simulate::{self, in_parallel};
 use crate::study::declare::*;
-use crate::study::run::{Run, close_simulated, note_models, progress, result_part};
-use crate::study::{Part, Plan, simulated};
+use crate::study::run::{Run, progress, result_part};
+use crate::study::{Part, Plan};
 
 pub(crate) const CALIBRATION: BuiltIn = BuiltIn {
     declaration: &Declaration {
@@ -69,7 +71,7 @@ const VARIANT: &str = "linux";
 /// The machine cannot be simulated.
 pub(crate) fn calibration(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let model = simulate::central_model(run.machine)?;
-    let allocator = allocator(run.machine);
+    let allocator = linux_6_0_on(run.machine);
     let set = calibration::parse(simulate::MEASURED).map_err(|line| {
         Error::failed(format_args!("machines/calibration/xeon-gold-5320.csv:{line}: not a measurement"))
     })?;
@@ -102,7 +104,7 @@ pub(crate) fn calibration(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Res
 /// The machine cannot be simulated.
 pub(crate) fn curves(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let models = simulate::sampled_models(run.machine, run.models as usize, run.seed)?;
-    let allocator = allocator(run.machine);
+    let allocator = linux_6_0_on(run.machine);
     let cores = (run.machine.cores_per_node * run.machine.nodes) as u16;
     let cases = cases(cores);
     let work: Vec<(Case, &Model, u64)> = cases
@@ -142,8 +144,8 @@ pub(crate) fn curves(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPa
 }
 
 /// Linux 6.0 with per-CPU lists sized for the machine's largest zone.
-fn allocator(machine: &Machine) -> Linux {
-    simulated::allocator(machine, &Setup { config: linux_6_0(), ..Setup::default() })
+fn linux_6_0_on(machine: &Machine) -> Linux {
+    allocator::allocator(machine, &Setup { config: linux_6_0(), ..Setup::default() })
 }
 
 fn cases(cores: u16) -> Vec<Case> {
@@ -171,7 +173,7 @@ mod tests {
         let rows = in_parallel(
             &few,
             |row| {
-                calibration::compare(&model, &allocator(&machine), core::slice::from_ref(row), 1)
+                calibration::compare(&model, &linux_6_0_on(&machine), core::slice::from_ref(row), 1)
                     .expect("runs")
             },
             || (),
@@ -195,7 +197,7 @@ mod tests {
     #[test]
     fn lists_have_the_size_that_linux_gives_them() {
         let machine = Machine::find("xeon-gold-5320").expect("it is built in");
-        let Sizing { batch, high_min, high_max } = allocator(&machine).sizing;
+        let Sizing { batch, high_min, high_max } = linux_6_0_on(&machine).sizing;
         // A 26th of the low watermark of 122 GiB.
         assert_eq!((batch, high_min == high_max), (63, true));
         assert!((1500..1900).contains(&high_max), "{high_max}");
@@ -219,7 +221,7 @@ mod tests {
                 let metric = part.find(&name).unwrap_or_else(|| panic!("{name} is missing"));
                 let [low, high] = metric.interval[VARIANT];
                 let samples = metric.of(VARIANT);
-                assert!(low > 0.0 && samples.iter().all(|it| (low..=high).contains(it)), "{name}");
+                assert!(low > 0.0 && samples.iter().all(|sample| (low..=high).contains(sample)), "{name}");
                 assert_eq!(samples.len(), 20, "{name}");
                 expected += 1;
             }

@@ -71,7 +71,6 @@ fn help_shows_every_command_and_fits_the_screen() {
         "import",
         "replay",
         "bench",
-        "fidelity",
         "compare",
         "boot",
         "machines",
@@ -91,32 +90,6 @@ fn help_shows_every_command_and_fits_the_screen() {
     }
     let version = run(&["--version"]);
     assert!(stdout(&version).starts_with(concat!("framewright ", env!("CARGO_PKG_VERSION"))));
-}
-
-#[test]
-fn a_recorded_kernel_does_what_the_preset_does() {
-    let inside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/inside.parquet");
-    let same = run(&["fidelity", inside, "--within", "2", "--format", "json"]);
-    assert!(same.status.success(), "{same:?}");
-    let document: serde_json::Value = serde_json::from_slice(&same.stdout).expect("JSON");
-    let metrics = document["results"][0]["metrics"].as_array().expect("metrics");
-    let samples = |name: &str, variant: &str| {
-        let metric = metrics.iter().find(|metric| metric["name"] == name);
-        metric.unwrap_or_else(|| panic!("no metric {name}"))["samples"][variant].clone()
-    };
-    for name in [
-        "refills[cpu=0]",
-        "refills[cpu=1]",
-        "refilled_pages[cpu=0]",
-        "refilled_pages[cpu=1]",
-        "pages_per_refill",
-    ] {
-        let kernel = samples(name, "kernel");
-        assert!(kernel[0].as_f64().is_some_and(|value| value > 0.0), "{name}: {kernel}");
-        assert_eq!(kernel, samples(name, "replayed"), "{name}");
-    }
-    let other = run(&["fidelity", inside, "--within", "2", "--preset", "linux_v5_4"]);
-    assert!(!other.status.success(), "rules of another kernel move other pages");
 }
 
 #[test]
@@ -258,7 +231,6 @@ fn a_wrong_file_is_not_read_to_its_end() {
         ("trace summary", &zeros, parquet),
         ("trace summary", &framed, "no PAR1 at its end|metadata cannot be decoded|columns"),
         ("replay", "/dev/zero", parquet),
-        ("fidelity", &zeros, parquet),
         ("import -o /dev/null", "/dev/zero", "neither perf.data nor text"),
         ("import -o /dev/null", &zeros, "neither perf.data nor text"),
         ("import -o /dev/null", &events, "line 101: |a line of more than 16 MiB"),

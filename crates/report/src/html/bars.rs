@@ -33,7 +33,7 @@ fn longest(part: &Part, metric: &Metric) -> f64 {
     let ends = part.variants.iter().filter(|variant| !metric.of(variant).is_empty());
     let most = ends
         .map(|variant| {
-            let published = part.published(metric, variant).map_or(0.0, |it| it.mean);
+            let published = part.published(metric, variant).map_or(0.0, |figure| figure.mean);
             whiskers(metric, variant).1.max(max(metric.of(variant))).max(published)
         })
         .fold(0.0, f64::max);

@@ -62,9 +62,13 @@ fn what_the_summary_names_is_drawn_in_sight() {
         let section = page.split(&format!("id=\"{study}\"")).nth(1).expect("it has a section");
         section.split("<article").next().expect("a part").to_owned()
     };
-    let one = in_sight("validation");
-    assert_eq!((one.matches("class=\"bar\"").count(), one.matches("<svg").count()), (2, 0), "{one}");
-    assert!(one.contains("bulk get, order 9, cores 26") && !one.contains("legend"), "{one}");
+    let section = in_sight("validation");
+    assert_eq!(
+        (section.matches("class=\"bar\"").count(), section.matches("<svg").count()),
+        (2, 0),
+        "{section}"
+    );
+    assert!(section.contains("bulk get, order 9, cores 26") && !section.contains("legend"), "{section}");
     let bars = in_sight("pcp-reset");
     assert_eq!(bars.matches("class=\"bar\"").count(), 2, "a bar for each variant");
     assert!(bars.contains("time of an operation") && !bars.contains("lists["));

@@ -3,7 +3,8 @@
 use super::{Kind, Metric, Part, Published};
 
 impl Part {
-    /// Published figure of a metric for this variant. Beside what was measured here there is none: it is of another machine.
+    /// Published figure of a metric for this variant. Beside what was measured here there is none: it is of another
+    /// machine.
     #[must_use]
     pub fn published<'a>(&self, metric: &'a Metric, variant: &str) -> Option<&'a Published> {
         if self.kind == Kind::Measured {
@@ -21,7 +22,9 @@ impl Part {
         }
         let published = self.published(metric, variant)?.mean;
         let [low, high] = metric.interval.get(variant).copied().unwrap_or_else(|| {
-            samples.iter().fold([f64::MAX, f64::MIN], |[low, high], it| [low.min(*it), high.max(*it)])
+            samples
+                .iter()
+                .fold([f64::MAX, f64::MIN], |[low, high], sample| [low.min(*sample), high.max(*sample)])
         });
         Some((low..=high).contains(&published))
     }

@@ -156,7 +156,9 @@ fn check_metric(part: &Part, metric: &Metric) -> core::result::Result<(), String
     if metric.samples.is_empty() && metric.published.is_none() {
         return Err("no samples".to_owned());
     }
-    let odd = |it: &Published| !it.mean.is_finite() || it.stddev.is_some_and(|it| !it.is_finite());
+    let odd = |figure: &Published| {
+        !figure.mean.is_finite() || figure.stddev.is_some_and(|figure| !figure.is_finite())
+    };
     if metric.published.iter().chain(metric.changed.values()).any(odd) {
         return Err("the published figure is not a finite number".to_owned());
     }

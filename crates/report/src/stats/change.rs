@@ -139,8 +139,8 @@ mod tests {
             let n = df / 2 + 1;
             let unit: Vec<f64> = spread_one(n);
             let distance = t * (2.0 / n as f64).sqrt();
-            let other: Vec<f64> = unit.iter().map(|sample| sample + distance).collect();
-            let actual = t_test(&unit, &other);
+            let shifted: Vec<f64> = unit.iter().map(|sample| sample + distance).collect();
+            let actual = t_test(&unit, &shifted);
             assert!((actual - p).abs() < 2e-4, "df {df}, t {t}: {actual}, not {p}");
         }
     }

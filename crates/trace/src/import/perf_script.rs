@@ -1,10 +1,10 @@
 //! The text of `perf script`, of ftrace's `trace` file and of `trace-cmd report`, in their default forms for
-//! tracepoints: a line for each event.
+//! tracepoints: a line for each event, `…` being `migratetype=1 gfp_flags=GFP_KERNEL`.
 //!
 //! ```text
-//!     cc1  4562 [001]  1397.840348: kmem:mm_page_alloc: page=0x12dc61 pfn=0x12dc61 order=0 migratetype=1 gfp_flags=GFP_KERNEL
-//!     cc1-4562  [001] d..2.  1397.840348: mm_page_alloc: page=00000000f3a2b1c0 pfn=0x12dc61 order=0 migratetype=1 gfp_flags=GFP_KERNEL
-//!     cc1-4562  [001]  1397.840348: mm_page_alloc:        page=0x12dc61 pfn=0x12dc61 order=0 migratetype=1 gfp_flags=GFP_KERNEL
+//!     cc1  4562 [001]  1397.840348: kmem:mm_page_alloc: page=0x12dc61 pfn=0x12dc61 order=0 …
+//!     cc1-4562  [001] d..2.  1397.840348: mm_page_alloc: page=00000000f3a2b1c0 pfn=0x12dc61 order=0 …
+//!     cc1-4562  [001]  1397.840348: mm_page_alloc:        page=0x12dc61 pfn=0x12dc61 order=0 …
 //! ```
 //!
 //! Lines of other events are passed over, and so are comments, what `trace-cmd` says of its CPUs, and the frames of

@@ -78,8 +78,8 @@ impl Format {
                 continue;
             }
             let words = |characters: &[u8]| {
-                let one = |c: char| if c.is_control() || c == ' ' { '_' } else { c };
-                String::from_utf8_lossy(characters).chars().map(one).collect::<String>()
+                let plain = |c: char| if c.is_control() || c == ' ' { '_' } else { c };
+                String::from_utf8_lossy(characters).chars().map(plain).collect::<String>()
             };
             let value = match shape {
                 Shape::Integer if field.signed => {

@@ -90,9 +90,9 @@ const GONE: [&str; 15] = [
 ];
 
 /// Whether a movable block below the pageblock order was asked for with the flags of a page of a file: written
-/// (`__GFP_WRITE`), read ahead (`__GFP_NORETRY`) or a block device's (`__GFP_NOFAIL`), and not to be cleared. A private page
-/// has none of these, nor has one of tmpfs, which is not told from the copy of a private page. The numbers are the same from
-/// Linux 5.4 to 6.18.
+/// (`__GFP_WRITE`), read ahead (`__GFP_NORETRY`) or a block device's (`__GFP_NOFAIL`), and not to be cleared. A private
+/// page has none of these, nor has one of tmpfs, which is not told from the copy of a private page. The numbers are the
+/// same from Linux 5.4 to 6.18.
 pub(crate) const fn is_page_cache(gfp: u64) -> bool {
     const ZERO: u64 = 1 << 8;
     const WRITE: u64 = 1 << 12;
@@ -132,7 +132,7 @@ fn one<'a>(word: &'a str, unknown: &mut impl FnMut(&'a str)) -> Result<u64, Stri
 mod tests {
     #[test]
     fn pages_of_files_are_told_by_their_flags() {
-        for (text, is) in [
+        for (text, expected) in [
             ("GFP_HIGHUSER_MOVABLE|__GFP_COMP|__GFP_ZERO", false),
             ("GFP_HIGHUSER_MOVABLE|__GFP_COMP", false),
             ("GFP_HIGHUSER_MOVABLE|__GFP_WRITE|__GFP_COMP", true),
@@ -141,7 +141,7 @@ mod tests {
             ("GFP_TRANSHUGE|__GFP_NORETRY", false),
         ] {
             let gfp = super::parse(text, |name| panic!("{name}")).expect("flags");
-            assert_eq!(super::is_page_cache(gfp), is, "{text}");
+            assert_eq!(super::is_page_cache(gfp), expected, "{text}");
         }
     }
 

@@ -137,18 +137,18 @@ mod tests {
 
     #[test]
     fn a_tree_is_found_and_an_ended_process_is_not_mistaken() {
-        let own = std::process::id();
-        assert!(stat(own).is_some_and(|(_, parent, start)| parent > 0 && start > 0));
-        assert!(threads(own).contains(&own));
+        let test = std::process::id();
+        assert!(stat(test).is_some_and(|(_, parent, start)| parent > 0 && start > 0));
+        assert!(threads(test).contains(&test));
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        let found = trees(&[own].into());
+        let found = trees(&[test].into());
         let sleeping = Process::find(child.id()).unwrap();
-        assert!(found.contains(&sleeping) && found.contains(&Process::find(own).unwrap()), "{found:?}");
+        assert!(found.contains(&sleeping) && found.contains(&Process::find(test).unwrap()), "{found:?}");
         assert!(sleeping.lives());
         sleeping.signal(rustix::process::Signal::KILL);
         child.wait().unwrap();
         assert!(!sleeping.lives());
-        let other = Process { start: 1, ..Process::find(own).unwrap() };
-        assert!(!other.lives(), "another process of the same number");
+        let successor = Process { start: 1, ..Process::find(test).unwrap() };
+        assert!(!successor.lives(), "another process of the same number");
     }
 }

@@ -137,7 +137,7 @@ pub(super) fn start(cpus: &[u16]) -> Result<Vec<Option<Sampler>>, String> {
 
 /// Appends the samples among `records` to `reports`, those of the process `own` left out; returns how many the kernel
 /// had no room for.
-pub(super) fn decode(cpu: u16, records: &[u8], own: u32, reports: &mut impl Extend<Report>) -> u64 {
+pub(super) fn decode(cpu: u16, records: &[u8], recorder: u32, reports: &mut impl Extend<Report>) -> u64 {
     let mut lost = 0;
     let mut rest = records;
     while let Some((head, _)) = rest.split_first_chunk::<8>() {
@@ -149,7 +149,7 @@ pub(super) fn decode(cpu: u16, records: &[u8], own: u32, reports: &mut impl Exte
             .map(|eight| u64::from_ne_bytes(eight.try_into().unwrap_or_default()))
             .collect();
         match (kind, &words[..]) {
-            (IS_SAMPLE, &[ids, time_ns, length, ref chain @ ..]) if ids as u32 != own => {
+            (IS_SAMPLE, &[ids, time_ns, length, ref chain @ ..]) if ids as u32 != recorder => {
                 let chain = &chain[..chain.len().min(length as usize)];
                 let stack = chain.iter().copied().filter(|&address| address < MARKS).collect();
                 let pid = (ids >> 32) as u32;
@@ -204,10 +204,10 @@ mod tests {
             let head = kind | (8 + 8 * words.len() as u64) << 48;
             [&[head], words].concat().iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>()
         };
-        let own = 77;
+        let recorder = 77;
         let bytes = [
             record(9, &[7 << 32 | 6, 100, 3, (-128_i64).cast_unsigned(), 0xff10, 0xff20]),
-            record(9, &[own << 32 | own, 101, 1, 0xff10]),
+            record(9, &[recorder << 32 | recorder, 101, 1, 0xff10]),
             record(2, &[0, 5]),
             record(9, &[8 << 32 | 6, 102, 1, (-512_i64).cast_unsigned()]),
         ]

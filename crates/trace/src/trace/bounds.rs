@@ -25,7 +25,8 @@ pub(super) const LONGEST_TEXT: usize = 4 << 20;
 const FREE_NOTES: u64 = 8 << 20;
 const NOTE_BYTES_PER_BYTE: u64 = 14;
 const NOTE_BYTES: u64 = 160;
-/// Length in bytes of the metadata: what any file may have, and one more for each [`BYTES_PER_METADATA_BYTE`] bytes of the file.
+/// Length in bytes of the metadata: what any file may have, and one more for each [`BYTES_PER_METADATA_BYTE`] bytes of
+/// the file.
 const FREE_METADATA: u64 = 1 << 18;
 const BYTES_PER_METADATA_BYTE: u64 = 16;
 /// Length in bytes of any metadata: that of two thousand groups of rows.

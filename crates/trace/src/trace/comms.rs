@@ -54,8 +54,8 @@ impl Comms {
 
 /// Two tables are equal if they give the same names to the same indices.
 impl PartialEq for Comms {
-    fn eq(&self, other: &Self) -> bool {
-        self.names == other.names
+    fn eq(&self, second: &Self) -> bool {
+        self.names == second.names
     }
 }
 

@@ -191,8 +191,9 @@ impl Table {
         for (slot, name) in found.iter_mut().zip(columns::NAMES) {
             let position = (0..schema.num_columns()).find(|&i| schema.column(i).path().parts() == [name]);
             let Some(position) = position else {
-                let has: Vec<String> = schema.columns().iter().take(12).map(|c| c.path().string()).collect();
-                return Err(refuse(format!("no column {name}, only: {}", has.join(", "))));
+                let found: Vec<String> =
+                    schema.columns().iter().take(12).map(|c| c.path().string()).collect();
+                return Err(refuse(format!("no column {name}, only: {}", found.join(", "))));
             };
             let column = schema.column(position);
             let is_text = matches!(name, "comm" | "event");

@@ -1,5 +1,5 @@
-//! Shares of a recording's samples beside an independent `perf record` of the same program, judged in another way: by whether
-//! any function of a stack belongs to the page allocator.
+//! Shares of a recording's samples beside an independent `perf record` of the same program, judged in another way: by
+//! whether any function of a stack belongs to the page allocator.
 
 use std::ffi::OsString;
 use std::fs;
@@ -32,8 +32,8 @@ delete from t where a % 3 = 0;
 vacuum;
 ";
 
-/// Rounds of each program, in each of which it runs plainly and recorded, in every second round the other way round; and in
-/// how many it runs under perf as well.
+/// Rounds of each program, in each of which it runs plainly and recorded, in every second round the other way round;
+/// and in how many it runs under perf as well.
 const ROUNDS: usize = 10;
 const BY_PERF: usize = 4;
 
@@ -49,14 +49,14 @@ fn by_perf(folder: &Folder, program: &str) -> [f64; 2] {
         Command::new("perf").args(["script", "-F", "ip,sym", "-i"]).arg(&data).output().expect("perf").stdout;
     let text = String::from_utf8_lossy(&text);
     let stacks: Vec<&str> = text.split("\n\n").filter(|stack| !stack.trim().is_empty()).collect();
-    let has = |stack: &str, names: &[&str]| names.iter().any(|name| stack.contains(name));
+    let contains = |stack: &str, names: &[&str]| names.iter().any(|name| stack.contains(name));
     let allocates = |stack: &&&str| {
-        has(stack, &["__alloc_frozen_pages", "__alloc_pages", "get_page_from_freelist", "rmqueue"])
-            && !has(stack, &["clear_page", "try_to_free_pages", "compact_zone", "trace_event"])
+        contains(stack, &["__alloc_frozen_pages", "__alloc_pages", "get_page_from_freelist", "rmqueue"])
+            && !contains(stack, &["clear_page", "try_to_free_pages", "compact_zone", "trace_event"])
     };
     let frees = |stack: &&&str| {
-        has(stack, &["free_unref_", "free_frozen_page", "free_pcppages", "__free_pages"])
-            && !has(stack, &["trace_event"])
+        contains(stack, &["free_unref_", "free_frozen_page", "free_pcppages", "__free_pages"])
+            && !contains(stack, &["trace_event"])
     };
     let found = stacks.iter().filter(|stack| allocates(stack) || frees(stack)).count();
     [found as f64, stacks.len() as f64]
@@ -124,7 +124,7 @@ fn the_share_of_page_allocation_is_that_which_perf_finds() {
                 "{name}: {parts} ms in parts, {system} ms in the kernel, {user} outside"
             );
         }
-        let mean = |of: &dyn Fn(usize) -> f64| (0..ROUNDS).map(of).sum::<f64>() / ROUNDS as f64;
+        let mean = |figure: &dyn Fn(usize) -> f64| (0..ROUNDS).map(figure).sum::<f64>() / ROUNDS as f64;
         let [low, ours, high] =
             [mean(&|n| shares[n].low), mean(&|n| shares[n].percent), mean(&|n| shares[n].high)];
         let theirs = 100.0 * theirs[0] / theirs[1];

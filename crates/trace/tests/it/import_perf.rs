@@ -105,8 +105,8 @@ fn foreign_files_are_refused() {
         format!("f: line 2 (byte 12): not a line of perf script or ftrace: \"what is this\"; {FIX}")
     );
     assert_eq!(message(b"# a comment\n\n"), format!("f: holds no page-allocator events; {FIX}"));
-    let other = "sh 1 [000] 1.000000: sched:sched_switch: prev_comm=sh\n";
-    assert_eq!(message(other.as_bytes()), format!("f: holds no page-allocator events; {FIX}"));
+    let switch = "sh 1 [000] 1.000000: sched:sched_switch: prev_comm=sh\n";
+    assert_eq!(message(switch.as_bytes()), format!("f: holds no page-allocator events; {FIX}"));
     let missing = import::import("/nowhere/perf.data".as_ref(), "f").unwrap_err().to_string();
     assert_eq!(
         missing,

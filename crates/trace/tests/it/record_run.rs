@@ -30,7 +30,8 @@ fn run(script: &str, options: &Options) -> Option<Recording> {
 
 /// Whether this machine has what it takes, found out in another way than the recorder does.
 fn can_record() -> bool {
-    let root = fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    let root =
+        fs::metadata("/proc/self").is_ok_and(|process| std::os::unix::fs::MetadataExt::uid(&process) == 0);
     // A mount point is there also while nothing is mounted on it.
     root && fs::read_to_string("/proc/filesystems").is_ok_and(|known| known.contains("\ttracefs\n"))
         && Path::new("/sys/kernel/tracing").is_dir()
@@ -44,10 +45,10 @@ fn turn() -> MutexGuard<'static, ()> {
 
 /// Our instances in the kernel. One that is on its way out, as the kernel keeps it for a reader, is given a minute.
 fn instances() -> Vec<OsString> {
-    let own = format!("framewright-{}", std::process::id());
+    let instance = format!("framewright-{}", std::process::id());
     let now = || -> Vec<OsString> {
         let entries = fs::read_dir("/sys/kernel/tracing/instances").into_iter().flatten().flatten();
-        entries.map(|entry| entry.file_name()).filter(|name| *name == *own).collect()
+        entries.map(|entry| entry.file_name()).filter(|name| *name == *instance).collect()
     };
     let begun = std::time::Instant::now();
     while !now().is_empty() && begun.elapsed() < Duration::from_secs(60) {
@@ -182,7 +183,7 @@ fn a_command_can_run_as_somebody_else() {
         return;
     };
     let dir = Folder::new("record-user");
-    // Folders of tests are root's; what the command writes must still be nobody's.
+    // Folders of tests are root's; what the command writes must still belong to that user.
     let out = dir.path().join("out");
     fs::write(&out, "").unwrap();
     std::os::unix::fs::chown(&out, Some(nobody.uid()), Some(nobody.gid())).unwrap();
@@ -350,7 +351,7 @@ fn a_command_that_is_not_there_is_told_and_leaves_nothing() {
     assert_eq!(instances(), Vec::<OsString>::new());
 }
 
-/// Set where a test runs itself again as somebody else.
+/// Set where a test runs itself again as another user.
 const AS_NOBODY: &str = "FRAMEWRIGHT_TEST_AS_NOBODY";
 
 #[test]

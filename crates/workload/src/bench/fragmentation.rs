@@ -3,9 +3,9 @@
 //! Four regimes that ask for opposite policies. At 50 %, every survivor of a half-empty arena is replaced many times:
 //! an allocator that packs new pages into partly used blocks lets others run empty, one that always takes the lowest
 //! address, or the page freed last, does not. The same with a tenth of them replaced at a time, so that many frames are
-//! free at once, is how LLFree's authors measure it. At 80 %, blocks of mixed orders and lifetimes: whoever spreads
-//! them leaves a long-lived page in every large block. At 80 % with random victims nothing tells which block will stay,
-//! and many sizes die at any time.
+//! free at once, is how LLFree's authors measure it. At 80 %, blocks of mixed orders and lifetimes: an allocator
+//! that spreads them leaves a long-lived page in every large block. At 80 % with random victims nothing tells which
+//! block will stay, and many sizes die at any time.
 //!
 //! What is left is found by allocating order-9 blocks until there is none, with nothing cached by a CPU.
 
@@ -59,7 +59,7 @@ pub(super) fn fragmentation<T: Target>(
         let left = huge_left(&target, frames);
         let asked = measurement.allocations - before.0;
         let failed = measurement.failures - before.1;
-        let percent = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
+        let percent = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
         for (metric, higher_is_better, value) in [
             ("huge_left_percent", true, percent(left, ideal)),
             ("failed_percent", false, percent(failed, asked)),
@@ -96,7 +96,7 @@ fn replaced_survivors<T: Target>(
             measurement.operations += 2;
             measurement.allocations += 1;
             match cpu.alloc(0, Mobility::Movable) {
-                Some(other) => *page = other,
+                Some(successor) => *page = successor,
                 None => {
                     measurement.failures += 1;
                     return false;

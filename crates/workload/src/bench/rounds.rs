@@ -170,7 +170,7 @@ pub struct Series {
     pub samples: Vec<(String, Vec<f64>)>,
 }
 
-/// What is about to run.
+/// The round that is about to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
     /// The case.
@@ -195,7 +195,7 @@ pub fn interleave(
     mut progress: impl FnMut(&Progress<'_>),
 ) -> Result<Vec<CaseResult>, String> {
     for (index, runner) in runners.iter().enumerate() {
-        if runners[..index].iter().any(|other| other.name() == runner.name()) {
+        if runners[..index].iter().any(|earlier| earlier.name() == runner.name()) {
             return Err(format!("two allocators are called {}: give each a name of its own", runner.name()));
         }
     }

@@ -1,5 +1,4 @@
-//! Where a workload runs: on threads of this machine, or on CPUs that somebody simulates. The workload's code is the
-//! same.
+//! Stage of a workload: threads of this machine, or simulated CPUs. The workload's code does not differ.
 
 use core::fmt;
 use core::hint;
@@ -71,7 +70,7 @@ pub trait SharedWord: Sync {
     fn store(&self, value: u64, order: Ordering);
 }
 
-/// What each CPU returned, by number, and whether each ran where it should.
+/// Results of all CPUs, by number, and whether each ran where it should.
 #[derive(Debug)]
 pub struct Done<R> {
     /// By number of the CPU.

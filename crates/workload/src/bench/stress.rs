@@ -72,10 +72,10 @@ impl Shared {
         let last = frame + (1 << order) - 1;
         let ends = if order == 0 { &[frame][..] } else { &[frame, last][..] };
         for &frame in ends {
-            let was = at(frame).swap(to, AcqRel);
+            let before = at(frame).swap(to, AcqRel);
             assert!(
-                was == from,
-                "frame {frame} of a block of order {order} is marked {was}, not {from}: two have it"
+                before == from,
+                "frame {frame} of a block of order {order} is marked {before}, not {from}: two have it"
             );
         }
     }
@@ -115,20 +115,21 @@ pub(super) fn stress<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64
     let mut measurement = Measurement { pinned: done.pinned, ..Measurement::default() };
     for (at, percent) in HELD.into_iter().enumerate() {
         let tally = Tally::sum(done.results.iter().map(|stretches| stretches[at].tally));
-        let sum =
-            |of: fn(&Stretch) -> u64| done.results.iter().map(|stretches| of(&stretches[at])).sum::<u64>();
+        let sum = |count: fn(&Stretch) -> u64| {
+            done.results.iter().map(|stretches| count(&stretches[at])).sum::<u64>()
+        };
         let ideal = scale.frames.saturating_sub(shared.held[at].load(Ordering::Relaxed)) >> HUGE;
         measurement.operations += tally.operations;
         measurement.metrics.push(tally.metric(case.key(&format!("stress_{percent}_ns"))));
-        for (name, higher_is_better, part, of) in [
-            ("huge", true, sum(|it| it.huge_left), ideal),
-            ("refused", false, sum(|it| it.refused), sum(|it| it.asked)),
+        for (name, higher_is_better, part, whole) in [
+            ("huge", true, sum(|stretch| stretch.huge_left), ideal),
+            ("refused", false, sum(|stretch| stretch.refused), sum(|stretch| stretch.asked)),
         ] {
             measurement.metrics.push(Metric {
                 name: case.key(&format!("stress_{percent}_{name}_percent")),
                 unit: "%",
                 higher_is_better,
-                value: 100.0 * part as f64 / of.max(1) as f64,
+                value: 100.0 * part as f64 / whole.max(1) as f64,
             });
         }
     }

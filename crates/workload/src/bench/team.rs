@@ -22,7 +22,7 @@ pub struct Gate {
     threads: usize,
     arrived: AtomicUsize,
     passed: AtomicUsize,
-    /// A thread died: nobody may wait for it.
+    /// A thread died: no thread may wait for it.
     broken: AtomicBool,
 }
 
@@ -110,9 +110,9 @@ pub(crate) fn pin(index: usize) -> bool {
     if cpus.is_empty() {
         return false;
     }
-    let mut one = CpuSet::new();
-    one.set(cpus[index % cpus.len()]);
-    sched_setaffinity(None, &one).is_ok()
+    let mut set = CpuSet::new();
+    set.set(cpus[index % cpus.len()]);
+    sched_setaffinity(None, &set).is_ok()
 }
 
 /// Runs `work(index, gate, cpu)` on `cpus` threads, attached to `target` as CPUs 0 to `cpus - 1`.
@@ -136,7 +136,7 @@ where
                 let mut cpu = target.attach(index);
                 gate.wait();
                 let result = work(index, gate, &mut cpu);
-                // Nobody leaves, and gives memory back, while another may still be measuring.
+                // No thread leaves, and gives memory back, while another may still be measuring.
                 gate.wait();
                 drop(cpu);
                 (result, pinned)

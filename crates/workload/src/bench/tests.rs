@@ -53,12 +53,12 @@ fn metric_names_are_those_that_results_are_compared_by() {
     assert_eq!(show(Workload::Churn, 0, 2), "churn_ns[order=0,cpus=2]");
     assert_eq!(show(Workload::Handoff, 0, 2), "handoff_ns[order=0,cpus=2] handoff_ring_ns[order=0,cpus=2]");
     assert_eq!(show(Workload::Mixed, 0, 1), "mixed_ns[cpus=1]");
-    let of = |percent| {
+    let names_at = |percent| {
         format!(
             "stress_{percent}_ns[cpus=2] stress_{percent}_huge_percent[cpus=2] stress_{percent}_refused_percent[cpus=2]"
         )
     };
-    assert_eq!(show(Workload::Stress, 0, 2), [50, 75, 90].map(of).join(" "));
+    assert_eq!(show(Workload::Stress, 0, 2), [50, 75, 90].map(names_at).join(" "));
     assert_eq!(show(Workload::ExitStorm, 0, 1), "exit_storm_ns[cpus=1] exit_storm_put_ns[cpus=1]");
     let ready = ready(&mut build, &scale).unwrap();
     assert_eq!(names(&ready), ["ready_ms[gib=1]"]);

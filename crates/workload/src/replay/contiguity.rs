@@ -87,7 +87,7 @@ pub struct Aged {
     pub allocated: u64,
     /// Rounds of background compaction; 0 if the target does without.
     pub rounds: u64,
-    /// What they did together.
+    /// Sum of their work.
     pub compaction: Compaction,
     /// The target's counters, over this run.
     pub counters: Vec<Counter>,
@@ -104,7 +104,7 @@ impl Aged {
         self.looks.iter().map(Look::available).sum::<f64>() / self.looks.len().max(1) as f64
     }
 
-    /// The same at the end of the run.
+    /// [`Look::available`] at the end of the run.
     #[must_use]
     pub fn end(&self) -> f64 {
         self.looks.last().map_or(1.0, Look::available)
@@ -121,12 +121,15 @@ impl Aged {
     /// there was none.
     #[must_use]
     pub fn in_band(&self, from: u64, frames: u64) -> Option<f64> {
-        let of = |look: &&Look| {
+        let counts = |look: &&Look| {
             let tenth = (10 * look.free / frames.max(1)).min(9);
             tenth * 10 == from
         };
-        let (sum, count) =
-            self.looks.iter().filter(of).fold((0.0, 0_u32), |(sum, n), look| (sum + look.available(), n + 1));
+        let (sum, count) = self
+            .looks
+            .iter()
+            .filter(counts)
+            .fold((0.0, 0_u32), |(sum, n), look| (sum + look.available(), n + 1));
         (count > 0).then(|| sum / f64::from(count))
     }
 
@@ -201,8 +204,9 @@ struct Order {
 impl Order {
     fn of(plan: &Plan) -> Self {
         let flat = |threads: &[Vec<Op>]| {
-            let of = |(cpu, ops): (usize, &Vec<Op>)| ops.iter().map(|&op| (cpu, op)).collect::<Vec<_>>();
-            threads.iter().enumerate().flat_map(of).collect::<Vec<_>>()
+            let with_cpu =
+                |(cpu, ops): (usize, &Vec<Op>)| ops.iter().map(|&op| (cpu, op)).collect::<Vec<_>>();
+            threads.iter().enumerate().flat_map(with_cpu).collect::<Vec<_>>()
         };
         let (before, mut ops) = (flat(&plan.before), flat(&plan.threads));
         // Stable: an event that ends several blocks ends them in their order.
@@ -375,8 +379,8 @@ impl<'a, T: Target> Driver<'a, T> {
             Action::Alloc { order, mobility, moves } => {
                 let frame = self.cpu(cpu).alloc(order, mobility).or_else(|| {
                     // What the others keep to themselves comes back when they leave.
-                    for other in (0..self.cpus.len()).filter(|&other| other != cpu) {
-                        self.cpus[other] = None;
+                    for idle in (0..self.cpus.len()).filter(|&idle| idle != cpu) {
+                        self.cpus[idle] = None;
                     }
                     self.cpu(cpu).alloc(order, mobility)
                 });

@@ -25,8 +25,8 @@ struct Step {
     asks: Option<Mobility>,
 }
 
-/// Operations of all of a trace's CPUs, in the order of its events, for one CPU. Frees of blocks that it did not allocate, and of
-/// parts of blocks, are left out.
+/// Operations of all of a trace's CPUs, in the order of its events, for one CPU. Frees of blocks that it did not
+/// allocate, and of parts of blocks, are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
     steps: Vec<Step>,

@@ -141,8 +141,8 @@ mod tests {
         assert_eq!(live.release(18, 0), [Unknown(18, 0)]);
         // The freed frame is in another block by now; then the whole is freed.
         live.insert(18, 0, 8);
-        let other = Owner { start: 18, order: 0, slot: 8 };
-        assert_eq!(live.release(16, 2), [Part(owner, 16, 1), Whole(other), Part(owner, 19, 0)]);
+        let second = Owner { start: 18, order: 0, slot: 8 };
+        assert_eq!(live.release(16, 2), [Part(owner, 16, 1), Whole(second), Part(owner, 19, 0)]);
         assert_eq!((live.frames(), live.any(16, 2)), (0, false));
     }
 

@@ -41,7 +41,7 @@ pub(super) struct Partial {
     pub(super) order: u8,
 }
 
-/// What a replay asks for where the traced program got a page of a file ([`Event::is_page_cache`]).
+/// Request of a replay where the traced program got a page of a file ([`Event::is_page_cache`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageCache {
     /// What the traced kernel asked for: Linux, a movable block.
@@ -57,7 +57,7 @@ impl PageCache {
     /// All, in the order of their numbers.
     pub const ALL: [Self; 2] = [Self::AsTraced, Self::Reclaimable];
 
-    /// What an allocation of the trace asks for.
+    /// Mobility of an allocation of the trace.
     #[must_use]
     pub const fn mobility(self, event: &Event) -> Mobility {
         match self {
@@ -67,7 +67,7 @@ impl PageCache {
     }
 }
 
-/// What a trace holds, as far as a replay is concerned.
+/// Counts of a trace that concern a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Allocations that are replayed.
@@ -137,7 +137,7 @@ impl Plan {
         Self::compile_with(trace, threads, PageCache::AsTraced)
     }
 
-    /// The same, where pages of files are asked for as `page_cache` says.
+    /// Like [`compile`](Self::compile), where pages of files are asked for as `page_cache` says.
     ///
     /// # Errors
     /// As [`compile`](Self::compile).
@@ -189,7 +189,7 @@ impl Plan {
         self.threads.len()
     }
 
-    /// What the trace holds.
+    /// Counts of the trace.
     #[must_use]
     pub const fn counts(&self) -> &Counts {
         &self.counts
@@ -289,7 +289,7 @@ impl Compiler {
             Released::Part(owner, pfn, part) => self.part(owner, pfn, part),
             Released::Unknown(_, order) => {
                 let slot = self.lifetime(at.thread);
-                // Nobody knows what it was asked for as.
+                // No event tells its mobility.
                 let action = Action::Alloc { order, mobility: Mobility::Movable, moves: false };
                 self.plan.before[at.thread].push(Op { position: 0, slot, action });
                 self.plan.counts.unknown_frees += 1;

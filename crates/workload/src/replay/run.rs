@@ -235,7 +235,7 @@ impl<'a, C: TargetCpu> Worker<'a, C> {
                     }
                     None => self.done.report.failures += 1,
                 }
-                // Whoever frees it sees all that the allocation did.
+                // The thread that frees it sees all that the allocation did.
                 self.shared.slots[op.slot as usize].store(block.unwrap_or(FAILED), Ordering::Release);
             }
             Action::Free { order } => {
@@ -300,7 +300,7 @@ impl<'a, C: TargetCpu> Worker<'a, C> {
     fn await_others(&mut self, position: u64) {
         let (shared, index) = (self.shared, self.index);
         let limit = || {
-            let others = shared.progress.iter().enumerate().filter(|&(other, _)| other != index);
+            let others = shared.progress.iter().enumerate().filter(|&(thread, _)| thread != index);
             let slowest = others.map(|(_, progress)| progress.0.load(Ordering::Relaxed)).min();
             slowest.unwrap_or(u64::MAX).saturating_add(u64::from(shared.options.window.max(1)))
         };

@@ -75,7 +75,7 @@ fn pages_of_files_are_asked_for_as_told() {
         assert_eq!(plan.counts().page_cache_frames, 1);
         let mobility = |op: &plan::Op| match op.action {
             plan::Action::Alloc { mobility, .. } => mobility,
-            other => panic!("{other:?}"),
+            kind => panic!("{kind:?}"),
         };
         plan.threads[0].iter().map(mobility).collect::<Vec<_>>()
     };
@@ -311,7 +311,7 @@ fn figures_add_up() {
 }
 
 /// A history as a kernel could report it, with losses: blocks of all orders are allocated, freed whole, in parts or
-/// not at all, on any CPU; some events are dropped, some frees are of frames that nobody allocated.
+/// not at all, on any CPU; some events are dropped, some frees are of frames that no event allocated.
 fn history(seed: u64, events: usize, loss: usize) -> Trace {
     let mut rng = Rng::of_thread(seed, 0, 0);
     let mut list = Vec::new();
@@ -455,15 +455,15 @@ impl Target for Restless {
 
 impl TargetCpu for &Restless {
     fn alloc(&mut self, _order: u8, _mobility: Mobility) -> Option<u64> {
-        let mut used = self.0.lock().expect("nobody panicked");
+        let mut used = self.0.lock().expect("no thread panicked");
         let frame = used.iter().position(|used| !used)?;
         used[frame] = true;
         Some(frame as u64)
     }
 
     fn free(&mut self, frame: u64, _order: u8) {
-        let was = core::mem::take(&mut self.0.lock().expect("nobody panicked")[frame as usize]);
-        assert!(was, "{frame} is free already");
+        let was_taken = core::mem::take(&mut self.0.lock().expect("no thread panicked")[frame as usize]);
+        assert!(was_taken, "{frame} is free already");
     }
 
     fn tick(&mut self) {
@@ -471,7 +471,7 @@ impl TargetCpu for &Restless {
     }
 
     fn compact(&mut self, by: &mut dyn Move) -> Option<Compaction> {
-        let mut used = self.0.lock().expect("nobody panicked");
+        let mut used = self.0.lock().expect("no thread panicked");
         let mut done = Compaction::default();
         let in_use: Vec<usize> = (0..used.len()).filter(|&frame| used[frame]).collect();
         for from in in_use {
@@ -493,7 +493,7 @@ impl TargetCpu for &Restless {
 /// could not move stays.
 #[test]
 fn blocks_are_freed_where_compaction_has_left_them() {
-    // 1 and 3 can move. 2 is unmovable, and nobody knows what 9 is, which was there before.
+    // 1 and 3 can move. 2 is unmovable, and the mobility of 9, which was there before, is not known.
     let mut trace = trace(&[
         (PageAlloc, 0, 1, 0),
         (PageAlloc, 1, 2, 0),
@@ -513,15 +513,18 @@ fn blocks_are_freed_where_compaction_has_left_them() {
         let runs = age(&trace, &plan, &target, &ageing).expect("it has a range");
         // Both in the two rounds before 1.2 s, one in the three after it; in the second run also the one that was left.
         let seen: Vec<(u64, Compaction)> = runs.iter().map(|run| (run.rounds, run.compaction)).collect();
-        let of = |moved, stayed| (5, Compaction { moved, stayed });
-        assert_eq!(seen, [of(2 * 2 + 3, 2 * 2 + 3), of(2 * 2 + 3 + 5, 2 * 2 + 3)]);
+        let outcome = |moved, stayed| (5, Compaction { moved, stayed });
+        assert_eq!(seen, [outcome(2 * 2 + 3, 2 * 2 + 3), outcome(2 * 2 + 3 + 5, 2 * 2 + 3)]);
         assert_eq!((runs[0].allocated, runs[0].moved_per_allocated()), (4, 7.0 / 4.0));
         assert_eq!(
             target.1.load(Ordering::Relaxed),
             2 * 2 * 2,
             "in each run two seconds, on each of two CPUs"
         );
-        assert!(target.0.lock().expect("nobody panicked").iter().all(|used| !used), "all is free in the end");
+        assert!(
+            target.0.lock().expect("no thread panicked").iter().all(|used| !used),
+            "all is free in the end"
+        );
     }
     // Without compaction nothing is counted.
     let plan = Plan::compile(&trace, 2).unwrap();

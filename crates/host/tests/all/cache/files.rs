@@ -1,15 +1,11 @@
 //! The page cache on real files, under pressure: what was written and flushed is there, byte for byte.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use core::time::Duration;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::thread;
 
-use framewright_host::framewright::config::{Experiment, ZoneReclaimMode, ZonelistCache};
 use framewright_host::framewright::units::PAGEBLOCK_ORDER;
-use framewright_host::pagecache::program::Program;
-use framewright_host::program;
 use framewright_host::{
     Arena, CacheError, Config, FileCache, FileId, Migratetype, NodeId, Order, PAGE_BYTES, PageSlot,
 };
@@ -211,111 +207,6 @@ fn truncate_cuts_the_file() {
     assert_eq!((files.len(file), files.pages().0), (Ok(2 * PAGE), 2));
     files.flush(file).unwrap();
     assert_eq!(std::fs::metadata(folder.file(1)).unwrap().len(), 2 * PAGE);
-}
-
-/// Storage's and the threads' bad days.
-#[derive(Clone, Copy, Debug, Default)]
-struct Trouble {
-    /// Number of a thousand reads and writes that fail.
-    faults: u64,
-    /// How many take long.
-    delayed: u64,
-    /// A background thread does nothing for so long when it is first asked to.
-    stall: Duration,
-}
-
-const NONE: Trouble = Trouble { faults: 0, delayed: 0, stall: Duration::ZERO };
-
-/// Pages of memory for programs: each of two nodes has at least a largest block.
-const TWO_NODES: u64 = 2048;
-
-/// A program ends, every file holds what was written to it, and all pages are accounted for. It checks the files
-/// itself: see `Program`.
-fn ends(program: Program, rule: ZonelistCache, trouble: Trouble) {
-    let config = Config {
-        zone_reclaim: ZoneReclaimMode::ON,
-        experiment: Experiment { zonelist_cache: rule, ..Config::linux_v3_0().experiment },
-        ..Config::linux_v3_0()
-    };
-    let builder = Arena::builder().pages(TWO_NODES).cpus(8).nodes(2).config(config).background();
-    let arena: Arena<PageSlot> = builder.build().unwrap();
-    let files = FileCache::new(&arena);
-    files.inject_faults(trouble.faults);
-    files.inject_delays(trouble.delayed, Duration::from_millis(2));
-    files.stall_background(trouble.stall);
-    let parent = Folder::new();
-    let folder = program::Folder::new(&parent.0).unwrap();
-    let done = program::run(&program, &files, &arena, &folder).unwrap();
-    assert_eq!(done.stretches.len() as u32, program.tasks());
-    assert_eq!(std::fs::read_dir(&parent.0).unwrap().count(), 0, "its files have no names");
-    files.verify().unwrap();
-    assert_eq!(files.pages(), (0, 0), "all files are deleted");
-    assert_eq!(arena.allocator().verify().unwrap().allocated, 0);
-    let events = files.events();
-    assert_eq!(events.io_errors > 0, trouble.faults > 0);
-    let scanned: u64 = arena
-        .allocator()
-        .zones()
-        .iter()
-        .map(|zone| zone.events().pgscan_direct + zone.events().pgscan_kswapd)
-        .sum();
-    assert!(scanned > 0, "{program:?} was not under pressure");
-    println!("{program:?} {rule:?} {trouble:?}: {} ms", done.elapsed_ns / 1_000_000);
-}
-
-/// A program of some tenths of the memory, under each trouble and each setting of the zonelist cache.
-fn ends_whatever_happens(program: impl Fn(u64) -> Program) {
-    use ZonelistCache::{AfterFirstZone, BeforeFirstZone, BeforeFirstZoneAndClear};
-    ends(program(15), AfterFirstZone, Trouble { stall: Duration::from_secs(1), ..NONE });
-    ends(program(20), BeforeFirstZone, Trouble { faults: 50, ..NONE });
-    ends(program(20), BeforeFirstZoneAndClear, Trouble { delayed: 50, ..NONE });
-    ends(program(100), AfterFirstZone, Trouble { faults: 50, ..NONE });
-}
-
-/// On a full disk each program ends with what the disk says, and leaves nothing there.
-#[test]
-fn programs_end_on_a_full_disk() {
-    let config = Config { zone_reclaim: ZoneReclaimMode::ON, ..Config::linux_v3_0() };
-    for program in [
-        Program::fs_mark(TWO_NODES * PAGE, 4, 2),
-        Program::large_dd(TWO_NODES * PAGE),
-        Program::mapped_writer(TWO_NODES * PAGE, PAGE, 4, 20),
-    ] {
-        let builder = Arena::builder().pages(TWO_NODES).cpus(8).nodes(2).config(config).background();
-        let arena: Arena<PageSlot> = builder.build().unwrap();
-        let files = FileCache::new(&arena);
-        files.inject_full(2 * PAGE);
-        // Slow enough that something is always on its way to it.
-        files.limit_storage(8 << 20);
-        let parent = Folder::new();
-        let folder = program::Folder::new(&parent.0).unwrap();
-        let failed = program::run(&program, &files, &arena, &folder).unwrap_err();
-        assert_eq!(failed.to_string(), "no space is left on the device", "{program:?}");
-        assert_eq!(std::fs::read_dir(&parent.0).unwrap().count(), 0);
-    }
-}
-
-#[test]
-fn fs_mark_ends() {
-    ends_whatever_happens(|tenths| {
-        let file_bytes = 32 * PAGE;
-        let files = (TWO_NODES * tenths / 10 / 32 / 4) as u32;
-        Program::FsMark { tasks: 4, loops: 1, files, file_bytes, write_bytes: 4 * PAGE }
-    });
-}
-
-#[test]
-fn large_dd_ends() {
-    ends_whatever_happens(|tenths| Program::LargeDd {
-        bytes: TWO_NODES / 16 * PAGE,
-        copies: (16 * tenths / 10) as u32 - 1,
-        block_bytes: 512,
-    });
-}
-
-#[test]
-fn the_mapped_writer_ends() {
-    ends_whatever_happens(|tenths| Program::mapped_writer(TWO_NODES * PAGE, PAGE, 4, tenths));
 }
 
 /// A frame's number means something in its own arena only: with a CPU of another one, the cache would write to, and

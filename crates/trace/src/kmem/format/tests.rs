@@ -94,16 +94,16 @@ fn an_allocation_without_a_page_is_told_apart() {
 
 #[test]
 fn what_no_trace_can_hold_is_refused() {
-    let of = |pfn: u64, order: u32, migratetype: i32| {
+    let event = |pfn: u64, order: u32, migratetype: i32| {
         let (pfn, order, migratetype) = (pfn.to_le_bytes(), order.to_le_bytes(), migratetype.to_le_bytes());
         let event = event(28, &[(8, &pfn), (16, &order), (20, &migratetype)]);
         layout(LOCKED_6_18).decode(&event, ByteOrder::Little)
     };
-    assert!(of(5, 10, 5).is_ok());
-    assert_eq!(of(5, 11, 5), Err("mm_page_alloc_zone_locked of order 11, above 10".into()));
-    assert_eq!(of(5, 0, -1), Err("mm_page_alloc_zone_locked of migratetype -1".into()));
+    assert!(event(5, 10, 5).is_ok());
+    assert_eq!(event(5, 11, 5), Err("mm_page_alloc_zone_locked of order 11, above 10".into()));
+    assert_eq!(event(5, 0, -1), Err("mm_page_alloc_zone_locked of migratetype -1".into()));
     assert_eq!(
-        of(1 << 52, 0, 0),
+        event(1 << 52, 0, 0),
         Err("mm_page_alloc_zone_locked of pfn 0x10000000000000, which is no frame number".into())
     );
 }

@@ -6,7 +6,7 @@ use framewright_trace::trace::{EventKind, Trace};
 
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Op {
+pub(crate) struct Op {
     /// Whether the slot's block is freed; else one is allocated into it.
     pub is_free: bool,
     /// CPU that does it, below [`Ops::cpus`].
@@ -19,7 +19,7 @@ pub struct Op {
 
 /// Operations in the order in which they happen, all on movable memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ops {
+pub(crate) struct Ops {
     /// CPUs that take part.
     pub cpus: u8,
     /// Blocks that are ever allocated.
@@ -54,13 +54,13 @@ impl Xorshift {
 
 impl Ops {
     /// CPUs that a list can name.
-    pub const MOST_CPUS: u8 = 1 << CPU_BITS;
+    pub(crate) const MOST_CPUS: u8 = 1 << CPU_BITS;
 
     /// The first `most` operations of a trace, its CPUs shared out to `cpus`. All blocks become movable: the module's
     /// zone holds nothing else. Left out are frees of blocks that the trace did not allocate, frees in parts, and
     /// blocks for which the machine would have no room.
     #[must_use]
-    pub fn of_trace(trace: &Trace, cpus: u8, most: usize) -> Self {
+    pub(crate) fn of_trace(trace: &Trace, cpus: u8, most: usize) -> Self {
         let mut ops = Self { cpus, slots: 0, list: Vec::new() };
         let mut live: HashMap<u64, (u8, u32)> = HashMap::new();
         let mut pages = 0;
@@ -98,7 +98,7 @@ impl Ops {
     /// allocations or frees of single pages, of orders 1 to 3, of huge blocks and of mixtures, freed last first or in
     /// any order. The same list each time. With several CPUs each burst is on one of them.
     #[must_use]
-    pub fn made_up(cpus: u8, most: usize) -> Self {
+    pub(crate) fn made_up(cpus: u8, most: usize) -> Self {
         const BURSTS: [u64; 5] = [10, 50, 200, 1_000, 4_000];
         const MIXTURES: [&[u8]; 6] = [
             &[0],
@@ -130,9 +130,9 @@ impl Ops {
                     ops.slots += 1;
                 } else if !allocates && !live.is_empty() {
                     let last = live.len() - 1;
-                    let one =
+                    let place =
                         if random.below(10) < 3 { random.below(live.len() as u64) as usize } else { last };
-                    let (order, slot) = live.remove(one);
+                    let (order, slot) = live.remove(place);
                     pages -= 1_u64 << order;
                     ops.list.push(Op { is_free: true, cpu, order, slot });
                 }
@@ -143,7 +143,7 @@ impl Ops {
 
     /// The list's file.
     #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let head = [MAGIC, self.list.len() as u32, self.slots, u32::from(self.cpus)];
         let word = |op: &Op| {
             let free = if op.is_free { FREE } else { 0 };

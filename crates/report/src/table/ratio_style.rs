@@ -205,7 +205,11 @@ fn legend(part: &Part) -> Vec<String> {
             ));
         }
     }
-    if part.metrics.iter().any(|metric| part.variants.iter().any(|of| part.covers(metric, of).is_some())) {
+    if part
+        .metrics
+        .iter()
+        .any(|metric| part.variants.iter().any(|variant| part.covers(metric, variant).is_some()))
+    {
         legend.push("Covered: the range of the prediction holds what was published.".to_owned());
     }
     if part.metrics.iter().any(|metric| metric.interval.values().any(|[low, high]| low < high)) {

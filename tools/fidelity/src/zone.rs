@@ -5,7 +5,7 @@ use framewright_trace::trace::Event;
 
 /// The lists of one CPU, as `/proc/zoneinfo` shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lists {
+pub(crate) struct Lists {
     /// Pages on them.
     pub count: u32,
     /// Pages at which they drain now.
@@ -16,7 +16,7 @@ pub struct Lists {
 
 /// One zone at the start of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Zone {
+pub(crate) struct Zone {
     /// As the files call it: `Node 0, zone Normal`.
     pub name: String,
     /// First frame.
@@ -36,7 +36,7 @@ impl Zone {
     ///
     /// # Errors
     /// It has no zone with per-CPU lists: one line of words.
-    pub fn largest(zoneinfo: &str) -> Result<Self, String> {
+    pub(crate) fn largest(zoneinfo: &str) -> Result<Self, String> {
         let mut zones: Vec<Self> = Vec::new();
         for line in zoneinfo.lines() {
             if line.starts_with("Node ") {
@@ -74,7 +74,7 @@ impl Zone {
     }
 
     /// Takes the number of pageblocks by type from a `/proc/pagetypeinfo`. O(length).
-    pub fn read_pageblocks(&mut self, pagetypeinfo: &str) {
+    pub(crate) fn read_pageblocks(&mut self, pagetypeinfo: &str) {
         let lines = pagetypeinfo.lines().skip_while(|line| !line.starts_with("Number of blocks type"));
         for line in lines {
             let line = one_space(line);
@@ -88,7 +88,7 @@ impl Zone {
 
     /// Whether an event's block lies here.
     #[must_use]
-    pub fn holds(&self, event: &Event) -> bool {
+    pub(crate) fn holds(&self, event: &Event) -> bool {
         (self.start..self.start + self.spanned).contains(&event.pfn)
     }
 }

@@ -23,12 +23,12 @@ use framewright_workload::target::{Mobility, Target as _, TargetCpu as _};
 
 use super::history::{History, SECOND, Step, What, kind_of, list_of, mobility};
 use super::zone::Zone;
-use crate::configure::Setup;
-use crate::subject::{Bare, Slot};
+use framewright_lab::configure::Setup;
+use framewright_lab::subject::{Bare, Slot};
 
 /// Operations of one CPU's lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Pages that the CPU allocated.
     pub allocated_pages: u64,
     /// Refills.
@@ -46,13 +46,13 @@ pub struct Counts {
 impl Counts {
     /// Pages moved between the zone and the lists for each page allocated.
     #[must_use]
-    pub fn moved_pages_per_page(&self) -> f64 {
+    pub(crate) fn moved_pages_per_page(&self) -> f64 {
         (self.refilled_pages + self.drained_pages) as f64 / self.allocated_pages.max(1) as f64
     }
 
     /// The counts by the names that results have.
     #[must_use]
-    pub fn named(&self) -> [(&'static str, f64); 6] {
+    pub(crate) fn named(&self) -> [(&'static str, f64); 6] {
         [
             ("refills", self.refills as f64),
             ("refilled_pages", self.refilled_pages as f64),
@@ -65,19 +65,19 @@ impl Counts {
 }
 
 impl core::ops::AddAssign for Counts {
-    fn add_assign(&mut self, other: Self) {
-        self.allocated_pages += other.allocated_pages;
-        self.refills += other.refills;
-        self.refilled_pages += other.refilled_pages;
-        self.drains += other.drains;
-        self.drained_pages += other.drained_pages;
-        self.fallbacks += other.fallbacks;
+    fn add_assign(&mut self, more: Self) {
+        self.allocated_pages += more.allocated_pages;
+        self.refills += more.refills;
+        self.refilled_pages += more.refilled_pages;
+        self.drains += more.drains;
+        self.drained_pages += more.drained_pages;
+        self.fallbacks += more.fallbacks;
     }
 }
 
 /// A refill or a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub(crate) struct Run {
     /// Time on the recording's clock.
     pub time_ns: u64,
     /// The list that was refilled, by its number (see [`kind_of`]); `None` for a drain.
@@ -104,7 +104,7 @@ impl fmt::Display for Run {
 
 /// Operations of one CPU: sums, and each refill and drain in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
+pub(crate) struct Moved {
     /// Sums.
     pub counts: Counts,
     /// Refills and drains.
@@ -114,7 +114,7 @@ pub struct Moved {
 impl Moved {
     /// Sums over the runs, with what the runs do not tell.
     #[must_use]
-    pub fn new(allocated_pages: u64, fallbacks: u64, runs: Vec<Run>) -> Self {
+    pub(crate) fn new(allocated_pages: u64, fallbacks: u64, runs: Vec<Run>) -> Self {
         let mut counts = Counts { allocated_pages, fallbacks, ..Counts::default() };
         for run in &runs {
             let (times, pages) = match run.refills {
@@ -141,7 +141,7 @@ pub(crate) const QUANTITIES: &[Quantity] = &quantities! {
 };
 
 /// Adds what the CPUs of one side did: sums, sums by CPU, and one sample for each refill and drain.
-pub fn add_metrics(part: &mut Part, variant: &str, moved: &[Moved]) {
+pub(crate) fn add_metrics(part: &mut Part, variant: &str, moved: &[Moved]) {
     let mut all = Counts::default();
     moved.iter().for_each(|moved| all += moved.counts);
     for (name, value) in all.named() {
@@ -166,7 +166,7 @@ pub fn add_metrics(part: &mut Part, variant: &str, moved: &[Moved]) {
 /// The first refill or drain of a CPU that is not the same on both sides, in words; `None` if all are. When they come
 /// is not compared, in what order they come is.
 #[must_use]
-pub fn first_difference(start: u64, kernel: &[Moved], replayed: &[Moved]) -> Option<String> {
+pub(crate) fn first_difference(start: u64, kernel: &[Moved], replayed: &[Moved]) -> Option<String> {
     let told = |run: Option<&Run>| {
         run.map_or_else(
             || "nothing more".to_owned(),
@@ -186,7 +186,7 @@ pub fn first_difference(start: u64, kernel: &[Moved], replayed: &[Moved]) -> Opt
 
 /// A recording of a whole machine: its largest zone at the start, when that was, and at the end.
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub(crate) struct Recorded {
     /// At the start.
     pub zone: Zone,
     /// Time on the recording's clock.
@@ -199,7 +199,7 @@ pub struct Recorded {
 ///
 /// # Errors
 /// The trace has none, or is not of a whole machine.
-pub fn recorded(trace: &Trace) -> Result<Recorded> {
+pub(crate) fn recorded(trace: &Trace) -> Result<Recorded> {
     const AGAIN: &str = "record it with `framewright record -a`";
     if trace.meta.attribution != "whole system" {
         return Err(Error::failed(format_args!(
@@ -221,7 +221,7 @@ pub fn recorded(trace: &Trace) -> Result<Recorded> {
 
 /// Operations of the kernel's lists, by CPU. O(n).
 #[must_use]
-pub fn kernel(trace: &Trace, recorded: &Recorded) -> Vec<Moved> {
+pub(crate) fn kernel(trace: &Trace, recorded: &Recorded) -> Vec<Moved> {
     let Recorded { zone, start, .. } = recorded;
     let cpus = zone.lists.len();
     let mut allocated = vec![0; cpus];
@@ -281,7 +281,7 @@ struct Replay<'a> {
 ///
 /// # Errors
 /// A configuration that the allocator refuses, or more blocks than the zone has.
-pub fn replayed(history: &History, recorded: &Recorded, setup: &Setup) -> Result<Vec<Moved>> {
+pub(crate) fn replayed(history: &History, recorded: &Recorded, setup: &Setup) -> Result<Vec<Moved>> {
     let Recorded { zone, start, .. } = recorded;
     let cpus = zone.lists.len();
     let mut setup = *setup;
@@ -455,9 +455,9 @@ mod tests {
     use framewright_trace::trace::Event;
 
     use super::*;
-    use crate::fidelity::zone::tests::ZONEINFO;
-    use crate::settings::Settings;
+    use crate::zone::tests::ZONEINFO;
     use EventKind::{PageAlloc, PageAllocZoneLocked as Refill, PageFree, PagePcpuDrain as Drain};
+    use framewright_lab::settings::Settings;
 
     fn event(time_ns: u64, kind: EventKind, pfn: u64, order: u8, cpu: u16) -> Event {
         let migratetype = (kind != PageFree).then_some(1);
@@ -519,10 +519,10 @@ mod tests {
         let kernel = kernel(&trace, &recorded);
         assert_eq!(ours[1].runs, [Run { time_ns: 111, refills: Some(1), pages: 63 }]);
         assert_eq!(first_difference(2, &kernel, &ours), None);
-        let mut other = ours;
-        other[1].runs[0].pages = 64;
+        let mut changed = ours;
+        changed[1].runs[0].pages = 64;
         assert_eq!(
-            first_difference(2, &kernel, &other).unwrap(),
+            first_difference(2, &kernel, &changed).unwrap(),
             "CPU 1, after 0 refills and drains: kernel refilled 63 pages, movable blocks of order 0 at 0.000 s; \
              replayed refilled 64 pages, movable blocks of order 0 at 0.000 s"
         );

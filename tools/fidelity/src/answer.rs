@@ -1,13 +1,13 @@
-//! What the module of `kernel/linux` says the kernel's per-CPU lists did: lines among a boot's other output.
+//! Answer of the module of `kernel/linux`: what the kernel's per-CPU lists did, as lines among a boot's other output.
 //!
 //! ```text
-//! OP 177 0 31 0 897 0 7090 5      operation, CPU, pages refilled, pages drained, pages on the lists, free_factor, high, frames
+//! OP 177 0 31 0 897 0 7090 5      operation, CPU, pages refilled, drained, on the lists, free_factor, high, frames
 //! MIN_FREE 45056 always [madvise] never      vm.min_free_kbytes, and when huge pages are used
 //! ZONE Movable managed 125933 low 7090 high 8508          each zone with memory
 //! SPAN 262112                                frames from a multiple of 1024 to the zone's end: from there, blocks are
 //! FREE 3 1 552 560                           order, migratetype, blocks on that list of the zone, first to last
 //! LIST 0 10 568 576                          CPU, list, blocks on it, head to tail
-//! STATE before managed 125933 free 125026 batch 31 high_min 7090 high_max 7090 free_blocks 0 1 … cpu 0 count 300 high 7090 factor 0 lists 7 30 …
+//! STATE before managed 125933 free 125026 batch 31 high_min 7090 high_max 7090 free_blocks 0 1 … cpu 0 …
 //! DONE ops 20005 records 12 failed 0 elsewhere 0
 //! ```
 
@@ -17,7 +17,7 @@ use super::step::Step;
 
 /// The kernel's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// Operations that refilled or drained lists, in order.
     pub steps: Vec<Step>,
     /// The zone before and after.
@@ -38,7 +38,7 @@ pub struct Answer {
 
 /// A zone, as the module sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State {
+pub(crate) struct State {
     /// Pages that it manages.
     pub managed: u64,
     /// Pages moved at once.
@@ -63,7 +63,7 @@ impl Answer {
     ///
     /// # Errors
     /// A line that is cut off, or no `DONE`: one line of words.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut answer = Self::default();
         let mut done = false;
         for line in text.lines() {
@@ -81,8 +81,8 @@ impl Answer {
                 answer.layout.span = rest.parse().map_err(|_| bad())?;
             } else if let Some(rest) = after("FREE ").filter(|_| after("MIN_FREE ").is_none()) {
                 let numbers = numbers(rest).ok_or_else(bad)?;
-                let [order, of, ref blocks @ ..] = numbers[..] else { return Err(bad()) };
-                answer.layout.free.push((order.min(255) as u8, of.min(255) as u8, blocks.to_vec()));
+                let [order, migratetype, ref blocks @ ..] = numbers[..] else { return Err(bad()) };
+                answer.layout.free.push((order.min(255) as u8, migratetype.min(255) as u8, blocks.to_vec()));
             } else if let Some(rest) = after("LIST ") {
                 let numbers = numbers(rest).ok_or_else(bad)?;
                 let [cpu, list, ref blocks @ ..] = numbers[..] else { return Err(bad()) };

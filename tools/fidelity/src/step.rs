@@ -4,7 +4,7 @@ use core::fmt;
 
 /// An operation that refilled or drained lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub(crate) struct Step {
     /// Number of the operation.
     pub op: u64,
     /// CPU that it ran on.
@@ -24,14 +24,14 @@ pub struct Step {
 impl Step {
     /// Whether two kernels did the same, whichever frames they handed out.
     #[must_use]
-    pub fn moves_as(&self, other: &Self) -> bool {
-        Self { frames: other.frames, ..*self } == *other
+    pub(crate) fn moves_as(&self, second: &Self) -> bool {
+        Self { frames: second.frames, ..*self } == *second
     }
 }
 
 /// Digest of what was handed out: FNV-1a over the frames, a word at a time.
 #[derive(Clone, Copy, Debug)]
-pub struct Frames(u32);
+pub(crate) struct Frames(u32);
 
 impl Default for Frames {
     fn default() -> Self {
@@ -41,13 +41,13 @@ impl Default for Frames {
 
 impl Frames {
     /// Adds a block by its first frame, counted from where the kernel counts.
-    pub const fn add(&mut self, frame: u64) {
+    pub(crate) const fn add(&mut self, frame: u64) {
         self.0 = (self.0 ^ frame as u32).wrapping_mul(16_777_619);
     }
 
     /// The number.
     #[must_use]
-    pub const fn number(self) -> u32 {
+    pub(crate) const fn number(self) -> u32 {
         self.0
     }
 }

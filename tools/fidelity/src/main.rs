@@ -1,27 +1,54 @@
-//! `framewright fidelity`.
+//! Whether a preset does what the kernel of its name does: the same operations through both, side by side.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`ops`] | a trace's allocations and frees as a list that a kernel module can replay |
+//! | [`answer`] | the module's account of the kernel's per-CPU lists |
+//! | [`layout`] | places of free blocks before the first operation |
+//! | [`sequence`] | the list through a preset, and the first operation at which the two differ |
+//! | [`zone`] | a zone's size and lists from `/proc` |
+//! | [`history`] | content of the kernel's lists, reconstructed from a recording's events |
+//! | [`whole`] | a trace with the allocator's inside recorded, and the trace through a preset |
+//!
+//! `kernel/linux` boots a packaged Linux with the module. There the kernel and the preset must agree operation by
+//! operation. In a recorded trace of a running machine, the content of the lists at its start and allocations without
+//! an event are reconstructed first; then counts and the order of refills and drains are compared.
+#![deny(unsafe_code)]
 
-use std::path::PathBuf;
+mod answer;
+mod history;
+mod layout;
+mod ops;
+mod sequence;
+mod step;
+mod whole;
+mod zone;
 
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser as _;
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Kind, Part};
-use framewright_report::table::Style;
+use framewright_report::table::{Format, Style};
+use framewright_report::terminal::{Colour, Terminal};
 use framewright_trace::input;
 use framewright_trace::trace::Trace;
 
-use crate::configure::Setup;
-use crate::fidelity::answer::Answer;
-use crate::fidelity::history::History;
-use crate::fidelity::ops::Ops;
-use crate::fidelity::sequence::{self, first_difference, first_other_frame};
-use crate::fidelity::step::Step;
-use crate::fidelity::whole::{self, Moved, Run};
-use crate::session::{ReportArgs, Session, open};
-use crate::settings::Settings;
+use crate::answer::Answer;
+use crate::history::History;
+use crate::ops::Ops;
+use crate::sequence::{first_difference, first_other_frame};
+use crate::step::Step;
+use crate::whole::{Moved, Run};
+use framewright_lab::configure::Setup;
+use framewright_lab::session::{ReportArgs, Session, open};
+use framewright_lab::settings::Settings;
 
 const EXAMPLES: &str = "\
 Examples:
-  framewright fidelity inside.parquet
-  framewright fidelity inside.parquet --preset linux_v6_16 --format json
+  fidelity inside.parquet
+  fidelity inside.parquet --preset linux_v6_16 --format json
   kernel/linux traces/compile.parquet
 
 The first two take a trace of `framewright record -a`, which has what the
@@ -32,44 +59,47 @@ replays any trace on its allocator and compares operation by operation.";
 const OPERATIONS: usize = 120_000;
 
 /// Compare what a kernel's per-CPU lists did with what a preset does
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
-pub struct Args {
+#[derive(Clone, Debug, clap::Parser)]
+#[command(name = "fidelity", after_help = EXAMPLES, max_term_width = 80)]
+struct Args {
     /// A trace; without --ops and --answer, one of `record -a`
     #[arg(value_name = "TRACE", required_unless_present = "made_up")]
-    pub trace: Option<PathBuf>,
+    trace: Option<PathBuf>,
 
     /// Instead of a trace's operations, some that are made up; with --ops or --answer
     #[arg(long, conflicts_with = "trace")]
-    pub made_up: bool,
+    made_up: bool,
 
     /// The preset [default: that of the recorded kernel's version]
     #[arg(long, value_name = "NAME")]
-    pub preset: Option<String>,
+    preset: Option<String>,
 
     /// Only write the trace's operations, for a kernel to replay
     #[arg(long, value_name = "FILE", conflicts_with = "answer")]
-    pub ops: Option<PathBuf>,
+    ops: Option<PathBuf>,
 
     /// Compare with what a kernel answered to these operations
     #[arg(long, value_name = "FILE")]
-    pub answer: Option<PathBuf>,
+    answer: Option<PathBuf>,
 
     /// CPUs that the operations are shared out to, with --ops or --answer [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(Ops::MOST_CPUS)))]
-    pub cpus: Option<u8>,
+    cpus: Option<u8>,
 
     /// Operations to replay at most, with --ops or --answer [default: 120000]
     #[arg(long, value_name = "N")]
-    pub operations: Option<usize>,
+    operations: Option<usize>,
 
     /// Fail if a CPU's counts differ by more than this
     #[arg(long, value_name = "PERCENT")]
-    pub within: Option<f64>,
+    within: Option<f64>,
+
+    /// Output format: table, json, csv or markdown
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", hide_possible_values = true)]
+    format: Format,
 
     #[command(flatten)]
-    #[expect(missing_docs, reason = "clap would show it as a heading")]
-    pub report: ReportArgs,
+    report: ReportArgs,
 }
 
 impl Args {
@@ -87,12 +117,27 @@ impl Args {
     }
 }
 
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let session =
+        Session { rivals: None, format: args.format, terminal: Terminal::of_stdout(Colour::default()) };
+    match run(&args, &session) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            if !matches!(error, Error::OutputClosed) {
+                eprintln!("fidelity: {error}");
+            }
+            error.exit_code()
+        }
+    }
+}
+
 /// Compares, or writes operations.
 ///
 /// # Errors
 /// The trace cannot be read or has not what is needed; the kernel's answer is incomplete; or kernel and preset differ
 /// by more than allowed.
-pub fn run(args: &Args, session: &Session) -> Result<()> {
+fn run(args: &Args, session: &Session) -> Result<()> {
     let chooses = args.cpus.is_some() || args.operations.is_some() || args.made_up;
     if args.ops.is_none() && args.answer.is_none() && chooses {
         return Err(Error::usage(
@@ -190,7 +235,7 @@ fn whole_machine(
 /// Both sides of a kernel's answer, and the first operation at which they differ.
 fn answered(
     trace: &Trace,
-    path: &std::path::Path,
+    path: &Path,
     args: &Args,
     setup: &Setup,
     part: &mut Part,

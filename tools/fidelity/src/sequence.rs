@@ -11,12 +11,12 @@ use super::answer::{Answer, State};
 use super::layout::Lists;
 use super::ops::Ops;
 use super::step::{Frames, Step};
-use crate::configure::Setup;
-use crate::subject::Bare;
+use framewright_lab::configure::Setup;
+use framewright_lab::subject::Bare;
 
 /// Operations of a preset, and how large it would have made the lists.
 #[derive(Clone, Debug)]
-pub struct Replayed {
+pub(crate) struct Replayed {
     /// Operations that refilled or drained, in order.
     pub steps: Vec<Step>,
     /// The preset's own size of the lists, for the zone's size. The replay uses the kernel's.
@@ -29,7 +29,7 @@ pub struct Replayed {
 ///
 /// # Errors
 /// A configuration that the allocator refuses, or more blocks than fit.
-pub fn replay(ops: &Ops, setup: &Setup, kernel: &Answer) -> Result<Replayed> {
+pub(crate) fn replay(ops: &Ops, setup: &Setup, kernel: &Answer) -> Result<Replayed> {
     let cpus = usize::from(ops.cpus);
     // One CPU more holds what is in use in the kernel's zone from the start.
     let arena = Arena::builder().pages(kernel.layout.pages()).cpus(cpus + 1).backing(Backing::Described);
@@ -81,8 +81,13 @@ fn own_size(setup: &Setup, kernel: &Answer, cpus: u8) -> Sizing {
     let config = &setup.config;
     let is_movable = |name: &str| name == "Movable";
     let shares = !config.experiment.pcp_rule.moves_high();
-    let sum = |of: fn(&[u64; 3]) -> u64, movable: bool| -> u64 {
-        kernel.zones.iter().filter(|(name, _)| movable || !is_movable(name)).map(|(_, zone)| of(zone)).sum()
+    let sum = |count: fn(&[u64; 3]) -> u64, movable: bool| -> u64 {
+        kernel
+            .zones
+            .iter()
+            .filter(|(name, _)| movable || !is_movable(name))
+            .map(|(_, zone)| count(zone))
+            .sum()
     };
     let lowmem = sum(|zone| zone[0], shares);
     // As khugepaged counts it: above the high watermarks, which it is about to change.
@@ -98,7 +103,7 @@ fn own_size(setup: &Setup, kernel: &Answer, cpus: u8) -> Sizing {
 
 /// The first operation at which two sequences differ, with what each did; `None` if they are the same.
 #[must_use]
-pub fn first_difference(kernel: &[Step], ours: &[Step]) -> Option<String> {
+pub(crate) fn first_difference(kernel: &[Step], ours: &[Step]) -> Option<String> {
     let place = kernel.iter().zip(ours).position(|(kernel, ours)| !kernel.moves_as(ours));
     let place = match place {
         Some(place) => place,
@@ -115,7 +120,7 @@ pub fn first_difference(kernel: &[Step], ours: &[Step]) -> Option<String> {
 /// The last operation up to which both are known to have handed out the same frames, and the first one at which they
 /// are known not to; `None` if they always have.
 #[must_use]
-pub fn first_other_frame(kernel: &[Step], ours: &[Step]) -> Option<(u64, u64)> {
+pub(crate) fn first_other_frame(kernel: &[Step], ours: &[Step]) -> Option<(u64, u64)> {
     let same = |(kernel, ours): (&Step, &Step)| kernel.frames == ours.frames;
     let place = kernel.iter().zip(ours).position(|both| !same(both))?;
     Some((place.checked_sub(1).map_or(0, |last| kernel[last].op), kernel[place].op))
@@ -124,9 +129,9 @@ pub fn first_other_frame(kernel: &[Step], ours: &[Step]) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fidelity::layout::Layout;
-    use crate::fidelity::ops::Op;
-    use crate::settings::Settings;
+    use crate::layout::Layout;
+    use crate::ops::Op;
+    use framewright_lab::settings::Settings;
 
     fn answer(steps: Vec<Step>) -> Answer {
         let lists = vec![vec![0, 30]];
@@ -183,8 +188,8 @@ mod tests {
     /// printed.
     #[test]
     fn presets_do_what_kernels_did_down_to_the_frame() {
-        let old = include_str!("../../tests/data/made-up/linux-6.1.txt");
-        let new = include_str!("../../tests/data/made-up/linux-6.12.txt");
+        let old = include_str!("../tests/data/made-up/linux-6.1.txt");
+        let new = include_str!("../tests/data/made-up/linux-6.12.txt");
         let run = |preset: &str, text: &str| {
             let setup = Setup::from_settings(&Settings::from_pairs(preset).unwrap()).unwrap();
             let kernel = Answer::parse(text).unwrap();

@@ -1,11 +1,12 @@
 //! How far the simulator is off from what was measured on a Xeon Gold 5320, and how far it would be off from each order
 //! if it had been fitted to the others.
 //!
-//! `cargo run --release -p framewright-lab --example calibrate -- errors` prints each figure. `-- fit 2` goes two steps
+//! `cargo run --release -p framewright-calibrate -- errors` prints each figure. `-- fit 2` goes two steps
 //! from round values and prints the parameters of each: the last are frozen in `machines/calibration/fitted.toml`.
 //! Without an argument each order is left out in turn: the fit begins at the frozen parameters, goes two steps without
 //! that order, and the order is run. Every figure is the geometric mean of three seeds. The fit takes ten minutes of
 //! one core, leaving orders out half an hour; two cores share it.
+#![deny(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -162,12 +163,12 @@ fn stepped(slopes: &Slopes, at: Fitted) -> Fitted {
 }
 
 /// How many of a group's errors an interval covers that is made of other groups' errors.
-fn covered(own: &[f64], group: u8, few: &BTreeMap<u8, Vec<f64>>) -> usize {
+fn covered(errors: &[f64], group: u8, few: &BTreeMap<u8, Vec<f64>>) -> usize {
     let mut others: Vec<f64> =
-        few.iter().filter(|(other, _)| **other != group).flat_map(|(_, errors)| errors.clone()).collect();
+        few.iter().filter(|(number, _)| **number != group).flat_map(|(_, errors)| errors.clone()).collect();
     others.sort_by(f64::total_cmp);
     let at = |share: f64| others[((others.len() - 1) as f64 * share).round() as usize];
-    own.iter().filter(|error| (at(0.1)..=at(0.9)).contains(*error)).count()
+    errors.iter().filter(|error| (at(0.1)..=at(0.9)).contains(*error)).count()
 }
 
 /// Intervals are those of predictions: of the errors of the rows that the fit takes, so that not one order with many
@@ -262,10 +263,10 @@ fn print_errors(set: &[Measured], fitted: Fitted) {
             100.0 * figure.error()
         );
     }
-    let of = |target: &str| -> Vec<f64> {
+    let errors_of = |target: &str| -> Vec<f64> {
         all.iter().filter(|figure| figure.name.starts_with(target)).map(ln).collect()
     };
-    println!("linux: {}\nlist: {}", sizes(&of("linux")), sizes(&of("list")));
+    println!("linux: {}\nlist: {}", sizes(&errors_of("linux")), sizes(&errors_of("list")));
 }
 
 fn main() {

@@ -24,17 +24,17 @@ use super::zone::Zone;
 
 /// Lists of one CPU in Linux from 5.13 on with huge pages: three types of orders 0 to 3, and of order 9 one for movable
 /// blocks and one for all others.
-pub const LISTS: usize = 14;
+pub(crate) const LISTS: usize = 14;
 
 /// Largest batch of a refill or drain, in batches: `CONFIG_PCP_BATCH_SCALE_MAX` as the kernel's default has it.
 const MOST_BATCHES: u32 = 32;
 
 /// Nanoseconds between two calls of `vmstat_update`.
-pub const SECOND: u64 = 1_000_000_000;
+pub(crate) const SECOND: u64 = 1_000_000_000;
 
 /// The list of an order and a type; `None` where an order has none.
 #[must_use]
-pub const fn list_of(order: u8, mobility: Mobility) -> Option<usize> {
+pub(crate) const fn list_of(order: u8, mobility: Mobility) -> Option<usize> {
     match (order, mobility) {
         (0..=3, Mobility::Unmovable) => Some(order as usize * 3),
         (0..=3, Mobility::Movable) => Some(order as usize * 3 + 1),
@@ -47,7 +47,7 @@ pub const fn list_of(order: u8, mobility: Mobility) -> Option<usize> {
 
 /// Order and type of a list.
 #[must_use]
-pub const fn kind_of(list: usize) -> (u8, Mobility) {
+pub(crate) const fn kind_of(list: usize) -> (u8, Mobility) {
     let mobility = match list % 3 {
         0 => Mobility::Unmovable,
         1 => Mobility::Movable,
@@ -58,7 +58,7 @@ pub const fn kind_of(list: usize) -> (u8, Mobility) {
 
 /// As the kernel numbers the first three migratetypes; what it has beside them waits on the movable lists.
 #[must_use]
-pub const fn mobility(migratetype: Option<u8>) -> Mobility {
+pub(crate) const fn mobility(migratetype: Option<u8>) -> Mobility {
     match migratetype {
         Some(0) => Mobility::Unmovable,
         Some(2) => Mobility::Reclaimable,
@@ -68,7 +68,7 @@ pub const fn mobility(migratetype: Option<u8>) -> Mobility {
 
 /// Actions of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub(crate) enum What {
     /// Allocated a block.
     Alloc,
     /// Freed one.
@@ -81,7 +81,7 @@ pub enum What {
 
 /// One step of a CPU in the zone that is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub(crate) struct Step {
     /// Time on the recording's clock.
     pub time_ns: u64,
     /// Which CPU.
@@ -98,7 +98,7 @@ pub struct Step {
 
 /// Events on the CPUs of a recorded machine in one zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct History {
+pub(crate) struct History {
     /// Blocks on each list of each CPU at the start.
     pub start: Vec<[u32; LISTS]>,
     /// All steps in order.
@@ -147,7 +147,7 @@ struct Cpu {
 impl History {
     /// History of `zone` in a trace from `start` on; `end`: the zone at the recording's end, if that is known. O(n).
     #[must_use]
-    pub fn of(trace: &Trace, zone: &Zone, start: u64, end: Option<&Zone>) -> Self {
+    pub(crate) fn of(trace: &Trace, zone: &Zone, start: u64, end: Option<&Zone>) -> Self {
         let inside = |event: &&Event| event.time_ns >= start && zone.holds(event);
         let events: Vec<&Event> = trace.events.iter().filter(inside).collect();
         let (types, leaves_hidden) = look_ahead(&events);
@@ -316,8 +316,8 @@ impl Follow {
                 self.cpus[cpu].lists[number].blocks.pop_back();
             }
             place => {
-                if let Some((other, list)) = place {
-                    self.cpus[usize::from(other)].lists[list].blocks.retain(|block| block.pfn != event.pfn);
+                if let Some((holder, list)) = place {
+                    self.cpus[usize::from(holder)].lists[list].blocks.retain(|block| block.pfn != event.pfn);
                 }
                 let list = &self.cpus[cpu].lists[number];
                 let above = list.blocks.iter().rev().take_while(|block| block.leaves_hidden).count();
@@ -416,7 +416,7 @@ mod tests {
     use framewright_trace::trace::Note;
 
     use super::*;
-    use crate::fidelity::zone::tests::ZONEINFO;
+    use crate::zone::tests::ZONEINFO;
     use EventKind::{PageAlloc, PageAllocZoneLocked as Refill, PageFree, PagePcpuDrain as Drain};
 
     fn history(events: &[(EventKind, u64, u8, Option<u8>)]) -> History {

@@ -10,7 +10,7 @@ use framewright_report::error::{Error, Result};
 use framewright_workload::target::{Mobility, TargetCpu as _};
 
 use super::history::{kind_of, mobility};
-use crate::subject::Slot;
+use framewright_lab::subject::Slot;
 
 /// Frames of the largest block: what places are counted from is a multiple of it.
 const LARGEST: u64 = 1 << LARGEST_ORDER;
@@ -22,7 +22,7 @@ const FORGET: u64 = 24;
 
 /// The free blocks of a zone, each by its first frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Layout {
+pub(crate) struct Layout {
     /// Frames up to the zone's end.
     pub span: u64,
     /// On the zone's lists, first to last: order, migratetype, blocks.
@@ -33,7 +33,7 @@ pub struct Layout {
 
 /// The kernel's lists before the first operation.
 #[derive(Clone, Copy, Debug)]
-pub struct Lists<'a> {
+pub(crate) struct Lists<'a> {
     /// Batch, and the bounds of `high`.
     pub size: Sizing,
     /// `high` of each CPU.
@@ -47,7 +47,7 @@ pub struct Lists<'a> {
 impl Layout {
     /// Pages that an arena needs to be [arranged](Self::arrange) like this.
     #[must_use]
-    pub const fn pages(&self) -> u64 {
+    pub(crate) const fn pages(&self) -> u64 {
         self.span.next_multiple_of(LARGEST) + LARGEST
     }
 
@@ -57,7 +57,12 @@ impl Layout {
     ///
     /// # Errors
     /// The blocks overlap, or are not where blocks can be.
-    pub fn arrange(&self, arena: &Arena, slots: &mut [Slot<'_, ()>], kernel: &Lists<'_>) -> Result<()> {
+    pub(crate) fn arrange(
+        &self,
+        arena: &Arena,
+        slots: &mut [Slot<'_, ()>],
+        kernel: &Lists<'_>,
+    ) -> Result<()> {
         let bad = || Error::failed("the free blocks that the kernel tells cannot be rebuilt");
         let base = arena.frames().start.0;
         let helper = slots.len() - 1;
@@ -82,9 +87,9 @@ impl Layout {
         for block in (0..self.pages()).step_by(LARGEST as usize) {
             cut(&slots[helper], base, (block, LARGEST_ORDER), &wanted);
         }
-        let set_type = |block: u64, order: u8, of: Mobility| {
+        let set_type = |block: u64, order: u8, kind: Mobility| {
             for part in (0..1_u64 << order).step_by(PAGEBLOCK as usize) {
-                let (pfn, to) = (Pfn(base + block + part), migratetype(of));
+                let (pfn, to) = (Pfn(base + block + part), migratetype(kind));
                 if arena.allocator().frames().info(pfn).migratetype() != to {
                     arena.allocator().set_pageblock_type(pfn, to);
                 }
@@ -97,7 +102,7 @@ impl Layout {
             // Nothing drains meanwhile, and no batch is freed in a row.
             let held = high.max(count + FORGET as u32 + 1);
             resize(arena, slot, Sizing { batch: held, high_min: held, high_max: held });
-            for (_, list, blocks) in self.waiting.iter().filter(|(of, ..)| usize::from(*of) == cpu) {
+            for (_, list, blocks) in self.waiting.iter().filter(|(kind, ..)| usize::from(*kind) == cpu) {
                 let (order, mobility) = kind_of(*list);
                 for &block in blocks.iter().rev() {
                     set_type(block, order, mobility);
@@ -122,9 +127,9 @@ impl Layout {
         // ones first.
         let mut free: Vec<_> = self.free.iter().collect();
         free.sort_by_key(|(order, ..)| *order);
-        for (order, of, blocks) in free {
+        for (order, kind, blocks) in free {
             for &block in blocks.iter().rev() {
-                set_type(block, *order, mobility(Some(*of)));
+                set_type(block, *order, mobility(Some(*kind)));
                 slots[helper].free_past_lists(base + block, *order);
             }
         }
