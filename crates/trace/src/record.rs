@@ -11,7 +11,7 @@
 //! | `spool` | what the buffers gave, on disk until the recording ends |
 //! | `folder` | spools and what it takes to read them, which a killed recorder leaves |
 //! | `attribute` | which events are the command's |
-//! | `command` | running the command to its end, whatever signals come |
+//! | `command` | running the command to its end, also when signals come |
 //! | `user` | running it as a user other than root |
 //! | `processes` | processes and threads as `/proc` shows them |
 //! | `output` | the file that the trace goes to |
@@ -64,26 +64,26 @@ use sampling::{PERIOD_NS, Symbols};
 use spool::{Budget, Pages};
 use tracefs::{Instance, Root};
 
-/// How to record.
+/// Options of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Size of the kernel's buffer for each CPU, in KiB. It bridges the time until a reader thread runs
     /// again.
     pub buffer_kib: u32,
-    /// How long to go on after the command has ended: memory that is freed after a grace period, or by
-    /// worker threads, is freed a little later.
+    /// Time for which recording goes on after the command has ended: memory is freed later if it waits for a grace period
+    /// or for a worker thread.
     pub settle: Duration,
     /// Terminate the command and its descendants after this time, if it has not ended by then. Without a
     /// command: how long to record.
     pub limit: Option<Duration>,
     /// Whom the command runs as; `None` for this process's own user.
     pub user: Option<User>,
-    /// Whose events to keep.
+    /// Processes whose events are kept.
     pub scope: Scope,
     /// Events beside those of blocks: names of [`SETS`], `GROUP/NAME`, or `GROUP/`. They become
     /// [`Trace::notes`].
     pub events: Vec<String>,
-    /// Whether to keep what the kernel says of its page allocator at the start and at the end, as notes.
+    /// Keeps the files of `/proc` about the page allocator from the start and from the end, as notes.
     pub states: bool,
     /// Bytes after which recording stops, as the kernel lays events out (about 40 for each event),
     /// and the command goes on.
@@ -109,12 +109,12 @@ impl Default for Options {
     }
 }
 
-/// Whose events a recording keeps.
+/// Processes whose events a recording keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The command's process tree.
     Tree,
-    /// The whole machine.
+    /// All processes of the machine.
     System,
     /// A running process, its threads and all that they start.
     Process(u32),
@@ -127,17 +127,17 @@ pub enum Scope {
 #[derive(Debug)]
 pub struct Recording {
     /// The events that belong to the command. `trace.meta.lost_events` says how many events of the whole
-    /// machine the kernel had no room for: what is missing here is among them.
+    /// machine the kernel had no room for: the events that are missing here are among them.
     pub trace: Trace,
-    /// How the command ended, if there was one.
+    /// Exit status of the command, if there was one.
     pub status: Option<ExitStatus>,
     /// Page-allocator events of the whole machine while it ran.
     pub system_events: usize,
     /// Threads of the command's process tree, over its whole life; of the whole machine, those that had an event.
     pub threads: usize,
-    /// Whether recording stopped early, because [`Options::most_bytes`] was reached or the disk was full.
+    /// Recording stopped early, because [`Options::most_bytes`] was reached or the disk was full.
     pub cut: bool,
-    /// Whether it was because the disk of [`Options::spool`] was full.
+    /// Recording stopped early because the disk of [`Options::spool`] was full.
     pub disk_full: bool,
     /// Cost of the recording.
     pub cost: Cost,
@@ -271,9 +271,9 @@ struct Raw {
     lost: Option<u64>,
     /// The recorder's process.
     recorder: u32,
-    /// Whether the samples are of the kernel that runs now, whose functions are known.
+    /// The samples are of the kernel that runs now, whose functions are known.
     is_sampled: bool,
-    /// What an event and a sample cost, if it was measured.
+    /// Cost of an event and of a sample, if it was measured.
     cost: Option<kernel_time::Cost>,
 }
 
@@ -322,14 +322,12 @@ impl Raw {
     }
 }
 
-/// Whose events a recording of this scope keeps.
+/// Words for the processes whose events a recording of this scope keeps.
 fn attribution(scope: &Scope) -> String {
     match scope {
-        Scope::Tree => {
-            "the command's process tree: what its threads did, and frees of what they allocated".into()
-        }
+        Scope::Tree => "the command's process tree: events of its threads, and frees of their blocks".into(),
         Scope::System => "whole system".into(),
-        Scope::Process(pid) => format!("the process tree of {pid}, as far as it was there from the start on"),
+        Scope::Process(pid) => format!("the process tree of {pid}, without children that had left it before"),
         Scope::Group(path) => format!("the control group {}", path.display()),
     }
 }
@@ -354,7 +352,7 @@ struct Run {
     unsampled: Option<String>,
 }
 
-/// What was watched.
+/// The run, as it was watched.
 struct Watched {
     whose: Whose,
     /// Of the threads that existed before.
@@ -364,8 +362,8 @@ struct Watched {
     disk_full: bool,
 }
 
-/// What watching takes beside the options: signals that end it, where its beginning is kept, lines of `/proc/kallsyms`
-/// that say what the addresses in events of work mean.
+/// Inputs of watching beside the options: signals that end it, the folder that keeps its beginning, lines of
+/// `/proc/kallsyms` that name the addresses in events of work.
 type Watch<'a> = (&'a Signals, &'a Folder, &'a [String]);
 
 fn run(
@@ -376,7 +374,7 @@ fn run(
     watch_with: Watch<'_>,
 ) -> Result<Run, Error> {
     let cpus = instance.cpus()?;
-    let (samplers, unsampled) = match sampling::start(&cpus) {
+    let (samplers, unsampled) = match sampling::start(&cpus, PERIOD_NS) {
         Ok(samplers) => (samplers, None),
         Err(why) => (Vec::new(), Some(why)),
     };

@@ -7,6 +7,7 @@ use std::process::ExitStatus;
 
 use framewright_report::error::{Error, Result};
 use framewright_report::table::{Format, Listing};
+use framewright_trace::kernel_time::Samples;
 use framewright_trace::output::Output;
 use framewright_trace::record::{self, Options, Recording, Scope, User};
 use framewright_trace::trace::EventKind;
@@ -23,14 +24,14 @@ Examples:
   framewright record -p 4242 --duration 10
 
 Needs root and a kernel with kmem tracepoints. Under sudo, the command runs as
-the user who called sudo, and the trace is that user's. The trace names the
-command with its arguments, so only its owner may read it.
+the user who called sudo, and the trace belongs to that user. The trace names
+the command with its arguments, so only its owner may read it.
 
-Sets of --events: fallbacks, compaction, reclaim, locks, faults, ticks. They are
-kept beside the events of blocks, as rows with a text. /proc/zoneinfo,
-buddyinfo, pagetypeinfo and vmstat are kept from the start and from the end.
+Sets of --events: fallbacks, compaction, reclaim, locks, faults, ticks. Their
+events are rows with a text in the trace. /proc/zoneinfo, buddyinfo,
+pagetypeinfo and vmstat at the start and at the end are rows, too.
 
-DuckDB, Polars and pandas open the trace.";
+DuckDB, Polars and pandas can open the trace.";
 
 /// Record the page allocations of a command and its children
 #[derive(Clone, Debug, clap::Args)]
@@ -40,7 +41,7 @@ pub struct Args {
     #[arg(short, long, default_value = "trace.parquet", value_name = "TRACE")]
     pub output: PathBuf,
 
-    /// End the command and what it has started after this many seconds
+    /// End the command and its children after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<Duration>,
 
@@ -48,11 +49,11 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_parser = User::find)]
     pub user: Option<User>,
 
-    /// Other events to keep: sets, GROUP/ or GROUP/NAME
+    /// Other events to record: sets, GROUP/ or GROUP/NAME
     #[arg(long, value_name = "SETS", value_delimiter = ',', default_value = "fallbacks")]
     pub events: Vec<String>,
 
-    /// Keep the events of the whole machine
+    /// Record the whole machine
     #[arg(short = 'a', long, conflicts_with_all = ["pid", "cgroup"])]
     pub all: bool,
 
@@ -60,7 +61,7 @@ pub struct Args {
     #[arg(short, long, value_name = "PID", conflicts_with_all = ["cgroup", "command"])]
     pub pid: Option<u32>,
 
-    /// Record what is in a control group, such as /sys/fs/cgroup/system.slice
+    /// Record the processes of a control group, such as /sys/fs/cgroup/system.slice
     #[arg(long, value_name = "FOLDER")]
     pub cgroup: Option<PathBuf>,
 
@@ -84,7 +85,7 @@ pub(super) fn seconds(text: &str) -> core::result::Result<Duration, String> {
         .ok_or_else(|| "expected a number of seconds above 0".to_owned())
 }
 
-/// Records a command and says what was recorded.
+/// Records a command and shows a summary.
 ///
 /// # Errors
 /// Root or a tracepoint is missing, the command cannot be started or failed, or the trace cannot be written. A
@@ -94,7 +95,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let output = open(&args.output)?;
     let summary = args.summary.as_deref().map(open).transpose()?;
     let folder = args.output.parent().filter(|folder| !folder.as_os_str().is_empty());
-    // Where a device lies is no place for files.
+    // The folder of a device is no place for files.
     let elsewhere = std::fs::metadata(&args.output).is_ok_and(|there| !there.is_file());
     let spool = if elsewhere { std::env::temp_dir() } else { folder.unwrap_or(Path::new(".")).to_owned() };
     let options = Options {
@@ -114,7 +115,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     for left in record::unfinished(&options.spool) {
         let left = left.display();
         eprintln!(
-            "framewright: {left} is of a recording that was killed: `framewright import {left} -o TRACE` makes a trace of it; \
+            "framewright: a recording that was killed left {left}: make a trace of it with `framewright import {left} -o TRACE`, \
              then remove it"
         );
     }
@@ -124,16 +125,16 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     record::keep_private(&args.output, user.as_ref()).map_err(Error::failed)?;
     summarise(args, session, &recording, summary)?;
     if recording.trace.meta.lost_events.is_some_and(|lost| lost > 0) {
-        eprintln!("framewright: the kernel lost events; record something shorter, or with less beside it");
+        eprintln!("framewright: the kernel lost events: record a shorter run, or fewer --events");
     }
     if let Some(why) = &recording.unsampled {
         eprintln!(
-            "framewright: the kernel could not be sampled ({why}): the share of page allocation is not known"
+            "framewright: the kernel could not be sampled ({why}), so the share of page allocation is not known"
         );
     }
     if recording.disk_full {
         eprintln!(
-            "framewright: recording stopped before the command ended: no space left in {}; what was recorded is in {}",
+            "framewright: recording stopped before the command ended: no space left in {}; the events until then are in {}",
             options.spool.display(),
             args.output.display()
         );
@@ -146,7 +147,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     recording.status.map_or(Ok(()), |status| succeeded(status, args.duration.is_some()))
 }
 
-/// Says what was recorded, away from the command's own output.
+/// Shows what was recorded, away from the command's own output.
 fn summarise(args: &Args, session: &Session, recording: &Recording, summary: Option<Output>) -> Result<()> {
     if is_silent() && summary.is_none() {
         return Ok(());
@@ -154,12 +155,14 @@ fn summarise(args: &Args, session: &Session, recording: &Recording, summary: Opt
     let Recording { trace, cost, .. } = recording;
     let lost = trace.meta.lost_events;
     let count = |kind| trace.count(kind);
+    let sampled = Samples::of(trace);
     let text = if session.format == Format::Json {
         let json = serde_json::json!({
             "trace": args.output, "events": trace.events.len(), "allocations": count(EventKind::PageAlloc),
             "frees": count(EventKind::PageFree), "other_events": trace.notes.len(),
             "system_events": recording.system_events, "threads": recording.threads, "lost_events": lost,
             "cut": recording.cut, "recorded_bytes": cost.bytes, "reading_seconds": cost.reading.as_secs_f64(),
+            "recording_percent": sampled.as_ref().map(Samples::recording_percent),
             "exit_code": recording.status.and_then(|status| status.code()),
         });
         format!("{json:#}\n")
@@ -178,7 +181,14 @@ fn summarise(args: &Args, session: &Session, recording: &Recording, summary: Opt
                 lost.map_or_else(|| "unknown".to_owned(), |lost| lost.to_string()),
             ),
             ("recorded, MiB", format!("{:.1}", cost.bytes as f64 / f64::from(1 << 20))),
-            ("CPU time of reading, s", format!("{:.3}", cost.reading.as_secs_f64())),
+            (
+                "CPU time that recording added to the run, %",
+                sampled.map_or_else(
+                    || "unknown".to_owned(),
+                    |known| format!("{:.1}", known.recording_percent()),
+                ),
+            ),
+            ("CPU time of the reader of the buffers, s", format!("{:.3}", cost.reading.as_secs_f64())),
         ] {
             listing.row([name.to_owned(), value]);
         }

@@ -15,7 +15,7 @@ use crate::kmem::Page;
 use crate::kmem::report::{Names, Report, What};
 use crate::trace::{Comms, Event, EventKind, Note};
 
-/// Whose events are picked.
+/// Processes whose events are picked.
 #[derive(Clone, Debug)]
 pub(super) enum Whose {
     /// Those of all threads.
@@ -24,14 +24,14 @@ pub(super) enum Whose {
     Trees(HashSet<u32>),
 }
 
-/// What belongs to a command.
+/// Events of a command.
 #[derive(Debug, Default)]
 pub(super) struct Attributed {
     pub(super) events: Vec<Event>,
     /// Other events; their names are still to be filled in.
     pub(super) notes: Vec<(u16, Note)>,
     pub(super) comms: Comms,
-    /// How often a thread was found in each stack of the kernel's functions.
+    /// Samples by stack of the kernel's functions.
     pub(super) samples: HashMap<Box<[u64]>, u64>,
     /// Page-allocator events of the whole machine.
     pub(super) system_events: usize,
@@ -39,7 +39,7 @@ pub(super) struct Attributed {
     pub(super) failed_allocations: u64,
     /// Threads that were ever members, the first included.
     pub(super) threads: usize,
-    /// Whether the start of one of the first threads was among the reports.
+    /// The start of one of the first threads was among the reports.
     pub(super) saw_root: bool,
 }
 
@@ -111,7 +111,7 @@ struct Frames {
 }
 
 impl Frames {
-    /// Whether an event belongs to the tree, of which its thread is a member or not.
+    /// True if an event belongs to the tree; `member`: its thread does.
     fn belongs(&mut self, page: &Page, member: bool) -> bool {
         let (start, end) = (page.pfn, page.pfn + (1 << page.order));
         match page.kind {

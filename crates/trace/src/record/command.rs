@@ -1,4 +1,4 @@
-//! Running the recorded command to its end, whatever signals come.
+//! Running the recorded command to its end, also when signals come.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -18,9 +18,9 @@ use super::processes;
 use super::user::User;
 use crate::error::Error;
 
-/// How often the command's end, and signals, are looked for.
+/// Time between two looks for the command's end, and for signals.
 const TICK: Duration = Duration::from_millis(5);
-/// How long a command may take to end once told to.
+/// Time that a command may take to end after it was told to.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// While one exists, `SIGINT`, `SIGTERM` and `SIGHUP` are noted instead of ending the process.
@@ -29,7 +29,7 @@ pub(super) struct Signals {
     handlers: &'static Handlers,
 }
 
-/// What the process's signal handlers share with the recorder.
+/// State that the process's signal handlers share with the recorder.
 #[derive(Debug)]
 struct Handlers {
     /// Do what the signal does by default.
@@ -68,7 +68,7 @@ impl Signals {
         Self { handlers }
     }
 
-    /// Whether one has come.
+    /// True after a signal has come.
     fn any(&self) -> bool {
         let Handlers { interrupt, terminate, hang_up, .. } = self.handlers;
         [interrupt, terminate, hang_up].iter().any(|noted| noted.load(Ordering::SeqCst))
@@ -120,7 +120,7 @@ pub(super) fn run(
     saved.map(|()| status)
 }
 
-/// Waits until `limit` has passed, a signal has come, or `over` says so.
+/// Waits until `limit` has passed, a signal has come, or `over` returns true.
 pub(super) fn linger(limit: Option<Duration>, signals: &Signals, over: impl Fn() -> bool) {
     let start = Instant::now();
     while !signals.any() && !over() && limit.is_none_or(|limit| start.elapsed() < limit) {

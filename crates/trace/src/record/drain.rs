@@ -19,13 +19,12 @@ use crate::kmem::report::{Report, What, name};
 use crate::kmem::{self, Decoded};
 use crate::trace::EventKind;
 
-/// How long a reader waits for its buffer to fill before it looks for the end of the recording, in
-/// nanoseconds. The kernel wakes it earlier if the buffer is half full.
+/// Time that a reader waits for its buffer to fill before it looks for the end of the recording, in nanoseconds. The kernel wakes it earlier if the buffer is half full.
 const WAIT_NS: i64 = 50_000_000;
 
-/// Where processes begin.
+/// Tracepoint of a new process.
 const FORK: &str = "sched/sched_process_fork";
-/// Where threads get their names, by `exec` and otherwise.
+/// Tracepoint of a new name of a thread, by `exec` and otherwise.
 const RENAME: &str = "task/task_rename";
 
 /// Events that every recording enables, `GROUP/NAME`.
@@ -34,7 +33,7 @@ pub(super) fn always() -> impl Iterator<Item = String> {
     kmem.chain([FORK.to_owned(), RENAME.to_owned()])
 }
 
-/// How to understand the running kernel's events.
+/// Layouts of the running kernel's events.
 #[derive(Debug)]
 pub(super) struct Decoder {
     pages: ring::Layout,
@@ -150,7 +149,7 @@ impl Decoder {
     }
 }
 
-/// What a reader has done.
+/// Result of a reader.
 #[derive(Debug)]
 pub(super) struct Drained {
     pub(super) cpu: u16,
@@ -244,7 +243,7 @@ pub(super) struct Reports<'a> {
     progress: &'a Progress,
 }
 
-/// What has come up while reports were decoded.
+/// Counts and faults from the decoding of reports.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// Events that the pages say are missing, at least.

@@ -88,7 +88,7 @@ impl Folder {
     }
 }
 
-/// What tells one boot of a kernel from another: its functions have new addresses.
+/// Number of this boot of the kernel: after another boot its functions have new addresses.
 fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }

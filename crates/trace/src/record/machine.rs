@@ -1,4 +1,4 @@
-//! What a trace says about where it was made.
+//! Description of the machine that a trace was recorded on.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -27,10 +27,10 @@ pub(super) fn describe() -> Meta {
     }
 }
 
-/// Files that say how a kernel's page allocator stands.
+/// Files with the state of a kernel's page allocator.
 const STATES: [&str; 4] = ["/proc/zoneinfo", "/proc/buddyinfo", "/proc/pagetypeinfo", "/proc/vmstat"];
 
-/// What the kernel says of its page allocator now, timed before each file is read.
+/// State of the kernel's page allocator now; each file has the time before it was read.
 pub(super) fn states(comm: u32) -> Vec<Note> {
     let mut notes = Vec::new();
     for name in STATES {

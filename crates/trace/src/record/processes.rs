@@ -33,7 +33,7 @@ impl Process {
         if self.lives()
             && let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw)
         {
-            // It may end meanwhile.
+            // It may have ended.
             let _ = kill_process(pid, signal);
         }
     }
@@ -92,7 +92,7 @@ pub(super) fn group_threads(group: &Path) -> std::io::Result<HashSet<u32>> {
     }
     for entry in fs::read_dir(group)?.flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            // One that is removed meanwhile has no threads.
+            // A group that was removed has no threads.
             found.extend(group_threads(&entry.path()).unwrap_or_default());
         }
     }

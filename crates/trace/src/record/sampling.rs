@@ -1,4 +1,4 @@
-//! Samples of what each CPU does while a recording runs: the thread, and the functions of the kernel that it is in.
+//! Samples of each CPU while a recording runs: the thread, and its stack of functions of the kernel.
 //!
 //! The kernel's clock event (`PERF_COUNT_SW_CPU_CLOCK`) needs no hardware counters, so that it works in virtual
 //! machines as well. Idle CPUs are not sampled.
@@ -18,9 +18,9 @@ use crate::kmem::report::{Report, What};
 pub(super) const PERIOD_NS: u64 = 1_001_001;
 /// Bytes of the kernel's buffer of samples for each CPU, without its head: a second of them.
 const BUFFER: usize = 512 << 10;
-/// The head, which says how much is in the buffer.
+/// Bytes of the head, which has the places in the buffer.
 const HEAD: usize = 4096;
-/// Where the head has the place up to which the kernel has written, and that up to which it was read.
+/// Offsets in the head of the place up to which the kernel has written, and of the place up to which it was read.
 const WRITTEN: usize = 1024;
 const READ: usize = 1032;
 
@@ -54,16 +54,16 @@ pub(super) struct Sampler {
 unsafe impl Send for Sampler {}
 
 impl Sampler {
-    /// Begins to sample a CPU.
+    /// Begins to sample a CPU each `period_ns` of its time.
     ///
     /// # Errors
     /// The kernel has no such events, or does not allow them.
     #[expect(unsafe_code, reason = "perf_event_open has no safe wrapper")]
-    pub(super) fn start(cpu: u16) -> io::Result<Self> {
+    pub(super) fn start(cpu: u16, period_ns: u64) -> io::Result<Self> {
         const CLOCK_MONOTONIC: u64 = 1;
         let mut attributes = [0_u64; WORDS];
         attributes[0] = SOFTWARE | SIZE << 32;
-        attributes[2] = PERIOD_NS;
+        attributes[2] = period_ns;
         attributes[3] = SAMPLE;
         attributes[5] = FLAGS;
         attributes[6] = BUFFER as u64 / 4;
@@ -122,11 +122,11 @@ impl Drop for Sampler {
 }
 
 /// Samplers of these CPUs, as far as they are online; or why there are none.
-pub(super) fn start(cpus: &[u16]) -> Result<Vec<Option<Sampler>>, String> {
+pub(super) fn start(cpus: &[u16], period_ns: u64) -> Result<Vec<Option<Sampler>>, String> {
     let absent = |cause: &io::Error| cause.raw_os_error() == Some(libc::ENODEV);
     let mut samplers = Vec::new();
     for &cpu in cpus {
-        match Sampler::start(cpu) {
+        match Sampler::start(cpu, period_ns) {
             Ok(sampler) => samplers.push(Some(sampler)),
             Err(cause) if absent(&cause) => samplers.push(None),
             Err(cause) => return Err(format!("perf_event_open: {cause}")),
@@ -135,7 +135,7 @@ pub(super) fn start(cpus: &[u16]) -> Result<Vec<Option<Sampler>>, String> {
     Ok(samplers)
 }
 
-/// Appends the samples among `records` to `reports`, those of the process `own` left out; returns how many the kernel
+/// Appends the samples among `records` to `reports`, without those of the process `recorder`; returns the number that the kernel
 /// had no room for.
 pub(super) fn decode(cpu: u16, records: &[u8], recorder: u32, reports: &mut impl Extend<Report>) -> u64 {
     let mut lost = 0;

@@ -10,9 +10,9 @@ use crate::error::Error;
 /// A set of events that has a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Set {
-    /// Its name.
+    /// Name for `--events`.
     pub name: &'static str,
-    /// Its content.
+    /// Events of the set, in words.
     pub about: &'static str,
     /// Events, `GROUP/NAME`, and whole groups, `GROUP/`.
     events: &'static [&'static str],

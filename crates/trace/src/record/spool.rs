@@ -7,10 +7,10 @@ use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Seek as _, Write as _};
 use std::path::Path;
 
-/// Bytes written at once.
+/// Bytes that are written together.
 const CHUNK: usize = 256 << 10;
 
-/// How much may still be kept, for all CPUs together.
+/// Bytes that may still be kept, for all CPUs together.
 #[derive(Debug)]
 pub(super) struct Budget {
     left: AtomicU64,
@@ -48,9 +48,9 @@ impl Budget {
 #[derive(Debug)]
 pub(super) struct Spool {
     file: File,
-    /// Bytes in the file, in whole pages. What lies behind them is not read.
+    /// Bytes in the file, in whole pages. Bytes after them are not read.
     filed: u64,
-    /// What comes after them.
+    /// Bytes after those in the file.
     tail: Vec<u8>,
     /// The file takes no more.
     full: bool,
@@ -106,7 +106,7 @@ impl Spool {
         Ok(!self.full)
     }
 
-    /// Bytes kept.
+    /// Number of bytes that were kept.
     pub(super) const fn bytes(&self) -> u64 {
         self.filed + self.tail.len() as u64
     }
@@ -149,7 +149,7 @@ mod tests {
 
     use super::{Budget, CHUNK, Spool};
 
-    /// Pages of all lengths, more than are written at once.
+    /// Pages of all lengths, more than are written together.
     fn pages() -> Vec<Vec<u8>> {
         (0..400_usize).map(|n| vec![n as u8; n * 37 % 4097]).collect()
     }

@@ -137,12 +137,12 @@ impl Instance {
         names
     }
 
-    /// Whether there is an event, `GROUP/NAME`.
+    /// True if there is an event `GROUP/NAME`.
     pub(super) fn has(&self, event: &str) -> bool {
         self.path.join("events").join(event).join("format").exists()
     }
 
-    /// Texts that say how the pages of [`open_pages`](Self::open_pages) and these events, `GROUP/NAME`, are laid out.
+    /// Texts with the layouts of the pages of [`open_pages`](Self::open_pages) and of these events, `GROUP/NAME`.
     pub(super) fn layouts(&self, events: &[String]) -> Result<Vec<String>, Error> {
         let mut texts = vec![self.get("events/header_page")?, self.get("events/header_event")?];
         for event in events {
