@@ -8,6 +8,9 @@ use serde::de::DeserializeOwned;
 
 use framewright_report::error::{Error, Result};
 
+/// Longest file, in bytes. The longest that is shipped has 12 KiB; a parsed table takes many times its text.
+const LONGEST: u64 = 1 << 20;
+
 /// The text of a TOML file and where it comes from, to say where something is wrong.
 #[derive(Clone, Debug)]
 pub(crate) struct TomlFile {
@@ -24,7 +27,7 @@ impl TomlFile {
 
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
-        let bytes = input::text(path, "expected TOML").map_err(Error::failed)?;
+        let bytes = input::text(path, LONGEST, "expected TOML").map_err(Error::failed)?;
         let text = String::from_utf8(bytes).map_err(|cause| {
             let byte = cause.utf8_error().valid_up_to();
             Error::failed(format_args!("{name}: not text (byte {byte} is not UTF-8); expected TOML"))
@@ -32,12 +35,12 @@ impl TomlFile {
         Ok(Self { name, text, on_disk: true })
     }
 
-    /// What it holds.
+    /// Text of the file.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The folder it lies in; none if it is built in.
+    /// Folder of the file; none if it is built in.
     pub(crate) fn folder(&self) -> Option<&Path> {
         self.on_disk.then(|| Path::new(&self.name).parent().unwrap_or(Path::new("")))
     }
@@ -68,7 +71,7 @@ impl TomlFile {
     }
 }
 
-/// Whether an argument means a file rather than a built-in name.
+/// True if an argument is a path, false if it is a built-in name.
 pub(crate) fn is_path(argument: &str) -> bool {
     argument.contains('/') || argument.ends_with(".toml")
 }

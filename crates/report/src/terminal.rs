@@ -108,6 +108,15 @@ impl Terminal {
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|cause| Error::output(&cause))
     }
 
+    /// Prints data that `write` writes piece by piece to standard output.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn print_pieces(&self, write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> Result<()> {
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        write(&mut out).and_then(|()| out.flush()).map_err(|cause| Error::output(&cause))
+    }
+
     /// Prints a JSON document, indented, to standard output.
     ///
     /// # Errors

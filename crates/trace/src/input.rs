@@ -49,19 +49,24 @@ pub(crate) fn open(
 
 fn too_long(name: &str, most: u64) -> Error {
     let what = format!("longer than {} MiB", most >> 20);
-    Error::refused(name, Place::Unknown, what, "save it as a file, or check that it is the right one")
+    Error::refused(
+        name,
+        Place::Unknown,
+        what,
+        "check that it is the right file; a trace can be longer as a file than through a pipe",
+    )
 }
 
-/// All bytes of a file that is a text: at most [`MOST`].
+/// All bytes of a file that is a text: at most `most`.
 ///
 /// # Errors
 /// It cannot be read, is longer, or begins with what is no text. `expected` says what it should be.
-pub fn text(path: &Path, expected: &'static str) -> Result<Vec<u8>, Error> {
+pub fn text(path: &Path, most: u64, expected: &'static str) -> Result<Vec<u8>, Error> {
     let is_text = |first: &[u8]| match first.iter().position(|&byte| byte == 0) {
         Some(at) => Err((format!("not text (byte {at} is 0)"), expected)),
         None => Ok(()),
     };
-    bytes(path, MOST, is_text)
+    bytes(path, most, is_text)
 }
 
 /// All bytes of a file whose first bytes `accepts`: at most `most`.

@@ -17,7 +17,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Write as _};
+use std::io::{self, BufWriter, Write};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, fchown};
@@ -103,8 +103,16 @@ impl Output {
     /// # Errors
     /// It could not be written. A regular file that was there before is there still.
     pub fn finish(self, bytes: &[u8]) -> Result<(), Error> {
+        self.finish_with(|out| out.write_all(bytes))
+    }
+
+    /// Like [`finish`](Self::finish), for content that `write` writes piece by piece. It may be called twice.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish), and errors of `write`.
+    pub fn finish_with(self, write: impl Fn(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
         let Self { path, way } = self;
-        way.write(bytes).map_err(|cause| Error::io("write", &path, cause))
+        way.write(&write).map_err(|cause| Error::io("write", &path, cause))
     }
 }
 
@@ -227,13 +235,13 @@ fn remove_leftovers(folder: &Path, name: &OsStr) {
 }
 
 impl Way {
-    fn write(self, bytes: &[u8]) -> io::Result<()> {
+    fn write(self, write: &dyn Fn(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         match self {
             // Devices and pipes have nothing to bring to a disk.
-            Self::Through(mut file) => file.write_all(bytes).and_then(|()| file.flush()),
-            Self::Over(file) => over(file, bytes),
-            Self::Beside { mut file, target, hidden } => {
-                file.write_all(bytes)?;
+            Self::Through(file) => all(&file, write),
+            Self::Over(file) => over(&file, write),
+            Self::Beside { file, target, hidden } => {
+                all(&file, write)?;
                 file.sync_all()?;
                 let hidden = match hidden {
                     Some(hidden) => hidden,
@@ -245,7 +253,7 @@ impl Way {
                 match fs::rename(&hidden.0, &target) {
                     // The file is a mount of its own, as in containers.
                     Err(cause) if cause.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-                        over(OpenOptions::new().write(true).open(&target)?, bytes)
+                        over(&OpenOptions::new().write(true).open(&target)?, write)
                     }
                     renamed => renamed,
                 }
@@ -254,9 +262,16 @@ impl Way {
     }
 }
 
-fn over(mut file: File, bytes: &[u8]) -> io::Result<()> {
+/// Writes everything to a file, through a buffer.
+fn all(file: &File, write: &dyn Fn(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut out = BufWriter::new(file);
+    write(&mut out)?;
+    out.flush()
+}
+
+fn over(file: &File, write: &dyn Fn(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     file.set_len(0)?;
-    file.write_all(bytes)?;
+    all(file, write)?;
     file.sync_all()
 }
 

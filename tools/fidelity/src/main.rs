@@ -176,7 +176,7 @@ fn run(args: &Args, session: &Session) -> Result<()> {
     reporter.finish(&document, Style::Framewright)?;
     match difference {
         Some(difference) if args.within.is_none() => {
-            Err(Error::failed(format_args!("not the same: {difference}")))
+            Err(Error::failed(format_args!("kernel and preset differ: {difference}")))
         }
         _ => match args.within.filter(|&within| worst > within) {
             Some(within) => {
@@ -199,7 +199,7 @@ fn preset_of(release: &str) -> Result<String> {
             _ => "linux_v6_16",
         }
         .to_owned()),
-        _ => Err(Error::usage("the trace does not name its kernel; say --preset NAME")),
+        _ => Err(Error::usage("the trace does not name its kernel; give --preset NAME")),
     }
 }
 
@@ -240,7 +240,7 @@ fn answered(
     setup: &Setup,
     part: &mut Part,
 ) -> Result<(Vec<Moved>, Vec<Moved>, Option<String>)> {
-    let bytes = input::text(path, "expected what a kernel answered").map_err(Error::failed)?;
+    let bytes = input::text(path, input::MOST, "expected what a kernel answered").map_err(Error::failed)?;
     let answer = Answer::parse(&String::from_utf8_lossy(&bytes))
         .map_err(|what| Error::failed(format_args!("{}: {what}", path.display())))?;
     let ops = args.operations_of(trace);
@@ -295,7 +295,7 @@ fn answered(
     Ok((sum(&answer.steps, &allocated), sum(&ours.steps, &allocated), difference))
 }
 
-/// What each CPU's lists did, from the steps of all.
+/// Refills and drains of each CPU's lists, from the steps of all.
 fn sum(steps: &[Step], allocated: &[u64]) -> Vec<Moved> {
     let moved = |(cpu, &allocated): (usize, &u64)| {
         let steps = steps.iter().filter(|step| usize::from(step.cpu) == cpu);

@@ -1,7 +1,7 @@
 //! `framewright trace export`: a recorded trace for tools that draw.
 
-use core::fmt::Write as _;
 use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: To,
 
-    /// What the widths of a flame graph stand for [default: pages]
+    /// Meaning of the widths of a flame graph [default: pages]
     #[arg(long, value_enum, value_name = "WEIGHT")]
     weight: Option<Weight>,
 
@@ -45,7 +45,7 @@ pub struct Args {
     output: Option<PathBuf>,
 }
 
-/// A format.
+/// Format of another tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum To {
     /// Chrome's trace events (JSON)
@@ -81,32 +81,32 @@ pub enum Weight {
 /// It cannot be read or written, or `--weight` changes nothing.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
     if args.weight.is_some() && args.to == To::Perfetto {
-        return Err(Error::usage("--weight is of flame graphs: --to perfetto has all that is recorded"));
+        return Err(Error::usage("--weight is for flame graphs: leave it out with --to perfetto"));
     }
     let output = args.output.as_deref().map(open).transpose()?;
     let (trace, _) = shipped::read(&args.trace)?;
-    let text = match args.to {
-        To::Perfetto => perfetto(&trace),
-        To::Folded => folded(&trace, args.weight.unwrap_or_default()),
+    let write = |out: &mut dyn Write| match args.to {
+        To::Perfetto => perfetto(&trace, out),
+        To::Folded => out.write_all(folded(&trace, args.weight.unwrap_or_default()).as_bytes()),
     };
     match output {
         Some(output) => {
             let path = output.path().display().to_string();
-            output.finish(text.as_bytes()).map_err(Error::failed)?;
+            output.finish_with(write).map_err(Error::failed)?;
             session.terminal.print(&format!("{} written to {path}.\n", args.to.what()))
         }
-        None => session.terminal.print_data(&text),
+        None => session.terminal.print_pieces(write),
     }
 }
 
-/// A CPU's events of one thread belong to one burst if no more than this lies between them, in ns.
+/// A CPU's events of one thread belong to one burst if the pause between them is no longer than this, in ns.
 const PAUSE: u64 = 100_000;
 /// Values of a counter at most.
 const STEPS: u64 = 4000;
 /// Threads whose pages have a counter of their own.
 const HOLDERS: usize = 8;
 
-/// What a CPU did for one thread without a pause.
+/// Events of one thread on a CPU without a pause.
 struct Burst {
     pid: u32,
     comm: u32,
@@ -122,29 +122,29 @@ fn free_kind(trace: &Trace) -> EventKind {
     if trace.count(EventKind::PageFree) > 0 { EventKind::PageFree } else { EventKind::PageFreeBatched }
 }
 
-/// Chrome's trace events, times in µs from the first event.
-fn perfetto(trace: &Trace) -> String {
-    let mut out = String::from("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
+/// Writes Chrome's trace events, times in µs from the first event. Piece by piece: they can be longer than the trace.
+fn perfetto(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
     let mut comma = "\n";
     let mut event = |text: core::fmt::Arguments<'_>| {
-        // Writing to a string cannot fail.
-        let _ = write!(out, "{comma}{text}");
+        write!(out, "{comma}{text}")?;
         comma = ",\n";
+        Ok::<(), io::Error>(())
     };
     let origin = trace.events.first().map_or(0, |event| event.time_ns);
     let us = |time: u64| (time - origin) as f64 / 1e3;
     event(format_args!(
         "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"args\":{{\"name\":\"page allocator\"}}}}"
-    ));
+    ))?;
     let mut cpus: Vec<u16> = trace.events.iter().map(|event| event.cpu).collect();
     cpus.sort_unstable();
     cpus.dedup();
     for cpu in cpus {
         event(format_args!(
             "{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":{cpu},\"args\":{{\"name\":\"CPU {cpu}\"}}}}"
-        ));
+        ))?;
     }
-    for (cpu, burst) in bursts(trace) {
+    bursts(trace, |cpu, burst| {
         // What has no length cannot be seen: an event takes at least 100 ns.
         let length = (burst.end - burst.start).max(100) as f64 / 1e3;
         event(format_args!(
@@ -156,25 +156,24 @@ fn perfetto(trace: &Trace) -> String {
             burst.allocations,
             burst.frees,
             burst.pages
-        ));
-    }
+        ))
+    })?;
     for (name, points) in counters(trace) {
         for (time, pages) in points {
             event(format_args!(
                 "{{\"ph\":\"C\",\"pid\":1,\"ts\":{:.3},\"name\":{},\"args\":{{\"pages\":{pages}}}}}",
                 us(time),
                 quoted(&name)
-            ));
+            ))?;
         }
     }
-    out.push_str("\n]}\n");
-    out
+    out.write_all(b"\n]}\n")
 }
 
-fn bursts(trace: &Trace) -> Vec<(u16, Burst)> {
+/// Calls `each` with every burst and its CPU.
+fn bursts(trace: &Trace, mut each: impl FnMut(u16, &Burst) -> io::Result<()>) -> io::Result<()> {
     let free = free_kind(trace);
     let mut open: BTreeMap<u16, Burst> = BTreeMap::new();
-    let mut done = Vec::new();
     for event in trace.events.iter().filter(|event| event.kind == EventKind::PageAlloc || event.kind == free)
     {
         let new = || Burst {
@@ -188,7 +187,7 @@ fn bursts(trace: &Trace) -> Vec<(u16, Burst)> {
         };
         let burst = open.entry(event.cpu).or_insert_with(new);
         if burst.pid != event.pid || event.time_ns - burst.end > PAUSE {
-            done.push((event.cpu, core::mem::replace(burst, new())));
+            each(event.cpu, &core::mem::replace(burst, new()))?;
         }
         burst.end = event.time_ns;
         if event.kind == EventKind::PageAlloc {
@@ -198,8 +197,7 @@ fn bursts(trace: &Trace) -> Vec<(u16, Burst)> {
             burst.frees += 1;
         }
     }
-    done.extend(open);
-    done
+    open.iter().try_for_each(|(cpu, burst)| each(*cpu, burst))
 }
 
 /// A block in use: since when, its order, and which thread's name asked for it, of which type.
@@ -235,8 +233,8 @@ fn counters(trace: &Trace) -> Vec<(String, Vec<(u64, u64)>)> {
             *now = now.saturating_add_signed(pages);
             *most = (*most).max(*now);
             all = all.saturating_add_signed(pages);
-            for (of, value) in [(None, all), (Some(comm), *now)] {
-                let points = series.entry(of).or_default();
+            for (holder, value) in [(None, all), (Some(comm), *now)] {
+                let points = series.entry(holder).or_default();
                 match points.last_mut() {
                     // At most one value in each step of time.
                     Some((time, last)) if event.time_ns / apart == *time / apart => *last = value,
@@ -253,10 +251,10 @@ fn counters(trace: &Trace) -> Vec<(String, Vec<(u64, u64)>)> {
     });
     let mut holders: Vec<(u64, u32)> = held.into_iter().map(|(comm, (_, most))| (most, comm)).collect();
     holders.sort_unstable_by_key(|(most, comm)| (core::cmp::Reverse(*most), *comm));
-    let of = |(_, comm): &(u64, u32)| (Some(*comm), format!("pages of {}", trace.comms.name(*comm)));
+    let curve = |(_, comm): &(u64, u32)| (Some(*comm), format!("pages of {}", trace.comms.name(*comm)));
     let wanted =
-        core::iter::once((None, "pages in use".to_owned())).chain(holders.iter().take(HOLDERS).map(of));
-    wanted.map(|(of, name)| (name, series.remove(&of).unwrap_or_default())).collect()
+        core::iter::once((None, "pages in use".to_owned())).chain(holders.iter().take(HOLDERS).map(curve));
+    wanted.map(|(holder, name)| (name, series.remove(&holder).unwrap_or_default())).collect()
 }
 
 /// Folded stacks: thread, type, order, and their weight.
@@ -285,8 +283,8 @@ fn folded(trace: &Trace, weight: Weight) -> String {
         }
     }
     let mut out = String::new();
-    for ((comm, of, order), sum) in sums.into_iter().filter(|(_, sum)| *sum >= 0.5) {
-        let _ = writeln!(out, "{comm};{of};order {order} {sum:.0}");
+    for ((comm, migratetype, order), sum) in sums.into_iter().filter(|(_, sum)| *sum >= 0.5) {
+        out += &format!("{comm};{migratetype};order {order} {sum:.0}\n");
     }
     out
 }
@@ -341,16 +339,20 @@ mod tests {
 
     #[test]
     fn perfetto_gets_bursts_by_cpu_and_pages_in_use() {
-        let json: serde_json::Value = serde_json::from_str(&perfetto(&trace())).expect("JSON");
+        let json: serde_json::Value = {
+            let mut written = Vec::new();
+            perfetto(&trace(), &mut written).expect("memory takes all");
+            serde_json::from_slice(&written).expect("JSON")
+        };
         let events = json["traceEvents"].as_array().expect("events");
-        let of = |phase: &str| events.iter().filter(|event| event["ph"] == phase).collect::<Vec<_>>();
-        let bursts = of("X");
+        let in_phase = |phase: &str| events.iter().filter(|event| event["ph"] == phase).collect::<Vec<_>>();
+        let bursts = in_phase("X");
         assert_eq!(bursts.len(), 4, "a pause of a millisecond ends a burst");
         let first = bursts.iter().find(|burst| burst["ts"] == 0.0).expect("the first");
         assert_eq!((&first["name"], &first["args"]["pages allocated"]), (&"cc1".into(), &9.into()));
         assert!(bursts.iter().any(|burst| burst["name"] == "a;b\"" && burst["tid"] == 1));
         let values = |name: &str| {
-            let all = of("C").into_iter().filter(|event| event["name"] == name);
+            let all = in_phase("C").into_iter().filter(|event| event["name"] == name);
             all.map(|event| event["args"]["pages"].as_u64().expect("a number")).collect::<Vec<_>>()
         };
         assert_eq!(values("pages in use"), [9, 10, 2]);

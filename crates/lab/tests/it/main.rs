@@ -5,6 +5,7 @@ mod boot;
 mod browser;
 mod cli;
 mod guide;
+mod memory;
 mod options;
 mod outputs;
 mod screens;

@@ -10,6 +10,10 @@ use serde::Deserialize;
 use super::{Document, Metric, Part, Published};
 use crate::error::{Error, Result};
 
+/// Longest result, in bytes: a metric with a single sample takes ten times its text in memory. `study all` writes some
+/// 2 MiB, and 100 KiB more for each further sample.
+const LONGEST: u64 = 16 << 20;
+
 impl Document {
     /// Reads a result file.
     ///
@@ -17,7 +21,8 @@ impl Document {
     /// It cannot be read, is empty, is not JSON, is of a later version, or contradicts itself. The message
     /// begins with the path.
     pub fn read(path: &Path) -> Result<Self> {
-        let bytes = input::text(path, "expected a JSON file saved with -o").map_err(Error::failed)?;
+        let bytes =
+            input::text(path, LONGEST, "expected a JSON file saved with -o").map_err(Error::failed)?;
         let text = str::from_utf8(&bytes).map_err(|cause| {
             Error::failed(format_args!(
                 "{}: not text (byte {} is not UTF-8); expected a JSON file saved with -o",

@@ -13,6 +13,11 @@
 //! A run of the trace leaves blocks in use. Most of them are freed before the next run; one in so many stays for ever,
 //! so that memory ages as it does on a machine that is not restarted.
 
+use core::cmp::Reverse;
+use core::iter;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+
 use framewright_trace::random::Rng;
 use framewright_trace::trace::{MAX_ORDER, Trace};
 
@@ -164,7 +169,6 @@ pub fn age_while<T: Target>(
     let frames = target.frames()?;
     target.free_blocks(HUGE)?;
     let cpus = (0..plan.threads()).map(|cpu| Some(target.attach(cpu))).collect();
-    let in_order = Order::of(plan);
     let mut driver = Driver {
         plan,
         target,
@@ -184,7 +188,7 @@ pub fn age_while<T: Target>(
             break;
         }
         let before = target.counters();
-        let mut aged = driver.run(trace, &in_order, ageing.looks.max(1), run == 0);
+        let mut aged = driver.run(trace, ageing.looks.max(1), run == 0);
         aged.counters = super::run::since(&before, target.counters());
         runs.push(aged);
         driver.release(ageing.one_stays_in, &mut rng);
@@ -195,24 +199,22 @@ pub fn age_while<T: Target>(
     Some(runs)
 }
 
-/// All operations of all CPUs, in the order of the trace.
-struct Order {
-    before: Vec<(usize, Op)>,
-    ops: Vec<(usize, Op)>,
-}
-
-impl Order {
-    fn of(plan: &Plan) -> Self {
-        let flat = |threads: &[Vec<Op>]| {
-            let with_cpu =
-                |(cpu, ops): (usize, &Vec<Op>)| ops.iter().map(|&op| (cpu, op)).collect::<Vec<_>>();
-            threads.iter().enumerate().flat_map(with_cpu).collect::<Vec<_>>()
-        };
-        let (before, mut ops) = (flat(&plan.before), flat(&plan.threads));
-        // Stable: an event that ends several blocks ends them in their order.
-        ops.sort_by_key(|(_, op)| op.position);
-        Self { before, ops }
-    }
+/// All operations of all CPUs, each with its CPU, in the order of the trace: an event belongs to one CPU.
+fn in_order(threads: &[Vec<Op>]) -> impl Iterator<Item = (usize, &Op)> {
+    let mut rest: Vec<_> = threads.iter().map(|ops| ops.iter().peekable()).collect();
+    let head = |cpu: usize, op: Option<&&Op>| op.map(|op| Reverse((op.position, cpu)));
+    let mut heads: BinaryHeap<_> =
+        rest.iter_mut().enumerate().filter_map(|(cpu, ops)| head(cpu, ops.peek())).collect();
+    iter::from_fn(move || {
+        let mut first = heads.peek_mut()?;
+        let Reverse((_, cpu)) = *first;
+        let op = rest[cpu].next()?;
+        match head(cpu, rest[cpu].peek()) {
+            Some(next) => *first = next,
+            None => drop(PeekMut::pop(first)),
+        }
+        Some((cpu, op))
+    })
 }
 
 /// A block in use.
@@ -302,13 +304,14 @@ struct Driver<'a, T: Target> {
 }
 
 impl<'a, T: Target> Driver<'a, T> {
-    fn run(&mut self, trace: &Trace, order: &Order, looks: u32, thorough: bool) -> Aged {
+    fn run(&mut self, trace: &Trace, looks: u32, thorough: bool) -> Aged {
+        let plan = self.plan;
         self.owners.blocks = vec![None; self.plan.lifetimes];
         self.untaken = vec![0; self.plan.partials.len()];
         self.failures = 0;
         self.allocated = 0;
-        for (cpu, op) in &order.before {
-            self.operate(*cpu, op);
+        for (cpu, ops) in plan.before.iter().enumerate() {
+            ops.iter().for_each(|op| self.operate(cpu, op));
         }
         let start = trace.events.first().map_or(0, |event| event.time_ns);
         let lasts = trace.duration_ns().max(1);
@@ -316,7 +319,7 @@ impl<'a, T: Target> Driver<'a, T> {
         let mut aged = Aged::default();
         let mut next = 1;
         let (mut round, mut rounds) = (start.saturating_add(ROUND_NS), 0_u64);
-        for (cpu, op) in &order.ops {
+        for (cpu, op) in in_order(&plan.threads) {
             let now = trace.events[op.position as usize].time_ns;
             while next < looks && now > due(next) {
                 self.look(&mut aged, thorough);
@@ -330,7 +333,7 @@ impl<'a, T: Target> Driver<'a, T> {
                 self.compact(&mut aged);
                 round = round.saturating_add(ROUND_NS);
             }
-            self.operate(*cpu, op);
+            self.operate(cpu, op);
         }
         for _ in next..=looks {
             self.look(&mut aged, thorough);

@@ -1,0 +1,133 @@
+//! Promise 14: memory of the real binary while it reads large valid input.
+
+use core::time::Duration;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write as _};
+use std::process::Stdio;
+use std::thread;
+
+use framewright_trace::trace::{Event, EventKind, Trace};
+
+use crate::{Scratch, framewright};
+
+const MIB: u64 = 1 << 20;
+/// Memory that a command may use beside twice what is valid of its input, in bytes.
+const FREE: u64 = 300 * MIB;
+/// Bytes of an event of a trace when it is decoded: what is valid of a compressed file.
+const EVENT: u64 = size_of::<Event>() as u64;
+
+/// Runs a command to its end; the largest resident size that was seen of it, in bytes. It must end with `code`.
+fn peak(arguments: &[&str], code: i32) -> u64 {
+    let scratch = Scratch::new("memory-said");
+    let said = File::create(scratch.path("stderr")).expect("made");
+    let mut child = framewright(arguments).stdout(Stdio::null()).stderr(said).spawn().expect("it runs");
+    let path = format!("/proc/{}/status", child.id());
+    let mut most = 0;
+    let status = loop {
+        let status = fs::read_to_string(&path).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        most = most.max(1024 * kib.unwrap_or(0));
+        match child.try_wait().expect("it is a child") {
+            Some(status) => break status,
+            None => thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    let said = fs::read_to_string(scratch.path("stderr")).expect("written");
+    assert_eq!(status.code(), Some(code), "{arguments:?}: {said}");
+    assert!(most > MIB, "{arguments:?}: its memory was never seen");
+    most
+}
+
+/// Checks that a command which accepts input, of which `valid` bytes are valid, keeps the promise.
+fn kept(arguments: &[&str], valid: u64) {
+    let most = peak(arguments, 0);
+    eprintln!("{arguments:?}: {} MiB for {} MiB", most / MIB, valid / MIB);
+    assert!(most <= FREE + 2 * valid, "{arguments:?}: {} MiB for {} MiB", most / MIB, valid / MIB);
+}
+
+/// Writes a file piece by piece until it is that long.
+fn long(path: &str, begin: &str, end: &str, bytes: u64, piece: impl Fn(u64) -> String) {
+    let mut file = BufWriter::new(File::create(path).expect("made"));
+    let mut write = |text: &str| {
+        file.write_all(text.as_bytes()).expect("written");
+        text.len() as u64
+    };
+    let mut length = write(begin);
+    for number in 0.. {
+        if length >= bytes {
+            break;
+        }
+        length += write(&piece(number));
+    }
+    write(end);
+}
+
+/// Blocks that are all allocated before the first is freed, in no order.
+fn trace(events: u64) -> Trace {
+    let mut trace = Trace::default();
+    let comm = trace.comms.intern("cc1");
+    let pfn = |n: u64| (n.wrapping_mul(0x9e37_79b9) % (events / 2)) << 4;
+    let event = |n: u64| {
+        let kind = if n < events / 2 { EventKind::PageAlloc } else { EventKind::PageFree };
+        let migratetype = (kind == EventKind::PageAlloc).then_some(1);
+        let pfn = pfn(n % (events / 2));
+        Event {
+            time_ns: 1000 * n,
+            pfn,
+            gfp: 0xcc0,
+            pid: 7,
+            comm,
+            cpu: (n % 2) as u16,
+            order: 0,
+            migratetype,
+            kind,
+        }
+    };
+    trace.events = (0..events).map(event).collect();
+    trace
+}
+
+#[test]
+fn commands_keep_to_the_memory_that_valid_input_allows() {
+    const EVENTS: u64 = 2_000_000;
+    let scratch = Scratch::new("memory");
+    let path = scratch.path("long.parquet");
+    trace(EVENTS).write(path.as_ref()).expect("written");
+    kept(&["trace", "summary", &path], EVENTS * EVENT);
+    for format in ["folded", "perfetto"] {
+        kept(&["trace", "export", &path, "--to", format, "-o", "/dev/null"], EVENTS * EVENT);
+    }
+    kept(&["replay", &path, "--samples", "1", "-q"], EVENTS * EVENT);
+
+    let path = scratch.path("script.txt");
+    let bytes = 64 * MIB;
+    long(&path, "", "", bytes, |n| format!("a 1 [0] {n}.0: kmem:mm_page_free: page=0x1 pfn={n} order=0\n"));
+    kept(&["import", &path, "-o", "/dev/null"], bytes);
+}
+
+/// The shortest numbers take the most memory for their text.
+#[test]
+fn results_and_toml_keep_to_it() {
+    let scratch = Scratch::new("memory-texts");
+    let samples = |bytes: u64| "1,".repeat(bytes as usize / 2) + "1";
+    let result = |bytes: u64| {
+        let samples = samples(bytes / 2);
+        format!(
+            "{{\"framewright\":\"0.1.0\",\"command\":\"test\",\"host\":{{\"cpu\":\"x\",\"cpus\":2,\"kernel\":\"6\"}},\
+             \"results\":[{{\"study\":\"s\",\"part\":\"p\",\"kind\":\"measured\",\"machine\":\"host\",\"seed\":1,\
+             \"paired\":true,\"baseline\":\"a\",\"variants\":[\"a\",\"b\"],\"metrics\":[{{\"name\":\"m\",\"unit\":\"1\",\
+             \"better\":\"lower\",\"samples\":{{\"a\":[{samples}],\"b\":[{samples}]}}}}]}}]}}"
+        )
+    };
+    let longest = 16 * MIB - 8192;
+    kept(&["compare", &scratch.file("longest.json", result(longest)), "-q"], longest);
+    let too_long = scratch.file("longer.json", result(longest + 16384));
+    assert!(peak(&["compare", &too_long], 1) < FREE);
+
+    let machine = include_str!("../../../../machines/epyc-7742-2s.toml");
+    let comment = "# A comment is valid, too.\n".repeat((MIB as usize - machine.len()) / 27);
+    kept(&["machines", &scratch.file("long.toml", format!("{comment}{machine}"))], MIB);
+    let too_long = scratch.file("longer.toml", format!("{comment}{comment}{machine}"));
+    assert!(peak(&["machines", &too_long], 1) < FREE);
+}
