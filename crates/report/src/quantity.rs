@@ -87,6 +87,7 @@ const TITLES: &[(&str, &str)] = &[
     ("step_seconds", "time of a step"),
     ("files_per_second", "files a second"),
     ("faults_per_second", "page faults a second"),
+    ("direct_pages_scanned", "pages scanned by allocations"),
     ("deferred_init_ms", "deferred initialisation"),
     ("init_of_memset_percent", "initialisation beside memset"),
     ("ready_ms", "time until memory is ready"),

@@ -7,33 +7,35 @@ use crate::stats::ratio::{Ratio, Verdict, verdict};
 use crate::table::{beside, columns, significant, wrapped};
 use crate::terminal::{Terminal, Tone, to_ascii};
 
-/// How a predicted change compares with the published one.
+/// Verdict on a prediction beside the published change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The predicted range holds it.
     Reproduced,
-    /// The same direction, at least half as far and at most twice, but outside the range.
+    /// Right direction, at least half as far and at most twice, but outside the range.
     Near,
-    /// Anything else.
+    /// Wrong direction or size.
     Missed,
-    /// Too few samples to say.
+    /// The range holds both no change and a doubling or halving: it predicts nothing.
+    Unknown,
+    /// Too few samples to judge.
     TooFew,
 }
 
-/// The figure of a part that says most.
+/// The most important figure of a part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Headline<'a> {
-    /// The part.
+    /// Part that has the figure.
     pub part: &'a Part,
-    /// The metric.
+    /// Metric of the figure.
     pub metric: &'a Metric,
     /// The variant that is compared with the baseline: the last of the part.
     pub variant: &'a str,
     /// Medians of the baseline and of the variant.
     pub medians: [f64; 2],
-    /// Their ratio.
+    /// Ratio of the medians.
     pub ratio: Option<Ratio>,
-    /// Its verdict.
+    /// Verdict on the ratio.
     pub verdict: Verdict,
 }
 
@@ -76,7 +78,7 @@ impl<'a> Headline<'a> {
         format!("{base} → {new}{unit}")
     }
 
-    /// `0.105× [0.101, 0.109] better`, or what else can be said.
+    /// `0.105× [0.101, 0.109] better`; without a ratio only the word.
     #[must_use]
     pub fn judged(&self) -> String {
         let word = match self.verdict {
@@ -111,14 +113,16 @@ impl<'a> Headline<'a> {
         (!texts.is_empty()).then(|| texts.join("; "))
     }
 
-    /// `-87 % [-91, -83]`, or what else can be said.
+    /// `-87 % [-91, -83]`; without a ratio both medians.
     #[must_use]
     pub fn percent(&self) -> String {
         match self.ratio {
             Some(ratio) => {
                 let [change, low, high] = [ratio.ratio, ratio.low, ratio.high].map(percent);
-                let range = if ratio.high > ratio.low { format!(" [{low}, {high}]") } else { String::new() };
-                let few = if self.verdict == Verdict::TooFew { ", too few samples" } else { "" };
+                // A range that its digits do not show is left out.
+                let is_wide = low != change || high != change;
+                let range = if is_wide { format!(" [{low}, {high}]") } else { String::new() };
+                let few = if self.verdict == Verdict::TooFew { ", too few" } else { "" };
                 format!("{change} %{range}{few}")
             }
             None => self.change(),
@@ -140,29 +144,35 @@ impl<'a> Headline<'a> {
         Some(mean_of(self.variant)? / base)
     }
 
-    /// How the change that was found here compares with the published one; `None` if none was published.
+    /// Compares the change that was found here with the published one; `None` if none was published.
     #[must_use]
     pub fn outcome(&self) -> Option<Outcome> {
         let published = self.published_ratio()?;
         Some(match (self.ratio, self.verdict) {
             (_, Verdict::TooFew) | (None, _) => Outcome::TooFew,
+            (Some(ratio), _) if says_nothing(ratio) => Outcome::Unknown,
             (Some(ratio), _) if (ratio.low..=ratio.high).contains(&published) => Outcome::Reproduced,
             (Some(ratio), _) if (0.5..=2.0).contains(&(ratio.ratio.ln() / published.ln())) => Outcome::Near,
             (Some(_), _) => Outcome::Missed,
         })
     }
 
-    /// `published -70 %, missed`: whether the range found here holds the published change.
+    /// `published -70 %`.
+    fn published_percent(&self) -> Option<String> {
+        Some(format!("published {} %", percent(self.published_ratio()?)))
+    }
+
+    /// `published -70 %, missed`: with the outcome of the prediction.
     #[must_use]
     pub fn published_change(&self) -> Option<String> {
-        let published = self.published_ratio()?;
         let word = match self.outcome()? {
             Outcome::TooFew => "",
             Outcome::Reproduced => ", reproduced",
-            Outcome::Near => ", direction and size right, outside the range",
+            Outcome::Near => ", nearly",
             Outcome::Missed => ", missed",
+            Outcome::Unknown => ", not predicted",
         };
-        Some(format!("published {} %{word}", percent(published)))
+        Some(self.published_percent()? + word)
     }
 
     /// Colour that it is shown in.
@@ -176,17 +186,29 @@ impl<'a> Headline<'a> {
 }
 
 impl Headline<'_> {
-    /// The colour of a line that has the published change: of one that is missed none, however much better the figure
-    /// is.
+    /// The colour of a line that has the published change: none, as a better figure may still miss it.
     const fn tone_beside_published(&self) -> Tone {
         if self.metric.published.is_some() { Tone::Plain } else { self.tone() }
     }
 }
 
-/// A ratio as a change in percent: `-87`, `+3.2`.
+/// True if the range holds both no change and a doubling or halving.
+fn says_nothing(ratio: Ratio) -> bool {
+    ratio.low <= 1.0 && ratio.high >= 1.0 && (ratio.high >= 2.0 || ratio.low <= 0.5)
+}
+
+/// The reason why such a range is no prediction, and the measurements that would narrow it.
+const UNKNOWN: &str = "the range holds both no change and a doubling; hold time and acquisitions of its lock, measured on \
+                       one CPU of that machine, would decide";
+
+/// A ratio as a change in percent: `-87`, `+3.2`, `-98.4`.
 fn percent(ratio: f64) -> String {
     let change = 100.0 * (ratio - 1.0);
-    if change.abs() < 9.95 { format!("{:+.1}", change + 0.0) } else { format!("{change:+.0}") }
+    if change.abs() < 9.95 || change < -89.95 {
+        format!("{:+.1}", change + 0.0)
+    } else {
+        format!("{change:+.0}")
+    }
 }
 
 /// Three decimals, or where that says nothing, two digits.
@@ -238,7 +260,7 @@ fn was_published(part: &Part) -> Option<(&Metric, &str)> {
 /// hold what was published.
 #[derive(Clone, Debug)]
 pub struct Row<'a> {
-    /// The study.
+    /// Name of the study.
     pub study: &'a str,
     /// The change, in a few words.
     pub short: &'a str,
@@ -271,8 +293,8 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A row for each study of a published change, in the order of the results. Studies that ask about this allocator alone
-/// have none.
+/// A row for each study of a published change, in the order of the results. A study that asks about this allocator
+/// alone has none.
 #[must_use]
 pub fn rows(document: &Document, seed: u64) -> Vec<Row<'_>> {
     let mut rows: Vec<Row<'_>> = Vec::new();
@@ -329,7 +351,8 @@ pub fn rows(document: &Document, seed: u64) -> Vec<Row<'_>> {
     rows
 }
 
-/// The published changes in groups, by how what is predicted compares with them: titles, and what is in each.
+/// The published changes in groups, by the outcome of their prediction: titles, and the changes of each, with the
+/// reason for those that are not predicted.
 #[must_use]
 pub fn outcomes(rows: &[Row<'_>]) -> Vec<(&'static str, Vec<String>)> {
     let predicted = |outcome: Outcome| {
@@ -339,22 +362,27 @@ pub fn outcomes(rows: &[Row<'_>]) -> Vec<(&'static str, Vec<String>)> {
         };
         rows.iter().filter_map(with).collect::<Vec<_>>()
     };
-    let unpredicted = rows.iter().flat_map(|row| {
-        let what = |text: &String| format!("{}: {}", row.study, text.split(": ").next().unwrap_or_default());
-        row.unpredicted.iter().map(what)
+    let because = |(what, why): (&str, &str)| format!("{what} ({why})");
+    let without = rows.iter().flat_map(|row| {
+        let change = |text: &String| {
+            let change = text.split_once(": ").map_or_else(|| text.clone(), because);
+            format!("{}: {change}", row.study)
+        };
+        row.unpredicted.iter().map(change)
     });
+    let too_wide = predicted(Outcome::Unknown).into_iter().map(|change| because((&change, UNKNOWN)));
     let groups = [
         ("Reproduced", predicted(Outcome::Reproduced)),
         ("Nearly", predicted(Outcome::Near)),
         ("Missed", predicted(Outcome::Missed)),
         ("Not judged", predicted(Outcome::TooFew)),
-        ("Not predicted", unpredicted.collect()),
+        ("Not predicted", too_wide.chain(without).collect()),
     ];
     groups.into_iter().filter(|(_, changes)| !changes.is_empty()).collect()
 }
 
-/// The summary: which published changes are reproduced; then of each study what was changed, what that did here, and
-/// what was published beside what is predicted. That of all studies fits a terminal of 80 columns and 24 lines.
+/// The summary: which published changes are reproduced; then for each study its change, the effect here, and the
+/// published effect beside the predicted one. That of all studies fits a terminal of 80 columns and 24 lines.
 #[must_use]
 pub fn summary(document: &Document, seed: u64, terminal: &Terminal) -> String {
     let mut out = String::new();
@@ -370,9 +398,11 @@ pub fn summary(document: &Document, seed: u64, terminal: &Terminal) -> String {
         for (place, headline) in [("here", &row.here), ("there", &row.there)] {
             let Some(headline) = headline else { continue };
             let published =
-                headline.published_change().map_or_else(String::new, |change| format!("; {change}"));
+                headline.published_percent().map_or_else(String::new, |change| format!("; {change}"));
             let basis = headline.basis();
-            let text = format!("{} {}, {basis}{published}", headline.metric.words(), headline.percent());
+            let is_usual = basis == if place == "here" { Basis::Measured } else { Basis::Predicted };
+            let basis = if is_usual { String::new() } else { format!(", {basis}") };
+            let text = format!("{} {}{basis}{published}", headline.metric.words(), headline.percent());
             let tone = headline.tone_beside_published();
             out += &labelled(&format!("  {place:<7}"), &text, terminal, tone);
         }
@@ -380,10 +410,10 @@ pub fn summary(document: &Document, seed: u64, terminal: &Terminal) -> String {
     out
 }
 
-/// How to read the terminal's, in a line of 80 columns.
-pub const MARKS: &str = "here: on this machine; there: on the machine of the publication, modelled";
+/// The terminal's legend, in a line of 80 columns.
+pub const MARKS: &str = "here: measured; there: predicted for the published machine; nearly: 0.5 to 2×";
 
-/// How to read the page's.
+/// The page's legend.
 pub const LEGEND: &str = "Changes of medians in percent [low, high]: measured 95 % interval, predicted range over all models. reproduced: that \
                           range holds the published change.";
 
@@ -445,13 +475,25 @@ mod tests {
         document
     }
 
+    /// The end of `study all`, from a run on two CPUs whose headline metrics were saved.
+    #[test]
+    fn the_first_screen_of_all_studies_is_as_it_was_read() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/study-all.json");
+        let document = Document::read(path.as_ref()).expect("a result");
+        let terminal = Terminal { width: Some(80), ..Terminal::plain() };
+        let screen = summary(&document, 1, &terminal) + MARKS;
+        assert!(screen.lines().count() <= 24, "{screen}");
+        assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
+        insta::assert_snapshot!("study-all", screen);
+    }
+
     #[test]
     fn a_study_has_a_heading_and_a_line_for_each_place() {
         let text = summary(&document(), 1, &Terminal::plain());
         let expected = [
             "a (2019): the first question",
-            "  here   allocation, cores 26 -50 % [-50, -50], measured",
-            "  there  allocation, cores 26 -50 % [-50, -50], predicted",
+            "  here   allocation, cores 26 -50 %",
+            "  there  allocation, cores 26 -50 %",
         ];
         assert_eq!(text.lines().collect::<Vec<_>>(), expected, "b asks nothing that was published");
         let narrow = Terminal { width: Some(80), ..Terminal::plain() };
@@ -459,25 +501,33 @@ mod tests {
         assert!(columns(MARKS) < 80);
     }
 
-    /// What was published comes before what the study names, and a missed figure is shown as missed in its own metric.
+    #[test]
+    fn a_range_of_no_change_and_a_doubling_predicts_nothing_and_says_what_would() {
+        let mut document = document();
+        let mut part =
+            Part::new("a", "fault", Kind::Simulated, "skylake").baseline("old").variant("new").paired();
+        for n in 0..8 {
+            let metric = part.metric("faults_per_second", "1/s", Better::Higher);
+            metric.sample("old", 100.0).sample("new", 95.0 + 16.0 * f64::from(n));
+        }
+        part.metric("faults_per_second", "1/s", Better::Higher)
+            .published(crate::result::Published { mean: 100.0, stddev: None })
+            .changed("new", crate::result::Published { mean: 120.0, stddev: None });
+        document.results.push(part);
+        let text = summary(&document, 1, &Terminal::plain());
+        let expected = format!("Not predicted  a: page faults a second ({UNKNOWN})\n");
+        assert!(text.starts_with(&expected) && text.contains("; published +20 %"), "{text}");
+    }
+
+    /// The published metric comes before the one that the study names, and a miss is shown in the published metric.
     #[test]
     fn what_was_published_is_answered_in_its_own_metric() {
         use crate::result::Published;
         for (predicted, published, group, expected) in [
-            (0.5, 3.0, "Missed", "  there  files a second -50 %, predicted; published +200 %, missed"),
-            (1.0, 1.35, "Missed", "  there  files a second +0.0 %, predicted; published +35 %, missed"),
-            (
-                1.4,
-                1.35,
-                "Nearly",
-                "  there  files a second +40 %, predicted; published +35 %, direction and size right, outside the range",
-            ),
-            (
-                1.35,
-                1.35,
-                "Reproduced",
-                "  there  files a second +35 %, predicted; published +35 %, reproduced",
-            ),
+            (0.5, 3.0, "Missed", "  there  files a second -50 %; published +200 %"),
+            (1.0, 1.35, "Missed", "  there  files a second +0.0 %; published +35 %"),
+            (1.4, 1.35, "Nearly", "  there  files a second +40 %; published +35 %"),
+            (1.35, 1.35, "Reproduced", "  there  files a second +35 %; published +35 %"),
         ] {
             let mut document = document();
             let mut part = Part::new("a", "fsmark", Kind::Simulated, "westmere")
@@ -502,7 +552,10 @@ mod tests {
             let text = summary(&document, 1, &Terminal::plain());
             let lines: Vec<&str> = text.lines().collect();
             assert_eq!(lines[0], format!("{group:<15}a: files a second"), "{text}");
-            assert_eq!(lines[1], "Not predicted  a: jobs a minute of AIM7, +94 %");
+            assert_eq!(
+                lines[1],
+                "Not predicted  a: jobs a minute of AIM7, +94 % (the report names no machine)"
+            );
             assert_eq!(lines[4], expected, "{text}");
         }
     }
