@@ -24,6 +24,8 @@ const FEWEST: usize = 5;
 const SPREAD: f64 = 10.0;
 /// An interval of a ratio that is wider than this says nothing about time.
 const WIDE: f64 = 0.2;
+/// More samples than these are not advised: their sum takes hours.
+const MOST_SAMPLES: f64 = 200.0;
 /// Columns of a line's label.
 const LABEL: usize = 11;
 /// Columns of a row's title and of a figure.
@@ -63,7 +65,7 @@ const ORDER: &[&str] = &[
     "compaction_moved_per_allocated",
 ];
 
-/// Whether a part is one that this can answer: a replay, a try, or one with more rows than are shown.
+/// True for the parts that this module answers: a replay, a try, and parts with more rows than are shown.
 #[must_use]
 pub fn is_answered(part: &Part) -> bool {
     let compared = part.variants.iter().any(|variant| *variant != part.baseline);
@@ -243,7 +245,7 @@ pub fn text(part: &Part, variant: &str, seed: u64, terminal: &Terminal) -> Strin
     out
 }
 
-/// What made the times of a part vary, if something did: other work, and rounds that differ.
+/// Reasons why the times of a part vary, if they do: other work, and rounds that differ.
 fn noise(part: &Part) -> Option<String> {
     let time = time_of(part).filter(|_| part.kind == Kind::Measured);
     let spread = time.map_or(0.0, |time| quartile_spread_percent(time.of(&part.baseline)));
@@ -259,7 +261,7 @@ pub fn in_a_sentence(part: &Part, variant: &str, seed: u64) -> String {
     said.into_iter().flatten().collect::<Vec<_>>().join("; huge pages ")
 }
 
-/// What is compared, and of what kind the figures are.
+/// Names of both columns, and the kind of the figures.
 fn heading(part: &Part, variant: &str) -> String {
     let samples = part.metrics.iter().map(|metric| metric.of(variant).len()).max().unwrap_or(0);
     let on = match (part.study.as_str(), part.kind) {
@@ -281,10 +283,17 @@ fn time(part: &Part, variant: &str, seed: u64) -> Option<String> {
     }
     let figures = change.figures();
     let effect = match part.conditions.get(SHARE).and_then(|share| share.parse::<f64>().ok()) {
-        Some(share) => format!(
-            "{:+.2} % of the run's CPU time, of which page allocation took {share:.2} %",
-            share * (change.new / change.base - 1.0)
-        ),
+        Some(share) => {
+            let of_run = |ratio: f64| format!("{:+.2}", share * (ratio - 1.0) + 0.0);
+            let range = change.ratio.filter(|ratio| ratio.high > ratio.low);
+            let range = range.map_or_else(String::new, |ratio| {
+                format!(" [{}, {}]", of_run(ratio.low), of_run(ratio.high))
+            });
+            format!(
+                "{} %{range} of the run's CPU time, of which page allocation took {share:.2} %",
+                of_run(change.new / change.base)
+            )
+        }
         None => "the allocator's share of the run is not known (no samples in the trace)".to_owned(),
     };
     let words = change.in_words();
@@ -322,7 +331,7 @@ fn huge_pages(part: &Part, variant: &str, seed: u64) -> Option<String> {
     Some(format!("{base} → {new} % of the free memory, in memory that the run nearly fills{price}"))
 }
 
-/// How the change could be made on a real machine.
+/// The way to make the change on a real machine.
 fn deployment(part: &Part, variant: &str) -> Option<String> {
     if part.study == "try" {
         let lines = variant.split(' ').map(|pair| match pair.split_once('=') {
@@ -360,14 +369,14 @@ fn deployment(part: &Part, variant: &str) -> Option<String> {
     }
 }
 
-/// What may be said in one sentence.
+/// The verdict in one sentence.
 fn judged(part: &Part, variant: &str, seed: u64) -> String {
     let change = |name| Change::named(part, name, variant, seed);
     let time = time_of(part).and_then(|metric| Change::of(part, metric, variant, seed));
     let time_name = if part.study == "try" { "elapsed time" } else { "time" };
     let main: Vec<(Option<Change<'_>>, String)> = if time_of(part).is_none() {
         let metrics = ordered(part).into_iter().filter(|metric| !metric.is_cause);
-        metrics.map(|it| (Change::of(part, it, variant, seed), it.words_and_unit())).collect()
+        metrics.map(|metric| (Change::of(part, metric, variant, seed), metric.words_and_unit())).collect()
     } else {
         vec![
             (time_of(part).and_then(|metric| Change::of(part, metric, variant, seed)), time_name.to_owned()),
@@ -377,10 +386,10 @@ fn judged(part: &Part, variant: &str, seed: u64) -> String {
             (change("huge_available_percent"), "huge pages".to_owned()),
         ]
     };
-    let is = |wanted: Verdict| {
+    let named = |wanted: Verdict| {
         let those: Vec<&str> = main
             .iter()
-            .filter(|(change, _)| change.as_ref().is_some_and(|it| it.verdict == wanted))
+            .filter(|(change, _)| change.as_ref().is_some_and(|change| change.verdict == wanted))
             .map(|(_, what)| what.as_str())
             .collect();
         match &those[..] {
@@ -391,7 +400,7 @@ fn judged(part: &Part, variant: &str, seed: u64) -> String {
         }
     };
     let mut said = Vec::new();
-    for (word, what) in [("better: ", is(Verdict::Better)), ("worse: ", is(Verdict::Worse))] {
+    for (word, what) in [("better: ", named(Verdict::Better)), ("worse: ", named(Verdict::Worse))] {
         if !what.is_empty() {
             said.push(format!("{word}{what}"));
         }
@@ -405,9 +414,11 @@ fn judged(part: &Part, variant: &str, seed: u64) -> String {
             }
             Verdict::Unclear if width > WIDE => {
                 // The width of an interval goes with the root of the samples.
-                let needed = (samples as f64 * (width / WIDE).powi(2)).ceil().min(1000.0);
-                let more = if part.study == "try" { "--rounds" } else { "--samples" };
-                said.push(format!("too noisy to judge {time_name}: quiet the machine, or {more} {needed}"));
+                let needed = (samples as f64 * (width / WIDE).powi(2)).ceil();
+                let option = if part.study == "try" { "--rounds" } else { "--samples" };
+                let more =
+                    if needed > MOST_SAMPLES { String::new() } else { format!(", or {option} {needed}") };
+                said.push(format!("too noisy to judge {time_name}: quiet the machine{more}"));
             }
             Verdict::Unclear => said.push(format!("no measurable change in {time_name}")),
             _ => {}
@@ -467,8 +478,8 @@ mod tests {
         let expected = "\
 preset=linux_v6_16 → preset=framewright (24000 MiB, 10 samples)
 Verdict    better: time, huge pages; worse: zone-lock acquisitions
-Time       an operation 30.3 → 22.3 ns, -26 % [-31, -21]; -0.24 % of the run's
-           CPU time, of which page allocation took 0.89 %
+Time       an operation 30.3 → 22.3 ns, -26 % [-31, -21]; -0.24 % [-0.28, -0.19]
+           of the run's CPU time, of which page allocation took 0.89 %
 Locks      6.34× zone-lock acquisitions (0.00121 → 0.00768 per page), waited
            21.2 → 50.4 times
 Huge pages 79 → 94 % of the free memory, in memory that the run nearly fills;
@@ -599,7 +610,7 @@ Notes: --all. + better, - worse, ~ unclear, ? too few
     fn the_verdict_and_the_way_to_deploy_follow_from_the_figures() {
         for (new, time, noise, expected) in [
             ("preset=framewright", 1.01, 0.01, "no measurable change in time"),
-            ("preset=framewright", 1.0, 0.9, "too noisy to judge time: quiet the machine, or --samples "),
+            ("preset=framewright", 1.0, 0.9, "too noisy to judge time: quiet the machine Time an operation"),
             (
                 "preset=linux_v6_16,watermark_scale=20",
                 2.5,

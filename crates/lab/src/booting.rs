@@ -29,7 +29,7 @@ pub const PAGE_SHIFT: u32 = 12;
 pub struct Bootable {
     /// As firmware would describe it.
     pub firmware: Firmware,
-    /// How its memory is divided.
+    /// Rules by which memory is divided.
     pub rules: Rules,
     /// Memory that early allocation takes, beyond what is claimed from the beginning.
     pub wants: Vec<Want>,
@@ -38,18 +38,18 @@ pub struct Bootable {
 /// An early allocation.
 #[derive(Clone, Debug)]
 pub struct Want {
-    /// The request.
+    /// Request to the early allocator.
     pub request: EarlyRequest,
-    /// Its purpose.
+    /// Purpose of the memory.
     pub what: String,
 }
 
 /// An early allocation or reservation that was made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Taken {
-    /// Its frames.
+    /// Frames that were taken.
     pub range: Range<Pfn>,
-    /// Its purpose.
+    /// Purpose of the memory.
     pub what: String,
 }
 
@@ -133,7 +133,8 @@ impl Bootable {
     }
 }
 
-/// What a zone does not manage: in the part that is initialised early, from the bottom; in the rest, from the top.
+/// Requests for the frames that a zone does not manage: at the bottom of the part that is initialised early, at the top
+/// of the rest.
 fn wants(zone: &Zone) -> Vec<Want> {
     let (start, end) = (Pfn(zone.start_pfn), Pfn(zone.start_pfn + zone.present_pages));
     let defers = zone.early_managed_pages < zone.managed_pages;
@@ -159,10 +160,10 @@ fn wants(zone: &Zone) -> Vec<Want> {
     wants
 }
 
-/// How long the deferred part of a node took.
+/// Time of the deferred initialisation of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeTime {
-    /// The node.
+    /// Number of the node.
     pub node: NodeId,
     /// Threads that worked on it.
     pub threads: usize,
@@ -173,7 +174,7 @@ pub struct NodeTime {
 }
 
 /// Initialises what was left for later, with `threads` threads: one node after another, or under
-/// [`Split::OneThread`] all at once with a thread each.
+/// [`Split::OneThread`] all nodes together with a thread each.
 ///
 /// # Errors
 /// The arena has fewer worker slots than that takes.
@@ -192,14 +193,14 @@ pub fn initialise<M: FrameUser>(
         let done = nodes.iter().zip(together(jobs));
         return Ok(done.map(|(&node, (pages, ms))| NodeTime { node, threads: 1, pages, ms }).collect());
     }
-    let one = |&node: &NodeId| {
+    let initialise = |&node: &NodeId| {
         let workers = workers(&vec![node; threads.max(1)])?;
         let done = together(workers.into_iter().map(|mut worker| move || worker.run()).collect());
         let pages = done.iter().map(|(pages, _)| pages).sum();
         let ms = done.iter().map(|(_, ms)| *ms).fold(0.0, f64::max);
         Ok(NodeTime { node, threads: threads.max(1), pages, ms })
     };
-    nodes.iter().map(one).collect()
+    nodes.iter().map(initialise).collect()
 }
 
 /// Runs every job on a thread of its own, all from one moment on. The results, each with the milliseconds from that
@@ -281,9 +282,9 @@ mod tests {
             let zones = arena.allocator().zones();
             assert_eq!(zones.len(), machine.zones.len(), "{}", machine.name);
             for (n, zone) in machine.zones.iter().enumerate() {
-                let is = (zones[n].present_pages(), early[n], managed()[n]);
+                let found = (zones[n].present_pages(), early[n], managed()[n]);
                 let said = (zone.present_pages, zone.early_managed_pages, zone.managed_pages);
-                assert_eq!(is, said, "zone {n} of {}", machine.name);
+                assert_eq!(found, said, "zone {n} of {}", machine.name);
             }
         }
     }
@@ -308,7 +309,10 @@ mod tests {
         let bootable = Bootable::of_firmware(firmware, 64, 3);
         assert_eq!(bootable.firmware.cpu_nodes, [0, 2, 0].map(NodeId));
         let (map, taken) = bootable.divide().expect("it is sound");
-        assert_eq!(map.reserved_pages, taken.iter().map(|it| it.range.end.0 - it.range.start.0).sum::<u64>());
+        assert_eq!(
+            map.reserved_pages,
+            taken.iter().map(|block| block.range.end.0 - block.range.start.0).sum::<u64>()
+        );
         assert_eq!(map.reserved_pages, (8 << 18) / 64);
     }
 }

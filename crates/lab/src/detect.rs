@@ -23,22 +23,22 @@ use system::System;
 /// A description of this machine.
 #[derive(Debug)]
 pub struct Detected {
-    /// As TOML.
+    /// The description as TOML.
     pub text: String,
     /// A line for each thing that could not be read or measured, or that makes what was measured doubtful.
     pub missing: Vec<String>,
 }
 
-/// Describes this machine. Takes some seconds, whatever else runs here; what is not measured when `stop` is raised is
-/// assumed.
+/// Describes this machine. Takes some seconds, also if other programs run here. Figures that are not yet measured when
+/// `stop` is raised are assumptions.
 ///
 /// # Errors
-/// What was found is no description of a machine, with what is wrong.
+/// The figures make no valid description of a machine; the error names the reason.
 pub fn detect(stop: &Interrupt) -> Result<Detected> {
     detect_under(Path::new("/"), stop)
 }
 
-/// The same, with what the system says of itself under another root.
+/// Like [`detect`], but reads `/proc` and `/sys` under another root.
 fn detect_under(root: &Path, stop: &Interrupt) -> Result<Detected> {
     let begin = Instant::now();
     let allowed = probe::allowed_cpus();
@@ -219,22 +219,22 @@ mod tests {
             ("sys/devices/system/node/node0/distance".to_owned(), "10 32\n".to_owned()),
         ];
         for cpu in 0..8 {
-            let of = |file: &str| format!("sys/devices/system/cpu/cpu{cpu}/{file}");
+            let of_cpu = |file: &str| format!("sys/devices/system/cpu/cpu{cpu}/{file}");
             let (core, package) = (cpu % 4, cpu % 4 / 2);
             let shared =
                 format!("{}-{},{}-{}", 2 * package, 2 * package + 1, 2 * package + 4, 2 * package + 5);
-            files.push((of("topology/thread_siblings_list"), format!("{core},{}\n", core + 4)));
-            files.push((of("topology/physical_package_id"), format!("{package}\n")));
-            files.push((of("cache/index3/shared_cpu_list"), shared));
+            files.push((of_cpu("topology/thread_siblings_list"), format!("{core},{}\n", core + 4)));
+            files.push((of_cpu("topology/physical_package_id"), format!("{package}\n")));
+            files.push((of_cpu("cache/index3/shared_cpu_list"), shared));
             for (index, level, kind, size) in [
                 (0, 1, "Data", "48K"),
                 (1, 1, "Instruction", "32K"),
                 (2, 2, "Unified", "1024K"),
                 (3, 3, "Unified", "32M"),
             ] {
-                files.push((of(&format!("cache/index{index}/level")), format!("{level}\n")));
-                files.push((of(&format!("cache/index{index}/type")), format!("{kind}\n")));
-                files.push((of(&format!("cache/index{index}/size")), format!("{size}\n")));
+                files.push((of_cpu(&format!("cache/index{index}/level")), format!("{level}\n")));
+                files.push((of_cpu(&format!("cache/index{index}/type")), format!("{kind}\n")));
+                files.push((of_cpu(&format!("cache/index{index}/size")), format!("{size}\n")));
             }
         }
         for (path, content) in files {

@@ -8,8 +8,8 @@
 //! | `tests` | each check on changed copies of one real system's files |
 //! | `snapshots` | all findings in the files of real kernels, sound ones and faulty ones |
 //!
-//! Every finding says what was read, what was expected and why, and what to do; many name the study that shows the
-//! effect. The sizes of per-CPU lists are computed by the allocator's own rules for the kernel's generation.
+//! Every finding has what was read, what was expected and why, and a cure; many name the study that shows the effect.
+//! The sizes of per-CPU lists are computed by the allocator's own rules for the kernel's generation.
 
 mod checks;
 mod read;
@@ -27,18 +27,18 @@ pub use root::{FILES, Root};
 pub struct Finding {
     /// Its name, in kebab case: stable across versions.
     pub id: &'static str,
-    /// How much it matters.
+    /// Severity of the finding.
     pub severity: Severity,
     /// The zone it is about, such as `node 0 Normal`; none if it is about the whole system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
     /// The value that was read, and its file.
     pub read: String,
-    /// The expected value.
+    /// Value that was expected.
     pub expected: String,
     /// Why it matters.
     pub why: String,
-    /// The cure.
+    /// Cure in words.
     #[serde(rename = "do")]
     pub advice: String,
     /// The line of a shell that does it, or that shows more.
@@ -49,20 +49,20 @@ pub struct Finding {
     pub study: Option<&'static str>,
 }
 
-/// How much a finding matters.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Worth knowing.
+    /// Information that is worth knowing.
     Info,
     /// Costs time or memory.
     Warning,
-    /// A fault.
+    /// A fault of the system.
     Error,
 }
 
 impl Severity {
-    /// Its name.
+    /// Name of the severity.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -2,8 +2,8 @@
 //!
 //! | file | what lives there |
 //! |---|---|
-//! | `knobs` | settings of a kernel by name, and the journal that brings them back whatever happens |
-//! | `rounds` | the command's runs, and what each of them took |
+//! | `knobs` | settings of a kernel by name, and the journal that restores them after a crash |
+//! | `rounds` | the command's runs, and their metrics |
 
 mod knobs;
 mod rounds;

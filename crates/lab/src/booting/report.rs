@@ -13,14 +13,14 @@ use framewright_sim::world::StructPage;
 use super::{Bootable, NodeTime, PAGE_SHIFT, Taken, initialise};
 use crate::configure::{Descriptor, Setup};
 
-/// How to boot.
+/// Options of a boot.
 #[derive(Clone, Copy, Debug)]
 pub struct How {
     /// The allocator, its descriptors, and how late initialisation is split.
     pub setup: Setup,
     /// Threads of this machine that initialise.
     pub threads: usize,
-    /// Whether nothing is initialised before it is needed.
+    /// Initialises nothing before it is needed.
     pub lazy: bool,
 }
 
@@ -30,7 +30,7 @@ type Lists = BTreeMap<(u32, u32), u32>;
 /// Outcome of a boot.
 #[derive(Debug)]
 pub struct Report {
-    /// What was booted.
+    /// Name of the machine or map that was booted.
     name: String,
     map: BootMap,
     taken: Vec<Taken>,
@@ -288,9 +288,9 @@ impl Report {
     fn zones(&self) -> Part {
         let mut part = self.empty("zones");
         for (n, (spec, zone)) in self.map.zones.iter().zip(&self.map.parts).enumerate() {
-            let of = format!("zone={n},node={},type={}", spec.node.0, type_name(spec.kind));
+            let zone_key = format!("zone={n},node={},type={}", spec.node.0, type_name(spec.kind));
             let mut add = |name: &str, before: u64, after: u64| {
-                part.metric(format!("{name}[{of}]"), "pages", Better::None)
+                part.metric(format!("{name}[{zone_key}]"), "pages", Better::None)
                     .sample("before", before as f64)
                     .sample("after", after as f64);
             };
@@ -298,7 +298,7 @@ impl Report {
             add("present_pages", zone.present, zone.present);
             add("managed_pages", self.before.0[n], self.after.0[n]);
         }
-        let taken: u64 = self.taken.iter().map(|it| it.range.end.0 - it.range.start.0).sum();
+        let taken: u64 = self.taken.iter().map(|block| block.range.end.0 - block.range.start.0).sum();
         part.note(format!(
             "Before: the early part is initialised; after: all is. {taken} pages taken early."
         ));
@@ -310,10 +310,10 @@ impl Report {
         let sizes: BTreeMap<(u32, u32), ()> =
             self.before.1.keys().chain(self.after.1.keys()).map(|&key| (key, ())).collect();
         for &(batch, high) in sizes.keys() {
-            let of = |lists: &Lists| f64::from(lists.get(&(batch, high)).copied().unwrap_or(0));
+            let count = |lists: &Lists| f64::from(lists.get(&(batch, high)).copied().unwrap_or(0));
             part.metric(format!("lists[batch={batch},high={high}]"), "1", Better::None)
-                .sample("before", of(&self.before.1))
-                .sample("after", of(&self.after.1));
+                .sample("before", count(&self.before.1))
+                .sample("after", count(&self.after.1));
         }
         part
     }
@@ -324,9 +324,9 @@ impl Report {
             part.metric(format!("phase_ms[phase={phase}]"), "ms", Better::Lower).sample("boot", *ms);
         }
         for NodeTime { node, pages, ms, .. } in &self.nodes {
-            let of = format!("node={}", node.0);
-            part.metric(format!("deferred_init_ms[{of}]"), "ms", Better::Lower).sample("boot", *ms);
-            part.metric(format!("deferred_init_pages[{of}]"), "pages", Better::None)
+            let node_key = format!("node={}", node.0);
+            part.metric(format!("deferred_init_ms[{node_key}]"), "ms", Better::Lower).sample("boot", *ms);
+            part.metric(format!("deferred_init_pages[{node_key}]"), "pages", Better::None)
                 .sample("boot", *pages as f64);
         }
         part.note(format!(

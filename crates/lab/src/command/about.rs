@@ -1,4 +1,4 @@
-//! Commands that say what this program knows: machines, settings, workloads, schemas, its own options.
+//! Commands that show what this program knows: machines, settings, workloads, schemas, its own options.
 
 pub mod completions;
 pub mod machines;

@@ -21,7 +21,7 @@ Examples:
   framewright bench --workload mixed --busy 2
   framewright bench --rivals -o bench.json";
 
-/// How many times as many operations are timed beside busy threads.
+/// Factor on the number of operations that are timed beside busy threads.
 const OPERATIONS_BESIDE: u64 = 64;
 
 /// Measure the allocator with generated workloads, alone or against others
@@ -98,7 +98,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let settings = Settings::from_pairs(args.config.as_deref().unwrap_or(""))?;
     let setup = Setup::from_settings(&settings)?;
     if setup.descriptor != Descriptor::Compact {
-        return Err(Error::usage("bench measures compact descriptors; refill-check studies the others"));
+        return Err(Error::usage(
+            "bench has descriptors of 8 bytes only: `framewright study refill-check` has others",
+        ));
     }
     let reporter = session.begin(&args.report)?;
     let mut runners = runners(args, session, setup)?;
@@ -170,7 +172,7 @@ fn runners(args: &Args, session: &Session, setup: Setup) -> Result<Vec<Box<dyn R
     Ok(runners)
 }
 
-/// What was measured, as a part of the result.
+/// The measurements as a part of the result.
 fn described(mut part: Part, results: &[bench::CaseResult], runners: &[Box<dyn Runner>]) -> Part {
     part = part.baseline("framewright").paired().table();
     for runner in runners {

@@ -92,7 +92,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     reporter.save(&document, Style::Framewright).and(shown)
 }
 
-/// What is to be booted, and what to call it.
+/// The machine or map to boot, and its name.
 fn bootable(args: &Args, setup: &Setup) -> Result<(String, Bootable)> {
     if let Some(machine) = &args.machine {
         let machine = Machine::find(machine)?;
@@ -116,7 +116,7 @@ fn bootable(args: &Args, setup: &Setup) -> Result<(String, Bootable)> {
     }
     if args.cpus.is_some() && !firmware.cpu_nodes.is_empty() {
         let there = firmware.cpu_nodes.len();
-        return Err(Error::usage(format_args!("{name} tells of {there} CPUs: --cpus changes nothing")));
+        return Err(Error::usage(format_args!("{name} describes {there} CPUs: --cpus changes nothing")));
     }
     let descriptor = match setup.descriptor {
         Descriptor::Compact => 8,
@@ -127,7 +127,7 @@ fn bootable(args: &Args, setup: &Setup) -> Result<(String, Bootable)> {
 }
 
 fn read_map(path: &Path) -> Result<Firmware> {
-    let bytes = input::text(path, "an SRAT is given with --srat").map_err(Error::failed)?;
+    let bytes = input::text(path, input::MOST, "an SRAT is given with --srat").map_err(Error::failed)?;
     let place = path.display().to_string();
     let text = String::from_utf8(bytes).map_err(|cause| {
         let byte = cause.utf8_error().valid_up_to();

@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE.tar", conflicts_with = "watch")]
     save: Option<PathBuf>,
 
-    /// Where a counter decides, look at what it counted since this state, which --save wrote
+    /// Judge counters by their growth since this state, which --save wrote
     #[arg(long, value_name = "DIR|TAR", conflicts_with_all = ["watch", "interval", "save"])]
     since: Option<PathBuf>,
 
@@ -96,7 +96,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     if found.is_empty() { shown } else { Err(Error::found(format_args!("found {}", found.join(", ")))) }
 }
 
-/// How long the counters of a running system are watched.
+/// Time that the counters of a running system are watched.
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// The state that counters are compared with: a saved one, or of a running system that of a second ago.
@@ -167,7 +167,7 @@ fn huge_percent(zone: &Zone) -> f64 {
     100.0 * zone.free_in_blocks(9) as f64 / zone.free_in_blocks(0).max(1) as f64
 }
 
-/// What the counters moved by, in a second.
+/// Growth of the counters in a second.
 fn rates(before: &State, after: &State, seconds: f64) -> Listing {
     let mut listing = Listing::new("", &["in a second", "pages or events"]);
     for (name, prefix) in [
@@ -227,8 +227,8 @@ fn zones(state: &State) -> Listing {
     let heads = ["zone", "managed MiB", "free MiB", "huge blocks", "low MiB", "batch", "high"];
     let mut listing = Listing::new("", &heads);
     for zone in &state.zones {
-        let range = |of: fn(&crate::doctor::Pageset) -> u64| {
-            let all = || zone.pagesets.iter().map(|(_, set)| of(set));
+        let range = |field: fn(&crate::doctor::Pageset) -> u64| {
+            let all = || zone.pagesets.iter().map(|(_, set)| field(set));
             match (all().min(), all().max()) {
                 (Some(least), Some(most)) if least == most => least.to_string(),
                 (Some(least), Some(most)) => format!("{least}-{most}"),

@@ -49,7 +49,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let trace = import::import(path, &name).map_err(Error::failed)?;
     trace.write_to(output).map_err(Error::failed)?;
     if trace.meta.lost_events.is_some_and(|lost| lost > 0) {
-        eprintln!("framewright: events were lost when this was recorded; what depends on them is missing");
+        eprintln!(
+            "framewright: events were lost when this was recorded: frees of some blocks may be missing"
+        );
     }
     if !trace.meta.unknown_flags.is_empty() {
         eprintln!("framewright: unknown allocation flags count as 0: {}", trace.meta.unknown_flags);

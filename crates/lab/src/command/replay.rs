@@ -63,7 +63,7 @@ pub struct Args {
     #[arg(long, value_name = "MACHINE", conflicts_with_all = ["threads", "memory"])]
     pub machine: Option<String>,
 
-    /// Copies that run at once on the simulated machine, each beginning elsewhere in the trace [default: 1]
+    /// Copies that run together on the simulated machine, each from another place in the trace [default: 1]
     #[arg(long, value_name = "N", requires = "machine", value_parser = count)]
     pub copies: Option<u32>,
 
@@ -117,7 +117,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     finish(reporter, session.document(format!("replay {}", args.trace.display())), part, ended)
 }
 
-/// Says how many samples there are if Ctrl-C ended the work.
+/// An error with the number of samples, if Ctrl-C ended the work.
 pub(super) fn ended(part: &Part, samples: u32, progress: Progress) -> Result<()> {
     let done = part.metrics.iter().map(|metric| metric.of(&part.baseline).len()).max().unwrap_or(0);
     if progress.is_interrupted() {
@@ -159,7 +159,7 @@ fn describe(part: &mut Part, setups: &[(String, Setup)], settings: &[Settings], 
 /// Rounds of a prediction.
 const PREDICTED_SAMPLES: u32 = 6;
 
-/// What a replay of a trace says of a change of settings, in a sentence.
+/// The prediction of a replay for a change of settings, in a sentence.
 pub(super) fn prediction(trace: &Trace, base: &Settings, new: &Settings, seed: u64) -> Result<String> {
     let preset = Settings::from_pairs(&format!("preset={}", nearest_preset(&trace.meta.kernel)))?;
     let baseline = Setup::from_settings(&preset)?.with(base)?;
@@ -178,7 +178,7 @@ pub(super) fn prediction(trace: &Trace, base: &Settings, new: &Settings, seed: u
 }
 
 /// The preset whose rules are those of a kernel's release, or the newest before it.
-fn nearest_preset(kernel: &str) -> &'static str {
+pub(super) fn nearest_preset(kernel: &str) -> &'static str {
     let mut numbers = kernel.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
     match (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) {
         (0, _) => "linux_v6_16",

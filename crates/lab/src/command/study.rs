@@ -101,7 +101,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let machines: &[Machine] = plans.iter().map(find).collect::<Result<Vec<_>>>()?.leak();
     if let (Some(path), Some(part)) = (&args.trace, &args.part) {
         let ([plan], [machine]) = (plans, machines) else {
-            return Err(Error::usage("a trace is of one study: name it"));
+            return Err(Error::usage("--trace shows one study: name it"));
         };
         if session.format != Format::Table {
             return Err(Error::usage("--trace has a format of its own; leave --format out"));
@@ -171,14 +171,14 @@ fn chosen(name: &str, part: Option<&str>) -> Result<Vec<Plan>> {
     match part {
         None => plans.retain(|plan| plan.name() != "validation"),
         Some(part) => {
-            let has = |plan: &Plan| plan.parts().iter().any(|known| known.name == part);
-            if !plans.iter().any(has) {
+            let has_part = |plan: &Plan| plan.parts().iter().any(|known| known.name == part);
+            if !plans.iter().any(has_part) {
                 let parts = plans.iter().flat_map(Plan::parts).map(|part| part.name.as_str());
                 let hint = did_you_mean(part, parts.clone());
                 let fix = if hint.is_empty() { "; `framewright study` lists them" } else { &hint };
                 return Err(Error::usage(format_args!("no study has a part `{part}`{fix}")));
             }
-            plans.retain(has);
+            plans.retain(has_part);
         }
     }
     Ok(plans)
@@ -221,7 +221,7 @@ fn check_options(args: &Args, work: &[Work]) -> Result<()> {
 /// A part, and the machine that it is about.
 type Work = (Job<'static>, &'static Machine);
 
-/// What the arguments mean for each part.
+/// Arguments of the command, as each part needs them.
 struct Options<'a> {
     args: &'a Args,
     name: &'a str,
@@ -259,7 +259,7 @@ impl Options<'_> {
     }
 }
 
-/// How results are shown as they come.
+/// Way in which results are shown as they come.
 struct Shown<'a> {
     session: &'a Session,
     reporter: &'a Reporter<'a>,
@@ -267,7 +267,7 @@ struct Shown<'a> {
     style: Style,
 }
 
-/// How a run of parts ended.
+/// End of a run of parts.
 struct Ended {
     interrupted: bool,
     skipped: Vec<String>,
@@ -385,39 +385,40 @@ fn list(args: &Args, session: &Session) -> Result<()> {
         let list: Vec<serde_json::Value> = plans.iter().map(json).collect();
         return session.terminal.print_json(&list);
     }
-    let mut listing = Listing::new("", &["study", "year", "part", "kinds", "what it does"]);
+    let mut listing = Listing::new("", &["study", "year", "change or question, and its parts"]);
     for plan in &plans {
         let year = plan.year().map_or_else(String::new, |year| year.to_string());
-        listing.row([plan.name().to_owned(), year, String::new(), String::new(), plan.short().to_owned()]);
-        for part in plan.parts() {
-            let kinds: Vec<&str> = part.kinds.iter().map(|kind| letters(*kind)).collect();
-            let about = part.workload.get("name").map(ToString::to_string).unwrap_or_default();
-            let empty = String::new;
-            listing.row([empty(), empty(), part.name.clone(), kinds.join(" "), about]);
-        }
+        listing.row([plan.name().to_owned(), year, plan.short().to_owned()]);
+        listing.row([String::new(), String::new(), parts(plan)]);
     }
     session.terminal.print(&listing.render(session.format, &session.terminal))?;
     if session.format == Format::Table {
-        session.terminal.print(
-            "\nm measured here, s simulated, d derived by arithmetic.\n\
-             `framewright study NAME` runs one, `framewright study all` all but validation.\n",
-        )?;
-        session.terminal.print(&format!("All take {}, with --quick {}.\n", lasts(false), lasts(true)))?;
+        session.terminal.print(&format!(
+            "\n`framewright study NAME` runs one, `study all` runs all but validation:\n\
+             it takes {}, with --quick {}.\n",
+            lasts(false),
+            lasts(true)
+        ))?;
     }
     Ok(())
 }
 
-/// How long all studies take, as measured on an idle Xeon of 2020.
-const fn lasts(quick: bool) -> &'static str {
-    if quick { "about a minute on 2 CPUs" } else { "about 5 minutes on 2 CPUs" }
+/// The parts of a study by kind: `measured here: contend; simulated: contend, page_fault1`.
+fn parts(plan: &Plan) -> String {
+    let kinds =
+        [(Kind::Measured, "measured here"), (Kind::Simulated, "simulated"), (Kind::Derived, "derived")];
+    let named = kinds.iter().filter_map(|(kind, title)| {
+        let names =
+            plan.parts().iter().filter(|part| part.kinds.contains(kind)).map(|part| part.name.as_str());
+        let names = names.collect::<Vec<_>>().join(", ");
+        (!names.is_empty()).then(|| format!("{title}: {names}"))
+    });
+    named.collect::<Vec<_>>().join("; ")
 }
 
-const fn letters(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Measured => "m",
-        Kind::Simulated => "s",
-        Kind::Derived => "d",
-    }
+/// Time that all studies take on 2 CPUs, as measured on an idle Xeon of 2020.
+const fn lasts(quick: bool) -> &'static str {
+    if quick { "about a minute" } else { "about 5 minutes on 2 CPUs" }
 }
 
 fn json(plan: &Plan) -> serde_json::Value {
@@ -445,7 +446,7 @@ fn scale(text: &str) -> core::result::Result<f64, String> {
 
 /// Samples of each variant, if nothing else is asked for.
 const SAMPLES: u32 = 10;
-/// The same in a run of all studies, which should end within minutes.
+/// Samples in a run of all studies, which should end within minutes.
 const SAMPLES_OF_ALL: u32 = 8;
 /// Models of each machine in a run of all studies, which should end within minutes, and where one takes seconds.
 const MODELS_OF_ALL: u32 = 4;

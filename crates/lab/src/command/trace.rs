@@ -8,7 +8,7 @@ use framewright_report::table::{Format, Listing};
 use framewright_trace::kernel_time::{self, Doing, Samples};
 use framewright_trace::trace::Trace;
 
-use crate::command::export;
+use crate::command::{export, replay::nearest_preset};
 use crate::configure::Setup;
 use crate::profile::{Profile, Share, time, type_name};
 use crate::replaying::Replay;
@@ -35,9 +35,9 @@ pub struct Args {
 /// Ways to show a trace.
 #[derive(Clone, Debug, Subcommand)]
 pub enum What {
-    /// Allocations by order, type and thread, lifetimes, and the share of the run's CPU time
+    /// Show allocations by order, type and thread, lifetimes, and the share of the run's CPU time
     Summary(SummaryArgs),
-    /// Write it for ui.perfetto.dev, or for flame graphs
+    /// Write a trace for ui.perfetto.dev, or for flame graphs
     Export(export::Args),
 }
 
@@ -49,16 +49,17 @@ pub struct SummaryArgs {
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
 
-    /// Configuration whose allocations are timed: key=value pairs with commas between them
-    #[arg(long, value_name = "CONFIG", default_value = "preset=linux_v6_7")]
-    pub config: String,
+    /// Configuration of the replay, as key=value pairs with commas between them [default: the preset nearest to the
+    /// trace's kernel]
+    #[arg(long, value_name = "CONFIG")]
+    pub config: Option<String>,
 
-    /// Threads that appear at most
+    /// Most thread names to show
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub top: usize,
 }
 
-/// Says what a trace holds, or writes it for other tools.
+/// Shows the contents of a trace, or writes it for other tools.
 ///
 /// # Errors
 /// It cannot be read, replayed or written, or a setting does not exist.
@@ -70,10 +71,13 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         }
         What::Export(args) => return export::run(args, session),
     };
-    let setup = Setup::from_settings(&Settings::from_pairs(&args.config)?)?;
+    let given = args.config.as_deref().map(Settings::from_pairs).transpose()?;
     let (trace, id) = shipped::read(&args.trace)?;
+    let nearest = || format!("preset={}", nearest_preset(&trace.meta.kernel));
+    let config = args.config.clone().unwrap_or_else(nearest);
+    let setup = Setup::from_settings(&given.map_or_else(|| Settings::from_pairs(&config), Ok)?)?;
     let profile = Profile::of(&trace);
-    let cost = cost(&trace, &setup)?;
+    let cost = Cost { config, ..cost(&trace, &setup)? };
     let kernel = Samples::of(&trace);
     if session.format == Format::Json {
         let shares =
@@ -81,7 +85,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         let orders: serde_json::Map<_, _> =
             profile.orders.iter().map(|(order, share)| (order.to_string(), shares(share))).collect();
         let types: serde_json::Map<_, _> =
-            profile.types.iter().map(|(of, share)| (type_name(*of), shares(share))).collect();
+            profile.types.iter().map(|(kind, share)| (type_name(*kind), shares(share))).collect();
         let comms: Vec<_> = profile
             .comms
             .iter()
@@ -95,7 +99,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             "trace": id, "duration_ns": profile.duration_ns, "allocations": profile.all.allocations,
             "pages": profile.all.pages, "frees": profile.frees, "peak_pages": profile.peak_pages,
             "orders": orders, "types": types, "comms": comms, "lifetime_ns": lifetimes,
-            "kept": shares(&profile.kept), "config": args.config, "allocator_cpu_ns": cost.cpu_ns,
+            "kept": shares(&profile.kept), "config": cost.config, "allocator_cpu_ns": cost.cpu_ns,
             "kernel": shares_json(kernel.as_ref()),
         });
         return session.terminal.print_data(&format!("{json:#}\n"));
@@ -105,24 +109,31 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     } else {
         facts(&trace, &profile, &cost, kernel.as_ref(), args)
     };
-    let parts = [
-        facts,
-        by("order", profile.orders.iter().map(|(order, share)| (order.to_string(), *share)), &profile),
-        by("type", profile.types.iter().map(|(of, share)| (type_name(*of), *share)), &profile),
-        by("thread", profile.comms.iter().take(args.top).cloned(), &profile),
-    ];
+    let parts = tables(facts, &profile, args);
     let texts: Vec<String> =
         parts.iter().map(|part| part.render(session.format, &session.terminal)).collect();
     session.terminal.print(&texts.join("\n"))
 }
 
-/// What the allocations and frees of a trace take on this machine, in Framewright's own code.
+/// The facts, and the allocations by order, type and thread.
+fn tables(facts: Listing, profile: &Profile, args: &SummaryArgs) -> [Listing; 4] {
+    [
+        facts,
+        by("order", profile.orders.iter().map(|(order, share)| (order.to_string(), *share)), profile),
+        by("type", profile.types.iter().map(|(kind, share)| (type_name(*kind), *share)), profile),
+        by("thread", profile.comms.iter().take(args.top).cloned(), profile),
+    ]
+}
+
+/// CPU time of the trace's allocations and frees on this machine, in this allocator's code.
+#[derive(Default)]
 struct Cost {
+    config: String,
     cpu_ns: f64,
     ns_per_operation: f64,
 }
 
-/// Replays so often; the fastest is least disturbed.
+/// Replays of which the fastest counts: other work on the machine disturbed it least.
 const REPLAYS: usize = 5;
 
 fn cost(trace: &Trace, setup: &Setup) -> Result<Cost> {
@@ -131,7 +142,7 @@ fn cost(trace: &Trace, setup: &Setup) -> Result<Cost> {
     for _ in 0..REPLAYS {
         let report = replay.once(setup)?;
         let cpu_ns = report.cpu_ns.saturating_sub(report.waited_cpu_ns) as f64;
-        costs.push(Cost { cpu_ns, ns_per_operation: report.cpu_ns_per_operation() });
+        costs.push(Cost { cpu_ns, ns_per_operation: report.cpu_ns_per_operation(), ..Cost::default() });
     }
     let least = costs.into_iter().min_by(|a, b| a.cpu_ns.total_cmp(&b.cpu_ns));
     least.ok_or_else(|| Error::failed("nothing was replayed"))
@@ -195,43 +206,43 @@ fn facts(
     fact(
         "replayed here",
         format!(
-            "{} in user space under {} ({:.1} ns each); a kernel takes longer",
+            "{} in user space under {} ({:.1} ns an operation); a kernel takes longer",
             time(cost.cpu_ns),
-            args.config,
+            cost.config,
             cost.ns_per_operation,
         ),
     );
     listing
 }
 
-/// What the kernel took, by samples.
+/// CPU time of the kernel, by samples.
 fn in_the_kernel(samples: &Samples, reading_ns: u64, fact: &mut impl FnMut(&str, String)) {
-    let percent = |parts: &[Doing]| format!("{:.2} %", samples.share_of(parts).percent);
+    let percent = |part: Doing| format!("{:.2}", samples.share_of(&[part]).percent);
     let share = |parts: &[Doing]| {
         let kernel_time::Share { cpu_ns, percent, low, high } = samples.share_of(parts);
         format!("{percent:.2} % [{low:.2}, {high:.2}], {}", time(cpu_ns))
     };
     let lost = if samples.lost > 0 { format!(", {} lost", samples.lost) } else { String::new() };
     fact("CPU time", format!("{} ({} samples{lost}); of it:", time(samples.cpu_ns()), samples.count()));
+    fact(" page allocation", share(&Doing::ALLOCATOR));
     fact(
-        " page allocation",
+        "  of that",
         format!(
-            "{}: allocating {}, freeing {}, waiting for zone locks {}",
-            share(&Doing::ALLOCATOR),
-            percent(&[Doing::Allocating]),
-            percent(&[Doing::Freeing]),
-            percent(&[Doing::ZoneLock])
+            "allocating {}, freeing {}, waiting for zone locks {} %",
+            percent(Doing::Allocating),
+            percent(Doing::Freeing),
+            percent(Doing::ZoneLock)
         ),
     );
     fact(" clearing pages", share(&[Doing::Clearing]));
     fact(
         " beside it",
         format!(
-            "reclaim {}, compaction {}; waiting for LRU locks {}, for memory-cgroup locks {}",
-            percent(&[Doing::Reclaiming]),
-            percent(&[Doing::Compacting]),
-            percent(&[Doing::LruLock]),
-            percent(&[Doing::GroupLock])
+            "reclaim {}, compaction {}, LRU locks {}, cgroup locks {} %",
+            percent(Doing::Reclaiming),
+            percent(Doing::Compacting),
+            percent(Doing::LruLock),
+            percent(Doing::GroupLock)
         ),
     );
     let sites: Vec<String> = samples
@@ -240,19 +251,19 @@ fn in_the_kernel(samples: &Samples, reading_ns: u64, fact: &mut impl FnMut(&str,
         .map(|(site, percent)| format!("{site} {percent:.0} %"))
         .collect();
     if !sites.is_empty() {
-        fact(" allocated by", format!("{} of the time of allocating", sites.join(", ")));
+        fact(" call sites", format!("{} of the time of allocating", sites.join(", ")));
     }
     fact(
         "recording cost",
         format!(
-            "{:.1} % more CPU time in the run, and {} for reading the kernel's buffers",
+            "{:.1} % more CPU time of the run, and {} of the reader of the kernel's buffers",
             samples.recording_percent(),
             time(reading_ns as f64)
         ),
     );
 }
 
-/// The same as bare numbers.
+/// The facts as bare numbers.
 fn numbers(profile: &Profile, cost: &Cost, kernel: Option<&Samples>) -> Listing {
     let mut listing = Listing::new("", &["", ""]);
     let mut fact = |name: &str, value: f64| listing.row([name.to_owned(), value.to_string()]);
@@ -311,4 +322,50 @@ fn by(what: &str, shares: impl Iterator<Item = (String, Share)>, profile: &Profi
         listing.row([name, share.allocations.to_string(), share.pages.to_string(), format!("{percent:.1}")]);
     }
     listing
+}
+
+#[cfg(test)]
+mod tests {
+    use framewright_trace::trace::Note;
+
+    use super::*;
+    use framewright_report::terminal::Terminal;
+
+    /// The screen of a shipped trace, with these samples of the kernel, if any; the figures of this machine are made
+    /// up.
+    fn screen(samples: Option<&str>) -> String {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/compile.parquet");
+        let mut trace = Trace::read(path.as_ref()).expect("shipped");
+        if let Some(text) = samples {
+            let (name, text) = ("kernel_samples".to_owned(), text.to_owned());
+            trace.notes.push(Note { time_ns: 0, cpu: 0, pid: 0, comm: 0, name, text });
+            trace.meta.reading_ns = 153_000_000;
+        }
+        let args = SummaryArgs { trace: "compile.parquet".into(), config: None, top: 3 };
+        let cost = Cost { config: "preset=linux_v6_16".to_owned(), cpu_ns: 6.2e6, ns_per_operation: 9.3 };
+        let profile = Profile::of(&trace);
+        let facts = facts(&trace, &profile, &cost, Samples::of(&trace).as_ref(), &args);
+        let terminal = Terminal { width: Some(80), ..Terminal::plain() };
+        let texts = tables(facts, &profile, &args).map(|part| part.render(Format::Table, &terminal));
+        texts.join("\n")
+    }
+
+    #[test]
+    fn a_summary_is_as_it_was_read() {
+        let fault = "handle_mm_fault;do_anonymous_page";
+        let samples = format!(
+            "period_ns=1001001 lost=0 block_ns=900 sample_ns=30000\n30000 user\n\
+             210 {fault};__alloc_frozen_pages_noprof;get_page_from_freelist;rmqueue\n\
+             40 filemap_add_folio;__alloc_frozen_pages_noprof;rmqueue\n\
+             90 exit_mmap;free_unref_folios\n\
+             800 {fault};clear_page_erms\n\
+             450 {fault};__traceiter_mm_page_alloc\n\
+             3000 do_syscall_64\n"
+        );
+        for (name, samples) in [("trace-summary", Some(&*samples)), ("trace-summary-without-samples", None)] {
+            let screen = screen(samples);
+            assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
+            insta::assert_snapshot!(name, screen);
+        }
+    }
 }

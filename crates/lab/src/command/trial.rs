@@ -24,28 +24,29 @@ Examples:
       --prepare 'make clean' -- make -j8
 
 Runs the command under the kernel's settings as they are and with those of
---set, in turn, and brings them back: also after Ctrl-C; and after a kill, the
-next framewright command that root runs does. The command's output is dropped.
-The first run, as it is, is recorded and not counted; of settings that the
-allocator here knows, what `replay` predicts is shown.";
+--set, in turn, and restores them at the end, also after Ctrl-C. After a kill,
+the next framewright command of root restores them. The output of the command is
+dropped; if it fails, its last message is shown. The first run is not counted.
+If `replay` knows the setting, this run is recorded and the prediction shown.";
 
 /// Run a command under two settings of this kernel, in turn, and compare
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A sysctl to try, or transparent_hugepage; may be given again
+    /// A sysctl to try, or transparent_hugepage; can be given several times
     #[arg(long, value_name = "NAME=VALUE", required = true)]
     pub set: Vec<String>,
 
-    /// Rounds: in each, the command runs once under both
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = count)]
+    /// Rounds; in each, the command runs once under both settings
+    // Of nine pairs, the interval leaves out the lowest and the highest: one disturbed run does not hide an effect.
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = count)]
     pub rounds: u32,
 
-    /// A shell's line before each run, not measured
+    /// Shell command to run before each run; it is not measured
     #[arg(long, value_name = "COMMAND")]
     pub prepare: Option<String>,
 
-    /// Leave out what replay predicts, and the recording that it takes
+    /// Show no prediction of replay, and record nothing
     #[arg(long)]
     pub no_prediction: bool,
 
@@ -62,13 +63,13 @@ pub struct Args {
     pub report: ReportArgs,
 }
 
-/// Runs a command under two settings and compares what its runs took.
+/// Runs a command under two settings and compares time and memory of its runs.
 ///
 /// # Errors
 /// A setting does not exist or cannot be written, or the command fails.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
     let reporter = session.begin(&args.report)?;
-    // Before a setting is looked at: what a killed try left is not what was.
+    // Before a setting is read: a killed try may have left another value.
     undo(&args.root)?;
     let knobs = args.set.iter().map(|text| Knob::parse(&args.root, text)).collect::<Result<Vec<Knob>>>()?;
     let pairs = |value: fn(&Knob) -> &String| {
@@ -97,7 +98,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     reporter.finish(&session.document("try").with(part), Style::Framewright).and(ended)
 }
 
-/// What `replay` says of the same change, in a sentence, or why it says nothing.
+/// The prediction of `replay` for this change, in a sentence, or the reason why there is none.
 fn predicted(args: &Args, knobs: &[Knob], user: Option<User>) -> String {
     let known = |name: &str| Setting::find(name).is_ok_and(|setting| setting.sysctl() == Some(name));
     let all = |value: fn(&Knob) -> &String| {

@@ -11,12 +11,12 @@ use framewright_workload::replay::PageCache;
 use super::{Descriptor, Setup};
 use crate::settings::{Takes, Value};
 
-/// A setting.
+/// A setting of the allocator.
 #[derive(Debug)]
 pub struct Setting {
     /// Its name, `snake_case`.
     pub name: &'static str,
-    /// Its values.
+    /// Values that it takes.
     pub takes: Takes,
     /// Description, in a sentence.
     pub about: &'static str,
@@ -31,11 +31,11 @@ pub struct Setting {
 /// Commands in which a setting makes a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acts {
-    /// Everywhere.
+    /// In every command.
     Always,
-    /// Where a memory map is initialised late: in `boot`, and in studies.
+    /// In `boot` and in studies, which initialise a memory map late.
     AtBoot,
-    /// Where memory is short or zones are several: in studies of reclaim.
+    /// In studies of reclaim, where memory is short or zones are several.
     UnderPressure,
     /// With descriptors that have something to check: `descriptor_bytes=64`.
     WithStruct64,
@@ -64,7 +64,7 @@ const OF_USERS: &[&str] = &[
 ];
 
 impl Setting {
-    /// Whether it is there for a study of one change.
+    /// True if it is there for a study of one change only.
     #[must_use]
     pub fn is_experiment(&self) -> bool {
         !OF_USERS.contains(&self.name)
@@ -205,49 +205,49 @@ pub const SETTINGS: &[Setting] = &[
      "up_to_costly_and_huge" => PcpOrders::UpToCostlyAndHuge, "up_to_huge" => PcpOrders::UpToHuge],
     "Orders that have per-CPU lists: none, 0, 0 to 3, 0 to 3 and 9, or 0 to 9.", "0 up to v5.12, 0 to 3 and 9 since" },
     whole! { "pcp_slots", config.experiment.pcp_slots, 2, 1 << 20, Always,
-    "Most blocks on one per-CPU list, a power of two; a full list drains.", "this allocator's lists are arrays" },
+    "Most blocks on one per-CPU list, a power of two; a full list drains.", "no bound: its lists are linked" },
     whole! { "pcp_min_refill", config.experiment.pcp_min_refill, 1, 1 << 10, Always,
-    "Fewest blocks in a refill of an order above 0, where hits count.", "2 in Linux (nr_pcp_alloc)" },
+    "Fewest blocks in a refill of an order above 0.", "2 in Linux (nr_pcp_alloc)" },
     whole! { "pcp_free_part", config.pcp_free_part, 1, u32::MAX, Always,
-    "With pcp_rule=auto, lists of all CPUs hold at most 1/N of the free pages; 16 frees whole programs faster, 64 keeps more huge pages.",
-    "none; high is at most an eighth of all memory" },
+    "With pcp_rule=auto, the per-CPU lists together hold at most 1/N of the free pages. A smaller N frees whole programs faster, a larger N keeps more huge pages.",
+    "no such bound; high is at most an eighth of all memory" },
     flag! { "pcp_reset", config.experiment.pcp_reset, AtBoot,
-    "Sizes the per-CPU lists again when deferred initialisation has ended.", "the pcp-reset change, v5.4" },
+    "Sizes the per-CPU lists again when deferred initialisation ends.", "the pcp-reset change, v5.4" },
     choice! { "deferred_init", split, AtBoot,
     ["one_thread_per_node" => Split::OneThread, "all_cpus" => Split::AllCpus,
      "all_cpus_by_section" => Split::AllCpusBySection],
-    "How the late part of the memory map is divided between CPUs.",
+    "How CPUs share the part of the memory map that is initialised after boot.",
     "deferred_init_memmap; the parallel-init change, v5.9" },
     choice! { "lock_place", config.experiment.lock_place, Always,
     ["with_order0_lists" => LockPlace::WithOrder0Lists, "other_end" => LockPlace::OtherEnd,
      "own_line" => LockPlace::OwnLine],
-    "Where the zone lock lies relative to the free lists.", "v3.17 to v3.19: with_order0_lists; from v4.0: other_end" },
+    "Place of the zone lock relative to the free lists: in their cache line, at their other end, or in a line of its own.", "v3.17 to v3.19: with_order0_lists; from v4.0: other_end" },
     choice! { "lock_kind", config.experiment.lock_kind, Always,
     ["ticket" => LockKind::Ticket, "queued" => LockKind::Queued, "parking" => LockKind::Parking,
      "by_platform" => LockKind::ByPlatform],
     "How CPUs wait for the zone lock; by_platform parks on a host and queues elsewhere.",
     "x86: ticket up to v4.1, queued since" },
     flag! { "lock_timing", config.experiment.lock_timing, Always,
-    "Measures how long the zone lock is waited for and held; each hold costs two clock readings.", "for measuring only" },
+    "Measures how long CPUs wait for the zone lock and hold it; each hold costs two clock readings.", "/proc/lock_stat measures it" },
     choice! { "refill_check", config.experiment.refill_check, WithStruct64,
     ["under_zone_lock" => RefillCheck::UnderZoneLock, "after_unlock" => RefillCheck::AfterUnlock,
      "off" => RefillCheck::Off],
-    "Where a refill checks the pages that it takes.",
+    "When a refill checks its pages.",
     "the refill-check change; under_zone_lock up to v6.2, off from v6.4" },
     choice! { "engine", config.engine, Always,
     ["linux" => Engine::Linux, "framewright" => Engine::Framewright, "compact" => Engine::Compact],
-    "How free memory is kept: as Linux' lists of blocks, as bits, or as bits and without a word for each frame (with descriptor_bytes=8).",
-    "linux in Linux" },
+    "How free memory is kept: linux, lists of blocks; framewright, bits; compact, bits and no descriptors (needs descriptor_bytes=8).",
+    "free_area lists: engine=linux" },
     flag! { "lazy_pageblocks", config.lazy_pageblocks, Always,
-    "Whether memory is initialised only when it is needed; not with engine=linux.",
-    "off; boot has deferred initialisation" },
+    "Initialises descriptors only when their memory is first needed; not with engine=linux.",
+    "none: deferred initialisation ends during boot" },
     whole! { "remote_drain_spins", config.experiment.remote_drain_spins, 0, 1 << 30, Always,
-    "How often a failing allocation looks whether other CPUs have drained their lists for it.",
-    "this allocator's request bits" },
+    "Times that a failing allocation polls for other CPUs to drain their lists.",
+    "none: another CPU drains a list under its lock" },
     Setting {
         name: "descriptor_bytes",
         takes: Takes::Words(&["8", "64"]),
-        about: "Bytes of a page descriptor: 8 hold the allocator's own state, 64 also what struct page has.",
+        about: "Bytes of a page descriptor: 8 hold the allocator's own state, 64 are as large as struct page.",
         source: "struct page: 64",
         acts: Acts::Always,
         get: |setup| word(&[("8", Descriptor::Compact), ("64", Descriptor::Struct64)], &setup.descriptor),
@@ -258,12 +258,12 @@ pub const SETTINGS: &[Setting] = &[
     },
     choice! { "page_cache", page_cache, InReplays,
     ["movable" => PageCache::AsTraced, "reclaimable" => PageCache::Reclaimable],
-    "What a replay asks for where the trace's flags say that it is a page of a file; reclaimable keeps pages that stay together.",
+    "Migratetype that a replay asks for where the trace's GFP flags are those of the page cache; reclaimable keeps long-lived pages together.",
     "movable" },
     Setting {
         name: "compaction_proactiveness",
         takes: Takes::Whole(0, 100),
-        about: "Every 500 ms, replay compacts while more than 100 less this percent of free memory is not usable as huge pages; 0: never.",
+        about: "Every 500 ms, a replay compacts while more than (100 - N) % of free memory is not usable as huge pages; 0: never.",
         source: "vm.compaction_proactiveness, v5.9: 20",
         acts: Acts::InReplays,
         get: |setup| setup.config.compaction_proactiveness.to_string(),
@@ -273,7 +273,7 @@ pub const SETTINGS: &[Setting] = &[
         },
     },
     flag! { "keep_marks", config.keep_marks, Always,
-    "Whether zones have watermarks and a lowmem reserve.", "always in Linux" },
+    "Zones have watermarks and a lowmem reserve.", "always" },
     Setting {
         name: "generation",
         takes: Takes::Words(&["v3_0", "v6_1"]),
@@ -282,8 +282,8 @@ pub const SETTINGS: &[Setting] = &[
         acts: Acts::UnderPressure,
         get: |setup| {
             let Experiment { marks, fallback, passes, reclaim, .. } = setup.config.experiment;
-            let is_one = [fallback, passes, reclaim].iter().all(|other| *other == marks);
-            if is_one { word(GENERATIONS, &marks) } else { "mixed".to_owned() }
+            let agree = [fallback, passes, reclaim].iter().all(|part| *part == marks);
+            if agree { word(GENERATIONS, &marks) } else { "mixed".to_owned() }
         },
         set: |setup, value| {
             let generation = chosen(value, GENERATIONS)?;
@@ -295,27 +295,27 @@ pub const SETTINGS: &[Setting] = &[
     },
     choice! { "marks", config.experiment.marks, UnderPressure,
     ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1],
-    "Release whose watermarks zones keep and check.", "mm/page_alloc.c of that version" },
+    "Linux release whose watermark rules are used.", "mm/page_alloc.c of that version" },
     choice! { "fallback", config.experiment.fallback, Always,
     ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1],
-    "Release by whose rules a request takes from pageblocks of another type.", "__rmqueue_fallback of that version" },
+    "Linux release whose rules say when a request takes from pageblocks of another type.", "__rmqueue_fallback of that version" },
     choice! { "passes", config.experiment.passes, UnderPressure,
     ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1],
-    "Release whose passes a request makes that finds too little.", "__alloc_pages_slowpath of that version" },
+    "Linux release whose slow path is used.", "__alloc_pages_slowpath of that version" },
     choice! { "reclaim", config.experiment.reclaim, UnderPressure,
     ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1],
-    "Release by whose rules memory is reclaimed and compacted.", "mm/vmscan.c of that version" },
+    "Linux release whose rules of reclaim and compaction are used.", "mm/vmscan.c of that version" },
     whole! { "min_free_kib", config.min_free_kib, 0, u32::MAX, Always,
-    "Sum of the min watermarks; 0 for the rule's own.", "vm.min_free_kbytes" },
+    "Sum of the min watermarks in KiB; 0: as Linux computes it.", "vm.min_free_kbytes" },
     whole! { "watermark_scale", config.watermark_scale, 0, 3000, Always,
     "Distance between the watermarks, in 1/10,000 of the zone.", "vm.watermark_scale_factor" },
     whole! { "boost_factor", config.boost_factor, 0, 1 << 20, UnderPressure,
-    "How far a steal of a pageblock raises the watermarks, in 1/10,000 of high; 0 for never.",
+    "How far the watermarks rise when a pageblock of another type is taken, in 1/10,000 of high; 0: they stay.",
     "vm.watermark_boost_factor" },
     Setting {
         name: "reserve_ratios",
         takes: Takes::Form("DMA:DMA32:Normal:Movable, such as 256:256:32:0"),
-        about: "How much of each zone type is kept from requests that could use a higher zone.",
+        about: "Share of each zone type that requests may not use if a higher zone would do.",
         source: "vm.lowmem_reserve_ratio",
         acts: Acts::UnderPressure,
         get: |setup| setup.config.experiment.reserve_ratios.map(|ratio| ratio.to_string()).join(":"),
@@ -325,19 +325,19 @@ pub const SETTINGS: &[Setting] = &[
         },
     },
     flag! { "avoid_fragmentation", config.experiment.avoid_fragmentation, Always,
-    "Takes from a DMA32 zone of the node before types are mixed within pageblocks.", "ALLOC_NOFRAGMENT, v5.0" },
+    "Uses the node's DMA32 zone before migratetypes are mixed within pageblocks.", "ALLOC_NOFRAGMENT, v5.0" },
     choice! { "zonelist_order", config.experiment.zonelist_order, UnderPressure,
     ["node" => ListOrder::Node, "zone" => ListOrder::Zone, "as_v3_0" => ListOrder::AsV3_0],
-    "Whether fallback goes node by node or zone type by zone type.", "numa_zonelist_order" },
+    "Order of the zonelist: node by node, zone type by zone type, or as Linux 3.0 decides.", "numa_zonelist_order" },
     choice! { "zonelist_cache", config.experiment.zonelist_cache, UnderPressure,
     ["off" => ZonelistCache::Off, "after_first_zone" => ZonelistCache::AfterFirstZone,
      "before_first_zone" => ZonelistCache::BeforeFirstZone,
      "before_first_zone_and_clear" => ZonelistCache::BeforeFirstZoneAndClear],
-    "When the cache of full zones is set up.", "the zone-reclaim change of 2011; gone since v4.4" },
+    "When a request sets up the zonelist cache, which remembers full zones.", "the zone-reclaim change of 2011; gone since v4.4" },
     Setting {
         name: "zone_reclaim",
         takes: Takes::Whole(0, 7),
-        about: "Reclaim in the preferred node before another is used: 1 on, 2 write, 4 unmap, or a sum of these.",
+        about: "Reclaims in the preferred node before another node is used: 1 on, 2 may write, 4 may unmap, or a sum of these.",
         source: "vm.zone_reclaim_mode",
         acts: Acts::UnderPressure,
         get: |setup| setup.config.zone_reclaim.0.to_string(),
@@ -347,7 +347,7 @@ pub const SETTINGS: &[Setting] = &[
         },
     },
     whole! { "rounds", config.experiment.limits.rounds, 1, u32::MAX, UnderPressure,
-    "Most rounds of reclaim and compaction for one request.", "the kernel's loop has no fixed bound" },
+    "Most rounds of reclaim and compaction of one request.", "the kernel's loop has no fixed bound" },
     whole! { "rounds_without_progress", config.experiment.limits.without_progress, 1, u32::MAX, UnderPressure,
     "Rounds without progress after which a request fails.", "MAX_RECLAIM_RETRIES" },
 ];

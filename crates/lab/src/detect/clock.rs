@@ -1,12 +1,12 @@
-//! Whether the cores' clock stands still while a machine is measured. A core that has just been idle may take a while
-//! to reach its clock; one that is shared with others, or held back, may have another clock a minute later. Then times
-//! and cycles of one description do not belong together.
+//! A check that the cores' clock stands still while a machine is measured. A core that has just been idle may take a
+//! while to reach its clock; one that is shared with others, or held back, may have another clock a minute later. Then
+//! times and cycles of one description do not belong together.
 
 /// A look that shows this much more than the best one before shows a clock that rises.
 const RISES: f64 = 1.01;
 /// Looks in a row that show no rise, after which the clock has settled.
 const STILL: u32 = 4;
-/// What differs by more than this share is not the same clock.
+/// Clocks that differ by more than this share are not equal.
 const SAME: f64 = 0.1;
 
 /// Keeps a CPU busy with looks at its clock, in MHz, until they no longer rise, or until `over`.
@@ -19,7 +19,7 @@ pub(super) fn settle(mut look: impl FnMut() -> Option<f64>, mut over: impl FnMut
     }
 }
 
-/// What is to be said of a clock that was `before` all else was measured and `after` it, in MHz, on a machine that
+/// A warning about a clock that was `before` all else was measured and `after` it, in MHz, on a machine that
 /// names `nominal`.
 pub(super) fn doubts(before: f64, after: f64, nominal: Option<f64>) -> Vec<String> {
     let mut doubts = Vec::new();

@@ -1,4 +1,4 @@
-//! What a machine's parts cost, measured on the CPUs that this process may use.
+//! Costs of a machine's parts, measured on the CPUs that this process may use.
 
 use core::time::Duration;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use super::clock;
 use super::system::{Place, System};
 use crate::interrupt::Interrupt;
 
-/// Where nothing could be measured: what servers of the last ten years have, as estimates that vary.
+/// Estimates for figures that could not be measured: those of servers of the last ten years.
 const LINE_NS: f64 = 50.0;
 const FAR_LINE_NS: f64 = 120.0;
 const DRAM_NS: f64 = 100.0;
@@ -20,7 +20,7 @@ const CACHE_KIB: [f64; 3] = [32.0, 1024.0, 32768.0];
 /// Bytes that memory is measured with, at most and at least.
 const MOST: usize = 256 << 20;
 const LEAST: usize = 64 << 20;
-/// How long cores are kept busy at most before anything is measured, while their clock rises.
+/// Longest time that cores are kept busy before the first measurement, while their clock rises.
 const WARM_UP: Duration = Duration::from_millis(300);
 
 /// A field of the description.
@@ -87,38 +87,38 @@ impl Default for Measured {
     }
 }
 
-/// How near two CPUs are, with the names of their fields and what to assume where it cannot be measured.
+/// Distance of two CPUs, with the names of its fields and the value to assume if it cannot be measured.
 struct Near {
     field: &'static str,
     modified: Option<&'static str>,
-    is: fn(&Place, &Place) -> bool,
+    holds: fn(&Place, &Place) -> bool,
     otherwise: f64,
 }
 
 const NEAR: [Near; 5] = [
-    Near { field: "smt_sibling", modified: None, is: |a, b| a.core == b.core, otherwise: 15.0 },
+    Near { field: "smt_sibling", modified: None, holds: |a, b| a.core == b.core, otherwise: 15.0 },
     Near {
         field: "same_l3",
         modified: Some("same_l3_dirty"),
-        is: |a, b| a.core != b.core && a.l3 == b.l3 && a.node == b.node,
+        holds: |a, b| a.core != b.core && a.l3 == b.l3 && a.node == b.node,
         otherwise: LINE_NS,
     },
     Near {
         field: "other_l3",
         modified: None,
-        is: |a, b| a.l3 != b.l3 && a.node == b.node,
+        holds: |a, b| a.l3 != b.l3 && a.node == b.node,
         otherwise: FAR_LINE_NS,
     },
     Near {
         field: "cross_die",
         modified: None,
-        is: |a, b| a.node != b.node && a.package == b.package,
+        holds: |a, b| a.node != b.node && a.package == b.package,
         otherwise: FAR_LINE_NS,
     },
     Near {
         field: "cross_socket",
         modified: Some("cross_socket_dirty"),
-        is: |a, b| a.package != b.package,
+        holds: |a, b| a.package != b.package,
         otherwise: FAR_LINE_NS,
     },
 ];
@@ -126,16 +126,16 @@ const NEAR: [Near; 5] = [
 impl Measured {
     pub(super) fn of(system: &System, allowed: &[usize], stop: &Interrupt) -> Self {
         let usable: Vec<Place> = system.cpus.iter().copied().filter(|at| allowed.contains(&at.cpu)).collect();
-        let mut it = Self { latency: Vec::new(), stop: Some(stop.clone()), ..Self::default() };
+        let mut measured = Self { latency: Vec::new(), stop: Some(stop.clone()), ..Self::default() };
         let Some(first) = usable.first().copied() else {
-            it.latency = Self::default().latency;
-            it.missing.push(
+            measured.latency = Self::default().latency;
+            measured.missing.push(
                 "the system does not say on which CPUs this process may run: nothing is measured".to_owned(),
             );
-            return it;
+            return measured;
         };
         if usable.len() < system.cpus.len() {
-            it.missing.push(format!(
+            measured.missing.push(format!(
                 "this process may run on {} of {} CPUs: measured on those",
                 usable.len(),
                 system.cpus.len()
@@ -144,18 +144,18 @@ impl Measured {
         warm_up(&usable);
         let look = || probe::on_cpu(first.cpu, probe::cycle).map(|cycle| 1000.0 / cycle.value);
         let before = look();
-        it.transfers(&usable);
+        measured.transfers(&usable);
         let bytes = memory_bytes(system);
-        probe::on_cpu(first.cpu, || it.alone(system, bytes));
-        it.remote(&usable, bytes);
-        it.streams(&usable, bytes);
+        probe::on_cpu(first.cpu, || measured.alone(system, bytes));
+        measured.remote(&usable, bytes);
+        measured.streams(&usable, bytes);
         if let (Some(before), Some(after)) = (before, look()) {
-            it.missing.extend(clock::doubts(before, after, system.nominal_mhz));
+            measured.missing.extend(clock::doubts(before, after, system.nominal_mhz));
         }
-        it
+        measured
     }
 
-    /// Measures a figure, or says that there is none.
+    /// Measures a figure; if there is none, keeps a line about it.
     fn take(&mut self, what: &str, measure: impl FnOnce() -> Option<Figure>) -> Option<Figure> {
         let interrupted = self.stop.as_ref().is_some_and(Interrupt::is_raised);
         let figure = if interrupted { None } else { measure() };
@@ -168,13 +168,14 @@ impl Measured {
 
     /// Lines between CPUs, for each distance that there is: the nearest pair in number and the farthest.
     fn transfers(&mut self, usable: &[Place]) {
-        for Near { field, modified, is, otherwise } in NEAR {
+        for Near { field, modified, holds, otherwise } in NEAR {
             let pairs = || {
                 let all = usable.iter().enumerate();
-                all.flat_map(|(n, a)| usable[n + 1..].iter().map(move |b| (a, b))).filter(|(a, b)| is(a, b))
+                all.flat_map(|(n, a)| usable[n + 1..].iter().map(move |b| (a, b)))
+                    .filter(|(a, b)| holds(a, b))
             };
             let Some(near) = pairs().next() else {
-                // The simulator needs this one, whatever the machine.
+                // The simulator needs this one of every machine.
                 if field == "same_l3" {
                     let how =
                         "an assumption: no two CPUs here share a last-level cache and are different cores";
@@ -184,7 +185,7 @@ impl Measured {
                 continue;
             };
             let far = pairs().next_back().filter(|far| *far != near);
-            let of = |measure: fn(usize, usize) -> Option<Figure>| {
+            let both = |measure: fn(usize, usize) -> Option<Figure>| {
                 let figures: Vec<Figure> = [Some(near), far]
                     .into_iter()
                     .flatten()
@@ -196,7 +197,7 @@ impl Measured {
                 Some((a, b)) => format!("CPUs {} and {}, {} and {}", near.0.cpu, near.1.cpu, a.cpu, b.cpu),
                 None => format!("CPUs {} and {}", near.0.cpu, near.1.cpu),
             };
-            match self.take(field, || of(probe::ping_pong)) {
+            match self.take(field, || both(probe::ping_pong)) {
                 Some(figure) => {
                     self.latency.push((
                         field,
@@ -206,7 +207,7 @@ impl Measured {
                 None => self.latency.push((field, Field::estimate(otherwise, "an assumption"))),
             }
             if let Some(modified) = modified
-                && let Some(figure) = self.take(modified, || of(probe::read_modified))
+                && let Some(figure) = self.take(modified, || both(probe::read_modified))
             {
                 let how = format!("chain of reads of lines that the other has just written: {pairs}");
                 self.latency.push((modified, Field::measured(figure, how)));
@@ -221,7 +222,7 @@ impl Measured {
         }
     }
 
-    /// What one CPU measures alone.
+    /// Measurements of one CPU alone.
     fn alone(&mut self, system: &System, bytes: usize) {
         for (level, (name, field)) in self.caches.iter_mut().enumerate() {
             match &system.caches[level] {
@@ -319,9 +320,9 @@ impl Measured {
         if let Some(sibling) = usable.iter().find(|at| at.core == first.core && at.cpu != first.cpu) {
             let alone = probe::on_cpu(first.cpu, probe::access);
             let both = std::thread::scope(|scope| {
-                let other = scope.spawn(|| probe::on_cpu(sibling.cpu, probe::access));
-                let own = probe::on_cpu(first.cpu, probe::access);
-                other.join().ok().flatten().and(own)
+                let second = scope.spawn(|| probe::on_cpu(sibling.cpu, probe::access));
+                let alone = probe::on_cpu(first.cpu, probe::access);
+                second.join().ok().flatten().and(alone)
             });
             if let (Some(alone), Some(both)) = (alone, both) {
                 let times = (2.0 * alone.value / both.value).clamp(1.0, 2.0);
@@ -363,8 +364,8 @@ fn joined(figures: &[Figure]) -> Option<Figure> {
     Some(Figure { value, low, high })
 }
 
-/// A read through so much memory, less the walk through the page tables: the simulator has that as a parameter of its
-/// own.
+/// A read through `bytes` of memory, less the walk through the page tables, which is a parameter of its own in the
+/// simulator.
 fn unwalked(bytes: usize) -> Option<Figure> {
     let together = probe::chase(bytes, 8)?;
     Some(without_walk(probe::chase(bytes, 1)?, together))
@@ -372,6 +373,11 @@ fn unwalked(bytes: usize) -> Option<Figure> {
 
 /// Of one read in each page, every read walks; of eight together, every eighth.
 fn without_walk(alone: Figure, together: Figure) -> Figure {
-    let of = |alone: f64, together: f64| ((8.0 * together - alone) / 7.0).clamp(0.5 * together, together);
-    Figure { value: of(alone.value, together.value), low: of(alone.value, together.low), high: together.high }
+    let walkless =
+        |alone: f64, together: f64| ((8.0 * together - alone) / 7.0).clamp(0.5 * together, together);
+    Figure {
+        value: walkless(alone.value, together.value),
+        low: walkless(alone.value, together.low),
+        high: together.high,
+    }
 }

@@ -1,4 +1,4 @@
-//! What a Linux says of its machine: topology, caches, memory by zone.
+//! A machine's topology, caches and memory by zone, as its Linux shows them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use crate::machine::{Zone, ZoneKind};
 
 use super::cpuid;
 
-/// Where a CPU is, as numbers of what it is part of.
+/// Place of a CPU: the numbers of its core, caches, package and node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) cpu: usize,
@@ -26,7 +26,7 @@ pub(super) struct Cache {
     pub(super) from: String,
 }
 
-/// What was read, and a line for each thing that could not be.
+/// Everything that was read, and a line for each file that could not be.
 #[derive(Debug, Default)]
 pub(super) struct System {
     pub(super) cpus: Vec<Place>,
@@ -39,35 +39,35 @@ pub(super) struct System {
     /// The clock that the system names, in MHz: the least of all CPUs'. Of a guest it is what its time stamps count.
     pub(super) nominal_mhz: Option<f64>,
     pub(super) available_bytes: Option<u64>,
-    /// Where the topology comes from.
+    /// Source of the topology.
     pub(super) topology_from: &'static str,
     pub(super) zones_from: &'static str,
     pub(super) unread: Vec<String>,
 }
 
 impl System {
-    /// What the system under `root` says, of which this process may run on the CPUs `allowed`.
+    /// Reads the system under `root`, of whose CPUs this process may use those in `allowed`.
     pub(super) fn read(root: &Path, allowed: &[usize], page_kib: u32) -> Self {
-        let mut it = Self::default();
+        let mut system = Self::default();
         let text = |path: &str| fs::read_to_string(root.join(path)).ok();
-        it.kernel =
+        system.kernel =
             text("proc/sys/kernel/osrelease").map(|release| release.trim().to_owned()).unwrap_or_default();
-        it.nominal_mhz = text("proc/cpuinfo").and_then(|cpus| least_mhz(&cpus));
+        system.nominal_mhz = text("proc/cpuinfo").and_then(|cpus| least_mhz(&cpus));
         let meminfo = text("proc/meminfo").unwrap_or_default();
-        it.available_bytes = kib_of(&meminfo, "MemAvailable:").map(|kib| kib << 10);
-        it.read_topology(&text, allowed);
-        it.read_caches(&text);
-        it.distances = text("sys/devices/system/node/node0/distance")
+        system.available_bytes = kib_of(&meminfo, "MemAvailable:").map(|kib| kib << 10);
+        system.read_topology(&text, allowed);
+        system.read_caches(&text);
+        system.distances = text("sys/devices/system/node/node0/distance")
             .map(|row| row.split_whitespace().filter_map(|word| word.parse().ok()).collect())
             .unwrap_or_default();
-        it.zones = text("proc/zoneinfo").map(|zones| zones_of(&zones)).unwrap_or_default();
-        it.zones_from = "/proc/zoneinfo";
-        if it.zones.is_empty() {
-            it.unread.push("/proc/zoneinfo says nothing: one zone of all memory is assumed".to_owned());
-            it.zones_from = "MemTotal of /proc/meminfo, as one zone from 4 GiB on";
+        system.zones = text("proc/zoneinfo").map(|zones| zones_of(&zones)).unwrap_or_default();
+        system.zones_from = "/proc/zoneinfo";
+        if system.zones.is_empty() {
+            system.unread.push("/proc/zoneinfo says nothing: one zone of all memory is assumed".to_owned());
+            system.zones_from = "MemTotal of /proc/meminfo, as one zone from 4 GiB on";
             let pages = kib_of(&meminfo, "MemTotal:").unwrap_or(4 << 20) / u64::from(page_kib);
             let start_pfn = (4 << 20) / u64::from(page_kib);
-            it.zones.push(Zone {
+            system.zones.push(Zone {
                 node: 0,
                 kind: ZoneKind::Normal,
                 start_pfn,
@@ -76,7 +76,7 @@ impl System {
                 early_managed_pages: pages,
             });
         }
-        it
+        system
     }
 
     fn read_topology(&mut self, text: &impl Fn(&str) -> Option<String>, allowed: &[usize]) {
@@ -146,9 +146,9 @@ impl System {
         }
     }
 
-    /// How many different values the CPUs have.
-    pub(super) fn count<K: Ord>(&self, of: impl Fn(&Place) -> K) -> usize {
-        self.cpus.iter().map(of).collect::<BTreeSet<K>>().len()
+    /// Number of different values of the CPUs.
+    pub(super) fn count<K: Ord>(&self, value: impl Fn(&Place) -> K) -> usize {
+        self.cpus.iter().map(value).collect::<BTreeSet<K>>().len()
     }
 }
 

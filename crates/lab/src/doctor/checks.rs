@@ -6,8 +6,7 @@ use framewright::policy::pcp::{sharing_cpus, size};
 use super::read::{Group, Kernel, State, Zone};
 use super::{Finding, Severity};
 
-/// Everything that is to be said, what matters most first. Where a counter decides, what was counted since `earlier`
-/// does.
+/// All findings, the most severe first. Counters are judged by their growth since `earlier`.
 pub(super) fn all(state: &State, earlier: Option<&State>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for zone in &state.zones {
@@ -34,7 +33,7 @@ pub(super) fn all(state: &State, earlier: Option<&State>) -> Vec<Finding> {
     findings
 }
 
-/// The same finding of several zones as one, which says of each what was read.
+/// Equal findings of several zones as one, with what was read of each.
 pub(super) fn joined(findings: &[Finding]) -> Vec<Finding> {
     let mut joined: Vec<Finding> = Vec::new();
     for finding in findings {
@@ -132,7 +131,7 @@ fn undersized(state: &State, zone: &Zone) -> Option<Finding> {
     let right = size(rule(kernel), zone.managed, zone.low, cpus, fraction);
     let online = || zone.pagesets.iter().filter(|(_, set)| set.batch > 0);
     let is_small = |set: &super::Pageset| {
-        // From v6.7 on `high` is tuned, and moves to new bounds by and by. Linux 6.18 shows the bounds, 6.12 does not.
+        // From v6.7 on `high` is tuned, and moves to new bounds gradually. Linux 6.18 shows the bounds, 6.12 does not.
         let high = match set.bounds {
             Some((_, most)) => Some(most),
             None => (kernel < Kernel(6, 7)).then_some(set.high),
@@ -166,7 +165,7 @@ fn undersized(state: &State, zone: &Zone) -> Option<Finding> {
             kernel.1,
             zone.managed
         ),
-        why: "Each CPU refills and drains its lists more often, and takes the zone's lock each time."
+        why: "Each CPU refills and drains its lists more often, and takes the zone lock each time."
             .to_owned(),
         advice: format!(
             "Set vm.{setting} to 8, then back to {fraction}: the lists are sized again. {}",
@@ -177,7 +176,7 @@ fn undersized(state: &State, zone: &Zone) -> Option<Finding> {
     })
 }
 
-/// How lists come to have been sized too early.
+/// Reason for which the lists were sized too early.
 fn again(kernel: Kernel) -> &'static str {
     if kernel < Kernel(5, 4) {
         "If they are too small again after the next boot, the kernel lacks the change that sizes them after deferred \
@@ -319,7 +318,7 @@ fn stalls(state: &State) -> Option<Finding> {
         read: format!("allocstall {stalls} of {allocations} allocations {}, /proc/vmstat", state.period),
         expected: "fewer than 1 in 100,000".to_owned(),
         why: "These allocations reclaimed memory themselves: milliseconds instead of nanoseconds.".to_owned(),
-        advice: "Raise vm.watermark_scale_factor so that kswapd begins earlier, or limit the memory of what grows."
+        advice: "Raise vm.watermark_scale_factor so that kswapd begins earlier, or limit the memory of the program that grows."
             .to_owned(),
         shell: Some(earlier_kswapd(state)),
         study: Some("zone-reclaim"),
@@ -339,7 +338,8 @@ fn huge_faults(state: &State) -> Option<Finding> {
         ),
         expected: "less than 30 %".to_owned(),
         why: "Faults that could have mapped 2 MiB mapped 4 KiB: more faults, more TLB misses.".to_owned(),
-        advice: "See `fragmented`; run what needs huge pages early, or reserve them with hugetlb.".to_owned(),
+        advice: "See `fragmented`; run programs that need huge pages early, or reserve them with hugetlb."
+            .to_owned(),
         shell: Some("echo 1 > /proc/sys/vm/compact_memory".to_owned()),
         study: Some("refill-check"),
     })
@@ -395,7 +395,7 @@ fn remote(state: &State) -> Option<Finding> {
         expected: "less than 5 %".to_owned(),
         why: "Pages came from another node than was asked for: each access to them crosses the interconnect."
             .to_owned(),
-        advice: "See which node is full, and bind or interleave what fills it.".to_owned(),
+        advice: "See which node is full, and bind or interleave the programs that fill it.".to_owned(),
         shell: Some("numastat -m".to_owned()),
         study: Some("zone-reclaim"),
     })
@@ -410,7 +410,7 @@ fn huge_defrag(state: &State) -> Option<Finding> {
         read: "always, /sys/kernel/mm/transparent_hugepage/defrag".to_owned(),
         expected: "madvise, the kernel's default".to_owned(),
         why: "Each fault that wants a huge page and finds none free compacts memory itself, for up to milliseconds.".to_owned(),
-        advice: "Keep it if throughput counts and latency does not.".to_owned(),
+        advice: "Keep it if throughput matters and latency does not.".to_owned(),
         shell: Some("echo madvise > /sys/kernel/mm/transparent_hugepage/defrag".to_owned()),
         study: None,
     })
@@ -455,7 +455,7 @@ fn full_group(group: &Group) -> Option<Finding> {
         expected: format!("less than {NEARLY_FULL:.0} %, and none killed"),
         why: "At its limit each allocation of the group reclaims the group's own pages, however much memory the machine has."
             .to_owned(),
-        advice: "Raise the group's memory.max, or see what of its memory grows.".to_owned(),
+        advice: "Raise the group's memory.max, or find out which of its memory grows.".to_owned(),
         shell: Some(format!("cat {folder}/memory.stat")),
         study: None,
     })

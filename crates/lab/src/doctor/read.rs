@@ -1,4 +1,4 @@
-//! What Linux shows of its zones.
+//! Reading the figures of zones that Linux shows.
 
 use framewright_report::error::{Error, Result};
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ pub struct State {
 /// A control group whose memory is limited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
-    /// Its path.
+    /// Path of the group.
     pub path: String,
     /// Bytes that it may use.
     pub limit: u64,
@@ -53,14 +53,14 @@ pub struct Group {
     pub killed: u64,
 }
 
-/// A zone.
+/// Figures of a zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Zone {
-    /// Its node.
+    /// Number of its node.
     pub node: u32,
     /// `DMA`, `DMA32`, `Normal`, `Movable`.
     pub name: String,
-    /// Free pages.
+    /// Number of free pages.
     pub free: u64,
     /// Pages by which watermarks are raised for a while.
     pub boost: u64,
@@ -149,7 +149,7 @@ impl State {
         let online = file("sys/devices/system/cpu/online").map_or(pagesets, |text| cpus(&text));
         let mut unique = nodes;
         unique.dedup();
-        let numbers = |text: String| text.split_whitespace().filter_map(|it| it.parse().ok()).collect();
+        let numbers = |text: String| text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
         let release = file("proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
         Ok(Self {
             release,
@@ -218,7 +218,7 @@ impl State {
     }
 }
 
-/// What a control group says of its memory.
+/// Memory figures of a control group.
 fn group(root: &Root, path: &str) -> Option<Group> {
     let number = |file: &str| root.of_group(path, file).ok()?.trim().parse::<u64>().ok();
     let events = root.of_group(path, "memory.events").unwrap_or_default();
@@ -247,13 +247,13 @@ fn chosen(text: &str) -> Option<String> {
     rest.split_once(']').map(|(word, _)| word.to_owned())
 }
 
-/// How many CPUs a list such as `0-3,8` names.
+/// Number of CPUs in a list such as `0-3,8`.
 fn cpus(text: &str) -> u32 {
-    let one = |part: &str| {
+    let in_range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(last.trim().parse::<u32>().ok()?.checked_sub(first.trim().parse().ok()?)?.saturating_add(1))
     };
-    text.trim().split(',').filter_map(one).fold(0, u32::saturating_add)
+    text.trim().split(',').filter_map(in_range).fold(0, u32::saturating_add)
 }
 
 /// `Node 0, zone   Normal      1      0 …`.

@@ -1,4 +1,4 @@
-//! Where the files of a system are: below a folder, or in an archive that was made elsewhere.
+//! The files of a system: below a folder, or in an archive that was made elsewhere.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -35,7 +35,7 @@ const OF_NODE: [&str; 2] = ["cpulist", "distance"];
 /// Folder of the control groups, and the files of those that limit memory.
 const GROUPS: &str = "sys/fs/cgroup";
 const OF_GROUP: [&str; 3] = ["memory.max", "memory.current", "memory.events"];
-/// How deep groups are looked for, and how many are looked at.
+/// Depth to which groups are looked for, and largest number of groups that are read.
 const DEEPEST: usize = 4;
 const MOST_GROUPS: usize = 4096;
 
@@ -49,7 +49,7 @@ const MOST_OF_ALL: u64 = 128 << 20;
 #[derive(Clone, Debug)]
 pub struct Root {
     path: PathBuf,
-    /// By path without a leading slash; none if they lie below a folder.
+    /// By path without a leading slash; none if they are in a folder.
     archive: Option<BTreeMap<String, String>>,
 }
 
@@ -71,7 +71,7 @@ impl Root {
         })?;
         if !archive.contains_key("proc/zoneinfo") {
             return Err(Error::failed(format_args!(
-                "{}: no proc/zoneinfo in it; `framewright doctor --save` makes an archive that has all",
+                "{}: no proc/zoneinfo in it; `framewright doctor --save` makes a complete archive",
                 path.display()
             )));
         }
@@ -144,7 +144,7 @@ impl Root {
         )
     }
 
-    /// All files that an examination reads, as a tar archive. Files of `/proc` say that they are empty, so that `tar`
+    /// All files that an examination reads, as a tar archive. Files of `/proc` have a length of 0, so that `tar`
     /// itself would store nothing of them.
     ///
     /// # Errors
@@ -193,7 +193,7 @@ impl Root {
     }
 }
 
-/// The files of an archive. Whatever folder they were packed from, their names begin with `proc` or `sys`.
+/// The files of an archive. Their names are made to begin with `proc` or `sys`, from any folder they were packed.
 fn unpacked(path: &Path) -> io::Result<BTreeMap<String, String>> {
     let mut file = File::open(path)?;
     let mut magic = [0; 2];

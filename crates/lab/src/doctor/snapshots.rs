@@ -1,5 +1,5 @@
-//! What is found in the files of real kernels: packaged ones of five versions, booted in an emulator as machines of
-//! several shapes and with faults of their own. `kernel/snapshots` makes them, and says what was done to each.
+//! Findings in the files of real kernels: packaged ones of five versions, booted in an emulator as machines of
+//! several shapes and with faults of their own. `kernel/snapshots` makes them, and describes the fault of each.
 
 use std::path::PathBuf;
 
@@ -116,8 +116,10 @@ const SOUND: [&str; 15] = [
 fn what_was_done_to_a_machine_is_found_and_nothing_else() {
     for (name, expected) in FAULTS {
         let (_, findings) = read(name);
-        let found: Vec<_> =
-            findings.iter().map(|it| (it.id, it.severity, it.zone.as_deref().unwrap_or(""))).collect();
+        let found: Vec<_> = findings
+            .iter()
+            .map(|found| (found.id, found.severity, found.zone.as_deref().unwrap_or("")))
+            .collect();
         let wanted: Vec<_> = expected.iter().map(|&(id, severity, zone, _)| (id, severity, zone)).collect();
         assert_eq!(found, wanted, "{name}: {findings:#?}");
         for (finding, (.., read)) in findings.iter().zip(expected) {

@@ -154,7 +154,7 @@ fn what_is_wrong_elsewhere_is_found_too() {
     assert!(severities.is_sorted_by(|a, b| a >= b), "{severities:?}");
 }
 
-/// Where a counter decides, what it counted lately does; what it counted before is information.
+/// Counters are judged by their recent growth; growth before that is information.
 #[test]
 fn an_old_incident_is_no_warning() {
     let copy = Copy::new("window");
@@ -233,18 +233,21 @@ fn huge_pages_and_memory_control_groups_are_looked_at() {
     }
     let root = Root::open(&copy.0).expect("a folder");
     assert_eq!(root.limited_groups(), ["a/full", "a/roomy", "killed"]);
-    let of = |findings: Vec<Finding>| -> Vec<(Severity, String)> {
+    let of_groups = |findings: Vec<Finding>| -> Vec<(Severity, String)> {
         let groups = findings.into_iter().filter(|finding| finding.id == "memory-group-full");
         groups
             .map(|finding| (finding.severity, finding.read.split(':').next().unwrap_or_default().to_owned()))
             .collect()
     };
     let expected = [(Severity::Warning, "a/full".to_owned()), (Severity::Info, "killed".to_owned())];
-    assert_eq!(of(copy.findings()), expected);
+    assert_eq!(of_groups(copy.findings()), expected);
     // An archive has them as well.
     let saved = copy.0.join("saved.tar");
     fs::write(&saved, root.archive().expect("it has zoneinfo")).expect("written");
-    assert_eq!(of(examine(&Root::open(&saved).expect("an archive")).expect("it can be read").1), expected);
+    assert_eq!(
+        of_groups(examine(&Root::open(&saved).expect("an archive")).expect("it can be read").1),
+        expected
+    );
 }
 
 /// For reading, the same finding of two zones is one; each zone keeps what was read of it.
@@ -302,7 +305,7 @@ fn files_that_are_missing_or_damaged_are_no_panic() {
     }
 }
 
-/// An archive of the system's files says what the folder says, however it was packed.
+/// An archive of the system's files gives the findings of the folder, in every form of archive.
 #[test]
 fn an_archive_that_was_made_elsewhere_is_examined_like_the_system() {
     let folder = Root::open(Path::new(REAL)).expect("a folder");

@@ -19,7 +19,7 @@ use crate::subject::{Bare, Subject, with};
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
         name: "bulk",
-        about: "Every thread allocates as many blocks as fit, then frees them, all at once.",
+        about: "Every thread allocates blocks until its share of memory is used, then frees them all.",
         kinds: &[Kind::Measured, Kind::Simulated],
         keys: &[
             ORDER,
@@ -110,7 +110,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         result.note("This machine has one CPU: nothing contends for the zone lock.");
     }
     result.note(format!(
-        "{} MiB described; wait and hold are per acquisition of the zone lock, from passes of their own.",
+        "{} MiB of memory, of which only descriptors exist; wait and hold are per acquisition of the zone lock, timed in runs of their own.",
         frames >> 8
     ));
     Ok(result)

@@ -27,7 +27,7 @@ use crate::study::{Part, Plan};
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
         name: "hold",
-        about: "One process that touches and unmaps memory, on the machines that the metrics name or on --machine: how long it holds the zone lock.",
+        about: "Time that one process, which touches and unmaps memory, holds the zone lock; on the machines that the metrics name, or on --machine.",
         kinds: &[Kind::Simulated],
         keys: &[key("simulated_mib", Takes::Whole(1, 128), None, "What the process maps.")],
         metrics: &quantities! {

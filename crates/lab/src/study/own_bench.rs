@@ -39,7 +39,7 @@ const FRAMES_OF_A_CPU: u64 = 1 << 14;
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
         name: "own_bench",
-        about: "What `bench` times on 1, 2, 4, … CPUs: measured here, or simulated by the same code.",
+        about: "The workloads of `bench` on 1, 2, 4, … CPUs: measured here, or simulated by the same code.",
         kinds: &[Kind::Measured, Kind::Simulated],
         keys: &[key(
             "cpus",

@@ -28,7 +28,7 @@ use crate::study::{Part, Plan};
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
         name: "page_fault1",
-        about: "will-it-scale's page_fault1, a process on each CPU or as many as the metrics name, on the machines that these name, on `machine` or on --machine.",
+        about: "will-it-scale's page_fault1, with a process on each CPU or as many as the metrics name; on the machines that the metrics name, or on --machine.",
         kinds: &[Kind::Simulated],
         keys: &[
             key("simulated_mib", Takes::Whole(1, 128), None, "What a process maps."),

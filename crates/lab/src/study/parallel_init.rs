@@ -25,7 +25,7 @@ use crate::study::{Part, Plan};
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
         name: "boot",
-        about: "The deferred initialisation of the memory map, on the machines that the metrics name or on --machine.",
+        about: "Deferred initialisation of the memory map, on the machines that the metrics name, or on --machine.",
         kinds: &[Kind::Simulated],
         keys: &[key(
             "threads",

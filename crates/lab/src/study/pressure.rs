@@ -25,7 +25,7 @@ use program::{Done, Failure, Folder, Program, Stretch};
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
         name: "files",
-        about: "Programs that write more than there is memory, through a page cache, to real files.",
+        about: "Programs that write more than the memory's size to real files, through a page cache.",
         kinds: &[Kind::Measured],
         keys: &[
             key("program", Takes::Words(&["fs_mark", "large_dd", "mapped_writer"]), None, "Which program."),

@@ -21,7 +21,7 @@ use crate::study::{Part, Plan};
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
         name: "ready",
-        about: "Time from nothing to the first allocation, with all descriptors initialised first and with compact ones.",
+        about: "Time until the first allocation, with all 64-byte descriptors initialised before it, and with compact descriptors.",
         kinds: &[Kind::Measured],
         metrics: &quantities! {
             ready_ms "ms" Lower Main "Until the first page can be allocated."

@@ -45,7 +45,7 @@ const ON_FLOOR: [Bench; 2] = [Bench::Bulk, Bench::Churn];
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
         name: "scaling",
-        about: "Bulk, random, churn and hand-over on 1, 2, 4, … and all CPUs, each with as much work as one alone.",
+        about: "Bulk, random, churn and hand-over on 1, 2, 4, … and all CPUs; the work of each CPU stays the same.",
         kinds: &[Kind::Simulated],
         keys: &[
             key("order", Takes::Whole(0, 9), Some("0"), "Order of the blocks."),

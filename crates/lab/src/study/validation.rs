@@ -22,7 +22,7 @@ use crate::study::{Part, Plan};
 pub(crate) const CALIBRATION: BuiltIn = BuiltIn {
     declaration: &Declaration {
         name: "calibration",
-        about: "What the model makes of the measurements that its parameters were fitted to.",
+        about: "The model's figures beside the measurements that its parameters were fitted to.",
         kinds: &[Kind::Simulated],
         metrics: &quantities! {
             median_error "%" Lower Main "Median of the errors' sizes."

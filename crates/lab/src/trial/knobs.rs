@@ -29,7 +29,7 @@ pub struct Knob {
     path: PathBuf,
 }
 
-/// What is written before anything is changed.
+/// State that is written before the first change.
 #[derive(Debug, Serialize, Deserialize)]
 struct Journal {
     pid: u32,
@@ -90,7 +90,7 @@ impl Knob {
     }
 }
 
-/// What a file says is set: of several words the one in brackets.
+/// The value in a file: of several words the one in brackets.
 fn read(path: &Path) -> std::io::Result<String> {
     let text = fs::read_to_string(path)?;
     let chosen = text.split_once('[').and_then(|(_, rest)| Some(rest.split_once(']')?.0));
@@ -111,7 +111,7 @@ fn started(pid: u32) -> Option<String> {
 }
 
 impl Knobs {
-    /// Keeps what the settings are, so that they come back whatever happens.
+    /// Writes the present values to the journal, so that they can be restored after any end of this process.
     ///
     /// # Errors
     /// Another process tries settings, or the journal cannot be written.
@@ -144,10 +144,10 @@ impl Knobs {
         for knob in &self.knobs {
             let value = if tried { &knob.value } else { &knob.was };
             write(&knob.path, value)?;
-            let is = read(&knob.path).map_err(|cause| Error::io("read", &knob.path, &cause))?;
-            if is != *value {
+            let found = read(&knob.path).map_err(|cause| Error::io("read", &knob.path, &cause))?;
+            if found != *value {
                 return Err(Error::failed(format_args!(
-                    "{}={value} does not stay: the kernel says {is}",
+                    "{}={value} does not stay: the kernel set it to {found}",
                     knob.name
                 )));
             }
@@ -162,7 +162,7 @@ impl Drop for Knobs {
         // The other way round, as some depend on others.
         for knob in self.knobs.iter().rev() {
             if let Err(error) = write(&knob.path, &knob.was) {
-                eprintln!("framewright: {}={} could not be brought back: {error}", knob.name, knob.was);
+                eprintln!("framewright: {}={} could not be restored: {error}", knob.name, knob.was);
                 all = false;
             }
         }
@@ -172,7 +172,7 @@ impl Drop for Knobs {
     }
 }
 
-/// Brings back what a `try` that was killed has left changed; says what that was.
+/// Restores the settings that a killed `try` left changed; returns a line for each.
 ///
 /// # Errors
 /// The journal cannot be read, or a setting not be written.
@@ -193,7 +193,7 @@ pub fn undo(root: &Path) -> Result<Vec<String>> {
     }
     let mut said = Vec::new();
     for (file, was) in journal.settings.iter().rev() {
-        if read(file).is_ok_and(|is| is == *was) {
+        if read(file).is_ok_and(|now| now == *was) {
             continue;
         }
         write(file, was)?;
@@ -251,8 +251,8 @@ mod tests {
         let fake = Fake::new("turn");
         let knobs = Knobs::hold(&fake.0, fake.knobs()).expect("held");
         assert!(fake.has_journal());
-        let other = Knobs::hold(&fake.0, fake.knobs()).expect_err("one at a time").to_string();
-        assert!(other.contains("another `framewright try`"), "{other}");
+        let refused = Knobs::hold(&fake.0, fake.knobs()).expect_err("one at a time").to_string();
+        assert!(refused.contains("another `framewright try`"), "{refused}");
         knobs.set(true).expect("set");
         assert_eq!(fake.values(), ["98", "always"]);
         knobs.set(false).expect("set");
@@ -273,9 +273,9 @@ mod tests {
         // As after SIGKILL: nothing was brought back, and the number is another process's.
         core::mem::forget(knobs);
         let journal = fs::read_to_string(fake.0.join(JOURNAL)).expect("there");
-        let own = format!("\"started\":\"{}\"", started(std::process::id()).expect("it lives"));
-        assert!(journal.contains(&own), "{journal}");
-        fs::write(fake.0.join(JOURNAL), journal.replace(&own, "\"started\":\"1\"")).expect("written");
+        let start = format!("\"started\":\"{}\"", started(std::process::id()).expect("it lives"));
+        assert!(journal.contains(&start), "{journal}");
+        fs::write(fake.0.join(JOURNAL), journal.replace(&start, "\"started\":\"1\"")).expect("written");
         assert_eq!(undo(&fake.0).expect("undone").len(), 2);
         assert_eq!(fake.values(), ["20", "madvise"]);
         assert!(!fake.has_journal() && undo(&fake.0).expect("nothing").is_empty());

@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Instant;
@@ -16,7 +17,7 @@ use super::knobs::Knobs;
 use crate::doctor::{Root, State};
 use crate::progress::Progress;
 
-/// What a run of the command reports.
+/// Metrics of a run of the command.
 const QUANTITIES: &[Quantity] = &quantities! {
     elapsed_ms "ms" Lower Main "Elapsed time of the command."
     cpu_time_ms "ms" Lower Main "CPU time of the command, in steps of 10 ms."
@@ -36,7 +37,7 @@ const QUANTITIES: &[Quantity] = &quantities! {
     pages_scanned "1" Lower Main "Pages that the machine scanned to reclaim some."
 };
 
-/// Counters of `/proc/vmstat` by metric: how their names begin.
+/// Counters of `/proc/vmstat` by metric: the beginning of their names.
 const COUNTERS: [(&str, &str); 8] = [
     ("pages_allocated", "pgalloc_"),
     ("allocation_stalls", "allocstall"),
@@ -47,10 +48,12 @@ const COUNTERS: [(&str, &str); 8] = [
     ("huge_page_fallbacks", "thp_fault_fallback"),
     ("pages_scanned", "pgscan_"),
 ];
-/// How often the command's end is looked for.
+/// Time between two looks for the command's end.
 const TICK: Duration = Duration::from_millis(1);
-/// How long an interrupted command may take to end.
+/// Time that an interrupted command may take to end.
 const GRACE: Duration = Duration::from_secs(2);
+/// Bytes of a failed command's messages that are looked at.
+const SAID: u64 = 1024;
 /// A tick of the kernel's accounting of processes, in ms.
 const ACCOUNTING_MS: f64 = 10.0;
 
@@ -61,13 +64,13 @@ pub struct Runs<'a> {
     pub command: &'a [OsString],
     /// A shell's line before each run, which is not measured.
     pub prepare: Option<&'a str>,
-    /// Whom the command runs as; none for this process's user.
+    /// User that the command runs as; none for this process's user.
     pub user: Option<User>,
     /// Rounds: in each, the command runs once under both.
     pub rounds: u32,
 }
 
-/// What the machine and this process's children have counted so far.
+/// Counters of the machine, and of this process's children.
 struct Counts {
     /// Minor and major faults, user and system ticks of children that have ended.
     children: [f64; 4],
@@ -93,8 +96,8 @@ impl Counts {
     }
 }
 
-/// Runs the command in turn under both columns of `part`, baseline and variant, and adds what each run took. One run
-/// before, under the settings as they are, is not counted.
+/// Runs the command in turn under both columns of `part`, baseline and variant, and adds the metrics of each run. The
+/// first run, under the settings as they are, is not counted.
 ///
 /// # Errors
 /// The command cannot be started or fails, or the kernel refuses a setting.
@@ -125,6 +128,18 @@ pub fn run(runs: &Runs<'_>, knobs: &Knobs, part: &mut Part, progress: &Progress)
 
 type Figures = Vec<(&'static str, f64)>;
 
+/// The last line of text that a command wrote to this file before it failed.
+fn last_line(mut said: File) -> String {
+    let mut text = Vec::new();
+    let end = said.seek(std::io::SeekFrom::End(0)).unwrap_or(0);
+    let _ =
+        said.seek(std::io::SeekFrom::Start(end.saturating_sub(SAID))).map(|_| said.read_to_end(&mut text));
+    let text = String::from_utf8_lossy(&text);
+    text.lines()
+        .rfind(|line| !line.trim().is_empty())
+        .map_or_else(String::new, |line| format!(": {}", line.trim()))
+}
+
 /// One run; nothing if it was interrupted.
 fn once(runs: &Runs<'_>, knobs: &Knobs, tried: bool, progress: &Progress) -> Result<Option<Figures>> {
     knobs.set(tried)?;
@@ -137,9 +152,13 @@ fn once(runs: &Runs<'_>, knobs: &Knobs, tried: bool, progress: &Progress) -> Res
         }
     }
     let name = runs.command[0].to_string_lossy();
+    // Messages of every run would bury the answer; those of a run that fails say why.
+    let messages =
+        tempfile::tempfile().map_err(|cause| Error::failed(format_args!("no temporary file: {cause}")))?;
+    let stderr = messages.try_clone().map_err(Error::failed)?;
     let before = Counts::now();
     let mut command = Command::new(&runs.command[0]);
-    command.args(&runs.command[1..]).stdin(Stdio::null()).stdout(Stdio::null());
+    command.args(&runs.command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
     let begin = Instant::now();
     let child = match &runs.user {
         Some(user) => user.spawn(&mut command),
@@ -163,7 +182,10 @@ fn once(runs: &Runs<'_>, knobs: &Knobs, tried: bool, progress: &Progress) -> Res
         return Ok(None);
     }
     if !status.success() {
-        return Err(Error::failed(format_args!("{name} failed ({status}); its runs cannot be compared")));
+        let why = last_line(messages);
+        return Err(Error::failed(format_args!(
+            "{name} failed ({status}), so its runs cannot be compared{why}"
+        )));
     }
     let after = Counts::now();
     let [minor, major, user, system] = [0, 1, 2, 3].map(|n| after.children[n] - before.children[n]);

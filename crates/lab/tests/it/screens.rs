@@ -1,5 +1,5 @@
-//! Screens that take no measurement, as a terminal of 80 columns shows them. Those of `replay` and `try` are in
-//! `answer`'s tests, that of `study all` in `summary`'s, tables in `table`'s.
+//! Screens that take no measurement, as a terminal of 80 columns shows them: of commands, and of saved results. That of
+//! `trace summary` is in that command's tests, that of `study all` in `summary`'s, tables are in `table`'s.
 
 use std::process::Command;
 
@@ -16,9 +16,19 @@ fn screen(arguments: &str) -> Option<String> {
     Some(String::from_utf8(output.stdout).expect("text").replace('\r', ""))
 }
 
+/// Compares screens with those that were read.
+fn as_read(screens: &[(&str, &str)]) {
+    for (name, arguments) in screens {
+        let Some(screen) = screen(arguments) else { return };
+        let wide: Vec<&str> = screen.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(wide.is_empty(), "{arguments}: {wide:?}");
+        insta::assert_snapshot!(*name, screen);
+    }
+}
+
 #[test]
 fn screens_are_as_they_were_read() {
-    for (name, arguments) in [
+    as_read(&[
         ("help", "--help"),
         ("help-doctor", "doctor --help"),
         ("help-record", "record --help"),
@@ -29,10 +39,22 @@ fn screens_are_as_they_were_read() {
         ("help-import", "import --help"),
         ("help-study", "study --help"),
         ("doctor-sized-early", "doctor --root tests/data/snapshots/linux-5.10-sized-early.tar.gz"),
-    ] {
-        let Some(screen) = screen(arguments) else { return };
-        let wide: Vec<&str> = screen.lines().filter(|line| line.chars().count() > 80).collect();
-        assert!(wide.is_empty(), "{arguments}: {wide:?}");
-        insta::assert_snapshot!(name, screen);
-    }
+        ("settings", "settings"),
+        ("settings-preset", "settings preset"),
+        ("settings-compaction", "settings compaction_proactiveness"),
+        ("study", "study"),
+        ("machines", "machines"),
+        ("machines-epyc", "machines epyc-7742-2s"),
+        ("workloads", "workloads"),
+        ("workloads-page-fault", "workloads page_fault1"),
+    ]);
+}
+
+/// Results that `replay` with no options and `try` saved. Both show this screen when they end.
+#[test]
+fn saved_results_are_shown_as_they_were_read() {
+    as_read(&[
+        ("replay", "compare tests/data/results/replay.json"),
+        ("try", "compare tests/data/results/try.json"),
+    ]);
 }

@@ -62,7 +62,8 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             if session.format == Format::Json {
                 return session.terminal.print_json(&machines);
             }
-            session.terminal.print(&overview(&machines).render(session.format, &session.terminal))
+            session.terminal.print(&overview(&machines).render(session.format, &session.terminal))?;
+            if session.format == Format::Table { session.terminal.print(LEGEND) } else { Ok(()) }
         }
     }
 }
@@ -101,7 +102,13 @@ fn overview(machines: &[Machine]) -> Listing {
     listing
 }
 
-/// What the description is enough for.
+/// Explains the column `simulates`.
+const LEGEND: &str = "
+boot: initialising memory. bulk: allocating and freeing in loops. tasks:
+programs that fault pages in, wait for locks and exit.
+";
+
+/// Workloads that the description suffices for.
 fn simulates(machine: &Machine) -> String {
     let able = [(Need::Model, "boot bulk"), (Need::Kernel, "tasks")];
     let able: Vec<&str> =

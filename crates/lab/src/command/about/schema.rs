@@ -18,7 +18,7 @@ the file's first line is: #:schema ./study.schema.json";
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// What is described
+    /// Kind of file
     #[arg(value_enum, value_name = "WHAT")]
     what: What,
 }

@@ -12,8 +12,8 @@ Examples:
   framewright settings lock_place
   framewright settings --format json
 
-Settings go behind --config, --base and --new as key=value pairs with commas
-between them, and into the config tables of a study.";
+--config, --base and --new take settings as key=value pairs with commas between
+them, a study takes them in its config tables.";
 
 /// List the allocator's settings, or explain one
 #[derive(Clone, Debug, clap::Args)]
@@ -29,21 +29,21 @@ pub struct Args {
 /// # Errors
 /// There is no setting of the name.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
-    let one = args.name.as_deref().map(Setting::find).transpose();
-    let one = one
+    let named = args.name.as_deref().map(Setting::find).transpose();
+    let named = named
         .map_err(|what| Error::usage(format_args!("{}: {what}", args.name.as_deref().unwrap_or_default())))?;
     if session.format == Format::Json {
-        let list: Vec<serde_json::Value> = match one {
+        let list: Vec<serde_json::Value> = match named {
             Some(setting) => vec![json(setting)],
             None => SETTINGS.iter().map(json).collect(),
         };
         return session.terminal.print_json(&list);
     }
-    let listing = one.map_or_else(overview, explained);
+    let listing = named.map_or_else(overview, explained);
     session.terminal.print(&listing.render(session.format, &session.terminal))
 }
 
-/// What it is under each preset.
+/// Its value under each preset.
 fn values(setting: &Setting) -> Vec<(&'static str, String)> {
     Setting::presets().map(|(preset, setup)| (preset, setting.of(&setup))).collect()
 }
@@ -70,7 +70,7 @@ fn defaults(setting: &Setting) -> String {
 }
 
 fn overview() -> Listing {
-    let head = "meaning [sysctl] default; linux_ presets that differ";
+    let head = "meaning [sysctl]. Default; linux presets that differ";
     let mut listing = Listing::new("", &["setting", head]);
     let row = |setting: &Setting| {
         let sysctl = setting.sysctl().map_or_else(String::new, |sysctl| format!(" [{sysctl}]"));
@@ -92,11 +92,19 @@ fn explained(setting: &Setting) -> Listing {
     fact("does", setting.about.to_owned());
     fact("takes", setting.takes.to_string());
     for (preset, value) in values(setting) {
-        fact(preset, value);
+        fact(preset, if setting.name == "preset" { described(preset) } else { value });
     }
     fact("in Linux", setting.source.to_owned());
-    fact("acts", acts(setting.acts).to_owned());
+    fact("has effect", acts(setting.acts).to_owned());
     listing
+}
+
+/// A preset in words.
+fn described(preset: &str) -> String {
+    match preset.strip_prefix("linux_v") {
+        Some(version) => format!("rules and free lists of Linux {}", version.replace('_', ".")),
+        None => "this allocator's own rules and data structures".to_owned(),
+    }
 }
 
 const fn acts(acts: Acts) -> &'static str {

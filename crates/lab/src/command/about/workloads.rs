@@ -30,43 +30,43 @@ pub struct Args {
 /// # Errors
 /// There is no workload of the name.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
-    let one = args.name.as_deref().map(registry::find).transpose().map_err(Error::usage)?;
-    let one = one.map(|workload| workload.declaration());
+    let named = args.name.as_deref().map(registry::find).transpose().map_err(Error::usage)?;
+    let named = named.map(|workload| workload.declaration());
     if session.format == Format::Json {
-        let list: Vec<serde_json::Value> = match one {
+        let list: Vec<serde_json::Value> = match named {
             Some(declaration) => vec![json(declaration)],
             None => registry::all().map(|workload| json(workload.declaration())).collect(),
         };
         return session.terminal.print_json(&list);
     }
-    let Some(it) = one else {
+    let Some(declaration) = named else {
         let mut listing = Listing::new("", &["workload", "kinds", "what it does"]);
         for workload in registry::all() {
-            let it = workload.declaration();
-            listing.row([it.name.to_owned(), kinds(it), it.about.to_owned()]);
+            let declaration = workload.declaration();
+            listing.row([declaration.name.to_owned(), kinds(declaration), declaration.about.to_owned()]);
         }
         return session.terminal.print(&listing.render(session.format, &session.terminal));
     };
-    let parts = [heading(it), keys(it), metrics(it)];
+    let parts = [heading(declaration), keys(declaration), metrics(declaration)];
     let texts: Vec<String> =
         parts.iter().flatten().map(|part| part.render(session.format, &session.terminal)).collect();
     session.terminal.print(&texts.join("\n"))
 }
 
-fn kinds(it: &Declaration) -> String {
-    it.kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+fn kinds(declaration: &Declaration) -> String {
+    declaration.kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn heading(it: &Declaration) -> Option<Listing> {
-    let mut listing = Listing::new(it.name, &["", ""]);
-    listing.row(["does".to_owned(), it.about.to_owned()]);
-    listing.row(["kinds".to_owned(), kinds(it)]);
+fn heading(declaration: &Declaration) -> Option<Listing> {
+    let mut listing = Listing::new(declaration.name, &["", ""]);
+    listing.row(["does".to_owned(), declaration.about.to_owned()]);
+    listing.row(["kinds".to_owned(), kinds(declaration)]);
     Some(listing)
 }
 
-fn keys(it: &Declaration) -> Option<Listing> {
+fn keys(declaration: &Declaration) -> Option<Listing> {
     let mut listing = Listing::new("Keys", &["key", "default", "meaning"]);
-    for key in it.keys {
+    for key in declaration.keys {
         let default = key.default.unwrap_or("(needed)").to_owned();
         listing.row([
             key.name.to_owned(),
@@ -74,7 +74,7 @@ fn keys(it: &Declaration) -> Option<Listing> {
             format!("{} {}.", key.about, upper_first(&key.takes.to_string())),
         ]);
     }
-    (!it.keys.is_empty()).then_some(listing)
+    (!declaration.keys.is_empty()).then_some(listing)
 }
 
 fn upper_first(text: &str) -> String {
@@ -82,9 +82,9 @@ fn upper_first(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-fn metrics(it: &Declaration) -> Option<Listing> {
+fn metrics(declaration: &Declaration) -> Option<Listing> {
     let mut listing = Listing::new("Metrics", &["metric", "unit", "better", "meaning"]);
-    for metric in it.metrics {
+    for metric in declaration.metrics {
         listing.row([
             metric.name.to_owned(),
             metric.unit.to_owned(),
@@ -103,8 +103,8 @@ const fn way(better: Better) -> &'static str {
     }
 }
 
-fn json(it: &Declaration) -> serde_json::Value {
-    let keys: Vec<_> = it
+fn json(declaration: &Declaration) -> serde_json::Value {
+    let keys: Vec<_> = declaration
         .keys
         .iter()
         .map(|key| {
@@ -113,7 +113,7 @@ fn json(it: &Declaration) -> serde_json::Value {
             })
         })
         .collect();
-    let metrics: Vec<_> = it
+    let metrics: Vec<_> = declaration
         .metrics
         .iter()
         .map(|metric| {
@@ -124,6 +124,6 @@ fn json(it: &Declaration) -> serde_json::Value {
         })
         .collect();
     serde_json::json!({
-        "name": it.name, "about": it.about, "kinds": it.kinds, "keys": keys, "metrics": metrics,
+        "name": declaration.name, "about": declaration.about, "kinds": declaration.kinds, "keys": keys, "metrics": metrics,
     })
 }

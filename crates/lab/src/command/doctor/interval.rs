@@ -22,7 +22,7 @@ const RATES: [(&str, &str); 6] = [
     ("pages_moved", "pgmigrate_success"),
     ("huge_fallbacks", "thp_fault_fallback"),
 ];
-/// How long a signal may wait to be heeded.
+/// Longest time until a signal is heeded.
 const LOOK: Duration = Duration::from_millis(50);
 /// Orders of free blocks.
 const ORDERS: usize = 11;

@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// The terminal's other screen, without a cursor. What was on the first one is back when this is dropped.
 struct Screen {
-    /// Whether keys come one by one, and unseen.
+    /// The terminal passes keys on one by one, and does not show them.
     keys: bool,
 }
 
@@ -71,7 +71,7 @@ impl Screen {
             if event::poll(left.min(LOOK))? {
                 match event::read()? {
                     Event::Key(key) if ends(key) => return Ok(true),
-                    // Drawn again at once in its new size.
+                    // Drawn again immediately, in the new size.
                     Event::Resize(..) => return Ok(false),
                     _ => {}
                 }

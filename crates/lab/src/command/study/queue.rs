@@ -21,7 +21,7 @@ pub(super) type Task = (Job<'static>, Run<'static>);
 /// [`in_parallel`](crate::simulate::in_parallel)), so that more would only take more memory.
 const BESIDE: usize = 4;
 
-/// What happens to a part, by its place among the tasks.
+/// Start or end of a part, by its place among the tasks.
 pub(super) enum Event {
     Begins(usize),
     Ends(usize, Box<Result<Part>>),
@@ -35,11 +35,11 @@ pub(super) fn order(kinds: impl IntoIterator<Item = Kind>, apart: bool) -> Vec<u
     order.into_iter().map(|(_, n)| n).collect()
 }
 
-/// Runs all tasks in this order, each on a thread of its own, and says what happens. Returns whether an interrupt ended
-/// it, which is heeded at once: what runs then goes on until the process ends.
+/// Runs all tasks in this order, each on a thread of its own, and calls `tell` for each event. Returns whether an
+/// interrupt ended it. An interrupt is heeded immediately; tasks that run then go on until the process ends.
 ///
 /// # Errors
-/// Whatever `tell` says.
+/// Errors of `tell`.
 pub(super) fn run(
     tasks: Vec<Task>,
     order: &[usize],
