@@ -1,8 +1,8 @@
-// What a snapshot's machine has been through: takes memory in a way that leaves a mark in /proc, says so, and keeps it until
+// Load of a snapshot's machine: takes memory in a way that leaves a mark in /proc, prints a line, and keeps it until
 // it is killed.
 //
-//   hold touch MIB [STEP]    touches one byte in every STEP bytes (4096) of so much memory
-//   hold scatter MIB         fills so much memory with pages of two pipes in turns and empties one of the two, so that every
+//   hold touch MIB [STEP]    touches one byte in every STEP bytes (4096) of MIB mebibytes
+//   hold scatter MIB         fills MIB mebibytes with pages of two pipes in turns and empties one of the two, so that every
 //                            other page is free and none between them can be moved; then asks for huge pages
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -60,7 +60,7 @@ fn records(table: &[u8], skip: usize) -> impl Iterator<Item = (u8, &[u8])> {
     let mut rest = table.get(skip..).unwrap_or_default();
     core::iter::from_fn(move || {
         let length = usize::from(bytes::u8(rest, 1)?);
-        // A record is no shorter than its own head: a zero would have us read it for ever.
+        // A record is no shorter than its own head: a zero would make this loop endless.
         let (record, behind) = rest.split_at_checked(length.max(2))?;
         rest = behind;
         Some((record[0], record))
@@ -90,7 +90,7 @@ pub fn distance(slit: &[u8], from: usize, to: usize) -> Option<u8> {
 mod tests {
     use super::*;
 
-    /// A table: its head with `skip` bytes behind it, then the records.
+    /// A table: its head and `skip` bytes after it, then the records.
     fn table(name: &[u8; 4], skip: usize, body: &[&[u8]]) -> Vec<u8> {
         let mut table = [&name[..], &[0; 32], &vec![0; skip]].concat();
         body.iter().for_each(|record| table.extend_from_slice(record));

@@ -9,7 +9,7 @@ use crate::clock;
 
 /// The interrupt that wakes a CPU.
 pub(crate) const WAKE: u8 = 0x40;
-/// What is raised when an interrupt went away before it was taken.
+/// The interrupt that is raised when another one went away before it was taken.
 pub(crate) const SPURIOUS: u8 = 0xff;
 
 const BASE: usize = 0xfee0_0000;

@@ -76,7 +76,7 @@ pub(crate) fn forget_all() {
     unsafe { asm!("mov {0}, cr3", "mov cr3, {0}", out(reg) _, options(nostack, preserves_flags)) };
 }
 
-/// The flag that says that interrupts are taken.
+/// The flag that is set while interrupts are taken.
 const INTERRUPTS: u64 = 1 << 9;
 
 /// Interrupts are off for as long as this lives; then they are as before.
@@ -92,7 +92,7 @@ impl InterruptsOff {
     #[inline(always)]
     pub(crate) fn new() -> Self {
         let flags: u64;
-        // SAFETY: pushes and pops the flags. Not `nomem`: what follows in the program stays behind it.
+        // SAFETY: pushes and pops the flags. Not `nomem`: what follows in the program stays after it.
         unsafe { asm!("pushfq", "pop {}", "cli", out(reg) flags) };
         Self { flags, stays: PhantomData }
     }
@@ -136,7 +136,7 @@ pub(crate) fn sleep() {
     unsafe { asm!("sti", "hlt", "cli", options(nostack)) };
 }
 
-/// Sleeps for ever, or until this CPU is reset.
+/// Sleeps until this CPU is reset.
 pub(crate) fn halt() -> ! {
     loop {
         // SAFETY: nothing wakes this but a reset; a machine check may, so again.
@@ -144,11 +144,11 @@ pub(crate) fn halt() -> ! {
     }
 }
 
-/// Copies physical memory, which is mapped one to one. By instruction, since the loader's structures may lie
+/// Copies physical memory, which is mapped one to one. By instruction, since the loader's structures may be
 /// at address 0, where Rust has no objects.
 ///
 /// # Safety
-/// The memory is mapped and holds nothing that Rust code writes to meanwhile.
+/// The memory is mapped and holds nothing that Rust code writes to during the call.
 pub(crate) unsafe fn copy_physical(to: &mut [u8], from: u64) {
     // SAFETY: readable by the caller's promise; `to` is ours and as long.
     unsafe {

@@ -1,4 +1,4 @@
-//! Little-endian fields of a byte slice. A field beyond its end is `None`: tables may be cut or lie.
+//! Little-endian fields of a byte slice. A field beyond its end is `None`: tables may be cut or wrong.
 
 /// `N` bytes at `at`.
 #[must_use]

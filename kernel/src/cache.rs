@@ -1,6 +1,6 @@
 //! A slab-like cache of objects of one size, on top of the page allocator.
 //!
-//! A slab is a block; its free objects are a list through themselves. What a slab needs to know lies in the user's
+//! A slab is a block; its free objects are a list through themselves. What a slab needs to know is in the user's
 //! slot of its first frame's descriptor, so that a freed object finds it by its address alone.
 #![expect(unsafe_code, reason = "objects are carved out of blocks, and free ones hold the list")]
 
@@ -89,7 +89,7 @@ impl ObjectCache {
         let start = memory(block);
         let mut next = 0;
         for n in (0..self.per_slab()).rev() {
-            // SAFETY: the block is ours and holds so many objects.
+            // SAFETY: the block is ours and has room for these objects.
             unsafe {
                 let object = start.add(n * self.size).cast::<u64>();
                 object.write(next);
@@ -102,10 +102,10 @@ impl ObjectCache {
     /// Frees an object. A slab that has none in use any more goes back to the allocator.
     ///
     /// # Errors
-    /// What is wrong with the slab's block.
+    /// The reason why the slab's block is refused.
     ///
     /// # Safety
-    /// The object is this cache's, and nobody uses it any more.
+    /// The object is this cache's, and no code uses it any more.
     pub(crate) unsafe fn free(&self, object: NonNull<u8>) -> Result<(), FreeError> {
         let slab = Pfn(object.as_ptr().expose_provenance() as u64 / PAGE).block_start(self.order).0;
         let mut slabs = self.slabs.lock();
@@ -113,7 +113,7 @@ impl ObjectCache {
         let first = slabs.partial;
         let (was_full, is_empty) = self.with_slab(slab, |page| {
             let was_full = page.free == 0;
-            // SAFETY: the object is nobody's any more.
+            // SAFETY: no code uses the object any more.
             unsafe { object.as_ptr().cast::<u64>().write(page.free) };
             page.free = object.as_ptr().expose_provenance() as u64;
             page.used -= 1;

@@ -16,7 +16,7 @@ const CALIBRATION_MS: u64 = 10;
 static TICKS_PER_MS: AtomicU64 = AtomicU64::new(1);
 static STARTED: AtomicU64 = AtomicU64::new(0);
 
-/// The counter now.
+/// Present value of the counter.
 #[inline]
 pub(crate) fn ticks() -> u64 {
     // SAFETY: every 64-bit CPU has it.
@@ -51,7 +51,7 @@ pub(crate) fn now_ns() -> u64 {
     (u128::from(ticks) * 1_000_000 / u128::from(ticks_per_ms())) as u64
 }
 
-/// Spins for so many milliseconds.
+/// Spins for `milliseconds`.
 pub(crate) fn wait_ms(ms: u64) {
     let until = ticks() + ms * ticks_per_ms();
     while ticks() < until {

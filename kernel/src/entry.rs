@@ -1,4 +1,4 @@
-//! Where the boot CPU arrives (`entry.s`), and what the precompiled core library names.
+//! The entry of the boot CPU (from `entry.s`), and symbols that the precompiled core library names.
 #![expect(unsafe_code, reason = "assembly and the linker find these by name")]
 
 use core::arch::global_asm;

@@ -4,7 +4,7 @@ use crate::arch;
 
 const PORT: u16 = 0xf4;
 
-/// How a run ended. The emulator exits with twice the number plus one, so that no accident looks like success.
+/// Result of a run. The emulator exits with twice the number plus one, so that no accident looks like success.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Verdict {
@@ -17,6 +17,6 @@ pub(crate) enum Verdict {
 /// Ends the run.
 pub(crate) fn now(verdict: Verdict) -> ! {
     arch::out32(PORT, verdict as u32);
-    // No such device: nobody is there to be told.
+    // No such device: no emulator reads the result.
     arch::halt()
 }

@@ -17,11 +17,11 @@ use crate::paging::{PAGE, direct};
 use crate::percpu::{MAX_CPUS, PerCpu, State};
 use crate::{apic, arch, clock, percpu};
 
-/// What the kernel keeps of a page frame, beside the allocator's own word: as large as Linux' `struct page`.
+/// Data that the kernel keeps of a page frame, beside the allocator's own word: as large as Linux' `struct page`.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub(crate) struct Page {
-    /// What is known of the frame: [`Page::BAD`].
+    /// Flags of the frame: [`Page::BAD`].
     pub(crate) flags: u64,
     /// The object cache: address of the first free object of a slab.
     pub(crate) free: u64,
@@ -58,7 +58,7 @@ pub(crate) type Pages = Allocator<'static, Metal, Page>;
 /// Most frames that the command line can say are broken.
 pub(crate) const MAX_BAD: usize = 64;
 
-/// What boot has made.
+/// The kernel that boot has made.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     /// The machine.
@@ -71,13 +71,13 @@ pub(crate) struct Kernel {
     pub(crate) bad: List<Pfn, MAX_BAD>,
 }
 
-/// How long CPUs that sleep may take to answer: long, for the emulator's host may be busy.
+/// Longest time that CPUs that sleep may take to answer: the emulator's host may be busy.
 const ANSWER_MS: u64 = 1000;
 
 /// A CPU's view of the allocator.
 pub(crate) type View = Cpu<'static, 'static, Metal, Page>;
 
-/// What a CPU needs to use the allocator, made once for each start of it.
+/// A CPU's pin and view of the allocator, made once for each start of the CPU.
 struct Place {
     pin: Option<Pin>,
     view: Option<View>,
@@ -110,7 +110,7 @@ impl Kernel {
     /// Lets `cpu` use the allocator: [`with_cpu`](Self::with_cpu) works there from now on.
     pub(crate) fn give_view(&'static self, cpu: &PerCpu) {
         let place = VIEWS.0[cpu.number().index()].get();
-        // SAFETY: the CPU does not run, or is this one and has no view yet, so nobody else is at its place. Its pin
+        // SAFETY: the CPU does not run, or is this one and has no view yet, so no other code uses its place. Its pin
         // is used through `with_cpu` only, by that CPU, with interrupts off.
         unsafe {
             (*place).pin = Some(Pin::new(cpu.number()));
@@ -148,8 +148,8 @@ impl Kernel {
         result
     }
 
-    /// This CPU's view of the allocator, for whoever has turned interrupts off, until it [leaves](Self::leave). Valid as
-    /// long as interrupts are off: `give_view` came before, on this CPU or for it.
+    /// This CPU's view of the allocator, for a caller that has turned interrupts off, until it [leaves](Self::leave).
+    /// Valid as long as interrupts are off: `give_view` came before, on this CPU or for it.
     #[inline(always)]
     fn enter(&self) -> *const View {
         debug_assert!(!arch::interrupts_are_on(), "the view of a CPU is used with interrupts on");
@@ -170,7 +170,7 @@ impl Kernel {
     /// tried once more.
     ///
     /// # Errors
-    /// Why not.
+    /// The allocator's reason.
     #[inline(always)]
     pub(crate) fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
         self.turn_off();
@@ -199,7 +199,7 @@ impl Kernel {
     /// Frees a block.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why the free is refused.
     #[inline(always)]
     pub(crate) fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         // No closure: one that several callers share may be left out of line, and then no order is known in it.
@@ -232,10 +232,11 @@ impl Kernel {
         }
     }
 
-    /// Takes memory offline. CPUs that sleep are woken to give back what their lists hold, as in [`alloc`](Self::alloc).
+    /// Takes memory offline. CPUs that sleep are woken to give back the blocks of their lists, as in
+    /// [`alloc`](Self::alloc).
     ///
     /// # Errors
-    /// What is in the way.
+    /// The obstacle.
     pub(crate) fn offline(&self, range: Range<Pfn>) -> Result<u64, OfflineError> {
         self.with_cpu(|cpu| cpu.offline(range.clone())).or_else(|_| {
             self.pages.request_drain();
@@ -244,7 +245,7 @@ impl Kernel {
         })
     }
 
-    /// Runs `f` on the user slot of `frame`, which lies in the block of `order` at `pfn` that the caller holds.
+    /// Runs `f` on the user slot of `frame`, which is in the block of `order` at `pfn` that the caller holds.
     pub(crate) fn slot<R>(&self, pfn: Pfn, order: Order, frame: Pfn, f: impl FnOnce(&mut Page) -> R) -> R {
         assert!(frame.0.wrapping_sub(pfn.0) < order.pages(), "{frame:?} is not in the block at {pfn:?}");
         // SAFETY: the block is the caller's, and `f` reaches one slot once.

@@ -1,4 +1,4 @@
-//! What the kernel reads and computes without touching the machine. Its tests run on the host.
+//! Readers of tables, and computations that touch no machine. Their tests run on the host.
 //!
 //! | module | what it holds |
 //! |---|---|

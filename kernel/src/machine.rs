@@ -1,4 +1,4 @@
-//! What the firmware says of the machine: memory, nodes, CPUs. Copied once, in fixed room; read by all.
+//! The firmware's description of the machine: memory, nodes, CPUs. Copied once, in fixed room; read by all.
 #![expect(unsafe_code, reason = "firmware tables lie at physical addresses")]
 
 use core::cell::UnsafeCell;
@@ -71,7 +71,7 @@ pub(crate) struct CpuInfo {
 pub(crate) struct NodeMemory {
     /// First byte.
     pub(crate) start: u64,
-    /// The first byte behind it.
+    /// The first byte after it.
     pub(crate) end: u64,
     /// The node.
     pub(crate) node: NodeId,
@@ -112,7 +112,7 @@ static MACHINE: Once = Once(UnsafeCell::new(Machine {
 impl Machine {
     /// Reads what the loader and the firmware left. Once, by the boot CPU.
     pub(crate) fn read(start_info: u64) -> &'static Self {
-        // SAFETY: nobody else runs, and nobody else calls this.
+        // SAFETY: no other CPU runs, and no other code calls this.
         let machine = unsafe { &mut *MACHINE.0.get() };
         let mut info = [0; pvh::START_INFO_BYTES];
         // SAFETY: the loader put it there, and page 0 is still mapped.
@@ -188,7 +188,7 @@ impl Machine {
 
     /// The node that the firmware calls `domain`. New ones get the next number.
     fn node_of(&mut self, domain: u32) -> NodeId {
-        let known = self.domains.iter().position(|&is| is == domain);
+        let known = self.domains.iter().position(|&known| known == domain);
         let number = known.unwrap_or_else(|| {
             self.domains.push(domain);
             self.domains.len() - 1
@@ -249,7 +249,7 @@ impl Machine {
 /// Firmware's memory at a physical address.
 fn physical(address: u64, bytes: usize) -> &'static [u8] {
     assert!(address != 0 && address + (bytes as u64) < DIRECT_END, "a firmware table at {address:#x}");
-    // SAFETY: mapped one to one; firmware tables lie in memory that the map reserves, so nobody writes there.
+    // SAFETY: mapped one to one; firmware tables are in memory that the map reserves, so no code writes there.
     unsafe { slice::from_raw_parts(direct(address), bytes) }
 }
 

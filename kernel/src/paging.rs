@@ -1,4 +1,4 @@
-//! Page tables. All memory is mapped one to one (`entry.s`); what lies elsewhere is mapped here.
+//! Page tables. All memory is mapped one to one (`entry.s`); other addresses are mapped here.
 #![expect(unsafe_code, reason = "page tables decide what addresses mean")]
 
 use core::ptr;
@@ -12,9 +12,9 @@ use crate::lock::SpinLock;
 pub(crate) const PAGE: u64 = 4096;
 /// Bytes of a large page.
 pub(crate) const LARGE_PAGE: u64 = 2 << 20;
-/// Where frame descriptors are: that of frame `n` at `n` times its size.
+/// Address of the frame descriptors: that of frame `n` is at `n` times its size.
 pub(crate) const FRAMES: u64 = 0xffff_ea00_0000_0000;
-/// Where kernel stacks are.
+/// Address of the kernel stacks.
 pub(crate) const STACKS: u64 = 0xffff_c900_0000_0000;
 /// First address that is not mapped one to one.
 pub(crate) const DIRECT_END: u64 = 512 << 30;
@@ -29,12 +29,12 @@ unsafe extern "C" {
     static mut boot_pt: [u64; 512];
 }
 
-/// Where a page table for new pages comes from: the frame of a page that reads as zeroes.
+/// Source of page tables for new pages: frames of pages that read as zeroes.
 pub(crate) type Tables<'a> = &'a mut dyn FnMut() -> Pfn;
 
 static LOCK: SpinLock<()> = SpinLock::new(());
 
-/// Where physical memory can be reached.
+/// Address at which physical memory is mapped.
 pub(crate) const fn direct(address: u64) -> *mut u8 {
     assert!(address < DIRECT_END);
     ptr::with_exposed_provenance_mut(address as usize)
@@ -50,7 +50,7 @@ pub(crate) fn forget_page_0() {
 /// The entry for `address` in the table at `level` (3 is the root, 0 the last), tables made as needed.
 ///
 /// # Safety
-/// The lock is held, and the tables that `tables` gives are nobody else's.
+/// The lock is held, and no other code has the tables that `tables` gives.
 unsafe fn entry(address: u64, level: u32, tables: Tables<'_>) -> *mut u64 {
     let mut table = arch::page_tables();
     for at in (level..=3).rev() {
@@ -72,14 +72,14 @@ unsafe fn entry(address: u64, level: u32, tables: Tables<'_>) -> *mut u64 {
     unreachable!("the loop ends at `level`")
 }
 
-/// Maps the page at `address` to `frame`: a large page if `frame` is the first of one and `large` says so.
+/// Maps the page at `address` to `frame`: a large page if `large` is set, and `frame` is the first of one.
 ///
 /// # Panics
 /// Something is mapped there.
 ///
 /// # Safety
-/// The address lies in none of the ranges that others use, the frames are the caller's, and what `tables`
-/// gives is nobody else's.
+/// The address is in none of the ranges that others use, the frames are the caller's, and what `tables`
+/// gives is no other code's.
 pub(crate) unsafe fn map(address: u64, frame: Pfn, large: bool, tables: Tables<'_>) {
     let _held = LOCK.lock();
     let (level, size) = if large { (1, LARGE | LARGE_PAGE) } else { (0, PAGE) };
@@ -96,14 +96,14 @@ pub(crate) unsafe fn map(address: u64, frame: Pfn, large: bool, tables: Tables<'
 /// CPU has used it, or has been reset since.
 ///
 /// # Safety
-/// Nobody uses the page any more.
+/// No code uses the page any more.
 pub(crate) unsafe fn unmap(address: u64) -> Pfn {
     let _held = LOCK.lock();
     // SAFETY: the lock is held; no table is made for what is mapped.
-    let was = unsafe { entry(address, 0, &mut || panic!("{address:#x} is not mapped")).replace(0) };
-    assert!(was & PRESENT != 0, "{address:#x} is not mapped");
+    let old = unsafe { entry(address, 0, &mut || panic!("{address:#x} is not mapped")).replace(0) };
+    assert!(old & PRESENT != 0, "{address:#x} is not mapped");
     arch::forget_page(address);
-    Pfn((was & ADDRESS) / PAGE)
+    Pfn((old & ADDRESS) / PAGE)
 }
 
 /// Forgets everything mapped in the 512 GiB around `address`, so that the tables made for it can be freed. Returns
@@ -113,8 +113,8 @@ pub(crate) fn prune(address: u64) -> bool {
     // SAFETY: the lock is held; the root has an entry for everything. Reloading the root forgets the rest.
     unsafe {
         let entry = entry(address, 3, &mut || unreachable!("the root is there"));
-        let was = entry.replace(0);
+        let old = entry.replace(0);
         arch::forget_all();
-        was & PRESENT != 0
+        old & PRESENT != 0
     }
 }

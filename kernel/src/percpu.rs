@@ -1,4 +1,4 @@
-//! What each CPU owns: its number and node, its segments, its stacks for interrupts; found through `gs`.
+//! Data of each CPU: its number and node, its segments, its stacks for interrupts; found through `gs`.
 #![expect(unsafe_code, reason = "segment registers and the memory behind `gs` are set by hand")]
 
 use core::arch::asm;
@@ -26,9 +26,9 @@ const TASK_SEGMENT: u16 = 0x20;
 /// Interrupt stacks, by their number in a gate. An exception's report needs room to format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum InterruptStack {
-    /// Being woken.
+    /// It is being woken.
     Wake = 1,
-    /// Exceptions.
+    /// Vectors of exceptions.
     Fault = 2,
     /// Exceptions on top of exceptions, and what cannot be held off.
     Abort = 3,
@@ -47,7 +47,7 @@ struct TaskSegment {
     io_map: u32,
 }
 
-/// What a CPU is doing.
+/// State of a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum State {
@@ -62,9 +62,9 @@ pub(crate) enum State {
 /// One CPU's own memory.
 #[repr(C, align(4096))]
 pub(crate) struct PerCpu {
-    /// Where this is: the first word, so that `gs:0` leads to the rest.
+    /// Address of this value: the first word, so that `gs:0` leads to the rest.
     this: *const Self,
-    /// What room `kernel` keeps for this CPU: the second word. Written before the CPU runs.
+    /// Room that `kernel` keeps for this CPU: the second word. Written before the CPU runs.
     client: Cell<*const ()>,
     number: CpuId,
     node: NodeId,
@@ -72,7 +72,7 @@ pub(crate) struct PerCpu {
     state: AtomicU32,
     /// The last piece of work it was given. Written by who gives it.
     pub(crate) given: AtomicU64,
-    /// How often it fell asleep and woke: even while it sleeps. Written by itself.
+    /// Number of times that it fell asleep or woke: even while it sleeps. Written by itself.
     pub(crate) turns: AtomicU64,
     /// Whether its view of the allocator is in use: kept with debug assertions only.
     pub(crate) in_use: Cell<bool>,
@@ -140,7 +140,7 @@ impl PerCpu {
         self.apic
     }
 
-    /// What it is doing.
+    /// Its state.
     pub(crate) fn state(&self) -> State {
         match self.state.load(Ordering::Acquire) {
             1 => State::Online,
@@ -149,7 +149,7 @@ impl PerCpu {
         }
     }
 
-    /// Says what it is doing, or shall do.
+    /// Sets its state, or the state that it shall have.
     pub(crate) fn set_state(&self, state: State) {
         self.state.store(state as u32, Ordering::Release);
     }
@@ -193,12 +193,12 @@ impl PerCpu {
     }
 }
 
-/// What `lgdt` and `lidt` read.
+/// Operand of `lgdt` and `lidt`.
 #[repr(C, packed)]
 pub(crate) struct TablePointer {
     /// The last byte's number.
     pub(crate) limit: u16,
-    /// Where the table is.
+    /// Address of the table.
     pub(crate) base: u64,
 }
 
@@ -233,7 +233,7 @@ fn own_apic() -> u32 {
 /// Puts CPU `number` into memory and into the table.
 ///
 /// # Safety
-/// `place` is the caller's for ever, writable, and aligned as a page. The CPU does not run.
+/// `place` is the caller's and stays, is writable, and aligned as a page. The CPU does not run.
 pub(crate) unsafe fn settle(place: *mut PerCpu, number: CpuId, node: NodeId, apic: u32) {
     // SAFETY: by the caller's promise.
     unsafe {
@@ -250,7 +250,7 @@ pub(crate) unsafe fn settle(place: *mut PerCpu, number: CpuId, node: NodeId, api
 
 /// Another CPU, if it was ever started.
 pub(crate) fn of(cpu: CpuId) -> Option<&'static PerCpu> {
-    // SAFETY: what is in the table stays valid for ever.
+    // SAFETY: the table's entries stay valid.
     unsafe { TABLE.0.get(cpu.index())?.load(Ordering::Acquire).as_ref() }
 }
 
@@ -258,7 +258,7 @@ pub(crate) fn of(cpu: CpuId) -> Option<&'static PerCpu> {
 #[inline]
 pub(crate) fn current() -> &'static PerCpu {
     let this: *const PerCpu;
-    // SAFETY: `load` has set `gs` before anything on this CPU asks, and what it leads to stays for ever.
+    // SAFETY: `load` has set `gs` before any code on this CPU reads it, and the value that it leads to stays.
     unsafe {
         asm!("mov {}, gs:[0]", out(reg) this, options(pure, nomem, nostack, preserves_flags));
         &*this
@@ -278,7 +278,7 @@ pub(crate) fn relax() {
     }
 }
 
-/// What room `kernel` keeps for the running CPU; null before it has.
+/// Room that `kernel` keeps for the running CPU; null before that is made.
 #[inline(always)]
 pub(crate) fn client() -> *const () {
     let client;

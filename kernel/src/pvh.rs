@@ -9,7 +9,7 @@ pub const START_INFO_BYTES: usize = 56;
 /// Bytes of one entry of the memory map.
 pub const ENTRY_BYTES: usize = 24;
 
-/// Where the loader put what; physical addresses, 0 for nothing.
+/// Physical addresses of the loader's tables; 0 where there is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StartInfo {
     /// The command line, ended by a zero.
@@ -38,7 +38,7 @@ impl StartInfo {
     }
 }
 
-/// What a range of addresses is. Numbers are those of the firmware.
+/// Kind of a range of addresses. Numbers are those of the firmware.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// 1: memory to be used.
@@ -74,7 +74,7 @@ pub struct Range {
     pub start: u64,
     /// Length.
     pub bytes: u64,
-    /// What it is.
+    /// Kind of the range.
     pub kind: Kind,
 }
 

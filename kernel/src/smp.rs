@@ -1,7 +1,7 @@
 //! Secondary CPUs: starting them, giving them work, stopping them.
 //!
-//! A CPU without work sleeps in [`idle`]. Work is a closure that every running CPU is given at once; who gave it
-//! takes part and waits for the others.
+//! A CPU without work sleeps in [`idle`]. Work is a closure that every running CPU is given together; the CPU that gave
+//! it takes part and waits for the others.
 #![expect(unsafe_code, reason = "a CPU starts with an address as its stack, and work is lent across CPUs")]
 
 use core::cell::UnsafeCell;
@@ -17,13 +17,13 @@ use crate::paging::{self, PAGE, STACKS};
 use crate::percpu::{self, PerCpu, State};
 use crate::{apic, arch, clock, log, trap};
 
-/// Where the trampoline is copied to; `entry.s` and the memory map (`boot`) know, too.
+/// Address that the trampoline is copied to; `entry.s` and the memory map (`boot`) know, too.
 pub(crate) const TRAMPOLINE: u64 = 0x8000;
 /// Order of the block under a kernel stack: 32 KiB.
 const STACK_ORDER: Order = Order::new(3).expect("it is below 11");
 /// Order of the block that a CPU's own memory takes.
 const PERCPU_ORDER: Order = Order::new(4).expect("it is below 11");
-/// How long a CPU may take to arrive: long, for the emulator's host may be busy.
+/// Longest time that a CPU may take to arrive: the emulator's host may be busy.
 const ARRIVAL_MS: u64 = 30_000;
 /// A stack and a page below it that is never mapped; a power of two.
 const STACK_SPACING: u64 = 64 << 10;
@@ -57,18 +57,18 @@ pub(crate) fn start(kernel: &'static Kernel, cpu: CpuId) {
         block.unwrap_or_else(|error| panic!("memory to start {cpu:?}: {error}"))
     };
     if percpu::of(cpu).is_none() {
-        let own = memory(alloc(PERCPU_ORDER)).cast();
+        let target = memory(alloc(PERCPU_ORDER)).cast();
         // SAFETY: allocated just now, as large as the assertion in `percpu` says, and never freed.
-        unsafe { percpu::settle(own, cpu, info.node, info.apic) };
+        unsafe { percpu::settle(target, cpu, info.node, info.apic) };
     }
     let stack = map_stack(kernel, cpu, alloc(STACK_ORDER));
-    let own = percpu::of(cpu).expect("it was settled");
-    kernel.give_view(own);
-    prepare_trampoline(own, stack);
+    let target = percpu::of(cpu).expect("it was settled");
+    kernel.give_view(target);
+    prepare_trampoline(target, stack);
     let _off = InterruptsOff::new();
-    apic::start_cpu(own.apic(), (TRAMPOLINE / PAGE) as u8);
+    apic::start_cpu(target.apic(), (TRAMPOLINE / PAGE) as u8);
     let until = clock::ticks() + ARRIVAL_MS * clock::ticks_per_ms();
-    while own.state() != State::Online {
+    while target.state() != State::Online {
         assert!(clock::ticks() < until, "{cpu:?} does not arrive");
         percpu::relax();
     }
@@ -76,11 +76,14 @@ pub(crate) fn start(kernel: &'static Kernel, cpu: CpuId) {
 
 /// Stops a CPU other than the running one: it gives its pages back and sleeps until it is reset.
 pub(crate) fn stop(kernel: &Kernel, cpu: CpuId) {
-    let own = percpu::of(cpu).expect("it runs");
-    assert!(own.state() == State::Online && !ptr::eq(own, percpu::current()), "{cpu:?} cannot be stopped");
-    own.set_state(State::Leaving);
-    apic::wake(own.apic());
-    while own.state() != State::Off {
+    let target = percpu::of(cpu).expect("it runs");
+    assert!(
+        target.state() == State::Online && !ptr::eq(target, percpu::current()),
+        "{cpu:?} cannot be stopped"
+    );
+    target.set_state(State::Leaving);
+    apic::wake(target.apic());
+    while target.state() != State::Off {
         percpu::relax();
     }
     let block = unmap_stack(cpu);
@@ -130,7 +133,7 @@ fn prepare_trampoline(cpu: &'static PerCpu, stack: u64) {
     }
 }
 
-/// Where a secondary CPU comes from `entry.s`, on its stack.
+/// The entry of a secondary CPU, from `entry.s`, on its stack.
 extern "C" fn arrive(cpu: &'static PerCpu) -> ! {
     // SAFETY: the first thing this CPU does.
     unsafe { cpu.load() };
@@ -157,7 +160,7 @@ fn idle(cpu: &'static PerCpu) -> ! {
             arch::halt();
         } else {
             tick(kernel::the());
-            kernel::the().as_cpu(|own| own.answer());
+            kernel::the().as_cpu(|cpu| cpu.answer());
             cpu.turns.fetch_add(1, Ordering::AcqRel);
             arch::sleep();
             cpu.turns.fetch_add(1, Ordering::AcqRel);
@@ -168,11 +171,11 @@ fn idle(cpu: &'static PerCpu) -> ! {
 /// Nanoseconds between two requests that lists shrink.
 const TICK: u64 = 1_000_000_000;
 
-/// When they are next asked to, on the clock.
+/// Time on the clock at which they are next asked to.
 static NEXT_TICK: AtomicU64 = AtomicU64::new(TICK);
 
 /// By whichever CPU waits, about once a second: has the lists of all CPUs shrink where they hold more than is used, as
-/// Linux' vmstat worker does. Nobody is woken for it: a CPU that sleeps shrinks its lists when it wakes.
+/// Linux' vmstat worker does. No CPU is woken for it: a CPU that sleeps shrinks its lists when it wakes.
 fn tick(kernel: &Kernel) {
     let (now, next) = (clock::now_ns(), NEXT_TICK.load(Ordering::Relaxed));
     let ours = || NEXT_TICK.compare_exchange(next, now + TICK, Ordering::Relaxed, Ordering::Relaxed).is_ok();
@@ -183,7 +186,7 @@ fn tick(kernel: &Kernel) {
 
 // ---- work ----------------------------------------------------------------------------------------------------
 
-/// What every CPU is told to do.
+/// Work that every CPU is given.
 type Job = dyn Fn(CpuId) + Sync;
 
 struct Work {
@@ -191,11 +194,11 @@ struct Work {
     generation: AtomicU64,
     /// CPUs that have not finished it.
     left: AtomicU32,
-    /// Borrowed from whoever waits until `left` is 0.
+    /// Borrowed from the CPU that waits until `left` is 0.
     job: UnsafeCell<Option<*const Job>>,
 }
 
-// SAFETY: `job` is written while nobody works, before `given` says that there is something, and read after it.
+// SAFETY: `job` is written while no CPU works, before `given` counts it, and read after that.
 unsafe impl Sync for Work {}
 
 static WORK: Work =
@@ -212,18 +215,18 @@ impl Work {
     }
 }
 
-/// Runs `theirs` on every other CPU of `cpus` that runs, and `own` here; returns when all are through. One CPU
+/// Runs `theirs` on every other CPU of `cpus` that runs, and `here` here; returns when all are through. One CPU
 /// gives work, and not from within work.
 pub(crate) fn beside<R>(
     kernel: &Kernel,
     cpus: usize,
     theirs: &(dyn Fn(CpuId) + Sync),
-    own: impl FnOnce() -> R,
+    here: impl FnOnce() -> R,
 ) -> R {
     let me = percpu::current().number();
     let others = || kernel.online().filter(|cpu| cpu.number() != me && cpu.number().index() < cpus);
     let generation = WORK.generation.fetch_add(1, Ordering::Relaxed) + 1;
-    // SAFETY: nobody works, for whoever gave the last work has waited for it. The lifetime ends behind the wait
+    // SAFETY: no CPU works, for the CPU that gave the last work has waited for it. The lifetime ends after the wait
     // below; nothing here unwinds.
     unsafe {
         *WORK.job.get() =
@@ -234,7 +237,7 @@ pub(crate) fn beside<R>(
         cpu.given.store(generation, Ordering::Release);
         apic::wake(cpu.apic());
     }
-    let result = own();
+    let result = here();
     while WORK.left.load(Ordering::Acquire) != 0 {
         tick(kernel);
         kernel.with_cpu(|cpu| cpu.answer());
@@ -248,7 +251,7 @@ pub(crate) fn everywhere(kernel: &Kernel, cpus: usize, job: &(dyn Fn(CpuId) + Sy
     beside(kernel, cpus, job, || job(percpu::current().number()));
 }
 
-/// Where CPUs wait for each other.
+/// A barrier of CPUs.
 pub(crate) struct Barrier {
     cpus: u32,
     arrived: AtomicU32,
@@ -256,12 +259,12 @@ pub(crate) struct Barrier {
 }
 
 impl Barrier {
-    /// For so many CPUs.
+    /// A barrier for `cpus`.
     pub(crate) const fn new(cpus: usize) -> Self {
         Self { cpus: cpus as u32, arrived: AtomicU32::new(0), round: AtomicU32::new(0) }
     }
 
-    /// Waits until all have come. Meanwhile this CPU does what others ask it for.
+    /// Waits until all have come. While it waits, this CPU serves the requests of others.
     pub(crate) fn wait(&self, kernel: &Kernel) {
         self.wait_with(|| {
             tick(kernel);
@@ -270,7 +273,7 @@ impl Barrier {
         });
     }
 
-    /// Waits until all have come, and does nothing else, so that all go on at once.
+    /// Waits until all have come, and does nothing else, so that all go on together.
     pub(crate) fn wait_awake(&self) {
         self.wait_with(|| ());
     }

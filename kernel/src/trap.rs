@@ -40,7 +40,7 @@ const fn gate(handler: u64, stack: InterruptStack) -> [u64; 2] {
 
 /// Fills the interrupt table and loads it.
 pub(crate) fn start() {
-    // SAFETY: nobody else runs yet; the addresses are those of code that keeps to the processor's rules.
+    // SAFETY: no other CPU runs yet; the addresses are those of code that keeps to the processor's rules.
     unsafe {
         let table = &mut *TABLE.0.get();
         let stubs = &raw const exception_stubs as u64;
@@ -61,7 +61,7 @@ pub(crate) fn load() {
     unsafe { asm!("lidt [{}]", in(reg) &raw const table, options(readonly, nostack, preserves_flags)) };
 }
 
-/// What `vectors.s` saves of an exception.
+/// Registers that `vectors.s` saves of an exception.
 #[repr(C)]
 struct Exception {
     registers: [u64; 15],
@@ -129,14 +129,14 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     exit::now(Verdict::Failure)
 }
 
-/// One CPU reports. Another that fails meanwhile waits for the end; the same one, failing while it reports,
+/// One CPU reports. Another one that fails during it waits for the end; the same one, failing while it reports,
 /// ends the run itself.
 fn first_report_only() {
     static REPORTER: AtomicU32 = AtomicU32::new(u32::MAX);
-    let own = u32::from(percpu::current().number().0);
-    match REPORTER.compare_exchange(u32::MAX, own, Ordering::Relaxed, Ordering::Relaxed) {
+    let cpu = u32::from(percpu::current().number().0);
+    match REPORTER.compare_exchange(u32::MAX, cpu, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => {}
-        Err(reporter) if reporter == own => exit::now(Verdict::Failure),
+        Err(reporter) if reporter == cpu => exit::now(Verdict::Failure),
         Err(_) => arch::halt(),
     }
 }

@@ -5,6 +5,8 @@
 //! | `root` | where the files are: a folder, or an archive |
 //! | `read` | `/proc/zoneinfo`, `buddyinfo`, `vmstat` and sysctls, below any root |
 //! | `checks` | a function for each finding |
+//! | `tests` | each check on changed copies of one real system's files |
+//! | `snapshots` | all findings in the files of real kernels, sound ones and faulty ones |
 //!
 //! Every finding says what was read, what was expected and why, and what to do; many name the study that shows the
 //! effect. The sizes of per-CPU lists are computed by the allocator's own rules for the kernel's generation.

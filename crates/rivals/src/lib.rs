@@ -51,7 +51,7 @@ const MAX_ORDER: u8 = 10;
 pub struct Rival {
     /// Name in results.
     pub name: &'static str,
-    /// Crate and version; empty for the two that are only a `Vec`.
+    /// Crate and version; empty for those that are written here.
     pub version: &'static str,
     /// Frees coalesce, so that larger blocks can be had again.
     pub coalesces: bool,

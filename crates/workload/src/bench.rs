@@ -50,7 +50,8 @@ pub use threads::Threads;
 /// Bytes of a frame, for sizes given in GiB.
 const FRAME_BYTES: u64 = 4096;
 
-/// Work for an allocator.
+/// Work for an allocator: what `framewright bench` times. Workloads of studies are in the lab; `own_bench` among them
+/// runs some of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Workload {
     /// Allocate one block, free it, again and again. `hot_pair_ns` is per pair. Each thread holds some blocks

@@ -85,7 +85,7 @@ fn measure(what: &str, n: u64, mut round: impl FnMut()) {
     println!("figure {}: {}.{}", what, ticks / n, ticks % n * 10 / n);
 }
 
-fn one() {
+fn pair() {
     let frames = frames();
     let frame = frames.alloc(pages(1)).expect("there is memory");
     frames.dealloc(black_box(frame), PAGE_SIZE);
@@ -173,7 +173,7 @@ fn churn(total: usize) -> usize {
 fn on_each_cpu(cpu: usize) {
     let options = options();
     for round in 0..2_000 {
-        one();
+        pair();
         let segment = options.alloc_segment(1 + (round + cpu) % 9).expect("there is memory");
         let first = segment.slice(&(0..PAGE_SIZE));
         drop(segment);
@@ -229,7 +229,7 @@ fn kernel_main() {
     let options = options();
     // Ticks are instructions on one CPU only.
     if cpus == 1 {
-        measure("one frame", PAIRS, one);
+        measure("one frame", PAIRS, pair);
         for (what, n) in [("segment of 2", 2), ("segment of 8", 8), ("segment of 512", 512)] {
             measure(what, 1000, || drop(black_box(options.alloc_segment(n).expect("there is memory"))));
         }

@@ -39,7 +39,7 @@ fn allocator(
     Some(allocator)
 }
 
-/// What a kernel does with one CPU's view.
+/// An allocation through one CPU's view.
 #[inline(never)]
 fn alloc(cpu: &Cpu<'_, '_, Here>, order: u8) -> Option<Pfn> {
     cpu.alloc(Order::new(order)?, Migratetype::Movable).ok()

@@ -26,7 +26,7 @@ use crate::paging::{self, FRAMES, LARGE_PAGE, PAGE};
 use crate::percpu::MAX_CPUS;
 use crate::{arch, log};
 
-/// Room for what boot itself writes down. A machine with more is refused with a line that says so.
+/// Room for the tables that boot fills. A machine with more is refused with a line that names the table.
 const MAX_RANGES: usize = 512;
 const MAX_NODES: usize = crate::machine::MAX_NODES;
 /// The first 64 KiB stay out of use: page 0, the trampoline, and what firmware keeps there.
@@ -42,7 +42,7 @@ unsafe extern "C" {
     static kernel_end: u8;
 }
 
-/// What boot writes down, for ever: what is left for later is read long after the early part.
+/// Tables that boot fills. They stay: memory that is left for later is read long after the early part.
 pub(super) struct Notes {
     kinds: [Span<map::Kind>; MAX_RANGES],
     homes: [Span<Home>; MAX_RANGES],
@@ -86,7 +86,7 @@ pub(super) struct Prepared {
 /// Brings the firmware's map into order, divides it, and takes what the allocator needs.
 ///
 /// # Panics
-/// The map is refused, or has no memory; each with a line that says what.
+/// The map is refused, or has no memory; each with a line that names the reason.
 pub(super) fn prepare(machine: &'static Machine, notes: &'static mut Notes) -> Prepared {
     let Notes { kinds, homes, reserved, free, specs, parts, nodes, cpu_nodes } = notes;
     let mut map = MemoryMap::new(kinds, homes);
@@ -96,9 +96,9 @@ pub(super) fn prepare(machine: &'static Machine, notes: &'static mut Notes) -> P
     reserve_image(&mut early);
 
     let room = Buffers { specs, parts, nodes };
-    let has = |word| args::find(machine.command_line(), word).is_some();
-    let movable = if has("movable_node") { Movable::HotPluggable } else { Movable::None };
-    let rules = Rules { movable, defer: !has("nodefer"), ..Rules::default() };
+    let is_given = |word| args::find(machine.command_line(), word).is_some();
+    let movable = if is_given("movable_node") { Movable::HotPluggable } else { Movable::None };
+    let rules = Rules { movable, defer: !is_given("nodefer"), ..Rules::default() };
     let division = Division::new(early.map(), rules, room).unwrap_or_else(|error| panic!("zones: {error}"));
     print_zones(&division);
 
@@ -106,11 +106,11 @@ pub(super) fn prepare(machine: &'static Machine, notes: &'static mut Notes) -> P
         *node = cpu.node;
     }
     let cpu_nodes = &cpu_nodes[..machine.cpus.len()];
-    let refill_check = if has("check") { RefillCheck::AfterUnlock } else { RefillCheck::Off };
+    let refill_check = if is_given("check") { RefillCheck::AfterUnlock } else { RefillCheck::Off };
     let config =
         Config { experiment: Experiment { refill_check, ..Experiment::default() }, ..Config::default() };
     let plan = Plan::new(division.specs, cpu_nodes, &config).unwrap_or_else(|error| panic!("plan: {error}"));
-    map_descriptors(&mut early, &division, has("prefault"));
+    map_descriptors(&mut early, &division, is_given("prefault"));
     let (memory, deferred) = tables(&mut early, &plan, cpu_nodes.len());
     let (taken, all) = (early.reserved_pages(), early.map().pages());
     let hand_over = HandOver::new(early, &division, free).unwrap_or_else(|error| panic!("{error}"));
@@ -212,9 +212,9 @@ fn zeroed_pages(early: &mut Early<'_>, pages: u64, align: u64, node: NodeId) -> 
 }
 
 /// Maps room for the descriptors of every section that has memory, on that memory's node. Sections without
-/// memory have none: whoever reaches for a descriptor there gets a page fault, not a wrong answer.
+/// memory have none: code that reads a descriptor there gets a page fault, not a wrong answer.
 ///
-/// What they hold is anything: each is cleared when its memory is initialised. With `touched` the emulator's host is
+/// They may hold anything: each is cleared when its memory is initialised. With `touched` the emulator's host is
 /// made to provide the memory now, so that it does not do so while that is timed.
 fn map_descriptors(early: &mut Early<'_>, division: &Division<'_>, touched: bool) {
     let per_section = LARGE_PAGE / PAGE;
@@ -256,9 +256,9 @@ fn tables(
     log!("Allocator tables: {} KiB, {} slots of per-CPU lists", pages * 4, plan.slots);
     let start = crate::kernel::memory(zeroed_pages(early, pages, 1, NodeId(0)));
     let descriptors = (FRAMES as usize) + plan.base.0 as usize * size_of::<Frame<Metal, Page>>();
-    // SAFETY: early memory, zeroed, and as large and aligned as the layouts say. Words of this platform are `AtomicU64`; of a
-    // descriptor any bytes are valid, and it is set up before its pageblock is present. Descriptors of sections without memory are
-    // not mapped: the core reads none whose pageblock is absent.
+    // SAFETY: early memory, zeroed, of the layouts' size and alignment. Words of this platform are `AtomicU64`; any
+    // bytes are a valid descriptor, and it is set up before its pageblock is present. Descriptors of sections without
+    // memory are not mapped: the core reads none whose pageblock is absent.
     unsafe {
         let frames = slice::from_raw_parts(ptr::with_exposed_provenance(descriptors), plan.frames);
         let memory = Memory::carve_beside(plan, frames, NonNull::new(start).expect("not page 0"));

@@ -1,4 +1,4 @@
-//! The rest of the memory, on all CPUs of each node; and what may go on meanwhile.
+//! The rest of the memory, on all CPUs of each node; and the work that may go on during it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,18 +16,18 @@ use crate::machine::MAX_NODES;
 use crate::metal::Metal;
 use crate::{clock, log, smp};
 
-/// What late initialisation did.
+/// Result of late initialisation.
 #[derive(Debug)]
 pub(crate) struct Late {
     /// The zones before it.
     pub(crate) before: Zones,
     /// For each node, base pages of its memory, and ticks from the beginning to its end.
     pub(crate) nodes: [(u64, u64); MAX_NODES],
-    /// What allocations initialised themselves.
+    /// Memory that allocations initialised themselves.
     pub(crate) growth: Growth,
 }
 
-/// What has been done of each node's memory, by all workers together.
+/// Initialised memory of each node, by all workers together.
 struct Progress {
     begin: u64,
     pages: [AtomicU64; MAX_NODES],
@@ -61,7 +61,7 @@ impl Progress {
 
 /// Initialises what boot has left, then ends boot.
 ///
-/// On the command line, `busy` has every second CPU allocate and free meanwhile, and `scaling` has one CPU and two
+/// On the command line, `busy` has every second CPU allocate and free during it, and `scaling` has one CPU and two
 /// take turns, and compares them.
 pub(crate) fn run(kernel: &'static Kernel, booting: Early) -> Late {
     let line = kernel.machine.command_line();
@@ -88,8 +88,8 @@ pub(crate) fn run(kernel: &'static Kernel, booting: Early) -> Late {
 
 /// Does one CPU's share: its own node, then nodes that have no CPU.
 fn work(kernel: &Kernel, booting: &Early, progress: &Progress, cpu: CpuId) {
-    let own = kernel.cpu_nodes[cpu.index()];
-    let mut worker = booting.worker(own).expect("a slot for each CPU");
+    let node = kernel.cpu_nodes[cpu.index()];
+    let mut worker = booting.worker(node).expect("a slot for each CPU");
     while progress.step(kernel, &mut worker) {}
     for node in (0..kernel.machine.nodes() as u16).map(NodeId) {
         if !kernel.cpu_nodes.contains(&node) {
@@ -148,7 +148,7 @@ impl<'k> User<'k> {
         Self { kernel, held: [None; HELD], next: 0, allocations: 0, cpu }
     }
 
-    /// What only the holder of a block knows of it.
+    /// A mark that only the holder of a block knows.
     fn stamp(&self, order: Order) -> u64 {
         u64::from(self.cpu.0) << 32 | u64::from(order.get()) << 8 | 0x5a
     }
@@ -238,12 +238,12 @@ fn fastest_stretch(kernel: &'static Kernel, booting: &Early, cpus: usize) -> u64
     let done = [const { AtomicU64::new(0) }; 2];
     smp::everywhere(kernel, cpus, &|cpu| {
         let mut worker = booting.worker(NodeId(0)).expect("a slot for each CPU");
-        let (own, other) = (&done[cpu.index()], &done[1 - cpu.index()]);
+        let (mine, others) = (&done[cpu.index()], &done[1 - cpu.index()]);
         let mut begun = [(0, 0); STRETCH as usize];
         barrier.wait_awake();
         while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
             let (n, now, theirs) =
-                (own.load(Ordering::Relaxed), clock::ticks(), other.load(Ordering::Relaxed));
+                (mine.load(Ordering::Relaxed), clock::ticks(), others.load(Ordering::Relaxed));
             let place = &mut begun[(n % STRETCH) as usize];
             if n >= STRETCH {
                 let (since, had) = *place;
@@ -252,7 +252,7 @@ fn fastest_stretch(kernel: &'static Kernel, booting: &Early, cpus: usize) -> u64
             }
             *place = (now, theirs);
             assert!(worker.step() != UnitStep::Idle, "nothing left to claim");
-            own.store(n + 1, Ordering::Relaxed);
+            mine.store(n + 1, Ordering::Relaxed);
         }
     });
     best.into_inner()

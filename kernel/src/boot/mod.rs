@@ -28,7 +28,7 @@ use crate::metal::Metal;
 
 pub(crate) use phases::Phases;
 
-/// A value that boot makes once and that stays for ever.
+/// A value that boot makes once and that stays.
 struct Made<T>(UnsafeCell<MaybeUninit<T>>);
 
 // SAFETY: written once, by the boot CPU, before another one runs; what is shared then is `Sync` by itself.
@@ -74,7 +74,7 @@ pub(crate) fn run(machine: &'static Machine, phases: &mut Phases) -> (&'static K
         None | Some("all_cpus_by_section") => Split::AllCpusBySection,
         Some("all_cpus") => Split::AllCpus,
         Some("one_thread_per_node") => Split::OneThread,
-        Some(other) => panic!("deferred={other}: one_thread_per_node, all_cpus or all_cpus_by_section"),
+        Some(unknown) => panic!("deferred={unknown}: one_thread_per_node, all_cpus or all_cpus_by_section"),
     };
     let rest = deferred(&division, hand_over.free(), cpu_nodes, split, room);
     let mut room = [0; MAX_NODES * MAX_NODES];

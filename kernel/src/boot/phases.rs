@@ -1,4 +1,4 @@
-//! How long each step of boot took.
+//! Duration of each step of boot.
 
 use core::fmt;
 

@@ -5,7 +5,7 @@ use framewright::CpuId;
 use crate::kernel::Kernel;
 use crate::machine::List;
 
-/// Most zones.
+/// Limit on the number of zones.
 pub(super) const MAX_ZONES: usize = 64;
 
 /// One zone at one moment: managed pages, and batch and lower high of its per-CPU lists.

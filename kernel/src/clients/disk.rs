@@ -14,7 +14,8 @@ use crate::paging::{DIRECT_END, PAGE, direct};
 #[derive(Debug)]
 pub(crate) struct Frames;
 
-// SAFETY: blocks are new, zeroed and contiguous; all memory is mapped one to one, so a buffer's address is its physical one.
+// SAFETY: blocks are new, zeroed and contiguous; all memory is mapped one to one, so a buffer's address is its
+// physical one.
 unsafe impl Hal for Frames {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         let order = Order::for_pages(pages as u64);

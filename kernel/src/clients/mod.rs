@@ -9,8 +9,9 @@
 //!
 //! # What was awkward
 //! - `virtio-drivers` calls functions without a `self`, so the adapter needs the kernel as a global.
-//! - It shares the caller's buffers with the device, and some of them lie on the stack: the boot CPU's is mapped one to one.
-//! - `x86_64` frees tables one by one and does not say which level they had: a frame needs no more than its number here.
+//! - It shares the caller's buffers with the device, and some of them are on the stack: the boot CPU's is mapped one to
+//!   one.
+//! - `x86_64` frees tables one by one and does not name their level: a frame needs no more than its number here.
 
 pub(crate) mod disk;
 pub(crate) mod pci;

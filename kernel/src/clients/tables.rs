@@ -13,7 +13,7 @@ use crate::paging::{PAGE, direct};
 #[derive(Debug)]
 pub(crate) struct Frames(pub(crate) &'static Kernel);
 
-// SAFETY: a frame is new and zeroed, and nobody else's until it is given back.
+// SAFETY: a frame is new and zeroed, and no other code's until it is given back.
 unsafe impl FrameAllocator<Size4KiB> for Frames {
     fn allocate_frame(&mut self) -> Option<PhysFrame> {
         let pfn = self.0.alloc(Order::ZERO, Migratetype::Unmovable).ok()?;
@@ -33,7 +33,7 @@ impl FrameDeallocator<Size4KiB> for Frames {
 /// The tables that this CPU uses.
 ///
 /// # Safety
-/// Nobody else changes them meanwhile, and there is no other of these.
+/// No other code changes them during the call, and there is no other value of this type.
 pub(crate) unsafe fn in_use() -> OffsetPageTable<'static> {
     let root = direct(arch::page_tables()).cast();
     // SAFETY: the root is a table, exclusively ours by the caller's promise; all memory is mapped one to one.

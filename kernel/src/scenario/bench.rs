@@ -1,4 +1,4 @@
-//! What an allocation and a free cost, in ticks of the time stamp counter: under `--icount` instructions, exactly.
+//! Cost of an allocation and a free, in ticks of the time stamp counter: under `--icount` instructions, exactly.
 //!
 //! Each call turns interrupts off and on again, as a kernel's must. CPUs meet, and start together, before what is
 //! timed; a figure for several CPUs is ticks of all of them per operation.
@@ -15,7 +15,7 @@ use crate::kernel::{Kernel, memory};
 use crate::smp::Barrier;
 use crate::{clock, log, percpu, smp};
 
-/// Numbers of blocks lie in a block of this order: 1 MiB.
+/// Order of the block that holds the numbers of blocks: 1 MiB.
 const LIST_ORDER: Order = order(8);
 const BURST: usize = 512;
 const ROUNDS: u64 = 64;
@@ -107,7 +107,7 @@ impl BlockList {
     }
 }
 
-/// Blocks in a burst: fewer where so many would be more than half of what is free.
+/// Blocks in a burst: fewer where that would be more than half of the free memory.
 fn burst_of(kernel: &Kernel, order: Order, cpus: usize) -> usize {
     let room = kernel.pages.free_blocks(order) / (2 * cpus as u64);
     BURST.min(room as usize)
@@ -158,7 +158,7 @@ fn random(kernel: &Kernel) {
     list.free(kernel);
 }
 
-/// Bursts on several CPUs at once.
+/// Bursts on several CPUs together.
 fn together<const ORDER: u8>(kernel: &Kernel, cpus: usize) {
     let order = order(ORDER);
     let barrier = Barrier::new(cpus);

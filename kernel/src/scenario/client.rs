@@ -1,4 +1,4 @@
-//! The allocator's clients: page tables that grow and go, and object caches that all CPUs use at once.
+//! The allocator's clients: page tables that grow and go, and object caches that all CPUs use together.
 #![expect(unsafe_code, reason = "pages are mapped and objects are written to")]
 
 use core::ptr::{self, NonNull};
@@ -11,7 +11,7 @@ use crate::kernel::Kernel;
 use crate::paging::PAGE;
 use crate::{log, paging, smp};
 
-/// Where pages are mapped for a while.
+/// Address at which pages are mapped for a while.
 const SCRATCH: u64 = 0xffff_b000_0000_0000;
 const PAGES: u64 = 2000;
 /// Sizes of objects, and orders of the slabs that hold them.
@@ -37,14 +37,14 @@ fn map_and_unmap(kernel: &'static Kernel) {
             tables.set(page.0);
             page
         };
-        // SAFETY: nobody else maps anything there; the page is ours.
+        // SAFETY: no other code maps anything there; the page is ours.
         unsafe {
             paging::map(address(n), page, false, &mut table);
             ptr::with_exposed_provenance_mut::<u64>(address(n) as usize).write(n ^ page.0);
         }
     }
     for n in 0..PAGES {
-        // SAFETY: mapped above, and used by nobody else.
+        // SAFETY: mapped above, and no other code uses it.
         let page = unsafe { paging::unmap(address(n)) };
         // SAFETY: the page is still ours.
         let found = unsafe { crate::kernel::memory(page).cast::<u64>().read() };

@@ -1,4 +1,5 @@
-//! A node runs out and its CPUs get the next one's memory; the machine runs out and says what each zone lacks.
+//! A node runs out and its CPUs get the next one's memory; the machine runs out, and the error names the lack of each
+//! zone.
 
 use framewright::error::AllocFailure;
 use framewright::units::MAX_ORDER;
@@ -10,8 +11,8 @@ use crate::machine::{List, MAX_NODES};
 use crate::{log, percpu};
 
 pub(super) fn run(kernel: &'static Kernel) {
-    let own = percpu::current().number();
-    let node = kernel.cpu_nodes[own.index()];
+    let cpu = percpu::current().number();
+    let node = kernel.cpu_nodes[cpu.index()];
     let chain = Chain::new();
     let mut order_of_nodes: List<(NodeId, u64), MAX_NODES> = List::new((NodeId(0), 0));
     let order = MAX_ORDER;
@@ -29,7 +30,8 @@ pub(super) fn run(kernel: &'static Kernel) {
     }
     assert_eq!(order_of_nodes[0].0, node, "the first blocks are the own node's");
     let with_memory = kernel.pages.zones().iter().map(|zone| zone.spec().node);
-    let all = (0..kernel.machine.nodes()).filter(|&n| with_memory.clone().any(|is| usize::from(is.0) == n));
+    let all =
+        (0..kernel.machine.nodes()).filter(|&n| with_memory.clone().any(|node| usize::from(node.0) == n));
     assert_eq!(order_of_nodes.len(), all.count(), "each node was used up before the next one was touched");
     log!("exhaust: {error}");
     assert_eq!((error.why, error.order), (AllocFailure::NoMemory, order));

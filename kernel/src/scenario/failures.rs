@@ -1,4 +1,4 @@
-//! What must fail the run, and say why. None of these returns.
+//! Mistakes that must fail the run with a reason. None of these returns.
 #![expect(unsafe_code, reason = "these do on purpose what must not be done")]
 
 use core::hint::black_box;
@@ -11,7 +11,7 @@ use crate::paging::FRAMES;
 use crate::smp;
 
 pub(super) fn page_fault(_: &'static Kernel) {
-    // SAFETY: none: page 0 is not mapped, and the processor says so.
+    // SAFETY: none: page 0 is not mapped, and the processor reports it.
     unsafe { ptr::without_provenance_mut::<u64>(black_box(0x18)).write_volatile(1) };
 }
 
@@ -36,6 +36,6 @@ pub(super) fn corruption(kernel: &'static Kernel) {
     kernel.free(pfn, order).unwrap_or_else(|error| panic!("{error}"));
     let at =
         FRAMES as usize + (pfn.0 as usize + 1) * size_of::<framewright::Frame<crate::metal::Metal, Page>>();
-    // SAFETY: none: a wild write into the descriptor of a page that is somebody else's. `verify` finds it.
+    // SAFETY: none: a wild write into the descriptor of another owner's page. `verify` finds it.
     unsafe { ptr::with_exposed_provenance_mut::<u64>(at).write(u64::MAX) };
 }

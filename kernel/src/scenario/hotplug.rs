@@ -20,17 +20,17 @@ pub(super) fn cpus(kernel: &'static Kernel) {
             let pfn = kernel.alloc(Order::ZERO, Migratetype::Movable).expect("one page");
             kernel.free(pfn, Order::ZERO).unwrap_or_else(|error| panic!("{error}"));
         });
-        for own in kernel.online().skip(1) {
-            let cpu = own.number();
+        for percpu in kernel.online().skip(1) {
+            let cpu = percpu.number();
             let held = |cpu| -> u32 {
                 kernel.pages.zones().iter().map(|zone| kernel.pages.pcp(zone.id(), cpu).count()).sum()
             };
             let before = held(cpu);
             smp::stop(kernel, cpu);
-            assert_eq!((own.state(), held(cpu)), (State::Off, 0), "{cpu:?} left pages on its lists");
+            assert_eq!((percpu.state(), held(cpu)), (State::Off, 0), "{cpu:?} left pages on its lists");
             log!("smpboot: {cpu:?} is now offline; it gave back {before} pages");
             smp::start(kernel, cpu);
-            log!("smpboot: {cpu:?} on {:?} is online", own.node());
+            log!("smpboot: {cpu:?} on {:?} is online", percpu.node());
         }
         let all = kernel.pages.cpus();
         assert_eq!(kernel.online().count(), all, "a CPU is missing");
@@ -38,14 +38,14 @@ pub(super) fn cpus(kernel: &'static Kernel) {
     }
 }
 
-/// A pageblock that holds an allocated block stays. On each node the highest section that nobody holds goes, is handed
-/// out no more, and comes back.
+/// A pageblock that holds an allocated block stays. On each node the highest section that no caller holds goes, is
+/// handed out no more, and comes back.
 pub(super) fn memory(kernel: &'static Kernel) {
     held_memory_stays(kernel);
     for node in (0..kernel.machine.nodes() as u16).map(NodeId) {
         let Some(zone) = kernel.pages.zones().iter().rfind(|zone| zone.spec().node == node) else { continue };
         let spec = *zone.spec();
-        // Whole sections: in others boot itself has put something for ever.
+        // Whole sections: others hold memory of boot itself, which stays.
         let present = |at: u64| kernel.pages.frames().info(Pfn(at)).is_present();
         let is_whole = |range: &Range<Pfn>| {
             (range.start.0..range.end.0).step_by(PAGEBLOCK_ORDER.pages() as usize).all(present)
@@ -95,7 +95,7 @@ fn held_memory_stays(kernel: &Kernel) {
     kernel.free(held, Order::ZERO).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Takes all huge blocks there are: none lies in `gone`.
+/// Takes all huge blocks there are: none is in `gone`.
 fn must_not_come_from(kernel: &Kernel, gone: &Range<Pfn>) {
     let chain = Chain::new();
     while let Ok(pfn) = kernel.alloc(PAGEBLOCK_ORDER, Migratetype::Movable) {

@@ -1,4 +1,4 @@
-//! What the kernel runs once it has booted.
+//! Scenarios: work of the kernel once it has booted.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -97,7 +97,7 @@ pub(super) fn disk(kernel: &'static Kernel) {
     log!("disk: {sectors} sectors read, written and read again, in {blocks} blocks");
 }
 
-/// Where pages are mapped for a while, in a part that nobody else uses.
+/// Address at which pages are mapped for a while, in a part that no other code uses.
 const SCRATCH: u64 = 0xffff_b100_0000_0000;
 const PAGES: u64 = 1000;
 
@@ -129,7 +129,7 @@ fn map<S: PageSize + core::fmt::Debug>(
         let pfn = kernel.alloc(order, Migratetype::Movable).unwrap_or_else(|error| panic!("{error}"));
         let frame = PhysFrame::from_start_address(PhysAddr::new(pfn.0 * PAGE)).expect("blocks are aligned");
         let page = Page::from_start_address(address(n)).expect("an aligned address");
-        // SAFETY: nobody else uses the address, and the block is ours.
+        // SAFETY: no other code uses the address, and the block is ours.
         let mapped = unsafe { tables.map_to(page, frame, flags, &mut tables::Frames(kernel)) };
         mapped.unwrap_or_else(|error| panic!("{error:?}")).flush();
         let last = address(n) + S::SIZE - 8;

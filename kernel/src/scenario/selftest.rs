@@ -1,4 +1,4 @@
-//! All memory at once: every CPU allocates in a mix of orders until nothing is left, each block is written to and
+//! All of the memory: every CPU allocates in a mix of orders until nothing is left, each block is written to and
 //! belongs to one owner; then every CPU frees what another one allocated.
 #![expect(unsafe_code, reason = "allocated blocks are written to")]
 
@@ -55,13 +55,13 @@ impl Owned {
         while at < end {
             let bits = (end - at).min(64 - at % 64);
             let mask = (u64::MAX >> (64 - bits)) << (at % 64);
-            let was = if owned {
+            let before = if owned {
                 self.word(at).fetch_or(mask, Ordering::Relaxed)
             } else {
                 self.word(at).fetch_and(!mask, Ordering::Relaxed)
             };
             let right = if owned { 0 } else { mask };
-            assert!(was & mask == right, "frames at {pfn:?} ({order:?}) have two owners, or none");
+            assert!(before & mask == right, "frames at {pfn:?} ({order:?}) have two owners, or none");
             at += bits;
         }
     }
@@ -87,7 +87,7 @@ pub(super) fn run(kernel: &'static Kernel) {
         taken.fetch_add(got.pages, Ordering::Relaxed);
         far.fetch_add(got.far, Ordering::Relaxed);
         barrier.wait(kernel);
-        // While others allocate, pages are on their way; now nobody has any left to give.
+        // While others allocate, pages are on their way; now no CPU has any left to give.
         let late = take_all(kernel, cpu, chain, &owned, 0);
         taken.fetch_add(late.pages, Ordering::Relaxed);
     });

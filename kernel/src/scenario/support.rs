@@ -35,7 +35,7 @@ impl Rng {
     }
 }
 
-/// Where every page was at one moment, with nothing on per-CPU lists.
+/// Places of all pages at one moment, with nothing on per-CPU lists.
 #[derive(Debug)]
 pub(crate) struct Books(Account);
 
@@ -67,7 +67,7 @@ impl Books {
     /// Pages are missing, or the allocator is broken.
     pub(crate) fn must_balance(&self, kernel: &Kernel) {
         let now = Self::read(kernel);
-        // What was found bad meanwhile is no longer free.
+        // Pages that were found bad during it are no longer free.
         let found_bad = now.0.quarantined.saturating_sub(self.0.quarantined);
         let due = Account { free: self.0.free - found_bad, quarantined: now.0.quarantined, ..self.0 };
         assert_eq!(now.0, due, "pages are missing, or have come from nowhere");
@@ -129,7 +129,7 @@ impl Chain {
     /// Gives back the last block, after looking whether anyone has written to it.
     ///
     /// # Panics
-    /// Someone has.
+    /// A caller has it.
     pub(crate) fn pop(&self, kernel: &Kernel) -> Option<(Pfn, Order)> {
         let pfn = Some(Pfn(self.head.get())).filter(|pfn| pfn.0 != 0)?;
         let (next, order) = Self::slot(kernel, pfn, |slot| (slot.next, slot.mark));
@@ -146,7 +146,7 @@ impl Chain {
     }
 }
 
-/// Whose memory a frame is.
+/// Owner of a frame's memory.
 pub(crate) fn node_of(kernel: &Kernel, pfn: Pfn) -> NodeId {
     let zone = kernel.pages.frames().info(pfn).zone();
     kernel.pages.zones()[zone.index()].spec().node

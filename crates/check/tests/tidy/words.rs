@@ -28,6 +28,7 @@ const SWEPT: &[&str] = &[
     "crates/workload/",
     "docs/",
     "fuzz/",
+    "kernel/",
     "packaging/",
     "python/",
     "tools/",

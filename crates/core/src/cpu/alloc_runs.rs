@@ -6,6 +6,7 @@ use core::ops::Range;
 use super::Cpu;
 use crate::config::ZonelistCache;
 use crate::frame::{FrameUser, State};
+use crate::pcp::Local;
 use crate::platform::Platform;
 use crate::policy::passes::Mark;
 use crate::reclaim::Helpers;
@@ -105,7 +106,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             let mut kept = from;
             for n in from..runs.len {
                 let run = runs.out[n].clone();
-                if self.lay_out(id, &run, migratetype) {
+                if self.lay_out(&local, &run, migratetype) {
                     runs.out[kept] = run;
                     kept += 1;
                 } else {
@@ -118,22 +119,25 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
 
     /// Makes blocks of a run that was taken from a zone. If a check finds one bad, the others are free again, and it
     /// returns `false`.
-    fn lay_out(&self, zone: ZoneId, run: &Range<Pfn>, asked: Migratetype) -> bool {
-        let local = self.local(zone);
+    fn lay_out(&self, local: &Local<'_, '_, P, M>, run: &Range<Pfn>, asked: Migratetype) -> bool {
         let blocks = || Order::tiles(run.clone());
+        let (mut all, mut good, mut pages) = (0, 0, 0);
         for (pfn, order) in blocks() {
             self.frames.set_state(pfn, order, State::Taken { order, asked, list_place: None });
+            all += 1;
+            if local.is_good(pfn, order) {
+                (good, pages) = (good + 1, pages + order.pages());
+            }
         }
-        let bad = blocks().filter(|&(pfn, order)| !local.accept(pfn, order)).count();
-        self.count_numa(self.zone, zone, blocks().count() as u64);
-        if bad > 0 {
-            drop(local);
-            // The free of the bad block is refused.
+        local.count_direct(good, pages);
+        self.count_numa(self.zone, local.zone.id(), all);
+        if good < all {
+            // The free of a bad block is refused.
             for (pfn, order) in blocks() {
                 let _refused = self.free(pfn, order);
             }
         }
-        bad == 0
+        good == all
     }
 
     /// Allocates blocks, the largest first: from lists, from other types, and with the help that a failing request

@@ -76,7 +76,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     pub(crate) fn accept(&self, pfn: Pfn, order: Order) -> bool {
         let is_good = self.is_good(pfn, order);
         if is_good {
-            self.count_allocated(1, order);
+            self.count_direct(1, order.pages());
         }
         is_good
     }
@@ -93,9 +93,10 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.is_intact(pfn, order)
     }
 
-    fn count_allocated(&self, blocks: u64, order: Order) {
+    /// Counts blocks that were taken past the lists, and their pages.
+    pub(crate) fn count_direct(&self, blocks: u64, pages: u64) {
         bump(&self.pcp.events.direct_allocs, blocks);
-        bump(&self.pcp.events.direct_alloc_pages, blocks << order.get());
+        bump(&self.pcp.events.direct_alloc_pages, pages);
     }
 
     /// Fills `out` with blocks of the zone, as many as it has. They are allocated then. Returns their number.
@@ -136,7 +137,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                     kept += 1;
                 }
             }
-            self.count_allocated(kept as u64, order);
+            self.count_direct(kept as u64, (kept as u64) << order.get());
             got += kept;
         }
         got

@@ -11,18 +11,21 @@ use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAG
 const MOST: usize = 16;
 
 impl Bits {
-    /// The first free block of an order below the pageblock order, with the free frames around it: number of the first
-    /// frame, and their count.
-    fn run_around(&self, order: Order) -> Option<(u64, u64)> {
+    /// The first free block of an order below the pageblock order, in word `from` or later, with the free frames around
+    /// it: number of the first frame, and their count. Sets `from` to the block's word: none is before it.
+    fn run_around(&self, order: Order, from: &mut usize) -> Option<(u64, u64)> {
         let words = 1 << order.get().saturating_sub(6);
         let block = if words == 1 {
             let found = |n: usize| starts(self.0[n], order.get());
-            (0..WORDS).find(|&n| found(n) != 0).map(|n| n as u64 * 64 + u64::from(found(n).trailing_zeros()))
+            (*from..WORDS)
+                .find_map(|n| Some((n, found(n))).filter(|&(_, found)| found != 0))
+                .map(|(n, found)| n as u64 * 64 + u64::from(found.trailing_zeros()))
         } else {
-            let mut at = (0..WORDS).step_by(words);
+            let mut at = (*from & !(words - 1)..WORDS).step_by(words);
             at.find(|&n| self.0[n..n + words].iter().all(|&word| word == u64::MAX)).map(|n| n as u64 * 64)
         };
         let (mut first, mut end) = (block?, block? + order.pages());
+        *from = first as usize / 64;
         while first > 0 {
             let before = (first - 1) % 64 + 1;
             let free = u64::from((self.0[(first as usize - 1) / 64] << (64 - before)).leading_ones());
@@ -95,17 +98,17 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             let bits = if old.is_some() { self.map(start).bits() } else { Bits([0; WORDS]) };
             (start, old, bits)
         };
-        let mut left = before;
+        let (mut left, mut word) = (before, 0);
         while now.0 > 0
             && now.1 > 0
-            && let Some((first, free)) = left.run_around(order)
+            && let Some((first, free)) = left.run_around(order, &mut word)
         {
             let pages = free.min(now.0);
             // From the end with the better alignment: the run has fewer blocks then.
             let at_end = (first + free).trailing_zeros() > first.trailing_zeros();
             let from = if at_end { first + free - pages } else { first };
-            for (n, word) in left.0.iter_mut().enumerate() {
-                *word &= !range_in_word(n, from, pages);
+            for n in from as usize / 64..(from + pages).div_ceil(64) as usize {
+                left.0[n] &= !range_in_word(n, from, pages);
             }
             now = keep(start.add(from)..start.add(from + pages));
         }
