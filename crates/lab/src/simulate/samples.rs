@@ -46,7 +46,8 @@ impl Interval {
     }
 }
 
-/// Ends a simulated part: every metric has an interval, and the part the hash of all events of its runs, in their order.
+/// Ends a simulated part: every metric gets an interval, and the part the hash of all events of its runs, in their
+/// order.
 pub(crate) fn close_simulated(result: &mut Part, hashes: impl IntoIterator<Item = u64>, interval: Interval) {
     for metric in &mut result.metrics {
         for (variant, samples) in metric.samples.iter().filter(|(_, samples)| !samples.is_empty()) {
