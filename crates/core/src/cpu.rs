@@ -139,9 +139,10 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         migratetype: Migratetype,
         missed: Option<Missed>,
     ) -> Result<Pfn, AllocError> {
-        match missed.and_then(|missed| self.take_counted(order, migratetype, missed)) {
+        let counted = missed.and_then(|missed| self.take_counted(order, migratetype, missed));
+        match counted.or_else(|| self.take_plainly(&Request::new(order, migratetype))) {
             Some(pfn) => Ok(pfn),
-            None => self.alloc_miss(order, migratetype),
+            None => self.alloc_slow(order, migratetype, ZoneType::Movable),
         }
     }
 
@@ -153,49 +154,39 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         Some(pfn)
     }
 
-    /// An allocation that missed, in zones without marks: the first zone in this CPU's zonelist that has a block gives
-    /// it, from this CPU's list or through a refill. All other cases go to [`alloc_with`](Self::alloc_with).
-    #[inline(never)]
-    fn alloc_miss(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        match self.take_plainly(order, migratetype) {
-            Some(pfn) => Ok(pfn),
-            None => self.alloc_slow(order, migratetype, ZoneType::Movable),
-        }
-    }
-
     /// What an allocation that missed does where zones keep no marks: the first zone in this CPU's zonelist that has a
     /// block gives it, from this CPU's list or through a refill. Everything else is [`alloc_with`](Self::alloc_with)'s.
-    fn take_plainly(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
+    fn take_plainly(&self, request: &Request<'_>) -> Option<Pfn> {
         let config = &self.allocator.config;
         let plain = !config.keep_marks
-            && config.experiment.zonelist_cache == ZonelistCache::Off
+            && matches!(config.experiment.zonelist_cache, ZonelistCache::Off)
             && !config.fault_injection;
         // If boot has left memory for later, a zone may grow before the next one is tried.
-        if !plain || !migratetype.is_ordinary() || self.allocator.deferred().is_some() {
+        if !plain || !request.migratetype.is_ordinary() || self.allocator.later().is_some() {
             return None;
         }
         let avoids = config.experiment.avoid_fragmentation && {
-            let mut zones = self.usable_zones(order, migratetype).map(|zone| self.local(zone).zone);
+            let mut zones = self.usable_zones(request).map(|zone| &self.allocator.zones[zone.index()]);
             zones.next().is_some_and(|first| self.avoids_fragmentation(first))
         };
-        if avoids && let Some(pfn) = self.take_first(order, migratetype, true) {
+        if avoids && let Some(pfn) = self.take_first(request, true) {
             return Some(pfn);
         }
-        self.take_first(order, migratetype, false)
+        self.take_first(request, false)
     }
 
     /// The zones in this CPU's zonelist that a request may use.
-    fn usable_zones(&self, order: Order, migratetype: Migratetype) -> impl Iterator<Item = ZoneId> {
-        let request = Request::new(order, migratetype);
+    fn usable_zones(&self, request: &Request<'_>) -> impl Iterator<Item = ZoneId> {
         let zones = self.allocator.zones;
         let list = self.allocator.zonelist_of(self.cpu).iter().copied();
         list.filter(move |zone| request.may_use(zones[zone.index()].spec().kind))
     }
 
     /// A block of the first zone that has one, from this CPU's list or through a refill.
-    fn take_first(&self, order: Order, migratetype: Migratetype, avoid_fragmentation: bool) -> Option<Pfn> {
+    fn take_first(&self, request: &Request<'_>, avoid_fragmentation: bool) -> Option<Pfn> {
+        let Request { order, migratetype, .. } = *request;
         let mut node = None;
-        for id in self.usable_zones(order, migratetype) {
+        for id in self.usable_zones(request) {
             let zone = &self.allocator.zones[id.index()];
             let zone_node = zone.spec().node;
             if avoid_fragmentation && *node.get_or_insert(zone_node) != zone_node {
@@ -203,10 +194,12 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             }
             // A zone that this CPU has used up costs no more than this.
             let pcp = self.allocator.pcp(id, self.cpu);
-            if !pcp.counts() && zone.free_pages() < order.pages() && pcp.has_nothing_to_do() {
+            let has_nothing = || zone.free_pages() < order.pages() && pcp.count() == 0;
+            if !pcp.counts() && has_nothing() && !pcp.is_asked() {
                 continue;
             }
-            let local = Local { avoid_fragmentation, ..self.local(id) };
+            let mut local = self.local(id);
+            local.avoid_fragmentation = avoid_fragmentation;
             if let Some(pfn) = local.take_listed(order, migratetype) {
                 return Some(pfn);
             }
@@ -289,21 +282,20 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// The zones in turn; then, once more, after lists are drained, this CPU's and others'.
     fn alloc_without_passes(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
         let Request { order, migratetype, .. } = *request;
-        let zones = self.allocator.zones;
         for drains in [false, true] {
             if drains {
                 self.drain();
-                self.allocator.drain_others_and_wait(Some(self.cpu), zones.iter(), None, false);
+                self.allocator.drain_others_and_wait(
+                    Some(self.cpu),
+                    self.allocator.zones.iter(),
+                    None,
+                    false,
+                );
             }
-            for &id in self.allocator.zonelist_of(self.cpu) {
-                if !migratetype.is_ordinary() || !request.may_use(zones[id.index()].spec().kind) {
-                    continue;
-                }
-                let local = self.local(id);
-                let found = local.take_listed(order, migratetype);
-                if let Some(pfn) = found.or_else(|| local.take_new(order, migratetype)) {
-                    return Ok(pfn);
-                }
+            if migratetype.is_ordinary()
+                && let Some(pfn) = self.take_first(request, false)
+            {
+                return Ok(pfn);
             }
         }
         Err(AllocError::new(AllocFailure::NoMemory, order, migratetype))

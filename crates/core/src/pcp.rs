@@ -203,7 +203,7 @@ fn bump(word: &impl Word, by: u64) {
 /// Another CPU needs the pages.
 const REQUEST_DRAIN: u64 = 1;
 /// The size, or the pressure on the zone, has changed.
-const REQUEST_RESIZE: u64 = 2;
+pub(crate) const REQUEST_RESIZE: u64 = 2;
 /// The zone has isolated pageblocks. Set and cleared under its lock: while it is set, every free checks its pageblock.
 const CLOSED: u64 = 16;
 /// About a second has passed.
@@ -472,7 +472,8 @@ impl<'m, P: Platform> Pcp<'m, P> {
         Some(number)
     }
 
-    fn set_request(&self, what: u64) {
+    /// Requests something of the owner. Callable from any CPU.
+    pub(crate) fn set_request(&self, what: u64) {
         let mut old = self.request.load(Relaxed);
         // Also if the bit is set already: the owner that clears it must see all earlier writes of this CPU.
         while let Err(now) = self.request.compare_exchange(old, old | what, AcqRel, Relaxed) {
@@ -524,13 +525,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.goes_back_from.load(Relaxed) != OpenHead::SPARSE
     }
 
-    /// Sets whether blocks [merge](Self::merges). Called by the owner.
-    fn set_merges(&self, merges: bool) {
-        if self.merges() != merges {
-            self.goes_back_from.store(if merges { OpenHead::OPEN } else { OpenHead::SPARSE }, Relaxed);
-        }
-    }
-
     /// Event counters of the lists. A racy read, unless the caller is the owner.
     #[must_use]
     pub fn events(&self) -> PcpEvents {
@@ -552,11 +546,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
                 bump(&wanted.events.numa_foreign, blocks);
             }
         }
-    }
-
-    /// Requests the owner to read the zone's pressure again. Callable from any CPU.
-    pub(crate) fn pressure_changed(&self) {
-        self.set_request(REQUEST_RESIZE);
     }
 
     /// Whether a block is here whose head word names a place here. Called by any CPU that frees it.

@@ -115,6 +115,14 @@ impl<'w> Request<'w> {
         self
     }
 
+    /// Whether the request differs from one without flags in [`Flags::ZERO`] at most.
+    pub(crate) const fn is_plain(&self) -> bool {
+        let Self { highest, flags, nodes, allowed, .. } = self;
+        flags.without(Flags::ZERO).0 == 0
+            && matches!((highest, nodes), (ZoneType::Movable, NodePolicy::Local))
+            && allowed.0 == NodeMask::ALL.0
+    }
+
     /// Whether a zone of this type may serve the request: movable zones take movable blocks only.
     #[must_use]
     pub fn may_use(&self, kind: ZoneType) -> bool {

@@ -267,6 +267,21 @@ impl<'m, P: Platform> Zone<'m, P> {
         waiter: Waiter<'_, P>,
         f: impl FnOnce(&mut Buddy<'_, 'f, P, M>) -> R,
     ) -> (R, Hold) {
+        let (result, hold, pending) = self.with_uncounted(n, frames, waiter, f);
+        self.counters.count(pending);
+        (result, hold)
+    }
+
+    /// Like [`with_section`](Self::with_section), but the caller counts the pages, for several holds together: all CPUs
+    /// of a node add to the same words.
+    #[inline]
+    pub(crate) fn with_uncounted<'f, M, R>(
+        &self,
+        n: usize,
+        frames: FrameMap<'f, P, M>,
+        waiter: Waiter<'_, P>,
+        f: impl FnOnce(&mut Buddy<'_, 'f, P, M>) -> R,
+    ) -> (R, Hold, Pending) {
         let section = self.section(n);
         let clock = || if self.lock_timing { P::now_ns() } else { 0 };
         let asked = clock();
@@ -276,9 +291,7 @@ impl<'m, P: Platform> Zone<'m, P> {
             (waited, self.hold(n, areas, cold, frames, f))
         });
         let (wait_ns, hold_ns) = (got.saturating_sub(asked), clock().saturating_sub(got));
-        let hold = Hold { waited, wait_ns, hold_ns, is_unmarked };
-        self.counters.count(pending);
-        (result, hold)
+        (result, Hold { waited, wait_ns, hold_ns, is_unmarked }, pending)
     }
 
     /// Like [`with_section`](Self::with_section), but only if the lock is free: `None` without a call of `f`, and

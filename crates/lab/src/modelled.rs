@@ -23,7 +23,7 @@ use crate::progress::Progress;
 use crate::quantity::{NETWORK, TIMES, TRAFFIC, ZONE_LOCK, joined};
 use crate::replaying::page_cache;
 use crate::simulate::allocator::allocator;
-use crate::simulate::samples::{add_moved, close_simulated};
+use crate::simulate::samples::{Interval, add_moved, close_simulated};
 use crate::simulate::{in_parallel, sampled_models};
 
 /// Events of all copies together: enough for several drains of every list, in seconds.
@@ -131,7 +131,7 @@ impl<'a> Modelled<'a> {
         }
         self.explain(part, hashes.len() / setups.len().max(1));
         part.notes.extend(page_cache(self.page_cache_frames, setups));
-        close_simulated(part, hashes);
+        close_simulated(part, hashes, Interval::LowestToHighest);
         self.say_bounds(part);
         part.settle();
         Ok(())

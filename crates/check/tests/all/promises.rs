@@ -1,6 +1,7 @@
 //! The promises of `docs/promises.md`, one test for each, named by its number: under the default, as Linux v6.7,
 //! without a word per frame, and with several zones.
 
+mod cliffs;
 mod cost;
 mod flat;
 mod marks;

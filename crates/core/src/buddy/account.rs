@@ -121,6 +121,15 @@ pub(crate) struct Pending {
     pub(crate) freed: bool,
 }
 
+impl core::ops::AddAssign for Pending {
+    fn add_assign(&mut self, more: Self) {
+        self.free += more.free;
+        self.cma += more.cma;
+        self.touched |= more.touched;
+        self.freed |= more.freed;
+    }
+}
+
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Counts `pages` that came to lists of type `list`, or left them if negative. Isolated pages do not count.
     #[inline]

@@ -162,14 +162,6 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.set_whole(start, self.frames.info(start).migratetype());
     }
 
-    /// The head word of a pageblock that has bits. If it is damaged, all bins are rebuilt.
-    pub(super) fn open_head_of(&mut self, start: Pfn) -> Option<OpenHead> {
-        if self.frames.open_head(start).is_none() {
-            self.rebuild();
-        }
-        self.frames.open_head(start)
-    }
-
     // ---- taking --------------------------------------------------------------------------------------------
 
     /// Takes from the pageblock that the rule in the file's head selects for `order`, or opens one.
@@ -231,20 +223,24 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let (mut blocks, mut bad, mut room) = (0, 0, sink.room());
         let mut found = [0; WORDS];
         let step = Bits::words_of(order);
-        for n in (0..WORDS).step_by(step) {
-            found[n] = if blocks < most && room > 0 { bits.take(n, order, most - blocks) } else { 0 };
-            if found[n] != 0 {
-                blocks += if found[n] & (found[n] - 1) == 0 { 1 } else { u64::from(found[n].count_ones()) };
+        let mut end = 0;
+        while end < WORDS && blocks < most && room > 0 {
+            let starts = bits.take(end, order, most - blocks);
+            if starts != 0 {
+                blocks += if starts & (starts - 1) == 0 { 1 } else { u64::from(starts.count_ones()) };
                 room -= 1;
-            } else if old.is_some() {
-                continue;
+                found[end] = starts;
+                (end..end + step).for_each(|n| map.set_word(n, bits.0[n]));
             }
-            (n..n + step).for_each(|n| map.set_word(n, bits.0[n]));
+            end += step;
+        }
+        if old.is_none() {
+            (0..WORDS).filter(|&n| bits.0[n] == u64::MAX).for_each(|n| map.set_word(n, u64::MAX));
         }
         let free = free.saturating_sub((blocks << order.get()) as u32);
         self.refile(start, list, old, (free, bits.largest_upto(largest).unwrap_or(0)), false);
         self.account(list, -((blocks << order.get()) as i64));
-        for (n, &starts) in found.iter().enumerate().filter(|&(_, &starts)| starts != 0) {
+        for (n, &starts) in found[..end].iter().enumerate().filter(|&(_, &starts)| starts != 0) {
             bad += sink.add(start.add(n as u64 * 64), starts);
         }
         Taken { list, blocks, bad }

@@ -211,7 +211,11 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     fn take_bits_at(&mut self, first: Pfn, pages: u64) {
         let start = first.block_start(PAGEBLOCK_ORDER);
         let list = self.frames.info(start).migratetype();
-        let head = self.open_head_of(start);
+        if self.frames.open_head(start).is_none() {
+            // It has bits, so its head word is damaged.
+            self.rebuild();
+        }
+        let head = self.frames.open_head(start);
         let map = self.map(start);
         for n in 0..WORDS {
             let range = range_in_word(n, first.0 - start.0, pages);

@@ -69,16 +69,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         self.claim_seen(|| frames.head(pfn, order), seen, waits)
     }
 
-    /// One attempt by a free that has the block's head word, of a block in the preferred zone.
-    #[inline(always)]
-    pub(super) fn claim_near(&self, head: &P::Word, seen: TakenHead, pfn: Pfn, order: Order) -> Claim {
-        self.claim_seen(|| head, seen, || self.waits(pfn, order, seen, self.zone))
-    }
-
     /// One attempt, on a block whose head word `seen`, read with acquire, states that it was taken from the zone.
     /// `head` finds that word; `waits` answers whether the block is on the list where it was last placed.
     #[inline(always)]
-    fn claim_seen<'h>(
+    pub(super) fn claim_seen<'h>(
         &self,
         head: impl Fn() -> &'h P::Word,
         seen: TakenHead,

@@ -4,7 +4,7 @@ use super::Cpu;
 use super::claim::Claim;
 use crate::error::{FreeError, FreeFailure};
 use crate::frame::{BlockInfo, FrameUser, Pageblock, State, TakenHead};
-use crate::pcp::{Left, List, Local};
+use crate::pcp::{Left, List};
 use crate::platform::Platform;
 use crate::units::{Migratetype, Order, Pfn};
 
@@ -140,7 +140,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// to the zone.
     #[inline(never)]
     fn put_and_drain(&self, pfn: Pfn, order: Order) {
-        self.put_or_free(&self.local(self.zone), pfn, order);
+        self.local(self.zone).put(pfn, order, self.allocator.frames.info(pfn).migratetype());
     }
 
     /// Sets aside a block that only this CPU has, to return to the zone together with others. On `false` the state is
@@ -177,15 +177,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             return self.free_checked(pfn, order, error);
         }
         if way != Way::Return || !local.set_aside(pfn, order) {
-            self.put_or_free(&local, pfn, order);
-        }
-    }
-
-    /// Puts a block that is this CPU's alone onto the list of its pageblock's type, or gives it back to the zone.
-    fn put_or_free(&self, local: &Local<'a, 'm, P, M>, pfn: Pfn, order: Order) {
-        match local.list_for(order, self.allocator.frames.info(pfn).migratetype()) {
-            Some(number) => local.put(pfn, order, number),
-            None => local.free_direct(pfn, order),
+            local.put(pfn, order, self.allocator.frames.info(pfn).migratetype());
         }
     }
 
@@ -200,7 +192,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         list: &List<'m, P>,
     ) {
         let claim = match TakenHead::read(head, order) {
-            Some(seen) => self.claim_near(head, seen, pfn, order),
+            Some(seen) => self.claim_seen(|| head, seen, || self.waits(pfn, order, seen, self.zone)),
             None => Claim::Again,
         };
         match claim {
@@ -247,15 +239,14 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             }
             return;
         }
-        let Some(number) = local.list_for(order, list) else { return local.free_direct(pfn, order) };
         let is_sparse = || frames.pageblock(pfn).is_some_and(|pageblock| pageblock.is_sparse());
         let merges = || local.pcp.merges() && frames.is_buddy_free(pfn, order);
         // With head words, the free of a block that was allocated last is a hit, and does not come here.
-        let is_last = || frames.is_compact() && local.pcp.took_last(number, pfn);
+        let is_last = || frames.is_compact() && local.pcp.took_last(order, list, pfn);
         if frames.has_maps() && (is_sparse() || merges()) && !is_last() && local.set_aside(pfn, order) {
             return;
         }
-        local.put(pfn, order, number);
+        local.put(pfn, order, list);
     }
 
     /// The reason why a block cannot be freed.

@@ -9,7 +9,7 @@ use super::path::{Path, Scan};
 use crate::buddy::Buddy;
 use crate::events::count;
 use crate::frame::FrameUser;
-use crate::pcp::Local;
+use crate::pcp::{Local, REQUEST_RESIZE};
 use crate::platform::Platform;
 use crate::policy::Generation;
 use crate::policy::passes::{Mark, Walk};
@@ -161,7 +161,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             return;
         }
         (0..self.allocator.cpus()).for_each(|cpu| {
-            self.allocator.pcp(zone.id(), CpuId(cpu as u16)).pressure_changed();
+            self.allocator.pcp(zone.id(), CpuId(cpu as u16)).set_request(REQUEST_RESIZE);
         });
     }
 

@@ -32,13 +32,6 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Some(pfn)
     }
 
-    /// Fills a block that this CPU has just allocated with zeroes, if the request has [`Flags::ZERO`].
-    pub(super) fn zero_if_asked(&self, request: &Request<'_>, pfn: Pfn) {
-        if let (true, Some(map)) = (request.flags.has(Flags::ZERO), self.allocator.direct_map) {
-            map.zero::<P>(pfn, request.order);
-        }
-    }
-
     /// Fills a freed block as configured. The block is this CPU's to free, and no other code can get it yet.
     pub(super) fn fill_freed(&self, pfn: Pfn, order: Order) {
         let config = &self.allocator.config;

@@ -13,8 +13,8 @@
 //!
 //! Each list in `used` may hold its *share* of `high`, which grows with the size of its blocks (see [`share_beside`]).
 //! A free that finds the list at its share, which is its *ceiling*, drains half of it; an allocation that finds it
-//! empty refills half of it. So no list empties another one, and all of them together hold at most `high`. A list whose
-//! share is less than two blocks holds none: its blocks come from the zone and return to it one by one.
+//! empty refills half of it. So no list empties another one, and all of them together hold at most `high`, but for one
+//! block each: a list may hold one at any fullness, so that a pair of calls hits.
 //!
 //! A refill raises `high` by the pages that it brings, up to the bound that the free memory sets; a tick lowers it by
 //! an eighth. `level` is the `high` of the last slow call.
@@ -75,11 +75,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.lists_used().map(pages).fold(self.outgoing.pages(), u32::wrapping_add)
     }
 
-    /// Whether an allocation finds nothing here, and no other CPU requests anything. Called by the owner.
-    pub(crate) fn has_nothing_to_do(&self) -> bool {
-        self.count() == 0 && !self.is_asked()
-    }
-
     /// Base pages of the listed blocks of the pageblock order, all types together. A racy read, unless the caller is
     /// the owner.
     #[must_use]
@@ -100,25 +95,35 @@ impl<'m, P: Platform> Pcp<'m, P> {
         })
     }
 
-    /// If hits do not count: most blocks of a list. Blocks of the pageblock order keep no pageblock from being whole:
-    /// they may hold as much in addition, and without the bound by free memory unless memory is tight. Then they may
-    /// hold two blocks at least, so that a pair of calls hits at any fullness.
+    /// If hits do not count: most blocks of a list, at least one, so that a pair of calls hits at any fullness. Blocks
+    /// of the pageblock order keep no pageblock from being whole: they may hold as much in addition, and without the
+    /// bound by free memory.
     pub(super) fn share_of(&self, list: usize) -> u32 {
         let (order, _) = kind_of(list);
-        let high = self.level.load(Relaxed) as u32;
-        if order == PAGEBLOCK_ORDER {
-            let most = self.sizing().high_max;
-            let tight = high.max(2 << PAGEBLOCK_ORDER.get()).min(most);
-            return if self.merges() { tight } else { most } >> order.get();
-        }
-        let others = self.lists_used().filter(|&beside| beside != list).map(|beside| kind_of(beside).0);
-        share_beside(high, order, others.filter(|&order| order < PAGEBLOCK_ORDER)) >> order.get()
+        let pages = if order == PAGEBLOCK_ORDER {
+            self.sizing().high_max
+        } else {
+            let all = self.level.load(Relaxed) as u32;
+            let others = self.lists_used().filter(|&beside| beside != list).map(|beside| kind_of(beside).0);
+            // A list of larger blocks would leave little to the others, and have few blocks itself.
+            share_beside(all, order, others.filter(|order| all >> order.get() >= 8))
+        };
+        (pages >> order.get()).max(1)
     }
 
     /// Where hits do not count: sets what all lists may hold, and `high`, which it follows from.
     pub(super) fn set_high(&self, high: u32, may_hold: u32) {
-        self.high.store(u64::from(high), Relaxed);
-        self.level.store(u64::from(may_hold), Relaxed);
+        for (word, pages) in [(&self.high, high), (&self.level, may_hold)] {
+            if word.load(Relaxed) != u64::from(pages) {
+                word.store(u64::from(pages), Relaxed);
+            }
+        }
+    }
+
+    /// Where hits do not count: raises `high` by what a refill has brought. The next slow call looks what it may be.
+    pub(super) fn raise_high(&self, pages: u32) {
+        let high = self.sizing().clamp_high(self.high().saturating_add(pages));
+        self.set_high(high, self.level.load(Relaxed) as u32);
     }
 
     /// Whether hits count.
@@ -262,7 +267,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.enter();
         let is_hit = list.is_below_ceiling();
         if is_hit {
-            list.put_anyway(head, pfn);
+            list.put_at(list.top(), head, pfn);
         }
         self.leave();
         is_hit
@@ -277,7 +282,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             let due = self.count_freed(order) || self.is_asked();
             return Some(Placed { head, due });
         }
-        let due = list.is_at_ceiling();
+        let due = !list.is_below_ceiling();
         let head = list.push(pfn)?;
         if due {
             self.note_used(number);
@@ -286,8 +291,8 @@ impl<'m, P: Platform> Pcp<'m, P> {
     }
 
     /// Whether `pfn` was the last block allocated from a list, as far as the list records it.
-    pub(crate) fn took_last(&self, number: usize, pfn: Pfn) -> bool {
-        self.list(number).took_last(pfn)
+    pub(crate) fn took_last(&self, order: Order, migratetype: Migratetype, pfn: Pfn) -> bool {
+        self.list_of(order, migratetype).is_some_and(|number| self.list(number).took_last(pfn))
     }
 
     /// Sets a freed block aside, which is on no list, and counts it. Returns its new head word; `None` if there is no
@@ -295,7 +300,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     #[inline(always)]
     pub(crate) fn set_aside(&self, pfn: Pfn, order: Order) -> Option<u64> {
         let head = self.outgoing.push(pfn, order)?;
-        self.count_aside(order.pages() as i64);
+        self.count_pages(order.pages() as i64);
         Some(head)
     }
 
@@ -312,14 +317,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
         self.leave();
         word.is_some()
-    }
-
-    /// Counts pages that were set aside, or given back if negative, if hits count.
-    #[inline(always)]
-    pub(super) fn count_aside(&self, pages: i64) {
-        if self.counts() {
-            self.count_pages(pages);
-        }
     }
 
     /// Counts a block that was put onto a list. Returns whether the owner must drain now.
@@ -358,12 +355,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.open_all();
     }
 
-    fn open_to(&self, list: &List<'m, P>, ceiling: u64) {
-        if ceiling == List::<P>::SHUT || self.is_asked() || (list.open(ceiling) && self.is_asked()) {
-            list.shut();
-        }
-    }
-
     /// Whether another CPU requests something of the owner.
     #[inline]
     pub(crate) fn is_asked(&self) -> bool {
@@ -388,15 +379,10 @@ impl<'m, P: Platform> Pcp<'m, P> {
         for list in self.lists_used() {
             let share = self.share_of(list);
             let list = self.list(list);
-            let ceiling = list.ceiling_for(u64::from(share.saturating_sub(list.len())));
-            self.open_to(list, if share < 2 { List::<P>::SHUT } else { ceiling });
-        }
-    }
-
-    /// If hits do not count: the end of a slow call that has moved blocks between lists and zone.
-    pub(super) fn open_again(&self) {
-        if !self.counts() {
-            self.open_all();
+            let ceiling = (list.top() + u64::from(share.saturating_sub(list.len()))).min(list.end());
+            if self.is_asked() || (list.open(ceiling) && self.is_asked()) {
+                list.shut();
+            }
         }
     }
 }

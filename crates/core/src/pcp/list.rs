@@ -243,9 +243,10 @@ impl<'m, P: Platform> List<'m, P> {
         self.is_hit(self.top.load(Relaxed))
     }
 
-    /// Puts a freed block at the head, and writes its place into its head word.
+    /// Puts a freed block at the head, whose place is `top`, regardless of the ceiling, and writes the place into its
+    /// head word. There must be room.
     #[inline(always)]
-    fn put_at(&self, top: u64, head: &P::Word, pfn: Pfn) {
+    pub(super) fn put_at(&self, top: u64, head: &P::Word, pfn: Pfn) {
         self.push_at(top, pfn);
         // Release, and after the push: a CPU that sees the list place sees the block on the list.
         head.store(top, Release);
@@ -305,12 +306,6 @@ impl<'m, P: Platform> List<'m, P> {
         self.shut();
     }
 
-    /// Puts a block at the head regardless of the ceiling, and writes its place into its head word. There must be room.
-    #[inline(always)]
-    pub(crate) fn put_anyway(&self, head: &P::Word, pfn: Pfn) {
-        self.put_at(self.top.load(Relaxed), head, pfn);
-    }
-
     /// The first place that the storage does not have at present.
     pub(super) fn end(&self) -> u64 {
         let bottom = self.bottom.load(Relaxed);
@@ -359,15 +354,10 @@ impl<'m, P: Platform> List<'m, P> {
         self.slot(place).store(pfn.0, Relaxed);
     }
 
-    /// The `n`-th block from the tail, the coldest being number 0.
-    pub(super) fn peek_tail(&self, n: u32) -> Option<Pfn> {
-        (n < self.len()).then(|| self.at(self.bottom.load(Relaxed) + u64::from(n)))
-    }
-
     /// The `n` blocks at the tail, the coldest first. The list's ends are read before each of them: the simulator sees
     /// each access, and the presets' figures were taken this way.
     pub(super) fn tail(&self, n: u32) -> impl Iterator<Item = Pfn> {
-        (0..n).map_while(move |n| self.peek_tail(n))
+        (0..n).map_while(move |n| (n < self.len()).then(|| self.at(self.bottom.load(Relaxed) + u64::from(n))))
     }
 
     /// Removes `n` blocks at the tail.
@@ -410,16 +400,6 @@ impl<'m, P: Platform> List<'m, P> {
     /// Like [`open`](Self::open), regardless of the present ceiling.
     pub(super) fn open_anyway(&self, ceiling: u64) {
         self.ceiling.swap(ceiling, AcqRel);
-    }
-
-    /// Whether the next free would reach the ceiling.
-    pub(super) fn is_at_ceiling(&self) -> bool {
-        self.top.load(Relaxed) >= self.ceiling.load(Relaxed)
-    }
-
-    /// The ceiling for a list that may grow by `blocks` from now on.
-    pub(super) fn ceiling_for(&self, blocks: u64) -> u64 {
-        (self.top.load(Relaxed) + blocks).min(self.end())
     }
 
     // ---- any CPU ---------------------------------------------------------------------------------------

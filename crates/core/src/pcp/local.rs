@@ -7,7 +7,7 @@ use super::joined::give_back;
 use super::*;
 use crate::buddy::{Buddy, Each, Placement, Sink, Wanted};
 use crate::config::RefillCheck;
-use crate::frame::{DirectMap, FrameMap, FrameUser, State};
+use crate::frame::{DirectMap, FrameMap, FrameUser, OpenHead, State};
 use crate::policy::Generation;
 use crate::policy::pcp::{PcpRule, Shortage, Tuning, is_tight, round_robin, share_of_free};
 use crate::policy::watermark::boost_after_steal;
@@ -73,7 +73,11 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
         let free = self.zone.free_pages();
         let tight = is_tight(free, self.zone.managed_pages());
-        self.pcp.set_merges(tight && self.frames.has_maps());
+        let merges = tight && self.frames.has_maps();
+        if self.pcp.merges() != merges {
+            let from = if merges { OpenHead::OPEN } else { OpenHead::SPARSE };
+            self.pcp.goes_back_from.store(from, Relaxed);
+        }
         if !sizing.is_tuned() {
             return sizing;
         }
@@ -108,9 +112,6 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let Some(number) = self.list(order, migratetype) else {
             return self.take_directly(order, migratetype, migratetype);
         };
-        if !self.pcp.counts() && self.room(number).blocks < 2 {
-            return self.take_directly(order, migratetype, migratetype);
-        }
         // All blocks of a refill may be bad; only an empty refill means that the zone has none.
         while self.refill(number, migratetype) > 0 {
             if let Some(pfn) = self.pop(number, order) {
@@ -122,12 +123,28 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// Allocates a block past the lists, from the free lists of type `from`, as a block of type `asked`.
     pub(crate) fn take_directly(&self, order: Order, from: Migratetype, asked: Migratetype) -> Option<Pfn> {
-        loop {
-            let pfn = self.alloc_direct(order, from, asked)?;
+        let check = self.config.experiment.refill_check;
+        while !self.has_less_than(order) {
+            let (mut block, mut bad) = (None, false);
+            let mut keep = Each(|pfn| {
+                self.note_taken(pfn, order);
+                block = Some(pfn);
+                bad = check == RefillCheck::UnderZoneLock && self.frames.find_bad(pfn, order).is_some();
+                !bad
+            });
+            self.take_by(self.wanted(order, from), 1, &mut keep);
+            let pfn = block?;
+            if bad || (check == RefillCheck::AfterUnlock && self.frames.find_bad(pfn, order).is_some()) {
+                self.quarantine(pfn, order);
+                continue;
+            }
+            self.frames.set_state(pfn, order, State::Taken { order, asked, list_place: None });
+            self.count_direct(1, order.pages());
             if self.is_intact(pfn, order) {
                 return Some(pfn);
             }
         }
+        None
     }
 
     /// The first intact block of a list.
@@ -215,19 +232,29 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if !self.zone.cut().is_cut() {
             return self.take_in(0, wanted, count, sink);
         }
-        // No other type is asked while a section shows this type. What a section shows may be over: then it shows so.
+        // No other type is asked while a section shows this type.
         for may_fall_back in [false, true] {
             let wanted = Wanted { may_fall_back, ..wanted };
-            let from = self.pcp.section.load(Relaxed) as usize;
-            for _ in 0..=self.zone.sections() {
-                let Some(n) = self.zone.section_for(&wanted, from) else { break };
-                let taken = self.take_in(n, wanted, count, sink);
-                if taken > 0 {
-                    if n != from {
-                        self.pcp.section.store(n as u64, Relaxed);
-                    }
-                    return taken;
+            let taken = self.in_best_section(&wanted, |n| self.take_in(n, wanted, count, sink));
+            if taken > 0 {
+                return taken;
+            }
+        }
+        0
+    }
+
+    /// Calls `take` with the best section for a request, and again while a section has shown more than it has. Returns
+    /// the result of the last call.
+    pub(super) fn in_best_section(&self, wanted: &Wanted, mut take: impl FnMut(usize) -> u64) -> u64 {
+        let from = self.pcp.section.load(Relaxed) as usize;
+        for _ in 0..=self.zone.sections() {
+            let Some(n) = self.zone.section_for(wanted, from) else { break };
+            let taken = take(n);
+            if taken > 0 {
+                if n != from {
+                    self.pcp.section.store(n as u64, Relaxed);
                 }
+                return taken;
             }
         }
         0
@@ -261,45 +288,11 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
     }
 
-    fn alloc_direct(&self, order: Order, from: Migratetype, asked: Migratetype) -> Option<Pfn> {
-        if self.has_less_than(order) {
-            return None;
-        }
-        loop {
-            let mut block = None;
-            let mut bad = false;
-            let check = self.config.experiment.refill_check;
-            let mut keep = Each(|pfn| {
-                self.note_taken(pfn, order);
-                block = Some(pfn);
-                bad = check == RefillCheck::UnderZoneLock && self.frames.find_bad(pfn, order).is_some();
-                !bad
-            });
-            self.take_by(self.wanted(order, from), 1, &mut keep);
-            let pfn = block?;
-            bad |= check == RefillCheck::AfterUnlock && self.frames.find_bad(pfn, order).is_some();
-            if bad {
-                self.quarantine(pfn, order);
-                continue;
-            }
-            self.frames.set_state(pfn, order, State::Taken { order, asked, list_place: None });
-            bump(&self.pcp.events.direct_allocs, 1);
-            bump(&self.pcp.events.direct_alloc_pages, order.pages());
-            return Some(pfn);
-        }
-    }
-
-    /// The list for freed blocks of an order and a pageblock's type; `None` if they return to the zone one by one.
-    pub(crate) fn list_for(&self, order: Order, list: Migratetype) -> Option<usize> {
-        if self.pcp.counts() {
-            return self.pcp.list_of(order, list);
-        }
-        self.list(order, waits_as(list)).filter(|&number| self.room(number).blocks >= 2)
-    }
-
-    /// Puts a block onto a list, which drains if that is due. The block is `Taken`, and the caller no longer owns it.
+    /// Puts a block onto the list of its order and its pageblock's type, which drains if that is due; back to the zone
+    /// if there is no such list. The block is `Taken`, and the caller no longer owns it.
     #[inline(never)]
-    pub(crate) fn put(&self, pfn: Pfn, order: Order, number: usize) {
+    pub(crate) fn put(&self, pfn: Pfn, order: Order, migratetype: Migratetype) {
+        let Some(number) = self.pcp.list_of(order, migratetype) else { return self.free_direct(pfn, order) };
         let placed = self.pcp.put(number, order, pfn).or_else(|| {
             let list = self.pcp.list(number);
             if list.capacity() == 0 {
@@ -333,7 +326,13 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     pub(crate) fn after_free(&self, order: Order, number: usize) {
         if !self.pcp.counts() {
             self.answer();
-            self.drain_full(number);
+            let (room, len) = (self.room(number), self.pcp.list(number).len());
+            if len > room.blocks {
+                self.give_back();
+                let mut blocks = [0; LISTS];
+                blocks[number] = len.min(len - room.blocks + room.unit);
+                self.drain_blocks(&blocks, 1 << number, number);
+            }
             return self.pcp.open_all();
         }
         self.pcp.halve_alloc_factor();
@@ -345,18 +344,6 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let left = u64::from(pages).saturating_sub(self.give_back());
             self.drain(left, number);
         }
-    }
-
-    /// If hits do not count: drains a list that holds its share, or more.
-    fn drain_full(&self, number: usize) {
-        let (room, len) = (self.room(number), self.pcp.list(number).len());
-        if len < room.blocks {
-            return;
-        }
-        self.give_back();
-        let mut blocks = [0; LISTS];
-        blocks[number] = if room.blocks < 2 { len } else { len.min(len - room.blocks + room.unit) };
-        self.drain_blocks(&blocks, 1 << number, number);
     }
 
     /// Shortage of memory in the zone. The v5.4 rule does not read it.
@@ -371,7 +358,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     pub(crate) fn tick(&self) {
         self.answer();
         self.shrink();
-        self.pcp.open_again();
+        if !self.pcp.counts() {
+            self.pcp.open_all();
+        }
     }
 
     fn shrink(&self) {
@@ -457,7 +446,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
         self.free_by_section(self.pcp.outgoing.blocks());
         self.pcp.outgoing.clear();
-        self.pcp.count_aside(-(pages as i64));
+        self.pcp.count_pages(-(pages as i64));
         bump(&self.pcp.events.drains, 1);
         bump(&self.pcp.events.drained_pages, pages);
         pages

@@ -1,11 +1,10 @@
 //! Blocks that bypass the per-CPU lists: many together, or one at a given address.
 
 use core::ops::Range;
-use core::sync::atomic::Ordering::Relaxed;
 
 use super::joined::{give_back, joined};
 use super::*;
-use crate::buddy::{Buddy, Each, Run, Wanted};
+use crate::buddy::{Buddy, Each, Pending, Run, Wanted};
 use crate::config::RefillCheck;
 use crate::frame::{FrameUser, ListPlace, State};
 use crate::units::PAGEBLOCK_PAGES;
@@ -48,6 +47,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             runs[at] = run.pack();
             befores[at] = core::mem::replace(&mut lasts[cut.number_of(run.first)], at as u16);
         }
+        let mut pending = Pending::default();
         for waits in [false, true] {
             let mut left = false;
             for (section, last) in lasts[..cut.sections()].iter_mut().enumerate() {
@@ -62,12 +62,15 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                     Some(Run::unpack(runs[now]))
                 });
                 let free = |buddy: &mut Buddy<'_, 'm, P, M>| buddy.free_runs(here);
-                self.record(self.zone.with_section(section, self.frames, self.waiter, free).1);
+                let ((), hold, freed) = self.zone.with_uncounted(section, self.frames, self.waiter, free);
+                self.record(hold);
+                pending += freed;
             }
             if !left {
                 break;
             }
         }
+        self.zone.counters().count(pending);
         taken
     }
 
@@ -162,16 +165,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if !self.zone.cut().is_cut() {
             return take(0);
         }
-        let from = self.pcp.section.load(Relaxed) as usize;
-        // What a section shows may be over: then it shows so.
-        for _ in 0..=self.zone.sections() {
-            let Some(n) = self.zone.section_for(&wanted, from) else { break };
-            let taken = take(n);
-            if taken > 0 {
-                return taken;
-            }
-        }
-        0
+        self.in_best_section(&wanted, take)
     }
 
     /// Frees blocks of this zone past the lists, in one hold of its lock. The caller owns them, and their head words

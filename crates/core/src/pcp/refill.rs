@@ -40,7 +40,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         if taken > 0 {
             match tuned {
                 Some((sizing, tuning)) => self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning),
-                None => self.set_high(self.pcp.high().saturating_add((taken << order.get()) as u32)),
+                None => self.pcp.raise_high((taken << order.get()) as u32),
             }
             bump(&self.pcp.events.refills, 1);
             bump(&self.pcp.events.refilled_pages, taken << order.get());
@@ -65,7 +65,9 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             (None, self.room(number).unit)
         };
         // Memory on lists would be missing when blocks of all orders fill the zone.
-        let may_leave = match self.frames.has_maps() && self.is_tiny() {
+        let is_tiny =
+            || self.config.experiment.pcp_fixed.is_none() && self.zone.managed_pages() <= MAX_ORDER.pages();
+        let may_leave = match self.frames.has_maps() && is_tiny() {
             true => 1,
             false => (self.beyond >> order.get()).saturating_add(1),
         };
@@ -89,11 +91,6 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             Shortage::None | Shortage::BelowHigh => high,
         };
         self.pcp.set_high(high, may_hold);
-    }
-
-    /// Whether the zone is no larger than the largest block, and the configuration does not fix the size of lists.
-    fn is_tiny(&self) -> bool {
-        self.config.experiment.pcp_fixed.is_none() && self.zone.managed_pages() <= MAX_ORDER.pages()
     }
 
     /// Takes blocks with maps: the zone lock is held for the words of bits only, and the blocks are put on the list

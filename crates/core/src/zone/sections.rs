@@ -39,7 +39,7 @@ pub(crate) const MOST_SECTIONS: usize = MOST as usize;
 /// Classes that a CPU's present section may be less full than the best one.
 const CLOSE: u32 = 1;
 /// Worse than any bin: the section shows no such block.
-const NONE: u32 = u32::MAX;
+const NONE: u32 = u64::BITS;
 /// Equally good sections whose locks a request checks.
 const LOOKS: usize = 3;
 /// Sections among which a CPU chooses, from its own on, if one of them has a block.
@@ -155,44 +155,39 @@ impl<P: Platform> Zone<'_, P> {
     /// block.
     fn best(&self, order: Order, list: Migratetype, from: usize) -> Option<usize> {
         let sections = self.cut.sections();
-        // For whole pageblocks all sections are equally good.
-        let (which, bins, whole) = match order.get().checked_sub(PAGEBLOCK_ORDER.get()) {
-            None => (list.index(), AT_LEAST[order.index()], 1 << WHOLE),
-            Some(0) => (TYPES, 0, 3 << (2 * list.index())),
-            Some(_) => (TYPES, 0, 2 << (2 * list.index())),
+        let (which, fits) = match order.get().checked_sub(PAGEBLOCK_ORDER.get()) {
+            None => (list.index(), AT_LEAST[order.index()] | 1 << WHOLE),
+            Some(0) => (TYPES, 3 << (2 * list.index())),
+            Some(_) => (TYPES, 2 << (2 * list.index())),
         };
         let words = &self.words[which * sections..][..sections];
-        // The best bin that has such a block, [`WHOLE`], or more.
-        let rank = |word: &P::Word| match word.load(Relaxed) {
-            word if word & bins != 0 => (word & bins).trailing_zeros(),
-            word if word & whole != 0 => WHOLE,
-            _ => NONE,
-        };
+        // The best bin that has such a block, or [`NONE`].
+        let rank = |n: usize| (words[n].load(Relaxed) & fits).trailing_zeros();
         let classes = CLASSES as u32;
-        let is_close = |rank: u32, best: u32| rank / classes == best / classes && rank <= best + CLOSE;
+        let is_close =
+            |rank: u32, best: u32| rank != NONE && rank / classes == best / classes && rank <= best + CLOSE;
         let is_held = |n: usize| self.is_held(n);
-        let own_rank = rank(&words[from]);
+        let own_rank = rank(from);
         // No other section has a better bin.
-        if is_close(own_rank, u32::from(order.get()) * classes) && !is_held(from) {
+        if is_close(own_rank, fits.trailing_zeros()) && !is_held(from) {
             return Some(from);
         }
+        let around = || (from..sections).chain(0..from).take(AROUND);
         let (mut best, mut at) = (own_rank, from);
-        let (before, behind) = words.split_at(from);
-        for (word, n) in behind.iter().zip(from..).chain(before.iter().zip(0..)).take(AROUND) {
-            let rank = rank(word);
+        for n in around() {
+            let rank = rank(n);
             if rank < best {
                 (best, at) = (rank, n);
             }
         }
         if best == NONE {
-            return (0..sections).find(|&n| rank(&words[n]) != NONE);
+            return (0..sections).find(|&n| rank(n) != NONE);
         }
         if is_close(own_rank, best) {
             at = from;
         }
         if is_held(at) {
-            let mut others = (from..sections).chain(0..from).take(AROUND);
-            let as_good = others.by_ref().filter(|&n| is_close(rank(&words[n]), best)).take(LOOKS);
+            let as_good = around().filter(|&n| is_close(rank(n), best)).take(LOOKS);
             return as_good.into_iter().find(|&n| !is_held(n)).or(Some(at));
         }
         Some(at)

@@ -28,46 +28,59 @@ pub(crate) fn add_moved(
     }
 }
 
-/// Ends a simulated part: every metric has the interval from its lowest sample to its highest, and the part the hash of
-/// all events of its runs, in their order.
-pub(crate) fn close_simulated(result: &mut Part, hashes: impl IntoIterator<Item = u64>) {
+/// Interval of a metric, by its samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interval {
+    LowestToHighest,
+    FourFifths,
+}
+
+impl Interval {
+    fn ends(self, samples: &[f64]) -> [f64; 2] {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        match self {
+            Self::LowestToHighest => [sorted[0], sorted[sorted.len() - 1]],
+            Self::FourFifths => [0.1, 0.9].map(|share| quantile(&sorted, share)),
+        }
+    }
+}
+
+/// Ends a simulated part: every metric gets an interval, and the part the hash of all events of its runs, in their
+/// order.
+pub(crate) fn close_simulated(result: &mut Part, hashes: impl IntoIterator<Item = u64>, interval: Interval) {
     for metric in &mut result.metrics {
-        for (variant, samples) in &metric.samples {
-            let low = samples.iter().copied().fold(f64::MAX, f64::min);
-            let high = samples.iter().copied().fold(f64::MIN, f64::max);
-            metric.interval.insert(variant.clone(), [low, high]);
+        for (variant, samples) in metric.samples.iter().filter(|(_, samples)| !samples.is_empty()) {
+            metric.interval.insert(variant.clone(), interval.ends(samples));
         }
     }
     let hash = hashes.into_iter().fold(0, |hash, events| mix(hash ^ events));
     result.event_log_hash = Some(format!("{hash:016x}"));
 }
 
-/// Makes the interval of every metric the middle four fifths of its samples.
-pub(crate) fn four_fifths(result: &mut Part) {
-    for metric in &mut result.metrics {
-        for (variant, samples) in &metric.samples {
-            let mut sorted = samples.clone();
-            sorted.sort_by(f64::total_cmp);
-            let ends = [0.1, 0.9].map(|share| quantile(&sorted, share));
-            metric.interval.insert(variant.clone(), ends);
-        }
-    }
-    for note in &mut result.notes {
-        *note = note.replace(LOWEST_TO_HIGHEST, "intervals are the middle four fifths");
-    }
+/// Like [`close_simulated`], with a note on the `models` that the samples come from.
+pub(crate) fn close_models(
+    result: &mut Part,
+    models: usize,
+    hashes: impl IntoIterator<Item = u64>,
+    interval: Interval,
+) {
+    note_models(result, models, interval);
+    close_simulated(result, hashes, interval);
 }
 
-/// What [`close_simulated`] makes intervals of.
-const LOWEST_TO_HIGHEST: &str = "intervals are from the lowest to the highest";
-
 /// Says where the samples of a simulated part come from.
-pub(crate) fn note_models(result: &mut Part, models: usize) {
+pub(crate) fn note_models(result: &mut Part, models: usize, interval: Interval) {
     if models == 1 {
         result.note("One model of the machine, its estimated parameters drawn at random.");
         return;
     }
+    let intervals = match interval {
+        Interval::LowestToHighest => "from the lowest to the highest",
+        Interval::FourFifths => "the middle four fifths",
+    };
     result.note(format!(
         "Each of {models} samples is a model of its own from a Latin hypercube over the estimated parameters, with its \
-         own seed; {LOWEST_TO_HIGHEST}."
+         own seed; intervals are {intervals}."
     ));
 }

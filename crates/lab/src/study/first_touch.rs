@@ -8,7 +8,7 @@ use framewright_sim::first_touch::{self, Case, Warmed};
 
 use crate::settings::Settings;
 use crate::simulate::allocator::allocator;
-use crate::simulate::samples::{add_moved, close_simulated, note_models};
+use crate::simulate::samples::{Interval, add_moved, close_models};
 use crate::simulate::{doubled, in_parallel, sampled_models};
 use crate::study::declare::*;
 use crate::study::run::{Configured, Run, configured, progress, result_part};
@@ -123,8 +123,7 @@ fn simulate(plan: &Plan, part: &Part, run: &Run<'_>, cases: &[(String, Case)]) -
         hashes.push(outcome.events.hash);
         add_figures(&mut result, part, parameters, case, &variant.variant, &outcome);
     }
-    note_models(&mut result, models.len());
-    close_simulated(&mut result, hashes);
+    close_models(&mut result, models.len(), hashes, Interval::LowestToHighest);
     Ok(result)
 }
 

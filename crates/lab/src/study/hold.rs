@@ -16,7 +16,7 @@ use framewright_sim::page_fault::{self, Load};
 use crate::machine::Machine;
 use crate::settings::Settings;
 use crate::simulate::allocator::allocator;
-use crate::simulate::samples::{close_simulated, four_fifths, note_models};
+use crate::simulate::samples::{Interval, close_models};
 use crate::simulate::{in_parallel, model_errors, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::identify::{self, Draw, Priors};
@@ -118,9 +118,7 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
         }
     }
     result.note("One process, alone: high is twice the batch, a refill and a drain move a batch each. Clock, cache and error of the model vary (studies/priors/hold.toml).");
-    note_models(&mut result, count);
-    close_simulated(&mut result, []);
-    four_fifths(&mut result);
+    close_models(&mut result, count, [], Interval::FourFifths);
     Ok(result)
 }
 

@@ -16,7 +16,7 @@ use framewright_sim::queue::Network;
 use crate::machine::Machine;
 use crate::settings::Settings;
 use crate::simulate::allocator::allocator;
-use crate::simulate::samples::{close_simulated, four_fifths, note_models};
+use crate::simulate::samples::{Interval, close_models};
 use crate::simulate::{in_parallel, sampled_models};
 use crate::study::declare::*;
 use crate::study::identify::{self, Draw, Priors, median};
@@ -245,9 +245,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             "Baseline not explained: no figure of a change is a prediction."
         },
     ));
-    note_models(&mut result, count);
-    close_simulated(&mut result, hashes);
-    four_fifths(&mut result);
+    close_models(&mut result, count, hashes, Interval::FourFifths);
     Ok(result)
 }
 

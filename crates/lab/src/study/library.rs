@@ -18,7 +18,7 @@ use framewright_workload::probe;
 use framewright_workload::replay::{Recorded, copies};
 
 use crate::configure::{Descriptor, Setup};
-use crate::simulate::samples::{close_simulated, four_fifths, note_models};
+use crate::simulate::samples::{Interval, close_models};
 use crate::simulate::{in_parallel, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::replay::trace;
@@ -340,9 +340,7 @@ fn simulated(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
         sample?.add(&mut result, &variant.variant, parameters, [errors[*n].exp(), clocks[*n]]);
     }
     settle(&mut result, part);
-    note_models(&mut result, count);
-    close_simulated(&mut result, []);
-    four_fifths(&mut result);
+    close_models(&mut result, count, [], Interval::FourFifths);
     for metric in result.metrics.iter_mut().filter(|metric| metric.family() == COUNTS) {
         for [low, high] in metric.interval.values_mut() {
             (*low, *high) = (*low / COUNTS_OFF, *high * COUNTS_OFF);

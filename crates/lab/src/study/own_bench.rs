@@ -9,7 +9,7 @@ use framewright_workload::bench::{self, Allocator, Case, Measurement, Runner, Sc
 
 use crate::configure::Setup;
 use crate::machine::Machine;
-use crate::simulate::samples::{close_simulated, four_fifths};
+use crate::simulate::samples::{Interval, close_simulated};
 use crate::simulate::{in_parallel, model_errors, sampled_models};
 use crate::study::declare::*;
 use crate::study::library::{self, Load};
@@ -183,8 +183,7 @@ pub(crate) fn simulated(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Resul
             result.figure(&metric.name).sample(VARIANT, metric.value * work.error);
         }
     }
-    close_simulated(&mut result, []);
-    four_fifths(&mut result);
+    close_simulated(&mut result, [], Interval::FourFifths);
     tell_failures(&mut result, failures);
     explain(&mut result, run.machine, count);
     Ok(result)

@@ -17,7 +17,7 @@ use framewright_sim::queue::{Network, Station};
 
 use crate::machine::Machine;
 use crate::simulate::allocator::allocator;
-use crate::simulate::samples::{close_simulated, four_fifths, note_models};
+use crate::simulate::samples::{Interval, close_models};
 use crate::simulate::{in_parallel, sampled_models};
 use crate::study::declare::*;
 use crate::study::identify::{self, Draw, Priors, median};
@@ -347,9 +347,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         slice.as_ns() / 1e6,
         pages / 256,
     ));
-    note_models(&mut result, run.models.max(1) as usize);
-    close_simulated(&mut result, hashes);
-    four_fifths(&mut result);
+    close_models(&mut result, run.models.max(1) as usize, hashes, Interval::FourFifths);
     for case in cases.iter().filter(|case| case.published.is_none()) {
         widen(&mut result, &case.parameters);
     }

@@ -15,7 +15,7 @@ use statrs::distribution::{ContinuousCDF as _, Normal};
 use crate::booting::Bootable;
 use crate::machine::Machine;
 use crate::settings::Settings;
-use crate::simulate::samples::{close_simulated, four_fifths, note_models};
+use crate::simulate::samples::{Interval, close_simulated, note_models};
 use crate::simulate::{doubled, in_parallel, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::identify::{Draw, Priors, keep};
@@ -253,10 +253,8 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             add(&mut result, plan, machine, variant, outcome.ms);
         }
     }
-    close_simulated(&mut result, hashes);
-    if curve {
-        four_fifths(&mut result);
-    }
+    let interval = if curve { Interval::FourFifths } else { Interval::LowestToHighest };
+    close_simulated(&mut result, hashes, interval);
     explain(&mut result, curve, run.models as usize);
     Ok(result)
 }
@@ -324,7 +322,7 @@ fn explain(result: &mut ResultPart, curve: bool, models: usize) {
         return;
     }
     result.note("Simulated: the allocator's own boot with all CPUs of all nodes at once.");
-    note_models(result, models);
+    note_models(result, models, Interval::LowestToHighest);
     let signed = |metric: &framewright_report::result::Metric| {
         let published = metric.published?;
         let samples = metric.of(&result.baseline);

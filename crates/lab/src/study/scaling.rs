@@ -25,7 +25,7 @@ use framewright_workload::bench::{self, Measurement, Scale, Workload as Bench};
 use crate::machine::Machine;
 use crate::settings::Settings;
 use crate::simulate::allocator::allocator;
-use crate::simulate::samples::{add_moved, close_simulated, note_models};
+use crate::simulate::samples::{Interval, add_moved, close_models};
 use crate::simulate::{doubled, in_parallel, sampled_models};
 use crate::study::declare::*;
 use crate::study::run::{Configured, Run, configured, progress, result_part};
@@ -297,8 +297,7 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
             result.note(machines_part(run.machine, &work[at], &outcomes[at]).map_err(Error::failed)?);
         }
     }
-    note_models(&mut result, models.len());
-    close_simulated(&mut result, hashes);
+    close_models(&mut result, models.len(), hashes, Interval::LowestToHighest);
     Ok(result)
 }
 

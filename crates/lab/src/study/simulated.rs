@@ -9,7 +9,7 @@ use framewright_sim::clock::mix;
 use framewright_sim::world::WorldError;
 
 use crate::simulate::allocator::allocator;
-use crate::simulate::samples::{add_moved, close_simulated, note_models};
+use crate::simulate::samples::{Interval, add_moved, close_models};
 use crate::simulate::{doubled, in_parallel, sampled_models};
 use crate::study::declare::order;
 use crate::study::run::{Configured, Run, configured, metric, progress, result_part};
@@ -65,8 +65,7 @@ pub(crate) fn bulk(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart
             }
         }
     }
-    note_models(&mut result, models.len());
-    close_simulated(&mut result, hashes);
+    close_models(&mut result, models.len(), hashes, Interval::LowestToHighest);
     Ok(result)
 }
 

@@ -13,7 +13,7 @@ use framewright_sim::world::WorldError;
 use crate::configure::Setup;
 use crate::machine::Machine;
 use crate::simulate::allocator;
-use crate::simulate::samples::{close_simulated, note_models};
+use crate::simulate::samples::{Interval, close_models};
 use crate::simulate::{self, in_parallel};
 use crate::study::declare::*;
 use crate::study::run::{Run, progress, result_part};
@@ -138,8 +138,7 @@ pub(crate) fn curves(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPa
             result.figure(case.metric(operation)).samples(VARIANT, times);
         }
     }
-    note_models(&mut result, models.len());
-    close_simulated(&mut result, hashes);
+    close_models(&mut result, models.len(), hashes, Interval::LowestToHighest);
     Ok(result)
 }
 

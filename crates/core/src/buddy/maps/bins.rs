@@ -146,7 +146,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// Rebuilds all bins from maps and pageblock types, and counts this. O(pageblocks).
     #[cold]
     #[inline(never)]
-    pub(super) fn rebuild(&mut self) {
+    pub(in crate::buddy) fn rebuild(&mut self) {
         for list in 0..TYPES {
             self.cold.bins.occupied[list].set(0);
             self.cold.bins.ends[list].iter_mut().for_each(|ends| ends.set(EMPTY));
