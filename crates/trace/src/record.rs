@@ -70,8 +70,8 @@ pub struct Options {
     /// Size of the kernel's buffer for each CPU, in KiB. It bridges the time until a reader thread runs
     /// again.
     pub buffer_kib: u32,
-    /// Time for which recording goes on after the command has ended: memory is freed later if it waits for a grace period
-    /// or for a worker thread.
+    /// Time for which recording goes on after the command has ended: memory is freed later if it waits for a grace
+    /// period or for a worker thread.
     pub settle: Duration,
     /// Terminate the command and its descendants after this time, if it has not ended by then. Without a
     /// command: how long to record.

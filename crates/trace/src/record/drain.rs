@@ -19,7 +19,8 @@ use crate::kmem::report::{Report, What, name};
 use crate::kmem::{self, Decoded};
 use crate::trace::EventKind;
 
-/// Time that a reader waits for its buffer to fill before it looks for the end of the recording, in nanoseconds. The kernel wakes it earlier if the buffer is half full.
+/// Time that a reader waits for its buffer to fill before it looks for the end of the recording, in nanoseconds. The
+/// kernel wakes it earlier if the buffer is half full.
 const WAIT_NS: i64 = 50_000_000;
 
 /// Tracepoint of a new process.

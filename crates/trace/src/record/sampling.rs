@@ -135,8 +135,8 @@ pub(super) fn start(cpus: &[u16], period_ns: u64) -> Result<Vec<Option<Sampler>>
     Ok(samplers)
 }
 
-/// Appends the samples among `records` to `reports`, without those of the process `recorder`; returns the number that the kernel
-/// had no room for.
+/// Appends the samples among `records` to `reports`, without those of the process `recorder`; returns the number that
+/// the kernel had no room for.
 pub(super) fn decode(cpu: u16, records: &[u8], recorder: u32, reports: &mut impl Extend<Report>) -> u64 {
     let mut lost = 0;
     let mut rest = records;
