@@ -99,7 +99,7 @@ pub fn play(input: &[u8], look_every: u64) -> bool {
 }
 
 /// Plays a history in a world of `spec` for as long as `goes_on` says, which is asked before each call with the number
-/// of calls so far. With `wide`, descriptors are as large as a cache line. With checks, one frame in `bad` is bad, and a
+/// of calls so far. With `wide`, descriptors are as large as a cache line. With checks, one frame in `bad` is bad; a
 /// check takes the whole block around it out of use. Returns what it did.
 pub fn play_in<D: Draw>(
     spec: &Spec,
