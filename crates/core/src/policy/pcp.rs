@@ -12,7 +12,7 @@ mod traffic;
 mod tuning;
 
 pub use traffic::Traffic;
-pub use tuning::{MAX_SCALE, Shortage, Tuning, round_robin, share_beside};
+pub use tuning::{MAX_SCALE, Shares, Shortage, Tuning, round_robin};
 
 /// Cap of the batch computation in v5.4 to v6.7: 1 MiB, in 4 KiB pages.
 pub const BATCH_CAP: u64 = 256;
@@ -46,7 +46,7 @@ pub enum PcpRule {
     /// of the lower bound of `high`, which few lists reach.
     V6_16,
     /// Like v6.7, but without regard to the orders freed in a row, so that hits need not count. If they do not, a
-    /// refill raises `high` by the pages that it brings, each list in use has a share of `high` ([`share_beside`]), and
+    /// refill raises `high` by the pages that it brings, each list in use has a share of `high` ([`Shares`]), and
     /// half of the share moves together ([`moved_at_once`]). `high` falls to its first value when another CPU finds no
     /// memory. The lists hold at most a part of the free memory (see [`share_of_free`]), huge blocks not counted. While
     /// less than a quarter of the zone is free, a freed block whose buddy is free returns to the zone, where the two
