@@ -283,7 +283,7 @@ pub struct Buddy<'a, 'm, P: Platform, M> {
     /// A bit for each type whose bins or free pageblocks have changed.
     changed: u8,
     /// Whether the zone's last bad frame in use went out of use in this hold.
-    pub(crate) is_unmarked: bool,
+    is_unmarked: bool,
 }
 
 impl<P: Platform, M> fmt::Debug for Buddy<'_, '_, P, M> {
