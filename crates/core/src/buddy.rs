@@ -332,9 +332,9 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     ///
     /// With lists each block is the one that a single request would get: the first block of the smallest order that has
     /// one of the type; its lower part is handed out, its upper parts go to the heads of the lower lists. With maps as
-    /// many blocks as possible come from one pageblock before the next one is searched. A section among several ends the
-    /// take early where its next bin is worse than the first one: another section may have a better one. The head words
-    /// of the blocks are [`State::Body`] then; the caller must give each its state.
+    /// many blocks as possible come from one pageblock before the next one is searched. A section among several ends
+    /// the take early where its next bin is worse than the first one: another section may have a better one. The head
+    /// words of the blocks are [`State::Body`] then; the caller must give each its state.
     ///
     /// `balance` is the zone's free pages and free CMA pages, read before the lock was taken; with `None` they are read
     /// here. Free CMA pages are counted for good blocks only, so that they drift upwards with each bad one, as in Linux

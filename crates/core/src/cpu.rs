@@ -145,9 +145,9 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         }
     }
 
-    /// Allocates a block from this CPU's list, also if hits count, or from the first zone that has one, if zones keep no
-    /// marks; for callers with a slow path of their own. Drains no other CPU's lists and calls no helper. `None` means
-    /// only that [`alloc`](Self::alloc) or [`alloc_with`](Self::alloc_with) has more to do.
+    /// Allocates a block from this CPU's list, also if hits count, or from the first zone that has one, if zones keep
+    /// no marks; for callers with a slow path of their own. Drains no other CPU's lists and calls no helper. `None`
+    /// means only that [`alloc`](Self::alloc) or [`alloc_with`](Self::alloc_with) has more to do.
     #[inline(never)]
     pub fn alloc_unhelped(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         self.take_hit(order, migratetype)

@@ -311,9 +311,9 @@ mod tests {
         }
     }
 
-    /// All sets of orders below the pageblock order: together the shares of lists with eight blocks and more are at most
-    /// what there is, a block more is a larger share, and no list has more blocks than one of smaller blocks. A list has
-    /// its share also before it is in use.
+    /// All sets of orders below the pageblock order: together the shares of lists with eight blocks and more are at
+    /// most what there is, a block more is a larger share, and no list has more blocks than one of smaller blocks. A
+    /// list has its share also before it is in use.
     #[test]
     fn lists_share_what_they_may_hold() {
         for set in 1..1_u32 << 9 {
