@@ -8,7 +8,7 @@ use framewright_report::compare::{
 };
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Document, Source};
-use framewright_report::table::{Format, Style};
+use framewright_report::table::{Format, Style, wrapped};
 
 use crate::session::{COMMIT, ReportArgs, Session};
 
@@ -98,6 +98,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     }
     add_means(&mut document);
     let heading = if session.format == Format::Table { heading(&document) } else { String::new() };
+    let width = session.terminal.width;
+    let heading: String =
+        heading.lines().flat_map(|line| wrapped(line, width, "  ")).map(|line| line + "\n").collect();
     let shown = session.terminal.print(&heading);
     let shown = shown.and_then(|()| reporter.finish(&document, Style::Framewright));
     judge(&document, args.fail_over, seed, shown)
