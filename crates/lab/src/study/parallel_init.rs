@@ -37,7 +37,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
             deferred_init_ms "ms" Lower Main "The deferred part of initialising the memory map."
             boot_ms "ms" Lower Main "The published boot with its deferred part replaced."
         },
-        options: &[SIMULATED[0], SIMULATED[1], (Opt::Trace, Kind::Simulated)],
+        options: &[SIMULATED[0], SIMULATED[1], SIMULATED[2], (Opt::Trace, Kind::Simulated)],
         needs: &[Need::Model],
         ..Declaration::NONE
     },
