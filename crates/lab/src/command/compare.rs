@@ -117,7 +117,7 @@ pub(super) fn judge(document: &Document, fail_over: Option<f64>, seed: u64, show
     if regressed.is_empty() { shown } else { Err(refusal(percent, &regressed)) }
 }
 
-/// Where each file comes from, a line or two each.
+/// Origin of each file: command, date, version and host.
 fn heading(document: &Document) -> String {
     let mut text = String::new();
     for Source { label, command, date, version, host } in &document.sources {
@@ -128,11 +128,11 @@ fn heading(document: &Document) -> String {
 }
 
 fn refusal(percent: f64, regressed: &[Regression]) -> Error {
-    let one = |regression: &Regression| {
+    let sentence = |regression: &Regression| {
         let Regression { part, metric, variant, percent } = regression;
         let much = if percent.is_finite() { format!("{percent:.1} %") } else { "from 0,".to_owned() };
         format!("{metric} {much} worse ({variant}, {part})")
     };
-    let list: Vec<String> = regressed.iter().map(one).collect();
+    let list: Vec<String> = regressed.iter().map(sentence).collect();
     Error::regressed(format_args!("regressed past {percent} %: {}", list.join("; ")))
 }

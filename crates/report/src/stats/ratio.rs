@@ -219,8 +219,8 @@ fn resampled_median(sorted: &[f64], random: &mut Rng) -> f64 {
     f64::midpoint(at(middle), at(middle + distance.copysign(last - middle)))
 }
 
-/// A number from the distribution Beta(a, a), by Ulrich's polar method (Devroye, "Non-Uniform Random Variate Generation",
-/// 1986, section IX.4.3).
+/// A number from the distribution Beta(a, a), by Ulrich's polar method (Devroye, "Non-Uniform Random Variate
+/// Generation", 1986, section IX.4.3).
 fn symmetric_beta(a: f64, random: &mut Rng) -> f64 {
     loop {
         let (u, v) = (random.unit(), 2.0 * random.unit() - 1.0);
@@ -368,7 +368,7 @@ mod tests {
         }
     }
 
-    /// The share of resampled medians at or below each value, beside that of medians of samples that were drawn one by one.
+    /// The share of resampled medians at or below each value, beside that of medians of samples drawn one by one.
     #[test]
     fn resampled_medians_are_distributed_as_medians_of_drawn_samples() {
         const DRAWS: usize = 20_000;
@@ -382,7 +382,7 @@ mod tests {
             expected.sort_unstable_by(f64::total_cmp);
             actual.sort_unstable_by(f64::total_cmp);
             for value in &expected {
-                let below = |all: &[f64]| all.partition_point(|one| one <= value) as f64 / DRAWS as f64;
+                let below = |all: &[f64]| all.partition_point(|median| median <= value) as f64 / DRAWS as f64;
                 let distance = (below(&expected) - below(&actual)).abs();
                 // Two samples of this size from one distribution are further apart once in a thousand times.
                 assert!(distance < 0.0195, "{n} samples, up to {value}: {distance}");
