@@ -430,10 +430,11 @@ mod tests {
     fn the_study_reports_every_load_on_one_and_on_all_cpus_and_where_the_time_goes() {
         let plan = Plan::find("scaling").expect("it is built in");
         let mut machine = Machine::find("epyc-7742-2s").expect("it is built in");
-        machine.cores_per_node = 8;
+        (machine.cores_per_node, machine.gib_per_node) = (8, 4);
         let trace = shipped::trace().expect("it is built in");
         let part = &plan.parts()[0];
-        let result = run(&plan, part, &Run::shortest(&machine, &trace)).expect("simulated");
+        let whole = Run { quick: false, ..Run::shortest(&machine, &trace) };
+        let result = run(&plan, part, &whole).expect("simulated");
         assert_eq!(result.variants, ["linux_v6_7", FLOOR, "lists", "framewright"]);
         let allocators = ["linux_v6_7", "lists", "framewright"];
         for name in ["bulk_get_ns", "bulk_put_ns", "random_put_ns", "churn_ns"] {
