@@ -16,8 +16,8 @@ use crate::units::{CpuId, NodeId, Pfn};
 /// A CPU's view of a [`KernelAllocator`], which stays.
 pub type KernelCpu<P = Metal> = Cpu<'static, 'static, P>;
 
-/// The mapping of a kernel that maps all memory in one piece, frame 0 at `base`, frames of `page` bytes. Frames from `end` on are not mapped
-/// yet. For [`KernelAllocator::make`] and [`Allocator::over`].
+/// The mapping of a kernel that maps all memory in one piece, frame 0 at `base`, frames of `page` bytes. Frames from
+/// `end` on are not mapped yet. For [`KernelAllocator::make`] and [`Allocator::over`].
 pub fn linear(base: usize, page: usize, end: Pfn) -> impl Fn(&Range<Pfn>) -> Option<NonNull<u8>> {
     move |range| {
         let offset = usize::try_from(range.start.0).ok()?.checked_mul(page)?;
@@ -145,28 +145,25 @@ impl<const CPUS: usize, P: Platform> KernelAllocator<CPUS, P> {
 }
 
 impl<P: Platform> Cpu<'_, '_, P> {
-    /// Frees a range as [`free_range`](Self::free_range), and adds what the allocator never handed out: frames that a
-    /// kernel's early allocator had allocated, or memory that appears later.
+    /// Frees a range as [`free_range`](Self::free_range), or adds it, if the allocator never handed it out: frames that
+    /// a kernel's early allocator had allocated, or memory that appears later.
     ///
     /// # Safety
     /// As [`free_range`](Self::free_range); frames that were not allocated are memory that no other code uses.
     ///
     /// # Errors
-    /// As [`add_memory`](Allocator::add_memory), for the part of the range that is not allocated: above all, it is
-    /// free.
+    /// As [`add_memory`](Allocator::add_memory), if a frame is not allocated: above all, it is free. Blocks before it
+    /// are free then.
     #[inline]
     pub unsafe fn free_or_add(&self, range: Range<Pfn>) -> Result<(), SetupError> {
         // SAFETY: by the caller's promise.
-        match unsafe { self.free_range(range.clone()) } {
-            Ok(()) => Ok(()),
-            Err(refused) => self.add_rest(refused.pfn.max(range.start)..range.end),
-        }
+        if unsafe { self.free_range(range.clone()) }.is_ok() { Ok(()) } else { self.add_range(range) }
     }
 
-    /// Adds frames that were not allocated.
+    /// [`add_memory`](Allocator::add_memory), out of the way of frees.
     #[cold]
     #[inline(never)]
-    fn add_rest(&self, range: Range<Pfn>) -> Result<(), SetupError> {
+    fn add_range(&self, range: Range<Pfn>) -> Result<(), SetupError> {
         self.allocator().add_memory(range.start, range.end.0.saturating_sub(range.start.0))
     }
 }
