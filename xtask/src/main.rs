@@ -30,7 +30,7 @@ usage: cargo xtask TASK
   lines              lines of all Rust files by crate: code, comments, blank, tests
   size               code of the allocator in three configurations without an operating system; needs target x86_64-unknown-none
   programs           replays the traces of ten programs and writes docs/validation/programs.md
-  scores             writes scoreboard.md, ledger.md and here.md of docs/validation from the saved predictions
+  scores             writes ledger.md and here.md of docs/validation from the saved predictions
   here               measures what was predicted for this machine, some two minutes, and writes docs/validation/here.md
   soak [CALLS]       random calls against the oracle under the default, with marks and checks, and under linux_v6_7
                      [1000000000 each]
@@ -59,13 +59,13 @@ fn main() -> ExitCode {
         ["here"] => here(),
         ["lines"] => lines::print(),
         ["size"] => size::print(),
-        ["soak"] => soak("1000000000"),
-        ["soak", calls] => soak(calls),
+        ["soak"] => soak(1_000_000_000),
+        ["soak", calls] => number("soak", "CALLS", calls).and_then(soak),
         ["mutants", ref options @ ..] => mutants(options),
-        ["fuzz"] => fuzz("600"),
-        ["fuzz", seconds] => fuzz(seconds),
-        ["crashes"] => crashes("1800"),
-        ["crashes", seconds] => crashes(seconds),
+        ["fuzz"] => fuzz(600),
+        ["fuzz", seconds] => number("fuzz", "SECONDS", seconds).and_then(fuzz),
+        ["crashes"] => crashes(1800),
+        ["crashes", seconds] => number("crashes", "SECONDS", seconds).and_then(crashes),
         ["sanitize"] => sanitize(),
         ["portable"] => portable(),
         ["msrv"] => msrv(),
@@ -84,6 +84,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The number that a task was given. libFuzzer would take a word for 0, and 0 seconds for no limit.
+fn number(task: &str, name: &str, word: &str) -> Result<u64> {
+    let parsed = word.parse().ok().filter(|number| *number > 0);
+    parsed.ok_or_else(|| format!("{task}: {name} is a whole number from 1, not `{word}`"))
 }
 
 /// The repository's folder.
@@ -146,7 +152,8 @@ fn here() -> Result<()> {
     scores::refresh(&root())
 }
 
-fn soak(calls: &str) -> Result<()> {
+fn soak(calls: u64) -> Result<()> {
+    let calls = &*calls.to_string();
     for preset in ["framewright", "promises", "linux_v6_7"] {
         let words =
             ["run", "--release", "--package", "framewright-check", "--example", "soak", "--", preset, calls];
@@ -164,7 +171,7 @@ fn mutants(options: &[&str]) -> Result<()> {
     run("cargo", &words)
 }
 
-fn fuzz(seconds: &str) -> Result<()> {
+fn fuzz(seconds: u64) -> Result<()> {
     if !has("fuzz") {
         return Err("cargo-fuzz is missing: cargo install --locked cargo-fuzz".into());
     }
@@ -224,9 +231,9 @@ fn portable() -> Result<()> {
     Ok(())
 }
 
-fn crashes(seconds: &str) -> Result<()> {
+fn crashes(seconds: u64) -> Result<()> {
     let words = ["test", "--package", "framewright-pagecache", "--test", "cache", "--", "crashes"];
-    run_with("cargo", &words, &[("FRAMEWRIGHT_CRASH_SECONDS", seconds)])
+    run_with("cargo", &words, &[("FRAMEWRIGHT_CRASH_SECONDS", &seconds.to_string())])
 }
 
 /// Crates that are published. The command is not: the traces that it carries are larger than a registry takes; it comes
@@ -333,4 +340,13 @@ fn release() -> Result<()> {
         return Err("CHANGELOG.md has no section `## [Unreleased]`; add one".into());
     }
     run("cargo", &["test", "--package", "framewright-check", "--test", "tidy"])
+}
+
+#[test]
+fn a_word_is_no_number_of_seconds() {
+    assert_eq!(number("fuzz", "SECONDS", "20"), Ok(20));
+    for word in ["--help", "0", "-1", "1.5", "10s"] {
+        let refused = number("fuzz", "SECONDS", word).expect_err("no number");
+        assert!(refused.contains(word) && !refused.contains('\n'), "{refused}");
+    }
 }

@@ -28,6 +28,8 @@ const PRESETS: [(&str, Preset); 6] = [
 
 /// Frames of each zone.
 const PAGES: u64 = 8192;
+/// One frame in this many is bad. With one in 128 nearly all memory is soon out of use, and most calls are refused.
+const BAD: u64 = 4096;
 /// Calls between two looks at the whole allocator.
 const LOOK_EVERY: u64 = 1 << 20;
 
@@ -54,7 +56,7 @@ fn main() -> ExitCode {
     // One thread drives all CPUs: waiting for another's drain would only take time.
     let spec = Spec::zones(zones, 3).cpu_nodes([0, 0, 1].map(NodeId)).config(config().spins(1));
     let mut random = fastrand::Rng::with_seed(seed);
-    let counts = history::play_in(&spec, false, &mut || random.u8(..), LOOK_EVERY, |_, made| {
+    let counts = history::play_in(&spec, false, BAD, &mut || random.u8(..), LOOK_EVERY, |_, made| {
         if made % (LOOK_EVERY << 6) == 0 {
             eprintln!("{name}: {made} of {calls} calls");
         }

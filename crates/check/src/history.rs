@@ -33,6 +33,8 @@ use spell::{config, memory, zones};
 /// Worlds with more frames, or more slots on per-CPU lists, are left alone: they only cost time.
 const MAX_FRAMES: usize = 1 << 14;
 const MAX_SLOTS: usize = 1 << 18;
+/// One frame in this many is bad in short histories: large blocks are soon out of use.
+pub const BAD: u64 = 128;
 /// Calls that are shown of a history that fails.
 const SHOWN: usize = 500;
 
@@ -92,15 +94,17 @@ pub fn play(input: &[u8], look_every: u64) -> bool {
     let memory = memory(&zones, &mut bytes);
     let spec = Spec::zones(zones, 0).cpu_nodes(cpu_nodes).config(config).memory(memory);
     let wide = bytes.byte() > 127;
-    play_in(&spec, wide, &mut bytes, look_every, |bytes, _| !bytes.0.is_empty());
+    play_in(&spec, wide, BAD, &mut bytes, look_every, |bytes, _| !bytes.0.is_empty());
     true
 }
 
 /// Plays a history in a world of `spec` for as long as `goes_on` says, which is asked before each call with the number
-/// of calls so far. With `wide`, descriptors are as large as a cache line. Returns what it did.
+/// of calls so far. With `wide`, descriptors are as large as a cache line. With checks, one frame in `bad` is bad; a
+/// check takes the whole block around it out of use. Returns what it did.
 pub fn play_in<D: Draw>(
     spec: &Spec,
     wide: bool,
+    bad: u64,
     draw: &mut D,
     look_every: u64,
     goes_on: impl Fn(&D, u64) -> bool,
@@ -108,7 +112,7 @@ pub fn play_in<D: Draw>(
     let config = spec.settings();
     // Under the lock the count of free CMA pages drifts with each bad block, as Linux' did, which `verify` reports.
     let checks = config.experiment.refill_check == RefillCheck::AfterUnlock;
-    let is_bad = |pfn: Pfn| checks && crate::mix(pfn.0).is_multiple_of(128);
+    let is_bad = |pfn: Pfn| checks && crate::mix(pfn.0).is_multiple_of(bad);
     match (config.engine, wide) {
         (Engine::Compact, _) => History::new(&spec.plain(), |_| false).play(draw, look_every, goes_on),
         (_, false) => {

@@ -283,7 +283,7 @@ pub struct Buddy<'a, 'm, P: Platform, M> {
     /// A bit for each type whose bins or free pageblocks have changed.
     changed: u8,
     /// Whether the zone's last bad frame in use went out of use in this hold.
-    pub(crate) is_unmarked: bool,
+    is_unmarked: bool,
 }
 
 impl<P: Platform, M> fmt::Debug for Buddy<'_, '_, P, M> {
@@ -332,8 +332,9 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     ///
     /// With lists each block is the one that a single request would get: the first block of the smallest order that has
     /// one of the type; its lower part is handed out, its upper parts go to the heads of the lower lists. With maps as
-    /// many blocks as possible come from one pageblock before the next one is searched. The head words of the blocks
-    /// are [`State::Body`] then; the caller must give each its state.
+    /// many blocks as possible come from one pageblock before the next one is searched. A section among several ends
+    /// the take early where its next bin is worse than the first one: another section may have a better one. The head
+    /// words of the blocks are [`State::Body`] then; the caller must give each its state.
     ///
     /// `balance` is the zone's free pages and free CMA pages, read before the lock was taken; with `None` they are read
     /// here. Free CMA pages are counted for good blocks only, so that they drift upwards with each bad one, as in Linux
@@ -348,11 +349,12 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         let now = || (self.counters.free_pages(), self.counters.free_cma_pages());
         let (free, free_cma) = balance.unwrap_or_else(now);
         let pages = |blocks: u64| (blocks << wanted.order.get()) as i64;
-        let (mut taken, mut taken_cma) = (0, 0);
-        while taken < count && sink.room() > 0 {
-            if taken > 0 && self.has_worse_than_others(wanted) {
-                break;
-            }
+        let next_bin = |buddy: &Self| match buddy.part.is_some() && buddy.has_bits_of(wanted.order) {
+            true => buddy.next_bin(wanted.order, wanted.migratetype),
+            false => 0,
+        };
+        let (mut taken, mut taken_cma, bin) = (0, 0, next_bin(self));
+        while taken < count && sink.room() > 0 && next_bin(self) <= bin {
             let free_cma = free_cma.saturating_sub(pages(taken_cma).cast_unsigned());
             let cma_first = fallback::cma_first(wanted.migratetype, wanted.may_use_cma, free, free_cma);
             // Each block taken from CMA changes the balance; Linux takes one at a time.

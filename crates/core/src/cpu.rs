@@ -139,11 +139,26 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         migratetype: Migratetype,
         missed: Option<Missed>,
     ) -> Result<Pfn, AllocError> {
-        let counted = missed.and_then(|missed| self.take_counted(order, migratetype, missed));
-        match counted.or_else(|| self.take_plainly(&Request::new(order, migratetype))) {
+        match self.take_missed(order, migratetype, missed) {
             Some(pfn) => Ok(pfn),
             None => self.alloc_slow(order, migratetype, ZoneType::Movable),
         }
+    }
+
+    /// Allocates a block from this CPU's list, also if hits count, or from the first zone that has one, if zones keep
+    /// no marks; for callers with a slow path of their own. Drains no other CPU's lists and calls no helper. `None`
+    /// means only that [`alloc`](Self::alloc) or [`alloc_with`](Self::alloc_with) has more to do.
+    #[inline(never)]
+    pub fn alloc_unhelped(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
+        self.take_hit(order, migratetype)
+            .or_else(|missed| self.take_missed(order, migratetype, missed).ok_or(()))
+            .ok()
+    }
+
+    #[inline(always)]
+    fn take_missed(&self, order: Order, migratetype: Migratetype, missed: Option<Missed>) -> Option<Pfn> {
+        let counted = missed.and_then(|missed| self.take_counted(order, migratetype, missed));
+        counted.or_else(|| self.take_plainly(&Request::new(order, migratetype)))
     }
 
     /// A hit that counts, or that sets the bits which record that a caller has the block.

@@ -164,14 +164,7 @@ impl<P: Platform> Pageblock<P> {
     /// Whether the pageblock is mostly free. A racy read.
     #[inline(always)]
     pub(crate) fn is_sparse(&self) -> bool {
-        self.is_from(OpenHead::SPARSE)
-    }
-
-    /// Whether the head word is that of an open pageblock and at least `least`, like [`OpenHead::is_from`]. A racy
-    /// read.
-    #[inline(always)]
-    pub(crate) fn is_from(&self, least: u64) -> bool {
-        OpenHead::is_from(self.head.load(Relaxed), least)
+        OpenHead::is_sparse(self.head.load(Relaxed))
     }
 }
 
@@ -312,15 +305,6 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     #[inline]
     pub(crate) fn pageblocks_from(&self, start: Pfn) -> &'m [Pageblock<P>] {
         self.pageblocks.get((start.0.wrapping_sub(self.base.0) / PAGEBLOCK_PAGES) as usize..).unwrap_or(&[])
-    }
-
-    /// Whether the buddy of a block is free, as far as one word of the map shows; `false` for orders from 6 on. A racy
-    /// read, unless the caller holds the zone lock.
-    #[inline]
-    pub(crate) fn is_buddy_free(&self, pfn: Pfn, order: Order) -> bool {
-        let (Some(ones), Some(map)) = (block_at_0(order.get()), self.map(pfn)) else { return false };
-        let free = map.word((pfn.0 % PAGEBLOCK_PAGES / 64) as usize);
-        free >> ((pfn.0 ^ order.pages()) % 64) & ones == ones
     }
 
     /// Whether frames have no words: see `compact`.

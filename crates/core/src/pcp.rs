@@ -44,7 +44,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::config::{Config, PcpOrders};
-use crate::frame::{OpenHead, Pageblock, PlaceTag};
+use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::Sizing;
 use crate::units::{COSTLY_ORDER, CpuId, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, Pfn};
@@ -245,9 +245,6 @@ pub struct Pcp<'m, P: Platform> {
     used: P::Word,
     /// The lists of orders 4 to 8, if they have any.
     more: Option<&'m MoreLists<'m, P>>,
-    /// The least head word of a pageblock whose freed blocks may return to the zone: see
-    /// [`may_go_back`](Self::may_go_back). Written by the owner.
-    goes_back_from: P::Word,
     /// 1 while the owner is in a hit: see `turn`. Written by the owner.
     inside: P::Word,
     /// The CPU that may use the lists: see `turn`. Written by the owner, and by a CPU that drains.
@@ -358,7 +355,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
             watches_orders: config.experiment.pcp_rule.watches_orders(),
             used: P::Word::new(0),
             more,
-            goes_back_from: P::Word::new(OpenHead::SPARSE),
             inside: P::Word::new(0),
             turn: P::Word::new(0),
             section: P::Word::new(section as u64),
@@ -510,19 +506,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
     #[must_use]
     pub fn high(&self) -> u32 {
         self.high.load(Relaxed) as u32
-    }
-
-    /// Whether a freed block of this pageblock may have to return to the zone: of a sparse pageblock, and while blocks
-    /// [merge](Self::merges), of any pageblock with free frames. For the owner.
-    #[inline(always)]
-    pub(crate) fn may_go_back(&self, pageblock: &Pageblock<P>) -> bool {
-        pageblock.is_from(self.goes_back_from.load(Relaxed))
-    }
-
-    /// Whether a freed block whose buddy is free returns to the zone, where the two merge. For the owner.
-    #[inline(always)]
-    pub(crate) fn merges(&self) -> bool {
-        self.goes_back_from.load(Relaxed) != OpenHead::SPARSE
     }
 
     /// Event counters of the lists. A racy read, unless the caller is the owner.

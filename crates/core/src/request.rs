@@ -115,10 +115,10 @@ impl<'w> Request<'w> {
         self
     }
 
-    /// Whether the request differs from one without flags in [`Flags::ZERO`] at most.
+    /// Whether the request asks for a block of an order and a type, and for nothing else.
     pub(crate) const fn is_plain(&self) -> bool {
         let Self { highest, flags, nodes, allowed, .. } = self;
-        flags.without(Flags::ZERO).0 == 0
+        flags.0 == 0
             && matches!((highest, nodes), (ZoneType::Movable, NodePolicy::Local))
             && allowed.0 == NodeMask::ALL.0
     }

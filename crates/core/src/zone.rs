@@ -329,11 +329,11 @@ impl<'m, P: Platform> Zone<'m, P> {
         };
         let mut buddy = Buddy::new(areas, cold, home, frames, self.cut.range(n));
         let result = f(&mut buddy);
-        let pending = buddy.end();
+        let (pending, is_unmarked) = buddy.end();
         if pending.freed {
             self.pressure.note_freed();
         }
-        (result, pending, buddy.is_unmarked)
+        (result, pending, is_unmarked)
     }
 
     /// Byte offsets within the write group: the three lock places, the free areas (order 0), order 0's count,

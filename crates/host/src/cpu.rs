@@ -353,14 +353,14 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
     #[cold]
     #[inline(never)]
     fn alloc_miss(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        // Where hits count, nothing has been looked at yet.
-        let listed = self.cpu.alloc_listed(order, migratetype);
-        match listed {
+        let request = Request::new(order, migratetype);
+        self.arena.refuse_fork(&request)?;
+        match self.cpu.alloc_unhelped(order, migratetype) {
             Some(pfn) => {
                 self.arena.annotate_owned(pfn, order.pages());
                 Ok(pfn)
             }
-            None => self.alloc_with(&Request::new(order, migratetype)),
+            None => self.alloc_with(&request),
         }
     }
 

@@ -124,90 +124,109 @@ fn shift(cache: &Cache<'_, Shuttle, Disk>, cpu: &Cpu<'_, '_, Shuttle, PageSlot>)
     cpu.free(if moved { from } else { to }, Order::ZERO).expect("nobody else's");
 }
 
-/// A CPU's work on a file of its own, and on one that all share and no thread relies on.
-fn work(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, cpu: usize, steps: u32) -> BTreeMap<u64, u64> {
-    let mine = FileId(cpu as u32);
-    let shared = FileId(99);
-    let mut model = BTreeMap::new();
-    let pin = world.pin(cpu);
-    let on = world.cpu(&pin);
-    let helpers = cache.helpers();
-    for step in 0..u64::from(steps) {
-        let index = thread_rng().gen_range(0..MEMORY / 2);
-        let number = (step << 8 | cpu as u64).to_le_bytes();
-        let mut bytes = [0; 8];
-        match thread_rng().gen_range(0..19) {
-            0..6 => match cache.write(&on, &helpers, (mine, index, 0), &number) {
-                Ok(()) => drop(model.insert(index, u64::from_le_bytes(number))),
-                Err(error) => {
-                    assert!(matches!(error, CacheError::Io(_) | CacheError::NoMemory(_)), "{error}")
-                }
-            },
-            6..9 => {
-                if cache.read(&on, &helpers, (mine, index, 0), &mut bytes).is_ok() {
-                    assert_eq!(u64::from_le_bytes(bytes), model.get(&index).copied().unwrap_or_default());
-                }
-            }
-            9..11 => drop(cache.store_mapped(&on, &helpers, (shared, index % 4, 0), &number)),
-            11..13 => drop(cache.load_mapped(&on, &helpers, (shared, index % 4, 0), &mut bytes)),
-            13 => drop(cache.flush(if index % 2 == 0 { mine } else { shared })),
-            14 => drop(cache.write_back(4)),
-            15..18 => shift(cache, &on),
-            _ => {
-                cache.truncate(&on, mine, index).unwrap();
-                model.retain(|&at, _| at < index);
-            }
-        }
+/// Content that pages of one CPU should have.
+type Numbers = BTreeMap<u64, u64>;
+type Shared = Cache<'static, Shuttle, Disk>;
+
+/// One random call of a CPU on a page, with a number to store.
+type Step = fn(&Shared, &Cpu<'_, '_, Shuttle, PageSlot>, cpu: u32, index: u64, number: u64, &mut Numbers);
+
+/// Notes a store that succeeded.
+fn note(model: &mut Numbers, index: u64, number: u64, stored: Result<(), CacheError>) {
+    match stored {
+        Ok(()) => drop(model.insert(index, number)),
+        Err(error) => assert!(matches!(error, CacheError::Io(_) | CacheError::NoMemory(_)), "{error}"),
     }
-    on.drain();
-    world.unpin(pin);
-    model
 }
 
-/// A CPU's work on anonymous pages of its own, on some that all share and drop, and on a file.
-fn swap(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, cpu: usize, steps: u32) -> BTreeMap<u64, u64> {
-    let mine = SpaceId(cpu as u32);
-    let shared = SpaceId(99);
-    let mut model = BTreeMap::new();
-    let pin = world.pin(cpu);
-    let on = world.cpu(&pin);
-    let helpers = cache.helpers();
-    for step in 0..u64::from(steps) {
-        let index = thread_rng().gen_range(0..MEMORY / 2);
-        let number = (step << 8 | cpu as u64).to_le_bytes();
-        let mut bytes = [0; 8];
-        match thread_rng().gen_range(0..21) {
-            0..8 => match cache.store_anon(&on, &helpers, (mine, index, 0), &number) {
-                Ok(()) => drop(model.insert(index, u64::from_le_bytes(number))),
-                Err(error) => {
-                    assert!(matches!(error, CacheError::Io(_) | CacheError::NoMemory(_)), "{error}")
-                }
-            },
-            8..12 => {
-                if cache.load_anon(&on, &helpers, (mine, index, 0), &mut bytes).is_ok() {
-                    assert_eq!(u64::from_le_bytes(bytes), model.get(&index).copied().unwrap_or_default());
-                }
-            }
-            12 => drop(cache.store_anon(&on, &helpers, (shared, index % 4, 0), &number)),
-            13 => drop(cache.load_anon(&on, &helpers, (shared, index % 4, 0), &mut bytes)),
-            14 => cache.drop_space(&on, shared),
-            15 => drop(cache.write(&on, &helpers, (FileId(cpu as u32), index, 0), &number)),
-            16 => drop(cache.read(&on, &helpers, (FileId(cpu as u32), index, 0), &mut bytes)),
-            17..20 => shift(cache, &on),
-            _ => {
-                cache.unmap_anon(&on, mine, index..index + 4);
-                model.retain(|at, _| !(index..index + 4).contains(at));
+/// A call on a file of the CPU's own, or on one that all share and no thread relies on.
+fn work(
+    cache: &Shared,
+    on: &Cpu<'_, '_, Shuttle, PageSlot>,
+    cpu: u32,
+    index: u64,
+    number: u64,
+    model: &mut Numbers,
+) {
+    let (mine, shared) = (FileId(cpu), FileId(99));
+    let (helpers, stored, mut bytes) = (cache.helpers(), number.to_le_bytes(), [0; 8]);
+    match thread_rng().gen_range(0..19) {
+        0..6 => note(model, index, number, cache.write(on, &helpers, (mine, index, 0), &stored)),
+        6..9 => {
+            if cache.read(on, &helpers, (mine, index, 0), &mut bytes).is_ok() {
+                assert_eq!(u64::from_le_bytes(bytes), model.get(&index).copied().unwrap_or_default());
             }
         }
+        9..11 => drop(cache.store_mapped(on, &helpers, (shared, index % 4, 0), &stored)),
+        11..13 => drop(cache.load_mapped(on, &helpers, (shared, index % 4, 0), &mut bytes)),
+        13 => drop(cache.flush(if index.is_multiple_of(2) { mine } else { shared })),
+        14 => drop(cache.write_back(4)),
+        15..18 => shift(cache, on),
+        _ => {
+            cache.truncate(on, mine, index).unwrap();
+            model.retain(|&at, _| at < index);
+        }
     }
-    on.drain();
-    world.unpin(pin);
-    model
+}
+
+/// A call on anonymous pages of the CPU's own, on some that all share and drop, or on a file.
+fn swap(
+    cache: &Shared,
+    on: &Cpu<'_, '_, Shuttle, PageSlot>,
+    cpu: u32,
+    index: u64,
+    number: u64,
+    model: &mut Numbers,
+) {
+    let (mine, shared, file) = (SpaceId(cpu), SpaceId(99), FileId(cpu));
+    let (helpers, stored, mut bytes) = (cache.helpers(), number.to_le_bytes(), [0; 8]);
+    match thread_rng().gen_range(0..21) {
+        0..8 => note(model, index, number, cache.store_anon(on, &helpers, (mine, index, 0), &stored)),
+        8..12 => {
+            if cache.load_anon(on, &helpers, (mine, index, 0), &mut bytes).is_ok() {
+                assert_eq!(u64::from_le_bytes(bytes), model.get(&index).copied().unwrap_or_default());
+            }
+        }
+        12 => drop(cache.store_anon(on, &helpers, (shared, index % 4, 0), &stored)),
+        13 => drop(cache.load_anon(on, &helpers, (shared, index % 4, 0), &mut bytes)),
+        14 => cache.drop_space(on, shared),
+        15 => drop(cache.write(on, &helpers, (file, index, 0), &stored)),
+        16 => drop(cache.read(on, &helpers, (file, index, 0), &mut bytes)),
+        17..20 => shift(cache, on),
+        _ => {
+            cache.unmap_anon(on, mine, index..index + 4);
+            model.retain(|at, _| !(index..index + 4).contains(at));
+        }
+    }
+}
+
+/// Steps of three CPUs, and background reclaim on a fourth. Returns what each CPU's pages should have.
+fn three_cpus(world: &'static Shop, cache: &Arc<Shared>, steps: u64, step: Step) -> Vec<Numbers> {
+    let spawn = |cpu: u32| {
+        let cache = cache.clone();
+        ::shuttle::thread::spawn(move || {
+            let (pin, mut model) = (world.pin(cpu as usize), Numbers::new());
+            let on = world.cpu(&pin);
+            for n in 0..steps {
+                let index = thread_rng().gen_range(0..MEMORY / 2);
+                step(&cache, &on, cpu, index, n << 8 | u64::from(cpu), &mut model);
+            }
+            on.drain();
+            world.unpin(pin);
+            model
+        })
+    };
+    let workers = [0, 1, 2].map(spawn);
+    for _ in 0..4 {
+        let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
+        world.on(3, |cpu| cpu.background(NodeId(0), asked, &cache.helpers()));
+    }
+    workers.into_iter().map(|worker| worker.join().unwrap()).collect()
 }
 
 /// All pages of a CPU's space, read and dropped one by one: where memory and swap are both full, there is room
 /// for the others then.
-fn close(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, models: &[BTreeMap<u64, u64>]) {
+fn close(world: &Shop, cache: &Shared, models: &[Numbers]) {
     let on =
         |call: &mut dyn FnMut(&framewright::Cpu<'_, '_, Shuttle, PageSlot>)| world.on(0, |cpu| call(cpu));
     on(&mut |cpu| {
@@ -258,17 +277,7 @@ fn three_cpus_swap() {
         let world = shop();
         let swap_area = Swap::new(FileId(1000), thread_rng().gen_range(10..80));
         let cache = Arc::new(Cache::with_swap(world.allocator(), Disk::new(), swap_area));
-        let workers: Vec<_> = (0..3)
-            .map(|cpu| {
-                let cache = cache.clone();
-                ::shuttle::thread::spawn(move || swap(world, &cache, cpu, steps))
-            })
-            .collect();
-        for _ in 0..4 {
-            let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
-            world.on(3, |cpu| cpu.background(NodeId(0), asked, &cache.helpers()));
-        }
-        let models: Vec<_> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
+        let models = three_cpus(world, &cache, steps, swap);
         cache.verify().unwrap();
         assert_eq!(world.settled().allocated, cache.pages().0 + cache.anon_pages());
         close(world, &cache, &models);
@@ -287,17 +296,7 @@ fn three_cpus_and_background_reclaim() {
     let body = move || {
         let world = shop();
         let cache = Arc::new(Cache::new(world.allocator(), Disk::new()));
-        let workers: Vec<_> = (0..3)
-            .map(|cpu| {
-                let cache = cache.clone();
-                ::shuttle::thread::spawn(move || work(world, &cache, cpu, steps))
-            })
-            .collect();
-        for _ in 0..4 {
-            let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
-            world.on(3, |cpu| cpu.background(NodeId(0), asked, &cache.helpers()));
-        }
-        let models: Vec<_> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
+        let models = three_cpus(world, &cache, steps, work);
         for (file, model) in (0..).map(FileId).zip(&models) {
             assert!((0..200).any(|_| cache.flush(file).is_ok()), "most writes succeed");
             let stored = cache.device().stored.lock().unwrap();

@@ -87,13 +87,6 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Time that all CPUs waited for locks of zones and of LRU lists.
-    #[must_use]
-    pub fn waits_ns(&self) -> f64 {
-        let zones: u64 = self.locks.iter().map(|[_, wait, _]| wait).sum();
-        zones as f64 + self.usage.lru.wait.as_ns()
-    }
-
     /// Of a world after a run.
     pub(crate) fn of(world: &World<StructPage>, usage: Usage) -> Self {
         let allocator = world.allocator();

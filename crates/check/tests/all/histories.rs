@@ -44,7 +44,10 @@ fn any_history_under_the_presets() {
             let mut random = fastrand::Rng::with_seed(n);
             let calls = if full() { 40_000 } else { 2500 };
             let spec = four_zones(config.spins(1));
-            let done = history::play_in(&spec, n % 2 == 0, &mut || random.u8(..), 1, |_, made| made < calls);
+            let done =
+                history::play_in(&spec, n % 2 == 0, history::BAD, &mut || random.u8(..), 1, |_, made| {
+                    made < calls
+                });
             all.allocated += done.allocated;
             all.failed += done.failed;
             all.refused += done.refused;

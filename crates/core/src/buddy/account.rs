@@ -176,12 +176,17 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         pending.freed
     }
 
-    /// At the end of a hold: the changes to count when the lock is released. Without late counts there are none.
-    pub(crate) fn end(&mut self) -> Pending {
-        if self.counters.late {
-            return core::mem::take(&mut self.pending);
+    /// Ends a hold. Returns the changes to count when the lock is released, none without late counts; and whether the
+    /// zone's last bad frame in use went out of use.
+    pub(crate) fn end(mut self) -> (Pending, bool) {
+        if !self.counters.late {
+            self.pending = Pending { freed: self.settle(), ..Pending::default() };
         }
-        Pending { freed: self.settle(), ..Pending::default() }
+        self.show_changed();
+        let result = (self.pending, self.is_unmarked);
+        // What is dropped after a panic is done.
+        core::mem::forget(self);
+        result
     }
 
     /// Counts pages that the zone was given.

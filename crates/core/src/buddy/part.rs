@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{Buddy, Wanted};
+use super::Buddy;
 use crate::platform::{Platform, Word};
 use crate::units::{MAX_ORDER, Migratetype, PAGEBLOCK_ORDER};
 
@@ -32,14 +32,6 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Whether it is a section among several.
     pub(crate) const fn is_of_several(&self) -> bool {
         self.part.is_some()
-    }
-
-    /// Whether the next block of this section, from a whole pageblock, is worse than one that another section may have.
-    #[inline(always)]
-    pub(super) fn has_worse_than_others(&self, wanted: Wanted) -> bool {
-        self.part.is_some()
-            && self.has_bits_of(wanted.order)
-            && !self.has_open(wanted.order, wanted.migratetype)
     }
 
     /// Records that bins of a type have become empty or non-empty.

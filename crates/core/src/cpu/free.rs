@@ -13,9 +13,8 @@ use crate::units::{Migratetype, Order, Pfn};
 struct Facts {
     /// Place where the block last was, from its head word.
     left: Left,
-    /// Whether its pageblock should become whole: it is mostly free, or less than a quarter of the zone is free and the
-    /// block's buddy is free.
-    empties: bool,
+    /// Whether its pageblock is mostly free, and should become whole.
+    is_sparse: bool,
     /// Whether this CPU's list has room below its ceiling.
     fits: bool,
 }
@@ -38,15 +37,20 @@ enum Way {
 
 /// Way of a freed block.
 #[inline(always)]
-const fn route(Facts { left, empties, fits }: Facts) -> Way {
+const fn route(Facts { left, is_sparse, fits }: Facts) -> Way {
     match left {
         Left::No => Way::Check,
         Left::Elsewhere => Way::Claim,
         // A block that was allocated last is handed out next, whatever its pageblock.
-        Left::Here { is_last: false } if empties => Way::Return,
+        Left::Here { is_last: false } if is_sparse => Way::Return,
         Left::Here { .. } if fits => Way::Put,
         Left::Here { .. } => Way::PutAndDrain,
     }
+}
+
+#[inline(always)]
+fn facts<P: Platform>(left: Left, list: &List<'_, P>, pageblock: &Pageblock<P>) -> Facts {
+    Facts { left, is_sparse: pageblock.is_sparse(), fits: list.is_below_ceiling() }
 }
 
 /// Words of a block of the preferred zone, of an ordinary pageblock without bad frames that is not isolated.
@@ -69,7 +73,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             return self.free_counted(pfn, order, error, near);
         }
         let left = near.list.left(near.head, pfn);
-        let way = route(self.facts(pfn, order, left, near.list, near.pageblock));
+        let way = route(facts(left, near.list, near.pageblock));
         match way {
             Way::Put | Way::PutAndDrain => {
                 if !self.pcp.put_hit(near.list, near.head, pfn) {
@@ -94,26 +98,6 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let head = located.head(pfn, order)?;
         let list = self.pcp.hit_list(order, migratetype)?;
         Some(NearBlock { head, list, pageblock })
-    }
-
-    #[inline(always)]
-    fn facts(
-        &self,
-        pfn: Pfn,
-        order: Order,
-        left: Left,
-        list: &List<'m, P>,
-        pageblock: &Pageblock<P>,
-    ) -> Facts {
-        let empties = self.pcp.may_go_back(pageblock)
-            && (!self.pcp.merges() || self.empties_or_merges(pfn, order, pageblock));
-        Facts { left, empties, fits: list.is_below_ceiling() }
-    }
-
-    /// Whether the pageblock should become whole, in a zone of which less than a quarter is free.
-    #[inline(never)]
-    fn empties_or_merges(&self, pfn: Pfn, order: Order, pageblock: &Pageblock<P>) -> bool {
-        pageblock.is_sparse() || self.frames.is_buddy_free(pfn, order)
     }
 
     /// Frees a block where hits count.
@@ -206,7 +190,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     #[inline(always)]
     fn free_claimed(&self, pfn: Pfn, order: Order, head: &P::Word, list: &List<'m, P>) {
         let Some(pageblock) = self.frames.pageblock(pfn) else { return self.put_and_drain(pfn, order) };
-        match route(self.facts(pfn, order, Left::Here { is_last: false }, list, pageblock)) {
+        match route(facts(Left::Here { is_last: false }, list, pageblock)) {
             Way::Put if self.pcp.put_hit(list, head, pfn) => {}
             // A block of an order without lists is not set aside.
             Way::Return if list.capacity() > 0 => {
@@ -240,10 +224,9 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             return;
         }
         let is_sparse = || frames.pageblock(pfn).is_some_and(|pageblock| pageblock.is_sparse());
-        let merges = || local.pcp.merges() && frames.is_buddy_free(pfn, order);
         // With head words, the free of a block that was allocated last is a hit, and does not come here.
         let is_last = || frames.is_compact() && local.pcp.took_last(order, list, pfn);
-        if frames.has_maps() && (is_sparse() || merges()) && !is_last() && local.set_aside(pfn, order) {
+        if frames.has_maps() && is_sparse() && !is_last() && local.set_aside(pfn, order) {
             return;
         }
         local.put(pfn, order, list);
@@ -301,14 +284,15 @@ mod tests {
             (last, None, Some(true), Way::Put),
             (last, None, Some(false), Way::PutAndDrain),
         ];
-        for (left, empties, fits) in [Left::No, Left::Elsewhere, here, last]
+        for (left, is_sparse, fits) in [Left::No, Left::Elsewhere, here, last]
             .into_iter()
             .flat_map(|left| [0, 1, 2, 3].map(|n| (left, n & 1 != 0, n & 2 != 0)))
         {
             let fits_row = |fact: Option<bool>, value| fact.is_none_or(|fact| fact == value);
-            let mut rows =
-                table.iter().filter(|row| row.0 == left && fits_row(row.1, empties) && fits_row(row.2, fits));
-            let facts = Facts { left, empties, fits };
+            let mut rows = table
+                .iter()
+                .filter(|row| row.0 == left && fits_row(row.1, is_sparse) && fits_row(row.2, fits));
+            let facts = Facts { left, is_sparse, fits };
             assert_eq!(rows.next().map(|row| row.3), Some(route(facts)), "{facts:?}");
             assert_eq!(rows.next(), None, "{facts:?}: one row");
         }

@@ -28,11 +28,15 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// # Errors
     /// The reason, and the lack of the zones. No block is held then. With [`Flags::NO_FAIL`] the call waits instead.
     pub fn alloc_with(&self, request: &Request<'_>, helpers: &Helpers<'_>) -> Result<Pfn, AllocError> {
-        self.refuse_early(request)?;
         // A request that asks for nothing in particular needs no passes, as long as a zone has a block.
-        let is_plain = self.frames.has_maps() && request.is_plain();
-        let plainly = if is_plain { self.take_plainly(request) } else { None };
-        let pfn = plainly.map_or_else(|| self.find_block(request, helpers), Ok)?;
+        if self.frames.has_maps()
+            && request.is_plain()
+            && let Some(pfn) = self.take_plainly(request)
+        {
+            return Ok(pfn);
+        }
+        self.refuse_early(request)?;
+        let pfn = self.find_block(request, helpers)?;
         if let (true, Some(map)) = (request.flags.has(Flags::ZERO), self.allocator.direct_map) {
             map.zero::<P>(pfn, request.order);
         }

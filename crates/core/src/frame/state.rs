@@ -463,16 +463,12 @@ impl OpenHead {
 
     /// The least head word of a pageblock with at least 64 free frames, an eighth. Allocations should take from fuller
     /// pageblocks first.
-    pub(crate) const SPARSE: u64 = KIND_OPEN << KIND | 64 << Self::FREE;
-    /// The least head word of an open pageblock.
-    pub(crate) const OPEN: u64 = KIND_OPEN << KIND | 1 << Self::FREE;
+    const SPARSE: u64 = KIND_OPEN << KIND | 64 << Self::FREE;
 
-    /// Whether a head word is that of an open pageblock and at least `least`: [`SPARSE`](Self::SPARSE) or
-    /// [`OPEN`](Self::OPEN).
+    /// Whether a head word is that of an open pageblock and at least [`SPARSE`](Self::SPARSE).
     #[inline]
-    pub(super) const fn is_from(word: u64, least: u64) -> bool {
-        // With `OPEN` this excludes 961 and more free frames, which no pageblock has.
-        word.wrapping_sub(least) < ((KIND_OPEN + 1) << KIND) - Self::SPARSE
+    pub(super) const fn is_sparse(word: u64) -> bool {
+        word.wrapping_sub(Self::SPARSE) < ((KIND_OPEN + 1) << KIND) - Self::SPARSE
     }
 }
 

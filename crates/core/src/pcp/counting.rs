@@ -11,7 +11,7 @@
 //! A hit changes only its list. A slow call computes the pages on lists when it needs them: the differences of top and
 //! bottom, summed over the lists in `used`.
 //!
-//! Each list in `used` may hold its *share* of `high`, which grows with the size of its blocks (see [`share_beside`]).
+//! Each list in `used` may hold its *share* of `high`, which grows with the size of its blocks (see [`Shares`]).
 //! A free that finds the list at its share, which is its *ceiling*, drains half of it; an allocation that finds it
 //! empty refills half of it. So no list empties another one, and all of them together hold at most `high`, but for one
 //! block each: a list may hold one at any fullness, so that a pair of calls hits.
@@ -27,7 +27,7 @@ use super::{LINUX_LISTS, LISTS, Pcp, TYPES, kind_of};
 use crate::config::Config;
 use crate::pcp::list::{List, Missed};
 use crate::platform::{Platform, Word};
-use crate::policy::pcp::{PcpRule, Shortage, Sizing, Traffic, Tuning, share_beside};
+use crate::policy::pcp::{PcpRule, Shares, Shortage, Sizing, Traffic, Tuning};
 use crate::units::{COSTLY_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
 /// First bit of the room in `level`.
@@ -95,18 +95,19 @@ impl<'m, P: Platform> Pcp<'m, P> {
         })
     }
 
+    /// If hits do not count: the present division of the pages that lists may hold.
+    pub(super) fn shares(&self) -> Shares {
+        Shares::new(self.level.load(Relaxed) as u32, self.lists_used().map(|list| kind_of(list).0))
+    }
+
     /// If hits do not count: most blocks of a list, at least one, so that a pair of calls hits at any fullness. Blocks
     /// of the pageblock order keep no pageblock from being whole: they may hold as much in addition, and without the
     /// bound by free memory.
-    pub(super) fn share_of(&self, list: usize) -> u32 {
+    pub(super) fn share_of(&self, list: usize, shares: Shares) -> u32 {
         let (order, _) = kind_of(list);
-        let pages = if order == PAGEBLOCK_ORDER {
-            self.sizing().high_max
-        } else {
-            let all = self.level.load(Relaxed) as u32;
-            let others = self.lists_used().filter(|&beside| beside != list).map(|beside| kind_of(beside).0);
-            // A list of larger blocks would leave little to the others, and have few blocks itself.
-            share_beside(all, order, others.filter(|order| all >> order.get() >= 8))
+        let pages = match order {
+            PAGEBLOCK_ORDER => self.high_max.load(Relaxed) as u32,
+            _ => shares.of(order, self.used.load(Relaxed) >> list & 1 != 0),
         };
         (pages >> order.get()).max(1)
     }
@@ -201,9 +202,12 @@ impl<'m, P: Platform> Pcp<'m, P> {
         taken
     }
 
-    /// A hit, if hits count, for a caller that [`take`](Self::take) has returned its reads to.
+    /// A hit, if hits count or set bits, for a caller that [`take`](Self::take) has returned its reads to.
     #[inline]
     pub(crate) fn take_counted(&self, order: Order, migratetype: Migratetype, seen: Missed) -> Option<Pfn> {
+        if !cfg!(feature = "engines") || !seen.may_count() {
+            return None;
+        }
         let list = self.hit_list(order, migratetype)?;
         if self.counts() {
             let pfn = list.take_counted(seen)?;
@@ -211,7 +215,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             return Some(pfn);
         }
         self.enter();
-        let taken = list.seen().and_then(|seen| list.take_counted(seen));
+        let taken = list.take_counted(list.seen());
         self.leave();
         taken
     }
@@ -370,16 +374,15 @@ impl<'m, P: Platform> Pcp<'m, P> {
             }
             return;
         }
-        let empty = self.lists_used().filter(|&list| self.list(list).len() == 0);
-        let left = empty.fold(self.used.load(Relaxed), |used, list| {
+        for list in self.lists_used().filter(|&list| self.list(list).len() == 0) {
             self.list(list).shut();
-            used & !(1 << list)
-        });
-        self.used.store(left, Relaxed);
-        for list in self.lists_used() {
-            let share = self.share_of(list);
-            let list = self.list(list);
-            let ceiling = (list.top() + u64::from(share.saturating_sub(list.len()))).min(list.end());
+            self.used.store(self.used.load(Relaxed) & !(1 << list), Relaxed);
+        }
+        let shares = self.shares();
+        for number in self.lists_used() {
+            let list = self.list(number);
+            let more = self.share_of(number, shares).saturating_sub(list.len());
+            let ceiling = (list.top() + u64::from(more)).min(list.end());
             if self.is_asked() || (list.open(ceiling) && self.is_asked()) {
                 list.shut();
             }

@@ -34,6 +34,13 @@ pub(crate) struct Missed {
     floor: u64,
 }
 
+impl Missed {
+    /// Whether hits of the list count, and a remote drain has not shut it.
+    pub(super) const fn may_count(self) -> bool {
+        self.floor & COUNTED != 0 && self.floor != NO_HITS
+    }
+}
+
 /// Place where a block last was, relative to a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Left {
@@ -150,14 +157,14 @@ impl<'m, P: Platform> List<'m, P> {
 
     /// Present top and floor.
     #[inline]
-    pub(super) fn seen(&self) -> Option<Missed> {
-        Some(Missed { top: self.top.load(Relaxed), floor: self.floor.load(Relaxed) })
+    pub(super) fn seen(&self) -> Missed {
+        Missed { top: self.top.load(Relaxed), floor: self.floor.load(Relaxed) }
     }
 
     /// Like [`take`](Self::take), if hits count, for a caller that has read top and floor.
     pub(super) fn take_counted(&self, Missed { top, floor }: Missed) -> Option<Pfn> {
-        let counted = floor & COUNTED != 0 && floor != NO_HITS;
-        (counted && top > floor & !COUNTED).then(|| self.pop_from(top))
+        let counts = Missed { top, floor }.may_count();
+        (counts && top > floor & !COUNTED).then(|| self.pop_from(top))
     }
 
     #[inline(always)]

@@ -7,9 +7,9 @@ use super::joined::give_back;
 use super::*;
 use crate::buddy::{Buddy, Each, Placement, Sink, Wanted};
 use crate::config::RefillCheck;
-use crate::frame::{DirectMap, FrameMap, FrameUser, OpenHead, State};
+use crate::frame::{DirectMap, FrameMap, FrameUser, State};
 use crate::policy::Generation;
-use crate::policy::pcp::{PcpRule, Shortage, Tuning, is_tight, round_robin, share_of_free};
+use crate::policy::pcp::{PcpRule, Shortage, Tuning, round_robin, share_of_free};
 use crate::policy::watermark::boost_after_steal;
 use crate::sync::Waiter;
 use crate::zone::{Hold, Zone};
@@ -64,26 +64,15 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.pcp.open_all();
     }
 
-    /// The size of the lists. Under [`PcpRule::Auto`] at most this CPU's share of the free memory. Also records for
-    /// later frees whether memory is tight.
+    /// The size of the lists. Under [`PcpRule::Auto`] at most this CPU's share of the free memory.
     pub(super) fn sizing(&self) -> Sizing {
         let sizing = self.pcp.sizing();
-        if self.config.experiment.pcp_rule != PcpRule::Auto {
-            return sizing;
-        }
-        let free = self.zone.free_pages();
-        let tight = is_tight(free, self.zone.managed_pages());
-        let merges = tight && self.frames.has_maps();
-        if self.pcp.merges() != merges {
-            let from = if merges { OpenHead::OPEN } else { OpenHead::SPARSE };
-            self.pcp.goes_back_from.store(from, Relaxed);
-        }
-        if !sizing.is_tuned() {
+        if !matches!(self.config.experiment.pcp_rule, PcpRule::Auto) || !sizing.is_tuned() {
             return sizing;
         }
         // A larger drain is not cheaper if blocks merge one by one under the lock: with free lists all CPUs share.
         let cpus = if self.frames.has_maps() { self.cpus } else { self.waiter.nodes.len() as u32 };
-        sizing.within(share_of_free(free, cpus, self.config.pcp_free_part))
+        sizing.within(share_of_free(self.zone.free_pages(), cpus, self.config.pcp_free_part))
     }
 
     /// The list of an order and an ordinary type, if it may hold blocks.
@@ -298,9 +287,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             if list.capacity() == 0 {
                 return None;
             }
-            let mut blocks = [0; LISTS];
-            blocks[number] = if list.is_worn() { list.len() } else { list.len().div_ceil(2) };
-            self.drain_blocks(&blocks, 1 << number, number);
+            self.drain_one(number, if list.is_worn() { list.len() } else { list.len().div_ceil(2) });
             if list.len() == 0 {
                 list.restart();
                 self.pcp.open(number);
@@ -324,17 +311,20 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// After a free of `order` to a list: drains by the rule, and serves requests.
     #[cold]
     pub(crate) fn after_free(&self, order: Order, number: usize) {
-        if !self.pcp.counts() {
-            self.answer();
-            let (room, len) = (self.room(number), self.pcp.list(number).len());
-            if len > room.blocks {
-                self.give_back();
-                let mut blocks = [0; LISTS];
-                blocks[number] = len.min(len - room.blocks + room.unit);
-                self.drain_blocks(&blocks, 1 << number, number);
-            }
-            return self.pcp.open_all();
+        if self.pcp.counts() {
+            return self.after_counted_free(order, number);
         }
+        self.answer();
+        let (room, len) = (self.room(number), self.pcp.list(number).len());
+        if len > room.blocks {
+            self.give_back();
+            self.drain_one(number, len.min(len - room.blocks + room.unit));
+        }
+        self.pcp.open_all();
+    }
+
+    /// Like [`after_free`](Self::after_free), if hits count.
+    fn after_counted_free(&self, order: Order, number: usize) {
         self.pcp.halve_alloc_factor();
         self.answer();
         let (sizing, tuning) = (self.sizing(), self.pcp.tuning());
@@ -446,9 +436,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
         self.free_by_section(self.pcp.outgoing.blocks());
         self.pcp.outgoing.clear();
-        self.pcp.count_pages(-(pages as i64));
-        bump(&self.pcp.events.drains, 1);
-        bump(&self.pcp.events.drained_pages, pages);
+        self.count_drained(pages);
         pages
     }
 
@@ -482,11 +470,25 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if lists == 0 {
             return;
         }
-        let pages = if self.frames.has_maps() {
+        self.count_drained(if self.frames.has_maps() {
             cyclic(lists, first).map(|n| self.drain_list(n, blocks[n])).sum()
         } else {
             self.drain_in_one_hold(blocks, lists, first)
-        };
+        });
+    }
+
+    /// Drains `blocks` of a list from its tail.
+    fn drain_one(&self, number: usize, blocks: u32) {
+        if self.frames.has_maps() {
+            return self.count_drained(self.drain_list(number, blocks));
+        }
+        let mut all = [0; LISTS];
+        all[number] = blocks;
+        self.drain_blocks(&all, 1 << number, number);
+    }
+
+    /// Counts a drain of base pages.
+    fn count_drained(&self, pages: u64) {
         self.pcp.count_pages(-(pages as i64));
         bump(&self.pcp.events.drains, 1);
         bump(&self.pcp.events.drained_pages, pages);

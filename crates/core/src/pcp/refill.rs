@@ -78,7 +78,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     pub(super) fn room(&self, number: usize) -> Room {
         let (order, _) = kind_of(number);
         self.set_high(self.pcp.high());
-        let blocks = self.pcp.share_of(number).min(self.pcp.list(number).capacity());
+        let blocks = self.pcp.share_of(number, self.pcp.shares()).min(self.pcp.list(number).capacity());
         Room { blocks, unit: moved_at_once(order, blocks, self.pcp.sizing()) }
     }
 

@@ -12,7 +12,7 @@ mod traffic;
 mod tuning;
 
 pub use traffic::Traffic;
-pub use tuning::{MAX_SCALE, Shortage, Tuning, round_robin, share_beside};
+pub use tuning::{MAX_SCALE, Shares, Shortage, Tuning, round_robin};
 
 /// Cap of the batch computation in v5.4 to v6.7: 1 MiB, in 4 KiB pages.
 pub const BATCH_CAP: u64 = 256;
@@ -46,11 +46,9 @@ pub enum PcpRule {
     /// of the lower bound of `high`, which few lists reach.
     V6_16,
     /// Like v6.7, but without regard to the orders freed in a row, so that hits need not count. If they do not, a
-    /// refill raises `high` by the pages that it brings, each list in use has a share of `high` ([`share_beside`]), and
+    /// refill raises `high` by the pages that it brings, each list in use has a share of `high` ([`Shares`]), and
     /// half of the share moves together ([`moved_at_once`]). `high` falls to its first value when another CPU finds no
-    /// memory. The lists hold at most a part of the free memory (see [`share_of_free`]), huge blocks not counted. While
-    /// less than a quarter of the zone is free, a freed block whose buddy is free returns to the zone, where the two
-    /// merge.
+    /// memory. The lists hold at most a part of the free memory (see [`share_of_free`]), huge blocks not counted.
     Auto,
 }
 
@@ -152,13 +150,6 @@ pub const fn validate_fraction(rule: PcpRule, fraction: u32) -> Result<(), Fract
 pub fn raw_batch(pages: u64, cap: u64) -> u64 {
     let b = ((pages / 1024).min(cap) / 4).max(1);
     (1 << b.saturating_add(b / 2).ilog2()) - 1
-}
-
-/// Whether less than a quarter of a zone is free. Then few pageblocks are whole, and small blocks on lists prevent
-/// larger ones. O(1).
-#[must_use]
-pub const fn is_tight(free: u64, managed: u64) -> bool {
-    free < managed / 4
 }
 
 /// Base pages that one of `cpus` CPUs may keep on its lists of a zone with `free` free pages: all CPUs together keep
@@ -448,8 +439,6 @@ mod tests {
         assert_eq!(share_of_free(1 << 20, 0, 64), 1 << 14, "0 counts as 1");
         assert_eq!(share_of_free(1 << 20, 1, 16), 1 << 16);
         assert_eq!(share_of_free(1 << 20, 1, 1), 1 << 20, "all of it");
-        let tight: [bool; 3] = [(99, 400), (100, 400), (0, 0)].map(|(free, managed)| is_tight(free, managed));
-        assert_eq!(tight, [true, false, false], "less than a quarter");
         let sizing = Sizing { batch: 63, high_min: 252, high_max: 16_384 };
         for (pages, high_max) in [(0, 252), (252, 252), (1000, 1000), (16_384, 16_384), (u32::MAX, 16_384)] {
             assert_eq!(sizing.within(pages), Sizing { high_max, ..sizing }, "{pages}");

@@ -174,11 +174,13 @@ impl<P: Platform> Zone<'_, P> {
         }
         let around = || (from..sections).chain(0..from).take(AROUND);
         let (mut best, mut at) = (own_rank, from);
-        for n in around() {
+        let mut n = from;
+        for _ in 0..AROUND.min(sections) {
             let rank = rank(n);
             if rank < best {
                 (best, at) = (rank, n);
             }
+            n = if n + 1 < sections { n + 1 } else { 0 };
         }
         if best == NONE {
             return (0..sections).find(|&n| rank(n) != NONE);

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use std::alloc::{alloc_zeroed, dealloc};
 use std::thread;
 
-use crate::common::{MIB, account, assert_all_free, described, free, order};
+use crate::common::{MIB, assert_all_free, described, free, order};
 use framewright_host::framewright::config::Experiment;
 use framewright_host::framewright::frame::FrameUser;
 use framewright_host::framewright::{CpuId, NodeId, SetupError, ZoneId};
@@ -316,24 +316,6 @@ fn user_slots_outside_the_block_are_out_of_reach() {
     let arena: Arena<Slot> = described(MIB, Config::default()).build().unwrap();
     let cpu = arena.attach().unwrap();
     cpu.alloc_block(order(2), MOVABLE).unwrap().with_user(4, |_| ());
-}
-
-#[test]
-fn bad_frames_are_put_aside_at_refill() {
-    use framewright_host::framewright::config::{Experiment, RefillCheck};
-    let config = Config {
-        experiment: Experiment { refill_check: RefillCheck::AfterUnlock, ..Experiment::default() },
-        ..Config::default()
-    };
-    let bad = |pfn: Pfn| pfn.0 == 77 || pfn.0 == 78;
-    let arena =
-        described(MIB, config).build_with(|pfn| Slot([if bad(pfn) { u64::MAX } else { 0 }; 7])).unwrap();
-    let cpu = arena.attach().unwrap();
-    let got: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, MOVABLE).ok()).collect();
-    assert_eq!(got.len() as u64, MIB - 2);
-    assert!(!got.iter().copied().any(bad));
-    assert_eq!(account(&arena).quarantined, 2);
-    assert_eq!(arena.allocator().totals().pcp.bad_pages, 2);
 }
 
 #[test]

@@ -1,11 +1,9 @@
 //! Threads as CPUs: slots, guards, threads that end without notice, threads that never attach.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Barrier, mpsc};
 use std::thread;
 
 use crate::common::{MIB, account, assert_all_free, described, free, order, run_and_kill};
-use framewright::config::{Engine, Experiment};
+use framewright::config::Engine;
 use framewright_host::framewright::hotplug::OfflineFailure;
 use framewright_host::{Arena, AttachError, Config, CpuId, Migratetype, Order, Pfn, Reaped};
 
@@ -55,43 +53,6 @@ fn a_thread_gets_the_slot_back_that_it_had_last() {
     drop(arena.attach_to(3).unwrap());
     assert_eq!(arena.attach().unwrap().id(), CpuId(3));
     assert_eq!(arena.attach().unwrap().id(), CpuId(3));
-}
-
-#[test]
-fn detaching_gives_every_page_back() {
-    let arena = four_slots();
-    let cpu = arena.attach().unwrap();
-    let blocks: Vec<_> =
-        [0, 0, 1, 2, 3, 9, 10].map(order).iter().map(|&o| (cpu.alloc(o, MOVABLE).unwrap(), o)).collect();
-    for (pfn, order) in blocks {
-        free(&cpu, pfn, order);
-    }
-    assert!(account(&arena).on_pcp > 0, "the lists keep pages while attached");
-    drop(cpu);
-    assert_all_free(&arena);
-}
-
-#[test]
-fn attaching_and_detaching_in_a_hurry_loses_nothing() {
-    let arena = described(16 * MIB, Config::default()).cpus(3).build::<()>().unwrap();
-    let refused = AtomicU64::new(0);
-    thread::scope(|scope| {
-        for _ in 0..6 {
-            scope.spawn(|| {
-                for n in 0..2000_u32 {
-                    let Ok(cpu) = arena.attach() else {
-                        refused.fetch_add(1, Ordering::Relaxed);
-                        thread::yield_now();
-                        continue;
-                    };
-                    let block = cpu.alloc_block(order((n % 4) as u8), MOVABLE).unwrap();
-                    drop(block);
-                }
-            });
-        }
-    });
-    assert_all_free(&arena);
-    assert!(arena.attach().is_ok(), "{} attempts were refused", refused.into_inner());
 }
 
 /// Allocates and frees, so that pages are left on the slot's lists.
@@ -166,23 +127,6 @@ fn memory_goes_offline_although_a_killed_threads_lists_hold_some() {
 }
 
 #[test]
-fn what_a_killed_thread_had_allocated_stays_allocated() {
-    let arena = four_slots();
-    let mut had = Vec::new();
-    run_and_kill(|| {
-        let cpu = arena.attach().unwrap();
-        had.extend((0..10).map(|_| cpu.alloc(order(1), MOVABLE).unwrap()));
-        core::mem::forget(cpu);
-    });
-    arena.reap();
-    assert_eq!(account(&arena).allocated, 20);
-    let cpu = arena.attach().unwrap();
-    had.into_iter().for_each(|pfn| free(&cpu, pfn, order(1)));
-    drop(cpu);
-    assert_all_free(&arena);
-}
-
-#[test]
 fn a_guard_forgotten_by_a_living_thread_keeps_its_slot() {
     let arena = four_slots();
     core::mem::forget(arena.attach_to(1).unwrap());
@@ -207,55 +151,4 @@ fn a_thread_that_panics_detaches() {
     assert!(result.is_err());
     assert_all_free(&arena);
     drop(arena.attach_to(0).unwrap());
-}
-
-#[test]
-fn a_busy_thread_answers_an_allocation_that_would_fail() {
-    // However late the other thread gets to run.
-    let config = Config {
-        experiment: Experiment { remote_drain_spins: u32::MAX, ..Experiment::default() },
-        ..Config::default()
-    };
-    let arena = described(MIB, config).build::<()>().unwrap();
-    let (ready, stop) = (Barrier::new(2), AtomicBool::new(false));
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let cpu = arena.attach_to(1).unwrap();
-            let all: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, MOVABLE).ok()).collect();
-            all.into_iter().for_each(|pfn| free(&cpu, pfn, Order::ZERO));
-            ready.wait();
-            while !stop.load(Ordering::Relaxed) {
-                cpu.answer();
-                thread::yield_now();
-            }
-        });
-        ready.wait();
-        let cpu = arena.attach_to(0).unwrap();
-        let got = core::iter::from_fn(|| cpu.alloc(Order::ZERO, MOVABLE).ok()).count() as u64;
-        stop.store(true, Ordering::Relaxed);
-        assert_eq!(got, MIB);
-    });
-}
-
-#[test]
-fn a_sleeping_threads_pages_come_without_it() {
-    let arena: Arena = described(MIB, Config::default()).build().unwrap();
-    let (sender, receiver) = mpsc::channel::<()>();
-    let ready = Barrier::new(2);
-    thread::scope(|scope| {
-        let sleeper = scope.spawn(|| {
-            let receiver = receiver;
-            let cpu = arena.attach_to(1).unwrap();
-            let all: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, MOVABLE).ok()).collect();
-            all.into_iter().for_each(|pfn| free(&cpu, pfn, Order::ZERO));
-            ready.wait();
-            receiver.recv().unwrap();
-        });
-        ready.wait();
-        let cpu = arena.attach_to(0).unwrap();
-        let got = core::iter::from_fn(|| cpu.alloc(Order::ZERO, MOVABLE).ok()).count();
-        sender.send(()).unwrap();
-        sleeper.join().unwrap();
-        assert_eq!(got as u64, MIB);
-    });
 }

@@ -259,21 +259,3 @@ fn a_write_after_the_free_is_caught_and_the_block_put_aside() {
         assert!(error.to_string().contains("found bad"), "{error}");
     }
 }
-
-#[test]
-fn a_quiet_block_is_not_suspected() {
-    let arena = poisoned();
-    let cpu = arena.attach().unwrap();
-    for n in 0..3 {
-        let all: Vec<_> = core::iter::from_fn(|| {
-            let mut block = cpu.alloc_block(order(n), MOVABLE).ok()?;
-            block.bytes_mut().fill(0x55);
-            Some(block)
-        })
-        .collect();
-        assert_eq!(all.len() as u64 * order(n).pages(), 1024);
-    }
-    drop(cpu);
-    assert_eq!(arena.allocator().totals().pcp.poison_overwrites, 0);
-    assert_all_free(&arena);
-}

@@ -17,4 +17,3 @@ mod layout;
 mod ops;
 mod pages;
 mod ranges;
-mod refusals;

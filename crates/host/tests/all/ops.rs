@@ -12,7 +12,7 @@ use framewright_host::{
     PAGEBLOCK_ORDER, Pfn, Request, SharedArena, SharedBlock, TrimPolicy, VerifyError,
 };
 
-use crate::common::order;
+use crate::common::{described, free, order, sight};
 
 const MOVABLE: Migratetype = Migratetype::Movable;
 
@@ -331,5 +331,25 @@ fn reset_frees_every_block_of_each_engine() {
         assert_eq!(arena.verify().unwrap().allocated, 0);
         // SAFETY: nothing is allocated.
         assert_eq!(unsafe { arena.reset() }, Ok(0));
+    }
+}
+
+#[test]
+fn splits_that_make_no_sense_change_nothing() {
+    for config in [Config::default(), Config::linux_v5_4(), Config::linux_v6_7()] {
+        let arena: Arena = described(4072, config).base(Pfn(1024)).build().unwrap();
+        let cpu = arena.attach().unwrap();
+        let pfn = cpu.alloc(order(4), MOVABLE).unwrap();
+        let before = sight(&arena);
+        for (at, from, to) in [(pfn, 3, 1), (pfn, 5, 1), (pfn.add(1), 4, 0), (pfn, 4, 5), (Pfn(0), 4, 0)] {
+            // SAFETY: it is refused.
+            unsafe { cpu.split(at, order(from), order(to)) }.unwrap_err();
+            assert_eq!(sight(&arena), before);
+        }
+        // SAFETY: the block is this test's.
+        unsafe { cpu.split(pfn, order(4), order(2)) }.unwrap();
+        (0..4).for_each(|part| free(&cpu, pfn.add(4 * part), order(2)));
+        // SAFETY: it is refused.
+        unsafe { cpu.split(pfn, order(2), order(0)) }.unwrap_err();
     }
 }

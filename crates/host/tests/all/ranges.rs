@@ -50,22 +50,6 @@ fn a_block_on_the_list_of_an_ended_thread_is_had() {
     assert_all_free(&arena);
 }
 
-#[test]
-fn a_block_on_the_list_of_a_living_thread_comes_without_it() {
-    let arena = described(4096, 2);
-    let second = arena.attach_to(1).unwrap();
-    let pfn = second.alloc(order(0), MOVABLE).unwrap();
-    free(&second, pfn, order(0));
-    let cpu = arena.attach_to(0).unwrap();
-    assert!(arena.allocator().pcp_pages() > 0, "the other slot has a list");
-    for pfn in (0..4096).map(Pfn) {
-        cpu.alloc_at(pfn, order(0)).unwrap();
-    }
-    (0..4096).for_each(|pfn| free(&cpu, Pfn(pfn), order(0)));
-    drop((cpu, second));
-    assert_all_free(&arena);
-}
-
 /// A thread that waits lends its lists: others get at what is on them, but not at its slot.
 #[test]
 fn an_idle_thread_lends_its_lists() {
@@ -214,11 +198,4 @@ fn failures_on_purpose_reach_every_kind_of_caller() {
     assert_eq!((counts.seen, counts.failed), (4, 4), "each is asked once");
     assert!(arena.allocator().inject(None));
     arena.alloc_block(Order::ZERO, MOVABLE).unwrap();
-}
-
-#[test]
-fn zeroes_without_memory_are_an_error() {
-    let arena = described(1024, 1);
-    let error = arena.attach().unwrap().alloc_block_zeroed(Order::ZERO, MOVABLE).unwrap_err();
-    assert_eq!(error.why, AllocFailure::NoDirectMap);
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::{Scratch, TRACE, framewright};
+use crate::{Scratch, framewright, short_traces};
 
 const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide");
 
@@ -19,7 +19,7 @@ fn run(page: &Path) -> usize {
     let text = fs::read_to_string(page).expect("a page");
     let name = page.file_stem().expect("it has a name").to_string_lossy().into_owned();
     let scratch = Scratch::new(&format!("guide-{name}"));
-    fs::copy(TRACE, scratch.0.join("compile.parquet")).expect("copied");
+    fs::copy(short_traces()[0], scratch.0.join("compile.parquet")).expect("copied");
     if let Some(study) = blocks(&text, "toml").first() {
         fs::write(scratch.0.join("mine.toml"), study).expect("written");
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use framewright::config::Generation;
 use framewright::error::FreeError;
-use framewright::reclaim::{BackgroundRequest, By, Reclaim, ReclaimRequest, Release};
+use framewright::reclaim::{By, Reclaim, ReclaimRequest, Release};
 use framewright::units::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneType};
 use framewright_check::fixture::BASE;
 use framewright_check::mix;
@@ -139,36 +139,6 @@ fn every_byte_is_kept() {
                 close(&world, &cache, &spaces, &[FileId(1)]);
             }
         }
-    }
-}
-
-/// Four threads with spaces of their own, and background reclaim on a fifth.
-#[test]
-fn threads_share_memory_and_swap() {
-    for (background, fails, slow) in [(false, 0, 0), (true, 5, 0), (true, 5, 3), (true, 0, 100)] {
-        let world = world(Generation::V6_1, 5);
-        let cache = cache(&world, Disk::new(fails, slow), 4 * PAGES);
-        let spaces: Vec<SpaceId> = (0..8).map(SpaceId).collect();
-        std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..4_u32)
-                .map(|n| {
-                    let (world, cache) = (&world, &cache);
-                    let mine = &spaces[2 * n as usize..][..2];
-                    scope.spawn(move || {
-                        world.on(n as usize, |cpu| work(cache, cpu, mine, FileId(n), PAGES / 4, 2_000));
-                    })
-                })
-                .collect();
-            while background && workers.iter().any(|worker| !worker.is_finished()) {
-                let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
-                world.on(4, |cpu| cpu.background(NodeId(0), asked, &cache.helpers()));
-                std::thread::yield_now();
-            }
-            workers.into_iter().for_each(|worker| worker.join().unwrap());
-        });
-        assert!(cache.events().pswpin > 0);
-        let files: Vec<FileId> = (0..4).map(FileId).collect();
-        close(&world, &cache, &spaces, &files);
     }
 }
 

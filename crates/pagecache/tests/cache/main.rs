@@ -9,8 +9,7 @@ mod slab;
 use std::collections::HashMap;
 
 use framewright::config::{Config, Experiment, Generation, ZoneReclaimMode, ZonelistCache};
-use framewright::reclaim::BackgroundRequest;
-use framewright::units::{NodeId, Order, Pfn, ZoneType};
+use framewright::units::{NodeId, Pfn, ZoneType};
 use framewright::zone::ZoneSpec;
 use framewright::{Cpu, Helpers};
 use framewright_check::fixture::{But, Spec, World};
@@ -128,39 +127,6 @@ fn nothing_is_lost_under_pressure() {
                 assert!(events.pgpgout > 0 && world.allocator().zones()[0].events().pgsteal_direct > 0);
                 assert_eq!(events.io_errors > 0, fails > 0);
             }
-        }
-    }
-}
-
-/// Four threads, each with files of its own, one memory; and background reclaim, if there is any, on a fifth.
-#[test]
-fn threads_share_the_memory() {
-    for (background, fails, slow) in [(false, 0, 0), (true, 5, 0), (true, 5, 3)] {
-        let world = world(Generation::V6_1, 5);
-        let disk = Disk::new(fails, slow);
-        let cache = Cache::new(world.allocator(), disk);
-        let cache = &cache;
-        let models: Vec<(Model, Vec<FileId>)> = std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..4_u32)
-                .map(|n| {
-                    let world = &world;
-                    scope.spawn(move || {
-                        let files = vec![FileId(10 * n), FileId(10 * n + 1)];
-                        let mut model = Model::default();
-                        world.on(n as usize, |cpu| work(cache, cpu, &mut model, &files, PAGES / 3, 5_000));
-                        (model, files)
-                    })
-                })
-                .collect();
-            while background && workers.iter().any(|worker| !worker.is_finished()) {
-                let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
-                world.on(4, |cpu| cpu.background(NodeId(0), asked, &cache.helpers()));
-                std::thread::yield_now();
-            }
-            workers.into_iter().map(|worker| worker.join().unwrap()).collect()
-        });
-        for (model, files) in &models {
-            close(&world, cache, model, files);
         }
     }
 }

@@ -370,38 +370,6 @@ fn short_lists_of_several_orders_do_not_take_turns() {
     world.settled();
 }
 
-/// If less than a quarter of a zone is free, a freed block whose buddy is free in the zone goes back there, where
-/// the two are one. All others are handed out again, last freed first; and so are all where more is free.
-#[test]
-fn where_memory_is_tight_a_block_goes_back_to_its_free_buddy() {
-    for tight in [true, false] {
-        let world = Spec::one_zone(1 << 16, 1).plain();
-        world.on(0, |cpu| {
-            let page = || cpu.alloc(Order::ZERO, M).ok();
-            let mut held: Vec<_> = core::iter::from_fn(page).collect();
-            held.sort_unstable();
-            let free = |n: usize| cpu.must_free(held[n], 0);
-            if !tight {
-                (1 << 15..1 << 16).for_each(free);
-            }
-            (0..10).for_each(|n| free(2 * n));
-            cpu.drain();
-            // The CPU sees how much is free when it next fetches some.
-            let seen = page().expect("ten pages are free");
-            cpu.must_free(seen, 0);
-            cpu.drain();
-            for n in 0..10 {
-                // One whose buddy is free, and one whose buddy is not.
-                free(2 * n + 1);
-                free(100 + 2 * n);
-            }
-            let next = [page(), page()].map(|page| page.expect("some are free"));
-            assert_eq!(next, [held[118], held[if tight { 116 } else { 19 }]], "tight: {tight}");
-        });
-        world.settled();
-    }
-}
-
 /// A zone with marks whose only CPU has let its lists grow: with about 2000 pages on them, as many in use, and `high`
 /// far above its minimum. Returns what is in use.
 fn grown(pages: u64) -> (World<Plain>, Vec<Pfn>) {

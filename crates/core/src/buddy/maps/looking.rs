@@ -15,9 +15,11 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.cold.bins.occupied[list as usize].get() & exactly(order) != 0
     }
 
-    /// Whether an open pageblock of a type has a block of an order.
-    pub(in crate::buddy) fn has_open(&self, order: Order, list: Migratetype) -> bool {
-        self.occupied(list) & AT_LEAST[order.index()] != 0
+    /// Number of the bin from which a request takes its next block; 64 if no open pageblock has one. A larger number is
+    /// a worse bin.
+    #[inline]
+    pub(in crate::buddy) fn next_bin(&self, order: Order, list: Migratetype) -> u32 {
+        (self.occupied(list) & AT_LEAST[order.index()]).trailing_zeros()
     }
 
     /// A bit for each bin of a type that has a pageblock.

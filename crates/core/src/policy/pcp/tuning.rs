@@ -228,19 +228,42 @@ pub fn round_robin(held: [u32; 3], count: u32) -> [u32; 3] {
     taken
 }
 
-/// Share of a list of `order` in the base pages that all lists of a CPU may hold, with lists of the orders `others` in
-/// use, all below the pageblock order.
+/// Division of the base pages that all lists of a CPU may hold among the lists in use.
 ///
 /// A list that may hold `d` blocks, and that refills and drains fill to its half, misses once in about `d²` random
 /// allocations and frees. If lists share a number of pages, the sum of `1 / d²` is least when `d` falls with the cube
-/// root of the block size: so pages grow with the square of that root. O(others).
-#[must_use]
-pub fn share_beside(pages: u32, order: Order, others: impl Iterator<Item = Order>) -> u32 {
-    /// `4 · 2^(2k/3)`.
+/// root of the block size: so pages grow with the square of that root. A list of which these pages are fewer than eight
+/// blocks takes no share from the others: it would leave little to them, and have few blocks itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Shares {
+    pages: u32,
+    /// Sum of the weights of the lists that take a share from the others.
+    weights: u32,
+}
+
+impl Shares {
+    /// `4 · 2^(2k/3)`, by order.
     const WEIGHTS: [u32; NR_ORDERS] = [4, 6, 10, 16, 25, 40, 64, 102, 161, 256, 406];
-    let weight = |order: Order| WEIGHTS[order.index()];
-    let all = weight(order) + others.map(weight).sum::<u32>();
-    (u64::from(pages) * u64::from(weight(order)) / u64::from(all)) as u32
+
+    /// Shares of `pages`, for lists in use of these orders. O(lists).
+    #[must_use]
+    pub fn new(pages: u32, used: impl Iterator<Item = Order>) -> Self {
+        let shares = Self { pages, weights: 0 };
+        Self { weights: used.map(|order| shares.taken(order)).sum(), ..shares }
+    }
+
+    /// Weight that a list of an order takes from the others.
+    const fn taken(self, order: Order) -> u32 {
+        if self.pages >> order.get() >= 8 { Self::WEIGHTS[order.index()] } else { 0 }
+    }
+
+    /// Base pages of one list; `is_used`: it is one of the lists in use. O(1).
+    #[must_use]
+    pub const fn of(self, order: Order, is_used: bool) -> u32 {
+        let weight = Self::WEIGHTS[order.index()];
+        let others = self.weights - if is_used { self.taken(order) } else { 0 };
+        (self.pages as u64 * weight as u64 / (others + weight) as u64) as u32
+    }
 }
 
 /// `batch << factor`, at most `u32::MAX`.
@@ -288,30 +311,33 @@ mod tests {
         }
     }
 
-    /// All sets of orders below the pageblock order: together the shares are at most what there is, a block more is a
-    /// larger share, and no list has more blocks than one of smaller blocks; a list alone has all.
+    /// All sets of orders below the pageblock order: together the shares of lists with eight blocks and more are at
+    /// most what there is, a block more is a larger share, and no list has more blocks than one of smaller blocks. A
+    /// list has its share also before it is in use.
     #[test]
     fn lists_share_what_they_may_hold() {
         for set in 1..1_u32 << 9 {
             let orders = || (0..9).filter(move |k| set >> k & 1 != 0).map(order);
             for pages in [0, 1, 63, 200, 16_384, i32::MAX as u32] {
-                let share =
-                    |order: Order| share_beside(pages, order, orders().filter(|&beside| beside != order));
-                let shares: std::vec::Vec<_> = orders().map(share).collect();
-                let all: u64 = shares.iter().map(|&share| u64::from(share)).sum();
-                assert!(all <= u64::from(pages) && all + 9 > u64::from(pages), "{set:#b} {pages}");
-                assert!(shares.is_sorted());
-                assert!(
-                    shares
-                        .iter()
-                        .zip(orders())
-                        .map(|(share, order)| share >> order.get())
-                        .is_sorted_by(|a, b| a >= b)
-                );
+                let all = Shares::new(pages, orders());
+                let shares: std::vec::Vec<_> = orders().map(|order| all.of(order, true)).collect();
+                for (order, &share) in orders().zip(&shares) {
+                    let others = Shares::new(pages, orders().filter(|&beside| beside != order));
+                    assert_eq!(others.of(order, false), share);
+                }
+                let large = |&(order, _): &(Order, u32)| pages >> order.get() >= 8;
+                let sum: u64 =
+                    orders().zip(shares.iter().copied()).filter(large).map(|(_, n)| u64::from(n)).sum();
+                assert!(sum <= u64::from(pages), "{set:#b} {pages}");
+                assert!(sum + 9 > u64::from(pages) || orders().any(|order| pages >> order.get() < 8));
+                let takes = |share: &&u32| **share >= 8;
+                assert!(shares.iter().filter(takes).is_sorted() || pages < 16_384);
+                let blocks = shares.iter().zip(orders()).map(|(share, order)| share >> order.get());
+                assert!(blocks.is_sorted_by(|a, b| a >= b));
             }
         }
-        let of_five = |k| share_beside(200, order(k), (0..5).filter(|&beside| beside != k).map(order));
-        assert_eq!([0, 1, 2, 3, 4].map(of_five), [13, 19, 32, 52, 81]);
+        let five = Shares::new(200, (0..5).map(order));
+        assert_eq!([0, 1, 2, 3, 4].map(|k| five.of(order(k), true)), [13, 19, 32, 52, 81]);
     }
 
     #[test]
