@@ -5,7 +5,7 @@ use core::alloc::Layout;
 use core::ops::Range;
 use core::ptr::null;
 
-use framewright::boot::kernel::{KernelAllocator, KernelCpu, linear};
+use framewright::kernel::{KernelAllocator, KernelCpu, linear};
 use framewright::{Config, CpuId, Migratetype::Movable, Order, Pfn};
 use ostd::cpu::{PinCurrentCpu, num_cpus};
 use ostd::irq::{DisabledLocalIrqGuard, disable_local};

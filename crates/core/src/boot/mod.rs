@@ -3,11 +3,10 @@
 //! [`map`] sorts the ranges; [`early`] allocates from them before there are zones; [`zones`] divides them and hands
 //! over the rest; [`deferred`] initialises it, now or later, by any number of workers; [`late`] is the order of these
 //! steps. [`srat`] reads the firmware table of the nodes' memory. [`ranges`] is the short way: one zone over all
-//! ranges; [`kernel`] puts that into a `static`.
+//! ranges.
 
 pub mod deferred;
 pub mod early;
-pub mod kernel;
 pub mod late;
 pub mod map;
 pub mod ranges;

@@ -46,7 +46,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             Ok(start) => start,
             Err(error) => {
                 let run = self.one_run(pages, align, migratetype).ok_or(error)?;
-                return Ok(self.into_frames(run));
+                return Ok(self.make_frames(run));
             }
         };
         if order > Order::ZERO {
@@ -64,12 +64,12 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         align: u64,
         migratetype: Migratetype,
     ) -> Result<Range<Pfn>, AllocError> {
-        self.alloc_pages(pages, align, migratetype).map(|range| self.into_frames(range))
+        self.alloc_pages(pages, align, migratetype).map(|range| self.make_frames(range))
     }
 
     /// Makes single frames of blocks that were allocated just now.
     #[cold]
-    fn into_frames(&self, range: Range<Pfn>) -> Range<Pfn> {
+    fn make_frames(&self, range: Range<Pfn>) -> Range<Pfn> {
         // SAFETY: no other code knows of the range.
         let split = unsafe { self.split_range(range.clone()) };
         debug_assert!(split.is_ok(), "{split:?}");

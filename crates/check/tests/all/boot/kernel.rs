@@ -5,8 +5,8 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc_zeroed};
 
-use framewright::boot::kernel::KernelAllocator;
 use framewright::error::SetupError;
+use framewright::kernel::KernelAllocator;
 use framewright::{Config, CpuId, Migratetype::Movable, Order, Pfn};
 
 const FIRST: Pfn = Pfn(1 << 18);
