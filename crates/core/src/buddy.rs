@@ -563,7 +563,9 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
                 return;
             }
             self.frames.set_state(pfn, order, State::Body);
-            self.put_bits(pfn, order.pages(), order);
+            if !self.put_block(pfn, order) {
+                self.put_bits(pfn, order.pages(), order);
+            }
         } else if self.frames.has_maps() {
             self.put_large(pfn, order, placement);
         } else {

@@ -247,6 +247,12 @@ fn histories_over_several_nodes() {
     world.run(300, 4, 200_000, true);
 }
 
+#[test]
+#[ignore = "takes minutes: cargo test --release -p framewright-host --test stress -- --ignored"]
+fn a_hundred_million_operations_from_4_threads() {
+    World::new(256 * MIB, 4, Config::default()).run(3, 4, 100_000_000, true);
+}
+
 /// A pair with a block that any thread may drop has no locked instruction that a pair with a block bound to its thread
 /// lacks: the least of many runs of each, interleaved, in one process. As released: with assertions, other things
 /// count.

@@ -361,7 +361,7 @@ fn deployment(part: &Part, variant: &str) -> Option<String> {
     match (&sysctls[..], &others[..]) {
         ([], []) => None,
         (_, []) => Some(format!("sysctl {}", sysctls.join(" "))),
-        (_, [one]) => Some(format!("not in Linux: {one} is a setting of this allocator")),
+        (_, [single]) => Some(format!("not in Linux: {single} is a setting of this allocator")),
         (_, [first, second, rest @ ..]) => {
             let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
             Some(format!("not in Linux: {first}, {second}{more} are settings of this allocator"))

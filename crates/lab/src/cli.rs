@@ -19,11 +19,18 @@ use crate::study::workload::Workload;
 /// Version, and the commit if it was built from a checkout.
 const VERSION: &str = env!("FRAMEWRIGHT_VERSION");
 
-/// What does a change to the page allocator do to my workload, on this machine and on others?
+/// Command line of `framewright`.
 #[derive(Debug, Parser)]
-#[command(name = "framewright", version = VERSION, max_term_width = 80, infer_long_args = false)]
+#[command(
+    name = "framewright",
+    about = "What does a change to the page allocator do to my workload, on this machine and on others?",
+    long_about = None,
+    version = VERSION,
+    max_term_width = 80,
+    infer_long_args = false
+)]
 pub struct Cli {
-    /// The cure.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 
@@ -39,7 +46,7 @@ pub struct Cli {
     )]
     pub format: Format,
 
-    /// When to colour.
+    /// Use of colour.
     #[arg(
         long,
         global = true,
@@ -51,7 +58,7 @@ pub struct Cli {
     )]
     pub color: Colour,
 
-    /// Whether to leave out what is neither a result nor an error.
+    /// Leaves out all that is neither a result nor an error.
     #[arg(short, long, global = true, help = "No progress and no notices: results and errors only")]
     pub quiet: bool,
 }

@@ -1,4 +1,4 @@
-//! What each command does: its arguments, and the way from them to what is printed.
+//! The commands: arguments of each, and the way from them to what is printed.
 
 pub mod about;
 pub mod bench;
@@ -26,7 +26,7 @@ fn cpus_here() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// What else the machine has to do while something is measured.
+/// Other work of the machine during a measurement.
 struct Noise {
     load: f64,
     /// Ticks that were stolen, and all, of all CPUs since boot.
@@ -51,7 +51,7 @@ impl Noise {
         Self { load: load.unwrap_or(0.0), ticks: [stolen, fields.iter().sum()] }
     }
 
-    /// Says so in `part` if it was enough to disturb a measurement.
+    /// Adds a note to `part` if other work disturbed the measurement.
     fn after(&self, part: &mut Part) {
         let now = Self::before().ticks;
         let [stolen, all] = [0, 1].map(|n| now[n] - self.ticks[n]);
@@ -87,7 +87,7 @@ fn check_threads(threads: usize) -> Result<()> {
     Ok(())
 }
 
-/// What more threads than CPUs mean.
+/// Warning that there are more threads than CPUs.
 fn crowded(threads: usize) -> String {
     format!("{threads} threads share {} CPUs: their figures show waiting, not the allocator.", cpus_here())
 }
@@ -106,14 +106,14 @@ fn gib(text: &str, least: u64, most: u64) -> core::result::Result<u64, String> {
 fn amount(text: &str, shift: u32, least: u64, most: u64, unit: &str) -> core::result::Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
-    let of = match suffix.trim().to_ascii_lowercase().trim_end_matches("ib").trim_end_matches('b') {
+    let unit_shift = match suffix.trim().to_ascii_lowercase().trim_end_matches("ib").trim_end_matches('b') {
         "" if suffix.is_empty() => Some(shift),
         "m" => Some(20),
         "g" => Some(30),
         "t" => Some(40),
         _ => None,
     };
-    let bytes = of.and_then(|of| number.parse::<u64>().ok()?.checked_mul(1 << of));
+    let bytes = unit_shift.and_then(|bits| number.parse::<u64>().ok()?.checked_mul(1 << bits));
     bytes
         .map(|bytes| bytes >> shift)
         .filter(|amount| (least..=most).contains(amount))

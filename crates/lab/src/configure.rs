@@ -18,7 +18,7 @@ pub use declared::{Acts, SETTINGS, Setting};
 /// Settings that one setting, `engine`, replaces.
 const GONE: [&str; 5] = ["bulk", "free_store", "large_heads", "metadata", "pcp_counting"];
 
-/// How large a frame descriptor is.
+/// Size of a frame descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Descriptor {
     /// 8 bytes: nothing of the user's.
@@ -35,7 +35,7 @@ pub struct Setup {
     pub config: Config,
     /// Size of frame descriptors.
     pub descriptor: Descriptor,
-    /// How the part of the memory map that is initialised late is split between CPUs.
+    /// Split of the late part of initialisation of the memory map between CPUs.
     pub split: Split,
     /// Type that a replay asks for where the traced program got a page of a file.
     pub page_cache: PageCache,
@@ -120,7 +120,7 @@ impl Setup {
     /// Applies one setting. `preset` replaces the whole allocator configuration, and what is asked for pages of files.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The value or the key is wrong; the message gives the reason.
     pub fn set(&mut self, key: &str, value: &Value) -> core::result::Result<(), String> {
         let setting = Setting::find(key)?;
         if !setting.takes.accepts(value) {
@@ -177,12 +177,12 @@ mod tests {
 
     #[test]
     fn settings_apply_in_order() {
-        let it =
+        let parsed =
             setup("preset=linux_v5_4,batch=7,high=42,lock_kind=ticket,descriptor_bytes=64").expect("valid");
-        assert_eq!(it.config.experiment.pcp_fixed, Some(PcpFixed { batch: 7, high: 42 }));
-        assert_eq!(it.config.experiment.pcp_rule, PcpRule::V5_4);
-        assert_eq!(it.config.experiment.lock_kind, LockKind::Ticket);
-        assert_eq!(it.descriptor, Descriptor::Struct64);
+        assert_eq!(parsed.config.experiment.pcp_fixed, Some(PcpFixed { batch: 7, high: 42 }));
+        assert_eq!(parsed.config.experiment.pcp_rule, PcpRule::V5_4);
+        assert_eq!(parsed.config.experiment.lock_kind, LockKind::Ticket);
+        assert_eq!(parsed.descriptor, Descriptor::Struct64);
         assert_eq!(
             setup("high=42").expect("valid").config.experiment.pcp_fixed,
             Some(PcpFixed { batch: 7, high: 42 })
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn pressure_is_configured_by_name() {
-        let it = setup(
+        let parsed = setup(
             "preset=linux_v3_0,zonelist_cache=before_first_zone,zone_reclaim=5,min_free_kib=4096,\
              reserve_ratios=256:128:32:0,zonelist_order=zone,rounds=9,keep_marks=false",
         )
@@ -208,11 +208,11 @@ mod tests {
             },
             ..Config::linux_v3_0()
         };
-        assert_eq!(it.config.experiment.limits.rounds, 9);
+        assert_eq!(parsed.config.experiment.limits.rounds, 9);
         assert_eq!(
             Config {
-                experiment: Experiment { limits: expected.experiment.limits, ..it.config.experiment },
-                ..it.config
+                experiment: Experiment { limits: expected.experiment.limits, ..parsed.config.experiment },
+                ..parsed.config
             },
             expected
         );

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// Whether this process was interrupted, or asked to terminate.
+/// Flag that is raised by SIGINT and SIGTERM.
 #[derive(Clone, Debug)]
 pub struct Interrupt(Arc<AtomicBool>);
 
@@ -25,7 +25,7 @@ impl Interrupt {
         Self(raised)
     }
 
-    /// Whether there was one.
+    /// True after an interrupt.
     #[must_use]
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)

@@ -49,14 +49,14 @@ pub struct Machine {
     /// Distance of another node in the units of the firmware's table, in which the own node has 10. Absent
     /// with one node.
     pub remote_distance: Option<u32>,
-    /// How zone locks are waited for on the kernel of the study: `ticket` or `queued`.
+    /// Kind of zone locks in the kernel of the study: `ticket` or `queued`.
     pub lock_kind: Option<String>,
     /// Memory by zone.
     #[serde(rename = "zone")]
     pub zones: Vec<Zone>,
     /// Times of moving a cache line and of reading memory, in ns.
     pub latency_ns: Latency,
-    /// How much memory traffic passes, in GB/s (10⁹ bytes).
+    /// Bandwidth of memory, in GB/s (10⁹ bytes).
     pub bandwidth_gbps: Bandwidth,
     /// Costs in core cycles.
     pub cycles: Cycles,
@@ -167,7 +167,7 @@ pub struct Latency {
     pub contended_cas_2_cores: Option<Parameter>,
 }
 
-/// How much memory traffic passes, in GB/s.
+/// Bandwidth of memory, in GB/s.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Bandwidth {
@@ -222,7 +222,7 @@ pub struct KernelCosts {
     pub page_free: Parameter,
 }
 
-/// How much a kernel does at a time.
+/// Sizes of the batches of a kernel's work.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KernelSizes {
@@ -337,7 +337,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// What the format cannot say.
+    /// Checks what the format cannot express.
     fn check(&self) -> core::result::Result<(), String> {
         let counts = [
             ("sockets", self.sockets),
@@ -408,7 +408,7 @@ impl Machine {
                     "{name}: expected early_managed_pages <= managed_pages <= present_pages"
                 ));
             }
-            // Holes may lie in a zone, so that this is the least place it takes.
+            // A zone may have holes: this is the least space that it takes.
             end = zone
                 .start_pfn
                 .checked_add(zone.present_pages)

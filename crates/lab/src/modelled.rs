@@ -244,7 +244,7 @@ fn compile(events: &[&Event], threads: &[u16], page_cache: PageCache) -> Copy {
             }
         };
         let thread = threads.binary_search(&event.cpu).unwrap_or(0);
-        // Where the trace begins anew, no time passes.
+        // No time passes where the trace begins again.
         let since =
             last.insert(thread, event.time_ns).map_or(0, |before| event.time_ns.saturating_sub(before));
         copy.threads[thread].push(Op { gap: Ps(since * 1000), slot, order, act });
@@ -260,7 +260,7 @@ const fn migratetype(mobility: Mobility) -> Migratetype {
     }
 }
 
-/// What simulated replays report.
+/// Metrics of simulated replays.
 const QUANTITIES: &[Quantity] = joined!(Quantity;
     &quantities! {
         in_allocator_percent "%" Lower Main "Share of the CPUs' time that is spent in the allocator."

@@ -1,4 +1,4 @@
-//! What a trace says of its program: which blocks it asked for, who asked, how long it kept them.
+//! Profile of a traced program: the blocks that it allocated, the allocating tasks, and the lifetimes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -35,7 +35,7 @@ pub struct Profile {
     pub types: BTreeMap<Option<u8>, Share>,
     /// By the name of the thread, most pages first.
     pub comms: Vec<(String, Share)>,
-    /// How long blocks lived that were freed within the trace, in ns, shortest first.
+    /// Lifetimes of blocks that were freed within the trace, in ns, shortest first.
     pub lifetimes_ns: Vec<u64>,
     /// Blocks that outlived the trace.
     pub kept: Share,
@@ -106,7 +106,7 @@ pub fn time(ns: f64) -> String {
     }
 }
 
-/// How Linux calls a migratetype.
+/// Name of a migratetype in Linux.
 #[must_use]
 pub fn type_name(migratetype: Option<u8>) -> String {
     match migratetype {

@@ -16,7 +16,7 @@ pub fn silence() {
     SILENT.get_or_init(|| ());
 }
 
-/// Whether nothing is to be said of progress.
+/// True if no progress is shown.
 #[must_use]
 pub fn is_silent() -> bool {
     SILENT.get().is_some()
@@ -60,7 +60,7 @@ impl Progress {
         progress
     }
 
-    /// Whether no further step is to begin.
+    /// True after an interrupt: no further step begins.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         self.stop.as_ref().is_some_and(Interrupt::is_raised)
@@ -74,13 +74,13 @@ impl Progress {
         Self { bar, stop: None }
     }
 
-    /// One step is done; `doing` says what comes now.
+    /// Counts a step as done; `doing` names the next.
     pub fn step(&self, doing: &str) {
         self.bar.set_message(doing.to_owned());
         self.bar.inc(1);
     }
 
-    /// Says what is being done without a step.
+    /// Shows the current activity without counting a step.
     pub fn doing(&self, doing: &str) {
         self.bar.set_message(doing.to_owned());
     }

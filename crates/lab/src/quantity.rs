@@ -54,7 +54,7 @@ pub(crate) const TRAFFIC: [Quantity; 3] = quantities! {
     line_transfers "1" Lower Cause "Moves of a cache line between CPUs, per page or acquisition."
     line_wait_ns "ns" Lower Cause "Time that CPUs wait for a cache line that another CPU has, per page or acquisition."
 };
-/// What a closed queueing network says beside its predictions.
+/// Metrics of a closed queueing network.
 pub(crate) const NETWORK: [Quantity; 3] = quantities! {
     saturated_at_cpus "1" Higher Cause "CPUs at which a lock is saturated: work and demands of an operation over the lock's demand."
     most_per_second "1/s" Higher Cause "Operations a second that a lock allows, whatever the number of CPUs."

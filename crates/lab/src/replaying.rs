@@ -11,7 +11,7 @@ use crate::configure::Setup;
 use crate::progress::Progress;
 use crate::subject::{Bare, Subject, with};
 
-/// What replays report.
+/// Metrics of replays.
 pub(crate) const QUANTITIES: &[Quantity] = &quantities! {
     zone_lock_acquisitions_per_page "1" Lower Main "Acquisitions of the zone lock per allocated page."
     pages_moved_per_page "1" Lower Main "Pages moved to or from the buddy lists per allocated page."
@@ -40,7 +40,7 @@ const LEAST_FRAMES: u64 = 1 << 18;
 /// Wall time that a sample takes at least, in ns: a millisecond cannot be measured on a machine with anything else to
 /// do.
 const LEAST_SAMPLE_NS: f64 = 100e6;
-/// A short trace is replayed at most so often for one sample.
+/// Most replays of a short trace for one sample.
 const MOST_REPEATS: f64 = 100.0;
 
 /// A trace, compiled for a number of threads, and the memory it is replayed in.
@@ -85,7 +85,7 @@ impl Replay {
         self.plans[0].counts()
     }
 
-    /// What is replayed under this setup.
+    /// The plan that is replayed under this setup.
     fn plan(&self, setup: &Setup) -> &Plan {
         &self.plans[setup.page_cache as usize]
     }

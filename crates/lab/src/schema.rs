@@ -121,7 +121,7 @@ fn styles() -> Vec<String> {
     names.map(|value| value.get_name().to_owned()).collect()
 }
 
-/// What a setting or a key may be.
+/// Schema of the values of a setting or a key.
 fn taken(takes: Takes) -> Value {
     match takes {
         Takes::Words(words) => {

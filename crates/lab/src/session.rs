@@ -1,4 +1,4 @@
-//! What every command begins and ends with: options of its results, the files that they go to, showing them.
+//! Beginning and end of each command: options of results, the files that they go to, and how they are shown.
 
 use std::path::{Path, PathBuf};
 
@@ -79,7 +79,7 @@ pub type Rivals = fn() -> Vec<Box<dyn Runner>>;
 pub struct Session {
     /// For `bench --rivals`, if this program has any.
     pub rivals: Option<Rivals>,
-    /// How to write what was found.
+    /// Format of the results.
     pub format: Format,
     /// Its destination.
     pub terminal: Terminal,
@@ -221,7 +221,7 @@ impl Reporter<'_> {
     }
 }
 
-/// What is shown if not all is asked for: of replays the answer, of other parts the table.
+/// Text without `--all`: of replays the answer, of other parts the table.
 fn in_short(document: &Document, options: Options, terminal: &Terminal) -> String {
     let mut answers = String::new();
     let mut rest = document.clone();

@@ -19,7 +19,7 @@ pub struct Settings {
 struct Entry {
     key: String,
     value: Value,
-    /// Where the key stands in its file.
+    /// Place of the key in its file.
     place: Option<Range<usize>>,
 }
 
@@ -54,7 +54,7 @@ pub enum Takes {
 }
 
 impl Takes {
-    /// Whether a value is one of those.
+    /// True if a value is one of those.
     #[must_use]
     pub fn accepts(self, value: &Value) -> bool {
         match (self, value) {
@@ -137,7 +137,7 @@ impl Settings {
         Self { entries: self.entries.iter().chain(&others.entries).cloned().collect() }
     }
 
-    /// Gives every key and value to `apply`, which says what is wrong with it, if anything.
+    /// Gives every key and value to `apply`, which returns the reason if it refuses one.
     ///
     /// # Errors
     /// The first that `apply` refuses, with the key and, if it was read from a file, its place.

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use framewright_report::error::{Error, Result};
 use framewright_report::result::TraceId;
 
-/// `traces/compile.parquet`; `traces/README.md` says how it was recorded.
+/// `traces/compile.parquet`; `traces/README.md` tells how it was recorded.
 static COMPILE: &[u8] = include_bytes!("../../../traces/compile.parquet");
 
 /// A copy of the recorded compile.

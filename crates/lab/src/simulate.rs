@@ -23,7 +23,7 @@ const FITTED: &str = include_str!("../../../machines/calibration/fitted.toml");
 /// The measurements that they were fitted to.
 pub const MEASURED: &str = include_str!("../../../machines/calibration/xeon-gold-5320.csv");
 
-/// How far off each order would have been predicted by a fit to all others.
+/// Error of each order's prediction by a fit to all other orders.
 const LEFT_OUT: &str = include_str!("../../../machines/calibration/left-out.toml");
 
 /// Latency of memory at full bandwidth, as a multiple of idle latency, for machines whose description does not say: on
@@ -33,7 +33,7 @@ const SATURATED: f64 = 166.0 / 92.0;
 /// Cycles of a locked compare-and-swap of a line in the first-level cache, on any x86 of the last ten years
 /// (instruction tables say 17 to 20).
 const EXCHANGE_CYCLES: f64 = 18.0;
-/// The same of a branch that was guessed wrongly: 15 to 20 cycles in tables of microarchitectures since 2015.
+/// Core cycles of a mispredicted branch: 15 to 20 cycles in tables of microarchitectures since 2015.
 const MISPREDICT_CYCLES: f64 = 17.0;
 
 /// The file of fitted parameters.
@@ -82,7 +82,7 @@ pub fn model_errors(count: usize, seed: u64) -> Result<Vec<f64>> {
     Ok(strata(0.0, 1.0, count.max(1), &mut rng).into_iter().map(factor).collect())
 }
 
-/// The value below which a share of sorted values lies, between neighbours in proportion.
+/// A quantile of sorted values, with linear interpolation between neighbours.
 ///
 /// # Panics
 /// Without values.
@@ -221,7 +221,7 @@ pub(crate) fn doubled(all: u16) -> impl Iterator<Item = u16> {
     (0..).map(|n| 1 << n).take_while(move |&n| n < all).chain([all])
 }
 
-/// How many may simulate at a time, however many parts run beside each other.
+/// Limit on the threads that simulate at a time, over all parts.
 struct Turns {
     free: Mutex<usize>,
     given_back: Condvar,
@@ -231,7 +231,7 @@ static TURNS: LazyLock<Turns> =
     LazyLock::new(|| Turns { free: Mutex::new(cpus()), given_back: Condvar::new() });
 
 thread_local! {
-    /// Whether this thread has a turn.
+    /// True while this thread has a turn.
     static HAS_TURN: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -82,7 +82,7 @@ impl<M: FrameUser> Target for Bare<'_, M> {
             .zones()
             .iter()
             .flat_map(|zone| (0..allocator.cpus()).map(|cpu| allocator.pcp(zone.id(), CpuId(cpu as u16))));
-        // A huge page on a CPU's list can be had as one: by that CPU at once, by others when it is drained.
+        // A huge page on a CPU's list can be had as one: by that CPU immediately, by others when it is drained.
         let listed = match order <= PAGEBLOCK_ORDER {
             true => pcps.map(|pcp| u64::from(pcp.huge_pages()) >> order.get()).sum(),
             false => 0,
@@ -214,7 +214,7 @@ impl<M: FrameUser> Slot<'_, M> {
 /// A driver as the owner of all blocks.
 struct Mover<'a>(RefCell<&'a mut dyn Move>);
 
-// SAFETY: the arena has no memory. The driver has all blocks, and does nothing else meanwhile.
+// SAFETY: the arena has no memory. The driver has all blocks, and does nothing else during the call.
 unsafe impl Migrate for Mover<'_> {
     unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         if self.0.borrow_mut().move_block(from.0, to.0, order.get()) {
@@ -233,7 +233,7 @@ impl<M: FrameUser> TargetCpu for Slot<'_, M> {
     #[inline(always)]
     fn alloc(&mut self, order: u8, mobility: Mobility) -> Option<u64> {
         // Callers know the order when they write the call, and the compiler then drops what other orders need.
-        // A driver does not; for the order that is nearly every call it says so here.
+        // A driver does not; the order of nearly every call is a constant here.
         let pfn = match order {
             0 => self.0.alloc(Order::ZERO, migratetype(mobility)),
             _ => self.0.alloc(Order::new(order)?, migratetype(mobility)),

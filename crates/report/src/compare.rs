@@ -61,12 +61,10 @@ pub fn merge(files: &[Saved]) -> Result<Document> {
     let names: Vec<&str> = files.iter().map(|file| file.label.as_str()).collect();
     let mut merged = Document::new(format!("compare {}", names.join(" ")), base.document.host.clone());
     merged.sources = files.iter().map(source).collect();
+    let parts: Vec<BTreeMap<_, &Part>> = others.iter().map(parts_by_key).collect();
     for part in &base.document.results {
-        let found: Option<Vec<(&Saved, &Part)>> = others
-            .iter()
-            .map(|file| Some((file, file.document.results.iter().find(|part_there| same(part, part_there))?)))
-            .collect();
-        if let Some(others) = found {
+        let found = others.iter().zip(&parts).map(|(file, parts)| Some((file, *parts.get(&key(part))?)));
+        if let Some(others) = found.collect::<Option<Vec<_>>>() {
             merged.results.extend(merge_part((base, part), &others));
         }
     }
@@ -101,8 +99,14 @@ fn source(file: &Saved) -> Source {
     }
 }
 
-fn same(a: &Part, b: &Part) -> bool {
-    (&a.study, &a.part, a.kind, &a.machine) == (&b.study, &b.part, b.kind, &b.machine)
+/// The names that parts of several files must share to be compared.
+fn key(part: &Part) -> (&str, &str, Kind, &str) {
+    (&part.study, &part.part, part.kind, &part.machine)
+}
+
+/// The parts of a file by their key, the first of each.
+fn parts_by_key(file: &Saved) -> BTreeMap<(&str, &str, Kind, &str), &Part> {
+    file.document.results.iter().rev().map(|part| (key(part), part)).collect()
 }
 
 /// What each file has, for the message that nothing is common.
@@ -120,72 +124,89 @@ fn listing(files: &[Saved]) -> String {
 }
 
 fn merge_part(base: (&Saved, &Part), others: &[(&Saved, &Part)]) -> Vec<Part> {
-    let shared: Vec<&String> = base
-        .1
-        .variants
-        .iter()
-        .filter(|variant| others.iter().all(|(_, compared)| compared.variants.contains(variant)))
-        .collect();
+    let columns: Vec<(&Saved, &Part)> = [base].into_iter().chain(others.iter().copied()).collect();
+    let metrics: Vec<BTreeMap<&str, Vec<&Metric>>> =
+        columns.iter().map(|(_, part)| metrics_by_variant(part)).collect();
+    let variants: Vec<BTreeSet<&String>> =
+        others.iter().map(|(_, compared)| compared.variants.iter().collect()).collect();
+    let in_all = |variant: &&String| variants.iter().all(|variants| variants.contains(variant));
+    let shared: Vec<&String> = base.1.variants.iter().filter(in_all).collect();
     if shared.is_empty() {
-        return vec![side_by_side(base, others)];
+        return vec![side_by_side(&columns, &metrics)];
     }
-    let several = base.1.variants.len() > 1 || others.iter().any(|(_, compared)| compared.variants.len() > 1);
-    shared.iter().map(|variant| one_variant(base, others, variant, several)).collect()
+    let several = columns.iter().any(|(_, part)| part.variants.len() > 1);
+    shared.iter().map(|variant| one_variant(&columns, &metrics, variant, several)).collect()
+}
+
+/// The metrics that have samples of each variant, in the order of the part.
+fn metrics_by_variant(part: &Part) -> BTreeMap<&str, Vec<&Metric>> {
+    let mut found: BTreeMap<&str, Vec<&Metric>> = BTreeMap::new();
+    for metric in &part.metrics {
+        for variant in metric.samples.keys() {
+            found.entry(variant).or_default().push(metric);
+        }
+    }
+    found
 }
 
 /// A variant of every file; the columns are the files.
-fn one_variant(base: (&Saved, &Part), others: &[(&Saved, &Part)], variant: &str, named: bool) -> Part {
-    let mut part = base.1.clone();
+fn one_variant(
+    files: &[(&Saved, &Part)],
+    metrics: &[BTreeMap<&str, Vec<&Metric>>],
+    variant: &str,
+    named: bool,
+) -> Part {
+    let (base, others) = (files[0], &files[1..]);
+    let mut part = without_results(base.1);
     if named {
         part.part = format!("{}[variant={variant}]", base.1.part);
     }
     part.baseline.clone_from(&base.0.label);
-    part.variants = vec![base.0.label.clone()];
-    part.variants.extend(others.iter().map(|(file, _)| file.label.clone()));
-    clear(&mut part);
-    let columns = || [base].into_iter().chain(others.iter().copied());
-    for (file, compared) in columns() {
+    part.variants = files.iter().map(|(file, _)| file.label.clone()).collect();
+    for (file, compared) in files {
         if let Some(settings) = compared.settings.get(variant) {
             part.settings.insert(file.label.clone(), settings.clone());
         }
     }
-    for metric in metrics_of(columns().map(|(_, part)| part)) {
-        for (file, compared) in columns() {
-            take(&mut part, &file.label, compared, variant, metric);
-        }
+    let columns = files.iter().zip(metrics).filter_map(|((file, _), metrics)| {
+        Some(Column { name: &file.label, variant, metrics: metrics.get(variant)? })
+    });
+    fill(&mut part, columns);
+    for compared in others {
+        note_differences(&mut part, base, *compared, Some(variant));
     }
-    for (file, compared) in others {
-        note_differences(&mut part, base, (file, compared), Some(variant));
-    }
-    finish(part, columns().map(|(_, part)| part))
+    finish(part, files)
 }
 
 /// Files without a variant in common: the variants of each, in the order of the files.
-fn side_by_side(base: (&Saved, &Part), others: &[(&Saved, &Part)]) -> Part {
-    let mut part = base.1.clone();
-    clear(&mut part);
-    let columns = || [base].into_iter().chain(others.iter().copied());
-    part.settings = columns().flat_map(|(_, part)| part.settings.clone()).collect();
-    for (file, compared) in others {
-        note_differences(&mut part, base, (file, compared), None);
+fn side_by_side(files: &[(&Saved, &Part)], metrics: &[BTreeMap<&str, Vec<&Metric>>]) -> Part {
+    let (base, others) = (files[0], &files[1..]);
+    let mut part = without_results(base.1);
+    part.baseline.clone_from(&base.1.baseline);
+    part.variants.clone_from(&base.1.variants);
+    part.settings = files.iter().flat_map(|(_, part)| part.settings.clone()).collect();
+    for compared in others {
+        note_differences(&mut part, base, *compared, None);
     }
-    for metric in metrics_of(columns().map(|(_, part)| part)) {
-        for (_, compared) in columns() {
-            for variant in &compared.variants {
-                take(&mut part, variant, compared, variant, metric);
-            }
-        }
-    }
-    finish(part, columns().map(|(_, part)| part))
+    let columns = files.iter().zip(metrics).flat_map(|((_, compared), metrics)| {
+        let with_metrics =
+            compared.variants.iter().filter_map(|variant| Some((&**variant, metrics.get(&**variant)?)));
+        with_metrics.map(|(variant, metrics)| Column { name: variant, variant, metrics })
+    });
+    fill(&mut part, columns);
+    finish(part, files)
 }
 
-/// Removes what holds of one file only. Samples of separate runs are no pairs.
-fn clear(part: &mut Part) {
-    part.event_log_hash = None;
-    part.paired = false;
-    part.notes.clear();
-    part.settings.clear();
-    part.metrics.clear();
+/// A part without what holds of one file only. Samples of separate runs are no pairs.
+fn without_results(part: &Part) -> Part {
+    Part {
+        seed: part.seed,
+        headline: part.headline.clone(),
+        is_table: part.is_table,
+        conditions: part.conditions.clone(),
+        trace: part.trace.clone(),
+        ..Part::new(&part.study, &part.part, part.kind, &part.machine)
+    }
 }
 
 /// Notes what is not the same in two files, though it should be where one change is to be seen: the trace, what the
@@ -197,18 +218,19 @@ fn note_differences(
     variant: Option<&str>,
 ) {
     let (a, b) = (&base.0.label, &compared.0.label);
-    let hash = |part: &Part| part.trace.as_ref().map(|trace| trace.sha256.clone());
-    if hash(base.1) != hash(compared.1) {
+    if base.1.trace.as_ref().map(|trace| &trace.sha256)
+        != compared.1.trace.as_ref().map(|trace| &trace.sha256)
+    {
         let name = |part: &Part| part.trace.as_ref().map_or("none", |trace| &trace.name).to_owned();
         let (ours, theirs) = (name(base.1), name(compared.1));
         part.note(format!("Warning: other traces were replayed: {a} {ours}, {b} {theirs}."));
     }
     let nothing = BTreeMap::new();
-    let settings =
-        |part: &'_ Part| variant.and_then(|variant| part.settings.get(variant)).unwrap_or(&nothing).clone();
+    let [our_settings, their_settings] = [base.1, compared.1]
+        .map(|part| variant.and_then(|variant| part.settings.get(variant)).unwrap_or(&nothing));
     let pairs = [
-        ("other settings", settings(base.1), settings(compared.1)),
-        ("other conditions", base.1.conditions.clone(), compared.1.conditions.clone()),
+        ("other settings", our_settings, their_settings),
+        ("other conditions", &base.1.conditions, &compared.1.conditions),
     ];
     for (what, ours, theirs) in pairs {
         // Results of older versions do not say.
@@ -222,7 +244,7 @@ fn note_differences(
         let differing: Vec<String> = names
             .into_iter()
             .filter(|name| ours.get(*name) != theirs.get(*name))
-            .map(|name| format!("{name} {a} {}, {b} {}", value(&ours, name), value(&theirs, name)))
+            .map(|name| format!("{name} {a} {}, {b} {}", value(ours, name), value(theirs, name)))
             .collect();
         if !differing.is_empty() {
             part.note(format!("Warning: {what}: {}.", differing.join("; ")));
@@ -230,52 +252,62 @@ fn note_differences(
     }
 }
 
-/// Every metric of any part, in the order of the first and then of the others.
-fn metrics_of<'a>(parts: impl Iterator<Item = &'a Part>) -> Vec<&'a Metric> {
-    let mut metrics: Vec<&Metric> = Vec::new();
-    for metric in parts.flat_map(|part| &part.metrics) {
-        if !metrics.iter().any(|known| known.name == metric.name) {
-            metrics.push(metric);
-        }
-    }
-    metrics
+/// A column of a merged part: a variant of a file, under the name that it gets.
+struct Column<'a> {
+    name: &'a str,
+    variant: &'a str,
+    metrics: &'a [&'a Metric],
 }
 
-/// Copies what `from` has of a metric's variant into a column of `part`.
-fn take(part: &mut Part, column: &str, from: &Part, variant: &str, metric: &Metric) {
-    let Some(found) = from.find(&metric.name).filter(|found| !found.of(variant).is_empty()) else { return };
-    // Nothing is compared across units.
-    if found.unit != metric.unit {
-        part.note(format!("{}: {} in one file, {} in another.", metric.name, metric.unit, found.unit));
-        return;
+/// Fills the columns. Metrics stand in the order of the first column, then of the others.
+fn fill<'a>(part: &mut Part, columns: impl Iterator<Item = Column<'a>>) {
+    let mut known_columns: BTreeSet<String> = part.variants.iter().cloned().collect();
+    let mut rows: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut other_units = Vec::new();
+    for Column { name, variant, metrics } in columns {
+        if known_columns.insert(name.to_owned()) {
+            part.variants.push(name.to_owned());
+        }
+        for found in metrics {
+            let row = *rows.entry(&found.name).or_insert_with(|| {
+                part.metrics.push(Metric {
+                    is_share: found.is_share,
+                    is_exact: found.is_exact,
+                    ..Metric::new(&found.name, &found.unit, found.better)
+                });
+                part.metrics.len() - 1
+            });
+            let metric = &mut part.metrics[row];
+            // Nothing is compared across units.
+            if found.unit != metric.unit {
+                other_units.push(format!("{} ({} and {})", found.words(), metric.unit, found.unit));
+                continue;
+            }
+            metric.is_exact &= found.is_exact;
+            metric.samples.entry(name.to_owned()).or_default().extend_from_slice(found.of(variant));
+            if let Some(interval) = found.interval.get(variant) {
+                metric.interval.insert(name.to_owned(), *interval);
+            }
+        }
     }
-    let mut entry = part
-        .metric(&metric.name, &metric.unit, metric.better)
-        .samples(column, found.of(variant).iter().copied());
-    if metric.is_share {
-        entry = entry.share();
-    }
-    if metric.is_exact && found.is_exact {
-        entry = entry.exact();
-    }
-    if let Some([low, high]) = found.interval.get(variant) {
-        entry.interval(column, *low, *high);
+    if !other_units.is_empty() {
+        part.note(format!("Not compared, as the files have other units: {}.", other_units.join(", ")));
     }
 }
 
 /// Leaves what can be compared, and notes the rest and what the files said themselves.
-fn finish<'a>(mut part: Part, sources: impl Iterator<Item = &'a Part>) -> Part {
+fn finish(mut part: Part, sources: &[(&Saved, &Part)]) -> Part {
     let (comparable, alone): (Vec<Metric>, Vec<Metric>) = core::mem::take(&mut part.metrics)
         .into_iter()
         .partition(|metric| metric.samples.len() > 1 && !metric.of(&part.baseline).is_empty());
     part.metrics = comparable;
     if !alone.is_empty() {
-        let names: Vec<&str> = alone.iter().map(|metric| metric.name.as_str()).collect();
-        part.note(format!("Not in the baseline and another file: {}.", names.join(", ")));
+        let names: Vec<String> = alone.iter().map(Metric::words).collect();
+        part.note(format!("Not compared, as only one file has it: {}.", names.join(", ")));
     }
-    for note in sources.flat_map(|source| &source.notes) {
-        part.note(note.clone());
-    }
+    let mut known: BTreeSet<String> = part.notes.iter().cloned().collect();
+    let notes = sources.iter().flat_map(|(_, source)| &source.notes);
+    part.notes.extend(notes.filter(|note| known.insert((*note).clone())).cloned());
     part
 }
 
@@ -323,16 +355,17 @@ pub fn keep_part(document: &mut Document, name: &str) -> Result<()> {
 /// Leaves only metrics of which some column clearly differs from the baseline; each part says how many went.
 pub fn keep_changed(document: &mut Document, seed: u64) {
     for part in &mut document.results {
-        let whole = part.clone();
-        let before = part.metrics.len();
-        part.metrics.retain(|metric| {
-            whole.variants.iter().filter(|variant| **variant != whole.baseline).any(|variant| {
-                let ratio = Ratio::between(&whole, metric, variant, seed);
-                let verdict = verdict(&whole, metric, variant, ratio);
+        let mut metrics = core::mem::take(&mut part.metrics);
+        let before = metrics.len();
+        metrics.retain(|metric| {
+            part.variants.iter().filter(|variant| **variant != part.baseline).any(|variant| {
+                let ratio = Ratio::between(part, metric, variant, seed);
+                let verdict = verdict(part, metric, variant, ratio);
                 matches!(verdict, Verdict::Better | Verdict::Worse | Verdict::Changed)
             })
         });
-        let hidden = before - part.metrics.len();
+        let hidden = before - metrics.len();
+        part.metrics = metrics;
         if hidden > 0 {
             part.note(format!("{hidden} rows hidden: no clear change."));
         }
@@ -351,20 +384,24 @@ pub enum Sort {
 /// Sorts the metrics of each part.
 pub fn sort_metrics(document: &mut Document, sort: Sort, seed: u64) {
     for part in &mut document.results {
-        let whole = part.clone();
+        let mut metrics = core::mem::take(&mut part.metrics);
         match sort {
-            Sort::Name => part.metrics.sort_by(|a, b| a.name.cmp(&b.name)),
+            Sort::Name => metrics.sort_by(|a, b| a.name.cmp(&b.name)),
             Sort::Change => {
-                // The same whether it is a third or three times as much.
+                // A third and three times as much are changes of one size.
                 let change = |metric: &Metric| {
-                    let others = whole.variants.iter().filter(|variant| **variant != whole.baseline);
-                    let ratios = others
-                        .filter_map(|variant| Some(Ratio::between(&whole, metric, variant, seed)?.ratio));
+                    let others = part.variants.iter().filter(|variant| **variant != part.baseline);
+                    let ratios =
+                        others.filter_map(|variant| Some(Ratio::between(part, metric, variant, seed)?.ratio));
                     ratios.map(|ratio| ratio.ln().abs()).fold(0.0, f64::max)
                 };
-                part.metrics.sort_by(|a, b| change(b).total_cmp(&change(a)));
+                let mut sized: Vec<(f64, Metric)> =
+                    metrics.into_iter().map(|metric| (change(&metric), metric)).collect();
+                sized.sort_by(|a, b| b.0.total_cmp(&a.0));
+                metrics = sized.into_iter().map(|(_, metric)| metric).collect();
             }
         }
+        part.metrics = metrics;
     }
 }
 
@@ -372,24 +409,24 @@ pub fn sort_metrics(document: &mut Document, sort: Sort, seed: u64) {
 /// figures of other families or units have no common mean.
 pub fn add_means(document: &mut Document) {
     for part in &mut document.results {
-        let mut families: Vec<(&str, &str)> = Vec::new();
+        let mut families: Vec<Vec<&Metric>> = Vec::new();
+        let mut positions: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         for metric in part.metrics.iter().filter(|metric| !metric.is_cause) {
-            if !families.contains(&(metric.family(), &metric.unit)) {
-                families.push((metric.family(), &metric.unit));
-            }
+            let position = *positions.entry((metric.family(), &metric.unit)).or_insert(families.len());
+            families.resize_with(families.len().max(position + 1), Vec::new);
+            families[position].push(metric);
         }
         let mut means = Vec::new();
-        for (family, unit) in families {
+        for family in families.iter().filter(|family| family.len() > 1) {
             for variant in part.variants.iter().filter(|variant| **variant != part.baseline) {
-                let ratios: Vec<f64> = part
-                    .metrics
+                let ratios: Vec<f64> = family
                     .iter()
-                    .filter(|metric| (metric.family(), metric.unit.as_str()) == (family, unit))
                     .map(|metric| median(metric.of(variant)) / median(metric.of(&part.baseline)))
                     .filter(|ratio| ratio.is_finite() && *ratio > 0.0)
                     .collect();
                 if ratios.len() > 1 {
-                    means.push(format!("{family} {variant} {:.3}× of {}", gmean(&ratios), ratios.len()));
+                    let (mean, rows, title) = (gmean(&ratios), ratios.len(), family[0].family_words());
+                    means.push(format!("{title}, {rows} rows: {mean:.3}× in {variant}"));
                 }
             }
         }
@@ -488,155 +525,4 @@ fn percent_worse(part: &Part, metric: &Metric, variant: &str, seed: u64) -> Opti
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::host::Host;
-
-    fn saved(label: &str, variants: &[&str], value: f64) -> Saved {
-        let mut part = Part::new("pcp-reset", "replay", Kind::Measured, "host").baseline(variants[0]);
-        for (index, variant) in variants.iter().enumerate() {
-            let centre = value + index as f64;
-            part.metric("ns_per_operation", "ns", Better::Lower)
-                .samples(variant, [centre, centre + 0.1, centre + 0.2]);
-        }
-        Saved { label: label.to_owned(), document: Document::new("test", Host::default()).with(part) }
-    }
-
-    #[test]
-    fn shared_variants_are_compared_across_files() {
-        let merged =
-            merge(&[saved("old", &["vanilla", "reset"], 10.0), saved("new", &["vanilla", "reset"], 20.0)])
-                .expect("they share a part");
-        let names: Vec<_> = merged.results.iter().map(|part| part.part.as_str()).collect();
-        assert_eq!(names, ["replay[variant=vanilla]", "replay[variant=reset]"]);
-        assert_eq!(merged.results[1].variants, ["old", "new"]);
-        assert_eq!(merged.results[1].baseline, "old");
-        assert_eq!(merged.results[1].metrics[0].of("new"), [21.0, 21.1, 21.2]);
-        merged.validate().expect("a merged document is a document");
-    }
-
-    #[test]
-    fn files_with_different_variants_stand_side_by_side() {
-        let merged = merge(&[saved("a", &["vanilla"], 10.0), saved("b", &["reset"], 20.0)])
-            .expect("they share a part");
-        assert_eq!(merged.results[0].part, "replay");
-        assert_eq!(merged.results[0].variants, ["vanilla", "reset"]);
-    }
-
-    #[test]
-    fn one_variant_needs_no_name() {
-        let merged = merge(&[saved("a", &["v"], 1.0), saved("b", &["v"], 2.0)]).expect("they share a part");
-        assert_eq!((merged.results[0].part.as_str(), merged.results[0].variants.len()), ("replay", 2));
-    }
-
-    #[test]
-    fn what_cannot_be_compared_is_noted() {
-        let mut second = saved("b", &["v"], 1.0);
-        second.document.host.cpu = "another".to_owned();
-        let part = &mut second.document.results[0];
-        part.metric("only_here", "1", Better::None).sample("v", 1.0);
-        part.note("A surrogate.");
-        let merged = merge(&[saved("a", &["v"], 1.0), second]).expect("they share a part");
-        assert_eq!(merged.results[0].metrics.len(), 1);
-        let notes = merged.results[0].notes.join(" ");
-        assert!(notes.contains("Not in the baseline and another file: only_here."), "{notes}");
-        assert!(
-            notes.contains("A surrogate.") && notes.contains("b ran on another host than a: another"),
-            "{notes}"
-        );
-    }
-
-    #[test]
-    fn nothing_in_common_is_an_error_that_lists_both() {
-        let mut second = saved("b", &["v"], 1.0);
-        second.document.results[0].part = "structure".to_owned();
-        let error = merge(&[saved("a", &["v"], 1.0), second]).expect_err("nothing in common");
-        assert_eq!(
-            error.to_string(),
-            "the files have no part in common: a has pcp-reset replay (measured on host); \
-             b has pcp-reset structure (measured on host)"
-        );
-    }
-
-    #[test]
-    fn other_units_are_not_compared() {
-        let mut second = saved("b", &["v"], 1.0);
-        second.document.results[0].metrics[0].unit = "us".to_owned();
-        let merged = merge(&[saved("a", &["v"], 1.0), second]).expect("they share a part");
-        assert!(merged.results[0].metrics.is_empty());
-        assert!(merged.results[0].notes[0].contains("ns in one file, us in another"));
-    }
-
-    #[test]
-    fn what_changed_is_kept_sorted_and_summed_up() {
-        let mut part = Part::new("s", "p[variant=v]", Kind::Measured, "host").baseline("a");
-        let around = |centre: f64| (0..9).map(move |n| centre + 0.01 * f64::from(n));
-        for (name, a, b) in [("same", 5.0, 5.0), ("x[half]", 4.0, 2.0), ("x[ninth]", 9.0, 1.0)] {
-            part.metric(name, "ns", Better::Lower).samples("a", around(a)).samples("b", around(b));
-        }
-        let mut document = Document::new("test", Host::default()).with(part);
-        keep_part(&mut document, "p").expect("it is there");
-        assert!(keep_part(&mut document.clone(), "q").expect_err("none").to_string().contains("there are p"));
-        sort_metrics(&mut document, Sort::Change, 1);
-        let names = |document: &Document| -> Vec<String> {
-            document.results[0].metrics.iter().map(|metric| metric.name.clone()).collect()
-        };
-        assert_eq!(names(&document), ["x[ninth]", "x[half]", "same"]);
-        sort_metrics(&mut document, Sort::Name, 1);
-        assert_eq!(names(&document), ["same", "x[half]", "x[ninth]"]);
-        keep_changed(&mut document, 1);
-        assert_eq!(names(&document), ["x[half]", "x[ninth]"]);
-        document.results[0].metric("count", "1", Better::Lower).samples("a", [1.0]).samples("b", [9.0]);
-        add_means(&mut document);
-        let notes = &document.results[0].notes;
-        assert_eq!(notes[0], "1 rows hidden: no clear change.");
-        // The square root of 1/2 times 1/9, a little more for the spread; nothing of another family.
-        assert!(notes[1].starts_with("Geometric means of the ratios: x b 0.24"), "{notes:?}");
-    }
-
-    #[test]
-    fn patterns_take_brackets_as_they_are() {
-        for (pattern, name, expected) in [
-            ("*", "", true),
-            ("alloc_ns[cores=2]", "alloc_ns[cores=2]", true),
-            ("alloc_ns[*", "alloc_ns[cores=26]", true),
-            ("*ns*", "zone_lock_wait_ns", true),
-            ("a?c", "abc", true),
-            ("a?c", "ac", false),
-            ("*b", "abab", true),
-            ("*b", "aba", false),
-            ("", "x", false),
-        ] {
-            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
-        }
-    }
-
-    #[test]
-    fn a_pattern_that_matches_nothing_lists_what_there_is() {
-        let mut document = saved("a", &["v"], 1.0).document;
-        keep_metrics(&mut document, "ns*").expect("it matches");
-        let error = keep_metrics(&mut document, "bytes").expect_err("it matches nothing");
-        assert_eq!(error.to_string(), "no metric matches `bytes`; there are ns_per_operation");
-    }
-
-    #[test]
-    fn only_a_clear_and_large_enough_change_for_the_worse_is_a_regression() {
-        let mut part = Part::new("s", "p", Kind::Measured, "host").baseline("a");
-        let low = [10.0, 10.1, 10.2, 10.1];
-        let high = [12.0, 12.1, 12.2, 12.1];
-        let wide = [5.0, 30.0, 9.0, 18.0];
-        part.metric("slower", "ns", Better::Lower).samples("a", low).samples("b", high);
-        part.metric("faster", "ns", Better::Lower).samples("a", high).samples("b", low);
-        part.metric("less", "1", Better::Higher).samples("a", high).samples("b", low);
-        part.metric("noise", "ns", Better::Lower).samples("a", low).samples("b", wide);
-        part.metric("neither", "1", Better::None).samples("a", low).samples("b", high);
-        part.metric("from_zero", "1", Better::Lower).samples("a", [0.0; 4]).samples("b", low);
-        part.metric("single", "ns", Better::Lower).sample("a", 10.0).sample("b", 11.5);
-        let document = Document::new("test", Host::default()).with(part);
-        let names = |percent| -> Vec<String> {
-            regressions(&document, percent, 1).into_iter().map(|regression| regression.metric).collect()
-        };
-        assert_eq!(names(5.0), ["from_zero", "slower", "less", "single"]);
-        assert_eq!(names(18.0), ["from_zero", "slower"]);
-    }
-}
+mod tests;

@@ -102,16 +102,6 @@ impl Metric {
 
     /// In words, without one of its parameters.
     pub fn words_but(&self, without: &str) -> String {
-        let family = self.family();
-        let short = TITLES.iter().find(|(name, _)| *name == family).map(|(_, title)| (*title).to_owned());
-        let title = short.unwrap_or_else(|| match &*self.title {
-            "" => {
-                let unit = if self.unit == "%" { "percent" } else { &self.unit };
-                let bare = family.strip_suffix(unit).map_or(family, |bare| bare.trim_end_matches('_'));
-                bare.replace('_', " ")
-            }
-            title => title.to_owned(),
-        });
         let parameters = self.parameters().filter(|(name, _)| *name != without);
         let parameters = parameters.map(|(name, value)| match (name, value.parse::<f64>()) {
             ("quantile", Ok(share)) => format!(", {}th percentile", (share * 1e6).round() / 1e4),
@@ -120,7 +110,21 @@ impl Metric {
             ("machine" | "kind" | "step" | "line" | "at", _) => format!(", {value}"),
             _ => format!(", {name} {value}"),
         });
-        title + &parameters.collect::<String>()
+        self.family_words() + &parameters.collect::<String>()
+    }
+
+    /// In words, without parameters.
+    pub fn family_words(&self) -> String {
+        let family = self.family();
+        let short = TITLES.iter().find(|(name, _)| *name == family).map(|(_, title)| (*title).to_owned());
+        short.unwrap_or_else(|| match &*self.title {
+            "" => {
+                let unit = if self.unit == "%" { "percent" } else { &self.unit };
+                let bare = family.strip_suffix(unit).map_or(family, |bare| bare.trim_end_matches('_'));
+                bare.replace('_', " ")
+            }
+            title => title.to_owned(),
+        })
     }
 
     /// Its unit, unless that is 1, and its direction, unless it has none.

@@ -407,21 +407,7 @@ impl Part {
     pub fn metric(&mut self, name: impl Into<String>, unit: &str, better: Better) -> MetricEntry<'_> {
         let name = name.into();
         let index = self.metrics.iter().position(|metric| metric.name == name).unwrap_or_else(|| {
-            self.metrics.push(Metric {
-                name,
-                unit: unit.to_owned(),
-                better,
-                title: String::new(),
-                is_cause: false,
-                is_share: false,
-                is_exact: false,
-                basis: None,
-                samples: BTreeMap::new(),
-                interval: BTreeMap::new(),
-                published: None,
-                changed: BTreeMap::new(),
-                naive: BTreeMap::new(),
-            });
+            self.metrics.push(Metric::new(name, unit, better));
             self.metrics.len() - 1
         });
         MetricEntry { part: self, index }
@@ -554,6 +540,26 @@ impl MetricEntry<'_> {
 }
 
 impl Metric {
+    /// A metric without samples.
+    #[must_use]
+    pub fn new(name: impl Into<String>, unit: &str, better: Better) -> Self {
+        Self {
+            name: name.into(),
+            unit: unit.to_owned(),
+            better,
+            title: String::new(),
+            is_cause: false,
+            is_share: false,
+            is_exact: false,
+            basis: None,
+            samples: BTreeMap::new(),
+            interval: BTreeMap::new(),
+            published: None,
+            changed: BTreeMap::new(),
+            naive: BTreeMap::new(),
+        }
+    }
+
     /// Samples of a variant; empty if it has no such quantity.
     #[must_use]
     pub fn of(&self, variant: &str) -> &[f64] {

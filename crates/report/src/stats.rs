@@ -98,7 +98,15 @@ pub fn max(samples: &[f64]) -> f64 {
 /// Statistician 50 (1996).
 #[must_use]
 pub fn quantile(samples: &[f64], p: f64) -> f64 {
-    quantile_of_sorted(&sorted(samples), p)
+    if samples.is_empty() {
+        return f64::NAN;
+    }
+    let mut samples = samples.to_vec();
+    let rank = (samples.len() - 1) as f64 * p.clamp(0.0, 1.0);
+    let (lower, &mut above, _) = samples.select_nth_unstable_by(rank.ceil() as usize, f64::total_cmp);
+    let largest = || lower.iter().copied().max_by(f64::total_cmp);
+    let below = if rank.fract() == 0.0 { above } else { largest().unwrap_or(above) };
+    below + (above - below) * rank.fract()
 }
 
 /// [`quantile`] of samples that are sorted already.

@@ -171,6 +171,12 @@ fn allocations_go_on_while_workers_initialise() {
 }
 
 #[test]
+#[ignore = "ten million operations: a minute"]
+fn ten_million_operations_while_workers_initialise() {
+    allocate_meanwhile(10_000_000);
+}
+
+#[test]
 fn sixteen_tebibytes_are_ready_at_once() {
     let map = divide(&machine(&[16 << 10]));
     assert_eq!(map.zones.len(), 18);

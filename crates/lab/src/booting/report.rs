@@ -337,7 +337,7 @@ impl Report {
     }
 }
 
-/// How many per-CPU lists have which batch and high, over all zones and CPUs.
+/// Number of per-CPU lists by batch and high, over all zones and CPUs.
 pub(crate) fn sizes<M: FrameUser>(arena: &Arena<M>) -> BTreeMap<(u32, u32), u32> {
     let allocator = arena.allocator();
     let mut lists = BTreeMap::new();

@@ -8,7 +8,7 @@ use framewright_report::compare::{
 };
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Document, Source};
-use framewright_report::table::{Format, Style};
+use framewright_report::table::{Format, Style, wrapped};
 
 use crate::session::{COMMIT, ReportArgs, Session};
 
@@ -98,6 +98,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     }
     add_means(&mut document);
     let heading = if session.format == Format::Table { heading(&document) } else { String::new() };
+    let width = session.terminal.width;
+    let heading: String =
+        heading.lines().flat_map(|line| wrapped(line, width, "  ")).map(|line| line + "\n").collect();
     let shown = session.terminal.print(&heading);
     let shown = shown.and_then(|()| reporter.finish(&document, Style::Framewright));
     judge(&document, args.fail_over, seed, shown)
@@ -114,7 +117,7 @@ pub(super) fn judge(document: &Document, fail_over: Option<f64>, seed: u64, show
     if regressed.is_empty() { shown } else { Err(refusal(percent, &regressed)) }
 }
 
-/// Where each file comes from, a line or two each.
+/// Origin of each file: command, date, version and host.
 fn heading(document: &Document) -> String {
     let mut text = String::new();
     for Source { label, command, date, version, host } in &document.sources {
@@ -125,11 +128,11 @@ fn heading(document: &Document) -> String {
 }
 
 fn refusal(percent: f64, regressed: &[Regression]) -> Error {
-    let one = |regression: &Regression| {
+    let sentence = |regression: &Regression| {
         let Regression { part, metric, variant, percent } = regression;
         let much = if percent.is_finite() { format!("{percent:.1} %") } else { "from 0,".to_owned() };
         format!("{metric} {much} worse ({variant}, {part})")
     };
-    let list: Vec<String> = regressed.iter().map(one).collect();
+    let list: Vec<String> = regressed.iter().map(sentence).collect();
     Error::regressed(format_args!("regressed past {percent} %: {}", list.join("; ")))
 }

@@ -125,17 +125,17 @@ fn show(args: &Args, state: &State, findings: &[Finding], session: &Session) -> 
         Format::Csv | Format::Markdown | Format::Toml => {
             let heads = ["id", "severity", "zone", "read", "expected", "do", "shell"];
             let mut listing = Listing::new("", &heads);
-            for it in findings {
-                let zone = it.zone.clone().unwrap_or_default();
-                let (id, severity) = (it.id.to_owned(), it.severity.name().to_owned());
-                let shell = it.shell.clone().unwrap_or_default();
+            for finding in findings {
+                let zone = finding.zone.clone().unwrap_or_default();
+                let (id, severity) = (finding.id.to_owned(), finding.severity.name().to_owned());
+                let shell = finding.shell.clone().unwrap_or_default();
                 listing.row([
                     id,
                     severity,
                     zone,
-                    it.read.clone(),
-                    it.expected.clone(),
-                    it.advice.clone(),
+                    finding.read.clone(),
+                    finding.expected.clone(),
+                    finding.advice.clone(),
                     shell,
                 ]);
             }
@@ -203,19 +203,22 @@ fn text(root: &Path, state: &State, findings: &[Finding], terminal: &Terminal) -
             out += &format!("{}\n", terminal.paint(&format!("{before}{line}"), tone));
         }
     };
-    for it in joined(findings) {
-        let tone = if it.severity == Severity::Info { Tone::Heading } else { Tone::Worse };
-        let zone = it.zone.as_ref().map_or_else(String::new, |zone| format!(" ({zone})"));
-        push("", &format!("{}: {}{zone}", it.severity.name(), it.id), tone);
-        for (what, text) in
-            [("read", &it.read), ("expected", &it.expected), ("why", &it.why), ("do", &it.advice)]
-        {
+    for finding in joined(findings) {
+        let tone = if finding.severity == Severity::Info { Tone::Heading } else { Tone::Worse };
+        let zone = finding.zone.as_ref().map_or_else(String::new, |zone| format!(" ({zone})"));
+        push("", &format!("{}: {}{zone}", finding.severity.name(), finding.id), tone);
+        for (what, text) in [
+            ("read", &finding.read),
+            ("expected", &finding.expected),
+            ("why", &finding.why),
+            ("do", &finding.advice),
+        ] {
             push(&format!("  {what:<10}"), text, Tone::Plain);
         }
-        if let Some(shell) = &it.shell {
+        if let Some(shell) = &finding.shell {
             push("  shell     ", shell, Tone::Plain);
         }
-        if let Some(study) = it.study {
+        if let Some(study) = finding.study {
             push("  see       ", &format!("framewright study {study}"), Tone::Dim);
         }
     }

@@ -26,7 +26,8 @@ Examples:
 Runs the command under the kernel's settings as they are and with those of
 --set, in turn, and restores them at the end, also after Ctrl-C. After a kill,
 the next framewright command of root restores them. The output of the command is
-dropped; if it fails, its last message is shown. The first run is not counted.
+dropped; if it fails, its last message is shown. The first run after a change of
+settings is not counted: it gets memory that the other setting's run has left.
 If `replay` knows the setting, this run is recorded and the prediction shown.";
 
 /// Run a command under two settings of this kernel, in turn, and compare
@@ -37,7 +38,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME=VALUE", required = true)]
     pub set: Vec<String>,
 
-    /// Rounds; in each, the command runs once under both settings
+    /// Rounds; in each, a run under both settings is counted
     // Of nine pairs, the interval leaves out the lowest and the highest: one disturbed run does not hide an effect.
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = count)]
     pub rounds: u32,
@@ -75,7 +76,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let pairs = |value: fn(&Knob) -> &String| {
         knobs.iter().map(|knob| format!("{}={}", knob.name, value(knob))).collect::<Vec<_>>().join(" ")
     };
-    let (base, new) = (pairs(|knob| &knob.was), pairs(|knob| &knob.value));
+    let (base, new) = (pairs(|knob| &knob.previous), pairs(|knob| &knob.value));
     let mut part = Part::new("try", "command", Kind::Measured, "host").baseline(base).variant(new).paired();
     part.headline = Some("elapsed_ms".to_owned());
     let line: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
@@ -118,7 +119,7 @@ fn predicted(args: &Args, knobs: &[Knob], user: Option<User>) -> String {
         let recording = record::record(&args.command, &options).map_err(Error::failed)?;
         replay::prediction(
             &recording.trace,
-            &all(|knob| &knob.was)?,
+            &all(|knob| &knob.previous)?,
             &all(|knob| &knob.value)?,
             args.report.seed(),
         )

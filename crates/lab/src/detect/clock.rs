@@ -70,13 +70,13 @@ mod tests {
         // As it went on a borrowed machine.
         let said = doubts(1951.0, 2993.0, Some(2100.0));
         assert!(
-            matches!(&said[..], [one] if one.contains("1951 MHz before") && one.contains("2993 after")),
+            matches!(&said[..], [sentence] if sentence.contains("1951 MHz before") && sentence.contains("2993 after")),
             "{said:?}"
         );
         assert_eq!(doubts(2993.0, 1951.0, None).len(), 1, "down as well as up");
         let said = doubts(1951.0, 1960.0, Some(2900.0));
         assert!(
-            matches!(&said[..], [one] if one.contains("1960 MHz") && one.contains("names 2900")),
+            matches!(&said[..], [sentence] if sentence.contains("1960 MHz") && sentence.contains("names 2900")),
             "{said:?}"
         );
         assert_eq!(doubts(1951.0, 1960.0, Some(2100.0)), [""; 0], "what is named is what there is");

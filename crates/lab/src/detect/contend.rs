@@ -1,6 +1,6 @@
-//! `contend` on this machine, on one CPU and on two. One CPU shows the time of the instructions around each access; two show
-//! how much longer a zone's lock is held beside the order-0 lists than away from them, which is the cost of a store to a line
-//! that another CPU polls.
+//! `contend` on this machine, on one CPU and on two. One CPU shows the time of the instructions around each access. Two
+//! show how much longer a zone's lock is held beside the order-0 lists than away from them: the cost of a store to a
+//! line that another CPU polls.
 
 use framewright_report::error::{Error, Result};
 use framewright_sim::Model;
@@ -21,8 +21,8 @@ const ROUNDS: u64 = 9;
 const EXPOSED: [f64; 3] = [0.1, 1.5, 3.0];
 /// Times of an access on one CPU that are simulated, ascending, as multiples of the machine's.
 const TIMES: [f64; 3] = [0.5, 1.5, 4.0];
-/// Factor by which other loads on one CPU differ from this one: bulk and copies of two traces on the EPYC guest of 2026-11-24
-/// (docs/validation/here.md; learned).
+/// Factor by which other loads on one CPU differ from this one: bulk and copies of two traces on the EPYC guest of
+/// 2026-11-24 (docs/validation/here.md; learned).
 const OTHER_LOADS: f64 = 1.15;
 const KINDS: [&str; 2] = ["queued", "ticket"];
 const PLACES: [&str; 3] = ["with_order0_lists", "other_end", "own_line"];
@@ -41,8 +41,8 @@ fn setups() -> Result<Vec<Setup>> {
 }
 
 /// The lock's hold beside the lists, over the mean of the other two places.
-fn ratio([beside, end, own]: [f64; 3]) -> f64 {
-    2.0 * beside / (end + own)
+fn ratio([beside, end, own_line]: [f64; 3]) -> f64 {
+    2.0 * beside / (end + own_line)
 }
 
 fn go_on(stop: &Interrupt) -> Result<()> {
@@ -100,16 +100,16 @@ fn pair_ns(sample: &Sample) -> f64 {
 
 /// By multiple of the machine's time of an access: ns of an allocation and a free on one CPU.
 fn simulated_alone(setup: &Setup, model: &Model) -> Result<Vec<f64>> {
-    let own = model.own_access_ns.unwrap_or(model.fitted.access_ns);
+    let access_ns = model.own_access_ns.unwrap_or(model.fitted.access_ns);
     let at = |times: &f64| {
-        let model = Model { own_access_ns: Some(times * own), ..model.clone() };
+        let model = Model { own_access_ns: Some(times * access_ns), ..model.clone() };
         modelled(&model, setup.config, &Load::bulk(1), 1).map(|sample| pair_ns(&sample))
     };
     in_parallel(&TIMES, at, || ()).into_iter().collect()
 }
 
-/// Core cycles of the instructions around an access: those at which the simulated load takes as long as the measured one on
-/// one CPU.
+/// Core cycles of the instructions around an access: those at which the simulated load takes as long as the measured
+/// one on one CPU.
 ///
 /// # Errors
 /// The machine cannot be simulated, or `stop` was raised.
@@ -201,8 +201,8 @@ mod tests {
         let setup = &setups().expect("settings")[0];
         let model = central_model(&machine).expect("a model");
         let curve = simulated_alone(setup, &model).expect("simulated");
-        let own = model.own_access_ns.unwrap_or(model.fitted.access_ns);
-        let slow = Model { own_access_ns: Some(2.5 * own), ..model };
+        let access_ns = model.own_access_ns.unwrap_or(model.fitted.access_ns);
+        let slow = Model { own_access_ns: Some(2.5 * access_ns), ..model };
         let sample = modelled(&slow, setup.config, &Load::bulk(1), 1).expect("simulated");
         let times = place(TIMES, &curve, pair_ns(&sample));
         assert!((times - 2.5).abs() < 0.1, "{times}: {curve:?}");

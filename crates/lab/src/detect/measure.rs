@@ -276,16 +276,16 @@ impl Measured {
     /// Memory that belongs to another node.
     fn remote(&mut self, usable: &[Place], bytes: usize) {
         let Some(first) = usable.first() else { return };
-        let Some(other) = usable.iter().find(|at| at.node != first.node) else { return };
+        let Some(remote) = usable.iter().find(|at| at.node != first.node) else { return };
         let measure = || {
             probe::on_cpu(first.cpu, || {
-                let together = probe::chase_from(bytes, 8, other.cpu)?;
-                Some(without_walk(probe::chase_from(bytes, 1, other.cpu)?, together))
+                let together = probe::chase_from(bytes, 8, remote.cpu)?;
+                Some(without_walk(probe::chase_from(bytes, 1, remote.cpu)?, together))
             })
         };
         if let Some(figure) = self.take("dram_remote", measure) {
             let how =
-                format!("the same from CPU {} through memory first touched by CPU {}", first.cpu, other.cpu);
+                format!("the same from CPU {} through memory first touched by CPU {}", first.cpu, remote.cpu);
             self.latency.push(("dram_remote", Field::measured(figure, how)));
         }
     }

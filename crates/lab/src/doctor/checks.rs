@@ -44,12 +44,13 @@ pub(super) fn joined(findings: &[Finding]) -> Vec<Finding> {
         match (joined.iter_mut().find(same), &finding.zone) {
             (Some(known), Some(zone)) => {
                 let zones = known.zone.get_or_insert_default();
-                for (all, one) in [(&mut known.read, &finding.read), (&mut known.expected, &finding.expected)]
+                for (all, next) in
+                    [(&mut known.read, &finding.read), (&mut known.expected, &finding.expected)]
                 {
-                    if all != one {
+                    if all != next {
                         // The first zone's has no name yet.
                         let first = if zones.contains(", ") { String::new() } else { format!("{zones}: ") };
-                        *all = format!("{first}{all}; {zone}: {one}");
+                        *all = format!("{first}{all}; {zone}: {next}");
                     }
                 }
                 *zones = format!("{zones}, {zone}");

@@ -261,14 +261,16 @@ fn the_same_finding_of_two_zones_is_said_once() {
     assert_eq!(findings.iter().filter(|finding| finding.id == "pcp-undersized").count(), 2);
     let joined: Vec<Finding> =
         super::joined(&findings).into_iter().filter(|finding| finding.id == "pcp-undersized").collect();
-    let [one] = &joined[..] else { panic!("{joined:?}") };
-    assert_eq!(one.zone.as_deref(), Some("node 0 DMA32, node 0 Normal"));
+    let [finding] = &joined[..] else { panic!("{joined:?}") };
+    assert_eq!(finding.zone.as_deref(), Some("node 0 DMA32, node 0 Normal"));
     assert!(
-        one.read.starts_with("node 0 DMA32: batch 7") && one.read.contains("; node 0 Normal: batch 7"),
-        "{one:?}"
+        finding.read.starts_with("node 0 DMA32: batch 7")
+            && finding.read.contains("; node 0 Normal: batch 7"),
+        "{finding:?}"
     );
     assert!(
-        one.shell
+        finding
+            .shell
             .as_deref()
             .is_some_and(|line| line.starts_with("sysctl -w vm.percpu_pagelist_high_fraction=8;"))
     );
@@ -311,7 +313,7 @@ fn an_archive_that_was_made_elsewhere_is_examined_like_the_system() {
     let folder = Root::open(Path::new(REAL)).expect("a folder");
     let bytes = folder.archive().expect("it has zoneinfo");
     let copy = Copy::new("archive");
-    let (plain, packed, other) =
+    let (plain, packed, by_tar) =
         (copy.0.join("saved.tar"), copy.0.join("saved.tar.gz"), copy.0.join("by-tar.tgz"));
     fs::write(&plain, &bytes).expect("written");
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
@@ -319,12 +321,12 @@ fn an_archive_that_was_made_elsewhere_is_examined_like_the_system() {
     fs::write(&packed, gzip.finish().expect("in memory")).expect("written");
     let tar = std::process::Command::new("tar")
         .args(["-czf"])
-        .arg(&other)
+        .arg(&by_tar)
         .args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data"), "./linux-6.18-vm2"])
         .status();
     assert!(tar.expect("tar can be run").success());
     let (state, findings) = examine(&folder).expect("it can be read");
-    for path in [plain, packed, other] {
+    for path in [plain, packed, by_tar] {
         let root = Root::open(&path).unwrap_or_else(|error| panic!("{error}"));
         let (again, found) = examine(&root).expect("it can be read");
         assert_eq!(found, findings, "{}", path.display());

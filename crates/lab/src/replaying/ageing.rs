@@ -23,8 +23,8 @@ pub(super) fn nearly_filled(peak: u64) -> u64 {
     (peak * 13 / 10).next_multiple_of(MAX_ORDER.pages()).max(4 * MAX_ORDER.pages())
 }
 
-/// Says that pages were moved, and how many: of each configuration that does, its name, the rounds of the first run,
-/// the pages that they moved, and those that were allocated.
+/// Sentence about the pages that were moved. `moved` has for each configuration that moves pages its name, the rounds
+/// of the first run, the pages that they moved, and those that were allocated.
 fn compaction(moved: &[(&str, u64, u64, u64)]) -> Option<String> {
     let all: Vec<String> = moved
         .iter()

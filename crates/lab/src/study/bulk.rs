@@ -53,8 +53,8 @@ pub(crate) const BAD_BLOCK: BuiltIn = BuiltIn {
 
 /// Frames managed. With 64-byte descriptors half of them are 64 MiB: far more than a core's own caches.
 const FRAMES: u64 = 1 << 21;
-/// The same for a first look.
-const QUICK: u64 = 1 << 20;
+/// Frames for a first look, unless the blocks of a thread need more.
+const QUICK: u64 = 1 << 18;
 /// Blocks that each thread takes and frees in one sample, at least.
 const BLOCKS: u64 = 1 << 11;
 /// The share of all frames that each thread takes in one sample, as a power of a half; for a first look.
@@ -77,7 +77,7 @@ struct Sample {
 /// A setting that does not exist, or no memory for the descriptors.
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let order = order(part).get();
-    let frames = if run.quick { QUICK } else { FRAMES };
+    let frames = if run.quick { QUICK.max(BLOCKS << order) } else { FRAMES };
     let available = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = match WORKLOAD.value(part, "threads") {
         0 => (0..).map(|n| 1 << n).take_while(|&n| n <= available).collect(),

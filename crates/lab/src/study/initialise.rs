@@ -40,11 +40,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
             first_touch_memset_gbps "GB/s" None Cause "memset_gbps in such memory."
             first_touch_init_of_memset_percent "%" Higher Cause "The ratio of these two."
         },
-        options: &[
-            (Opt::Samples, Kind::Measured),
-            (Opt::Quick, Kind::Measured),
-            (Opt::Memory, Kind::Measured),
-        ],
+        options: joined!((Opt, Kind); &MEASURED, &[(Opt::Memory, Kind::Measured)]),
         ..Declaration::NONE
     },
     runners: &[(Kind::Measured, run)],

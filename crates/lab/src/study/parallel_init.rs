@@ -37,7 +37,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
             deferred_init_ms "ms" Lower Main "The deferred part of initialising the memory map."
             boot_ms "ms" Lower Main "The published boot with its deferred part replaced."
         },
-        options: &[SIMULATED[0], SIMULATED[1], (Opt::Trace, Kind::Simulated)],
+        options: &[SIMULATED[0], SIMULATED[1], SIMULATED[2], (Opt::Trace, Kind::Simulated)],
         needs: &[Need::Model],
         ..Declaration::NONE
     },
@@ -220,7 +220,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let mut work = Vec::new();
     for rig in &rigs {
         for variant in &variants {
-            for workers in worker_counts(rig.cpus_per_node(), curve, variant.setup.split) {
+            for workers in worker_counts(rig.cpus_per_node(), curve, variant.setup.split, run.quick) {
                 work.extend(rig.work(variant, workers, run.seed));
             }
         }
@@ -271,13 +271,13 @@ fn machines(plan: &Plan) -> Vec<String> {
     names
 }
 
-/// All CPUs of the node; for a curve every number before, by section 1, 2, 4, ….
-fn worker_counts(all: u16, curve: bool, split: Split) -> Vec<u16> {
+/// All CPUs of the node; for a curve every number before, by section and for a first look 1, 2, 4, ….
+fn worker_counts(all: u16, curve: bool, split: Split, quick: bool) -> Vec<u16> {
     match (curve, split) {
         (false, _) => vec![all],
         (true, Split::OneThread) => vec![1],
-        (true, Split::AllCpus) => (1..=all).collect(),
-        (true, Split::AllCpusBySection) => doubled(all).collect(),
+        (true, Split::AllCpus) if !quick => (1..=all).collect(),
+        (true, _) => doubled(all).collect(),
     }
 }
 
@@ -410,9 +410,11 @@ mod tests {
 
     #[test]
     fn a_curve_ends_with_all_cpus() {
-        assert_eq!(worker_counts(36, true, Split::AllCpusBySection), [1, 2, 4, 8, 16, 32, 36]);
-        assert_eq!(worker_counts(36, true, Split::OneThread), [1]);
-        assert_eq!(worker_counts(36, true, Split::AllCpus), (1..=36).collect::<Vec<_>>());
-        assert_eq!(worker_counts(36, false, Split::AllCpus), [36]);
+        let counts = |curve, split| worker_counts(36, curve, split, false);
+        assert_eq!(counts(true, Split::AllCpusBySection), [1, 2, 4, 8, 16, 32, 36]);
+        assert_eq!(counts(true, Split::OneThread), [1]);
+        assert_eq!(counts(true, Split::AllCpus), (1..=36).collect::<Vec<_>>());
+        assert_eq!(counts(false, Split::AllCpus), [36]);
+        assert_eq!(worker_counts(36, true, Split::AllCpus, true), [1, 2, 4, 8, 16, 32, 36]);
     }
 }

@@ -125,14 +125,14 @@ fn add_published(result: &mut ResultPart, part: &Part) {
     }
 }
 
-/// The program of a part over `memory` bytes; half of it for a first look.
+/// The program of a part over `memory` bytes; a quarter of it for a first look.
 fn program_of(part: &Part, run: &Run<'_>, memory: u64, tasks: u32) -> Program {
     let whole = match &*WORKLOAD.text(part, "program") {
         "fs_mark" => Program::fs_mark(memory, tasks, WORKLOAD.value(part, "loops")),
         "large_dd" => Program::large_dd(memory),
         _ => Program::mapped_writer(memory, tasks, WORKLOAD.value(part, "tenths")),
     };
-    if run.quick { whole.halved() } else { whole }
+    if run.quick { whole.quartered() } else { whole }
 }
 
 /// What a program does, in words.

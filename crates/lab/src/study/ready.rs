@@ -26,11 +26,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
         metrics: &quantities! {
             ready_ms "ms" Lower Main "Until the first page can be allocated."
         },
-        options: &[
-            (Opt::Samples, Kind::Measured),
-            (Opt::Quick, Kind::Measured),
-            (Opt::Memory, Kind::Measured),
-        ],
+        options: joined!((Opt, Kind); &MEASURED, &[(Opt::Memory, Kind::Measured)]),
         ..Declaration::NONE
     },
     runners: &[(Kind::Measured, run)],

@@ -229,7 +229,7 @@ impl Work<'_> {
 /// A case and a variant; none is the floor.
 type Varied<'v> = (Case, Option<&'v Configured>);
 
-/// Runs every load on 1, 2, 4, … CPUs of the machine (a library: 1, 4, 16, …; quickly: 1, 16, 256, …) and on all.
+/// Runs every load on 1, 2, 4, … CPUs of the machine (a library: 1, 4, 16, …) and on all; quickly on one and on all.
 ///
 /// # Errors
 /// The machine cannot be simulated, or a setting that does not exist.
@@ -238,15 +238,9 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let models = sampled_models(run.machine, run.costly_models as usize, run.seed)?;
     let all = run.machine.cpus() as u16;
     let library = WORKLOAD.text(part, "caller") == "library";
-    // A first look at a library is at what is asked of it: bulk and churn, on one CPU and on all.
-    let brief = run.quick && library;
     // Between these counts a library's curves only rise.
-    let step = match (run.quick, library) {
-        (true, _) => 4,
-        (false, true) => 2,
-        (false, false) => 1,
-    };
-    let counts = doubled(all).step_by(step).filter(|&n| n < all && (n == 1 || !brief)).chain([all]);
+    let step = if library { 2 } else { 1 };
+    let counts = doubled(all).step_by(step).filter(|&n| n < all && (n == 1 || !run.quick)).chain([all]);
     let counts: Vec<u16> = counts.collect();
     let cores = run.machine.nodes * run.machine.cores_per_node;
     let mut variants = configured(plan, &Settings::default())?;
@@ -262,7 +256,7 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let mut runs = Vec::new();
     for &cpus in &counts {
         let loads = LOADS.into_iter().filter(|load| load.runs_on(cpus.into()));
-        for load in loads.filter(|load| !brief || ON_FLOOR.contains(load)) {
+        for load in loads.filter(|load| !run.quick || ON_FLOOR.contains(load)) {
             let on_floor = ON_FLOOR.contains(&load) && [1, cores, u32::from(all)].contains(&u32::from(cpus));
             runs.extend(on_floor.then_some((case(load, cpus), None)));
             runs.extend(variants.iter().map(|variant| (case(load, cpus), Some(variant))));
@@ -436,10 +430,11 @@ mod tests {
     fn the_study_reports_every_load_on_one_and_on_all_cpus_and_where_the_time_goes() {
         let plan = Plan::find("scaling").expect("it is built in");
         let mut machine = Machine::find("epyc-7742-2s").expect("it is built in");
-        machine.cores_per_node = 8;
+        (machine.cores_per_node, machine.gib_per_node) = (8, 4);
         let trace = shipped::trace().expect("it is built in");
         let part = &plan.parts()[0];
-        let result = run(&plan, part, &Run::shortest(&machine, &trace)).expect("simulated");
+        let whole = Run { quick: false, ..Run::shortest(&machine, &trace) };
+        let result = run(&plan, part, &whole).expect("simulated");
         assert_eq!(result.variants, ["linux_v6_7", FLOOR, "lists", "framewright"]);
         let allocators = ["linux_v6_7", "lists", "framewright"];
         for name in ["bulk_get_ns", "bulk_put_ns", "random_put_ns", "churn_ns"] {

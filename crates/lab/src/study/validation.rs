@@ -38,7 +38,7 @@ pub(crate) const CALIBRATION: BuiltIn = BuiltIn {
             list_repeat_pair_error "%" None Cause "The same for a locked list."
             list_repeat_get_error "%" None Cause "The same for a locked list."
         },
-        options: &[(Opt::Machine, Kind::Simulated)],
+        options: &[(Opt::Machine, Kind::Simulated), (Opt::Quick, Kind::Simulated)],
         needs: &[Need::Model],
         ..Declaration::NONE
     },
@@ -56,7 +56,7 @@ pub(crate) const CURVES: BuiltIn = BuiltIn {
             rand_put_ns "ns" Lower Main "Time of one free in random order."
             repeat_pair_ns "ns" Lower Main "Time of an allocation and its free."
         },
-        options: &[SIMULATED[0], SIMULATED[1]],
+        options: &SIMULATED,
         needs: &[Need::Model],
         ..Declaration::NONE
     },
@@ -64,6 +64,8 @@ pub(crate) const CURVES: BuiltIn = BuiltIn {
 };
 
 const VARIANT: &str = "linux";
+/// The most cores of the measurements that a first look compares.
+const QUICK_CORES: u16 = 8;
 
 /// Part `calibration`: the signed error of each figure, and the median of their sizes.
 ///
@@ -72,9 +74,12 @@ const VARIANT: &str = "linux";
 pub(crate) fn calibration(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let model = simulate::central_model(run.machine)?;
     let allocator = linux_6_0_on(run.machine);
-    let set = calibration::parse(simulate::MEASURED).map_err(|line| {
+    let mut set = calibration::parse(simulate::MEASURED).map_err(|line| {
         Error::failed(format_args!("machines/calibration/xeon-gold-5320.csv:{line}: not a measurement"))
     })?;
+    if run.quick {
+        set.retain(|row| row.case.cores <= QUICK_CORES);
+    }
     let progress = progress(plan, part, set.len());
     let rows = in_parallel(
         &set,
@@ -106,7 +111,7 @@ pub(crate) fn curves(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPa
     let models = simulate::sampled_models(run.machine, run.models as usize, run.seed)?;
     let allocator = linux_6_0_on(run.machine);
     let cores = (run.machine.cores_per_node * run.machine.nodes) as u16;
-    let cases = cases(cores);
+    let cases = cases(cores, run.quick);
     let work: Vec<(Case, &Model, u64)> = cases
         .iter()
         .flat_map(|case| models.iter().zip(1..).map(|(model, n)| (*case, model, mix(run.seed ^ n << 32))))
@@ -147,12 +152,14 @@ fn linux_6_0_on(machine: &Machine) -> Linux {
     allocator::allocator(machine, &Setup { config: linux_6_0(), ..Setup::default() })
 }
 
-fn cases(cores: u16) -> Vec<Case> {
-    [Bench::Bulk, Bench::Rand, Bench::Repeat]
+/// Every benchmark and order on every number of cores; for a first look on 1, 2, 4, … and all.
+fn cases(cores: u16, quick: bool) -> Vec<Case> {
+    let counts: Vec<u16> = if quick { simulate::doubled(cores).collect() } else { (1..=cores).collect() };
+    let kinds = [Bench::Bulk, Bench::Rand, Bench::Repeat]
         .into_iter()
-        .flat_map(|bench| Order::all().map(move |order| (bench, order)))
-        .flat_map(|(bench, order)| (1..=cores).map(move |cores| Case::published(bench, order, cores)))
-        .collect()
+        .flat_map(|bench| Order::all().map(move |order| (bench, order)));
+    let on_all = |(bench, order)| counts.iter().map(move |&cores| Case::published(bench, order, cores));
+    kinds.flat_map(on_all).collect()
 }
 
 #[cfg(test)]
@@ -185,7 +192,8 @@ mod tests {
 
     #[test]
     fn every_figure_of_the_protocol_is_predicted_once() {
-        let cases = cases(26);
+        assert_eq!(cases(26, true).len(), 3 * 11 * 6);
+        let cases = cases(26, false);
         assert_eq!(cases.len(), 3 * 11 * 26);
         let names: std::collections::BTreeSet<String> = cases.iter().map(|case| case.metric("put")).collect();
         assert_eq!(names.len(), cases.len());
@@ -209,7 +217,7 @@ mod tests {
             framewright_report::result::Document::read(file.as_ref()).expect("compare reads it, too");
         let part = document.results.iter().find(|part| part.part == "curves").expect("the part");
         let mut expected = 0;
-        for case in cases(26) {
+        for case in cases(26, false) {
             let operations: &[&str] = match case.bench {
                 Bench::Bulk => &["get", "put"],
                 Bench::Rand => &["put"],

@@ -25,7 +25,7 @@ pub struct Knob {
     /// The value to be tried.
     pub value: String,
     /// Its value now.
-    pub was: String,
+    pub previous: String,
     path: PathBuf,
 }
 
@@ -78,15 +78,15 @@ impl Knob {
         if name.contains("..") || name.starts_with('/') {
             return Err(Error::usage(format_args!("--set {text}: {name} is no name of a setting")));
         }
-        let was = read(&path).map_err(|cause| {
+        let previous = read(&path).map_err(|cause| {
             Error::failed(format_args!("--set {text}: cannot read {}: {cause}", path.display()))
         })?;
-        if was == value {
+        if previous == value {
             return Err(Error::usage(format_args!(
                 "--set {text}: it is {value} already, so nothing would be compared"
             )));
         }
-        Ok(Self { name: name.to_owned(), value: value.to_owned(), was, path })
+        Ok(Self { name: name.to_owned(), value: value.to_owned(), previous, path })
     }
 }
 
@@ -119,7 +119,7 @@ impl Knobs {
         undo(root)?;
         let journal = root.join(JOURNAL);
         let pid = std::process::id();
-        let settings = knobs.iter().map(|knob| (knob.path.clone(), knob.was.clone())).collect();
+        let settings = knobs.iter().map(|knob| (knob.path.clone(), knob.previous.clone())).collect();
         let text =
             serde_json::to_string(&Journal { pid, started: started(pid).unwrap_or_default(), settings })
                 .map_err(Error::failed)?;
@@ -142,7 +142,7 @@ impl Knobs {
     /// The kernel refuses a value.
     pub fn set(&self, tried: bool) -> Result<()> {
         for knob in &self.knobs {
-            let value = if tried { &knob.value } else { &knob.was };
+            let value = if tried { &knob.value } else { &knob.previous };
             write(&knob.path, value)?;
             let found = read(&knob.path).map_err(|cause| Error::io("read", &knob.path, &cause))?;
             if found != *value {
@@ -161,8 +161,8 @@ impl Drop for Knobs {
         let mut all = true;
         // The other way round, as some depend on others.
         for knob in self.knobs.iter().rev() {
-            if let Err(error) = write(&knob.path, &knob.was) {
-                eprintln!("framewright: {}={} could not be restored: {error}", knob.name, knob.was);
+            if let Err(error) = write(&knob.path, &knob.previous) {
+                eprintln!("framewright: {}={} could not be restored: {error}", knob.name, knob.previous);
                 all = false;
             }
         }
@@ -192,13 +192,13 @@ pub fn undo(root: &Path) -> Result<Vec<String>> {
         return Ok(Vec::new());
     }
     let mut said = Vec::new();
-    for (file, was) in journal.settings.iter().rev() {
-        if read(file).is_ok_and(|now| now == *was) {
+    for (file, previous) in journal.settings.iter().rev() {
+        if read(file).is_ok_and(|now| now == *previous) {
             continue;
         }
-        write(file, was)?;
+        write(file, previous)?;
         said.push(format!(
-            "{} is {was} again, as before a `framewright try` that was killed",
+            "{} is {previous} again, as before a `framewright try` that was killed",
             file.display()
         ));
     }
@@ -300,7 +300,7 @@ mod tests {
         }
         let by_own_name = Knob::parse(&fake.0, "compaction_proactiveness=98").expect("it is a sysctl");
         assert_eq!(
-            (by_own_name.name.as_str(), by_own_name.was.as_str()),
+            (by_own_name.name.as_str(), by_own_name.previous.as_str()),
             ("vm.compaction_proactiveness", "20")
         );
         // A kernel that takes another value than it was given is not believed.

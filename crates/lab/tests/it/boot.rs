@@ -151,11 +151,15 @@ fn the_machines_of_the_study_boot_in_the_simulator() {
     assert_eq!(machines.metrics.len(), 12);
     for metric in machines.metrics.iter().filter(|metric| metric.family() == "deferred_init_ms") {
         let published = metric.published.expect("from the study's file").mean;
-        let of = |variant: &str| metric.of(variant)[0];
-        let one = of("one_thread_per_node");
+        let sample = |variant: &str| metric.of(variant)[0];
+        let one_thread = sample("one_thread_per_node");
         // A core's bandwidth while it initialises is known; small guests start threads and take faults, too.
-        assert!((one / published - 1.0).abs() < 0.2, "{}: {one} for {published}", metric.name);
-        assert!(of("all_cpus") < one / 1.5 && of("all_cpus_by_section") < one / 1.5, "{}", metric.name);
+        assert!((one_thread / published - 1.0).abs() < 0.2, "{}: {one_thread} for {published}", metric.name);
+        assert!(
+            sample("all_cpus") < one_thread / 1.5 && sample("all_cpus_by_section") < one_thread / 1.5,
+            "{}",
+            metric.name
+        );
     }
     let read = text(&["compare", &file, "--style", "deferred-init-2020"]);
     // The same tables and notes, with a mean before the last, which says what the figures rest on.

@@ -335,8 +335,8 @@ fn results_are_compared_saved_and_read_back() {
     assert_eq!(stdout(&run(&["compare", &saved])), table);
     assert_eq!(kept.results[0].metrics[0].of("after").len(), 8, "every sample is kept");
 
-    let one = stdout(&run(&["compare", &before, &after, "--metric", "pages*", "--format", "csv"]));
-    assert_eq!(one.lines().count(), 3, "{one}");
+    let filtered = stdout(&run(&["compare", &before, &after, "--metric", "pages*", "--format", "csv"]));
+    assert_eq!(filtered.lines().count(), 3, "{filtered}");
     let lkp = stdout(&run(&["compare", &before, &after, "--style", "lkp"]));
     assert!(lkp.contains("     -49.8%       5.04 ±  0%  ns_per_operation"), "{lkp}");
     let plot = stdout(&run(&["compare", &before, &after, "--plot"]));

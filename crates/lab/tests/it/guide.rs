@@ -57,11 +57,11 @@ fn ten_questions_have_a_command_each() {
 #[test]
 fn a_workload_of_ones_own_needs_no_change_here() {
     let text = fs::read_to_string(Path::new(GUIDE).join("study.md")).expect("the page");
-    let own = text.split("# Write a workload").nth(1).expect("the section");
+    let section = text.split("# Write a workload").nth(1).expect("the section");
     let scratch =
         Scratch(std::env::temp_dir().join(format!("framewright-own-workload-{}", std::process::id())));
     fs::create_dir_all(&scratch.0).expect("the temporary directory can be written");
-    let [study, ..] = blocks(own, "text")[..] else { panic!("no study") };
+    let [study, ..] = blocks(section, "text")[..] else { panic!("no study") };
     // Examples lie beside the command.
     let command = Path::new(env!("CARGO_BIN_EXE_framewright"));
     let example = command.with_file_name("examples").join("own_workload");

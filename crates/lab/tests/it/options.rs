@@ -102,7 +102,7 @@ impl Files {
             }
             "FAULTY" => FAULTY.to_owned(),
             "A" | "B" | "MAP" | "SCRIPT" => self.folder.path(word),
-            other => other.to_owned(),
+            plain => plain.to_owned(),
         };
         line.split(' ').map(word).collect()
     }
@@ -129,7 +129,7 @@ impl Files {
     /// What was found, without the figures themselves.
     fn found(&self, line: &str) -> Result<String, String> {
         let line = match line.split_once(" -- ") {
-            Some((own, command)) => format!("{own} --format json -- {command}"),
+            Some((options, command)) => format!("{options} --format json -- {command}"),
             None => format!("{line} --format json"),
         };
         let ran = self.run(&line);
@@ -209,8 +209,8 @@ fn every_option_of_every_command_acts_or_is_refused() {
         if sub.has_subcommands() {
             continue;
         }
-        let own = sub.get_arguments().map(|argument| argument.get_id().to_string());
-        for option in own.chain(global.clone()) {
+        let of_command = sub.get_arguments().map(|argument| argument.get_id().to_string());
+        for option in of_command.chain(global.clone()) {
             let check = |check: &Check| check.command == name && check.option == option;
             assert!(checks.iter().any(check), "{name} --{option} needs a check that it acts");
             known.insert((name.clone(), option));

@@ -25,10 +25,10 @@ fn is_inside(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
     }
-    let own = std::env::current_exe().expect("it runs");
+    let program = std::env::current_exe().expect("it runs");
     let output = Command::new("unshare")
         .args(["-m", "--propagation", "private"])
-        .arg(own)
+        .arg(program)
         .args(["--exact", &format!("outputs::{test}"), "--nocapture"])
         .env(INSIDE, "1")
         .output();
@@ -283,7 +283,7 @@ fn a_study_leaves_no_file_unasked_and_looks_at_its_folder_first() {
         let output = command.current_dir(places.path(folder)).output().expect("it runs");
         (
             output.status.success(),
-            [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned()),
+            [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
         )
     };
     let (succeeded, [text, error]) = study("read-only", &[]);
@@ -531,7 +531,7 @@ fn a_run_of_everything_begins_with_how_long_it_takes() {
         .expect("it runs");
     let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
     let first = lines.next().expect("a line").expect("text");
-    assert!(first.contains(" parts, about a minute; Ctrl-C"), "{first}");
+    assert!(first.contains(" parts, less than a minute; Ctrl-C"), "{first}");
     child.kill().expect("ours");
     child.wait().expect("ours");
 }

@@ -50,11 +50,12 @@ fn screens_are_as_they_were_read() {
     ]);
 }
 
-/// Results that `replay` with no options and `try` saved. Both show this screen when they end.
+/// Results that `replay` with no options and `try` saved, which show this screen when they end; and two of `bench`.
 #[test]
 fn saved_results_are_shown_as_they_were_read() {
     as_read(&[
         ("replay", "compare tests/data/results/replay.json"),
         ("try", "compare tests/data/results/try.json"),
+        ("compare", "compare tests/data/results/before.json tests/data/results/after.json"),
     ]);
 }

@@ -73,10 +73,10 @@ fn fs_mark_writes_all_that_it_allocates_for() {
     assert_eq!(part.machine, "host");
     assert_eq!(part.variants, ["vanilla", "zlcfirst", "zlcreconsider"]);
     for variant in &part.variants {
-        let of =
+        let series =
             |name: &str| part.find(name).unwrap_or_else(|| panic!("{name}")).of(variant).iter().sum::<f64>();
-        assert!(of("files_per_second") > 0.0 && of("allocation_us[at=p99.9]") > 0.0);
-        assert_eq!(of("page_allocations") * 4.0, of("page_outs_kib"), "all is written");
+        assert!(series("files_per_second") > 0.0 && series("allocation_us[at=p99.9]") > 0.0);
+        assert_eq!(series("page_allocations") * 4.0, series("page_outs_kib"), "all is written");
     }
 }
 
@@ -125,8 +125,8 @@ fn a_users_study_replays_its_own_trace_with_its_own_lists() {
     let short = short_traces()[0];
     let trace = scratch.file("mine.parquet", fs::read(short).expect("written"));
     let study = scratch.file("mine.toml", STUDY);
-    let own = document(&["study", &study, "--samples", "1"]);
-    let part = &own.results[0];
+    let of_own_study = document(&["study", &study, "--samples", "1"]);
+    let part = &of_own_study.results[0];
     let replayed = document(&["replay", short, "--samples", "1", "--threads", "1"]);
     let sha256 =
         |part: &framewright_report::result::Part| part.trace.as_ref().expect("it was one").sha256.clone();

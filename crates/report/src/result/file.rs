@@ -92,13 +92,19 @@ impl Document {
 
 /// Refuses what a later, incompatible version wrote. The format only grows, so that older ones can be read.
 fn check_version(text: &str) -> Result<()> {
+    // Serde would read a list as the fields of the header, in their order.
+    if text.trim_start().starts_with('[') {
+        return Err(Error::failed(
+            "not a framewright result: a JSON list; expected the JSON object that -o saves",
+        ));
+    }
     #[derive(Deserialize)]
     struct Header {
         framewright: Option<serde_json::Value>,
     }
     let header: Header = serde_json::from_str(text).map_err(|cause| {
         if cause.is_data() {
-            Error::failed("not a framewright result: expected a JSON object")
+            Error::failed("not a framewright result: expected the JSON object that -o saves")
         } else {
             Error::failed(format_args!("not JSON: {cause}"))
         }
@@ -140,15 +146,16 @@ fn check_part(part: &Part) -> core::result::Result<(), String> {
     if let Some(twice) = first_repeated(part.metrics.iter().map(|metric| metric.name.as_str())) {
         return Err(format!("metric `{twice}` occurs twice"));
     }
+    let variants: BTreeSet<&String> = part.variants.iter().collect();
     for metric in &part.metrics {
-        check_metric(part, metric).map_err(|what| format!("metric `{}`: {what}", metric.name))?;
+        check_metric(&variants, metric).map_err(|what| format!("metric `{}`: {what}", metric.name))?;
     }
     Ok(())
 }
 
-fn check_metric(part: &Part, metric: &Metric) -> core::result::Result<(), String> {
+fn check_metric(variants: &BTreeSet<&String>, metric: &Metric) -> core::result::Result<(), String> {
     for (variant, samples) in &metric.samples {
-        if !part.variants.contains(variant) {
+        if !variants.contains(variant) {
             return Err(format!("samples of `{variant}`, which is not among the variants"));
         }
         if samples.is_empty() {
@@ -243,7 +250,11 @@ mod tests {
     fn what_is_no_result_is_refused_in_one_line() {
         assert_eq!(refusal(" \n"), "empty file; expected a JSON file saved with -o");
         assert_eq!(refusal("{"), "not JSON: EOF while parsing an object at line 1 column 1");
-        assert_eq!(refusal("[]"), "not a framewright result: expected a JSON object");
+        for list in ["[]", r#"[{"score": {}, "rows": []}, {"score": {}, "rows": []}]"#] {
+            let message = "not a framewright result: a JSON list; expected the JSON object that -o saves";
+            assert_eq!(refusal(list), message);
+        }
+        assert_eq!(refusal("3"), "not a framewright result: expected the JSON object that -o saves");
         assert_eq!(refusal("{}"), "not a framewright result: it has no field `framewright`");
         assert_eq!(refusal(r#"{"framewright": 1}"#), "field `framewright` is 1, not a version");
         assert_eq!(

@@ -1,6 +1,7 @@
 //! Shares of a recording's samples beside an independent `perf record` of the same program, judged in another way: by
 //! whether any function of a stack belongs to the page allocator.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
 use std::process::Command;
@@ -37,29 +38,49 @@ vacuum;
 const ROUNDS: usize = 10;
 const BY_PERF: usize = 4;
 
-/// Samples of a program that are in page allocation, and all its samples, by perf.
+/// Samples of a program's processes that are in page allocation, and all their samples, by perf. It samples the whole
+/// machine, as events of a task end before the task gives its memory back at its exit, where a compiler frees most.
 fn by_perf(folder: &Folder, program: &str) -> [f64; 2] {
-    let data = folder.path().join("perf.data");
+    let [data, root] = ["perf.data", "root"].map(|name| folder.path().join(name));
+    let program = format!("echo $$ >{}; {program}", root.display());
     let mut perf = Command::new("perf");
-    perf.args(["record", "-q", "-e", "cpu-clock", "-F", "1999", "-g", "-o"])
+    perf.args(["record", "-q", "-a", "-e", "cpu-clock", "-F", "1999", "-g", "-o"])
         .arg(&data)
-        .args(["--", "sh", "-c", program]);
+        .args(["--", "sh", "-c", &program]);
     assert!(perf.status().expect("perf of Debian's linux-perf").success());
-    let text =
-        Command::new("perf").args(["script", "-F", "ip,sym", "-i"]).arg(&data).output().expect("perf").stdout;
+    let mut script = Command::new("perf");
+    script.args(["script", "--show-task-events", "-F", "pid,ip,sym", "-i"]).arg(&data);
+    let text = script.output().expect("perf").stdout;
     let text = String::from_utf8_lossy(&text);
-    let stacks: Vec<&str> = text.split("\n\n").filter(|stack| !stack.trim().is_empty()).collect();
+    let mut processes = HashSet::from([fs::read_to_string(root).unwrap().trim().to_owned()]);
     let contains = |stack: &str, names: &[&str]| names.iter().any(|name| stack.contains(name));
-    let allocates = |stack: &&&str| {
+    let allocates = |stack: &str| {
         contains(stack, &["__alloc_frozen_pages", "__alloc_pages", "get_page_from_freelist", "rmqueue"])
             && !contains(stack, &["clear_page", "try_to_free_pages", "compact_zone", "trace_event"])
     };
-    let frees = |stack: &&&str| {
+    let frees = |stack: &str| {
         contains(stack, &["free_unref_", "free_frozen_page", "free_pcppages", "__free_pages"])
             && !contains(stack, &["trace_event"])
     };
-    let found = stacks.iter().filter(|stack| allocates(stack) || frees(stack)).count();
-    [found as f64, stacks.len() as f64]
+    let (mut found, mut all) = (0.0, 0.0);
+    for sample in text.split("\n\n") {
+        let (tasks, stack): (Vec<&str>, Vec<&str>) =
+            sample.lines().partition(|line| line.contains(" PERF_RECORD_"));
+        // FORK(process:thread):(parent:thread)
+        for fork in tasks.iter().filter_map(|line| line.split_once("PERF_RECORD_FORK(")) {
+            let pids: Vec<&str> = fork.1.split(['(', ')', ':']).filter(|pid| !pid.is_empty()).collect();
+            if processes.contains(pids[2]) {
+                processes.insert(pids[0].to_owned());
+            }
+        }
+        let Some((_, stack)) = stack.split_first().filter(|(pid, _)| processes.contains(pid.trim())) else {
+            continue;
+        };
+        let stack = stack.join("\n");
+        all += 1.0;
+        found += f64::from(allocates(&stack) || frees(&stack));
+    }
+    [found, all]
 }
 
 /// CPU time that `run` takes in children, in the kernel's ticks.

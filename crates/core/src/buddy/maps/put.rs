@@ -87,7 +87,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// most common case: it is in one word of the map of an open pageblock of an ordinary type without bad frames, and
     /// is not free already. On `false` the state is unchanged. The caller records that a block was freed.
     #[inline(always)]
-    fn put_block(&mut self, first: Pfn, order: Order) -> bool {
+    pub(in crate::buddy) fn put_block(&mut self, first: Pfn, order: Order) -> bool {
         let Some(ones) = block_at_0(order.get()) else { return false };
         let Some(pageblock) = self.pageblocks.get(self.number_of(first) as usize) else { return false };
         let Some(old) = OpenHead::of(pageblock.head_word()) else { return false };

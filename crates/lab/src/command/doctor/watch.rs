@@ -137,9 +137,9 @@ pub(super) fn watch(root: &Root, session: &Session) -> Result<()> {
             text += &rates(earlier, &state, seconds).render(Format::Table, &session.terminal);
         }
         text.push('\n');
-        for it in &findings {
-            let zone = it.zone.as_ref().map_or_else(String::new, |zone| format!(" ({zone})"));
-            text += &format!("{}: {}{zone}: {}\n", it.severity.name(), it.id, it.read);
+        for finding in &findings {
+            let zone = finding.zone.as_ref().map_or_else(String::new, |zone| format!(" ({zone})"));
+            text += &format!("{}: {}{zone}: {}\n", finding.severity.name(), finding.id, finding.read);
         }
         let text = if session.terminal.unicode { text } else { to_ascii(&text) };
         screen.draw(&text).map_err(Error::failed)?;

@@ -139,16 +139,16 @@ impl Program {
         Self::MappedWriter { tasks, pages: memory * tenths / 10 / PAGE / u64::from(tasks) }
     }
 
-    /// Half of its loops, copies or pages.
-    pub(super) const fn halved(self) -> Self {
+    /// A quarter of its loops, copies or pages.
+    pub(super) const fn quartered(self) -> Self {
         match self {
             Self::FsMark { tasks, loops, files, file_bytes, write_bytes } => {
-                Self::FsMark { tasks, loops: loops.div_ceil(2), files, file_bytes, write_bytes }
+                Self::FsMark { tasks, loops: loops.div_ceil(4), files, file_bytes, write_bytes }
             }
             Self::LargeDd { bytes, copies, block_bytes } => {
-                Self::LargeDd { bytes, copies: copies.div_ceil(2), block_bytes }
+                Self::LargeDd { bytes, copies: copies.div_ceil(4), block_bytes }
             }
-            Self::MappedWriter { tasks, pages } => Self::MappedWriter { tasks, pages: pages.div_ceil(2) },
+            Self::MappedWriter { tasks, pages } => Self::MappedWriter { tasks, pages: pages.div_ceil(4) },
         }
     }
 
