@@ -84,7 +84,7 @@ impl<P: Platform, M: 'static> fmt::Debug for Cpu<'_, '_, P, M> {
 
 impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// The caller has checked that the allocator has the CPU, and holds its pin for `'a`.
-    fn new(allocator: &'a Allocator<'m, P, M>, cpu: CpuId) -> Self {
+    pub(crate) fn new(allocator: &'a Allocator<'m, P, M>, cpu: CpuId) -> Self {
         let zone = allocator.zonelist_of(cpu)[0];
         let (config, frames) = (&allocator.config, allocator.frames);
         let short = !config.poison && !config.init_on_free && !frames.is_compact();

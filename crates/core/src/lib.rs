@@ -64,6 +64,7 @@
 //! | [`boot`] | from a firmware memory map to zones; early allocation |
 //! | [`cpu`] | the passes of an allocation and of a free |
 //! | [`owned`] | values that own frames and free them when dropped |
+//! | [`kernel`] | the allocator in a `static` of a kernel |
 //! | [`hotplug`] | pageblocks taken online and offline |
 //! | [`stat`], [`verify`] | counters and snapshots; whole-allocator invariants |
 //!
@@ -106,6 +107,7 @@ pub mod events;
 pub mod fault;
 pub mod frame;
 pub mod hotplug;
+pub mod kernel;
 pub mod owned;
 pub mod pcp;
 pub mod platform;

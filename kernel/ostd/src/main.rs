@@ -243,8 +243,8 @@ fn kernel_main() {
     let total = all_of_memory();
     println!("figure frames: {}", total);
     println!("figure largest run before: {}", largest());
-    // With osdk-frame-allocator the random frees of a churn were stopped after four minutes, unfinished.
-    if cfg!(feature = "framewright") {
+    // With osdk-frame-allocator it takes long.
+    if cfg!(any(feature = "framewright", feature = "churn")) {
         println!("figure largest run after churn: {}", churn(total));
         println!("frames after churn: {}", if all_of_memory() == total { "all" } else { "LOST" });
     }

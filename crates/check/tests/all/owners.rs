@@ -234,6 +234,38 @@ fn runs_above_the_largest_block_are_found() {
     }
 }
 
+/// One frame of each pageblock is in use, so that no block of order 9 is free, but runs of 411 frames are.
+#[test]
+fn a_layout_gets_a_run_where_no_block_is_free() {
+    for engine in ENGINES {
+        let world = world(engine);
+        world.on(0, |cpu| {
+            let taken = || (0..PAGES / PAGEBLOCK_PAGES).map(|n| BASE.add(n * PAGEBLOCK_PAGES + 100));
+            taken().for_each(|pfn| {
+                cpu.alloc_at(pfn, Order::ZERO).expect("it is free");
+            });
+            let got = [cpu.alloc_layout(layout(300, 1), Migratetype::Movable), {
+                cpu.alloc_split(layout(411, 1), Migratetype::Movable)
+            }];
+            // Lists know blocks only.
+            for (range, pages) in got.into_iter().zip([300, 411]) {
+                assert_eq!(range.is_ok(), engine != Engine::Linux, "{engine:?}: {range:?}");
+                let Ok(range) = range else { continue };
+                assert_eq!(range.end.0 - range.start.0, pages, "{engine:?}");
+                free_range(cpu, range).expect("it was allocated");
+            }
+            for (pages, align) in [(412, 1), (300, 2), (512, 1)] {
+                let why =
+                    cpu.alloc_layout(layout(pages, align), Migratetype::Movable).map_err(|error| error.why);
+                assert_eq!(why, Err(AllocFailure::NoMemory), "{engine:?}: {pages} at {align}");
+            }
+            taken().for_each(|pfn| cpu.must_free(pfn, 0_u8));
+        });
+        world.drain_all();
+        assert_eq!(world.settled().free, PAGES, "{engine:?}");
+    }
+}
+
 /// After a split into frames, each of them comes back alone, from the other CPU too; a frame that is free cannot be
 /// split.
 #[test]

@@ -20,6 +20,7 @@ const UNSAFE_MODULES: &[&str] = &[
     "crates/core/src/cpu/reclaiming",
     "crates/core/src/cpu/split",
     "crates/core/src/boot/ranges",
+    "crates/core/src/kernel",
     "crates/core/src/cpu/range",
     "crates/core/src/owned",
     "crates/check/src/corrupt",

@@ -20,7 +20,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// memory.
     ///
     /// Up to the largest block (order 10) and its alignment this is one [`alloc`](Self::alloc); if the size is no power
-    /// of two, plus O(log pages) to free the rest of the block. Above it, [`alloc_contig`](Self::alloc_contig).
+    /// of two, plus O(log pages) to free the rest of the block, or, if no block is free, one search for a run
+    /// ([`alloc_runs`](Self::alloc_runs)). Above it, [`alloc_contig`](Self::alloc_contig).
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc); a layout of 0 bytes is [not allowed](AllocFailure::NotAllowed).
@@ -41,7 +42,13 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             return self.alloc_split_contig(pages, align, migratetype);
         }
         let order = order_of(wanted);
-        let start = self.alloc(order, migratetype)?;
+        let start = match self.alloc(order, migratetype) {
+            Ok(start) => start,
+            Err(error) => {
+                let run = self.one_run(pages, align, migratetype).ok_or(error)?;
+                return Ok(self.make_frames(run));
+            }
+        };
         if order > Order::ZERO {
             self.make_parts(start, order, Order::ZERO, migratetype);
         }
@@ -57,11 +64,16 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         align: u64,
         migratetype: Migratetype,
     ) -> Result<Range<Pfn>, AllocError> {
-        let range = self.alloc_pages(pages, align, migratetype)?;
-        // SAFETY: the range was allocated just now, and no other code knows of it.
+        self.alloc_pages(pages, align, migratetype).map(|range| self.make_frames(range))
+    }
+
+    /// Makes single frames of blocks that were allocated just now.
+    #[cold]
+    fn make_frames(&self, range: Range<Pfn>) -> Range<Pfn> {
+        // SAFETY: no other code knows of the range.
         let split = unsafe { self.split_range(range.clone()) };
         debug_assert!(split.is_ok(), "{split:?}");
-        Ok(range)
+        range
     }
 
     /// Frees a frame that is this call's.
@@ -91,7 +103,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             return Err(AllocError::new(AllocFailure::NotAllowed, Order::ZERO, migratetype));
         }
         let order = order_of(pages.max(align));
-        let start = self.alloc(order, migratetype)?;
+        let start = match self.alloc(order, migratetype) {
+            Ok(start) => start,
+            Err(error) => return self.one_run(pages, align, migratetype).ok_or(error),
+        };
         let (range, whole) = (start..start.add(pages), start.add(order.pages()));
         if range.end != whole {
             // SAFETY: the block was allocated just now, and no other code knows of it.
@@ -99,6 +114,23 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             debug_assert!(freed.is_ok(), "{freed:?}");
         }
         Ok(range)
+    }
+
+    /// A run of `pages` frames that are no whole block, where no block that could hold them is free.
+    #[cold]
+    fn one_run(&self, pages: u64, align: u64, migratetype: Migratetype) -> Option<Range<Pfn>> {
+        if align > 1 || pages.is_power_of_two() {
+            return None;
+        }
+        let mut out = [Pfn(0)..Pfn(0)];
+        let run = self.alloc_runs(pages, migratetype, &mut out).first()?.clone();
+        if run.start.add(pages) == run.end {
+            return Some(run);
+        }
+        // SAFETY: the run was allocated just now, and no other code knows of it.
+        let freed = unsafe { self.free_range(run) };
+        debug_assert!(freed.is_ok(), "{freed:?}");
+        None
     }
 
     /// Allocates `pages` contiguous frames at a multiple of `align` frames, in any zone: ranges larger than the largest
