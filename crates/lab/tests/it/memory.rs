@@ -1,5 +1,6 @@
 //! Promise 14: memory of the real binary while it reads large valid input.
 
+use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
@@ -18,7 +19,8 @@ const EVENT: u64 = size_of::<Event>() as u64;
 
 /// Runs a command to its end; the largest resident size that was seen of it, in bytes. It must end with `code`.
 fn peak(arguments: &[&str], code: i32) -> u64 {
-    let scratch = Scratch::new("memory-said");
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    let scratch = Scratch::new(&format!("memory-said-{}", CALLS.fetch_add(1, Ordering::Relaxed)));
     let said = File::create(scratch.path("stderr")).expect("made");
     let mut child = framewright(arguments).stdout(Stdio::null()).stderr(said).spawn().expect("it runs");
     let path = format!("/proc/{}/status", child.id());

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::attribute::Whose;
 use super::drain::Decoder;
-use super::spool::Spool;
+use super::spool::{Spool, is_full};
 use super::{Raw, Stream};
 use crate::error::{Error, Place};
 use crate::trace::{Meta, Note, Trace, columns};
@@ -57,6 +57,15 @@ impl Folder {
         fs::write(&path, text).map_err(|cause| Error::io("write", &path, cause))
     }
 
+    /// As [`save`](Self::save), while events come. Where these have filled the disk already, the recording ends, and only
+    /// one that is killed needs the file.
+    fn save_if_room(&self, name: &str, fields: impl IntoIterator<Item = String>) -> Result<(), Error> {
+        match self.save(name, fields) {
+            Err(Error::Io { cause, .. }) if is_full(&cause) => Ok(()),
+            saved => saved,
+        }
+    }
+
     /// Keeps how the pages are laid out, and where they come from.
     pub(super) fn save_head(&self, layouts: &[String], meta: &Meta) -> Result<(), Error> {
         self.save(LAYOUTS, layouts.iter().cloned())?;
@@ -66,16 +75,16 @@ impl Folder {
 
     /// Keeps the names of the threads that there are, and the kernel's states at the start.
     pub(super) fn save_start(&self, names: &HashMap<u32, String>, states: &[Note]) -> Result<(), Error> {
-        self.save(NAMES, names.iter().flat_map(|(pid, name)| [pid.to_string(), name.clone()]))?;
+        self.save_if_room(NAMES, names.iter().flat_map(|(pid, name)| [pid.to_string(), name.clone()]))?;
         let fields = |note: &Note| [note.time_ns.to_string(), note.name.clone(), note.text.clone()];
-        self.save(STATES, states.iter().flat_map(fields))
+        self.save_if_room(STATES, states.iter().flat_map(fields))
     }
 
     /// Keeps whose events are picked.
     pub(super) fn save_whose(&self, whose: &Whose) -> Result<(), Error> {
         match whose {
-            Whose::All => self.save(WHOSE, ["all".to_owned()]),
-            Whose::Trees(roots) => self.save(WHOSE, roots.iter().map(u32::to_string)),
+            Whose::All => self.save_if_room(WHOSE, ["all".to_owned()]),
+            Whose::Trees(roots) => self.save_if_room(WHOSE, roots.iter().map(u32::to_string)),
         }
     }
 

@@ -44,6 +44,11 @@ impl Budget {
     }
 }
 
+/// Whether a disk refused a write because it has no room.
+pub(super) fn is_full(cause: &io::Error) -> bool {
+    matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// The pages of one CPU, in the order in which they came: in a file, and the last of them in memory.
 #[derive(Debug)]
 pub(super) struct Spool {
@@ -95,11 +100,7 @@ impl Spool {
                     self.filed += self.tail.len() as u64;
                     self.tail.clear();
                 }
-                Err(cause)
-                    if matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
-                {
-                    self.full = true;
-                }
+                Err(cause) if is_full(&cause) => self.full = true,
                 Err(cause) => return Err(cause),
             }
         }

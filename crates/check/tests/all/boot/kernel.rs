@@ -1,9 +1,10 @@
 //! A kernel's allocator in a `static`: ranges first, then the allocator and a view for each CPU.
 #![expect(unsafe_code, reason = "a test vouches for its CPUs and its memory as a kernel does")]
 
+use core::alloc::Layout;
 use core::ops::Range;
 use core::ptr::NonNull;
-use std::alloc::{Layout, alloc_zeroed};
+use std::alloc::alloc_zeroed;
 
 use framewright::error::SetupError;
 use framewright::kernel::KernelAllocator;
