@@ -186,20 +186,21 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Bits from which a packed run holds its order, and its count. Below is its first frame.
+    /// Bits from which a packed run holds its order, and its count. Below is its first frame, from the zone's start.
     const ORDER: u32 = 44;
     const COUNT: u32 = 48;
 
-    /// As one word.
+    /// As one word. `start` is the first frame of the run's zone: a frame number may have 52 bits, and its distance
+    /// from there has far fewer than 44.
     #[inline(always)]
-    pub(crate) const fn pack(self) -> u64 {
-        self.first.0 | (self.order.get() as u64) << Self::ORDER | self.count << Self::COUNT
+    pub(crate) const fn pack(self, start: Pfn) -> u64 {
+        (self.first.0 - start.0) | (self.order.get() as u64) << Self::ORDER | self.count << Self::COUNT
     }
 
     #[inline(always)]
-    pub(crate) fn unpack(word: u64) -> Self {
+    pub(crate) fn unpack(word: u64, start: Pfn) -> Self {
         Self {
-            first: Pfn(word & ((1 << Self::ORDER) - 1)),
+            first: start.add(word & ((1 << Self::ORDER) - 1)),
             order: Order::from_bits(word >> Self::ORDER & 15),
             count: word >> Self::COUNT,
         }

@@ -34,7 +34,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// fetched, before. Returns the number of blocks given back.
     pub(super) fn free_by_section(&self, blocks: impl Iterator<Item = (Order, Pfn)>) -> u32 {
         const NONE: u16 = u16::MAX;
-        let cut = self.zone.cut();
+        let (cut, start) = (self.zone.cut(), self.zone.spec().start);
         // Of each section its last run, and of each run the one before it in its section.
         let (mut runs, mut befores, mut lasts) = ([0; RUNS], [NONE; RUNS], [NONE; MOST_SECTIONS]);
         let mut taken = 0;
@@ -44,7 +44,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 core::hint::black_box(self.frames.touch_map(run.first));
             }
             taken += run.count as u32;
-            runs[at] = run.pack();
+            runs[at] = run.pack(start);
             befores[at] = core::mem::replace(&mut lasts[cut.number_of(run.first)], at as u16);
         }
         let mut pending = Pending::default();
@@ -59,7 +59,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 let here = core::iter::from_fn(|| {
                     let now = (at != NONE).then_some(usize::from(at))?;
                     at = befores[now];
-                    Some(Run::unpack(runs[now]))
+                    Some(Run::unpack(runs[now], start))
                 });
                 let free = |buddy: &mut Buddy<'_, 'm, P, M>| buddy.free_runs(here);
                 let ((), hold, freed) = self.zone.with_uncounted(section, self.frames, self.waiter, free);

@@ -57,8 +57,8 @@ impl Folder {
         fs::write(&path, text).map_err(|cause| Error::io("write", &path, cause))
     }
 
-    /// As [`save`](Self::save), while events come. Where these have filled the disk already, the recording ends, and only
-    /// one that is killed needs the file.
+    /// As [`save`](Self::save), while events come. Where these have filled the disk already, the recording ends, and
+    /// only one that is killed needs the file.
     fn save_if_room(&self, name: &str, fields: impl IntoIterator<Item = String>) -> Result<(), Error> {
         match self.save(name, fields) {
             Err(Error::Io { cause, .. }) if is_full(&cause) => Ok(()),
