@@ -128,8 +128,24 @@ fn shift(cache: &Cache<'_, Shuttle, Disk>, cpu: &Cpu<'_, '_, Shuttle, PageSlot>)
 type Numbers = BTreeMap<u64, u64>;
 type Shared = Cache<'static, Shuttle, Disk>;
 
-/// One random call of a CPU on a page, with a number to store.
-type Step = fn(&Shared, &Cpu<'_, '_, Shuttle, PageSlot>, cpu: u32, index: u64, number: u64, &mut Numbers);
+/// Arguments of one random call of a CPU.
+struct Call<'a> {
+    cache: &'a Shared,
+    on: &'a Cpu<'a, 'a, Shuttle, PageSlot>,
+    cpu: u32,
+    /// Page.
+    index: u64,
+    /// Number to store in it.
+    number: u64,
+}
+type Step = fn(&Call<'_>, &mut Numbers);
+
+/// Checks a number that was read, if the read succeeded.
+fn check_read(model: &Numbers, index: u64, result: Result<(), CacheError>, bytes: [u8; 8]) {
+    if result.is_ok() {
+        assert_eq!(u64::from_le_bytes(bytes), model.get(&index).copied().unwrap_or_default());
+    }
+}
 
 /// Notes a store that succeeded.
 fn note(model: &mut Numbers, index: u64, number: u64, stored: Result<(), CacheError>) {
@@ -140,22 +156,14 @@ fn note(model: &mut Numbers, index: u64, number: u64, stored: Result<(), CacheEr
 }
 
 /// A call on a file of the CPU's own, or on one that all share and no thread relies on.
-fn work(
-    cache: &Shared,
-    on: &Cpu<'_, '_, Shuttle, PageSlot>,
-    cpu: u32,
-    index: u64,
-    number: u64,
-    model: &mut Numbers,
-) {
+fn work(&Call { cache, on, cpu, index, number }: &Call<'_>, model: &mut Numbers) {
     let (mine, shared) = (FileId(cpu), FileId(99));
     let (helpers, stored, mut bytes) = (cache.helpers(), number.to_le_bytes(), [0; 8]);
     match thread_rng().gen_range(0..19) {
         0..6 => note(model, index, number, cache.write(on, &helpers, (mine, index, 0), &stored)),
         6..9 => {
-            if cache.read(on, &helpers, (mine, index, 0), &mut bytes).is_ok() {
-                assert_eq!(u64::from_le_bytes(bytes), model.get(&index).copied().unwrap_or_default());
-            }
+            let result = cache.read(on, &helpers, (mine, index, 0), &mut bytes);
+            check_read(model, index, result, bytes);
         }
         9..11 => drop(cache.store_mapped(on, &helpers, (shared, index % 4, 0), &stored)),
         11..13 => drop(cache.load_mapped(on, &helpers, (shared, index % 4, 0), &mut bytes)),
@@ -170,22 +178,14 @@ fn work(
 }
 
 /// A call on anonymous pages of the CPU's own, on some that all share and drop, or on a file.
-fn swap(
-    cache: &Shared,
-    on: &Cpu<'_, '_, Shuttle, PageSlot>,
-    cpu: u32,
-    index: u64,
-    number: u64,
-    model: &mut Numbers,
-) {
+fn swap(&Call { cache, on, cpu, index, number }: &Call<'_>, model: &mut Numbers) {
     let (mine, shared, file) = (SpaceId(cpu), SpaceId(99), FileId(cpu));
     let (helpers, stored, mut bytes) = (cache.helpers(), number.to_le_bytes(), [0; 8]);
     match thread_rng().gen_range(0..21) {
         0..8 => note(model, index, number, cache.store_anon(on, &helpers, (mine, index, 0), &stored)),
         8..12 => {
-            if cache.load_anon(on, &helpers, (mine, index, 0), &mut bytes).is_ok() {
-                assert_eq!(u64::from_le_bytes(bytes), model.get(&index).copied().unwrap_or_default());
-            }
+            let result = cache.load_anon(on, &helpers, (mine, index, 0), &mut bytes);
+            check_read(model, index, result, bytes);
         }
         12 => drop(cache.store_anon(on, &helpers, (shared, index % 4, 0), &stored)),
         13 => drop(cache.load_anon(on, &helpers, (shared, index % 4, 0), &mut bytes)),
@@ -209,7 +209,8 @@ fn three_cpus(world: &'static Shop, cache: &Arc<Shared>, steps: u64, step: Step)
             let on = world.cpu(&pin);
             for n in 0..steps {
                 let index = thread_rng().gen_range(0..MEMORY / 2);
-                step(&cache, &on, cpu, index, n << 8 | u64::from(cpu), &mut model);
+                let number = n << 8 | u64::from(cpu);
+                step(&Call { cache: &cache, on: &on, cpu, index, number }, &mut model);
             }
             on.drain();
             world.unpin(pin);

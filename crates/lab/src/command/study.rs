@@ -421,7 +421,7 @@ fn parts(plan: &Plan) -> String {
 
 /// Time that all studies take on 2 CPUs, as measured on an idle EPYC guest.
 const fn lasts(quick: bool) -> &'static str {
-    if quick { "less than a minute" } else { "about 3 minutes on 2 CPUs" }
+    if quick { "less than a minute" } else { "3 to 5 minutes on 2 CPUs" }
 }
 
 fn json(plan: &Plan) -> serde_json::Value {
