@@ -359,7 +359,11 @@ impl<'a, M: FrameUser, F: Fn(Pfn) -> bool> History<'a, M, F> {
         match draw.byte() % 4 {
             0 => any,
             1 => Block { order: any.order, ..near },
-            2 => Block { pfn: near.pfn.add(draw.below(1024) as u64 % near.order.pages()), order: any.order },
+            2 => {
+                // A made-up frame may be the last that a number can name.
+                let inside = draw.below(1024) as u64 % near.order.pages();
+                Block { pfn: Pfn(near.pfn.0.wrapping_add(inside)), order: any.order }
+            }
             _ => self.last.unwrap_or(any),
         }
     }
