@@ -174,43 +174,6 @@ fn migratetype(mobility: Mobility) -> Migratetype {
 #[derive(Debug)]
 pub struct Slot<'a, M: FrameUser>(Cpu<'a, M>);
 
-impl<M: FrameUser> Slot<'_, M> {
-    /// Work that a kernel does on each CPU about once a second: see [`Cpu::tick`].
-    pub fn tick(&self) {
-        self.0.tick();
-    }
-
-    /// Gives back what the slot's lists hold.
-    pub fn drain(&self) {
-        self.0.drain();
-    }
-
-    /// Does what other CPUs have asked this one for.
-    pub fn answer(&self) {
-        self.0.answer();
-    }
-
-    /// Frees a block past the slot's lists.
-    ///
-    /// # Panics
-    /// If it is not allocated with this order.
-    pub fn free_past_lists(&self, frame: u64, order: u8) {
-        let order = Order::new(order).expect("a block's order is one");
-        // SAFETY: as in `free`.
-        unsafe { self.0.free_bulk(order, &[Pfn(frame)]) }.expect("the block is allocated with this order");
-    }
-
-    /// Cuts an allocated block of order `from` into blocks of order `to`.
-    ///
-    /// # Panics
-    /// If it is not allocated with order `from`.
-    pub fn split(&self, frame: u64, from: u8, to: u8) {
-        let [from, to] = [from, to].map(|order| Order::new(order).expect("a block's order is one"));
-        // SAFETY: as in `free`.
-        unsafe { self.0.split(Pfn(frame), from, to) }.expect("the block is allocated with this order");
-    }
-}
-
 /// A driver as the owner of all blocks.
 struct Mover<'a>(RefCell<&'a mut dyn Move>);
 

@@ -11,8 +11,7 @@
 //! DONE ops 20005 records 12 failed 0 elsewhere 0
 //! ```
 
-use super::history::LISTS;
-use super::layout::Layout;
+use super::layout::{LISTS, Layout};
 use super::step::Step;
 
 /// The kernel's answer.

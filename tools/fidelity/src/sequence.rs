@@ -1,18 +1,16 @@
 //! A list of operations through a preset, step by step.
+#![expect(unsafe_code, reason = "frames without memory are freed")]
 
 use framewright::policy::pcp::{self, Sizing};
 use framewright::policy::watermark::{self, Marks};
-use framewright::{CpuId, ZoneId};
+use framewright::{Config, Migratetype};
+use framewright::{CpuId, Order, ZoneId};
 use framewright_host::{Arena, Backing};
-use framewright_report::error::{Error, Result};
-use framewright_workload::target::{Mobility, Target as _, TargetCpu as _};
 
 use super::answer::{Answer, State};
 use super::layout::Lists;
 use super::ops::Ops;
 use super::step::{Frames, Step};
-use framewright_lab::configure::Setup;
-use framewright_lab::subject::Bare;
 
 /// Operations of a preset, and how large it would have made the lists.
 #[derive(Clone, Debug)]
@@ -25,40 +23,40 @@ pub(crate) struct Replayed {
     pub free_blocks: Vec<u64>,
 }
 
-/// Runs a list under `setup`, in a zone whose free blocks lie as the kernel's did and with lists of the kernel's size.
+/// Runs a list under `config`, in a zone whose free blocks lie as the kernel's did and with lists of the kernel's size.
 ///
 /// # Errors
 /// A configuration that the allocator refuses, or more blocks than fit.
-pub(crate) fn replay(ops: &Ops, setup: &Setup, kernel: &Answer) -> Result<Replayed> {
+pub(crate) fn replay(ops: &Ops, config: &Config, kernel: &Answer) -> Result<Replayed, String> {
     let cpus = usize::from(ops.cpus);
     // One CPU more holds what is in use in the kernel's zone from the start.
     let arena = Arena::builder().pages(kernel.layout.pages()).cpus(cpus + 1).backing(Backing::Described);
-    let arena: Arena = arena.config(setup.config).build().map_err(Error::failed)?;
+    let arena: Arena = arena.config(*config).build().map_err(|error| error.to_string())?;
     let allocator = arena.allocator();
     let lists = |cpu: usize| allocator.pcp(ZoneId(0), CpuId(cpu as u16));
-    let target = Bare(&arena);
-    let mut slots: Vec<_> = (0..=cpus).map(|cpu| target.attach(cpu)).collect();
-    let full = || Error::failed("the list of operations needs more memory than the kernel's zone has");
+    let slots: Vec<_> = (0..=cpus).map(|cpu| arena.attach_to(cpu).expect("each is attached once")).collect();
     let State { batch, high_min, high_max, ref high, ref counts, ref free_blocks, .. } = kernel.states[0];
     let size = Sizing { batch, high_min, high_max };
-    kernel.layout.arrange(&arena, &mut slots, &Lists { size, high, counts, free_blocks })?;
+    kernel.layout.arrange(&arena, &slots, &Lists { size, high, counts, free_blocks })?;
     let base = arena.frames().start.0;
     let mut frames = Frames::default();
-    let own_size = own_size(setup, kernel, ops.cpus);
+    let own_size = own_size(config, kernel, ops.cpus);
     let mut steps = Vec::new();
     let mut blocks = vec![None; ops.slots as usize];
     for (number, op) in ops.list.iter().enumerate() {
         let cpu = usize::from(op.cpu);
+        let order = Order::new(op.order).expect("an order of a list of operations");
         let before = lists(cpu).events();
         let block = &mut blocks[op.slot as usize];
         if op.is_free {
-            if let Some(frame) = block.take() {
-                slots[cpu].free(frame, op.order);
+            if let Some(pfn) = block.take() {
+                // SAFETY: allocated below with this order, and no memory is behind it.
+                unsafe { slots[cpu].free(pfn, order) }.expect("it is allocated");
             }
         } else {
-            let frame = slots[cpu].alloc(op.order, Mobility::Movable).ok_or_else(full)?;
-            frames.add(frame - base);
-            *block = Some(frame);
+            let pfn = slots[cpu].alloc(order, Migratetype::Movable).map_err(|error| error.to_string())?;
+            frames.add(pfn.0 - base);
+            *block = Some(pfn);
         }
         let after = lists(cpu).events();
         let refilled = after.refilled_pages - before.refilled_pages;
@@ -77,8 +75,7 @@ pub(crate) fn replay(ops: &Ops, setup: &Setup, kernel: &Answer) -> Result<Replay
 ///
 /// With huge pages switched on, khugepaged raises what is kept free. Up to Linux 6.1 ZONE_MOVABLE has its share of that
 /// like any zone; in 6.12 it is not among the zones that share it, and keeps little itself, as high memory does.
-fn own_size(setup: &Setup, kernel: &Answer, cpus: u8) -> Sizing {
-    let config = &setup.config;
+fn own_size(config: &Config, kernel: &Answer, cpus: u8) -> Sizing {
     let is_movable = |name: &str| name == "Movable";
     let shares = !config.experiment.pcp_rule.moves_high();
     let sum = |count: fn(&[u64; 3]) -> u64, movable: bool| -> u64 {
@@ -128,10 +125,11 @@ pub(crate) fn first_other_frame(kernel: &[Step], ours: &[Step]) -> Option<(u64, 
 
 #[cfg(test)]
 mod tests {
+    use framewright::config::PcpRule;
+
     use super::*;
     use crate::layout::Layout;
     use crate::ops::Op;
-    use framewright_lab::settings::Settings;
 
     fn answer(steps: Vec<Step>) -> Answer {
         let lists = vec![vec![0, 30]];
@@ -154,10 +152,6 @@ mod tests {
         Answer { steps, states: [state.clone(), state], layout, ..Answer::default() }
     }
 
-    fn setup() -> Setup {
-        Setup::from_settings(&Settings::from_pairs("preset=linux_v6_1").unwrap()).unwrap()
-    }
-
     /// The first 500 pages are allocated, then freed.
     fn up_and_down() -> Ops {
         let op = |is_free, slot| Op { is_free, cpu: 0, order: 0, slot };
@@ -167,7 +161,7 @@ mod tests {
 
     #[test]
     fn lists_start_as_the_kernels_did() {
-        let replayed = replay(&up_and_down(), &setup(), &answer(Vec::new())).unwrap();
+        let replayed = replay(&up_and_down(), &Config::linux_v6_1(), &answer(Vec::new())).unwrap();
         // 30 pages are there, so the 31st allocation refills.
         let first: Vec<_> =
             replayed.steps.iter().take(3).map(|step| (step.op, step.refilled, step.drained)).collect();
@@ -190,29 +184,28 @@ mod tests {
     fn presets_do_what_kernels_did_down_to_the_frame() {
         let old = include_str!("../tests/data/made-up/linux-6.1.txt");
         let new = include_str!("../tests/data/made-up/linux-6.12.txt");
-        let run = |preset: &str, text: &str| {
-            let setup = Setup::from_settings(&Settings::from_pairs(preset).unwrap()).unwrap();
+        let run = |preset: Config, text: &str| {
             let kernel = Answer::parse(text).unwrap();
             let ops = Ops::made_up(1, kernel.ops as usize);
-            let ours = replay(&ops, &setup, &kernel).unwrap();
+            let ours = replay(&ops, &preset, &kernel).unwrap();
             (kernel, ours)
         };
-        for (preset, text) in [("preset=linux_v6_1", old), ("preset=linux_v6_7", new)] {
+        for (preset, text) in [(Config::linux_v6_1(), old), (Config::linux_v6_7(), new)] {
             let (kernel, ours) = run(preset, text);
-            assert!(kernel.steps.len() > 400 && kernel.ops == 20_000, "{preset}");
-            assert_eq!(first_difference(&kernel.steps, &ours.steps), None, "{preset}");
-            assert_eq!(first_other_frame(&kernel.steps, &ours.steps), None, "{preset}");
-            assert_eq!(kernel.states[1].free_blocks, ours.free_blocks, "{preset}");
+            assert!(kernel.steps.len() > 400 && kernel.ops == 20_000, "{preset:?}");
+            assert_eq!(crate::differences(&kernel, &ours), [""; 0], "{preset:?}");
         }
+        let mut own_rule = Config::linux_v6_7();
+        own_rule.experiment.pcp_rule = PcpRule::Auto;
         // The rules of other kernels, and our own default's, move other pages.
         for (preset, text) in [
-            ("preset=linux_v6_1", new),
-            ("preset=linux_v6_16", new),
-            ("preset=linux_v6_7,pcp_rule=auto", new),
-            ("preset=linux_v6_7", old),
+            (Config::linux_v6_1(), new),
+            (Config::linux_v6_16(), new),
+            (own_rule, new),
+            (Config::linux_v6_7(), old),
         ] {
             let (kernel, ours) = run(preset, text);
-            assert!(first_difference(&kernel.steps, &ours.steps).is_some(), "{preset}");
+            assert!(first_difference(&kernel.steps, &ours.steps).is_some(), "{preset:?}");
         }
     }
 
@@ -225,22 +218,18 @@ mod tests {
                 .map(|(name, managed)| (name.to_owned(), [managed, 0, 0]))
                 .to_vec()
         };
-        let size = |preset: &str, kernel: &Answer| {
-            let setup = Setup::from_settings(&Settings::from_pairs(preset).unwrap()).unwrap();
-            own_size(&setup, kernel, 1)
-        };
         kernel.states[0].managed = 241_207;
         kernel.zones = zones(241_207);
         // 4,094 KiB of 261,888 pages of lowmem: 1,023 pages, of which the zone has 490, and a thousandth of its own
         // above.
-        assert_eq!(size("preset=linux_v6_1", &kernel).high_min, 490 + 241);
+        assert_eq!(own_size(&Config::linux_v6_1(), &kernel, 1).high_min, 490 + 241);
         kernel.huge_pages = true;
         // Linux 6.1 has 6,716.
-        assert_eq!(size("preset=linux_v6_1", &kernel).high_min, 5400 + 5400 / 4);
+        assert_eq!(own_size(&Config::linux_v6_1(), &kernel, 1).high_min, 5400 + 5400 / 4);
         // Linux 6.12 has 2,718 and 30,113.
         kernel.states[0].managed = 242_966;
         kernel.zones = zones(242_966);
-        let newer = size("preset=linux_v6_7", &kernel);
+        let newer = own_size(&Config::linux_v6_7(), &kernel, 1);
         assert_eq!((newer.high_min, newer.high_max), (128 + 10_450 / 4, 242_966 / 8));
     }
 

@@ -45,6 +45,8 @@ const UNSAFE_MODULES: &[&str] = &[
     "crates/capi/freestanding/src",
     "crates/clients/src",
     "python/src",
+    "tools/fidelity/src/layout",
+    "tools/fidelity/src/sequence",
     "crates/rivals/src",
     "kernel/ostd/src/frames",
     "kernel/size/src/port",
