@@ -4,11 +4,9 @@
 mod ab;
 #[cfg(test)]
 mod features;
-mod here;
 mod lines;
 mod programs;
 mod readme;
-mod scores;
 mod size;
 
 use std::env;
@@ -30,8 +28,6 @@ usage: cargo xtask TASK
   lines              lines of all Rust files by crate: code, comments, blank, tests
   size               code of the allocator in three configurations without an operating system; needs target x86_64-unknown-none
   programs           replays the traces of ten programs and writes docs/validation/programs.md
-  scores             writes ledger.md and here.md of docs/validation from the saved predictions
-  here               measures what was predicted for this machine, some two minutes, and writes docs/validation/here.md
   soak [CALLS]       random calls against the oracle under the default, with marks and checks, and under linux_v6_7
                      [1000000000 each]
   mutants [OPTION]…  mutation score of the allocator; --share 7/20 for one mutant in twenty. Needs cargo-mutants
@@ -55,8 +51,6 @@ fn main() -> ExitCode {
         ["readme", "--check"] => readme::check(),
         ["readme", file] if !file.starts_with('-') => readme::refresh(Path::new(file)),
         ["programs"] => programs::refresh(&root()),
-        ["scores"] => scores::refresh(&root()),
-        ["here"] => here(),
         ["lines"] => lines::print(),
         ["size"] => size::print(),
         ["soak"] => soak(1_000_000_000),
@@ -142,14 +136,6 @@ fn bench() -> Result<()> {
         readme::BENCH.split(' ').chain(["-o", file.to_str().ok_or("the build's folder is no text")?]),
     );
     run("cargo", &words)
-}
-
-fn here() -> Result<()> {
-    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    eprintln!("xtask: load {}; measure when nothing else runs", load.trim());
-    let words = ["run", "--release", "--package", "framewright-lab", "--"];
-    run("cargo", &words.into_iter().chain(here::MEASURE.split(' ')).collect::<Vec<_>>())?;
-    scores::refresh(&root())
 }
 
 fn soak(calls: u64) -> Result<()> {
