@@ -5,8 +5,9 @@ use core::cell::{Cell, RefCell, UnsafeCell};
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use framewright::platform::{Platform, SharedCell, Word};
+use framewright::platform::{Platform, SharedCell};
 
+use super::Touch;
 use super::pin::OwnedPin;
 use super::plain::next_tick;
 
@@ -84,14 +85,6 @@ std::thread_local! {
     static TRACE: RefCell<Option<Vec<Access>>> = const { RefCell::new(None) };
 }
 
-fn trace_access(word: &CheckedWord, write: bool) {
-    TRACE.with_borrow_mut(|trace| {
-        if let Some(trace) = trace {
-            trace.push(Access { address: core::ptr::from_ref(word).addr(), write });
-        }
-    });
-}
-
 /// Runs `f` and says which words it touched on this thread, in order. Does not nest.
 pub fn trace<R>(f: impl FnOnce() -> R) -> (R, Vec<Access>) {
     TRACE.set(Some(Vec::new()));
@@ -151,42 +144,20 @@ unsafe impl Platform for Checked {
     }
 }
 
-// SAFETY: each call is one call of an atomic word of the machine's, or of the model checker's.
-unsafe impl Word for CheckedWord {
-    fn new(value: u64) -> Self {
-        Self(AtomicU64::new(value))
-    }
-    fn load(&self, order: Ordering) -> u64 {
-        count(|t| t.loads += 1);
-        trace_access(self, false);
-        self.0.load(order)
-    }
-    fn store(&self, value: u64, order: Ordering) {
-        count(|t| t.stores += 1);
-        trace_access(self, true);
-        self.0.store(value, order);
-    }
-    fn compare_exchange(
-        &self,
-        current: u64,
-        new: u64,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u64, u64> {
-        count(|t| t.rmws += 1);
-        trace_access(self, true);
-        self.0.compare_exchange(current, new, success, failure)
-    }
-    fn swap(&self, value: u64, order: Ordering) -> u64 {
-        count(|t| t.rmws += 1);
-        trace_access(self, true);
-        self.0.swap(value, order)
-    }
-    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-        count(|t| t.rmws += 1);
-        trace_access(self, true);
-        self.0.fetch_add(value, order)
-    }
+word_over!(AtomicU64, CheckedWord, note);
+
+/// Counts an access, and notes it where accesses are traced.
+fn note(word: &CheckedWord, touch: Touch) {
+    count(|tally| match touch {
+        Touch::Load => tally.loads += 1,
+        Touch::Store => tally.stores += 1,
+        Touch::Exchange => tally.rmws += 1,
+    });
+    TRACE.with_borrow_mut(|trace| {
+        if let Some(trace) = trace {
+            trace.push(Access { address: core::ptr::from_ref(word).addr(), write: touch != Touch::Load });
+        }
+    });
 }
 
 // SAFETY: the closure is called once, with the address of the one value that the cell holds.

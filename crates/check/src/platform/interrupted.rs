@@ -5,7 +5,7 @@
 use core::cell::{Cell, RefCell, UnsafeCell};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use framewright::platform::{Platform, SharedCell, Word};
+use framewright::platform::{Platform, SharedCell};
 
 use super::pin::OwnedPin;
 use super::plain::next_tick;
@@ -76,43 +76,7 @@ fn point() {
 #[derive(Debug)]
 pub struct Interruptible(AtomicU64);
 
-// SAFETY: the standard library's atomic, call by call.
-unsafe impl Word for Interruptible {
-    fn new(value: u64) -> Self {
-        Self(AtomicU64::new(value))
-    }
-
-    fn load(&self, order: Ordering) -> u64 {
-        point();
-        self.0.load(order)
-    }
-
-    fn store(&self, value: u64, order: Ordering) {
-        point();
-        self.0.store(value, order);
-    }
-
-    fn compare_exchange(
-        &self,
-        current: u64,
-        new: u64,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u64, u64> {
-        point();
-        self.0.compare_exchange(current, new, success, failure)
-    }
-
-    fn swap(&self, value: u64, order: Ordering) -> u64 {
-        point();
-        self.0.swap(value, order)
-    }
-
-    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-        point();
-        self.0.fetch_add(value, order)
-    }
-}
+word_over!(AtomicU64, Interruptible, |_, _| point());
 
 /// A cell that finds out whether a handler enters it while the interrupted call is in it.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use ::shuttle::rand::Rng;
 use ::shuttle::scheduler::{PctScheduler, RandomScheduler};
 use ::shuttle::sync::atomic::AtomicU64;
 use ::shuttle::{Config, MaxSteps, Runner};
-use framewright::platform::{Platform, SharedCell, Word};
+use framewright::platform::{Platform, SharedCell};
 
 use super::pin::OwnedPin;
 
@@ -115,33 +115,7 @@ fn config() -> Config {
     config
 }
 
-// SAFETY: each call is one call of an atomic word of the machine's, or of the model checker's.
-unsafe impl Word for ShuttleWord {
-    fn new(value: u64) -> Self {
-        Self(AtomicU64::new(value))
-    }
-    fn load(&self, order: Ordering) -> u64 {
-        self.0.load(order)
-    }
-    fn store(&self, value: u64, order: Ordering) {
-        self.0.store(value, order);
-    }
-    fn compare_exchange(
-        &self,
-        current: u64,
-        new: u64,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u64, u64> {
-        self.0.compare_exchange(current, new, success, failure)
-    }
-    fn swap(&self, value: u64, order: Ordering) -> u64 {
-        self.0.swap(value, order)
-    }
-    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-        self.0.fetch_add(value, order)
-    }
-}
+word_over!(AtomicU64, ShuttleWord, |_, _| ());
 
 // SAFETY: the closure is called once, with the address of the one value that the cell holds.
 unsafe impl<T> SharedCell<T> for ShuttleCell<T> {

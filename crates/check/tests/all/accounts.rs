@@ -78,16 +78,3 @@ fn a_reserve_that_is_not_there_is_not_kept() {
         assert_eq!(world.zone().free_pages(), world.zone().marks().min, "{way}");
     }
 }
-
-/// A refill counts each block that it brings once, of any order, and where it came from.
-#[test]
-fn refills_count_blocks_for_their_node() {
-    for n in [0, 3] {
-        let world = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).plain();
-        world.must_alloc(0, n);
-        let waits = world.pcp(0).count();
-        let moved = 1 + (u64::from(waits) >> n);
-        let events = world.allocator().node_events(NodeId(0));
-        assert_eq!([events.numa_hit, events.numa_local, events.numa_miss], [moved, moved, 0], "order {n}");
-    }
-}

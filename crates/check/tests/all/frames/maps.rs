@@ -107,24 +107,6 @@ fn blocks_set_aside_go_back() {
     }
 }
 
-/// The presets of Linux hand out what was freed last.
-#[test]
-fn nothing_is_set_aside_with_lists() {
-    let presets = [Config::linux_v3_0(), Config::linux_v5_4(), Config::linux_v6_1(), Config::linux_v6_7()];
-    let lists = with_engine(Engine::Linux);
-    for config in presets.into_iter().chain([lists]) {
-        let world = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).config(config).plain();
-        world.on(0, |cpu| {
-            let held: Vec<_> = (0..40).map(|_| cpu.must_alloc(Order::ZERO)).collect();
-            for block in [held[0], held[20], held[3]] {
-                cpu.must_free(block, 0);
-                assert_eq!(cpu.alloc(Order::ZERO, M), Ok(block), "last in, first out");
-            }
-        });
-        world.settled();
-    }
-}
-
 #[test]
 fn types_are_kept_apart() {
     let world = world(64 * PAGEBLOCK_PAGES);

@@ -12,19 +12,6 @@ fn world() -> World<Checked> {
 const UPPER: Pfn = BASE.add(PAGEBLOCK_PAGES);
 
 #[test]
-fn a_pageblock_that_becomes_ordinary_again_merges_again() {
-    let world = world();
-    for there in Migratetype::ALL.into_iter().filter(|&t| t != Migratetype::Isolate) {
-        for back in Migratetype::ALL.into_iter().filter(|t| t.is_ordinary()) {
-            world.allocator().set_pageblock_type(UPPER, there).expect("a pageblock with memory");
-            world.settled();
-            world.allocator().set_pageblock_type(UPPER, back).expect("a pageblock with memory");
-            world.settled();
-        }
-    }
-}
-
-#[test]
 fn isolation_and_its_end_leave_everything_as_it_was() {
     for engine in STORES {
         let world = Spec::one_zone(4 * MAX_ORDER.pages(), 1).engine(engine).bare().plain();
@@ -44,21 +31,6 @@ fn isolation_and_its_end_leave_everything_as_it_was() {
         world.settled();
         assert_eq!(world.free_lists().pages(), before.pages());
         assert_eq!(allocator.free_blocks(MAX_ORDER), 4);
-    }
-}
-
-/// No CPU may get a frame of an isolated pageblock, by no request.
-#[test]
-fn isolated_frames_are_not_handed_out() {
-    for asked in Migratetype::ALL {
-        let world = world();
-        world.allocator().isolate_pageblock(UPPER).expect("not isolated yet");
-        world.on(0, |cpu| {
-            while let Ok(pfn) = cpu.alloc(PAGEBLOCK_ORDER, asked) {
-                assert_ne!(pfn, UPPER, "{asked} got it");
-            }
-        });
-        world.settled();
     }
 }
 
@@ -83,25 +55,6 @@ fn half_of_an_allocated_block_is_isolated() {
     }
 }
 
-/// One half of a block becomes CMA, or stops being it, while the whole is allocated: the counter of free CMA
-/// pages follows what is on the CMA lists.
-#[test]
-fn half_of_an_allocated_block_changes_its_type() {
-    for half in [BASE, UPPER] {
-        let world = world();
-        world.on(0, |cpu| {
-            while cpu.alloc(MAX_ORDER, M).is_ok() {}
-            world.allocator().set_pageblock_type(half, Migratetype::Cma).expect("a pageblock with memory");
-            cpu.must_free(BASE, MAX_ORDER);
-            world.settled();
-            assert_eq!(world.zone().free_cma_pages(), PAGEBLOCK_PAGES);
-            world.allocator().set_pageblock_type(half, M).expect("a pageblock with memory");
-            world.settled();
-            assert_eq!(world.zone().free_cma_pages(), 0);
-        });
-    }
-}
-
 /// CMA pages are lent to movable requests only.
 #[test]
 fn cma_is_lent_to_movable_requests_only() {
@@ -122,34 +75,6 @@ fn cma_is_lent_to_movable_requests_only() {
         cpu.must_free(pfn, 0);
     });
     world.settled();
-}
-
-/// Both halves of a largest block are isolated, while free or while allocated as one: each comes back on its own.
-#[test]
-fn two_isolated_neighbours_come_back_one_by_one() {
-    for allocated in [false, true] {
-        let world = world();
-        world.on(0, |cpu| {
-            if allocated {
-                while cpu.alloc(MAX_ORDER, M).is_ok() {}
-            }
-            for half in [BASE, UPPER] {
-                world.allocator().isolate_pageblock(half).expect("not isolated yet");
-                world.settled();
-            }
-            if allocated {
-                cpu.must_free(BASE, MAX_ORDER);
-                world.settled();
-            }
-        });
-        let others = world.allocator().free_pages();
-        assert_eq!(others, if allocated { 0 } else { 6 * PAGEBLOCK_PAGES });
-        for (half, back) in [(BASE, 1), (UPPER, 2)] {
-            assert_eq!(world.allocator().unisolate_pageblock(half), Some(PAGEBLOCK_PAGES));
-            world.settled();
-            assert_eq!(world.allocator().free_pages(), others + back * PAGEBLOCK_PAGES);
-        }
-    }
 }
 
 /// The block that was allocated last goes back to its list without a look at its pageblock, unless that is isolated:

@@ -167,16 +167,6 @@ fn the_emptiest_pageblocks_go_into_the_fullest() {
     }
 }
 
-/// Of pageblocks that are equally full each goes into the others.
-#[test]
-fn equals_are_emptied_into_one_another() {
-    let world = world(8, config(100));
-    let owner = Owner::fill(&world, Order::ZERO, by_pageblock(&[128; 8]));
-    while owner.round(&world).moved > 0 {}
-    assert_eq!(huge(&world), 6, "{:?}", owner.used(8));
-    assert!(owner.moves.borrow().len() <= 8 * 128, "{} moves", owner.moves.borrow().len());
-}
-
 /// 0 is never; else a round begins above its mark and ends at it.
 #[test]
 fn rounds_work_down_to_the_mark() {

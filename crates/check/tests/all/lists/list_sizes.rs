@@ -187,23 +187,6 @@ proptest! {
     }
 }
 
-#[test]
-fn boot_lists_keep_nothing() {
-    for rule in RULES {
-        let world = world(rule, false);
-        world.on(0, |cpu| {
-            let events = || cpu.allocator().pcp(ZoneId(0), CpuId(0)).events();
-            for n in 1..=5 {
-                let pfn = cpu.must_alloc(0);
-                assert_eq!((events().refills, events().refilled_pages), (n, n), "one block a refill");
-                cpu.must_free(pfn, 0);
-                assert_eq!((events().drains, events().drained_pages), (n, n), "every free drains");
-                assert_eq!(cpu.allocator().pcp_pages(), 0);
-            }
-        });
-    }
-}
-
 /// Linux v3.0 moved 128 KiB at most, v5.4 twice as much; the same where base pages are larger.
 #[test]
 fn v3_0_has_half_the_batch() {
@@ -215,31 +198,6 @@ fn v3_0_has_half_the_batch() {
     assert_eq!(sizes(Config::linux_v3_0()), (31, 186));
     assert_eq!(sizes(Config::linux_v5_4()), (63, 378));
     assert_eq!(sizes(Config::linux_v3_0().but(|config| config.page_kib = 16)), (7, 42));
-}
-
-/// The next call of the owner, whichever it is, follows a new size.
-#[test]
-fn a_new_size_counts_from_the_next_call() {
-    let small = Sizing { batch: 2, high_min: 8, high_max: 8 };
-    for rule in RULES {
-        let world = world(rule, true);
-        world.allocator().resize_pcps_of(ZoneId(0), Sizing { batch: 8, high_min: 1000, high_max: 1000 });
-        world.on(0, |cpu| {
-            let blocks: Vec<_> = (0..100).map(|_| cpu.must_alloc(0)).collect();
-            for &pfn in &blocks[1..] {
-                cpu.must_free(pfn, 0);
-            }
-            let pcp = cpu.allocator().pcp(ZoneId(0), CpuId(0));
-            let (held, drains) = (pcp.count(), pcp.events().drains);
-            assert_eq!((pcp.high(), drains), (1000, 0));
-            world.allocator().resize_pcps_of(ZoneId(0), small);
-            assert_eq!((pcp.count(), pcp.high()), (held, 1000), "nothing moves before the owner calls");
-            cpu.must_free(blocks[0], 0);
-            assert_eq!((pcp.high(), pcp.events().drains), (8, 1), "{rule:?}");
-            assert!(pcp.count() <= held);
-        });
-        world.settled();
-    }
 }
 
 /// Positions on a list are counted up, and end some day: then the list is emptied, and counts from 0 again.

@@ -121,20 +121,6 @@ fn poisoned() -> World<Checked> {
     Spec::one_zone(PAGEBLOCK_PAGES, 1).config(Config::default().but(|config| config.poison = true)).build()
 }
 
-/// Memory that was just added, or untouched since it was freed, is handed out.
-#[test]
-fn poison_finds_nothing_where_no_caller_wrote() {
-    let world = poisoned();
-    world.on(0, |cpu| {
-        for _ in 0..3 {
-            let blocks = cpu.alloc_all(0);
-            assert_eq!(blocks.len() as u64, PAGEBLOCK_PAGES);
-            blocks.iter().for_each(|&pfn| cpu.must_free(pfn, 0));
-        }
-    });
-    assert_eq!(world.settled().quarantined, 0);
-}
-
 /// A block that was written to after it had been freed is put out of use and counted, wherever it waits.
 #[test]
 fn poison_finds_a_write_after_the_free() {
@@ -154,12 +140,6 @@ fn poison_finds_a_write_after_the_free() {
         assert_eq!((events.poison_overwrites, events.bad_pages), (1, 1), "drained: {drained}");
         assert_eq!(world.settled().quarantined, 1, "drained: {drained}");
     }
-}
-
-/// Memory without a slot for its user is never found bad.
-#[test]
-fn frames_without_a_slot_are_good() {
-    assert!(<() as FrameUser>::check(&()).is_none());
 }
 
 /// A panic under the zone lock, here of a check in a refill, leaves the counters as the lists are.
