@@ -9,7 +9,7 @@ use framewright_pagecache::state::ZoneCounts;
 use framewright_pagecache::{Cache, CacheError, PageSlot, SpaceId, SwapUse};
 
 use crate::cpu::Cpu;
-use crate::files::{FileCache, piece};
+use crate::files::{FileCache, by_page};
 
 impl FileCache<'_> {
     /// Makes a space of anonymous pages. It is as large as offsets go, and takes memory where it is stored to.
@@ -35,14 +35,9 @@ impl FileCache<'_> {
         bytes: &[u8],
     ) -> Result<(), CacheError> {
         in_space(offset, bytes.len())?;
-        let mut done = 0;
-        while done < bytes.len() {
-            let (index, at, part) = piece(offset + done as u64, bytes.len() - done);
-            let part = &bytes[done..done + part];
-            self.here()?.store_anon(cpu.core(), &self.helpers(), (space, index, at), part)?;
-            done += part.len();
-        }
-        Ok(())
+        by_page(offset, bytes.len()).try_for_each(|(index, at, part)| {
+            self.here()?.store_anon(cpu.core(), &self.helpers(), (space, index, at), &bytes[part])
+        })
     }
 
     /// Loads from `offset` of a space: zeroes where it was never stored to.
@@ -57,14 +52,9 @@ impl FileCache<'_> {
         bytes: &mut [u8],
     ) -> Result<(), CacheError> {
         in_space(offset, bytes.len())?;
-        let mut done = 0;
-        while done < bytes.len() {
-            let (index, at, part) = piece(offset + done as u64, bytes.len() - done);
-            let part = &mut bytes[done..done + part];
-            self.here()?.load_anon(cpu.core(), &self.helpers(), (space, index, at), part)?;
-            done += part.len();
-        }
-        Ok(())
+        by_page(offset, bytes.len()).try_for_each(|(index, at, part)| {
+            self.here()?.load_anon(cpu.core(), &self.helpers(), (space, index, at), &mut bytes[part])
+        })
     }
 
     /// Drops pages of a space: their memory and their place in the swap area are free immediately.

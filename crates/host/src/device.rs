@@ -647,21 +647,20 @@ mod tests {
     /// again.
     #[test]
     fn a_new_name_is_owed_until_it_is_synced() {
-        let folder = std::env::temp_dir().join(format!("framewright-made-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let (path, made) = (folder.join("new"), Made::default());
+        let folder = tempfile::tempdir().unwrap();
+        let (path, made) = (folder.path().join("new"), Made::default());
         for _ in 0..2 {
             assert!(Open::named(&path, &made).unwrap().take_folder().is_some());
         }
         Open::named(&path, &made).unwrap().sync_folder(&made).unwrap();
         assert!(Open::named(&path, &made).unwrap().take_folder().is_none());
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     /// A cut that fails, here because the file may not be written, is made good by the next one.
     #[test]
     fn a_cut_that_failed_is_not_forgotten() {
-        let path = std::env::temp_dir().join(format!("framewright-cut-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cut");
         std::fs::write(&path, [1; 100]).unwrap();
         let mut open = opened(&path, false);
         open.len.store(150, Relaxed);
@@ -670,6 +669,5 @@ mod tests {
         open.file = opened(&path, true).file;
         open.cut().unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 150);
-        std::fs::remove_file(path).unwrap();
     }
 }

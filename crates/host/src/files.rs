@@ -1,6 +1,7 @@
 //! A page cache on real files.
 
 use core::fmt;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -453,15 +454,10 @@ impl<'a> FileCache<'a> {
         self.with(file, |handle, number| {
             let len = handle.open.len.load(Relaxed);
             let there = len.saturating_sub(offset).min(bytes.len() as u64) as usize;
-            let bytes = &mut bytes[..there];
-            let mut done = 0;
-            while done < bytes.len() {
-                let (index, at, part) = piece(offset + done as u64, bytes.len() - done);
-                let part = &mut bytes[done..done + part];
-                self.cache.read(cpu.core(), &self.helpers(), (number, index, at), part)?;
-                done += part.len();
+            for (index, at, part) in by_page(offset, there) {
+                self.cache.read(cpu.core(), &self.helpers(), (number, index, at), &mut bytes[part])?;
             }
-            Ok(done)
+            Ok(there)
         })
     }
 
@@ -561,13 +557,7 @@ impl<'a> FileCache<'a> {
         mut write: impl FnMut((FileId, u64, usize), &[u8]) -> Result<(), CacheError>,
     ) -> Result<(), CacheError> {
         self.refuse_if_full()?;
-        let mut done = 0;
-        while done < bytes.len() {
-            let (index, at, part) = piece(offset + done as u64, bytes.len() - done);
-            write((file, index, at), &bytes[done..done + part])?;
-            done += part;
-        }
-        Ok(())
+        by_page(offset, bytes.len()).try_for_each(|(index, at, part)| write((file, index, at), &bytes[part]))
     }
 
     /// Makes storage hold what was written to a file before, durably; its name, too, if it was made by
@@ -677,8 +667,14 @@ impl<'a> FileCache<'a> {
 /// Bytes that a file may have: all of the last page's are written.
 const LARGEST_FILE: u64 = i64::MAX as u64 / PAGE_BYTES as u64 * PAGE_BYTES as u64;
 
-/// The first page of a range, where the range begins in it, and how much of it is there.
-pub(crate) fn piece(offset: u64, len: usize) -> (u64, usize, usize) {
-    let at = (offset % PAGE_BYTES as u64) as usize;
-    (offset / PAGE_BYTES as u64, at, len.min(PAGE_BYTES - at))
+/// The pages of a range: each page, where the range begins in it, and which of the range's bytes it has.
+pub(crate) fn by_page(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, Range<usize>)> {
+    let mut done = 0;
+    core::iter::from_fn(move || {
+        let begin = offset + done as u64;
+        let at = (begin % PAGE_BYTES as u64) as usize;
+        let part = done..len.min(done + PAGE_BYTES - at);
+        done = part.end;
+        (!part.is_empty()).then_some((begin / PAGE_BYTES as u64, at, part))
+    })
 }

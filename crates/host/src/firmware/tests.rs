@@ -1,9 +1,9 @@
 //! Each reader on what it should understand, and on what it must refuse or at least survive.
 
 use std::fs;
-use std::path::PathBuf;
 
 use framewright::boot::zones::Rules;
+use tempfile::TempDir;
 
 use super::*;
 
@@ -232,24 +232,14 @@ fn no_input_makes_a_reader_panic() {
 }
 
 /// A copy of a system's files, removed at the end.
-struct Root(PathBuf);
-
-impl Root {
-    fn new(name: &str, files: &[(&str, &str)]) -> Self {
-        let root = std::env::temp_dir().join(format!("framewright-firmware-{name}-{}", std::process::id()));
-        for (path, content) in files {
-            let path = root.join(path);
-            fs::create_dir_all(path.parent().expect("below the root")).expect("made");
-            fs::write(path, content).expect("written");
-        }
-        Self(root)
+fn root(files: &[(&str, &str)]) -> TempDir {
+    let root = TempDir::new().expect("made");
+    for (path, content) in files {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().expect("below the root")).expect("made");
+        fs::write(path, content).expect("written");
     }
-}
-
-impl Drop for Root {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+    root
 }
 
 const IOMEM: &str = "\
@@ -278,8 +268,8 @@ fn a_linux_with_two_nodes() {
         ("sys/devices/system/node/possible", "0-1\n"),
     ];
     files.extend(blocks.iter().map(|block| (block.as_str(), "online\n")));
-    let root = Root::new("two", &files);
-    let read = read_linux(&root.0).expect("all is there");
+    let root = root(&files);
+    let read = read_linux(root.path()).expect("all is there");
     assert_eq!(read.cpu_nodes, [0, 0, 1, 1].map(NodeId));
     let homes: Vec<_> =
         read.map.nodes.iter().map(|(start, bytes, home)| (start >> 27, bytes >> 27, home.node.0)).collect();
@@ -297,29 +287,26 @@ fn a_linux_with_two_nodes() {
 
 #[test]
 fn a_linux_that_hides_or_lacks_something_says_so() {
-    let root = Root::new(
-        "hidden",
-        &[("proc/iomem", "00000000-00000000 : Reserved\n00000000-00000000 : System RAM\n")],
-    );
-    let error = read_linux(&root.0).expect_err("nothing to read").to_string();
+    let root = root(&[("proc/iomem", "00000000-00000000 : Reserved\n00000000-00000000 : System RAM\n")]);
+    let error = read_linux(root.path()).expect_err("nothing to read").to_string();
     assert!(error.ends_with("run this as root, or give a kernel log with --map"), "{error}");
-    let error = read_linux(&root.0.join("none")).expect_err("no such file").to_string();
+    let error = read_linux(&root.path().join("none")).expect_err("no such file").to_string();
     assert!(error.contains("none/proc/iomem: cannot be read: "), "{error}");
-    fs::write(root.0.join("proc/iomem"), "00001000-0009fbff : System RAM\n00z : System RAM\n")
+    fs::write(root.path().join("proc/iomem"), "00001000-0009fbff : System RAM\n00z : System RAM\n")
         .expect("written");
-    let error = read_linux(&root.0).expect_err("damaged").to_string();
+    let error = read_linux(root.path()).expect_err("damaged").to_string();
     assert!(error.contains("proc/iomem:2: expected `FIRST-LAST : NAME`: `00z"), "{error}");
-    fs::write(root.0.join("proc/iomem"), IOMEM).expect("written");
-    assert!(read_linux(&root.0).expect("one node").map.nodes.is_empty());
+    fs::write(root.path().join("proc/iomem"), IOMEM).expect("written");
+    assert!(read_linux(root.path()).expect("one node").map.nodes.is_empty());
     for node in ["node0", "node1"] {
-        fs::create_dir_all(root.0.join("sys/devices/system/node").join(node)).expect("made");
+        fs::create_dir_all(root.path().join("sys/devices/system/node").join(node)).expect("made");
     }
-    let error = read_linux(&root.0).expect_err("whose memory?").to_string();
+    let error = read_linux(root.path()).expect_err("whose memory?").to_string();
     assert!(error.contains("2 nodes without memory blocks, and no SRAT"), "{error}");
     let table = srat(3, &[memory(0, 0, 4 << 30, 1), memory(1, 4 << 30, 64 << 30, 1)]);
-    fs::create_dir_all(root.0.join("sys/firmware/acpi/tables")).expect("made");
-    fs::write(root.0.join("sys/firmware/acpi/tables/SRAT"), table).expect("written");
-    assert_eq!(read_linux(&root.0).expect("from the table").map.nodes.len(), 2);
+    fs::create_dir_all(root.path().join("sys/firmware/acpi/tables")).expect("made");
+    fs::write(root.path().join("sys/firmware/acpi/tables/SRAT"), table).expect("written");
+    assert_eq!(read_linux(root.path()).expect("from the table").map.nodes.len(), 2);
 }
 
 /// This machine: as root its memory is what it says it has; else the refusal says why.

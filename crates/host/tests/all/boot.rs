@@ -1,7 +1,6 @@
 //! Boot with real threads: workers and allocations side by side, machines of many terabytes.
 #![expect(unsafe_code, reason = "a user slot vouches for itself, and its owner reaches it")]
 
-use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 use framewright::config::Experiment;
 use std::thread;
@@ -276,68 +275,4 @@ fn movable_zones_hold_only_what_moves() {
     let zone = |pfn: Pfn| arena.allocator().frames().info(pfn).zone();
     assert_eq!(zone(cpu.alloc(order, Migratetype::Movable).expect("memory is left")), ZoneId(5));
     assert_eq!(zone(cpu.alloc(order, Migratetype::Unmovable).expect("memory is left")), ZoneId(4));
-}
-
-/// Time of `work` on each of `threads` threads at the same time, added up. Nanoseconds.
-fn on_threads<W: FnOnce() + Send>(works: Vec<W>) -> u64 {
-    thread::scope(|scope| {
-        let timed = |work: W| {
-            scope.spawn(move || {
-                let start = crate::common::thread_ns();
-                work();
-                crate::common::thread_ns() - start
-            })
-        };
-        let threads: Vec<_> = works.into_iter().map(timed).collect();
-        threads.into_iter().map(|thread| thread.join().expect("it does not panic")).sum()
-    })
-}
-
-/// Zeroes in memory that no thread has touched, written by as many threads as there are parts. Nanoseconds.
-fn memset(bytes: usize, threads: usize) -> u64 {
-    // SAFETY: a mapping of our own, as large as is asked for; each thread writes a part of it.
-    unsafe {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let start = libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
-        assert_ne!(start, libc::MAP_FAILED);
-        libc::madvise(start, bytes, libc::MADV_HUGEPAGE);
-        let (address, part) = (start.expose_provenance(), bytes / threads);
-        let fill =
-            |n| move || core::ptr::with_exposed_provenance_mut::<u8>(address + n * part).write_bytes(0, part);
-        let time = on_threads((0..threads).map(fill).collect());
-        libc::munmap(start, bytes);
-        time
-    }
-}
-
-/// Descriptors of 64 bytes for a node, initialised by `threads` threads. Nanoseconds.
-fn initialise(map: &BootMap, threads: usize) -> u64 {
-    let arena: Arena<Page> = map.build(&options(&[0; 2], Descriptors::Cleared)).expect("it is sound");
-    let booting = arena.allocator().begin().expect("it is the first time");
-    let work = |_| {
-        let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
-        move || assert!(worker.run() > 0)
-    };
-    let time = on_threads((0..threads).map(work).collect());
-    booting.finish().expect("nothing is left");
-    time
-}
-
-#[test]
-#[ignore = "a measurement, of 2 GiB"]
-fn descriptors_are_made_as_fast_as_memory_is_cleared() {
-    let map = divide(&machine(&[64]));
-    let deferred: u64 =
-        map.zones.iter().zip(&map.parts).map(|(zone, part)| zone.end().0 - part.deferred_from.0).sum();
-    for threads in [1, 2] {
-        let mut ratios: Vec<_> = (0..9)
-            .map(|_| {
-                let base = memset(deferred as usize * 64, threads) as f64;
-                base / initialise(&map, threads) as f64
-            })
-            .collect();
-        ratios.sort_by(f64::total_cmp);
-        println!("{threads} thread(s): {:.3} of memset's bandwidth, median of {ratios:.3?}", ratios[4]);
-        assert!(ratios[4] >= 0.9, "{ratios:?}");
-    }
 }

@@ -1,6 +1,5 @@
 //! Page caches over an arena: on real files, with a swap file, under pressure, and one that is not ours.
 
-pub(crate) mod bounded_cache;
 pub(crate) mod files;
 pub(crate) mod pressure;
 pub(crate) mod swap;

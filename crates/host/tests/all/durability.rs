@@ -336,7 +336,7 @@ fn a_new_files_folder_may_move() {
     let (folder, arena) = (Folder::new(), arena(512, 1));
     let files = FileCache::new(&arena);
     let cpu = arena.attach().unwrap();
-    let (before, after) = (folder.0.join("before"), folder.0.join("after"));
+    let (before, after) = (folder.path().join("before"), folder.path().join("after"));
     fs::create_dir(&before).unwrap();
     let file = files.open(&before.join("new")).unwrap();
     files.write(&cpu, file, 0, b"kept").unwrap();
@@ -345,13 +345,13 @@ fn a_new_files_folder_may_move() {
     assert_eq!(fs::read(after.join("new")).unwrap(), b"kept");
     // Through a link to where no file is yet; a circle of links is an error.
     for (link, target) in [("link", "behind"), ("first", "second"), ("second", "first")] {
-        std::os::unix::fs::symlink(target, folder.0.join(link)).unwrap();
+        std::os::unix::fs::symlink(target, folder.path().join(link)).unwrap();
     }
-    let linked = files.open(&folder.0.join("link")).unwrap();
+    let linked = files.open(&folder.path().join("link")).unwrap();
     files.write(&cpu, linked, 0, b"linked").unwrap();
     files.close(&cpu, linked).unwrap();
-    assert_eq!(fs::read(folder.0.join("behind")).unwrap(), b"linked");
-    assert_eq!(files.open(&folder.0.join("first")).unwrap_err().raw_os_error(), Some(libc::ELOOP));
+    assert_eq!(fs::read(folder.path().join("behind")).unwrap(), b"linked");
+    assert_eq!(files.open(&folder.path().join("first")).unwrap_err().raw_os_error(), Some(libc::ELOOP));
 }
 
 #[test]
@@ -370,9 +370,9 @@ fn a_swap_file_is_nobody_elses() {
     assert!(FileCache::with_swap(&arena, &link, 64).is_err(), "a link is not followed");
     fs::hard_link(&path, folder.file(3)).unwrap();
     assert!(FileCache::with_swap(&arena, &path, 64).is_err(), "it has another name");
-    assert!(FileCache::with_swap(&arena, &folder.0, 64).is_err(), "it is a folder");
-    let before = fs::read_dir(&folder.0).unwrap().count();
-    let cache = FileCache::with_unnamed_swap(&arena, &folder.0, 1024).unwrap();
+    assert!(FileCache::with_swap(&arena, folder.path(), 64).is_err(), "it is a folder");
+    let before = fs::read_dir(folder.path()).unwrap().count();
+    let cache = FileCache::with_unnamed_swap(&arena, folder.path(), 1024).unwrap();
     let (cpu, space) = (arena.attach().unwrap(), cache.make_space());
     (0..1024_u64).for_each(|n| cache.store_anon(&cpu, space, n * PAGE, &n.to_le_bytes()).unwrap());
     for n in 0..1024_u64 {
@@ -381,7 +381,7 @@ fn a_swap_file_is_nobody_elses() {
         assert_eq!(bytes, n.to_le_bytes());
     }
     assert!(cache.events().pswpout > 0);
-    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), before);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), before);
 }
 
 /// A load beside the end of its space reads its own bytes, or zeroes, and never those of another space that has got the
@@ -389,7 +389,7 @@ fn a_swap_file_is_nobody_elses() {
 #[test]
 fn a_load_beside_dropping_its_space_sees_no_other() {
     let (folder, arena) = (Folder::new(), arena(512, 4));
-    let cache = FileCache::with_unnamed_swap(&arena, &folder.0, 3000).unwrap();
+    let cache = FileCache::with_unnamed_swap(&arena, folder.path(), 3000).unwrap();
     let (stop, loads) = (AtomicBool::new(false), AtomicU64::new(0));
     let unrelated = cache.make_space();
     thread::scope(|scope| {
@@ -556,15 +556,15 @@ fn names() {
     let made = files.open(&folder.file(1)).unwrap();
     files.write(&cpu, made, 0, b"x").unwrap();
     assert_eq!(files.flush(made), Ok(()));
-    assert!(files.open(&folder.0).is_err() && files.open(&folder.0.join("none/file")).is_err());
+    assert!(files.open(folder.path()).is_err() && files.open(&folder.path().join("none/file")).is_err());
     assert_eq!(files.open("/dev/null".as_ref()).unwrap_err().to_string(), "it is no regular file");
-    let unnamed = files.open_unnamed(&folder.0).unwrap();
+    let unnamed = files.open_unnamed(folder.path()).unwrap();
     files.write(&cpu, unnamed, 0, b"seen by nobody else").unwrap();
     files.flush(unnamed).unwrap();
     let mut bytes = [0; 19];
     files.reopen(unnamed).unwrap().read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!(&bytes, b"seen by nobody else");
-    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     // One that cannot be written to is no reason to make another.
     let locked = folder.file(2);
     fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o400).open(&locked).unwrap();

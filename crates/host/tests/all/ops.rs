@@ -181,18 +181,6 @@ fn memory_is_committed_and_guarded_where_wished() {
 }
 
 #[test]
-fn zeroed_blocks_hold_zeroes() {
-    let arena: SharedArena = Arena::builder().bytes(16 << 20).cpus(2).build_shared().unwrap();
-    for size in [order(0), order(3), order(10)] {
-        arena.alloc_block(size, MOVABLE).unwrap().bytes_mut().fill(0xaa);
-        assert!(arena.alloc_block_zeroed(size, MOVABLE).unwrap().bytes().iter().all(|&byte| byte == 0));
-        let cpu = arena.attach().unwrap();
-        cpu.alloc_block(size, MOVABLE).unwrap().bytes_mut().fill(0xaa);
-        assert!(cpu.alloc_block_zeroed(size, MOVABLE).unwrap().bytes().iter().all(|&byte| byte == 0));
-    }
-}
-
-#[test]
 fn threads_attach_near_their_cpu() {
     let arena: Arena = Arena::builder().bytes(16 << 20).cpus(6).nodes(2).build().unwrap();
     let all: Vec<_> = (0..6).map(|_| arena.attach_near().unwrap()).collect();

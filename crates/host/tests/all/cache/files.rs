@@ -1,6 +1,5 @@
 //! The page cache on real files, under pressure: what was written and flushed is there, byte for byte.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::thread;
@@ -9,6 +8,7 @@ use framewright_host::framewright::units::PAGEBLOCK_ORDER;
 use framewright_host::{
     Arena, CacheError, Config, FileCache, FileId, Migratetype, NodeId, Order, PAGE_BYTES, PageSlot,
 };
+use tempfile::TempDir;
 
 use crate::common::insist;
 
@@ -17,25 +17,19 @@ const PAGE: u64 = PAGE_BYTES as u64;
 const MEMORY: u64 = 512;
 
 /// A folder of this test's own beside the build's other files, which are on a real file system.
-pub(crate) struct Folder(pub(crate) PathBuf);
+pub(crate) struct Folder(TempDir);
 
 impl Folder {
     pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("files-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
     }
 
     pub(crate) fn file(&self, n: u64) -> PathBuf {
-        self.0.join(format!("file-{n}"))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.path().join(format!("file-{n}"))
     }
 }
 

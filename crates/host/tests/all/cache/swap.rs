@@ -1,11 +1,11 @@
 //! Anonymous pages on a real swap file: more of them than there is memory, and every byte is there.
 
-use std::path::Path;
 use std::sync::Barrier;
 use std::thread;
 
 use framewright_host::{Arena, CacheError, Config, FileCache, NodeId, PAGE_BYTES, PageSlot, SpaceId};
 
+use super::files::Folder;
 use crate::common::insist;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -15,21 +15,6 @@ const MEMORY: u64 = 512;
 fn arena(cpus: usize) -> Arena<PageSlot> {
     let config = Config::framewright().with_marks();
     Arena::builder().pages(MEMORY).cpus(cpus).config(config).background().build().unwrap()
-}
-
-/// A swap file that goes with the test.
-struct SwapFile(std::path::PathBuf);
-
-impl SwapFile {
-    fn new(name: &str) -> Self {
-        Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id())))
-    }
-}
-
-impl Drop for SwapFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
 }
 
 /// Content of page `index` of a space after its `version`th store.
@@ -71,9 +56,9 @@ fn store_and_load(
 #[test]
 fn what_was_stored_is_there() {
     for (tenths, faults, writers) in [(15, 0, 0), (20, 50, 1), (100, 0, 2), (100, 50, 1)] {
-        let (file, arena) = (SwapFile::new("swap"), arena(3));
+        let (folder, arena) = (Folder::new(), arena(3));
         let slots = (MEMORY * tenths / 10) as u32;
-        let cache = FileCache::with_swap(&arena, &file.0, slots).unwrap();
+        let cache = FileCache::with_swap(&arena, &folder.file(1), slots).unwrap();
         cache.inject_faults(faults);
         let spaces: Vec<SpaceId> = (0..3).map(|_| cache.make_space()).collect();
         let all_stored = Barrier::new(spaces.len());
@@ -99,7 +84,7 @@ fn what_was_stored_is_there() {
         println!("{tenths} tenths, {faults} faults, {writers} writers: {events:?}");
         assert!(events.pswpin > 0 && events.pswpout > 0);
         assert_eq!(events.io_errors > 0, faults > 0);
-        assert_eq!(std::fs::metadata(&file.0).unwrap().len(), u64::from(slots) * PAGE);
+        assert_eq!(std::fs::metadata(folder.file(1)).unwrap().len(), u64::from(slots) * PAGE);
         let cpu = arena.attach().unwrap();
         spaces.iter().for_each(|&space| cache.drop_space(&cpu, space));
         drop(cpu);
@@ -112,8 +97,8 @@ fn what_was_stored_is_there() {
 #[test]
 fn a_slow_swap_file_is_waited_for() {
     for (tasks, background) in [(1, false), (3, true)] {
-        let (file, arena) = (SwapFile::new("slow"), arena(3));
-        let cache = FileCache::with_swap(&arena, &file.0, 2 * MEMORY as u32).unwrap();
+        let (folder, arena) = (Folder::new(), arena(3));
+        let cache = FileCache::with_swap(&arena, &folder.file(1), 2 * MEMORY as u32).unwrap();
         cache.limit_storage(10_000_000);
         let spaces: Vec<SpaceId> = (0..tasks).map(|_| cache.make_space()).collect();
         let pages = 2 * MEMORY / tasks;
@@ -144,6 +129,6 @@ fn a_slow_swap_file_is_waited_for() {
 #[test]
 fn a_swap_file_that_cannot_be_made_is_an_error() {
     let arena = arena(1);
-    let nowhere = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no such folder").join("swap");
+    let nowhere = Folder::new().path().join("no such folder").join("swap");
     assert!(FileCache::with_swap(&arena, &nowhere, 100).is_err());
 }
