@@ -295,37 +295,23 @@ fn name(file: &File, target: &Path) -> io::Result<Option<Hidden>> {
 mod tests {
     use std::os::unix::fs::symlink;
 
+    use tempfile::TempDir;
+
     use super::*;
 
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("framewright-output-{name}-{}", process::id()));
-            fs::create_dir_all(&path).expect("the temporary directory can be written");
-            Self(path)
-        }
-
-        fn names(&self) -> Vec<String> {
-            let mut names: Vec<String> = fs::read_dir(&self.0)
-                .expect("it is there")
-                .map(|entry| entry.expect("listed").file_name().into_string().expect("text"))
-                .collect();
-            names.sort();
-            names
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    fn names(folder: &TempDir) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(folder.path())
+            .expect("it is there")
+            .map(|entry| entry.expect("listed").file_name().into_string().expect("text"))
+            .collect();
+        names.sort();
+        names
     }
 
     #[test]
     fn a_file_keeps_its_content_until_all_is_written_and_its_rights_after() {
-        let scratch = Scratch::new("whole");
-        let path = scratch.0.join("x.json");
+        let scratch = TempDir::new().expect("the temporary directory can be written");
+        let path = scratch.path().join("x.json");
         fs::write(&path, "old").expect("written");
         fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("ours");
         let output = Output::open(&path).expect("it can be written");
@@ -334,24 +320,24 @@ mod tests {
         output.finish(b"new").expect("written");
         assert_eq!(fs::read_to_string(&path).expect("there"), "new");
         assert_eq!(fs::metadata(&path).expect("there").mode() & 0o777, 0o640);
-        drop(Output::open(&scratch.0.join("never.json")).expect("it can be written"));
-        assert_eq!(scratch.names(), ["x.json"], "what was not finished leaves nothing");
+        drop(Output::open(&scratch.path().join("never.json")).expect("it can be written"));
+        assert_eq!(names(&scratch), ["x.json"], "what was not finished leaves nothing");
     }
 
     #[test]
     fn a_link_stays_and_what_it_leads_to_is_replaced() {
-        let scratch = Scratch::new("link");
-        fs::create_dir(scratch.0.join("results")).expect("made");
-        symlink("results/1.json", scratch.0.join("latest.json")).expect("made");
-        let path = scratch.0.join("latest.json");
+        let scratch = TempDir::new().expect("the temporary directory can be written");
+        fs::create_dir(scratch.path().join("results")).expect("made");
+        symlink("results/1.json", scratch.path().join("latest.json")).expect("made");
+        let path = scratch.path().join("latest.json");
         for content in ["first", "second"] {
             write(&path, content.as_bytes()).expect("written");
             assert!(fs::symlink_metadata(&path).expect("there").is_symlink());
-            let file = scratch.0.join("results/1.json");
+            let file = scratch.path().join("results/1.json");
             assert_eq!(fs::read_to_string(file).expect("there"), content);
         }
-        symlink("round", scratch.0.join("round")).expect("made");
-        assert!(Output::open(&scratch.0.join("round")).is_err());
+        symlink("round", scratch.path().join("round")).expect("made");
+        assert!(Output::open(&scratch.path().join("round")).is_err());
     }
 
     #[test]
@@ -372,12 +358,12 @@ mod tests {
 
     #[test]
     fn hidden_files_of_processes_that_are_gone_are_removed() {
-        let scratch = Scratch::new("left");
+        let scratch = TempDir::new().expect("the temporary directory can be written");
         // No process has this number: the kernel's limit is 2^22.
         for name in [".x.json.4194305.framewright", ".y.json.4194305.framewright", ".x.json.1.framewright"] {
-            fs::write(scratch.0.join(name), "half").expect("written");
+            fs::write(scratch.path().join(name), "half").expect("written");
         }
-        remove_leftovers(&scratch.0, OsStr::new("x.json"));
-        assert_eq!(scratch.names(), [".x.json.1.framewright", ".y.json.4194305.framewright"]);
+        remove_leftovers(scratch.path(), OsStr::new("x.json"));
+        assert_eq!(names(&scratch), [".x.json.1.framewright", ".y.json.4194305.framewright"]);
     }
 }
