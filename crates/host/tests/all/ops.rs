@@ -240,6 +240,8 @@ fn a_shared_arena_has_what_an_attachment_has() {
     for has_slot in [true, false] {
         let taken = if has_slot { None } else { Some(arena.attach().unwrap()) };
         let size = arena.order_for(30_000).unwrap();
+        arena.alloc_block(size, MOVABLE).unwrap().bytes_mut().fill(0xaa);
+        assert!(arena.alloc_block_zeroed(size, MOVABLE).unwrap().iter().all(|&byte| byte == 0));
         let mut whole = arena.alloc_block(size, MOVABLE).unwrap();
         whole.iter_mut().zip(0_u64..).for_each(|(byte, n)| *byte = (n / 4096) as u8);
         let mut parts = whole.split(Order::ZERO);
