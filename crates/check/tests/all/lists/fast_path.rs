@@ -43,30 +43,6 @@ fn orders() -> impl Iterator<Item = Order> {
     (0..10).map(order)
 }
 
-/// Each preset has lists of the orders that its release had them for; the default of all up to the huge one.
-#[test]
-fn orders_with_lists_are_those_of_the_release() {
-    let all: &[u8] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
-    for (config, listed) in [
-        (Config::framewright(), all),
-        (Config::linux_v6_7(), &[0, 1, 2, 3, 9]),
-        (Config::linux_v6_1(), &[0, 1, 2, 3, 9]),
-        (Config::linux_v5_4(), &[0]),
-    ] {
-        let world = Spec::one_zone(1 << 16, 1).config(config).plain();
-        for order in Order::all() {
-            let before = world.allocator().totals().pcp.direct_allocs;
-            let pfn = world.must_alloc(0, order);
-            let direct = world.allocator().totals().pcp.direct_allocs - before;
-            assert_eq!(direct == 0, listed.contains(&order.get()), "order {order}, {listed:?}");
-            world.must_free(0, pfn, order);
-            // So that no list gets less because others hold something.
-            world.on(0, |cpu| cpu.drain());
-        }
-        world.settled();
-    }
-}
-
 /// Words that a hit reads and writes only to count: level and history.
 const COUNTERS: [(Engine, usize); 2] = [(Engine::Linux, 2), (Engine::Framewright, 0)];
 

@@ -350,22 +350,6 @@ fn hopeless_background_reclaim_gives_up() {
     });
 }
 
-/// Limits are limits: a reclaimer that frees pages which others take immediately.
-#[test]
-fn rounds_are_bounded_even_with_progress() {
-    let limits = Limits { without_progress: 3, rounds: 10 };
-    let config = marked(Generation::V3_0).but(|config| config.experiment.limits = limits);
-    let world = Spec::one_zone(1024, 1).config(config).plain();
-    let scans = Cell::new(0);
-    let pinned = pinned(&scans);
-    world.on(0, |cpu| {
-        while cpu.request(&page()).is_ok() {}
-        let bound = page().on(NodePolicy::Bind(NodeMask::of(NodeId(0))));
-        cpu.alloc_with(&bound, &helpers(&pinned)).expect_err("nothing is left");
-    });
-    assert!(scans.get() <= 4 * 13);
-}
-
 /// The snapshot reads like `/proc/vmstat`: a name and a number per line, no name twice, sums that agree.
 #[test]
 fn vmstat_reads_as_the_kernels_does() {
