@@ -129,7 +129,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
 }
 
 const SETTINGS: &str = "preset=linux_v5_4,pcp_rule=v6_1,pcp_fraction=8,batch=7,high=42,pcp_orders=zero,pcp_slots=64,\
-lock_place=own_line,lock_kind=queued,lock_timing=true,refill_check=off,bulk=runs,descriptor_bytes=64,\
+lock_place=own_line,lock_kind=queued,lock_timing=true,refill_check=off,engine=linux,descriptor_bytes=64,\
 pcp_free_part=16,page_cache=movable";
 
 const RESULT: &str = r#"{"framewright": "0.1.0", "command": "study x", "host": {"cpu": "x", "cpus": 2, "kernel": "6.1"},
@@ -138,3 +138,8 @@ const RESULT: &str = r#"{"framewright": "0.1.0", "command": "study x", "host": {
    {"name": "ns_per_operation[cores=2]", "unit": "ns", "better": "lower",
     "samples": {"vanilla": [3.25, 3.5, 3e0], "reset": [2.5, 2.75, 2.625]}, "interval": {"vanilla": [3.0, 4.0]}},
    {"name": "files_per_second", "unit": "1/s", "better": "higher", "samples": {"vanilla": [0], "reset": [1e300, 7]}}]}]}"#;
+
+#[test]
+fn texts_written_here_are_taken() {
+    assert!(run(SETTINGS.as_bytes()) && run(RESULT.as_bytes()));
+}
