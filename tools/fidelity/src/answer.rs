@@ -25,8 +25,6 @@ pub(crate) struct Answer {
     pub ops: u64,
     /// Allocations that got no page, or one of another zone.
     pub failed: u64,
-    /// `vm.min_free_kbytes`.
-    pub min_free_kib: u64,
     /// Whether transparent huge pages are switched on, for all memory or where a program asks.
     pub huge_pages: bool,
     /// Zones with memory: name, pages managed, low and high watermark.
@@ -52,9 +50,6 @@ pub(crate) struct State {
     pub free_blocks: Vec<u64>,
     /// Pages on the lists of each CPU.
     pub counts: Vec<u32>,
-    /// Blocks on each list of each CPU: unmovable, movable and reclaimable ones of orders 0 to 3, then those of order
-    /// 9.
-    pub lists: Vec<Vec<u32>>,
 }
 
 impl Answer {
@@ -100,8 +95,6 @@ impl Answer {
                 let [Some(managed), Some(low), Some(high)] = numbers else { return Err(bad()) };
                 answer.zones.push((name.to_owned(), [managed, low, high]));
             } else if let Some(rest) = after("MIN_FREE ") {
-                let kib = rest.split_whitespace().next().and_then(|kib| kib.parse().ok());
-                answer.min_free_kib = kib.ok_or_else(bad)?;
                 answer.huge_pages = rest.contains('[') && !rest.contains("[never]");
             } else if let Some(rest) = after("STATE after ") {
                 answer.states[1] = State::parse(rest).ok_or_else(bad)?;
@@ -142,14 +135,7 @@ impl State {
                         words.next();
                     }
                 }
-                "lists" => {
-                    let mut blocks = Vec::new();
-                    while let Some(number) = words.peek().and_then(|word| word.parse().ok()) {
-                        blocks.push(number);
-                        words.next();
-                    }
-                    state.lists.push(blocks);
-                }
+                "lists" => while words.next_if(|word| word.parse::<u32>().is_ok()).is_some() {},
                 _ => drop(words.next()?),
             }
         }
@@ -188,10 +174,9 @@ mod tests {
             (125933, 31, 3775, 4000, vec![0, 1, 2])
         );
         assert_eq!((before.high, &after.high), (vec![3800], &vec![3775, 3]));
-        assert_eq!((answer.min_free_kib, answer.huge_pages), (45_056, true));
+        assert!(answer.huge_pages);
         assert_eq!(answer.zones, [("DMA".to_owned(), [3976, 9, 11])]);
         assert_eq!((after.free_blocks, after.counts), (vec![4, 5], vec![9, 8]));
-        assert_eq!(after.lists, [vec![1, 2], vec![3]]);
     }
 
     #[test]

@@ -132,17 +132,9 @@ mod tests {
     use crate::ops::Op;
 
     fn answer(steps: Vec<Step>) -> Answer {
-        let lists = vec![vec![0, 30]];
         let counts = vec![30];
-        let state = State {
-            managed: 100_000,
-            batch: 31,
-            high_min: 124,
-            high_max: 124,
-            lists,
-            counts,
-            ..State::default()
-        };
+        let state =
+            State { managed: 100_000, batch: 31, high_min: 124, high_max: 124, counts, ..State::default() };
         // Of the first block 30 pages wait on the movable list, and the rest is in use.
         let layout = Layout {
             span: 98 << 10,
