@@ -14,6 +14,7 @@ use std::thread;
 use framewright::config::LockKind;
 use framewright::frame::Pageblock;
 use framewright::pcp::Pcp;
+use framewright::sync::QueueNode;
 use framewright::zone::Zone;
 use framewright::{CpuId, Frame, PinnedCpu, Platform};
 
@@ -122,6 +123,7 @@ const _: () = {
     assert!(size_of::<Pageblock<Host>>() == 16);
     assert!(align_of::<Pcp<'_, Host>>() == 128);
     assert!(align_of::<Zone<Host>>() == 64);
+    assert!(align_of::<QueueNode<Host>>() == 64);
 
     let zone = Zone::<Host>::layout();
     let [with_order0_lists, other_end, own_line] = zone.locks;
@@ -132,5 +134,7 @@ const _: () = {
     assert!(with_order0_lists / 64 == zone.order0_lists / 64);
     assert!(other_end / 64 == zone.isolated_count / 64);
     assert!(own_line / 64 > zone.isolated_count / 64 && zone.cold >= own_line + 64);
+    assert!(own_line / 64 != zone.bins / 64 && own_line / 64 != zone.untouched / 64);
+    assert!(own_line / 64 != zone.counters / 64);
     assert!(zone.counters.is_multiple_of(64));
 };

@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use framewright::boot::deferred::UnitStep;
 use framewright::boot::map::{Home, Kind};
-use framewright::boot::zones::{Movable, Rules};
+use framewright::boot::zones::Rules;
 use framewright::policy::init::Split;
-use framewright::units::{NodeId, SECTION_PAGES, ZoneId, ZoneType};
+use framewright::units::{NodeId, SECTION_PAGES};
 use framewright::{Config, CpuId, Migratetype, Order, Pfn};
 use framewright_host::{
     Arena, BootMap, BootOptions, Descriptors, FirmwareMap, FrameUser, Zeroable, framewright,
@@ -247,32 +247,4 @@ fn per_cpu_lists_of_256_cpus_follow_the_boot() {
         let after = [((1, 0), 256), ((63, 378), 768)];
         assert_eq!(counted(&arena), if pcp_reset { &after[..] } else { &before[..] });
     }
-}
-
-#[test]
-fn movable_zones_hold_only_what_moves() {
-    let map = machine(&[6, 6]);
-    let rules = Rules { movable: Movable::KernelCore(8 * GIB / 4096), ..Rules::default() };
-    let map = map.divide(rules, |_| Ok(())).expect("it is sound");
-    let kinds: Vec<_> = map.zones.iter().map(|zone| (zone.node.0, zone.kind)).collect();
-    assert_eq!(
-        kinds,
-        [
-            (0, ZoneType::Dma),
-            (0, ZoneType::Dma32),
-            (0, ZoneType::Normal),
-            (0, ZoneType::Movable),
-            (1, ZoneType::Normal),
-            (1, ZoneType::Movable)
-        ]
-    );
-    let arena: Arena = map.build(&options(&[0, 1], Descriptors::AsTheyAre)).expect("it is sound");
-    let booting = arena.allocator().begin().expect("it is the first time");
-    booting.run();
-    booting.finish().expect("nothing is left");
-    let cpu = arena.attach_to(1).expect("no owner has it");
-    let order = Order::new(10).expect("it exists");
-    let zone = |pfn: Pfn| arena.allocator().frames().info(pfn).zone();
-    assert_eq!(zone(cpu.alloc(order, Migratetype::Movable).expect("memory is left")), ZoneId(5));
-    assert_eq!(zone(cpu.alloc(order, Migratetype::Unmovable).expect("memory is left")), ZoneId(4));
 }

@@ -13,7 +13,6 @@ mod durability;
 mod exhaustion;
 mod forks;
 mod fuzz;
-mod layout;
 mod ops;
 mod pages;
 mod ranges;
