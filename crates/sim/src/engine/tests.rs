@@ -550,25 +550,6 @@ fn a_busy_sibling_slows_and_a_waiting_one_does_not() {
 }
 
 #[test]
-fn the_same_seed_repeats_and_another_does_not() {
-    let run = |seed: u64, jitter: Ps| {
-        let (mut simulator, words) = machine(model(16), 4, seed);
-        let program = |n: usize| {
-            for round in 0..50 {
-                words[(n + round) % 4].0.fetch_add(1, Relaxed);
-                spend(Ps::from_ns(20.0));
-            }
-        };
-        simulator.run(programs(16, &program), jitter);
-        assert_eq!(words.iter().map(|word| word.0.load(Relaxed)).sum::<u64>(), 800);
-        simulator.events().hash
-    };
-    let jitter = Ps::from_ns(100.0);
-    assert_eq!(run(7, jitter), run(7, jitter));
-    assert_ne!(run(7, jitter), run(8, jitter));
-}
-
-#[test]
 fn thousands_of_cpus_and_terabytes_of_memory() {
     let mut wide = model(1);
     wide.shape = Shape { sockets: 2, nodes: 8, cores_per_node: 250, cores_per_l3: 10, threads_per_core: 2 };
