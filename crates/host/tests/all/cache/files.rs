@@ -12,9 +12,9 @@ use tempfile::TempDir;
 
 use crate::common::insist;
 
-const PAGE: u64 = PAGE_BYTES as u64;
+pub(crate) const PAGE: u64 = PAGE_BYTES as u64;
 /// Pages of the arena.
-const MEMORY: u64 = 512;
+pub(crate) const MEMORY: u64 = 512;
 
 /// A folder of this test's own beside the build's other files, which are on a real file system.
 pub(crate) struct Folder(TempDir);
@@ -33,13 +33,13 @@ impl Folder {
     }
 }
 
-fn arena(cpus: usize) -> Arena<PageSlot> {
+pub(crate) fn arena(cpus: usize) -> Arena<PageSlot> {
     let config = Config::framewright().with_marks();
     Arena::builder().pages(MEMORY).cpus(cpus).config(config).background().build().unwrap()
 }
 
 /// Content of page `index` of a file after its `version`th write.
-fn content(file: u64, index: u64, version: u64) -> Vec<u8> {
+pub(crate) fn content(file: u64, index: u64, version: u64) -> Vec<u8> {
     let seed = file << 40 ^ index << 8 ^ version;
     (0..PAGE).map(|n| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (n % 57)) as u8 ^ n as u8).collect()
 }

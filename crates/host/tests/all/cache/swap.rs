@@ -3,25 +3,10 @@
 use std::sync::Barrier;
 use std::thread;
 
-use framewright_host::{Arena, CacheError, Config, FileCache, NodeId, PAGE_BYTES, PageSlot, SpaceId};
+use framewright_host::{Arena, CacheError, FileCache, NodeId, PAGE_BYTES, PageSlot, SpaceId};
 
-use super::files::Folder;
+use super::files::{Folder, MEMORY, PAGE, arena, content};
 use crate::common::insist;
-
-const PAGE: u64 = PAGE_BYTES as u64;
-/// Pages of the arena.
-const MEMORY: u64 = 512;
-
-fn arena(cpus: usize) -> Arena<PageSlot> {
-    let config = Config::framewright().with_marks();
-    Arena::builder().pages(MEMORY).cpus(cpus).config(config).background().build().unwrap()
-}
-
-/// Content of page `index` of a space after its `version`th store.
-fn content(space: SpaceId, index: u64, version: u64) -> Vec<u8> {
-    let seed = u64::from(space.0) << 40 ^ index << 8 ^ version;
-    (0..PAGE).map(|n| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (n % 57)) as u8 ^ n as u8).collect()
-}
 
 fn store_and_load(
     arena: &Arena<PageSlot>,
@@ -34,14 +19,14 @@ fn store_and_load(
     let mut bytes = vec![0; PAGE_BYTES];
     for version in 0..3 {
         for index in (0..pages).filter(|index| index % 3 >= version) {
-            insist(|| cache.store_anon(&cpu, space, index * PAGE, &content(space, index, version)));
+            insist(|| cache.store_anon(&cpu, space, index * PAGE, &content(space.0.into(), index, version)));
         }
     }
     // Or threads that run one after the other, on a busy machine, would never have more than the memory.
     all_stored.wait();
     for index in 0..pages {
         insist(|| cache.load_anon(&cpu, space, index * PAGE, &mut bytes));
-        assert!(bytes == content(space, index, index % 3), "{space:?} page {index}");
+        assert!(bytes == content(space.0.into(), index, index % 3), "{space:?} page {index}");
     }
     // Across a border, and where nothing was.
     let last = pages * PAGE - 2;
