@@ -53,6 +53,17 @@ pub struct fw_shm_account {
     pub taken_back: u64,
 }
 
+/// Hands out the handle of an arena that was opened.
+fn opened(arena: Result<ProcessArena, ProcessError>, out: &mut *mut fw_shm) -> fw_status {
+    match arena {
+        Ok(arena) => {
+            *out = open(arena);
+            fw_status::FW_OK
+        }
+        Err(error) => fail(error),
+    }
+}
+
 fn fail(error: ProcessError) -> fw_status {
     let told = |status, error: &ProcessError| fw_error::of(status).told(error.to_string());
     let failure = match error {
@@ -162,13 +173,7 @@ pub unsafe extern "C" fn fw_shm_create(
         // SAFETY: by the caller's promise.
         wanted.name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
     }
-    match ProcessArena::create(&wanted) {
-        Ok(arena) => {
-            *out = open(arena);
-            fw_status::FW_OK
-        }
-        Err(error) => fail(error),
-    }
+    opened(ProcessArena::create(&wanted), out)
 }
 
 /// Attaches this process to the arena in a memfd that `fw_shm_create` has made, there or here. The descriptor stays the
@@ -187,13 +192,7 @@ pub unsafe extern "C" fn fw_shm_attach(fd: c_int, out: *mut *mut fw_shm) -> fw_s
         return status::plain(fw_status::FW_ERR_ARGUMENT, "the descriptor is negative");
     }
     // SAFETY: by the caller's promise.
-    match ProcessArena::attach(unsafe { BorrowedFd::borrow_raw(fd) }) {
-        Ok(arena) => {
-            *out = open(arena);
-            fw_status::FW_OK
-        }
-        Err(error) => fail(error),
-    }
+    opened(ProcessArena::attach(unsafe { BorrowedFd::borrow_raw(fd) }), out)
 }
 
 /// Gives back every block that this process owns, and ends its use of the arena. The arena is gone when the last

@@ -121,14 +121,7 @@ pub fn run(model: &Model, linux: &Linux, copies: &[Copy], seed: u64) -> Result<O
         seed,
     )?;
     world.answer_all(cpus as u16);
-    let driver = Driver {
-        order: Order::ZERO,
-        get: Ps::from_ns(model.fitted.alloc_ns),
-        put: Ps::from_ns(model.fitted.free_ns),
-        descriptors: world.descriptor_address(0),
-        page: model.fitted.page_ns,
-        lockless_reads: world.lockless_reads(),
-    };
+    let driver = Driver::of(&world, model, Order::ZERO);
     let owners: Vec<(usize, &[Op])> = copies
         .iter()
         .enumerate()
