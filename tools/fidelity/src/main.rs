@@ -89,7 +89,7 @@ fn run(args: &Args) -> Result<(), String> {
     }
     let config = preset(&args.preset)?;
     let kernel = args.answer.as_ref().expect("clap demands --ops or --answer");
-    let kernel = answer(kernel, &ops)?;
+    let kernel = read_answer(kernel, &ops)?;
     let replayed = sequence::replay(&ops, &config, &kernel)?;
     println!("{}", sizes(&args.preset, &ops, &kernel, &replayed));
     let differences = differences(&kernel, &replayed);
@@ -119,7 +119,7 @@ fn preset(name: &str) -> Result<Config, String> {
 }
 
 /// The kernel's answer to all of `ops`.
-fn answer(path: &Path, ops: &Ops) -> Result<Answer, String> {
+fn read_answer(path: &Path, ops: &Ops) -> Result<Answer, String> {
     let bytes = input::text(path, input::MOST, "expected what a kernel answered")
         .map_err(|error| error.to_string())?;
     let answer = Answer::parse(&String::from_utf8_lossy(&bytes))
