@@ -6,7 +6,7 @@ use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy::{Buddy, Placement};
+use crate::buddy::{Buddy, Placement, Run};
 use crate::config::Config;
 use crate::defer::Deferred;
 use crate::error::SetupError;
@@ -307,11 +307,11 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             return Err(outside);
         }
         let end = start.add(pages);
-        let parts = || zone.cut().parts(start..end);
+        let parts = || zone.cut.parts(start..end);
         // All parts are checked before the first one is added; until all are added, no other CPU adds memory or drains.
-        let _alone = zone.cut().is_cut().then(|| self.drains.begin());
-        for part in parts().filter(|_| zone.cut().is_cut()) {
-            zone.with_section(zone.cut().number_of(part.start), self.frames, self.waiter(None), |buddy| {
+        let _alone = zone.cut.is_cut().then(|| self.drains.begin());
+        for part in parts().filter(|_| zone.cut.is_cut()) {
+            zone.with_section(zone.cut.number_of(part.start), self.frames, self.waiter(None), |buddy| {
                 self.check_part(buddy, &part)
             })
             .0?;
@@ -329,7 +329,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 buddy.count_present(appeared(zone, pages) as i64);
                 Ok(())
             };
-            zone.with_section(zone.cut().number_of(part.start), self.frames, self.waiter(None), add).0?;
+            zone.with_section(zone.cut.number_of(part.start), self.frames, self.waiter(None), add).0?;
         }
         Ok(())
     }
@@ -384,7 +384,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             let pageblocks = (end.0 - at.0) / PAGEBLOCK_PAGES;
             if order >= PAGEBLOCK_ORDER && pageblocks > 1 && self.frames.has_maps() && !self.config.poison {
                 // One word of bits at a time.
-                buddy.free_run(at, PAGEBLOCK_ORDER, pageblocks);
+                buddy.free_run(Run { first: at, count: pageblocks as u32, order: PAGEBLOCK_ORDER });
                 at = at.add(pageblocks * PAGEBLOCK_PAGES);
                 continue;
             }
@@ -403,7 +403,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         for zone in self.zones {
             for untouched in zone.untouched().filter(|range| range.start < end && start < range.end) {
                 zone.with_section(
-                    zone.cut().number_of(untouched.start),
+                    zone.cut.number_of(untouched.start),
                     self.frames,
                     self.waiter(None),
                     |buddy| buddy.touch_upto(end),
@@ -501,7 +501,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             return;
         }
         for zone in self.zones {
-            zone.pressure().set_marks(self.watermarks(zone.id()));
+            zone.pressure.set_marks(self.watermarks(zone.id()));
             let mut pages = [0; watermark::ZONES];
             for of_node in self.zones.iter().filter(|peer| peer.spec().node == zone.spec().node) {
                 pages[of_node.spec().kind as usize] += self.expected_pages(of_node);
@@ -511,7 +511,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 &pages,
                 &self.config.experiment.reserve_ratios,
             );
-            zone.pressure().set_reserves(&table[zone.spec().kind as usize]);
+            zone.pressure.set_reserves(&table[zone.spec().kind as usize]);
         }
     }
 
@@ -533,7 +533,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             if managed == 0 {
                 continue;
             }
-            let size = sizing(&self.config, managed, low_watermark(zone), zone.cpus());
+            let size = sizing(&self.config, managed, low_watermark(zone), zone.cpus);
             self.resize_pcps_of(zone.id(), size);
         }
     }
@@ -563,7 +563,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let zone = self.zones.get(info.zone().index())?;
         zone.spec()
             .spans(pfn)
-            .then(|| zone.with_section(zone.cut().number_of(pfn), self.frames, self.waiter(None), f).0)
+            .then(|| zone.with_section(zone.cut.number_of(pfn), self.frames, self.waiter(None), f).0)
     }
 
     /// Runs `f`, which isolates a pageblock or ends its isolation, and then shuts or opens the lists: in the same hold,
@@ -633,7 +633,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             let first = buddy.first_with(reserved);
             first.is_some_and(|pfn| buddy.set_pageblock_type(pfn, Some(reserved), to).is_some())
         };
-        (0..zone.cut().sections()).any(|n| zone.with_section(n, self.frames, waiter, retype).0)
+        (0..zone.cut.sections()).any(|n| zone.with_section(n, self.frames, waiter, retype).0)
     }
 
     // ---- CPUs --------------------------------------------------------------------------------------------
@@ -679,7 +679,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             waiter: self.waiter(caller),
             config: &self.config,
             direct_map: self.direct_map,
-            cpus: its.cpus(),
+            cpus: its.cpus,
             avoid_fragmentation: false,
             beyond: u64::MAX,
             turn: None,

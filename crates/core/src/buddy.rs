@@ -179,31 +179,31 @@ impl<P: Platform> fmt::Debug for Cold<P> {
 pub(crate) struct Run {
     /// First frame of the first block.
     pub(crate) first: Pfn,
+    /// Number of blocks.
+    pub(crate) count: u32,
     /// Order of each block.
     pub(crate) order: Order,
-    /// Number of blocks.
-    pub(crate) count: u64,
 }
 
 impl Run {
-    /// Bits from which a packed run holds its order, and its count. Below is its first frame, from the zone's start.
-    const ORDER: u32 = 44;
-    const COUNT: u32 = 48;
+    pub(crate) const NONE: Self = Self { first: Pfn(0), count: 0, order: Order::ZERO };
 
-    /// As one word. `start` is the first frame of the run's zone: a frame number may have 52 bits, and its distance
-    /// from there has far fewer than 44.
+    /// Adds a block that continues the run upwards or downwards: inside its pageblock, one of huge blocks inside `most`
+    /// frames. On `false` the run is unchanged.
     #[inline(always)]
-    pub(crate) const fn pack(self, start: Pfn) -> u64 {
-        (self.first.0 - start.0) | (self.order.get() as u64) << Self::ORDER | self.count << Self::COUNT
-    }
-
-    #[inline(always)]
-    pub(crate) fn unpack(word: u64, start: Pfn) -> Self {
-        Self {
-            first: start.add(word & ((1 << Self::ORDER) - 1)),
-            order: Order::from_bits(word >> Self::ORDER & 15),
-            count: word >> Self::COUNT,
+    pub(crate) const fn extend(&mut self, pfn: Pfn, order: Order, most: u64) -> bool {
+        let within = if order.get() < PAGEBLOCK_ORDER.get() { PAGEBLOCK_PAGES } else { most };
+        if order.get() != self.order.get() || (pfn.0 ^ self.first.0) & !(within - 1) != 0 {
+            return false;
         }
+        let is_below = pfn.0 + order.pages() == self.first.0;
+        if is_below {
+            self.first = pfn;
+        } else if pfn.0 != self.first.0 + ((self.count as u64) << order.get()) {
+            return false;
+        }
+        self.count += 1;
+        true
     }
 }
 
@@ -261,26 +261,17 @@ pub(crate) struct Home<'a, P: Platform> {
 pub struct Buddy<'a, 'm, P: Platform, M> {
     areas: &'a mut FreeAreas<P>,
     cold: &'a mut Cold<P>,
-    counters: &'a Counters<P>,
-    /// Pages in pageblocks reserved for high-order atomic requests.
-    highatomic: &'a P::Word,
+    home: Home<'a, P>,
     pending: Pending,
     frames: FrameMap<'m, P, M>,
     /// The descriptors of pageblocks from the zone's first on, as bins number them.
     pageblocks: &'m [Pageblock<P>],
-    zone: ZoneId,
     /// The frame from which links count.
     base: Pfn,
     /// The first frame after the zone.
     end: Pfn,
     /// Whether the zone is large enough to group by mobility; with maps computed when it is needed.
     grouping: Option<bool>,
-    /// Whether pageblocks record that hooks were told that they are free.
-    reports: bool,
-    /// Memory whose descriptors are as new, if the zone has any.
-    untouched: Option<&'a Untouched<P>>,
-    /// The section, if the zone has several.
-    part: Option<Part<'a, P>>,
     /// A bit for each type whose bins or free pageblocks have changed.
     changed: u8,
     /// Whether the zone's last bad frame in use went out of use in this hold.
@@ -289,7 +280,10 @@ pub struct Buddy<'a, 'm, P: Platform, M> {
 
 impl<P: Platform, M> fmt::Debug for Buddy<'_, '_, P, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buddy").field("zone", &self.zone).field("areas", &self.areas).finish_non_exhaustive()
+        f.debug_struct("Buddy")
+            .field("zone", &self.home.zone)
+            .field("areas", &self.areas)
+            .finish_non_exhaustive()
     }
 }
 
@@ -301,22 +295,19 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         frames: FrameMap<'m, P, M>,
         Range { start: base, end }: Range<Pfn>,
     ) -> Self {
-        let Home { counters, highatomic, zone, reports, untouched, part } = home;
+        let grouping = if frames.has_maps() { None } else { Some(home.counters.grouping()) };
+        let pageblocks = frames.pageblocks_from(base);
+        let pending = Pending::default();
         Self {
             areas,
             cold,
-            counters,
-            highatomic,
-            pending: Pending::default(),
+            home,
+            pending,
             frames,
-            pageblocks: frames.pageblocks_from(base),
-            zone,
+            pageblocks,
             base,
             end,
-            grouping: (!frames.has_maps()).then(|| counters.grouping()),
-            reports,
-            untouched,
-            part,
+            grouping,
             changed: 0,
             is_unmarked: false,
         }
@@ -324,7 +315,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
 
     /// Whether the zone is large enough to group by mobility.
     fn grouping(&self) -> bool {
-        self.grouping.unwrap_or_else(|| self.counters.grouping())
+        self.grouping.unwrap_or_else(|| self.home.counters.grouping())
     }
 
     // ---- taking ------------------------------------------------------------------------------------
@@ -347,16 +338,15 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         balance: Option<(u64, u64)>,
         sink: &mut impl Sink,
     ) -> u64 {
-        let now = || (self.counters.free_pages(), self.counters.free_cma_pages());
-        let (free, free_cma) = balance.unwrap_or_else(now);
-        let pages = |blocks: u64| (blocks << wanted.order.get()) as i64;
-        let next_bin = |buddy: &Self| match buddy.part.is_some() && buddy.has_bits_of(wanted.order) {
-            true => buddy.next_bin(wanted.order, wanted.migratetype),
-            false => 0,
+        let (free, free_cma) = match balance {
+            Some(balance) => balance,
+            None => (self.home.counters.free_pages(), self.home.counters.free_cma_pages()),
         };
-        let (mut taken, mut taken_cma, bin) = (0, 0, next_bin(self));
-        while taken < count && sink.room() > 0 && next_bin(self) <= bin {
-            let free_cma = free_cma.saturating_sub(pages(taken_cma).cast_unsigned());
+        let is_one_of_several = self.home.part.is_some() && self.has_bits_of(wanted.order);
+        let bin = if is_one_of_several { self.next_bin(wanted.order, wanted.migratetype) } else { 0 };
+        let (mut taken, mut taken_cma) = (0, 0);
+        while taken < count && sink.room() > 0 {
+            let free_cma = free_cma.saturating_sub(taken_cma << wanted.order.get());
             let cma_first = fallback::cma_first(wanted.migratetype, wanted.may_use_cma, free, free_cma);
             // Each block taken from CMA changes the balance; Linux takes one at a time.
             let most = if self.frames.has_maps() && !cma_first { count - taken } else { 1 };
@@ -366,10 +356,13 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             taken += blocks;
             if list == Migratetype::Cma {
                 taken_cma += blocks;
-                self.account_as(0, pages(bad));
+                self.pending.cma += (bad << wanted.order.get()) as i64;
+            }
+            if is_one_of_several && self.next_bin(wanted.order, wanted.migratetype) > bin {
+                break;
             }
         }
-        self.account_as(0, 0);
+        self.pending.touched = true;
         taken
     }
 
@@ -534,23 +527,14 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         let mut at = start;
         while at < end {
             let (head, state) = self.frames.find(at);
-            let pages = match state {
-                State::Free { order, .. } => {
-                    if head == at {
-                        found.free += self.move_to(at, to);
-                    }
-                    order.pages()
+            match state {
+                State::Free { .. } if head == at => found.free += self.move_to(at, to),
+                State::Taken { order, asked: Migratetype::Movable, .. } => {
+                    found.movable += order.pages().min(PAGEBLOCK_PAGES);
                 }
-                State::Taken { order, asked, .. } => {
-                    if asked == Migratetype::Movable {
-                        found.movable += order.pages().min(PAGEBLOCK_PAGES);
-                    }
-                    order.pages()
-                }
-                State::Quarantined { order } => order.pages(),
-                State::Body | State::Reserved => 1,
-            };
-            at = head.add(pages);
+                _ => {}
+            }
+            at = head.add(state.pages());
         }
         found
     }
@@ -642,7 +626,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
 
     /// The zone.
     pub(crate) const fn zone(&self) -> ZoneId {
-        self.zone
+        self.home.zone
     }
 
     /// Number of isolated pageblocks.

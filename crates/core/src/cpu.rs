@@ -150,15 +150,20 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// means only that [`alloc`](Self::alloc) or [`alloc_with`](Self::alloc_with) has more to do.
     #[inline(never)]
     pub fn alloc_unhelped(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
-        self.take_hit(order, migratetype)
-            .or_else(|missed| self.take_missed(order, migratetype, missed).ok_or(()))
-            .ok()
+        match self.take_hit(order, migratetype) {
+            Ok(pfn) => Some(pfn),
+            Err(missed) => self.take_missed(order, migratetype, missed),
+        }
     }
 
     #[inline(always)]
     fn take_missed(&self, order: Order, migratetype: Migratetype, missed: Option<Missed>) -> Option<Pfn> {
-        let counted = missed.and_then(|missed| self.take_counted(order, migratetype, missed));
-        counted.or_else(|| self.take_plainly(&Request::new(order, migratetype)))
+        if let Some(missed) = missed
+            && let Some(pfn) = self.take_counted(order, migratetype, missed)
+        {
+            return Some(pfn);
+        }
+        self.take_plainly(&Request::new(order, migratetype))
     }
 
     /// A hit that counts, or that sets the bits which record that a caller has the block.
@@ -180,37 +185,35 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         if !plain || !request.migratetype.is_ordinary() || self.allocator.later().is_some() {
             return None;
         }
-        let avoids = config.experiment.avoid_fragmentation && {
-            let mut zones = self.usable_zones(request).map(|zone| &self.allocator.zones[zone.index()]);
-            zones.next().is_some_and(|first| self.avoids_fragmentation(first))
-        };
-        if avoids && let Some(pfn) = self.take_first(request, true) {
-            return Some(pfn);
+        if config.experiment.avoid_fragmentation {
+            let mut zones =
+                self.allocator.zonelist_of(self.cpu).iter().map(|id| &self.allocator.zones[id.index()]);
+            let first = zones.find(|zone| request.may_use(zone.spec().kind));
+            if first.is_some_and(|first| self.avoids_fragmentation(first))
+                && let Some(pfn) = self.take_first(request, true)
+            {
+                return Some(pfn);
+            }
         }
         self.take_first(request, false)
-    }
-
-    /// The zones in this CPU's zonelist that a request may use.
-    fn usable_zones(&self, request: &Request<'_>) -> impl Iterator<Item = ZoneId> {
-        let zones = self.allocator.zones;
-        let list = self.allocator.zonelist_of(self.cpu).iter().copied();
-        list.filter(move |zone| request.may_use(zones[zone.index()].spec().kind))
     }
 
     /// A block of the first zone that has one, from this CPU's list or through a refill.
     fn take_first(&self, request: &Request<'_>, avoid_fragmentation: bool) -> Option<Pfn> {
         let Request { order, migratetype, .. } = *request;
         let mut node = None;
-        for id in self.usable_zones(request) {
+        for &id in self.allocator.zonelist_of(self.cpu) {
             let zone = &self.allocator.zones[id.index()];
-            let zone_node = zone.spec().node;
-            if avoid_fragmentation && *node.get_or_insert(zone_node) != zone_node {
+            let spec = zone.spec();
+            if !request.may_use(spec.kind) {
+                continue;
+            }
+            if avoid_fragmentation && *node.get_or_insert(spec.node) != spec.node {
                 return None;
             }
             // A zone that this CPU has used up costs no more than this.
             let pcp = self.allocator.pcp(id, self.cpu);
-            let has_nothing = || zone.free_pages() < order.pages() && pcp.count() == 0;
-            if !pcp.counts() && has_nothing() && !pcp.is_asked() {
+            if !pcp.counts() && zone.free_pages() < order.pages() && pcp.count() == 0 && !pcp.is_asked() {
                 continue;
             }
             let mut local = self.local(id);
@@ -254,11 +257,10 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// `None` means only that [`alloc`](Self::alloc) has more to do. O(1).
     #[inline(never)]
     pub fn alloc_listed(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
-        self.take_hit(order, migratetype)
-            .or_else(|missed| {
-                missed.and_then(|missed| self.take_counted(order, migratetype, missed)).ok_or(())
-            })
-            .ok()
+        match self.take_hit(order, migratetype) {
+            Ok(pfn) => Some(pfn),
+            Err(missed) => self.take_counted(order, migratetype, missed?),
+        }
     }
 
     /// Allocates a block of `order` from zones up to type `highest`: `Dma32` for a device that reaches 4 GiB.

@@ -319,14 +319,6 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         OpenHead::of(self.pageblock(pfn)?.head.load(Relaxed))
     }
 
-    /// Writes the head word of an open pageblock. The caller holds the zone lock.
-    #[inline]
-    pub(crate) fn set_open_head(&self, pfn: Pfn, head: OpenHead) {
-        if let Some(block) = self.pageblock(pfn) {
-            block.set_head_word(head.word());
-        }
-    }
-
     /// Prepares a free, with maps and below the pageblock order: sets the block's head word to [`State::Body`], except
     /// for the mark of a bad frame. The caller owns the block.
     #[inline(always)]
@@ -339,8 +331,8 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// Fetches the words that a free will read, before the zone lock is taken. Returns a value that depends on them.
     #[inline(always)]
     pub(crate) fn touch_map(&self, pfn: Pfn) -> u64 {
-        let head = self.pageblock(pfn).map_or(0, Pageblock::head_word);
-        head ^ self.map(pfn).map_or(0, |map| map.word((pfn.0 % PAGEBLOCK_PAGES / 64) as usize))
+        let (Some(pageblock), Some(map)) = (self.pageblock(pfn), self.map(pfn)) else { return 0 };
+        pageblock.head_word() ^ map.word((pfn.0 % PAGEBLOCK_PAGES / 64) as usize)
     }
 
     /// The descriptors of the zone that spans `pages` frames from `start` on, a multiple of the largest block; with
@@ -382,7 +374,10 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// descriptors of other pageblocks may be cleared at this moment, by plain writes.
     #[inline]
     pub fn info(&self, pfn: Pfn) -> BlockInfo {
-        self.pageblock(pfn).map_or(BlockInfo::ABSENT, |block| BlockInfo(block.info.load(Acquire)))
+        match self.pageblock(pfn) {
+            Some(pageblock) => pageblock.info(),
+            None => BlockInfo::ABSENT,
+        }
     }
 
     /// Sets the properties of the pageblock of `pfn`. The caller holds the lock of its zone, or is the only one that
@@ -623,13 +618,19 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         Some(Located { word: &frame.word, pageblock, large_heads: self.large_heads })
     }
 
+    /// The head word of the block of `order` at `pfn`; `None` if it has none.
+    #[inline]
+    pub(crate) fn head_of(&self, pfn: Pfn, order: Order) -> Option<&'m P::Word> {
+        if self.has_word(order) { Some(self.head(pfn, order)) } else { None }
+    }
+
     /// Writes the list place of the block of `order` at `pfn`: its head word becomes `head`, from [`PlaceTag::at`]. The
     /// caller owns the block and has put it on the list: a CPU that sees the list place sees the block there. Without a
     /// head word nothing is written: no caller has the block.
     #[inline]
     pub(crate) fn list_place(&self, pfn: Pfn, order: Order, head: u64) {
-        if self.has_word(order) {
-            self.head(pfn, order).store(head, Release);
+        if let Some(word) = self.head_of(pfn, order) {
+            word.store(head, Release);
         }
     }
 

@@ -176,7 +176,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let allocator = self.allocator();
         let with = |pfn: Pfn, f: &mut dyn FnMut(&mut Buddy<'_, '_, P, M>)| {
             zone.with_section(
-                zone.cut().number_of(pfn),
+                zone.cut.number_of(pfn),
                 *allocator.frames(),
                 allocator.waiter(Some(self.id())),
                 f,
@@ -211,14 +211,12 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let end = block.add(PAGEBLOCK_PAGES).min(range.end);
         while at < end {
             let (pfn, state) = self.allocator().frames().find(at);
-            let (pages, holds) = match state {
-                State::Free { order, .. } => (order.pages(), false),
+            let next = pfn.add(state.pages());
+            let holds = match state {
+                State::Free { .. } => false,
                 // A block that reaches beyond the range stays whole.
-                State::Quarantined { order } => {
-                    (order.pages(), pfn < range.start || pfn.add(order.pages()) > range.end)
-                }
-                State::Taken { order, .. } => (order.pages(), true),
-                State::Reserved | State::Body => (1, true),
+                State::Quarantined { .. } => pfn < range.start || next > range.end,
+                State::Taken { .. } | State::Reserved | State::Body => true,
             };
             // A block of two pageblocks is found twice.
             if holds && (pfn >= block || block == range.start) {
@@ -227,7 +225,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 }
                 holders.count += 1;
             }
-            at = pfn.add(pages);
+            at = next;
         }
     }
 }

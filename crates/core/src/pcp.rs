@@ -31,7 +31,6 @@
 //! next free to such a list takes the slow path once and opens it.
 
 mod counting;
-mod joined;
 mod list;
 mod local;
 mod many;
@@ -47,7 +46,7 @@ use crate::config::{Config, PcpOrders};
 use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::Sizing;
-use crate::units::{COSTLY_ORDER, CpuId, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, Pfn};
+use crate::units::{COSTLY_ORDER, CpuId, Migratetype, NR_ORDERS, Ones, Order, PAGEBLOCK_ORDER, Pfn};
 use list::Hits;
 pub(crate) use list::{Left, List, ListWords, Missed};
 pub(crate) use local::Local;
@@ -120,15 +119,7 @@ fn kind_of(list: usize) -> (Order, Migratetype) {
 /// Numbers of the lists whose bits are set, from `first` on and then from the lowest.
 fn cyclic(lists: u64, first: usize) -> impl Iterator<Item = usize> {
     let behind = u64::MAX << first;
-    let (mut now, mut later) = (lists & behind, lists & !behind);
-    core::iter::from_fn(move || {
-        if now == 0 {
-            now = core::mem::take(&mut later);
-        }
-        let list = (now != 0).then(|| now.trailing_zeros() as usize)?;
-        now &= now - 1;
-        Some(list)
-    })
+    Ones(lists & behind).chain(Ones(lists & !behind))
 }
 
 /// Event counters of one CPU's lists of one zone. Only the owner writes them.

@@ -321,7 +321,7 @@ impl<P: Platform, H, C> Locked<P, H, C> {
     /// Whether a CPU holds the lock. A racy read.
     pub fn is_held(&self) -> bool {
         let lock = self.raw();
-        let free = if self.kind == LockKind::Ticket { lock.first.load(Relaxed) } else { FREE };
+        let free = if matches!(self.kind, LockKind::Ticket) { lock.first.load(Relaxed) } else { FREE };
         lock.second.load(Relaxed) != free
     }
 

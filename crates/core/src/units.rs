@@ -221,6 +221,24 @@ impl fmt::Display for Order {
     }
 }
 
+/// Numbers of the set bits of a word, ascending.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ones(pub(crate) u64);
+
+impl Iterator for Ones {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let n = self.0.trailing_zeros() as usize;
+        self.0 &= self.0 - 1;
+        Some(n)
+    }
+}
+
 /// A memory node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]

@@ -130,7 +130,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             };
             // 6: blocks on per-CPU lists are taken, and their head words state their places.
             let (on_pcp, unsaid) = self.verify_pcps(zone)?;
-            let sections = || 0..zone.cut().sections();
+            let sections = || 0..zone.cut.sections();
             let mut lists = Listed::default();
             let mut untouched = 0;
             for n in sections() {
@@ -150,7 +150,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             // 1, 4 and 7: blocks do not overlap and leave no frame out; buddies that can merge have merged.
             let mut tiles = Tiles::default();
             for n in sections() {
-                let check = |_: &mut Buddy<'_, 'm, P, M>| self.verify_tiling(zone, zone.cut().range(n));
+                let check = |_: &mut Buddy<'_, 'm, P, M>| self.verify_tiling(zone, zone.cut.range(n));
                 tiles.add(&zone.with_section(n, self.frames, self.waiter(None), check).0?);
             }
             for (found, recorded) in tiles.free_blocks.into_iter().zip(lists.blocks) {
@@ -396,14 +396,14 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             if head != at {
                 return Err(wrong("two blocks overlap"));
             }
-            let pages = match state {
+            let pages = state.pages();
+            match state {
                 State::Free { order, .. } => {
                     free_blocks[order.index()] += 1;
-                    account.free += order.pages();
+                    account.free += pages;
                     if self.could_merge(at, order) {
                         return Err(wrong("two free buddies have not merged"));
                     }
-                    order.pages()
                 }
                 State::Taken { order, asked, list_place } => {
                     let is_true = |ListPlace { cpu, position }| {
@@ -413,24 +413,14 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                     if !list_place.is_none_or(is_true) {
                         return Err(wrong("a block says that it is set aside, and it is not"));
                     }
-                    account.allocated += order.pages();
-                    order.pages()
+                    account.allocated += pages;
                 }
-                State::Quarantined { order } => {
-                    account.quarantined += order.pages();
-                    order.pages()
-                }
-                State::Reserved => {
-                    account.reserved += 1;
-                    1
-                }
+                State::Quarantined { .. } => account.quarantined += pages,
+                State::Reserved => account.reserved += pages,
                 // No word records more: the frame is on a CPU's list, or was never added.
-                State::Body if self.frames.is_compact() => {
-                    none += 1;
-                    1
-                }
+                State::Body if self.frames.is_compact() => none += pages,
                 State::Body => return Err(wrong("a frame belongs to no block")),
-            };
+            }
             self.verify_body(zone, at, pages, matches!(state, State::Free { .. }))?;
             self.verify_bits(at, state).map_err(wrong)?;
             at = at.add(pages);

@@ -102,8 +102,10 @@ impl<P: Platform> Section<P> {
 #[repr(C)]
 pub struct Zone<'m, P: Platform> {
     first: Section<P>,
-    counters: Counters<P>,
-    pressure: Pressure<P>,
+    /// To be read without the lock.
+    pub(crate) counters: Counters<P>,
+    /// Marks, flags, and counts of reclaim.
+    pub(crate) pressure: Pressure<P>,
     id: ZoneId,
     spec: ZoneSpec,
     lock_timing: bool,
@@ -112,8 +114,9 @@ pub struct Zone<'m, P: Platform> {
     /// Whether memory may stay untouched until it is needed.
     lazy: bool,
     /// CPUs that share the zone's pages: those of its node (see [`sharing_cpus`](crate::policy::pcp::sharing_cpus)).
-    cpus: u32,
-    cut: Cut,
+    pub(crate) cpus: u32,
+    /// Division of the store into sections.
+    pub(crate) cut: Cut,
     /// All sections but the first.
     more: &'m [Section<P>],
     /// Words that the sections publish, if there are several: see `sections`.
@@ -168,16 +171,6 @@ impl<'m, P: Platform> Zone<'m, P> {
         &self.spec
     }
 
-    /// CPUs that share the zone's pages: those of its node, or all CPUs if the node has none.
-    pub(crate) const fn cpus(&self) -> u32 {
-        self.cpus
-    }
-
-    /// Marks, flags, and counts of reclaim.
-    pub(crate) const fn pressure(&self) -> &Pressure<P> {
-        &self.pressure
-    }
-
     /// The present watermarks, any boost included, in base pages; 0 if the zone keeps none.
     #[must_use]
     pub fn marks(&self) -> Marks {
@@ -205,11 +198,6 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// The frame from which links between free blocks count.
     pub(crate) fn link_base(&self) -> Pfn {
         self.spec.start.block_start(MAX_ORDER)
-    }
-
-    /// The zone's counters, to be read without its lock.
-    pub(crate) const fn counters(&self) -> &Counters<P> {
-        &self.counters
     }
 
     /// The untouched frames of each section (see [`Config::lazy_pageblocks`]). A racy read.
@@ -248,13 +236,8 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.cut.sections()
     }
 
-    /// Division of the store into sections.
-    pub(crate) const fn cut(&self) -> Cut {
-        self.cut
-    }
-
     fn section(&self, n: usize) -> &Section<P> {
-        n.checked_sub(1).map_or(&self.first, |n| &self.more[n])
+        if n == 0 { &self.first } else { &self.more[n - 1] }
     }
 
     /// Runs `f` on the store of a section with its lock held. Also returns the record of the hold. A CPU holds the lock
@@ -321,7 +304,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     ) -> (R, Pending, bool) {
         let home = Home {
             counters: &self.counters,
-            highatomic: self.pressure.highatomic_word(),
+            highatomic: &self.pressure.highatomic,
             zone: self.id,
             reports: self.reports,
             untouched: self.lazy.then_some(&self.section(n).untouched),

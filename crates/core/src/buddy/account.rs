@@ -68,10 +68,11 @@ impl<P: Platform> Counters<P> {
     /// Adds the changes of one hold of the zone lock: under the lock, or after it.
     pub(crate) fn count(&self, Pending { free, cma, touched, .. }: Pending) {
         if self.late {
-            for (word, change) in [(&self.free, free), (&self.free_cma, cma)] {
-                if change != 0 {
-                    word.fetch_add(change.cast_unsigned(), Relaxed);
-                }
+            if free != 0 {
+                self.free.fetch_add(free.cast_unsigned(), Relaxed);
+            }
+            if cma != 0 {
+                self.free_cma.fetch_add(cma.cast_unsigned(), Relaxed);
             }
         } else if touched {
             add(&self.free, free);
@@ -114,9 +115,9 @@ pub(crate) struct Pending {
     /// Base pages.
     free: i64,
     /// Base pages in CMA pageblocks.
-    cma: i64,
+    pub(super) cma: i64,
     /// Whether blocks were taken or freed at all.
-    touched: bool,
+    pub(super) touched: bool,
     /// Whether a block was freed.
     pub(crate) freed: bool,
 }
@@ -134,9 +135,14 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Counts `pages` that came to lists of type `list`, or left them if negative. Isolated pages do not count.
     #[inline]
     pub(super) fn account(&mut self, list: Migratetype, pages: i64) {
-        if list != Migratetype::Isolate {
-            self.account_as(pages, if list == Migratetype::Cma { pages } else { 0 });
+        if list == Migratetype::Isolate {
+            return;
         }
+        self.pending.free += pages;
+        if list == Migratetype::Cma {
+            self.pending.cma += pages;
+        }
+        self.pending.touched = true;
     }
 
     /// Counts a freed block. If blocks move one by one, as in Linux, the counters are updated before the block merges.
@@ -146,13 +152,6 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         if !self.frames.has_maps() {
             self.pending.freed = self.settle();
         }
-    }
-
-    #[inline]
-    pub(super) fn account_as(&mut self, free: i64, cma: i64) {
-        self.pending.free += free;
-        self.pending.cma += cma;
-        self.pending.touched = true;
     }
 
     /// Counts pages of a freed block below the pageblock order, in a pageblock of an ordinary type. The caller also
@@ -172,14 +171,14 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Adds the pending changes to the counters. Returns whether a block was freed.
     fn settle(&mut self) -> bool {
         let pending = core::mem::take(&mut self.pending);
-        self.counters.count(pending);
+        self.home.counters.count(pending);
         pending.freed
     }
 
     /// Ends a hold. Returns the changes to count when the lock is released, none without late counts; and whether the
     /// zone's last bad frame in use went out of use.
     pub(crate) fn end(mut self) -> (Pending, bool) {
-        if !self.counters.late {
+        if !self.home.counters.late {
             self.pending = Pending { freed: self.settle(), ..Pending::default() };
         }
         self.show_changed();
@@ -191,15 +190,15 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Counts pages that the zone was given.
     pub(crate) fn count_managed(&mut self, pages: i64) {
-        if self.part.is_some() && pages > 0 {
+        if self.home.part.is_some() && pages > 0 {
             self.cold.has_memory.set(true);
         }
-        self.add(&self.counters.managed, pages);
+        self.add(&self.home.counters.managed, pages);
     }
 
     /// Counts pages of memory that the zone has.
     pub(crate) fn count_present(&self, pages: i64) {
-        self.add(&self.counters.present, pages);
+        self.add(&self.home.counters.present, pages);
     }
 
     /// Changes the properties of a pageblock, and counts what depends on them: isolated pageblocks, pageblocks with bad
@@ -224,16 +223,16 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
         let reserved = change(Migratetype::HighAtomic);
         if reserved != 0 {
-            self.add(self.highatomic, reserved * PAGEBLOCK_PAGES as i64);
+            self.add(self.home.highatomic, reserved * PAGEBLOCK_PAGES as i64);
         }
-        if let Some(part) = self.part.as_ref().filter(|_| isolated + marked != 0) {
+        if let Some(part) = self.home.part.as_ref().filter(|_| isolated + marked != 0) {
             part.special.fetch_add((isolated + marked).cast_unsigned(), Relaxed);
         }
     }
 
     /// Adds to a word of the zone: with a load and a store if the zone has one section.
     fn add(&self, word: &P::Word, change: i64) {
-        match self.part {
+        match self.home.part {
             Some(_) => drop(word.fetch_add(change.cast_unsigned(), Relaxed)),
             None => add(word, change),
         }

@@ -17,25 +17,20 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         let mut at = start;
         while at < start.add(PAGEBLOCK_PAGES) && taken < out.len() {
             let (head, state) = self.frames.find(at);
-            let pages = match state {
-                State::Free { order: found, list, .. } if head == at && found < PAGEBLOCK_ORDER => {
-                    let usable = found >= order && (list.is_ordinary() || list == Migratetype::Cma);
-                    let blocks =
-                        if usable { (out.len() - taken).min(1 << (found.get() - order.get())) } else { 0 };
-                    if blocks > 0 && self.take_part(at, found, order, blocks as u64) {
-                        let places = out[taken..].iter_mut().take(blocks);
-                        places.zip(0..).for_each(|(place, n)| *place = at.add(n << order.get()));
-                        taken += blocks;
-                        self.account(list, -((blocks << order.get()) as i64));
-                    }
-                    found.pages()
+            if let State::Free { order: found, list, .. } = state
+                && head == at
+                && (order..PAGEBLOCK_ORDER).contains(&found)
+                && (list.is_ordinary() || list == Migratetype::Cma)
+            {
+                let blocks = (out.len() - taken).min(1 << (found.get() - order.get()));
+                if self.take_part(at, found, order, blocks as u64) {
+                    let places = out[taken..].iter_mut().take(blocks);
+                    places.zip(0..).for_each(|(place, n)| *place = at.add(n << order.get()));
+                    taken += blocks;
+                    self.account(list, -((blocks << order.get()) as i64));
                 }
-                State::Free { order, .. } | State::Taken { order, .. } | State::Quarantined { order } => {
-                    order.pages()
-                }
-                State::Body | State::Reserved => 1,
-            };
-            at = head.add(pages).max(at.add(1));
+            }
+            at = head.add(state.pages()).max(at.add(1));
         }
         taken
     }
@@ -73,28 +68,24 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         let (mut taken, mut at) = (0, start);
         while at < start.add(PAGEBLOCK_PAGES) && taken < out.len() {
             let (head, state) = self.frames.find(at);
-            let pages = match state {
-                State::Free { order, list, .. } => {
-                    let usable =
-                        head == at && order >= least && (list.is_ordinary() || list == Migratetype::Cma);
-                    let taken_off = |buddy: &mut Self| match buddy.frames.has_maps() {
-                        true => buddy.take_large_at(head, order),
-                        false => buddy.unlink_at(head, order),
-                    };
-                    if usable && taken_off(self).is_some() {
-                        self.account(list, -(order.pages() as i64));
-                        if order >= PAGEBLOCK_ORDER {
-                            self.forget_reports(head, head.add(order.pages()));
-                        }
-                        out[taken] = (head, order);
-                        taken += 1;
+            if let State::Free { order, list, .. } = state
+                && head == at
+                && order >= least
+                && (list.is_ordinary() || list == Migratetype::Cma)
+            {
+                let has_maps = self.frames.has_maps();
+                let off =
+                    if has_maps { self.take_large_at(head, order) } else { self.unlink_at(head, order) };
+                if off.is_some() {
+                    self.account(list, -(order.pages() as i64));
+                    if order >= PAGEBLOCK_ORDER {
+                        self.forget_reports(head, head.add(order.pages()));
                     }
-                    order.pages()
+                    out[taken] = (head, order);
+                    taken += 1;
                 }
-                State::Taken { order, .. } | State::Quarantined { order } => order.pages(),
-                State::Body | State::Reserved => 1,
-            };
-            at = head.add(pages).max(at.add(1));
+            }
+            at = head.add(state.pages()).max(at.add(1));
         }
         taken
     }
@@ -103,13 +94,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// damaged.
     fn take_part(&mut self, pfn: Pfn, whole: Order, order: Order, blocks: u64) -> bool {
         let Some(list) = self.unlink_at(pfn, whole) else { return false };
-        let end = pfn.add(whole.pages());
-        let mut rest = pfn.add(blocks << order.get());
-        while rest < end {
-            let piece = Order::largest_at(rest, end.0 - rest.0);
-            self.insert(rest, piece, list, false);
-            rest = rest.add(piece.pages());
-        }
+        self.put_rest(pfn.add(blocks << order.get()), pfn.add(whole.pages()), list);
         true
     }
 }

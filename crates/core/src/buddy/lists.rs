@@ -32,8 +32,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             let nr_free = &mut self.areas.areas[order.index()].nr_free;
             let blocks = nr_free.get().wrapping_add_signed(change);
             nr_free.set(blocks);
-            if self.counters.are_areas_shown() {
-                self.counters.show(order, blocks, list, self.ends(order, list).first != NONE);
+            if self.home.counters.are_areas_shown() {
+                self.home.counters.show(order, blocks, list, self.ends(order, list).first != NONE);
             }
         }
     }

@@ -102,9 +102,9 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.frames.map(pfn).expect("every frame of a zone with maps has one")
     }
 
-    /// Moves a pageblock whose free frames have changed to the right bin, and writes its head word. `was` is its head
-    /// word before; `tail`: whether it goes to the tail of another bin. Closes the pageblock if all of it is free.
-    #[inline]
+    /// Moves a pageblock whose free frames have changed to the right bin, and writes its head word. `old` is its head
+    /// word before, if it was open; `tail`: whether it goes to the tail of another bin. Closes the pageblock if all of
+    /// it is free.
     pub(super) fn refile(
         &mut self,
         start: Pfn,
@@ -113,28 +113,12 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         (free, largest): (u32, u8),
         tail: bool,
     ) {
-        if let Some(head) = old
-            && free > 0
-            && u64::from(free) < PAGEBLOCK_PAGES
-            && bin_of(head.free(), head.largest()) == bin_of(free, largest)
-        {
-            // A bin has one order of largest blocks.
-            return self.frames.set_open_head(start, head.with_free(free));
-        }
-        self.refile_elsewhere(start, list, old, (free, largest), tail);
-    }
-
-    /// Like [`refile`](Self::refile), for a pageblock that leaves its bin, or had none.
-    #[inline(never)]
-    fn refile_elsewhere(
-        &mut self,
-        start: Pfn,
-        list: Migratetype,
-        old: Option<OpenHead>,
-        (free, largest): (u32, u8),
-        tail: bool,
-    ) {
         if let Some(head) = old {
+            let is_open = (1..PAGEBLOCK_PAGES as u32).contains(&free);
+            if is_open && bin_of(head.free(), head.largest()) == bin_of(free, largest) {
+                // A bin has one order of largest blocks.
+                return self.set_head(self.number_of(start), head.with_free(free).word());
+            }
             let counts_too_many = u64::from(free) > PAGEBLOCK_PAGES;
             if counts_too_many {
                 self.rebuild();
@@ -148,17 +132,22 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             }
         }
         match free {
-            0 => self.frames.set_state(start, PAGEBLOCK_ORDER, State::Body),
+            0 => self.set_head(self.number_of(start), 0),
             // All of it is free by its map. The count in the head word may be damaged.
             _ if usize::from(largest) >= ORDERS => self.close(start),
             _ => self.enter(start, list, free, largest, tail),
         }
     }
 
+    /// Sets all bits of a pageblock, of which frames were taken, and moves it to the right bin.
+    pub(super) fn set_bits(&mut self, start: Pfn, list: Migratetype, old: Option<OpenHead>, left: Bits) {
+        self.map(start).set_words(0..WORDS, &left);
+        self.refile(start, list, old, (left.count() as u32, left.largest().unwrap_or(0)), false);
+    }
+
     /// Makes a pageblock whose frames are all free, and which is in no bin, a free block.
     fn close(&mut self, start: Pfn) {
-        let map = self.map(start);
-        (0..WORDS).for_each(|n| map.set_word(n, 0));
+        self.map(start).set_words(0..WORDS, &Bits::NONE);
         self.set_whole(start, self.frames.info(start).migratetype());
     }
 
@@ -230,18 +219,22 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
                 blocks += if starts & (starts - 1) == 0 { 1 } else { u64::from(starts.count_ones()) };
                 room -= 1;
                 found[end] = starts;
-                (end..end + step).for_each(|n| map.set_word(n, bits.0[n]));
+                if old.is_some() {
+                    map.set_words(end..end + step, &bits);
+                }
             }
             end += step;
         }
         if old.is_none() {
-            (0..WORDS).filter(|&n| bits.0[n] == u64::MAX).for_each(|n| map.set_word(n, u64::MAX));
+            map.set_words(0..WORDS, &bits);
         }
         let free = free.saturating_sub((blocks << order.get()) as u32);
         self.refile(start, list, old, (free, bits.largest_upto(largest).unwrap_or(0)), false);
         self.account(list, -((blocks << order.get()) as i64));
-        for (n, &starts) in found[..end].iter().enumerate().filter(|&(_, &starts)| starts != 0) {
-            bad += sink.add(start.add(n as u64 * 64), starts);
+        for (n, &starts) in found[..end].iter().enumerate() {
+            if starts != 0 {
+                bad += sink.add(start.add(n as u64 * 64), starts);
+            }
         }
         Taken { list, blocks, bad }
     }
@@ -316,15 +309,10 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let (mut at, mut movable) = (start, 0);
         while at < start.add(PAGEBLOCK_PAGES) {
             let (head, state) = self.frames.find(at);
-            let pages = match state {
-                State::Taken { order, asked, .. } => {
-                    movable += if asked == Migratetype::Movable { order.pages() } else { 0 };
-                    order.pages()
-                }
-                State::Free { order, .. } | State::Quarantined { order } => order.pages(),
-                State::Body | State::Reserved => 1,
-            };
-            at = head.add(pages).max(at.add(1));
+            if let State::Taken { asked: Migratetype::Movable, .. } = state {
+                movable += state.pages();
+            }
+            at = head.add(state.pages()).max(at.add(1));
         }
         movable.min(PAGEBLOCK_PAGES)
     }
@@ -398,8 +386,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             let Some(again) = self.frames.open_head(start) else { return };
             head = again;
         }
-        let map = self.map(start);
-        (0..WORDS).for_each(|n| map.set_word(n, 0));
+        self.map(start).set_words(0..WORDS, &Bits::NONE);
         self.frames.set_state(start, PAGEBLOCK_ORDER, State::Body);
     }
 
@@ -430,8 +417,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         if !list.is_ordinary() && list != Migratetype::Cma {
             return Some(0);
         }
-        let map = self.map(start);
-        let before = map.bits();
+        let before = self.map(start).bits();
         let mut left = before;
         let mut taken = 0;
         let large = before.blocks().filter(|&(_, order)| order >= least.get());
@@ -444,10 +430,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             taken += 1;
         }
         if taken > 0 {
-            (0..WORDS).for_each(|n| map.set_word(n, left.0[n]));
             self.account(list, left.count() as i64 - before.count() as i64);
-            let largest = left.largest().unwrap_or(0);
-            self.refile(start, list, Some(head), (left.count() as u32, largest), false);
+            self.set_bits(start, list, Some(head), left);
         }
         Some(taken)
     }

@@ -75,7 +75,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         let (mut at, mut failed) = (pfn, 0);
         while at < pfn.add(PAGEBLOCK_PAGES) {
             let (head, state) = self.frames.find(at);
-            let pages = match state {
+            match state {
                 State::Free { order, .. } | State::Quarantined { order } => {
                     let has_failed = self.frames.has_maps() && self.frames.is_withdrawn(head);
                     failed += u64::from(has_failed);
@@ -84,13 +84,12 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
                     } else if self.unlink_at(head, order).is_none() {
                         self.frames.set_state(head, order, State::Body);
                     }
-                    order.pages()
                 }
                 // Its bit was cleared before. Without maps every frame is in a block.
-                State::Body => 1,
+                State::Body => {}
                 _ => break,
-            };
-            at = head.add(pages);
+            }
+            at = head.add(state.pages());
         }
         failed
     }

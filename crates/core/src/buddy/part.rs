@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::Buddy;
 use crate::platform::{Platform, Word};
-use crate::units::{MAX_ORDER, Migratetype, PAGEBLOCK_ORDER};
+use crate::units::{MAX_ORDER, Migratetype, Ones, PAGEBLOCK_ORDER};
 
 /// Words that a section publishes: one for each type, and one of whole pageblocks.
 pub(crate) const WORDS: usize = Migratetype::ALL.len() + 1;
@@ -28,10 +28,17 @@ pub(crate) struct Part<'a, P: Platform> {
     pub(crate) n: usize,
 }
 
+impl<'a, P: Platform> Part<'a, P> {
+    /// The section's own word of these.
+    fn word(&self, which: usize) -> &'a P::Word {
+        &self.words[which * (self.words.len() / WORDS) + self.n]
+    }
+}
+
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Whether it is a section among several.
     pub(crate) const fn is_of_several(&self) -> bool {
-        self.part.is_some()
+        self.home.part.is_some()
     }
 
     /// Records that bins of a type have become empty or non-empty.
@@ -49,23 +56,22 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Publishes the changes of this hold.
     pub(super) fn show_changed(&mut self) {
         let changed = core::mem::take(&mut self.changed);
-        let Some(part) = self.part.as_ref().filter(|_| changed != 0) else { return };
-        let word = |which: usize| &part.words[which * (part.words.len() / WORDS) + part.n];
-        // Most holds change no word: then no other CPU loses its copy of the line.
-        let set = |word: &P::Word, old: u64, now: u64| {
-            if old != now {
-                word.store(now, Relaxed);
-            }
-        };
-        for list in Migratetype::ALL.into_iter().filter(|list| changed >> list.index() & 1 != 0) {
-            let shown = word(list.index());
+        let Some(part) = self.home.part.as_ref().filter(|_| changed != 0) else { return };
+        for list in Ones(u64::from(changed & !WHOLES)) {
+            let list = Migratetype::ALL[list];
+            let (shown, wholes) = (part.word(list.index()), changed & WHOLES != 0);
             let old = shown.load(Relaxed);
-            let same = changed & WHOLES == 0;
-            set(shown, old, if same { self.occupied(list) | old & 1 << WHOLE } else { self.word_of(list) });
+            let now = if wholes { self.word_of(list) } else { self.occupied(list) | old & 1 << WHOLE };
+            // Most holds change no word: then no other CPU loses its copy of the line.
+            if old != now {
+                shown.store(now, Relaxed);
+            }
         }
         if changed & WHOLES != 0 {
-            let shown = word(WORDS - 1);
-            set(shown, shown.load(Relaxed), self.wholes());
+            let (shown, now) = (part.word(WORDS - 1), self.wholes());
+            if shown.load(Relaxed) != now {
+                shown.store(now, Relaxed);
+            }
         }
     }
 
@@ -86,10 +92,9 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Whether all published words are correct. For verification.
     pub(crate) fn is_as_shown(&self) -> bool {
-        self.part.as_ref().is_none_or(|part| {
-            let shown = |which: usize| part.words[which * (part.words.len() / WORDS) + part.n].load(Relaxed);
-            let is_so = |list: Migratetype| shown(list.index()) == self.word_of(list);
-            Migratetype::ALL.into_iter().all(is_so) && shown(WORDS - 1) == self.wholes()
+        self.home.part.as_ref().is_none_or(|part| {
+            let is_so = |list: Migratetype| part.word(list.index()).load(Relaxed) == self.word_of(list);
+            Migratetype::ALL.into_iter().all(is_so) && part.word(WORDS - 1).load(Relaxed) == self.wholes()
         })
     }
 }

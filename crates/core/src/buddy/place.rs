@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::{Buddy, Placement};
-use crate::frame::{Bits, State, WORDS, range_in_word};
+use crate::frame::{Bits, State, range_in_word};
 use crate::platform::{Platform, Word};
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
@@ -15,7 +15,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         let mut at = first;
         while at < end {
             let info = self.frames.info(at);
-            if !info.is_present() || info.zone() != self.zone {
+            if !info.is_present() || info.zone() != self.home.zone {
                 return Some((at, State::Reserved));
             }
             match self.frames.find(at) {
@@ -40,12 +40,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         while at < end {
             let Some(next) = self.take_next(at, end) else {
                 // A damaged list: its blocks are out of use now. The blocks taken so far go back.
-                let mut back = first;
-                while back < at {
-                    let piece = Order::largest_at(back, at.0 - back.0);
-                    self.free(back, piece, Placement::Tail);
-                    back = back.add(piece.pages());
-                }
+                Order::tiles(first..at).for_each(|(pfn, piece)| self.free(pfn, piece, Placement::Tail));
                 return Err(self.frames.find(at));
             };
             at = next;
@@ -88,13 +83,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     }
 
     /// Puts the frames from `from` to `to`, parts of a block that was on `list`, back there.
-    fn put_rest(&mut self, from: Pfn, to: Pfn, list: Migratetype) {
-        let mut rest = from;
-        while rest < to {
-            let piece = Order::largest_at(rest, to.0 - rest.0);
-            self.insert(rest, piece, list, false);
-            rest = rest.add(piece.pages());
-        }
+    pub(super) fn put_rest(&mut self, from: Pfn, to: Pfn, list: Migratetype) {
+        Order::tiles(from..to).for_each(|(pfn, piece)| self.insert(pfn, piece, list, false));
     }
 
     /// Takes the part of the free block at `head` that no hook was told of: all of it, or one of its two pageblocks;
@@ -123,7 +113,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Clears the reported bit of the pageblocks from `from` to `to`, because memory there is handed out.
     pub(super) fn forget_reports(&mut self, from: Pfn, to: Pfn) {
-        if !self.reports {
+        if !self.home.reports {
             return;
         }
         let mut at = from.block_start(PAGEBLOCK_ORDER);
@@ -161,12 +151,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             if let Some(bad) = bad {
                 self.frames.withdraw(bad);
             }
-            let mut good = at;
-            while good < upto {
-                let piece = Order::largest_at(good, upto.0 - good.0);
-                self.free(good, piece, placement);
-                good = good.add(piece.pages());
-            }
+            Order::tiles(at..upto).for_each(|(pfn, piece)| self.free(pfn, piece, placement));
             at = upto.add(1).min(end);
         }
         self.forget_marks(pfn, order.pages());
@@ -193,7 +178,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Whether a free to the zone must check its pageblock: a pageblock is isolated, or has a bad frame in use.
     pub(crate) fn has_special_pageblocks(&self) -> bool {
-        match &self.part {
+        match &self.home.part {
             Some(part) => part.special.load(Relaxed) > 0,
             None => self.isolated_pageblocks() > 0 || self.cold.marked_pageblocks.get() > 0,
         }
@@ -201,10 +186,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Opens a pageblock that is in no bin and has no bits: its free frames are `left`.
     fn open_with(&mut self, start: Pfn, left: Bits) {
-        let map = self.map(start);
-        (0..WORDS).for_each(|n| map.set_word(n, left.0[n]));
-        let list = self.frames.info(start).migratetype();
-        self.refile(start, list, None, (left.count() as u32, left.largest().unwrap_or(0)), false);
+        self.set_bits(start, self.frames.info(start).migratetype(), None, left);
     }
 
     /// Clears the bits of `pages` free frames from `first` on, all in one pageblock.
@@ -216,15 +198,11 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             self.rebuild();
         }
         let head = self.frames.open_head(start);
-        let map = self.map(start);
-        for n in 0..WORDS {
-            let range = range_in_word(n, first.0 - start.0, pages);
-            if range != 0 {
-                map.set_word(n, map.word(n) & !range);
-            }
+        let mut left = self.map(start).bits();
+        for (n, word) in left.0.iter_mut().enumerate() {
+            *word &= !range_in_word(n, first.0 - start.0, pages);
         }
-        let left = map.bits();
         self.account(list, -(pages as i64));
-        self.refile(start, list, head, (left.count() as u32, left.largest().unwrap_or(0)), false);
+        self.set_bits(start, list, head, left);
     }
 }

@@ -1,6 +1,6 @@
 //! Receivers of the blocks of a take, called under the zone lock.
 
-use crate::units::Pfn;
+use crate::units::{Ones, Pfn};
 
 /// Receiver of the blocks of a take.
 pub(crate) trait Sink {
@@ -13,16 +13,6 @@ pub(crate) trait Sink {
     fn add(&mut self, first: Pfn, starts: u64) -> u64;
 }
 
-/// Calls `each` with the first frame of every block, ascending.
-#[inline]
-fn each_of(first: Pfn, starts: u64, mut each: impl FnMut(Pfn)) {
-    let mut left = starts;
-    while left != 0 {
-        each(first.add(u64::from(left.trailing_zeros())));
-        left &= left - 1;
-    }
-}
-
 /// Calls a function with each block, which returns whether the block is good.
 pub(crate) struct Each<F>(pub(crate) F);
 
@@ -30,7 +20,9 @@ impl<F: FnMut(Pfn) -> bool> Sink for Each<F> {
     #[inline]
     fn add(&mut self, first: Pfn, starts: u64) -> u64 {
         let mut bad = 0;
-        each_of(first, starts, |pfn| bad += u64::from(!self.0(pfn)));
+        for n in Ones(starts) {
+            bad += u64::from(!self.0(first.add(n as u64)));
+        }
         bad
     }
 }
@@ -50,10 +42,9 @@ impl Pieces {
         Self { pieces: [(Pfn(0), 0); Self::ROOM], len: 0 }
     }
 
-    /// Calls `each` with the first frame of every block, in the order in which they were taken.
-    #[inline]
-    pub(crate) fn each(&self, mut each: impl FnMut(Pfn)) {
-        self.pieces[..self.len].iter().for_each(|&(first, starts)| each_of(first, starts, &mut each));
+    /// The words, in the order in which they were taken: a frame, and bits of the blocks that start from there on.
+    pub(crate) fn words(&self) -> &[(Pfn, u64)] {
+        &self.pieces[..self.len]
     }
 }
 

@@ -73,17 +73,11 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
         let avoid_fragmentation = false;
         let all =
             Wanted { order, migratetype, may_use_cma, may_fall_back: true, generation, avoid_fragmentation };
-        if !zone.cut().is_cut() {
-            return self.try_take(zone, 0, all);
-        }
-        [false, true].into_iter().find_map(|may_fall_back| {
-            let wanted = Wanted { may_fall_back, ..all };
-            // If a section is locked, or has nothing after all, the sections after it are tried.
-            let sections = zone.sections();
-            let from = (0..sections).map(|n| (near.index() + n) % sections);
-            from.map_while(|from| zone.section_for(&wanted, from))
-                .find_map(|n| self.try_take(zone, n, wanted))
-        })
+        // If a section is locked, or has nothing after all, the sections after it are tried.
+        let sections = zone.sections();
+        let from = (0..sections).map(|n| (near.index() + n) % sections);
+        from.map_while(|from| zone.section_for(&all, from))
+            .find_map(|(n, wanted)| self.try_take(zone, n, wanted))
     }
 
     fn try_take(&self, zone: &Zone<'_, P>, section: usize, wanted: Wanted) -> Option<Pfn> {
@@ -128,7 +122,7 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
         if !frames.contains(pfn) || !info.is_present() {
             return refused();
         }
-        let free = zone.try_with_section(zone.cut().number_of(pfn), self.frames, |buddy| {
+        let free = zone.try_with_section(zone.cut.number_of(pfn), self.frames, |buddy| {
             // The properties of a pageblock change under the lock.
             let info = frames.info(pfn);
             let pageblocks =

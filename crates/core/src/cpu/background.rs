@@ -82,7 +82,7 @@ impl<'c, 'a, 'm, P: Platform, M: FrameUser> Active<'c, 'a, 'm, P, M> {
             return;
         }
         for zone in self.cpu.zones_on(self.node, self.highest) {
-            if zone.pressure().set_reclaim_active(active) {
+            if zone.pressure.set_reclaim_active(active) {
                 self.cpu.tell_pressure(zone);
             }
         }
@@ -122,7 +122,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let mut run = NodeRun { node, order: asked.order, highest: asked.highest, reclaimer };
         count(&state.events.pageoutrun, 1);
         let mut boosts = [0; MOST_ZONES];
-        self.on_node(&run).zip(&mut boosts).for_each(|(zone, boost)| *boost = zone.pressure().boost());
+        self.on_node(&run).zip(&mut boosts).for_each(|(zone, boost)| *boost = zone.pressure.boost());
         let _active = Active::begin(self, &run);
         for _ in 0..ROUNDS {
             let (round, balanced) = self.balance_round(&run);
@@ -141,7 +141,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         }
         state.set_failures(if rest.total.freed > 0 || rest.balanced { 0 } else { state.failures() + 1 });
         for (zone, seen) in self.on_node(&run).zip(boosts).filter(|&(_, seen)| seen > 0) {
-            let pressure = zone.pressure();
+            let pressure = &zone.pressure;
             pressure.set_boost(boost_after_reclaim(pressure.boost(), seen));
         }
         if rest.balanced {
@@ -239,8 +239,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         // Other CPUs wait for these pages.
         self.local(zone.id()).drain_all();
         let on_lists = run.reclaimer.reclaimable(zone.id()).on_lists();
-        if policy::is_unreclaimable(zone.pressure().scanned(), on_lists, slab.freed) {
-            zone.pressure().give_up();
+        if policy::is_unreclaimable(zone.pressure.scanned(), on_lists, slab.freed) {
+            zone.pressure.give_up();
         }
         done
     }

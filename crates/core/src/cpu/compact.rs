@@ -129,9 +129,9 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let access = Access { cma: request.migratetype == Migratetype::Movable, ..Access::default() };
         let pass = Walk { mark: Mark::Min, access, allowed_only: true };
         for zone in self.zones_of(path).filter(|zone| request.allowed.has(zone.spec().node)) {
-            let mut defer = zone.pressure().defer();
+            let mut defer = zone.pressure.defer();
             let passes_over = defer.passes_over(request.order);
-            zone.pressure().set_defer(defer);
+            zone.pressure.set_defer(defer);
             if passes_over || !self.is_suitable(zone, request) {
                 continue;
             }
@@ -139,10 +139,10 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             self.compact_zone(zone, migrate, Resume::is_kept(self.allocator.config.experiment.reclaim), done);
             if done() {
                 count(&events.compact_success, 1);
-                zone.pressure().set_defer(zone.pressure().defer().succeeded(request.order));
+                zone.pressure.set_defer(zone.pressure.defer().succeeded(request.order));
                 return;
             }
-            zone.pressure().set_defer(zone.pressure().defer().failed(request.order));
+            zone.pressure.set_defer(zone.pressure.defer().failed(request.order));
         }
         count(&events.compact_fail, 1);
     }
@@ -150,7 +150,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     fn is_suitable(&self, zone: &Zone<P>, request: &Request<'_>) -> bool {
         let free = FreePages {
             all: zone.free_pages(),
-            highatomic: zone.pressure().highatomic(),
+            highatomic: zone.pressure.highatomic(),
             cma: zone.free_cma_pages(),
         };
         let reserve = zone.reserve(request.highest_usable());
@@ -178,7 +178,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return total };
         let events = &self.allocator.nodes()[usize::from(zone.spec().node.0)].events;
         self.local(zone.id()).drain_all();
-        let resume = if resumes { zone.pressure().resume() } else { None };
+        let resume = if resumes { zone.pressure.resume() } else { None };
         if let Some(resume) = resume {
             let mut scanners = Scanners::resumed(zone.spec(), resume);
             if self.compact_between(zone, &mut scanners, migrate, resumes, &done, &mut total, events) {
@@ -214,7 +214,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 self.local(zone.id()).drain_all();
                 if done() {
                     if resumes {
-                        zone.pressure().set_resume(Some(scanners.resume(zone.spec())));
+                        zone.pressure.set_resume(Some(scanners.resume(zone.spec())));
                     }
                     return true;
                 }
@@ -222,7 +222,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         }
         self.local(zone.id()).drain_all();
         if resumes {
-            zone.pressure().set_resume(None);
+            zone.pressure.set_resume(None);
         }
         false
     }
@@ -243,24 +243,17 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         while !skip && scanners.low < end && batch.len < CLUSTER {
             let at = scanners.low;
             let (head, state) = self.allocator.frames.find(at);
-            let pages = match state {
-                State::Taken { order, asked, .. }
-                    if head == at
-                        && self.can_move(zone, at, order, asked)
-                        && migrate.can_move(at, order, asked) =>
-                {
-                    if batch.len > 0 && order != batch.order {
-                        break;
-                    }
-                    batch.push(at, order, asked);
-                    order.pages()
+            if let State::Taken { order, asked, .. } = state
+                && head == at
+                && self.can_move(zone, at, order, asked)
+                && migrate.can_move(at, order, asked)
+            {
+                if batch.len > 0 && order != batch.order {
+                    break;
                 }
-                State::Free { order, .. } | State::Taken { order, .. } | State::Quarantined { order } => {
-                    order.pages()
-                }
-                State::Body | State::Reserved => 1,
-            };
-            scanners.low = head.add(pages).max(at.add(1));
+                batch.push(at, order, asked);
+            }
+            scanners.low = head.add(state.pages()).max(at.add(1));
         }
         if skip {
             scanners.low = end;
@@ -371,7 +364,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             let info = self.allocator.frames.info(scanners.high);
             // A pageblock without memory has another type.
             if matches!(info.migratetype(), Migratetype::Movable | Migratetype::Cma) {
-                let section = zone.cut().number_of(scanners.high);
+                let section = zone.cut.number_of(scanners.high);
                 let kind = (order, Migratetype::Movable);
                 let taken = self.take_places((zone, section), kind, out, |buddy, out| {
                     buddy.take_from_pageblock(scanners.high, order, out)

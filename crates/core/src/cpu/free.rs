@@ -4,7 +4,7 @@ use super::Cpu;
 use super::claim::Claim;
 use crate::error::{FreeError, FreeFailure};
 use crate::frame::{BlockInfo, FrameUser, Pageblock, State, TakenHead};
-use crate::pcp::{Left, List};
+use crate::pcp::{Left, List, Local};
 use crate::platform::Platform;
 use crate::units::{Migratetype, Order, Pfn};
 
@@ -48,11 +48,6 @@ const fn route(Facts { left, is_sparse, fits }: Facts) -> Way {
     }
 }
 
-#[inline(always)]
-fn facts<P: Platform>(left: Left, list: &List<'_, P>, pageblock: &Pageblock<P>) -> Facts {
-    Facts { left, is_sparse: pageblock.is_sparse(), fits: list.is_below_ceiling() }
-}
-
 /// Words of a block of the preferred zone, of an ordinary pageblock without bad frames that is not isolated.
 struct NearBlock<'a, 'm, P: Platform> {
     /// The block's head word.
@@ -60,6 +55,14 @@ struct NearBlock<'a, 'm, P: Platform> {
     /// This CPU's list of its order and its pageblock's type.
     list: &'a List<'m, P>,
     pageblock: &'m Pageblock<P>,
+}
+
+impl<P: Platform> NearBlock<'_, '_, P> {
+    /// Way of the block, which last was at `left`.
+    #[inline(always)]
+    fn way(&self, left: Left) -> Way {
+        route(Facts { left, is_sparse: self.pageblock.is_sparse(), fits: self.list.is_below_ceiling() })
+    }
 }
 
 impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
@@ -72,21 +75,15 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         if self.pcp.counts() {
             return self.free_counted(pfn, order, error, near);
         }
-        let left = near.list.left(near.head, pfn);
-        let way = route(facts(left, near.list, near.pageblock));
+        let way = near.way(near.list.left(near.head, pfn));
         match way {
-            Way::Put | Way::PutAndDrain => {
-                if !self.pcp.put_hit(near.list, near.head, pfn) {
-                    self.free_in_turn(pfn, order, error, near, way);
-                }
-            }
-            Way::Return => {
-                if !self.sets_aside(near.head, pfn, order) {
-                    self.free_in_turn(pfn, order, error, near, way);
-                }
-            }
-            Way::Claim => self.free_claiming(pfn, order, error, near.head, near.list),
+            Way::Claim => self.free_claiming(pfn, order, error, near),
             Way::Check => self.free_checked(pfn, order, error),
+            Way::Put | Way::PutAndDrain | Way::Return => {
+                if !self.goes_its_way(pfn, order, &near, way) {
+                    self.free_in_turn(pfn, order, error, near, way);
+                }
+            }
         }
     }
 
@@ -98,6 +95,28 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let head = located.head(pfn, order)?;
         let list = self.pcp.hit_list(order, migratetype)?;
         Some(NearBlock { head, list, pageblock })
+    }
+
+    /// Puts a block that only this CPU has onto its list, or sets it aside, without the lists' `turn`. On `false` the
+    /// state is unchanged: there is no room, or a remote drain has shut the gate.
+    #[inline(always)]
+    fn goes_its_way(&self, pfn: Pfn, order: Order, near: &NearBlock<'a, 'm, P>, way: Way) -> bool {
+        if way != Way::Return {
+            return self.pcp.put_hit(near.list, near.head, pfn);
+        }
+        // A block of an order without lists is not set aside.
+        let is_aside = near.list.capacity() > 0 && self.pcp.set_aside(Some(near.head), pfn, order);
+        // Every free looks for requests of other CPUs; blocks set aside return to the zone then, too.
+        if is_aside && self.pcp.is_asked() {
+            self.answer_asked();
+        }
+        is_aside
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn answer_asked(&self) {
+        self.local(self.zone).answer();
     }
 
     /// Frees a block where hits count.
@@ -116,33 +135,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         } else if self.pcp.count_freed(order) {
             let migratetype = self.allocator.frames.info(pfn).migratetype();
             let local = self.local(self.zone);
-            local.after_free(order, local.pcp.list_of(order, migratetype).unwrap_or(0));
+            local.after_counted_free(order, local.pcp.list_of(order, migratetype).unwrap_or(0));
         }
-    }
-
-    /// Puts a block that only this CPU has onto its list, which is at its ceiling and drains, or gives the block back
-    /// to the zone.
-    #[inline(never)]
-    fn put_and_drain(&self, pfn: Pfn, order: Order) {
-        self.local(self.zone).put(pfn, order, self.allocator.frames.info(pfn).migratetype());
-    }
-
-    /// Sets aside a block that only this CPU has, to return to the zone together with others. On `false` the state is
-    /// unchanged: there is no room, or a remote drain has shut the gate.
-    #[inline(always)]
-    fn sets_aside(&self, head: &P::Word, pfn: Pfn, order: Order) -> bool {
-        let is_aside = self.pcp.set_aside_hit(head, pfn, order);
-        // Every free looks for requests of other CPUs; blocks set aside return to the zone then, too.
-        if is_aside && self.pcp.is_asked() {
-            self.answer_asked();
-        }
-        is_aside
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn answer_asked(&self) {
-        self.local(self.zone).answer();
     }
 
     /// Frees a block that has left this CPU's list, when a gate is shut or there is no room.
@@ -157,9 +151,14 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     ) {
         let local = self.local(self.zone);
         // Checked again while holding the turn: a remote drain may have taken a block that the caller frees twice.
-        if !matches!(near.list.left(near.head, pfn), Left::Here { .. }) {
-            return self.free_checked(pfn, order, error);
+        match near.list.left(near.head, pfn) {
+            Left::Here { .. } => self.put_in_turn(&local, pfn, order, way),
+            _ => self.free_checked(pfn, order, error),
         }
+    }
+
+    /// Puts a block that only this CPU has where its way leads.
+    fn put_in_turn(&self, local: &Local<'a, 'm, P, M>, pfn: Pfn, order: Order, way: Way) {
         if way != Way::Return || !local.set_aside(pfn, order) {
             local.put(pfn, order, self.allocator.frames.info(pfn).migratetype());
         }
@@ -172,33 +171,21 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         pfn: Pfn,
         order: Order,
         error: &mut Option<FreeError>,
-        head: &P::Word,
-        list: &List<'m, P>,
+        near: NearBlock<'a, 'm, P>,
     ) {
-        let claim = match TakenHead::read(head, order) {
-            Some(seen) => self.claim_seen(|| head, seen, || self.waits(pfn, order, seen, self.zone)),
+        let claim = match TakenHead::read(near.head, order) {
+            Some(seen) => self.claim_seen(|| near.head, seen, || self.waits(pfn, order, seen, self.zone)),
             None => Claim::Again,
         };
         match claim {
-            Claim::Got => self.free_claimed(pfn, order, head, list),
-            Claim::Refused => *error = Some(self.refuse(pfn, order)),
-            Claim::Again => self.free_checked(pfn, order, error),
-        }
-    }
-
-    /// Frees a block that this CPU has claimed.
-    #[inline(always)]
-    fn free_claimed(&self, pfn: Pfn, order: Order, head: &P::Word, list: &List<'m, P>) {
-        let Some(pageblock) = self.frames.pageblock(pfn) else { return self.put_and_drain(pfn, order) };
-        match route(facts(Left::Here { is_last: false }, list, pageblock)) {
-            Way::Put if self.pcp.put_hit(list, head, pfn) => {}
-            // A block of an order without lists is not set aside.
-            Way::Return if list.capacity() > 0 => {
-                if !self.sets_aside(head, pfn, order) && !self.local(self.zone).set_aside(pfn, order) {
-                    self.put_and_drain(pfn, order);
+            Claim::Got => {
+                let way = near.way(Left::Here { is_last: false });
+                if !self.goes_its_way(pfn, order, &near, way) {
+                    self.put_in_turn(&self.local(self.zone), pfn, order, way);
                 }
             }
-            _ => self.put_and_drain(pfn, order),
+            Claim::Refused => *error = Some(self.refuse(pfn, order)),
+            Claim::Again => self.free_checked(pfn, order, error),
         }
     }
 

@@ -167,7 +167,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     /// Gives one pageblock that is reserved for high-order atomic requests back to the others, in each zone (v6.1).
     fn unreserve(&self, path: &Path<'_, 'm>) {
-        for zone in self.zones_of(path).filter(|zone| zone.pressure().highatomic() > 0) {
+        for zone in self.zones_of(path).filter(|zone| zone.pressure.highatomic() > 0) {
             let waiter = self.allocator.waiter(Some(self.cpu));
             self.allocator.unreserve(zone, path.request.migratetype, waiter);
         }

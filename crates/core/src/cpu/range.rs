@@ -256,15 +256,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 let (mut at, mut free) = (start, 0);
                 while at < start.add(PAGEBLOCK_PAGES) {
                     let (head, state) = frames.find(at);
-                    at = match state {
-                        State::Free { order, .. } => {
-                            free += order.pages();
-                            head.add(order.pages())
-                        }
-                        State::Taken { order, .. } | State::Quarantined { order } => head.add(order.pages()),
-                        _ => at.add(1),
+                    if let State::Free { .. } = state {
+                        free += state.pages();
                     }
-                    .max(at.add(1));
+                    at = head.add(state.pages()).max(at.add(1));
                 }
                 free.min(PAGEBLOCK_PAGES)
             }

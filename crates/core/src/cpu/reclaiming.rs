@@ -90,11 +90,11 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let grown = pages().saturating_sub(before);
         let freed = sink.freed().max(claimed.freed.min(grown));
         let node = &self.allocator.nodes()[usize::from(spec.node.0)].events;
-        let events = &zone.pressure().events;
+        let events = &zone.pressure.events;
         if goal.slab {
             count(&node.slabs_scanned, claimed.scanned);
         } else {
-            zone.pressure().count_scanned(claimed.scanned);
+            zone.pressure.count_scanned(claimed.scanned);
             let background = goal.by == By::Background;
             count(if background { &events.pgscan_kswapd } else { &events.pgscan_direct }, claimed.scanned);
             count(if background { &events.pgsteal_kswapd } else { &events.pgsteal_direct }, freed);
@@ -125,7 +125,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             ZoneReclaim::Full => Scan::Full,
             ZoneReclaim::NotScanned => Scan::NotScanned,
             ZoneReclaim::Run { page_cache, slab } => {
-                let Some(_lock) = zone.pressure().lock_reclaim() else { return Scan::NotScanned };
+                let Some(_lock) = zone.pressure.lock_reclaim() else { return Scan::NotScanned };
                 let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else {
                     return Scan::NotScanned;
                 };
@@ -220,7 +220,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     fn has_hope(&self, reclaimer: &dyn Reclaim, zone: &Zone<P>) -> bool {
         let on_lists = reclaimer.reclaimable(zone.id()).on_lists();
-        !policy::is_unreclaimable(zone.pressure().scanned(), on_lists, 0)
+        !policy::is_unreclaimable(zone.pressure.scanned(), on_lists, 0)
     }
 
     /// One priority of direct reclaim: each zone that the request may use, then small objects.

@@ -38,7 +38,7 @@ impl<P: Platform> Notes<'_, P> {
 
 /// The counts of a zone that are compared with marks. Racy reads.
 fn free_of<P: Platform>(zone: &Zone<P>) -> FreePages {
-    FreePages { all: zone.free_pages(), highatomic: zone.pressure().highatomic(), cma: zone.free_cma_pages() }
+    FreePages { all: zone.free_pages(), highatomic: zone.pressure.highatomic(), cma: zone.free_cma_pages() }
 }
 
 impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
@@ -149,7 +149,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     pub(super) fn note_free_pages(&self, zone: &Zone<P>) {
         let config = &self.allocator.config;
         let cares = config.keep_marks && config.experiment.pcp_rule.moves_high();
-        if cares && zone.pressure().note_free_pages(zone.free_pages()) {
+        if cares && zone.pressure.note_free_pages(zone.free_pages()) {
             self.tell_pressure(zone);
         }
     }
@@ -204,7 +204,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         };
         let before = local.pcp.pages_taken();
         let may_reserve = pass.access.highatomic && self.allocator.config.keep_marks;
-        let has_reserve = may_reserve && zone.pressure().highatomic() > 0;
+        let has_reserve = may_reserve && zone.pressure.highatomic() > 0;
         let reserved = || {
             has_reserve.then(|| local.take_directly(order, Migratetype::HighAtomic, migratetype)).flatten()
         };
@@ -223,7 +223,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         if reserves && !is_reserved {
             self.reserve_highatomic(zone, taken, order);
         }
-        if zone.pressure().take_boosted() {
+        if zone.pressure.take_boosted() {
             self.wake_zone(path, zone);
         }
         Some(taken)
@@ -232,9 +232,10 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// Counts blocks that left the zone `from` when `wanted` was the first choice, as Linux counts blocks that are
     /// handed out. The counts are in this CPU's own lists of the two zones, so that no cache line is shared.
     pub(super) fn count_numa(&self, wanted: ZoneId, from: ZoneId, blocks: u64) {
-        let node = |zone: ZoneId| self.allocator.zones[zone.index()].spec().node;
         let (here, there) = (self.allocator.pcp(from, self.cpu), self.allocator.pcp(wanted, self.cpu));
-        here.count_numa(blocks, (node(wanted) != node(from)).then_some(there));
+        let zones = self.allocator.zones;
+        let is_far = zones[wanted.index()].spec().node != zones[from.index()].spec().node;
+        here.count_numa(blocks, if is_far { Some(there) } else { None });
     }
 
     /// Reserves the pageblock of a block for high-order requests that cannot wait, after such a request took the block
@@ -245,18 +246,18 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         if self.allocator.config.experiment.marks == Generation::V6_1
             && order.pages() < PAGEBLOCK_PAGES
             && ordinary
-            && zone.pressure().highatomic() < most
+            && zone.pressure.highatomic() < most
         {
             let waiter = self.allocator.waiter(Some(self.cpu));
             let reserve = |buddy: &mut Buddy<'_, 'm, P, M>| {
                 // Checked again with the lock held: another CPU may have reserved the last allowed pageblock, or this
                 // one.
                 let from = self.allocator.frames.info(pfn).migratetype();
-                if from.is_ordinary() && zone.pressure().highatomic() < most {
+                if from.is_ordinary() && zone.pressure.highatomic() < most {
                     buddy.set_pageblock_type(pfn, Some(from), Migratetype::HighAtomic);
                 }
             };
-            zone.with_section(zone.cut().number_of(pfn), self.allocator.frames, waiter, reserve);
+            zone.with_section(zone.cut.number_of(pfn), self.allocator.frames, waiter, reserve);
         }
     }
 
@@ -278,7 +279,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let mark = match pass.mark {
             Mark::None => 0,
             // v5.9 and later: a single page for a request that cannot wait may come out of the boost.
-            Mark::Min if self.may_use_boost(request, pass) => zone.pressure().marks().min,
+            Mark::Min if self.may_use_boost(request, pass) => zone.pressure.marks().min,
             Mark::Min => marks.min,
             Mark::Low => marks.low,
             Mark::High => marks.high,
@@ -329,7 +330,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         if wanted.order == Order::ZERO {
             return Ok(());
         }
-        let areas = zone.counters();
+        let areas = &zone.counters;
         if areas.are_areas_shown() {
             return if v3_0 {
                 watermark::check_v3_0(wanted, zone.free_pages(), |order| areas.nr_free(order))

@@ -24,6 +24,7 @@
 //! So of two CPUs that free a block at the same instant one is refused, and so is every later free, while the block is
 //! on a list and when it is free. Bits of all three share words: every write of a word is an atomic read-modify-write.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::page_map::{Bits, PageMap, WORDS};
@@ -75,6 +76,14 @@ impl<'m, P: Platform> Map<'m, P> {
                 set_free(low, bits & u64::from(u32::MAX));
                 set_free(high, bits >> FRAMES);
             }
+        }
+    }
+
+    /// Sets the free frames of some words to those that `bits` has there.
+    #[inline]
+    pub(crate) fn set_words(&self, words: Range<usize>, bits: &Bits) {
+        for n in words {
+            self.set_word(n, bits.0[n]);
         }
     }
 

@@ -51,7 +51,11 @@ impl<P: Platform> PageMap<P> {
     /// All words.
     #[inline]
     pub(crate) fn bits(&self) -> Bits {
-        Bits(core::array::from_fn(|n| self.word(n)))
+        let mut bits = Bits::NONE;
+        for (n, word) in bits.0.iter_mut().enumerate() {
+            *word = self.word(n);
+        }
+        bits
     }
 }
 
@@ -130,6 +134,7 @@ pub(crate) struct Bits(pub(crate) [u64; WORDS]);
 
 impl Bits {
     pub(crate) const ALL: Self = Self([u64::MAX; WORDS]);
+    pub(crate) const NONE: Self = Self([0; WORDS]);
 
     /// Free frames.
     #[inline]
@@ -164,7 +169,10 @@ impl Bits {
         }
         let most = most.min(WORD_ORDER - 1);
         let mut largest = None;
-        for word in self.0.into_iter().filter(|&word| word != 0) {
+        for &word in &self.0 {
+            if word == 0 {
+                continue;
+            }
             let (mut whole, mut order) = (word, 0);
             while order < most {
                 whole &= whole >> (1_u32 << order) & STARTS[usize::from(order) + 1];
@@ -223,7 +231,9 @@ impl Bits {
         } else if most < 64 && u64::from(found.count_ones()) > most {
             // The lowest `most` of them.
             let mut kept = found;
-            (0..most).for_each(|_| kept &= kept - 1);
+            for _ in 0..most {
+                kept &= kept - 1;
+            }
             found &= !kept;
         }
         *word &= !spread(found, order.get());
@@ -286,7 +296,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 32 ^ state << 32).rotate_left((state >> 59) as u32)
         };
-        let corners = [Bits([0; WORDS]), Bits::ALL];
+        let corners = [Bits::NONE, Bits::ALL];
         let random = (0..3000).map(move |n| {
             Bits(core::array::from_fn(|_| match n % 6 {
                 0 => next(),

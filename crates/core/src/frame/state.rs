@@ -320,6 +320,16 @@ pub(super) const KIND: u32 = ASKED + 3;
 pub(super) const MARK: u64 = 1 << (KIND + 3);
 
 impl State {
+    /// Frames from the head word on that have this state: those of the block, or one.
+    pub(crate) const fn pages(self) -> u64 {
+        match self {
+            Self::Free { order, .. } | Self::Taken { order, .. } | Self::Quarantined { order } => {
+                order.pages()
+            }
+            Self::Body | Self::Reserved => 1,
+        }
+    }
+
     /// Free: `next | prev << 28 | list << 56 | order << 59 | 1 << 63`. Otherwise: `position | cpu << 32 |
     /// order << 48 | asked << 52 | placed << 54 | kind << 55`. Body is zero.
     #[inline]

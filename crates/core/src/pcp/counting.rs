@@ -28,7 +28,7 @@ use crate::config::Config;
 use crate::pcp::list::{List, Missed};
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::{PcpRule, Shares, Shortage, Sizing, Traffic, Tuning};
-use crate::units::{COSTLY_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
+use crate::units::{COSTLY_ORDER, Migratetype, Ones, Order, PAGEBLOCK_ORDER, Pfn};
 
 /// First bit of the room in `level`.
 const ROOM: u32 = 30;
@@ -54,15 +54,6 @@ fn count_in(level: u64) -> i64 {
     (level & THRESHOLD).cast_signed() - 1 - (level.cast_signed() >> ROOM)
 }
 
-/// A block that was put onto a list.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Placed {
-    /// The block's new head word.
-    pub(crate) head: u64,
-    /// Whether the owner must drain now, or serve a request.
-    pub(crate) due: bool,
-}
-
 impl<'m, P: Platform> Pcp<'m, P> {
     /// Base pages on the lists, and set aside. A racy read, unless the caller is the owner, but never above the
     /// capacity.
@@ -71,8 +62,11 @@ impl<'m, P: Platform> Pcp<'m, P> {
         if self.counts() {
             return count_in(self.level.load(Relaxed)) as u32;
         }
-        let pages = |list: usize| self.list(list).len() << kind_of(list).0.get();
-        self.lists_used().map(pages).fold(self.outgoing.pages(), u32::wrapping_add)
+        let mut pages = self.outgoing.pages();
+        for number in self.lists_used() {
+            pages = pages.wrapping_add(self.list(number).len() << kind_of(number).0.get());
+        }
+        pages
     }
 
     /// Base pages of the listed blocks of the pageblock order, all types together. A racy read, unless the caller is
@@ -86,13 +80,8 @@ impl<'m, P: Platform> Pcp<'m, P> {
     }
 
     /// Numbers of the lists that may hold blocks.
-    pub(super) fn lists_used(&self) -> impl Iterator<Item = usize> {
-        let mut left = self.used.load(Relaxed);
-        core::iter::from_fn(move || {
-            let list = (left != 0).then(|| left.trailing_zeros() as usize)?;
-            left &= left - 1;
-            Some(list)
-        })
+    pub(super) fn lists_used(&self) -> Ones {
+        Ones(self.used.load(Relaxed))
     }
 
     /// If hits do not count: the present division of the pages that lists may hold.
@@ -112,21 +101,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
         (pages >> order.get()).max(1)
     }
 
-    /// Where hits do not count: sets what all lists may hold, and `high`, which it follows from.
-    pub(super) fn set_high(&self, high: u32, may_hold: u32) {
-        for (word, pages) in [(&self.high, high), (&self.level, may_hold)] {
-            if word.load(Relaxed) != u64::from(pages) {
-                word.store(u64::from(pages), Relaxed);
-            }
-        }
-    }
-
-    /// Where hits do not count: raises `high` by what a refill has brought. The next slow call looks what it may be.
-    pub(super) fn raise_high(&self, pages: u32) {
-        let high = self.sizing().clamp_high(self.high().saturating_add(pages));
-        self.set_high(high, self.level.load(Relaxed) as u32);
-    }
-
     /// Whether hits count.
     #[inline(always)]
     pub(crate) fn counts(&self) -> bool {
@@ -143,7 +117,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     }
 
     /// Records that a list may hold blocks from now on.
-    fn note_used(&self, list: usize) {
+    pub(super) fn note_used(&self, list: usize) {
         let used = self.used.load(Relaxed);
         if used >> list & 1 == 0 {
             self.used.store(used | 1 << list, Relaxed);
@@ -277,47 +251,23 @@ impl<'m, P: Platform> Pcp<'m, P> {
         is_hit
     }
 
-    /// Puts a block onto a list and counts it. On `None` the state is unchanged: there is no room.
-    pub(super) fn put(&self, number: usize, order: Order, pfn: Pfn) -> Option<Placed> {
-        let list = self.list(number);
-        if self.counts() {
-            let head = list.push(pfn)?;
-            self.open(number);
-            let due = self.count_freed(order) || self.is_asked();
-            return Some(Placed { head, due });
-        }
-        let due = !list.is_below_ceiling();
-        let head = list.push(pfn)?;
-        if due {
-            self.note_used(number);
-        }
-        Some(Placed { head, due })
-    }
-
     /// Whether `pfn` was the last block allocated from a list, as far as the list records it.
     pub(crate) fn took_last(&self, order: Order, migratetype: Migratetype, pfn: Pfn) -> bool {
         self.list_of(order, migratetype).is_some_and(|number| self.list(number).took_last(pfn))
     }
 
-    /// Sets a freed block aside, which is on no list, and counts it. Returns its new head word; `None` if there is no
-    /// room.
+    /// Sets aside a block that the caller may free, and writes its new head word, if it has one. On `false` the state
+    /// is unchanged: there is no room, or the gate is shut.
     #[inline(always)]
-    pub(crate) fn set_aside(&self, pfn: Pfn, order: Order) -> Option<u64> {
-        let head = self.outgoing.push(pfn, order)?;
-        self.count_pages(order.pages() as i64);
-        Some(head)
-    }
-
-    /// A hit, if hits do not count: sets aside a block that the caller may free, and writes its new head word. On
-    /// `false` the state is unchanged: there is no room.
-    #[inline(always)]
-    pub(crate) fn set_aside_hit(&self, head: &P::Word, pfn: Pfn, order: Order) -> bool {
-        debug_assert!(!self.counts(), "there what is set aside is counted");
+    pub(crate) fn set_aside(&self, head: Option<&P::Word>, pfn: Pfn, order: Order) -> bool {
         self.enter();
         let word = self.outgoing.push(pfn, order);
         if let Some(word) = word {
-            // Release: a CPU that sees this sees the block set aside.
-            head.store(word, Release);
+            self.count_pages(order.pages() as i64);
+            if let Some(head) = head {
+                // Release: a CPU that sees this sees the block set aside.
+                head.store(word, Release);
+            }
         }
         self.leave();
         word.is_some()
@@ -374,9 +324,12 @@ impl<'m, P: Platform> Pcp<'m, P> {
             }
             return;
         }
-        for list in self.lists_used().filter(|&list| self.list(list).len() == 0) {
-            self.list(list).shut();
-            self.used.store(self.used.load(Relaxed) & !(1 << list), Relaxed);
+        for number in self.lists_used() {
+            let list = self.list(number);
+            if list.len() == 0 {
+                list.shut();
+                self.used.store(self.used.load(Relaxed) & !(1 << number), Relaxed);
+            }
         }
         let shares = self.shares();
         for number in self.lists_used() {

@@ -277,7 +277,7 @@ impl<'m, P: Platform> List<'m, P> {
     /// Takes the block at the head, also if allocations may not hit.
     pub(super) fn pop(&self) -> Option<Pfn> {
         let top = self.top.load(Relaxed);
-        (top != self.bottom.load(Relaxed)).then(|| self.pop_from(top))
+        if top == self.bottom.load(Relaxed) { None } else { Some(self.pop_from(top)) }
     }
 
     /// Puts a block at the head, also if the list is shut. Returns the head word of a block at that place; `None` if
@@ -326,9 +326,7 @@ impl<'m, P: Platform> List<'m, P> {
 
     /// Makes an empty list count from 0 again.
     pub(super) fn restart(&self) {
-        let first = self.first_place();
-        self.set_bottom(first);
-        self.top.store(first, Release);
+        self.fill(0..0);
     }
 
     /// Makes the blocks that were written at positions `from..to` those of the list, which was empty: they move down to
@@ -337,14 +335,10 @@ impl<'m, P: Platform> List<'m, P> {
         if from > 0 {
             (from..to).for_each(|position| self.set(position - from, self.at(position)));
         }
-        let first = self.first_place();
+        // The place at position 0.
+        let first = self.top.load(Relaxed) >> 32 << 32;
         self.set_bottom(first);
         self.top.store(first + (to - from), Release);
-    }
-
-    /// The place at position 0.
-    fn first_place(&self) -> u64 {
-        self.top.load(Relaxed) >> 32 << 32
     }
 
     /// The places from the coldest block to the head.

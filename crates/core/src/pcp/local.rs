@@ -2,8 +2,6 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::counting::Placed;
-use super::joined::give_back;
 use super::*;
 use crate::buddy::{Buddy, Each, Placement, Sink, Wanted};
 use crate::config::RefillCheck;
@@ -80,7 +78,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if !migratetype.is_ordinary() {
             return None;
         }
-        self.pcp.list_of(order, migratetype).filter(|&number| self.pcp.list(number).capacity() > 0)
+        let number = self.pcp.list_of(order, migratetype)?;
+        if self.pcp.list(number).capacity() > 0 { Some(number) } else { None }
     }
 
     /// Takes a block that is on the list already, after a hit found none. Serves requests first, as every slow call
@@ -165,11 +164,6 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
     }
 
-    /// Writes the place of a block into its head word.
-    pub(crate) fn list_place(&self, pfn: Pfn, order: Order, placed: Placed) {
-        self.frames.list_place(pfn, order, placed.head);
-    }
-
     pub(super) fn quarantine(&self, pfn: Pfn, order: Order) {
         self.frames.set_state(pfn, order, State::Quarantined { order });
         bump(&self.pcp.events.bad_pages, order.pages());
@@ -218,27 +212,16 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Takes up to `count` blocks for `sink`, in one hold of the lock of the section that would miss them least.
     /// Returns the blocks taken.
     pub(super) fn take_by(&self, wanted: Wanted, count: u64, sink: &mut impl Sink) -> u64 {
-        if !self.zone.cut().is_cut() {
-            return self.take_in(0, wanted, count, sink);
-        }
-        // No other type is asked while a section shows this type.
-        for may_fall_back in [false, true] {
-            let wanted = Wanted { may_fall_back, ..wanted };
-            let taken = self.in_best_section(&wanted, |n| self.take_in(n, wanted, count, sink));
-            if taken > 0 {
-                return taken;
-            }
-        }
-        0
+        self.in_best_section(&wanted, |n, wanted| self.take_in(n, wanted, count, sink))
     }
 
-    /// Calls `take` with the best section for a request, and again while a section has shown more than it has. Returns
-    /// the result of the last call.
-    pub(super) fn in_best_section(&self, wanted: &Wanted, mut take: impl FnMut(usize) -> u64) -> u64 {
-        let from = self.pcp.section.load(Relaxed) as usize;
-        for _ in 0..=self.zone.sections() {
-            let Some(n) = self.zone.section_for(wanted, from) else { break };
-            let taken = take(n);
+    /// Calls `take` with the best section for a request, and what to take there; again while a section has shown more
+    /// than it has. Returns the result of the last call.
+    pub(super) fn in_best_section(&self, wanted: &Wanted, mut take: impl FnMut(usize, Wanted) -> u64) -> u64 {
+        let from = if self.zone.cut.is_cut() { self.pcp.section.load(Relaxed) as usize } else { 0 };
+        for _ in 0..2 * self.zone.cut.sections() - 1 {
+            let Some((n, wanted)) = self.zone.section_for(wanted, from) else { break };
+            let taken = take(n, wanted);
             if taken > 0 {
                 if n != from {
                     self.pcp.section.store(n as u64, Relaxed);
@@ -252,7 +235,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Takes blocks of a section.
     fn take_in(&self, section: usize, wanted: Wanted, count: u64, sink: &mut impl Sink) -> u64 {
         let balance = self.frames.has_maps().then(|| (self.zone.free_pages(), self.zone.free_cma_pages()));
-        let (taken, hold) = self.zone.with_section(section, self.frames, self.waiter, |buddy| {
+        self.in_section(section, |buddy| {
             let boosts = self.config.keep_marks && self.config.experiment.marks == Generation::V6_1;
             let fragmenting = if boosts { buddy.counts().fragmenting } else { 0 };
             let taken = buddy.take(wanted, count, balance, sink);
@@ -260,15 +243,13 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 (fragmenting..buddy.counts().fragmenting).for_each(|_| self.boost_marks());
             }
             taken
-        });
-        self.record(hold);
-        taken
+        })
     }
 
     /// After a steal that fragments: keeps more memory free for a while, so that the next request finds blocks of its
     /// own type. Under the zone lock.
     fn boost_marks(&self) {
-        let pressure = self.zone.pressure();
+        let pressure = &self.zone.pressure;
         let (high, managed) = (pressure.marks().high, self.zone.managed_pages());
         let boost = boost_after_steal(pressure.boost(), high, managed, self.config.boost_factor);
         if boost != pressure.boost() {
@@ -277,13 +258,35 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
     }
 
-    /// Puts a block onto the list of its order and its pageblock's type, which drains if that is due; back to the zone
-    /// if there is no such list. The block is `Taken`, and the caller no longer owns it.
+    /// Puts a block onto the list of its order and its pageblock's type, which drains if it was at its share; back to
+    /// the zone if there is no such list. The block is `Taken`, and the caller no longer owns it.
     #[inline(never)]
     pub(crate) fn put(&self, pfn: Pfn, order: Order, migratetype: Migratetype) {
         let Some(number) = self.pcp.list_of(order, migratetype) else { return self.free_direct(pfn, order) };
-        let placed = self.pcp.put(number, order, pfn).or_else(|| {
-            let list = self.pcp.list(number);
+        let list = self.pcp.list(number);
+        let is_full = !self.pcp.counts() && !list.is_below_ceiling();
+        let Some(place) = self.push(number, pfn) else { return self.free_direct(pfn, order) };
+        if self.pcp.counts() {
+            self.pcp.open(number);
+            let is_due = self.pcp.count_freed(order) || self.pcp.is_asked();
+            self.frames.list_place(pfn, order, place);
+            if is_due {
+                self.after_counted_free(order, number);
+            }
+            return;
+        }
+        self.frames.list_place(pfn, order, place);
+        if is_full {
+            self.pcp.note_used(number);
+            self.give_half_back(number);
+        }
+    }
+
+    /// Pushes a block, and drains half of the list if all of its slots are in use. Returns the block's place; `None` if
+    /// the list has no slots.
+    fn push(&self, number: usize, pfn: Pfn) -> Option<u64> {
+        let list = self.pcp.list(number);
+        list.push(pfn).or_else(|| {
             if list.capacity() == 0 {
                 return None;
             }
@@ -292,28 +295,13 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 list.restart();
                 self.pcp.open(number);
             }
-            self.pcp.put(number, order, pfn)
-        });
-        let Some(placed) = placed else { return self.free_direct(pfn, order) };
-        self.list_place(pfn, order, placed);
-        if placed.due {
-            self.after_free(order, number);
-        }
+            list.push(pfn)
+        })
     }
 
-    /// Frees a block past the lists.
-    pub(crate) fn free_direct(&self, pfn: Pfn, order: Order) {
-        self.under_lock(pfn, |buddy| buddy.free(pfn, order, Placement::Likely));
-        bump(&self.pcp.events.direct_frees, 1);
-        bump(&self.pcp.events.direct_free_pages, order.pages());
-    }
-
-    /// After a free of `order` to a list: drains by the rule, and serves requests.
-    #[cold]
-    pub(crate) fn after_free(&self, order: Order, number: usize) {
-        if self.pcp.counts() {
-            return self.after_counted_free(order, number);
-        }
+    /// If hits do not count: after a free to a list that was at its share, serves requests, and drains half of the
+    /// share.
+    fn give_half_back(&self, number: usize) {
         self.answer();
         let (room, len) = (self.room(number), self.pcp.list(number).len());
         if len > room.blocks {
@@ -323,8 +311,16 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.pcp.open_all();
     }
 
-    /// Like [`after_free`](Self::after_free), if hits count.
-    fn after_counted_free(&self, order: Order, number: usize) {
+    /// Frees a block past the lists.
+    pub(crate) fn free_direct(&self, pfn: Pfn, order: Order) {
+        self.under_lock(pfn, |buddy| buddy.free(pfn, order, Placement::Likely));
+        bump(&self.pcp.events.direct_frees, 1);
+        bump(&self.pcp.events.direct_free_pages, order.pages());
+    }
+
+    /// If hits count: after a free of `order` to a list, drains by the rule, and serves requests.
+    #[cold]
+    pub(crate) fn after_counted_free(&self, order: Order, number: usize) {
         self.pcp.halve_alloc_factor();
         self.answer();
         let (sizing, tuning) = (self.sizing(), self.pcp.tuning());
@@ -340,7 +336,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     pub(super) fn pressure(&self) -> Shortage {
         match self.config.experiment.pcp_rule {
             PcpRule::V5_4 => Shortage::None,
-            _ => self.zone.pressure().on_lists(),
+            _ => self.zone.pressure.on_lists(),
         }
     }
 
@@ -416,12 +412,13 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             // A remote drain that has lost its turn may have shut it.
             self.pcp.outgoing.open();
         }
-        let head = self.pcp.set_aside(pfn, order).or_else(|| {
+        let head = self.frames.head_of(pfn, order);
+        if !self.pcp.set_aside(head, pfn, order) {
             self.give_back();
-            self.pcp.set_aside(pfn, order)
-        });
-        let Some(head) = head else { return false };
-        self.frames.list_place(pfn, order, head);
+            if !self.pcp.set_aside(head, pfn, order) {
+                return false;
+            }
+        }
         // Every free looks for requests of other CPUs; blocks set aside return to the zone then, too.
         self.answer();
         true
@@ -517,7 +514,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.in_first_section(|buddy| {
             for n in cyclic(lists, first) {
                 let (order, _) = kind_of(n);
-                give_back(buddy, order, self.pcp.list(n).tail(blocks[n]));
+                many::free_each(buddy, order, self.pcp.list(n).tail(blocks[n]));
             }
         });
         let mut pages = 0;

@@ -2,31 +2,65 @@
 
 use core::ops::Range;
 
-use super::joined::{give_back, joined};
 use super::*;
-use crate::buddy::{Buddy, Each, Pending, Run, Wanted};
+use crate::buddy::{Buddy, Each, Pending, Placement, Run, Wanted};
 use crate::config::RefillCheck;
 use crate::frame::{FrameUser, ListPlace, State};
 use crate::units::PAGEBLOCK_PAGES;
 use crate::zone::MOST_SECTIONS;
 
-/// Most runs that are given back together: more than the blocks that are set aside, or freed in bulk.
-const RUNS: usize = 256;
+/// Most runs that are given back together: as many as the blocks that are set aside, or freed in bulk.
+const RUNS: usize = crate::policy::pcp::MOST_ASIDE as usize;
 /// Most blocks taken in one hold of the zone lock: those of a pageblock.
 const MOST_TAKEN: usize = PAGEBLOCK_PAGES as usize;
 
+/// Joins adjacent blocks of one order, in the order in which they come: each block that continues the run before it, as
+/// long as they share `most` frames. Returns the number of runs, and of blocks: fewer than come if `runs` is full.
+#[inline(always)]
+fn join(blocks: impl Iterator<Item = (Order, Pfn)>, most: u64, runs: &mut [Run]) -> (usize, u32) {
+    let (mut len, mut joined) = (0, 0);
+    for (order, first) in blocks {
+        if len == 0 || !runs[len - 1].extend(first, order, most) {
+            if len == runs.len() {
+                break;
+            }
+            runs[len] = Run { first, count: 1, order };
+            len += 1;
+        }
+        joined += 1;
+    }
+    (len, joined)
+}
+
+/// Frees blocks one by one, if they are kept on lists; each when the next one has been read.
+pub(super) fn free_each<P: Platform, M>(
+    buddy: &mut Buddy<'_, '_, P, M>,
+    order: Order,
+    blocks: impl Iterator<Item = Pfn>,
+) {
+    let mut blocks = blocks.peekable();
+    while let Some(pfn) = blocks.next() {
+        blocks.peek();
+        buddy.free(pfn, order, Placement::Likely);
+    }
+}
+
 impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
-    /// Runs `f` with the lock of the section of `pfn`, and counts that this CPU took it.
-    pub(crate) fn under_lock<R>(&self, pfn: Pfn, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R) -> R {
-        let (result, hold) =
-            self.zone.with_section(self.zone.cut().number_of(pfn), self.frames, self.waiter, f);
+    /// Runs `f` with the lock of a section, and counts that this CPU took it.
+    pub(super) fn in_section<R>(&self, n: usize, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R) -> R {
+        let (result, hold) = self.zone.with_section(n, self.frames, self.waiter, f);
         self.record(hold);
         result
     }
 
+    /// Like [`in_section`](Self::in_section), with the lock of the section of `pfn`.
+    pub(crate) fn under_lock<R>(&self, pfn: Pfn, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R) -> R {
+        self.in_section(self.zone.cut.number_of(pfn), f)
+    }
+
     /// Like [`under_lock`](Self::under_lock), with the lock of the zone's first section.
     pub(crate) fn in_first_section<R>(&self, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R) -> R {
-        self.under_lock(self.zone.spec().start, f)
+        self.in_section(0, f)
     }
 
     /// With maps, gives back blocks, joined to at most [`RUNS`] runs, in one hold of the lock of each section that has
@@ -34,44 +68,48 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// fetched, before. Returns the number of blocks given back.
     pub(super) fn free_by_section(&self, blocks: impl Iterator<Item = (Order, Pfn)>) -> u32 {
         const NONE: u16 = u16::MAX;
-        let (cut, start) = (self.zone.cut(), self.zone.spec().start);
+        let cut = self.zone.cut;
         // Of each section its last run, and of each run the one before it in its section.
-        let (mut runs, mut befores, mut lasts) = ([0; RUNS], [NONE; RUNS], [NONE; MOST_SECTIONS]);
-        let mut taken = 0;
-        for (at, run) in joined(blocks, cut.most_of_run()).take(RUNS).enumerate() {
-            if run.order < PAGEBLOCK_ORDER {
-                (0..run.count).for_each(|n| self.frames.clear_head(run.first.add(n << run.order.get())));
-                core::hint::black_box(self.frames.touch_map(run.first));
+        let (mut runs, mut befores, mut lasts) = ([Run::NONE; RUNS], [NONE; RUNS], [NONE; MOST_SECTIONS]);
+        let (len, joined) = join(blocks, cut.most_of_run(), &mut runs);
+        for at in 0..len {
+            let Run { first, count, order } = runs[at];
+            if order.get() < PAGEBLOCK_ORDER.get() {
+                for n in 0..u64::from(count) {
+                    self.frames.clear_head(first.add(n << order.get()));
+                }
+                core::hint::black_box(self.frames.touch_map(first));
             }
-            taken += run.count as u32;
-            runs[at] = run.pack(start);
-            befores[at] = core::mem::replace(&mut lasts[cut.number_of(run.first)], at as u16);
+            befores[at] = core::mem::replace(&mut lasts[cut.number_of(first)], at as u16);
         }
-        let mut pending = Pending::default();
+        let (mut pending, mut left) = (Pending::default(), 0);
         for waits in [false, true] {
-            let mut left = false;
+            if waits && left == 0 {
+                break;
+            }
             for (section, last) in lasts[..cut.sections()].iter_mut().enumerate() {
-                left |= *last != NONE;
-                if *last == NONE || (!waits && self.zone.is_held(section)) {
+                let mut at = *last;
+                if at == NONE {
                     continue;
                 }
-                let mut at = core::mem::replace(last, NONE);
-                let here = core::iter::from_fn(|| {
-                    let now = (at != NONE).then_some(usize::from(at))?;
-                    at = befores[now];
-                    Some(Run::unpack(runs[now], start))
-                });
-                let free = |buddy: &mut Buddy<'_, 'm, P, M>| buddy.free_runs(here);
+                if !waits && self.zone.is_held(section) {
+                    left += 1;
+                    continue;
+                }
+                *last = NONE;
+                let free = |buddy: &mut Buddy<'_, 'm, P, M>| {
+                    while at != NONE {
+                        buddy.free_run(runs[usize::from(at)]);
+                        at = befores[usize::from(at)];
+                    }
+                };
                 let ((), hold, freed) = self.zone.with_uncounted(section, self.frames, self.waiter, free);
                 self.record(hold);
                 pending += freed;
             }
-            if !left {
-                break;
-            }
         }
-        self.zone.counters().count(pending);
-        taken
+        self.zone.counters.count(pending);
+        joined
     }
 
     /// Checks a block that was taken past the lists, as a refill does. A bad one is quarantined. Returns whether it is
@@ -156,16 +194,10 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         mut keep: impl FnMut(Range<Pfn>),
     ) -> u64 {
         let wanted = Wanted { may_fall_back: false, may_use_cma: false, ..self.wanted(order, list) };
-        let mut take = |n| {
+        self.in_best_section(&wanted, |n, _| {
             let take = |buddy: &mut Buddy<'_, 'm, P, M>| buddy.take_runs(order, list, most, room, &mut keep);
-            let (taken, hold) = self.zone.with_section(n, self.frames, self.waiter, take);
-            self.record(hold);
-            taken
-        };
-        if !self.zone.cut().is_cut() {
-            return take(0);
-        }
-        self.in_best_section(&wanted, take)
+            self.in_section(n, take)
+        })
     }
 
     /// Frees blocks of this zone past the lists, in one hold of its lock. The caller owns them, and their head words
@@ -174,10 +206,40 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if self.frames.has_maps() {
             self.free_by_section(blocks.iter().map(|&pfn| (order, pfn)));
         } else {
-            self.in_first_section(|buddy| give_back(buddy, order, blocks.iter().copied()));
+            self.in_first_section(|buddy| free_each(buddy, order, blocks.iter().copied()));
         }
         let blocks = blocks.len() as u64;
         bump(&self.pcp.events.direct_frees, blocks);
         bump(&self.pcp.events.direct_free_pages, blocks << order.get());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_joined_as_far_as_they_share_a_pageblock() {
+        /// Blocks, and their runs: first frame, and frames or pageblocks.
+        type Case<'a> = (&'a [(Order, u64)], &'a [(u64, u32)]);
+        let single = Order::ZERO;
+        let double = Order::new(1).expect("an order");
+        let cases: [Case<'_>; 7] = [
+            (&[], &[]),
+            (&[(single, 7)], &[(7, 1)]),
+            (&[(single, 7), (single, 8), (single, 9)], &[(7, 3)]),
+            (&[(single, 9), (single, 8), (single, 10)], &[(8, 3)]),
+            (&[(single, 511), (single, 512)], &[(511, 1), (512, 1)]),
+            (&[(single, 6), (double, 8), (double, 10), (single, 12)], &[(6, 1), (8, 2), (12, 1)]),
+            (&[(PAGEBLOCK_ORDER, 512), (PAGEBLOCK_ORDER, 1024)], &[(512, 2)]),
+        ];
+        for (blocks, expected) in cases {
+            let blocks = blocks.iter().map(|&(order, pfn)| (order, Pfn(pfn)));
+            let mut runs = [Run::NONE; 8];
+            let (len, joined) = join(blocks, 64 * PAGEBLOCK_PAGES, &mut runs);
+            let found = runs[..len].iter().map(|run| (run.first.0, run.count));
+            assert!(found.eq(expected.iter().copied()), "{expected:?}");
+            assert_eq!(joined, expected.iter().map(|run| run.1).sum::<u32>());
+        }
     }
 }

@@ -1,15 +1,16 @@
 //! Refill of a list from the zone.
 
 use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::list::List;
 use super::{Local, bump, kind_of};
 use crate::buddy::{Each, Pieces};
 use crate::config::RefillCheck;
 use crate::frame::{FrameUser, State};
-use crate::platform::Platform;
+use crate::platform::{Platform, Word};
 use crate::policy::pcp::{Shortage, Sizing, Tuning, moved_at_once};
-use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
+use crate::units::{MAX_ORDER, Migratetype, Ones, Order, PAGEBLOCK_ORDER, Pfn};
 
 /// Limits of a list, if hits do not count.
 pub(super) struct Room {
@@ -40,12 +41,20 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         if taken > 0 {
             match tuned {
                 Some((sizing, tuning)) => self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning),
-                None => self.pcp.raise_high((taken << order.get()) as u32),
+                None => self.set_high(self.pcp.high().saturating_add((taken << order.get()) as u32)),
             }
             bump(&self.pcp.events.refills, 1);
             bump(&self.pcp.events.refilled_pages, taken << order.get());
-            self.pcp.list(number).fill(places);
-            self.filled(number);
+            let list = self.pcp.list(number);
+            list.fill(places);
+            if self.config.experiment.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
+                self.check_refilled(list, order);
+            }
+            self.pcp.open(number);
+            for place in list.places() {
+                self.frames.list_place(list.at(place), order, place);
+            }
+            self.pcp.count_pages((u64::from(list.len()) << order.get()) as i64);
         }
         taken
     }
@@ -65,12 +74,10 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             (None, self.room(number).unit)
         };
         // Memory on lists would be missing when blocks of all orders fill the zone.
-        let is_tiny =
-            || self.config.experiment.pcp_fixed.is_none() && self.zone.managed_pages() <= MAX_ORDER.pages();
-        let may_leave = match self.frames.has_maps() && is_tiny() {
-            true => 1,
-            false => (self.beyond >> order.get()).saturating_add(1),
-        };
+        let is_tiny = self.frames.has_maps()
+            && self.config.experiment.pcp_fixed.is_none()
+            && self.zone.managed_pages() <= MAX_ORDER.pages();
+        let may_leave = if is_tiny { 1 } else { (self.beyond >> order.get()).saturating_add(1) };
         (tuned, u64::from(blocks.min(self.pcp.list(number).capacity())).min(may_leave))
     }
 
@@ -82,7 +89,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         Room { blocks, unit: moved_at_once(order, blocks, self.pcp.sizing()) }
     }
 
-    /// If hits do not count: sets `high`, within its bounds.
+    /// If hits do not count: sets `high`, within its bounds, and what all lists may hold, which follows from it.
     pub(super) fn set_high(&self, high: u32) {
         let sizing = self.sizing();
         let high = sizing.clamp_high(high);
@@ -90,7 +97,11 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             Shortage::Reclaim => high.min(sizing.batch.saturating_mul(4)),
             Shortage::None | Shortage::BelowHigh => high,
         };
-        self.pcp.set_high(high, may_hold);
+        for (word, pages) in [(&self.pcp.high, high), (&self.pcp.level, may_hold)] {
+            if word.load(Relaxed) != u64::from(pages) {
+                word.store(u64::from(pages), Relaxed);
+            }
+        }
     }
 
     /// Takes blocks with maps: the zone lock is held for the words of bits only, and the blocks are put on the list
@@ -102,10 +113,12 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         let taken = self.take_by(self.wanted(order, migratetype), wanted, &mut pieces);
         // From the top down: the first block taken is the first one handed out.
         let mut index = taken;
-        pieces.each(|pfn| {
-            index -= 1;
-            list.set(index, pfn);
-        });
+        for &(first, starts) in pieces.words() {
+            for n in Ones(starts) {
+                index -= 1;
+                list.set(index, first.add(n as u64));
+            }
+        }
         (taken, 0..taken)
     }
 
@@ -129,20 +142,6 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         });
         let taken = self.take_by(self.wanted(order, migratetype), wanted, &mut keep);
         (taken, index..wanted)
-    }
-
-    /// After a list was filled.
-    fn filled(&self, number: usize) {
-        let (order, _) = kind_of(number);
-        let list = self.pcp.list(number);
-        if self.config.experiment.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
-            self.check_refilled(list, order);
-        }
-        self.pcp.open(number);
-        for place in list.places() {
-            self.frames.list_place(list.at(place), order, place);
-        }
-        self.pcp.count_pages((u64::from(list.len()) << order.get()) as i64);
     }
 
     /// Whether the zone has fewer free pages than one block, whatever its free lists hold. Read without the lock:

@@ -46,8 +46,8 @@ pub(crate) struct Pressure<P: Platform> {
     flags: P::Word,
     /// Pages scanned since the zone last got one back.
     scanned: P::Word,
-    /// Pages in pageblocks reserved for high-order atomic requests.
-    highatomic: P::Word,
+    /// Pages in pageblocks reserved for high-order atomic requests. Written by the free store, under its lock.
+    pub(super) highatomic: P::Word,
     /// [`Defer`] in the lowest bits, [`Resume`] above.
     compaction: P::Word,
     pub(crate) events: ZoneWords<P>,
@@ -101,11 +101,6 @@ impl<P: Platform> Pressure<P> {
 
     pub(crate) fn highatomic(&self) -> u64 {
         self.highatomic.load(Relaxed)
-    }
-
-    /// Written by the buddy lists, with the zone lock held.
-    pub(crate) fn highatomic_word(&self) -> &P::Word {
-        &self.highatomic
     }
 
     fn set_flag(&self, flag: u64) -> bool {

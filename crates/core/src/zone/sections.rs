@@ -166,21 +166,19 @@ impl<P: Platform> Zone<'_, P> {
         let classes = CLASSES as u32;
         let is_close =
             |rank: u32, best: u32| rank != NONE && rank / classes == best / classes && rank <= best + CLOSE;
-        let is_held = |n: usize| self.is_held(n);
         let own_rank = rank(from);
         // No other section has a better bin.
-        if is_close(own_rank, fits.trailing_zeros()) && !is_held(from) {
+        if is_close(own_rank, fits.trailing_zeros()) && !self.is_held(from) {
             return Some(from);
         }
-        let around = || (from..sections).chain(0..from).take(AROUND);
-        let (mut best, mut at) = (own_rank, from);
-        let mut n = from;
-        for _ in 0..AROUND.min(sections) {
+        let next = |n: usize| if n + 1 < sections { n + 1 } else { 0 };
+        let (mut best, mut at, mut n) = (own_rank, from, next(from));
+        for _ in 1..AROUND.min(sections) {
             let rank = rank(n);
             if rank < best {
                 (best, at) = (rank, n);
             }
-            n = if n + 1 < sections { n + 1 } else { 0 };
+            n = next(n);
         }
         if best == NONE {
             return (0..sections).find(|&n| rank(n) != NONE);
@@ -188,9 +186,19 @@ impl<P: Platform> Zone<'_, P> {
         if is_close(own_rank, best) {
             at = from;
         }
-        if is_held(at) {
-            let as_good = around().filter(|&n| is_close(rank(n), best)).take(LOOKS);
-            return as_good.into_iter().find(|&n| !is_held(n)).or(Some(at));
+        // If its lock is held, one of the first that are as good.
+        let (mut n, mut looks) = (from, 0);
+        for _ in 0..AROUND.min(sections) {
+            if looks == LOOKS || !self.is_held(at) {
+                break;
+            }
+            if is_close(rank(n), best) {
+                looks += 1;
+                if !self.is_held(n) {
+                    return Some(n);
+                }
+            }
+            n = next(n);
         }
         Some(at)
     }
@@ -222,21 +230,27 @@ impl<P: Platform> Zone<'_, P> {
         (0..CLASSES).flat_map(move |class| sections().filter(move |&n| class_of(n) == class))
     }
 
-    /// The section from which a CPU, whose last section is `from`, takes `wanted`: one that has the type, or, if the
-    /// request may fall back, the section of the block that a fallback takes.
-    pub(crate) fn section_for(&self, wanted: &Wanted, from: usize) -> Option<usize> {
+    /// The section from which a CPU, whose last section is `from`, takes `wanted`, and what it takes there: from a
+    /// section that has the type; if none has, and the request may fall back, from the section of the block that a
+    /// fallback takes.
+    pub(crate) fn section_for(&self, wanted: &Wanted, from: usize) -> Option<(usize, Wanted)> {
         let Wanted { order, migratetype, generation, avoid_fragmentation, .. } = *wanted;
+        if !self.cut.is_cut() {
+            return Some((0, *wanted));
+        }
+        let free_cma = if wanted.may_use_cma { self.free_cma_pages() } else { 0 };
+        let cma_first = free_cma > 0 && fallback::cma_first(migratetype, true, self.free_pages(), free_cma);
+        let [first, second] =
+            if cma_first { [Migratetype::Cma, migratetype] } else { [migratetype, Migratetype::Cma] };
+        let mut found = self.best(order, first, from);
+        if found.is_none() && free_cma > 0 {
+            found = self.best(order, second, from);
+        }
+        if let Some(n) = found {
+            return Some((n, Wanted { may_fall_back: false, ..*wanted }));
+        }
         if !wanted.may_fall_back {
-            let (typed, cma) =
-                (|| self.best(order, migratetype, from), || self.best(order, Migratetype::Cma, from));
-            let free_cma = if wanted.may_use_cma { self.free_cma_pages() } else { 0 };
-            return match () {
-                () if free_cma == 0 => typed(),
-                () if fallback::cma_first(migratetype, true, self.free_pages(), free_cma) => {
-                    cma().or_else(typed)
-                }
-                () => typed().or_else(cma),
-            };
+            return None;
         }
         let shown = self.shown()?;
         let has_mixed = order == MAX_ORDER && shown.has(order, migratetype);
@@ -249,10 +263,11 @@ impl<P: Platform> Zone<'_, P> {
                 fallback::choose(generation, order, migratetype, grouping, avoid_fragmentation, has_block)?;
             (source.order, source.migratetype)
         };
-        (from..self.cut.sections()).chain(0..from).find(|&n| match has_mixed {
+        let n = (from..self.cut.sections()).chain(0..from).find(|&n| match has_mixed {
             true => self.shown_by(n).has(found, list),
             false => self.shown_by(n).has_unmixed(found, list),
-        })
+        })?;
+        Some((n, *wanted))
     }
 }
 

@@ -80,67 +80,77 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             }
         }
         self.cold.bins.ends[list as usize][bin].set(ends);
-        if let Some(pageblock) = self.pageblocks.get(me as usize) {
-            pageblock.set_head_word(OpenHead::new(free, largest, next, prev).word());
+        self.set_head(me, OpenHead::new(free, largest, next, prev).word());
+    }
+
+    /// Writes the head word of a pageblock that is open, or no longer; 0 is [`State::Body`].
+    pub(super) fn set_head(&self, number: u32, word: u64) {
+        if let Some(pageblock) = self.pageblocks.get(number as usize) {
+            pageblock.set_head_word(word);
         }
     }
 
     /// Takes a pageblock out of its bin. Its head word stays. `false` if a link was damaged: all bins were rebuilt
     /// then, and this pageblock is in its bin again, or no longer free.
-    #[inline]
     #[must_use]
     pub(super) fn leave(&mut self, pfn: Pfn, list: Migratetype, head: OpenHead) -> bool {
-        let me = self.number_of(pfn);
-        let (next, prev) = (head.next(), head.prev());
-        if next == me || prev == me {
-            return self.leave_end(me, list, head);
+        let is_gone = self.unlink_open(self.number_of(pfn), list, head).is_some();
+        if !is_gone {
+            self.rebuild();
         }
-        if let Some((before, of_before)) = self.open_at(prev)
-            && let Some((behind, of_behind)) = self.open_at(next)
-            && of_before.next() == me
-            && of_behind.prev() == me
-        {
-            before.set_head_word(of_before.with_next(next).word());
-            behind.set_head_word(of_behind.with_prev(prev).word());
-            return true;
-        }
-        self.rebuild();
-        false
+        is_gone
     }
 
-    /// Like [`leave`](Self::leave), for the first or the last pageblock of a bin.
-    #[inline(never)]
-    fn leave_end(&mut self, me: u32, list: Migratetype, head: OpenHead) -> bool {
+    /// Links the neighbours of a pageblock with each other. `None` if they, or the ends of its bin, do not lead to it;
+    /// nothing has changed then.
+    #[inline]
+    fn unlink_open(&mut self, me: u32, list: Migratetype, head: OpenHead) -> Option<()> {
         let (next, prev) = (head.next(), head.prev());
-        // A largest free block of a pageblock or more is damage, too.
-        let bin = bin_of(head.free(), head.largest());
-        let Some(ends) = self.cold.bins.ends[list as usize].get(bin).map(Slot::get) else {
-            self.rebuild();
-            return false;
-        };
-        let links = match (prev == me, next == me) {
-            (true, true) if ends.first == me && ends.last == me => Some(EMPTY),
-            (true, false) if ends.first == me => self.open_at(next).and_then(|(behind, of_behind)| {
-                (of_behind.prev() == me).then(|| behind.set_head_word(of_behind.with_prev(next).word()))?;
-                Some(Ends { first: next, ..ends })
-            }),
-            (false, true) if ends.last == me => self.open_at(prev).and_then(|(before, of_before)| {
-                (of_before.next() == me).then(|| before.set_head_word(of_before.with_next(prev).word()))?;
-                Some(Ends { last: prev, ..ends })
-            }),
-            _ => None,
-        };
-        let Some(ends) = links else {
-            self.rebuild();
-            return false;
-        };
-        self.cold.bins.ends[list as usize][bin].set(ends);
-        if ends.first == NONE {
-            let occupied = &mut self.cold.bins.occupied[list as usize];
-            occupied.set(occupied.get() & !(1 << bin));
-            self.note_changed(list);
+        let (mut before, mut behind) = (None, None);
+        if prev != me {
+            before = Some(self.open_at(prev)?);
         }
-        true
+        if next != me {
+            behind = Some(self.open_at(next)?);
+        }
+        if let Some((_, of_before)) = before
+            && of_before.next() != me
+        {
+            return None;
+        }
+        if let Some((_, of_behind)) = behind
+            && of_behind.prev() != me
+        {
+            return None;
+        }
+        if next == me || prev == me {
+            // A largest free block of a pageblock or more is damage, too.
+            let bin = bin_of(head.free(), head.largest());
+            let slot = self.cold.bins.ends[list as usize].get_mut(bin)?;
+            let Ends { first, last } = slot.get();
+            if (prev == me && first != me) || (next == me && last != me) {
+                return None;
+            }
+            let is_empty = next == prev;
+            slot.set(match prev == me {
+                _ if is_empty => EMPTY,
+                true => Ends { first: next, last },
+                false => Ends { first, last: prev },
+            });
+            if is_empty {
+                let occupied = &mut self.cold.bins.occupied[list as usize];
+                occupied.set(occupied.get() & !(1 << bin));
+                self.note_changed(list);
+            }
+        }
+        if let Some((pageblock, of_before)) = before {
+            // The last one leads to itself.
+            pageblock.set_head_word(of_before.with_next(if next == me { prev } else { next }).word());
+        }
+        if let Some((pageblock, of_behind)) = behind {
+            pageblock.set_head_word(of_behind.with_prev(if prev == me { next } else { prev }).word());
+        }
+        Some(())
     }
 
     /// Rebuilds all bins from maps and pageblock types, and counts this. O(pageblocks).

@@ -75,7 +75,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             let Some(next) = next else { break };
             now = next;
         }
-        self.account_as(0, 0);
+        self.pending.touched = true;
         most - now.0
     }
 
@@ -95,7 +95,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             let first = self.cold.bins.ends[list as usize][fit.trailing_zeros() as usize].get().first;
             let start = self.pageblock_of(first);
             let old = self.frames.open_head(start);
-            let bits = if old.is_some() { self.map(start).bits() } else { Bits([0; WORDS]) };
+            let bits = if old.is_some() { self.map(start).bits() } else { Bits::NONE };
             (start, old, bits)
         };
         let (mut left, mut word) = (before, 0);
@@ -117,14 +117,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             self.rebuild();
             return None;
         }
-        let map = self.map(start);
-        for (n, &word) in left.0.iter().enumerate() {
-            if old.is_none() || word != before.0[n] {
-                map.set_word(n, word);
-            }
-        }
         self.account(list, left.count() as i64 - before.count() as i64);
-        self.refile(start, list, old, (left.count() as u32, left.largest().unwrap_or(0)), false);
+        self.set_bits(start, list, old, left);
         Some(now)
     }
 
@@ -160,11 +154,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         while start < last.end {
             let used = end.0.saturating_sub(start.0).min(PAGEBLOCK_PAGES);
             if used < PAGEBLOCK_PAGES {
-                let map = self.map(start);
                 let left = Bits(core::array::from_fn(|n| !range_in_word(n, 0, used)));
-                (0..WORDS).for_each(|n| map.set_word(n, left.0[n]));
-                let largest = left.largest().unwrap_or(0);
-                self.refile(start, list, None, (left.count() as u32, largest), false);
+                self.set_bits(start, list, None, left);
             }
             start = start.add(PAGEBLOCK_PAGES);
         }

@@ -29,50 +29,51 @@ fn changes_class(old: u32, free: u32) -> bool {
 /// Order of the free block that holds the block of `order` at bit `at` of word `n` of a map; `now` is the word's value.
 fn grown<P: Platform>(map: Map<'_, P>, n: usize, now: u64, at: u64, mut order: u8) -> u8 {
     if now != u64::MAX {
-        let is_free =
-            |order: u8| block_at_0(order).is_some_and(|ones| now >> (at >> order << order) & ones == ones);
-        while is_free(order + 1) {
+        while let Some(ones) = block_at_0(order + 1)
+            && now >> (at >> (order + 1) << (order + 1)) & ones == ones
+        {
             order += 1;
         }
         return order;
     }
     // Number of words of the free block so far.
     let mut words = 1;
-    let is_full = |n: usize| map.word(n) == u64::MAX;
-    while words < WORDS && {
+    while words < WORDS {
         let buddy = (n & !(words - 1)) ^ words;
-        (buddy..buddy + words).all(is_full)
-    } {
+        for n in buddy..buddy + words {
+            if map.word(n) != u64::MAX {
+                return 6 + words.ilog2() as u8;
+            }
+        }
         words *= 2;
     }
     6 + words.ilog2() as u8
 }
 
 impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
-    /// Frees the blocks of runs, in the order in which they come. The head words of blocks below the pageblock order
-    /// are [`State::Body`](crate::frame::State::Body) already, except for marks (see
+    /// Frees the blocks of a run. The head words of blocks below the pageblock order are
+    /// [`State::Body`](crate::frame::State::Body) already, except for marks (see
     /// [`FrameMap::clear_head`](crate::frame::FrameMap)).
     #[inline(always)]
-    pub(crate) fn free_runs(&mut self, runs: impl Iterator<Item = Run>) {
-        for Run { first, order, count } in runs {
-            if count > 1 || !self.put_block(first, order) {
-                self.free_run(first, order, count);
-            }
+    pub(crate) fn free_run(&mut self, run: Run) {
+        if run.count > 1 || !self.put_block(run.first, run.order) {
+            self.free_any_run(run);
         }
         self.note_freed();
     }
 
     /// Frees any other run. Out of line, so that the most common runs stay in registers.
     #[inline(never)]
-    pub(crate) fn free_run(&mut self, first: Pfn, order: Order, count: u64) {
+    fn free_any_run(&mut self, Run { first, count, order }: Run) {
+        let count = u64::from(count);
         let pages = count << order.get();
         let put = if order >= PAGEBLOCK_ORDER {
             order == PAGEBLOCK_ORDER && self.put_pageblocks(first, count)
-        } else if pages == PAGEBLOCK_PAGES && self.frames.open_head(first).is_none() {
-            // If no frame of it is free, its map need not be read.
-            self.put_pageblocks(first, 1)
         } else {
-            false
+            // If no frame of it is free, its map need not be read.
+            pages == PAGEBLOCK_PAGES
+                && self.frames.open_head(first).is_none()
+                && self.put_pageblocks(first, 1)
         };
         if put {
         } else if order < PAGEBLOCK_ORDER && !self.frames.info(first).is_poisoned() {
@@ -80,7 +81,6 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         } else {
             (0..count).for_each(|n| self.free(first.add(n << order.get()), order, Placement::Likely));
         }
-        self.note_freed();
     }
 
     /// Frees the block of `order` at `first`, whose head word is [`State::Body`](crate::frame::State::Body), in the
@@ -131,11 +131,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             let n = (first.0 % PAGEBLOCK_PAGES / 64) as usize;
             largest = largest.max(grown(map, n, now, first.0 % 64, order.get()));
         }
-        if largest == old.largest() && !changes_class(old.free(), free) {
-            return pageblock.set_head_word(old.with_free(free).word());
-        }
         let start = first.block_start(PAGEBLOCK_ORDER);
-        let list = pageblock.info().migratetype();
-        self.refile_elsewhere(start, list, Some(old), (free, largest), true);
+        self.refile(start, pageblock.info().migratetype(), Some(old), (free, largest), true);
     }
 }

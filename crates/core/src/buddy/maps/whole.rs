@@ -25,7 +25,7 @@ use crate::frame::{FreeHead, PageMap, Pageblock, State};
 use crate::platform::Platform;
 use crate::policy::fallback::{self, Source};
 use crate::sync::Slot;
-use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{MAX_ORDER, Migratetype, Ones, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 /// Pageblocks in a word.
 const GROUP: usize = 64;
@@ -115,10 +115,9 @@ impl Wholes {
     /// Calls `each` with the first frame of every block of the order that they were taken as, ascending.
     #[inline]
     pub(in crate::buddy) fn each(&self, order: Order, mut each: impl FnMut(Pfn)) {
-        let mut left = if order == MAX_ORDER { self.bits & LOWER } else { self.bits };
-        while left != 0 {
-            each(self.start.add(u64::from(left.trailing_zeros()) * PAGEBLOCK_PAGES));
-            left &= left - 1;
+        let starts = if order == MAX_ORDER { self.bits & LOWER } else { self.bits };
+        for n in Ones(starts) {
+            each(self.start.add(n as u64 * PAGEBLOCK_PAGES));
         }
     }
 
@@ -208,7 +207,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
                 root.set(without | u128::from(word != 0) << (group / GROUP));
             }
         }
-        if list == Migratetype::Movable && self.untouched.is_some() {
+        if list == Migratetype::Movable && self.home.untouched.is_some() {
             self.touch_more();
         }
     }
@@ -290,12 +289,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let groups = if order < PAGEBLOCK_ORDER || !self.frames.has_maps() { 0 } else { self.groups() };
         (0..groups).flat_map(move |group| {
             let (typed, all) = self.group_of_all(list, group);
-            let mut left = typed & if order == MAX_ORDER { pairs(all) } else { singles(all) };
-            core::iter::from_fn(move || {
-                let n = (left != 0).then(|| left.trailing_zeros())?;
-                left &= left - 1;
-                Some(self.start_of(group).add(u64::from(n) * PAGEBLOCK_PAGES))
-            })
+            let starts = typed & if order == MAX_ORDER { pairs(all) } else { singles(all) };
+            Ones(starts).map(move |n| self.start_of(group).add(n as u64 * PAGEBLOCK_PAGES))
         })
     }
 
@@ -308,13 +303,11 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         }
         let any = |word: &dyn Fn(Migratetype) -> u64| ordinary().fold(0, |all, list| all | word(list));
         for n in 0..self.groups().div_ceil(GROUP) {
-            let mut left = any(&|list| {
+            let groups = any(&|list| {
                 let (map, at) = self.summary_at(list, Kind::Singles, n);
                 map.word(at)
             });
-            while left != 0 {
-                let group = n * GROUP + left.trailing_zeros() as usize;
-                left &= left - 1;
+            for group in Ones(groups).map(|at| n * GROUP + at) {
                 if group >= self.groups() {
                     break;
                 }
@@ -389,7 +382,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
                     continue;
                 }
             }
-            if self.reports {
+            if self.home.reports {
                 Wholes { start, bits }
                     .each(PAGEBLOCK_ORDER, |pfn| self.forget_reports(pfn, pfn.add(PAGEBLOCK_PAGES)));
             }
@@ -617,14 +610,12 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let mut summary = [0; 2];
         for group in 0..self.groups() {
             let word = self.group(list, group);
-            let mut left = word;
-            while left != 0 {
-                let start = self.start_of(group).add(u64::from(left.trailing_zeros()) * PAGEBLOCK_PAGES);
-                left &= left - 1;
+            for n in Ones(word) {
+                let start = self.start_of(group).add(n as u64 * PAGEBLOCK_PAGES);
                 let info = self.frames.info(start);
                 if start >= self.end
                     || !info.is_present()
-                    || info.zone() != self.zone
+                    || info.zone() != self.home.zone
                     || info.migratetype() != list
                 {
                     return Err(("a free pageblock is of another type or zone than its bit", Some(start)));

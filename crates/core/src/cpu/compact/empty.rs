@@ -47,7 +47,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         self.local(zone.id()).drain_all();
         let base = zone.spec().start.block_start(PAGEBLOCK_ORDER);
         let pageblocks = (zone.spec().end().0 - base.0).div_ceil(PAGEBLOCK_PAGES);
-        let first = zone.pressure().next_round() % pageblocks;
+        let first = zone.pressure.next_round() % pageblocks;
         let numbers = || (first..pageblocks).chain(0..first);
         let start = |number: u64| base.add(number * PAGEBLOCK_PAGES);
         let mut filled = [false; LEVELS];
@@ -60,7 +60,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                     continue;
                 }
                 if round.is_over() {
-                    zone.pressure().set_next_round(number);
+                    zone.pressure.set_next_round(number);
                     return round.total;
                 }
                 if round.empty(start(number)) && done() {
@@ -89,13 +89,7 @@ impl<'m, P: Platform, M: FrameUser> Round<'_, '_, 'm, P, M> {
     fn look(&mut self, at: Pfn) -> (Pfn, State, Pfn) {
         self.looks += 1;
         let (head, state) = self.cpu.allocator.frames.find(at);
-        let pages = match state {
-            State::Free { order, .. } | State::Taken { order, .. } | State::Quarantined { order } => {
-                order.pages()
-            }
-            State::Body | State::Reserved => 1,
-        };
-        (head, state, head.add(pages).max(at.add(1)))
+        (head, state, head.add(state.pages()).max(at.add(1)))
     }
 
     /// Whether the owner of the block would move it.

@@ -43,9 +43,9 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let is_linux = !config.engine.has_maps();
         let marks = if is_linux { Marks::of_linux } else { Marks::one };
         let Some(marks) = marks(config.compaction_proactiveness) else { return total };
-        let is_reclaiming = |zone: &Zone<P>| zone.pressure().on_lists() == Shortage::Reclaim;
+        let is_reclaiming = |zone: &Zone<P>| zone.pressure.on_lists() == Shortage::Reclaim;
         let Some(first) = zones().next() else { return total };
-        if first.pressure().rests() || zones().any(is_reclaiming) {
+        if first.pressure.rests() || zones().any(is_reclaiming) {
             return total;
         }
         // With maps each zone is compared with its own mark.
@@ -66,7 +66,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         }
         // With maps a round without gain costs little, and memory may have changed by the next round.
         if is_linux && self.node_fragmentation(node) >= before {
-            first.pressure().rest(REST);
+            first.pressure.rest(REST);
         }
         total
     }

@@ -118,7 +118,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         };
         // Section by section: free frames of an isolated pageblock stay free.
         let take = || {
-            for part in zone.cut().parts(range.clone()) {
+            for part in zone.cut.parts(range.clone()) {
                 if let Err(why) = take_part(part.clone()) {
                     for (pfn, order) in Order::tiles(range.start..part.start) {
                         self.local(zone.id()).free_direct(pfn, order);

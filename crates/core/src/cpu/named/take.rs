@@ -30,6 +30,6 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             }
             taken
         };
-        zone.with_section(zone.cut().number_of(start), frames, waiter, take).0
+        zone.with_section(zone.cut.number_of(start), frames, waiter, take).0
     }
 }

@@ -248,8 +248,11 @@ impl Shares {
     /// Shares of `pages`, for lists in use of these orders. O(lists).
     #[must_use]
     pub fn new(pages: u32, used: impl Iterator<Item = Order>) -> Self {
-        let shares = Self { pages, weights: 0 };
-        Self { weights: used.map(|order| shares.taken(order)).sum(), ..shares }
+        let mut shares = Self { pages, weights: 0 };
+        for order in used {
+            shares.weights += shares.taken(order);
+        }
+        shares
     }
 
     /// Weight that a list of an order takes from the others.
