@@ -533,7 +533,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         zone.managed_pages() + left
     }
 
-    /// Sets the size of all per-CPU lists of a zone. Each CPU applies it at its next call. O(CPUs).
+    /// Sets the size of all per-CPU lists of a zone. Each CPU applies it at its next call. A list holds no more blocks
+    /// than the configuration could give it, for which [`Plan::slots`] has room. O(CPUs).
     pub fn resize_pcps_of(&self, zone: ZoneId, size: Sizing) {
         for cpu in 0..self.cpus() {
             self.pcp(zone, CpuId(cpu as u16)).resize(size);

@@ -433,8 +433,8 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         self.head(pfn, order).store(state.pack(), Relaxed);
     }
 
-    /// Writes the head words of the blocks that tile a run of frames: taken, on no list. Returns their number. The caller
-    /// owns the frames.
+    /// Writes the head words of the blocks that tile a run of frames: taken, on no list. Returns their number. The
+    /// caller owns the frames.
     #[inline]
     pub(crate) fn set_tiles(&self, run: Range<Pfn>, asked: Migratetype) -> u64 {
         let taken = |order| State::Taken { order, asked, list_place: None };

@@ -280,7 +280,8 @@ pub(crate) struct Most {
     pub(crate) huge: u64,
 }
 
-/// Slots of a list under a configuration: a power of two; 1 if the order has no lists, 0 if it has none in Linux either.
+/// Slots of a list under a configuration: a power of two; 1 if the order has no lists, 0 if it has none in Linux
+/// either.
 fn slots_per_list(config: &Config, list: usize, most: Most) -> usize {
     let (order, migratetype) = kind_of(list);
     match config.experiment.pcp_orders {

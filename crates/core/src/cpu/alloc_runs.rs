@@ -79,11 +79,11 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// [`alloc`](Self::alloc) fails, too. A run is freed by [`free_range`](Self::free_range), in any parts.
     /// `migratetype` is one of the ordinary three; for any other type there are no runs.
     ///
-    /// With maps, runs have any length. A zone gives its longest runs first, and none shorter than an eighth of one that
-    /// it keeps: where many frames are missing, a pageblock also gives its shorter runs, because a visit of another one
-    /// costs as much as ten of them. Of the pageblocks with such a run it takes the fullest; whole free pageblocks only
-    /// if no other one has a run as long as the rest of the request. Runs are taken down to the zone's low mark. The
-    /// rest, and everything with lists, is allocated as blocks, the largest order first.
+    /// With maps, runs have any length. A zone gives its longest runs first, and none shorter than an eighth of one
+    /// that it keeps: where many frames are missing, a pageblock also gives its shorter runs, because a visit of
+    /// another one costs as much as ten of them. Of the pageblocks with such a run it takes the fullest; whole free
+    /// pageblocks only if no other one has a run as long as the rest of the request. Runs are taken down to the zone's
+    /// low mark. The rest, and everything with lists, is allocated as blocks, the largest order first.
     ///
     /// O(runs), and O(runs × log runs) to sort them.
     pub fn alloc_runs<'o>(

@@ -146,8 +146,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         got
     }
 
-    /// Takes runs from the section that would miss them least, with blocks of `order`; if the zone has one section, also
-    /// those with smaller ones: see [`Buddy::take_runs`].
+    /// Takes runs from the section that would miss them least, with blocks of `order`; if the zone has one section,
+    /// also those with smaller ones: see [`Buddy::take_runs`].
     pub(crate) fn take_runs(
         &self,
         order: Order,

@@ -80,9 +80,9 @@ impl Bits {
 }
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
-    /// Takes runs of free frames from pageblocks of type `list`: at most `most` frames in at most `room` runs. Pageblocks
-    /// with a free block of the first of `orders` come first, then those of the next smaller order. Calls `keep` for each
-    /// run. Returns the number of frames; 0 only if there is no such pageblock. Only with maps.
+    /// Takes runs of free frames from pageblocks of type `list`: at most `most` frames in at most `room` runs.
+    /// Pageblocks with a free block of the largest of `orders` come first, then those of the next smaller one. Calls
+    /// `keep` for each run. Returns the number of frames; 0 only if there is no such pageblock. Only with maps.
     pub(crate) fn take_runs(
         &mut self,
         orders: RangeInclusive<Order>,
