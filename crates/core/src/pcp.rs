@@ -582,8 +582,9 @@ mod tests {
             ..Config::linux_v5_4()
         };
         let size = Sizing { batch: 3, high_min: 18, high_max: 18 };
-        let slots: Vec<_> = (0..slots_per_pcp(&config, size)).map(|_| Word::new(0)).collect();
-        let pcp: Pcp<'_, Machine> = Pcp::new(&config, CpuId(0), 0, size, &slots, None);
+        let most = Most { below: size.high_max.into(), huge: size.high_max.into() };
+        let slots: Vec<_> = (0..slots_per_pcp(&config, most)).map(|_| Word::new(0)).collect();
+        let pcp: Pcp<'_, Machine> = Pcp::new(&config, CpuId(0), 0, most, &slots, None);
         pcp.request.fetch_add(RESIZING, Relaxed);
         machine::with_others(|_| {}, || pcp.resize(size));
         assert_eq!((pcp.sizing(), pcp.request.load(Relaxed) & RESIZING), (size, 0));
