@@ -1,10 +1,10 @@
 //! Cost of 256 frames in few runs, where half of the memory is free after random allocations and frees of single
 //! frames.
 
+use core::hint::black_box;
+use core::ops::Range;
+use core::ptr::NonNull;
 use std::alloc::alloc_zeroed;
-use std::hint::black_box;
-use std::ops::Range;
-use std::ptr::NonNull;
 
 use framewright_host::framewright::platform::{Metal, PinnedTo};
 use framewright_host::framewright::{
