@@ -18,7 +18,7 @@ use crate::error::Error;
 const MOUNT_POINT: &str = "/sys/kernel/tracing";
 const PREFIX: &str = "framewright-";
 
-const AS_ROOT: &str = "run as root: `sudo $(which framewright) record …`";
+const AS_ROOT: &str = "run as root, for example with sudo";
 const CONFIG: &str = "use a kernel built with CONFIG_FTRACE and CONFIG_EVENT_TRACING";
 const LOCKDOWN: &str = "check the kernel's lockdown and tracing settings";
 
