@@ -156,7 +156,14 @@ impl<'a> Change<'a> {
     /// `0.735× [0.690, 0.787]`.
     fn ratio_text(&self) -> String {
         self.ratio.map_or_else(String::new, |Ratio { ratio, low, high }| {
-            let interval = if high > low { format!(" [{low:.3}, {high:.3}]") } else { String::new() };
+            // No wider than its column.
+            let interval = if high <= low {
+                String::new()
+            } else if high < 10.0 {
+                format!(" [{low:.3}, {high:.3}]")
+            } else {
+                format!(" [{low:.2}, {}]", significant(high, 3))
+            };
             if ratio >= 10.0 { format!("{ratio:.1}×") } else { format!("{ratio:.3}×{interval}") }
         })
     }
