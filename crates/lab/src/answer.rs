@@ -66,7 +66,8 @@ const ORDER: &[&str] = &[
     "compaction_moved_per_allocated",
 ];
 
-/// True for the parts that this module answers: those that compare. Arithmetic, and allocators side by side, stay tables.
+/// True for the parts that this module answers: those that compare. Arithmetic, and allocators side by side, stay
+/// tables.
 #[must_use]
 pub fn is_answered(part: &Part) -> bool {
     let compares = |variant: &String| {

@@ -194,8 +194,8 @@ impl Reporter<'_> {
         Ok(())
     }
 
-    /// Answers of the parts that compare, as text, and the other parts, which are shown as tables: all of them with `--all`
-    /// or in a style that was asked for.
+    /// Answers of the parts that compare, as text, and the other parts, which are shown as tables: all of them with
+    /// `--all` or in a style that was asked for.
     fn answers(&self, document: &Document, style: Style) -> (String, Document) {
         let (mut answers, mut rest) = (String::new(), document.clone());
         if self.args.all_statistics || style != Style::Framewright {

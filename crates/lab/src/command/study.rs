@@ -125,13 +125,13 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let reading = session.format == Format::Table;
     let reporter = session.begin(&args.report)?;
     let options = Options { args, name, whole };
-    // The studies' own styles print what their authors printed: where all parts can be measured on this host, on the page
-    // and with --all. On a terminal the answer comes first.
-    let own = match plans {
+    // The studies' own styles print what their authors printed: where all parts can be measured on this host, on the
+    // page and with --all. On a terminal the answer comes first.
+    let printed = match plans {
         [plan] if plan.is_measurable() => plan.style(),
         _ => Style::Framewright,
     };
-    let style = args.report.style.unwrap_or(own);
+    let style = args.report.style.unwrap_or(printed);
     let on_terminal = if args.report.all_statistics { style } else { args.report.style.unwrap_or_default() };
     let mut document = session.document(format!("study {name}"));
     document.studies = plans.iter().map(Plan::text).collect();

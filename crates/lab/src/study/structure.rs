@@ -1,7 +1,7 @@
 //! Part `structure` of `pcp-reset`: how many per-CPU lists have which batch and high on a machine.
 //!
-//! That is arithmetic: the allocator's own rule for each zone. The tests boot every machine's memory map, and read the same
-//! sizes off the lists.
+//! That is arithmetic: the allocator's own rule for each zone. The tests boot every machine's memory map, and read the
+//! same sizes off the lists.
 
 use std::collections::BTreeMap;
 

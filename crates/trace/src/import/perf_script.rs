@@ -7,9 +7,9 @@
 //!     cc1-4562  [001]  1397.840348: mm_page_alloc:        page=0x12dc61 pfn=0x12dc61 order=0 …
 //! ```
 //!
-//! Samples of perf's `cpu-clock` and `task-clock` with their call chains (`perf record -g`) become the trace's samples of
-//! the kernel. Lines of other events are passed over, and so are comments, what `trace-cmd` says of its CPUs, and the
-//! frames of other call chains. Everything else must parse.
+//! Samples of perf's `cpu-clock` and `task-clock` with their call chains (`perf record -g`) become the trace's samples
+//! of the kernel. Lines of other events are passed over, and so are comments, what `trace-cmd` says of its CPUs, and
+//! the frames of other call chains. Everything else must parse.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead, Read as _};

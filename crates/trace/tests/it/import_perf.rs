@@ -57,7 +57,7 @@ fn a_file_is_read_by_perf() {
     }
 }
 
-/// What `perf record -a -e kmem:mm_page_alloc,cpu-clock -g` gives: stacks of the kernel and of a program, a sample before
+/// Text of `perf record -a -e kmem:mm_page_alloc,cpu-clock -g`: stacks of the kernel and of a program, a sample before
 /// the first allocation, an idle CPU, and one without a call chain.
 #[test]
 fn samples_of_a_clock_become_the_traces_own() {

@@ -98,9 +98,9 @@ pub fn completions(args: &CompletionsArgs, mut whole: clap::Command, session: &S
     // fish gets no names for what is no option.
     let mut for_fish = String::new();
     for (command, argument, names) in known {
-        let mut arguments =
-            whole.find_subcommand(command).into_iter().flat_map(clap::Command::get_positionals);
-        if arguments.any(|known| known.get_id() == argument) {
+        let is_positional =
+            |command: &clap::Command| command.get_positionals().any(|known| known.get_id() == argument);
+        if whole.find_subcommand(command).is_some_and(is_positional) {
             for_fish += &format!(
                 "complete -c framewright -n \"__fish_framewright_using_subcommand {command}\" -a \"{}\"\n",
                 names.join(" ")
