@@ -166,7 +166,8 @@ impl Value {
         } else if let Ok(value) = word.parse() {
             Self::Integer(value)
         } else if let Some(value) = word.parse().ok().filter(|value: &f64| value.is_finite()) {
-            Self::Float(value)
+            // Written back, -0 would be read as the whole number 0.
+            Self::Float(value + 0.0)
         } else {
             Self::Text(word.to_owned())
         }
@@ -285,6 +286,7 @@ mod tests {
         let base = Settings::from_pairs("a=1,b=2").expect("pairs");
         let refined = base.with(&Settings::from_pairs("a=3,c=4").expect("pairs"));
         assert_eq!(refined.to_string(), "a=3,b=2,c=4");
+        assert_eq!(Settings::from_pairs("a=-.0,b=-0.5").expect("pairs").to_string(), "a=0,b=-0.5");
     }
 
     #[test]

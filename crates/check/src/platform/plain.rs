@@ -8,8 +8,8 @@ use framewright::platform::Platform;
 
 use super::pin::OwnedPin;
 
-/// Runs on the machine as it is; waiting yields to the operating system, as tests have more threads than
-/// CPUs.
+/// Runs on the machine as it is. Every [`PAUSES_PER_YIELD`]-th pause of a thread that waits is offered to the operating
+/// system, as tests have more threads than CPUs.
 #[derive(Debug)]
 pub struct Plain;
 
@@ -20,7 +20,13 @@ unsafe impl Platform for Plain {
     type Pin = OwnedPin;
 
     fn relax() {
-        std::thread::yield_now();
+        let pauses = PAUSES.get().wrapping_add(1);
+        PAUSES.set(pauses);
+        if pauses.is_multiple_of(PAUSES_PER_YIELD) {
+            std::thread::yield_now();
+        } else {
+            core::hint::spin_loop();
+        }
     }
 
     fn now_ns() -> u64 {
@@ -28,7 +34,12 @@ unsafe impl Platform for Plain {
     }
 }
 
+/// Pauses before a waiter yields. Linux (6.18) lets a thread that yields wait until the others have had a time slice, so
+/// that a wait of a thousand yields beside eight busy loops takes half a minute.
+const PAUSES_PER_YIELD: u32 = 64;
+
 std::thread_local! {
+    static PAUSES: Cell<u32> = const { Cell::new(0) };
     static NOW: Cell<u64> = const { Cell::new(0) };
 }
 
