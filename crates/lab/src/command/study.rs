@@ -67,7 +67,7 @@ pub struct Args {
     #[arg(long, requires = "study")]
     pub quick: bool,
 
-    /// Memory map size for the init parts, in GiB or as 1T [default: 64; 16 with --quick]
+    /// Memory map size for the init parts, in GiB or as 1T [default: 32; 8 with --quick]
     #[arg(long, value_name = "GIB", value_parser = |text: &str| gib(text, 2, 1024), requires = "study")]
     pub memory: Option<u64>,
 
@@ -256,14 +256,11 @@ impl Options<'_> {
                 (false, _) => SAMPLES,
             }),
             quick: args.quick,
-            costly_samples: args.samples.unwrap_or(match (args.quick, whole) {
-                (true, _) => 1,
-                (false, true) => 2,
-                (false, false) => 3,
-            }),
+            // Two are as little of a verdict as one.
+            costly_samples: args.samples.unwrap_or(if args.quick || *whole { 1 } else { 3 }),
             costly_models: args.samples.unwrap_or(if args.quick { 1 } else { MODELS_OF_ALL }),
             scale: args.scale.unwrap_or(1.0),
-            memory_gib: args.memory.unwrap_or(if args.quick { 16 } else { 64 }),
+            memory_gib: args.memory.unwrap_or(if args.quick { 8 } else { 32 }),
             seed: args.report.seed(),
             trace: None,
         }
