@@ -407,8 +407,9 @@ impl<'a, M: FrameUser, F: Fn(Pfn) -> bool> History<'a, M, F> {
                 out[..got].iter().for_each(|&pfn| self.got(Block { pfn, order }));
             }
             Call::Contig(start, pages) => {
-                // A range of CMA pageblocks counts what is free there.
-                let request = Request::new(Order::ZERO, Migratetype::Movable);
+                // A range is taken as unmovable pages are: zones below Normal keep nothing back from it for movable
+                // ones. CMA pages count, as a range may have them.
+                let request = Request::new(Order::ZERO, Migratetype::Movable).up_to(ZoneType::Normal);
                 let floors = Floors::before(allocator, &request);
                 let helpers = Helpers::NONE.with_migrate(&self.owner);
                 let got = on.alloc_contig_range(start..Pfn(start.0.saturating_add(pages)), &helpers);

@@ -69,8 +69,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     ///
     /// # Errors
     /// The obstacle: reserved frames, blocks that do not move, a pageblock that is isolated already, a list that its
-    /// CPU has not drained; or the zone's min mark, if it keeps marks: a range takes no more than a request without
-    /// flags may.
+    /// CPU has not drained; or the zone's min mark, if it keeps marks: a range takes no more than a request for
+    /// unmovable pages without flags may, or for movable ones where it begins in a CMA pageblock.
     pub fn alloc_contig_range(&self, range: Range<Pfn>, helpers: &Helpers<'_>) -> Result<(), ContigError> {
         let pages = range.end.0.saturating_sub(range.start.0);
         let mut moved = 0;
