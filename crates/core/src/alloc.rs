@@ -18,7 +18,7 @@ use crate::policy::pcp::Sizing;
 use crate::policy::reclaim::RECLAIM_DISTANCE;
 use crate::policy::watermark;
 use crate::reclaim::Node;
-use crate::setup::{Memory, Plan, cut_of, largest_sizing, make_zones, sizing};
+use crate::setup::{self, Memory, Plan, cut_of, make_zones, most_on_list, sizing};
 use crate::sync::{QueueNode, Waiter};
 use crate::units::{
     CpuId, Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType,
@@ -135,12 +135,12 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let mut slots = memory.slots;
         let mut more = memory.more_lists.iter_mut();
         let pcps = frame::fill(memory.pcps, |n| {
-            let largest = largest_sizing(&config, zones[n / cpus].pages);
-            let (pcp_slots, rest) = slots.split_at(pcp::slots_per_pcp(&config, largest));
+            let most = most_on_list(&zones[n / cpus], &config, cpu_nodes);
+            let (pcp_slots, rest) = slots.split_at(pcp::slots_per_pcp(&config, most));
             slots = rest;
             let cut = cut_of(&zones[n / cpus], &config, cpu_nodes);
             let section = n % cpus * cut.sections() / cpus;
-            Pcp::new(&config, CpuId((n % cpus) as u16), section, largest, pcp_slots, more.next())
+            Pcp::new(&config, CpuId((n % cpus) as u16), section, most, pcp_slots, more.next())
         });
         let made =
             make_zones(zones, cpu_nodes, &config, (memory.zones, memory.sections, memory.section_words));
@@ -470,27 +470,14 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// zones keep them. O(zones).
     #[must_use]
     pub fn watermarks(&self, zone: ZoneId) -> watermark::Marks {
-        let generation = self.config.experiment.marks;
         let lowmem: u64 = self
             .zones
             .iter()
             .filter(|z| z.spec().kind != ZoneType::Movable)
             .map(|z| self.expected_pages(z))
             .sum();
-        let page_kib = u64::from(self.config.page_kib);
-        let min_free = match self.config.min_free_kib {
-            0 => watermark::min_free_kib(generation, lowmem * page_kib),
-            chosen => chosen,
-        };
         let zone = &self.zones[zone.index()];
-        let managed = self.expected_pages(zone);
-        watermark::Marks::new(
-            generation,
-            managed,
-            watermark::share(watermark::pages_min(min_free, page_kib), managed, lowmem),
-            self.config.watermark_scale,
-            zone.spec().kind == ZoneType::Movable,
-        )
+        setup::watermarks(&self.config, zone.spec().kind, self.expected_pages(zone), lowmem)
     }
 
     /// Sets every zone's watermarks and lowmem reserve for the present memory; does nothing without
@@ -546,7 +533,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         zone.managed_pages() + left
     }
 
-    /// Sets the size of all per-CPU lists of a zone. Each CPU applies it at its next call. O(CPUs).
+    /// Sets the size of all per-CPU lists of a zone. Each CPU applies it at its next call. A list holds no more blocks
+    /// than the configuration could give it, for which [`Plan::slots`] has room. O(CPUs).
     pub fn resize_pcps_of(&self, zone: ZoneId, size: Sizing) {
         for cpu in 0..self.cpus() {
             self.pcp(zone, CpuId(cpu as u16)).resize(size);

@@ -26,6 +26,14 @@ pub fn linear(base: usize, page: usize, end: Pfn) -> impl Fn(&Range<Pfn>) -> Opt
     }
 }
 
+/// The frames of `bytes` of memory from `address` on, frames of `page` bytes. Both are multiples of `page`, and the
+/// memory ends before the last page of the address space.
+#[inline]
+#[must_use]
+pub const fn frames_of(address: usize, bytes: usize, page: usize) -> Range<Pfn> {
+    Pfn((address / page) as u64)..Pfn(((address + bytes) / page) as u64)
+}
+
 /// Ranges that are kept until the allocator is made.
 const RANGES: usize = 64;
 

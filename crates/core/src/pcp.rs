@@ -271,9 +271,18 @@ impl<P: Platform> fmt::Debug for Pcp<'_, P> {
     }
 }
 
-/// Slots of a list under a configuration, for a zone whose `high` never exceeds `high_max`: a power of two; 1 if the
-/// order has no lists, 0 if it has none in Linux either.
-fn slots_per_list(config: &Config, list: usize, high_max: u32, batch: u32) -> usize {
+/// Most base pages that one list of a CPU can have in a zone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Most {
+    /// A list of blocks below the pageblock order.
+    pub(crate) below: u64,
+    /// A list of blocks of the pageblock order.
+    pub(crate) huge: u64,
+}
+
+/// Slots of a list under a configuration: a power of two; 1 if the order has no lists, 0 if it has none in Linux
+/// either.
+fn slots_per_list(config: &Config, list: usize, most: Most) -> usize {
     let (order, migratetype) = kind_of(list);
     match config.experiment.pcp_orders {
         // Linux has two lists of huge blocks: one for movable blocks, one for all others.
@@ -290,8 +299,7 @@ fn slots_per_list(config: &Config, list: usize, high_max: u32, batch: u32) -> us
         PcpOrders::UpToCostly if order > COSTLY_ORDER => return 1,
         _ => {}
     }
-    // The blocks at `high`, and one largest refill or free in addition.
-    let pages = u64::from(high_max) + (u64::from(batch) << crate::policy::pcp::MAX_SCALE);
+    let pages = if order < PAGEBLOCK_ORDER { most.below } else { most.huge };
     let wanted = (pages >> order.get()) + u64::from(config.experiment.pcp_min_refill) + 1;
     wanted.min(u64::from(config.experiment.pcp_slots)).next_power_of_two() as usize
 }
@@ -302,19 +310,19 @@ pub(crate) fn has_more(config: &Config) -> bool {
 }
 
 /// Slots of all lists of one CPU and zone together, and of the blocks set aside.
-pub(crate) fn slots_per_pcp(config: &Config, largest: Sizing) -> usize {
-    let lists = (0..LISTS).map(|list| slots_per_list(config, list, largest.high_max, largest.batch));
+pub(crate) fn slots_per_pcp(config: &Config, most: Most) -> usize {
+    let lists = (0..LISTS).map(|list| slots_per_list(config, list, most));
     lists.sum::<usize>() + outgoing::slots(config)
 }
 
 impl<'m, P: Platform> Pcp<'m, P> {
     /// Empty lists of a CPU with the boot size; the CPU begins at a section. `slots` has the length of
-    /// [`slots_per_pcp`] for the same largest size; `more` is given if the configuration has lists of orders 4 to 8.
+    /// [`slots_per_pcp`] for the same `most`; `more` is given if the configuration has lists of orders 4 to 8.
     pub(crate) fn new(
         config: &Config,
         cpu: CpuId,
         section: usize,
-        largest: Sizing,
+        most: Most,
         slots: &'m [P::Word],
         more: Option<&'m mut MaybeUninit<MoreLists<'m, P>>>,
     ) -> Self {
@@ -329,8 +337,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         };
         let mut rest = slots;
         let mut list = |number| {
-            let (slots, behind) =
-                rest.split_at(slots_per_list(config, number, largest.high_max, largest.batch));
+            let (slots, behind) = rest.split_at(slots_per_list(config, number, most));
             rest = behind;
             let (order, migratetype) = kind_of(number);
             List::new(tag.on_list(order, migratetype), slots, hits)
@@ -575,8 +582,9 @@ mod tests {
             ..Config::linux_v5_4()
         };
         let size = Sizing { batch: 3, high_min: 18, high_max: 18 };
-        let slots: Vec<_> = (0..slots_per_pcp(&config, size)).map(|_| Word::new(0)).collect();
-        let pcp: Pcp<'_, Machine> = Pcp::new(&config, CpuId(0), 0, size, &slots, None);
+        let most = Most { below: size.high_max.into(), huge: size.high_max.into() };
+        let slots: Vec<_> = (0..slots_per_pcp(&config, most)).map(|_| Word::new(0)).collect();
+        let pcp: Pcp<'_, Machine> = Pcp::new(&config, CpuId(0), 0, most, &slots, None);
         pcp.request.fetch_add(RESIZING, Relaxed);
         machine::with_others(|_| {}, || pcp.resize(size));
         assert_eq!((pcp.sizing(), pcp.request.load(Relaxed) & RESIZING), (size, 0));

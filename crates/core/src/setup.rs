@@ -9,13 +9,16 @@ use crate::buddy;
 use crate::config::{Config, Engine};
 use crate::error::SetupError;
 use crate::frame::{Frame, MAX_ZONE_PAGES, PageMap, Pageblock, fill};
-use crate::pcp::{self, MoreLists, Pcp};
+use crate::pcp::{self, MoreLists, Most, Pcp};
 use crate::platform::Platform;
 use crate::policy::Generation;
-use crate::policy::pcp::{BATCH_CAP, BATCH_CAP_V3_0, PcpRule, Sizing, sharing_cpus, size_with_cap};
+use crate::policy::pcp::{
+    BATCH_CAP, BATCH_CAP_V3_0, MAX_SCALE, PcpRule, Sizing, share_of_free, sharing_cpus, size_with_cap,
+};
+use crate::policy::watermark::{self, Marks};
 use crate::reclaim::Node;
 use crate::sync::QueueNode;
-use crate::units::{MAX_NODES, MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId};
+use crate::units::{MAX_NODES, MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
 use crate::zone::{Cut, Section, Zone, ZoneSpec};
 
 /// Memory that an allocator's own structures need: lengths of the slices in [`Memory`].
@@ -71,7 +74,7 @@ impl Plan {
         let base = zones.iter().map(|zone| zone.start).min().unwrap_or_default();
         let end = zones.iter().map(|zone| zone.end().0).max().unwrap_or_default();
         let frames = (end - base.0).next_multiple_of(MAX_ORDER.pages());
-        let slots = |zone: &ZoneSpec| pcp::slots_per_pcp(config, largest_sizing(config, zone.pages));
+        let slots = |zone: &ZoneSpec| pcp::slots_per_pcp(config, most_on_list(zone, config, cpu_nodes));
         let slots_per_cpu: usize = zones.iter().map(slots).sum();
         let cuts = || zones.iter().map(|zone| cut_of(zone, config, cpu_nodes));
         let whole_maps = || cuts().map(whole_maps).sum::<usize>();
@@ -191,10 +194,33 @@ fn check_zones(zones: &[ZoneSpec]) -> Result<(), SetupError> {
     Ok(())
 }
 
-/// The largest size that the rule may ever give the per-CPU lists of a zone with `pages` pages.
-pub(crate) fn largest_sizing(config: &Config, pages: u64) -> Sizing {
-    // A single CPU shares with no other, and no low watermark exceeds the whole zone.
-    sizing(config, pages, pages / 8, 1)
+/// Most base pages that one list of a CPU can have in a zone, however much of its memory is there.
+pub(crate) fn most_on_list(zone: &ZoneSpec, config: &Config, cpu_nodes: &[NodeId]) -> Most {
+    if config.counts_each_call() {
+        // A single CPU shares with no other, and no low watermark exceeds an eighth of the zone. The pages at `high`,
+        // and one largest refill or free in addition.
+        let Sizing { high_max, batch, .. } = sizing(config, zone.pages, zone.pages / 8, 1);
+        let pages = u64::from(high_max) + (u64::from(batch) << MAX_SCALE);
+        return Most { below: pages, huge: pages };
+    }
+    let cpus = cpus_of(zone, cpu_nodes);
+    let low = watermarks(config, zone.kind, zone.pages, zone.pages).low;
+    let largest = sizing(config, zone.pages, low, cpus);
+    let of_free = share_of_free(zone.pages, cpus, config.pcp_free_part);
+    let below = if largest.is_tuned() { largest.within(of_free) } else { largest };
+    Most { below: below.high_max.into(), huge: largest.high_max.into() }
+}
+
+/// Watermarks of a zone with `managed` pages; `lowmem` are those of all zones that are not Movable.
+pub(crate) fn watermarks(config: &Config, kind: ZoneType, managed: u64, lowmem: u64) -> Marks {
+    let generation = config.experiment.marks;
+    let page_kib = u64::from(config.page_kib);
+    let min_free = match config.min_free_kib {
+        0 => watermark::min_free_kib(generation, lowmem * page_kib),
+        chosen => chosen,
+    };
+    let share = watermark::share(watermark::pages_min(min_free, page_kib), managed, lowmem);
+    Marks::new(generation, managed, share, config.watermark_scale, kind == ZoneType::Movable)
 }
 
 pub(crate) fn sizing(config: &Config, managed: u64, low_watermark: u64, cpus: u32) -> Sizing {

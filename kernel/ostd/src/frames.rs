@@ -1,11 +1,9 @@
 //! Framewright as the frame allocator of ostd: all code between its trait and the core.
 #![expect(unsafe_code, reason = "a kernel vouches for its CPUs and its memory")]
 
-use core::alloc::Layout;
-use core::ops::Range;
-use core::ptr::null;
+use core::{alloc::Layout, ops::Range, ptr::null};
 
-use framewright::kernel::{KernelAllocator, KernelCpu, linear};
+use framewright::kernel::{KernelAllocator, KernelCpu, frames_of, linear};
 use framewright::{Config, CpuId, Migratetype::Movable, Order, Pfn};
 use ostd::cpu::{PinCurrentCpu, num_cpus};
 use ostd::irq::{DisabledLocalIrqGuard, disable_local};
@@ -20,12 +18,7 @@ ostd::cpu_local_cell! {
     static VIEW: *const KernelCpu = null();
 }
 
-fn frames(addr: Paddr, size: usize) -> Range<Pfn> {
-    Pfn((addr / PAGE_SIZE) as u64)..Pfn(((addr + size) / PAGE_SIZE) as u64)
-}
-
 /// This CPU's view; `None` before its first slow call.
-#[inline(always)]
 fn view() -> Option<&'static KernelCpu> {
     // SAFETY: null, or this CPU's view, which stays. Callers have interrupts off.
     unsafe { VIEW.load().as_ref() }
@@ -33,11 +26,10 @@ fn view() -> Option<&'static KernelCpu> {
 
 #[cold]
 fn make_view(guard: &DisabledLocalIrqGuard) -> &'static KernelCpu {
+    let memory = linear(LINEAR, PAGE_SIZE, MAPPED);
     // SAFETY: ostd boots on one CPU, gives its ranges away and maps those below 4 GiB. Interrupts are off.
     let view = unsafe {
-        KERNEL
-            .make(num_cpus(), Config::default(), linear(LINEAR, PAGE_SIZE, MAPPED))
-            .expect("ostd names enough memory");
+        KERNEL.make(num_cpus(), Config::default(), memory).expect("ostd names enough memory");
         KERNEL.cpu(CpuId(u32::from(guard.current_cpu()) as u16)).expect("the CPU is one of them")
     };
     VIEW.store(view);
@@ -72,7 +64,7 @@ impl GlobalFrameAllocator for Frames {
 
     fn dealloc(&self, addr: Paddr, size: usize) {
         let guard = disable_local();
-        let range = frames(addr, size);
+        let range = frames_of(addr, size, PAGE_SIZE);
         if size != PAGE_SIZE || !view().is_some_and(|cpu| cpu.free_hit(range.start, Order::ZERO)) {
             free_rest(guard, range);
         }
@@ -80,7 +72,7 @@ impl GlobalFrameAllocator for Frames {
 
     fn add_free_memory(&self, addr: Paddr, size: usize) {
         // SAFETY: ostd boots on one CPU, and gives the range away.
-        if unsafe { KERNEL.give(frames(addr, size)) }.is_err() {
+        if unsafe { KERNEL.give(frames_of(addr, size, PAGE_SIZE)) }.is_err() {
             self.dealloc(addr, size);
         }
     }

@@ -34,8 +34,8 @@ unsafe impl Platform for Plain {
     }
 }
 
-/// Pauses before a waiter yields. Linux (6.18) lets a thread that yields wait until the others have had a time slice, so
-/// that a wait of a thousand yields beside eight busy loops takes half a minute.
+/// Pauses before a waiter yields. Linux (6.18) lets a thread that yields wait until the others have had a time slice,
+/// so that a wait of a thousand yields beside eight busy loops takes half a minute.
 const PAUSES_PER_YIELD: u32 = 64;
 
 std::thread_local! {

@@ -5,6 +5,7 @@ use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
 use framewright::Allocator;
+use framewright::platform::Metal;
 use framewright_check::prelude::*;
 use framewright_check::refute::must_fail;
 
@@ -18,6 +19,19 @@ fn filling_freed_memory_needs_a_direct_map() {
         must_fail("no direct map", &["PoisonNeedsDirectMap"], move || {
             let _ = Spec::one_zone(PAGEBLOCK_PAGES, 1).config(config).without_pages().plain();
         });
+    }
+}
+
+/// Lists have room for their share of the zone, and no more: 1 GiB takes its descriptors and maps of 2.1 MiB, and
+/// little for each CPU.
+#[test]
+fn own_structures_take_little() {
+    let zones = [normal(0, BASE.0, 1 << 18)];
+    for (cpus, most_kib) in [(1, 2600), (16, 2800), (64, 4200)] {
+        let plan = Plan::new(&zones, &vec![NodeId(0); cpus], &Config::default()).expect("a plan");
+        let kib = plan.layout::<Metal, ()>().expect("a layout").size() / 1024;
+        println!("{cpus} CPUs: {kib} KiB, {} KiB of them lists", plan.slots / 128);
+        assert!(kib <= most_kib, "{cpus} CPUs: {kib} KiB");
     }
 }
 

@@ -146,7 +146,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         got
     }
 
-    /// Takes runs from the section that would miss them least: see [`Buddy::take_runs`].
+    /// Takes runs from the section that would miss them least, with blocks of `order`; if the zone has one section,
+    /// also those with smaller ones: see [`Buddy::take_runs`].
     pub(crate) fn take_runs(
         &self,
         order: Order,
@@ -156,16 +157,22 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         mut keep: impl FnMut(Range<Pfn>),
     ) -> u64 {
         let wanted = Wanted { may_fall_back: false, may_use_cma: false, ..self.wanted(order, list) };
+        let is_cut = self.zone.cut().is_cut();
+        let least = if is_cut { order } else { Order::ZERO };
         let mut take = |n| {
-            let take = |buddy: &mut Buddy<'_, 'm, P, M>| buddy.take_runs(order, list, most, room, &mut keep);
+            let take =
+                |buddy: &mut Buddy<'_, 'm, P, M>| buddy.take_runs(least..=order, list, most, room, &mut keep);
             let (taken, hold) = self.zone.with_section(n, self.frames, self.waiter, take);
             self.record(hold);
             taken
         };
-        if !self.zone.cut().is_cut() {
-            return take(0);
-        }
-        self.in_best_section(&wanted, take)
+        if is_cut { self.in_best_section(&wanted, take) } else { take(0) }
+    }
+
+    /// Whether a block taken from the zone may be found bad.
+    pub(crate) fn checks_blocks(&self) -> bool {
+        M::CHECKED && self.config.experiment.refill_check != RefillCheck::Off
+            || self.config.poison && self.direct_map.is_some()
     }
 
     /// Frees blocks of this zone past the lists, in one hold of its lock. The caller owns them, and their head words

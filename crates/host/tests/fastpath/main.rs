@@ -3,6 +3,7 @@
 //! Counts instructions under callgrind and reads the disassembly, so it speaks only of optimised code:
 //! `cargo test --release -p framewright-host --test fastpath -- --nocapture` prints what it finds.
 
+mod runs;
 mod twin;
 
 use core::hint::black_box;
@@ -82,8 +83,8 @@ fn the_hits_that_are_counted_hit() {
     hit();
 }
 
-/// Instructions of one call of `function`, those of what it calls included.
-fn count(function: &str) -> f64 {
+/// Instructions of one call of `function`, those of what it calls included, of `calls` that a test makes.
+fn count_in(test: &str, function: &str, calls: u64) -> f64 {
     let out = env::temp_dir().join(format!("framewright-callgrind.{}.{function}", std::process::id()));
     let run = Command::new("valgrind")
         .arg("--tool=callgrind")
@@ -91,7 +92,7 @@ fn count(function: &str) -> f64 {
         .arg("--collect-atstart=no")
         .arg(format!("--toggle-collect={function}"))
         .arg(env::current_exe().unwrap())
-        .args(["--exact", "the_hits_that_are_counted_hit", "--test-threads=1"])
+        .args(["--exact", test, "--test-threads=1"])
         .output()
         .unwrap_or_else(|error| panic!("valgrind: {error}"));
     let said = String::from_utf8_lossy(&run.stdout);
@@ -104,8 +105,13 @@ fn count(function: &str) -> f64 {
     let _ = fs::remove_file(&out);
     let total = profile.lines().find_map(|line| line.strip_prefix("summary:")).expect("a callgrind profile");
     let total: u64 = total.trim().parse().expect("one event, instructions");
-    assert!(total >= CALLS, "{function} was not called: {total} instructions");
-    total as f64 / CALLS as f64
+    assert!(total >= calls, "{function} was not called: {total} instructions");
+    total as f64 / calls as f64
+}
+
+/// Instructions of one call that [`hit`] makes.
+fn count(function: &str) -> f64 {
+    count_in("the_hits_that_are_counted_hit", function, CALLS)
 }
 
 fn disassemble(function: &str) -> String {
@@ -171,4 +177,30 @@ fn a_hit_locks_nothing() {
         assert!(text.contains("ret"), "{function}: no way out");
     }
     assert!(is_locked("  401000:\tlock xadd %rax,(%rdi)"), "the test would notice");
+}
+
+/// Most instructions of 256 frames in few runs: some 52 runs of two blocks each, from four or five pageblocks.
+const MOST_RUNS: f64 = 17_500.0;
+
+#[test]
+fn half_the_runs_of_single_frames() {
+    let (runs, singles) = runs::runs_and_singles();
+    println!("{:.1} runs a call, {singles} of single frames", runs as f64 / runs::CALLS as f64);
+    assert!(
+        2 * runs <= singles * runs::CALLS as usize,
+        "{runs} runs of all calls, {singles} of single frames"
+    );
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "counts optimised code: run with --release")]
+fn few_runs_cost_little() {
+    if !has("valgrind") {
+        return;
+    }
+    let instructions = count_in("half_the_runs_of_single_frames", "few_runs", runs::CALLS);
+    println!("instructions of 256 frames in few runs: {instructions}");
+    if cfg!(target_arch = "x86_64") {
+        assert!(instructions <= MOST_RUNS, "{instructions} instructions, {MOST_RUNS} at most");
+    }
 }

@@ -94,6 +94,32 @@ fn two_cpus_refill_from_one_zone() {
     model("refill, refill", BOUNDS.widened_if_full(), |_| (), get_two(0), get_two(1));
 }
 
+/// Runs leave the zone under its lock, and their head words are written afterwards: no other CPU gets one of their
+/// frames, and what another CPU frees may be in a run.
+#[test]
+fn one_cpu_takes_runs_while_another_frees_and_allocates() {
+    model(
+        "runs, drain and refill",
+        BOUNDS.widened_if_full(),
+        |owners| owners.get(1),
+        |owners, _| {
+            let mut out = [const { Pfn(0)..Pfn(0) }; 2];
+            let runs = owners.world.on(0, |cpu| cpu.alloc_runs(2, M, &mut out).to_vec());
+            let frames: Vec<_> = runs.into_iter().flat_map(|run| run.start.0..run.end.0).map(Pfn).collect();
+            for &pfn in &frames {
+                owners.payload.enter(Block { pfn, order: Order::ZERO }, 1);
+            }
+            frames.len() as u64
+        },
+        |owners, block| {
+            owners.put(1, block);
+            owners.drain(1);
+            owners.get(1);
+            1
+        },
+    );
+}
+
 #[test]
 fn one_cpu_drains_what_another_needs() {
     model(

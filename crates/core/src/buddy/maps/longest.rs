@@ -1,92 +1,123 @@
 //! Runs of free frames of any length, for requests that need few runs instead of blocks of one order.
 
-use core::ops::Range;
+use core::ops::{Range, RangeInclusive};
 
 use super::{AT_LEAST, Buddy};
-use crate::frame::{Bits, WORDS, range_in_word, starts};
+use crate::frame::{Bits, OpenHead, WORDS, range_in_word, starts};
 use crate::platform::Platform;
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 /// Most pageblocks taken from in one hold of the zone lock.
 const MOST: usize = 16;
 
+/// A search for runs in a map, from its start on.
+struct Search {
+    order: Order,
+    /// The next word to look at.
+    next: usize,
+    /// Starts of free blocks in the words before it, in the last ones that a block can fill.
+    found: u64,
+}
+
+impl Search {
+    /// The next free block of the order, which is below the pageblock order, with the free frames around it: numbers of
+    /// the first frame and of the one after the last.
+    #[inline]
+    fn next(&mut self, bits: &Bits) -> Option<(u64, u64)> {
+        let words = Bits::words_of(self.order);
+        while self.found == 0 {
+            let group = bits.0.get(self.next..self.next + words)?;
+            self.next += words;
+            self.found = match group {
+                &[word] => starts(word, self.order.get()),
+                _ => u64::from(group.iter().all(|&word| word == u64::MAX)),
+            };
+        }
+        let n = self.next - words;
+        let (word, bit) = (bits.0[n], self.found.trailing_zeros());
+        let at = n as u64 * 64 + u64::from(bit);
+        let below = (word << 1 << (63 - bit)).leading_ones();
+        let mut first = at - u64::from(below);
+        let mut before = if below == bit { n } else { 0 };
+        while before > 0 {
+            before -= 1;
+            let free = bits.0[before].leading_ones();
+            first -= u64::from(free);
+            before = if free < 64 { 0 } else { before };
+        }
+        let above = (word >> bit).trailing_ones();
+        let mut end = at + u64::from(above);
+        if bit + above < 64 {
+            self.found &= u64::MAX << (bit + above);
+            return Some((first, end));
+        }
+        self.found = 0;
+        for &word in &bits.0[n + 1..] {
+            let free = word.trailing_ones();
+            end += u64::from(free);
+            if free < 64 {
+                break;
+            }
+        }
+        Some((first, end))
+    }
+}
+
 impl Bits {
-    /// The first free block of an order below the pageblock order, in word `from` or later, with the free frames around
-    /// it: number of the first frame, and their count. Sets `from` to the block's word: none is before it.
-    fn run_around(&self, order: Order, from: &mut usize) -> Option<(u64, u64)> {
-        let words = 1 << order.get().saturating_sub(6);
-        let block = if words == 1 {
-            let found = |n: usize| starts(self.0[n], order.get());
-            (*from..WORDS)
-                .find_map(|n| Some((n, found(n))).filter(|&(_, found)| found != 0))
-                .map(|(n, found)| n as u64 * 64 + u64::from(found.trailing_zeros()))
+    /// Takes the frames from number `first` to before `end`.
+    #[inline]
+    fn clear(&mut self, first: u64, end: u64) {
+        let (from, to) = (first as usize / 64, (end as usize - 1) / 64);
+        let (low, high) = (u64::MAX << (first % 64), u64::MAX >> (63 - (end - 1) % 64));
+        if from == to {
+            self.0[from] &= !(low & high);
         } else {
-            let mut at = (*from & !(words - 1)..WORDS).step_by(words);
-            at.find(|&n| self.0[n..n + words].iter().all(|&word| word == u64::MAX)).map(|n| n as u64 * 64)
-        };
-        let (mut first, mut end) = (block?, block? + order.pages());
-        *from = first as usize / 64;
-        while first > 0 {
-            let before = (first - 1) % 64 + 1;
-            let free = u64::from((self.0[(first as usize - 1) / 64] << (64 - before)).leading_ones());
-            first -= free;
-            if free < before {
-                break;
-            }
+            self.0[from] &= !low;
+            self.0[from + 1..to].fill(0);
+            self.0[to] &= !high;
         }
-        while end < PAGEBLOCK_PAGES {
-            let after = 64 - end % 64;
-            let free = u64::from((self.0[end as usize / 64] >> (end % 64)).trailing_ones());
-            end += free;
-            if free < after {
-                break;
-            }
-        }
-        Some((first, end - first))
     }
 }
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
-    /// Takes runs of free frames from pageblocks of type `list` that have a free block of `order`: at most `most`
-    /// frames in at most `room` runs, each but the last at least as long as the block. Calls `keep` for each. Returns
-    /// the number of frames; 0 only if there is no such pageblock. Only with maps.
+    /// Takes runs of free frames from pageblocks of type `list`: at most `most` frames in at most `room` runs.
+    /// Pageblocks with a free block of the largest of `orders` come first, then those of the next smaller one. Calls
+    /// `keep` for each run. Returns the number of frames; 0 only if there is no such pageblock. Only with maps.
     pub(crate) fn take_runs(
         &mut self,
-        order: Order,
+        orders: RangeInclusive<Order>,
         list: Migratetype,
         most: u64,
         room: usize,
         mut keep: impl FnMut(Range<Pfn>),
     ) -> u64 {
         let mut now = (most, room);
-        let (mut left, mut room) = now;
-        let mut keep = |run: Range<Pfn>| {
-            left -= run.end.0 - run.start.0;
-            room -= 1;
-            keep(run);
-            (left, room)
-        };
-        for _ in 0..MOST {
-            let next = match now {
-                (0, _) | (_, 0) => None,
-                _ if order >= PAGEBLOCK_ORDER => self.take_wholes_as_runs(order, list, now, &mut keep),
-                _ => self.take_runs_of_one(order, list, now, &mut keep),
+        let (least, mut order) = orders.into_inner();
+        let mut pageblocks = 0;
+        while pageblocks < MOST && now.0 > 0 && now.1 > 0 {
+            let next = match order >= PAGEBLOCK_ORDER {
+                true => self.take_wholes_as_runs(order, list, now, &mut keep),
+                false => self.take_runs_of_one(order, list, now, &mut keep),
             };
-            let Some(next) = next else { break };
-            now = next;
+            match (next, order.down()) {
+                (Some(next), _) => (now, pageblocks) = (next, pageblocks + 1),
+                (None, Some(smaller)) if order > least => order = smaller,
+                (None, _) => break,
+            }
         }
         self.account_as(0, 0);
         most - now.0
     }
 
-    /// Takes from one pageblock, of those with such a block the fullest. Returns the result of `keep`: frames and runs
-    /// still to find.
+    /// Takes from one pageblock, of those with a block of `order` the fullest. Where many more runs are needed than it
+    /// has of these, also the runs around blocks of half that size: a second pageblock costs more than a few runs.
+    /// Returns the frames and runs still to find.
     fn take_runs_of_one(
         &mut self,
         order: Order,
         list: Migratetype,
         mut now: (u64, usize),
-        keep: &mut impl FnMut(Range<Pfn>) -> (u64, usize),
+        keep: &mut impl FnMut(Range<Pfn>),
     ) -> Option<(u64, usize)> {
         let fit = self.cold.bins.occupied[list as usize].get() & AT_LEAST[order.index()];
         let (start, old, before) = if fit == 0 {
@@ -98,21 +129,32 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             let bits = if old.is_some() { self.map(start).bits() } else { Bits([0; WORDS]) };
             (start, old, bits)
         };
-        let (mut left, mut word) = (before, 0);
-        while now.0 > 0
-            && now.1 > 0
-            && let Some((first, free)) = left.run_around(order, &mut word)
-        {
-            let pages = free.min(now.0);
-            // From the end with the better alignment: the run has fewer blocks then.
-            let at_end = (first + free).trailing_zeros() > first.trailing_zeros();
-            let from = if at_end { first + free - pages } else { first };
-            for n in from as usize / 64..(from + pages).div_ceil(64) as usize {
-                left.0[n] &= !range_in_word(n, from, pages);
+        let least = match order.down() {
+            Some(half) if now.0 >= 4 * order.pages() && now.1 as u64 >= now.0 >> half.get() => half,
+            _ => order,
+        };
+        let (wanted, mut left) = (now.0, before);
+        let mut search = Search { order: least, next: 0, found: 0 };
+        // Order of the largest block that can be left.
+        let mut largest = old.map_or(PAGEBLOCK_ORDER.get(), OpenHead::largest);
+        while now.0 > 0 && now.1 > 0 {
+            let Some((mut first, mut end)) = search.next(&left) else {
+                largest = least.get().saturating_sub(1);
+                break;
+            };
+            if end - first > now.0 {
+                // From the end with the better alignment: the run has fewer blocks then.
+                match end.trailing_zeros() > first.trailing_zeros() {
+                    true => first = end - now.0,
+                    false => end = first + now.0,
+                }
             }
-            now = keep(start.add(from)..start.add(from + pages));
+            left.clear(first, end);
+            keep(start.add(first)..start.add(end));
+            now = (now.0 - (end - first), now.1 - 1);
         }
-        if left == before {
+        let taken = wanted - now.0;
+        if taken == 0 {
             // Its bin was wrong.
             self.rebuild();
             return None;
@@ -123,8 +165,9 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
                 map.set_word(n, word);
             }
         }
-        self.account(list, left.count() as i64 - before.count() as i64);
-        self.refile(start, list, old, (left.count() as u32, left.largest().unwrap_or(0)), false);
+        self.account(list, -(taken as i64));
+        let free = old.map_or(PAGEBLOCK_PAGES as u32, OpenHead::free).saturating_sub(taken as u32);
+        self.refile(start, list, old, (free, left.largest_upto(largest).unwrap_or(0)), false);
         Some(now)
     }
 
@@ -133,8 +176,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         &mut self,
         order: Order,
         list: Migratetype,
-        (most, room): (u64, usize),
-        keep: &mut impl FnMut(Range<Pfn>) -> (u64, usize),
+        (most, mut room): (u64, usize),
+        keep: &mut impl FnMut(Range<Pfn>),
     ) -> Option<(u64, usize)> {
         let blocks = (most >> order.get()).min(room as u64);
         let wholes = self.take_wholes(order, list, blocks.max(1))?;
@@ -145,13 +188,15 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
                 run.end = end;
             } else if let Some(before) = run.replace(pfn..end) {
                 keep(before);
+                room -= 1;
             }
         });
         let last = run?;
         let taken = wholes.blocks(order) << order.get();
         if blocks > 0 {
             self.account(list, -(taken as i64));
-            return Some(keep(last));
+            keep(last);
+            return Some((most - taken, room - 1));
         }
         // One block, larger than the rest of the request.
         debug_assert!(order <= MAX_ORDER && taken == order.pages(), "one block");
@@ -169,6 +214,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             start = start.add(PAGEBLOCK_PAGES);
         }
         self.account(list, -(most as i64));
-        Some(keep(last.start..end))
+        keep(last.start..end);
+        Some((0, room - 1))
     }
 }
