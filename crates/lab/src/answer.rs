@@ -1,9 +1,10 @@
 //! The answer before the figures: a verdict, time, locks, huge pages, whether it can be deployed; then at most ten rows
-//! with titles in words. Of other results than replays and tries: the verdict and the rows.
+//! with titles in words. Of other results than replays and tries: the verdict, what was published, and the rows.
 
 use framewright_report::result::{Kind, Metric, Part};
-use framewright_report::stats::ratio::{FEW_PAIRS, Ratio, Verdict, verdict};
+use framewright_report::stats::ratio::{Ratio, Verdict, needed, verdict};
 use framewright_report::stats::{median, quartile_spread_percent};
+use framewright_report::summary::Headline;
 use framewright_report::table::{significant, wrapped};
 use framewright_report::terminal::{Terminal, Tone, to_ascii};
 
@@ -65,11 +66,16 @@ const ORDER: &[&str] = &[
     "compaction_moved_per_allocated",
 ];
 
-/// True for the parts that this module answers: a replay, a try, and parts with more rows than are shown.
+/// True for the parts that this module answers: those that compare. Arithmetic, and allocators side by side, stay
+/// tables.
 #[must_use]
 pub fn is_answered(part: &Part) -> bool {
-    let compared = part.variants.iter().any(|variant| *variant != part.baseline);
-    compared && !part.is_table && (time_of(part).is_some() || part.metrics.len() > ROWS)
+    let compares = |variant: &String| {
+        let has_both =
+            |metric: &Metric| !metric.of(variant).is_empty() && !metric.of(&part.baseline).is_empty();
+        *variant != part.baseline && part.metrics.iter().any(has_both)
+    };
+    part.kind != Kind::Derived && !part.is_table && part.variants.iter().any(compares)
 }
 
 fn time_of(part: &Part) -> Option<&Metric> {
@@ -151,7 +157,14 @@ impl<'a> Change<'a> {
     /// `0.735× [0.690, 0.787]`.
     fn ratio_text(&self) -> String {
         self.ratio.map_or_else(String::new, |Ratio { ratio, low, high }| {
-            let interval = if high > low { format!(" [{low:.3}, {high:.3}]") } else { String::new() };
+            // No wider than its column.
+            let interval = if high <= low {
+                String::new()
+            } else if high < 10.0 {
+                format!(" [{low:.3}, {high:.3}]")
+            } else {
+                format!(" [{low:.2}, {}]", significant(high, 3))
+            };
             if ratio >= 10.0 { format!("{ratio:.1}×") } else { format!("{ratio:.3}×{interval}") }
         })
     }
@@ -180,6 +193,7 @@ pub fn text(part: &Part, variant: &str, seed: u64, terminal: &Terminal) -> Strin
     let lines = [
         ("Noise", noise(part)),
         ("Verdict", Some(judged(part, variant, seed))),
+        ("Published", published(part, variant, seed)),
         ("Time", time(part, variant, seed)),
         ("Locks", locks(part, variant, seed)),
         ("Huge pages", huge_pages(part, variant, seed)),
@@ -247,8 +261,14 @@ pub fn text(part: &Part, variant: &str, seed: u64, terminal: &Terminal) -> Strin
 
 /// Reasons why the times of a part vary, if they do: other work, and rounds that differ.
 fn noise(part: &Part) -> Option<String> {
-    let time = time_of(part).filter(|_| part.kind == Kind::Measured);
-    let spread = time.map_or(0.0, |time| quartile_spread_percent(time.of(&part.baseline)));
+    let is_time = |metric: &&Metric| matches!(&*metric.unit, "ns" | "us" | "ms" | "s") && !metric.is_cause;
+    let times = match time_of(part) {
+        _ if part.kind != Kind::Measured => Vec::new(),
+        Some(time) => vec![time],
+        None => part.metrics.iter().filter(is_time).collect(),
+    };
+    let spreads = times.iter().map(|time| quartile_spread_percent(time.of(&part.baseline)));
+    let spread = spreads.fold(0.0, f64::max);
     let rounds = (spread > SPREAD).then(|| format!("rounds of the baseline differ by ±{spread:.0} %"));
     let said: Vec<String> = part.conditions.get(BUSY).cloned().into_iter().chain(rounds).collect();
     (!said.is_empty()).then(|| format!("{}: quiet the machine before you trust times", said.join("; ")))
@@ -266,11 +286,19 @@ fn heading(part: &Part, variant: &str) -> String {
     let samples = part.metrics.iter().map(|metric| metric.of(variant).len()).max().unwrap_or(0);
     let on = match (part.study.as_str(), part.kind) {
         ("try", _) => part.conditions.get("command").map_or("?", String::as_str).to_owned(),
-        (_, Kind::Simulated) => format!("{}, models", part.machine),
-        _ if time_of(part).is_none() => format!("{} {}, {}", part.study, part.part, part.kind),
-        _ => format!("{} MiB", part.conditions.get("memory_mib").map_or("?", String::as_str)),
+        ("replay", Kind::Simulated) => format!("{}, models", part.machine),
+        ("replay", _) => format!("{} MiB", part.conditions.get("memory_mib").map_or("?", String::as_str)),
+        (_, Kind::Simulated) => format!("{} {}, {} for {}", part.study, part.part, part.kind, part.machine),
+        _ => format!("{} {}, {}", part.study, part.part, part.kind),
     };
     format!("{} → {variant} ({on}, {samples} samples)", part.baseline)
+}
+
+/// The figure that was published, here and there.
+fn published(part: &Part, variant: &str, seed: u64) -> Option<String> {
+    let headline = Headline::of(part, seed).filter(|headline| headline.variant == variant)?;
+    let change = headline.published_change()?;
+    Some(format!("{} {}; {change}", headline.metric.words(), headline.percent()))
 }
 
 fn time(part: &Part, variant: &str, seed: u64) -> Option<String> {
@@ -361,6 +389,19 @@ fn deployment(part: &Part, variant: &str) -> Option<String> {
     match (&sysctls[..], &others[..]) {
         ([], []) => None,
         (_, []) => Some(format!("sysctl {}", sysctls.join(" "))),
+        // A study is about a change of the kernel; some settings are of one release, others are constants there.
+        (_, [_] | [_, _] | [_, _, _]) if part.study != "replay" => {
+            let source = |name: &&str| Setting::find(name).map_or("", |setting| setting.source);
+            let of_release = |name: &&str| {
+                source(name).split(" v").skip(1).any(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+            };
+            let mut named: Vec<&str> = others.iter().copied().filter(of_release).collect();
+            if named.is_empty() {
+                named.clone_from(&others);
+            }
+            let named: Vec<String> = named.iter().map(|name| format!("{name} ({})", source(name))).collect();
+            Some(format!("by another kernel: {}", named.join(", ")))
+        }
         (_, [single]) => Some(format!("not in Linux: {single} is a setting of this allocator")),
         (_, [first, second, rest @ ..]) => {
             let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
@@ -369,62 +410,72 @@ fn deployment(part: &Part, variant: &str) -> Option<String> {
     }
 }
 
-/// The verdict in one sentence.
+/// The verdict in one sentence: what is better, worse or otherwise changed, and of time, or of the part's first metric,
+/// why that cannot be said.
 fn judged(part: &Part, variant: &str, seed: u64) -> String {
-    let change = |name| Change::named(part, name, variant, seed);
-    let time = time_of(part).and_then(|metric| Change::of(part, metric, variant, seed));
     let time_name = if part.study == "try" { "elapsed time" } else { "time" };
-    let main: Vec<(Option<Change<'_>>, String)> = if time_of(part).is_none() {
-        let metrics = ordered(part).into_iter().filter(|metric| !metric.is_cause);
-        metrics.map(|metric| (Change::of(part, metric, variant, seed), metric.words_and_unit())).collect()
-    } else {
-        vec![
-            (time_of(part).and_then(|metric| Change::of(part, metric, variant, seed)), time_name.to_owned()),
-            (change("zone_lock_acquisitions_per_page"), "zone-lock acquisitions".to_owned()),
-            (change("cpu_time_ms"), "CPU time".to_owned()),
-            (change("page_faults"), "page faults".to_owned()),
-            (change("huge_available_percent"), "huge pages".to_owned()),
+    let main: Vec<(Change<'_>, String)> = match time_of(part) {
+        None => {
+            let metrics = ordered(part).into_iter().filter(|metric| !metric.is_cause);
+            let change = |metric| Some((Change::of(part, metric, variant, seed)?, metric.words_and_unit()));
+            metrics.filter_map(change).collect()
+        }
+        Some(time) => [
+            (&*time.name, time_name),
+            ("zone_lock_acquisitions_per_page", "zone-lock acquisitions"),
+            ("cpu_time_ms", "CPU time"),
+            ("page_faults", "page faults"),
+            ("huge_available_percent", "huge pages"),
         ]
+        .iter()
+        .filter_map(|(name, words)| Some((Change::named(part, name, variant, seed)?, (*words).to_owned())))
+        .collect(),
     };
-    let named = |wanted: Verdict| {
+    let mut said = Vec::new();
+    for (word, wanted) in
+        [("better", Verdict::Better), ("worse", Verdict::Worse), ("changed", Verdict::Changed)]
+    {
         let those: Vec<&str> = main
             .iter()
-            .filter(|(change, _)| change.as_ref().is_some_and(|change| change.verdict == wanted))
+            .filter(|(change, _)| change.verdict == wanted)
             .map(|(_, what)| what.as_str())
             .collect();
         match &those[..] {
-            [first, _, rest @ ..] if time.is_none() && !rest.is_empty() => {
-                format!("{} of {} rows, such as {}", those.len(), main.len(), first)
+            [] => {}
+            [first, _, _, ..] if time_of(part).is_none() => {
+                said.push(format!("{word}: {} of {} rows, such as {first}", those.len(), main.len()));
             }
-            _ => those.join(", "),
-        }
-    };
-    let mut said = Vec::new();
-    for (word, what) in [("better: ", named(Verdict::Better)), ("worse: ", named(Verdict::Worse))] {
-        if !what.is_empty() {
-            said.push(format!("{word}{what}"));
+            _ => said.push(format!("{word}: {}", those.join(", "))),
         }
     }
-    if let Some(time) = time {
-        let width = time.ratio.map_or(0.0, |ratio| ratio.high - ratio.low);
-        let samples = time.metric.of(variant).len();
-        match time.verdict {
-            Verdict::TooFew => {
-                said.push(format!("too few samples to judge {time_name}: take {FEW_PAIRS} or more"))
-            }
-            Verdict::Unclear if width > WIDE => {
-                // The width of an interval goes with the root of the samples.
-                let needed = (samples as f64 * (width / WIDE).powi(2)).ceil();
-                let option = if part.study == "try" { "--rounds" } else { "--samples" };
-                let more =
-                    if needed > MOST_SAMPLES { String::new() } else { format!(", or {option} {needed}") };
-                said.push(format!("too noisy to judge {time_name}: quiet the machine{more}"));
-            }
-            Verdict::Unclear => said.push(format!("no measurable change in {time_name}")),
-            _ => {}
-        }
+    if let Some((first, what)) = main.first() {
+        said.extend(why_not(part, first, variant, what));
     }
     if said.is_empty() { "no measurable change".to_owned() } else { said.join("; ") }
+}
+
+/// The reason why nothing is said of a change, if nothing is.
+fn why_not(part: &Part, change: &Change<'_>, variant: &str, what: &str) -> Option<String> {
+    let width = change.ratio.map_or(0.0, |ratio| ratio.high - ratio.low);
+    let option = if part.study == "try" { "--rounds" } else { "--samples" };
+    match change.verdict {
+        Verdict::TooFew => {
+            Some(format!("too few samples to judge {what}: {option} {} or more", needed(part)))
+        }
+        Verdict::Unclear if width > WIDE && part.kind == Kind::Simulated => {
+            Some(format!("the models do not agree on {what}"))
+        }
+        Verdict::Unclear if width > WIDE => {
+            // The width of an interval goes with the root of the samples.
+            let samples = change.metric.of(variant).len() as f64;
+            let samples = (samples * (width / WIDE).powi(2)).ceil();
+            let more =
+                if samples > MOST_SAMPLES { String::new() } else { format!(", or {option} {samples}") };
+            Some(format!("too noisy to judge {what}: quiet the machine{more}"))
+        }
+        Verdict::Unclear => Some(format!("no measurable change in {what}")),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -132,7 +132,7 @@ pub fn open(path: &Path) -> Result<Output> {
 }
 
 /// The time, UTC, to the second.
-fn now() -> String {
+pub(crate) fn now() -> String {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let time = DateTime::from_timestamp(since.as_secs() as i64, 0).unwrap_or_default();
     time.format("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -178,40 +178,62 @@ impl Reporter<'_> {
         // For readers; files, JSON and CSV have all.
         let all = options.all_statistics || *format == Format::Csv;
         let document = if all { document.clone() } else { document.clone().in_short() };
-        if *format == Format::Table && !all && style == Style::Framewright {
-            terminal.print(&in_short(&document, options, terminal))?;
-        } else {
+        if *format != Format::Table {
             let text = table::render(&table::tables(&document, style, options), *format, terminal);
-            if *format != Format::Table {
-                return terminal.print_data(&text);
-            }
-            terminal.print(&text)?;
+            return terminal.print_data(&text);
         }
+        let (answers, rest) = self.answers(&document, style);
+        if !rest.results.is_empty() {
+            terminal.print(&table::render(&table::tables(&rest, style, options), *format, terminal))?;
+            terminal.print(if answers.is_empty() { "" } else { "\n" })?;
+        }
+        terminal.print(&answers)?;
         if self.args.plot {
             terminal.print(&format!("\n{}", plot::document(&document, terminal)))?;
         }
         Ok(())
     }
 
-    /// Prints the tables and plots of some of the results as text, without the legend, which follows when all are done.
+    /// Answers of the parts that compare, as text, and the other parts, which are shown as tables: all of them with
+    /// `--all` or in a style that was asked for.
+    fn answers(&self, document: &Document, style: Style) -> (String, Document) {
+        let (mut answers, mut rest) = (String::new(), document.clone());
+        if self.args.all_statistics || style != Style::Framewright {
+            return (answers, rest);
+        }
+        rest.results.retain(|part| {
+            let is_answered = answer::is_answered(part);
+            for variant in part.variants.iter().filter(|variant| is_answered && **variant != part.baseline) {
+                answers += if answers.is_empty() { "" } else { "\n" };
+                answers += &answer::text(part, variant, self.seed(), &self.session.terminal);
+            }
+            !is_answered
+        });
+        (answers, rest)
+    }
+
+    /// Prints the answers, tables and plots of some of the results as text, without the legend of the tables, which
+    /// follows when all are done.
     ///
     /// # Errors
     /// They cannot be written.
     pub fn show_part(&self, document: &Document, style: Style) -> Result<()> {
         let terminal = &self.session.terminal;
-        let options = self.options();
+        let options = self.args.options();
         let document = if options.all_statistics { document.clone() } else { document.clone().in_short() };
-        let mut text = table::bodies(&table::tables(&document, style, options), terminal);
+        let (answers, rest) = self.answers(&document, style);
+        let mut text = answers + &table::bodies(&table::tables(&rest, style, options), terminal);
         if self.args.plot {
             text += &format!("\n{}", plot::document(&document, terminal));
         }
         terminal.print(&text)
     }
 
-    /// Options that a table style leaves open.
+    /// The legend of the tables of all results.
     #[must_use]
-    pub fn options(&self) -> Options {
-        self.args.options()
+    pub fn legend(&self, document: &Document, style: Style) -> String {
+        let (_, rest) = self.answers(document, style);
+        table::legend_text(&table::tables(&rest, style, self.args.options()), &self.session.terminal)
     }
 
     /// The seed.
@@ -219,29 +241,6 @@ impl Reporter<'_> {
     pub fn seed(&self) -> u64 {
         self.args.seed()
     }
-}
-
-/// Text without `--all`: of replays the answer, of other parts the table.
-fn in_short(document: &Document, options: Options, terminal: &Terminal) -> String {
-    let mut answers = String::new();
-    let mut rest = document.clone();
-    rest.results.retain(|part| {
-        let is_answered = answer::is_answered(part);
-        for variant in part.variants.iter().filter(|variant| is_answered && **variant != part.baseline) {
-            answers += if answers.is_empty() { "" } else { "\n" };
-            answers += &answer::text(part, variant, options.seed, terminal);
-        }
-        !is_answered
-    });
-    if rest.results.is_empty() {
-        return answers;
-    }
-    let tables = table::tables(&rest, Style::Framewright, options);
-    format!(
-        "{}{}{answers}",
-        table::render(&tables, Format::Table, terminal),
-        if answers.is_empty() { "" } else { "\n" }
-    )
 }
 
 impl ReportArgs {

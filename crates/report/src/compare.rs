@@ -74,7 +74,7 @@ pub fn merge(files: &[Saved]) -> Result<Document> {
     for file in others {
         if file.document.host != base.document.host {
             let note = format!(
-                "{} ran on another host than {}: {}.",
+                "Warning: {} ran on another host than {}: {}.",
                 file.label,
                 base.label,
                 file.document.host.summary()
@@ -157,7 +157,8 @@ fn one_variant(
     named: bool,
 ) -> Part {
     let (base, others) = (files[0], &files[1..]);
-    let mut part = without_results(base.1);
+    // The files are the question, even if each is a table of allocators.
+    let mut part = Part { is_table: false, ..without_results(base.1) };
     if named {
         part.part = format!("{}[variant={variant}]", base.1.part);
     }
@@ -271,6 +272,8 @@ fn fill<'a>(part: &mut Part, columns: impl Iterator<Item = Column<'a>>) {
         for found in metrics {
             let row = *rows.entry(&found.name).or_insert_with(|| {
                 part.metrics.push(Metric {
+                    title: found.title.clone(),
+                    is_cause: found.is_cause,
                     is_share: found.is_share,
                     is_exact: found.is_exact,
                     ..Metric::new(&found.name, &found.unit, found.better)

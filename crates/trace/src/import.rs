@@ -141,6 +141,8 @@ const PERF: Printer = Printer {
         "--show-lost-events",
         "--ns",
         "--fields=trace:comm,tid,cpu,time,event,trace",
+        // Samples of a clock, with the functions that were called.
+        "--fields=sw:comm,tid,cpu,time,period,event,ip,sym,dso",
     ],
     fix: "where perf can read it, run `perf script | framewright import - -o TRACE`",
 };

@@ -15,7 +15,7 @@ pub(crate) const NOTE: &str = "kernel_samples";
 const LONGEST: usize = 2 << 20;
 /// Stack of a thread outside the kernel, and of one whose functions are not known.
 const USER: &str = "user";
-const UNKNOWN: &str = "kernel";
+pub(crate) const UNKNOWN: &str = "kernel";
 
 /// Activity of a sampled thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -473,23 +473,28 @@ impl Samples {
     }
 }
 
-/// Text of the note: how often each stack was found, the outermost function first. `name` gives the function at an
-/// address.
-pub(crate) fn text<'a>(
-    period_ns: u64,
-    lost: u64,
-    cost: Option<Cost>,
+/// Stacks of functions with how often each was found, the outermost first. `name` gives the function at an address.
+pub(crate) fn named<'a>(
     samples: &HashMap<Box<[u64]>, u64>,
     name: impl Fn(u64) -> &'a str,
-) -> String {
+) -> HashMap<String, u64> {
     let mut by_names: HashMap<String, u64> = HashMap::new();
     for (stack, count) in samples {
         // All but the innermost are places to return to, which may lie behind the function's last instruction.
         let place = |(n, &address): (usize, &u64)| name(if n == 0 { address } else { address - 1 });
-        let names: Vec<&str> = stack.iter().enumerate().map(place).collect();
-        let folded = names.into_iter().rev().collect::<Vec<_>>().join(";");
-        *by_names.entry(if folded.is_empty() { USER.to_owned() } else { folded }).or_default() += count;
+        *by_names.entry(folded(stack.iter().enumerate().map(place).collect())).or_default() += count;
     }
+    by_names
+}
+
+/// A stack in a word, from its functions in the kernel, the innermost first.
+pub(crate) fn folded(mut functions: Vec<&str>) -> String {
+    functions.reverse();
+    if functions.is_empty() { USER.to_owned() } else { functions.join(";") }
+}
+
+/// Text of the note: how often each stack was found.
+pub(crate) fn text(period_ns: u64, lost: u64, cost: Option<Cost>, by_names: HashMap<String, u64>) -> String {
     let mut stacks: Vec<(String, u64)> = by_names.into_iter().collect();
     stacks.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     let cost = cost.map_or_else(String::new, |Cost { block_ns, sample_ns }| {
@@ -564,7 +569,7 @@ mod tests {
             20..30 => "do_anonymous_page",
             _ => "trace_event_buffer_commit",
         };
-        let text = text(1_000_000, 7, Some(Cost { block_ns: 40_000, sample_ns: 0 }), &samples, name);
+        let text = text(1_000_000, 7, Some(Cost { block_ns: 40_000, sample_ns: 0 }), named(&samples, name));
         assert!(
             text.contains("\n90 user\n") && text.contains("do_anonymous_page;rmqueue;list_del"),
             "{text}"

@@ -313,7 +313,8 @@ impl Raw {
         if self.is_sampled {
             let symbols = Symbols::of_kernel();
             let lost = progress.lost_samples.get();
-            let text = kernel_time::text(PERIOD_NS, lost, self.cost, &out.samples, |at| symbols.name(at));
+            let stacks = kernel_time::named(&out.samples, |at| symbols.name(at));
+            let text = kernel_time::text(PERIOD_NS, lost, self.cost, stacks);
             let time_ns = states.last().map_or(0, |state| state.time_ns);
             states.push(Note { time_ns, cpu: 0, pid: 0, comm: 0, name: kernel_time::NOTE.to_owned(), text });
         }

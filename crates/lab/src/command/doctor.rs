@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(long)]
     watch: bool,
 
-    /// Print a line for each zone every N seconds: free blocks by order, pages on per-CPU lists, rates
+    /// Print zones and rates every so many seconds: free blocks by order, pages on per-CPU lists, stalls, compaction
     #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with_all = ["watch", "save", "fail_on"])]
     interval: Option<Duration>,
 
@@ -167,23 +167,34 @@ fn huge_percent(zone: &Zone) -> f64 {
     100.0 * zone.free_in_blocks(9) as f64 / zone.free_in_blocks(0).max(1) as f64
 }
 
-/// Growth of the counters in a second.
-fn rates(before: &State, after: &State, seconds: f64) -> Listing {
-    let mut listing = Listing::new("", &["in a second", "pages or events"]);
-    for (name, prefix) in [
-        ("pages allocated", "pgalloc_"),
-        ("pages freed", "pgfree"),
-        ("faults", "pgfault"),
-        ("allocations that reclaimed", "allocstall"),
-        ("pages scanned by kswapd", "pgscan_kswapd"),
-        ("pages scanned directly", "pgscan_direct"),
-        ("huge faults that fell back", "thp_fault_fallback"),
-        ("compactions that failed", "compact_fail"),
-    ] {
+/// Growth of a counter in a second.
+struct Rate {
+    /// Its name in JSON and CSV.
+    name: &'static str,
+    words: &'static str,
+    value: f64,
+}
+
+/// Counters of `/proc/vmstat` whose rates are shown: name, words, and the beginning of their names there.
+const RATES: [(&str, &str, &str); 10] = [
+    ("allocated", "pages allocated", "pgalloc_"),
+    ("freed", "pages freed", "pgfree"),
+    ("faults", "faults", "pgfault"),
+    ("stalls", "allocations that reclaimed", "allocstall"),
+    ("scanned_by_kswapd", "pages scanned by kswapd", "pgscan_kswapd"),
+    ("scanned_directly", "pages scanned directly", "pgscan_direct"),
+    ("compact_stalls", "allocations that compacted", "compact_stall"),
+    ("compact_fails", "compactions that failed", "compact_fail"),
+    ("pages_moved", "pages moved", "pgmigrate_success"),
+    ("huge_fallbacks", "huge faults that fell back", "thp_fault_fallback"),
+];
+
+fn rates(before: &State, after: &State, seconds: f64) -> Vec<Rate> {
+    let rate = |(name, words, prefix)| {
         let moved = after.counters(prefix).saturating_sub(before.counters(prefix));
-        listing.row([name.to_owned(), format!("{:.0}", moved as f64 / seconds.max(1e-3))]);
-    }
-    listing
+        Rate { name, words, value: moved as f64 / seconds.max(1e-3) }
+    };
+    RATES.into_iter().map(rate).collect()
 }
 
 fn text(root: &Path, state: &State, findings: &[Finding], terminal: &Terminal) -> String {

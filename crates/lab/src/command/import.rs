@@ -15,9 +15,10 @@ Examples:
   framewright import framewright-4f2a.recording -o compile.parquet
 
 Events: kmem:mm_page_alloc, mm_page_free, mm_page_free_batched,
-mm_page_alloc_zone_locked and mm_page_pcpu_drain. The reports of `perf lock`
-and `perf c2c` are not read. A folder NAME.recording is what `record` leaves
-where the trace was to go, if it is killed.";
+mm_page_alloc_zone_locked and mm_page_pcpu_drain; samples of cpu-clock with call
+chains (-g) give the share of page allocation. The reports of `perf lock` and
+`perf c2c` are not read. A folder NAME.recording is what `record` leaves where
+the trace was to go, if it is killed.";
 
 /// Turn perf.data, the text of perf script or a killed recording into a trace
 #[derive(Clone, Debug, clap::Args)]

@@ -23,9 +23,10 @@ Examples:
   framewright record -a --events fallbacks,compaction -- make -j2
   framewright record -p 4242 --duration 10
 
-Needs root and a kernel with kmem tracepoints. Under sudo, the command runs as
-the user who called sudo, and the trace belongs to that user. The trace names
-the command with its arguments, so only its owner may read it.
+Needs root and a kernel with kmem tracepoints: sudo $(which framewright) record
+finds it wherever it was installed. The command then runs as the user who called
+sudo, and the trace belongs to that user. The trace names the command with its
+arguments, so only its owner may read it.
 
 Sets of --events: fallbacks, compaction, reclaim, locks, faults, ticks. Their
 events are rows with a text in the trace. /proc/zoneinfo, buddyinfo,
@@ -156,6 +157,7 @@ fn summarise(args: &Args, session: &Session, recording: &Recording, summary: Opt
     let lost = trace.meta.lost_events;
     let count = |kind| trace.count(kind);
     let sampled = Samples::of(trace);
+    let others = trace.events.len() - count(EventKind::PageAlloc) - count(EventKind::PageFree);
     let text = if session.format == Format::Json {
         let json = serde_json::json!({
             "trace": args.output, "events": trace.events.len(), "allocations": count(EventKind::PageAlloc),
@@ -173,6 +175,7 @@ fn summarise(args: &Args, session: &Session, recording: &Recording, summary: Opt
             (whose, trace.events.len().to_string()),
             ("allocations", count(EventKind::PageAlloc).to_string()),
             ("frees", count(EventKind::PageFree).to_string()),
+            ("refills, drains and frees in batches", others.to_string()),
             ("snapshots of /proc, other events", trace.notes.len().to_string()),
             ("events of the machine", recording.system_events.to_string()),
             ("threads", recording.threads.to_string()),

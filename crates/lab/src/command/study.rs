@@ -11,9 +11,11 @@ use std::time::Instant;
 use framewright_report::error::{Error, Result, did_you_mean};
 use framewright_report::result::{Document, Kind, Part};
 use framewright_report::summary::{MARKS, part_line, summary};
-use framewright_report::table::{Format, Listing, Style, legend_text, tables};
+use framewright_report::table::{Format, Listing, Style, wrapped};
+use framewright_report::terminal::Tone;
 
-use crate::command::{count, gib};
+use crate::answer::BUSY;
+use crate::command::{Noise, count, gib};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::progress::{aside, notice};
@@ -65,7 +67,7 @@ pub struct Args {
     #[arg(long, requires = "study")]
     pub quick: bool,
 
-    /// Memory map size for the init parts, in GiB or as 1T [default: 64; 16 with --quick]
+    /// Memory map size for the init parts, in GiB or as 1T [default: 32; 8 with --quick]
     #[arg(long, value_name = "GIB", value_parser = |text: &str| gib(text, 2, 1024), requires = "study")]
     pub memory: Option<u64>,
 
@@ -123,16 +125,22 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let reading = session.format == Format::Table;
     let reporter = session.begin(&args.report)?;
     let options = Options { args, name, whole };
-    // The studies' own styles print what their authors printed. Where only a few parts of that can be measured on
-    // this host, and for several studies, the default is the style that explains itself.
-    let style = match plans {
+    // The studies' own styles print what their authors printed: where all parts can be measured on this host, on the
+    // page and with --all. On a terminal the answer comes first.
+    let printed = match plans {
         [plan] if plan.is_measurable() => plan.style(),
         _ => Style::Framewright,
     };
-    let style = args.report.style.unwrap_or(style);
+    let style = args.report.style.unwrap_or(printed);
+    let on_terminal = if args.report.all_statistics { style } else { args.report.style.unwrap_or_default() };
     let mut document = session.document(format!("study {name}"));
     document.studies = plans.iter().map(Plan::text).collect();
-    let shown = Shown { session, reporter: &reporter, details: reading && (!whole || args.details), style };
+    let shown = Shown {
+        session,
+        reporter: &reporter,
+        details: reading && (!whole || args.details),
+        style: on_terminal,
+    };
     let ended = run_jobs(&work, &options, &shown, &mut document);
     let interrupted = matches!(ended, Ok(Ended { interrupted: true, .. }));
     finish(&shown, &document, ended.as_ref().ok())?;
@@ -248,14 +256,11 @@ impl Options<'_> {
                 (false, _) => SAMPLES,
             }),
             quick: args.quick,
-            costly_samples: args.samples.unwrap_or(match (args.quick, whole) {
-                (true, _) => 1,
-                (false, true) => 2,
-                (false, false) => 3,
-            }),
+            // Two are as little of a verdict as one.
+            costly_samples: args.samples.unwrap_or(if args.quick || *whole { 1 } else { 3 }),
             costly_models: args.samples.unwrap_or(if args.quick { 1 } else { MODELS_OF_ALL }),
             scale: args.scale.unwrap_or(1.0),
-            memory_gib: args.memory.unwrap_or(if args.quick { 16 } else { 64 }),
+            memory_gib: args.memory.unwrap_or(if args.quick { 8 } else { 32 }),
             seed: args.report.seed(),
             trace: None,
         }
@@ -285,6 +290,7 @@ fn run_jobs(
     document: &mut Document,
 ) -> Result<Ended> {
     let stop = Interrupt::watched();
+    let noise = Noise::before();
     let mut ended = Ended { interrupted: false, skipped: Vec::new() };
     let quiet = stderr().is_terminal();
     let begin = Instant::now();
@@ -311,7 +317,7 @@ fn run_jobs(
     let (jobs, count): (Vec<Job<'_>>, _) = (tasks.iter().map(|(job, _)| *job).collect(), tasks.len());
     let (mut begun, mut done) = (0, Vec::new());
     let interrupted = queue::run(tasks, &order, options.whole, &stop, |event| {
-        let (n, result) = match event {
+        let (n, mut result) = match event {
             Event::Begins(n) => {
                 begun += 1;
                 if !quiet {
@@ -323,6 +329,9 @@ fn run_jobs(
             }
             Event::Ends(n, result) => (n, (*result)?),
         };
+        if result.kind == Kind::Measured {
+            noise.after(&mut result);
+        }
         // The document has them in the order of the studies, however they came.
         let at = done.partition_point(|&known| known < n);
         done.insert(at, n);
@@ -363,12 +372,18 @@ fn finish(shown: &Shown<'_>, document: &Document, ended: Option<&Ended>) -> Resu
         return Ok(());
     }
     if shown.details {
-        terminal.print(&legend_text(&tables(document, shown.style, shown.reporter.options()), terminal))?;
+        terminal.print(&shown.reporter.legend(document, shown.style))?;
     }
     let summary = summary(document, seed, terminal);
     if document.results.len() > 1 && !summary.is_empty() {
+        if let Some(busy) = document.results.iter().rev().find_map(|part| part.conditions.get(BUSY)) {
+            let text = format!("\nNoise: {busy}: quiet the machine before you trust what was measured here.");
+            for line in wrapped(&text, Some(terminal.columns()), "  ") {
+                terminal.print(&format!("{}\n", terminal.paint(&line, Tone::Worse)))?;
+            }
+        }
         terminal.print(&format!("\n{summary}"))?;
-        for line in framewright_report::table::wrapped(MARKS, Some(terminal.columns()), "") {
+        for line in wrapped(MARKS, Some(terminal.columns()), "") {
             terminal.print(&format!("{line}\n"))?;
         }
     }

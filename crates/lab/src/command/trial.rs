@@ -18,10 +18,10 @@ use crate::trial::{Knob, Knobs, Runs, run as run_rounds, undo};
 
 const EXAMPLES: &str = "\
 Examples:
-  sudo framewright try --set vm.compaction_proactiveness=98 -- make -j8
-  sudo framewright try --set transparent_hugepage=always -- ./simulation
-  sudo framewright try --set vm.percpu_pagelist_high_fraction=8 --rounds 20 \\
-      --prepare 'make clean' -- make -j8
+  sudo $(which framewright) try --set vm.compaction_proactiveness=98 -- make -j8
+  sudo $(which framewright) try --set transparent_hugepage=always -- ./array
+  sudo $(which framewright) try --set vm.percpu_pagelist_high_fraction=8 \\
+      --rounds 20 --prepare 'make clean' -- make -j8
 
 Runs the command under the kernel's settings as they are and with those of
 --set, in turn, and restores them at the end, also after Ctrl-C. After a kill,

@@ -100,6 +100,12 @@ impl Zone {
         format!("node {} {}", self.node, self.name)
     }
 
+    /// Pages on the lists of all CPUs.
+    #[must_use]
+    pub fn on_lists(&self) -> u64 {
+        self.pagesets.iter().map(|(_, set)| set.count).sum()
+    }
+
     /// Free pages in blocks of at least this order.
     #[must_use]
     pub fn free_in_blocks(&self, order: usize) -> u64 {

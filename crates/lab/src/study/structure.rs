@@ -1,19 +1,17 @@
 //! Part `structure` of `pcp-reset`: how many per-CPU lists have which batch and high on a machine.
 //!
-//! The machine's memory map is booted under each variant, with as many CPUs as it has, and the sizes are read off
-//! the lists. What they are is arithmetic, wherever it runs.
+//! That is arithmetic: the allocator's own rule for each zone. The tests boot every machine's memory map, and read the
+//! same sizes off the lists.
 
 use std::collections::BTreeMap;
 
-use framewright_host::{Arena, BootOptions, Descriptors};
-use framewright_report::error::{Error, Result};
+use framewright_report::error::Result;
 use framewright_report::result::{Kind, Part as ResultPart};
 
-use crate::booting::Bootable;
-use crate::booting::report::sizes;
 use crate::configure::Setup;
 use crate::machine::Machine;
 use crate::settings::Settings;
+use crate::simulate::allocator::zone_sizing;
 use crate::study::declare::*;
 use crate::study::run::{Run, configured, result_part};
 use crate::study::{Part, Plan};
@@ -21,7 +19,7 @@ use crate::study::{Part, Plan};
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
         name: "lists",
-        about: "Boots a machine's memory map and counts its per-CPU lists by size.",
+        about: "Counts a machine's per-CPU lists by size.",
         kinds: &[Kind::Derived],
         metrics: &quantities! {
             lists "1" None Share "Per-CPU lists of all zones."
@@ -35,14 +33,12 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
 /// Counts the lists of each size, for every variant of the study.
 ///
 /// # Errors
-/// A setting that does not exist, or a machine that cannot be booted.
+/// A setting that does not exist.
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let machine = run.machine;
     let variants = configured(plan, &Settings::default())?;
-    let counted = variants
-        .iter()
-        .map(|variant| Ok((variant, breakdown(machine, &variant.setup)?)))
-        .collect::<Result<Vec<_>>>()?;
+    let counted: Vec<_> =
+        variants.iter().map(|variant| (variant, breakdown(machine, &variant.setup))).collect();
     let mut result = result_part(plan, part, Kind::Derived, &machine.name, 0);
     // Every size that occurs anywhere, smallest first; a variant that has none of a size has 0.
     let sizes: BTreeMap<(u32, u32), ()> =
@@ -55,40 +51,51 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             metric = metric.sample(&variant.variant, f64::from(lists));
         }
     }
-    result.note("Read off the lists after a boot of the machine's memory map; the same on every host.");
+    result.note("By the allocator's own rule, for each zone of the machine; the same on every host.");
     Ok(result)
 }
 
-/// Lists by batch and high after a boot of the machine's memory. Descriptors are zero and stay so.
-fn breakdown(machine: &Machine, setup: &Setup) -> Result<BTreeMap<(u32, u32), u32>> {
-    let bootable = Bootable::of_machine(machine)?;
-    let (map, _) = bootable.divide()?;
-    let options = BootOptions {
-        cpu_nodes: bootable.firmware.cpu_nodes,
-        config: setup.config,
-        split: setup.split,
-        workers: 1,
-        descriptors: Descriptors::AsTheyAre,
-    };
-    let arena: Arena = map.build(&options).map_err(Error::failed)?;
-    let booting = arena.allocator().begin().ok_or_else(|| Error::failed("the arena has booted before"))?;
-    booting.run();
-    booting.finish().map_err(|rest| Error::failed(format_args!("{} pages stay behind", rest.left())))?;
-    Ok(sizes(&arena))
+/// Lists by batch and high, after deferred initialisation.
+fn breakdown(machine: &Machine, setup: &Setup) -> BTreeMap<(u32, u32), u32> {
+    let mut lists = BTreeMap::new();
+    for zone in &machine.zones {
+        let size = zone_sizing(machine, zone, setup, setup.config.experiment.pcp_reset);
+        *lists.entry((size.batch, size.high_min)).or_default() += machine.cpus();
+    }
+    lists
 }
 
 #[cfg(test)]
 mod tests {
-    use framewright_host::Config;
+    use framewright_host::{Arena, BootOptions, Config, Descriptors};
 
     use framewright::config::Experiment;
 
     use super::*;
-    use crate::simulate::allocator::zone_sizing;
+    use crate::booting::Bootable;
+    use crate::booting::report::sizes;
 
-    /// The formula for a zone, which replays use, against the boot.
+    /// Lists by batch and high after a boot of the machine's memory. Descriptors are zero and stay so.
+    fn booted(machine: &Machine, setup: &Setup) -> BTreeMap<(u32, u32), u32> {
+        let bootable = Bootable::of_machine(machine).expect("a machine's map");
+        let (map, _) = bootable.divide().expect("it can be divided");
+        let options = BootOptions {
+            cpu_nodes: bootable.firmware.cpu_nodes,
+            config: setup.config,
+            split: setup.split,
+            workers: 1,
+            descriptors: Descriptors::AsTheyAre,
+        };
+        let arena: Arena = map.build(&options).expect("there is memory");
+        let booting = arena.allocator().begin().expect("it has not booted before");
+        booting.run();
+        booting.finish().expect("no page stays behind");
+        sizes(&arena)
+    }
+
+    /// The rule for a zone, which replays use as well, against the boot.
     #[test]
-    fn a_boot_sizes_the_lists_as_the_formulas_say() {
+    fn a_boot_sizes_the_lists_as_the_rule_says() {
         for machine in Machine::all().expect("all are valid") {
             for reset in [false, true] {
                 let config = Config {
@@ -96,12 +103,7 @@ mod tests {
                     ..Config::linux_v5_4()
                 };
                 let setup = Setup { config, ..Setup::default() };
-                let mut lists = BTreeMap::new();
-                for zone in &machine.zones {
-                    let size = zone_sizing(&machine, zone, &setup, reset);
-                    *lists.entry((size.batch, size.high_min)).or_default() += machine.cpus();
-                }
-                assert_eq!(breakdown(&machine, &setup).expect("it boots"), lists, "{}", machine.name);
+                assert_eq!(breakdown(&machine, &setup), booted(&machine, &setup), "{}", machine.name);
             }
         }
     }

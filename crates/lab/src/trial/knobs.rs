@@ -104,10 +104,13 @@ fn write(path: &Path, value: &str) -> Result<()> {
         .map_err(|cause| Error::failed(format_args!("cannot write {value} to {}: {cause}", path.display())))
 }
 
-/// Start of a process in the kernel's ticks; `None` if there is no such process.
+/// Start of a process in the kernel's ticks; `None` if there is no such process, or it has ended and its parent has not
+/// asked for that yet.
 fn started(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    Some(stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.to_owned())
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let lives = fields.next()? != "Z";
+    fields.nth(18).filter(|_| lives).map(str::to_owned)
 }
 
 impl Knobs {
@@ -129,6 +132,9 @@ impl Knobs {
                 ErrorKind::AlreadyExists => {
                     Error::failed("another `framewright try` is running: wait for it")
                 }
+                ErrorKind::PermissionDenied => Error::failed(
+                    "only root changes settings of the kernel: run `sudo $(which framewright) try …`",
+                ),
                 _ => failed(&cause),
             }
         })?;

@@ -9,6 +9,7 @@ mod memory;
 mod options;
 mod outputs;
 mod screens;
+mod shells;
 mod trial;
 mod work;
 

@@ -144,6 +144,7 @@ impl Files {
         for part in &mut document.results {
             part.event_log_hash = None;
             part.notes.clear();
+            part.conditions.remove("busy");
             let exact = part.kind == Kind::Derived;
             for metric in part.metrics.iter_mut().filter(|_| !exact) {
                 metric.interval.clear();

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 use std::fs;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Instant;
 
@@ -65,17 +65,23 @@ fn a_command_runs_under_both_settings_in_turn_and_they_come_back() {
     assert!(refusal(&wrong, 1).contains("cannot read"));
 }
 
-/// Runs the command until a setting has that value, then kills it with SIGKILL.
-fn killed_while(arguments: &[&str], file: &str, value: &str) {
+/// Runs the command until a setting has that value, then kills it with SIGKILL. Its parent does not ask for its end, so
+/// that it stays in `/proc` as a zombie.
+fn killed_while(arguments: &[&str], file: &str, value: &str) -> Child {
     let mut child =
         framewright(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
     let begin = Instant::now();
-    while !fs::read_to_string(file).expect("there").contains(value) {
-        assert!(begin.elapsed() < Duration::from_secs(60), "it was never set");
-        thread::sleep(Duration::from_millis(2));
-    }
+    let wait = |until: &dyn Fn() -> bool| {
+        while !until() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it was never set, or never ended");
+            thread::sleep(Duration::from_millis(2));
+        }
+    };
+    wait(&|| fs::read_to_string(file).expect("there").contains(value));
     child.kill().expect("it runs");
-    child.wait().expect("it ends");
+    let stat = format!("/proc/{}/stat", child.id());
+    wait(&|| fs::read_to_string(&stat).expect("a zombie").contains(") Z "));
+    child
 }
 
 #[test]
@@ -84,12 +90,13 @@ fn what_a_killed_try_left_changed_the_next_start_brings_back() {
     let root = root(&scratch);
     let setting = scratch.path("proc/sys/vm/compaction_proactiveness");
     let set = ["try", "--root", &root, "--no-prediction", "--set", "vm.compaction_proactiveness=98"];
-    killed_while(&[&set[..], &["--", "sleep", "0.3"]].concat(), &setting, "98");
+    let mut killed = killed_while(&[&set[..], &["--", "sleep", "0.3"]].concat(), &setting, "98");
     assert_eq!(fs::read_to_string(&setting).expect("there"), "98");
     let next = [&set[..], &["--rounds", "1", "--", "true"]].concat();
     // The next one finds that it is 98, and must not take that for what it was.
     assert!(run(&next).status.success(), "{}", String::from_utf8_lossy(&run(&next).stderr));
     assert_eq!(fs::read_to_string(&setting).expect("there"), "20");
+    killed.wait().expect("it has ended");
 }
 
 /// Sets this kernel's transparent huge pages until it is dropped.
@@ -129,7 +136,8 @@ fn huge_pages_show_on_this_kernel_and_come_back_after_a_kill() {
     assert!(row.ends_with('-'), "{shown}");
     let always = || fs::read_to_string(OWN).expect("there").contains("[always]");
     assert!(always());
-    killed_while(&arguments, OWN, "[never]");
+    let mut killed = killed_while(&arguments, OWN, "[never]");
     text(&["settings", "batch"]);
     assert!(always(), "any command restores it");
+    killed.wait().expect("it has ended");
 }

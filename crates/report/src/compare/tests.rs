@@ -41,6 +41,18 @@ fn one_variant_needs_no_name() {
 }
 
 #[test]
+fn merged_metrics_keep_their_words_and_their_role() {
+    let [mut first, mut second] = ["a", "b"].map(|label| saved(label, &["v"], 1.0));
+    for file in [&mut first, &mut second] {
+        let metric = &mut file.document.results[0].metrics[0];
+        (metric.name, metric.title, metric.is_cause) = ("steals".to_owned(), "Pages taken".to_owned(), true);
+    }
+    let merged = merge(&[first, second]).expect("they share a part");
+    let metric = &merged.results[0].metrics[0];
+    assert_eq!((metric.words().as_str(), metric.is_cause), ("Pages taken", true));
+}
+
+#[test]
 fn what_cannot_be_compared_is_noted() {
     let mut second = saved("b", &["v"], 1.0);
     second.document.host.cpu = "another".to_owned();

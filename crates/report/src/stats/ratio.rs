@@ -164,12 +164,10 @@ const LEAST_SHOWN: f64 = 0.0005;
 #[must_use]
 pub fn verdict(part: &Part, metric: &Metric, variant: &str, ratio: Option<Ratio>) -> Verdict {
     let (base, new) = (metric.of(&part.baseline), metric.of(variant));
-    let pairs = part.paired && base.len() == new.len();
     let enough = match part.kind {
-        Kind::Derived => 1,
         _ if metric.is_exact => 1,
-        Kind::Measured if pairs => FEW_PAIRS,
-        Kind::Measured | Kind::Simulated => TOO_FEW_TO_JUDGE,
+        Kind::Measured if base.len() != new.len() => TOO_FEW_TO_JUDGE,
+        _ => needed(part),
     };
     let few = base.len().min(new.len()) < enough;
     let shown = if part.kind == Kind::Derived || metric.is_exact { 0.0 } else { LEAST_SHOWN };
@@ -185,6 +183,16 @@ pub fn verdict(part: &Part, metric: &Metric, variant: &str, ratio: Option<Ratio>
         (_, _, Better::None) => Verdict::Changed,
         (true, _, Better::Lower) | (_, true, Better::Higher) => Verdict::Better,
         _ => Verdict::Worse,
+    }
+}
+
+/// Samples of each variant below which nothing is said about a change.
+#[must_use]
+pub const fn needed(part: &Part) -> usize {
+    match part.kind {
+        Kind::Derived => 1,
+        Kind::Measured if part.paired => FEW_PAIRS,
+        Kind::Measured | Kind::Simulated => TOO_FEW_TO_JUDGE,
     }
 }
 

@@ -80,8 +80,8 @@ impl Listing {
         }
 
         let mut out = String::new();
-        if !self.title.is_empty() {
-            out += &format!("{}\n", terminal.paint(&self.title, Tone::Heading));
+        for line in wrapped(&self.title, terminal.width, "  ").iter().filter(|line| !line.is_empty()) {
+            out += &format!("{}\n", terminal.paint(line, Tone::Heading));
         }
         let mut push = |row: &[String], tone: Tone| {
             let mut line = String::new();

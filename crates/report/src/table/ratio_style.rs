@@ -220,9 +220,7 @@ fn legend(part: &Part) -> Vec<String> {
     let fewest = uncertain.flat_map(|metric| counts(part, metric)).min();
     let needed = if part.paired && part.kind == Kind::Measured { FEW_PAIRS } else { FEW_SAMPLES };
     if fewest.is_some_and(|fewest| fewest < needed) {
-        legend.push(format!(
-            "A first look: with fewer than {needed} samples, spreads and verdicts mean little; --samples takes more."
-        ));
+        legend.push(format!("? too few samples to judge: {needed} or more of each are needed."));
     }
     legend
 }

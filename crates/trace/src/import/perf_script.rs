@@ -7,16 +7,18 @@
 //!     cc1-4562  [001]  1397.840348: mm_page_alloc:        page=0x12dc61 pfn=0x12dc61 order=0 …
 //! ```
 //!
-//! Lines of other events are passed over, and so are comments, what `trace-cmd` says of its CPUs, and the frames of
-//! call chains. Everything else must parse.
+//! Samples of perf's `cpu-clock` and `task-clock` with their call chains (`perf record -g`) become the trace's samples
+//! of the kernel. Lines of other events are passed over, and so are comments, what `trace-cmd` says of its CPUs, and
+//! the frames of other call chains. Everything else must parse.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead, Read as _};
 
 use super::ENDED_THREAD;
+use crate::kernel_time;
 use crate::kmem::report::{Report, What, name};
 use crate::kmem::{self, gfp};
-use crate::trace::{EventKind, Meta, Trace};
+use crate::trace::{EventKind, Meta, Note, Trace};
 
 /// Digits of a CPU's number, at most: `[00000]`.
 const CPU_DIGITS: usize = 5;
@@ -50,6 +52,7 @@ pub(super) fn parse(mut text: impl BufRead) -> Result<Trace, Fault> {
         ..Meta::default()
     };
     let (mut byte, mut whole) = (0, Vec::new());
+    let (mut samples, mut begun) = (Samples::default(), false);
     for number in 1.. {
         let fault = |what: String| Fault { line: number, byte, what };
         whole.clear();
@@ -69,9 +72,16 @@ pub(super) fn parse(mut text: impl BufRead) -> Result<Trace, Fault> {
             return Err(fault("a byte of 0, which no text has".to_owned()));
         }
         let line = String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line));
-        let is_frame = line.starts_with('\t') && !reports.is_empty();
-        if !(is_frame || line.trim().is_empty() || line.starts_with('#') || is_about_cpus(&line)) {
-            reports.extend(parse_line(&line, &mut unknown).map_err(fault)?.into_iter().flatten());
+        if line.starts_with('\t') && begun {
+            samples.frame(&line);
+        } else if !(line.trim().is_empty() || line.starts_with('#') || is_about_cpus(&line)) {
+            begun = true;
+            samples.end();
+            match parse_line(&line, &mut unknown).map_err(fault)? {
+                Line::Page(both) => reports.extend(both),
+                Line::Sample { period_ns, frame } => samples.begin(period_ns, frame),
+                Line::Other => {}
+            }
         }
         if let Some(header) = line.strip_prefix("# ") {
             note_header(&mut meta, header);
@@ -83,7 +93,67 @@ pub(super) fn parse(mut text: impl BufRead) -> Result<Trace, Fault> {
     }
     meta.lost_events = lost_events;
     meta.unknown_flags = unknown.into_iter().collect::<Vec<_>>().join(" ");
-    Ok(super::whole(reports, meta))
+    let mut trace = super::whole(reports, meta);
+    samples.end();
+    if samples.period_ns > 0 {
+        let text = kernel_time::text(samples.period_ns, 0, None, samples.by_stack);
+        let time_ns = trace.events.last().map_or(0, |event| event.time_ns);
+        let name = kernel_time::NOTE.to_owned();
+        trace.notes.push(Note { time_ns, cpu: 0, pid: 0, comm: 0, name, text });
+    }
+    Ok(trace)
+}
+
+/// Samples of a clock.
+#[derive(Default)]
+struct Samples {
+    /// CPU time between two samples.
+    period_ns: u64,
+    by_stack: HashMap<String, u64>,
+    /// Functions of the kernel of the sample that is being read, the innermost first.
+    open: Option<Vec<String>>,
+}
+
+impl Samples {
+    fn begin(&mut self, period_ns: u64, frame: &str) {
+        self.period_ns = period_ns;
+        self.open = Some(Vec::new());
+        self.frame(frame);
+    }
+
+    /// A frame of a call chain, `ADDRESS FUNCTION+OFFSET (FILE)`, if a sample is being read and it is the kernel's.
+    fn frame(&mut self, line: &str) {
+        let Some(open) = &mut self.open else { return };
+        let Some((before, file)) = line.trim().strip_suffix(')').and_then(|line| line.rsplit_once(" ("))
+        else {
+            return;
+        };
+        let module =
+            |name: &str| !matches!(name, "unknown" | "vdso" | "vsyscall" | "heap" | "stack" | "uprobes");
+        let in_kernel = file.strip_prefix('[').and_then(|file| file.strip_suffix(']')).is_some_and(module);
+        if in_kernel || file.contains(".ko") || file.contains("vmlinux") {
+            let function = before.split_whitespace().nth(1).unwrap_or("[unknown]");
+            let function = function.rsplit_once("+0x").map_or(function, |(name, _)| name);
+            open.push(if function == "[unknown]" { kernel_time::UNKNOWN } else { function }.to_owned());
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(functions) = self.open.take() {
+            let stack = kernel_time::folded(functions.iter().map(String::as_str).collect());
+            *self.by_stack.entry(stack).or_default() += 1;
+        }
+    }
+}
+
+/// Content of a line.
+enum Line<'a> {
+    /// The name of a thread and its event.
+    Page([Report; 2]),
+    /// A sample of a clock: the CPU time that it stands for, and its function if it has no call chain.
+    Sample { period_ns: u64, frame: &'a str },
+    /// Another event, or a sample of an idle CPU.
+    Other,
 }
 
 /// Keeps a line of the header that `perf script --header` prints.
@@ -123,16 +193,28 @@ fn lost(line: &str) -> Option<u64> {
     number.or_else(|| inside.strip_suffix(" EVENTS DROPPED"))?.trim().parse().ok()
 }
 
-/// The name of a line's thread and its event; `None` if the event is not one of ours.
-fn parse_line(line: &str, unknown: &mut BTreeSet<String>) -> Result<Option<[Report; 2]>, String> {
+fn parse_line<'a>(line: &'a str, unknown: &mut BTreeSet<String>) -> Result<Line<'a>, String> {
     let (thread, cpu, rest) =
         split(line).ok_or_else(|| format!("not a line of perf script or ftrace: {:?}", shorten(line)))?;
     let (time, rest) = rest.split_once(": ").ok_or("no time before the event")?;
     let time_ns = parse_time(time).ok_or_else(|| format!("the time {time:?} is not one"))?;
     let (comm, pid) = parse_thread(thread).ok_or_else(|| format!("no thread before the CPU: {thread:?}"))?;
+    if let Some((period_ns, frame)) = clock_sample(rest) {
+        return Ok(if comm == "swapper" { Line::Other } else { Line::Sample { period_ns, frame } });
+    }
     let report = |what| Report { time_ns, cpu, pid, what };
-    Ok(parse_event(rest, unknown)?
-        .map(|event| [report(What::Rename { pid, name: name(comm.as_bytes()) }), report(event)]))
+    Ok(parse_event(rest, unknown)?.map_or(Line::Other, |event| {
+        Line::Page([report(What::Rename { pid, name: name(comm.as_bytes()) }), report(event)])
+    }))
+}
+
+/// `PERIOD cpu-clock: FRAME`: the period in ns, and the frame if there is no call chain.
+fn clock_sample(text: &str) -> Option<(u64, &str)> {
+    let (period, rest) = text.trim_start().split_once(char::is_whitespace)?;
+    let event = rest.trim_start();
+    let is_clock = matches!(event.split(':').next(), Some("cpu-clock" | "task-clock"));
+    let frame = event.split_once(": ").map_or("", |(_, frame)| frame);
+    Some((period.parse().ok().filter(|&period: &u64| period > 0 && is_clock)?, frame))
 }
 
 /// Splits at the CPU: what is before it, its number, what is after it. A thread's name may hold anything, so

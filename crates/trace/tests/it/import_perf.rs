@@ -2,6 +2,7 @@
 
 use framewright_trace::error::Error;
 use framewright_trace::import;
+use framewright_trace::kernel_time::{Doing, Samples};
 use framewright_trace::trace::{Event, EventKind, Meta, Trace};
 use proptest::prelude::*;
 
@@ -54,6 +55,32 @@ fn a_file_is_read_by_perf() {
         let message = message(&data()[..length]);
         assert!(message.starts_with("f: at byte 0: perf refuses the file: "), "{message}");
     }
+}
+
+/// Text of `perf record -a -e kmem:mm_page_alloc,cpu-clock -g`: stacks of the kernel and of a program, a sample before
+/// the first allocation, an idle CPU, and one without a call chain.
+#[test]
+fn samples_of_a_clock_become_the_traces_own() {
+    let alloc = "cc1 7 [000] 1.000009: kmem:mm_page_alloc: page=0x1 pfn=0x10 order=0 migratetype=1 gfp_flags=GFP_KERNEL\n";
+    let stack = "\tffffffff8136a0d4 rmqueue_bulk.part.0+0x24 ([kernel.kallsyms])\n\
+                 \tffffffff8136b1f0 __alloc_frozen_pages_noprof+0x110 ([kernel.kallsyms])\n\
+                 \tffffffff81300000 do_anonymous_page+0x90 ([kernel.kallsyms])\n\
+                 \t        7f0011223344 main+0x12 (/usr/bin/cc1)\n\n";
+    let sample = |pid: &str| format!("{pid} [000] 1.000001:    1001001          cpu-clock: \n");
+    let text = format!(
+        "{0}\t  11c26 free+0x56 (/usr/bin/cc1)\n\n{1}{stack}{0}{stack}{alloc}{stack}{0}\n\
+         cc1 7 [001] 1.000002: 1001001 task-clock:ppp:  ffffffff8102 clear_page_erms+0x7 ([kernel.kallsyms])\n",
+        sample("cc1 7"),
+        sample("swapper 0"),
+    );
+    let trace = import(text.as_bytes()).unwrap();
+    let samples = Samples::of(&trace).expect("there are some");
+    assert_eq!((samples.count(), samples.cpu_ns()), (4, 4.0 * 1_001_001.0));
+    let percent = |part| samples.share_of(&[part]).percent;
+    assert_eq!([Doing::Allocating, Doing::Clearing, Doing::Other].map(percent), [25.0, 25.0, 50.0]);
+    assert_eq!(samples.system_ns(), 2.0 * 1_001_001.0);
+    assert_eq!(samples.call_sites().collect::<Vec<_>>(), [("do_anonymous_page", 100.0)]);
+    assert_eq!(Samples::of(&import(alloc.as_bytes()).unwrap()), None);
 }
 
 #[test]

@@ -38,6 +38,29 @@ pub struct ManArgs {
     command: Vec<String>,
 }
 
+/// For bash `=` ends a word: this puts `preset=linux` together again, and completes it as one.
+const WHOLE_WORDS: &str = r#"
+_framewright_whole_words() {
+    local line=${COMP_LINE:0:COMP_POINT} before whole
+    whole=${line##*[[:space:]]}
+    before=${line%"$whole"}
+    before=${before%"${before##*[![:space:]]}"}
+    before=${before##*[[:space:]]}
+    if [[ $whole == --*=* ]]; then
+        before=${whole%%=*} whole=${whole#*=}
+    fi
+    _framewright "$1" "$whole" "$before"
+    if [[ $whole == *=* && $COMP_WORDBREAKS == *=* ]]; then
+        COMPREPLY=("${COMPREPLY[@]#"${whole%=*}="}")
+    fi
+    if [[ ${COMPREPLY[0]} == *= ]]; then
+        compopt -o nospace
+    fi
+}
+
+complete -F _framewright_whole_words -o bashdefault -o default framewright
+"#;
+
 /// Arguments whose values are names that this program knows: command, argument, names. Files may stand there as well,
 /// so that only completions have them.
 fn known_names() -> Result<Vec<(&'static str, &'static str, Vec<String>)>> {
@@ -51,6 +74,7 @@ fn known_names() -> Result<Vec<(&'static str, &'static str, Vec<String>)>> {
     let workloads = registry::all().map(|workload| workload.declaration().name.to_owned()).collect();
     Ok(vec![
         ("study", "study", studies),
+        ("bench", "config", presets.clone()),
         ("study", "machine", machines.clone()),
         ("replay", "machine", machines.clone()),
         ("boot", "machine", machines.clone()),
@@ -68,7 +92,20 @@ fn known_names() -> Result<Vec<(&'static str, &'static str, Vec<String>)>> {
 /// # Errors
 /// They cannot be written.
 pub fn completions(args: &CompletionsArgs, mut whole: clap::Command, session: &Session) -> Result<()> {
-    for (command, argument, names) in known_names()? {
+    let commands = whole.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    let mut known = known_names()?;
+    known.push(("man", "command", commands));
+    // fish gets no names for what is no option.
+    let mut for_fish = String::new();
+    for (command, argument, names) in known {
+        let is_positional =
+            |command: &clap::Command| command.get_positionals().any(|known| known.get_id() == argument);
+        if whole.find_subcommand(command).is_some_and(is_positional) {
+            for_fish += &format!(
+                "complete -c framewright -n \"__fish_framewright_using_subcommand {command}\" -a \"{}\"\n",
+                names.join(" ")
+            );
+        }
         whole = whole.mut_subcommand(command, |command| {
             command.mut_arg(argument, |known| {
                 known.value_parser(PossibleValuesParser::new(names.into_iter().map(|name| &*name.leak())))
@@ -77,7 +114,13 @@ pub fn completions(args: &CompletionsArgs, mut whole: clap::Command, session: &S
     }
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut whole, "framewright", &mut text);
-    session.terminal.print_data(&String::from_utf8(text).map_err(Error::failed)?)
+    let mut text = String::from_utf8(text).map_err(Error::failed)?;
+    match args.shell {
+        Shell::Bash => text += WHOLE_WORDS,
+        Shell::Fish => text += &for_fish,
+        _ => {}
+    }
+    session.terminal.print_data(&text)
 }
 
 /// Prints a manual page of `whole`, the command with all its own, or of one of these: `trace summary` as well.
@@ -95,8 +138,10 @@ pub fn man(args: &ManArgs, whole: clap::Command, session: &Session) -> Result<()
             .ok_or_else(|| Error::usage(format_args!("there is no command `{}`", args.command.join(" "))))?;
         title = format!("{title}-{word}");
     }
-    // Its own name, as `man` looks it up.
-    let command = command.display_name(title);
+    // Its own name, as `man` looks it up; and its usage as the help has it, in which options have their values.
+    let usage = command.render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage:").trim().to_owned();
+    let command = command.display_name(title).override_usage(usage);
     let mut text = Vec::new();
     clap_mangen::Man::new(command).render(&mut text).map_err(|cause| Error::output(&cause))?;
     session.terminal.print_data(&String::from_utf8(text).map_err(Error::failed)?)

@@ -6,26 +6,19 @@ use std::thread;
 use std::time::{Instant, SystemTime};
 
 use framewright_report::error::Result;
-use framewright_report::table::Format;
+use framewright_report::table::{Format, Listing};
 
-use super::{huge_percent, zone_json};
+use super::{Rate, huge_percent, rates, zone_json};
 use crate::doctor::{Root, State};
 use crate::interrupt::Interrupt;
-use crate::session::Session;
+use crate::session::{Session, now};
 
-/// Counters of `/proc/vmstat` whose rates are shown: names, and how they begin there.
-const RATES: [(&str, &str); 6] = [
-    ("allocated", "pgalloc_"),
-    ("stalls", "allocstall"),
-    ("compact_stalls", "compact_stall"),
-    ("compact_fails", "compact_fail"),
-    ("pages_moved", "pgmigrate_success"),
-    ("huge_fallbacks", "thp_fault_fallback"),
-];
 /// Longest time until a signal is heeded.
 const LOOK: Duration = Duration::from_millis(50);
 /// Orders of free blocks.
 const ORDERS: usize = 11;
+/// Rates below this are 0 in text.
+const LEAST_SHOWN: f64 = 0.05;
 
 /// Time that tasks waited for memory (PSI), in microseconds since boot.
 fn waited(root: &Root) -> Option<f64> {
@@ -48,15 +41,14 @@ pub(super) fn follow(root: &Root, every: Duration, count: Option<u32>, session: 
         }
         let (after, waited_after) = (State::read(root)?, waited(root));
         let seconds = begin.elapsed().as_secs_f64();
-        let mut rates: Vec<(&str, f64)> = RATES
-            .iter()
-            .map(|&(name, prefix)| {
-                let moved = after.counters(prefix).saturating_sub(before.counters(prefix));
-                (name, moved as f64 / seconds)
-            })
-            .collect();
+        let mut rates = rates(&before, &after, seconds);
         if let (Some(before), Some(after)) = (waited_before, waited_after) {
-            rates.push(("waiting_percent", (after - before) / seconds / 1e4));
+            let value = (after - before) / seconds / 1e4;
+            rates.push(Rate {
+                name: "waiting_percent",
+                words: "% of the time tasks waited for memory",
+                value,
+            });
         }
         show(&after, &rates, shown == 0, session)?;
         (before, waited_before) = (after, waited_after);
@@ -65,45 +57,88 @@ pub(super) fn follow(root: &Root, every: Duration, count: Option<u32>, session: 
     Ok(())
 }
 
-/// Prints an interval: JSON on a line of its own, or rows, below their heads the first time.
-fn show(state: &State, rates: &[(&str, f64)], first: bool, session: &Session) -> Result<()> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    if session.format == Format::Json {
-        let zones: Vec<_> = state.zones.iter().map(zone_json).collect();
-        let rates: serde_json::Map<_, _> =
-            rates.iter().map(|(name, rate)| ((*name).to_owned(), (*rate).into())).collect();
-        let json = serde_json::json!({ "time": now, "zones": zones, "per_second": rates });
-        return session.terminal.print_data(&format!("{json}\n"));
-    }
-    let mut text = String::new();
-    let mut push = |cells: Vec<String>| {
-        text += &cells.join(if session.format == Format::Csv { "," } else { "  " });
-        text.push('\n');
+/// Prints an interval: JSON on a line of its own, CSV below its heads the first time, or a table.
+fn show(state: &State, rates: &[Rate], first: bool, session: &Session) -> Result<()> {
+    let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let text = match session.format {
+        Format::Json => {
+            let zones: Vec<_> = state.zones.iter().map(zone_json).collect();
+            let rates: serde_json::Map<_, _> =
+                rates.iter().map(|rate| (rate.name.to_owned(), rate.value.into())).collect();
+            format!("{}\n", serde_json::json!({ "time": seconds, "zones": zones, "per_second": rates }))
+        }
+        Format::Csv => csv(state, rates, first, seconds),
+        Format::Table | Format::Markdown | Format::Toml => {
+            let text = table(state, rates, &now()).render(session.format, &session.terminal);
+            return session.terminal.print(&format!("{}{text}", if first { "" } else { "\n" }));
+        }
     };
-    let orders = (0..ORDERS).map(|order| format!("free_{order}"));
+    session.terminal.print_data(&text)
+}
+
+/// A line for each zone; the rates of the machine stand in each.
+fn csv(state: &State, rates: &[Rate], first: bool, seconds: u64) -> String {
+    let mut text = String::new();
+    let mut push = |cells: Vec<String>| text += &format!("{}\n", cells.join(","));
     if first {
-        let heads = ["time", "zone", "free", "huge_percent", "on_lists"].map(str::to_owned);
-        push(
-            heads.into_iter().chain(orders).chain(rates.iter().map(|(name, _)| (*name).to_owned())).collect(),
-        );
+        let heads = ["time", "zone", "free", "huge_percent", "on_lists"].map(str::to_owned).into_iter();
+        let orders = (0..ORDERS).map(|order| format!("free_{order}"));
+        push(heads.chain(orders).chain(rates.iter().map(|rate| rate.name.to_owned())).collect());
     }
     for zone in &state.zones {
-        let on_lists: u64 = zone.pagesets.iter().map(|(_, set)| set.count).sum();
         let cells = [
-            now.to_string(),
+            seconds.to_string(),
             zone.title(),
             zone.free.to_string(),
             format!("{:.1}", huge_percent(zone)),
-            on_lists.to_string(),
+            zone.on_lists().to_string(),
         ];
         let blocks = (0..ORDERS).map(|order| zone.blocks.get(order).copied().unwrap_or(0).to_string());
-        push(
-            cells
-                .into_iter()
-                .chain(blocks)
-                .chain(rates.iter().map(|(_, rate)| format!("{rate:.1}")))
-                .collect(),
-        );
+        let rates = rates.iter().map(|rate| format!("{:.1}", rate.value));
+        push(cells.into_iter().chain(blocks).chain(rates).collect());
     }
-    session.terminal.print_data(&text)
+    text
+}
+
+/// A heading with the rates that are not 0, and a row for each zone.
+fn table(state: &State, rates: &[Rate], time: &str) -> Listing {
+    let rates = rates.iter().filter(|rate| rate.value >= LEAST_SHOWN);
+    let rates: Vec<String> = rates.map(|rate| format!("{:.1} {}", rate.value, rate.words)).collect();
+    let rates = if rates.is_empty() { "nothing".to_owned() } else { rates.join(", ") };
+    let heads = ["zone", "free MiB", "huge %", "on lists", "free blocks of orders 0, 1, ... 10"];
+    let mut listing = Listing::new(&format!("{time}, a second: {rates}"), &heads);
+    for zone in &state.zones {
+        let blocks: Vec<String> = zone.blocks.iter().map(u64::to_string).collect();
+        listing.row([
+            zone.title(),
+            (zone.free >> 8).to_string(),
+            format!("{:.0}", huge_percent(zone)),
+            zone.on_lists().to_string(),
+            blocks.join(" "),
+        ]);
+    }
+    listing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use framewright_report::terminal::Terminal;
+
+    #[test]
+    fn an_interval_is_as_it_was_read() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/snapshots/linux-6.12-nodes.tar.gz");
+        let state = State::read(&Root::open(root.as_ref()).expect("a snapshot")).expect("a system");
+        let mut after = state.clone();
+        for (name, more) in [("pgalloc_normal", 24_690), ("pgfree", 20_000), ("compact_fail", 1)] {
+            *after.vmstat.entry(name.to_owned()).or_default() += more;
+        }
+        let rates = rates(&state, &after, 2.0);
+        let terminal = Terminal { width: Some(80), ..Terminal::plain() };
+        let text = table(&after, &rates, "2026-11-26T11:00:00Z").render(Format::Table, &terminal);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        insta::assert_snapshot!("interval", text);
+        let idle = table(&state, &[], "2026-11-26T11:00:00Z").render(Format::Markdown, &terminal);
+        assert!(idle.starts_with("### 2026-11-26T11:00:00Z, a second: nothing\n"), "{idle}");
+    }
 }

@@ -9,10 +9,10 @@ use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{execute, queue};
 use framewright_report::error::{Error, Result};
-use framewright_report::table::Format;
+use framewright_report::table::{Format, Listing};
 use framewright_report::terminal::to_ascii;
 
-use super::{rates, zones};
+use super::{Rate, rates, zones};
 use crate::doctor::{Root, State, examine};
 use crate::interrupt::Interrupt;
 use crate::session::Session;
@@ -134,7 +134,11 @@ pub(super) fn watch(root: &Root, session: &Session) -> Result<()> {
         if let Some((earlier, at)) = &before {
             let seconds = (now - *at).as_secs_f64();
             text += "\n";
-            text += &rates(earlier, &state, seconds).render(Format::Table, &session.terminal);
+            let mut listing = Listing::new("", &["in a second", "pages or events"]);
+            for Rate { words, value, .. } in rates(earlier, &state, seconds) {
+                listing.row([words.to_owned(), format!("{value:.0}")]);
+            }
+            text += &listing.render(Format::Table, &session.terminal);
         }
         text.push('\n');
         for finding in &findings {
