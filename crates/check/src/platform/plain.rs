@@ -8,7 +8,7 @@ use framewright::platform::Platform;
 
 use super::pin::OwnedPin;
 
-/// Runs on the machine as it is. Every [`PAUSES_PER_YIELD`]-th pause of a thread that waits is offered to the operating
+/// Runs on the machine as it is. A thread that waits offers one of sixty-four pauses to the operating
 /// system, as tests have more threads than CPUs.
 #[derive(Debug)]
 pub struct Plain;
