@@ -186,8 +186,6 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) const NONE: Self = Self { first: Pfn(0), count: 0, order: Order::ZERO };
-
     /// Adds a block that continues the run upwards or downwards: inside its pageblock, one of huge blocks inside `most`
     /// frames. On `false` the run is unchanged.
     #[inline(always)]

@@ -11,7 +11,9 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// are [`State::Body`]. O(512).
     pub(crate) fn take_from_pageblock(&mut self, start: Pfn, order: Order, out: &mut [Pfn]) -> usize {
         if self.frames.has_maps() {
-            return self.take_bits_of(start, order, out);
+            let (most, mut places) = (out.len(), out.iter_mut());
+            let keep = |pfn| places.next().into_iter().for_each(|place| *place = pfn);
+            return self.take_bits_of(start, order, most, keep);
         }
         let mut taken = 0;
         let mut at = start;
@@ -50,7 +52,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         while taken < out.len()
             && let Some(start) = self.fullest_with(order, list, free, but)
         {
-            match self.take_bits_of(start, order, &mut out[taken..]) {
+            match self.take_from_pageblock(start, order, &mut out[taken..]) {
                 // Its bin disagrees with its map. An allocation that finds this rebuilds the bins.
                 0 => break,
                 now => taken += now,
@@ -62,8 +64,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Takes the free blocks of at least `least` that begin in the pageblock at `start`, each whole, until `out` is
     /// full. Returns the number of blocks taken. Their head words are [`State::Body`]. O(512).
     pub(crate) fn take_whole(&mut self, start: Pfn, least: Order, out: &mut [(Pfn, Order)]) -> usize {
-        if let Some(taken) = self.take_whole_bits(start, least, out) {
-            return taken;
+        if self.frames.has_maps() && self.frames.open_head(start).is_some() {
+            return self.take_whole_bits(start, least, out);
         }
         let (mut taken, mut at) = (0, start);
         while at < start.add(PAGEBLOCK_PAGES) && taken < out.len() {
@@ -88,6 +90,18 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             at = head.add(state.pages()).max(at.add(1));
         }
         taken
+    }
+
+    /// Like [`take_whole`](Self::take_whole), of an open pageblock: the largest blocks first, so that each is whole.
+    fn take_whole_bits(&mut self, start: Pfn, least: Order, out: &mut [(Pfn, Order)]) -> usize {
+        let mut places = out.iter_mut();
+        for order in Order::all().filter(|&order| least <= order && order < PAGEBLOCK_ORDER).rev() {
+            let most = places.len();
+            let keep = |pfn| places.next().into_iter().for_each(|place| *place = (pfn, order));
+            self.take_bits_of(start, order, most, keep);
+        }
+        let left = places.len();
+        out.len() - left
     }
 
     /// Takes the first `blocks` blocks of `order` from the free block of order `whole` at `pfn`, unless its list is

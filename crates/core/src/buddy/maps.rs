@@ -23,13 +23,12 @@
 //! contiguous again by itself. A block of order 9 is opened only when no open pageblock of the type has what is needed.
 
 mod bins;
-mod longest;
 mod looking;
 mod put;
 mod whole;
 
 use super::{Buddy, BuddyCounts, Each, Placement, Sink, Taken, Wanted};
-use crate::frame::{Bits, BlockInfo, Map, OpenHead, State, WORDS, range_in_word, starts};
+use crate::frame::{Bits, BlockInfo, Map, OpenHead, State, WORDS, lowest, range_in_word, starts};
 use crate::platform::Platform;
 use crate::policy::fallback::{self, Source, Steal};
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
@@ -194,7 +193,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     }
 
     /// Takes blocks of the pageblock at `start`, whose head word is `old`; `None` if all of it is free, and it is in no
-    /// bin.
+    /// bin. Nothing has changed if it has no such block.
     fn take_of(
         &mut self,
         start: Pfn,
@@ -210,26 +209,33 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             None => (Bits::ALL, PAGEBLOCK_PAGES as u32, PAGEBLOCK_ORDER.get()),
         };
         let (mut blocks, mut bad, mut room) = (0, 0, sink.room());
-        let mut found = [0; WORDS];
+        let (mut found, mut end, mut left) = ([0; WORDS], 0, 0);
         let step = Bits::words_of(order);
-        let mut end = 0;
         while end < WORDS && blocks < most && room > 0 {
-            let starts = bits.take(end, order, most - blocks);
+            let starts = bits.starts(end, order);
             if starts != 0 {
-                blocks += if starts & (starts - 1) == 0 { 1 } else { u64::from(starts.count_ones()) };
+                let taken = lowest(starts, most - blocks);
+                left = starts & !taken;
+                blocks += if taken & (taken - 1) == 0 { 1 } else { u64::from(taken.count_ones()) };
                 room -= 1;
-                found[end] = starts;
+                found[end] = taken;
+                bits.take(end, order, taken);
                 if old.is_some() {
                     map.set_words(end..end + step, &bits);
                 }
             }
             end += step;
         }
+        if blocks == 0 {
+            return Taken { list, blocks, bad };
+        }
         if old.is_none() {
             map.set_words(0..WORDS, &bits);
         }
         let free = free.saturating_sub((blocks << order.get()) as u32);
-        self.refile(start, list, old, (free, bits.largest_upto(largest).unwrap_or(0)), false);
+        let is_left = left != 0 && order.get() == largest;
+        let largest = if is_left { Some(largest) } else { bits.largest_upto(largest) };
+        self.refile(start, list, old, (free, largest.unwrap_or(0)), false);
         self.account(list, -((blocks << order.get()) as i64));
         for (n, &starts) in found[..end].iter().enumerate() {
             if starts != 0 {
@@ -390,49 +396,22 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.frames.set_state(start, PAGEBLOCK_ORDER, State::Body);
     }
 
-    /// Takes free blocks of `order`, below the pageblock order, from an open pageblock until `out` is full, lowest
-    /// first. Returns their number.
-    pub(super) fn take_bits_of(&mut self, start: Pfn, order: Order, out: &mut [Pfn]) -> usize {
-        let list = self.frames.info(start).migratetype();
-        let usable = list.is_ordinary() || list == Migratetype::Cma;
-        let Some(head) = self.frames.open_head(start).filter(|_| usable) else { return 0 };
-        let (most, mut places) = (out.len() as u64, out.iter_mut());
-        let mut sink = Each(|pfn| {
-            places.next().into_iter().for_each(|place| *place = pfn);
-            true
-        });
-        self.take_of(start, Some(head), list, order, most, &mut sink).blocks as usize
-    }
-
-    /// Takes the free blocks of at least `least` from an open pageblock, each whole, until `out` is full. Returns their
-    /// number; `None` if the pageblock is not open.
-    pub(super) fn take_whole_bits(
+    /// Takes up to `most` free blocks of `order`, below the pageblock order, from an open pageblock, lowest first, and
+    /// passes them to `keep`. Returns their number.
+    pub(super) fn take_bits_of(
         &mut self,
         start: Pfn,
-        least: Order,
-        out: &mut [(Pfn, Order)],
-    ) -> Option<usize> {
-        let head = self.frames.open_head(start)?;
+        order: Order,
+        most: usize,
+        mut keep: impl FnMut(Pfn),
+    ) -> usize {
         let list = self.frames.info(start).migratetype();
-        if !list.is_ordinary() && list != Migratetype::Cma {
-            return Some(0);
-        }
-        let before = self.map(start).bits();
-        let mut left = before;
-        let mut taken = 0;
-        let large = before.blocks().filter(|&(_, order)| order >= least.get());
-        for ((first, order), place) in large.zip(out) {
-            let order = Order::new(order).expect("a pageblock has no larger block");
-            for (n, word) in left.0.iter_mut().enumerate() {
-                *word &= !range_in_word(n, first, order.pages());
-            }
-            *place = (start.add(first), order);
-            taken += 1;
-        }
-        if taken > 0 {
-            self.account(list, left.count() as i64 - before.count() as i64);
-            self.set_bits(start, list, Some(head), left);
-        }
-        Some(taken)
+        let usable = list.is_ordinary() || list == Migratetype::Cma;
+        let Some(head) = self.frames.open_head(start).filter(|_| usable && most > 0) else { return 0 };
+        let mut sink = Each(|pfn| {
+            keep(pfn);
+            true
+        });
+        self.take_of(start, Some(head), list, order, most as u64, &mut sink).blocks as usize
     }
 }

@@ -28,18 +28,15 @@ impl<F: FnMut(Pfn) -> bool> Sink for Each<F> {
 }
 
 /// Blocks to put on a list after the lock is released: no other CPU has them.
-pub(crate) struct Pieces {
+pub(crate) struct Pieces<'p> {
     /// The first `len` are valid.
-    pieces: [(Pfn, u64); Self::ROOM],
+    pieces: &'p mut [(Pfn, u64)],
     len: usize,
 }
 
-impl Pieces {
-    /// Words of maps: a refill of single frames usually finds them in fewer.
-    const ROOM: usize = 32;
-
-    pub(crate) const fn new() -> Self {
-        Self { pieces: [(Pfn(0), 0); Self::ROOM], len: 0 }
+impl<'p> Pieces<'p> {
+    pub(crate) const fn new(pieces: &'p mut [(Pfn, u64)]) -> Self {
+        Self { pieces, len: 0 }
     }
 
     /// The words, in the order in which they were taken: a frame, and bits of the blocks that start from there on.
@@ -48,9 +45,9 @@ impl Pieces {
     }
 }
 
-impl Sink for Pieces {
+impl Sink for Pieces<'_> {
     fn room(&self) -> usize {
-        Self::ROOM - self.len
+        self.pieces.len() - self.len
     }
 
     #[inline]

@@ -85,26 +85,29 @@ const STARTS: [u64; WORD_ORDER as usize + 1] = [
 /// The bits of a word at which a whole free block of order `order`, at most 6, starts.
 #[inline]
 pub(crate) const fn starts(word: u64, order: u8) -> u64 {
-    let mut whole = word;
-    let mut below = 0;
-    while below < order && whole != 0 {
+    let (mut whole, mut below) = (word, 0);
+    while below < order {
         whole &= whole >> (1_u32 << below);
         below += 1;
-        whole &= STARTS[below as usize];
     }
-    whole
+    whole & STARTS[order as usize]
 }
 
-/// The bits of the blocks of order `order`, at most 5, that start at `found`.
+/// The lowest `most` of some bits; at least one.
 #[inline]
-const fn spread(found: u64, order: u8) -> u64 {
-    let mut bits = found;
-    let mut below = 0;
-    while below < order {
-        bits |= bits << (1_u32 << below);
-        below += 1;
+pub(crate) const fn lowest(bits: u64, most: u64) -> u64 {
+    if most == 1 {
+        return bits & bits.wrapping_neg();
     }
-    bits
+    if most >= 64 || bits.count_ones() as u64 <= most {
+        return bits;
+    }
+    let (mut rest, mut n) = (bits, 0);
+    while n < most {
+        rest &= rest - 1;
+        n += 1;
+    }
+    bits & !rest
 }
 
 /// The bits that `len` frames from number `from` on have in word `n` of a map.
@@ -142,29 +145,47 @@ impl Bits {
         self.0.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// Bits of full words, as [`starts`] for orders from 6 on.
+    /// Words that a block of `order` fills, or is in.
     #[inline]
-    fn starts_of_words(self, order: u8) -> u64 {
-        let full = self.0.iter().zip(0..).fold(0, |full, (&word, n)| full | u64::from(word == u64::MAX) << n);
-        match order - WORD_ORDER {
-            0 => full,
-            1 => full & full >> 1 & 0x55,
-            2 => full & full >> 1 & full >> 2 & full >> 3 & 0x11,
-            _ => u64::from(full == 0xff),
+    pub(crate) const fn words_of(order: Order) -> usize {
+        1 << order.get().saturating_sub(WORD_ORDER)
+    }
+
+    /// The bits of word `n` at which whole free blocks of `order`, below the pageblock order, start; 1 if a block fills
+    /// all its words from there on.
+    #[inline]
+    pub(crate) fn starts(&self, n: usize, order: Order) -> u64 {
+        if order.get() < WORD_ORDER {
+            return starts(self.0[n], order.get());
+        }
+        u64::from(self.0[n..][..Self::words_of(order)].iter().all(|&word| word == u64::MAX))
+    }
+
+    /// Takes the blocks of `order` that start at the bits `starts` of word `n`.
+    #[inline]
+    pub(crate) fn take(&mut self, n: usize, order: Order, starts: u64) {
+        if order.get() < WORD_ORDER {
+            self.0[n] &= !(starts << (1_u32 << order.get())).wrapping_sub(starts);
+        } else {
+            self.0[n..][..Self::words_of(order)].fill(0);
         }
     }
 
     /// Order of the largest free block; `None` if no frame is free. At most the pageblock order.
-    pub(crate) fn largest(self) -> Option<u8> {
+    pub(crate) fn largest(&self) -> Option<u8> {
         self.largest_upto(PAGEBLOCK_ORDER.get())
     }
 
     /// Like [`largest`](Self::largest) of a map that has no block larger than `most`.
-    #[inline]
-    pub(crate) fn largest_upto(self, most: u8) -> Option<u8> {
-        for order in (WORD_ORDER..=most).rev() {
-            if self.starts_of_words(order) != 0 {
-                return Some(order);
+    pub(crate) fn largest_upto(&self, most: u8) -> Option<u8> {
+        if most >= WORD_ORDER {
+            let full =
+                self.0.iter().zip(0..).fold(0, |all, (&word, n)| all | u64::from(word == u64::MAX) << n);
+            let (pairs, fours) = (full & full >> 1 & 0x55, full & full >> 1 & full >> 2 & full >> 3 & 0x11);
+            for (order, starts) in [(9, u64::from(full == 0xff)), (8, fours), (7, pairs), (6, full)] {
+                if starts != 0 {
+                    return Some(order);
+                }
             }
         }
         let most = most.min(WORD_ORDER - 1);
@@ -203,41 +224,17 @@ impl Bits {
         Some((n >> order << order, order))
     }
 
-    /// Words that a block of `order` fills, or is in.
-    #[inline]
-    pub(crate) const fn words_of(order: Order) -> usize {
-        1 << order.get().saturating_sub(WORD_ORDER)
-    }
-
-    /// Takes up to `most` free blocks of `order`, below the pageblock order, from word `n`, or from as many words as a
-    /// block fills, from `n` on; the lowest first. Returns the bits of word `n` at which the blocks start.
-    #[inline]
-    pub(crate) fn take(&mut self, n: usize, order: Order, most: u64) -> u64 {
-        if order.get() >= WORD_ORDER {
-            let words = &mut self.0[n..n + Self::words_of(order)];
-            let is_free = words.iter().all(|&word| word == u64::MAX);
-            if is_free {
-                words.fill(0);
+    /// Number of the first of `len` adjacent free frames.
+    pub(crate) fn run(self, len: u64) -> Option<u64> {
+        let used = |n: &u64| self.0.get((n / 64) as usize).is_none_or(|word| word >> (n % 64) & 1 == 0);
+        let mut first = 0;
+        for n in (0..=PAGEBLOCK_PAGES).filter(used) {
+            if n - first >= len {
+                return Some(first);
             }
-            return u64::from(is_free);
+            first = n + 1;
         }
-        let word = &mut self.0[n];
-        let mut found = starts(*word, order.get());
-        if found == 0 {
-            return 0;
-        }
-        if most == 1 {
-            found &= found.wrapping_neg();
-        } else if most < 64 && u64::from(found.count_ones()) > most {
-            // The lowest `most` of them.
-            let mut kept = found;
-            for _ in 0..most {
-                kept &= kept - 1;
-            }
-            found &= !kept;
-        }
-        *word &= !spread(found, order.get());
-        found
+        None
     }
 
     /// Free blocks by order, each as large as it goes.
@@ -366,7 +363,10 @@ mod tests {
             for most in [1, 2, 7, 63, 512] {
                 let (mut left, mut blocks) = (bits, Vec::new());
                 for n in (0..8).step_by(Bits::words_of(order)) {
-                    let starts = left.take(n, order, most - blocks.len() as u64);
+                    let starts = lowest(left.starts(n, order), most - blocks.len() as u64);
+                    if starts != 0 {
+                        left.take(n, order, starts);
+                    }
                     blocks
                         .extend((0..64).filter(|bit| starts >> bit & 1 != 0).map(|bit| n as u64 * 64 + bit));
                     if blocks.len() as u64 == most {
@@ -379,6 +379,16 @@ mod tests {
                 assert!(blocks.iter().all(|&n| whole(bits, n, order.get()) && whole(gone, n, order.get())));
                 assert_eq!(left.count() + (taken << order.get()), bits.count());
                 assert!((0..8).all(|n| left.0[n] & !bits.0[n] == 0));
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_is_the_first_that_is_long_enough() {
+        for bits in maps().take(600) {
+            for len in [1, 2, 5, 63, 64, 65, 300, 512] {
+                let fits = |&n: &u64| n + len <= 512 && (n..n + len).all(|n| free(bits, n));
+                assert_eq!(bits.run(len), (0..512).find(fits), "{len} of {bits:?}");
             }
         }
     }

@@ -17,9 +17,11 @@
 //! block each: a list may hold one at any fullness, so that a pair of calls hits.
 //!
 //! A refill raises `high` by the pages that it brings, up to the bound that the free memory sets; a tick lowers it by
-//! an eighth. `level` is the `high` of the last slow call.
+//! an eighth. `level` holds the present division: it changes when a list comes into use, or when it divides more than
+//! `high`, or less than seven eighths. Only then the ceilings of all lists change; otherwise a slow call opens its own
+//! list only.
 //!
-//! A list that is not in `used` is empty, and shut.
+//! A list that is not in `used` is empty, and shut. Empty lists leave `used` when `level` changes.
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -86,7 +88,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// If hits do not count: the present division of the pages that lists may hold.
     pub(super) fn shares(&self) -> Shares {
-        Shares::new(self.level.load(Relaxed) as u32, self.lists_used().map(|list| kind_of(list).0))
+        Shares::unpack(self.level.load(Relaxed))
     }
 
     /// If hits do not count: most blocks of a list, at least one, so that a pair of calls hits at any fullness. Blocks
@@ -116,12 +118,14 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
     }
 
-    /// Records that a list may hold blocks from now on.
-    pub(super) fn note_used(&self, list: usize) {
+    /// Records that a list may hold blocks from now on. Returns whether it is news.
+    pub(super) fn note_used(&self, list: usize) -> bool {
         let used = self.used.load(Relaxed);
-        if used >> list & 1 == 0 {
+        let is_new = used >> list & 1 == 0;
+        if is_new {
             self.used.store(used | 1 << list, Relaxed);
         }
+        is_new
     }
 
     pub(super) fn tuning(&self) -> Tuning {
@@ -305,8 +309,10 @@ impl<'m, P: Platform> Pcp<'m, P> {
             }
             return;
         }
-        self.note_used(number);
-        self.open_all();
+        match self.note_used(number) {
+            true => self.open_all(),
+            false => self.open_to_share(number, self.shares()),
+        }
     }
 
     /// Whether another CPU requests something of the owner.
@@ -324,6 +330,12 @@ impl<'m, P: Platform> Pcp<'m, P> {
             }
             return;
         }
+        self.divide(self.shares().pages());
+    }
+
+    /// If hits do not count: divides what the lists may hold among those in use, and lets frees hit each of these up to
+    /// its share.
+    pub(super) fn divide(&self, pages: u32) {
         for number in self.lists_used() {
             let list = self.list(number);
             if list.len() == 0 {
@@ -331,14 +343,17 @@ impl<'m, P: Platform> Pcp<'m, P> {
                 self.used.store(self.used.load(Relaxed) & !(1 << number), Relaxed);
             }
         }
-        let shares = self.shares();
-        for number in self.lists_used() {
-            let list = self.list(number);
-            let more = self.share_of(number, shares).saturating_sub(list.len());
-            let ceiling = (list.top() + u64::from(more)).min(list.end());
-            if self.is_asked() || (list.open(ceiling) && self.is_asked()) {
-                list.shut();
-            }
+        let shares = Shares::new(pages, self.lists_used().map(|list| kind_of(list).0));
+        self.level.store(shares.pack(), Relaxed);
+        self.lists_used().for_each(|number| self.open_to_share(number, shares));
+    }
+
+    fn open_to_share(&self, number: usize, shares: Shares) {
+        let list = self.list(number);
+        let more = self.share_of(number, shares).saturating_sub(list.len());
+        let ceiling = (list.top() + u64::from(more)).min(list.end());
+        if self.is_asked() || (list.open(ceiling) && self.is_asked()) {
+            list.shut();
         }
     }
 }

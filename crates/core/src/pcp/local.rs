@@ -209,19 +209,23 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let _hold = self.zone.with_section(0, self.frames, self.waiter, open);
     }
 
-    /// Takes up to `count` blocks for `sink`, in one hold of the lock of the section that would miss them least.
-    /// Returns the blocks taken.
+    /// Takes up to `count` blocks for `sink`, in one hold of the lock of the section that would miss them least; of
+    /// another one while a section has shown more than it has. Returns the blocks taken.
     pub(super) fn take_by(&self, wanted: Wanted, count: u64, sink: &mut impl Sink) -> u64 {
-        self.in_best_section(&wanted, |n, wanted| self.take_in(n, wanted, count, sink))
-    }
-
-    /// Calls `take` with the best section for a request, and what to take there; again while a section has shown more
-    /// than it has. Returns the result of the last call.
-    pub(super) fn in_best_section(&self, wanted: &Wanted, mut take: impl FnMut(usize, Wanted) -> u64) -> u64 {
-        let from = if self.zone.cut.is_cut() { self.pcp.section.load(Relaxed) as usize } else { 0 };
-        for _ in 0..2 * self.zone.cut.sections() - 1 {
-            let Some((n, wanted)) = self.zone.section_for(wanted, from) else { break };
-            let taken = take(n, wanted);
+        let zone = self.zone;
+        let from = if zone.cut.is_cut() { self.pcp.section.load(Relaxed) as usize } else { 0 };
+        for _ in 0..2 * zone.cut.sections() - 1 {
+            let Some((n, wanted)) = zone.section_for(&wanted, from) else { break };
+            let balance = self.frames.has_maps().then(|| (zone.free_pages(), zone.free_cma_pages()));
+            let taken = self.in_section(n, |buddy| {
+                let boosts = self.config.keep_marks && self.config.experiment.marks == Generation::V6_1;
+                let fragmenting = if boosts { buddy.counts().fragmenting } else { 0 };
+                let taken = buddy.take(wanted, count, balance, sink);
+                if boosts {
+                    (fragmenting..buddy.counts().fragmenting).for_each(|_| self.boost_marks());
+                }
+                taken
+            });
             if taken > 0 {
                 if n != from {
                     self.pcp.section.store(n as u64, Relaxed);
@@ -230,20 +234,6 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             }
         }
         0
-    }
-
-    /// Takes blocks of a section.
-    fn take_in(&self, section: usize, wanted: Wanted, count: u64, sink: &mut impl Sink) -> u64 {
-        let balance = self.frames.has_maps().then(|| (self.zone.free_pages(), self.zone.free_cma_pages()));
-        self.in_section(section, |buddy| {
-            let boosts = self.config.keep_marks && self.config.experiment.marks == Generation::V6_1;
-            let fragmenting = if boosts { buddy.counts().fragmenting } else { 0 };
-            let taken = buddy.take(wanted, count, balance, sink);
-            if boosts {
-                (fragmenting..buddy.counts().fragmenting).for_each(|_| self.boost_marks());
-            }
-            taken
-        })
     }
 
     /// After a steal that fragments: keeps more memory free for a while, so that the next request finds blocks of its
@@ -277,8 +267,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
         self.frames.list_place(pfn, order, place);
         if is_full {
-            self.pcp.note_used(number);
-            self.give_half_back(number);
+            self.give_half_back(number, self.pcp.note_used(number));
         }
     }
 
@@ -299,16 +288,16 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         })
     }
 
-    /// If hits do not count: after a free to a list that was at its share, serves requests, and drains half of the
-    /// share.
-    fn give_half_back(&self, number: usize) {
+    /// If hits do not count: after a free to a list that was at its share, or is new in use, serves requests, and
+    /// drains half of the share.
+    fn give_half_back(&self, number: usize, is_new: bool) {
         self.answer();
         let (room, len) = (self.room(number), self.pcp.list(number).len());
         if len > room.blocks {
             self.give_back();
             self.drain_one(number, len.min(len - room.blocks + room.unit));
         }
-        self.pcp.open_all();
+        if is_new { self.pcp.open_all() } else { self.pcp.open(number) }
     }
 
     /// Frees a block past the lists.
@@ -497,7 +486,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let mut left = blocks;
         while left > 0 {
             let bottom = list.places().start;
-            let blocks = (bottom..bottom + u64::from(left)).map(|place| (order, list.at(place)));
+            let blocks = (0..left).map(|n| (order, list.at(bottom + u64::from(n))));
             let gone = self.free_by_section(blocks);
             list.drop_tail(gone);
             left -= gone;

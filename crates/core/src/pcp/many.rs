@@ -1,7 +1,5 @@
 //! Blocks that bypass the per-CPU lists: many together, or one at a given address.
 
-use core::ops::Range;
-
 use super::*;
 use crate::buddy::{Buddy, Each, Pending, Placement, Run, Wanted};
 use crate::config::RefillCheck;
@@ -11,25 +9,45 @@ use crate::zone::MOST_SECTIONS;
 
 /// Most runs that are given back together: as many as the blocks that are set aside, or freed in bulk.
 const RUNS: usize = crate::policy::pcp::MOST_ASIDE as usize;
+/// Blocks of a short drain.
+const FEW: usize = 8;
+/// Number of no run.
+const NO_RUN: u8 = u8::MAX;
+const _: () = assert!(RUNS <= NO_RUN as usize);
 /// Most blocks taken in one hold of the zone lock: those of a pageblock.
 const MOST_TAKEN: usize = PAGEBLOCK_PAGES as usize;
 
-/// Joins adjacent blocks of one order, in the order in which they come: each block that continues the run before it, as
-/// long as they share `most` frames. Returns the number of runs, and of blocks: fewer than come if `runs` is full.
+/// A run that is given back, in 8 bytes: all of them are written at each call.
+#[derive(Clone, Copy)]
+struct Joined {
+    /// The first frame, from the zone's first.
+    first: u32,
+    count: u16,
+    order: Order,
+    /// Number of the run before it in its section.
+    before: u8,
+}
+
+impl Joined {
+    const NONE: Self = Self { first: 0, count: 0, order: Order::ZERO, before: NO_RUN };
+}
+
+/// The run that begins with `next` and the blocks that continue it, as long as they share `most` frames; `next` is the
+/// first block after it then.
 #[inline(always)]
-fn join(blocks: impl Iterator<Item = (Order, Pfn)>, most: u64, runs: &mut [Run]) -> (usize, u32) {
-    let (mut len, mut joined) = (0, 0);
-    for (order, first) in blocks {
-        if len == 0 || !runs[len - 1].extend(first, order, most) {
-            if len == runs.len() {
-                break;
-            }
-            runs[len] = Run { first, count: 1, order };
-            len += 1;
+fn join(
+    next: &mut Option<(Order, Pfn)>,
+    blocks: &mut impl Iterator<Item = (Order, Pfn)>,
+    most: u64,
+) -> Option<Run> {
+    let (order, first) = (*next)?;
+    let mut run = Run { first, count: 1, order };
+    loop {
+        *next = blocks.next();
+        if (*next).is_none_or(|(order, first)| !run.extend(first, order, most)) {
+            return Some(run);
         }
-        joined += 1;
     }
-    (len, joined)
 }
 
 /// Frees blocks one by one, if they are kept on lists; each when the next one has been read.
@@ -66,50 +84,64 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// With maps, gives back blocks, joined to at most [`RUNS`] runs, in one hold of the lock of each section that has
     /// any. Sections whose locks are held come last. Head words are prepared, and the words that the frees read are
     /// fetched, before. Returns the number of blocks given back.
-    pub(super) fn free_by_section(&self, blocks: impl Iterator<Item = (Order, Pfn)>) -> u32 {
-        const NONE: u16 = u16::MAX;
-        let cut = self.zone.cut;
-        // Of each section its last run, and of each run the one before it in its section.
-        let (mut runs, mut befores, mut lasts) = ([Run::NONE; RUNS], [NONE; RUNS], [NONE; MOST_SECTIONS]);
-        let (len, joined) = join(blocks, cut.most_of_run(), &mut runs);
-        for at in 0..len {
-            let Run { first, count, order } = runs[at];
+    pub(super) fn free_by_section(&self, blocks: impl ExactSizeIterator<Item = (Order, Pfn)>) -> u32 {
+        // Most drains are short, and do not write room for many.
+        match blocks.len() <= FEW {
+            true => self.free_runs(blocks, &mut [Joined::NONE; FEW]),
+            false => self.free_runs(blocks, &mut [Joined::NONE; RUNS]),
+        }
+    }
+
+    #[inline(never)]
+    fn free_runs(&self, mut blocks: impl Iterator<Item = (Order, Pfn)>, runs: &mut [Joined]) -> u32 {
+        let (cut, start) = (self.zone.cut, self.zone.spec().start);
+        // Of each section its last run, and a bit if it has one.
+        let (mut lasts, mut sections) = ([NO_RUN; MOST_SECTIONS], [0_u64; MOST_SECTIONS / 64]);
+        let (mut next, mut given_back) = (blocks.next(), 0);
+        for (at, place) in runs.iter_mut().enumerate() {
+            let Some(Run { first, count, order }) = join(&mut next, &mut blocks, cut.most_of_run()) else {
+                break;
+            };
             if order.get() < PAGEBLOCK_ORDER.get() {
                 for n in 0..u64::from(count) {
                     self.frames.clear_head(first.add(n << order.get()));
                 }
                 core::hint::black_box(self.frames.touch_map(first));
             }
-            befores[at] = core::mem::replace(&mut lasts[cut.number_of(first)], at as u16);
+            let section = cut.number_of(first);
+            let before = core::mem::replace(&mut lasts[section], at as u8);
+            *place = Joined { first: (first.0 - start.0) as u32, count: count as u16, order, before };
+            sections[section / 64] |= 1 << (section % 64);
+            given_back += count;
         }
-        let (mut pending, mut left) = (Pending::default(), 0);
+        let mut pending = Pending::default();
         for waits in [false, true] {
-            if waits && left == 0 {
-                break;
-            }
-            for (section, last) in lasts[..cut.sections()].iter_mut().enumerate() {
-                let mut at = *last;
-                if at == NONE {
-                    continue;
-                }
-                if !waits && self.zone.is_held(section) {
-                    left += 1;
-                    continue;
-                }
-                *last = NONE;
-                let free = |buddy: &mut Buddy<'_, 'm, P, M>| {
-                    while at != NONE {
-                        buddy.free_run(runs[usize::from(at)]);
-                        at = befores[usize::from(at)];
+            for (n, left) in sections.iter_mut().enumerate() {
+                for bit in Ones(*left) {
+                    let section = n * 64 + bit;
+                    if !waits && self.zone.is_held(section) {
+                        continue;
                     }
-                };
-                let ((), hold, freed) = self.zone.with_uncounted(section, self.frames, self.waiter, free);
-                self.record(hold);
-                pending += freed;
+                    *left &= !(1 << bit);
+                    let free = |buddy: &mut Buddy<'_, 'm, P, M>| {
+                        let mut at = lasts[section];
+                        while let Some(&Joined { first, count, order, before }) = runs.get(usize::from(at)) {
+                            buddy.free_run(Run {
+                                first: start.add(u64::from(first)),
+                                count: u32::from(count),
+                                order,
+                            });
+                            at = before;
+                        }
+                    };
+                    let ((), hold, freed) = self.zone.with_uncounted(section, self.frames, self.waiter, free);
+                    self.record(hold);
+                    pending += freed;
+                }
             }
         }
         self.zone.counters.count(pending);
-        joined
+        given_back
     }
 
     /// Checks a block that was taken past the lists, as a refill does. A bad one is quarantined. Returns whether it is
@@ -140,8 +172,15 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         bump(&self.pcp.events.direct_alloc_pages, pages);
     }
 
-    /// Fills `out` with blocks of the zone, as many as it has. They are allocated then. Returns their number.
-    pub(crate) fn alloc_many(&self, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
+    /// Fills `out` with blocks of the zone, as many as it has; of other types only if it `may_fall_back`. They are
+    /// allocated then. Returns their number.
+    pub(crate) fn alloc_many(
+        &self,
+        order: Order,
+        migratetype: Migratetype,
+        may_fall_back: bool,
+        out: &mut [Pfn],
+    ) -> usize {
         let check = self.config.experiment.refill_check;
         // As if they had come from this CPU's list: then its frees are hits.
         let has_list = self.pcp.hit_list(order, migratetype).is_some_and(|list| list.capacity() > 0);
@@ -161,8 +200,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 n += 1;
                 true
             });
-            let taken = self.take_by(self.wanted(order, migratetype), most as u64, &mut keep);
-            if taken == 0 {
+            let wanted = Wanted { may_fall_back, ..self.wanted(order, migratetype) };
+            if self.take_by(wanted, most as u64, &mut keep) == 0 {
                 break;
             }
             let mut kept = 0;
@@ -184,36 +223,14 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         got
     }
 
-    /// Takes runs from the section that would miss them least, with blocks of `order`; if the zone has one section,
-    /// also those with smaller ones: see [`Buddy::take_runs`].
-    pub(crate) fn take_runs(
-        &self,
-        order: Order,
-        list: Migratetype,
-        most: u64,
-        room: usize,
-        mut keep: impl FnMut(Range<Pfn>),
-    ) -> u64 {
-        let wanted = Wanted { may_fall_back: false, may_use_cma: false, ..self.wanted(order, list) };
-        let least = if self.zone.cut.is_cut() { order } else { Order::ZERO };
-        self.in_best_section(&wanted, |n, _| {
-            let take =
-                |buddy: &mut Buddy<'_, 'm, P, M>| buddy.take_runs(least..=order, list, most, room, &mut keep);
-            self.in_section(n, take)
-        })
-    }
-
-    /// Whether a block taken from the zone may be found bad.
-    pub(crate) fn checks_blocks(&self) -> bool {
-        M::CHECKED && self.config.experiment.refill_check != RefillCheck::Off
-            || self.config.poison && self.direct_map.is_some()
-    }
-
     /// Frees blocks of this zone past the lists, in one hold of its lock. The caller owns them, and their head words
     /// are [`State::Body`].
     pub(crate) fn free_many(&self, order: Order, blocks: &[Pfn]) {
         if self.frames.has_maps() {
-            self.free_by_section(blocks.iter().map(|&pfn| (order, pfn)));
+            let mut left = blocks;
+            while !left.is_empty() {
+                left = &left[self.free_by_section(left.iter().map(|&pfn| (order, pfn))) as usize..];
+            }
         } else {
             self.in_first_section(|buddy| free_each(buddy, order, blocks.iter().copied()));
         }
@@ -225,6 +242,10 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
     use super::*;
 
     #[test]
@@ -243,12 +264,11 @@ mod tests {
             (&[(PAGEBLOCK_ORDER, 512), (PAGEBLOCK_ORDER, 1024)], &[(512, 2)]),
         ];
         for (blocks, expected) in cases {
-            let blocks = blocks.iter().map(|&(order, pfn)| (order, Pfn(pfn)));
-            let mut runs = [Run::NONE; 8];
-            let (len, joined) = join(blocks, 64 * PAGEBLOCK_PAGES, &mut runs);
-            let found = runs[..len].iter().map(|run| (run.first.0, run.count));
-            assert!(found.eq(expected.iter().copied()), "{expected:?}");
-            assert_eq!(joined, expected.iter().map(|run| run.1).sum::<u32>());
+            let mut blocks = blocks.iter().map(|&(order, pfn)| (order, Pfn(pfn)));
+            let mut next = blocks.next();
+            let runs = core::iter::from_fn(|| join(&mut next, &mut blocks, 64 * PAGEBLOCK_PAGES));
+            let runs: Vec<_> = runs.map(|run| (run.first.0, run.count)).collect();
+            assert_eq!(runs, expected);
         }
     }
 }

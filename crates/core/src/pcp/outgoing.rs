@@ -116,7 +116,7 @@ impl<'m, P: Platform> Outgoing<'m, P> {
     }
 
     /// The blocks, by position.
-    pub(super) fn blocks(&self) -> impl Iterator<Item = (Order, Pfn)> {
+    pub(super) fn blocks(&self) -> impl ExactSizeIterator<Item = (Order, Pfn)> {
         let len = self.filled.load(Acquire) as u32;
         self.blocks[..len as usize].iter().map(|block| {
             let entry = block.load(Relaxed);

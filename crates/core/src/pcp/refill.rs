@@ -12,6 +12,10 @@ use crate::platform::{Platform, Word};
 use crate::policy::pcp::{Shortage, Sizing, Tuning, moved_at_once};
 use crate::units::{MAX_ORDER, Migratetype, Ones, Order, PAGEBLOCK_ORDER, Pfn};
 
+/// Words of maps that a refill has room for: of few blocks, and of any number. Single frames usually are in fewer.
+const FEW: usize = 8;
+const WORDS: usize = 32;
+
 /// Limits of a list, if hits do not count.
 pub(super) struct Room {
     pub(super) blocks: u32,
@@ -34,9 +38,10 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         let late = self.frames.has_maps()
             && self.config.experiment.refill_check != RefillCheck::UnderZoneLock
             && order < PAGEBLOCK_ORDER;
-        let (taken, places) = match late {
-            true => self.take_late(number, migratetype, wanted),
-            false => self.take_under_lock(number, migratetype, wanted),
+        let (taken, places) = match (late, wanted <= FEW as u64) {
+            (true, true) => self.take_late(number, migratetype, wanted, &mut [(Pfn(0), 0); FEW]),
+            (true, false) => self.take_late(number, migratetype, wanted, &mut [(Pfn(0), 0); WORDS]),
+            (false, _) => self.take_under_lock(number, migratetype, wanted),
         };
         if taken > 0 {
             match tuned {
@@ -89,27 +94,36 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         Room { blocks, unit: moved_at_once(order, blocks, self.pcp.sizing()) }
     }
 
-    /// If hits do not count: sets `high`, within its bounds, and what all lists may hold, which follows from it.
+    /// If hits do not count: sets `high`, within its bounds, and divides it among the lists if the present division is
+    /// of more, or of less than seven eighths.
     pub(super) fn set_high(&self, high: u32) {
         let sizing = self.sizing();
         let high = sizing.clamp_high(high);
+        if self.pcp.high() != high {
+            self.pcp.high.store(u64::from(high), Relaxed);
+        }
         let may_hold = match self.pressure() {
             Shortage::Reclaim => high.min(sizing.batch.saturating_mul(4)),
             Shortage::None | Shortage::BelowHigh => high,
         };
-        for (word, pages) in [(&self.pcp.high, high), (&self.pcp.level, may_hold)] {
-            if word.load(Relaxed) != u64::from(pages) {
-                word.store(u64::from(pages), Relaxed);
-            }
+        if !(may_hold - may_hold / 8..=may_hold).contains(&self.pcp.shares().pages()) {
+            self.pcp.divide(may_hold - may_hold / 16);
         }
     }
 
     /// Takes blocks with maps: the zone lock is held for the words of bits only, and the blocks are put on the list
     /// after it is released. Returns the number of blocks, and their positions.
-    fn take_late(&self, number: usize, migratetype: Migratetype, wanted: u64) -> (u64, Range<u64>) {
+    #[inline(never)]
+    fn take_late(
+        &self,
+        number: usize,
+        migratetype: Migratetype,
+        wanted: u64,
+        words: &mut [(Pfn, u64)],
+    ) -> (u64, Range<u64>) {
         let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
-        let mut pieces = Pieces::new();
+        let mut pieces = Pieces::new(words);
         let taken = self.take_by(self.wanted(order, migratetype), wanted, &mut pieces);
         // From the top down: the first block taken is the first one handed out.
         let mut index = taken;

@@ -168,7 +168,8 @@ impl<P: Platform> Zone<'_, P> {
             |rank: u32, best: u32| rank != NONE && rank / classes == best / classes && rank <= best + CLOSE;
         let own_rank = rank(from);
         // No other section has a better bin.
-        if is_close(own_rank, fits.trailing_zeros()) && !self.is_held(from) {
+        let best_of_all = fits.trailing_zeros();
+        if is_close(own_rank, best_of_all) && !self.is_held(from) {
             return Some(from);
         }
         let next = |n: usize| if n + 1 < sections { n + 1 } else { 0 };
@@ -177,6 +178,9 @@ impl<P: Platform> Zone<'_, P> {
             let rank = rank(n);
             if rank < best {
                 (best, at) = (rank, n);
+                if best == best_of_all {
+                    break;
+                }
             }
             n = next(n);
         }
