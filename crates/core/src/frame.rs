@@ -24,10 +24,11 @@
 
 use core::fmt;
 use core::mem::MaybeUninit;
+use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::platform::{Platform, SharedCell, Word};
-use crate::units::{MAX_ORDER, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 mod claim;
 mod compact;
@@ -425,6 +426,30 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
             return self.set_state_by_bits(pfn, order, state);
         }
         self.head(pfn, order).store(state.pack(), Relaxed);
+    }
+
+    /// Writes the head words of the blocks that tile a run of frames: taken, on no list. Returns their number. The
+    /// caller owns the frames.
+    #[inline]
+    pub(crate) fn set_tiles(&self, run: Range<Pfn>, asked: Migratetype) -> u64 {
+        let taken = |order| State::Taken { order, asked, list_place: None };
+        let (len, mut blocks) = (run.end.0 - run.start.0, 0);
+        if self.is_compact() || len >= PAGEBLOCK_PAGES {
+            for (pfn, order) in Order::tiles(run) {
+                self.set_state(pfn, order, taken(order));
+                blocks += 1;
+            }
+            return blocks;
+        }
+        let frames = &self.frames[(run.start.0 - self.base.0) as usize..][..len as usize];
+        let mut n = 0;
+        while n < frames.len() {
+            let order = Order::largest_at(run.start.add(n as u64), (frames.len() - n) as u64);
+            frames[n].word.store(taken(order).pack(), Relaxed);
+            n += order.pages() as usize;
+            blocks += 1;
+        }
+        blocks
     }
 
     /// Writes the head words of the parts of order `to` of an allocated block. The caller owns the block, and no frame

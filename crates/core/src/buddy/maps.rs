@@ -23,6 +23,7 @@
 //! contiguous again by itself. A block of order 9 is opened only when no open pageblock of the type has what is needed.
 
 mod bins;
+mod longest;
 mod looking;
 mod put;
 mod whole;

@@ -6,18 +6,15 @@ use core::ops::Range;
 use super::Cpu;
 use crate::config::ZonelistCache;
 use crate::frame::FrameUser;
+use crate::pcp::Local;
 use crate::platform::Platform;
 use crate::policy::passes::Mark;
 use crate::reclaim::Helpers;
 use crate::request::{Flags, Request};
-use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn, ZoneId};
+use crate::units::{MAX_ORDER, Migratetype, Order, Pfn, ZoneId};
 
 /// Most ascending parts that are put in order one by one.
 const MOST_PARTS: usize = 32;
-
-/// Blocks of an order that are taken together: first, and after that.
-const FEW: usize = 4;
-const AT_ONCE: usize = 64;
 
 /// Runs found so far, in the caller's memory.
 struct Runs<'o> {
@@ -33,13 +30,8 @@ impl Runs<'_> {
         self.out.len() - self.len
     }
 
-    /// Adds a run; to the one before it if they touch.
     fn push(&mut self, run: Range<Pfn>) {
         self.left -= run.end.0 - run.start.0;
-        if let Some(last) = self.out[..self.len].last_mut().filter(|last| last.end == run.start) {
-            last.end = run.end;
-            return;
-        }
         self.out[self.len] = run;
         self.len += 1;
     }
@@ -87,11 +79,11 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// [`alloc`](Self::alloc) fails, too. A run is freed by [`free_range`](Self::free_range), in any parts.
     /// `migratetype` is one of the ordinary three; for any other type there are no runs.
     ///
-    /// With maps, a zone gives its largest blocks first, which join to runs of any length; the next smaller ones where
-    /// pageblocks have few of an order and many more frames are missing, because a visit of another pageblock costs as
-    /// much as ten runs. Of the pageblocks with such a block it takes the fullest; whole free pageblocks only if no
-    /// other one has a block as large as the rest of the request. It goes down to its low mark. The rest, and everything
-    /// with lists, is allocated as blocks, the largest order first.
+    /// With maps, runs have any length. A zone gives its longest runs first, and none shorter than an eighth of one
+    /// that it keeps: where many frames are missing, a pageblock also gives its shorter runs, because a visit of
+    /// another one costs as much as ten of them. Of the pageblocks with such a run it takes the fullest; whole free
+    /// pageblocks only if no other one has a run as long as the rest of the request. Runs are taken down to the zone's
+    /// low mark. The rest, and everything with lists, is allocated as blocks, the largest order first.
     ///
     /// O(runs), and O(runs × log runs) to sort them.
     pub fn alloc_runs<'o>(
@@ -114,7 +106,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         &out[..len]
     }
 
-    /// Takes blocks of a zone as runs, above its low mark.
+    /// Takes runs from a zone, above its low mark.
     fn runs_of(&self, id: ZoneId, migratetype: Migratetype, runs: &mut Runs<'_>) {
         let zone = &self.allocator.zones[id.index()];
         let request = Request::new(Order::ZERO, migratetype);
@@ -126,26 +118,58 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         self.note_free_pages(zone);
         let spare = self.may_leave(zone, &request, Mark::Low);
         let last = runs.left - spare.min(runs.left);
-        let (mut blocks, mut at_once, mut order) = ([Pfn(0); AT_ONCE], FEW, MAX_ORDER);
+        let mut order = Order::for_pages(runs.left - last).unwrap_or(MAX_ORDER);
         while runs.left > last && runs.room() > 0 {
-            let left = (runs.left - last) >> order.get();
-            let most = at_once.min(left as usize).min(runs.room());
-            let got = local.alloc_many(order, migratetype, false, &mut blocks[..most]);
-            self.count_numa(self.zone, id, got as u64);
-            blocks[..got].iter().for_each(|&pfn| runs.push(pfn..pfn.add(order.pages())));
-            let is_next =
-                |two: &&[Pfn]| two[0].block_start(PAGEBLOCK_ORDER) != two[1].block_start(PAGEBLOCK_ORDER);
-            let pageblocks = 1 + blocks[..got].windows(2).filter(is_next).count();
-            let is_scattered = order < PAGEBLOCK_ORDER
-                && 2 * pageblocks > got
-                && left > 4 * got as u64
-                && runs.room() as u64 >= 2 * left;
-            at_once = AT_ONCE;
-            if got < most || most == 0 || is_scattered {
-                let Some(smaller) = order.down() else { break };
-                (order, at_once) = (smaller, FEW);
+            let (from, wanted, room) = (runs.len, runs.left - last, runs.room());
+            if local.take_runs(order, migratetype, wanted, room, |run| runs.push(run)) > 0 {
+                self.lay_out(&local, migratetype, runs, from);
+            } else if zone.cut.is_cut()
+                && let Some(smaller) = order.down()
+            {
+                order = smaller;
+            } else {
+                // One section was asked for all orders.
+                break;
             }
         }
+    }
+
+    /// Makes blocks of the runs from number `from` on, which were taken from a zone.
+    fn lay_out(&self, local: &Local<'_, '_, P, M>, asked: Migratetype, runs: &mut Runs<'_>, from: usize) {
+        let new = &runs.out[from..runs.len];
+        let blocks = new.iter().map(|run| self.frames.set_tiles(run.clone(), asked)).sum();
+        let pages = new.iter().map(|run| run.end.0 - run.start.0).sum();
+        self.count_numa(self.zone, local.zone.id(), blocks);
+        if local.checks_blocks() {
+            self.drop_bad(local, runs, from, (blocks, pages));
+        } else {
+            local.count_direct(blocks, pages);
+        }
+    }
+
+    /// Checks the blocks of the runs from number `from` on: `all` blocks and frames. If one is bad, the others of its
+    /// run are free again, and the run is dropped.
+    #[cold]
+    fn drop_bad(&self, local: &Local<'_, '_, P, M>, runs: &mut Runs<'_>, from: usize, all: (u64, u64)) {
+        let (mut kept, (mut blocks, mut pages)) = (from, all);
+        for n in from..runs.len {
+            let run = runs.out[n].clone();
+            let bad = Order::tiles(run.clone()).filter(|&(pfn, order)| !local.is_good(pfn, order));
+            let bad = bad.fold((0, 0), |bad, (_, order)| (bad.0 + 1, bad.1 + order.pages()));
+            if bad.0 == 0 {
+                runs.out[kept] = run;
+                kept += 1;
+                continue;
+            }
+            (blocks, pages) = (blocks - bad.0, pages - bad.1);
+            runs.left += run.end.0 - run.start.0;
+            for (pfn, order) in Order::tiles(run) {
+                // The free of a bad block is refused.
+                let _refused = self.free(pfn, order);
+            }
+        }
+        runs.len = kept;
+        local.count_direct(blocks, pages);
     }
 
     /// Allocates blocks, the largest first: from lists, from other types, and with the help that a failing request

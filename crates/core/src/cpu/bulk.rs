@@ -109,7 +109,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             self.note_free_pages(zone);
             blocks = blocks.min(self.to_spare(zone, order, migratetype) >> order.get());
         }
-        let taken = local.alloc_many(order, migratetype, true, &mut out[got..][..blocks as usize]);
+        let taken = local.alloc_many(order, migratetype, &mut out[got..][..blocks as usize]);
         self.count_numa(self.zone, id, taken as u64);
         got + taken
     }

@@ -9,7 +9,6 @@ use crate::error::{AllocError, AllocFailure, FreeError, FreeFailure};
 use crate::frame::{BlockInfo, FrameUser, State};
 use crate::platform::Platform;
 use crate::reclaim::Helpers;
-use crate::request::Request;
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 /// Ranges of a zone that a search tries.
@@ -21,8 +20,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// memory.
     ///
     /// Up to the largest block (order 10) and its alignment this is one [`alloc`](Self::alloc); if the size is no power
-    /// of two, plus O(log pages) to free the rest of the block, or, if no block is free and there are maps, a search for
-    /// a run inside a pageblock: O(pageblocks). Above it, [`alloc_contig`](Self::alloc_contig).
+    /// of two, plus O(log pages) to free the rest of the block, or, if no block is free, one search for a run
+    /// ([`alloc_runs`](Self::alloc_runs)). Above it, [`alloc_contig`](Self::alloc_contig).
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc); a layout of 0 bytes is [not allowed](AllocFailure::NotAllowed).
@@ -117,34 +116,21 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Ok(range)
     }
 
-    /// A run of `pages` frames that are no whole block, where no block that could hold them is free: in the first open
-    /// pageblock that has one. O(pageblocks). With lists nothing is looked for.
+    /// A run of `pages` frames that are no whole block, where no block that could hold them is free.
     #[cold]
     fn one_run(&self, pages: u64, align: u64, migratetype: Migratetype) -> Option<Range<Pfn>> {
-        if align > 1 || pages.is_power_of_two() || !self.frames.has_maps() {
+        if align > 1 || pages.is_power_of_two() {
             return None;
         }
-        let request = Request::new(Order::ZERO, migratetype);
-        let zones =
-            self.allocator.zonelist_of(self.cpu).iter().map(|id| self.allocator.zones[id.index()].spec());
-        let pageblocks = zones
-            .filter(|zone| request.may_use(zone.kind))
-            .flat_map(|zone| (zone.start.0..zone.end().0).step_by(PAGEBLOCK_PAGES as usize).map(Pfn));
-        let mut runs = pageblocks.filter_map(|start| self.run_in(start, pages, migratetype));
-        runs.find(|run| self.alloc_contig_range(run.clone(), &Helpers::NONE).is_ok())
-    }
-
-    /// The first run of `pages` free frames in the pageblock at `start`, if that is open and of the type. A racy look,
-    /// without a lock.
-    fn run_in(&self, start: Pfn, pages: u64, migratetype: Migratetype) -> Option<Range<Pfn>> {
-        let info = self.frames.info(start);
-        if !info.is_present() || info.migratetype() != migratetype {
-            return None;
+        let mut out = [Pfn(0)..Pfn(0)];
+        let run = self.alloc_runs(pages, migratetype, &mut out).first()?.clone();
+        if run.start.add(pages) == run.end {
+            return Some(run);
         }
-        self.frames.open_head(start).filter(|head| u64::from(head.free()) >= pages)?;
-        let bits = self.frames.map(start)?.bits();
-        let first = start.add(bits.run(pages)?);
-        Some(first..first.add(pages))
+        // SAFETY: the run was allocated just now, and no other code knows of it.
+        let freed = unsafe { self.free_range(run) };
+        debug_assert!(freed.is_ok(), "{freed:?}");
+        None
     }
 
     /// Allocates `pages` contiguous frames at a multiple of `align` frames, in any zone: ranges larger than the largest

@@ -224,19 +224,6 @@ impl Bits {
         Some((n >> order << order, order))
     }
 
-    /// Number of the first of `len` adjacent free frames.
-    pub(crate) fn run(self, len: u64) -> Option<u64> {
-        let used = |n: &u64| self.0.get((n / 64) as usize).is_none_or(|word| word >> (n % 64) & 1 == 0);
-        let mut first = 0;
-        for n in (0..=PAGEBLOCK_PAGES).filter(used) {
-            if n - first >= len {
-                return Some(first);
-            }
-            first = n + 1;
-        }
-        None
-    }
-
     /// Free blocks by order, each as large as it goes.
     pub(crate) fn blocks(self) -> impl Iterator<Item = (u64, u8)> {
         let mut n = 0;
@@ -379,16 +366,6 @@ mod tests {
                 assert!(blocks.iter().all(|&n| whole(bits, n, order.get()) && whole(gone, n, order.get())));
                 assert_eq!(left.count() + (taken << order.get()), bits.count());
                 assert!((0..8).all(|n| left.0[n] & !bits.0[n] == 0));
-            }
-        }
-    }
-
-    #[test]
-    fn a_run_is_the_first_that_is_long_enough() {
-        for bits in maps().take(600) {
-            for len in [1, 2, 5, 63, 64, 65, 300, 512] {
-                let fits = |&n: &u64| n + len <= 512 && (n..n + len).all(|n| free(bits, n));
-                assert_eq!(bits.run(len), (0..512).find(fits), "{len} of {bits:?}");
             }
         }
     }

@@ -118,14 +118,14 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
     }
 
-    /// Records that a list may hold blocks from now on. Returns whether it is news.
-    pub(super) fn note_used(&self, list: usize) -> bool {
+    /// If hits do not count: records that a list may hold blocks from now on; if that is news, the lists in use divide
+    /// what they may hold once more.
+    pub(super) fn note_used(&self, list: usize) {
         let used = self.used.load(Relaxed);
-        let is_new = used >> list & 1 == 0;
-        if is_new {
+        if used >> list & 1 == 0 {
             self.used.store(used | 1 << list, Relaxed);
+            self.open_all();
         }
-        is_new
     }
 
     pub(super) fn tuning(&self) -> Tuning {
@@ -309,10 +309,8 @@ impl<'m, P: Platform> Pcp<'m, P> {
             }
             return;
         }
-        match self.note_used(number) {
-            true => self.open_all(),
-            false => self.open_to_share(number, self.shares()),
-        }
+        self.note_used(number);
+        self.open_to_share(number, self.shares());
     }
 
     /// Whether another CPU requests something of the owner.

@@ -209,15 +209,13 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let _hold = self.zone.with_section(0, self.frames, self.waiter, open);
     }
 
-    /// Takes up to `count` blocks for `sink`, in one hold of the lock of the section that would miss them least; of
-    /// another one while a section has shown more than it has. Returns the blocks taken.
+    /// Takes up to `count` blocks for `sink`, in one hold of the lock of the section that would miss them least.
+    /// Returns the blocks taken.
     pub(super) fn take_by(&self, wanted: Wanted, count: u64, sink: &mut impl Sink) -> u64 {
-        let zone = self.zone;
-        let from = if zone.cut.is_cut() { self.pcp.section.load(Relaxed) as usize } else { 0 };
-        for _ in 0..2 * zone.cut.sections() - 1 {
-            let Some((n, wanted)) = zone.section_for(&wanted, from) else { break };
+        self.in_best_section(&wanted, |n, wanted| {
+            let zone = self.zone;
             let balance = self.frames.has_maps().then(|| (zone.free_pages(), zone.free_cma_pages()));
-            let taken = self.in_section(n, |buddy| {
+            self.in_section(n, |buddy| {
                 let boosts = self.config.keep_marks && self.config.experiment.marks == Generation::V6_1;
                 let fragmenting = if boosts { buddy.counts().fragmenting } else { 0 };
                 let taken = buddy.take(wanted, count, balance, sink);
@@ -225,7 +223,17 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                     (fragmenting..buddy.counts().fragmenting).for_each(|_| self.boost_marks());
                 }
                 taken
-            });
+            })
+        })
+    }
+
+    /// Calls `take` with the best section for a request, and what to take there; again while a section has shown more
+    /// than it has. Returns the result of the last call.
+    pub(super) fn in_best_section(&self, wanted: &Wanted, mut take: impl FnMut(usize, Wanted) -> u64) -> u64 {
+        let from = if self.zone.cut.is_cut() { self.pcp.section.load(Relaxed) as usize } else { 0 };
+        for _ in 0..2 * self.zone.cut.sections() - 1 {
+            let Some((n, wanted)) = self.zone.section_for(wanted, from) else { break };
+            let taken = take(n, wanted);
             if taken > 0 {
                 if n != from {
                     self.pcp.section.store(n as u64, Relaxed);
@@ -267,7 +275,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
         self.frames.list_place(pfn, order, place);
         if is_full {
-            self.give_half_back(number, self.pcp.note_used(number));
+            self.pcp.note_used(number);
+            self.give_half_back(number);
         }
     }
 
@@ -288,16 +297,16 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         })
     }
 
-    /// If hits do not count: after a free to a list that was at its share, or is new in use, serves requests, and
-    /// drains half of the share.
-    fn give_half_back(&self, number: usize, is_new: bool) {
+    /// If hits do not count: after a free to a list that was at its share, serves requests, and drains half of the
+    /// share.
+    fn give_half_back(&self, number: usize) {
         self.answer();
         let (room, len) = (self.room(number), self.pcp.list(number).len());
         if len > room.blocks {
             self.give_back();
             self.drain_one(number, len.min(len - room.blocks + room.unit));
         }
-        if is_new { self.pcp.open_all() } else { self.pcp.open(number) }
+        self.pcp.open(number);
     }
 
     /// Frees a block past the lists.
@@ -382,7 +391,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.drain(u64::from(self.pcp.count()), 0);
         // The request means that memory is short, so the lists should stay short. Linux leaves `high` unchanged.
         if !self.pcp.counts() {
-            self.set_high(0);
+            // Not divided yet: a CPU in need opens no gate.
+            self.pcp.high.store(u64::from(self.sizing().clamp_high(0)), Relaxed);
         } else if self.config.experiment.pcp_rule == PcpRule::Auto {
             let sizing = self.pcp.sizing();
             let tuning = Tuning { high: sizing.high_min, ..self.pcp.tuning() };

@@ -1,5 +1,7 @@
 //! Blocks that bypass the per-CPU lists: many together, or one at a given address.
 
+use core::ops::Range;
+
 use super::*;
 use crate::buddy::{Buddy, Each, Pending, Placement, Run, Wanted};
 use crate::config::RefillCheck;
@@ -172,15 +174,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         bump(&self.pcp.events.direct_alloc_pages, pages);
     }
 
-    /// Fills `out` with blocks of the zone, as many as it has; of other types only if it `may_fall_back`. They are
-    /// allocated then. Returns their number.
-    pub(crate) fn alloc_many(
-        &self,
-        order: Order,
-        migratetype: Migratetype,
-        may_fall_back: bool,
-        out: &mut [Pfn],
-    ) -> usize {
+    /// Fills `out` with blocks of the zone, as many as it has. They are allocated then. Returns their number.
+    pub(crate) fn alloc_many(&self, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
         let check = self.config.experiment.refill_check;
         // As if they had come from this CPU's list: then its frees are hits.
         let has_list = self.pcp.hit_list(order, migratetype).is_some_and(|list| list.capacity() > 0);
@@ -200,8 +195,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 n += 1;
                 true
             });
-            let wanted = Wanted { may_fall_back, ..self.wanted(order, migratetype) };
-            if self.take_by(wanted, most as u64, &mut keep) == 0 {
+            if self.take_by(self.wanted(order, migratetype), most as u64, &mut keep) == 0 {
                 break;
             }
             let mut kept = 0;
@@ -221,6 +215,31 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             got += kept;
         }
         got
+    }
+
+    /// Takes runs from the section that would miss them least, with blocks of `order`; if the zone has one section,
+    /// also those with smaller ones: see [`Buddy::take_runs`].
+    pub(crate) fn take_runs(
+        &self,
+        order: Order,
+        list: Migratetype,
+        most: u64,
+        room: usize,
+        mut keep: impl FnMut(Range<Pfn>),
+    ) -> u64 {
+        let wanted = Wanted { may_fall_back: false, may_use_cma: false, ..self.wanted(order, list) };
+        let least = if self.zone.cut.is_cut() { order } else { Order::ZERO };
+        self.in_best_section(&wanted, |n, _| {
+            let take =
+                |buddy: &mut Buddy<'_, 'm, P, M>| buddy.take_runs(least..=order, list, most, room, &mut keep);
+            self.in_section(n, take)
+        })
+    }
+
+    /// Whether a block taken from the zone may be found bad.
+    pub(crate) fn checks_blocks(&self) -> bool {
+        M::CHECKED && self.config.experiment.refill_check != RefillCheck::Off
+            || self.config.poison && self.direct_map.is_some()
     }
 
     /// Frees blocks of this zone past the lists, in one hold of its lock. The caller owns them, and their head words

@@ -44,9 +44,8 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             (false, _) => self.take_under_lock(number, migratetype, wanted),
         };
         if taken > 0 {
-            match tuned {
-                Some((sizing, tuning)) => self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning),
-                None => self.set_high(self.pcp.high().saturating_add((taken << order.get()) as u32)),
+            if let Some((sizing, tuning)) = tuned {
+                self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
             }
             bump(&self.pcp.events.refills, 1);
             bump(&self.pcp.events.refilled_pages, taken << order.get());
@@ -54,6 +53,9 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             list.fill(places);
             if self.config.experiment.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
                 self.check_refilled(list, order);
+            }
+            if tuned.is_none() {
+                self.set_high(self.pcp.high().saturating_add((taken << order.get()) as u32));
             }
             self.pcp.open(number);
             for place in list.places() {
