@@ -109,7 +109,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             Shortage::None | Shortage::BelowHigh => high,
         };
         if !(may_hold - may_hold / 8..=may_hold).contains(&self.pcp.shares().pages()) {
-            self.pcp.divide(may_hold - may_hold / 16);
+            self.pcp.divide(may_hold);
         }
     }
 
