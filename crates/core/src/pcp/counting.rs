@@ -309,8 +309,10 @@ impl<'m, P: Platform> Pcp<'m, P> {
             }
             return;
         }
-        self.note_used(number);
-        self.open_to_share(number, self.shares());
+        match self.used.load(Relaxed) >> number & 1 {
+            0 => self.note_used(number),
+            _ => self.open_to_share(number, self.shares()),
+        }
     }
 
     /// Whether another CPU requests something of the owner.
