@@ -64,7 +64,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Takes the free blocks of at least `least` that begin in the pageblock at `start`, each whole, until `out` is
     /// full. Returns the number of blocks taken. Their head words are [`State::Body`]. O(512).
     pub(crate) fn take_whole(&mut self, start: Pfn, least: Order, out: &mut [(Pfn, Order)]) -> usize {
-        if self.frames.has_maps() && self.frames.open_head(start).is_some() {
+        if self.frames.open_head(start).is_some() {
             return self.take_whole_bits(start, least, out);
         }
         let (mut taken, mut at) = (0, start);
