@@ -102,6 +102,15 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.frames.map(pfn).expect("every frame of a zone with maps has one")
     }
 
+    /// Called where damage is found.
+    ///
+    /// # Panics
+    /// If the code that repairs it is left out.
+    #[inline(always)]
+    fn must_mend(&self) {
+        assert!(cfg!(feature = "mobility"), "the free store is damaged");
+    }
+
     /// Moves a pageblock whose free frames have changed to the right bin, and writes its head word. `old` is its head
     /// word before, if it was open; `tail`: whether it goes to the tail of another bin. Closes the pageblock if all of
     /// it is free.

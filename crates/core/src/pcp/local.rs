@@ -35,7 +35,7 @@ pub(crate) struct Local<'a, 'm, P: Platform, M> {
 impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Serves the requests of other CPUs. Blocks that are not drained stay.
     pub(crate) fn answer(&self) {
-        let asked = self.pcp.request.load(Relaxed);
+        let asked = if TYPES > 0 { self.pcp.request.load(Relaxed) } else { 0 };
         if asked & (REQUEST_DRAIN | REQUEST_RESIZE | REQUEST_TICK) == 0 {
             return;
         }
@@ -182,7 +182,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     }
 
     pub(super) fn record(&self, hold: Hold) {
-        if hold.is_unmarked {
+        if cfg!(feature = "mobility") && hold.is_unmarked {
             self.let_frees_hit();
         }
         let events = &self.pcp.events;
