@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 use framewright::config::Engine;
 use framewright::platform::OneCpu;
 use framewright::{
-    Allocator, Config, Memory, Migratetype, NodeId, Order, Pfn, Plan, SetupError, ZoneSpec, ZoneType,
+    Allocator, Config, Cpu, Memory, Migratetype, NodeId, Order, Pfn, Plan, SetupError, ZoneSpec, ZoneType,
 };
 
 const ZONES: [ZoneSpec; 1] =
@@ -22,6 +22,8 @@ fn make(config: Config) -> Result<Allocator<'static, OneCpu>, SetupError> {
         unsafe { Memory::carve(&plan, NonNull::new(std::alloc::alloc_zeroed(layout)).expect("memory")) };
     Allocator::new(&ZONES, CPUS, config, memory, None)
 }
+
+const ONE: Order = Order::new(1).expect("an order");
 
 /// If there may be two, the zone has several sections. Only the first one makes calls.
 const CPUS: &[NodeId] = if cfg!(feature = "smp") { &[NodeId(0); 2] } else { &[NodeId(0)] };
@@ -46,6 +48,43 @@ trait NoDefer: Sized {
 }
 #[cfg(not(feature = "boot"))]
 impl NoDefer for Allocator<'static, OneCpu> {}
+
+/// Random allocations and frees: no frame is handed out twice, and memory is had until there is none.
+fn churn(cpu: &Cpu<'_, '_, OneCpu>) {
+    let mut held: Vec<(Pfn, Order)> = Vec::new();
+    let mut used = vec![false; ZONES[0].pages as usize];
+    let mut random = 1_u64;
+    for n in 0..200_000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let draw = (random >> 33) as usize;
+        // Fills up and empties in turn.
+        let allocates = draw % 16 < if n / 20_000 % 2 == 0 { 11 } else { 5 };
+        if allocates || held.is_empty() {
+            // Mostly small.
+            let order = Order::new([0, 0, 0, 0, 1, 2, 3, 5, 6, 8, 9, 10][draw / 16 % 12]).expect("an order");
+            let migratetype = Migratetype::ALL[draw / 256 % 3];
+            let Ok(pfn) = cpu.alloc(order, migratetype) else { continue };
+            assert!(pfn.is_aligned(order));
+            for frame in &mut used[pfn.0 as usize..][..order.pages() as usize] {
+                assert!(!core::mem::replace(frame, true), "{pfn:?} of {order:?} is handed out twice");
+            }
+            held.push((pfn, order));
+        } else {
+            let (pfn, order) = held.swap_remove(draw / 16 % held.len());
+            used[pfn.0 as usize..][..order.pages() as usize].fill(false);
+            assert!(
+                cpu.free(pfn, if order == Order::ZERO { ONE } else { Order::ZERO }).is_err(),
+                "{order:?}"
+            );
+            cpu.free(pfn, order).expect("it is allocated");
+        }
+        if n % 20_000 == 0 {
+            let account = cpu.allocator().verify().expect("sound");
+            assert_eq!(account.allocated, used.iter().filter(|&&used| used).count() as u64);
+        }
+    }
+    held.into_iter().for_each(|(pfn, order)| cpu.free(pfn, order).expect("it is allocated"));
+}
 
 fn main() {
     #[cfg(feature = "settings")]
@@ -79,6 +118,7 @@ fn main() {
     assert_eq!(retyped.is_some(), cfg!(feature = "mobility"));
     let again = allocator.set_pageblock_type(block, Migratetype::Movable);
     assert_eq!(again.is_some(), cfg!(feature = "mobility"));
+    churn(&cpu);
     for order in [Order::ZERO, Order::new(3).expect("an order"), Order::new(10).expect("an order")] {
         let mut held = Vec::new();
         let error = loop {
