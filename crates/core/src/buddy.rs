@@ -305,6 +305,7 @@ impl<P: Platform, M> fmt::Debug for Buddy<'_, '_, P, M> {
 }
 
 impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
+    #[cfg_attr(not(feature = "settings"), inline(never))]
     pub(crate) fn new(
         areas: &'a mut FreeAreas<P>,
         cold: &'a mut Cold<P>,
@@ -353,7 +354,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         wanted: Wanted,
         count: u64,
         balance: Option<(u64, u64)>,
-        sink: &mut impl Sink,
+        sink: &mut (impl Sink + ?Sized),
     ) -> u64 {
         let (free, free_cma) = match balance {
             Some(balance) => balance,
@@ -390,7 +391,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         wanted: Wanted,
         most: u64,
         cma_first: bool,
-        sink: &mut impl Sink,
+        sink: &mut (impl Sink + ?Sized),
     ) -> Option<Taken> {
         let Wanted { order, migratetype, may_use_cma, may_fall_back, .. } = wanted;
         if !cfg!(feature = "mobility") {
@@ -432,7 +433,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         order: Order,
         list: Migratetype,
         most: u64,
-        sink: &mut impl Sink,
+        sink: &mut (impl Sink + ?Sized),
     ) -> Option<Taken> {
         if self.has_bits_of(order) {
             return self.take_bits(order, list, most, sink);

@@ -168,7 +168,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         order: Order,
         list: Migratetype,
         most: u64,
-        sink: &mut impl Sink,
+        sink: &mut (impl Sink + ?Sized),
     ) -> Option<Taken> {
         loop {
             let fit = self.occupied(list) & AT_LEAST[order.index()];
@@ -190,7 +190,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         list: Migratetype,
         order: Order,
         most: u64,
-        sink: &mut impl Sink,
+        sink: &mut (impl Sink + ?Sized),
     ) -> Option<Taken> {
         if let Some(head) = self.frames.open_head(start) {
             let taken = self.take_of(start, Some(head), list, order, most, sink);
@@ -211,7 +211,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         list: Migratetype,
         order: Order,
         most: u64,
-        sink: &mut impl Sink,
+        sink: &mut (impl Sink + ?Sized),
     ) -> Taken {
         let map = self.map(start);
         let (mut bits, free, largest) = match old {
