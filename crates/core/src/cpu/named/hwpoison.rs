@@ -38,7 +38,8 @@ pub enum HwpoisonError {
     Already,
     /// The frame is not marked.
     NotPoisoned,
-    /// Frames have no words ([`Engine::Compact`](crate::config::Engine::Compact)): none can be marked.
+    /// None can be marked: frames have no words ([`Engine::Compact`](crate::config::Engine::Compact)), or the feature
+    /// `mobility` is left out.
     NoWords,
 }
 
@@ -70,7 +71,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// The reason. The state is unchanged.
     pub fn hwpoison(&self, pfn: Pfn) -> Result<Hwpoisoned, HwpoisonError> {
         let zone = self.zone_of(pfn, 1).ok_or(HwpoisonError::Foreign)?;
-        if self.frames.is_compact() {
+        if self.frames.is_compact() || !cfg!(feature = "mobility") {
             return Err(HwpoisonError::NoWords);
         }
         let local = self.local(zone.id());
