@@ -44,8 +44,9 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             (false, _) => self.take_under_lock(number, migratetype, wanted),
         };
         if taken > 0 {
-            if let Some((sizing, tuning)) = tuned {
-                self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
+            match tuned {
+                Some((sizing, tuning)) => self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning),
+                None => self.set_high(self.pcp.high().saturating_add((taken << order.get()) as u32)),
             }
             bump(&self.pcp.events.refills, 1);
             bump(&self.pcp.events.refilled_pages, taken << order.get());
@@ -53,9 +54,6 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             list.fill(places);
             if self.config.experiment.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
                 self.check_refilled(list, order);
-            }
-            if tuned.is_none() {
-                self.set_high(self.pcp.high().saturating_add((taken << order.get()) as u32));
             }
             self.pcp.open(number);
             for place in list.places() {
@@ -96,20 +94,18 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         Room { blocks, unit: moved_at_once(order, blocks, self.pcp.sizing()) }
     }
 
-    /// If hits do not count: sets `high`, within its bounds, and divides it among the lists if the present division is
-    /// of more, or of less than seven eighths.
+    /// If hits do not count: sets `high`, within its bounds, and what all lists may hold, which follows from it.
     pub(super) fn set_high(&self, high: u32) {
         let sizing = self.sizing();
         let high = sizing.clamp_high(high);
-        if self.pcp.high() != high {
-            self.pcp.high.store(u64::from(high), Relaxed);
-        }
         let may_hold = match self.pressure() {
             Shortage::Reclaim => high.min(sizing.batch.saturating_mul(4)),
             Shortage::None | Shortage::BelowHigh => high,
         };
-        if !(may_hold - may_hold / 8..=may_hold).contains(&self.pcp.shares().pages()) {
-            self.pcp.divide(may_hold);
+        for (word, pages) in [(&self.pcp.high, high), (&self.pcp.level, may_hold)] {
+            if word.load(Relaxed) != u64::from(pages) {
+                word.store(u64::from(pages), Relaxed);
+            }
         }
     }
 
