@@ -18,7 +18,7 @@ use core::iter;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-use framewright_trace::random::Rng;
+use crate::random::Rng;
 use framewright_trace::trace::{MAX_ORDER, Trace};
 
 use super::plan::{Action, Op, Plan};
