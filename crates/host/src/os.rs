@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
+use crate::firmware;
 use crate::forks::{self, Generation};
 
 /// `CLOCK_MONOTONIC` in nanoseconds, read without entering the kernel.
@@ -95,8 +96,10 @@ pub(crate) struct MachineNodes {
 /// The system's description of its nodes; `None` if it makes no sense.
 pub(crate) fn machine_nodes() -> Option<MachineNodes> {
     let read = |name: &str| std::fs::read_to_string(format!("/sys/devices/system/node/{name}")).ok();
-    let online = id_list(&read("online")?)?;
-    let ids = id_list(&read("has_memory")?)?;
+    let numbers = |name: &str| -> Option<Vec<usize>> {
+        Some(firmware::list(&read(name)?)?.into_iter().map(|id| id as usize).collect())
+    };
+    let (online, ids) = (numbers("online")?, numbers("has_memory")?);
     let mut distances = Vec::new();
     for from in &ids {
         let row = read(&format!("node{from}/distance"))?;
@@ -107,16 +110,6 @@ pub(crate) fn machine_nodes() -> Option<MachineNodes> {
         }
     }
     (!ids.is_empty()).then_some(MachineNodes { ids, distances })
-}
-
-/// A list of numbers and ranges: `0-1,4`.
-fn id_list(text: &str) -> Option<Vec<usize>> {
-    let mut ids = Vec::new();
-    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        ids.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
-    }
-    Some(ids)
 }
 
 /// The CPU that this thread runs on, and its node; both may have changed by the time that the caller looks.
@@ -403,14 +396,6 @@ unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lists_of_nodes() {
-        assert_eq!(id_list("0\n"), Some(vec![0]));
-        assert_eq!(id_list("0-2,5,8-9\n"), Some(vec![0, 1, 2, 5, 8, 9]));
-        assert_eq!(id_list("\n"), Some(vec![]));
-        assert_eq!(id_list("none"), None);
-    }
 
     #[test]
     fn a_mapping_is_aligned_zeroed_and_writable() {

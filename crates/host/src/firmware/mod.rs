@@ -121,7 +121,7 @@ fn kind(word: &str) -> Option<Kind> {
 }
 
 /// `0-3,8,10-11`, as in a `cpulist`.
-fn list(text: &str) -> Option<Vec<u32>> {
+pub(crate) fn list(text: &str) -> Option<Vec<u32>> {
     const MOST: usize = 1 << 16;
     let mut numbers = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
