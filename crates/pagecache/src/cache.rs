@@ -274,7 +274,6 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         })
     }
 
-    /// Ends a use.
     pub(crate) fn end_use(&self, pfn: Pfn) {
         self.locked(|_| self.end_use_locked(pfn));
     }

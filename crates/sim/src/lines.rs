@@ -248,7 +248,6 @@ impl Lines {
         Some((served, next))
     }
 
-    /// Stops `cpu` from polling.
     pub(crate) fn stop_polling(&mut self, line: usize, cpu: u16) {
         if let Some(waiting) = self.pollers.get_mut(&line) {
             waiting.retain(|&polling| polling != cpu);
