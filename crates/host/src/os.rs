@@ -10,7 +10,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use crate::firmware;
 use crate::forks::{self, Generation};
 
 /// `CLOCK_MONOTONIC` in nanoseconds, read without entering the kernel.
@@ -97,7 +96,7 @@ pub(crate) struct MachineNodes {
 pub(crate) fn machine_nodes() -> Option<MachineNodes> {
     let read = |name: &str| std::fs::read_to_string(format!("/sys/devices/system/node/{name}")).ok();
     let numbers = |name: &str| -> Option<Vec<usize>> {
-        Some(firmware::list(&read(name)?)?.into_iter().map(|id| id as usize).collect())
+        Some(list(&read(name)?)?.into_iter().map(|id| id as usize).collect())
     };
     let (online, ids) = (numbers("online")?, numbers("has_memory")?);
     let mut distances = Vec::new();
@@ -110,6 +109,21 @@ pub(crate) fn machine_nodes() -> Option<MachineNodes> {
         }
     }
     (!ids.is_empty()).then_some(MachineNodes { ids, distances })
+}
+
+/// `0-3,8,10-11`, as in a `cpulist`.
+pub(crate) fn list(text: &str) -> Option<Vec<u32>> {
+    const MOST: usize = 1 << 16;
+    let mut numbers = Vec::new();
+    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.trim().parse::<u32>().ok()?, last.trim().parse::<u32>().ok()?);
+        if last < first || numbers.len() + (last - first) as usize >= MOST {
+            return None;
+        }
+        numbers.extend(first..=last);
+    }
+    Some(numbers)
 }
 
 /// The CPU that this thread runs on, and its node; both may have changed by the time that the caller looks.
@@ -396,6 +410,14 @@ unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_of_nodes_and_cpus() {
+        assert_eq!(list("0\n"), Some(vec![0]));
+        assert_eq!(list("0-2,5,8-9\n"), Some(vec![0, 1, 2, 5, 8, 9]));
+        assert_eq!(list("\n"), Some(vec![]));
+        assert_eq!((list("none"), list("3-1"), list("0-99999")), (None, None, None));
+    }
 
     #[test]
     fn a_mapping_is_aligned_zeroed_and_writable() {

@@ -327,11 +327,3 @@ fn this_machine_boots_or_hides_its_addresses() {
         }
     }
 }
-
-#[test]
-fn lists_of_nodes_and_cpus() {
-    assert_eq!(list("0\n"), Some(vec![0]));
-    assert_eq!(list("0-2,5,8-9\n"), Some(vec![0, 1, 2, 5, 8, 9]));
-    assert_eq!(list("\n"), Some(vec![]));
-    assert_eq!((list("none"), list("3-1"), list("0-99999")), (None, None, None));
-}

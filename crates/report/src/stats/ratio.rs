@@ -16,9 +16,9 @@ use crate::result::{Better, Kind, Metric, Part};
 
 /// Confidence of the interval, in percent.
 pub const CONFIDENCE_PERCENT: u32 = 95;
-/// Confidence of each median's own interval where samples are of separate runs: where two such intervals do not meet, the
-/// medians differ with [`CONFIDENCE_PERCENT`] (Payton, Greenstone and Schenker, "Overlapping confidence intervals or
-/// standard error intervals", Journal of Insect Science 3, 2003).
+/// Confidence of each median's own interval where samples are of separate runs: where two such intervals do not meet,
+/// the medians differ with [`CONFIDENCE_PERCENT`] (Payton, Greenstone and Schenker, "Overlapping confidence intervals
+/// or standard error intervals", Journal of Insect Science 3, 2003).
 const EACH_PERCENT: u32 = 84;
 /// From this many samples on, the binomial distribution is taken for a normal one.
 const MANY: usize = 1000;
@@ -74,8 +74,8 @@ impl Ratio {
         Some(Self { ratio, low: of_each.low.min(ratio), high: of_each.high.max(ratio) })
     }
 
-    /// The median of ratios, and the interval that holds the true one. Below [`FEW_PAIRS`] that is all of them, and less
-    /// sure than [`CONFIDENCE_PERCENT`].
+    /// The median of ratios, and the interval that holds the true one. Below [`FEW_PAIRS`] that is all of them, and
+    /// less sure than [`CONFIDENCE_PERCENT`].
     fn of_pairs(ratios: &[f64]) -> Self {
         let [low, high] = bounds(ratios, CONFIDENCE_PERCENT);
         Self { ratio: super::quantile_of_sorted(ratios, 0.5), low, high }
@@ -89,7 +89,8 @@ impl Ratio {
 
     /// The ratio of the medians of separate runs, from the lowest that both medians' intervals allow to the highest.
     ///
-    /// `None` where there is no ratio: one side has no samples, or the baseline's median is 0. O(samples · log samples).
+    /// `None` where there is no ratio: one side has no samples, or the baseline's median is 0.
+    /// O(samples · log samples).
     #[must_use]
     pub fn of(base: &[f64], new: &[f64]) -> Option<Self> {
         let [base, new] = [base, new].map(super::sorted);
@@ -106,8 +107,8 @@ impl Ratio {
 }
 
 /// The two of some sorted samples between which the true median is with at least this confidence, whatever their
-/// distribution: the interval of the sign test (David and Nagaraja, "Order Statistics", 2003, section 7.1). Of few samples
-/// it is the lowest and the highest, and less sure than that.
+/// distribution: the interval of the sign test (David and Nagaraja, "Order Statistics", 2003, section 7.1). Of few
+/// samples it is the lowest and the highest, and less sure than that.
 fn bounds(sorted: &[f64], percent: u32) -> [f64; 2] {
     let (n, wanted) = (sorted.len(), 1.0 - f64::from(percent) / 100.0);
     let below = if n < MANY {

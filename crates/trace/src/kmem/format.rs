@@ -152,8 +152,8 @@ pub(crate) fn field(line: &str) -> Result<(String, Field), String> {
 }
 
 impl Field {
-    /// The integer in this field, in this machine's byte order; a negative one comes as its 64-bit two's complement. `None`
-    /// if `event` ends before it or it is no integer.
+    /// The integer in this field, in this machine's byte order; a negative one comes as its 64-bit two's complement.
+    /// `None` if `event` ends before it or it is no integer.
     pub(crate) fn integer(self, event: &[u8]) -> Option<u64> {
         let raw = self.bytes(event)?;
         let value = match raw.len() {
