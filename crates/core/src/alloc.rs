@@ -517,7 +517,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     fn size_pcps(&self, low_watermark: impl Fn(&Zone<P>) -> u64) {
         for zone in self.zones {
             let managed = self.expected_pages(zone);
-            if managed == 0 {
+            if !cfg!(feature = "lists") || managed == 0 {
                 continue;
             }
             let size = sizing(&self.config, managed, low_watermark(zone), zone.cpus);

@@ -27,6 +27,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use super::TYPES;
 use crate::config::{Config, PcpOrders};
 use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
@@ -126,7 +127,7 @@ impl<'m, P: Platform> Outgoing<'m, P> {
 
     /// Base pages of the blocks. A racy read, unless the caller is the owner.
     pub(super) fn pages(&self) -> u32 {
-        if self.blocks.is_empty() { 0 } else { (self.filled.load(Relaxed) >> PAGES) as u32 }
+        if TYPES == 0 || self.blocks.is_empty() { 0 } else { (self.filled.load(Relaxed) >> PAGES) as u32 }
     }
 
     /// Removes all blocks, which are free now.
