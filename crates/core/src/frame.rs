@@ -165,7 +165,7 @@ impl<P: Platform> Pageblock<P> {
     /// Whether the pageblock is mostly free. A racy read.
     #[inline(always)]
     pub(crate) fn is_sparse(&self) -> bool {
-        OpenHead::is_sparse(self.head.load(Relaxed))
+        cfg!(feature = "mobility") && OpenHead::is_sparse(self.head.load(Relaxed))
     }
 }
 

@@ -89,8 +89,8 @@ const FIRST_LIST: [u8; NR_ORDERS] = {
 #[inline(always)]
 fn list_of(order: Order, migratetype: Migratetype) -> Option<usize> {
     let first = FIRST_LIST[order.index()];
-    let kind = if TYPES > 1 { waits_as(migratetype).index() } else { 0 };
-    (TYPES > 0 && first != NO_LIST).then_some(first as usize + kind)
+    let kind = if cfg!(feature = "mobility") { waits_as(migratetype).index() } else { 0 };
+    (cfg!(feature = "lists") && first != NO_LIST).then_some(first as usize + kind)
 }
 
 /// The ordinary type whose lists hold blocks of a type: the movable one for CMA and high-atomic blocks.
@@ -307,12 +307,12 @@ fn slots_per_list(config: &Config, list: usize, most: Most) -> usize {
 
 /// Whether lists under a configuration have [`MoreLists`].
 pub(crate) fn has_more(config: &Config) -> bool {
-    TYPES > 0 && config.experiment.pcp_orders == PcpOrders::UpToHuge
+    cfg!(feature = "lists") && config.experiment.pcp_orders == PcpOrders::UpToHuge
 }
 
 /// Slots of all lists of one CPU and zone together, and of the blocks set aside.
 pub(crate) fn slots_per_pcp(config: &Config, most: Most) -> usize {
-    if TYPES == 0 {
+    if !cfg!(feature = "lists") {
         return 0;
     }
     let lists = (0..LISTS).map(|list| slots_per_list(config, list, most));
@@ -383,7 +383,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// the same time, the whole size of one of them remains. A CPU that does not finish within [`RESIZE_TURNS`] has
     /// died, in memory that processes share.
     pub(crate) fn resize(&self, sizing: Sizing) {
-        if TYPES == 0 {
+        if !cfg!(feature = "lists") {
             return;
         }
         let mut old = self.request.load(Relaxed);
@@ -442,7 +442,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// Whether every free of the owner checks its pageblock. Read under the zone lock.
     pub(crate) fn is_closed(&self) -> bool {
-        TYPES > 0 && self.request.load(Relaxed) & CLOSED != 0
+        cfg!(feature = "lists") && self.request.load(Relaxed) & CLOSED != 0
     }
 
     /// The list of an order and a type; `None` if the order has none.
@@ -484,7 +484,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// Requests something of the owner. Callable from any CPU.
     pub(crate) fn set_request(&self, what: u64) {
-        if TYPES == 0 {
+        if !cfg!(feature = "lists") {
             return;
         }
         let mut old = self.request.load(Relaxed);

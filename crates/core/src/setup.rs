@@ -198,7 +198,10 @@ pub(crate) fn most_on_list(zone: &ZoneSpec, config: &Config, cpu_nodes: &[NodeId
         return Most { below: pages, huge: pages };
     }
     let cpus = cpus_of(zone, cpu_nodes);
-    let low = watermarks(config, zone.kind, zone.pages, zone.pages).low;
+    let low = match cfg!(feature = "passes") {
+        true => watermarks(config, zone.kind, zone.pages, zone.pages).low,
+        false => 0,
+    };
     let largest = sizing(config, zone.pages, low, cpus);
     let of_free = share_of_free(zone.pages, cpus, config.pcp_free_part);
     let below = if largest.is_tuned() { largest.within(of_free) } else { largest };

@@ -31,7 +31,8 @@ pub(crate) fn build(
     out: &mut [ZoneId],
 ) -> Result<(), SetupError> {
     if !cfg!(feature = "smp") {
-        return Ok(of_one_node(specs, out));
+        of_one_node(specs, out);
+        return Ok(());
     }
     // At most `MAX_NODES`: a plan has no more.
     let nodes = out.len() / specs.len().max(1);

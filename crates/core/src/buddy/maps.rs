@@ -108,7 +108,9 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// If the code that repairs it is left out.
     #[inline(always)]
     fn must_mend(&self) {
-        assert!(cfg!(feature = "mobility"), "the free store is damaged");
+        if !cfg!(feature = "mobility") {
+            panic!("the free store is damaged");
+        }
     }
 
     /// Moves a pageblock whose free frames have changed to the right bin, and writes its head word. `old` is its head

@@ -81,7 +81,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// Numbers of the lists that may hold blocks.
     pub(super) fn lists_used(&self) -> Ones {
-        Ones(if TYPES > 0 { self.used.load(Relaxed) } else { 0 })
+        Ones(if cfg!(feature = "lists") { self.used.load(Relaxed) } else { 0 })
     }
 
     /// If hits do not count: the present division of the pages that lists may hold.
@@ -312,7 +312,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Whether another CPU requests something of the owner.
     #[inline]
     pub(crate) fn is_asked(&self) -> bool {
-        TYPES > 0 && self.request.load(Relaxed) != 0
+        cfg!(feature = "lists") && self.request.load(Relaxed) != 0
     }
 
     /// Lets frees hit all lists, if there is no request. If hits do not count: all lists in use, each up to its share.

@@ -35,7 +35,7 @@ pub(crate) struct Local<'a, 'm, P: Platform, M> {
 impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Serves the requests of other CPUs. Blocks that are not drained stay.
     pub(crate) fn answer(&self) {
-        let asked = if TYPES > 0 { self.pcp.request.load(Relaxed) } else { 0 };
+        let asked = if cfg!(feature = "lists") { self.pcp.request.load(Relaxed) } else { 0 };
         if asked & (REQUEST_DRAIN | REQUEST_RESIZE | REQUEST_TICK) == 0 {
             return;
         }
@@ -408,7 +408,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// its order has no lists, and the state is unchanged.
     #[inline(never)]
     pub(crate) fn set_aside(&self, pfn: Pfn, order: Order) -> bool {
-        if self.list(order, Migratetype::Movable).is_none() {
+        if !cfg!(feature = "mobility") || self.list(order, Migratetype::Movable).is_none() {
             return false;
         }
         if self.turn.is_some() {
