@@ -3,11 +3,13 @@
 use crate::{Result, run, target};
 
 /// Which features are left out, and which stay: a feature goes with those that need it.
-const LEFT_OUT: [(&str, &str); 5] = [
-    ("engines", "passes,sections,boot"),
-    ("passes and boot", "engines,sections"),
-    ("sections", "engines,passes,boot"),
-    ("boot", "engines,passes,sections"),
+const LEFT_OUT: [(&str, &str); 7] = [
+    ("settings, passes and boot", "lists,mobility,smp"),
+    ("passes and boot", "settings,smp"),
+    ("smp", "boot"),
+    ("boot", "passes,smp"),
+    ("all but lists", "lists"),
+    ("all but mobility and smp", "mobility,smp"),
     ("all", ""),
 ];
 

@@ -4,29 +4,39 @@
 
 use core::ptr::NonNull;
 
+#[cfg(feature = "settings")]
 use framewright::config::Engine;
 use framewright::platform::OneCpu;
 use framewright::{
-    Allocator, Config, Memory, Migratetype, NodeId, Order, Pfn, Plan, SetupError, ZoneSpec, ZoneType,
+    Allocator, Config, Cpu, Memory, Migratetype, NodeId, Order, Pfn, Plan, SetupError, ZoneSpec, ZoneType,
 };
 
 const ZONES: [ZoneSpec; 1] =
     [ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: 64 << 10 }];
 
 fn make(config: Config) -> Result<Allocator<'static, OneCpu>, SetupError> {
-    let plan = Plan::new(&ZONES, &[NodeId(0)], &config)?;
+    let plan = Plan::new(&ZONES, CPUS, &config)?;
     let layout = plan.layout::<OneCpu, ()>()?;
     // SAFETY: the layout is not empty; zeroed memory that nothing else uses, and that is never given back.
     let memory =
         unsafe { Memory::carve(&plan, NonNull::new(std::alloc::alloc_zeroed(layout)).expect("memory")) };
-    Allocator::new(&ZONES, &[NodeId(0)], config, memory, None)
+    Allocator::new(&ZONES, CPUS, config, memory, None)
 }
 
-/// A setting that needs a feature is refused without it.
-fn needs(feature: &'static str, is_there: bool, config: Config) {
-    let refused = make(config).err();
-    assert_eq!(refused, (!is_there).then_some(SetupError::NeedsFeature(feature)), "{feature}");
+const ONE: Order = Order::new(1).expect("an order");
+
+/// If there may be two, the zone has several sections. Only the first one makes calls.
+const CPUS: &[NodeId] = if cfg!(feature = "smp") { &[NodeId(0); 2] } else { &[NodeId(0)] };
+
+/// Likewise, without `settings` there are no presets.
+#[cfg(not(feature = "settings"))]
+trait NoPresets: Sized {
+    fn linux_v6_7() -> &'static str {
+        "absent"
+    }
 }
+#[cfg(not(feature = "settings"))]
+impl NoPresets for Config {}
 
 /// Without `boot` there is no [`Allocator::defer`]. If there were, a call would reach it, and not this method: the
 /// program would not compile.
@@ -39,22 +49,76 @@ trait NoDefer: Sized {
 #[cfg(not(feature = "boot"))]
 impl NoDefer for Allocator<'static, OneCpu> {}
 
-fn main() {
-    needs("engines", cfg!(feature = "engines"), Config { engine: Engine::Linux, ..Config::default() });
-    needs("engines", cfg!(feature = "engines"), Config { engine: Engine::Compact, ..Config::default() });
-    needs("passes", cfg!(feature = "passes"), Config { keep_marks: true, ..Config::default() });
+/// Random allocations and frees: no frame is handed out twice, and memory is had until there is none.
+fn churn(cpu: &Cpu<'_, '_, OneCpu>) {
+    let mut held: Vec<(Pfn, Order)> = Vec::new();
+    let mut used = vec![false; ZONES[0].pages as usize];
+    let mut random = 1_u64;
+    for n in 0..200_000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let draw = (random >> 33) as usize;
+        // Fills up and empties in turn.
+        let allocates = draw % 16 < if n / 20_000 % 2 == 0 { 11 } else { 5 };
+        if allocates || held.is_empty() {
+            // Mostly small.
+            let order = Order::new([0, 0, 0, 0, 1, 2, 3, 5, 6, 8, 9, 10][draw / 16 % 12]).expect("an order");
+            let migratetype = Migratetype::ALL[draw / 256 % 3];
+            let Ok(pfn) = cpu.alloc(order, migratetype) else { continue };
+            assert!(pfn.is_aligned(order));
+            for frame in &mut used[pfn.0 as usize..][..order.pages() as usize] {
+                assert!(!core::mem::replace(frame, true), "{pfn:?} of {order:?} is handed out twice");
+            }
+            held.push((pfn, order));
+        } else {
+            let (pfn, order) = held.swap_remove(draw / 16 % held.len());
+            used[pfn.0 as usize..][..order.pages() as usize].fill(false);
+            assert!(
+                cpu.free(pfn, if order == Order::ZERO { ONE } else { Order::ZERO }).is_err(),
+                "{order:?}"
+            );
+            cpu.free(pfn, order).expect("it is allocated");
+        }
+        if n % 20_000 == 0 {
+            let account = cpu.allocator().verify().expect("sound");
+            assert_eq!(account.allocated, used.iter().filter(|&&used| used).count() as u64);
+        }
+    }
+    held.into_iter().for_each(|(pfn, order)| cpu.free(pfn, order).expect("it is allocated"));
+}
 
-    let mut config = Config::default();
-    config.experiment.section_pages = 16 << 10;
-    let allocator = make(config).expect("the default needs no feature");
+fn main() {
+    #[cfg(feature = "settings")]
+    {
+        let marks = make(Config { keep_marks: true, ..Config::default() });
+        let refused = (!cfg!(feature = "passes")).then_some(SetupError::NeedsFeature("passes"));
+        assert_eq!(marks.err(), refused);
+        for engine in [Engine::Linux, Engine::Compact] {
+            assert!(make(Config { engine, ..Config::default() }).is_ok(), "{engine:?}");
+        }
+    }
+    #[cfg(not(feature = "settings"))]
+    assert_eq!(Config::linux_v6_7(), "absent");
+    let two = Plan::new(&ZONES, &[NodeId(0); 2], &Config::default());
+    assert_eq!(two.err(), (!cfg!(feature = "smp")).then_some(SetupError::CpuCount(2)));
+
+    let allocator = make(Config::default()).expect("the default needs no feature");
     #[cfg(not(feature = "boot"))]
     let mut allocator = allocator;
     #[cfg(not(feature = "boot"))]
     assert_eq!(allocator.defer(), "absent");
-    assert_eq!(allocator.zones()[0].sections(), if cfg!(feature = "sections") { 4 } else { 1 });
+    assert_eq!(allocator.zones()[0].sections(), if cfg!(feature = "smp") { 4 } else { 1 });
     allocator.add_memory(ZONES[0].start, ZONES[0].pages).expect("the zone's memory");
     allocator.resize_pcps();
     let cpu = allocator.cpu(&OneCpu);
+    // Unless per-CPU lists are left out, a block that was freed is on the list and the next one handed out.
+    let block = cpu.alloc(Order::ZERO, Migratetype::Unmovable).expect("memory");
+    cpu.free(block, Order::ZERO).expect("it is allocated");
+    assert_eq!(allocator.pcp_pages() > 0, cfg!(feature = "lists"));
+    let retyped = allocator.set_pageblock_type(block, Migratetype::Cma);
+    assert_eq!(retyped.is_some(), cfg!(feature = "mobility"));
+    let again = allocator.set_pageblock_type(block, Migratetype::Movable);
+    assert_eq!(again.is_some(), cfg!(feature = "mobility"));
+    churn(&cpu);
     for order in [Order::ZERO, Order::new(3).expect("an order"), Order::new(10).expect("an order")] {
         let mut held = Vec::new();
         let error = loop {

@@ -506,10 +506,14 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// CPU applies the size at its next call. O(zones × (zones + CPUs)).
     pub fn resize_pcps(&self) {
         self.resize_watermarks();
-        self.size_pcps(|zone| self.watermarks(zone.id()).low);
+        match cfg!(feature = "passes") {
+            true => self.size_pcps(|zone| self.watermarks(zone.id()).low),
+            false => self.size_pcps_at_boot(),
+        }
     }
 
-    /// Like [`resize_pcps`](Self::resize_pcps), but during boot: watermarks are not computed yet and count as 0.
+    /// Like [`resize_pcps`](Self::resize_pcps), but watermarks count as 0: during boot they are not computed yet, and
+    /// without `passes` no zone keeps them.
     pub(crate) fn size_pcps_at_boot(&self) {
         self.size_pcps(|_| 0);
     }
@@ -517,7 +521,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     fn size_pcps(&self, low_watermark: impl Fn(&Zone<P>) -> u64) {
         for zone in self.zones {
             let managed = self.expected_pages(zone);
-            if managed == 0 {
+            if !cfg!(feature = "lists") || managed == 0 {
                 continue;
             }
             let size = sizing(&self.config, managed, low_watermark(zone), zone.cpus);

@@ -257,6 +257,23 @@ pub(crate) struct Home<'a, P: Platform> {
     pub(crate) part: Option<Part<'a, P>>,
 }
 
+impl<'a, P: Platform> Home<'a, P> {
+    #[inline(always)]
+    const fn part(&self) -> Option<&Part<'a, P>> {
+        if cfg!(feature = "smp") { self.part.as_ref() } else { None }
+    }
+
+    #[inline(always)]
+    const fn untouched(&self) -> Option<&'a Untouched<P>> {
+        if cfg!(feature = "settings") { self.untouched } else { None }
+    }
+
+    #[inline(always)]
+    const fn reports(&self) -> bool {
+        cfg!(feature = "settings") && self.reports
+    }
+}
+
 /// A zone's free memory, with the lock held.
 pub struct Buddy<'a, 'm, P: Platform, M> {
     areas: &'a mut FreeAreas<P>,
@@ -288,6 +305,7 @@ impl<P: Platform, M> fmt::Debug for Buddy<'_, '_, P, M> {
 }
 
 impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
+    #[cfg_attr(not(feature = "settings"), inline(never))]
     pub(crate) fn new(
         areas: &'a mut FreeAreas<P>,
         cold: &'a mut Cold<P>,
@@ -336,18 +354,19 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         wanted: Wanted,
         count: u64,
         balance: Option<(u64, u64)>,
-        sink: &mut impl Sink,
+        sink: &mut (impl Sink + ?Sized),
     ) -> u64 {
         let (free, free_cma) = match balance {
             Some(balance) => balance,
             None => (self.home.counters.free_pages(), self.home.counters.free_cma_pages()),
         };
-        let is_one_of_several = self.home.part.is_some() && self.has_bits_of(wanted.order);
+        let is_one_of_several = self.home.part().is_some() && self.has_bits_of(wanted.order);
         let bin = if is_one_of_several { self.next_bin(wanted.order, wanted.migratetype) } else { 0 };
         let (mut taken, mut taken_cma) = (0, 0);
         while taken < count && sink.room() > 0 {
             let free_cma = free_cma.saturating_sub(taken_cma << wanted.order.get());
-            let cma_first = fallback::cma_first(wanted.migratetype, wanted.may_use_cma, free, free_cma);
+            let cma_first = cfg!(feature = "mobility")
+                && fallback::cma_first(wanted.migratetype, wanted.may_use_cma, free, free_cma);
             // Each block taken from CMA changes the balance; Linux takes one at a time.
             let most = if self.frames.has_maps() && !cma_first { count - taken } else { 1 };
             let Some(Taken { list, blocks, bad }) = self.take_some(wanted, most, cma_first, sink) else {
@@ -372,9 +391,12 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         wanted: Wanted,
         most: u64,
         cma_first: bool,
-        sink: &mut impl Sink,
+        sink: &mut (impl Sink + ?Sized),
     ) -> Option<Taken> {
         let Wanted { order, migratetype, may_use_cma, may_fall_back, .. } = wanted;
+        if !cfg!(feature = "mobility") {
+            return self.take_of_type(order, Migratetype::Movable, most, sink);
+        }
         if cma_first && let Some(taken) = self.take_of_type(order, Migratetype::Cma, most, sink) {
             return Some(taken);
         }
@@ -411,7 +433,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         order: Order,
         list: Migratetype,
         most: u64,
-        sink: &mut impl Sink,
+        sink: &mut (impl Sink + ?Sized),
     ) -> Option<Taken> {
         if self.has_bits_of(order) {
             return self.take_bits(order, list, most, sink);

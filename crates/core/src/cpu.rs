@@ -91,7 +91,10 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let spec = allocator.zones[zone.index()].spec();
         // If boot clears descriptors, those of absent memory may hold anything, also later.
         let valid = allocator.later().is_none_or(|later| later.clear.is_none());
-        let near = short && (valid || P::CLEARS_DESCRIPTORS) && !config.counts_each_call();
+        let near = cfg!(feature = "lists")
+            && short
+            && (valid || P::CLEARS_DESCRIPTORS)
+            && !config.counts_each_call();
         let home = if short { BlockInfo::new(zone, Migratetype::Unmovable) } else { BlockInfo::NOWHERE };
         let near = frames.of_zone(spec.start, spec.pages, near);
         Self { allocator, cpu, frames, zone, pcp: allocator.pcp(zone, cpu), near, home, _pin: PhantomData }
@@ -300,6 +303,9 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     fn alloc_without_passes(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
         let Request { order, migratetype, .. } = *request;
         for drains in [false, true] {
+            if drains && !cfg!(feature = "lists") {
+                break;
+            }
             if drains {
                 self.drain();
                 self.allocator.drain_others_and_wait(

@@ -165,7 +165,7 @@ impl<P: Platform> Pageblock<P> {
     /// Whether the pageblock is mostly free. A racy read.
     #[inline(always)]
     pub(crate) fn is_sparse(&self) -> bool {
-        OpenHead::is_sparse(self.head.load(Relaxed))
+        cfg!(feature = "mobility") && OpenHead::is_sparse(self.head.load(Relaxed))
     }
 }
 
@@ -183,9 +183,15 @@ impl<'m, P: Platform> Located<'m, P> {
         if order < PAGEBLOCK_ORDER {
             return Some(self.word);
         }
-        let apart = self.large_heads;
+        let apart = are_apart(self.large_heads);
         pfn.is_aligned(order).then_some(if apart { &self.pageblock.head } else { self.word })
     }
+}
+
+/// Whether heads of large blocks are in pageblock descriptors: always, with the default configuration.
+#[inline(always)]
+const fn are_apart(large_heads: bool) -> bool {
+    !cfg!(feature = "settings") || large_heads
 }
 
 /// The descriptors of one zone, for a CPU that can trust a head word alone: a block whose head word names a list of
@@ -215,7 +221,7 @@ impl<'m, P: Platform, M> ZoneFrames<'m, P, M> {
         if order < PAGEBLOCK_ORDER {
             return Some(&frame.word);
         }
-        let apart = self.large_heads;
+        let apart = are_apart(self.large_heads);
         let head =
             if apart { &self.pageblocks.get(index / PAGEBLOCK_PAGES as usize)?.head } else { &frame.word };
         pfn.is_aligned(order).then_some(head)
@@ -289,15 +295,17 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// Whether free memory below the pageblock order is kept as bits.
     #[inline]
     pub(crate) const fn has_maps(&self) -> bool {
-        !cfg!(feature = "engines") || !self.maps.is_empty()
+        !cfg!(feature = "settings") || !self.maps.is_empty()
     }
 
     /// The free frames of the pageblock of `pfn`; `None` without maps.
     #[inline]
     pub(crate) fn map(&self, pfn: Pfn) -> Option<Map<'m, P>> {
         let n = (pfn.0.wrapping_sub(self.base.0) / PAGEBLOCK_PAGES) as usize;
+        #[cfg(feature = "settings")]
         if self.is_compact() {
-            return self.maps.get(2 * n..2 * n + 2)?.try_into().ok().map(Map::Compact);
+            let halves = self.maps.get(2 * n..2 * n + 2)?.try_into().ok()?;
+            return Some(Map::Compact(halves, compact::Possible::Yes));
         }
         self.maps.get(n).map(Map::Free)
     }
@@ -311,7 +319,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// Whether frames have no words: see `compact`.
     #[inline]
     pub(crate) const fn is_compact(&self) -> bool {
-        cfg!(feature = "engines") && self.compact
+        cfg!(feature = "settings") && self.compact
     }
 
     /// The head word of an open pageblock; `None` if the pageblock is not open.
@@ -405,7 +413,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// a pageblock that is not present: no block starts there, and its frames' words are not read.
     #[inline]
     fn head_apart(&self, block: &'m Pageblock<P>) -> Option<&'m P::Word> {
-        let apart = self.large_heads || !BlockInfo(block.info.load(Acquire)).is_present();
+        let apart = are_apart(self.large_heads) || !BlockInfo(block.info.load(Acquire)).is_present();
         apart.then_some(&block.head)
     }
 

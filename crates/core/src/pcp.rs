@@ -53,8 +53,12 @@ pub(crate) use local::Local;
 use outgoing::Outgoing;
 pub(crate) use turn::{Drains, Turn};
 
-/// Types with per-CPU lists.
-const TYPES: usize = 3;
+/// Types with per-CPU lists. Without mobility all pageblocks are movable.
+const TYPES: usize = match (cfg!(feature = "lists"), cfg!(feature = "mobility")) {
+    (false, _) => 0,
+    (true, false) => 1,
+    (true, true) => 3,
+};
 /// Orders that have lists in Linux, in the order of its lists: 0 to 3, and the huge order.
 const LINUX_ORDERS: usize = COSTLY_ORDER.index() + 2;
 /// Number of Linux' lists. They come first, so that the presets' lists have Linux' numbers and addresses.
@@ -85,7 +89,8 @@ const FIRST_LIST: [u8; NR_ORDERS] = {
 #[inline(always)]
 fn list_of(order: Order, migratetype: Migratetype) -> Option<usize> {
     let first = FIRST_LIST[order.index()];
-    (first != NO_LIST).then_some(first as usize + waits_as(migratetype).index())
+    let kind = if cfg!(feature = "mobility") { waits_as(migratetype).index() } else { 0 };
+    (cfg!(feature = "lists") && first != NO_LIST).then_some(first as usize + kind)
 }
 
 /// The ordinary type whose lists hold blocks of a type: the movable one for CMA and high-atomic blocks.
@@ -94,6 +99,11 @@ pub(crate) fn waits_as(migratetype: Migratetype) -> Migratetype {
     if migratetype.is_ordinary() { migratetype } else { Migratetype::Movable }
 }
 
+/// The type by the number of a list among those of its order.
+const TYPE_OF: [Migratetype; 3] = match TYPES {
+    1 => [Migratetype::Movable; 3],
+    _ => [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable],
+};
 /// Order and type by list.
 const KINDS: [(Order, Migratetype); LISTS] = {
     let mut table = [(Order::ZERO, Migratetype::Unmovable); LISTS];
@@ -102,7 +112,7 @@ const KINDS: [(Order, Migratetype); LISTS] = {
         let mut kind = 0;
         while kind < TYPES {
             let list = FIRST_LIST[order] as usize + kind;
-            table[list] = (Order::new(order as u8).expect("not above the largest"), Migratetype::ALL[kind]);
+            table[list] = (Order::new(order as u8).expect("not above the largest"), TYPE_OF[kind]);
             kind += 1;
         }
         order += 1;
@@ -297,11 +307,14 @@ fn slots_per_list(config: &Config, list: usize, most: Most) -> usize {
 
 /// Whether lists under a configuration have [`MoreLists`].
 pub(crate) fn has_more(config: &Config) -> bool {
-    config.experiment.pcp_orders == PcpOrders::UpToHuge
+    cfg!(feature = "lists") && config.experiment.pcp_orders == PcpOrders::UpToHuge
 }
 
 /// Slots of all lists of one CPU and zone together, and of the blocks set aside.
 pub(crate) fn slots_per_pcp(config: &Config, most: Most) -> usize {
+    if !cfg!(feature = "lists") {
+        return 0;
+    }
     let lists = (0..LISTS).map(|list| slots_per_list(config, list, most));
     lists.sum::<usize>() + outgoing::slots(config)
 }
@@ -348,7 +361,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             high_max: P::Word::new(0),
             lists,
             events: EventWords::new(),
-            outgoing: Outgoing::new(cpu, &rest[..outgoing::slots(config)]),
+            outgoing: Outgoing::new(cpu, rest),
             each_call,
             watches_orders: config.experiment.pcp_rule.watches_orders(),
             used: P::Word::new(0),
@@ -370,6 +383,9 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// the same time, the whole size of one of them remains. A CPU that does not finish within [`RESIZE_TURNS`] has
     /// died, in memory that processes share.
     pub(crate) fn resize(&self, sizing: Sizing) {
+        if !cfg!(feature = "lists") {
+            return;
+        }
         let mut old = self.request.load(Relaxed);
         let mut turns = 0;
         loop {
@@ -426,7 +442,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// Whether every free of the owner checks its pageblock. Read under the zone lock.
     pub(crate) fn is_closed(&self) -> bool {
-        self.request.load(Relaxed) & CLOSED != 0
+        cfg!(feature = "lists") && self.request.load(Relaxed) & CLOSED != 0
     }
 
     /// The list of an order and a type; `None` if the order has none.
@@ -468,6 +484,9 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// Requests something of the owner. Callable from any CPU.
     pub(crate) fn set_request(&self, what: u64) {
+        if !cfg!(feature = "lists") {
+            return;
+        }
         let mut old = self.request.load(Relaxed);
         // Also if the bit is set already: the owner that clears it must see all earlier writes of this CPU.
         while let Err(now) = self.request.compare_exchange(old, old | what, AcqRel, Relaxed) {

@@ -64,11 +64,12 @@ impl Plan {
     pub fn new(zones: &[ZoneSpec], cpu_nodes: &[NodeId], config: &Config) -> Result<Self, SetupError> {
         check_config(config)?;
         check_zones(zones)?;
-        if cpu_nodes.is_empty() || cpu_nodes.len() > usize::from(u16::MAX) {
+        let most = if cfg!(feature = "smp") { usize::from(u16::MAX) } else { 1 };
+        if cpu_nodes.is_empty() || cpu_nodes.len() > most {
             return Err(SetupError::CpuCount(cpu_nodes.len()));
         }
         let nodes = node_count(zones, cpu_nodes);
-        if nodes > MAX_NODES {
+        if nodes > if cfg!(feature = "smp") { MAX_NODES } else { 1 } {
             return Err(SetupError::NodeCount(nodes));
         }
         let base = zones.iter().map(|zone| zone.start).min().unwrap_or_default();
@@ -134,18 +135,8 @@ fn node_count(zones: &[ZoneSpec], cpu_nodes: &[NodeId]) -> usize {
 }
 
 fn check_config(config: &Config) -> Result<(), SetupError> {
-    let needs = [
-        (
-            "engines",
-            cfg!(feature = "engines"),
-            config.engine != Engine::Framewright || config.experiment.pcp_rule != PcpRule::Auto,
-        ),
-        ("passes", cfg!(feature = "passes"), config.keep_marks || config.fault_injection),
-    ];
-    for (feature, is_there, needed) in needs {
-        if needed && !is_there {
-            return Err(SetupError::NeedsFeature(feature));
-        }
+    if !cfg!(feature = "passes") && (config.keep_marks || config.fault_injection) {
+        return Err(SetupError::NeedsFeature("passes"));
     }
     if crate::policy::pcp::validate_fraction(config.experiment.pcp_rule, config.experiment.pcp_fraction)
         .is_err()
@@ -196,6 +187,9 @@ fn check_zones(zones: &[ZoneSpec]) -> Result<(), SetupError> {
 
 /// Most base pages that one list of a CPU can have in a zone, however much of its memory is there.
 pub(crate) fn most_on_list(zone: &ZoneSpec, config: &Config, cpu_nodes: &[NodeId]) -> Most {
+    if !cfg!(feature = "lists") {
+        return Most { below: 0, huge: 0 };
+    }
     if config.counts_each_call() {
         // A single CPU shares with no other, and no low watermark exceeds an eighth of the zone. The pages at `high`,
         // and one largest refill or free in addition.
@@ -204,7 +198,10 @@ pub(crate) fn most_on_list(zone: &ZoneSpec, config: &Config, cpu_nodes: &[NodeId
         return Most { below: pages, huge: pages };
     }
     let cpus = cpus_of(zone, cpu_nodes);
-    let low = watermarks(config, zone.kind, zone.pages, zone.pages).low;
+    let low = match cfg!(feature = "passes") {
+        true => watermarks(config, zone.kind, zone.pages, zone.pages).low,
+        false => 0,
+    };
     let largest = sizing(config, zone.pages, low, cpus);
     let of_free = share_of_free(zone.pages, cpus, config.pcp_free_part);
     let below = if largest.is_tuned() { largest.within(of_free) } else { largest };

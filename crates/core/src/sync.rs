@@ -123,6 +123,8 @@ impl<P: Platform> RawLock<P> {
     #[inline]
     fn acquire(&self, kind: LockKind, waiter: Waiter<'_, P>) -> bool {
         match kind {
+            // No other CPU can have it.
+            _ if !cfg!(feature = "smp") => !self.try_set(),
             LockKind::Ticket => self.acquire_ticket(),
             LockKind::Queued => {
                 // Taking the lock before CPUs that wait in the queue would be unfair: look at the queue first.
@@ -311,17 +313,26 @@ impl<P: Platform, H, C> Locked<P, H, C> {
 
     #[inline]
     fn raw(&self) -> &RawLock<P> {
-        match self.place {
+        match if cfg!(feature = "settings") { self.place } else { LockPlace::OwnLine } {
             LockPlace::WithOrder0Lists => &self.before,
             LockPlace::OtherEnd => &self.after,
             LockPlace::OwnLine => &self.own_line.0,
         }
     }
 
+    #[inline]
+    const fn kind(&self) -> LockKind {
+        match P::LOCK {
+            _ if cfg!(feature = "settings") => self.kind,
+            _ if !cfg!(feature = "smp") => LockKind::Queued,
+            lock => lock,
+        }
+    }
+
     /// Whether a CPU holds the lock. A racy read.
     pub fn is_held(&self) -> bool {
         let lock = self.raw();
-        let free = if matches!(self.kind, LockKind::Ticket) { lock.first.load(Relaxed) } else { FREE };
+        let free = if matches!(self.kind(), LockKind::Ticket) { lock.first.load(Relaxed) } else { FREE };
         lock.second.load(Relaxed) != free
     }
 
@@ -331,8 +342,8 @@ impl<P: Platform, H, C> Locked<P, H, C> {
     #[inline]
     pub fn with<R>(&self, waiter: Waiter<'_, P>, f: impl FnOnce(&mut H, &mut C, bool) -> R) -> R {
         let lock = self.raw();
-        let waited = lock.acquire(self.kind, waiter);
-        let _release = ReleaseOnDrop { lock, kind: self.kind };
+        let waited = lock.acquire(self.kind(), waiter);
+        let _release = ReleaseOnDrop { lock, kind: self.kind() };
         // SAFETY: `place` and `kind` never change, so this is the one lock of this data, and it is held until
         // `_release` drops, after `f` has returned its borrows.
         let (hot, cold) = unsafe { (&mut *self.hot.get(), &mut *self.cold.0.get()) };
@@ -343,10 +354,10 @@ impl<P: Platform, H, C> Locked<P, H, C> {
     /// not. For code that may have interrupted the holder.
     pub fn try_with<R>(&self, f: impl FnOnce(&mut H, &mut C) -> R) -> Option<R> {
         let lock = self.raw();
-        if !lock.try_acquire(self.kind) {
+        if !lock.try_acquire(self.kind()) {
             return None;
         }
-        let _release = ReleaseOnDrop { lock, kind: self.kind };
+        let _release = ReleaseOnDrop { lock, kind: self.kind() };
         // SAFETY: as in `with`.
         let (hot, cold) = unsafe { (&mut *self.hot.get(), &mut *self.cold.0.get()) };
         Some(f(hot, cold))

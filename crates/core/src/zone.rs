@@ -200,9 +200,13 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.spec.start.block_start(MAX_ORDER)
     }
 
+    const fn is_lazy(&self) -> bool {
+        cfg!(feature = "settings") && self.lazy
+    }
+
     /// The untouched frames of each section (see [`Config::lazy_pageblocks`]). A racy read.
     pub(crate) fn untouched(&self) -> impl Iterator<Item = Range<Pfn>> {
-        let sections = if self.lazy { self.cut.sections() } else { 0 };
+        let sections = if self.is_lazy() { self.cut.sections() } else { 0 };
         (0..sections).map(|n| self.section(n).untouched.range())
     }
 
@@ -266,7 +270,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         f: impl FnOnce(&mut Buddy<'_, 'f, P, M>) -> R,
     ) -> (R, Hold, Pending) {
         let section = self.section(n);
-        let clock = || if self.lock_timing { P::now_ns() } else { 0 };
+        let clock = || if cfg!(feature = "settings") && self.lock_timing { P::now_ns() } else { 0 };
         let asked = clock();
         let mut got = 0;
         let (waited, (result, pending, is_unmarked)) = section.lists.with(waiter, |areas, cold, waited| {
@@ -306,8 +310,8 @@ impl<'m, P: Platform> Zone<'m, P> {
             counters: &self.counters,
             highatomic: &self.pressure.highatomic,
             zone: self.id,
-            reports: self.reports,
-            untouched: self.lazy.then_some(&self.section(n).untouched),
+            reports: cfg!(feature = "settings") && self.reports,
+            untouched: self.is_lazy().then_some(&self.section(n).untouched),
             part: self.cut.is_cut().then_some(Part { words: self.words, special: &self.special, n }),
         };
         let mut buddy = Buddy::new(areas, cold, home, frames, self.cut.range(n));

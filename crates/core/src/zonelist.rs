@@ -30,6 +30,10 @@ pub(crate) fn build(
     by: ListOrder,
     out: &mut [ZoneId],
 ) -> Result<(), SetupError> {
+    if !cfg!(feature = "smp") {
+        of_one_node(specs, out);
+        return Ok(());
+    }
     // At most `MAX_NODES`: a plan has no more.
     let nodes = out.len() / specs.len().max(1);
     let mut equal = [REMOTE; MAX_NODES * MAX_NODES];
@@ -57,6 +61,16 @@ pub(crate) fn build(
         row.iter_mut().zip(ids).for_each(|(place, id)| *place = id);
     }
     Ok(())
+}
+
+/// The zones of the only node, from the highest type down.
+fn of_one_node(specs: &[ZoneSpec], out: &mut [ZoneId]) {
+    let mut places = out.iter_mut();
+    for kind in ZoneType::ALL.into_iter().rev() {
+        for (n, _) in specs.iter().enumerate().filter(|(_, zone)| zone.kind == kind) {
+            places.next().into_iter().for_each(|place| *place = ZoneId(n as u8));
+        }
+    }
 }
 
 /// Whether every node is at distance 10 from itself and no nearer to any other.

@@ -2,6 +2,7 @@
 //! once; frames whose memory is bad; free memory that a hook is told of.
 #![expect(unsafe_code, reason = "the caller that frees or withdraws raw frames vouches for owning them")]
 
+use core::alloc::Layout;
 use core::ops::Range;
 
 use framewright::cpu::{
@@ -9,11 +10,12 @@ use framewright::cpu::{
 };
 use framewright::error::FreeFailure;
 use framewright::frame::FrameUser;
-use framewright::{FreeError, Migratetype, Order, Pfn};
+use framewright::{AllocError, FreeError, Migratetype, Order, Pfn, Request};
 
 use crate::block::Block;
-use crate::cpu::Cpu;
+use crate::cpu::{Cpu, tell_failed};
 use crate::event::event;
+use crate::shared::SharedArena;
 
 impl<M: FrameUser> Cpu<'_, M> {
     /// In a child of the process that made the arena, every frame is another allocator's.
@@ -114,6 +116,111 @@ impl<M: FrameUser> Cpu<'_, M> {
             blocks.iter().for_each(|&pfn| self.arena().annotate_freed(pfn, order));
         }
         self.core().free_bulk(order, blocks)
+    }
+
+    /// Allocates `pages` frames in few runs of contiguous frames, and writes these to the front of `out`, ascending.
+    /// Returns them: fewer frames than requested only if `out` has no room for more runs, or if memory has run out. A
+    /// run is freed by [`free_range`](Self::free_range), in any parts. As [`framewright::Cpu::alloc_runs`]; O(runs),
+    /// and O(runs × log runs) to sort them. Before it returns too few, pages that ended threads have left on their
+    /// lists are brought back.
+    ///
+    /// ```
+    /// use framewright_host::{Arena, Migratetype, Pfn};
+    ///
+    /// let arena: Arena = Arena::builder().bytes(16 << 20).build()?;
+    /// let cpu = arena.attach()?;
+    /// let mut out = [const { Pfn(0)..Pfn(0) }; 8];
+    /// let runs = cpu.alloc_runs(1000, Migratetype::Movable, &mut out);
+    /// assert_eq!(runs.iter().map(|run| run.end.0 - run.start.0).sum::<u64>(), 1000);
+    /// for run in runs {
+    ///     // SAFETY: it is ours, and not used.
+    ///     unsafe { cpu.free_range(run.clone()) }?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use = "only so many of the places hold a run"]
+    pub fn alloc_runs<'o>(
+        &self,
+        pages: u64,
+        migratetype: Migratetype,
+        out: &'o mut [Range<Pfn>],
+    ) -> &'o [Range<Pfn>] {
+        if self.arena().is_forked() {
+            return &[];
+        }
+        let alloc = |out: &mut [Range<Pfn>]| self.core().alloc_runs(pages, migratetype, out).len();
+        let mut len = alloc(out);
+        let got: u64 = out[..len].iter().map(|run| run.end.0 - run.start.0).sum();
+        if got < pages && len < out.len() && self.arena().reclaim() {
+            for run in &out[..len] {
+                // SAFETY: it was allocated just now, and no other code knows of it.
+                let freed = unsafe { self.core().free_range(run.clone()) };
+                debug_assert!(freed.is_ok(), "{freed:?}");
+            }
+            len = alloc(out);
+        }
+        for run in &out[..len] {
+            self.arena().annotate_owned(run.start, run.end.0 - run.start.0);
+        }
+        &out[..len]
+    }
+
+    /// Allocates the frames that `layout` needs: its size in bytes, rounded up to whole frames, contiguous and with its
+    /// alignment. They may be freed in any parts ([`free_range`](Self::free_range)). As
+    /// [`framewright::Cpu::alloc_layout`]: up to order 10 one allocation, and O(log pages) if the size is no power of
+    /// two. Before it fails, pages that ended threads have left on their lists are brought back.
+    ///
+    /// ```
+    /// use framewright_host::{Arena, Migratetype};
+    ///
+    /// let arena: Arena = Arena::builder().bytes(16 << 20).build()?;
+    /// let cpu = arena.attach()?;
+    /// let layout = std::alloc::Layout::from_size_align(20_000, 8192)?;
+    /// let range = cpu.alloc_layout(layout, Migratetype::Movable)?;
+    /// assert_eq!((range.end.0 - range.start.0, range.start.0 % 2), (5, 0));
+    /// // SAFETY: it is ours, and not used.
+    /// unsafe { cpu.free_range(range) }?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc); also for a layout of 0 bytes.
+    pub fn alloc_layout(&self, layout: Layout, migratetype: Migratetype) -> Result<Range<Pfn>, AllocError> {
+        self.arena().refuse_fork(&Request::new(Order::ZERO, migratetype))?;
+        let alloc = || self.core().alloc_layout(layout, migratetype);
+        alloc()
+            .or_else(|failed| if self.arena().reclaim() { alloc() } else { Err(failed) })
+            .inspect(|range| self.arena().annotate_owned(range.start, range.end.0 - range.start.0))
+            .inspect_err(|failed| tell_failed(self.arena(), failed))
+    }
+
+    /// Frees frames, whatever blocks they were allocated in: whole blocks as they are; of a block that reaches beyond
+    /// the range, the part inside it. O(blocks), and O(parts) of a block that is cut.
+    ///
+    /// # Safety
+    /// All that is allocated of it is the caller's, as for [`free`](Self::free). Of a block that is cut, the owners of
+    /// the other parts make no call at the same time.
+    ///
+    /// # Errors
+    /// A frame that is not allocated, or not the arena's. [`FreeError::pfn`] is in the first block that is refused: all
+    /// frames before it are free.
+    pub unsafe fn free_range(&self, range: Range<Pfn>) -> Result<(), FreeError> {
+        if self.arena().is_forked() {
+            return Ok(());
+        }
+        let within = self.arena().frames();
+        let ours = range.start.max(within.start)..range.end.min(within.end);
+        if ours.start < ours.end {
+            self.arena().annotate_range_freed(ours.start, ours.end.0 - ours.start.0);
+        }
+        // SAFETY: our caller's promise.
+        unsafe { self.core().free_range(range) }.inspect_err(|refused| {
+            // What is refused, and all after it, is as it was.
+            let left = ours.start.max(refused.pfn);
+            if left < ours.end {
+                self.arena().annotate_owned(left, ours.end.0 - left.0);
+            }
+        })
     }
 
     /// Allocates a given range of frames; the mover of this arena's blocks
@@ -238,5 +345,38 @@ impl<M: FrameUser> Cpu<'_, M> {
             blocks.iter().for_each(|&(pfn, order)| self.arena().annotate_range_freed(pfn, order.pages()));
             wants_more
         })
+    }
+}
+
+impl<M: FrameUser> SharedArena<M> {
+    /// Allocates `pages` frames in few runs, and returns these. As [`Cpu::alloc_runs`].
+    #[must_use = "only so many of the places hold a run"]
+    pub fn alloc_runs<'o>(
+        &self,
+        pages: u64,
+        migratetype: Migratetype,
+        out: &'o mut [Range<Pfn>],
+    ) -> &'o [Range<Pfn>] {
+        self.on_any_cpu(|cpu| cpu.alloc_runs(pages, migratetype, out))
+    }
+
+    /// Allocates the frames that `layout` needs. As [`Cpu::alloc_layout`].
+    ///
+    /// # Errors
+    /// As [`Cpu::alloc_layout`].
+    pub fn alloc_layout(&self, layout: Layout, migratetype: Migratetype) -> Result<Range<Pfn>, AllocError> {
+        self.on_any_cpu(|cpu| cpu.alloc_layout(layout, migratetype))
+    }
+
+    /// Frees frames, whatever blocks they were allocated in. As [`Cpu::free_range`].
+    ///
+    /// # Safety
+    /// As [`Cpu::free_range`].
+    ///
+    /// # Errors
+    /// As [`Cpu::free_range`].
+    pub unsafe fn free_range(&self, range: Range<Pfn>) -> Result<(), FreeError> {
+        // SAFETY: our caller's promise.
+        self.on_any_cpu(|cpu| unsafe { cpu.free_range(range) })
     }
 }

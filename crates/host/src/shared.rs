@@ -277,7 +277,7 @@ impl<M: FrameUser> SharedArena<M> {
 
     /// Runs `f` with this thread's CPU, or with the spare CPU if it gets none of its own. `f` does not call
     /// back into this arena.
-    fn on_any_cpu<R>(&self, f: impl FnOnce(&Cpu<'_, M>) -> R) -> R {
+    pub(crate) fn on_any_cpu<R>(&self, f: impl FnOnce(&Cpu<'_, M>) -> R) -> R {
         match ATTACHMENTS.try_with(|table| self.attachment(table)) {
             Ok(Some(attachment)) => f(&attachment.cpu),
             // No CPU is free, or the thread is ending and has given its own up.

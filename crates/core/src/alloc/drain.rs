@@ -33,6 +33,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         only: Option<CpuId>,
         even_empty: bool,
     ) {
+        if !cfg!(feature = "smp") {
+            return;
+        }
         let _one_at_a_time = P::DRAINS_REMOTELY.then(|| self.drains.begin());
         let mut asks = false;
         if P::DRAINS_REMOTELY {
@@ -66,6 +69,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         even_empty: bool,
     ) {
         self.drain_others(caller, zones.clone(), only, even_empty);
+        if !cfg!(feature = "smp") {
+            return;
+        }
         for _ in 0..self.config.experiment.remote_drain_spins {
             if !self.others(caller, zones.clone(), only).any(|(_, _, pcp)| pcp.drain_pending()) {
                 break;

@@ -41,6 +41,11 @@ impl<P: Platform> Counters<P> {
         Self { free: zero(), free_cma: zero(), managed: zero(), present: zero(), areas, shown, late }
     }
 
+    #[inline(always)]
+    const fn is_late(&self) -> bool {
+        !cfg!(feature = "settings") || self.late
+    }
+
     /// Free pages on the buddy lists. A racy read. With late counts, a CPU that takes pages that another CPU has just
     /// freed may count first: a negative sum reads as 0.
     #[inline]
@@ -57,7 +62,7 @@ impl<P: Platform> Counters<P> {
     #[inline]
     fn pages(&self, word: &P::Word) -> u64 {
         let pages = word.load(Relaxed);
-        if self.late && pages.cast_signed() < 0 { 0 } else { pages }
+        if self.is_late() && pages.cast_signed() < 0 { 0 } else { pages }
     }
 
     /// Whether the zone is large enough to group by mobility.
@@ -67,7 +72,7 @@ impl<P: Platform> Counters<P> {
 
     /// Adds the changes of one hold of the zone lock: under the lock, or after it.
     pub(crate) fn count(&self, Pending { free, cma, touched, .. }: Pending) {
-        if self.late {
+        if self.is_late() {
             if free != 0 {
                 self.free.fetch_add(free.cast_unsigned(), Relaxed);
             }
@@ -84,7 +89,7 @@ impl<P: Platform> Counters<P> {
 
     /// Publishes the content of an area: `blocks` on its lists, and whether `list` has one.
     pub(super) fn show(&self, order: Order, blocks: u64, list: Migratetype, has_block: bool) {
-        if self.shown {
+        if self.are_areas_shown() {
             let area = &self.areas[order.index()];
             let bit = 1 << list.index();
             let others = area.load(Relaxed) & (bit ^ LISTS);
@@ -94,7 +99,7 @@ impl<P: Platform> Counters<P> {
 
     /// Whether CPUs may read the free areas without the lock.
     pub(crate) const fn are_areas_shown(&self) -> bool {
-        self.shown
+        cfg!(feature = "settings") && self.shown
     }
 
     /// Free blocks of an order, isolated ones not counted. A racy read.
@@ -178,7 +183,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Ends a hold. Returns the changes to count when the lock is released, none without late counts; and whether the
     /// zone's last bad frame in use went out of use.
     pub(crate) fn end(mut self) -> (Pending, bool) {
-        if !self.home.counters.late {
+        if !self.home.counters.is_late() {
             self.pending = Pending { freed: self.settle(), ..Pending::default() };
         }
         self.show_changed();
@@ -190,7 +195,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Counts pages that the zone was given.
     pub(crate) fn count_managed(&mut self, pages: i64) {
-        if self.home.part.is_some() && pages > 0 {
+        if self.home.part().is_some() && pages > 0 {
             self.cold.has_memory.set(true);
         }
         self.add(&self.home.counters.managed, pages);
@@ -225,14 +230,14 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         if reserved != 0 {
             self.add(self.home.highatomic, reserved * PAGEBLOCK_PAGES as i64);
         }
-        if let Some(part) = self.home.part.as_ref().filter(|_| isolated + marked != 0) {
+        if let Some(part) = self.home.part().filter(|_| isolated + marked != 0) {
             part.special.fetch_add((isolated + marked).cast_unsigned(), Relaxed);
         }
     }
 
     /// Adds to a word of the zone: with a load and a store if the zone has one section.
     fn add(&self, word: &P::Word, change: i64) {
-        match self.home.part {
+        match self.home.part() {
             Some(_) => drop(word.fetch_add(change.cast_unsigned(), Relaxed)),
             None => add(word, change),
         }

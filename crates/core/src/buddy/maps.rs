@@ -102,6 +102,17 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.frames.map(pfn).expect("every frame of a zone with maps has one")
     }
 
+    /// Called where damage is found.
+    ///
+    /// # Panics
+    /// If the code that repairs it is left out.
+    #[inline(always)]
+    fn must_mend(&self) {
+        if !cfg!(feature = "mobility") {
+            panic!("the free store is damaged");
+        }
+    }
+
     /// Moves a pageblock whose free frames have changed to the right bin, and writes its head word. `old` is its head
     /// word before, if it was open; `tail`: whether it goes to the tail of another bin. Closes the pageblock if all of
     /// it is free.
@@ -159,7 +170,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         order: Order,
         list: Migratetype,
         most: u64,
-        sink: &mut impl Sink,
+        sink: &mut (impl Sink + ?Sized),
     ) -> Option<Taken> {
         loop {
             let fit = self.occupied(list) & AT_LEAST[order.index()];
@@ -181,7 +192,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         list: Migratetype,
         order: Order,
         most: u64,
-        sink: &mut impl Sink,
+        sink: &mut (impl Sink + ?Sized),
     ) -> Option<Taken> {
         if let Some(head) = self.frames.open_head(start) {
             let taken = self.take_of(start, Some(head), list, order, most, sink);
@@ -202,7 +213,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         list: Migratetype,
         order: Order,
         most: u64,
-        sink: &mut impl Sink,
+        sink: &mut (impl Sink + ?Sized),
     ) -> Taken {
         let map = self.map(start);
         let (mut bits, free, largest) = match old {

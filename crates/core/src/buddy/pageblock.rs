@@ -11,7 +11,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// itself.
     pub(crate) fn isolate(&mut self, pfn: Pfn, held: bool) -> Option<u64> {
         let info = self.frames.info(pfn);
-        if info.migratetype() == Migratetype::Isolate {
+        if info.migratetype() == Migratetype::Isolate || !cfg!(feature = "mobility") {
             return None;
         }
         self.split_across(pfn);
@@ -45,7 +45,10 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         to: Migratetype,
     ) -> Option<u64> {
         let current = self.frames.info(pfn).migratetype();
-        if current == Migratetype::Isolate || from.is_some_and(|from| from != current) {
+        if !cfg!(feature = "mobility")
+            || current == Migratetype::Isolate
+            || from.is_some_and(|from| from != current)
+        {
             return None;
         }
         self.split_across(pfn);

@@ -38,7 +38,7 @@ impl<'a, P: Platform> Part<'a, P> {
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Whether it is a section among several.
     pub(crate) const fn is_of_several(&self) -> bool {
-        self.home.part.is_some()
+        self.home.part().is_some()
     }
 
     /// Records that bins of a type have become empty or non-empty.
@@ -56,7 +56,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Publishes the changes of this hold.
     pub(super) fn show_changed(&mut self) {
         let changed = core::mem::take(&mut self.changed);
-        let Some(part) = self.home.part.as_ref().filter(|_| changed != 0) else { return };
+        let Some(part) = self.home.part().filter(|_| changed != 0) else { return };
         for list in Ones(u64::from(changed & !WHOLES)) {
             let list = Migratetype::ALL[list];
             let (shown, wholes) = (part.word(list.index()), changed & WHOLES != 0);
@@ -92,7 +92,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Whether all published words are correct. For verification.
     pub(crate) fn is_as_shown(&self) -> bool {
-        self.home.part.as_ref().is_none_or(|part| {
+        self.home.part().is_none_or(|part| {
             let is_so = |list: Migratetype| part.word(list.index()).load(Relaxed) == self.word_of(list);
             Migratetype::ALL.into_iter().all(is_so) && part.word(WORDS - 1).load(Relaxed) == self.wholes()
         })

@@ -113,7 +113,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Clears the reported bit of the pageblocks from `from` to `to`, because memory there is handed out.
     pub(super) fn forget_reports(&mut self, from: Pfn, to: Pfn) {
-        if !self.home.reports {
+        if !self.home.reports() {
             return;
         }
         let mut at = from.block_start(PAGEBLOCK_ORDER);
@@ -178,7 +178,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Whether a free to the zone must check its pageblock: a pageblock is isolated, or has a bad frame in use.
     pub(crate) fn has_special_pageblocks(&self) -> bool {
-        match &self.home.part {
+        match self.home.part() {
+            _ if !cfg!(feature = "mobility") => false,
             Some(part) => part.special.load(Relaxed) > 0,
             None => self.isolated_pageblocks() > 0 || self.cold.marked_pageblocks.get() > 0,
         }

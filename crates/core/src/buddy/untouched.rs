@@ -46,7 +46,7 @@ impl<P: Platform> Untouched<P> {
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// The untouched frames.
     pub(crate) fn untouched(&self) -> Range<Pfn> {
-        self.home.untouched.map_or(Pfn(0)..Pfn(0), Untouched::range)
+        self.home.untouched().map_or(Pfn(0)..Pfn(0), Untouched::range)
     }
 
     /// Free blocks of an order in untouched memory, which no list holds.
@@ -64,8 +64,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         // With several sections, later memory of the zone may be the first of its section.
         let counted =
             || self.home.counters.managed.load(Relaxed) > 0 || self.home.counters.present.load(Relaxed) > 0;
-        let is_new = if self.home.part.is_some() { !self.cold.has_memory.get() } else { !counted() };
-        if self.home.untouched.is_some() && is_new && end > first + CHUNK {
+        let is_new = if self.home.part().is_some() { !self.cold.has_memory.get() } else { !counted() };
+        if self.home.untouched().is_some() && is_new && end > first + CHUNK {
             Pfn(first)..Pfn(end)
         } else {
             none
@@ -74,7 +74,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Leaves new memory untouched, from [`to_leave`](Self::to_leave), and counts it as free.
     pub(crate) fn leave_untouched(&mut self, range: Range<Pfn>) {
-        let Some(untouched) = self.home.untouched.filter(|_| range.start < range.end) else { return };
+        let Some(untouched) = self.home.untouched().filter(|_| range.start < range.end) else { return };
         untouched.end.store(range.end.0, Relaxed);
         untouched.next.store(range.start.0, Release);
         self.account(Migratetype::Movable, (range.end.0 - range.start.0) as i64);
@@ -84,7 +84,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Initialises untouched pageblocks up to the frame before `end`.
     pub(crate) fn touch_upto(&mut self, end: Pfn) {
-        let Some(untouched) = self.home.untouched else { return };
+        let Some(untouched) = self.home.untouched() else { return };
         let range = untouched.range();
         let wanted = end.0.saturating_sub(range.start.0).next_multiple_of(CHUNK);
         let end = Pfn(range.start.0.saturating_add(wanted)).min(range.end);

@@ -77,6 +77,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         }
         let way = near.way(near.list.left(near.head, pfn));
         match way {
+            // No other CPU can free it at the same time.
+            Way::Claim if !cfg!(feature = "smp") => self.free_checked(pfn, order, error),
             Way::Claim => self.free_claiming(pfn, order, error, near),
             Way::Check => self.free_checked(pfn, order, error),
             Way::Put | Way::PutAndDrain | Way::Return => {

@@ -42,7 +42,15 @@ pub(crate) enum Map<'m, P: Platform> {
     /// A bit for each frame.
     Free(&'m PageMap<P>),
     /// Two bits for each frame: a map of the first half of the pageblock, and one of the second.
-    Compact(&'m [PageMap<P>; 2]),
+    #[cfg_attr(not(feature = "settings"), expect(dead_code, reason = "no value of it can be made"))]
+    Compact(&'m [PageMap<P>; 2], Possible),
+}
+
+/// Without the feature `settings` there is no value of this type, and so no such map.
+#[derive(Clone, Copy)]
+pub(crate) enum Possible {
+    #[cfg(feature = "settings")]
+    Yes,
 }
 
 impl<P: Platform> Clone for Map<'_, P> {
@@ -59,7 +67,7 @@ impl<'m, P: Platform> Map<'m, P> {
     pub(crate) fn word(&self, n: usize) -> u64 {
         match self {
             Self::Free(map) => map.word(n),
-            Self::Compact(halves) => {
+            Self::Compact(halves, _) => {
                 let [low, high] = words_of(halves, n);
                 free(low.load(Relaxed)) | free(high.load(Relaxed)) << FRAMES
             }
@@ -71,7 +79,7 @@ impl<'m, P: Platform> Map<'m, P> {
     pub(crate) fn set_word(&self, n: usize, bits: u64) {
         match self {
             Self::Free(map) => map.set_word(n, bits),
-            Self::Compact(halves) => {
+            Self::Compact(halves, _) => {
                 let [low, high] = words_of(halves, n);
                 set_free(low, bits & u64::from(u32::MAX));
                 set_free(high, bits >> FRAMES);
@@ -92,7 +100,7 @@ impl<'m, P: Platform> Map<'m, P> {
     pub(crate) fn bits(&self) -> Bits {
         match self {
             Self::Free(map) => map.bits(),
-            Self::Compact(_) => Bits(core::array::from_fn(|n| self.word(n))),
+            Self::Compact(..) => Bits(core::array::from_fn(|n| self.word(n))),
         }
     }
 

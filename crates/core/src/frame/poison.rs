@@ -39,7 +39,9 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
 
     /// Whether a frame is marked.
     pub(crate) fn is_marked(&self, pfn: Pfn) -> bool {
-        !self.is_compact() && self.own_word(pfn).load(Acquire) & (FREE | MARK) == MARK
+        cfg!(feature = "mobility")
+            && !self.is_compact()
+            && self.own_word(pfn).load(Acquire) & (FREE | MARK) == MARK
     }
 
     /// Whether a frame is marked and out of use as a single frame.

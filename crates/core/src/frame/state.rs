@@ -49,13 +49,13 @@ impl BlockInfo {
     #[must_use]
     #[inline]
     pub const fn migratetype(self) -> Migratetype {
-        Migratetype::from_bits(self.0)
+        if cfg!(feature = "mobility") { Migratetype::from_bits(self.0) } else { Migratetype::Movable }
     }
 
     /// Whether it has an ordinary type and no bad frame in use.
     #[inline(always)]
     pub(crate) const fn is_plain(self) -> bool {
-        self.0 & (Self::TYPE | Self::POISONED) < 3
+        !cfg!(feature = "mobility") || self.0 & (Self::TYPE | Self::POISONED) < 3
     }
 
     /// Type of the pageblock, if it is [plain](Self::is_plain).
@@ -105,7 +105,7 @@ impl BlockInfo {
     #[must_use]
     #[inline]
     pub const fn is_poisoned(self) -> bool {
-        self.0 & Self::POISONED != 0
+        cfg!(feature = "mobility") && self.0 & Self::POISONED != 0
     }
 
     /// This pageblock, reported or not.
@@ -280,7 +280,11 @@ impl FreeHead {
 
     #[inline]
     pub(crate) fn list(self) -> Migratetype {
-        Migratetype::from_bits(self.0 >> Self::LIST)
+        if cfg!(feature = "mobility") {
+            Migratetype::from_bits(self.0 >> Self::LIST)
+        } else {
+            Migratetype::Movable
+        }
     }
 
     #[inline]

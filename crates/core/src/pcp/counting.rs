@@ -81,7 +81,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// Numbers of the lists that may hold blocks.
     pub(super) fn lists_used(&self) -> Ones {
-        Ones(self.used.load(Relaxed))
+        Ones(if cfg!(feature = "lists") { self.used.load(Relaxed) } else { 0 })
     }
 
     /// If hits do not count: the present division of the pages that lists may hold.
@@ -104,7 +104,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Whether hits count.
     #[inline(always)]
     pub(crate) fn counts(&self) -> bool {
-        cfg!(feature = "engines") && self.each_call
+        cfg!(feature = "settings") && self.each_call
     }
 
     /// A bit for each list that may hold blocks.
@@ -179,7 +179,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// A hit, if hits count or set bits, for a caller that [`take`](Self::take) has returned its reads to.
     #[inline]
     pub(crate) fn take_counted(&self, order: Order, migratetype: Migratetype, seen: Missed) -> Option<Pfn> {
-        if !cfg!(feature = "engines") || !seen.may_count() {
+        if !cfg!(feature = "settings") || !seen.may_count() {
             return None;
         }
         let list = self.hit_list(order, migratetype)?;
@@ -312,7 +312,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Whether another CPU requests something of the owner.
     #[inline]
     pub(crate) fn is_asked(&self) -> bool {
-        self.request.load(Relaxed) != 0
+        cfg!(feature = "lists") && self.request.load(Relaxed) != 0
     }
 
     /// Lets frees hit all lists, if there is no request. If hits do not count: all lists in use, each up to its share.

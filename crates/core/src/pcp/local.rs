@@ -35,7 +35,7 @@ pub(crate) struct Local<'a, 'm, P: Platform, M> {
 impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Serves the requests of other CPUs. Blocks that are not drained stay.
     pub(crate) fn answer(&self) {
-        let asked = self.pcp.request.load(Relaxed);
+        let asked = if cfg!(feature = "lists") { self.pcp.request.load(Relaxed) } else { 0 };
         if asked & (REQUEST_DRAIN | REQUEST_RESIZE | REQUEST_TICK) == 0 {
             return;
         }
@@ -182,7 +182,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     }
 
     pub(super) fn record(&self, hold: Hold) {
-        if hold.is_unmarked {
+        if cfg!(feature = "mobility") && hold.is_unmarked {
             self.let_frees_hit();
         }
         let events = &self.pcp.events;
@@ -212,6 +212,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Takes up to `count` blocks for `sink`, in one hold of the lock of the section that would miss them least.
     /// Returns the blocks taken.
     pub(super) fn take_by(&self, wanted: Wanted, count: u64, sink: &mut impl Sink) -> u64 {
+        // One copy of the store's code for all receivers is smaller, one for each receiver faster.
+        #[cfg(all(feature = "lists", not(feature = "settings")))]
+        let sink: &mut dyn Sink = sink;
         self.in_best_section(&wanted, |n, wanted| self.take_in(n, wanted, count, sink))
     }
 
@@ -233,7 +236,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     }
 
     /// Takes blocks of a section.
-    fn take_in(&self, section: usize, wanted: Wanted, count: u64, sink: &mut impl Sink) -> u64 {
+    fn take_in(&self, section: usize, wanted: Wanted, count: u64, sink: &mut (impl Sink + ?Sized)) -> u64 {
         let balance = self.frames.has_maps().then(|| (self.zone.free_pages(), self.zone.free_cma_pages()));
         self.in_section(section, |buddy| {
             let boosts = self.config.keep_marks && self.config.experiment.marks == Generation::V6_1;
@@ -405,7 +408,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// its order has no lists, and the state is unchanged.
     #[inline(never)]
     pub(crate) fn set_aside(&self, pfn: Pfn, order: Order) -> bool {
-        if self.list(order, Migratetype::Movable).is_none() {
+        if !cfg!(feature = "mobility") || self.list(order, Migratetype::Movable).is_none() {
             return false;
         }
         if self.turn.is_some() {

@@ -63,7 +63,7 @@ const OPEN: u64 = ((MOST_PAGES + 1) << PAGES) - 1;
 /// Most blocks set aside under a configuration: at most as many as a list may have.
 pub(super) fn slots(config: &Config) -> usize {
     match config.experiment.pcp_orders {
-        _ if !config.engine.has_maps() => 0,
+        _ if !cfg!(feature = "mobility") || !config.engine.has_maps() => 0,
         PcpOrders::None => 0,
         _ => MOST_ASIDE.min(config.experiment.pcp_slots) as usize,
     }
@@ -126,7 +126,11 @@ impl<'m, P: Platform> Outgoing<'m, P> {
 
     /// Base pages of the blocks. A racy read, unless the caller is the owner.
     pub(super) fn pages(&self) -> u32 {
-        if self.blocks.is_empty() { 0 } else { (self.filled.load(Relaxed) >> PAGES) as u32 }
+        if !cfg!(feature = "mobility") || self.blocks.is_empty() {
+            0
+        } else {
+            (self.filled.load(Relaxed) >> PAGES) as u32
+        }
     }
 
     /// Removes all blocks, which are free now.

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "typed slices are cut out of the caller's memory")]
 
 use core::alloc::Layout;
-use core::mem::{MaybeUninit, align_of, size_of};
+use core::mem::{MaybeUninit, size_of};
 use core::ptr::NonNull;
 use core::slice;
 
@@ -31,8 +31,15 @@ struct Counted(usize);
 impl Counted {
     /// Offset of room for `len` elements.
     fn add<T>(&mut self, len: usize) -> usize {
-        let start = self.0.checked_next_multiple_of(align_of::<T>().max(ALIGN)).unwrap_or(usize::MAX);
-        self.0 = start.saturating_add(size_of::<T>().saturating_mul(len));
+        const { assert!(align_of::<T>() <= ALIGN) };
+        self.add_bytes(size_of::<T>(), len)
+    }
+
+    /// Out of line: it is called for each kind of structure.
+    #[inline(never)]
+    fn add_bytes(&mut self, each: usize, len: usize) -> usize {
+        let start = self.0.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
+        self.0 = start.saturating_add(each.saturating_mul(len));
         start
     }
 }

@@ -63,7 +63,7 @@ impl Cut {
             0 => (FEWEST, MOST.min(EACH_CPU * u64::from(cpus))),
             forced => (forced.max(MAX_ORDER.pages()), MOST),
         };
-        if !cfg!(feature = "sections") || !config.engine.has_maps() {
+        if !cfg!(feature = "smp") || !config.engine.has_maps() {
             return whole;
         }
         let cuts = (fewest.next_power_of_two().ilog2()..).map(|shift| Self { shift, ..whole });
@@ -81,7 +81,7 @@ impl Cut {
     /// Whether there are several.
     #[inline(always)]
     pub(crate) const fn is_cut(self) -> bool {
-        cfg!(feature = "sections") && self.shift < u64::BITS - 1
+        cfg!(feature = "smp") && self.shift < u64::BITS - 1
     }
 
     /// Number of the section of a frame.

@@ -1,6 +1,7 @@
 //! Calls of a host's arena besides allocations: memory given back, committed, locked, guarded and zeroed; threads
 //! near their memory; waiting for others.
 
+use core::alloc::Layout;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, Weak, mpsc};
@@ -254,6 +255,15 @@ fn a_shared_arena_has_what_an_attachment_has() {
         assert_eq!(arena.counts().allocated, 101);
         // SAFETY: they are ours, and not used.
         unsafe { arena.free_bulk(Order::ZERO, &pages) }.unwrap();
+        let mut out = [const { Pfn(0)..Pfn(0) }; 4];
+        let runs = arena.alloc_runs(700, MOVABLE, &mut out).to_vec();
+        let layout = arena.alloc_layout(Layout::from_size_align(5 * 4096, 16384).unwrap(), MOVABLE).unwrap();
+        assert!(layout.start.0.is_multiple_of(4));
+        assert_eq!(arena.counts().allocated, 1 + 700 + 5);
+        for range in runs.into_iter().chain([layout]) {
+            // SAFETY: it is ours, and not used.
+            unsafe { arena.free_range(range) }.unwrap();
+        }
         drop((second, taken));
         arena.detach();
         assert_eq!((arena.counts().allocated, arena.trim(Order::ZERO).pages > 0), (0, true));

@@ -1,12 +1,15 @@
 //! Given blocks, many together, bad frames and failures on purpose, with real threads.
 
+use core::alloc::Layout;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::BTreeSet;
 use std::sync::Barrier;
 use std::thread;
 
 use framewright_host::{
-    AllocFailure, Arena, Backing, Config, Cpu, FaultRule, Migratetype, Order, Pfn, PlaceFailure, SharedArena,
+    AllocFailure, Arena, Backing, Config, Cpu, FaultRule, FreeFailure, Migratetype, Order, Pfn, PlaceFailure,
+    SharedArena,
 };
 
 use crate::common::{Oracle, assert_all_free, free, order};
@@ -28,6 +31,58 @@ fn an_empty_range_is_no_range() {
         assert!(unsafe { cpu.free_contig_range(range) }.is_err());
     }
     assert_eq!(arena.counts().allocated, 0);
+}
+
+/// What an ended thread has left on its lists counts as memory that is there.
+#[test]
+fn runs_and_layouts_take_what_an_ended_thread_has_left() {
+    let layout = Layout::from_size_align(1024 * 4096, 4096).unwrap();
+    for by_layout in [false, true] {
+        let arena = described(1024, 2);
+        let leaves = || {
+            let cpu = arena.attach_to(1).unwrap();
+            let pfn = cpu.alloc(order(0), MOVABLE).unwrap();
+            free(&cpu, pfn, order(0));
+            core::mem::forget(cpu);
+        };
+        thread::scope(|scope| scope.spawn(leaves).join().unwrap());
+        assert!(arena.allocator().pcp_pages() > 0, "it has left a frame");
+        let cpu = arena.attach_to(0).unwrap();
+        let mut out = [const { Pfn(0)..Pfn(0) }; 64];
+        let all = if by_layout {
+            vec![cpu.alloc_layout(layout, MOVABLE).unwrap()]
+        } else {
+            cpu.alloc_runs(1024, MOVABLE, &mut out).to_vec()
+        };
+        assert_eq!(all.iter().map(|run| run.end.0 - run.start.0).sum::<u64>(), 1024);
+        assert!(cpu.alloc_runs(1, MOVABLE, &mut out).is_empty());
+        for run in all {
+            // SAFETY: it is ours, and not used.
+            unsafe { cpu.free_range(run) }.unwrap();
+        }
+        drop(cpu);
+        assert_all_free(&arena);
+    }
+}
+
+#[test]
+fn a_range_is_freed_in_any_parts_and_a_free_frame_in_it_is_refused() {
+    let arena = described(4096, 1);
+    let cpu = arena.attach().unwrap();
+    let layout = Layout::from_size_align(600 * 4096, 4096).unwrap();
+    let Range { start, end } = cpu.alloc_layout(layout, MOVABLE).unwrap();
+    assert_eq!(end.0 - start.0, 600);
+    // SAFETY: the range is ours, and not used; what is free of it is refused.
+    unsafe {
+        cpu.free_range(start.add(100)..start.add(300)).unwrap();
+        let refused = cpu.free_range(start..end).unwrap_err();
+        assert_eq!((refused.why, refused.pfn), (FreeFailure::NotAllocated, start.add(100)));
+        assert_eq!(arena.counts().allocated, 300);
+        cpu.free_range(start.add(300)..end).unwrap();
+        assert_eq!(cpu.free_range(Pfn(1 << 40)..Pfn(2 << 40)).unwrap_err().why, FreeFailure::Foreign);
+    }
+    drop(cpu);
+    assert_all_free(&arena);
 }
 
 #[test]

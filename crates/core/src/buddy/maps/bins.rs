@@ -157,6 +157,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     #[cold]
     #[inline(never)]
     pub(in crate::buddy) fn rebuild(&mut self) {
+        self.must_mend();
         for list in 0..TYPES {
             self.cold.bins.occupied[list].set(0);
             self.cold.bins.ends[list].iter_mut().for_each(|ends| ends.set(EMPTY));

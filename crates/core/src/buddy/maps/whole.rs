@@ -207,7 +207,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
                 root.set(without | u128::from(word != 0) << (group / GROUP));
             }
         }
-        if list == Migratetype::Movable && self.home.untouched.is_some() {
+        if list == Migratetype::Movable && self.home.untouched().is_some() {
             self.touch_more();
         }
     }
@@ -216,6 +216,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     #[cold]
     #[inline(never)]
     fn mend(&mut self, list: Migratetype) {
+        self.must_mend();
         self.note_wholes_changed(list);
         self.count_in(|counts| counts.rebuilt_bins += 1);
         for kind in KINDS {
@@ -382,7 +383,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
                     continue;
                 }
             }
-            if self.home.reports {
+            if self.home.reports() {
                 Wholes { start, bits }
                     .each(PAGEBLOCK_ORDER, |pfn| self.forget_reports(pfn, pfn.add(PAGEBLOCK_PAGES)));
             }
@@ -395,6 +396,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     #[cold]
     #[inline(never)]
     fn without_damaged(&mut self, start: Pfn, order: Order, list: Migratetype, bits: u64, bad: u64) -> u64 {
+        self.must_mend();
         Wholes { start, bits: bad }.each(PAGEBLOCK_ORDER, |start| self.count_damaged(start, list));
         if order != MAX_ORDER {
             return bits & !bad;

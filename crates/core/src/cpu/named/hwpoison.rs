@@ -70,7 +70,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// The reason. The state is unchanged.
     pub fn hwpoison(&self, pfn: Pfn) -> Result<Hwpoisoned, HwpoisonError> {
         let zone = self.zone_of(pfn, 1).ok_or(HwpoisonError::Foreign)?;
-        if self.frames.is_compact() {
+        if self.frames.is_compact() || !cfg!(feature = "mobility") {
             return Err(HwpoisonError::NoWords);
         }
         let local = self.local(zone.id());
