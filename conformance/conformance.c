@@ -191,7 +191,7 @@ static void wrong_frees(struct run *run) {
   if (of->free(run->thread, frame + 1, 0) == 0)
     fail(run, "a free inside a block was accepted");
   if (of->free(run->thread, UINT64_C(1) << 50, 0) == 0)
-    fail(run, "a free of a frame of nobody's was accepted");
+    fail(run, "a free of a frame without an owner was accepted");
   if (of->free(run->thread, frame, 2) != 0)
     fail(run, "a right free was refused");
   if (of->free(run->thread, frame, 2) == 0)

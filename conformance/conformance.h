@@ -9,7 +9,7 @@
 
 #define NO_FRAME UINT64_MAX
 
-// What an allocator promises beyond handing out memory that nobody else has.
+// What an allocator promises beyond handing out memory that no other owner has.
 enum {
   REFUSES_WRONG_FREES = 1, // a free of what is not allocated, or with another order, is refused and changes nothing
 };

@@ -72,13 +72,12 @@ fn result(text: &str) -> framewright_report::error::Result<()> {
             Style::Lkp,
             Style::DeferredInit2020,
         ] {
-            let tables =
-                table::tables(document, style, Options { all_statistics: true, ..Options::default() });
+            let tables = table::tables(document, style, Options { all_statistics: true });
             for format in [Format::Table, Format::Csv, Format::Markdown] {
                 let _ = table::render(&tables, format, &Terminal::plain());
             }
         }
-        let _ = compare::regressions(document, 5.0, 1);
+        let _ = compare::regressions(document, 5.0);
     }
     Ok(())
 }

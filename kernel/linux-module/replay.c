@@ -9,7 +9,7 @@
  * `kernel/run bench`. In an emulator that counts instructions (-icount), a tick is one.
  *
  * Only ZONE_MOVABLE is looked at and allocated from. With `movablecore=` on the kernel's command line and no other
- * program running, nobody else uses that zone meanwhile.
+ * program running, no other task uses that zone meanwhile.
  */
 #include <linux/module.h>
 #include <linux/math64.h>
@@ -120,7 +120,7 @@ static void look(struct state *state)
 		state->high_min = HIGH_MIN(pcp);
 		state->high_max = HIGH_MAX(pcp);
 		state->batch = pcp->batch;
-		/* Nobody else runs on that CPU, or uses the zone. */
+		/* No other task runs on that CPU, or uses the zone. */
 		for (list = 0; list < NR_PCP_LISTS; list++)
 			list_for_each(block, &pcp->lists[list])
 				state->blocks[cpu][list]++;

@@ -71,6 +71,7 @@ pub(crate) fn forget_page(address: u64) {
 }
 
 /// Forgets what this CPU remembers of all pages that are not global.
+#[cfg(feature = "clients")]
 pub(crate) fn forget_all() {
     // SAFETY: as in `forget_page`; the root stays.
     unsafe { asm!("mov {0}, cr3", "mov cr3, {0}", out(reg) _, options(nostack, preserves_flags)) };
@@ -107,7 +108,6 @@ impl Drop for InterruptsOff {
     }
 }
 
-/// Turns interrupts off.
 #[inline(always)]
 pub(crate) fn interrupts_off() {
     // SAFETY: as above.

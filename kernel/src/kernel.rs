@@ -23,15 +23,11 @@ use crate::{apic, arch, clock, percpu};
 pub(crate) struct Page {
     /// Flags of the frame: [`Page::BAD`].
     pub(crate) flags: u64,
-    /// The object cache: address of the first free object of a slab.
-    pub(crate) free: u64,
-    /// The object cache: objects in use of a slab.
-    pub(crate) used: u64,
-    /// The object cache: the next slab with room.
+    /// The next block of a scenario's chain.
     pub(crate) next: u64,
     /// A scenario's own mark.
     pub(crate) mark: u64,
-    unused: [u64; 2],
+    unused: [u64; 4],
 }
 
 impl Page {
@@ -52,7 +48,6 @@ unsafe impl Zeroable for Page {}
 
 const _: () = assert!(size_of::<Frame<Metal, Page>>() == 64);
 
-/// The page allocator.
 pub(crate) type Pages = Allocator<'static, Metal, Page>;
 
 /// Most frames that the command line can say are broken.
@@ -61,11 +56,9 @@ pub(crate) const MAX_BAD: usize = 64;
 /// The kernel that boot has made.
 #[derive(Debug)]
 pub(crate) struct Kernel {
-    /// The machine.
     pub(crate) machine: &'static Machine,
     /// The page allocator.
     pub(crate) pages: Pages,
-    /// The node of each CPU.
     pub(crate) cpu_nodes: &'static [NodeId],
     /// Frames that are broken, and must never be handed out.
     pub(crate) bad: List<Pfn, MAX_BAD>,

@@ -62,7 +62,6 @@ impl<T, const N: usize> ops::DerefMut for List<T, N> {
 pub(crate) struct CpuInfo {
     /// Its number on the interrupt bus.
     pub(crate) apic: u32,
-    /// Its node.
     pub(crate) node: NodeId,
 }
 
@@ -73,7 +72,6 @@ pub(crate) struct NodeMemory {
     pub(crate) start: u64,
     /// The first byte after it.
     pub(crate) end: u64,
-    /// The node.
     pub(crate) node: NodeId,
     /// Whether it may be taken away at run time.
     pub(crate) hotplug: bool,
@@ -86,7 +84,6 @@ pub(crate) struct Machine {
     pub(crate) ranges: List<Range, MAX_RANGES>,
     /// Which memory is near which node.
     pub(crate) memory: List<NodeMemory, MAX_RANGES>,
-    /// The CPUs.
     pub(crate) cpus: List<CpuInfo, MAX_CPUS>,
     /// The firmware's number of each node.
     domains: List<u32, MAX_NODES>,

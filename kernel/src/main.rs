@@ -17,7 +17,6 @@
 //! | `kernel` | the allocator, its page descriptors, and how kernel code allocates |
 //! | `smp` | secondary CPUs: starting, giving them work, stopping |
 //! | `boot` | from the firmware's map to a running allocator |
-//! | `cache` | a slab-like object cache, the allocator's client |
 //! | `clients` | other people's crates on the allocator, with the feature of that name |
 //! | `scenario` | the runs that use the booted allocator |
 //! | `entry` | the boot CPU's first instructions |
@@ -28,7 +27,6 @@
 mod apic;
 mod arch;
 mod boot;
-mod cache;
 #[cfg(feature = "clients")]
 mod clients;
 mod clock;
@@ -44,8 +42,6 @@ mod scenario;
 mod serial;
 mod smp;
 mod trap;
-
-use framewright_kernel::args;
 
 use crate::boot::Phases;
 use crate::exit::Verdict;
@@ -67,12 +63,9 @@ fn main(start_info: u64) -> ! {
     arch::interrupts_on();
     smp::start_all(kernel);
     phases.end("cpus");
-    let late = boot::late::run(kernel, booting);
+    boot::late::run(kernel, booting);
     phases.end("deferred");
     phases.print();
-    if args::find(machine.command_line(), "json").is_some() {
-        boot::document::print(kernel, &phases, &late);
-    }
     scenario::run(kernel);
     log!("all done");
     exit::now(Verdict::Success)

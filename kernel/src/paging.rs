@@ -105,16 +105,3 @@ pub(crate) unsafe fn unmap(address: u64) -> Pfn {
     arch::forget_page(address);
     Pfn((old & ADDRESS) / PAGE)
 }
-
-/// Forgets everything mapped in the 512 GiB around `address`, so that the tables made for it can be freed. Returns
-/// whether there was anything. Only this CPU forgets: the caller knows that no other has been there.
-pub(crate) fn prune(address: u64) -> bool {
-    let _held = LOCK.lock();
-    // SAFETY: the lock is held; the root has an entry for everything. Reloading the root forgets the rest.
-    unsafe {
-        let entry = entry(address, 3, &mut || unreachable!("the root is there"));
-        let old = entry.replace(0);
-        arch::forget_all();
-        old & PRESENT != 0
-    }
-}

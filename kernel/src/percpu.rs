@@ -125,12 +125,10 @@ impl PerCpu {
         }
     }
 
-    /// The CPU.
     pub(crate) const fn number(&self) -> CpuId {
         self.number
     }
 
-    /// Its node.
     pub(crate) const fn node(&self) -> NodeId {
         self.node
     }
@@ -140,7 +138,6 @@ impl PerCpu {
         self.apic
     }
 
-    /// Its state.
     pub(crate) fn state(&self) -> State {
         match self.state.load(Ordering::Acquire) {
             1 => State::Online,

@@ -35,11 +35,6 @@ pub(crate) fn line(text: fmt::Arguments<'_>) {
     let _ = writeln!(CONSOLE.lock(), "[{:5}.{:06}] {text}", us / 1_000_000, us % 1_000_000);
 }
 
-/// Prints as is: for documents that programs read. Others may print between two calls.
-pub(crate) fn raw(text: fmt::Arguments<'_>) {
-    let _ = CONSOLE.lock().write_fmt(text);
-}
-
 /// Prints a line even if the console is in use by a CPU that never comes back.
 pub(crate) fn last_words(text: fmt::Arguments<'_>) {
     let _ = writeln!(CONSOLE.lock_or_break(), "{text}");

@@ -140,7 +140,7 @@ def simulate(
 
 
 def _run_as_usual(arguments: list[str], usual: dict[str, list[str]]) -> Any:
-    """Runs the command with flags that nobody has asked for: without those of which it says that they change nothing."""
+    """Runs the command with the usual flags, without those of which it says that they change nothing."""
     while True:
         try:
             return run_json([*arguments, *(word for flag, value in usual.items() for word in [flag, *value])])

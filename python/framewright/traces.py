@@ -1,6 +1,6 @@
 """Recorded traces of the page allocator, as Arrow tables.
 
-A trace is one Parquet table, so it is read by the reader that everybody has.
+A trace is one Parquet table, so it is read by any reader of Parquet.
 """
 
 from __future__ import annotations

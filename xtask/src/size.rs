@@ -9,8 +9,8 @@ const TARGET: &str = "x86_64-unknown-none";
 /// Feature of `kernel/size`, what it holds, and the most bytes of code that it may have.
 const CONFIGURATIONS: [(&str, &str, u64); 4] = [
     ("smallest", "one CPU, one zone, no per-CPU lists", 24 << 10),
-    ("one", "one CPU, one zone", 40 << 10),
-    ("smp", "any number of CPUs, zones and nodes", 94 << 10),
+    ("one", "one CPU, one zone", 36 << 10),
+    ("smp", "any number of CPUs, zones and nodes", 96 << 10),
     ("all", "also marks, reclaim, compaction, ranges, hotplug", 250 << 10),
 ];
 

@@ -1,6 +1,6 @@
 // A buffer pool, as a database has one: fixed-size buffers out of an arena that the whole process shares, a table from
 // page number to buffer, and a clock that picks the buffer to replace. When the arena runs short, the allocator asks the
-// pool, and the pool gives up buffers that nobody uses.
+// pool, and the pool gives up buffers that no thread uses.
 //
 //   buffer_pool [LOOKUPS]
 #include "check.h"

@@ -38,7 +38,7 @@ static void produce(struct fw_shm *shm, struct ring *ring, uint64_t blocks) {
     for (size_t at = 0; at < words; at += 512)
       data[at] = n ^ at;
     ring->frames[n % SLOTS] = pfn;
-    // Nobody's from here on: if we die now, the block waits for the consumer.
+    // Without an owner from here on: if we die now, the block waits for the consumer.
     CHECK(fw_shm_disown(shm, pfn, ORDER) == FW_OK);
     atomic_store_explicit(&ring->head, n + 1, memory_order_release);
   }

@@ -132,7 +132,7 @@ int main(int argc, char **argv) {
     CHECK(fw_shm_verify(shm, &account) == FW_OK);
     CHECK(account.mine == own && account.others == 0 && account.of_the_dead == 0);
     CHECK(account.free + account.on_lists + account.mine + account.of_nobody == PAGES);
-    // What is nobody's: the dead one's legacy, and our own.
+    // What has no owner: the dead one's legacy, and our own.
     struct block left;
     while (fw_shm_of_nobody(shm, &left.pfn, &left.order, 1) > 0) {
       CHECK(fw_shm_adopt(shm, left.pfn, left.order) == FW_OK && fw_shm_free(shm, left.pfn, left.order) == FW_OK);
@@ -144,7 +144,7 @@ int main(int argc, char **argv) {
     CHECK(fw_shm_free(shm, block.pfn, block.order) == FW_OK);
   }
   CHECK(fw_shm_verify(shm, &account) == FW_OK && account.free + account.on_lists == PAGES && account.deaths == kills);
-  printf("%u kills, %lu of them while tables were changed; %lu pages taken back from the dead, %lu found that were nobody's; "
+  printf("%u kills, %lu of them while tables were changed; %lu pages taken back from the dead, %lu found without an owner; "
          "%lu steps of the other process\n",
          kills, (unsigned long)account.rebuilds, (unsigned long)account.taken_back, lost, steps);
   CHECK(fw_shm_close(shm) == FW_OK && fw_shm_close(shm) == FW_ERR_HANDLE && fw_shm_free(NULL, 0, 0) == FW_ERR_NULL);

@@ -51,7 +51,7 @@ void fwk_drain(struct fwk *fwk, uint32_t cpu);
 
 // Frames that are free, on lists or not. A racy sum while CPUs are busy.
 uint64_t fwk_free_frames(const struct fwk *fwk);
-// Checks every invariant while nobody allocates or frees. Frames that are allocated; UINT64_MAX if one does not hold.
+// Checks every invariant while no CPU allocates or frees. Frames that are allocated; UINT64_MAX if one does not hold.
 uint64_t fwk_verify(const struct fwk *fwk);
 
 // What the kernel gives; and memcpy, memmove, memset, memcmp and bcmp, which compilers call by themselves.

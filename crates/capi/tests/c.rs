@@ -52,7 +52,6 @@ fn has(tool: &str) -> bool {
     found
 }
 
-/// Compiles a program of `c/`.
 fn compile(compiler: &str, program: &str, to: &str, libraries: &[&str]) -> PathBuf {
     let root = installed();
     let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(to);

@@ -11,8 +11,12 @@ use framewright::{
     Allocator, Config, Cpu, Memory, Migratetype, NodeId, Order, Pfn, Plan, SetupError, ZoneSpec, ZoneType,
 };
 
-const ZONES: [ZoneSpec; 1] =
-    [ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: 64 << 10 }];
+/// The second one is tried first: it has the higher type.
+const ZONES: [ZoneSpec; 2] = [
+    ZoneSpec { node: NodeId(0), kind: ZoneType::Dma32, start: Pfn(0), pages: 16 << 10 },
+    ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(16 << 10), pages: 64 << 10 },
+];
+const PAGES: u64 = 80 << 10;
 
 fn make(config: Config) -> Result<Allocator<'static, OneCpu>, SetupError> {
     let plan = Plan::new(&ZONES, CPUS, &config)?;
@@ -52,7 +56,7 @@ impl NoDefer for Allocator<'static, OneCpu> {}
 /// Random allocations and frees: no frame is handed out twice, and memory is had until there is none.
 fn churn(cpu: &Cpu<'_, '_, OneCpu>) {
     let mut held: Vec<(Pfn, Order)> = Vec::new();
-    let mut used = vec![false; ZONES[0].pages as usize];
+    let mut used = vec![false; PAGES as usize];
     let mut random = 1_u64;
     for n in 0..200_000 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -106,12 +110,15 @@ fn main() {
     let mut allocator = allocator;
     #[cfg(not(feature = "boot"))]
     assert_eq!(allocator.defer(), "absent");
-    assert_eq!(allocator.zones()[0].sections(), if cfg!(feature = "smp") { 4 } else { 1 });
-    allocator.add_memory(ZONES[0].start, ZONES[0].pages).expect("the zone's memory");
+    assert_eq!(allocator.zones()[1].sections(), if cfg!(feature = "smp") { 4 } else { 1 });
+    for zone in ZONES {
+        allocator.add_memory(zone.start, zone.pages).expect("the zone's memory");
+    }
     allocator.resize_pcps();
     let cpu = allocator.cpu(&OneCpu);
     // Unless per-CPU lists are left out, a block that was freed is on the list and the next one handed out.
     let block = cpu.alloc(Order::ZERO, Migratetype::Unmovable).expect("memory");
+    assert!(ZONES[1].spans(block));
     cpu.free(block, Order::ZERO).expect("it is allocated");
     assert_eq!(allocator.pcp_pages() > 0, cfg!(feature = "lists"));
     let retyped = allocator.set_pageblock_type(block, Migratetype::Cma);
@@ -119,6 +126,14 @@ fn main() {
     let again = allocator.set_pageblock_type(block, Migratetype::Movable);
     assert_eq!(again.is_some(), cfg!(feature = "mobility"));
     churn(&cpu);
+    let range = cpu.alloc_contig(2048, 2048, Migratetype::Movable);
+    assert_eq!(range.is_ok(), cfg!(feature = "mobility"), "{range:?}");
+    if let Ok(range) = range {
+        // SAFETY: it is this program's, and not used.
+        unsafe { cpu.free_range(range) }.expect("it is allocated");
+    }
+    assert_eq!(cpu.hwpoison(block).is_ok(), cfg!(feature = "mobility"));
+    assert_eq!(cpu.unpoison(block).is_ok(), cfg!(feature = "mobility"));
     for order in [Order::ZERO, Order::new(3).expect("an order"), Order::new(10).expect("an order")] {
         let mut held = Vec::new();
         let error = loop {
@@ -128,12 +143,12 @@ fn main() {
             }
         };
         assert!(error.is_out_of_memory(), "{error}");
-        assert_eq!(held.len() as u64, ZONES[0].pages / order.pages());
+        assert_eq!(held.len() as u64, PAGES / order.pages());
         for &pfn in &held {
             cpu.free(pfn, order).expect("it is allocated");
             assert!(cpu.free(pfn, order).is_err(), "a double free");
         }
     }
     cpu.drain();
-    assert_eq!(allocator.verify().expect("sound").free, ZONES[0].pages);
+    assert_eq!(allocator.verify().expect("sound").free, PAGES);
 }

@@ -106,25 +106,22 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         direct_map: Option<DirectMap>,
     ) -> Result<Self, SetupError> {
         let plan = Plan::new(zones, cpu_nodes, &config)?;
-        for (len, planned, name) in [
-            (memory.frames.len(), plan.frames, "frames"),
-            (memory.pageblocks.len(), plan.pageblocks, "pageblocks"),
-            (memory.maps.len(), plan.maps, "maps"),
-            (memory.slots.len(), plan.slots, "slots"),
-            (memory.pcps.len(), plan.pcps, "pcps"),
-            (memory.more_lists.len(), plan.more_lists, "more_lists"),
-            (memory.zones.len(), plan.zones, "zones"),
-            (memory.sections.len(), plan.sections, "sections"),
-            (memory.section_words.len(), plan.section_words, "section_words"),
-            (memory.queue.len(), plan.queue, "queue"),
-            (memory.zonelist.len(), plan.zonelist, "zonelist"),
-            (memory.nodes.len(), plan.nodes, "nodes"),
-            (memory.contexts.len(), plan.contexts, "contexts"),
-        ] {
-            if len != planned {
-                return Err(SetupError::WrongBuffer(name));
-            }
-        }
+        // One by one: a list of them all is more code.
+        let check =
+            |len, planned, name| if len == planned { Ok(()) } else { Err(SetupError::WrongBuffer(name)) };
+        check(memory.frames.len(), plan.frames, "frames")?;
+        check(memory.pageblocks.len(), plan.pageblocks, "pageblocks")?;
+        check(memory.maps.len(), plan.maps, "maps")?;
+        check(memory.slots.len(), plan.slots, "slots")?;
+        check(memory.pcps.len(), plan.pcps, "pcps")?;
+        check(memory.more_lists.len(), plan.more_lists, "more_lists")?;
+        check(memory.zones.len(), plan.zones, "zones")?;
+        check(memory.sections.len(), plan.sections, "sections")?;
+        check(memory.section_words.len(), plan.section_words, "section_words")?;
+        check(memory.queue.len(), plan.queue, "queue")?;
+        check(memory.zonelist.len(), plan.zonelist, "zonelist")?;
+        check(memory.nodes.len(), plan.nodes, "nodes")?;
+        check(memory.contexts.len(), plan.contexts, "contexts")?;
         if !config.engine.has_words() && (size_of::<M>() > 0 || M::CHECKED) {
             return Err(SetupError::CompactNeeds("frames without user slots (`M = ()`)"));
         }
@@ -582,7 +579,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     }
 
     /// Isolates the pageblock of `pfn`: its free pages are not handed out and not counted as free, and pages freed into
-    /// it join them. Returns the free pages withdrawn; `None` if there is no such pageblock or it is isolated already.
+    /// it join them. Returns the free pages withdrawn; `None` if there is no such pageblock or it is isolated already,
+    /// and without the feature `mobility`.
     /// Blocks on per-CPU lists stay there until they drain.
     pub fn isolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
         self.with_isolation_of(pfn, |buddy| buddy.isolate(pfn, false))

@@ -201,7 +201,7 @@ impl fmt::Display for VerifyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Busy(cpu) => {
-                write!(f, "a thread is attached to {cpu:?}: nobody may be at work; detach it, or join it")
+                write!(f, "a thread is attached to {cpu:?}: no thread may be at work; detach it, or join it")
             }
             Self::Forked => AttachError::Forked.fmt(f),
             Self::Wrong(violation) => violation.fmt(f),

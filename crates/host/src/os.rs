@@ -95,8 +95,10 @@ pub(crate) struct MachineNodes {
 /// The system's description of its nodes; `None` if it makes no sense.
 pub(crate) fn machine_nodes() -> Option<MachineNodes> {
     let read = |name: &str| std::fs::read_to_string(format!("/sys/devices/system/node/{name}")).ok();
-    let online = id_list(&read("online")?)?;
-    let ids = id_list(&read("has_memory")?)?;
+    let numbers = |name: &str| -> Option<Vec<usize>> {
+        Some(list(&read(name)?)?.into_iter().map(|id| id as usize).collect())
+    };
+    let (online, ids) = (numbers("online")?, numbers("has_memory")?);
     let mut distances = Vec::new();
     for from in &ids {
         let row = read(&format!("node{from}/distance"))?;
@@ -109,14 +111,19 @@ pub(crate) fn machine_nodes() -> Option<MachineNodes> {
     (!ids.is_empty()).then_some(MachineNodes { ids, distances })
 }
 
-/// A list of numbers and ranges: `0-1,4`.
-fn id_list(text: &str) -> Option<Vec<usize>> {
-    let mut ids = Vec::new();
+/// `0-3,8,10-11`, as in a `cpulist`.
+pub(crate) fn list(text: &str) -> Option<Vec<u32>> {
+    const MOST: usize = 1 << 16;
+    let mut numbers = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        ids.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
+        let (first, last) = (first.trim().parse::<u32>().ok()?, last.trim().parse::<u32>().ok()?);
+        if last < first || numbers.len() + (last - first) as usize >= MOST {
+            return None;
+        }
+        numbers.extend(first..=last);
     }
-    Some(ids)
+    Some(numbers)
 }
 
 /// The CPU that this thread runs on, and its node; both may have changed by the time that the caller looks.
@@ -405,11 +412,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_nodes() {
-        assert_eq!(id_list("0\n"), Some(vec![0]));
-        assert_eq!(id_list("0-2,5,8-9\n"), Some(vec![0, 1, 2, 5, 8, 9]));
-        assert_eq!(id_list("\n"), Some(vec![]));
-        assert_eq!(id_list("none"), None);
+    fn lists_of_nodes_and_cpus() {
+        assert_eq!(list("0\n"), Some(vec![0]));
+        assert_eq!(list("0-2,5,8-9\n"), Some(vec![0, 1, 2, 5, 8, 9]));
+        assert_eq!(list("\n"), Some(vec![]));
+        assert_eq!((list("none"), list("3-1"), list("0-99999")), (None, None, None));
     }
 
     #[test]

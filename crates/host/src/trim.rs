@@ -148,7 +148,7 @@ impl<M: FrameUser> Cpu<'_, M> {
                         trimmed.pages += resident;
                     }
                     let freed = self.core().free(pfn, order);
-                    debug_assert!(freed.is_ok(), "a block of our own was freed by somebody else");
+                    debug_assert!(freed.is_ok(), "a block of our own was freed by another owner");
                 }
                 trimmed.blocks += count as u64;
             }

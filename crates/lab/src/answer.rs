@@ -111,18 +111,18 @@ struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    fn of(part: &'a Part, metric: &'a Metric, variant: &str, seed: u64) -> Option<Self> {
+    fn of(part: &'a Part, metric: &'a Metric, variant: &str) -> Option<Self> {
         let (base, new) = (metric.of(&part.baseline), metric.of(variant));
         if base.is_empty() || new.is_empty() {
             return None;
         }
-        let ratio = Ratio::between(part, metric, variant, seed);
+        let ratio = Ratio::between(part, metric, variant);
         let verdict = verdict(part, metric, variant, ratio);
         Some(Self { metric, base: median(base), new: median(new), ratio, verdict })
     }
 
-    fn named(part: &'a Part, name: &str, variant: &str, seed: u64) -> Option<Self> {
-        Self::of(part, part.find(name)?, variant, seed)
+    fn named(part: &'a Part, name: &str, variant: &str) -> Option<Self> {
+        Self::of(part, part.find(name)?, variant)
     }
 
     /// `0.0012 → 0.0075`.
@@ -179,7 +179,7 @@ impl<'a> Change<'a> {
 
 /// The answer for one variant, and its most important rows.
 #[must_use]
-pub fn text(part: &Part, variant: &str, seed: u64, terminal: &Terminal) -> String {
+pub fn text(part: &Part, variant: &str, terminal: &Terminal) -> String {
     let mut out = String::new();
     let mut push = |text: &str, tone: Tone| {
         let text = if terminal.unicode { text.to_owned() } else { to_ascii(text) };
@@ -192,11 +192,11 @@ pub fn text(part: &Part, variant: &str, seed: u64, terminal: &Terminal) -> Strin
     let mut used = wrapped(&heading(part, variant), Some(width), "  ").len();
     let lines = [
         ("Noise", noise(part)),
-        ("Verdict", Some(judged(part, variant, seed))),
-        ("Published", published(part, variant, seed)),
-        ("Time", time(part, variant, seed)),
-        ("Locks", locks(part, variant, seed)),
-        ("Huge pages", huge_pages(part, variant, seed)),
+        ("Verdict", Some(judged(part, variant))),
+        ("Published", published(part, variant)),
+        ("Time", time(part, variant)),
+        ("Locks", locks(part, variant)),
+        ("Huge pages", huge_pages(part, variant)),
         ("To deploy", deployment(part, variant)),
         ("Predicted", part.conditions.get(PREDICTED).cloned()),
     ];
@@ -227,7 +227,7 @@ pub fn text(part: &Part, variant: &str, seed: u64, terminal: &Terminal) -> Strin
     }
     let (mut shown, mut room) = (0, LINES.saturating_sub(used + 3));
     for metric in ordered(part) {
-        let Some(change) = Change::of(part, metric, variant, seed) else { continue };
+        let Some(change) = Change::of(part, metric, variant) else { continue };
         let mut lines = wrapped(&metric.words_and_unit(), Some(if narrow { width } else { TITLE }), " ");
         if narrow {
             let figures = format!("  {}, {} {}", change.figures(), change.ratio_text(), change.mark());
@@ -276,8 +276,8 @@ fn noise(part: &Part) -> Option<String> {
 
 /// The effect on the run, and on huge pages, in a sentence.
 #[must_use]
-pub fn in_a_sentence(part: &Part, variant: &str, seed: u64) -> String {
-    let said = [time(part, variant, seed), huge_pages(part, variant, seed)];
+pub fn in_a_sentence(part: &Part, variant: &str) -> String {
+    let said = [time(part, variant), huge_pages(part, variant)];
     said.into_iter().flatten().collect::<Vec<_>>().join("; huge pages ")
 }
 
@@ -295,16 +295,16 @@ fn heading(part: &Part, variant: &str) -> String {
 }
 
 /// The figure that was published, here and there.
-fn published(part: &Part, variant: &str, seed: u64) -> Option<String> {
-    let headline = Headline::of(part, seed).filter(|headline| headline.variant == variant)?;
+fn published(part: &Part, variant: &str) -> Option<String> {
+    let headline = Headline::of(part).filter(|headline| headline.variant == variant)?;
     let change = headline.published_change()?;
     Some(format!("{} {}; {change}", headline.metric.words(), headline.percent()))
 }
 
-fn time(part: &Part, variant: &str, seed: u64) -> Option<String> {
-    let change = Change::of(part, time_of(part)?, variant, seed)?;
+fn time(part: &Part, variant: &str) -> Option<String> {
+    let change = Change::of(part, time_of(part)?, variant)?;
     if part.study == "try" {
-        let in_kernel = Change::named(part, "system_ms", variant, seed).map_or_else(String::new, |kernel| {
+        let in_kernel = Change::named(part, "system_ms", variant).map_or_else(String::new, |kernel| {
             format!("; in the kernel {} ms, {}", kernel.figures(), kernel.in_words())
         });
         return Some(format!("{} ms, {}{in_kernel}", change.figures(), change.in_words()));
@@ -331,28 +331,28 @@ fn time(part: &Part, variant: &str, seed: u64) -> Option<String> {
     })
 }
 
-fn locks(part: &Part, variant: &str, seed: u64) -> Option<String> {
+fn locks(part: &Part, variant: &str) -> Option<String> {
     time_of(part)?;
-    let taken = Change::named(part, "zone_lock_acquisitions_per_page", variant, seed)?;
+    let taken = Change::named(part, "zone_lock_acquisitions_per_page", variant)?;
     let text = format!("{} zone-lock acquisitions ({} per page)", taken.in_words(), taken.figures());
-    let waits = Change::named(part, "zone_lock_waits", variant, seed)
+    let waits = Change::named(part, "zone_lock_waits", variant)
         .map(|waits| format!(", waited {} times", waits.figures()));
-    let wait = Change::named(part, "zone_lock_wait_ns", variant, seed)
+    let wait = Change::named(part, "zone_lock_wait_ns", variant)
         .map(|wait| format!(", each waited {} ns", wait.figures()));
     Some(text + &waits.or(wait).unwrap_or_default())
 }
 
-fn huge_pages(part: &Part, variant: &str, seed: u64) -> Option<String> {
+fn huge_pages(part: &Part, variant: &str) -> Option<String> {
     time_of(part)?;
-    let had = Change::named(part, "huge_available_percent", variant, seed)?;
-    let moved = Change::named(part, "compaction_moved_per_allocated", variant, seed);
+    let had = Change::named(part, "huge_available_percent", variant)?;
+    let moved = Change::named(part, "compaction_moved_per_allocated", variant);
     let price = moved.map_or_else(String::new, |moved| {
         let [base, new] = [moved.base, moved.new].map(|moved| significant(100.0 * moved, 2));
         format!("; price: {base} → {new} pages moved per 100 allocated")
     });
     let [base, new] = [had.base, had.new].map(|value| format!("{value:.0}"));
     if part.study == "try" {
-        let faults = Change::named(part, "huge_page_faults", variant, seed)
+        let faults = Change::named(part, "huge_page_faults", variant)
             .map_or_else(String::new, |faults| format!("; {} faults got one", faults.figures()));
         return Some(format!("{base} → {new} % of the free memory after the run{faults}"));
     }
@@ -412,12 +412,12 @@ fn deployment(part: &Part, variant: &str) -> Option<String> {
 
 /// The verdict in one sentence: what is better, worse or otherwise changed, and of time, or of the part's first metric,
 /// why that cannot be said.
-fn judged(part: &Part, variant: &str, seed: u64) -> String {
+fn judged(part: &Part, variant: &str) -> String {
     let time_name = if part.study == "try" { "elapsed time" } else { "time" };
     let main: Vec<(Change<'_>, String)> = match time_of(part) {
         None => {
             let metrics = ordered(part).into_iter().filter(|metric| !metric.is_cause);
-            let change = |metric| Some((Change::of(part, metric, variant, seed)?, metric.words_and_unit()));
+            let change = |metric| Some((Change::of(part, metric, variant)?, metric.words_and_unit()));
             metrics.filter_map(change).collect()
         }
         Some(time) => [
@@ -428,7 +428,7 @@ fn judged(part: &Part, variant: &str, seed: u64) -> String {
             ("huge_available_percent", "huge pages"),
         ]
         .iter()
-        .filter_map(|(name, words)| Some((Change::named(part, name, variant, seed)?, (*words).to_owned())))
+        .filter_map(|(name, words)| Some((Change::named(part, name, variant)?, (*words).to_owned())))
         .collect(),
     };
     let mut said = Vec::new();
@@ -521,7 +521,7 @@ mod tests {
     }
 
     fn shown(part: &Part) -> String {
-        text(part, &part.variants[1], 1, &Terminal { width: Some(80), ..Terminal::plain() })
+        text(part, &part.variants[1], &Terminal { width: Some(80), ..Terminal::plain() })
     }
 
     #[test]
@@ -553,7 +553,6 @@ To deploy  not in Linux: avoid_fragmentation, engine and 6 more are settings of
         let text = text(
             &part("preset=framewright", 0.75, 0.1),
             "preset=framewright",
-            1,
             &Terminal { width: Some(40), ..Terminal::plain() },
         );
         assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
@@ -639,7 +638,7 @@ Notes: --all. + better, - worse, ~ unclear, ? too few
             }
         }
         assert!(is_answered(&part));
-        let text = text(&part, "b", 1, &Terminal { width: Some(80), ..Terminal::plain() });
+        let text = text(&part, "b", &Terminal { width: Some(80), ..Terminal::plain() });
         assert!(
             text.starts_with(
                 "a → b (refill-check huge, measured, 8 samples)\nVerdict    better: 6 of 12 rows"

@@ -41,6 +41,14 @@ pub struct Setup {
     pub page_cache: PageCache,
 }
 
+impl Setup {
+    /// The same with descriptors of 8 bytes.
+    #[must_use]
+    pub(crate) fn compact(self) -> Self {
+        Self { descriptor: Descriptor::Compact, ..self }
+    }
+}
+
 impl Default for Setup {
     fn default() -> Self {
         Self::of_preset("framewright", Config::framewright())

@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use framewright_report::error::Result;
 
+pub(crate) use read::zoneinfo;
 pub use read::{Group, Kernel, Pageset, State, Zone};
 pub use root::{FILES, Root};
 

@@ -26,7 +26,7 @@ pub struct ReportArgs {
     #[arg(long, value_enum, value_name = "STYLE", hide_possible_values = true, help_heading = "Results")]
     pub style: Option<Style>,
 
-    /// Seed of everything random, such as resampling [default: 1]
+    /// Seed of everything random [default: 1]
     #[arg(long, value_name = "N", value_parser = seed, allow_negative_numbers = true, help_heading = "Results")]
     pub seed: Option<u64>,
 
@@ -205,7 +205,7 @@ impl Reporter<'_> {
             let is_answered = answer::is_answered(part);
             for variant in part.variants.iter().filter(|variant| is_answered && **variant != part.baseline) {
                 answers += if answers.is_empty() { "" } else { "\n" };
-                answers += &answer::text(part, variant, self.seed(), &self.session.terminal);
+                answers += &answer::text(part, variant, &self.session.terminal);
             }
             !is_answered
         });
@@ -235,18 +235,12 @@ impl Reporter<'_> {
         let (_, rest) = self.answers(document, style);
         table::legend_text(&table::tables(&rest, style, self.args.options()), &self.session.terminal)
     }
-
-    /// The seed.
-    #[must_use]
-    pub fn seed(&self) -> u64 {
-        self.args.seed()
-    }
 }
 
 impl ReportArgs {
     /// Options that a table style leaves open.
     #[must_use]
     pub fn options(&self) -> Options {
-        Options { seed: self.seed(), all_statistics: self.all_statistics }
+        Options { all_statistics: self.all_statistics }
     }
 }

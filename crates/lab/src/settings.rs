@@ -2,10 +2,11 @@
 
 use core::fmt;
 use core::ops::Range;
+use std::collections::BTreeMap;
 
 use framewright_report::error::{Error, Result};
-use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use toml::Spanned;
 
 use crate::toml_file::TomlFile;
 
@@ -24,7 +25,8 @@ struct Entry {
 }
 
 /// Value of a setting.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged, expecting = "a setting is true, false, a number or a string")]
 pub enum Value {
     /// `true`, `false`.
     Bool(bool),
@@ -197,60 +199,14 @@ impl fmt::Display for Settings {
 
 impl<'de> Deserialize<'de> for Settings {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> core::result::Result<Self, D::Error> {
-        struct Entries;
-
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Settings;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a table of settings")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> core::result::Result<Self::Value, A::Error> {
-                let mut settings = Settings::default();
-                while let Some(key) = map.next_key::<toml::Spanned<String>>()? {
-                    let place = Some(key.span());
-                    settings.entries.push(Entry { key: key.into_inner(), value: map.next_value()?, place });
-                }
-                // The parser hands keys over sorted; what was written first must be applied first.
-                settings.entries.sort_by_key(|entry| entry.place.as_ref().map(|place| place.start));
-                Ok(settings)
-            }
-        }
-
-        deserializer.deserialize_map(Entries)
-    }
-}
-
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> core::result::Result<Self, D::Error> {
-        struct Scalar;
-
-        impl Visitor<'_> for Scalar {
-            type Value = Value;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("true, false, a number or a string")
-            }
-
-            fn visit_bool<E: de::Error>(self, value: bool) -> core::result::Result<Value, E> {
-                Ok(Value::Bool(value))
-            }
-
-            fn visit_i64<E: de::Error>(self, value: i64) -> core::result::Result<Value, E> {
-                Ok(Value::Integer(value))
-            }
-
-            fn visit_f64<E: de::Error>(self, value: f64) -> core::result::Result<Value, E> {
-                Ok(Value::Float(value))
-            }
-
-            fn visit_str<E: de::Error>(self, value: &str) -> core::result::Result<Value, E> {
-                Ok(Value::Text(value.to_owned()))
-            }
-        }
-
-        deserializer.deserialize_any(Scalar)
+        let table = BTreeMap::<Spanned<String>, Value>::deserialize(deserializer)?;
+        let mut entries: Vec<_> = table
+            .into_iter()
+            .map(|(key, value)| Entry { place: Some(key.span()), key: key.into_inner(), value })
+            .collect();
+        // The map is sorted by name; what was written first must be applied first.
+        entries.sort_by_key(|entry| entry.place.as_ref().map(|place| place.start));
+        Ok(Self { entries })
     }
 }
 
@@ -306,7 +262,7 @@ mod tests {
         let wrong = TomlFile::embedded("studies", "x.toml", "[config]\nlist = [1]\n");
         let error = wrong.parse::<Whole>().err().expect("lists are no settings").to_string();
         assert!(
-            error.starts_with("studies/x.toml:2: invalid type: sequence, expected true, false"),
+            error.starts_with("studies/x.toml:2: a setting is true, false, a number or a string"),
             "{error}"
         );
     }

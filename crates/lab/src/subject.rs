@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "raw frees go past the arena's blocks, as a driver's must")]
 
 use core::cell::RefCell;
+use core::ops::Deref;
 
 use framewright::reclaim::{Migrate, Migrated};
 use framewright::stat::Totals;
@@ -60,9 +61,9 @@ impl Subject {
 
 /// An arena as a target, without a choice of descriptor on the timed path.
 #[derive(Debug)]
-pub struct Bare<'a, M: FrameUser>(pub &'a Arena<M>);
+pub struct Bare<A>(pub A);
 
-impl<M: FrameUser> Target for Bare<'_, M> {
+impl<A: Deref<Target = Arena<M>> + Sync, M: FrameUser> Target for Bare<A> {
     type Cpu<'a>
         = Slot<'a, M>
     where
@@ -100,8 +101,7 @@ impl<M: FrameUser> Target for Bare<'_, M> {
 }
 
 /// A target with an arena of its own: what `bench` builds.
-#[derive(Debug)]
-pub struct ArenaTarget(Arena);
+pub type ArenaTarget = Bare<Box<Arena>>;
 
 impl ArenaTarget {
     /// An arena of `frames` described frames for `cpus` threads.
@@ -109,34 +109,10 @@ impl ArenaTarget {
     /// # Errors
     /// As [`Subject::new`].
     pub fn new(setup: &Setup, frames: u64, cpus: usize) -> Result<Self> {
-        match Subject::new(&Setup { descriptor: Descriptor::Compact, ..*setup }, frames, cpus)? {
-            Subject::Compact(arena) => Ok(Self(arena)),
+        match Subject::new(&setup.compact(), frames, cpus)? {
+            Subject::Compact(arena) => Ok(Self(Box::new(arena))),
             Subject::Struct64(_) => Err(Error::failed("compact descriptors were asked for")),
         }
-    }
-}
-
-impl Target for ArenaTarget {
-    type Cpu<'a> = Slot<'a, ()>;
-
-    fn attach(&self, cpu: usize) -> Slot<'_, ()> {
-        Slot(self.0.attach_to(cpu).expect("a driver attaches each CPU once"))
-    }
-
-    fn frames(&self) -> Option<u64> {
-        Bare(&self.0).frames()
-    }
-
-    fn free_blocks(&self, order: u8) -> Option<u64> {
-        Bare(&self.0).free_blocks(order)
-    }
-
-    fn metadata_bytes_per_frame(&self) -> Option<f64> {
-        Bare(&self.0).metadata_bytes_per_frame()
-    }
-
-    fn counters(&self) -> Vec<Counter> {
-        Bare(&self.0).counters()
     }
 }
 

@@ -274,7 +274,6 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         })
     }
 
-    /// Ends a use.
     pub(crate) fn end_use(&self, pfn: Pfn) {
         self.locked(|_| self.end_use_locked(pfn));
     }
@@ -410,7 +409,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
 
     fn give_back(&self, cpu: &Cpu<'_, '_, P, PageSlot>, pfn: Pfn) {
         let freed = cpu.free(pfn, Order::ZERO);
-        debug_assert!(freed.is_ok(), "a page of the cache was freed by somebody else");
+        debug_assert!(freed.is_ok(), "a page of the cache was freed by another owner");
     }
 
     pub(crate) fn in_page(&self, offset: usize, len: usize) -> Result<(), CacheError> {

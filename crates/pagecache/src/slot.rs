@@ -1,5 +1,5 @@
 //! Descriptor of a frame that holds a cached page. Has the `unsafe` that reaching a frame's slot needs.
-#![expect(unsafe_code, reason = "a slot is reached by whoever owns the frame: the cache, under its lock")]
+#![expect(unsafe_code, reason = "a slot is reached by the owner of the frame: the cache, under its lock")]
 
 use framewright::frame::{FrameUser, Zeroable};
 use framewright::platform::Platform;
@@ -180,7 +180,7 @@ impl<'c, P: Platform> Slots<'c, P> {
         // SAFETY: the page was the cache's, of the allocator that `to` frees to (see `Cache::check_sink`), and no
         // thread else knows of it.
         let freed = unsafe { to.free(pfn, Order::ZERO) };
-        debug_assert!(freed.is_ok(), "a page of the cache was freed by somebody else");
+        debug_assert!(freed.is_ok(), "a page of the cache was freed by another owner");
     }
 
     pub(crate) fn get(&self, pfn: Pfn) -> PageSlot {

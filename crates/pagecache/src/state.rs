@@ -33,7 +33,6 @@ struct List {
 
 const EMPTY: List = List { head: NONE, tail: NONE, len: 0 };
 
-/// The pages of one kind in one zone.
 #[derive(Clone, Copy, Debug)]
 struct KindPages {
     /// Inactive, active.
@@ -48,10 +47,8 @@ struct KindPages {
 
 const NO_PAGES: KindPages = KindPages { lists: [EMPTY; 2], scanned: 0, rotated: 0, pages: 0, writeback: 0 };
 
-/// The pages of one zone.
 #[derive(Clone, Copy, Debug)]
 struct ZonePages {
-    /// By [`Kind`].
     kinds: [KindPages; 2],
     /// Of files.
     dirty: u64,
@@ -199,7 +196,6 @@ impl State {
         *word = *word & !(1 << (n % 64)) | u64::from(is_cached) << (n % 64);
     }
 
-    /// Pages of a kind.
     pub(crate) fn pages(&self, kind: Kind) -> u64 {
         self.zones.iter().map(|zone| zone.kinds[kind as usize].pages).sum()
     }

@@ -147,7 +147,6 @@ fn check_read(model: &Numbers, index: u64, result: Result<(), CacheError>, bytes
     }
 }
 
-/// Notes a store that succeeded.
 fn note(model: &mut Numbers, index: u64, number: u64, stored: Result<(), CacheError>) {
     match stored {
         Ok(()) => drop(model.insert(index, number)),

@@ -356,13 +356,13 @@ pub fn keep_part(document: &mut Document, name: &str) -> Result<()> {
 }
 
 /// Leaves only metrics of which some column clearly differs from the baseline; each part says how many went.
-pub fn keep_changed(document: &mut Document, seed: u64) {
+pub fn keep_changed(document: &mut Document) {
     for part in &mut document.results {
         let mut metrics = core::mem::take(&mut part.metrics);
         let before = metrics.len();
         metrics.retain(|metric| {
             part.variants.iter().filter(|variant| **variant != part.baseline).any(|variant| {
-                let ratio = Ratio::between(part, metric, variant, seed);
+                let ratio = Ratio::between(part, metric, variant);
                 let verdict = verdict(part, metric, variant, ratio);
                 matches!(verdict, Verdict::Better | Verdict::Worse | Verdict::Changed)
             })
@@ -385,7 +385,7 @@ pub enum Sort {
 }
 
 /// Sorts the metrics of each part.
-pub fn sort_metrics(document: &mut Document, sort: Sort, seed: u64) {
+pub fn sort_metrics(document: &mut Document, sort: Sort) {
     for part in &mut document.results {
         let mut metrics = core::mem::take(&mut part.metrics);
         match sort {
@@ -395,7 +395,7 @@ pub fn sort_metrics(document: &mut Document, sort: Sort, seed: u64) {
                 let change = |metric: &Metric| {
                     let others = part.variants.iter().filter(|variant| **variant != part.baseline);
                     let ratios =
-                        others.filter_map(|variant| Some(Ratio::between(part, metric, variant, seed)?.ratio));
+                        others.filter_map(|variant| Some(Ratio::between(part, metric, variant)?.ratio));
                     ratios.map(|ratio| ratio.ln().abs()).fold(0.0, f64::max)
                 };
                 let mut sized: Vec<(f64, Metric)> =
@@ -485,15 +485,15 @@ pub struct Regression {
 
 /// Metrics whose median is worse than the baseline's by more than `percent`, worst first.
 ///
-/// Where both sides have samples enough to judge, noise is no regression: the bootstrap interval must
+/// Where both sides have samples enough to judge, noise is no regression: the interval must
 /// exclude that nothing changed. Metrics of which neither way is better cannot regress.
 #[must_use]
-pub fn regressions(document: &Document, percent: f64, seed: u64) -> Vec<Regression> {
+pub fn regressions(document: &Document, percent: f64) -> Vec<Regression> {
     let mut found: Vec<Regression> = Vec::new();
     for part in &document.results {
         for metric in part.metrics.iter().filter(|metric| metric.better != Better::None) {
             for variant in part.variants.iter().filter(|variant| **variant != part.baseline) {
-                let worse = percent_worse(part, metric, variant, seed);
+                let worse = percent_worse(part, metric, variant);
                 found.extend(worse.filter(|worse| *worse > percent).map(|percent| Regression {
                     part: format!("{} {}", part.study, part.part),
                     metric: metric.name.clone(),
@@ -508,12 +508,12 @@ pub fn regressions(document: &Document, percent: f64, seed: u64) -> Vec<Regressi
 }
 
 /// By how many percent a variant is worse, if that is more than noise.
-fn percent_worse(part: &Part, metric: &Metric, variant: &str, seed: u64) -> Option<f64> {
+fn percent_worse(part: &Part, metric: &Metric, variant: &str) -> Option<f64> {
     let (base, new) = (metric.of(&part.baseline), metric.of(variant));
     if base.is_empty() || new.is_empty() {
         return None;
     }
-    let ratio = Ratio::between(part, metric, variant, seed);
+    let ratio = Ratio::between(part, metric, variant);
     match verdict(part, metric, variant, ratio) {
         Verdict::Worse | Verdict::TooFew => {}
         Verdict::Better | Verdict::Changed | Verdict::Unclear => return None,

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use framewright_trace::proc::Machine;
+use framewright_trace::proc::{Machine, chosen};
 use serde::{Deserialize, Serialize};
 
 /// A fingerprint of the host, saved with every result.
@@ -81,12 +81,6 @@ impl Host {
 /// Memory that can be used without swapping, in bytes; `None` if the system does not say.
 pub fn available_bytes() -> Option<u64> {
     Machine::this().memory("MemAvailable")
-}
-
-/// The word in square brackets: what is chosen among what could be.
-fn chosen(setting: &str) -> Option<&str> {
-    let (_, rest) = setting.split_once('[')?;
-    rest.split_once(']').map(|(word, _)| word)
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub fn html(document: &Document, style: Style, options: Options) -> String {
     let shown = if options.all_statistics { document.clone() } else { document.clone().in_short() };
     // What cannot be written as JSON cannot be a document either; `write` says so.
     let json = document.to_json().unwrap_or_default();
-    page::page(&shown, &table::tables(&shown, style, options), options.seed, &json).into_string()
+    page::page(&shown, &table::tables(&shown, style, options), &json).into_string()
 }
 
 /// Writes the page to a place that was opened before the work began. Rows that say little are left out, as in tables,

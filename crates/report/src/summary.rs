@@ -43,9 +43,9 @@ impl<'a> Headline<'a> {
     /// The headline of a part; `None` if it has nothing to compare. What was published comes before what the part
     /// names.
     #[must_use]
-    pub fn of(part: &'a Part, seed: u64) -> Option<Self> {
+    pub fn of(part: &'a Part) -> Option<Self> {
         if let Some((metric, variant)) = was_published(part) {
-            return Self::with(part, metric, variant, seed);
+            return Self::with(part, metric, variant);
         }
         let wanted = part.headline.as_deref()?;
         let variant = part.variants.last().filter(|last| **last != part.baseline)?;
@@ -55,11 +55,11 @@ impl<'a> Headline<'a> {
         // Of a curve the last point, the most CPUs; the same where another machine was asked for than the study names.
         let family = wanted.split_once('[').map_or(wanted, |(family, _)| family);
         let last = || part.metrics.iter().filter(|metric| metric.family() == family).rfind(comparable);
-        Self::with(part, exact.or_else(last)?, variant, seed)
+        Self::with(part, exact.or_else(last)?, variant)
     }
 
-    fn with(part: &'a Part, metric: &'a Metric, variant: &'a str, seed: u64) -> Option<Self> {
-        let ratio = Ratio::between(part, metric, variant, seed);
+    fn with(part: &'a Part, metric: &'a Metric, variant: &'a str) -> Option<Self> {
+        let ratio = Ratio::between(part, metric, variant);
         Some(Self {
             part,
             metric,
@@ -157,7 +157,6 @@ impl<'a> Headline<'a> {
         })
     }
 
-    /// `published -70 %`.
     fn published_percent(&self) -> Option<String> {
         Some(format!("published {} %", percent(self.published_ratio()?)))
     }
@@ -201,7 +200,6 @@ fn says_nothing(ratio: Ratio) -> bool {
 const UNKNOWN: &str = "the range holds both no change and a doubling; hold time and acquisitions of its lock, measured on \
                        one CPU of that machine, would decide";
 
-/// A ratio as a change in percent: `-87`, `+3.2`, `-98.4`.
 fn percent(ratio: f64) -> String {
     let change = 100.0 * (ratio - 1.0);
     if change.abs() < 9.95 || change < -89.95 {
@@ -218,9 +216,9 @@ fn digits(ratio: f64) -> String {
 
 /// One line of a part that has ended; what follows does not fit on it goes below.
 #[must_use]
-pub fn part_line(part: &Part, seed: u64, terminal: &Terminal) -> String {
+pub fn part_line(part: &Part, terminal: &Terminal) -> String {
     let title = format!("{} {}, {}", part.study, part.part, part.kind);
-    match Headline::of(part, seed) {
+    match Headline::of(part) {
         Some(headline) => {
             let text =
                 format!("{title}: {} {}, {}", headline.metric.words(), headline.change(), headline.judged());
@@ -296,7 +294,7 @@ impl<'a> Row<'a> {
 /// A row for each study of a published change, in the order of the results. A study that asks about this allocator
 /// alone has none.
 #[must_use]
-pub fn rows(document: &Document, seed: u64) -> Vec<Row<'_>> {
+pub fn rows(document: &Document) -> Vec<Row<'_>> {
     let mut rows: Vec<Row<'_>> = Vec::new();
     for part in &document.results {
         let text = document.studies.iter().find(|text| text.name == part.study);
@@ -327,7 +325,7 @@ pub fn rows(document: &Document, seed: u64) -> Vec<Row<'_>> {
             Kind::Simulated => &mut row.there,
             Kind::Derived => continue,
         };
-        let found = Headline::of(part, seed);
+        let found = Headline::of(part);
         // A published change says more than a published figure, and that more than none.
         let rank = |headline: &Headline<'_>| {
             let figure = headline.part.published(headline.metric, &headline.part.baseline);
@@ -384,9 +382,9 @@ pub fn outcomes(rows: &[Row<'_>]) -> Vec<(&'static str, Vec<String>)> {
 /// The summary: which published changes are reproduced; then for each study its change, the effect here, and the
 /// published effect beside the predicted one. That of all studies fits a terminal of 80 columns and 24 lines.
 #[must_use]
-pub fn summary(document: &Document, seed: u64, terminal: &Terminal) -> String {
+pub fn summary(document: &Document, terminal: &Terminal) -> String {
     let mut out = String::new();
-    let rows = rows(document, seed);
+    let rows = rows(document);
     for (title, changes) in outcomes(&rows) {
         let tone = if title == "Reproduced" { Tone::Better } else { Tone::Plain };
         out += &labelled(&format!("{title:<15}"), &changes.join("; "), terminal, tone);
@@ -481,7 +479,7 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/study-all.json");
         let document = Document::read(path.as_ref()).expect("a result");
         let terminal = Terminal { width: Some(80), ..Terminal::plain() };
-        let screen = summary(&document, 1, &terminal) + MARKS;
+        let screen = summary(&document, &terminal) + MARKS;
         assert!(screen.lines().count() <= 24, "{screen}");
         assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
         insta::assert_snapshot!("study-all", screen);
@@ -489,7 +487,7 @@ mod tests {
 
     #[test]
     fn a_study_has_a_heading_and_a_line_for_each_place() {
-        let text = summary(&document(), 1, &Terminal::plain());
+        let text = summary(&document(), &Terminal::plain());
         let expected = [
             "a (2019): the first question",
             "  here   allocation, cores 26 -50 %",
@@ -497,7 +495,7 @@ mod tests {
         ];
         assert_eq!(text.lines().collect::<Vec<_>>(), expected, "b asks nothing that was published");
         let narrow = Terminal { width: Some(80), ..Terminal::plain() };
-        assert!(summary(&document(), 1, &narrow).lines().all(|line| line.chars().count() <= 80));
+        assert!(summary(&document(), &narrow).lines().all(|line| line.chars().count() <= 80));
         assert!(columns(MARKS) < 80);
     }
 
@@ -514,7 +512,7 @@ mod tests {
             .published(crate::result::Published { mean: 100.0, stddev: None })
             .changed("new", crate::result::Published { mean: 120.0, stddev: None });
         document.results.push(part);
-        let text = summary(&document, 1, &Terminal::plain());
+        let text = summary(&document, &Terminal::plain());
         let expected = format!("Not predicted  a: page faults a second ({UNKNOWN})\n");
         assert!(text.starts_with(&expected) && text.contains("; published +20 %"), "{text}");
     }
@@ -549,7 +547,7 @@ mod tests {
             document.results.push(part);
             let lost = "jobs a minute of AIM7, +94 %: the report names no machine";
             document.studies[0].unpredicted = vec![lost.to_owned()];
-            let text = summary(&document, 1, &Terminal::plain());
+            let text = summary(&document, &Terminal::plain());
             let lines: Vec<&str> = text.lines().collect();
             assert_eq!(lines[0], format!("{group:<15}a: files a second"), "{text}");
             assert_eq!(
@@ -563,13 +561,10 @@ mod tests {
     #[test]
     fn a_part_without_a_change_says_so() {
         let part = Part::new("s", "p", Kind::Derived, "host").baseline("v");
-        assert_eq!(
-            part_line(&part, 1, &Terminal::plain()),
-            "s p, derived: 0 metrics, no variants to compare\n"
-        );
+        assert_eq!(part_line(&part, &Terminal::plain()), "s p, derived: 0 metrics, no variants to compare\n");
         let part = &document().results[0];
         assert!(
-            part_line(part, 1, &Terminal::plain()).starts_with("a p, measured: allocation, cores 26 2604 →")
+            part_line(part, &Terminal::plain()).starts_with("a p, measured: allocation, cores 26 2604 →")
         );
     }
 }

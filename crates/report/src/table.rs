@@ -42,7 +42,7 @@ pub use render::{bodies, columns, legend, legend_text, wrapped};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Style {
-    /// Medians, spread, ratio to the baseline with a bootstrap interval
+    /// Medians, spread, ratio to the baseline with an interval
     #[default]
     Framewright,
     /// MMTests of 2011: change in percent of the new value
@@ -149,18 +149,10 @@ impl Cell {
 }
 
 /// Options that a style leaves open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// For intervals that are found by resampling.
-    pub seed: u64,
     /// Whether MMTests styles print every statistic they know, not only those of the published tables.
     pub all_statistics: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { seed: 1, all_statistics: false }
-    }
 }
 
 /// The tables of a document, one for each part.
@@ -169,7 +161,7 @@ pub fn tables(document: &Document, style: Style, options: Options) -> Vec<Table>
     let mmtests =
         |part: &Part, generation| mmtests::table(part, document, generation, options.all_statistics);
     let table = |part: &Part| match style {
-        Style::Framewright => ratio_style::table(part, document, options.seed),
+        Style::Framewright => ratio_style::table(part, document),
         Style::Mmtests2011 => mmtests(part, mmtests::generation::Generation::Of2011),
         Style::Mmtests2019 => mmtests(part, mmtests::generation::Generation::Of2019),
         Style::Mmtests2024 => mmtests(part, mmtests::generation::Generation::Of2024),

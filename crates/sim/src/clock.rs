@@ -3,7 +3,7 @@
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 
-pub use framewright_trace::random::{Rng, mix};
+pub use framewright_workload::random::{Rng, mix};
 
 /// A point in virtual time, or a span of it, in picoseconds. 2^64 of them are 213 days.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -145,7 +145,6 @@ struct Cpu {
     read: Ps,
     /// Predictor of its program's next access, on a machine where wrong guesses take time.
     branches: Option<Box<Branches>>,
-    /// Its accesses.
     accesses: u64,
     /// Those of them that missed or met another CPU, and guesses that were wrong.
     strays: u64,

@@ -248,7 +248,6 @@ impl Lines {
         Some((served, next))
     }
 
-    /// Stops `cpu` from polling.
     pub(crate) fn stop_polling(&mut self, line: usize, cpu: u16) {
         if let Some(waiting) = self.pollers.get_mut(&line) {
             waiting.retain(|&polling| polling != cpu);
@@ -292,7 +291,7 @@ mod tests {
         assert_eq!(holders(&mut lines, 1), [900]);
         assert!(lines.get(1).is_sole(900));
         lines.share(1, 5);
-        assert_eq!(holders(&mut lines, 1), [5, 900], "nobody from before comes back");
+        assert_eq!(holders(&mut lines, 1), [5, 900], "no holder from before comes back");
         lines.share(1, 6);
         assert_eq!(holders(&mut lines, 1), [5, 6, 900]);
     }

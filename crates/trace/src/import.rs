@@ -98,7 +98,6 @@ fn from(first: &[u8], source: Source<'_>, name: &str) -> Result<Trace, Error> {
     Ok(trace)
 }
 
-/// The trace in a text.
 fn text(text: impl BufRead, name: &str) -> Result<Trace, Error> {
     perf_script::parse(text).map_err(|fault| {
         let place = Place::Line { line: fault.line, byte: fault.byte };

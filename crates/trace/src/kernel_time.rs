@@ -329,7 +329,6 @@ pub struct Share {
 pub(crate) struct Cost {
     /// Of an allocation and its free, with every event that they write.
     pub(crate) block_ns: u64,
-    /// Of a sample.
     pub(crate) sample_ns: u64,
 }
 

@@ -5,7 +5,7 @@ pub(crate) mod gfp;
 pub(crate) mod report;
 
 use crate::trace::{EventKind, MAX_ORDER, PFN_LIMIT};
-use format::{ByteOrder, Field, Format};
+use format::{Field, Format};
 
 /// What a kmem event says, apart from when and by whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +50,9 @@ impl Layout {
     }
 
     /// What an event of this layout says.
-    pub(crate) fn decode(&self, event: &[u8], bytes: ByteOrder) -> Result<Decoded, String> {
+    pub(crate) fn decode(&self, event: &[u8]) -> Result<Decoded, String> {
         let short = || format!("a {} event of only {} bytes", self.kind, event.len());
-        let get = |field: Field| field.integer(event, bytes).ok_or_else(short);
+        let get = |field: Field| field.integer(event).ok_or_else(short);
         let optional = |field: Option<Field>| field.map(get).transpose();
 
         let pfn = get(self.pfn)?;

@@ -4,7 +4,6 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`error`] | how reading, recording and importing fail |
-//! | [`random`] | seeded random numbers: of every workload, and of intervals by resampling |
 //! | [`proc`] | what `/proc` says of the machine |
 //! | [`input`] | files that are read: refused after their first bytes if they are of another kind |
 //! | [`output`] | files that results go to: opened before work begins, written whole or not at all |
@@ -37,6 +36,5 @@ pub mod kernel_time;
 mod kmem;
 pub mod output;
 pub mod proc;
-pub mod random;
 pub mod record;
 pub mod trace;

@@ -2,6 +2,7 @@
 //!
 //! Nothing here fails: what cannot be read is `None`, or a word that says so.
 
+use core::ops::RangeInclusive;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -96,10 +97,26 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// `/proc/meminfo` counts in KiB.
-fn memory(meminfo: &str, name: &str) -> Option<u64> {
+/// Bytes that `/proc/meminfo` has under a name. It counts in KiB.
+#[must_use]
+pub fn memory(meminfo: &str, name: &str) -> Option<u64> {
     let kib: u64 = field(meminfo, name)?.strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
+}
+
+/// The word in square brackets: which of its words a setting of `/sys` is set to.
+#[must_use]
+pub fn chosen(setting: &str) -> Option<&str> {
+    let (_, rest) = setting.split_once('[')?;
+    rest.split_once(']').map(|(word, _)| word)
+}
+
+/// Ranges of a list such as `0-3,8`; parts that are no numbers are left out.
+pub fn ranges(list: &str) -> impl Iterator<Item = RangeInclusive<usize>> {
+    list.split(',').filter_map(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
+    })
 }
 
 #[cfg(test)]
@@ -117,6 +134,14 @@ mod tests {
         assert!(arm.model().ends_with("implementer 0x41 part 0xd0c"), "{}", arm.model());
         assert_eq!((arm.count(), arm.are_virtual()), (1, None));
         assert!(Cpus(String::new()).model().starts_with("unknown "));
+    }
+
+    #[test]
+    fn lists_have_ranges() {
+        assert_eq!(ranges("0-2, 8,x,9-\n").flatten().collect::<Vec<_>>(), [0, 1, 2, 8]);
+        assert_eq!(ranges("").count(), 0);
+        assert_eq!(chosen("always [madvise] never\n"), Some("madvise"));
+        assert_eq!(chosen("always"), None);
     }
 
     #[test]

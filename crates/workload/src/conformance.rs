@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::thread;
 
-use framewright_trace::random::Rng;
+use crate::random::Rng;
 
 use crate::oracle::{Findings, Oracle};
 use crate::target::{Mobility, Target, TargetCpu};

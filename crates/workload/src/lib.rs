@@ -3,6 +3,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`random`] | seeded random numbers |
 //! | [`target`] | `Target` and `TargetCpu`: what an allocator must offer to be driven |
 //! | [`replay`] | a trace driven through a target on real threads |
 //! | [`mod@bench`] | generated workloads driven through a target |
@@ -58,6 +59,7 @@ pub mod bench;
 pub mod conformance;
 pub mod oracle;
 pub mod probe;
+pub mod random;
 pub mod replay;
 pub mod target;
 

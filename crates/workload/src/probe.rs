@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use framewright_trace::random::Rng;
+use crate::random::Rng;
 
 /// Bytes of a cache line, and of a page.
 const LINE: usize = 64;

@@ -18,7 +18,6 @@ use framewright::units::SECTION_PAGES;
 use framewright::{Config, Frame, Memory, NodeId, Pfn, Plan, ZoneSpec, ZoneType};
 use framewright_kernel::{args, pvh};
 
-use super::sizes::MAX_ZONES;
 use crate::kernel::{MAX_BAD, Page};
 use crate::machine::{List, Machine};
 use crate::metal::Metal;
@@ -29,6 +28,8 @@ use crate::{arch, log};
 /// Room for the tables that boot fills. A machine with more is refused with a line that names the table.
 const MAX_RANGES: usize = 512;
 const MAX_NODES: usize = crate::machine::MAX_NODES;
+/// Limit on the number of zones.
+const MAX_ZONES: usize = 64;
 /// The first 64 KiB stay out of use: page 0, the trampoline, and what firmware keeps there.
 const LOW_BYTES: u64 = 64 << 10;
 

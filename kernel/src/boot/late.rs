@@ -3,29 +3,16 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use framewright::boot::deferred::{UnitStep, Worker};
-use framewright::defer::Growth;
 use framewright::units::MAX_ORDER;
 use framewright::{CpuId, Migratetype, NodeId, Order, Pfn};
 use framewright_kernel::args;
 
 use super::Early;
 use super::phases::Ms;
-use super::sizes::Zones;
 use crate::kernel::{Kernel, Page};
 use crate::machine::MAX_NODES;
 use crate::metal::Metal;
 use crate::{clock, log, smp};
-
-/// Result of late initialisation.
-#[derive(Debug)]
-pub(crate) struct Late {
-    /// The zones before it.
-    pub(crate) before: Zones,
-    /// For each node, base pages of its memory, and ticks from the beginning to its end.
-    pub(crate) nodes: [(u64, u64); MAX_NODES],
-    /// Memory that allocations initialised themselves.
-    pub(crate) growth: Growth,
-}
 
 /// Initialised memory of each node, by all workers together.
 struct Progress {
@@ -63,9 +50,8 @@ impl Progress {
 ///
 /// On the command line, `busy` has every second CPU allocate and free during it, and `scaling` has one CPU and two
 /// take turns, and compares them.
-pub(crate) fn run(kernel: &'static Kernel, booting: Early) -> Late {
+pub(crate) fn run(kernel: &'static Kernel, booting: Early) {
     let line = kernel.machine.command_line();
-    let before = Zones::read(kernel);
     if args::find(line, "scaling").is_some() {
         scaling(kernel, &booting);
     }
@@ -74,8 +60,7 @@ pub(crate) fn run(kernel: &'static Kernel, booting: Early) -> Late {
         Some(_) => busy(kernel, &booting, &progress),
         None => smp::everywhere(kernel, usize::MAX, &|cpu| work(kernel, &booting, &progress, cpu)),
     }
-    let nodes = progress.nodes();
-    for (node, (pages, ticks)) in nodes.iter().enumerate().take(kernel.machine.nodes()) {
+    for (node, (pages, ticks)) in progress.nodes().iter().enumerate().take(kernel.machine.nodes()) {
         let cpus = kernel.cpu_nodes.iter().filter(|home| usize::from(home.0) == node).count();
         log!("node {node} deferred pages initialised in {} ms: {pages} pages, {cpus} CPUs", Ms(*ticks));
     }
@@ -83,7 +68,6 @@ pub(crate) fn run(kernel: &'static Kernel, booting: Early) -> Late {
     let growth = booted.growth();
     log!("deferred: {} pages in {} growths of allocations that could not wait", growth.pages, growth.times);
     print_zones(kernel);
-    Late { before, nodes, growth }
 }
 
 /// Does one CPU's share: its own node, then nodes that have no CPU.

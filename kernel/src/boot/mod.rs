@@ -5,14 +5,11 @@
 //! | `early` | the map, early allocation, the allocator's own structures |
 //! | `late` | the rest of the memory, on all CPUs |
 //! | `phases` | how long each step took |
-//! | `document` | all of it as JSON |
 #![expect(unsafe_code, reason = "what boot makes stays for ever")]
 
-pub(crate) mod document;
 mod early;
 pub(crate) mod late;
 mod phases;
-mod sizes;
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;

@@ -32,11 +32,6 @@ impl Phases {
             log!("  {name:<12} {} ms, {ticks} ticks", Ms(*ticks));
         }
     }
-
-    /// All steps with their ticks.
-    pub(crate) fn steps(&self) -> &[(&'static str, u64)] {
-        &self.steps
-    }
 }
 
 /// Ticks, printed as milliseconds.

@@ -5,7 +5,6 @@
 //! | `support` | random numbers, and what must hold between scenarios |
 //! | `selftest` | all memory, in every mix of orders, on all CPUs |
 //! | `bench` | instructions or time of an allocation and a free |
-//! | `client` | page tables, stacks and the object cache |
 //! | `hotplug` | CPUs and memory go and come back |
 //! | `quarantine` | a frame goes bad |
 //! | `exhaust` | a node runs out of memory, then the whole machine |
@@ -13,7 +12,6 @@
 //! | `failures` | faults that must end the run with an error |
 
 mod bench;
-mod client;
 mod exhaust;
 mod failures;
 mod hotplug;
@@ -36,13 +34,8 @@ struct Scenario {
 }
 
 /// Those that pass, in the order in which `all` runs them.
-const PASSING: [Scenario; 7] = [
+const PASSING: [Scenario; 6] = [
     Scenario { name: "selftest", what: "allocate everything on all CPUs, check, free", run: selftest::run },
-    Scenario {
-        name: "client",
-        what: "page tables and an object cache live on the allocator",
-        run: client::run,
-    },
     Scenario {
         name: "exhaust",
         what: "a node runs out and falls back; the machine runs out",

@@ -45,7 +45,6 @@ impl Frames {
         self.0 = (self.0 ^ frame as u32).wrapping_mul(16_777_619);
     }
 
-    /// The number.
     #[must_use]
     pub(crate) const fn number(self) -> u32 {
         self.0

@@ -99,7 +99,6 @@ pub(crate) struct Report<'a> {
     pub(crate) words: &'a str,
 }
 
-/// The source line of a mutant.
 fn line_of<'t>(tree: &'t Tree, mutant: &Listed) -> &'t str {
     tree.text(&mutant.file).lines().nth(mutant.span.start.line - 1).unwrap_or_default().trim()
 }

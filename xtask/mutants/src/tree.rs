@@ -236,7 +236,6 @@ fn switch(path: &str) -> &'static str {
     }
 }
 
-/// A digest of the text.
 fn digest(text: &str) -> u64 {
     use core::hash::{Hash, Hasher};
     let mut hasher = std::hash::DefaultHasher::new();

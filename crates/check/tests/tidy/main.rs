@@ -39,7 +39,7 @@ const RULES: [fn(&Repo) -> Vec<Finding>; 16] = [
     crates::manifests_inherit_lints,
     modules::module_order,
     modules::raw_atomics,
-    modules::unsafe_modules,
+    modules::unsafe_is_denied,
     figures::published_figures,
     files::dead_files,
     files::dead_data,

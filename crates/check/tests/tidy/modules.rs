@@ -6,53 +6,6 @@ use crate::circles::paths;
 use crate::repo::{File, Finding, Repo, folder, judge};
 use crate::source::{occurrences, word};
 
-/// Modules in which `unsafe` may be opened, without the file's ending: a module may be a file or a folder. Tests may,
-/// too.
-/// The last five are whole crates: of the system's memory and locks, of C, of Python, of foreign allocators, of a bare
-/// machine.
-const UNSAFE_MODULES: &[&str] = &[
-    "crates/core/src/sync",
-    "crates/core/src/frame",
-    "crates/core/src/pcp/list",
-    "crates/core/src/platform",
-    "crates/core/src/reclaim",
-    "crates/core/src/setup/carve",
-    "crates/core/src/cpu/reclaiming",
-    "crates/core/src/cpu/split",
-    "crates/core/src/boot/ranges",
-    "crates/core/src/kernel",
-    "crates/core/src/cpu/range",
-    "crates/core/src/owned",
-    "crates/check/src/corrupt",
-    "crates/check/src/fixture",
-    "crates/check/src/history",
-    "crates/check/src/oracle",
-    "crates/check/src/platform",
-    "crates/check/src/prelude",
-    "crates/pagecache/src/moving",
-    "crates/pagecache/src/slot",
-    "crates/lab/src/study/bulk",
-    "crates/trace/src/record/sampling",
-    "crates/lab/src/subject",
-    "crates/sim/src/bench",
-    "crates/sim/src/engine",
-    "crates/sim/src/lines",
-    "crates/sim/src/memory",
-    "crates/sim/src/platform",
-    "crates/sim/src/world",
-    "crates/host/src",
-    "crates/capi/src",
-    "crates/capi/freestanding/src",
-    "crates/clients/src",
-    "python/src",
-    "tools/fidelity/src/layout",
-    "tools/fidelity/src/sequence",
-    "crates/rivals/src",
-    "kernel/ostd/src/frames",
-    "kernel/size/src/port",
-    "kernel/src",
-];
-
 /// Modules in which raw atomics may be named: code that is a platform, or that is no part of the allocator. Tests may,
 /// too.
 const ATOMIC_MODULES: [&str; 10] = [
@@ -153,35 +106,18 @@ pub(crate) fn raw_atomics(repo: &Repo) -> Vec<Finding> {
     findings
 }
 
-pub(crate) fn unsafe_modules(repo: &Repo) -> Vec<Finding> {
-    let is_in = |path: &str, module: &str| {
-        path.strip_prefix(module).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
-    };
-    let mut findings = Vec::new();
-    let mut used = BTreeSet::new();
-    for file in repo.ending(".rs") {
-        let is_root = ["/src/lib.rs", "/src/main.rs"].iter().any(|end| file.path.ends_with(end));
-        if is_root && !file.code.contains("#![deny(unsafe_code)]") {
+/// A crate that denies unsafe opens it module by module, each with its reason, or its compiler refuses it.
+pub(crate) fn unsafe_is_denied(repo: &Repo) -> Vec<Finding> {
+    let is_root = |file: &&File| ["/src/lib.rs", "/src/main.rs"].iter().any(|end| file.path.ends_with(end));
+    repo.files
+        .iter()
+        .filter(is_root)
+        .filter(|file| !file.code.contains("#![deny(unsafe_code)]"))
+        .map(|file| {
             let fix = "put it at the top: unsafe is opened module by module";
-            findings.push(file.finding(0, "a crate without #![deny(unsafe_code)]", fix));
-        }
-        for (line, rest) in occurrences(&file.shipped, "unsafe").filter(|(_, rest)| word(rest).is_empty()) {
-            match UNSAFE_MODULES.iter().find(|module| is_in(&file.path, module)) {
-                Some(module) => drop(used.insert(*module)),
-                // An unsafe trait asks its implementors for a promise; it makes none itself.
-                None if rest.starts_with(" trait") => {}
-                None => {
-                    let fix = "move it into a marked module (UNSAFE_MODULES of tidy), or do without";
-                    findings.push(file.finding(line, "unsafe outside the marked modules", fix));
-                }
-            }
-        }
-    }
-    for module in UNSAFE_MODULES.iter().filter(|module| !used.contains(*module)) {
-        let what = "a marked module without unsafe".to_owned();
-        findings.push(Finding { path: (*module).into(), line: 0, what, fix: "take it off UNSAFE_MODULES" });
-    }
-    findings
+            file.finding(0, "a crate without #![deny(unsafe_code)]", fix)
+        })
+        .collect()
 }
 
 #[test]
@@ -210,32 +146,19 @@ fn a_room_that_looks_down_is_seen() {
 }
 
 #[test]
-fn raw_atomics_and_unsafe_outside_their_rooms_are_seen() {
+fn raw_atomics_outside_their_rooms_and_a_crate_that_allows_unsafe_are_seen() {
     let atomics =
         "use core::sync::atomic::{AtomicU64, Ordering};\n#[cfg(test)]\nmod tests { use x::AtomicBool; }\n";
-    let open = "#![deny(unsafe_code)]\nfn f() { unsafe { g() } }\npub unsafe trait T {}\n// unsafe\n";
     let files = [
         ("crates/core/src/zone.rs", atomics),
         ("crates/host/src/zone.rs", atomics),
         ("crates/core/tests/zone.rs", atomics),
-        ("crates/core/src/sync.rs", open),
-        ("crates/core/src/frame/map.rs", open),
-        ("crates/core/src/syncope.rs", open),
+        ("crates/core/src/lib.rs", "#![deny(unsafe_code)]\n"),
         ("crates/sim/src/lib.rs", "//! #![deny(unsafe_code)]\n"),
     ];
     assert_eq!(judge(raw_atomics, &files), ["crates/core/src/zone.rs:1: raw AtomicU64"]);
-    let found = judge(unsafe_modules, &files);
     assert_eq!(
-        found[..2],
-        [
-            "crates/core/src/syncope.rs:2: unsafe outside the marked modules",
-            "crates/sim/src/lib.rs:0: a crate without #![deny(unsafe_code)]"
-        ]
-    );
-    // Of the marked modules, two are used.
-    assert_eq!(
-        found.len(),
-        2 + UNSAFE_MODULES.len() - 2,
-        "the modules that have no unsafe are named: {found:?}"
+        judge(unsafe_is_denied, &files),
+        ["crates/sim/src/lib.rs:0: a crate without #![deny(unsafe_code)]"]
     );
 }

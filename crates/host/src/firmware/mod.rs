@@ -14,6 +14,7 @@ use framewright::NodeId;
 use framewright::boot::map::{Home, Kind};
 
 use crate::boot::FirmwareMap;
+use crate::os::list;
 
 pub use e820::read as read_e820;
 pub use linux::read as read_linux;
@@ -118,21 +119,6 @@ fn kind(word: &str) -> Option<Kind> {
         found if found.strip_prefix("type ").is_some_and(|n| n.parse::<u32>().is_ok()) => Kind::Reserved,
         _ => return None,
     })
-}
-
-/// `0-3,8,10-11`, as in a `cpulist`.
-fn list(text: &str) -> Option<Vec<u32>> {
-    const MOST: usize = 1 << 16;
-    let mut numbers = Vec::new();
-    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (first.trim().parse::<u32>().ok()?, last.trim().parse::<u32>().ok()?);
-        if last < first || numbers.len() + (last - first) as usize >= MOST {
-            return None;
-        }
-        numbers.extend(first..=last);
-    }
-    Some(numbers)
 }
 
 /// Enters whose a range is, unless its bytes belong to another node already: `Err` is that node.

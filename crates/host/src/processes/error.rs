@@ -88,7 +88,7 @@ impl fmt::Display for ProcessError {
                 write!(f, "the block at {pfn:?} is process {owner}'s: it has to disown it first")
             }
             Self::NotOwner { pfn, owner: None } => {
-                write!(f, "the block at {pfn:?} is nobody's: adopt it first")
+                write!(f, "the block at {pfn:?} belongs to no process: adopt it first")
             }
             Self::NoSuchBlock { pfn, order } => {
                 write!(f, "no allocated block of order {order} starts at {pfn:?} (freed twice, or with another order?)")

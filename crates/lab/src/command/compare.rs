@@ -71,12 +71,8 @@ pub(super) fn percent(text: &str) -> core::result::Result<f64, String> {
 /// # Errors
 /// A file is no result, the files have nothing in common, or a metric regressed.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
-    if args.report.seed.is_some()
-        && session.format == Format::Json
-        && args.report.html.is_none()
-        && args.fail_over.is_none()
-    {
-        return Err(Error::usage("nothing in JSON is resampled: --seed changes nothing"));
+    if args.report.seed.is_some() {
+        return Err(Error::usage("nothing in a comparison is random: --seed changes nothing"));
     }
     let reporter = session.begin(&args.report)?;
     let mut document = merge(&Saved::read_all(&args.files)?)?;
@@ -89,12 +85,11 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     if let Some(part) = &args.part {
         keep_part(&mut document, part)?;
     }
-    let seed = args.report.seed();
     if args.changed {
-        keep_changed(&mut document, seed);
+        keep_changed(&mut document);
     }
     if let Some(sort) = args.sort {
-        sort_metrics(&mut document, sort, seed);
+        sort_metrics(&mut document, sort);
     }
     add_means(&mut document);
     let heading = if session.format == Format::Table { heading(&document) } else { String::new() };
@@ -103,17 +98,17 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         heading.lines().flat_map(|line| wrapped(line, width, "  ")).map(|line| line + "\n").collect();
     let shown = session.terminal.print(&heading);
     let shown = shown.and_then(|()| reporter.finish(&document, Style::Framewright));
-    judge(&document, args.fail_over, seed, shown)
+    judge(&document, args.fail_over, shown)
 }
 
 /// Fails if a metric got worse by more than `fail_over` percent; otherwise passes on how showing the results ended.
-pub(super) fn judge(document: &Document, fail_over: Option<f64>, seed: u64, shown: Result<()>) -> Result<()> {
+pub(super) fn judge(document: &Document, fail_over: Option<f64>, shown: Result<()>) -> Result<()> {
     let Some(percent) = fail_over else { return shown };
     // A reader that went away must not hide a regression.
     if !matches!(shown, Ok(()) | Err(Error::OutputClosed)) {
         return shown;
     }
-    let regressed = regressions(document, percent, seed);
+    let regressed = regressions(document, percent);
     if regressed.is_empty() { shown } else { Err(refusal(percent, &regressed)) }
 }
 

@@ -174,7 +174,7 @@ pub(super) fn prediction(trace: &Trace, base: &Settings, new: &Settings, seed: u
     replay.measure(&setups, PREDICTED_SAMPLES, &mut part, &progress)?;
     let ageing = Ageing { seed, ..Ageing::default() };
     replay.age(trace, &setups, &ageing, &mut part, &progress)?;
-    Ok(answer::in_a_sentence(&part, "new", seed))
+    Ok(answer::in_a_sentence(&part, "new"))
 }
 
 /// The preset whose rules are those of a kernel's release, or the newest before it.

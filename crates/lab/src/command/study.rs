@@ -336,7 +336,7 @@ fn run_jobs(
         let at = done.partition_point(|&known| known < n);
         done.insert(at, n);
         document.results.insert(at, result);
-        aside(|| shown.part(&document.results[at], document, options.args.report.seed()))
+        aside(|| shown.part(&document.results[at], document))
     })?;
     ended.interrupted = interrupted;
     Ok(ended)
@@ -350,13 +350,13 @@ fn since(time: Duration) -> String {
 
 impl Shown<'_> {
     /// Shows one part: its tables and plots, or of all studies a line.
-    fn part(&self, part: &Part, document: &Document, seed: u64) -> Result<()> {
+    fn part(&self, part: &Part, document: &Document) -> Result<()> {
         let terminal = &self.session.terminal;
         if self.session.format != Format::Table {
             return Ok(());
         }
         if !self.details {
-            return terminal.print(&part_line(part, seed, terminal));
+            return terminal.print(&part_line(part, terminal));
         }
         let first = document.results.len() == 1;
         let alone = Document { results: vec![part.clone()], ..document.clone() };
@@ -367,14 +367,14 @@ impl Shown<'_> {
 
 /// Ends what is printed: the legend of the tables, and the summary.
 fn finish(shown: &Shown<'_>, document: &Document, ended: Option<&Ended>) -> Result<()> {
-    let (terminal, seed) = (&shown.session.terminal, shown.reporter.seed());
+    let terminal = &shown.session.terminal;
     if shown.session.format != Format::Table || document.results.is_empty() {
         return Ok(());
     }
     if shown.details {
         terminal.print(&shown.reporter.legend(document, shown.style))?;
     }
-    let summary = summary(document, seed, terminal);
+    let summary = summary(document, terminal);
     if document.results.len() > 1 && !summary.is_empty() {
         if let Some(busy) = document.results.iter().rev().find_map(|part| part.conditions.get(BUSY)) {
             let text = format!("\nNoise: {busy}: quiet the machine before you trust what was measured here.");

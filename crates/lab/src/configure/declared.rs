@@ -3,7 +3,7 @@
 
 use framewright::config::{
     Config, Engine, Experiment, Generation, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
-    RefillCheck, ZoneReclaimMode, ZonelistCache,
+    RefillCheck, ZonelistCache,
 };
 use framewright::policy::init::Split;
 use framewright_workload::replay::PageCache;
@@ -101,7 +101,7 @@ macro_rules! choice {
 
 /// A setting that is a whole number.
 macro_rules! whole {
-    ($name:literal, $($field:ident).+, $least:expr, $most:expr, $acts:ident, $about:literal, $source:literal) => {
+    ($name:literal, $($field:tt).+, $least:expr, $most:expr, $acts:ident, $about:literal, $source:literal) => {
         Setting {
             name: $name,
             takes: Takes::Whole($least as i64, $most as i64),
@@ -110,7 +110,8 @@ macro_rules! whole {
             acts: Acts::$acts,
             get: |setup| setup.$($field).+.to_string(),
             set: |setup, value| {
-                setup.$($field).+ = number(value)?.into();
+                // It is within bounds.
+                setup.$($field).+ = number(value)? as _;
                 Ok(())
             },
         }
@@ -244,34 +245,15 @@ pub const SETTINGS: &[Setting] = &[
     whole! { "remote_drain_spins", config.experiment.remote_drain_spins, 0, 1 << 30, Always,
     "Times that a failing allocation polls for other CPUs to drain their lists.",
     "none: another CPU drains a list under its lock" },
-    Setting {
-        name: "descriptor_bytes",
-        takes: Takes::Words(&["8", "64"]),
-        about: "Bytes of a page descriptor: 8 hold the allocator's own state, 64 are as large as struct page.",
-        source: "struct page: 64",
-        acts: Acts::Always,
-        get: |setup| word(&[("8", Descriptor::Compact), ("64", Descriptor::Struct64)], &setup.descriptor),
-        set: |setup, value| {
-            setup.descriptor = chosen(value, &[("8", Descriptor::Compact), ("64", Descriptor::Struct64)])?;
-            Ok(())
-        },
-    },
+    choice! { "descriptor_bytes", descriptor, Always, ["8" => Descriptor::Compact, "64" => Descriptor::Struct64],
+    "Bytes of a page descriptor: 8 hold the allocator's own state, 64 are as large as struct page.", "struct page: 64" },
     choice! { "page_cache", page_cache, InReplays,
     ["movable" => PageCache::AsTraced, "reclaimable" => PageCache::Reclaimable],
     "Migratetype that a replay asks for where the trace's GFP flags are those of the page cache; reclaimable keeps long-lived pages together.",
     "movable" },
-    Setting {
-        name: "compaction_proactiveness",
-        takes: Takes::Whole(0, 100),
-        about: "Every 500 ms, a replay compacts while more than (100 - N) % of free memory is not usable as huge pages; 0: never.",
-        source: "vm.compaction_proactiveness, v5.9: 20",
-        acts: Acts::InReplays,
-        get: |setup| setup.config.compaction_proactiveness.to_string(),
-        set: |setup, value| {
-            setup.config.compaction_proactiveness = number(value)? as u8;
-            Ok(())
-        },
-    },
+    whole! { "compaction_proactiveness", config.compaction_proactiveness, 0, 100, InReplays,
+    "Every 500 ms, a replay compacts while more than (100 - N) % of free memory is not usable as huge pages; 0: never.",
+    "vm.compaction_proactiveness, v5.9: 20" },
     flag! { "keep_marks", config.keep_marks, Always,
     "Zones have watermarks and a lowmem reserve.", "always" },
     Setting {
@@ -334,25 +316,15 @@ pub const SETTINGS: &[Setting] = &[
      "before_first_zone" => ZonelistCache::BeforeFirstZone,
      "before_first_zone_and_clear" => ZonelistCache::BeforeFirstZoneAndClear],
     "When a request sets up the zonelist cache, which remembers full zones.", "the zone-reclaim change of 2011; gone since v4.4" },
-    Setting {
-        name: "zone_reclaim",
-        takes: Takes::Whole(0, 7),
-        about: "Reclaims in the preferred node before another node is used: 1 on, 2 may write, 4 may unmap, or a sum of these.",
-        source: "vm.zone_reclaim_mode",
-        acts: Acts::UnderPressure,
-        get: |setup| setup.config.zone_reclaim.0.to_string(),
-        set: |setup, value| {
-            setup.config.zone_reclaim = ZoneReclaimMode(number(value)? as u8);
-            Ok(())
-        },
-    },
+    whole! { "zone_reclaim", config.zone_reclaim.0, 0, 7, UnderPressure,
+    "Reclaims in the preferred node before another node is used: 1 on, 2 may write, 4 may unmap, or a sum of these.",
+    "vm.zone_reclaim_mode" },
     whole! { "rounds", config.experiment.limits.rounds, 1, u32::MAX, UnderPressure,
     "Most rounds of reclaim and compaction of one request.", "the kernel's loop has no fixed bound" },
     whole! { "rounds_without_progress", config.experiment.limits.without_progress, 1, u32::MAX, UnderPressure,
     "Rounds without progress after which a request fails.", "MAX_RECLAIM_RETRIES" },
 ];
 
-/// The word for what is set.
 fn word<T: PartialEq>(choices: &[(&str, T)], set: &T) -> String {
     choices.iter().find(|(_, choice)| choice == set).map_or("?", |(word, _)| word).to_owned()
 }

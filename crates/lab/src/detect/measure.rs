@@ -50,7 +50,6 @@ impl Field {
 
 type Fields = Vec<(&'static str, Field)>;
 
-/// All that is measured.
 #[derive(Debug)]
 pub(super) struct Measured {
     pub(super) cycle: Field,

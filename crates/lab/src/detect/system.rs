@@ -1,9 +1,11 @@
 //! A machine's topology, caches and memory by zone, as its Linux shows them.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 
+use framewright_trace::proc::{Machine, ranges};
+
+use crate::doctor::zoneinfo;
 use crate::machine::{Zone, ZoneKind};
 
 use super::cpuid;
@@ -49,12 +51,11 @@ impl System {
     /// Reads the system under `root`, of whose CPUs this process may use those in `allowed`.
     pub(super) fn read(root: &Path, allowed: &[usize], page_kib: u32) -> Self {
         let mut system = Self::default();
-        let text = |path: &str| fs::read_to_string(root.join(path)).ok();
-        system.kernel =
-            text("proc/sys/kernel/osrelease").map(|release| release.trim().to_owned()).unwrap_or_default();
+        let machine = Machine::below(root);
+        let text = |path: &str| machine.read(path);
+        system.kernel = machine.line("proc/sys/kernel/osrelease").unwrap_or_default();
         system.nominal_mhz = text("proc/cpuinfo").and_then(|cpus| least_mhz(&cpus));
-        let meminfo = text("proc/meminfo").unwrap_or_default();
-        system.available_bytes = kib_of(&meminfo, "MemAvailable:").map(|kib| kib << 10);
+        system.available_bytes = machine.memory("MemAvailable");
         system.read_topology(&text, allowed);
         system.read_caches(&text);
         system.distances = text("sys/devices/system/node/node0/distance")
@@ -65,7 +66,7 @@ impl System {
         if system.zones.is_empty() {
             system.unread.push("/proc/zoneinfo says nothing: one zone of all memory is assumed".to_owned());
             system.zones_from = "MemTotal of /proc/meminfo, as one zone from 4 GiB on";
-            let pages = kib_of(&meminfo, "MemTotal:").unwrap_or(4 << 20) / u64::from(page_kib);
+            let pages = machine.memory("MemTotal").map_or(4 << 20, |bytes| bytes >> 10) / u64::from(page_kib);
             let start_pfn = (4 << 20) / u64::from(page_kib);
             system.zones.push(Zone {
                 node: 0,
@@ -153,12 +154,8 @@ impl System {
 }
 
 /// `0-3,8` as numbers.
-pub(super) fn numbers(list: &str) -> Vec<usize> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.trim().parse().ok()?..=last.trim().parse::<usize>().ok()?)
-    };
-    list.split(',').filter_map(range).flatten().collect()
+fn numbers(list: &str) -> Vec<usize> {
+    ranges(list).flatten().collect()
 }
 
 /// `48K`, `32M`, in KiB.
@@ -174,45 +171,23 @@ pub(super) fn least_mhz(cpus: &str) -> Option<f64> {
     named.reduce(f64::min).filter(|mhz| *mhz > 0.0)
 }
 
-fn kib_of(meminfo: &str, name: &str) -> Option<u64> {
-    let rest = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
-    rest.split_whitespace().next()?.parse().ok()
-}
-
-/// The zones that have pages, in the order of their addresses.
-fn zones_of(zoneinfo: &str) -> Vec<Zone> {
-    let mut zones: Vec<Zone> = Vec::new();
-    for line in zoneinfo.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let number = |word: &str| word.parse::<u64>().unwrap_or(0);
-        match (words.as_slice(), zones.last_mut()) {
-            (["Node", node, "zone", name], _) => {
-                let kind = match *name {
-                    "DMA" => ZoneKind::Dma,
-                    "DMA32" => ZoneKind::Dma32,
-                    // Memory of devices is not the allocator's: it has no managed pages.
-                    _ => ZoneKind::Normal,
-                };
-                let node = number(node.trim_end_matches(',')) as u32;
-                zones.push(Zone {
-                    node,
-                    kind,
-                    start_pfn: 0,
-                    present_pages: 0,
-                    managed_pages: 0,
-                    early_managed_pages: 0,
-                });
-            }
-            (["present", pages], Some(zone)) => zone.present_pages = number(pages),
-            (["managed", pages], Some(zone)) => {
-                zone.managed_pages = number(pages);
-                zone.early_managed_pages = zone.managed_pages;
-            }
-            (["start_pfn:", pfn], Some(zone)) => zone.start_pfn = number(pfn),
-            _ => {}
-        }
-    }
-    zones.retain(|zone| zone.managed_pages > 0);
+/// The zones that have pages, in the order of their addresses. Memory of devices is not the allocator's: it has no
+/// managed pages.
+fn zones_of(text: &str) -> Vec<Zone> {
+    let zones = zoneinfo(text).unwrap_or_default().into_iter().filter(|zone| zone.managed > 0);
+    let zones = zones.map(|zone| Zone {
+        node: zone.node,
+        kind: match &*zone.name {
+            "DMA" => ZoneKind::Dma,
+            "DMA32" => ZoneKind::Dma32,
+            _ => ZoneKind::Normal,
+        },
+        start_pfn: zone.start,
+        present_pages: zone.present,
+        managed_pages: zone.managed,
+        early_managed_pages: zone.managed,
+    });
+    let mut zones: Vec<Zone> = zones.collect();
     zones.sort_by_key(|zone| zone.start_pfn);
     zones
 }

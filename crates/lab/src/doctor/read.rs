@@ -1,7 +1,10 @@
 //! Reading the figures of zones that Linux shows.
 
-use framewright_report::error::{Error, Result};
+use core::ops::RangeInclusive;
 use std::collections::BTreeMap;
+
+use framewright_report::error::{Error, Result};
+use framewright_trace::proc;
 
 use super::root::Root;
 
@@ -74,6 +77,8 @@ pub struct Zone {
     pub present: u64,
     /// Pages that the allocator has.
     pub managed: u64,
+    /// Number of its first page.
+    pub start: u64,
     /// Per-CPU lists by CPU.
     pub pagesets: Vec<(u32, Pageset)>,
     /// Free blocks by order, from `/proc/buddyinfo`.
@@ -156,6 +161,10 @@ impl State {
         let mut unique = nodes;
         unique.dedup();
         let numbers = |text: String| text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let chosen = |name: &str| {
+            let text = file(&format!("sys/kernel/mm/transparent_hugepage/{name}"))?;
+            proc::chosen(&text).map(str::to_owned)
+        };
         let release = file("proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
         Ok(Self {
             release,
@@ -165,16 +174,9 @@ impl State {
             distances: unique.iter().filter_map(|&node| of_node(node, "distance").map(numbers)).collect(),
             node_cpus,
             online,
-            huge_pages: file("sys/kernel/mm/transparent_hugepage/enabled").as_deref().and_then(chosen),
-            huge_defrag: file("sys/kernel/mm/transparent_hugepage/defrag").as_deref().and_then(chosen),
-            total: file("proc/meminfo").and_then(|text| {
-                let kib = text
-                    .lines()
-                    .find_map(|line| line.strip_prefix("MemTotal:"))?
-                    .split_whitespace()
-                    .next()?;
-                Some(kib.parse::<u64>().ok()? / 4)
-            }),
+            huge_pages: chosen("enabled"),
+            huge_defrag: chosen("defrag"),
+            total: file("proc/meminfo").and_then(|text| Some(proc::memory(&text, "MemTotal")? / 4096)),
             groups: root.limited_groups().iter().filter_map(|path| group(root, path)).collect(),
             uptime: file("proc/uptime").and_then(|text| text.split_whitespace().next()?.parse().ok()),
             period: "since boot".to_owned(),
@@ -247,19 +249,12 @@ const SETTINGS: [&str; 6] = [
     "percpu_pagelist_fraction",
 ];
 
-/// The word in square brackets.
-fn chosen(text: &str) -> Option<String> {
-    let (_, rest) = text.split_once('[')?;
-    rest.split_once(']').map(|(word, _)| word.to_owned())
-}
-
 /// Number of CPUs in a list such as `0-3,8`.
 fn cpus(text: &str) -> u32 {
-    let in_range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(last.trim().parse::<u32>().ok()?.checked_sub(first.trim().parse().ok()?)?.saturating_add(1))
+    let length = |range: RangeInclusive<usize>| {
+        range.end().checked_sub(*range.start())?.checked_add(1)?.try_into().ok()
     };
-    text.trim().split(',').filter_map(in_range).fold(0, u32::saturating_add)
+    proc::ranges(text).map(|range| length(range).unwrap_or(0)).fold(0, u32::saturating_add)
 }
 
 /// `Node 0, zone   Normal      1      0 …`.
@@ -271,7 +266,7 @@ fn buddyinfo(line: &str) -> Option<(u32, String, Vec<u64>)> {
 }
 
 /// Zones of `/proc/zoneinfo`; or the line that cannot be understood, and why.
-fn zoneinfo(text: &str) -> core::result::Result<Vec<Zone>, (usize, String)> {
+pub(crate) fn zoneinfo(text: &str) -> core::result::Result<Vec<Zone>, (usize, String)> {
     let mut zones: Vec<Zone> = Vec::new();
     for (line, number) in text.lines().zip(1..) {
         let refuse =
@@ -315,6 +310,7 @@ fn zoneinfo(text: &str) -> core::result::Result<Vec<Zone>, (usize, String)> {
             "high" => &mut zone.high,
             "present" => &mut zone.present,
             "managed" => &mut zone.managed,
+            "start_pfn:" => &mut zone.start,
             _ => continue,
         };
         *place =

@@ -6,15 +6,16 @@ use framewright_host::{Migratetype, Order, Pfn};
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::world::StructPage;
-use framewright_workload::bench::{Case, Measurement, Scale, Workload, measure};
+use framewright_workload::bench::{Case, Scale, Workload};
 
 use crate::configure::Setup;
 use crate::settings::Settings;
 use crate::study::declare::*;
+use crate::study::library::{Load, Pair, parameters};
 use crate::study::run::{Configured, Run, configured, metric, progress, result_part};
 use crate::study::simulated;
 use crate::study::{Part, Plan};
-use crate::subject::{Bare, Subject, with};
+use crate::subject::Subject;
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
@@ -60,14 +61,6 @@ const BLOCKS: u64 = 1 << 11;
 /// The share of all frames that each thread takes in one sample, as a power of a half; for a first look.
 const SHARE: [u32; 2] = [4, 5];
 
-/// What one sample of one variant showed.
-struct Sample {
-    alloc_ns: f64,
-    free_ns: f64,
-    wait_ns: f64,
-    hold_ns: f64,
-}
-
 /// Runs a bulk part: every varied setting, 1 and as many threads as the part or the machine has.
 ///
 /// Latency and lock times come from separate passes, because the clock that times the lock would slow what it
@@ -91,21 +84,23 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         let variants = configured(plan, varied)?;
         for &cores in &threads {
             let case = Case { workload: Workload::Bulk, order, cpus: cores };
-            let subjects = variants
+            let load = Load::Bench(case, scale(&case, frames, run));
+            let pairs = variants
                 .iter()
-                .map(|variant| Pair::new(variant, frames, cores))
+                .map(|variant| Pair::new(&variant.setup, &load))
                 .collect::<Result<Vec<_>>>()?;
-            let scale = scale(&case, frames, run);
             for round in 0..run.samples as usize {
                 for turn in 0..variants.len() {
                     let index = (round + turn) % variants.len();
-                    let sample = subjects[index].sample(&case, round as u64, &scale);
-                    add(&mut result, part, &parameters(varied, cores), &variants[index].variant, &sample);
-                    progress.step(&format!("{} on {cores} threads", variants[index].variant));
+                    let variant = &variants[index].variant;
+                    let sample = pairs[index].sample(&load, round as u64);
+                    sample.add(&mut result, variant, &parameters(varied, cores), [1.0, 0.0]);
+                    progress.step(&format!("{variant} on {cores} threads"));
                 }
             }
         }
     }
+    result.metrics.retain(|known| metric(part, known.family()).is_some());
     if available < 2 {
         result.note("This machine has one CPU: nothing contends for the zone lock.");
     }
@@ -116,68 +111,10 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     Ok(result)
 }
 
-pub(crate) fn parameters(varied: &Settings, cores: usize) -> String {
-    let mut all: Vec<String> =
-        varied.iter().map(|(key, value)| format!("{}={value}", key.trim_start_matches("lock_"))).collect();
-    all.push(format!("cores={cores}"));
-    all.join(",")
-}
-
-fn add(result: &mut ResultPart, part: &Part, parameters: &str, variant: &str, sample: &Sample) {
-    for (family, value) in [
-        ("alloc_ns", sample.alloc_ns),
-        ("free_ns", sample.free_ns),
-        ("zone_lock_wait_ns", sample.wait_ns),
-        ("zone_lock_hold_ns", sample.hold_ns),
-    ] {
-        if metric(part, family).is_some() {
-            result.figure(format!("{family}[{parameters}]")).sample(variant, value);
-        }
-    }
-}
-
 /// How much a sample does.
 fn scale(case: &Case, frames: u64, run: &Run<'_>) -> Scale {
     let operations = BLOCKS.max((frames >> SHARE[usize::from(run.quick)]) >> case.order);
     Scale { frames, operations, seed: run.seed, ..Scale::default() }
-}
-
-/// Two arenas of one variant: one as it is, one that times its lock.
-struct Pair {
-    plain: Subject,
-    timed: Subject,
-}
-
-impl Pair {
-    fn new(variant: &Configured, frames: u64, cores: usize) -> Result<Self> {
-        let mut timed = variant.setup;
-        timed.config.experiment.lock_timing = true;
-        Ok(Self {
-            plain: Subject::new(&variant.setup, frames, cores)?,
-            timed: Subject::new(&timed, frames, cores)?,
-        })
-    }
-
-    fn sample(&self, case: &Case, round: u64, scale: &Scale) -> Sample {
-        let measurement = measured(&self.plain, case, scale, round);
-        let value = |name: &str| {
-            measurement.metrics.iter().find(|metric| metric.name.starts_with(name)).map_or(0.0, |m| m.value)
-        };
-        let before = self.timed.totals().pcp;
-        measured(&self.timed, case, scale, round);
-        let after = self.timed.totals().pcp;
-        let locks = (after.lock_acquisitions - before.lock_acquisitions).max(1) as f64;
-        Sample {
-            alloc_ns: value("bulk_get_ns"),
-            free_ns: value("bulk_put_ns"),
-            wait_ns: (after.lock_wait_ns - before.lock_wait_ns) as f64 / locks,
-            hold_ns: (after.lock_hold_ns - before.lock_hold_ns) as f64 / locks,
-        }
-    }
-}
-
-fn measured(subject: &Subject, case: &Case, scale: &Scale, round: u64) -> Measurement {
-    with!(subject, arena => measure(&Bare(arena), case, scale, round))
 }
 
 /// Part `bad_block`: plants a bad page in a CMA pageblock, lets a refill find it, and compares the counter of

@@ -11,7 +11,7 @@ use framewright_host::{Arena, BootMap, BootOptions, DescriptorMemory, Descriptor
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::world::StructPage;
-use framewright_trace::random::Rng;
+use framewright_workload::random::Rng;
 
 use crate::booting::{PAGE_SHIFT, fill, initialise};
 use crate::configure::Setup;

@@ -17,13 +17,14 @@ use framewright_workload::bench::{self, Case, Measurement, Scale, Stage, Threads
 use framewright_workload::probe;
 use framewright_workload::replay::{Recorded, copies};
 
-use crate::configure::{Descriptor, Setup};
+use crate::configure::Setup;
+use crate::settings::Settings;
 use crate::simulate::samples::{Interval, close_models};
 use crate::simulate::{in_parallel, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::replay::trace;
 use crate::study::run::{Run, configured, progress, result_part};
-use crate::study::{Part, Plan, bulk};
+use crate::study::{Part, Plan};
 use crate::subject::{Bare, Subject, with};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
@@ -134,7 +135,14 @@ impl Sample {
         Self { measurement, lock }
     }
 
-    fn add(&self, result: &mut ResultPart, variant: &str, parameters: &str, [factor, clock]: [f64; 2]) {
+    /// Adds its figures, times by a factor, and holds with what the clock adds to them.
+    pub(crate) fn add(
+        &self,
+        result: &mut ResultPart,
+        variant: &str,
+        parameters: &str,
+        [factor, clock]: [f64; 2],
+    ) {
         let [locks, wait, hold] = self.lock;
         let times = self.measurement.metrics.iter().map(|metric| {
             let name = metric.name.split('[').next().unwrap_or_default();
@@ -214,11 +222,10 @@ impl Pair {
     /// # Errors
     /// The configuration is refused.
     pub(crate) fn new(setup: &Setup, load: &Load<'_>) -> Result<Self> {
-        let setup = Setup { descriptor: Descriptor::Compact, ..*setup };
-        let mut timed = setup;
+        let mut timed = *setup;
         timed.config.experiment.lock_timing = true;
         let subject = |setup: &Setup| Subject::new(setup, load.frames(), load.cpus());
-        Ok(Self { plain: subject(&setup)?, timed: subject(&timed)? })
+        Ok(Self { plain: subject(setup)?, timed: subject(&timed)? })
     }
 
     /// Mean hold of the zone lock, in ns, on the arena that times it.
@@ -237,6 +244,14 @@ impl Pair {
         with!(&self.timed, arena => drop(load.perform(&Threads(&Bare(arena)), round)));
         Sample::new(measurement, &before, &self.timed.totals().pcp)
     }
+}
+
+/// What is in the brackets of a metric's name.
+pub(crate) fn parameters(varied: &Settings, cores: usize) -> String {
+    let mut all: Vec<String> =
+        varied.iter().map(|(key, value)| format!("{}={value}", key.trim_start_matches("lock_"))).collect();
+    all.push(format!("cores={cores}"));
+    all.join(",")
 }
 
 /// Loads of a part on 1, 2, 4, … CPUs.
@@ -273,8 +288,8 @@ fn measured(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     for varied in &combinations {
         for load in &loads {
             for variant in configured(plan, varied)? {
-                let pair = Pair::new(&variant.setup, load)?;
-                all.push((variant.variant, bulk::parameters(varied, load.cpus()), pair, load));
+                let pair = Pair::new(&variant.setup.compact(), load)?;
+                all.push((variant.variant, parameters(varied, load.cpus()), pair, load));
             }
         }
     }
@@ -320,7 +335,7 @@ fn simulated(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     for varied in &part.combinations() {
         for load in &loads {
             for variant in configured(plan, varied)? {
-                let parameters = bulk::parameters(varied, load.cpus());
+                let parameters = parameters(varied, load.cpus());
                 work.extend((0..count).map(|n| (n, variant.clone(), parameters.clone(), *load)));
             }
         }

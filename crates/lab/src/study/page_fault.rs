@@ -153,7 +153,6 @@ struct Sample {
     implied: [f64; 3],
     /// Nodes that processes run on.
     nodes: u32,
-    /// Processes on each.
     processes: u16,
 }
 

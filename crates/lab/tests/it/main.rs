@@ -89,7 +89,6 @@ impl Scratch {
         self.0.join(name).display().to_string()
     }
 
-    /// A file with this content.
     fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         let path = self.0.join(name);
         fs::create_dir_all(path.parent().expect("below the scratch")).expect("made");

@@ -71,7 +71,6 @@ impl Places {
         assert!(status.success(), "{name}");
     }
 
-    /// Names in a folder.
     fn names(&self, folder: &str) -> Vec<String> {
         let entries = fs::read_dir(self.0.join(folder)).expect("it is there");
         let mut names: Vec<String> =

@@ -64,6 +64,36 @@ fn bash_completes_every_kind_of_name() {
     assert_eq!(offered_by_bash(&file, "framewright study pcp-r"), ["pcp-reset"]);
 }
 
+/// What a line is in zsh after a tab, read in a terminal of its own.
+const IN_ZSH: &str = r#"
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell "PS1=; autoload -Uz compinit; compinit -u -D; source $1"
+zpty -w shell "report() { print -r -- \"\${(qq)BUFFER}\" > $3; exit }; zle -N report; bindkey '^X' report"
+zpty -w -n shell "$2"$'\t\x18'
+for turn in {1..100}; do [[ -s $3 ]] && break; sleep 0.1; done
+zpty -d shell
+"#;
+
+#[test]
+fn zsh_completes_names_and_leaves_a_blank_only_where_a_word_ends() {
+    let scratch = Scratch::new("zsh");
+    let completions = scratch.file("completions.zsh", text(&["completions", "zsh"]));
+    let script = scratch.file("in.zsh", IN_ZSH);
+    for (line, expected) in [
+        ("framewright study pcp-r", "framewright study pcp-reset "),
+        ("framewright try --set vm.comp", "framewright try --set vm.compaction_proactiveness="),
+    ] {
+        let answer = scratch.file("answer", "");
+        let Ok(status) = Command::new("zsh").args([&script, &completions, line, &answer]).status() else {
+            eprintln!("skipped: there is no zsh");
+            return;
+        };
+        assert!(status.success());
+        assert_eq!(std::fs::read_to_string(&answer).expect("an answer"), format!("'{expected}'\n"));
+    }
+}
+
 #[test]
 fn fish_completes_every_kind_of_name() {
     let scratch = Scratch::new("fish");

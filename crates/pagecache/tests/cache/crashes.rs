@@ -61,7 +61,6 @@ struct Storage {
     begun: Vec<(FileId, u64, Pfn, [u8; BYTES])>,
     /// Promises of flushes: the least version of each half page. Only of files.
     promised: HashMap<Place, u32>,
-    /// Files of which a sync has failed.
     failed_syncs: HashMap<FileId, u32>,
 }
 

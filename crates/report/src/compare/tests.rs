@@ -100,14 +100,14 @@ fn what_changed_is_kept_sorted_and_summed_up() {
     let mut document = Document::new("test", Host::default()).with(part);
     keep_part(&mut document, "p").expect("it is there");
     assert!(keep_part(&mut document.clone(), "q").expect_err("none").to_string().contains("there are p"));
-    sort_metrics(&mut document, Sort::Change, 1);
+    sort_metrics(&mut document, Sort::Change);
     let names = |document: &Document| -> Vec<String> {
         document.results[0].metrics.iter().map(|metric| metric.name.clone()).collect()
     };
     assert_eq!(names(&document), ["x[ninth]", "x[half]", "same"]);
-    sort_metrics(&mut document, Sort::Name, 1);
+    sort_metrics(&mut document, Sort::Name);
     assert_eq!(names(&document), ["same", "x[half]", "x[ninth]"]);
-    keep_changed(&mut document, 1);
+    keep_changed(&mut document);
     assert_eq!(names(&document), ["x[half]", "x[ninth]"]);
     document.results[0].metric("count", "1", Better::Lower).samples("a", [1.0]).samples("b", [9.0]);
     add_means(&mut document);
@@ -142,7 +142,7 @@ fn comparing_ten_times_as_many_metrics_takes_no_hundred_times_as_long() {
         let compare = || {
             let before = cpu_time();
             let mut merged = merge(&files).expect("they share a part");
-            sort_metrics(&mut merged, Sort::Name, 1);
+            sort_metrics(&mut merged, Sort::Name);
             add_means(&mut merged);
             merged.validate().expect("a merged document is a document");
             assert_eq!(merged.results[0].metrics.len(), metrics / 2);
@@ -194,7 +194,7 @@ fn only_a_clear_and_large_enough_change_for_the_worse_is_a_regression() {
     part.metric("single", "ns", Better::Lower).sample("a", 10.0).sample("b", 11.5);
     let document = Document::new("test", Host::default()).with(part);
     let names = |percent| -> Vec<String> {
-        regressions(&document, percent, 1).into_iter().map(|regression| regression.metric).collect()
+        regressions(&document, percent).into_iter().map(|regression| regression.metric).collect()
     };
     assert_eq!(names(5.0), ["from_zero", "slower", "less", "single"]);
     assert_eq!(names(18.0), ["from_zero", "slower"]);

@@ -11,9 +11,9 @@ const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("page.js");
 
 /// A page of `document`, whose parts' tables are `tables`; `json` is all of it, for saving.
-pub(super) fn page(document: &Document, tables: &[Table], seed: u64, json: &str) -> Markup {
+pub(super) fn page(document: &Document, tables: &[Table], json: &str) -> Markup {
     let studies = studies(document);
-    let rows = rows(document, seed);
+    let rows = rows(document);
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -30,7 +30,7 @@ pub(super) fn page(document: &Document, tables: &[Table], seed: u64, json: &str)
                 header {
                     h1 { "framewright " (document.command) }
                     p { (document.host.summary()) }
-                    p.dim { (origin(document)) ", seed " (seed) }
+                    p.dim { (origin(document)) }
                     @if !document.argv.is_empty() { p.dim { code { (document.command_line()) } } }
                     (kinds())
                     (summary(document, &rows))

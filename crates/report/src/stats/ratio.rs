@@ -4,21 +4,25 @@
 //! |---|---|---|
 //! | measured in the same rounds | ratio of the medians | sign test of the ratios of each round (`Ratio::of_pairs`) |
 //! | simulated on the same models | ratio of the medians | lowest to highest ratio on a model (`Ratio::of_models`) |
-//! | of separate runs | ratio of the medians | bootstrap ([`Ratio::of`]) |
+//! | of separate runs | ratio of the medians | from the sign test of each median ([`Ratio::of`]) |
 //!
 //! The ratio is always that of the medians that a table shows beside it. An interval that would not hold it is widened
 //! until it does.
 
-use framewright_trace::random::Rng;
+use statrs::distribution::{ContinuousCDF as _, Normal};
 
 use super::median;
 use crate::result::{Better, Kind, Metric, Part};
 
 /// Confidence of the interval, in percent.
 pub const CONFIDENCE_PERCENT: u32 = 95;
-/// Times that samples are drawn again for an interval.
-const RESAMPLES: usize = 2000;
-/// Below this many samples a table warns: resampling so few cannot show how far they might spread.
+/// Confidence of each median's own interval where samples are of separate runs: where two such intervals do not meet,
+/// the medians differ with [`CONFIDENCE_PERCENT`] (Payton, Greenstone and Schenker, "Overlapping confidence intervals
+/// or standard error intervals", Journal of Insect Science 3, 2003).
+const EACH_PERCENT: u32 = 84;
+/// From this many samples on, the binomial distribution is taken for a normal one.
+const MANY: usize = 1000;
+/// Below this many samples a table warns: so few cannot show how far they might spread.
 pub const FEW_SAMPLES: usize = 5;
 /// Below this many samples nothing is said about a change at all.
 const TOO_FEW_TO_JUDGE: usize = 3;
@@ -54,10 +58,9 @@ pub enum Verdict {
 impl Ratio {
     /// The ratio of a variant to the baseline of its part, in the way that the samples allow.
     ///
-    /// `None` where there is no ratio: samples are missing, or the baseline is 0 or negative. The same seed gives the
-    /// same interval.
+    /// `None` where there is no ratio: samples are missing, or the baseline is 0 or negative.
     #[must_use]
-    pub fn between(part: &Part, metric: &Metric, variant: &str, seed: u64) -> Option<Self> {
+    pub fn between(part: &Part, metric: &Metric, variant: &str) -> Option<Self> {
         let (base, new) = (metric.of(&part.baseline), metric.of(variant));
         if base.iter().chain(new).any(|sample| *sample < 0.0) {
             return None;
@@ -65,37 +68,17 @@ impl Ratio {
         let of_each = match ratios(part, base, new) {
             Some(ratios) if part.kind == Kind::Simulated => Self::of_models(&ratios),
             Some(ratios) => Self::of_pairs(&ratios),
-            None => {
-                // A part of very many rows takes fewer for each.
-                let resamples = (20_000_000 / part.metrics.len().max(1)).clamp(200, RESAMPLES);
-                return Self::resampled(base, new, seed_for(seed, &metric.name, variant), resamples);
-            }
+            None => return Self::of(base, new),
         };
         let ratio = median(new) / median(base);
         Some(Self { ratio, low: of_each.low.min(ratio), high: of_each.high.max(ratio) })
     }
 
-    /// The median of ratios, and the interval between two of them that holds the true median with at least
-    /// [`CONFIDENCE_PERCENT`], whatever their distribution: that of the sign test (David and Nagaraja, "Order
-    /// Statistics", 2003, section 7.1). Below [`FEW_PAIRS`] it is all of them, and less sure than that.
+    /// The median of ratios, and the interval that holds the true one. Below [`FEW_PAIRS`] that is all of them, and
+    /// less sure than [`CONFIDENCE_PERCENT`].
     fn of_pairs(ratios: &[f64]) -> Self {
-        let n = ratios.len();
-        // The chance that at most `k` of n fair coins show heads, times two for both sides.
-        let (mut below, mut chance, mut outside) = (0, 0.5_f64.powi(n.min(1000) as i32), 0.0);
-        loop {
-            outside += 2.0 * chance;
-            if outside > 1.0 - f64::from(CONFIDENCE_PERCENT) / 100.0 || 2 * (below + 1) >= n {
-                break;
-            }
-            chance *= (n - below) as f64 / (below + 1) as f64;
-            below += 1;
-        }
-        let below = below.saturating_sub(1);
-        Self {
-            ratio: super::quantile_of_sorted(ratios, 0.5),
-            low: ratios[below],
-            high: ratios[n - 1 - below],
-        }
+        let [low, high] = bounds(ratios, CONFIDENCE_PERCENT);
+        Self { ratio: super::quantile_of_sorted(ratios, 0.5), low, high }
     }
 
     /// The median of ratios, from the lowest to the highest: models are not drawn from what is true, so that all they
@@ -104,45 +87,47 @@ impl Ratio {
         Self { ratio: super::quantile_of_sorted(ratios, 0.5), low: ratios[0], high: ratios[ratios.len() - 1] }
     }
 
-    /// The ratio of medians and its percentile-bootstrap interval: both sides are resampled with
-    /// replacement, the ratio is taken each time, and the middle [`CONFIDENCE_PERCENT`] of the ratios remain
-    /// (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3).
+    /// The ratio of the medians of separate runs, from the lowest that both medians' intervals allow to the highest.
     ///
-    /// `None` where there is no ratio: one side has no samples, or the baseline's median is 0. The same seed
-    /// gives the same interval. O(samples · log samples + resamples).
+    /// `None` where there is no ratio: one side has no samples, or the baseline's median is 0.
+    /// O(samples · log samples).
     #[must_use]
-    pub fn of(base: &[f64], new: &[f64], seed: u64) -> Option<Self> {
-        Self::resampled(base, new, seed, RESAMPLES)
-    }
-
-    fn resampled(base: &[f64], new: &[f64], seed: u64, resamples: usize) -> Option<Self> {
+    pub fn of(base: &[f64], new: &[f64]) -> Option<Self> {
         let [base, new] = [base, new].map(super::sorted);
         let centre = super::quantile_of_sorted(&base, 0.5);
         if base.is_empty() || new.is_empty() || centre == 0.0 {
             return None;
         }
         let ratio = super::quantile_of_sorted(&new, 0.5) / centre;
-        if [&base, &new].iter().all(|side| side[0] == side[side.len() - 1]) {
-            return Some(Self { ratio, low: ratio, high: ratio });
-        }
-        let mut random = Rng::new(seed);
-        let mut ratios = Vec::with_capacity(resamples);
-        for _ in 0..resamples {
-            let base = resampled_median(&base, &mut random);
-            let new = resampled_median(&new, &mut random);
-            // A resampled baseline of 0 has no ratio; it is left out, which widens nothing.
-            if base != 0.0 {
-                ratios.push(new / base);
-            }
-        }
-        ratios.sort_unstable_by(f64::total_cmp);
-        let tail = (1.0 - f64::from(CONFIDENCE_PERCENT) / 100.0) / 2.0;
-        let end = |p: f64| {
-            let end = super::quantile_of_sorted(&ratios, p);
-            if end.is_nan() { ratio } else { end }
-        };
-        Some(Self { ratio, low: end(tail).min(ratio), high: end(1.0 - tail).max(ratio) })
+        let [[lowest, highest], [low, high]] = [&base, &new].map(|side| bounds(side, EACH_PERCENT));
+        // A baseline of 0 has no ratio; it is left out, which widens nothing.
+        let lowest = base.iter().copied().find(|sample| *sample >= lowest && *sample > 0.0).unwrap_or(centre);
+        Some(Self { ratio, low: (low / highest).min(ratio), high: (high / lowest).max(ratio) })
     }
+}
+
+/// The two of some sorted samples between which the true median is with at least this confidence, whatever their
+/// distribution: the interval of the sign test (David and Nagaraja, "Order Statistics", 2003, section 7.1). Of few
+/// samples it is the lowest and the highest, and less sure than that.
+fn bounds(sorted: &[f64], percent: u32) -> [f64; 2] {
+    let (n, wanted) = (sorted.len(), 1.0 - f64::from(percent) / 100.0);
+    let below = if n < MANY {
+        // The chance that at most `k` of n fair coins show heads, times two for both sides.
+        let (mut below, mut chance, mut outside) = (0, 0.5_f64.powi(n as i32), 0.0);
+        loop {
+            outside += 2.0 * chance;
+            if outside > wanted || 2 * (below + 1) >= n {
+                break;
+            }
+            chance *= (n - below) as f64 / (below + 1) as f64;
+            below += 1;
+        }
+        below.saturating_sub(1)
+    } else {
+        let width = Normal::standard().inverse_cdf(1.0 - wanted / 2.0) * (n as f64).sqrt();
+        ((n as f64 - 1.0 - width) / 2.0) as usize
+    };
+    [sorted[below], sorted[n - 1 - below]]
 }
 
 /// New over base for each pair, sorted, if the samples of the part are pairs and every base is above 0.
@@ -196,86 +181,50 @@ pub const fn needed(part: &Part) -> usize {
     }
 }
 
-/// A seed for one comparison out of many, so that adding a metric changes no other's interval.
-#[must_use]
-pub fn seed_for(seed: u64, metric: &str, variant: &str) -> u64 {
-    // FNV-1a, 64 bit (Fowler, Noll and Vo): small, and stable across versions unlike std's hasher.
-    let bytes = metric.bytes().chain([0]).chain(variant.bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325 ^ seed, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
-}
-
-/// The median of `n` samples drawn with replacement from `n` sorted ones, in a number of steps that does not grow with
-/// `n`.
-///
-/// Drawing an index is drawing a uniform number. The middle one of 2h + 1 uniform numbers has the distribution
-/// Beta(h + 1, h + 1); its neighbour is the nearest of h numbers that are uniform on its side.
-fn resampled_median(sorted: &[f64], random: &mut Rng) -> f64 {
-    let n = sorted.len();
-    let at = |place: f64| sorted[((place * n as f64) as usize).min(n - 1)];
-    let half = (n - 1) / 2;
-    let middle = symmetric_beta((half + 1) as f64, random);
-    if n % 2 == 1 {
-        return at(middle);
-    }
-    // One more number makes the count even: the second of the middle two is this one or that neighbour.
-    let last = random.unit();
-    let side = if last < middle { middle } else { 1.0 - middle };
-    let neighbour = side * (1.0 - random.unit().powf(1.0 / half as f64));
-    let distance = neighbour.min((last - middle).abs());
-    f64::midpoint(at(middle), at(middle + distance.copysign(last - middle)))
-}
-
-/// A number from the distribution Beta(a, a), by Ulrich's polar method (Devroye, "Non-Uniform Random Variate
-/// Generation", 1986, section IX.4.3).
-fn symmetric_beta(a: f64, random: &mut Rng) -> f64 {
-    loop {
-        let (u, v) = (random.unit(), 2.0 * random.unit() - 1.0);
-        let square = u * u + v * v;
-        if square > 0.0 && square <= 1.0 {
-            return 0.5 + u * v / square * (1.0 - square.powf(2.0 / (2.0 * a - 1.0))).sqrt();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_interval_repeats_and_holds_the_ratio() {
+    fn the_interval_of_separate_runs_holds_the_ratio() {
         let base: Vec<f64> = (0..40).map(|index| 100.0 + f64::from(index % 7)).collect();
         let new: Vec<f64> = base.iter().map(|sample| sample * 0.5 + 1.0).collect();
-        let ratio = Ratio::of(&base, &new, 3).expect("the baseline is not 0");
-        assert_eq!(Some(ratio), Ratio::of(&base, &new, 3));
+        let ratio = Ratio::of(&base, &new).expect("the baseline is not 0");
         assert!(ratio.low <= ratio.ratio && ratio.ratio <= ratio.high, "{ratio:?}");
         assert!(ratio.low < ratio.high && ratio.high < 0.6, "{ratio:?}");
-        assert_ne!(seed_for(1, "a", "bc"), seed_for(1, "ab", "c"));
-        assert_ne!(seed_for(1, "a", "b"), seed_for(2, "a", "b"));
+        // Zeros of the baseline have no ratio.
+        let ratio = Ratio::of(&[0.0, 1.0, 2.0], &[4.0; 3]).expect("the median is 1");
+        assert_eq!(ratio, Ratio { ratio: 4.0, low: 2.0, high: 4.0 });
     }
 
     #[test]
     fn the_interval_covers_the_truth_about_as_often_as_it_says() {
-        // 200 pairs of samples from one uniform distribution: the true ratio is 1.
-        let mut random = Rng::new(9);
-        let mut draw =
-            |n: usize| -> Vec<f64> { (0..n).map(|_| 100.0 + random.below(1000) as f64 / 100.0).collect() };
-        let covered = (0..200)
-            .filter(|seed| {
-                let ratio = Ratio::of(&draw(20), &draw(20), *seed).expect("the baseline is not 0");
-                ratio.low <= 1.0 && 1.0 <= ratio.high
-            })
-            .count();
-        assert!((175..=200).contains(&covered), "{covered} of 200");
+        // 1000 pairs of samples from one uniform distribution: the true ratio is 1.
+        let mut state = 9_u64;
+        let mut draw = |n: usize| -> Vec<f64> {
+            let mut next = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                100.0 + (state >> 40) as f64 / f64::from(1 << 21)
+            };
+            (0..n).map(|_| next()).collect()
+        };
+        for n in [8, 20, 1500] {
+            let covered = (0..1000)
+                .filter(|_| {
+                    let ratio = Ratio::of(&draw(n), &draw(n)).expect("the baseline is not 0");
+                    ratio.low <= 1.0 && 1.0 <= ratio.high
+                })
+                .count();
+            assert!(covered >= 930, "{covered} of 1000 with {n} samples");
+        }
     }
 
     #[test]
     fn one_sample_has_itself_for_an_interval() {
-        let ratio = Ratio::of(&[4.0], &[2.0], 1).expect("the baseline is not 0");
+        let ratio = Ratio::of(&[4.0], &[2.0]).expect("the baseline is not 0");
         assert_eq!(ratio, Ratio { ratio: 0.5, low: 0.5, high: 0.5 });
-        assert_eq!(Ratio::of(&[0.0], &[2.0], 1), None);
-        assert_eq!(Ratio::of(&[1.0], &[], 1), None);
+        assert_eq!(Ratio::of(&[0.0], &[2.0]), None);
+        assert_eq!(Ratio::of(&[1.0], &[]), None);
     }
 
     /// A part with one metric.
@@ -288,7 +237,7 @@ mod tests {
     }
 
     fn judge(part: &Part) -> (Option<Ratio>, Verdict) {
-        let ratio = Ratio::between(part, &part.metrics[0], "new", 1);
+        let ratio = Ratio::between(part, &part.metrics[0], "new");
         (ratio, verdict(part, &part.metrics[0], "new", ratio))
     }
 
@@ -367,55 +316,22 @@ mod tests {
     #[test]
     fn the_interval_of_pairs_is_that_of_the_sign_test() {
         // Ranks of the 95 % interval for a median, from tables of the binomial distribution.
-        for (n, rank) in
-            [(1, 1), (5, 1), (6, 1), (8, 1), (9, 2), (10, 2), (12, 3), (20, 6), (30, 10), (100, 40)]
-        {
+        for (n, rank) in [
+            (1, 1),
+            (5, 1),
+            (6, 1),
+            (8, 1),
+            (9, 2),
+            (10, 2),
+            (12, 3),
+            (20, 6),
+            (30, 10),
+            (100, 40),
+            (2500, 1201),
+        ] {
             let ratios: Vec<f64> = (1..=n).map(f64::from).collect();
             let Ratio { low, high, .. } = Ratio::of_pairs(&ratios);
             assert_eq!((low, high), (f64::from(rank), f64::from(n + 1 - rank)), "{n} pairs");
         }
-    }
-
-    /// The share of resampled medians at or below each value, beside that of medians of samples drawn one by one.
-    #[test]
-    fn resampled_medians_are_distributed_as_medians_of_drawn_samples() {
-        const DRAWS: usize = 20_000;
-        for n in [1, 2, 3, 4, 5, 10, 101] {
-            let samples: Vec<f64> = (0..n).map(|value| f64::from(value * value)).collect();
-            let (mut direct, mut random) = (Rng::new(7), Rng::new(8));
-            let mut drawn =
-                || -> Vec<f64> { samples.iter().map(|_| samples[direct.index(samples.len())]).collect() };
-            let mut expected: Vec<f64> = (0..DRAWS).map(|_| median(&drawn())).collect();
-            let mut actual: Vec<f64> = (0..DRAWS).map(|_| resampled_median(&samples, &mut random)).collect();
-            expected.sort_unstable_by(f64::total_cmp);
-            actual.sort_unstable_by(f64::total_cmp);
-            for value in &expected {
-                let below = |all: &[f64]| all.partition_point(|median| median <= value) as f64 / DRAWS as f64;
-                let distance = (below(&expected) - below(&actual)).abs();
-                // Two samples of this size from one distribution are further apart once in a thousand times.
-                assert!(distance < 0.0195, "{n} samples, up to {value}: {distance}");
-            }
-        }
-    }
-
-    /// An interval costs as many draws for a hundred thousand samples as for ten: its generator ends in the same state.
-    #[test]
-    fn an_interval_of_long_samples_takes_no_more_draws() {
-        let draws = |n: usize| {
-            let samples: Vec<f64> = (0..n).map(|value| value as f64).collect();
-            let (mut used, mut random) = (0, Rng::new(5));
-            for _ in 0..100 {
-                resampled_median(&samples, &mut random);
-            }
-            let mut count = Rng::new(5);
-            while count != random {
-                count.next();
-                used += 1;
-                assert!(used < 100_000, "{n} samples");
-            }
-            used
-        };
-        let (few, many) = (draws(10), draws(100_000));
-        assert!(few < 1000 && many < 1000, "{few} and {many} draws for 100 medians");
     }
 }

@@ -7,14 +7,14 @@ use crate::stats::ratio::{CONFIDENCE_PERCENT, FEW_PAIRS, FEW_SAMPLES, Ratio, Ver
 use crate::stats::{max, median, min, quartile_spread_percent, stddev};
 use crate::terminal::Tone;
 
-pub(super) fn table(part: &Part, document: &Document, seed: u64) -> Table {
+pub(super) fn table(part: &Part, document: &Document) -> Table {
     let mut about = provenance(part, document);
     if part.kind != Kind::Derived {
         about.push(format!("{}, baseline {}", sample_counts(part), part.baseline));
     }
     let uneven =
         part.metrics.iter().any(|metric| counts(part, metric).windows(2).any(|two| two[0] != two[1]));
-    let rows = part.metrics.iter().map(|metric| row(part, metric, seed, uneven)).collect();
+    let rows = part.metrics.iter().map(|metric| row(part, metric, uneven)).collect();
     let block = Block {
         caption: None,
         stubs: Side::Left,
@@ -36,14 +36,14 @@ fn counts(part: &Part, metric: &Metric) -> Vec<usize> {
     part.variants.iter().map(|variant| metric.of(variant).len()).filter(|count| *count > 0).collect()
 }
 
-fn row(part: &Part, metric: &Metric, seed: u64, uneven: bool) -> Row {
+fn row(part: &Part, metric: &Metric, uneven: bool) -> Row {
     let mut detail = vec![part.basis(metric).to_string()];
     detail.extend(metric.unit_and_direction().into_iter().map(str::to_owned));
     if uneven && part.kind != Kind::Derived {
         let counts: Vec<_> = counts(part, metric).iter().map(usize::to_string).collect();
         detail.push(format!("n {}", counts.join("/")));
     }
-    let cells = part.variants.iter().map(|variant| cell(part, metric, variant, seed)).collect();
+    let cells = part.variants.iter().map(|variant| cell(part, metric, variant)).collect();
     Row { stub: metric.words(), detail: Some(detail.join(", ")), cells }
 }
 
@@ -60,7 +60,7 @@ fn statistics(samples: &[f64]) -> [(&'static str, String); 7] {
     ]
 }
 
-fn cell(part: &Part, metric: &Metric, variant: &str, seed: u64) -> Cell {
+fn cell(part: &Part, metric: &Metric, variant: &str) -> Cell {
     let samples = metric.of(variant);
     if samples.is_empty() {
         return Cell::line(missing(part, metric, variant));
@@ -75,7 +75,7 @@ fn cell(part: &Part, metric: &Metric, variant: &str, seed: u64) -> Cell {
     fields.extend(statistics(samples));
     let base = metric.of(&part.baseline);
     if variant != part.baseline && !base.is_empty() {
-        let ratio = Ratio::between(part, metric, variant, seed);
+        let ratio = Ratio::between(part, metric, variant);
         let verdict = verdict(part, metric, variant, ratio);
         let (mark, tone) = match verdict {
             Verdict::Better => ('+', Tone::Better),
@@ -194,8 +194,8 @@ fn legend(part: &Part) -> Vec<String> {
                  each round (sign test)."
             ),
             (_, false) => format!(
-                "× [low, high] is the ratio of the medians to the baseline's, with its {CONFIDENCE_PERCENT} % bootstrap \
-                 interval."
+                "× [low, high] is the ratio of the medians to the baseline's, with its {CONFIDENCE_PERCENT} % interval (sign \
+                 test of each median)."
             ),
         });
         if part.metrics.iter().any(|metric| metric.better != Better::None && metric.samples.len() > 1) {

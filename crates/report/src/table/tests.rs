@@ -172,7 +172,7 @@ fn mmtests_2019() {
 #[test]
 fn mmtests_2024() {
     insta::assert_snapshot!("mmtests-2024", all_formats(&refill(), Style::Mmtests2024));
-    let options = Options { all_statistics: true, ..Options::default() };
+    let options = Options { all_statistics: true };
     let tables = tables(&refill(), Style::Mmtests2024, options);
     insta::assert_snapshot!("mmtests-2024-all", render(&tables, Format::Table, &Terminal::plain()));
 }
@@ -292,7 +292,7 @@ fn awkward_figures_give_a_table_and_a_plot_whatever_the_style() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % bound
     };
-    for round in 0..60 {
+    for _ in 0..60 {
         let kind = [Kind::Measured, Kind::Simulated, Kind::Derived][next(3)];
         let mut part = Part::new("s", "p", kind, "host").baseline("base").variant("new").variant("other");
         for index in 0..6 {
@@ -309,7 +309,7 @@ fn awkward_figures_give_a_table_and_a_plot_whatever_the_style() {
         document.validate().expect("awkward but valid");
         let narrow = Terminal { width: Some(60), ..Terminal::plain() };
         for style in Style::value_variants() {
-            let options = Options { seed: round, all_statistics: true };
+            let options = Options { all_statistics: true };
             let tables = tables(&document, *style, options);
             for format in Format::value_variants() {
                 assert!(!render(&tables, *format, &narrow).is_empty());

@@ -192,7 +192,7 @@ impl Engine {
                 continue;
             }
             self.rouse();
-            assert!(self.fruitless < FRUITLESS, "deadlock: every CPU polls a line that nobody writes");
+            assert!(self.fruitless < FRUITLESS, "deadlock: every CPU polls a line that no CPU writes");
         }
     }
 

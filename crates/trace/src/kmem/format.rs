@@ -70,7 +70,7 @@ impl Format {
     /// The event's own fields as `NAME=VALUE`, with spaces between them: integers in decimal, characters as they
     /// are but for spaces and controls. Fields that are neither are left out, and so is what the event ends
     /// before.
-    pub(crate) fn describe(&self, event: &[u8], bytes: ByteOrder) -> String {
+    pub(crate) fn describe(&self, event: &[u8]) -> String {
         let mut text = String::new();
         for ((name, field), shape) in self.fields.iter().zip(&self.shapes) {
             // The fields before the event's own are the same for all.
@@ -83,11 +83,11 @@ impl Format {
             };
             let value = match shape {
                 Shape::Integer if field.signed => {
-                    field.integer(event, bytes).map(|number| number.cast_signed().to_string())
+                    field.integer(event).map(|number| number.cast_signed().to_string())
                 }
-                Shape::Integer => field.integer(event, bytes).map(|number| number.to_string()),
+                Shape::Integer => field.integer(event).map(|number| number.to_string()),
                 Shape::Text => field.text(event).map(words),
-                Shape::TextElsewhere => field.integer(event, bytes).and_then(|place| {
+                Shape::TextElsewhere => field.integer(event).and_then(|place| {
                     let (offset, size) = (place as usize & 0xffff, place as usize >> 16 & 0xffff);
                     Field { offset, size, signed: false }.text(event).map(words)
                 }),
@@ -103,7 +103,6 @@ impl Format {
         text
     }
 
-    /// The field of that name.
     pub(crate) fn find(&self, name: &str) -> Option<Field> {
         self.fields.iter().find(|(known, _)| known == name).map(|&(_, field)| field)
     }
@@ -152,32 +151,17 @@ pub(crate) fn field(line: &str) -> Result<(String, Field), String> {
     }
 }
 
-/// Order of the bytes in a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ByteOrder {
-    /// Lowest first.
-    Little,
-    /// Highest first.
-    Big,
-}
-
-impl ByteOrder {
-    /// This machine's.
-    pub(crate) const NATIVE: Self = if cfg!(target_endian = "big") { Self::Big } else { Self::Little };
-}
-
 impl Field {
-    /// The integer in this field; a negative one comes as its 64-bit two's complement. `None` if `event` ends
-    /// before it or it is no integer.
-    pub(crate) fn integer(self, event: &[u8], bytes: ByteOrder) -> Option<u64> {
+    /// The integer in this field, in this machine's byte order; a negative one comes as its 64-bit two's complement.
+    /// `None` if `event` ends before it or it is no integer.
+    pub(crate) fn integer(self, event: &[u8]) -> Option<u64> {
         let raw = self.bytes(event)?;
-        if !matches!(raw.len(), 1 | 2 | 4 | 8) {
-            return None;
-        }
-        let push = |value: u64, &byte: &u8| value << 8 | u64::from(byte);
-        let value = match bytes {
-            ByteOrder::Little => raw.iter().rev().fold(0, push),
-            ByteOrder::Big => raw.iter().fold(0, push),
+        let value = match raw.len() {
+            1 => raw[0].into(),
+            2 => u16::from_ne_bytes(raw.try_into().ok()?).into(),
+            4 => u32::from_ne_bytes(raw.try_into().ok()?).into(),
+            8 => u64::from_ne_bytes(raw.try_into().ok()?),
+            _ => return None,
         };
         let unused = 64 - 8 * raw.len();
         Some(if self.signed { ((value << unused).cast_signed() >> unused).cast_unsigned() } else { value })

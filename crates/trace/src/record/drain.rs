@@ -14,7 +14,7 @@ use super::ring;
 use super::sampling::{self, Sampler};
 use super::spool::{Budget, Pages, Spool};
 use crate::error::Error;
-use crate::kmem::format::{ByteOrder, Field, Format};
+use crate::kmem::format::{Field, Format};
 use crate::kmem::report::{Report, What, name};
 use crate::kmem::{self, Decoded};
 use crate::trace::EventKind;
@@ -126,17 +126,16 @@ impl Decoder {
 
     /// Thread and content of an event; `None` if it is not one of ours.
     fn event(&self, event: &[u8]) -> Result<Option<(u32, What)>, String> {
-        let bytes = ByteOrder::NATIVE;
         let id = event.first_chunk().map(|&two| u16::from_ne_bytes(two));
         let Some((id, layout)) = id.and_then(|id| Some((id, self.layouts.get(&id)?))) else {
             return Ok(None);
         };
         let number = |field: Field| {
-            let number = field.integer(event, bytes).and_then(|number| u32::try_from(number).ok());
+            let number = field.integer(event).and_then(|number| u32::try_from(number).ok());
             number.ok_or_else(|| format!("an event without a thread in its {} bytes", event.len()))
         };
         let what = match layout {
-            Layout::Page(layout) => match layout.decode(event, bytes)? {
+            Layout::Page(layout) => match layout.decode(event)? {
                 Decoded::Page(page) => What::Page(page),
                 Decoded::NoPage => What::NoPage,
             },
@@ -144,7 +143,7 @@ impl Decoder {
             &Layout::Rename { pid, new } => {
                 What::Rename { pid: number(pid)?, name: name(new.text(event).unwrap_or_default()) }
             }
-            Layout::Other(format) => What::Other { id, text: format.describe(event, bytes).into() },
+            Layout::Other(format) => What::Other { id, text: format.describe(event).into() },
         };
         Ok(Some((number(self.pid)?, what)))
     }

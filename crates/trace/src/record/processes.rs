@@ -76,7 +76,6 @@ pub(super) fn trees(roots: &HashSet<u32>) -> Vec<Process> {
     found.into_iter().filter_map(Process::find).collect()
 }
 
-/// Numbers of all threads of a process.
 pub(super) fn threads(process: u32) -> HashSet<u32> {
     numbered(Path::new(&format!("/proc/{process}/task"))).map(|(thread, _)| thread).collect()
 }

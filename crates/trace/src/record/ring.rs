@@ -5,7 +5,7 @@
 //! then the payload. `events/header_event` gives the types' numbers; what each means is `include/linux/ring_buffer.h`
 //! of Linux 6.18, unchanged since 4.17.
 
-use crate::kmem::format::{ByteOrder, Field, field};
+use crate::kmem::format::{Field, field};
 
 /// Set in a page's length when events were lost before its first.
 const MISSED: u64 = 1 << 31;
@@ -57,8 +57,7 @@ impl Layout {
     /// Calls `each` with time in clock units and payload of all events of a page, in their order. Returns how
     /// many events were lost before the page, at least.
     pub(super) fn events(&self, page: &[u8], mut each: impl FnMut(u64, &[u8])) -> Result<u64, String> {
-        let bytes = ByteOrder::NATIVE;
-        let header = |field: Field| field.integer(page, bytes).ok_or("a page without a header");
+        let header = |field: Field| field.integer(page).ok_or("a page without a header");
         let (mut time, length) = (header(self.time)?, header(self.length)?);
         let used = usize::try_from(length & LENGTH).unwrap_or(usize::MAX);
         let data = page.get(self.data.offset..).unwrap_or_default();

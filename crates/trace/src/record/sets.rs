@@ -83,7 +83,6 @@ pub(super) fn functions(wanted: &[String]) -> Result<Vec<String>, Error> {
     functions.iter().map(|function| line_of(&text, function)).collect()
 }
 
-/// The line of a function, with an address.
 fn line_of(kallsyms: &str, function: &str) -> Result<String, Error> {
     let is_it = |line: &&str| line.split_whitespace().nth(2) == Some(function);
     let line = kallsyms.lines().find(is_it).filter(|line| address(line).is_some_and(|address| address > 0));

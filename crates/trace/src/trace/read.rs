@@ -143,9 +143,7 @@ fn decode<R: ChunkReader + 'static>(reader: R, bytes: &R, file: &str) -> Result<
 /// A trace that is being read: every row has an event, also those that are notes.
 struct Reading {
     trace: Trace,
-    /// Rows of the notes.
     note_rows: Vec<usize>,
-    /// Bytes of text in the notes.
     text_bytes: u64,
 }
 

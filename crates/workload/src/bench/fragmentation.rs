@@ -12,7 +12,7 @@
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use framewright_trace::random::Rng;
+use crate::random::Rng;
 
 use super::{Measurement, Metric, Scale};
 use crate::target::{Mobility, Target, TargetCpu};

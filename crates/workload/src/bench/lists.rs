@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use framewright_trace::random::Rng;
+use crate::random::Rng;
 
 use super::stage::{Done, Meeting as _, Stage};
 use super::team::{Agreed, fitting};

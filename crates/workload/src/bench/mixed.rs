@@ -1,6 +1,6 @@
 //! Random allocations and frees of orders 0 to 4.
 
-use framewright_trace::random::Rng;
+use crate::random::Rng;
 
 use super::lists::summary;
 use super::stage::{Meeting as _, Stage};

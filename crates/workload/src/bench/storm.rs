@@ -1,6 +1,6 @@
 //! Short processes: pages are faulted in over time and freed in one burst at exit.
 
-use framewright_trace::random::Rng;
+use crate::random::Rng;
 
 use super::lists::summary;
 use super::stage::{Meeting as _, Stage};

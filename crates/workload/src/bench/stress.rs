@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::AcqRel;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Mutex;
 
-use framewright_trace::random::Rng;
+use crate::random::Rng;
 
 use super::stage::{Meeting as _, Stage};
 use super::team::Agreed;

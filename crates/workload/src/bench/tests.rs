@@ -231,7 +231,6 @@ impl TargetCpu for &Leaky {
 /// An allocator that hands the same block out again and again.
 struct Careless(Buddy);
 
-/// One CPU of it.
 struct CarelessCpu<'t>(<Buddy as Target>::Cpu<'t>, Option<u64>);
 
 impl Target for Careless {

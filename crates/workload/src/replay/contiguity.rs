@@ -18,7 +18,7 @@ use core::iter;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-use framewright_trace::random::Rng;
+use crate::random::Rng;
 use framewright_trace::trace::{MAX_ORDER, Trace};
 
 use super::plan::{Action, Op, Plan};
@@ -176,7 +176,7 @@ pub fn age_while<T: Target>(
         frames,
         used: 0,
         unmovable: vec![0; (frames >> HUGE) as usize + 1],
-        owners: Owners { blocks: Vec::new(), staying: Vec::new(), by_frame: vec![NOBODY; frames as usize] },
+        owners: Owners { blocks: Vec::new(), staying: Vec::new(), by_frame: vec![NO_BLOCK; frames as usize] },
         untaken: Vec::new(),
         failures: 0,
         allocated: 0,
@@ -227,7 +227,7 @@ struct Held {
 }
 
 /// In [`Owners::by_frame`]: no block begins there.
-const NOBODY: u32 = u32::MAX;
+const NO_BLOCK: u32 = u32::MAX;
 /// In [`Owners::by_frame`]: a block that stays, by its number; else a lifetime. A plan has fewer than 2^31.
 const STAYS: u32 = 1 << 31;
 
@@ -249,7 +249,7 @@ impl Owners {
 
     fn goes(&mut self, lifetime: u32) -> Option<Held> {
         let held = self.blocks[lifetime as usize].take()?;
-        self.by_frame[held.frame as usize] = NOBODY;
+        self.by_frame[held.frame as usize] = NO_BLOCK;
         Some(held)
     }
 
@@ -264,7 +264,7 @@ impl Owners {
     /// order.
     fn movable(&mut self, frame: u64, order: u8) -> Option<&mut Held> {
         let held = match *self.by_frame.get(frame as usize)? {
-            NOBODY => None,
+            NO_BLOCK => None,
             owner if owner & STAYS != 0 => self.staying.get_mut((owner & !STAYS) as usize),
             lifetime => self.blocks.get_mut(lifetime as usize)?.as_mut(),
         };
@@ -280,7 +280,7 @@ impl Move for Owners {
     fn move_block(&mut self, from: u64, to: u64, order: u8) -> bool {
         let Some(held) = self.movable(from, order) else { return false };
         held.frame = to;
-        self.by_frame[to as usize] = core::mem::replace(&mut self.by_frame[from as usize], NOBODY);
+        self.by_frame[to as usize] = core::mem::replace(&mut self.by_frame[from as usize], NO_BLOCK);
         true
     }
 }

@@ -4,12 +4,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use framewright_trace::random::Rng;
 use framewright_trace::trace::{Event, EventKind, Trace};
 use proptest::prelude::*;
 
 use super::*;
 use crate::oracle::{Findings, Oracle};
+use crate::random::Rng;
 use crate::target::{Compaction, Mobility, Move, Target, TargetCpu};
 use crate::testing::Buddy;
 

@@ -34,7 +34,6 @@ fn blocks(size: Order) -> u64 {
     ((PAGEBLOCKS * PAGEBLOCK_PAGES / 32) >> size.get()).clamp(1, 512)
 }
 
-/// Accesses of `f`.
 fn accesses(f: impl FnOnce()) -> u64 {
     tally(f).1.accesses()
 }

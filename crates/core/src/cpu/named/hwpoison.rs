@@ -38,7 +38,8 @@ pub enum HwpoisonError {
     Already,
     /// The frame is not marked.
     NotPoisoned,
-    /// Frames have no words ([`Engine::Compact`](crate::config::Engine::Compact)): none can be marked.
+    /// None can be marked: frames have no words ([`Engine::Compact`](crate::config::Engine::Compact)), or the feature
+    /// `mobility` is left out.
     NoWords,
 }
 

@@ -97,6 +97,8 @@ pub fn completions(args: &CompletionsArgs, mut whole: clap::Command, session: &S
     known.push(("man", "command", commands));
     // fish gets no names for what is no option.
     let mut for_fish = String::new();
+    // zsh would leave a blank after `NAME=`, where the value goes.
+    let mut unfinished = Vec::new();
     for (command, argument, names) in known {
         let is_positional =
             |command: &clap::Command| command.get_positionals().any(|known| known.get_id() == argument);
@@ -105,6 +107,9 @@ pub fn completions(args: &CompletionsArgs, mut whole: clap::Command, session: &S
                 "complete -c framewright -n \"__fish_framewright_using_subcommand {command}\" -a \"{}\"\n",
                 names.join(" ")
             );
+        }
+        if names.iter().any(|name| name.ends_with('=')) {
+            unfinished.push(names.join(" "));
         }
         whole = whole.mut_subcommand(command, |command| {
             command.mut_arg(argument, |known| {
@@ -118,6 +123,11 @@ pub fn completions(args: &CompletionsArgs, mut whole: clap::Command, session: &S
     match args.shell {
         Shell::Bash => text += WHOLE_WORDS,
         Shell::Fish => text += &for_fish,
+        Shell::Zsh => {
+            for names in unfinished {
+                text = text.replace(&format!(":({names})"), &format!(":compadd -S \"\" - {names}"));
+            }
+        }
         _ => {}
     }
     session.terminal.print_data(&text)

@@ -69,7 +69,6 @@ pub(super) struct Stretch {
     pub(super) turn: u32,
     /// Its beginning, from the program's.
     pub(super) begun_ns: u64,
-    /// Its end.
     pub(super) ended_ns: u64,
     /// Time of it that was spent in calls on files.
     pub(super) called_ns: u64,
@@ -82,13 +81,11 @@ pub(super) struct Stretch {
 pub(super) enum Program {
     /// FS-Mark: each task writes new files, all of them together; then they are deleted; and again.
     FsMark {
-        /// Tasks.
         tasks: u32,
         /// Times that all files are made.
         loops: u32,
         /// Files of each task, each time.
         files: u32,
-        /// Bytes of a file.
         file_bytes: u64,
         /// Bytes of a write, at most 16 KiB.
         write_bytes: u64,
@@ -97,14 +94,12 @@ pub(super) enum Program {
     LargeDd {
         /// Bytes of the file.
         bytes: u64,
-        /// Copies.
         copies: u32,
         /// Bytes of a block that is copied, at most 16 KiB.
         block_bytes: u64,
     },
     /// Streaming Mapped Writer: each task maps a sparse file and stores once in each page.
     MappedWriter {
-        /// Tasks.
         tasks: u32,
         /// Pages of each task's file.
         pages: u64,
@@ -438,7 +433,6 @@ impl Work<'_> {
     }
 }
 
-/// One task.
 struct Task<'a> {
     number: u32,
     work: &'a Work<'a>,
