@@ -131,7 +131,8 @@ fn has(command: &str) -> bool {
 
 fn bench() -> Result<()> {
     let file = target().join("bench.json");
-    let mut words = vec!["run", "--release", "--package", "framewright-versus", "--"];
+    let mut words =
+        vec!["run", "--release", "--package", "framewright-versus", "--features", "jemalloc", "--"];
     words.extend(
         readme::BENCH.split(' ').chain(["-o", file.to_str().ok_or("the build's folder is no text")?]),
     );

@@ -188,6 +188,3 @@ fn metrics(declared: &Declaration) -> Value {
         },
     })
 }
-
-#[cfg(test)]
-mod tests;

@@ -272,12 +272,13 @@ pub fn in_parallel<T: Sync, R: Send>(
     // A thread that has a turn already would wait for itself.
     let waits = !HAS_TURN.get();
     let next = Mutex::new(0..items.len());
-    let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
+    let results: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
     thread::scope(|scope| {
-        let (send, receive) = mpsc::channel();
+        // Of one type for all work: a channel for each type of result would be a twentieth of this crate's code.
+        let (send, receive) = mpsc::channel::<()>();
         for _ in 0..threads {
             let send = send.clone();
-            let (next, work) = (&next, &work);
+            let (next, work, results) = (&next, &work, &results);
             scope.spawn(move || {
                 loop {
                     let taken = next.lock().map_or(None, |mut range| range.next());
@@ -285,19 +286,18 @@ pub fn in_parallel<T: Sync, R: Send>(
                     let turn = waits.then(Turn::wait);
                     let result = work(&items[index]);
                     drop(turn);
-                    if send.send((index, result)).is_err() {
+                    *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+                    if send.send(()).is_err() {
                         break;
                     }
                 }
             });
         }
         drop(send);
-        for (index, result) in receive {
-            results[index] = Some(result);
-            done();
-        }
+        receive.into_iter().for_each(|()| done());
     });
-    results.into_iter().flatten().collect()
+    let result = |slot: Mutex<Option<R>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.into_iter().filter_map(result).collect()
 }
 
 #[cfg(test)]

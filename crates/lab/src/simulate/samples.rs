@@ -6,7 +6,7 @@ use framewright_sim::engine::Moved;
 
 use super::quantile;
 
-/// Adds the traffic of lines, divided by `each`, and the use of memory bandwidth.
+/// Adds the traffic of the lines that any run so far has moved, divided by `each`, and the use of memory bandwidth.
 pub(crate) fn add_moved(
     result: &mut Part,
     parameter: &impl Fn(String) -> String,
@@ -14,14 +14,26 @@ pub(crate) fn add_moved(
     moved: &Moved,
     each: f64,
 ) {
+    let samples_of =
+        |result: &Part, name: &str| result.find(name).map_or(0, |figure| figure.of(variant).len());
+    let mut runs = 0;
     for (node, share) in moved.bandwidth.iter().enumerate() {
-        let parameters = parameter(format!("node={node}"));
-        result.figure(format!("memory_bandwidth[{parameters}]")).sample(variant, 100.0 * share);
+        let name = format!("memory_bandwidth[{}]", parameter(format!("node={node}")));
+        result.figure(&*name).sample(variant, 100.0 * share);
+        runs = samples_of(result, &name);
     }
-    for traffic in moved.lines.iter().filter(|traffic| traffic.transfers + traffic.fetches > 0) {
+    for traffic in &moved.lines {
+        let is_idle = traffic.transfers + traffic.fetches == 0;
         let parameters = parameter(format!("line={}", traffic.name.replace([' ', '-'], "_")));
         let mut add = |family: &str, value: f64| {
-            result.figure(format!("{family}[{parameters}]")).sample(variant, value / each);
+            let name = format!("{family}[{parameters}]");
+            let before = samples_of(result, &name);
+            if is_idle && before == 0 {
+                return;
+            }
+            // Runs before this one did not move it. Each run has a sample, so that those of two variants are pairs.
+            let idle = core::iter::repeat_n(0.0, runs.saturating_sub(before + 1));
+            result.figure(name).samples(variant, idle.chain([value / each]));
         };
         add("line_transfers", traffic.transfers as f64);
         add("line_wait_ns", traffic.waited.as_ns());
@@ -83,4 +95,28 @@ pub(crate) fn note_models(result: &mut Part, models: usize, interval: Interval) 
         "Each of {models} samples is a model of its own from a Latin hypercube over the estimated parameters, with its \
          own seed; intervals are {intervals}."
     ));
+}
+
+#[cfg(test)]
+mod tests {
+    use framewright_report::result::Kind;
+    use framewright_sim::clock::Ps;
+    use framewright_sim::engine::Traffic;
+
+    use super::*;
+
+    #[test]
+    fn a_line_that_some_runs_move_has_a_sample_of_each_run() {
+        let run = |transfers| Moved {
+            lines: vec![Traffic { name: "a line".to_owned(), transfers, fetches: 0, waited: Ps(0) }],
+            bandwidth: vec![0.5, 0.25],
+        };
+        let mut part = Part::new("replay", "trace", Kind::Simulated, "here");
+        for transfers in [0, 0, 6, 0] {
+            add_moved(&mut part, &|name| name, "a", &run(transfers), 2.0);
+        }
+        add_moved(&mut part, &|name| name, "b", &run(0), 2.0);
+        let line = part.find("line_transfers[line=a_line]").expect("one run moved it");
+        assert_eq!((line.of("a"), line.of("b")), (&[0.0, 0.0, 3.0, 0.0][..], &[][..]));
+    }
 }

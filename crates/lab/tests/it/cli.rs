@@ -271,6 +271,8 @@ fn this_machine_is_described_and_simulated() {
     let scratch = Scratch::new("cli-detect");
     let here = scratch.file("here.toml", "");
     assert_eq!(stdout(&run(&["machines", "--detect", "-o", &here])), "");
+    let described = fs::read_to_string(&here).expect("written");
+    assert_eq!(crate::schema::checked(&framewright_lab::schema::machine(), &described), None, "{described}");
     let shown = stdout(&run(&["machines", &here]));
     assert!(shown.contains("simulates         boot bulk"), "{shown}");
     let arguments =

@@ -8,6 +8,7 @@ mod guide;
 mod memory;
 mod options;
 mod outputs;
+mod schema;
 mod screens;
 mod shells;
 mod trial;
