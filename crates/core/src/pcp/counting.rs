@@ -17,9 +17,11 @@
 //! block each: a list may hold one at any fullness, so that a pair of calls hits.
 //!
 //! A refill raises `high` by the pages that it brings, up to the bound that the free memory sets; a tick lowers it by
-//! an eighth. `level` is the `high` of the last slow call.
+//! an eighth. `level` holds the present division: it changes when a list comes into use, or when it divides more than
+//! `high`, or less than seven eighths. Only then the ceilings of all lists change; otherwise a slow call opens its own
+//! list only.
 //!
-//! A list that is not in `used` is empty, and shut.
+//! A list that is not in `used` is empty, and shut. Empty lists leave `used` when `level` changes.
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -86,7 +88,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// If hits do not count: the present division of the pages that lists may hold.
     pub(super) fn shares(&self) -> Shares {
-        Shares::new(self.level.load(Relaxed) as u32, self.lists_used().map(|list| kind_of(list).0))
+        Shares::unpack(self.level.load(Relaxed))
     }
 
     /// If hits do not count: most blocks of a list, at least one, so that a pair of calls hits at any fullness. Blocks
@@ -116,11 +118,13 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
     }
 
-    /// Records that a list may hold blocks from now on.
+    /// If hits do not count: records that a list may hold blocks from now on; if that is news, the lists in use divide
+    /// what they may hold once more.
     pub(super) fn note_used(&self, list: usize) {
         let used = self.used.load(Relaxed);
         if used >> list & 1 == 0 {
             self.used.store(used | 1 << list, Relaxed);
+            self.open_all();
         }
     }
 
@@ -305,8 +309,10 @@ impl<'m, P: Platform> Pcp<'m, P> {
             }
             return;
         }
-        self.note_used(number);
-        self.open_all();
+        match self.used.load(Relaxed) >> number & 1 {
+            0 => self.note_used(number),
+            _ => self.open_to_share(number, self.shares()),
+        }
     }
 
     /// Whether another CPU requests something of the owner.
@@ -324,6 +330,12 @@ impl<'m, P: Platform> Pcp<'m, P> {
             }
             return;
         }
+        self.divide(self.shares().pages());
+    }
+
+    /// If hits do not count: divides what the lists may hold among those in use, and lets frees hit each of these up to
+    /// its share.
+    pub(super) fn divide(&self, pages: u32) {
         for number in self.lists_used() {
             let list = self.list(number);
             if list.len() == 0 {
@@ -331,14 +343,17 @@ impl<'m, P: Platform> Pcp<'m, P> {
                 self.used.store(self.used.load(Relaxed) & !(1 << number), Relaxed);
             }
         }
-        let shares = self.shares();
-        for number in self.lists_used() {
-            let list = self.list(number);
-            let more = self.share_of(number, shares).saturating_sub(list.len());
-            let ceiling = (list.top() + u64::from(more)).min(list.end());
-            if self.is_asked() || (list.open(ceiling) && self.is_asked()) {
-                list.shut();
-            }
+        let shares = Shares::new(pages, self.lists_used().map(|list| kind_of(list).0));
+        self.level.store(shares.pack(), Relaxed);
+        self.lists_used().for_each(|number| self.open_to_share(number, shares));
+    }
+
+    fn open_to_share(&self, number: usize, shares: Shares) {
+        let list = self.list(number);
+        let more = self.share_of(number, shares).saturating_sub(list.len());
+        let ceiling = (list.top() + u64::from(more)).min(list.end());
+        if self.is_asked() || (list.open(ceiling) && self.is_asked()) {
+            list.shut();
         }
     }
 }

@@ -309,7 +309,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             self.give_back();
             self.drain_one(number, len.min(len - room.blocks + room.unit));
         }
-        self.pcp.open_all();
+        self.pcp.open(number);
     }
 
     /// Frees a block past the lists.
@@ -394,7 +394,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.drain(u64::from(self.pcp.count()), 0);
         // The request means that memory is short, so the lists should stay short. Linux leaves `high` unchanged.
         if !self.pcp.counts() {
-            self.set_high(0);
+            // Not divided yet: a CPU in need opens no gate.
+            self.pcp.high.store(u64::from(self.sizing().clamp_high(0)), Relaxed);
         } else if self.config.experiment.pcp_rule == PcpRule::Auto {
             let sizing = self.pcp.sizing();
             let tuning = Tuning { high: sizing.high_min, ..self.pcp.tuning() };

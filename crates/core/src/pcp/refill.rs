@@ -44,9 +44,8 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             (false, _) => self.take_under_lock(number, migratetype, wanted),
         };
         if taken > 0 {
-            match tuned {
-                Some((sizing, tuning)) => self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning),
-                None => self.set_high(self.pcp.high().saturating_add((taken << order.get()) as u32)),
+            if let Some((sizing, tuning)) = tuned {
+                self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
             }
             bump(&self.pcp.events.refills, 1);
             bump(&self.pcp.events.refilled_pages, taken << order.get());
@@ -54,6 +53,9 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             list.fill(places);
             if self.config.experiment.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
                 self.check_refilled(list, order);
+            }
+            if tuned.is_none() {
+                self.set_high(self.pcp.high().saturating_add((taken << order.get()) as u32));
             }
             self.pcp.open(number);
             for place in list.places() {
@@ -94,18 +96,20 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         Room { blocks, unit: moved_at_once(order, blocks, self.pcp.sizing()) }
     }
 
-    /// If hits do not count: sets `high`, within its bounds, and what all lists may hold, which follows from it.
+    /// If hits do not count: sets `high`, within its bounds, and divides it among the lists if the present division is
+    /// of more, or of less than seven eighths.
     pub(super) fn set_high(&self, high: u32) {
         let sizing = self.sizing();
         let high = sizing.clamp_high(high);
+        if self.pcp.high() != high {
+            self.pcp.high.store(u64::from(high), Relaxed);
+        }
         let may_hold = match self.pressure() {
             Shortage::Reclaim => high.min(sizing.batch.saturating_mul(4)),
             Shortage::None | Shortage::BelowHigh => high,
         };
-        for (word, pages) in [(&self.pcp.high, high), (&self.pcp.level, may_hold)] {
-            if word.load(Relaxed) != u64::from(pages) {
-                word.store(u64::from(pages), Relaxed);
-            }
+        if !(may_hold - may_hold / 8..=may_hold).contains(&self.pcp.shares().pages()) {
+            self.pcp.divide(may_hold);
         }
     }
 

@@ -34,6 +34,7 @@ fn blocks(size: Order) -> u64 {
     ((PAGEBLOCKS * PAGEBLOCK_PAGES / 32) >> size.get()).clamp(1, 512)
 }
 
+/// Accesses of `f`.
 fn accesses(f: impl FnOnce()) -> u64 {
     tally(f).1.accesses()
 }
@@ -98,8 +99,8 @@ fn measure(
     }
 }
 
-/// Where less memory is free, no operation costs more than half more if the free memory is adjacent; not more than two
-/// and a quarter times if it is anywhere, so that each pageblock has a few blocks only.
+/// Where less memory is free, no operation costs more than half more if the free memory is adjacent; not more than twice
+/// as much if it is anywhere, so that each pageblock has a few blocks only.
 #[test]
 fn p09_no_operation_falls_off_a_cliff_as_memory_fills() {
     let mut worst = Vec::new();
@@ -129,7 +130,7 @@ fn p09_no_operation_falls_off_a_cliff_as_memory_fills() {
                     world.must_free(0, held.swap_remove(n), size);
                 }
                 measure(&world, [size].into_iter(), |operation, size, cost| {
-                    cells.push((operation, size, cost, share, 9));
+                    cells.push((operation, size, cost, share, 8));
                 });
             }
         }

@@ -255,6 +255,21 @@ impl Shares {
         shares
     }
 
+    /// In one word: the pages in the lower half.
+    pub(crate) const fn pack(self) -> u64 {
+        (self.weights as u64) << 32 | self.pages as u64
+    }
+
+    /// Reads a packed word.
+    pub(crate) const fn unpack(word: u64) -> Self {
+        Self { pages: word as u32, weights: (word >> 32) as u32 }
+    }
+
+    /// Base pages that all lists may hold.
+    pub(crate) const fn pages(self) -> u32 {
+        self.pages
+    }
+
     /// Weight that a list of an order takes from the others.
     const fn taken(self, order: Order) -> u32 {
         if self.pages >> order.get() >= 8 { Self::WEIGHTS[order.index()] } else { 0 }
