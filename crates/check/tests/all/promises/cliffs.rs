@@ -34,7 +34,6 @@ fn blocks(size: Order) -> u64 {
     ((PAGEBLOCKS * PAGEBLOCK_PAGES / 32) >> size.get()).clamp(1, 512)
 }
 
-/// Accesses of `f`.
 fn accesses(f: impl FnOnce()) -> u64 {
     tally(f).1.accesses()
 }
@@ -99,8 +98,8 @@ fn measure(
     }
 }
 
-/// Where less memory is free, no operation costs more than half more if the free memory is adjacent; not more than twice
-/// as much if it is anywhere, so that each pageblock has a few blocks only.
+/// Where less memory is free, no operation costs more than half more if the free memory is adjacent; not more than
+/// twice as much if it is anywhere, so that each pageblock has a few blocks only.
 #[test]
 fn p09_no_operation_falls_off_a_cliff_as_memory_fills() {
     let mut worst = Vec::new();
