@@ -29,10 +29,10 @@ fn make(config: Config) -> Result<Allocator<'static, OneCpu>, SetupError> {
 
 const ONE: Order = Order::new(1).expect("an order");
 
-/// If there may be two, the zone has several sections. Only the first one makes calls.
+/// Where there may be two CPUs, a zone has several sections. Only the first CPU makes calls.
 const CPUS: &[NodeId] = if cfg!(feature = "smp") { &[NodeId(0); 2] } else { &[NodeId(0)] };
 
-/// Likewise, without `settings` there are no presets.
+/// Without `settings` there are no presets. If there were one, a call would reach it, and not this method.
 #[cfg(not(feature = "settings"))]
 trait NoPresets: Sized {
     fn linux_v6_7() -> &'static str {

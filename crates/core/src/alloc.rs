@@ -580,8 +580,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 
     /// Isolates the pageblock of `pfn`: its free pages are not handed out and not counted as free, and pages freed into
     /// it join them. Returns the free pages withdrawn; `None` if there is no such pageblock or it is isolated already,
-    /// and without the feature `mobility`.
-    /// Blocks on per-CPU lists stay there until they drain.
+    /// and without the feature `mobility`. Blocks on per-CPU lists stay there until they drain.
     pub fn isolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
         self.with_isolation_of(pfn, |buddy| buddy.isolate(pfn, false))
     }

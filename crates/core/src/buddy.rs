@@ -255,6 +255,7 @@ pub(crate) struct Home<'a, P: Platform> {
     pub(crate) part: Option<Part<'a, P>>,
 }
 
+/// Constants where a feature is left out, so that the compiler drops what depends on them.
 impl<'a, P: Platform> Home<'a, P> {
     #[inline(always)]
     const fn part(&self) -> Option<&Part<'a, P>> {

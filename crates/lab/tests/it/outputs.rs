@@ -455,12 +455,12 @@ fn an_interrupted_replay_or_detection_keeps_what_was_measured() {
         }
         let document = Document::read(saved.as_ref()).expect("saved");
         // A configuration that never takes the lock has no bound by it, and moves no line of it.
-        let bounded =
+        let may_lack_one =
             |metric: &Metric| metric.basis == Some(Basis::Bound) || metric.name.starts_with("line_");
         let both = |metric: &Metric| metric.samples.len() == 2 && !metric.of("base + batch=7").is_empty();
         let metrics = &document.results[0].metrics;
         let unpaired: Vec<&Metric> =
-            metrics.iter().filter(|metric| !bounded(metric) && !both(metric)).collect();
+            metrics.iter().filter(|metric| !may_lack_one(metric) && !both(metric)).collect();
         assert!(unpaired.is_empty(), "{name}: {unpaired:#?}");
         let counts: BTreeSet<usize> = metrics
             .iter()

@@ -55,7 +55,7 @@ fn two_workers_initialise_each_unit_once() {
     for (split, most) in [(Split::OneThread, 2), (Split::AllCpus, 1)] {
         two_workers::<Loom>(split, most);
     }
-    // What it adds to the two above, `claims_over_flawed_words_are_found` finds by it.
+    // The same steps with more meetings at the cursor, and a third of the time: left to a full run.
     if full() {
         two_workers::<Loom>(Split::OneThread, 1);
     }
