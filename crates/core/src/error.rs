@@ -32,39 +32,30 @@ pub struct Shortfall {
 impl fmt::Display for Shortfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "node {} {}: ", self.node.0, self.kind)?;
-        let Self { largest, free, on_other_cpus, kept, reclaimable, .. } = *self;
-        Lack { largest, free, on_other_cpus, kept, reclaimable }.write(f, false)
+        let on_lists = (self.on_other_cpus, "on other CPUs' lists");
+        write_lack(
+            f,
+            self.free,
+            self.largest,
+            [(self.kept, "kept"), (self.reclaimable, "reclaimable"), on_lists],
+        )
     }
 }
 
-/// The lack of one zone, or of several together.
-struct Lack {
-    largest: Option<Order>,
+/// Writes the lack of one zone, or of several together: of the other counts those that are not 0.
+fn write_lack(
+    f: &mut fmt::Formatter<'_>,
     free: u32,
-    on_other_cpus: u32,
-    kept: u32,
-    reclaimable: u32,
-}
-
-impl Lack {
-    fn write(&self, f: &mut fmt::Formatter<'_>, asked_back: bool) -> fmt::Result {
-        write!(f, "{} pages free, largest usable block ", self.free)?;
-        match self.largest {
-            Some(order) => write!(f, "order {order}")?,
-            None => f.write_str("none")?,
-        }
-        if self.kept > 0 {
-            write!(f, ", {} pages kept", self.kept)?;
-        }
-        if self.reclaimable > 0 {
-            write!(f, ", {} pages reclaimable", self.reclaimable)?;
-        }
-        if self.on_other_cpus > 0 {
-            let asked = if asked_back { " asked back" } else { "" };
-            write!(f, ", {} pages on other CPUs' lists{asked}", self.on_other_cpus)?;
-        }
-        Ok(())
+    largest: Option<Order>,
+    others: [(u32, &str); 3],
+) -> fmt::Result {
+    write!(f, "{free} pages free, largest usable block ")?;
+    match largest {
+        Some(order) => write!(f, "{order:?}")?,
+        None => f.write_str("none")?,
     }
+    let mut others = others.into_iter().filter(|&(pages, _)| pages > 0);
+    others.try_for_each(|(pages, what)| write!(f, ", {pages} pages {what}"))
 }
 
 /// Reason of a failed allocation.
@@ -177,8 +168,9 @@ impl fmt::Display for AllocError {
             AllocFailure::NoMemory => write!(f, "{} {zones} tried; ", self.tried)?,
             AllocFailure::BelowMark => write!(f, "{} {zones} tried, held by watermarks; ", self.tried)?,
         }
-        let Self { largest, free, on_other_cpus, kept, reclaimable, .. } = *self;
-        Lack { largest, free, on_other_cpus, kept, reclaimable }.write(f, self.asked_back)
+        let lists = if self.asked_back { "on other CPUs' lists asked back" } else { "on other CPUs' lists" };
+        let others = [(self.kept, "kept"), (self.reclaimable, "reclaimable"), (self.on_other_cpus, lists)];
+        write_lack(f, self.free, self.largest, others)
     }
 }
 

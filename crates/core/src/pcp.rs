@@ -43,6 +43,8 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::config::{Config, PcpOrders};
+pub use crate::events::PcpEvents;
+use crate::events::PcpWords;
 use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::Sizing;
@@ -132,71 +134,6 @@ fn cyclic(lists: u64, first: usize) -> impl Iterator<Item = usize> {
     Ones(lists & behind).chain(Ones(lists & !behind))
 }
 
-/// Event counters of one CPU's lists of one zone. Only the owner writes them.
-macro_rules! events {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Event counters of per-CPU lists, since the allocator was made.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-        pub struct PcpEvents { $($(#[$doc])* pub $name: u64,)* }
-
-        #[repr(C, align(64))]
-        struct EventWords<P: Platform> { $($name: P::Word,)* }
-
-        impl<P: Platform> EventWords<P> {
-            fn new() -> Self {
-                Self { $($name: P::Word::new(0),)* }
-            }
-
-            fn read(&self) -> PcpEvents {
-                PcpEvents { $($name: self.$name.load(Relaxed),)* }
-            }
-        }
-
-        impl core::ops::AddAssign for PcpEvents {
-            fn add_assign(&mut self, more: Self) {
-                $(self.$name += more.$name;)*
-            }
-        }
-    };
-}
-
-events! {
-    /// Refills that brought at least one block.
-    refills,
-    /// Base pages that refills brought.
-    refilled_pages,
-    /// Drains.
-    drains,
-    /// Base pages that drains removed.
-    drained_pages,
-    /// Blocks taken past the lists, under the zone lock.
-    direct_allocs,
-    /// Base pages of blocks taken past the lists.
-    direct_alloc_pages,
-    /// Blocks freed past the lists, under the zone lock.
-    direct_frees,
-    /// Base pages of blocks freed past the lists.
-    direct_free_pages,
-    /// Times this CPU took the zone lock.
-    lock_acquisitions,
-    /// Times this CPU had to wait for the zone lock.
-    lock_waits,
-    /// Nanoseconds this CPU waited for the zone lock (with `lock_timing`).
-    lock_wait_ns,
-    /// Nanoseconds this CPU held the zone lock (with `lock_timing`).
-    lock_hold_ns,
-    /// Base pages found bad and taken out of use.
-    bad_pages,
-    /// Blocks that were written to after they were freed (with `poison`).
-    poison_overwrites,
-    /// Blocks taken here that were wanted on this zone's node. Counted in refills, when they leave the buddy lists.
-    numa_hit,
-    /// Blocks taken here that were wanted on another node.
-    numa_miss,
-    /// Blocks wanted on this zone's node that were taken on another node.
-    numa_foreign,
-}
-
 fn bump(word: &impl Word, by: u64) {
     word.store(word.load(Relaxed).wrapping_add(by), Relaxed);
 }
@@ -234,7 +171,7 @@ pub struct Pcp<'m, P: Platform> {
     sizing: P::Word,
     high_max: P::Word,
     lists: [List<'m, P>; LINUX_LISTS],
-    events: EventWords<P>,
+    events: PcpWords<P>,
     /// Blocks set aside. Written by the owner.
     outgoing: Outgoing<'m, P>,
     /// Whether hits count. Never changes.
@@ -360,7 +297,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             sizing: P::Word::new(0),
             high_max: P::Word::new(0),
             lists,
-            events: EventWords::new(),
+            events: PcpWords::new(),
             outgoing: Outgoing::new(cpu, rest),
             each_call,
             watches_orders: config.experiment.pcp_rule.watches_orders(),

@@ -9,6 +9,7 @@ use core::fmt;
 use core::ops::Range;
 
 use crate::alloc::{Allocator, Later};
+use crate::boot::spans::joined;
 use crate::buddy::Placement;
 use crate::config::Engine;
 use crate::defer::{Deferred, Turn};
@@ -17,9 +18,7 @@ use crate::frame::Zeroable;
 use crate::frame::{BlockInfo, FrameUser, State};
 use crate::platform::Platform;
 use crate::policy::init;
-use crate::units::{
-    CpuId, MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId,
-};
+use crate::units::{CpuId, MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId};
 
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Attaches memory that will be initialised unit by unit. The allocator has no memory yet. The frame descriptors
@@ -105,14 +104,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     fn make_descriptors(&self, later: Later<'m, P, M>, zone: ZoneId, range: Range<Pfn>) {
         let free = later.deferred.zones()[zone.index()].rest().free;
         if let Some(clear) = later.clear {
-            let mut blocks = with_free(free, range.clone()).peekable();
-            // Adjacent pageblocks together.
-            while let Some(mut run) = blocks.next() {
-                while let Some(next) = blocks.next_if(|next| next.start == run.end) {
-                    run.end = next.end;
-                }
-                clear(&self.frames, run.start, run.end);
-            }
+            joined(with_free(free, range.clone())).for_each(|run| clear(&self.frames, run.start, run.end));
         }
         for block in with_free(free, range.clone()) {
             let mut at = block.start;
@@ -196,15 +188,8 @@ fn end_of_hold(free: &[Range<Pfn>], range: Range<Pfn>) -> Pfn {
 
 /// The pageblocks that `range` touches and in which memory is free.
 fn with_free(free: &[Range<Pfn>], range: Range<Pfn>) -> impl Iterator<Item = Range<Pfn>> {
-    pageblocks(range).filter(|block| init::clipped(free, block.clone()).next().is_some())
-}
-
-/// The pageblocks that `range` touches.
-fn pageblocks(range: Range<Pfn>) -> impl Iterator<Item = Range<Pfn>> {
-    let first = range.start.block_start(PAGEBLOCK_ORDER).0;
-    (first..range.end.0)
-        .step_by(PAGEBLOCK_PAGES as usize)
-        .map(|start| Pfn(start)..Pfn(start + PAGEBLOCK_PAGES))
+    let blocks = Pfn::pageblocks(range).map(|start| start..start.add(PAGEBLOCK_PAGES));
+    blocks.filter(|block| init::clipped(free, block.clone()).next().is_some())
 }
 
 /// Result of a step.

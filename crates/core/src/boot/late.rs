@@ -130,11 +130,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Booting<'a, 'm, P, M> {
         if self.deferred.left() != 0 || !self.deferred.advance(BEGUN) {
             return Err(self);
         }
-        if self.allocator.config().experiment.pcp_reset {
-            self.allocator.resize_pcps();
-        }
-        self.deferred.end_growth();
-        Ok(Booted { allocator: self.allocator, growth: self.deferred.growth() })
+        Ok(self.end(Deferred::end_growth))
     }
 
     /// Ends boot without initialising the rest: also later, each allocation that finds too little initialises another
@@ -144,9 +140,14 @@ impl<'a, 'm, P: Platform, M: FrameUser> Booting<'a, 'm, P, M> {
     pub fn stay_lazy(self) -> Booted<'a, 'm, P, M> {
         self.deferred.advance(BEGUN);
         self.deferred.stay_lazy();
+        self.end(|_| ())
+    }
+
+    fn end(self, then: impl FnOnce(&Deferred<'m, P>)) -> Booted<'a, 'm, P, M> {
         if self.allocator.config().experiment.pcp_reset {
             self.allocator.resize_pcps();
         }
+        then(self.deferred);
         Booted { allocator: self.allocator, growth: self.deferred.growth() }
     }
 }

@@ -9,7 +9,7 @@
 use core::fmt;
 use core::ops::Range;
 
-use crate::boot::spans::{Span, Spans};
+use crate::boot::spans::{Full, Span, Spans};
 use crate::units::{NodeId, Pfn};
 
 /// End of physical addresses, in bytes: 4 PiB. Ranges above are cut off, and counted.
@@ -167,13 +167,9 @@ impl<'b> MemoryMap<'b> {
     /// A range that wraps around; a full array, and then a first part of the range may have been added.
     pub fn add(&mut self, start: u64, bytes: u64, kind: Kind) -> Result<(), MapError> {
         let Some(range) = self.checked(start, bytes)? else { return Ok(()) };
-        match self.kinds.overlay(range, kind, Kind::max) {
-            Ok(overlapped) => {
-                self.counts.overlapped += overlapped;
-                Ok(())
-            }
-            Err(_) => Err(MapError { why: MapFailure::Full(self.kinds.room()), start, bytes }),
-        }
+        let full = |Full(room)| MapError { why: MapFailure::Full(room), start, bytes };
+        self.counts.overlapped += self.kinds.overlay(range, kind, Kind::max).map_err(full)?;
+        Ok(())
     }
 
     /// Assigns `bytes` bytes from `start` on to a node. The same node may claim them twice; they are hot-pluggable if
@@ -189,13 +185,9 @@ impl<'b> MemoryMap<'b> {
             return Err(MapError { why, start, bytes });
         }
         let either = |a: Home, b: Home| Home { hot_pluggable: a.hot_pluggable || b.hot_pluggable, ..a };
-        match self.homes.overlay(range, home, either) {
-            Ok(overlapped) => {
-                self.counts.overlapped += overlapped;
-                Ok(())
-            }
-            Err(_) => Err(MapError { why: MapFailure::Full(self.homes.room()), start, bytes }),
-        }
+        let full = |Full(room)| MapError { why: MapFailure::Full(room), start, bytes };
+        self.counts.overlapped += self.homes.overlay(range, home, either).map_err(full)?;
+        Ok(())
     }
 
     /// The part of a range below [`ADDRESS_END`]; `None` if it is empty.
@@ -274,10 +266,11 @@ impl<'b> MemoryMap<'b> {
             return 0;
         }
         let claimed = |piece: &Piece| {
-            let (start, end) = (piece.range.start.0, piece.range.end.0);
-            let homes =
-                self.homes().iter().map(|span| (span.start >> self.page_shift, span.end >> self.page_shift));
-            homes.map(|(from, to)| to.min(end).saturating_sub(from.max(start))).sum::<u64>()
+            let within = |span: &Span<Home>| {
+                let (from, to) = (span.start >> self.page_shift, span.end >> self.page_shift);
+                to.min(piece.range.end.0).saturating_sub(from.max(piece.range.start.0))
+            };
+            self.homes().iter().map(within).sum::<u64>()
         };
         self.memory().map(|piece| piece.pages() - claimed(&piece)).sum()
     }
