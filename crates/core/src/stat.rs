@@ -147,7 +147,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// If there is no such node.
     #[must_use]
     pub fn node_events(&self, node: NodeId) -> NodeEvents {
-        let mut sum = self.nodes()[usize::from(node.0)].events.read();
+        let mut sum = self.node(node).events.read();
         for zone in self.zones.iter().filter(|zone| zone.spec().node == node) {
             for cpu in (0..self.cpus()).map(|cpu| CpuId(cpu as u16)) {
                 let PcpEvents { numa_hit, numa_miss, numa_foreign, .. } = self.pcp(zone.id(), cpu).events();

@@ -208,12 +208,11 @@ pub struct Worker<'a, 'm, P: Platform, M = ()> {
     later: Later<'m, P, M>,
     turn: Turn<'m, P>,
     node: NodeId,
-    cpu: Option<CpuId>,
 }
 
 impl<P: Platform, M> fmt::Debug for Worker<'_, '_, P, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("node", &self.node).field("cpu", &self.cpu).finish_non_exhaustive()
+        f.debug_struct("Worker").field("node", &self.node).finish_non_exhaustive()
     }
 }
 
@@ -222,7 +221,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Worker<'a, 'm, P, M> {
     #[must_use]
     pub fn new(allocator: &'a Allocator<'m, P, M>, node: NodeId) -> Option<Self> {
         let later = allocator.later()?;
-        Some(Self { allocator, later, turn: later.deferred.hold(node)?, node, cpu: None })
+        Some(Self { allocator, later, turn: later.deferred.hold(node)?, node })
     }
 
     /// Initialises at most one unit. O(1024) where descriptors are cleared, else O(1). Claims follow the deferral's
@@ -242,7 +241,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Worker<'a, 'm, P, M> {
         let Some((zone, units)) = self.turn.next(self.node, most) else { return UnitStep::Idle };
         self.allocator.make_descriptors(self.later, zone, units.clone());
         let done = |units| self.turn.done(units);
-        UnitStep::Unit(zone, self.allocator.publish(self.later, zone, units, self.cpu, done))
+        UnitStep::Unit(zone, self.allocator.publish(self.later, zone, units, None, done))
     }
 
     /// Initialises until nothing is left to claim on the node, several units at a time. Returns the free base pages.

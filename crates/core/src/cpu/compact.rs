@@ -9,12 +9,13 @@ mod round;
 
 use super::Cpu;
 use super::path::Path;
+use super::walk::free_of;
 use crate::events::{NodeWords, count};
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
 use crate::policy::compact::{CLUSTER, Resume, is_suitable};
 use crate::policy::passes::{Mark, Walk};
-use crate::policy::watermark::{Access, FreePages};
+use crate::policy::watermark::Access;
 use crate::reclaim::{Migrate, Reclaiming, has_moved};
 use crate::request::Request;
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
@@ -77,19 +78,13 @@ struct Batch {
     asked: Migratetype,
     from: [Pfn; CLUSTER],
     len: usize,
+    /// Blocks looked at.
+    looks: u64,
 }
 
 impl Batch {
-    const fn new() -> Self {
-        Self { order: Order::ZERO, asked: Migratetype::Movable, from: [Pfn(0); CLUSTER], len: 0 }
-    }
-
-    /// Adds a block. All blocks of a batch have the same order and type, and there are at most [`CLUSTER`].
-    const fn push(&mut self, pfn: Pfn, order: Order, asked: Migratetype) {
-        (self.order, self.asked) = (order, asked);
-        self.from[self.len] = pfn;
-        self.len += 1;
-    }
+    const EMPTY: Self =
+        Self { order: Order::ZERO, asked: Migratetype::Movable, from: [Pfn(0); CLUSTER], len: 0, looks: 0 };
 }
 
 /// Free blocks taken and not yet used. Freed when dropped, also by a panic.
@@ -123,7 +118,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     pub(super) fn compact_for(&self, path: &Path<'_, 'm>) {
         let Some(migrate) = path.helpers.migrate else { return };
         let request = path.request;
-        let events = &self.allocator.nodes()[usize::from(self.allocator.node_of(self.cpu).0)].events;
+        let events = &self.allocator.node(self.allocator.node_of(self.cpu)).events;
         count(&events.compact_stall, 1);
         self.allocator.drain_others(None, self.zones_of(path), None, false);
         let access = Access { cma: request.migratetype == Migratetype::Movable, ..Access::default() };
@@ -148,13 +143,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     }
 
     fn is_suitable(&self, zone: &Zone<P>, request: &Request<'_>) -> bool {
-        let free = FreePages {
-            all: zone.free_pages(),
-            highatomic: zone.pressure.highatomic(),
-            cma: zone.free_cma_pages(),
-        };
         let reserve = zone.reserve(request.highest_usable());
-        is_suitable(request.order, zone.marks().low, reserve, free).is_ok()
+        is_suitable(request.order, zone.marks().low, reserve, free_of(zone)).is_ok()
     }
 
     /// Whether a list of an ordinary type has a block that is large enough.
@@ -176,17 +166,15 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     ) -> Compacted {
         let mut total = Compacted::default();
         let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return total };
-        let events = &self.allocator.nodes()[usize::from(zone.spec().node.0)].events;
+        let events = &self.allocator.node(zone.spec().node).events;
         self.local(zone.id()).drain_all();
         let resume = if resumes { zone.pressure.resume() } else { None };
-        if let Some(resume) = resume {
-            let mut scanners = Scanners::resumed(zone.spec(), resume);
+        let resumed = resume.map(|resume| Scanners::resumed(zone.spec(), resume));
+        for mut scanners in resumed.into_iter().chain([Scanners::new(zone.spec())]) {
             if self.compact_between(zone, &mut scanners, migrate, resumes, &done, &mut total, events) {
-                return total;
+                break;
             }
         }
-        let mut scanners = Scanners::new(zone.spec());
-        self.compact_between(zone, &mut scanners, migrate, resumes, &done, &mut total, events);
         total
     }
 
@@ -206,9 +194,12 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         while !scanners.have_met() {
             let before = scanners.low.block_start(PAGEBLOCK_ORDER);
             let batch = self.gather(zone, scanners, migrate, events);
-            if batch.len > 0 {
-                *total += self.move_batch(zone, scanners, &batch, migrate, events);
-            }
+            let moved = self.move_batch(&batch, migrate, |_, next, out| {
+                self.places(zone, scanners, next, batch.order, out, events)
+            });
+            count(&events.pgmigrate_success, moved.moved);
+            count(&events.pgmigrate_fail, moved.stayed);
+            *total += moved;
             // After each pageblock: the blocks freed in it can merge.
             if scanners.low.block_start(PAGEBLOCK_ORDER) != before {
                 self.local(zone.id()).drain_all();
@@ -235,30 +226,44 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         migrate: &dyn Migrate,
         events: &NodeWords<P>,
     ) -> Batch {
-        let mut batch = Batch::new();
-        let start = scanners.low;
-        let end = start.block_start(PAGEBLOCK_ORDER).add(PAGEBLOCK_PAGES);
-        let info = self.allocator.frames.info(start);
-        let skip = !info.is_present() || info.migratetype() == Migratetype::Isolate;
-        while !skip && scanners.low < end && batch.len < CLUSTER {
-            let at = scanners.low;
-            let (head, state) = self.allocator.frames.find(at);
+        let end = scanners.low.block_start(PAGEBLOCK_ORDER).add(PAGEBLOCK_PAGES);
+        let info = self.allocator.frames.info(scanners.low);
+        if !info.is_present() || info.migratetype() == Migratetype::Isolate {
+            count(&events.compact_migrate_scanned, end.0 - scanners.low.0);
+            scanners.low = end;
+            return Batch::EMPTY;
+        }
+        let moves =
+            |pfn, order, asked| self.can_move(zone, pfn, order, asked) && migrate.can_move(pfn, order, asked);
+        self.next_batch(&mut scanners.low, end, events, moves)
+    }
+
+    /// The next blocks of one order and type from `at` to `end` that can move. `at` is the first frame after them then.
+    fn next_batch(
+        &self,
+        at: &mut Pfn,
+        end: Pfn,
+        events: &NodeWords<P>,
+        can_move: impl Fn(Pfn, Order, Migratetype) -> bool,
+    ) -> Batch {
+        let (start, mut batch) = (*at, Batch::EMPTY);
+        while *at < end && batch.len < CLUSTER {
+            batch.looks += 1;
+            let (head, state) = self.allocator.frames.find(*at);
             if let State::Taken { order, asked, .. } = state
-                && head == at
-                && self.can_move(zone, at, order, asked)
-                && migrate.can_move(at, order, asked)
+                && head == *at
+                && can_move(head, order, asked)
             {
-                if batch.len > 0 && order != batch.order {
+                if batch.len > 0 && (order, asked) != (batch.order, batch.asked) {
                     break;
                 }
-                batch.push(at, order, asked);
+                (batch.order, batch.asked) = (order, asked);
+                batch.from[batch.len] = head;
+                batch.len += 1;
             }
-            scanners.low = head.add(state.pages()).max(at.add(1));
+            *at = head.add(state.pages()).max(at.add(1));
         }
-        if skip {
-            scanners.low = end;
-        }
-        count(&events.compact_migrate_scanned, scanners.low.0 - start.0);
+        count(&events.compact_migrate_scanned, at.0 - start.0);
         count(&events.compact_isolated, (batch.len as u64) << batch.order.get());
         batch
     }
@@ -272,51 +277,39 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             && self.may_free(pfn, order, info)
     }
 
-    /// Moves a batch while there are free places above it.
+    /// Moves the blocks of a batch to allocated places, as long as `places` gives any for the block that is next. It
+    /// gets also what was moved so far.
     fn move_batch(
         &self,
-        zone: &Zone<P>,
-        scanners: &mut Scanners,
         batch: &Batch,
         migrate: &dyn Migrate,
-        events: &NodeWords<P>,
+        mut places: impl FnMut(&Compacted, Pfn, &mut [Pfn]) -> usize,
     ) -> Compacted {
-        let mut result = Compacted::default();
-        let mut from = &batch.from[..batch.len];
-        // The migration scanner may have left the pageblock that the batch is from.
-        while let Some(&next) = from.first()
-            && next.block_start(PAGEBLOCK_ORDER) < scanners.high
-        {
+        let (mut result, mut from) = (Compacted::default(), &batch.from[..batch.len]);
+        while let Some(&next) = from.first() {
             let mut to = [Pfn(0); CLUSTER];
-            let taken = self.places(zone, scanners, next, batch.order, &mut to[..from.len()], events);
-            let places = Places { cpu: self, order: batch.order, left: &to[..taken] };
-            result += self.migrate_all(&from[..taken], places, migrate);
-            from = &from[taken..];
+            let taken = places(&result, next, &mut to[..from.len()]);
+            if taken == 0 {
+                break;
+            }
+            let mut places = Places { cpu: self, order: batch.order, left: &to[..taken] };
+            while let [new, rest @ ..] = places.left {
+                let [old, after @ ..] = from else { break };
+                // If the hook panics, this place stays with the owner that the hook left it to; the others are freed.
+                (places.left, from) = (rest, after);
+                let moved = self.move_block(migrate, *old, *new, batch.order);
+                *(if moved { &mut result.moved } else { &mut result.stayed }) += batch.order.pages();
+            }
         }
-        count(&events.pgmigrate_success, result.moved);
-        count(&events.pgmigrate_fail, result.stayed);
         result
     }
 
-    /// Asks the hook to move each block of `from` to one of `places`. There are as many places.
-    fn migrate_all(
-        &self,
-        from: &[Pfn],
-        mut places: Places<'_, '_, 'm, P, M>,
-        migrate: &dyn Migrate,
-    ) -> Compacted {
-        let mut result = Compacted::default();
-        let order = places.order;
-        for &old in from {
-            let [new, rest @ ..] = places.left else { break };
-            // If the hook panics, this place stays with the owner that the hook left it to; the others are freed.
-            places.left = rest;
-            let moved = has_moved(migrate, old, *new, order);
-            // If the hook answered wrongly, the block is free already: this free is refused and changes nothing.
-            let freed = self.free(if moved { old } else { *new }, order).is_ok();
-            if moved && freed { result.moved += order.pages() } else { result.stayed += order.pages() }
-        }
-        result
+    /// Asks the hook to move a block to an allocated place, and frees the block that is left over. Returns whether the
+    /// block moved.
+    pub(super) fn move_block(&self, migrate: &dyn Migrate, from: Pfn, to: Pfn, order: Order) -> bool {
+        let moved = has_moved(migrate, from, to, order);
+        // If the hook answered wrongly, the block is free already: this free is refused and changes nothing.
+        self.free(if moved { from } else { to }, order).is_ok() && moved
     }
 
     /// Lets `take` take free blocks under the lock of a section. They are allocated then, with the order and type in
@@ -333,7 +326,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let take = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
             let taken = take(buddy, out);
             for &pfn in &out[..taken] {
-                self.allocator.frames.set_state(pfn, order, State::Taken { order, asked, list_place: None });
+                self.frames.set_tiles(pfn..pfn.add(order.pages()), asked);
             }
             taken
         };

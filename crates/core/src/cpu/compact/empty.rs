@@ -5,11 +5,11 @@
 //! page moves only into a pageblock that had no more free frames than the one that is emptied, so that it does not move
 //! back later.
 
-use super::{Batch, Compacted, Cpu, Places};
+use super::{Batch, Compacted, Cpu};
 use crate::events::{NodeWords, count};
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
-use crate::policy::compact::{CLUSTER, MOST_USED, ROUND_LOOKS, ROUND_PAGES};
+use crate::policy::compact::{MOST_USED, ROUND_LOOKS, ROUND_PAGES};
 use crate::reclaim::{Migrate, Reclaiming};
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 use crate::zone::Zone;
@@ -52,7 +52,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let start = |number: u64| base.add(number * PAGEBLOCK_PAGES);
         let mut filled = [false; LEVELS];
         numbers().filter_map(|number| self.level(start(number))).for_each(|level| filled[level] = true);
-        let events = &self.allocator.nodes()[usize::from(zone.spec().node.0)].events;
+        let events = &self.allocator.node(zone.spec().node).events;
         let mut round = Round { cpu: self, zone, migrate, events, looks: 0, total: none };
         for level in (0..LEVELS).filter(|&level| filled[level]) {
             for number in numbers() {
@@ -84,14 +84,6 @@ impl<'m, P: Platform, M: FrameUser> Round<'_, '_, 'm, P, M> {
         self.total.moved + self.total.stayed >= ROUND_PAGES || self.looks >= ROUND_LOOKS
     }
 
-    /// The block that begins at `at`, or else the block that holds `at`: its head, its state, and the first frame after
-    /// it. Reads without the zone lock.
-    fn look(&mut self, at: Pfn) -> (Pfn, State, Pfn) {
-        self.looks += 1;
-        let (head, state) = self.cpu.allocator.frames.find(at);
-        (head, state, head.add(state.pages()).max(at.add(1)))
-    }
-
     /// Whether the owner of the block would move it.
     fn moves(&self, pfn: Pfn, order: Order, asked: Migratetype) -> bool {
         matches!(asked, Migratetype::Movable | Migratetype::Reclaimable)
@@ -109,8 +101,9 @@ impl<'m, P: Platform, M: FrameUser> Round<'_, '_, 'm, P, M> {
         }
         let (mut at, end) = (start, start.add(PAGEBLOCK_PAGES));
         while at < end {
-            let (head, state, next) = self.look(at);
-            at = next;
+            self.looks += 1;
+            let (head, state) = self.cpu.allocator.frames.find(at);
+            at = head.add(state.pages()).max(at.add(1));
             match state {
                 State::Taken { order, asked, .. } => {
                     if !self.moves(head, order, asked) && self.cpu.may_free(head, order, info) {
@@ -134,7 +127,12 @@ impl<'m, P: Platform, M: FrameUser> Round<'_, '_, 'm, P, M> {
         let before = self.total;
         let (mut at, end) = (start, start.add(PAGEBLOCK_PAGES));
         while at < end {
-            let batch = self.gather(&mut at, end);
+            let can_move = |head, order, asked| {
+                let info = || self.cpu.allocator.frames.info(head);
+                self.moves(head, order, asked) && self.cpu.may_free(head, order, info())
+            };
+            let batch = self.cpu.next_batch(&mut at, end, self.events, can_move);
+            self.looks += batch.looks;
             if !self.move_batch(&batch, start, open.free()) {
                 break;
             }
@@ -147,53 +145,24 @@ impl<'m, P: Platform, M: FrameUser> Round<'_, '_, 'm, P, M> {
         moved > 0
     }
 
-    /// The next blocks of one order and type that move.
-    fn gather(&mut self, at: &mut Pfn, end: Pfn) -> Batch {
-        let mut batch = Batch::new();
-        let from = *at;
-        while *at < end && batch.len < CLUSTER {
-            let (head, state, next) = self.look(*at);
-            if let State::Taken { order, asked, .. } = state
-                && head == *at
-                && self.moves(head, order, asked)
-                && self.cpu.may_free(head, order, self.cpu.allocator.frames.info(head))
-            {
-                if batch.len > 0 && (order, asked) != (batch.order, batch.asked) {
-                    break;
-                }
-                batch.push(head, order, asked);
-            }
-            *at = next;
-        }
-        count(&self.events.compact_migrate_scanned, at.0 - from.0);
-        count(&self.events.compact_isolated, (batch.len as u64) << batch.order.get());
-        batch
-    }
-
     /// Moves a batch into other pageblocks with at most `free` free frames. `false` if some of its blocks did not move.
     fn move_batch(&mut self, batch: &Batch, start: Pfn, free: u32) -> bool {
-        let (cpu, order) = (self.cpu, batch.order);
-        let mut from = &batch.from[..batch.len];
-        while !from.is_empty() {
-            let mut to = [Pfn(0); CLUSTER];
-            let out = &mut to[..from.len()];
-            let sections = self.zone.fullest_first(order, batch.asked, start);
-            let mut places = sections.map(|n| {
-                let take = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>, out: &mut [Pfn]| {
-                    buddy.take_from_fuller(start, free, batch.asked, order, out)
-                };
-                cpu.take_places((self.zone, n), (order, batch.asked), out, take)
-            });
-            let Some(taken) = places.find(|&taken| taken > 0) else { return false };
-            count(&self.events.compact_isolated, (taken as u64) << order.get());
-            let places = Places { cpu, order, left: &to[..taken] };
-            let now = cpu.migrate_all(&from[..taken], places, self.migrate);
-            self.total += now;
-            if now.stayed > 0 {
-                return false;
+        let (cpu, zone, events) = (self.cpu, self.zone, self.events);
+        let (order, asked) = (batch.order, batch.asked);
+        let moved = cpu.move_batch(batch, self.migrate, |so_far, _, out| {
+            if so_far.stayed > 0 {
+                return 0;
             }
-            from = &from[taken..];
-        }
-        true
+            let mut places = zone.fullest_first(order, asked, start).map(|n| {
+                cpu.take_places((zone, n), (order, asked), out, |buddy, out| {
+                    buddy.take_from_fuller(start, free, asked, order, out)
+                })
+            });
+            let taken = places.find(|&taken| taken > 0).unwrap_or(0);
+            count(&events.compact_isolated, (taken as u64) << order.get());
+            taken
+        });
+        self.total += moved;
+        moved.moved == (batch.len as u64) << order.get()
     }
 }
