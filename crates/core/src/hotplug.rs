@@ -209,8 +209,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Ok(gone)
     }
 
-    /// Calls `found` with each block in the pageblock at `block` of `range` that is allocated or reserved. With the zone
-    /// lock held.
+    /// Calls `found` with each block in the pageblock at `block` of `range` that is allocated or reserved. With the
+    /// zone lock held.
     fn find_holders(&self, range: &Range<Pfn>, block: Pfn, mut found: impl FnMut(Holder)) {
         let mut at = block;
         let end = block.add(PAGEBLOCK_PAGES).min(range.end);

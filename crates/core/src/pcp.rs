@@ -185,8 +185,8 @@ impl<P: Platform> fmt::Debug for Pcp<'_, P> {
     }
 }
 
-/// Shuts the lists of all CPUs of a zone, so that each free checks its pageblock, or opens them, so that frees hit. With
-/// the lock of the zone's first section. O(CPUs).
+/// Shuts the lists of all CPUs of a zone, so that each free checks its pageblock, or opens them, so that frees hit.
+/// With the lock of the zone's first section. O(CPUs).
 pub(crate) fn shut_or_open<P: Platform>(of_zone: &[Pcp<'_, P>], closed: bool) {
     // The lists of all CPUs are closed, or of none: isolating a range writes to them once. If hits count, frees check
     // in any case.

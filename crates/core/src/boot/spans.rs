@@ -55,8 +55,8 @@ impl<'b, T: Copy + PartialEq> Spans<'b, T> {
         let touched = &self.as_slice()[from..to];
         let before = touched.first().map(|&span| Span { end: span.end.min(range.start), ..span });
         let after = touched.last().map(|&span| Span { start: span.start.max(range.end), ..span });
-        let own = tag.map(|tag| Span { start: range.start, end: range.end, tag });
-        let mut parts = [before, own, after].map(|part| part.filter(|span| span.start < span.end));
+        let painted = tag.map(|tag| Span { start: range.start, end: range.end, tag });
+        let mut parts = [before, painted, after].map(|part| part.filter(|span| span.start < span.end));
         for n in [1, 2] {
             if let [Some(first), Some(next)] = [parts[n - 1], parts[n]]
                 && first.end == next.start

@@ -10,6 +10,7 @@ mod round;
 use super::Cpu;
 use super::path::Path;
 use super::walk::free_of;
+use crate::buddy::Buddy;
 use crate::events::{NodeWords, count};
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
@@ -78,13 +79,11 @@ struct Batch {
     asked: Migratetype,
     from: [Pfn; CLUSTER],
     len: usize,
-    /// Blocks looked at.
-    looks: u64,
 }
 
 impl Batch {
     const EMPTY: Self =
-        Self { order: Order::ZERO, asked: Migratetype::Movable, from: [Pfn(0); CLUSTER], len: 0, looks: 0 };
+        Self { order: Order::ZERO, asked: Migratetype::Movable, from: [Pfn(0); CLUSTER], len: 0 };
 }
 
 /// Free blocks taken and not yet used. Freed when dropped, also by a panic.
@@ -164,45 +163,61 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         resumes: bool,
         done: impl Fn() -> bool,
     ) -> Compacted {
-        let mut total = Compacted::default();
-        let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return total };
-        let events = &self.allocator.node(zone.spec().node).events;
-        self.local(zone.id()).drain_all();
+        let Some(mut run) = Compaction::begin(self, zone, migrate) else { return Compacted::default() };
         let resume = if resumes { zone.pressure.resume() } else { None };
         let resumed = resume.map(|resume| Scanners::resumed(zone.spec(), resume));
         for mut scanners in resumed.into_iter().chain([Scanners::new(zone.spec())]) {
-            if self.compact_between(zone, &mut scanners, migrate, resumes, &done, &mut total, events) {
+            if run.compact_between(&mut scanners, resumes, &done) {
                 break;
             }
         }
-        total
+        run.total
+    }
+
+    /// Asks the hook to move a block to an allocated place, and frees the block that is left over. Returns whether the
+    /// block moved.
+    pub(super) fn move_block(&self, migrate: &dyn Migrate, from: Pfn, to: Pfn, order: Order) -> bool {
+        let moved = has_moved(migrate, from, to, order);
+        // If the hook answered wrongly, the block is free already: this free is refused and changes nothing.
+        self.free(if moved { from } else { to }, order).is_ok() && moved
+    }
+}
+
+/// A compaction of one zone by one CPU, which enters neither compaction nor reclaim again from within.
+struct Compaction<'r, 'a, 'm, P: Platform, M: FrameUser> {
+    cpu: &'r Cpu<'a, 'm, P, M>,
+    zone: &'r Zone<'m, P>,
+    migrate: &'r dyn Migrate,
+    events: &'r NodeWords<P>,
+    /// Blocks looked at so far.
+    looks: u64,
+    total: Compacted,
+    _here: Reclaiming<'m, P>,
+}
+
+impl<'r, 'a, 'm, P: Platform, M: FrameUser> Compaction<'r, 'a, 'm, P, M> {
+    /// Drains this CPU's lists of the zone. `None` from inside a mover or a reclaimer.
+    fn begin(cpu: &'r Cpu<'a, 'm, P, M>, zone: &'r Zone<'m, P>, migrate: &'r dyn Migrate) -> Option<Self> {
+        let _here = Reclaiming::enter(cpu.allocator.context(cpu.cpu))?;
+        let events = &cpu.allocator.node(zone.spec().node).events;
+        cpu.local(zone.id()).drain_all();
+        Some(Self { cpu, zone, migrate, events, looks: 0, total: Compacted::default(), _here })
     }
 
     /// Compacts the range between the scanners until `done`. Returns whether `done` held; then, with `resumes`, stores
     /// the scanners' positions for the next compaction.
-    #[expect(clippy::too_many_arguments, reason = "one body of two passes")]
-    fn compact_between(
-        &self,
-        zone: &Zone<P>,
-        scanners: &mut Scanners,
-        migrate: &dyn Migrate,
-        resumes: bool,
-        done: &impl Fn() -> bool,
-        total: &mut Compacted,
-        events: &NodeWords<P>,
-    ) -> bool {
+    fn compact_between(&mut self, scanners: &mut Scanners, resumes: bool, done: &impl Fn() -> bool) -> bool {
+        let zone = self.zone;
         while !scanners.have_met() {
             let before = scanners.low.block_start(PAGEBLOCK_ORDER);
-            let batch = self.gather(zone, scanners, migrate, events);
-            let moved = self.move_batch(&batch, migrate, |_, next, out| {
-                self.places(zone, scanners, next, batch.order, out, events)
-            });
-            count(&events.pgmigrate_success, moved.moved);
-            count(&events.pgmigrate_fail, moved.stayed);
-            *total += moved;
+            let batch = self.gather(scanners);
+            let moved = self.move_batch(&batch, |_, next, out| self.places(scanners, next, batch.order, out));
+            count(&self.events.pgmigrate_success, moved.moved);
+            count(&self.events.pgmigrate_fail, moved.stayed);
+            self.total += moved;
             // After each pageblock: the blocks freed in it can merge.
             if scanners.low.block_start(PAGEBLOCK_ORDER) != before {
-                self.local(zone.id()).drain_all();
+                self.cpu.local(zone.id()).drain_all();
                 if done() {
                     if resumes {
                         zone.pressure.set_resume(Some(scanners.resume(zone.spec())));
@@ -211,48 +226,46 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 }
             }
         }
-        self.local(zone.id()).drain_all();
+        self.cpu.local(zone.id()).drain_all();
         if resumes {
             zone.pressure.set_resume(None);
         }
         false
     }
 
-    /// The next movable blocks of one order in one pageblock.
-    fn gather(
-        &self,
-        zone: &Zone<P>,
-        scanners: &mut Scanners,
-        migrate: &dyn Migrate,
-        events: &NodeWords<P>,
-    ) -> Batch {
+    /// The next movable blocks of one order in one pageblock, which are with callers and smaller than a pageblock.
+    fn gather(&mut self, scanners: &mut Scanners) -> Batch {
         let end = scanners.low.block_start(PAGEBLOCK_ORDER).add(PAGEBLOCK_PAGES);
-        let info = self.allocator.frames.info(scanners.low);
+        let info = self.cpu.frames.info(scanners.low);
         if !info.is_present() || info.migratetype() == Migratetype::Isolate {
-            count(&events.compact_migrate_scanned, end.0 - scanners.low.0);
+            count(&self.events.compact_migrate_scanned, end.0 - scanners.low.0);
             scanners.low = end;
             return Batch::EMPTY;
         }
-        let moves =
-            |pfn, order, asked| self.can_move(zone, pfn, order, asked) && migrate.can_move(pfn, order, asked);
-        self.next_batch(&mut scanners.low, end, events, moves)
+        self.next_batch(&mut scanners.low, end, |run, pfn, order, asked| {
+            let info = run.cpu.frames.info(pfn);
+            asked == Migratetype::Movable
+                && order < PAGEBLOCK_ORDER
+                && info.zone() == run.zone.id()
+                && run.cpu.may_free(pfn, order, info)
+                && run.migrate.can_move(pfn, order, asked)
+        })
     }
 
     /// The next blocks of one order and type from `at` to `end` that can move. `at` is the first frame after them then.
     fn next_batch(
-        &self,
+        &mut self,
         at: &mut Pfn,
         end: Pfn,
-        events: &NodeWords<P>,
-        can_move: impl Fn(Pfn, Order, Migratetype) -> bool,
+        can_move: impl Fn(&Self, Pfn, Order, Migratetype) -> bool,
     ) -> Batch {
         let (start, mut batch) = (*at, Batch::EMPTY);
         while *at < end && batch.len < CLUSTER {
-            batch.looks += 1;
-            let (head, state) = self.allocator.frames.find(*at);
+            self.looks += 1;
+            let (head, state) = self.cpu.frames.find(*at);
             if let State::Taken { order, asked, .. } = state
                 && head == *at
-                && can_move(head, order, asked)
+                && can_move(self, head, order, asked)
             {
                 if batch.len > 0 && (order, asked) != (batch.order, batch.asked) {
                     break;
@@ -263,18 +276,9 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             }
             *at = head.add(state.pages()).max(at.add(1));
         }
-        count(&events.compact_migrate_scanned, at.0 - start.0);
-        count(&events.compact_isolated, (batch.len as u64) << batch.order.get());
+        count(&self.events.compact_migrate_scanned, at.0 - start.0);
+        count(&self.events.compact_isolated, (batch.len as u64) << batch.order.get());
         batch
-    }
-
-    /// Whether a block is with a caller, movable, and smaller than a pageblock.
-    fn can_move(&self, zone: &Zone<P>, pfn: Pfn, order: Order, asked: Migratetype) -> bool {
-        let info = self.allocator.frames.info(pfn);
-        asked == Migratetype::Movable
-            && order < PAGEBLOCK_ORDER
-            && info.zone() == zone.id()
-            && self.may_free(pfn, order, info)
     }
 
     /// Moves the blocks of a batch to allocated places, as long as `places` gives any for the block that is next. It
@@ -282,7 +286,6 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     fn move_batch(
         &self,
         batch: &Batch,
-        migrate: &dyn Migrate,
         mut places: impl FnMut(&Compacted, Pfn, &mut [Pfn]) -> usize,
     ) -> Compacted {
         let (mut result, mut from) = (Compacted::default(), &batch.from[..batch.len]);
@@ -292,46 +295,38 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             if taken == 0 {
                 break;
             }
-            let mut places = Places { cpu: self, order: batch.order, left: &to[..taken] };
+            count(&self.events.compact_isolated, (taken as u64) << batch.order.get());
+            let mut places = Places { cpu: self.cpu, order: batch.order, left: &to[..taken] };
             while let [new, rest @ ..] = places.left {
                 let [old, after @ ..] = from else { break };
                 // If the hook panics, this place stays with the owner that the hook left it to; the others are freed.
                 (places.left, from) = (rest, after);
-                let moved = self.move_block(migrate, *old, *new, batch.order);
+                let moved = self.cpu.move_block(self.migrate, *old, *new, batch.order);
                 *(if moved { &mut result.moved } else { &mut result.stayed }) += batch.order.pages();
             }
         }
         result
     }
 
-    /// Asks the hook to move a block to an allocated place, and frees the block that is left over. Returns whether the
-    /// block moved.
-    pub(super) fn move_block(&self, migrate: &dyn Migrate, from: Pfn, to: Pfn, order: Order) -> bool {
-        let moved = has_moved(migrate, from, to, order);
-        // If the hook answered wrongly, the block is free already: this free is refused and changes nothing.
-        self.free(if moved { from } else { to }, order).is_ok() && moved
-    }
-
     /// Lets `take` take free blocks under the lock of a section. They are allocated then, with the order and type in
     /// `kind`. Bad ones are quarantined and left out. Returns the number of blocks at the front of `out`.
     fn take_places(
         &self,
-        (zone, section): (&Zone<P>, usize),
-        kind: (Order, Migratetype),
+        section: usize,
+        (order, asked): (Order, Migratetype),
         out: &mut [Pfn],
-        take: impl FnOnce(&mut crate::buddy::Buddy<'_, 'm, P, M>, &mut [Pfn]) -> usize,
+        take: impl FnOnce(&mut Buddy<'_, 'm, P, M>, &mut [Pfn]) -> usize,
     ) -> usize {
-        let waiter = self.allocator.waiter(Some(self.cpu));
-        let (order, asked) = kind;
-        let take = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
+        let waiter = self.cpu.allocator.waiter(Some(self.cpu.cpu));
+        let take = |buddy: &mut Buddy<'_, 'm, P, M>| {
             let taken = take(buddy, out);
             for &pfn in &out[..taken] {
-                self.frames.set_tiles(pfn..pfn.add(order.pages()), asked);
+                self.cpu.frames.set_tiles(pfn..pfn.add(order.pages()), asked);
             }
             taken
         };
-        let taken = zone.with_section(section, self.allocator.frames, waiter, take).0;
-        let local = self.local(zone.id());
+        let taken = self.zone.with_section(section, self.cpu.frames, waiter, take).0;
+        let local = self.cpu.local(self.zone.id());
         let mut good = 0;
         for at in 0..taken {
             if local.is_good(out[at], order) {
@@ -344,26 +339,16 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     /// Takes free blocks from the free scanner's pageblocks, downwards, but none from the pageblock of `above` or below
     /// it. They are allocated then.
-    fn places(
-        &self,
-        zone: &Zone<P>,
-        scanners: &mut Scanners,
-        above: Pfn,
-        order: Order,
-        out: &mut [Pfn],
-        events: &NodeWords<P>,
-    ) -> usize {
+    fn places(&self, scanners: &mut Scanners, above: Pfn, order: Order, out: &mut [Pfn]) -> usize {
         while above.block_start(PAGEBLOCK_ORDER) < scanners.high {
-            let info = self.allocator.frames.info(scanners.high);
+            let info = self.cpu.frames.info(scanners.high);
             // A pageblock without memory has another type.
             if matches!(info.migratetype(), Migratetype::Movable | Migratetype::Cma) {
-                let section = zone.cut.number_of(scanners.high);
-                let kind = (order, Migratetype::Movable);
-                let taken = self.take_places((zone, section), kind, out, |buddy, out| {
+                let section = self.zone.cut.number_of(scanners.high);
+                let taken = self.take_places(section, (order, Migratetype::Movable), out, |buddy, out| {
                     buddy.take_from_pageblock(scanners.high, order, out)
                 });
-                count(&events.compact_free_scanned, PAGEBLOCK_PAGES);
-                count(&events.compact_isolated, (taken as u64) << order.get());
+                count(&self.events.compact_free_scanned, PAGEBLOCK_PAGES);
                 if taken > 0 {
                     return taken;
                 }

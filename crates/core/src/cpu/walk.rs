@@ -318,10 +318,11 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// lock, as Linux does, if the zone publishes them; else with the lock.
     pub(super) fn has_above(&self, zone: &Zone<P>, wanted: &watermark::Check) -> Result<(), Lack> {
         let is_v3_0 = self.allocator.config.experiment.marks == Generation::V3_0;
-        let check = |has: &dyn Fn(Order, Migratetype) -> bool, nr_free: &dyn Fn(Order) -> u64| match is_v3_0 {
-            true => watermark::check_v3_0(wanted, zone.free_pages(), nr_free),
-            false => watermark::check_v6_1(wanted, free_of(zone), has),
-        };
+        let check =
+            |has_block: &dyn Fn(Order, Migratetype) -> bool, nr_free: &dyn Fn(Order) -> u64| match is_v3_0 {
+                true => watermark::check_v3_0(wanted, zone.free_pages(), nr_free),
+                false => watermark::check_v6_1(wanted, free_of(zone), has_block),
+            };
         // A check that fails by the counts alone needs no lock.
         check(&|_, _| true, &|_| 0)?;
         let areas = &zone.counters;

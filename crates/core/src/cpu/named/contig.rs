@@ -69,9 +69,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let pages = range.end.0.saturating_sub(range.start.0);
         let mut moved = 0;
         let error = |why, moved| ContigError { place: PlaceError { why, pfn: range.start, pages }, moved };
-        let Some(zone) = self.zone_of(range.start, pages) else {
-            return Err(error(PlaceFailure::Foreign, 0));
-        };
+        let zone = self.zone_of(range.start, pages).ok_or(error(PlaceFailure::Foreign, 0))?;
         if self.allocator.strikes(Order::ZERO) {
             return Err(error(PlaceFailure::Injected, 0));
         }

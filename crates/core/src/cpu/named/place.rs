@@ -90,9 +90,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         if !pfn.is_aligned(order) {
             return Err(error(PlaceFailure::Misaligned));
         }
-        let Some(zone) = self.zone_of(pfn, order.pages()) else {
-            return Err(error(PlaceFailure::Foreign));
-        };
+        let zone = self.zone_of(pfn, order.pages()).ok_or(error(PlaceFailure::Foreign))?;
         if self.allocator.strikes(order) {
             return Err(error(PlaceFailure::Injected));
         }
