@@ -60,14 +60,6 @@ pub(crate) struct Later<'m, P: Platform, M> {
 /// Makes the descriptors of the pageblocks between two frames.
 pub(crate) type Clear<P, M> = for<'f> fn(&FrameMap<'f, P, M>, Pfn, Pfn);
 
-impl<P: Platform, M> Clone for Later<'_, P, M> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P: Platform, M> Copy for Later<'_, P, M> {}
-
 impl<P: Platform, M> fmt::Debug for Allocator<'_, P, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Allocator").field("zones", &self.zones).field("config", &self.config).finish()
@@ -274,8 +266,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 
     /// Memory that boot has left for later.
     #[inline]
-    pub(crate) const fn later(&self) -> Option<Later<'m, P, M>> {
-        if cfg!(feature = "boot") { self.later } else { None }
+    pub(crate) const fn later(&self) -> Option<&Later<'m, P, M>> {
+        if cfg!(feature = "boot") { self.later.as_ref() } else { None }
     }
 
     pub(crate) fn waiter(&self, cpu: Option<CpuId>) -> Waiter<'_, P> {

@@ -81,7 +81,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Initialises the free memory of a zone in a range of units that the caller has claimed. Returns its free pages.
     pub(crate) fn initialise(
         &self,
-        later: Later<'m, P, M>,
+        later: &Later<'m, P, M>,
         zone: ZoneId,
         range: Range<Pfn>,
         cpu: Option<CpuId>,
@@ -101,7 +101,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 
     /// The first pass over some units: makes the descriptors of whole pageblocks, and marks the frames that are not
     /// free as reserved.
-    fn make_descriptors(&self, later: Later<'m, P, M>, zone: ZoneId, range: Range<Pfn>) {
+    fn make_descriptors(&self, later: &Later<'m, P, M>, zone: ZoneId, range: Range<Pfn>) {
         let free = later.deferred.zones()[zone.index()].rest().free;
         if let Some(clear) = later.clear {
             joined(with_free(free, range.clone())).for_each(|run| clear(&self.frames, run.start, run.end));
@@ -126,7 +126,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// of units. Returns the free pages.
     fn publish(
         &self,
-        later: Later<'m, P, M>,
+        later: &Later<'m, P, M>,
         zone: ZoneId,
         range: Range<Pfn>,
         cpu: Option<CpuId>,
@@ -205,7 +205,7 @@ pub enum UnitStep {
 /// in its steps. It may be dropped at any time; other workers then do the rest.
 pub struct Worker<'a, 'm, P: Platform, M = ()> {
     allocator: &'a Allocator<'m, P, M>,
-    later: Later<'m, P, M>,
+    later: &'a Later<'m, P, M>,
     turn: Turn<'m, P>,
     node: NodeId,
 }

@@ -23,7 +23,7 @@
 //!
 //! A list that is not in `used` is empty, and shut. Empty lists leave `used` when `level` changes.
 
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 use super::{KINDS, LINUX_LISTS, LISTS, Pcp, TYPES};
 use crate::config::Config;
@@ -324,7 +324,10 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Lets frees hit all lists, if there is no request. If hits do not count: all lists in use, each up to its share.
     pub(crate) fn open_all(&self) {
         if self.counts() {
-            self.lists_in_use().for_each(|list| list.open_anyway(list.end()));
+            // Also the correct ones are exchanged.
+            self.lists_in_use().for_each(|list| {
+                list.ceiling.swap(list.end(), AcqRel);
+            });
             if self.is_asked() {
                 self.lists_in_use().for_each(List::shut);
             }

@@ -364,7 +364,7 @@ impl<'m, P: Platform> List<'m, P> {
         if self.ceiling.load(Relaxed) == ceiling {
             return false;
         }
-        self.open_anyway(ceiling);
+        self.ceiling.swap(ceiling, AcqRel);
         true
     }
 
@@ -375,13 +375,8 @@ impl<'m, P: Platform> List<'m, P> {
         if self.ceiling.load(Relaxed) == end {
             return false;
         }
-        self.open_anyway(self.end());
+        self.ceiling.swap(self.end(), AcqRel);
         true
-    }
-
-    /// Like [`open`](Self::open), regardless of the present ceiling.
-    pub(super) fn open_anyway(&self, ceiling: u64) {
-        self.ceiling.swap(ceiling, AcqRel);
     }
 
     // ---- any CPU ---------------------------------------------------------------------------------------
