@@ -283,9 +283,7 @@ fn put(path: &Path, text: &str) -> Result<()> {
 /// Copies what is not mutated, and deletes what the repository no longer has.
 fn copy(root: &Path, folder: &Path, mutated: &BTreeMap<&str, Vec<Mutant>>) -> Result<()> {
     let mut git = Command::new("git");
-    git.args(["ls-files", "--cached", "--others", "--exclude-standard", "--"])
-        .args(COPIED)
-        .current_dir(root);
+    git.args(["ls-files", "--cached", "--others", "--exclude-standard", "--"]).args(COPIED).current_dir(root);
     let listed = git.output().map_err(|error| format!("git: {error}"))?;
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     let listed: BTreeSet<&str> = listed.lines().chain(["Cargo.lock", "Cargo.toml"]).collect();
