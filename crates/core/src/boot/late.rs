@@ -122,8 +122,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Booting<'a, 'm, P, M> {
     }
 
     /// Ends boot without initialising the rest: also later, each allocation that finds too little initialises another
-    /// section. Per-CPU lists and watermarks are sized for the memory after that. Returns the count of such growth until
-    /// now.
+    /// section. Per-CPU lists and watermarks are sized for the memory after that. Returns the count of such growth
+    /// until now.
     ///
     /// If descriptors need no writing, any amount of memory is ready immediately.
     pub fn stay_lazy(self) -> Growth {
