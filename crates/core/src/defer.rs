@@ -22,7 +22,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::frame;
-use crate::platform::{Platform, Word};
+use crate::platform::{Platform, Word, update};
 use crate::policy::init::{self, Job, Split};
 use crate::units::{MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use crate::zone::ZoneSpec;
@@ -339,20 +339,14 @@ impl<'m, P: Platform> Deferred<'m, P> {
     /// Takes up to a section from the end of a slot's claim, but no unit that its worker is initialising.
     fn take_from(&self, slot: &P::Word, zone: ZoneId) -> Option<Range<u64>> {
         let most = self.how.section / UNIT_PAGES;
-        let mut word = slot.load(Relaxed);
-        loop {
+        let left_to = |claim: Claim| claim.to.saturating_sub(most).max(claim.from + claim.busy);
+        // Acquire: a worker that panicked may have started on these units.
+        let word = update(slot, Acquire, |word| {
             let claim = Claim::unpack(word);
-            let idle = claim.from + claim.busy;
-            if claim.zone != zone || claim.to <= idle {
-                return None;
-            }
-            let to = claim.to.saturating_sub(most).max(idle);
-            // Acquire: a worker that panicked may have started on these units.
-            match slot.compare_exchange(word, Claim { to, ..claim }.pack(), Acquire, Relaxed) {
-                Ok(_) => return Some(to..claim.to),
-                Err(now) => word = now,
-            }
-        }
+            let is_idle = claim.zone == zone && claim.to > claim.from + claim.busy;
+            is_idle.then(|| Claim { to: left_to(claim), ..claim }.pack())
+        });
+        word.map(Claim::unpack).map(|claim| left_to(claim)..claim.to)
     }
 
     /// Takes a slot that no worker has, for a worker on `node`: one with work left there, or an empty one, or one with
@@ -370,18 +364,12 @@ impl<'m, P: Platform> Deferred<'m, P> {
     }
 
     fn try_hold(&'m self, slot: &'m P::Word, wanted: impl Fn(Claim) -> bool) -> Option<Turn<'m, P>> {
-        let mut word = slot.load(Relaxed);
-        loop {
+        // All actions of its last worker happen before those of the next one.
+        update(slot, Acquire, |word| {
             let claim = Claim::unpack(word);
-            if claim.held || !wanted(claim) {
-                return None;
-            }
-            // All actions of its last worker happen before those of the next one.
-            match slot.compare_exchange(word, Claim { held: true, ..claim }.pack(), Acquire, Relaxed) {
-                Ok(_) => return Some(Turn { deferred: self, slot, jobs: None }),
-                Err(now) => word = now,
-            }
-        }
+            (!claim.held && wanted(claim)).then(|| Claim { held: true, ..claim }.pack())
+        })?;
+        Some(Turn { deferred: self, slot, jobs: None })
     }
 }
 
@@ -402,14 +390,8 @@ impl<P: Platform> Drop for Turn<'_, P> {
 impl<'m, P: Platform> Turn<'m, P> {
     /// Changes the slot's claim, also if CPUs take units from its end at the same time.
     fn change(&self, to: impl Fn(Claim) -> Claim) -> Claim {
-        let mut word = self.slot.load(Relaxed);
-        loop {
-            let claim = to(Claim::unpack(word));
-            match self.slot.compare_exchange(word, claim.pack(), Release, Relaxed) {
-                Ok(_) => return claim,
-                Err(now) => word = now,
-            }
-        }
+        let word = update(self.slot, Release, |word| Some(to(Claim::unpack(word)).pack()));
+        to(Claim::unpack(word.expect("every claim changes")))
     }
 
     /// The next units of a node to initialise, at most `most`, which stay this worker's until [`done`](Self::done):
