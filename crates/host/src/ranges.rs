@@ -378,7 +378,6 @@ impl<M: FrameUser> SharedArena<M> {
 
 #[cfg(test)]
 mod tests {
-    use std::alloc::Layout;
     use std::sync::Barrier;
     use std::thread;
 
@@ -411,7 +410,8 @@ mod tests {
 
     #[test]
     fn each_call_takes_back_what_page_caches_left() {
-        let calls: [(&str, fn(&Cpu<'_>, Pfn) -> bool); 7] = [
+        type Call = fn(&Cpu<'_>, Pfn) -> bool;
+        let calls: [(&str, Call); 7] = [
             ("alloc", |cpu, _| cpu.alloc(Order::ZERO, Migratetype::Movable).is_ok()),
             ("alloc_bulk", |cpu, _| {
                 cpu.alloc_bulk(Order::ZERO, Migratetype::Movable, &mut [Pfn(0); 10]) == 10
