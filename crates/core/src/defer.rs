@@ -109,11 +109,9 @@ impl<'m, P: Platform> ZoneCursor<'m, P> {
         (pfn.0 - self.rest.spec.start.0) / UNIT_PAGES
     }
 
-    /// The first unit from `unit` on that holds free memory. O(log ranges).
-    fn next_unit(&self, unit: u64) -> Option<u64> {
-        let from = self.unit_start(unit);
-        let first = init::clipped(self.rest.free, from..self.rest.spec.end()).next()?.start;
-        Some(self.unit_of(first))
+    /// The first free frame from `unit` on. O(log ranges).
+    fn next_free(&self, unit: u64) -> Option<Pfn> {
+        Some(init::clipped(self.rest.free, self.unit_start(unit)..self.rest.spec.end()).next()?.start)
     }
 
     /// Claims units from the cursor on: from the first that holds free memory, at least one. `end_of` gets the first
@@ -122,13 +120,11 @@ impl<'m, P: Platform> ZoneCursor<'m, P> {
         // Acquire: a CPU that sees the cursor moved sees the mark that the worker put into its slot before.
         let mut at = self.cursor.load(Acquire);
         loop {
-            let first = self.next_unit(at)?;
-            let from = self.unit_start(first);
-            let from = init::clipped(self.rest.free, from..self.rest.spec.end()).next()?.start;
+            let from = self.next_free(at)?;
             let end = end_of(from).min(self.rest.spec.end()).max(from.add(1));
             let end = self.unit_of(Pfn(end.0 - 1)) + 1;
             match self.cursor.compare_exchange(at, end, AcqRel, Acquire) {
-                Ok(_) => return Some(first..end),
+                Ok(_) => return Some(self.unit_of(from)..end),
                 Err(now) => at = now,
             }
         }
@@ -406,7 +402,7 @@ impl<'m, P: Platform> Turn<'m, P> {
             }
             let rest = &self.deferred.zones[claim.zone.index()];
             // Units without free memory are skipped; then none may be left.
-            let unit = rest.next_unit(claim.from).unwrap_or(claim.to);
+            let unit = rest.next_free(claim.from).map_or(claim.to, |free| rest.unit_of(free));
             let claim = self.change(|claim| {
                 let from = unit.min(claim.to);
                 Claim { from, busy: most.min(claim.to - from), ..claim }

@@ -49,7 +49,7 @@ use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word, update};
 use crate::policy::pcp::Sizing;
 use crate::units::{COSTLY_ORDER, CpuId, Migratetype, NR_ORDERS, Ones, Order, PAGEBLOCK_ORDER, Pfn};
-use list::Hits;
+use list::{COUNTED, NO_HITS};
 pub(crate) use list::{Left, List, Missed};
 pub(crate) use local::Local;
 use outgoing::Outgoing;
@@ -259,9 +259,9 @@ impl<'m, P: Platform> Pcp<'m, P> {
         // Without head words each allocation sets bits.
         let marked = each_call || !config.engine.has_words();
         let hits = match (config.poison || config.fault_injection, marked) {
-            (true, _) => Hits::None,
-            (false, true) => Hits::Counted,
-            (false, false) => Hits::Plain,
+            (true, _) => NO_HITS,
+            (false, true) => COUNTED,
+            (false, false) => 0,
         };
         let mut rest = slots;
         let mut list = |number| {
