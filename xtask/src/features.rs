@@ -2,8 +2,8 @@
 
 use crate::{Result, run, target};
 
-/// Which features are left out, and which stay: a feature goes with those that need it. The first three leave each feature out
-/// once; the others run with `--full`.
+/// Which features are left out, and which stay: a feature goes with those that need it. The first three leave each
+/// feature out once; the others run with `--full`.
 const LEFT_OUT: [(&str, &str); 7] = [
     ("settings, passes and boot", "lists,mobility,smp"),
     ("smp", "boot"),

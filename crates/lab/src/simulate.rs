@@ -269,17 +269,17 @@ pub fn in_parallel<T: Sync, R: Send>(
     mut done: impl FnMut(),
 ) -> Vec<R> {
     let results: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
-    let one = |index: usize| {
+    let keep = |index: usize| {
         let result = work(&items[index]);
         *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
     };
-    take_turns(items.len(), &one, &mut done);
+    take_turns(items.len(), &keep, &mut done);
     let result = |slot: Mutex<Option<R>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.into_iter().filter_map(result).collect()
 }
 
-/// Calls `work` with each number below `count`, as [`in_parallel`] says. Not generic: threads and a channel for each type of
-/// work would be a twentieth of this crate's code.
+/// Calls `work` with each number below `count`, as [`in_parallel`] says. Not generic: threads and a channel for each
+/// type of work would be a twentieth of this crate's code.
 fn take_turns(count: usize, work: &(dyn Fn(usize) + Sync), done: &mut dyn FnMut()) {
     // A thread that has a turn already would wait for itself.
     let waits = !HAS_TURN.get();

@@ -143,8 +143,8 @@ where
     Done { results: results.into_iter().filter_map(result).collect(), pinned: pinned.into_inner() }
 }
 
-/// Calls `work` with each number below `count` on a thread of its own. Not generic: threads would be compiled anew for each
-/// workload and target.
+/// Calls `work` with each number below `count` on a thread of its own. Not generic: threads would be compiled anew for
+/// each workload and target.
 fn on_threads(count: usize, work: &(dyn Fn(usize) + Sync)) {
     thread::scope(|scope| {
         let threads: Vec<_> = (0..count).map(|index| scope.spawn(move || work(index))).collect();
