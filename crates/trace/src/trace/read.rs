@@ -215,6 +215,9 @@ impl Table {
     }
 }
 
+/// Takes the value of a row, or says what is wrong with it.
+type Put<'a, V> = &'a mut dyn FnMut(usize, &V) -> Result<(), String>;
+
 /// One row group: a run of whole rows, kept column by column.
 struct Group<'a> {
     file: &'a str,
@@ -426,11 +429,7 @@ impl Group<'_> {
 
     /// Calls `put` with the number within the group and the value of each of the group's rows. Not generic over `put`:
     /// the decoder is compiled for each type of values, not for each column.
-    fn values<T: DataType>(
-        &self,
-        position: usize,
-        put: &mut dyn FnMut(usize, &T::T) -> Result<(), String>,
-    ) -> Result<(), Error> {
+    fn values<T: DataType>(&self, position: usize, put: Put<'_, T::T>) -> Result<(), Error> {
         let allowance = Allowance::default();
         let mut reader = self.column::<T>(position, &allowance)?;
         let chunk = self.metadata.column(position);
