@@ -264,9 +264,7 @@ pub(crate) fn only_config(options: &fw_options) -> Result<(), fw_status> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_arena_new(options: *const fw_options, out: *mut *mut fw_arena) -> fw_status {
     // SAFETY: by the caller's promise.
-    let Some(out) = (unsafe { out.as_mut() }) else {
-        return status::null("the place for the handle is NULL");
-    };
+    let out = tried!(unsafe { status::place(out, "the place for the handle is NULL") });
     *out = core::ptr::null_mut();
     // SAFETY: by the caller's promise.
     let options = tried!(unsafe { read(options) });

@@ -67,9 +67,7 @@ pub unsafe extern "C" fn fw_attach_cpu(
 
 unsafe fn attach(arena: *mut fw_arena, number: Option<usize>, out: *mut *mut fw_cpu) -> fw_status {
     // SAFETY: by the caller's promise.
-    let Some(out) = (unsafe { out.as_mut() }) else {
-        return status::null("the place for the handle is NULL");
-    };
+    let out = tried!(unsafe { status::place(out, "the place for the handle is NULL") });
     *out = core::ptr::null_mut();
     // SAFETY: by the caller's promise.
     let opened = unsafe { arena_of(arena) }.and_then(|kept| {
@@ -138,13 +136,7 @@ unsafe extern "C" fn alloc_slow(cpu: *mut fw_cpu, order: u32, migratetype: u32) 
     // SAFETY: by the caller's promise.
     let cpu = tried!(unsafe { cpu_of(cpu) }, FW_NO_FRAME);
     let (order, migratetype) = tried!(kind(order, migratetype), FW_NO_FRAME);
-    match cpu.alloc(order, migratetype) {
-        Ok(pfn) => pfn.0,
-        Err(error) => {
-            status::fail(Failure::Alloc(error));
-            FW_NO_FRAME
-        }
-    }
+    status::allocated(cpu.alloc(order, migratetype))
 }
 
 /// Shortfall of each zone for such a block now, in the order in which an allocation tries them: the first `room` of

@@ -149,9 +149,7 @@ pub unsafe extern "C" fn fw_shm_create(
     out: *mut *mut fw_shm,
 ) -> fw_status {
     // SAFETY: by the caller's promise.
-    let Some(out) = (unsafe { out.as_mut() }) else {
-        return status::null("the place for the handle is NULL");
-    };
+    let out = tried!(unsafe { status::place(out, "the place for the handle is NULL") });
     *out = core::ptr::null_mut();
     // SAFETY: by the caller's promise.
     let options = tried!(unsafe { arena::read(options) });
@@ -184,9 +182,7 @@ pub unsafe extern "C" fn fw_shm_create(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_shm_attach(fd: c_int, out: *mut *mut fw_shm) -> fw_status {
     // SAFETY: by the caller's promise.
-    let Some(out) = (unsafe { out.as_mut() }) else {
-        return status::null("the place for the handle is NULL");
-    };
+    let out = tried!(unsafe { status::place(out, "the place for the handle is NULL") });
     *out = core::ptr::null_mut();
     if fd < 0 {
         return status::plain(fw_status::FW_ERR_ARGUMENT, "the descriptor is negative");

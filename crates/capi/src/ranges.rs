@@ -37,13 +37,7 @@ pub unsafe extern "C" fn fw_alloc_zeroed(cpu: *mut fw_cpu, order: u32, migratety
     // SAFETY: by the caller's promise.
     let cpu = tried!(unsafe { cpu_of(cpu) }, FW_NO_FRAME);
     let (order, migratetype) = tried!(kind(order, migratetype), FW_NO_FRAME);
-    cpu.alloc_with(&Request::new(order, migratetype).with(Flags::ZERO)).map_or_else(
-        |error| {
-            status::fail(Failure::Alloc(error));
-            FW_NO_FRAME
-        },
-        |pfn| pfn.0,
-    )
+    status::allocated(cpu.alloc_with(&Request::new(order, migratetype).with(Flags::ZERO)))
 }
 
 /// Allocates up to `count` blocks into `frames` and returns how many; fewer if memory runs short, and then the thread's
@@ -407,9 +401,7 @@ pub unsafe extern "C" fn fw_injected(arena: *const fw_arena, out: *mut fw_fault_
     // SAFETY: by the caller's promise.
     let kept = tried!(unsafe { arena_of(arena) });
     // SAFETY: by the caller's promise.
-    let Some(out) = (unsafe { out.as_mut() }) else {
-        return status::null("the place for the counts is NULL");
-    };
+    let out = tried!(unsafe { status::place(out, "the place for the counts is NULL") });
     let counts = kept.arena.allocator().fault_counts();
     *out = fw_fault_counts { seen: counts.seen, failed: counts.failed };
     fw_status::FW_OK

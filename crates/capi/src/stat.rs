@@ -3,6 +3,7 @@
 
 use core::ffi::c_char;
 
+use framewright_host::PageCounts;
 use framewright_host::framewright::ZoneType;
 use framewright_host::framewright::units::NR_ORDERS;
 
@@ -105,20 +106,17 @@ pub const FW_TEXT_VMSTAT: u32 = 2;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_stat(arena: *const fw_arena, out: *mut fw_stats) -> fw_status {
     // SAFETY: by the caller's promise.
-    let Some(out) = (unsafe { out.as_mut() }) else {
-        return status::null("the place for the counters is NULL");
-    };
+    let out = tried!(unsafe { status::place(out, "the place for the counters is NULL") });
     // SAFETY: by the caller's promise.
     let kept = tried!(unsafe { arena_of(arena) });
     let allocator = kept.arena.allocator();
-    let managed = allocator.zones().iter().map(|zone| zone.managed_pages()).sum::<u64>();
-    let (free, on_lists) = (allocator.free_pages(), allocator.pcp_pages());
+    let PageCounts { managed, free, on_lists, allocated, hwpoisoned } = kept.arena.counts();
     let totals = allocator.totals();
     *out = fw_stats {
         managed,
         free,
         on_lists,
-        allocated: managed.saturating_sub(free).saturating_sub(on_lists),
+        allocated,
         in_balloon: kept.balloon.pages(),
         refills: totals.pcp.refills,
         refilled_pages: totals.pcp.refilled_pages,
@@ -129,7 +127,7 @@ pub unsafe extern "C" fn fw_stat(arena: *const fw_arena, out: *mut fw_stats) -> 
         fallbacks: totals.fallbacks,
         bad_pages: totals.pcp.bad_pages,
         poison_overwrites: totals.pcp.poison_overwrites,
-        hwpoisoned: allocator.hwpoisoned_pages(),
+        hwpoisoned,
     };
     fw_status::FW_OK
 }
@@ -151,9 +149,7 @@ pub unsafe extern "C" fn fw_zones(arena: *const fw_arena) -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_snapshot(arena: *const fw_arena, zone: u32, out: *mut fw_zone) -> fw_status {
     // SAFETY: by the caller's promise.
-    let Some(out) = (unsafe { out.as_mut() }) else {
-        return status::null("the place for the snapshot is NULL");
-    };
+    let out = tried!(unsafe { status::place(out, "the place for the snapshot is NULL") });
     // SAFETY: by the caller's promise.
     let kept = tried!(unsafe { arena_of(arena) });
     let allocator = kept.arena.allocator();

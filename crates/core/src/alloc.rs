@@ -641,16 +641,14 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 
     /// A CPU's lists of a zone, without taking its `turn`; `caller` is the calling CPU, if it has one.
     pub(crate) fn local(&self, zone: ZoneId, owner: CpuId, caller: Option<CpuId>) -> Local<'_, 'm, P, M> {
-        let its = &self.zones[zone.index()];
         Local {
             pcp: self.pcp(zone, owner),
             pcps: self.pcps,
-            zone: its,
+            zone: &self.zones[zone.index()],
             frames: self.frames,
             waiter: self.waiter(caller),
             config: &self.config,
             direct_map: self.direct_map,
-            cpus: its.cpus,
             avoid_fragmentation: false,
             beyond: u64::MAX,
             turn: None,

@@ -21,8 +21,6 @@ pub(crate) struct Local<'a, 'm, P: Platform, M> {
     pub(crate) waiter: Waiter<'a, P>,
     pub(crate) config: &'a Config,
     pub(crate) direct_map: Option<DirectMap>,
-    /// CPUs that share the pages that lists may hold.
-    pub(crate) cpus: u32,
     /// Whether other types give whole pageblocks only (see [`Config::avoid_fragmentation`]).
     pub(crate) avoid_fragmentation: bool,
     /// The owner's turn; `None` if an outer slow call has it, or a remote drain.
@@ -68,7 +66,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             return sizing;
         }
         // A larger drain is not cheaper if blocks merge one by one under the lock: with free lists all CPUs share.
-        let cpus = if self.frames.has_maps() { self.cpus } else { self.waiter.nodes.len() as u32 };
+        let cpus = if self.frames.has_maps() { self.zone.cpus } else { self.waiter.nodes.len() as u32 };
         sizing.within(share_of_free(self.zone.free_pages(), cpus, self.config.pcp_free_part))
     }
 

@@ -189,7 +189,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let has_list = list.is_some_and(|list| list.capacity() > 0);
         let list_place = self.waiter.cpu.filter(|_| has_list).map(|cpu| ListPlace { cpu, position: 0 });
         let mut got = 0;
-        while got < out.len() && !self.has_less_than(order) {
+        while got < out.len() && self.zone.free_pages() >= order.pages() {
             let most = (out.len() - got).min(MOST_TAKEN);
             let places = &mut out[got..][..most];
             let mut n = 0;

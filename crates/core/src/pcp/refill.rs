@@ -31,7 +31,8 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     /// is refused at every moment.
     pub(super) fn refill(&self, number: usize, migratetype: Migratetype) -> u64 {
         let (order, _) = KINDS[number];
-        if self.has_less_than(order) {
+        // Whatever its free lists hold. Read without the lock: earlier changes are seen, concurrent ones may not be.
+        if self.zone.free_pages() < order.pages() {
             return 0;
         }
         let (tuned, wanted) = self.plan(number);
@@ -177,12 +178,6 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             !is_bad
         });
         self.take_by(self.wanted(order, from), count, &mut keep)
-    }
-
-    /// Whether the zone has fewer free pages than one block, whatever its free lists hold. Read without the lock:
-    /// earlier changes are seen, concurrent ones may not be.
-    pub(super) fn has_less_than(&self, order: Order) -> bool {
-        self.zone.free_pages() < order.pages()
     }
 
     /// Checks the blocks that a refill has just brought, first block first, and drops bad ones; the others keep their
