@@ -3,7 +3,7 @@
 
 use core::ffi::c_void;
 
-use framewright_host::{Migratetype, Order, Pfn, Request};
+use framewright_host::{AllocError, Migratetype, Order, Pfn, Request};
 
 use crate::arena::FW_NO_FRAME;
 use crate::handle::{arena_of, close_cpu, cpu_of, fw_arena, fw_cpu, open_cpu, ours};
@@ -38,6 +38,17 @@ fn no_such_kind() -> fw_status {
 #[inline(always)]
 pub(crate) fn order_of(order: u32) -> Result<Order, fw_status> {
     u8::try_from(order).ok().and_then(Order::new).ok_or_else(no_such_kind)
+}
+
+/// The frame that was allocated; `FW_NO_FRAME` if none was.
+pub(crate) fn allocated(result: Result<Pfn, AllocError>) -> u64 {
+    match result {
+        Ok(pfn) => pfn.0,
+        Err(error) => {
+            status::fail(Failure::Alloc(error));
+            FW_NO_FRAME
+        }
+    }
 }
 
 /// Attaches this thread to a free CPU: from then on it allocates and frees through the lists of that CPU without
@@ -136,7 +147,7 @@ unsafe extern "C" fn alloc_slow(cpu: *mut fw_cpu, order: u32, migratetype: u32) 
     // SAFETY: by the caller's promise.
     let cpu = tried!(unsafe { cpu_of(cpu) }, FW_NO_FRAME);
     let (order, migratetype) = tried!(kind(order, migratetype), FW_NO_FRAME);
-    status::allocated(cpu.alloc(order, migratetype))
+    allocated(cpu.alloc(order, migratetype))
 }
 
 /// Shortfall of each zone for such a block now, in the order in which an allocation tries them: the first `room` of

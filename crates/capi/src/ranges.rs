@@ -10,7 +10,7 @@ use core::time::Duration;
 use framewright_host::{FaultRule, Flags, HwpoisonError, Hwpoisoned, Order, Pfn, Request};
 
 use crate::arena::FW_NO_FRAME;
-use crate::cpu::{kind, order_of};
+use crate::cpu::{allocated, kind, order_of};
 use crate::handle::{arena_of, cpu_of, fw_arena, fw_cpu, lend};
 use crate::status::{self, Failure, fw_error, fw_status, of_place, plain, tried};
 
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn fw_alloc_zeroed(cpu: *mut fw_cpu, order: u32, migratety
     // SAFETY: by the caller's promise.
     let cpu = tried!(unsafe { cpu_of(cpu) }, FW_NO_FRAME);
     let (order, migratetype) = tried!(kind(order, migratetype), FW_NO_FRAME);
-    status::allocated(cpu.alloc_with(&Request::new(order, migratetype).with(Flags::ZERO)))
+    allocated(cpu.alloc_with(&Request::new(order, migratetype).with(Flags::ZERO)))
 }
 
 /// Allocates up to `count` blocks into `frames` and returns how many; fewer if memory runs short, and then the thread's

@@ -9,10 +9,8 @@ use framewright_host::framewright::error::{AllocFailure, FreeFailure, Shortfall}
 use framewright_host::framewright::hotplug::{OfflineError, OfflineFailure};
 use framewright_host::framewright::verify::Violation;
 use framewright_host::{
-    AllocError, ArenaError, AttachError, FreeError, Order, Pfn, PlaceError, PlaceFailure, State,
+    AllocError, ArenaError, AttachError, FreeError, Order, PlaceError, PlaceFailure, State,
 };
-
-use crate::arena::FW_NO_FRAME;
 
 /// How a call ended. 0 is success, everything else is negative.
 #[repr(i32)]
@@ -341,17 +339,6 @@ pub(crate) fn ended(result: Result<(), fw_status>) -> fw_status {
 pub(crate) unsafe fn place<'a, T>(out: *mut T, null_text: &'static str) -> Result<&'a mut T, fw_status> {
     // SAFETY: by the caller's promise.
     unsafe { out.as_mut() }.ok_or_else(|| null(null_text))
-}
-
-/// The frame that was allocated; `FW_NO_FRAME` if none was.
-pub(crate) fn allocated(result: Result<Pfn, AllocError>) -> u64 {
-    match result {
-        Ok(pfn) => pfn.0,
-        Err(error) => {
-            fail(Failure::Alloc(error));
-            FW_NO_FRAME
-        }
-    }
 }
 
 /// How a free ended.
