@@ -436,26 +436,29 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         self.head(pfn, order).store(state.pack(), Relaxed);
     }
 
-    /// Writes the head words of the blocks that tile a run of frames: taken, on no list. Returns their number. The
-    /// caller owns the frames.
-    #[inline]
-    pub(crate) fn set_tiles(&self, run: Range<Pfn>, asked: Migratetype) -> u64 {
+    /// Writes the head words of the blocks that tile runs of frames: taken, on no list. Returns their number. The caller
+    /// owns the frames.
+    #[inline(never)]
+    pub(crate) fn set_tiles(&self, runs: &[Range<Pfn>], asked: Migratetype) -> u64 {
         let taken = |order| State::Taken { order, asked, list_place: None };
-        let (len, mut blocks) = (run.end.0 - run.start.0, 0);
-        if self.is_compact() || len >= PAGEBLOCK_PAGES {
-            for (pfn, order) in Order::tiles(run) {
-                self.set_state(pfn, order, taken(order));
+        let (single, mut blocks) = (taken(Order::ZERO).pack(), 0);
+        for run in runs {
+            let (first, len) = (run.start.0 - self.base.0, run.end.0 - run.start.0);
+            if len >= PAGEBLOCK_PAGES || self.is_compact() {
+                let set = |(pfn, order)| self.set_state(pfn, order, taken(order));
+                blocks += Order::tiles(run.clone()).map(set).count() as u64;
+                continue;
+            }
+            let frames = &self.frames[first as usize..][..len as usize];
+            let mut at = 0;
+            while at < len {
+                // Its lowest bit is the size of the largest block that starts here.
+                let block = first + at | 1 << (len - at).ilog2();
+                let order = u64::from(block.trailing_zeros());
+                frames[at as usize].word.store(single | order << state::ORDER, Relaxed);
+                at += block & block.wrapping_neg();
                 blocks += 1;
             }
-            return blocks;
-        }
-        let frames = &self.frames[(run.start.0 - self.base.0) as usize..][..len as usize];
-        let mut n = 0;
-        while n < frames.len() {
-            let order = Order::largest_at(run.start.add(n as u64), (frames.len() - n) as u64);
-            frames[n].word.store(taken(order).pack(), Relaxed);
-            n += order.pages() as usize;
-            blocks += 1;
         }
         blocks
     }

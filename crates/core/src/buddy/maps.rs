@@ -34,6 +34,7 @@ use crate::platform::Platform;
 use crate::policy::fallback::{self, Source, Steal};
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 pub(super) use bins::Bins;
+pub(crate) use longest::Picked;
 pub(super) use whole::Whole;
 pub(crate) use whole::maps_of_zone;
 
