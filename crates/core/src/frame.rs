@@ -397,16 +397,23 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         }
     }
 
-    /// The head word of the block of `order` at `pfn`, which must lie in the map.
+    /// The head word of the block of `order` at `pfn`, which must be in the map.
     #[inline]
     pub(crate) fn head(&self, pfn: Pfn, order: Order) -> &'m P::Word {
-        let index = (pfn.0 - self.base.0) as usize;
+        self.head_in_map(pfn, order).expect("a frame of the map")
+    }
+
+    /// Like [`head`](Self::head), for a frame number from a link, which may be damaged: `None` if the map ends before
+    /// it; also if the block has no head word.
+    #[inline]
+    pub(crate) fn head_in_map(&self, pfn: Pfn, order: Order) -> Option<&'m P::Word> {
+        let index = pfn.0.wrapping_sub(self.base.0) as usize;
         if order >= PAGEBLOCK_ORDER
-            && let Some(head) = self.head_apart(&self.pageblocks[index / PAGEBLOCK_PAGES as usize])
+            && let Some(head) = self.head_apart(self.pageblocks.get(index / PAGEBLOCK_PAGES as usize)?)
         {
-            return head;
+            return Some(head);
         }
-        &self.frames[index].word
+        Some(&self.frames.get(index)?.word)
     }
 
     /// The head of a large block, if it is not in a frame's descriptor. Another CPU may be clearing the descriptors of
@@ -487,50 +494,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// The head word of the block at `pfn`, if it is free and of exactly this order.
     #[inline]
     pub(crate) fn free_head(&self, pfn: Pfn, order: Order) -> Option<FreeHead> {
-        if !self.has_word(order) {
-            return None;
-        }
-        FreeHead::of_order(self.head(pfn, order).load(Relaxed), order)
-    }
-
-    /// Like [`free_head`](Self::free_head), for a frame number from a link, which may be damaged: `None` also if the
-    /// map ends before it.
-    #[inline]
-    pub(crate) fn free_head_in_map(&self, pfn: Pfn, order: Order) -> Option<FreeHead> {
         FreeHead::of_order(self.head_in_map(pfn, order)?.load(Relaxed), order)
-    }
-
-    #[inline]
-    fn head_in_map(&self, pfn: Pfn, order: Order) -> Option<&'m P::Word> {
-        let index = pfn.0.wrapping_sub(self.base.0) as usize;
-        if order >= PAGEBLOCK_ORDER
-            && let Some(head) = self.head_apart(self.pageblocks.get(index / PAGEBLOCK_PAGES as usize)?)
-        {
-            return Some(head);
-        }
-        Some(&self.frames.get(index)?.word)
-    }
-
-    /// Changes the head word of a free block of exactly this order with `change`. The caller holds the zone lock.
-    /// Returns whether it was such a block, and `change` accepted it.
-    #[inline]
-    pub(crate) fn update_free_head(
-        &self,
-        pfn: Pfn,
-        order: Order,
-        change: impl FnOnce(FreeHead) -> Option<FreeHead>,
-    ) -> bool {
-        let Some(head) = self.head_in_map(pfn, order) else { return false };
-        let free = FreeHead::of_order(head.load(Relaxed), order);
-        let Some(changed) = free.and_then(change) else { return false };
-        head.store(changed.0, Relaxed);
-        true
-    }
-
-    /// Writes the head word of a free block. The caller holds the zone lock.
-    #[inline]
-    pub(crate) fn set_free_head(&self, pfn: Pfn, order: Order, head: FreeHead) {
-        self.head(pfn, order).store(head.0, Relaxed);
     }
 
     /// Whether `pfn` is in a present pageblock of the map.
@@ -617,6 +581,17 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
             order = order.up();
         }
         (pfn, State::Body)
+    }
+
+    /// The blocks of a pageblock, ascending: their first frames and states. The first one may begin before the
+    /// pageblock. Each is read when it is asked for: the blocks before it may have changed since. O(512).
+    pub(crate) fn blocks_of(self, start: Pfn) -> impl Iterator<Item = (Pfn, State)> {
+        let mut at = start;
+        core::iter::from_fn(move || {
+            let (head, state) = (at < start.add(PAGEBLOCK_PAGES)).then(|| self.find(at))?;
+            at = head.add(state.pages()).max(at.add(1));
+            Some((head, state))
+        })
     }
 
     /// The first frame of a block whose user slot is wrong for a free frame, and the error.

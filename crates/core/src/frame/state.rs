@@ -61,24 +61,14 @@ impl BlockInfo {
     /// Type of the pageblock, if it is [plain](Self::is_plain).
     #[inline(always)]
     pub(crate) const fn plain_type(self) -> Option<Migratetype> {
-        match self.0 & (Self::TYPE | Self::POISONED) {
-            0 => Some(Migratetype::Unmovable),
-            1 => Some(Migratetype::Movable),
-            2 => Some(Migratetype::Reclaimable),
-            _ => None,
-        }
+        Migratetype::ordinary(self.0 & (Self::TYPE | Self::POISONED))
     }
 
     /// Type of a pageblock that differs from this `unmovable` one only in the type, if that is an ordinary one.
     #[must_use]
     #[inline(always)]
-    pub(crate) fn ordinary_as(self, unmovable: Self) -> Option<Migratetype> {
-        match self.0.wrapping_sub(unmovable.0) {
-            0 => Some(Migratetype::Unmovable),
-            1 => Some(Migratetype::Movable),
-            2 => Some(Migratetype::Reclaimable),
-            _ => None,
-        }
+    pub(crate) const fn ordinary_as(self, unmovable: Self) -> Option<Migratetype> {
+        Migratetype::ordinary(self.0.wrapping_sub(unmovable.0))
     }
 
     /// The type to return to when isolation ends.

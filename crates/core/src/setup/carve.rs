@@ -20,50 +20,31 @@ use crate::zone::{Section, Zone};
 const ALIGN: usize = 128;
 
 /// Memory that is handed out from its start on.
-trait Room<'m> {
-    /// Room for `len` elements; none where room is only counted.
-    fn take<T>(&mut self, len: usize) -> &'m mut [MaybeUninit<T>];
+struct Room {
+    /// `None` if room is only counted.
+    start: Option<NonNull<u8>>,
+    /// Bytes handed out so far. They saturate: no memory is so large.
+    used: usize,
 }
 
-/// Bytes handed out so far. They saturate: no memory is so large.
-struct Counted(usize);
-
-impl Counted {
-    /// Offset of room for `len` elements.
-    fn add<T>(&mut self, len: usize) -> usize {
+impl Room {
+    /// Room for `len` elements; no elements where room is only counted.
+    fn take<'m, T>(&mut self, len: usize) -> &'m mut [MaybeUninit<T>] {
         const { assert!(align_of::<T>() <= ALIGN) };
-        self.add_bytes(size_of::<T>(), len)
+        let offset = self.add_bytes(size_of::<T>(), len);
+        let Some(start) = self.start else { return &mut [] };
+        // SAFETY: by the promise of `Memory::carve` the memory has the room that was counted and only the caller reaches
+        // it for `'m`; no two slices overlap, and any bytes are a `MaybeUninit`. Aligned: `start` is aligned as the
+        // layout says, the offset to the type.
+        unsafe { slice::from_raw_parts_mut(start.add(offset).cast().as_ptr(), len) }
     }
 
-    /// Out of line: it is called for each kind of structure.
+    /// Offset of room for `len` elements. Out of line: it is called for each kind of structure.
     #[inline(never)]
     fn add_bytes(&mut self, each: usize, len: usize) -> usize {
-        let start = self.0.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
-        self.0 = start.saturating_add(each.saturating_mul(len));
+        let start = self.used.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
+        self.used = start.saturating_add(each.saturating_mul(len));
         start
-    }
-}
-
-impl<'m> Room<'m> for Counted {
-    fn take<T>(&mut self, len: usize) -> &'m mut [MaybeUninit<T>] {
-        self.add::<T>(len);
-        &mut []
-    }
-}
-
-/// Memory that has all the room that was [counted](Counted).
-struct Cut {
-    start: NonNull<u8>,
-    counted: Counted,
-}
-
-impl<'m> Room<'m> for Cut {
-    fn take<T>(&mut self, len: usize) -> &'m mut [MaybeUninit<T>] {
-        let offset = self.counted.add::<T>(len);
-        // SAFETY: by the promise of `Memory::carve` the memory has this room and only the caller reaches it for `'m`;
-        // no two slices overlap, and any bytes are a `MaybeUninit`. Aligned: `start` is aligned as the layout says, the
-        // offset to the type.
-        unsafe { slice::from_raw_parts_mut(self.start.add(offset).cast().as_ptr(), len) }
     }
 }
 
@@ -84,7 +65,7 @@ struct Tables<'m, P: Platform> {
 }
 
 impl<'m, P: Platform> Tables<'m, P> {
-    fn new(plan: &Plan, room: &mut impl Room<'m>) -> Self {
+    fn new(plan: &Plan, room: &mut Room) -> Self {
         Self {
             zones: room.take(plan.zones),
             sections: room.take(plan.sections),
@@ -108,10 +89,10 @@ impl Plan {
     /// # Errors
     /// The address space is too small.
     pub fn layout<P: Platform, M>(&self) -> Result<Layout, SetupError> {
-        let mut room = Counted(0);
+        let mut room = Room { start: None, used: 0 };
         Tables::<P>::new(self, &mut room);
-        room.add::<Frame<P, M>>(self.frames);
-        Layout::from_size_align(room.0, ALIGN).map_err(|_| SetupError::TooLarge)
+        room.take::<Frame<P, M>>(self.frames);
+        Layout::from_size_align(room.used, ALIGN).map_err(|_| SetupError::TooLarge)
     }
 
     /// Size and alignment of one range for all structures but frame descriptors, for [`Memory::carve_beside`].
@@ -119,9 +100,9 @@ impl Plan {
     /// # Errors
     /// The address space is too small.
     pub fn tables_layout<P: Platform>(&self) -> Result<Layout, SetupError> {
-        let mut room = Counted(0);
+        let mut room = Room { start: None, used: 0 };
         Tables::<P>::new(self, &mut room);
-        Layout::from_size_align(room.0, ALIGN).map_err(|_| SetupError::TooLarge)
+        Layout::from_size_align(room.used, ALIGN).map_err(|_| SetupError::TooLarge)
     }
 }
 
@@ -139,7 +120,7 @@ impl<'m, P: Platform, M> Memory<'m, P, M> {
     where
         M: Zeroable,
     {
-        let mut room = Cut { start, counted: Counted(0) };
+        let mut room = Room { start: Some(start), used: 0 };
         let tables = Tables::new(plan, &mut room);
         // SAFETY: zeroed, and zeroes are a valid word and slot by the caller's promise and `Zeroable`.
         let frames = unsafe { filled(room.take(plan.frames)) };
@@ -154,7 +135,7 @@ impl<'m, P: Platform, M> Memory<'m, P, M> {
     /// As [`carve`](Self::carve), without the condition on `M`.
     #[must_use]
     pub unsafe fn carve_beside(plan: &Plan, frames: &'m [Frame<P, M>], start: NonNull<u8>) -> Self {
-        let tables = Tables::new(plan, &mut Cut { start, counted: Counted(0) });
+        let tables = Tables::new(plan, &mut Room { start: Some(start), used: 0 });
         // SAFETY: by the caller's promise.
         unsafe { Self::of(frames, tables) }
     }
