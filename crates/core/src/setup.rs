@@ -13,7 +13,8 @@ use crate::pcp::{self, MoreLists, Most, Pcp};
 use crate::platform::Platform;
 use crate::policy::Generation;
 use crate::policy::pcp::{
-    BATCH_CAP, BATCH_CAP_V3_0, MAX_SCALE, PcpRule, Sizing, share_of_free, sharing_cpus, size_with_cap,
+    BATCH_CAP, BATCH_CAP_V3_0, MAX_SCALE, PcpRule, Sizing, accepts_fraction, share_of_free, sharing_cpus,
+    size_with_cap,
 };
 use crate::policy::watermark::{self, Marks};
 use crate::reclaim::Node;
@@ -138,9 +139,7 @@ fn check_config(config: &Config) -> Result<(), SetupError> {
     if !cfg!(feature = "passes") && (config.keep_marks || config.fault_injection) {
         return Err(SetupError::NeedsFeature("passes"));
     }
-    if crate::policy::pcp::validate_fraction(config.experiment.pcp_rule, config.experiment.pcp_fraction)
-        .is_err()
-    {
+    if !accepts_fraction(config.experiment.pcp_rule, config.experiment.pcp_fraction) {
         return Err(SetupError::PcpFraction(config.experiment.pcp_fraction));
     }
     if !config.page_kib.is_power_of_two() || !(4..=64).contains(&config.page_kib) {

@@ -208,9 +208,12 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// and the state is unchanged.
     #[inline]
     pub(crate) fn take_back(&self, pfn: Pfn, order: Order) -> bool {
+        if !pfn.is_aligned(order) {
+            return false;
+        }
         let (word, at) = self.owner_word(pfn);
         let mut old = word.load(Relaxed);
-        while pfn.is_aligned(order) && starts(old, at) == Some(order) {
+        while starts(old, at) == Some(order) {
             match word.compare_exchange(old, old & !code_in_word(order, at), AcqRel, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => old = now,

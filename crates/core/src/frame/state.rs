@@ -121,16 +121,11 @@ impl BlockInfo {
         self.0 & Self::HELD != 0
     }
 
-    /// Like [`isolated`](Self::isolated), but by a call that ends it itself if `held`.
+    /// This pageblock, isolated; `held`: by a call that ends it itself.
     pub(crate) const fn isolated_by(self, held: bool) -> Self {
-        Self(self.isolated().0 | if held { Self::HELD } else { 0 })
-    }
-
-    /// This pageblock, isolated.
-    #[must_use]
-    pub const fn isolated(self) -> Self {
         let before = self.migratetype() as u64;
-        Self(self.with_migratetype(Migratetype::Isolate).0 | before << 4)
+        let held = if held { Self::HELD } else { 0 };
+        Self(self.with_migratetype(Migratetype::Isolate).0 | before << 4 | held)
     }
 }
 

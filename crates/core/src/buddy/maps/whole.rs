@@ -218,6 +218,18 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             .fold(0, |word, group| word | u64::from(kind.of(self.group(list, group)) != 0) << (group % GROUP))
     }
 
+    /// The first word of a bitmap that has a pageblock of a kind, by the summary, and its number; a word without one if
+    /// that is damaged. Only if the root has a bit.
+    fn first_group(&self, list: Migratetype, kind: Kind) -> (usize, u64) {
+        let n = self.root(list, kind).trailing_zeros() as usize;
+        if n * GROUP >= self.groups() {
+            return (0, 0);
+        }
+        let (summary, at) = self.summary_at(list, kind, n);
+        let group = n * GROUP + summary.word(at).trailing_zeros() as usize;
+        (group, if group < self.groups() { self.group(list, group) } else { 0 })
+    }
+
     /// Rebuilds the summaries of a type, and counts this. O(pageblocks / 64).
     #[cold]
     #[inline(never)]
@@ -276,10 +288,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// A free pageblock of a type, if there is one: a single rather than one of a pair. O(1).
     pub(in crate::buddy) fn first_whole(&self, list: Migratetype) -> Option<Pfn> {
         let kind = KINDS.into_iter().find(|&kind| self.root(list, kind) != 0)?;
-        let n = self.root(list, kind).trailing_zeros() as usize;
-        let (summary, at) = self.summary_at(list, kind, n);
-        let group = n * GROUP + (summary.word(at).trailing_zeros() as usize).min(GROUP - 1);
-        let found = kind.of(self.group(list, group));
+        let (group, word) = self.first_group(list, kind);
+        let found = kind.of(word);
         // `None` if the words are damaged.
         (found != 0).then(|| self.start_of(group).add(u64::from(found.trailing_zeros()) * PAGEBLOCK_PAGES))
     }
@@ -348,13 +358,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             if root == 0 {
                 return None;
             }
-            let (n, groups) = (root.trailing_zeros() as usize, self.groups());
-            let mut group = n * GROUP;
-            if group < groups {
-                let (summary, at) = self.summary_at(list, kind, n);
-                group += summary.word(at).trailing_zeros() as usize;
-            }
-            let old = if group < groups { self.group(list, group) } else { 0 };
+            let (group, old) = self.first_group(list, kind);
             let found = kind.of(old);
             if found == 0 {
                 self.mend(list);
