@@ -95,7 +95,7 @@ int main(int argc, char **argv) {
   int status;
   CHECK(waitpid(consumer, &status, 0) == consumer && WIFEXITED(status) && WEXITSTATUS(status) == 0);
   struct fw_shm_account account;
-  CHECK(fw_shm_verify(shm, &account) == FW_OK && account.mine == 1 && account.of_nobody == 0 && account.others == 0);
+  CHECK(fw_shm_verify(shm, &account) == FW_OK && account.mine == 1 && account.disowned == 0 && account.others == 0);
   printf("%lu blocks of 2 MiB passed, none lost, in pages of %s\n", (unsigned long)blocks,
          options.backing == FW_BACKING_HUGETLB ? "2 MiB" : "4 KiB");
   CHECK(fw_shm_close(shm) == FW_OK);

@@ -64,7 +64,7 @@ static void step(struct fw_shm *shm) {
     CHECK(fw_shm_disown(shm, block.pfn, block.order) == FW_OK);
   } else if (held < MOST) {
     struct block found;
-    if (fw_shm_of_nobody(shm, &found.pfn, &found.order, 1) > 0 && fw_shm_adopt(shm, found.pfn, found.order) == FW_OK)
+    if (fw_shm_disowned(shm, &found.pfn, &found.order, 1) > 0 && fw_shm_adopt(shm, found.pfn, found.order) == FW_OK)
       put_in(shm, found);
   }
 }
@@ -131,10 +131,10 @@ int main(int argc, char **argv) {
     }
     CHECK(fw_shm_verify(shm, &account) == FW_OK);
     CHECK(account.mine == own && account.others == 0 && account.of_the_dead == 0);
-    CHECK(account.free + account.on_lists + account.mine + account.of_nobody == PAGES);
+    CHECK(account.free + account.on_lists + account.mine + account.disowned == PAGES);
     // What has no owner: the dead one's legacy, and our own.
     struct block left;
-    while (fw_shm_of_nobody(shm, &left.pfn, &left.order, 1) > 0) {
+    while (fw_shm_disowned(shm, &left.pfn, &left.order, 1) > 0) {
       CHECK(fw_shm_adopt(shm, left.pfn, left.order) == FW_OK && fw_shm_free(shm, left.pfn, left.order) == FW_OK);
       lost += 1ul << left.order;
     }

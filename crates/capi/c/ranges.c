@@ -48,6 +48,22 @@ static void places(uint32_t flags) {
   CHECK(fw_alloc_at(cpu, 1024, 9) == FW_ERR_BUSY);
   CHECK(fw_free_contig(cpu, 700, 1400) == FW_OK && fw_free_contig(cpu, 700, 1400) == FW_ERR_REFUSED);
 
+  // Runs: of any length, freed in any parts, and why there are no more frames.
+  static struct fw_run runs[5000];
+  CHECK(fw_alloc_runs(cpu, 512, FW_MOVABLE, runs, 1) == 1 && runs[0].pages == 512);
+  CHECK(fw_free_range(cpu, runs[0].pfn, 511) == FW_OK && fw_free(cpu, runs[0].pfn + 511, 0) == FW_OK);
+  CHECK(fw_free_range(cpu, runs[0].pfn, 1) == FW_ERR_REFUSED && fw_free_range(cpu, 0, 0) == FW_ERR_ARGUMENT);
+  size_t count = fw_alloc_runs(cpu, 5000, FW_MOVABLE, runs, 5000);
+  uint64_t all_of_them = 0;
+  for (size_t n = 0; n < count; n++) {
+    CHECK(n == 0 || runs[n].pfn > runs[n - 1].pfn + runs[n - 1].pages);
+    all_of_them += runs[n].pages;
+    CHECK(fw_free_range(cpu, runs[n].pfn, runs[n].pages) == FW_OK);
+  }
+  CHECK(all_of_them == 4096 && last().status == FW_ERR_NO_MEMORY);
+  CHECK(fw_alloc_runs(cpu, 1, FW_MOVABLE, NULL, 1) == 0 && last().status == FW_ERR_NULL);
+  CHECK(fw_alloc_runs(cpu, 1, 9, runs, 1) == 0 && last().status == FW_ERR_ARGUMENT);
+
   // Bulk: as many as there are, and why there are no more.
   static uint64_t frames[5000];
   CHECK(fw_alloc_bulk(cpu, 0, FW_MOVABLE, frames, 1000) == 1000 && fw_free_bulk(cpu, 0, frames, 1000) == 1000);

@@ -12,7 +12,7 @@ use framewright_host::framewright::reclaim::{
 };
 use framewright_host::{Order, Pfn};
 
-use crate::status::{self, Failure, fw_status};
+use crate::status::{self, fw_status};
 
 /// Request to a reclaimer.
 #[repr(C)]
@@ -148,10 +148,7 @@ unsafe fn release(to: *const c_void, pfn: Pfn, order: Order) -> fw_status {
     // SAFETY: by the caller's promise.
     let to: &dyn Release = unsafe { *to.cast::<&dyn Release>() };
     // SAFETY: by the caller's promise.
-    match unsafe { to.free(pfn, order) } {
-        Ok(()) => fw_status::FW_OK,
-        Err(error) => status::fail(Failure::Free(error)),
-    }
+    status::freed(unsafe { to.free(pfn, order) })
 }
 
 // SAFETY: the caller that set the function vouches for it (`fw_set_migrate`).

@@ -17,20 +17,19 @@ pub const FW_MOVABLE: u32 = 1;
 pub const FW_RECLAIMABLE: u32 = 2;
 
 #[inline(always)]
-pub(crate) fn kind(order: u32, migratetype: u32) -> Option<(Order, Migratetype)> {
-    let order = Order::new(u8::try_from(order).ok()?)?;
+pub(crate) fn kind(order: u32, migratetype: u32) -> Result<(Order, Migratetype), fw_status> {
     let migratetype = match migratetype {
         FW_UNMOVABLE => Migratetype::Unmovable,
         FW_MOVABLE => Migratetype::Movable,
         FW_RECLAIMABLE => Migratetype::Reclaimable,
-        _ => return None,
+        _ => return Err(no_such_kind()),
     };
-    Some((order, migratetype))
+    Ok((order_of(order)?, migratetype))
 }
 
 #[cold]
 #[inline(never)]
-pub(crate) fn no_such_kind() -> fw_status {
+fn no_such_kind() -> fw_status {
     let text =
         "the order is above FW_MAX_ORDER, or the type is none of FW_UNMOVABLE, FW_MOVABLE, FW_RECLAIMABLE";
     status::plain(fw_status::FW_ERR_ARGUMENT, text)
@@ -137,11 +136,8 @@ pub unsafe extern "C" fn fw_alloc(cpu: *mut fw_cpu, order: u32, migratetype: u32
 #[inline(never)]
 unsafe extern "C" fn alloc_slow(cpu: *mut fw_cpu, order: u32, migratetype: u32) -> u64 {
     // SAFETY: by the caller's promise.
-    let Ok(cpu) = (unsafe { cpu_of(cpu) }) else { return FW_NO_FRAME };
-    let Some((order, migratetype)) = kind(order, migratetype) else {
-        no_such_kind();
-        return FW_NO_FRAME;
-    };
+    let cpu = tried!(unsafe { cpu_of(cpu) }, FW_NO_FRAME);
+    let (order, migratetype) = tried!(kind(order, migratetype), FW_NO_FRAME);
     match cpu.alloc(order, migratetype) {
         Ok(pfn) => pfn.0,
         Err(error) => {
@@ -165,11 +161,8 @@ pub unsafe extern "C" fn fw_explain(
     room: usize,
 ) -> usize {
     // SAFETY: by the caller's promise.
-    let Ok(cpu) = (unsafe { cpu_of(cpu) }) else { return 0 };
-    let Some((order, migratetype)) = kind(order, migratetype) else {
-        no_such_kind();
-        return 0;
-    };
+    let cpu = tried!(unsafe { cpu_of(cpu) }, 0);
+    let (order, migratetype) = tried!(kind(order, migratetype), 0);
     let lacks = cpu.explain(&Request::new(order, migratetype));
     let room = if zones.is_null() { 0 } else { room };
     for (n, lack) in lacks.iter().enumerate().take(room) {
@@ -207,10 +200,7 @@ unsafe extern "C" fn free_slow(cpu: *mut fw_cpu, pfn: u64, order: u32) -> fw_sta
     let cpu = tried!(unsafe { cpu_of(cpu) });
     let order = tried!(order_of(order));
     // SAFETY: by the caller's promise.
-    match unsafe { cpu.free(Pfn(pfn), order) } {
-        Ok(()) => fw_status::FW_OK,
-        Err(error) => status::fail(Failure::Free(error)),
-    }
+    status::freed(unsafe { cpu.free(Pfn(pfn), order) })
 }
 
 /// `fw_alloc(cpu, 0, FW_MOVABLE)`: the commonest block, without the two arguments to look at.
@@ -297,10 +287,7 @@ pub unsafe extern "C" fn fw_split(cpu: *mut fw_cpu, pfn: u64, from: u32, to: u32
     let from = tried!(order_of(from));
     let to = tried!(order_of(to));
     // SAFETY: by the caller's promise.
-    match unsafe { cpu.split(Pfn(pfn), from, to) } {
-        Ok(()) => fw_status::FW_OK,
-        Err(error) => status::fail(Failure::Free(error)),
-    }
+    status::freed(unsafe { cpu.split(Pfn(pfn), from, to) })
 }
 
 /// Gives the pages on the lists of the CPU back to the zones.

@@ -44,7 +44,7 @@ pub struct fw_shm_account {
     /// Owned by dead processes, and not taken back yet.
     pub of_the_dead: u64,
     /// Disowned by their process, and adopted by none.
-    pub of_nobody: u64,
+    pub disowned: u64,
     /// How often the allocator's tables were made again, since a process had been killed while it changed them.
     pub rebuilds: u64,
     /// Processes found dead.
@@ -259,10 +259,7 @@ pub unsafe extern "C" fn fw_shm_address(shm: *const fw_shm, pfn: u64) -> *mut c_
 pub unsafe extern "C" fn fw_shm_alloc(shm: *mut fw_shm, order: u32, migratetype: u32) -> u64 {
     // SAFETY: by the caller's promise.
     let Ok(arena) = (unsafe { of(shm) }) else { return FW_NO_FRAME };
-    let Some((order, migratetype)) = kind(order, migratetype) else {
-        status::plain(fw_status::FW_ERR_ARGUMENT, "no such order or type");
-        return FW_NO_FRAME;
-    };
+    let (order, migratetype) = tried!(kind(order, migratetype), FW_NO_FRAME);
     match arena.alloc(order, migratetype) {
         Ok(pfn) => pfn.0,
         Err(error) => {
@@ -332,7 +329,7 @@ pub unsafe extern "C" fn fw_shm_reap(shm: *mut fw_shm, processes: *mut u32, page
 /// # Safety
 /// As `fw_shm_fd`; `frames` and `orders` have room for `count` each, or are NULL.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fw_shm_of_nobody(
+pub unsafe extern "C" fn fw_shm_disowned(
     shm: *mut fw_shm,
     frames: *mut u64,
     orders: *mut u32,
@@ -340,7 +337,7 @@ pub unsafe extern "C" fn fw_shm_of_nobody(
 ) -> usize {
     // SAFETY: by the caller's promise.
     let Ok(arena) = (unsafe { of(shm) }) else { return 0 };
-    match arena.of_nobody() {
+    match arena.disowned() {
         Ok(blocks) => {
             for (n, (pfn, order)) in blocks.iter().take(count).enumerate() {
                 // SAFETY: by the caller's promise.
@@ -380,7 +377,7 @@ pub unsafe extern "C" fn fw_shm_verify(shm: *mut fw_shm, out: *mut fw_shm_accoun
                 mine: account.mine,
                 others: account.others,
                 of_the_dead: account.of_the_dead,
-                of_nobody: account.of_nobody,
+                disowned: account.disowned,
                 rebuilds,
                 deaths,
                 taken_back,

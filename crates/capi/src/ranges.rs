@@ -10,7 +10,7 @@ use core::time::Duration;
 use framewright_host::{FaultRule, Flags, HwpoisonError, Hwpoisoned, Order, Pfn, Request};
 
 use crate::arena::FW_NO_FRAME;
-use crate::cpu::{kind, no_such_kind, order_of};
+use crate::cpu::{kind, order_of};
 use crate::handle::{arena_of, cpu_of, fw_arena, fw_cpu, lend};
 use crate::status::{self, Failure, fw_error, fw_status, of_place, plain, tried};
 
@@ -35,11 +35,8 @@ pub unsafe extern "C" fn fw_alloc_at(cpu: *mut fw_cpu, pfn: u64, order: u32) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_alloc_zeroed(cpu: *mut fw_cpu, order: u32, migratetype: u32) -> u64 {
     // SAFETY: by the caller's promise.
-    let Ok(cpu) = (unsafe { cpu_of(cpu) }) else { return FW_NO_FRAME };
-    let Some((order, migratetype)) = kind(order, migratetype) else {
-        no_such_kind();
-        return FW_NO_FRAME;
-    };
+    let cpu = tried!(unsafe { cpu_of(cpu) }, FW_NO_FRAME);
+    let (order, migratetype) = tried!(kind(order, migratetype), FW_NO_FRAME);
     cpu.alloc_with(&Request::new(order, migratetype).with(Flags::ZERO)).map_or_else(
         |error| {
             status::fail(Failure::Alloc(error));
@@ -63,11 +60,8 @@ pub unsafe extern "C" fn fw_alloc_bulk(
     count: usize,
 ) -> usize {
     // SAFETY: by the caller's promise.
-    let Ok(cpu) = (unsafe { cpu_of(cpu) }) else { return 0 };
-    let Some((order, migratetype)) = kind(order, migratetype) else {
-        no_such_kind();
-        return 0;
-    };
+    let cpu = tried!(unsafe { cpu_of(cpu) }, 0);
+    let (order, migratetype) = tried!(kind(order, migratetype), 0);
     if frames.is_null() {
         status::null("the place for the frames is NULL");
         return 0;
@@ -164,8 +158,80 @@ pub unsafe extern "C" fn fw_free_contig(cpu: *mut fw_cpu, pfn: u64, pages: u64) 
     let cpu = tried!(unsafe { cpu_of(cpu) });
     let range = tried!(range(pfn, pages));
     // SAFETY: by the caller's promise.
-    let freed = unsafe { cpu.free_contig_range(range) };
-    freed.map_or_else(|error| status::fail(Failure::Free(error)), |()| fw_status::FW_OK)
+    status::freed(unsafe { cpu.free_contig_range(range) })
+}
+
+/// A run of contiguous frames.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct fw_run {
+    /// The first frame.
+    pub pfn: u64,
+    /// Number of frames.
+    pub pages: u64,
+}
+
+/// Allocates `pages` frames in few runs of contiguous frames, writes these to `runs`, ascending, and returns how many
+/// there are, at most `room`. They have fewer frames if there is no room for more runs, or if memory runs short; then
+/// the thread's last error says what lacked. A run is freed by `fw_free_range`, in any parts. O(runs), and O(runs × log
+/// runs) to sort them.
+///
+/// # Safety
+/// `cpu` is NULL or was a handle, and `runs` is NULL or has room for `room` runs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_alloc_runs(
+    cpu: *mut fw_cpu,
+    pages: u64,
+    migratetype: u32,
+    runs: *mut fw_run,
+    room: usize,
+) -> usize {
+    // SAFETY: by the caller's promise.
+    let cpu = tried!(unsafe { cpu_of(cpu) }, 0);
+    let (order, migratetype) = tried!(kind(0, migratetype), 0);
+    if runs.is_null() {
+        status::null("the place for the runs is NULL");
+        return 0;
+    }
+    // No run is empty.
+    let most = pages.min(cpu.arena().counts().managed) as usize;
+    let mut out = vec![Pfn(0)..Pfn(0); room.min(most)];
+    let (mut len, mut left) = (0, pages);
+    for run in cpu.alloc_runs(pages, migratetype, &mut out) {
+        let run = fw_run { pfn: run.start.0, pages: run.end.0 - run.start.0 };
+        // SAFETY: there are at most `room`, by the caller's promise.
+        unsafe { runs.add(len).write(run) };
+        (len, left) = (len + 1, left - run.pages);
+    }
+    if left > 0 && len < room {
+        // Why there are no more, unless a thread has freed one since.
+        match cpu.alloc(order, migratetype) {
+            Ok(pfn) => {
+                // SAFETY: it was allocated just now.
+                let freed = unsafe { cpu.free(pfn, order) };
+                debug_assert!(freed.is_ok(), "{freed:?}");
+            }
+            Err(error) => {
+                status::fail(Failure::Alloc(error));
+            }
+        }
+    }
+    len
+}
+
+/// Frees `pages` frames from `pfn` on, whatever blocks they were allocated in: of a block that reaches beyond them, the
+/// part inside. If a frame is refused, the thread's last error says which and why; all frames before it are free.
+///
+/// # Safety
+/// As `fw_free`, for all of the range. Of a block that is cut, the owners of the other parts make no call at the same
+/// time.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_free_range(cpu: *mut fw_cpu, pfn: u64, pages: u64) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let cpu = tried!(unsafe { cpu_of(cpu) });
+    let range = tried!(range(pfn, pages));
+    // SAFETY: by the caller's promise.
+    status::freed(unsafe { cpu.free_range(range) })
 }
 
 /// Outcome of `fw_hwpoison`: the frame was free, and is out of use.

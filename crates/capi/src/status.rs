@@ -310,12 +310,18 @@ pub(crate) fn plain(status: fw_status, text: &'static str) -> fw_status {
     fail(Failure::Plain(status, text))
 }
 
-/// What a step of a call has returned; if it failed, the call ends with its status.
+/// What a step of a call has returned; if it failed, the call ends with its status, or with the second argument.
 macro_rules! tried {
     ($result:expr) => {
         match $result {
             Ok(value) => value,
             Err(status) => return status,
+        }
+    };
+    ($result:expr, $failed:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(_) => return $failed,
         }
     };
 }
@@ -324,6 +330,11 @@ pub(crate) use tried;
 /// The status to end a call with.
 pub(crate) fn ended(result: Result<(), fw_status>) -> fw_status {
     result.err().unwrap_or(FW_OK)
+}
+
+/// How a free ended.
+pub(crate) fn freed(result: Result<(), FreeError>) -> fw_status {
+    ended(result.map_err(|error| fail(Failure::Free(error))))
 }
 
 #[cold]

@@ -60,14 +60,6 @@ pub(crate) struct Later<'m, P: Platform, M> {
 /// Makes the descriptors of the pageblocks between two frames.
 pub(crate) type Clear<P, M> = for<'f> fn(&FrameMap<'f, P, M>, Pfn, Pfn);
 
-impl<P: Platform, M> Clone for Later<'_, P, M> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P: Platform, M> Copy for Later<'_, P, M> {}
-
 impl<P: Platform, M> fmt::Debug for Allocator<'_, P, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Allocator").field("zones", &self.zones).field("config", &self.config).finish()
@@ -196,6 +188,10 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         self.nodes
     }
 
+    pub(crate) fn node(&self, node: NodeId) -> &'m Node<P> {
+        &self.nodes[node.index()]
+    }
+
     /// The node that a CPU is on.
     #[must_use]
     pub fn node_of(&self, cpu: CpuId) -> NodeId {
@@ -270,8 +266,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 
     /// Memory that boot has left for later.
     #[inline]
-    pub(crate) const fn later(&self) -> Option<Later<'m, P, M>> {
-        if cfg!(feature = "boot") { self.later } else { None }
+    pub(crate) const fn later(&self) -> Option<&Later<'m, P, M>> {
+        if cfg!(feature = "boot") { self.later.as_ref() } else { None }
     }
 
     pub(crate) fn waiter(&self, cpu: Option<CpuId>) -> Waiter<'_, P> {
@@ -341,18 +337,11 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let none = part.start..part.start;
         let left =
             if self.later().is_none() { buddy.to_leave(part.start, part.end.0 - part.start.0) } else { none };
-        around(part, &left).try_for_each(|range| self.check_range_unused(range))?;
-        Ok(left)
-    }
-
-    /// Whether no frame of a range was ever added. Under the zone lock.
-    fn check_range_unused(&self, Range { start, end }: Range<Pfn>) -> Result<(), SetupError> {
-        let mut block = start.block_start(PAGEBLOCK_ORDER);
-        while block < end {
-            self.check_unused(block, start.max(block), end)?;
-            block = block.add(PAGEBLOCK_PAGES);
+        for range in around(part, &left) {
+            let mut blocks = Pfn::pageblocks(range.clone());
+            blocks.try_for_each(|block| self.check_unused(block, range.start.max(block), range.end))?;
         }
-        Ok(())
+        Ok(left)
     }
 
     /// Makes the pageblocks of a range present and frees its frames, except those whose memory failed before it went
@@ -363,17 +352,15 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         buddy: &mut Buddy<'_, 'm, P, M>,
         Range { start, end }: Range<Pfn>,
     ) -> u64 {
-        let (mut block, mut failed) = (start.block_start(PAGEBLOCK_ORDER), 0);
-        while block < end {
+        let mut failed = 0;
+        for block in Pfn::pageblocks(start..end) {
             let had_failed = self.frames.info(block).is_poisoned();
-            let (from, next) = (start.max(block), block.add(PAGEBLOCK_PAGES));
+            let (from, to) = (start.max(block), end.min(block.add(PAGEBLOCK_PAGES)));
             self.claim_pageblock(zone.id(), block, from, end);
             if had_failed {
                 buddy.expect_marks(block);
-                failed +=
-                    (from.0..end.0.min(next.0)).filter(|&pfn| self.frames.is_marked(Pfn(pfn))).count() as u64;
+                failed += (from.0..to.0).filter(|&pfn| self.frames.is_marked(Pfn(pfn))).count() as u64;
             }
-            block = next;
         }
         let mut at = start;
         while at < end {
@@ -516,13 +503,12 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     }
 
     fn size_pcps(&self, low_watermark: impl Fn(&Zone<P>) -> u64) {
-        for zone in self.zones {
+        for zone in self.zones.iter().filter(|_| cfg!(feature = "lists")) {
             let managed = self.expected_pages(zone);
-            if !cfg!(feature = "lists") || managed == 0 {
-                continue;
+            if managed > 0 {
+                let size = sizing(&self.config, managed, low_watermark(zone), zone.cpus);
+                self.resize_pcps_of(zone.id(), size);
             }
-            let size = sizing(&self.config, managed, low_watermark(zone), zone.cpus);
-            self.resize_pcps_of(zone.id(), size);
         }
     }
 
@@ -589,12 +575,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// after pageblocks of a zone were isolated or no longer are, or frames in use became bad or no longer are. With
     /// the lock of the zone's first section. O(CPUs).
     pub(crate) fn shut_or_open_lists(&self, buddy: &Buddy<'_, 'm, P, M>) {
-        let closed = buddy.has_special_pageblocks();
-        let first = self.pcp(buddy.zone(), CpuId(0));
-        // The lists of all CPUs are closed, or of none: isolating a range writes to them once.
-        if !first.counts() && first.is_closed() != closed {
-            (0..self.cpus()).for_each(|cpu| self.pcp(buddy.zone(), CpuId(cpu as u16)).set_closed(closed));
-        }
+        let of_zone = &self.pcps[buddy.zone().index() * self.cpus()..][..self.cpus()];
+        pcp::shut_or_open(of_zone, buddy.has_special_pageblocks());
     }
 
     /// Ends the isolation of the pageblock of `pfn`. Returns the free pages that are available again; `None` if it was
@@ -639,7 +621,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// If there is no such node.
     #[must_use]
     pub fn zonelist_of_node(&self, node: NodeId) -> &'m [ZoneId] {
-        &self.zonelist[usize::from(node.0) * self.zones.len()..][..self.zones.len()]
+        &self.zonelist[node.index() * self.zones.len()..][..self.zones.len()]
     }
 
     /// Drains the lists of every CPU: of CPUs that are in no call immediately, where the platform

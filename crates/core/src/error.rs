@@ -32,39 +32,30 @@ pub struct Shortfall {
 impl fmt::Display for Shortfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "node {} {}: ", self.node.0, self.kind)?;
-        let Self { largest, free, on_other_cpus, kept, reclaimable, .. } = *self;
-        Lack { largest, free, on_other_cpus, kept, reclaimable }.write(f, false)
+        let on_lists = (self.on_other_cpus, "on other CPUs' lists");
+        write_lack(
+            f,
+            self.free,
+            self.largest,
+            [(self.kept, "kept"), (self.reclaimable, "reclaimable"), on_lists],
+        )
     }
 }
 
-/// The lack of one zone, or of several together.
-struct Lack {
-    largest: Option<Order>,
+/// Writes the lack of one zone, or of several together: of the other counts those that are not 0.
+fn write_lack(
+    f: &mut fmt::Formatter<'_>,
     free: u32,
-    on_other_cpus: u32,
-    kept: u32,
-    reclaimable: u32,
-}
-
-impl Lack {
-    fn write(&self, f: &mut fmt::Formatter<'_>, asked_back: bool) -> fmt::Result {
-        write!(f, "{} pages free, largest usable block ", self.free)?;
-        match self.largest {
-            Some(order) => write!(f, "order {order}")?,
-            None => f.write_str("none")?,
-        }
-        if self.kept > 0 {
-            write!(f, ", {} pages kept", self.kept)?;
-        }
-        if self.reclaimable > 0 {
-            write!(f, ", {} pages reclaimable", self.reclaimable)?;
-        }
-        if self.on_other_cpus > 0 {
-            let asked = if asked_back { " asked back" } else { "" };
-            write!(f, ", {} pages on other CPUs' lists{asked}", self.on_other_cpus)?;
-        }
-        Ok(())
+    largest: Option<Order>,
+    others: [(u32, &str); 3],
+) -> fmt::Result {
+    write!(f, "{free} pages free, largest usable block ")?;
+    match largest {
+        Some(order) => write!(f, "{order:?}")?,
+        None => f.write_str("none")?,
     }
+    let mut others = others.into_iter().filter(|&(pages, _)| pages > 0);
+    others.try_for_each(|(pages, what)| write!(f, ", {pages} pages {what}"))
 }
 
 /// Reason of a failed allocation.
@@ -177,8 +168,9 @@ impl fmt::Display for AllocError {
             AllocFailure::NoMemory => write!(f, "{} {zones} tried; ", self.tried)?,
             AllocFailure::BelowMark => write!(f, "{} {zones} tried, held by watermarks; ", self.tried)?,
         }
-        let Self { largest, free, on_other_cpus, kept, reclaimable, .. } = *self;
-        Lack { largest, free, on_other_cpus, kept, reclaimable }.write(f, self.asked_back)
+        let lists = if self.asked_back { "on other CPUs' lists asked back" } else { "on other CPUs' lists" };
+        let others = [(self.kept, "kept"), (self.reclaimable, "reclaimable"), (self.on_other_cpus, lists)];
+        write_lack(f, self.free, self.largest, others)
     }
 }
 
@@ -283,27 +275,33 @@ pub enum SetupError {
     RangeInUse(Pfn),
     /// The pageblock holds memory that boot has left for later, and that is not initialised yet.
     NotInitialised(Pfn),
-    /// A fraction from 1 to 7 would let per-CPU lists hold most of a zone.
-    PcpFraction(u32),
-    /// A fixed batch must be at least 1.
-    PcpBatch,
-    /// `pcp_free_part` must be at least 1.
-    PcpFreePart,
-    /// `compaction_proactiveness` must be 0 to 100.
-    Proactiveness(u8),
-    /// A base page has 4, 8, 16, 32 or 64 KiB; where a firmware map or other processes determine it, 4.
-    PageKib(u32),
+    /// A setting of the configuration has a value that is not allowed.
+    Setting {
+        /// Name of the setting.
+        name: &'static str,
+        /// Its value.
+        value: u32,
+        /// The allowed values.
+        allowed: &'static str,
+    },
     /// [`Engine::Compact`](crate::config::Engine::Compact) needs something that the configuration, or the type of the
     /// frames' user slots, does not have.
     CompactNeeds(&'static str),
-    /// `pcp_slots` must be a power of two, 2 to 2^20.
-    PcpSlots(u32),
     /// The structures are larger than the address space, or than every range of memory that may hold them.
     TooLarge,
     /// The configuration needs a feature that this crate was compiled without.
     NeedsFeature(&'static str),
     /// Poisoning, or zeroes in freed memory, needs a direct map to reach the memory through.
     PoisonNeedsDirectMap,
+}
+
+impl SetupError {
+    /// A size of base pages that is not allowed, or not where a firmware map or other processes determine it.
+    #[must_use]
+    pub const fn page_kib(value: u32) -> Self {
+        let allowed = "4, 8, 16, 32 or 64, and 4 in arenas that boot, or that processes share";
+        Self::Setting { name: "page_kib", value, allowed }
+    }
 }
 
 impl fmt::Display for SetupError {
@@ -329,24 +327,10 @@ impl fmt::Display for SetupError {
             Self::NotInitialised(pfn) => {
                 write!(f, "the pageblock at {pfn:?} holds memory that is not initialised yet")
             }
-            Self::PcpFraction(n) => {
-                write!(f, "a fraction of {n} is too large a share: use 0, or 8 and above")
-            }
-            Self::PageKib(kib) => write!(
-                f,
-                "base pages of {kib} KiB: they have 4, 8, 16, 32 or 64 KiB, and in arenas that boot, or that processes share, 4"
-            ),
+            Self::Setting { name, value, allowed } => write!(f, "{name} is {value}; it has to be {allowed}"),
             Self::CompactNeeds(what) => {
                 write!(f, "compact metadata has no word for each frame: it needs {what}")
             }
-            Self::PcpBatch => f.write_str("a fixed batch is at least 1"),
-            Self::PcpFreePart => {
-                f.write_str("pcp_free_part is at least 1: lists hold one free page in so many")
-            }
-            Self::Proactiveness(n) => {
-                write!(f, "compaction_proactiveness is a percentage, 0 to 100, not {n}")
-            }
-            Self::PcpSlots(n) => write!(f, "{n} slots: a power of two from 2 to 1048576 is needed"),
             Self::TooLarge => {
                 f.write_str("the allocator's own structures are larger than the memory that may hold them")
             }

@@ -1,7 +1,6 @@
-//! Counters with the kernel's names, of events off the fast path that several CPUs count.
+//! Counters with the kernel's names, of events off the fast path.
 //!
-//! Each counter is one shared word: a relaxed addition, which any CPU may read. Per-CPU lists have counters of their
-//! own ([`PcpEvents`](crate::pcp::PcpEvents)), which only the owner CPU writes.
+//! Each counter is one shared word, which any CPU may read. Those of zones and nodes change by a relaxed addition.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -137,4 +136,44 @@ events! {
     zlc_skipped,
     /// Times a reclaimer was entered again from within, and refused.
     reclaim_refused,
+}
+
+events! {
+    /// Events of per-CPU lists, counted by their owner CPU alone.
+    PcpEvents, PcpWords,
+    [],
+    /// Refills that brought at least one block.
+    refills,
+    /// Base pages that refills brought.
+    refilled_pages,
+    /// Drains.
+    drains,
+    /// Base pages that drains removed.
+    drained_pages,
+    /// Blocks taken past the lists, under the zone lock.
+    direct_allocs,
+    /// Base pages of blocks taken past the lists.
+    direct_alloc_pages,
+    /// Blocks freed past the lists, under the zone lock.
+    direct_frees,
+    /// Base pages of blocks freed past the lists.
+    direct_free_pages,
+    /// Times this CPU took the zone lock.
+    lock_acquisitions,
+    /// Times this CPU had to wait for the zone lock.
+    lock_waits,
+    /// Nanoseconds this CPU waited for the zone lock (with `lock_timing`).
+    lock_wait_ns,
+    /// Nanoseconds this CPU held the zone lock (with `lock_timing`).
+    lock_hold_ns,
+    /// Base pages found bad and taken out of use.
+    bad_pages,
+    /// Blocks that were written to after they were freed (with `poison`).
+    poison_overwrites,
+    /// Blocks taken here that were wanted on this zone's node. Counted in refills, when they leave the buddy lists.
+    numa_hit,
+    /// Blocks taken here that were wanted on another node.
+    numa_miss,
+    /// Blocks wanted on this zone's node that were taken on another node.
+    numa_foreign,
 }

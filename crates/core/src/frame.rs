@@ -443,10 +443,15 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         self.head(pfn, order).store(state.pack(), Relaxed);
     }
 
-    /// Writes the head words of the blocks that tile runs of frames: taken, on no list. Returns their number. The caller
-    /// owns the frames.
+    /// Writes the head words of the blocks that tile a run of frames: taken, on no list. Returns their number. The
+    /// caller owns the frames.
+    pub(crate) fn set_tiles(&self, run: Range<Pfn>, asked: Migratetype) -> u64 {
+        self.set_tiles_of(core::slice::from_ref(&run), asked)
+    }
+
+    /// Like [`set_tiles`](Self::set_tiles), for many runs.
     #[inline(never)]
-    pub(crate) fn set_tiles(&self, runs: &[Range<Pfn>], asked: Migratetype) -> u64 {
+    pub(crate) fn set_tiles_of(&self, runs: &[Range<Pfn>], asked: Migratetype) -> u64 {
         let taken = |order| State::Taken { order, asked, list_place: None };
         let (single, mut blocks) = (taken(Order::ZERO).pack(), 0);
         for run in runs {
@@ -460,7 +465,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
             let mut at = 0;
             while at < len {
                 // Its lowest bit is the size of the largest block that starts here.
-                let block = first + at | 1 << (len - at).ilog2();
+                let block = (first + at) | 1 << (len - at).ilog2();
                 let order = u64::from(block.trailing_zeros());
                 frames[at as usize].word.store(single | order << state::ORDER, Relaxed);
                 at += block & block.wrapping_neg();

@@ -154,8 +154,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// The pageblocks of `range` that have memory.
     fn pageblocks(&self, range: &Range<Pfn>) -> impl Iterator<Item = Pfn> {
         let frames = self.allocator().frames();
-        let starts = (range.start.0..range.end.0).step_by(PAGEBLOCK_PAGES as usize).map(Pfn);
-        starts.filter(move |&block| frames.info(block).is_present())
+        Pfn::pageblocks(range.clone()).filter(move |&block| frames.info(block).is_present())
     }
 
     fn unisolate(&self, range: Range<Pfn>) {
@@ -182,13 +181,19 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 f,
             );
         };
-        let mut holders = Holders::default();
+        let (mut count, mut holders) = (0, [None; HOLDERS_EXPLAINED]);
         for block in self.pageblocks(range) {
-            with(block, &mut |_| self.find_holders(range, block, &mut holders));
+            with(block, &mut |_| {
+                self.find_holders(range, block, |holder| {
+                    if let Some(place) = holders.get_mut(count as usize) {
+                        *place = Some(holder);
+                    }
+                    count += 1;
+                })
+            });
         }
-        if holders.count > 0 {
-            let why = OfflineFailure::InUse(holders.count);
-            return Err(OfflineError { why, start: range.start, holders: holders.first });
+        if count > 0 {
+            return Err(OfflineError { why: OfflineFailure::InUse(count), start: range.start, holders });
         }
         let mut gone = 0;
         for block in self.pageblocks(range) {
@@ -204,9 +209,9 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Ok(gone)
     }
 
-    /// Records the blocks in the pageblock at `block` of `range` that are allocated or reserved. With the zone lock
-    /// held.
-    fn find_holders(&self, range: &Range<Pfn>, block: Pfn, holders: &mut Holders) {
+    /// Calls `found` with each block in the pageblock at `block` of `range` that is allocated or reserved. With the
+    /// zone lock held.
+    fn find_holders(&self, range: &Range<Pfn>, block: Pfn, mut found: impl FnMut(Holder)) {
         let mut at = block;
         let end = block.add(PAGEBLOCK_PAGES).min(range.end);
         while at < end {
@@ -220,19 +225,9 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             };
             // A block of two pageblocks is found twice.
             if holds && (pfn >= block || block == range.start) {
-                if let Some(place) = holders.first.get_mut(holders.count as usize) {
-                    *place = Some(Holder { pfn, state });
-                }
-                holders.count += 1;
+                found(Holder { pfn, state });
             }
             at = next;
         }
     }
-}
-
-/// Blocks that keep a range from going offline: their number, and the first ones.
-#[derive(Default)]
-struct Holders {
-    count: u64,
-    first: [Option<Holder>; HOLDERS_EXPLAINED],
 }

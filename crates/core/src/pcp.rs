@@ -43,12 +43,14 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::config::{Config, PcpOrders};
+pub use crate::events::PcpEvents;
+use crate::events::PcpWords;
 use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::Sizing;
 use crate::units::{COSTLY_ORDER, CpuId, Migratetype, NR_ORDERS, Ones, Order, PAGEBLOCK_ORDER, Pfn};
 use list::Hits;
-pub(crate) use list::{Left, List, ListWords, Missed};
+pub(crate) use list::{Left, List, Missed};
 pub(crate) use local::Local;
 use outgoing::Outgoing;
 pub(crate) use turn::{Drains, Turn};
@@ -66,21 +68,15 @@ const LINUX_LISTS: usize = TYPES * LINUX_ORDERS;
 /// Number of lists of one CPU and zone: Linux', and those of the orders in between.
 pub const LISTS: usize = TYPES * (PAGEBLOCK_ORDER.index() + 1);
 
+/// Orders in the order of their lists.
+const ORDERS: [u8; LINUX_ORDERS + 5] = [0, 1, 2, 3, PAGEBLOCK_ORDER.get(), 4, 5, 6, 7, 8];
 const NO_LIST: u8 = u8::MAX;
 /// The first list by order.
 const FIRST_LIST: [u8; NR_ORDERS] = {
-    let mut table = [NO_LIST; NR_ORDERS];
-    let mut order = 0;
-    while order <= PAGEBLOCK_ORDER.index() {
-        let place = if order <= COSTLY_ORDER.index() {
-            order
-        } else if order == PAGEBLOCK_ORDER.index() {
-            LINUX_ORDERS - 1
-        } else {
-            order + 1
-        };
-        table[order] = (place * TYPES) as u8;
-        order += 1;
+    let (mut table, mut place) = ([NO_LIST; NR_ORDERS], 0);
+    while place < ORDERS.len() {
+        table[ORDERS[place] as usize] = (place * TYPES) as u8;
+        place += 1;
     }
     table
 };
@@ -89,42 +85,24 @@ const FIRST_LIST: [u8; NR_ORDERS] = {
 #[inline(always)]
 fn list_of(order: Order, migratetype: Migratetype) -> Option<usize> {
     let first = FIRST_LIST[order.index()];
-    let kind = if cfg!(feature = "mobility") { waits_as(migratetype).index() } else { 0 };
+    // CMA and high-atomic blocks are on the movable lists.
+    let kind = if migratetype.is_ordinary() { migratetype } else { Migratetype::Movable };
+    let kind = if cfg!(feature = "mobility") { kind.index() } else { 0 };
     (cfg!(feature = "lists") && first != NO_LIST).then_some(first as usize + kind)
 }
 
-/// The ordinary type whose lists hold blocks of a type: the movable one for CMA and high-atomic blocks.
-#[inline]
-pub(crate) fn waits_as(migratetype: Migratetype) -> Migratetype {
-    if migratetype.is_ordinary() { migratetype } else { Migratetype::Movable }
-}
-
-/// The type by the number of a list among those of its order.
-const TYPE_OF: [Migratetype; 3] = match TYPES {
-    1 => [Migratetype::Movable; 3],
-    _ => [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable],
-};
 /// Order and type by list.
 const KINDS: [(Order, Migratetype); LISTS] = {
-    let mut table = [(Order::ZERO, Migratetype::Unmovable); LISTS];
-    let mut order = 0;
-    while order <= PAGEBLOCK_ORDER.index() {
-        let mut kind = 0;
-        while kind < TYPES {
-            let list = FIRST_LIST[order] as usize + kind;
-            table[list] = (Order::new(order as u8).expect("not above the largest"), TYPE_OF[kind]);
-            kind += 1;
-        }
-        order += 1;
+    let (mut table, mut list) = ([(Order::ZERO, Migratetype::Movable); LISTS], 0);
+    while list < LISTS {
+        // Without mobility all lists are movable.
+        let kind = if TYPES == 3 { Migratetype::from_bits(list as u64 % 3) } else { Migratetype::Movable };
+        let types = if TYPES == 3 { 3 } else { 1 };
+        table[list] = (Order::from_bits(ORDERS[list / types] as u64), kind);
+        list += 1;
     }
     table
 };
-
-/// Order and type of a list.
-#[inline]
-fn kind_of(list: usize) -> (Order, Migratetype) {
-    KINDS[list]
-}
 
 /// Numbers of the lists whose bits are set, from `first` on and then from the lowest.
 fn cyclic(lists: u64, first: usize) -> impl Iterator<Item = usize> {
@@ -132,77 +110,12 @@ fn cyclic(lists: u64, first: usize) -> impl Iterator<Item = usize> {
     Ones(lists & behind).chain(Ones(lists & !behind))
 }
 
-/// Event counters of one CPU's lists of one zone. Only the owner writes them.
-macro_rules! events {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Event counters of per-CPU lists, since the allocator was made.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-        pub struct PcpEvents { $($(#[$doc])* pub $name: u64,)* }
-
-        #[repr(C, align(64))]
-        struct EventWords<P: Platform> { $($name: P::Word,)* }
-
-        impl<P: Platform> EventWords<P> {
-            fn new() -> Self {
-                Self { $($name: P::Word::new(0),)* }
-            }
-
-            fn read(&self) -> PcpEvents {
-                PcpEvents { $($name: self.$name.load(Relaxed),)* }
-            }
-        }
-
-        impl core::ops::AddAssign for PcpEvents {
-            fn add_assign(&mut self, more: Self) {
-                $(self.$name += more.$name;)*
-            }
-        }
-    };
-}
-
-events! {
-    /// Refills that brought at least one block.
-    refills,
-    /// Base pages that refills brought.
-    refilled_pages,
-    /// Drains.
-    drains,
-    /// Base pages that drains removed.
-    drained_pages,
-    /// Blocks taken past the lists, under the zone lock.
-    direct_allocs,
-    /// Base pages of blocks taken past the lists.
-    direct_alloc_pages,
-    /// Blocks freed past the lists, under the zone lock.
-    direct_frees,
-    /// Base pages of blocks freed past the lists.
-    direct_free_pages,
-    /// Times this CPU took the zone lock.
-    lock_acquisitions,
-    /// Times this CPU had to wait for the zone lock.
-    lock_waits,
-    /// Nanoseconds this CPU waited for the zone lock (with `lock_timing`).
-    lock_wait_ns,
-    /// Nanoseconds this CPU held the zone lock (with `lock_timing`).
-    lock_hold_ns,
-    /// Base pages found bad and taken out of use.
-    bad_pages,
-    /// Blocks that were written to after they were freed (with `poison`).
-    poison_overwrites,
-    /// Blocks taken here that were wanted on this zone's node. Counted in refills, when they leave the buddy lists.
-    numa_hit,
-    /// Blocks taken here that were wanted on another node.
-    numa_miss,
-    /// Blocks wanted on this zone's node that were taken on another node.
-    numa_foreign,
-}
-
 fn bump(word: &impl Word, by: u64) {
     word.store(word.load(Relaxed).wrapping_add(by), Relaxed);
 }
 
 /// Another CPU needs the pages.
-const REQUEST_DRAIN: u64 = 1;
+pub(crate) const REQUEST_DRAIN: u64 = 1;
 /// The size, or the pressure on the zone, has changed.
 pub(crate) const REQUEST_RESIZE: u64 = 2;
 /// The zone has isolated pageblocks. Set and cleared under its lock: while it is set, every free checks its pageblock.
@@ -234,7 +147,7 @@ pub struct Pcp<'m, P: Platform> {
     sizing: P::Word,
     high_max: P::Word,
     lists: [List<'m, P>; LINUX_LISTS],
-    events: EventWords<P>,
+    events: PcpWords<P>,
     /// Blocks set aside. Written by the owner.
     outgoing: Outgoing<'m, P>,
     /// Whether hits count. Never changes.
@@ -272,6 +185,17 @@ impl<P: Platform> fmt::Debug for Pcp<'_, P> {
     }
 }
 
+/// Shuts the lists of all CPUs of a zone, so that each free checks its pageblock, or opens them, so that frees hit.
+/// With the lock of the zone's first section. O(CPUs).
+pub(crate) fn shut_or_open<P: Platform>(of_zone: &[Pcp<'_, P>], closed: bool) {
+    // The lists of all CPUs are closed, or of none: isolating a range writes to them once. If hits count, frees check
+    // in any case.
+    let is_closed = |pcp: &Pcp<'_, P>| cfg!(feature = "lists") && pcp.request.load(Relaxed) & CLOSED != 0;
+    if !of_zone[0].counts() && is_closed(&of_zone[0]) != closed {
+        of_zone.iter().for_each(|pcp| pcp.set_closed(closed));
+    }
+}
+
 /// Most base pages that one list of a CPU can have in a zone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Most {
@@ -284,7 +208,7 @@ pub(crate) struct Most {
 /// Slots of a list under a configuration: a power of two; 1 if the order has no lists, 0 if it has none in Linux
 /// either.
 fn slots_per_list(config: &Config, list: usize, most: Most) -> usize {
-    let (order, migratetype) = kind_of(list);
+    let (order, migratetype) = KINDS[list];
     match config.experiment.pcp_orders {
         // Linux has two lists of huge blocks: one for movable blocks, one for all others.
         _ if config.counts_each_call()
@@ -343,7 +267,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         let mut list = |number| {
             let (slots, behind) = rest.split_at(slots_per_list(config, number, most));
             rest = behind;
-            let (order, migratetype) = kind_of(number);
+            let (order, migratetype) = KINDS[number];
             List::new(tag.on_list(order, migratetype), slots, hits)
         };
         let lists = core::array::from_fn(&mut list);
@@ -360,7 +284,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             sizing: P::Word::new(0),
             high_max: P::Word::new(0),
             lists,
-            events: EventWords::new(),
+            events: PcpWords::new(),
             outgoing: Outgoing::new(cpu, rest),
             each_call,
             watches_orders: config.experiment.pcp_rule.watches_orders(),
@@ -372,11 +296,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
         };
         pcp.resize(Sizing::BOOT);
         pcp
-    }
-
-    /// The words that a hit of a list reads and writes; `None` if there is no such list.
-    pub(crate) fn list_words(&self, order: Order, migratetype: Migratetype) -> Option<ListWords<'m, P>> {
-        self.hit_list(order, migratetype).map(List::words)
     }
 
     /// Requests another size. Callable from any CPU; the owner applies it at its next call. If several CPUs resize at
@@ -425,24 +344,10 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.request.load(Acquire) & REQUEST_DRAIN != 0
     }
 
-    /// Requests the owner to drain, also if its lists seem empty: it may be about to put a block onto one.
-    pub(crate) fn request_drain_anyway(&self) {
-        self.set_request(REQUEST_DRAIN);
-    }
-
-    /// Lets every free of the owner check its pageblock, while a pageblock of the zone is isolated. If hits count,
-    /// frees check in any case. Called under the zone lock.
-    pub(crate) fn set_closed(&self, closed: bool) {
-        match closed {
-            _ if self.counts() => {}
-            true => self.set_request(CLOSED),
-            false => self.clear(CLOSED),
-        }
-    }
-
-    /// Whether every free of the owner checks its pageblock. Read under the zone lock.
-    pub(crate) fn is_closed(&self) -> bool {
-        cfg!(feature = "lists") && self.request.load(Relaxed) & CLOSED != 0
+    /// Lets every free of the owner check its pageblock, while a pageblock of the zone is isolated. Called under the
+    /// zone lock.
+    fn set_closed(&self, closed: bool) {
+        if closed { self.set_request(CLOSED) } else { self.clear(CLOSED) }
     }
 
     /// The list of an order and a type; `None` if the order has none.
@@ -567,7 +472,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Every block on the lists or set aside, with its order, type and position. For verification.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (Order, Migratetype, u32, Pfn)> {
         let lists = self.lists().enumerate().flat_map(|(n, list)| {
-            let (order, migratetype) = kind_of(n);
+            let (order, migratetype) = KINDS[n];
             list.places().map(move |place| (order, migratetype, place as u32, list.at(place)))
         });
         let outgoing = self.outgoing.blocks().zip(0..);

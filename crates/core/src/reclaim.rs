@@ -72,6 +72,21 @@ pub struct ReclaimRequest<'r> {
 }
 
 impl ReclaimRequest<'_> {
+    /// A direct reclaim of no zone yet, without a bound.
+    pub(crate) const ANY: Self = Self {
+        by: By::Direct,
+        zone: ZoneId(0),
+        node: NodeId(0),
+        kind: ZoneType::Normal,
+        ranges: &[],
+        order: Order::ZERO,
+        priority: 0,
+        target: u64::MAX,
+        may_write: false,
+        may_unmap: true,
+        may_wait: true,
+    };
+
     /// Whether a frame is in the zone to reclaim.
     #[must_use]
     pub fn wants(&self, pfn: Pfn) -> bool {

@@ -6,7 +6,7 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 
 use crate::buddy;
-use crate::config::{Config, Engine};
+use crate::config::{Config, Engine, Experiment};
 use crate::error::SetupError;
 use crate::frame::{Frame, MAX_ZONE_PAGES, PageMap, Pageblock, fill};
 use crate::pcp::{self, MoreLists, Most, Pcp};
@@ -139,24 +139,24 @@ fn check_config(config: &Config) -> Result<(), SetupError> {
     if !cfg!(feature = "passes") && (config.keep_marks || config.fault_injection) {
         return Err(SetupError::NeedsFeature("passes"));
     }
-    if !accepts_fraction(config.experiment.pcp_rule, config.experiment.pcp_fraction) {
-        return Err(SetupError::PcpFraction(config.experiment.pcp_fraction));
-    }
     if !config.page_kib.is_power_of_two() || !(4..=64).contains(&config.page_kib) {
-        return Err(SetupError::PageKib(config.page_kib));
+        return Err(SetupError::page_kib(config.page_kib));
     }
-    if config.experiment.pcp_fixed.is_some_and(|fixed| fixed.batch == 0) {
-        return Err(SetupError::PcpBatch);
-    }
-    if config.pcp_free_part == 0 {
-        return Err(SetupError::PcpFreePart);
-    }
-    if config.compaction_proactiveness > 100 {
-        return Err(SetupError::Proactiveness(config.compaction_proactiveness));
-    }
-    if !config.experiment.pcp_slots.is_power_of_two() || !(2..=1 << 20).contains(&config.experiment.pcp_slots)
-    {
-        return Err(SetupError::PcpSlots(config.experiment.pcp_slots));
+    let Experiment { pcp_rule, pcp_fraction, pcp_fixed, pcp_slots, .. } = config.experiment;
+    let fraction = accepts_fraction(pcp_rule, pcp_fraction);
+    let slots = pcp_slots.is_power_of_two() && (2..=1 << 20).contains(&pcp_slots);
+    let batch = pcp_fixed.map_or(1, |fixed| fixed.batch);
+    let (part, proactiveness) = (config.pcp_free_part, u32::from(config.compaction_proactiveness));
+    for (name, value, is_allowed, allowed) in [
+        ("pcp_fraction", pcp_fraction, fraction, "0, or at least 8"),
+        ("the batch of pcp_fixed", batch, batch > 0, "at least 1"),
+        ("pcp_free_part", part, part > 0, "at least 1"),
+        ("compaction_proactiveness", proactiveness, proactiveness <= 100, "0 to 100"),
+        ("pcp_slots", pcp_slots, slots, "a power of two from 2 to 1048576"),
+    ] {
+        if !is_allowed {
+            return Err(SetupError::Setting { name, value, allowed });
+        }
     }
     if !config.engine.has_words() && config.poison {
         return Err(SetupError::CompactNeeds("poison off"));

@@ -9,11 +9,9 @@ use crate::events::{NodeEvents, ZoneEvents};
 use crate::frame::FrameUser;
 use crate::pcp::PcpEvents;
 use crate::platform::Platform;
+use crate::policy::pcp::Sizing;
 use crate::policy::watermark::Marks;
-use crate::units::{
-    CpuId, MAX_ORDER, Migratetype, NR_ORDERS, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId,
-    ZoneType,
-};
+use crate::units::{CpuId, MAX_ORDER, Migratetype, NR_ORDERS, NodeId, Order, PAGEBLOCK_ORDER, Pfn, ZoneType};
 use crate::zone::{Zone, ZoneSpec};
 
 /// State of a zone at one moment. Counts are base pages unless a field states another unit.
@@ -85,7 +83,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     pub(crate) fn count_free_blocks(&self, zone: &Zone<P>) -> [u64; NR_ORDERS] {
         let mut found = [0; NR_ORDERS];
         let (frames, spec) = (&self.frames, zone.spec());
-        for start in (spec.start.0..spec.end().0).step_by(PAGEBLOCK_PAGES as usize).map(Pfn) {
+        for start in Pfn::pageblocks(spec.start..spec.end()) {
             let info = frames.info(start);
             if !info.is_present() || info.migratetype() == Migratetype::Isolate {
                 continue;
@@ -149,7 +147,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// If there is no such node.
     #[must_use]
     pub fn node_events(&self, node: NodeId) -> NodeEvents {
-        let mut sum = self.nodes()[usize::from(node.0)].events.read();
+        let mut sum = self.node(node).events.read();
         for zone in self.zones.iter().filter(|zone| zone.spec().node == node) {
             for cpu in (0..self.cpus()).map(|cpu| CpuId(cpu as u16)) {
                 let PcpEvents { numa_hit, numa_miss, numa_foreign, .. } = self.pcp(zone.id(), cpu).events();
@@ -256,19 +254,20 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         writeln!(f, "      nr_free_cma  {}", snapshot.free_cma)?;
         writeln!(f, "  pagesets")?;
         for cpu in 0..self.cpus() {
-            self.write_pageset(f, zone.id(), CpuId(cpu as u16))?;
+            let pcp = self.pcp(zone.id(), CpuId(cpu as u16));
+            let Sizing { batch, high_min, high_max } = pcp.sizing();
+            writeln!(f, "    cpu: {cpu}")?;
+            for (name, value) in [
+                ("count:", pcp.count()),
+                ("high:", pcp.high()),
+                ("batch:", batch),
+                ("high_min:", high_min),
+                ("high_max:", high_max),
+            ] {
+                writeln!(f, "              {name:<9} {value}")?;
+            }
         }
         writeln!(f, "  start_pfn:           {}", snapshot.spec.start.0)
-    }
-
-    fn write_pageset(&self, f: &mut fmt::Formatter<'_>, zone: ZoneId, cpu: CpuId) -> fmt::Result {
-        let pcp = self.pcp(zone, cpu);
-        writeln!(f, "    cpu: {}", cpu.0)?;
-        writeln!(f, "              count:    {}", pcp.count())?;
-        writeln!(f, "              high:     {}", pcp.high())?;
-        writeln!(f, "              batch:    {}", pcp.sizing().batch)?;
-        writeln!(f, "              high_min: {}", pcp.sizing().high_min)?;
-        writeln!(f, "              high_max: {}", pcp.sizing().high_max)
     }
 }
 

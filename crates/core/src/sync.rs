@@ -174,13 +174,17 @@ impl<P: Platform> RawLock<P> {
         self.second.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
     }
 
+    /// Polls until this CPU has the lock.
+    fn spin(&self) {
+        while self.second.load(Relaxed) != 0 || !self.try_set() {
+            P::relax();
+        }
+    }
+
     #[cold]
     fn acquire_queued(&self, waiter: Waiter<'_, P>) {
         let Some((me, node)) = waiter.cpu.and_then(|cpu| Some((cpu, waiter.nodes.get(cpu.index())?))) else {
-            while self.second.load(Relaxed) != 0 || !self.try_set() {
-                P::relax();
-            }
-            return;
+            return self.spin();
         };
         let me = u64::from(me.0) + 1;
         node.waiting.store(1, Relaxed);
@@ -194,9 +198,7 @@ impl<P: Platform> RawLock<P> {
             }
         }
         // Head of the queue: the only CPU that polls the lock itself.
-        while self.second.load(Relaxed) != 0 || !self.try_set() {
-            P::relax();
-        }
+        self.spin();
         // Leave the queue; the next one becomes its head while we hold the lock.
         if node.next.load(Acquire) == 0 {
             if self.first.compare_exchange(me, 0, Relaxed, Relaxed).is_ok() {

@@ -4,6 +4,7 @@
 //! a failed assertion prints its unit.
 
 use core::fmt;
+use core::ops::Range;
 
 /// Largest block order: a block of order 10 is 1024 base pages (4 MiB with 4 KiB pages, 64 MiB with 64 KiB).
 pub const MAX_ORDER: Order = Order(10);
@@ -48,6 +49,12 @@ impl Pfn {
     #[inline]
     pub const fn block_start(self, order: Order) -> Self {
         Self(self.0 & !(order.pages() - 1))
+    }
+
+    /// First frames of the pageblocks that a range touches.
+    pub(crate) fn pageblocks(range: Range<Self>) -> impl Iterator<Item = Self> + Clone {
+        let first = range.start.block_start(PAGEBLOCK_ORDER).0;
+        (first..range.end.0).step_by(PAGEBLOCK_PAGES as usize).map(Self)
     }
 
     /// Whether an order `order` block may start here.
@@ -129,7 +136,7 @@ impl Order {
     }
 
     /// The blocks that tile a range, ascending: each as large as its place and the rest of the range let it be.
-    pub(crate) fn tiles(range: core::ops::Range<Pfn>) -> impl Iterator<Item = (Pfn, Self)> {
+    pub(crate) fn tiles(range: Range<Pfn>) -> impl Iterator<Item = (Pfn, Self)> {
         let (mut at, end) = (range.start, range.end);
         core::iter::from_fn(move || {
             let order = (at < end).then(|| Self::largest_at(at, end.0 - at.0))?;
@@ -185,29 +192,19 @@ impl fmt::Display for NoOrder {
 
 impl core::error::Error for NoOrder {}
 
-impl TryFrom<u64> for Order {
-    type Error = NoOrder;
+macro_rules! orders_from {
+    ($($number:ty)*) => {
+        $(impl TryFrom<$number> for Order {
+            type Error = NoOrder;
 
-    fn try_from(order: u64) -> Result<Self, NoOrder> {
-        u8::try_from(order).ok().and_then(Self::new).ok_or(NoOrder(order))
-    }
+            fn try_from(order: $number) -> Result<Self, NoOrder> {
+                u8::try_from(order).ok().and_then(Self::new).ok_or(NoOrder(order as u64))
+            }
+        })*
+    };
 }
 
-impl TryFrom<u32> for Order {
-    type Error = NoOrder;
-
-    fn try_from(order: u32) -> Result<Self, NoOrder> {
-        u64::from(order).try_into()
-    }
-}
-
-impl TryFrom<usize> for Order {
-    type Error = NoOrder;
-
-    fn try_from(order: usize) -> Result<Self, NoOrder> {
-        (order as u64).try_into()
-    }
-}
+orders_from! { u32 u64 usize }
 
 impl fmt::Debug for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -239,15 +236,37 @@ impl Iterator for Ones {
     }
 }
 
-/// A memory node.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[repr(transparent)]
-pub struct NodeId(pub u16);
+macro_rules! numbers {
+    ($($(#[$doc:meta])* $name:ident($number:ty), $word:literal;)*) => {
+        $($(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[repr(transparent)]
+        pub struct $name(pub $number);
 
-impl fmt::Debug for NodeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node {}", self.0)
-    }
+        impl $name {
+            /// The number as an array index.
+            #[must_use]
+            #[inline]
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($word, " {}"), self.0)
+            }
+        })*
+    };
+}
+
+numbers! {
+    /// A memory node.
+    NodeId(u16), "node";
+    /// A CPU; on a host a slot that one thread at a time holds and uses as its CPU.
+    CpuId(u16), "cpu";
+    /// Index of a zone in the allocator's zone table.
+    ZoneId(u8), "zone";
 }
 
 /// Most nodes of an allocator: the bits of a [`NodeMask`]. Linux is usually built for 64 or 1024.
@@ -315,46 +334,6 @@ impl FromIterator<NodeId> for NodeMask {
 impl fmt::Debug for NodeMask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter()).finish()
-    }
-}
-
-/// A CPU; on a host a slot that one thread at a time holds and uses as its CPU.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[repr(transparent)]
-pub struct CpuId(pub u16);
-
-impl CpuId {
-    /// The CPU as an array index.
-    #[must_use]
-    #[inline]
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl fmt::Debug for CpuId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cpu {}", self.0)
-    }
-}
-
-/// Index of a zone in the allocator's zone table.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[repr(transparent)]
-pub struct ZoneId(pub u8);
-
-impl ZoneId {
-    /// The zone as an array index.
-    #[must_use]
-    #[inline]
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl fmt::Debug for ZoneId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "zone {}", self.0)
     }
 }
 

@@ -565,6 +565,12 @@ impl<M: FrameUser> Arena<M> {
         self.allocator().cpu(&self.pins[cpu.index()])
     }
 
+    /// Takes back the pages that no thread uses: what ended threads left on their lists, and what page caches left.
+    /// Returns whether there were any. `cpu` is the calling thread's.
+    pub(crate) fn take_unused(&self, cpu: &framewright::Cpu<'_, '_, Host, M>) -> bool {
+        self.reclaim() | self.take_left(cpu)
+    }
+
     /// Brings back what is on the lists of CPUs that no thread holds, where no owner answers an allocation
     /// that fails. Whether there was anything.
     pub(crate) fn reclaim(&self) -> bool {

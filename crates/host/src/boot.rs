@@ -178,7 +178,7 @@ impl BootMap {
         let plan = Plan::new(&self.zones, cpu_nodes, &options.config)?;
         // The map counts pages of 4 KiB.
         if options.config.page_kib != 4 {
-            return Err(framewright::SetupError::PageKib(options.config.page_kib).into());
+            return Err(framewright::SetupError::page_kib(options.config.page_kib).into());
         }
         if options.config.poison {
             return Err(ArenaError::PoisonWithoutMemory);

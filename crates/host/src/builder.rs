@@ -437,7 +437,7 @@ impl ArenaBuilder {
             self.config.page_kib = u32::try_from(kib).unwrap_or(0);
         }
         if !(4..=64).contains(&self.config.page_kib) || !self.config.page_kib.is_power_of_two() {
-            return Err(SetupError::PageKib(self.config.page_kib).into());
+            return Err(SetupError::page_kib(self.config.page_kib).into());
         }
         let page = self.page();
         if let Some(bytes) = self.bytes {

@@ -376,11 +376,7 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
             return self.alloc_with(&plain).inspect(|&pfn| self.arena.clear(pfn, request.order));
         }
         let alloc = || self.cpu.alloc_with(request, &self.arena.helpers());
-        // Pages that ended threads and caches have left are brought back before the error is believed.
-        let more = || self.arena.reclaim() | self.arena.take_left(&self.cpu);
-        let last = alloc().or_else(|failed| {
-            if failed.why != AllocFailure::Injected && more() { alloc() } else { Err(failed) }
-        });
+        let last = self.or_with_unused(alloc, |failed| failed.why != AllocFailure::Injected);
         last.inspect(|&pfn| self.arena.annotate_owned(pfn, request.order.pages()))
             .inspect_err(|failed| tell_failed(self.arena, failed))
     }
@@ -430,13 +426,23 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
 
     /// Takes whole pageblocks offline, as [`framewright::Cpu::offline`] does: their frames are not handed out until
     /// [`Allocator::online`](framewright::Allocator::online) brings them back. Returns the pages that are gone. Before
-    /// it fails, pages that ended threads have left on their lists are brought back.
+    /// it fails, pages that ended threads and page caches have left are brought back.
     ///
     /// # Errors
     /// The block that is in the way, and its holder. Nothing has changed then.
     pub fn offline(&self, range: Range<Pfn>) -> Result<u64, OfflineError> {
-        let offline = || self.cpu.offline(range.clone());
-        offline().or_else(|failed| if self.arena.reclaim() { offline() } else { Err(failed) })
+        self.or_with_unused(|| self.cpu.offline(range.clone()), |_| true)
+    }
+
+    /// Makes a call. If it fails with an error that `may_help` accepts, takes back the pages that no thread uses, and
+    /// makes it again if there were any.
+    pub(crate) fn or_with_unused<T, E>(
+        &self,
+        call: impl Fn() -> Result<T, E>,
+        may_help: impl Fn(&E) -> bool,
+    ) -> Result<T, E> {
+        let take = || self.arena.take_unused(&self.cpu);
+        call().or_else(|failed| if may_help(&failed) && take() { call() } else { Err(failed) })
     }
 
     /// Frees a block that any CPU allocated, with its order.

@@ -8,7 +8,7 @@ use core::ops::Range;
 use framewright::cpu::{
     BulkFreeError, ContigError, HwpoisonError, Hwpoisoned, PlaceError, PlaceFailure, Reported,
 };
-use framewright::error::FreeFailure;
+use framewright::error::{AllocFailure, FreeFailure};
 use framewright::frame::FrameUser;
 use framewright::{AllocError, FreeError, Migratetype, Order, Pfn, Request};
 
@@ -16,6 +16,11 @@ use crate::block::Block;
 use crate::cpu::{Cpu, tell_failed};
 use crate::event::event;
 use crate::shared::SharedArena;
+
+/// Whether a block or a list in use is in the way, which may be one that no thread uses any more.
+const fn is_in_use(failed: &PlaceError) -> bool {
+    matches!(failed.why, PlaceFailure::Listed { .. } | PlaceFailure::InUse { .. })
+}
 
 impl<M: FrameUser> Cpu<'_, M> {
     /// In a child of the process that made the arena, every frame is another allocator's.
@@ -51,12 +56,7 @@ impl<M: FrameUser> Cpu<'_, M> {
     /// The block that is in the way.
     pub fn alloc_at(&self, pfn: Pfn, order: Order) -> Result<(), PlaceError> {
         self.place_here(pfn, order.pages())?;
-        let alloc = || self.core().alloc_at(pfn, order);
-        alloc()
-            .or_else(|failed| {
-                let listed = matches!(failed.why, PlaceFailure::Listed { .. });
-                if listed && self.arena().reclaim() { alloc() } else { Err(failed) }
-            })
+        self.or_with_unused(|| self.core().alloc_at(pfn, order), is_in_use)
             .inspect(|()| self.arena().annotate_owned(pfn, order.pages()))
     }
 
@@ -92,7 +92,7 @@ impl<M: FrameUser> Cpu<'_, M> {
             return 0;
         }
         let mut got = self.core().alloc_bulk(order, migratetype, out);
-        if got < out.len() && self.arena().reclaim() {
+        if got < out.len() && self.arena().take_unused(self.core()) {
             got += self.core().alloc_bulk(order, migratetype, &mut out[got..]);
         }
         if self.arena().is_annotated() {
@@ -121,8 +121,8 @@ impl<M: FrameUser> Cpu<'_, M> {
     /// Allocates `pages` frames in few runs of contiguous frames, and writes these to the front of `out`, ascending.
     /// Returns them: fewer frames than requested only if `out` has no room for more runs, or if memory has run out. A
     /// run is freed by [`free_range`](Self::free_range), in any parts. As [`framewright::Cpu::alloc_runs`]; O(runs),
-    /// and O(runs × log runs) to sort them. Before it returns too few, pages that ended threads have left on their
-    /// lists are brought back.
+    /// and O(runs × log runs) to sort them. Before it returns too few, pages that ended threads and page caches
+    /// have left are brought back.
     ///
     /// ```
     /// use framewright_host::{Arena, Migratetype, Pfn};
@@ -151,7 +151,7 @@ impl<M: FrameUser> Cpu<'_, M> {
         let alloc = |out: &mut [Range<Pfn>]| self.core().alloc_runs(pages, migratetype, out).len();
         let mut len = alloc(out);
         let got: u64 = out[..len].iter().map(|run| run.end.0 - run.start.0).sum();
-        if got < pages && len < out.len() && self.arena().reclaim() {
+        if got < pages && len < out.len() && self.arena().take_unused(self.core()) {
             for run in &out[..len] {
                 // SAFETY: it was allocated just now, and no other code knows of it.
                 let freed = unsafe { self.core().free_range(run.clone()) };
@@ -168,7 +168,7 @@ impl<M: FrameUser> Cpu<'_, M> {
     /// Allocates the frames that `layout` needs: its size in bytes, rounded up to whole frames, contiguous and with its
     /// alignment. They may be freed in any parts ([`free_range`](Self::free_range)). As
     /// [`framewright::Cpu::alloc_layout`]: up to order 10 one allocation, and O(log pages) if the size is no power of
-    /// two. Before it fails, pages that ended threads have left on their lists are brought back.
+    /// two. Before it fails, pages that ended threads and page caches have left are brought back.
     ///
     /// ```
     /// use framewright_host::{Arena, Migratetype};
@@ -188,8 +188,7 @@ impl<M: FrameUser> Cpu<'_, M> {
     pub fn alloc_layout(&self, layout: Layout, migratetype: Migratetype) -> Result<Range<Pfn>, AllocError> {
         self.arena().refuse_fork(&Request::new(Order::ZERO, migratetype))?;
         let alloc = || self.core().alloc_layout(layout, migratetype);
-        alloc()
-            .or_else(|failed| if self.arena().reclaim() { alloc() } else { Err(failed) })
+        self.or_with_unused(alloc, |failed| failed.why != AllocFailure::Injected)
             .inspect(|range| self.arena().annotate_owned(range.start, range.end.0 - range.start.0))
             .inspect_err(|failed| tell_failed(self.arena(), failed))
     }
@@ -244,11 +243,7 @@ impl<M: FrameUser> Cpu<'_, M> {
         let pages = range.end.0.saturating_sub(range.start.0);
         self.place_here(range.start, pages).map_err(|place| ContigError { place, moved: 0 })?;
         let alloc = || self.core().alloc_contig_range(range.clone(), &self.arena().helpers());
-        alloc()
-            .or_else(|failed| {
-                let listed = matches!(failed.place.why, PlaceFailure::Listed { .. });
-                if listed && self.arena().reclaim() { alloc() } else { Err(failed) }
-            })
+        self.or_with_unused(alloc, |failed| is_in_use(&failed.place))
             .inspect(|()| self.arena().annotate_owned(range.start, range.end.0 - range.start.0))
     }
 
@@ -299,8 +294,8 @@ impl<M: FrameUser> Cpu<'_, M> {
     /// It is none of the arena's frames, or known to be bad already.
     pub fn hwpoison(&self, pfn: Pfn) -> Result<Hwpoisoned, HwpoisonError> {
         self.frame_here()?;
-        // What threads that have ended left on their lists: no thread would answer for it.
-        self.arena().reclaim();
+        // No thread would answer for these.
+        self.arena().take_unused(self.core());
         let found = self.core().hwpoison(pfn)?;
         event!(self.arena().silent, WARN, pfn = pfn.0, found = format_args!("{found:?}"), "a frame is bad");
         Ok(found)
@@ -378,5 +373,74 @@ impl<M: FrameUser> SharedArena<M> {
     pub unsafe fn free_range(&self, range: Range<Pfn>) -> Result<(), FreeError> {
         // SAFETY: our caller's promise.
         self.on_any_cpu(|cpu| unsafe { cpu.free_range(range) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+    use crate::arena::Arena;
+
+    const PAGES: usize = 4096;
+
+    /// Leaves pages to the arena while every CPU is held, as the end of a page cache does: no call frees them yet.
+    fn leave(arena: &Arena, pages: Vec<Pfn>) {
+        let barrier = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let owners = arena.owners();
+                let free = (0..owners.len()).filter(|&slot| owners.try_acquire(slot).is_some());
+                let held: Vec<_> = free.map(|slot| owners.guard(slot)).collect();
+                barrier.wait();
+                barrier.wait();
+                drop(held);
+            });
+            barrier.wait();
+            scope.spawn(|| arena.free_left(pages)).join().expect("it only keeps them");
+            barrier.wait();
+        });
+    }
+
+    fn arena() -> Arena {
+        Arena::builder().pages(PAGES as u64).cpus(2).build().expect("16 MiB")
+    }
+
+    #[test]
+    fn each_call_takes_back_what_page_caches_left() {
+        type Call = fn(&Cpu<'_>, Pfn) -> bool;
+        let calls: [(&str, Call); 7] = [
+            ("alloc", |cpu, _| cpu.alloc(Order::ZERO, Migratetype::Movable).is_ok()),
+            ("alloc_bulk", |cpu, _| {
+                cpu.alloc_bulk(Order::ZERO, Migratetype::Movable, &mut [Pfn(0); 10]) == 10
+            }),
+            ("alloc_runs", |cpu, _| {
+                let mut out = [const { Pfn(0)..Pfn(0) }; 10];
+                let runs = cpu.alloc_runs(10, Migratetype::Movable, &mut out);
+                runs.iter().map(|run| run.end.0 - run.start.0).sum::<u64>() == 10
+            }),
+            ("alloc_layout", |cpu, _| {
+                let layout = Layout::from_size_align(5 * 4096, 4096).expect("a layout");
+                cpu.alloc_layout(layout, Migratetype::Movable).is_ok()
+            }),
+            ("alloc_at", |cpu, first| cpu.alloc_at(first, Order::ZERO).is_ok()),
+            ("alloc_contig_range", |cpu, first| cpu.alloc_contig_range(first..first.add(7)).is_ok()),
+            ("offline", |cpu, first| cpu.offline(first..first.add(512)) == Ok(512)),
+        ];
+        for (name, call) in calls {
+            let arena = arena();
+            let cpu = arena.attach().expect("a slot");
+            let mut all = vec![Pfn(0); PAGES];
+            assert_eq!(cpu.alloc_bulk(Order::ZERO, Migratetype::Movable, &mut all), PAGES);
+            leave(&arena, all);
+            assert!(call(&cpu, arena.frames().start), "{name}");
+        }
+        let arena = SharedArena::new(arena());
+        let mut all = vec![Pfn(0); PAGES];
+        assert_eq!(arena.alloc_bulk(Order::ZERO, Migratetype::Movable, &mut all), PAGES);
+        leave(&arena, all);
+        assert!(arena.alloc(Order::ZERO, Migratetype::Movable).is_ok(), "of a shared arena");
     }
 }

@@ -141,7 +141,7 @@ impl<M: FrameUser> SharedArena<M> {
             Ok(None) | Err(_) => self.with_spare(|spare| on(spare.core(), &Helpers::NONE)),
         };
         let last = alloc().or_else(|failed| {
-            if failed.why != AllocFailure::Injected && self.reclaim() { alloc() } else { Err(failed) }
+            if failed.why != AllocFailure::Injected && self.take_back() { alloc() } else { Err(failed) }
         });
         last.inspect(|&pfn| self.annotate_owned(pfn, request.order.pages()))
             .inspect_err(|failed| tell_failed(&self.0.arena, failed))
@@ -155,10 +155,15 @@ impl<M: FrameUser> SharedArena<M> {
             if let Ok(pfn) = self.with_spare(|spare| spare.core().alloc_with(&once, &Helpers::NONE)) {
                 return Ok(pfn);
             }
-            if !self.reclaim() {
+            if !self.take_back() {
                 thread::sleep(NAP);
             }
         }
+    }
+
+    /// Like [`Arena::take_unused`], without a lock of the spare CPU while others are swept.
+    fn take_back(&self) -> bool {
+        self.reclaim() | self.on_any_cpu(|cpu| self.take_left(cpu.core()))
     }
 
     /// Frees a block that any thread allocated, with its order.

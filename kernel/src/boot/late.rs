@@ -64,8 +64,7 @@ pub(crate) fn run(kernel: &'static Kernel, booting: Early) {
         let cpus = kernel.cpu_nodes.iter().filter(|home| usize::from(home.0) == node).count();
         log!("node {node} deferred pages initialised in {} ms: {pages} pages, {cpus} CPUs", Ms(*ticks));
     }
-    let booted = booting.finish().unwrap_or_else(|booting| panic!("boot cannot end: {booting:?}"));
-    let growth = booted.growth();
+    let growth = booting.finish().unwrap_or_else(|booting| panic!("boot cannot end: {booting:?}"));
     log!("deferred: {} pages in {} growths of allocations that could not wait", growth.pages, growth.times);
     print_zones(kernel);
 }

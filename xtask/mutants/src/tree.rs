@@ -11,8 +11,9 @@ use serde_json::Value;
 use crate::weave::{Mutant, Woven, weave};
 use crate::{Listed, Result};
 
-/// What is copied: the crates that are mutated, and the crate whose tests are to notice.
-const FOLDERS: [&str; 3] = ["crates/core", "crates/check", "crates/pagecache"];
+/// What is copied: the crates that are mutated, the crate whose tests are to notice, and a guide whose code is one of
+/// these tests.
+const COPIED: [&str; 4] = ["crates/core", "crates/check", "crates/pagecache", "docs/porting.md"];
 const ROOT: &str = "crates/core/src/lib.rs";
 /// The test programs that are run.
 const PROGRAMS: [&str; 5] = ["--lib", "--test", "behaviour", "--test", "all"];
@@ -282,9 +283,7 @@ fn put(path: &Path, text: &str) -> Result<()> {
 /// Copies what is not mutated, and deletes what the repository no longer has.
 fn copy(root: &Path, folder: &Path, mutated: &BTreeMap<&str, Vec<Mutant>>) -> Result<()> {
     let mut git = Command::new("git");
-    git.args(["ls-files", "--cached", "--others", "--exclude-standard", "--"])
-        .args(FOLDERS)
-        .current_dir(root);
+    git.args(["ls-files", "--cached", "--others", "--exclude-standard", "--"]).args(COPIED).current_dir(root);
     let listed = git.output().map_err(|error| format!("git: {error}"))?;
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     let listed: BTreeSet<&str> = listed.lines().chain(["Cargo.lock", "Cargo.toml"]).collect();

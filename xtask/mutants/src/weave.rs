@@ -89,7 +89,7 @@ impl<'ast> Visit<'ast> for Places {
     }
 
     fn visit_expr_match(&mut self, node: &'ast syn::ExprMatch) {
-        // Without one of its arms, a match compiles only if it has an arm for the rest. A name with a capital is a
+        // Without one of its arms, a match compiles only if it has another one for the rest. A name with a capital is a
         // variant's.
         let rest = |arm: &syn::Arm| {
             arm.guard.is_none()
@@ -99,7 +99,7 @@ impl<'ast> Visit<'ast> for Places {
                     _ => false,
                 }
         };
-        for arm in node.arms.iter().filter(|_| node.arms.iter().any(rest)) {
+        for arm in node.arms.iter().filter(|arm| !rest(arm) && node.arms.iter().any(rest)) {
             let guard = arm.guard.as_ref().map(|(_, guard)| guard);
             if !guard.is_some_and(|guard| has_let(guard)) {
                 let guard = guard.map(|guard| guard.span().byte_range());
@@ -372,6 +372,9 @@ mod tests {
         assert!(arms("fn f(x: u8) -> u8 { match x { 0 => 1, _ => 2 } }").is_empty());
         assert_eq!(arms("fn f(x: u8) -> u8 { match x { 0 => 1, 1.. => 2 } }"), [0]);
         assert_eq!(arms("fn f(x: u8) -> u8 { match x { 0 => 1, REST => 2 } }"), [0]);
+        let rest = "fn f(x: u8) -> u8 { match x { 0 if x > 2 => 1, y => y } }";
+        let woven = weave(rest, "on", &[mutant(0, "MatchArm", rest, "y => y", "")], &|_| false);
+        assert_eq!(woven.expect("it is Rust").unviable, [0], "it takes the rest itself");
     }
 
     #[test]

@@ -6,9 +6,9 @@ use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 
+use framewright::platform::PinnedTo;
 use framewright::{
-    Allocator, Config, CpuId, Memory, Migratetype, NodeId, Order, Pfn, PinnedCpu, Plan, Platform, ZoneSpec,
-    ZoneType,
+    Allocator, Config, CpuId, Memory, Migratetype, NodeId, Order, Pfn, Plan, Platform, ZoneSpec, ZoneType,
 };
 
 unsafe extern "C" {
@@ -29,7 +29,7 @@ struct Metal;
 unsafe impl Platform for Metal {
     type Word = AtomicU64;
     type Cell<T> = UnsafeCell<T>;
-    type Pin = Pin;
+    type Pin = PinnedTo;
 
     fn relax() {
         fwk_relax();
@@ -41,16 +41,6 @@ unsafe impl Platform for Metal {
 }
 
 /// The number that the kernel has passed.
-#[derive(Debug)]
-struct Pin(CpuId);
-
-// SAFETY: the kernel makes one call at a time as one CPU, by the header's rules; each call has one pin.
-unsafe impl PinnedCpu for Pin {
-    fn cpu(&self) -> CpuId {
-        self.0
-    }
-}
-
 /// `struct fwk_machine`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -130,11 +120,12 @@ unsafe extern "C" fn fwk_ready(fwk: *const Fwk) {
 }
 
 /// The allocator and the pin of a CPU that it has.
-unsafe fn as_cpu<'a>(fwk: *const Fwk, cpu: u32) -> Option<(&'a Fwk, Pin)> {
+unsafe fn as_cpu<'a>(fwk: *const Fwk, cpu: u32) -> Option<(&'a Fwk, PinnedTo)> {
     // SAFETY: NULL or from `fwk_init`, by the caller's promise.
     let fwk = unsafe { fwk.as_ref() }?;
     let cpu = CpuId(u16::try_from(cpu).ok()?);
-    (cpu.index() < fwk.0.cpus()).then_some((fwk, Pin(cpu)))
+    // SAFETY: the kernel makes one call at a time as one CPU, by the header's rules; each call has one pin.
+    (cpu.index() < fwk.0.cpus()).then(|| (fwk, unsafe { PinnedTo::new(cpu) }))
 }
 
 fn order_of(order: u32) -> Option<Order> {

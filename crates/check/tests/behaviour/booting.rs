@@ -58,7 +58,7 @@ fn boot(spec: &Spec, clear: bool, random: &mut fastrand::Rng, trail: &mut Trail)
     }
     if random.u32(0..4) == 0 {
         drop(worker);
-        trail.note(&booting.stay_lazy().growth());
+        trail.note(&booting.stay_lazy());
         while let Ok(pfn) = trail.call(|| world.on(0, |cpu| cpu.alloc(order(9), Migratetype::Unmovable))) {
             live.push((pfn, order(9)));
         }
@@ -74,11 +74,11 @@ fn boot(spec: &Spec, clear: bool, random: &mut fastrand::Rng, trail: &mut Trail)
     drop(worker);
     trail.note(&(early, booting.run()));
     match booting.finish() {
-        Ok(booted) => {
-            trail.note(&booted.growth());
-            trail.note(&booted.give_back(Pfn(0x1ff0)..Pfn(0x1ffa)));
-            trail.note(&booted.give_back(Pfn(100)..Pfn(103)));
-            trail.note(&booted.give_back(Pfn(100)..Pfn(103)));
+        Ok(growth) => {
+            trail.note(&growth);
+            for (pfn, pages) in [(0x1ff0, 10), (100, 3), (100, 3)] {
+                trail.note(&world.allocator().add_memory(Pfn(pfn), pages).map(|()| pages));
+            }
         }
         Err(booting) => trail.note(&booting.left()),
     }
@@ -155,8 +155,7 @@ pub(crate) fn workers(split: Split, seed: u64, trail: &mut Trail) {
         }
         drop(team);
         let pages = trail.call(|| booting.run());
-        trail
-            .note(&(pages, booting.finish().map(|booted| booted.growth()).map_err(|booting| booting.left())));
+        trail.note(&(pages, booting.finish().map_err(|booting| booting.left())));
         trail.note(&allocator.deferred().map(|deferred| (deferred.may_grow(), deferred.is_lazy())));
         look(&world, trail);
     }

@@ -2,7 +2,7 @@
 
 use super::Allocator;
 use crate::frame::FrameUser;
-use crate::pcp::Pcp;
+use crate::pcp::{Pcp, REQUEST_DRAIN};
 use crate::platform::Platform;
 use crate::units::{CpuId, ZoneId};
 use crate::zone::Zone;
@@ -48,7 +48,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         for (zone, cpu, pcp) in self.others(caller, zones.clone(), only) {
             match drains.then(|| self.local(zone, cpu, caller).drain_for_owner()).flatten() {
                 Some(drained) => pages += drained,
-                None if even_empty => pcp.request_drain_anyway(),
+                // It may be about to put a block onto one.
+                None if even_empty => pcp.set_request(REQUEST_DRAIN),
                 None => pcp.request_drain(),
             }
             if asks && !drains {

@@ -9,6 +9,7 @@ use core::fmt;
 use core::ops::Range;
 
 use crate::alloc::{Allocator, Later};
+use crate::boot::spans::joined;
 use crate::buddy::Placement;
 use crate::config::Engine;
 use crate::defer::{Deferred, Turn};
@@ -17,9 +18,7 @@ use crate::frame::Zeroable;
 use crate::frame::{BlockInfo, FrameUser, State};
 use crate::platform::Platform;
 use crate::policy::init;
-use crate::units::{
-    CpuId, MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId,
-};
+use crate::units::{CpuId, MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId};
 
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Attaches memory that will be initialised unit by unit. The allocator has no memory yet. The frame descriptors
@@ -82,7 +81,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Initialises the free memory of a zone in a range of units that the caller has claimed. Returns its free pages.
     pub(crate) fn initialise(
         &self,
-        later: Later<'m, P, M>,
+        later: &Later<'m, P, M>,
         zone: ZoneId,
         range: Range<Pfn>,
         cpu: Option<CpuId>,
@@ -102,17 +101,10 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 
     /// The first pass over some units: makes the descriptors of whole pageblocks, and marks the frames that are not
     /// free as reserved.
-    fn make_descriptors(&self, later: Later<'m, P, M>, zone: ZoneId, range: Range<Pfn>) {
+    fn make_descriptors(&self, later: &Later<'m, P, M>, zone: ZoneId, range: Range<Pfn>) {
         let free = later.deferred.zones()[zone.index()].rest().free;
         if let Some(clear) = later.clear {
-            let mut blocks = with_free(free, range.clone()).peekable();
-            // Adjacent pageblocks together.
-            while let Some(mut run) = blocks.next() {
-                while let Some(next) = blocks.next_if(|next| next.start == run.end) {
-                    run.end = next.end;
-                }
-                clear(&self.frames, run.start, run.end);
-            }
+            joined(with_free(free, range.clone())).for_each(|run| clear(&self.frames, run.start, run.end));
         }
         for block in with_free(free, range.clone()) {
             let mut at = block.start;
@@ -134,7 +126,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// of units. Returns the free pages.
     fn publish(
         &self,
-        later: Later<'m, P, M>,
+        later: &Later<'m, P, M>,
         zone: ZoneId,
         range: Range<Pfn>,
         cpu: Option<CpuId>,
@@ -196,15 +188,8 @@ fn end_of_hold(free: &[Range<Pfn>], range: Range<Pfn>) -> Pfn {
 
 /// The pageblocks that `range` touches and in which memory is free.
 fn with_free(free: &[Range<Pfn>], range: Range<Pfn>) -> impl Iterator<Item = Range<Pfn>> {
-    pageblocks(range).filter(|block| init::clipped(free, block.clone()).next().is_some())
-}
-
-/// The pageblocks that `range` touches.
-fn pageblocks(range: Range<Pfn>) -> impl Iterator<Item = Range<Pfn>> {
-    let first = range.start.block_start(PAGEBLOCK_ORDER).0;
-    (first..range.end.0)
-        .step_by(PAGEBLOCK_PAGES as usize)
-        .map(|start| Pfn(start)..Pfn(start + PAGEBLOCK_PAGES))
+    let blocks = Pfn::pageblocks(range).map(|start| start..start.add(PAGEBLOCK_PAGES));
+    blocks.filter(|block| init::clipped(free, block.clone()).next().is_some())
 }
 
 /// Result of a step.
@@ -220,15 +205,14 @@ pub enum UnitStep {
 /// in its steps. It may be dropped at any time; other workers then do the rest.
 pub struct Worker<'a, 'm, P: Platform, M = ()> {
     allocator: &'a Allocator<'m, P, M>,
-    later: Later<'m, P, M>,
+    later: &'a Later<'m, P, M>,
     turn: Turn<'m, P>,
     node: NodeId,
-    cpu: Option<CpuId>,
 }
 
 impl<P: Platform, M> fmt::Debug for Worker<'_, '_, P, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("node", &self.node).field("cpu", &self.cpu).finish_non_exhaustive()
+        f.debug_struct("Worker").field("node", &self.node).finish_non_exhaustive()
     }
 }
 
@@ -237,7 +221,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Worker<'a, 'm, P, M> {
     #[must_use]
     pub fn new(allocator: &'a Allocator<'m, P, M>, node: NodeId) -> Option<Self> {
         let later = allocator.later()?;
-        Some(Self { allocator, later, turn: later.deferred.hold(node)?, node, cpu: None })
+        Some(Self { allocator, later, turn: later.deferred.hold(node)?, node })
     }
 
     /// Initialises at most one unit. O(1024) where descriptors are cleared, else O(1). Claims follow the deferral's
@@ -257,7 +241,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Worker<'a, 'm, P, M> {
         let Some((zone, units)) = self.turn.next(self.node, most) else { return UnitStep::Idle };
         self.allocator.make_descriptors(self.later, zone, units.clone());
         let done = |units| self.turn.done(units);
-        UnitStep::Unit(zone, self.allocator.publish(self.later, zone, units, self.cpu, done))
+        UnitStep::Unit(zone, self.allocator.publish(self.later, zone, units, None, done))
     }
 
     /// Initialises until nothing is left to claim on the node, several units at a time. Returns the free base pages.

@@ -8,7 +8,7 @@ use core::fmt;
 use core::ops::Range;
 
 use crate::boot::map::{MemoryMap, Piece};
-use crate::boot::spans::{Span, Spans};
+use crate::boot::spans::{Full, Span, Spans};
 use crate::units::{NodeId, Pfn};
 
 /// End of a range from which an early allocation takes.
@@ -149,11 +149,15 @@ impl<'b> Early<'b> {
     /// # Errors
     /// The caller's array is full.
     pub fn reserve(&mut self, range: Range<Pfn>) -> Result<(), EarlyError> {
+        self.set_reserved(range, true)
+    }
+
+    fn set_reserved(&mut self, range: Range<Pfn>, reserved: bool) -> Result<(), EarlyError> {
         if range.start >= range.end {
             return Ok(());
         }
-        let room = self.reserved.room();
-        self.reserved.cover(range.start.0..range.end.0).map_err(|_| EarlyError::Full { range, room })
+        let set = self.reserved.set(range.start.0..range.end.0, reserved.then_some(()));
+        set.map_err(|Full(room)| EarlyError::Full { range, room })
     }
 
     /// Frees reserved frames. O(ranges).
@@ -161,18 +165,14 @@ impl<'b> Early<'b> {
     /// # Errors
     /// A frame is not reserved; or the array has no room for the second part of a range that is cut in two.
     pub fn free_range(&mut self, range: Range<Pfn>) -> Result<(), EarlyError> {
-        if range.start >= range.end {
-            return Ok(());
-        }
-        let frames = range.start.0..range.end.0;
         // Adjacent ranges are joined, so a reserved range is inside a single one.
-        match self.reserved.overlapping(&frames).first() {
-            Some(span) if span.start <= frames.start && span.end >= frames.end => {}
-            Some(span) if span.start <= frames.start => return Err(EarlyError::NotReserved(Pfn(span.end))),
-            _ => return Err(EarlyError::NotReserved(range.start)),
+        let first = self.reserved.overlapping(&(range.start.0..range.end.0)).first();
+        let reserved_to =
+            first.filter(|span| span.start <= range.start.0).map_or(range.start, |span| Pfn(span.end));
+        if reserved_to < range.end {
+            return Err(EarlyError::NotReserved(reserved_to));
         }
-        let room = self.reserved.room();
-        self.reserved.uncover(frames).map_err(|_| EarlyError::Full { range, room })
+        self.set_reserved(range, false)
     }
 
     /// Takes contiguous frames, and returns the first. O(ranges).
@@ -183,17 +183,14 @@ impl<'b> Early<'b> {
         if request.pages == 0 || !request.align.is_power_of_two() {
             return Err(EarlyError::BadRequest(request.clone()));
         }
-        let on = match request.place {
-            Where::Anywhere => None,
-            Where::Preferably(node) | Where::On(node) => Some(node),
+        let (first, last) = match request.place {
+            Where::Anywhere => (None, None),
+            Where::Preferably(node) => (Some(node), None),
+            Where::On(node) => (Some(node), Some(node)),
         };
-        let mut found = self.find(request, on);
-        if found.is_none() && matches!(request.place, Where::Preferably(_)) {
-            found = self.find(request, None);
-        }
+        let found = self.find(request, first).or_else(|| self.find(request, last));
         let Some(first) = found else {
-            let on = if matches!(request.place, Where::On(_)) { on } else { None };
-            let largest = self.candidates(request, on).map(|range| range.end.0 - range.start.0).max();
+            let largest = self.candidates(request, last).map(|range| range.end.0 - range.start.0).max();
             return Err(EarlyError::NoMemory { request: request.clone(), largest: largest.unwrap_or(0) });
         };
         self.reserve(first..first.add(request.pages))?;

@@ -2,8 +2,8 @@
 //! which the per-CPU lists are sized for the whole memory.
 //!
 //! ```text
-//! Allocator::new → defer → begin ─→ Booting ── worker, worker, … ─→ finish ─→ Booted ─→ give_back
-//!                                      └──────── stay_lazy ───────────────────┘
+//! Allocator::new → defer → begin ─→ Booting ── worker, worker, … ─→ finish ─→ add_memory
+//!                                      └──────── stay_lazy ────────────────────┘
 //! ```
 //!
 //! As in Linux (v5.4 with *pcp-reset*): wait for all nodes, size the lists of populated zones again, end
@@ -16,7 +16,6 @@ use crate::alloc::Allocator;
 use crate::boot::deferred::Worker;
 use crate::boot::zones::{Division, ranges_of};
 use crate::defer::{Deferred, DeferredMemory, DeferredZone, Growth, How};
-use crate::error::SetupError;
 use crate::frame::FrameUser;
 use crate::platform::Platform;
 use crate::policy::init::Split;
@@ -58,21 +57,9 @@ pub struct Booting<'a, 'm, P: Platform, M = ()> {
     deferred: &'m Deferred<'m, P>,
 }
 
-/// All memory is initialised, or the rest will be when it is needed.
-pub struct Booted<'a, 'm, P: Platform, M = ()> {
-    allocator: &'a Allocator<'m, P, M>,
-    growth: Growth,
-}
-
 impl<P: Platform, M> fmt::Debug for Booting<'_, '_, P, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Booting").field("left", &self.deferred.left()).finish()
-    }
-}
-
-impl<P: Platform, M> fmt::Debug for Booted<'_, '_, P, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Booted").field("growth", &self.growth).finish_non_exhaustive()
     }
 }
 
@@ -122,49 +109,34 @@ impl<'a, 'm, P: Platform, M: FrameUser> Booting<'a, 'm, P, M> {
     }
 
     /// Ends boot: sizes the per-CPU lists again if [`Experiment::pcp_reset`](crate::config::Experiment::pcp_reset) is
-    /// on, then ends on-demand growth.
+    /// on, then ends on-demand growth. Returns the count
+    /// of it.
     ///
     /// # Errors
     /// Memory is left, or a worker still works. The state is unchanged, and workers may continue.
-    pub fn finish(self) -> Result<Booted<'a, 'm, P, M>, Self> {
+    pub fn finish(self) -> Result<Growth, Self> {
         if self.deferred.left() != 0 || !self.deferred.advance(BEGUN) {
             return Err(self);
         }
-        if self.allocator.config().experiment.pcp_reset {
-            self.allocator.resize_pcps();
-        }
-        self.deferred.end_growth();
-        Ok(Booted { allocator: self.allocator, growth: self.deferred.growth() })
+        Ok(self.end(Deferred::end_growth))
     }
 
     /// Ends boot without initialising the rest: also later, each allocation that finds too little initialises another
-    /// section. Per-CPU lists and watermarks are sized for the memory after that.
+    /// section. Per-CPU lists and watermarks are sized for the memory after that. Returns the count of such growth
+    /// until now.
     ///
     /// If descriptors need no writing, any amount of memory is ready immediately.
-    pub fn stay_lazy(self) -> Booted<'a, 'm, P, M> {
+    pub fn stay_lazy(self) -> Growth {
         self.deferred.advance(BEGUN);
         self.deferred.stay_lazy();
+        self.end(|_| ())
+    }
+
+    fn end(self, then: impl FnOnce(&Deferred<'m, P>)) -> Growth {
         if self.allocator.config().experiment.pcp_reset {
             self.allocator.resize_pcps();
         }
-        Booted { allocator: self.allocator, growth: self.deferred.growth() }
-    }
-}
-
-impl<'m, P: Platform, M: FrameUser> Booted<'_, 'm, P, M> {
-    /// Count of on-demand growth until now.
-    #[must_use]
-    pub const fn growth(&self) -> Growth {
-        self.growth
-    }
-
-    /// Gives the allocator frames that were reserved for boot alone. Returns their number.
-    ///
-    /// # Errors
-    /// As [`Allocator::add_memory`].
-    pub fn give_back(&self, range: Range<Pfn>) -> Result<u64, SetupError> {
-        let pages = range.end.0.saturating_sub(range.start.0);
-        self.allocator.add_memory(range.start, pages)?;
-        Ok(pages)
+        then(self.deferred);
+        self.deferred.growth()
     }
 }

@@ -9,7 +9,7 @@
 use core::fmt;
 use core::ops::Range;
 
-use crate::boot::spans::{Span, Spans};
+use crate::boot::spans::{Full, Span, Spans};
 use crate::units::{NodeId, Pfn};
 
 /// End of physical addresses, in bytes: 4 PiB. Ranges above are cut off, and counted.
@@ -167,13 +167,9 @@ impl<'b> MemoryMap<'b> {
     /// A range that wraps around; a full array, and then a first part of the range may have been added.
     pub fn add(&mut self, start: u64, bytes: u64, kind: Kind) -> Result<(), MapError> {
         let Some(range) = self.checked(start, bytes)? else { return Ok(()) };
-        match self.kinds.overlay(range, kind, Kind::max) {
-            Ok(overlapped) => {
-                self.counts.overlapped += overlapped;
-                Ok(())
-            }
-            Err(_) => Err(MapError { why: MapFailure::Full(self.kinds.room()), start, bytes }),
-        }
+        let full = |Full(room)| MapError { why: MapFailure::Full(room), start, bytes };
+        self.counts.overlapped += self.kinds.overlay(range, kind, Kind::max).map_err(full)?;
+        Ok(())
     }
 
     /// Assigns `bytes` bytes from `start` on to a node. The same node may claim them twice; they are hot-pluggable if
@@ -189,13 +185,9 @@ impl<'b> MemoryMap<'b> {
             return Err(MapError { why, start, bytes });
         }
         let either = |a: Home, b: Home| Home { hot_pluggable: a.hot_pluggable || b.hot_pluggable, ..a };
-        match self.homes.overlay(range, home, either) {
-            Ok(overlapped) => {
-                self.counts.overlapped += overlapped;
-                Ok(())
-            }
-            Err(_) => Err(MapError { why: MapFailure::Full(self.homes.room()), start, bytes }),
-        }
+        let full = |Full(room)| MapError { why: MapFailure::Full(room), start, bytes };
+        self.counts.overlapped += self.homes.overlay(range, home, either).map_err(full)?;
+        Ok(())
     }
 
     /// The part of a range below [`ADDRESS_END`]; `None` if it is empty.
@@ -250,7 +242,30 @@ impl<'b> MemoryMap<'b> {
     /// The memory in whole pages, sorted, cut where the home changes. A page that two nodes share belongs to the later
     /// one. Memory that no node claims belongs to node 0.
     pub fn memory(&self) -> impl Iterator<Item = Piece> {
-        Pieces { map: self, kind: 0, home: 0, at: 0 }
+        let shift = self.page_shift;
+        // The present kind and home; frames before `at` are done.
+        let (mut kind, mut home, mut at) = (0, 0, 0);
+        core::iter::from_fn(move || {
+            loop {
+                let span = self.kinds().get(kind)?;
+                let (first, end) = (span.start.div_ceil(1 << shift).max(at), span.end >> shift);
+                if span.tag != Kind::Usable || first >= end {
+                    kind += 1;
+                    continue;
+                }
+                // The home of the first frame; if it has none, the piece ends at the start of the next home.
+                while self.homes().get(home).is_some_and(|span| span.end >> shift <= first) {
+                    home += 1;
+                }
+                let (until, home) = match self.homes().get(home) {
+                    Some(span) if span.start >> shift <= first => (span.end >> shift, span.tag),
+                    Some(span) => (span.start >> shift, Home::default()),
+                    None => (u64::MAX, Home::default()),
+                };
+                at = end.min(until);
+                return Some(Piece { range: Pfn(first)..Pfn(at), home });
+            }
+        })
     }
 
     /// Base pages of memory. O(ranges).
@@ -274,51 +289,13 @@ impl<'b> MemoryMap<'b> {
             return 0;
         }
         let claimed = |piece: &Piece| {
-            let (start, end) = (piece.range.start.0, piece.range.end.0);
-            let homes =
-                self.homes().iter().map(|span| (span.start >> self.page_shift, span.end >> self.page_shift));
-            homes.map(|(from, to)| to.min(end).saturating_sub(from.max(start))).sum::<u64>()
+            let within = |span: &Span<Home>| {
+                let (from, to) = (span.start >> self.page_shift, span.end >> self.page_shift);
+                to.min(piece.range.end.0).saturating_sub(from.max(piece.range.start.0))
+            };
+            self.homes().iter().map(within).sum::<u64>()
         };
         self.memory().map(|piece| piece.pages() - claimed(&piece)).sum()
-    }
-}
-
-/// A walk over the memory of a map: the kinds and the homes, side by side.
-struct Pieces<'a, 'b> {
-    map: &'a MemoryMap<'b>,
-    kind: usize,
-    home: usize,
-    /// Frames before this one are done.
-    at: u64,
-}
-
-impl Iterator for Pieces<'_, '_> {
-    type Item = Piece;
-
-    fn next(&mut self) -> Option<Piece> {
-        let shift = self.map.page_shift;
-        loop {
-            let span = self.map.kinds().get(self.kind)?;
-            let (first, end) = (span.start.div_ceil(1 << shift).max(self.at), span.end >> shift);
-            if span.tag != Kind::Usable || first >= end {
-                self.kind += 1;
-                continue;
-            }
-            // The home of the first frame; if it has none, the piece ends at the start of the next home.
-            let home = loop {
-                match self.map.homes().get(self.home) {
-                    Some(home) if home.end >> shift <= first => self.home += 1,
-                    home => break home,
-                }
-            };
-            let (until, home) = match home {
-                Some(home) if home.start >> shift <= first => (home.end >> shift, home.tag),
-                Some(home) => (home.start >> shift, Home::default()),
-                None => (u64::MAX, Home::default()),
-            };
-            self.at = end.min(until);
-            return Some(Piece { range: Pfn(first)..Pfn(self.at), home });
-        }
     }
 }
 

@@ -59,29 +59,17 @@ impl fmt::Display for BootError {
 
 impl core::error::Error for BootError {}
 
-impl From<MapError> for BootError {
-    fn from(error: MapError) -> Self {
-        Self::Map(error)
-    }
+macro_rules! from_steps {
+    ($($error:ty => $variant:ident,)*) => {
+        $(impl From<$error> for BootError {
+            fn from(error: $error) -> Self {
+                Self::$variant(error)
+            }
+        })*
+    };
 }
 
-impl From<EarlyError> for BootError {
-    fn from(error: EarlyError) -> Self {
-        Self::Early(error)
-    }
-}
-
-impl From<ZonesError> for BootError {
-    fn from(error: ZonesError) -> Self {
-        Self::Zones(error)
-    }
-}
-
-impl From<SetupError> for BootError {
-    fn from(error: SetupError) -> Self {
-        Self::Setup(error)
-    }
-}
+from_steps! { MapError => Map, EarlyError => Early, ZonesError => Zones, SetupError => Setup, }
 
 impl<P: Platform, M: FrameUser> From<late::Booting<'_, '_, P, M>> for BootError {
     fn from(_: late::Booting<'_, '_, P, M>) -> Self {

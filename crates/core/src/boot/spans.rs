@@ -2,6 +2,8 @@
 
 use core::ops::Range;
 
+use crate::units::Pfn;
+
 /// An interval of bytes or frames, with a tag. The caller provides an array of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Span<T> {
@@ -13,9 +15,9 @@ pub struct Span<T> {
     pub tag: T,
 }
 
-/// The caller's array has no room for another interval.
+/// The caller's array has room for this number of intervals, and no more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Full;
+pub(crate) struct Full(pub(crate) usize);
 
 /// Intervals, sorted and without overlap; adjacent intervals with the same tag are joined.
 #[derive(Debug)]
@@ -33,12 +35,8 @@ impl<'b, T: Copy + PartialEq> Spans<'b, T> {
         &self.room[..self.len]
     }
 
-    pub(crate) const fn room(&self) -> usize {
-        self.room.len()
-    }
-
     /// Index of the first interval that ends after `at`. O(log n).
-    pub(crate) fn first_behind(&self, at: u64) -> usize {
+    fn first_behind(&self, at: u64) -> usize {
         self.as_slice().partition_point(|span| span.end <= at)
     }
 
@@ -49,135 +47,73 @@ impl<'b, T: Copy + PartialEq> Spans<'b, T> {
         &self.as_slice()[from..from + count]
     }
 
-    fn insert(&mut self, at: usize, span: Span<T>) -> Result<(), Full> {
-        if self.len == self.room.len() {
-            return Err(Full);
+    /// Gives all of `range` the tag, or none, whatever was there. Without room the state is unchanged. O(n).
+    pub(crate) fn set(&mut self, range: Range<u64>, tag: Option<T>) -> Result<(), Full> {
+        // The intervals that overlap or touch the range.
+        let from = self.as_slice().partition_point(|span| span.end < range.start);
+        let to = from + self.as_slice()[from..].partition_point(|span| span.start <= range.end);
+        let touched = &self.as_slice()[from..to];
+        let before = touched.first().map(|&span| Span { end: span.end.min(range.start), ..span });
+        let after = touched.last().map(|&span| Span { start: span.start.max(range.end), ..span });
+        let painted = tag.map(|tag| Span { start: range.start, end: range.end, tag });
+        let mut parts = [before, painted, after].map(|part| part.filter(|span| span.start < span.end));
+        for n in [1, 2] {
+            if let [Some(first), Some(next)] = [parts[n - 1], parts[n]]
+                && first.end == next.start
+                && first.tag == next.tag
+            {
+                (parts[n - 1], parts[n]) = (None, Some(Span { start: first.start, ..next }));
+            }
         }
-        self.room.copy_within(at..self.len, at + 1);
-        self.room[at] = span;
-        self.len += 1;
+        let parts = parts.into_iter().flatten();
+        let count = parts.clone().count();
+        let len = self.len + count - (to - from);
+        if len > self.room.len() {
+            return Err(Full(self.room.len()));
+        }
+        self.room.copy_within(to..self.len, from + count);
+        self.room[from..].iter_mut().zip(parts).for_each(|(place, part)| *place = part);
+        self.len = len;
         Ok(())
     }
 
-    fn remove(&mut self, at: usize, count: usize) {
-        self.room.copy_within(at + count..self.len, at);
-        self.len -= count;
-    }
-
-    /// Joins the interval at `at` with the one before it, if they touch and have the same tag.
-    fn join_before(&mut self, at: usize) -> bool {
-        let joins = at > 0 && at < self.len && {
-            let (before, this) = (self.room[at - 1], self.room[at]);
-            before.end == this.start && before.tag == this.tag
-        };
-        if joins {
-            self.room[at - 1].end = self.room[at].end;
-            self.remove(at, 1);
-        }
-        joins
-    }
-
     /// Adds `range` with `tag`. Where it overlaps an interval, `resolve(old, tag)` gives the new tag. Returns the
-    /// length of the overlap. If the array has no room, the part of the range before that place was added. O(n); O(1)
-    /// at the end.
+    /// length of the overlap. If the array has no room, the part of the range before that place was added. O(n) for
+    /// each interval that it overlaps.
     pub(crate) fn overlay(
         &mut self,
         range: Range<u64>,
         tag: T,
         resolve: impl Fn(T, T) -> T,
     ) -> Result<u64, Full> {
-        let mut at = range.start;
-        let mut overlapped = 0;
+        let (mut at, mut overlapped) = (range.start, 0);
         while at < range.end {
-            let mut i = self.first_behind(at);
-            let next = self.as_slice().get(i).copied();
-            let end = match next {
+            let next = self.as_slice().get(self.first_behind(at)).copied();
+            let (end, becomes) = match next {
                 Some(there) if there.start <= at => {
                     let end = there.end.min(range.end);
                     overlapped += end - at;
-                    let becomes = resolve(there.tag, tag);
-                    if becomes != there.tag {
-                        i = self.isolate(i, at..end)?;
-                        self.room[i].tag = becomes;
-                    }
-                    end
+                    (end, resolve(there.tag, tag))
                 }
-                _ => {
-                    let end = next.map_or(range.end, |next| next.start.min(range.end));
-                    match i.checked_sub(1).map(|before| &mut self.room[before]) {
-                        Some(before) if before.end == at && before.tag == tag => before.end = end,
-                        _ => self.insert(i, Span { start: at, end, tag })?,
-                    }
-                    end
-                }
+                next => (next.map_or(range.end, |next| next.start.min(range.end)), tag),
             };
-            // The later interval first: joining moves all intervals after it.
-            self.join_before(i + 1);
-            self.join_before(i);
+            self.set(at..end, Some(becomes))?;
             at = end;
         }
         Ok(overlapped)
     }
-
-    /// Cuts `part` out of the interval `i` that holds it, into an interval of its own, and returns its index.
-    fn isolate(&mut self, i: usize, part: Range<u64>) -> Result<usize, Full> {
-        let whole = self.room[i];
-        let pieces = usize::from(whole.start < part.start) + usize::from(part.end < whole.end);
-        if self.len + pieces > self.room.len() {
-            return Err(Full);
-        }
-        let mut i = i;
-        if whole.start < part.start {
-            self.room[i].end = part.start;
-            i += 1;
-            self.insert(i, Span { start: part.start, ..whole })?;
-        }
-        if part.end < whole.end {
-            self.room[i].end = part.end;
-            self.insert(i + 1, Span { start: part.end, ..whole })?;
-        }
-        Ok(i)
-    }
 }
 
-impl Spans<'_, ()> {
-    /// Adds `range`. Without room the state is unchanged. O(n).
-    pub(crate) fn cover(&mut self, range: Range<u64>) -> Result<(), Full> {
-        // All intervals that overlap or touch `range` become one, at the place of the first.
-        let from = self.as_slice().partition_point(|span| span.end < range.start);
-        let count = self.as_slice()[from..].partition_point(|span| span.start <= range.end);
-        if count == 0 {
-            return self.insert(from, Span { start: range.start, end: range.end, tag: () });
+/// The ranges of a sorted sequence, adjacent ones joined.
+pub(crate) fn joined(ranges: impl Iterator<Item = Range<Pfn>>) -> impl Iterator<Item = Range<Pfn>> {
+    let mut ranges = ranges.peekable();
+    core::iter::from_fn(move || {
+        let mut range = ranges.next()?;
+        while let Some(next) = ranges.next_if(|next| next.start == range.end) {
+            range.end = next.end;
         }
-        let last = self.room[from + count - 1];
-        let first = &mut self.room[from];
-        first.start = first.start.min(range.start);
-        first.end = last.end.max(range.end);
-        self.remove(from + 1, count - 1);
-        Ok(())
-    }
-
-    /// Removes `range`. If there is no room for the second part of an interval that is cut in two, the state is
-    /// unchanged. O(n).
-    pub(crate) fn uncover(&mut self, range: Range<u64>) -> Result<(), Full> {
-        let mut i = self.first_behind(range.start);
-        if let Some(&whole) = self.as_slice().get(i)
-            && whole.start < range.start
-        {
-            if whole.end > range.end {
-                // Its start is corrected below.
-                self.insert(i + 1, whole)?;
-            }
-            self.room[i].end = range.start;
-            i += 1;
-        }
-        let gone = self.as_slice()[i..].partition_point(|span| span.end <= range.end);
-        self.remove(i, gone);
-        if let Some(span) = self.room[..self.len].get_mut(i) {
-            span.start = span.start.max(range.end);
-        }
-        Ok(())
-    }
+        Some(range)
+    })
 }
 
 #[cfg(test)]
@@ -238,8 +174,7 @@ mod tests {
                     let mut spans = Spans::new(&mut room);
                     let mut places = [None; 16];
                     for (range, covers) in [(a, true), (b, true), (c, false)] {
-                        let done =
-                            if covers { spans.cover(range.clone()) } else { spans.uncover(range.clone()) };
+                        let done = spans.set(range.clone(), covers.then_some(()));
                         assert_eq!(done, Ok(()));
                         places[range.start as usize..range.end as usize].fill(covers.then_some(()));
                         assert_eq!(as_places(&spans), places, "{a:?} {b:?} {c:?}");
@@ -254,11 +189,11 @@ mod tests {
     fn what_does_not_fit_changes_nothing_where_it_says_so() {
         let mut room = [Span::default(); 1];
         let mut spans = Spans::new(&mut room);
-        assert_eq!(spans.cover(4..8), Ok(()));
-        assert_eq!(spans.cover(10..12), Err(Full));
-        assert_eq!(spans.uncover(5..6), Err(Full));
+        assert_eq!(spans.set(4..8, Some(())), Ok(()));
+        assert_eq!(spans.set(10..12, Some(())), Err(Full(1)));
+        assert_eq!(spans.set(5..6, None), Err(Full(1)));
         assert_eq!(spans.as_slice(), [Span { start: 4, end: 8, tag: () }]);
-        assert_eq!(spans.cover(8..12), Ok(()));
+        assert_eq!(spans.set(8..12, Some(())), Ok(()));
         assert_eq!(spans.as_slice(), [Span { start: 4, end: 12, tag: () }]);
     }
 
@@ -284,7 +219,10 @@ mod tests {
     fn the_end_of_an_interval_is_taken_out_without_room() {
         let mut room = [Span::default(); 1];
         let mut spans = Spans::new(&mut room);
-        assert_eq!((spans.cover(4..8), spans.uncover(6..8), spans.uncover(4..5)), (Ok(()), Ok(()), Ok(())));
+        assert_eq!(
+            (spans.set(4..8, Some(())), spans.set(6..8, None), spans.set(4..5, None)),
+            (Ok(()), Ok(()), Ok(()))
+        );
         assert_eq!(spans.as_slice(), [Span { start: 5, end: 6, tag: () }]);
     }
 }

@@ -110,7 +110,7 @@ const GICC: u8 = 3;
 ///
 /// # Errors
 /// The header or the checksum is wrong. A damaged record is the iterator's last item.
-pub fn affinities(table: &[u8]) -> Result<Affinities<'_>, Damage> {
+pub fn affinities(table: &[u8]) -> Result<impl Iterator<Item = Result<Affinity, Damage>>, Damage> {
     if table.len() < HEADER || !table.starts_with(b"SRAT") {
         return Err(Damage::NoSrat { begins: table.first_chunk().copied() });
     }
@@ -119,42 +119,29 @@ pub fn affinities(table: &[u8]) -> Result<Affinities<'_>, Damage> {
         return Err(Damage::Length { header: says, table: table.len() });
     }
     let table = &table[..says];
-    match table.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)) {
-        // The first revision has 8 bits of domain; the other bits are not defined.
-        0 => Ok(Affinities { table, at: HEADER, mask: if table[8] < 2 { 0xff } else { u32::MAX } }),
-        sum => Err(Damage::Sum(sum)),
+    let sum = table.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
+    if sum != 0 {
+        return Err(Damage::Sum(sum));
     }
-}
-
-/// Iterator of [`affinities`].
-#[derive(Clone, Debug)]
-pub struct Affinities<'t> {
-    table: &'t [u8],
-    /// Offset of the next record.
-    at: usize,
-    /// Bits of a domain that are defined.
-    mask: u32,
-}
-
-impl Iterator for Affinities<'_> {
-    type Item = Result<Affinity, Damage>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while self.at < self.table.len() {
-            let at = self.at;
-            let length = self.table.get(at + 1).map_or(0, |&length| usize::from(length));
-            let read = match self.table.get(at..at + length) {
-                Some(record) if length >= 2 => read(record, at, self.mask),
+    // The first revision has 8 bits of domain; the other bits are not defined.
+    let mask = if table[8] < 2 { 0xff } else { u32::MAX };
+    let mut next = HEADER;
+    Ok(core::iter::from_fn(move || {
+        while next < table.len() {
+            let at = next;
+            let length = table.get(at + 1).map_or(0, |&length| usize::from(length));
+            let read = match table.get(at..at + length) {
+                Some(record) if length >= 2 => read(record, at, mask),
                 _ => Err(Damage::Record(at)),
             };
             // After a damaged record no other can be found.
-            self.at = if read.is_ok() { at + length } else { self.table.len() };
+            next = if read.is_ok() { at + length } else { table.len() };
             if let Some(affinity) = read.transpose() {
                 return Some(affinity);
             }
         }
         None
-    }
+    }))
 }
 
 /// The affinity in the record at offset `at`, if it is enabled and of a type that matters.

@@ -9,6 +9,7 @@ use core::ops::Range;
 
 use crate::boot::early::Early;
 use crate::boot::map::{MemoryMap, Piece};
+use crate::boot::spans::joined;
 use crate::frame::MAX_ZONE_PAGES;
 use crate::policy::init;
 use crate::units::{MAX_ORDER, NodeId, Pfn, SECTION_PAGES, ZoneType};
@@ -172,7 +173,7 @@ impl<'b> Division<'b> {
         let mut zones = Zones { specs, parts, len: 0, lost: 0 };
         for piece in map.memory() {
             let movable_from = node_of(nodes, piece.home.node).and_then(|node| node.movable_from);
-            split(&rules, movable_from, piece.range, |range, kind| zones.add(piece.home.node, kind, range))?;
+            zones.add_piece(&rules, piece, movable_from.unwrap_or(Pfn(u64::MAX)))?;
         }
         let Zones { specs, parts, len, lost } = zones;
         if len == 0 {
@@ -220,22 +221,17 @@ fn find_movable(map: &MemoryMap<'_>, rules: &Rules, nodes: &mut [NodePart]) {
     let Some(last) = map.memory().last() else { return };
     // Only the machine's highest type is divided: lower addresses are scarce.
     let floor = rules.floor(rules.by_address(Pfn(last.range.end.0 - 1)).0);
-    match rules.movable {
-        Movable::None => {}
-        Movable::HotPluggable => {
-            for part in nodes {
-                let hot = |piece: &Piece| piece.home.node == part.node && piece.home.hot_pluggable;
-                let first = map.memory().find(hot);
-                part.movable_from = first.map(|piece| up(piece.range.start).max(floor));
+    for n in 0..nodes.len() {
+        let node = nodes[n].node;
+        let mut memory = map.memory().filter(|piece| piece.home.node == node);
+        let from = match rules.movable {
+            Movable::None => None,
+            Movable::HotPluggable => {
+                memory.find(|piece| piece.home.hot_pluggable).map(|piece| piece.range.start)
             }
-        }
-        Movable::KernelCore(pages) => {
-            for n in 0..nodes.len() {
-                let share = core_share(nodes, n, pages);
-                let node = nodes[n].node;
-                nodes[n].movable_from = end_of_first(map, node, share).map(|end| up(end).max(floor));
-            }
-        }
+            Movable::KernelCore(pages) => end_of_first(memory, core_share(nodes, n, pages)),
+        };
+        nodes[n].movable_from = from.map(|from| up(from).max(floor));
     }
 }
 
@@ -256,10 +252,10 @@ fn core_share(nodes: &[NodePart], n: usize, pages: u64) -> u64 {
     }
 }
 
-/// End of the first `pages` base pages of a node; `None` if it has no more than that.
-fn end_of_first(map: &MemoryMap<'_>, node: NodeId, pages: u64) -> Option<Pfn> {
+/// End of the first `pages` base pages of some memory; `None` if it has no more than that.
+fn end_of_first(mut memory: impl Iterator<Item = Piece>, pages: u64) -> Option<Pfn> {
     let mut left = pages;
-    map.memory().filter(|piece| piece.home.node == node).find_map(|piece| {
+    memory.find_map(|piece| {
         if left < piece.pages() {
             return Some(piece.range.start.add(left));
         }
@@ -273,28 +269,6 @@ const fn up(pfn: Pfn) -> Pfn {
     Pfn(pfn.0.next_multiple_of(MAX_ORDER.pages()))
 }
 
-/// Cuts `range` at the borders of zone types.
-fn split(
-    rules: &Rules,
-    movable_from: Option<Pfn>,
-    range: Range<Pfn>,
-    mut add: impl FnMut(Range<Pfn>, ZoneType) -> Result<(), ZonesError>,
-) -> Result<(), ZonesError> {
-    let mut at = range.start;
-    let movable_from = movable_from.unwrap_or(Pfn(u64::MAX));
-    while at < range.end {
-        let (kind, end) = if at >= movable_from {
-            (ZoneType::Movable, range.end)
-        } else {
-            let (kind, end) = rules.by_address(at);
-            (kind, end.min(movable_from).min(range.end))
-        };
-        add(at..end, kind)?;
-        at = end;
-    }
-    Ok(())
-}
-
 /// Zones while they are built.
 struct Zones<'b> {
     specs: &'b mut [ZoneSpec],
@@ -304,6 +278,20 @@ struct Zones<'b> {
 }
 
 impl Zones<'_> {
+    /// Adds a piece of memory above all that was added before, cut at the borders of zone types.
+    fn add_piece(&mut self, rules: &Rules, piece: Piece, movable_from: Pfn) -> Result<(), ZonesError> {
+        let Range { start: mut at, end } = piece.range;
+        while at < end {
+            let (kind, border) = match rules.by_address(at) {
+                _ if at >= movable_from => (ZoneType::Movable, end),
+                (kind, border) => (kind, border.min(movable_from)),
+            };
+            self.add(piece.home.node, kind, at..border.min(end))?;
+            at = border.min(end);
+        }
+        Ok(())
+    }
+
     /// Adds memory above all that was added before.
     fn add(&mut self, node: NodeId, kind: ZoneType, range: Range<Pfn>) -> Result<(), ZonesError> {
         let mut at = range.start;
@@ -352,16 +340,19 @@ impl Zones<'_> {
 /// Leaves most of each node's highest type for later. The zones of one type and node count as one.
 fn defer(map: &MemoryMap<'_>, rules: &Rules, nodes: &mut [NodePart], specs: &[ZoneSpec], parts: &mut [Part]) {
     for node in nodes {
-        let on_node = |spec: &&ZoneSpec| spec.node == node.node;
-        let Some(highest) = specs.iter().filter(on_node).map(|spec| spec.kind).max() else { continue };
-        let of_highest = |spec: &ZoneSpec| spec.node == node.node && spec.kind == highest;
-        let Some(floor) = specs.iter().find(|spec| of_highest(spec)).map(|spec| spec.start) else { continue };
+        // The lowest zone of the highest type: of equals the last one, from above.
+        let of_node = specs.iter().rev().filter(|spec| spec.node == node.node);
+        let Some(&ZoneSpec { kind, start: floor, .. }) = of_node.max_by_key(|spec| spec.kind) else {
+            continue;
+        };
         let memory = map.memory().filter(|piece| piece.home.node == node.node && piece.range.end > floor);
         let ranges = memory.map(|piece| piece.range.start.max(floor)..piece.range.end);
         node.first_deferred = init::first_deferred_of(ranges, rules.section);
         let Some(first) = node.first_deferred else { continue };
-        for (spec, part) in specs.iter().zip(&mut *parts).filter(|(spec, _)| of_highest(spec)) {
-            part.deferred_from = first.clamp(spec.start, spec.end());
+        for (spec, part) in specs.iter().zip(&mut *parts) {
+            if (spec.node, spec.kind) == (node.node, kind) {
+                part.deferred_from = first.clamp(spec.start, spec.end());
+            }
         }
     }
 }
@@ -386,10 +377,8 @@ impl<'b> HandOver<'b> {
     ) -> Result<Self, ZonesError> {
         let mut len = 0;
         for range in in_zones(&early, division.specs) {
-            let Some(place) = room.get_mut(len) else {
-                return Err(ZonesError::Full("free ranges", room.len()));
-            };
-            *place = range;
+            let full = ZonesError::Full("free ranges", room.len());
+            *room.get_mut(len).ok_or(full)? = range;
             len += 1;
         }
         Ok(Self { early, free: &room[..len] })
@@ -434,36 +423,14 @@ pub fn ranges_of<'b>(free: &'b [Range<Pfn>], zone: &ZoneSpec) -> &'b [Range<Pfn>
     &free[from..to]
 }
 
-/// The free ranges of `early` that are in zones, which are sorted. Adjacent ranges of one zone are joined.
+/// The free ranges of `early` that are in zones, which are sorted. Adjacent ranges of one zone are joined. O(zones ×
+/// ranges) for all.
 fn in_zones<'a>(early: &'a Early<'_>, specs: &'a [ZoneSpec]) -> impl Iterator<Item = Range<Pfn>> + 'a {
-    let mut pieces = early.free();
-    let mut rest = pieces.next();
-    let mut zone = 0;
-    core::iter::from_fn(move || {
-        let mut grown: Option<Range<Pfn>> = None;
-        loop {
-            let Some(piece) = &mut rest else { return grown };
-            while specs.get(zone).is_some_and(|spec| spec.end() <= piece.range.start) {
-                if grown.is_some() {
-                    return grown;
-                }
-                zone += 1;
-            }
-            let Some(spec) = specs.get(zone) else { return grown };
-            let part = piece.range.start.max(spec.start)..piece.range.end.min(spec.end());
-            if part.start < part.end && spec.node == piece.home.node {
-                match &mut grown {
-                    Some(grown) if grown.end == part.start => grown.end = part.end,
-                    Some(_) => return grown,
-                    None => grown = Some(part.clone()),
-                }
-            }
-            // Memory below the zone, or inside it but of another node, is lost.
-            piece.range.start = piece.range.end.min(spec.end());
-            if piece.range.start == piece.range.end {
-                rest = pieces.next();
-            }
-        }
+    specs.iter().flat_map(|spec| {
+        // Memory inside the zone but of another node is lost.
+        let of_node = early.free().filter(|piece| piece.home.node == spec.node);
+        let within = of_node.map(|piece| piece.range.start.max(spec.start)..piece.range.end.min(spec.end()));
+        joined(within.filter(|range| range.start < range.end))
     })
 }
 

@@ -335,11 +335,11 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             let movable = self.frames.info(start).migratetype() == Migratetype::Movable;
             return if movable { PAGEBLOCK_PAGES } else { 0 };
         }
-        let of = |(_, state): (_, State)| match state {
+        let movable = |(_, state): (_, State)| match state {
             State::Taken { asked: Migratetype::Movable, .. } => state.pages(),
             _ => 0,
         };
-        self.frames.blocks_of(start).map(of).sum::<u64>().min(PAGEBLOCK_PAGES)
+        self.frames.blocks_of(start).map(movable).sum::<u64>().min(PAGEBLOCK_PAGES)
     }
 
     // ---- freeing -------------------------------------------------------------------------------------------

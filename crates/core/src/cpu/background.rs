@@ -10,7 +10,6 @@
 //! ```
 
 use super::Cpu;
-use super::reclaiming::Goal;
 use crate::alloc::Allocator;
 use crate::config::PcpRule;
 use crate::events::count;
@@ -19,7 +18,7 @@ use crate::platform::Platform;
 use crate::policy::Generation;
 use crate::policy::reclaim::{self as policy, Balance, CLUSTER, FIRST_PRIORITY, WAIT_PRIORITY};
 use crate::policy::watermark::{self, Access, boost_after_reclaim};
-use crate::reclaim::{BackgroundRequest, By, Helpers, Reclaim, Reclaimed, Reclaiming};
+use crate::reclaim::{BackgroundRequest, By, Helpers, Reclaim, ReclaimRequest, Reclaimed, Reclaiming};
 use crate::units::{NodeId, Order, ZoneType};
 use crate::zone::Zone;
 
@@ -48,7 +47,7 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
     /// # Panics
     /// If there is no such node.
     pub fn background_sleep(&self, node: NodeId) -> Option<BackgroundRequest> {
-        self.nodes()[usize::from(node.0)].wakeup.sleep()
+        self.node(node).wakeup.sleep()
     }
 
     /// Requests background reclaim of a node, like an allocation that finds a zone low. Returns whether the caller must
@@ -58,40 +57,16 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
     /// If there is no such node.
     #[must_use]
     pub fn background_wake(&self, node: NodeId, asked: BackgroundRequest) -> bool {
-        self.nodes()[usize::from(node.0)].wakeup.request(asked)
+        self.node(node).wakeup.request(asked)
     }
 }
 
-/// Marks the zones of a run as being reclaimed until it is dropped, so that CPUs keep fewer pages on their lists (v6.1
-/// and later). A panic drops it, too.
-struct Active<'c, 'a, 'm, P: Platform, M: FrameUser> {
-    cpu: &'c Cpu<'a, 'm, P, M>,
-    node: NodeId,
-    highest: ZoneType,
-}
+/// Calls its function when it is dropped, also by a panic.
+struct OnDrop<F: Fn()>(F);
 
-impl<'c, 'a, 'm, P: Platform, M: FrameUser> Active<'c, 'a, 'm, P, M> {
-    fn begin(cpu: &'c Cpu<'a, 'm, P, M>, run: &NodeRun<'_>) -> Self {
-        let active = Self { cpu, node: run.node, highest: run.highest };
-        active.set(true);
-        active
-    }
-
-    fn set(&self, active: bool) {
-        if self.cpu.allocator.config.experiment.pcp_rule == PcpRule::V5_4 {
-            return;
-        }
-        for zone in self.cpu.zones_on(self.node, self.highest) {
-            if zone.pressure.set_reclaim_active(active) {
-                self.cpu.tell_pressure(zone);
-            }
-        }
-    }
-}
-
-impl<P: Platform, M: FrameUser> Drop for Active<'_, '_, '_, P, M> {
+impl<F: Fn()> Drop for OnDrop<F> {
     fn drop(&mut self) {
-        self.set(false);
+        (self.0)();
     }
 }
 
@@ -113,17 +88,26 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         helpers: &Helpers<'_>,
     ) -> BackgroundOutcome {
         let mut rest = BackgroundOutcome::default();
-        let (Some(reclaimer), Some(state)) =
-            (helpers.reclaim, self.allocator.nodes().get(usize::from(node.0)))
-        else {
-            return rest;
-        };
+        let state = self.allocator.nodes().get(node.index());
+        let (Some(reclaimer), Some(state)) = (helpers.reclaim, state) else { return rest };
         let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return rest };
         let mut run = NodeRun { node, order: asked.order, highest: asked.highest, reclaimer };
         count(&state.events.pageoutrun, 1);
         let mut boosts = [0; MOST_ZONES];
         self.on_node(&run).zip(&mut boosts).for_each(|(zone, boost)| *boost = zone.pressure.boost());
-        let _active = Active::begin(self, &run);
+        // During the run CPUs keep fewer pages on their lists (v6.1 and later).
+        let set_active = |active| {
+            for zone in self.zones_on(node, asked.highest) {
+                if zone.pressure.set_reclaim_active(active) {
+                    self.tell_pressure(zone);
+                }
+            }
+        };
+        let heeds = self.allocator.config.experiment.pcp_rule != PcpRule::V5_4;
+        let _active = heeds.then(|| {
+            set_active(true);
+            OnDrop(|| set_active(false))
+        });
         for _ in 0..ROUNDS {
             let (round, balanced) = self.balance_round(&run);
             rest.total += round;
@@ -224,17 +208,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         if self.meets_mark(zone, run.order, mark, zone.reserve(run.highest)) {
             return done;
         }
-        let goal = Goal {
-            by: By::Background,
-            order: run.order,
-            priority,
-            target: u64::MAX,
-            may_write,
-            may_unmap: true,
-            slab: false,
-        };
-        done += self.reclaim_from(run.reclaimer, zone, goal);
-        let slab = self.reclaim_from(run.reclaimer, zone, Goal { slab: true, ..goal });
+        let (by, order) = (By::Background, run.order);
+        let goal = ReclaimRequest { by, order, priority, may_write, ..ReclaimRequest::ANY };
+        done += self.reclaim_from(run.reclaimer, zone, goal, false);
+        let slab = self.reclaim_from(run.reclaimer, zone, goal, true);
         done.freed += slab.freed;
         // Other CPUs wait for these pages.
         self.local(zone.id()).drain_all();
@@ -247,7 +224,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
 
     /// Counts a zone that is below a mark again. Linux looks after a short sleep, this function at once.
     fn count_quick_hits(&self, run: &NodeRun<'_>) {
-        let events = &self.allocator.nodes()[usize::from(run.node.0)].events;
+        let events = &self.allocator.node(run.node).events;
         let below = |mark: fn(&Zone<P>) -> u64| {
             self.on_node(run).any(|zone| !self.meets_mark(zone, Order::ZERO, mark(zone), 0))
         };

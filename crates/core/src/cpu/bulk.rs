@@ -34,6 +34,11 @@ impl fmt::Display for BulkFreeError {
 
 impl core::error::Error for BulkFreeError {}
 
+/// Fills `out` from its front with the blocks that `next` gives. Returns their number.
+fn fill(out: &mut [Pfn], mut next: impl FnMut() -> Option<Pfn>) -> usize {
+    out.iter_mut().map_while(|place| next().map(|pfn| *place = pfn)).count()
+}
+
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// Fills `out` with blocks of `order`, each to be freed on its own or by [`free_bulk`](Self::free_bulk). Returns
     /// the number of blocks, which are at the front; fewer than `out` holds only if [`alloc`](Self::alloc) fails then,
@@ -47,13 +52,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         if !migratetype.is_ordinary() {
             return 0;
         }
-        let mut got = 0;
-        while got < out.len()
-            && let Some(pfn) = self.alloc_hit(order, migratetype)
-        {
-            out[got] = pfn;
-            got += 1;
-        }
+        let mut got = fill(out, || self.alloc_hit(order, migratetype));
         let config = &self.allocator.config;
         let by_zone = config.experiment.zonelist_cache == ZonelistCache::Off && !config.fault_injection;
         for &zone in self.allocator.zonelist_of(self.cpu).iter().filter(|_| by_zone) {
@@ -62,13 +61,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             }
             got += self.bulk_from(zone, order, migratetype, &mut out[got..]);
         }
-        while got < out.len()
-            && let Ok(pfn) = self.alloc(order, migratetype)
-        {
-            out[got] = pfn;
-            got += 1;
-        }
-        got
+        got + fill(&mut out[got..], || self.alloc(order, migratetype).ok())
     }
 
     /// Claims an allocated block for a free by this CPU; `false` if another CPU's free has claimed it. A block that
@@ -97,19 +90,13 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             return 0;
         }
         let local = self.local(id);
-        let mut got = 0;
-        while got < out.len()
-            && let Some(pfn) = local.take_listed(order, migratetype)
-        {
-            out[got] = pfn;
-            got += 1;
-        }
+        let got = fill(out, || local.take_listed(order, migratetype));
         let mut blocks = (out.len() - got) as u64;
         if self.allocator.config.keep_marks {
             self.note_free_pages(zone);
             blocks = blocks.min(self.to_spare(zone, order, migratetype) >> order.get());
         }
-        let taken = local.alloc_many(order, migratetype, &mut out[got..][..blocks as usize]);
+        let taken = local.alloc_many(order, migratetype, migratetype, &mut out[got..][..blocks as usize]);
         self.count_numa(self.zone, id, taken as u64);
         got + taken
     }

@@ -9,12 +9,14 @@ mod round;
 
 use super::Cpu;
 use super::path::Path;
+use super::walk::free_of;
+use crate::buddy::Buddy;
 use crate::events::{NodeWords, count};
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
 use crate::policy::compact::{CLUSTER, Resume, is_suitable};
 use crate::policy::passes::{Mark, Walk};
-use crate::policy::watermark::{Access, FreePages};
+use crate::policy::watermark::Access;
 use crate::reclaim::{Migrate, Reclaiming, has_moved};
 use crate::request::Request;
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
@@ -80,16 +82,8 @@ struct Batch {
 }
 
 impl Batch {
-    const fn new() -> Self {
-        Self { order: Order::ZERO, asked: Migratetype::Movable, from: [Pfn(0); CLUSTER], len: 0 }
-    }
-
-    /// Adds a block. All blocks of a batch have the same order and type, and there are at most [`CLUSTER`].
-    const fn push(&mut self, pfn: Pfn, order: Order, asked: Migratetype) {
-        (self.order, self.asked) = (order, asked);
-        self.from[self.len] = pfn;
-        self.len += 1;
-    }
+    const EMPTY: Self =
+        Self { order: Order::ZERO, asked: Migratetype::Movable, from: [Pfn(0); CLUSTER], len: 0 };
 }
 
 /// Free blocks taken and not yet used. Freed when dropped, also by a panic.
@@ -123,7 +117,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     pub(super) fn compact_for(&self, path: &Path<'_, 'm>) {
         let Some(migrate) = path.helpers.migrate else { return };
         let request = path.request;
-        let events = &self.allocator.nodes()[usize::from(self.allocator.node_of(self.cpu).0)].events;
+        let events = &self.allocator.node(self.allocator.node_of(self.cpu)).events;
         count(&events.compact_stall, 1);
         self.allocator.drain_others(None, self.zones_of(path), None, false);
         let access = Access { cma: request.migratetype == Migratetype::Movable, ..Access::default() };
@@ -148,13 +142,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     }
 
     fn is_suitable(&self, zone: &Zone<P>, request: &Request<'_>) -> bool {
-        let free = FreePages {
-            all: zone.free_pages(),
-            highatomic: zone.pressure.highatomic(),
-            cma: zone.free_cma_pages(),
-        };
         let reserve = zone.reserve(request.highest_usable());
-        is_suitable(request.order, zone.marks().low, reserve, free).is_ok()
+        is_suitable(request.order, zone.marks().low, reserve, free_of(zone)).is_ok()
     }
 
     /// Whether a list of an ordinary type has a block that is large enough.
@@ -174,44 +163,61 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         resumes: bool,
         done: impl Fn() -> bool,
     ) -> Compacted {
-        let mut total = Compacted::default();
-        let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return total };
-        let events = &self.allocator.nodes()[usize::from(zone.spec().node.0)].events;
-        self.local(zone.id()).drain_all();
+        let Some(mut run) = Compaction::begin(self, zone, migrate) else { return Compacted::default() };
         let resume = if resumes { zone.pressure.resume() } else { None };
-        if let Some(resume) = resume {
-            let mut scanners = Scanners::resumed(zone.spec(), resume);
-            if self.compact_between(zone, &mut scanners, migrate, resumes, &done, &mut total, events) {
-                return total;
+        let resumed = resume.map(|resume| Scanners::resumed(zone.spec(), resume));
+        for mut scanners in resumed.into_iter().chain([Scanners::new(zone.spec())]) {
+            if run.compact_between(&mut scanners, resumes, &done) {
+                break;
             }
         }
-        let mut scanners = Scanners::new(zone.spec());
-        self.compact_between(zone, &mut scanners, migrate, resumes, &done, &mut total, events);
-        total
+        run.total
+    }
+
+    /// Asks the hook to move a block to an allocated place, and frees the block that is left over. Returns whether the
+    /// block moved.
+    pub(super) fn move_block(&self, migrate: &dyn Migrate, from: Pfn, to: Pfn, order: Order) -> bool {
+        let moved = has_moved(migrate, from, to, order);
+        // If the hook answered wrongly, the block is free already: this free is refused and changes nothing.
+        self.free(if moved { from } else { to }, order).is_ok() && moved
+    }
+}
+
+/// A compaction of one zone by one CPU, which enters neither compaction nor reclaim again from within.
+struct Compaction<'r, 'a, 'm, P: Platform, M: FrameUser> {
+    cpu: &'r Cpu<'a, 'm, P, M>,
+    zone: &'r Zone<'m, P>,
+    migrate: &'r dyn Migrate,
+    events: &'r NodeWords<P>,
+    /// Blocks looked at so far.
+    looks: u64,
+    total: Compacted,
+    _here: Reclaiming<'m, P>,
+}
+
+impl<'r, 'a, 'm, P: Platform, M: FrameUser> Compaction<'r, 'a, 'm, P, M> {
+    /// Drains this CPU's lists of the zone. `None` from inside a mover or a reclaimer.
+    fn begin(cpu: &'r Cpu<'a, 'm, P, M>, zone: &'r Zone<'m, P>, migrate: &'r dyn Migrate) -> Option<Self> {
+        let _here = Reclaiming::enter(cpu.allocator.context(cpu.cpu))?;
+        let events = &cpu.allocator.node(zone.spec().node).events;
+        cpu.local(zone.id()).drain_all();
+        Some(Self { cpu, zone, migrate, events, looks: 0, total: Compacted::default(), _here })
     }
 
     /// Compacts the range between the scanners until `done`. Returns whether `done` held; then, with `resumes`, stores
     /// the scanners' positions for the next compaction.
-    #[expect(clippy::too_many_arguments, reason = "one body of two passes")]
-    fn compact_between(
-        &self,
-        zone: &Zone<P>,
-        scanners: &mut Scanners,
-        migrate: &dyn Migrate,
-        resumes: bool,
-        done: &impl Fn() -> bool,
-        total: &mut Compacted,
-        events: &NodeWords<P>,
-    ) -> bool {
+    fn compact_between(&mut self, scanners: &mut Scanners, resumes: bool, done: &impl Fn() -> bool) -> bool {
+        let zone = self.zone;
         while !scanners.have_met() {
             let before = scanners.low.block_start(PAGEBLOCK_ORDER);
-            let batch = self.gather(zone, scanners, migrate, events);
-            if batch.len > 0 {
-                *total += self.move_batch(zone, scanners, &batch, migrate, events);
-            }
+            let batch = self.gather(scanners);
+            let moved = self.move_batch(&batch, |_, next, out| self.places(scanners, next, batch.order, out));
+            count(&self.events.pgmigrate_success, moved.moved);
+            count(&self.events.pgmigrate_fail, moved.stayed);
+            self.total += moved;
             // After each pageblock: the blocks freed in it can merge.
             if scanners.low.block_start(PAGEBLOCK_ORDER) != before {
-                self.local(zone.id()).drain_all();
+                self.cpu.local(zone.id()).drain_all();
                 if done() {
                     if resumes {
                         zone.pressure.set_resume(Some(scanners.resume(zone.spec())));
@@ -220,101 +226,84 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 }
             }
         }
-        self.local(zone.id()).drain_all();
+        self.cpu.local(zone.id()).drain_all();
         if resumes {
             zone.pressure.set_resume(None);
         }
         false
     }
 
-    /// The next movable blocks of one order in one pageblock.
-    fn gather(
-        &self,
-        zone: &Zone<P>,
-        scanners: &mut Scanners,
-        migrate: &dyn Migrate,
-        events: &NodeWords<P>,
+    /// The next movable blocks of one order in one pageblock, which are with callers and smaller than a pageblock.
+    fn gather(&mut self, scanners: &mut Scanners) -> Batch {
+        let end = scanners.low.block_start(PAGEBLOCK_ORDER).add(PAGEBLOCK_PAGES);
+        let info = self.cpu.frames.info(scanners.low);
+        if !info.is_present() || info.migratetype() == Migratetype::Isolate {
+            count(&self.events.compact_migrate_scanned, end.0 - scanners.low.0);
+            scanners.low = end;
+            return Batch::EMPTY;
+        }
+        self.next_batch(&mut scanners.low, end, |run, pfn, order, asked| {
+            let info = run.cpu.frames.info(pfn);
+            asked == Migratetype::Movable
+                && order < PAGEBLOCK_ORDER
+                && info.zone() == run.zone.id()
+                && run.cpu.may_free(pfn, order, info)
+                && run.migrate.can_move(pfn, order, asked)
+        })
+    }
+
+    /// The next blocks of one order and type from `at` to `end` that can move. `at` is the first frame after them then.
+    fn next_batch(
+        &mut self,
+        at: &mut Pfn,
+        end: Pfn,
+        can_move: impl Fn(&Self, Pfn, Order, Migratetype) -> bool,
     ) -> Batch {
-        let mut batch = Batch::new();
-        let start = scanners.low;
-        let end = start.block_start(PAGEBLOCK_ORDER).add(PAGEBLOCK_PAGES);
-        let info = self.allocator.frames.info(start);
-        let skip = !info.is_present() || info.migratetype() == Migratetype::Isolate;
-        while !skip && scanners.low < end && batch.len < CLUSTER {
-            let at = scanners.low;
-            let (head, state) = self.allocator.frames.find(at);
+        let (start, mut batch) = (*at, Batch::EMPTY);
+        while *at < end && batch.len < CLUSTER {
+            self.looks += 1;
+            let (head, state) = self.cpu.frames.find(*at);
             if let State::Taken { order, asked, .. } = state
-                && head == at
-                && self.can_move(zone, at, order, asked)
-                && migrate.can_move(at, order, asked)
+                && head == *at
+                && can_move(self, head, order, asked)
             {
-                if batch.len > 0 && order != batch.order {
+                if batch.len > 0 && (order, asked) != (batch.order, batch.asked) {
                     break;
                 }
-                batch.push(at, order, asked);
+                (batch.order, batch.asked) = (order, asked);
+                batch.from[batch.len] = head;
+                batch.len += 1;
             }
-            scanners.low = head.add(state.pages()).max(at.add(1));
+            *at = head.add(state.pages()).max(at.add(1));
         }
-        if skip {
-            scanners.low = end;
-        }
-        count(&events.compact_migrate_scanned, scanners.low.0 - start.0);
-        count(&events.compact_isolated, (batch.len as u64) << batch.order.get());
+        count(&self.events.compact_migrate_scanned, at.0 - start.0);
+        count(&self.events.compact_isolated, (batch.len as u64) << batch.order.get());
         batch
     }
 
-    /// Whether a block is with a caller, movable, and smaller than a pageblock.
-    fn can_move(&self, zone: &Zone<P>, pfn: Pfn, order: Order, asked: Migratetype) -> bool {
-        let info = self.allocator.frames.info(pfn);
-        asked == Migratetype::Movable
-            && order < PAGEBLOCK_ORDER
-            && info.zone() == zone.id()
-            && self.may_free(pfn, order, info)
-    }
-
-    /// Moves a batch while there are free places above it.
+    /// Moves the blocks of a batch to allocated places, as long as `places` gives any for the block that is next. It
+    /// gets also what was moved so far.
     fn move_batch(
         &self,
-        zone: &Zone<P>,
-        scanners: &mut Scanners,
         batch: &Batch,
-        migrate: &dyn Migrate,
-        events: &NodeWords<P>,
+        mut places: impl FnMut(&Compacted, Pfn, &mut [Pfn]) -> usize,
     ) -> Compacted {
-        let mut result = Compacted::default();
-        let mut from = &batch.from[..batch.len];
-        // The migration scanner may have left the pageblock that the batch is from.
-        while let Some(&next) = from.first()
-            && next.block_start(PAGEBLOCK_ORDER) < scanners.high
-        {
+        let (mut result, mut from) = (Compacted::default(), &batch.from[..batch.len]);
+        while let Some(&next) = from.first() {
             let mut to = [Pfn(0); CLUSTER];
-            let taken = self.places(zone, scanners, next, batch.order, &mut to[..from.len()], events);
-            let places = Places { cpu: self, order: batch.order, left: &to[..taken] };
-            result += self.migrate_all(&from[..taken], places, migrate);
-            from = &from[taken..];
-        }
-        count(&events.pgmigrate_success, result.moved);
-        count(&events.pgmigrate_fail, result.stayed);
-        result
-    }
-
-    /// Asks the hook to move each block of `from` to one of `places`. There are as many places.
-    fn migrate_all(
-        &self,
-        from: &[Pfn],
-        mut places: Places<'_, '_, 'm, P, M>,
-        migrate: &dyn Migrate,
-    ) -> Compacted {
-        let mut result = Compacted::default();
-        let order = places.order;
-        for &old in from {
-            let [new, rest @ ..] = places.left else { break };
-            // If the hook panics, this place stays with the owner that the hook left it to; the others are freed.
-            places.left = rest;
-            let moved = has_moved(migrate, old, *new, order);
-            // If the hook answered wrongly, the block is free already: this free is refused and changes nothing.
-            let freed = self.free(if moved { old } else { *new }, order).is_ok();
-            if moved && freed { result.moved += order.pages() } else { result.stayed += order.pages() }
+            let taken = places(&result, next, &mut to[..from.len()]);
+            if taken == 0 {
+                break;
+            }
+            count(&self.events.compact_isolated, (taken as u64) << batch.order.get());
+            let mut places = Places { cpu: self.cpu, order: batch.order, left: &to[..taken] };
+            while let [new, rest @ ..] = places.left {
+                let [old, after @ ..] = from else { break };
+                // If the hook panics, this place stays with the owner that the hook left it to; the others are freed.
+                (places.left, from) = (rest, after);
+                let moved = self.cpu.move_block(self.migrate, *old, *new, batch.order);
+                *(if moved { &mut result.moved } else { &mut result.stayed }) += batch.order.pages();
+            }
         }
         result
     }
@@ -323,22 +312,21 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// `kind`. Bad ones are quarantined and left out. Returns the number of blocks at the front of `out`.
     fn take_places(
         &self,
-        (zone, section): (&Zone<P>, usize),
-        kind: (Order, Migratetype),
+        section: usize,
+        (order, asked): (Order, Migratetype),
         out: &mut [Pfn],
-        take: impl FnOnce(&mut crate::buddy::Buddy<'_, 'm, P, M>, &mut [Pfn]) -> usize,
+        take: impl FnOnce(&mut Buddy<'_, 'm, P, M>, &mut [Pfn]) -> usize,
     ) -> usize {
-        let waiter = self.allocator.waiter(Some(self.cpu));
-        let (order, asked) = kind;
-        let take = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
+        let waiter = self.cpu.allocator.waiter(Some(self.cpu.cpu));
+        let take = |buddy: &mut Buddy<'_, 'm, P, M>| {
             let taken = take(buddy, out);
             for &pfn in &out[..taken] {
-                self.allocator.frames.set_state(pfn, order, State::Taken { order, asked, list_place: None });
+                self.cpu.frames.set_tiles(pfn..pfn.add(order.pages()), asked);
             }
             taken
         };
-        let taken = zone.with_section(section, self.allocator.frames, waiter, take).0;
-        let local = self.local(zone.id());
+        let taken = self.zone.with_section(section, self.cpu.frames, waiter, take).0;
+        let local = self.cpu.local(self.zone.id());
         let mut good = 0;
         for at in 0..taken {
             if local.is_good(out[at], order) {
@@ -351,26 +339,16 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     /// Takes free blocks from the free scanner's pageblocks, downwards, but none from the pageblock of `above` or below
     /// it. They are allocated then.
-    fn places(
-        &self,
-        zone: &Zone<P>,
-        scanners: &mut Scanners,
-        above: Pfn,
-        order: Order,
-        out: &mut [Pfn],
-        events: &NodeWords<P>,
-    ) -> usize {
+    fn places(&self, scanners: &mut Scanners, above: Pfn, order: Order, out: &mut [Pfn]) -> usize {
         while above.block_start(PAGEBLOCK_ORDER) < scanners.high {
-            let info = self.allocator.frames.info(scanners.high);
+            let info = self.cpu.frames.info(scanners.high);
             // A pageblock without memory has another type.
             if matches!(info.migratetype(), Migratetype::Movable | Migratetype::Cma) {
-                let section = zone.cut.number_of(scanners.high);
-                let kind = (order, Migratetype::Movable);
-                let taken = self.take_places((zone, section), kind, out, |buddy, out| {
+                let section = self.zone.cut.number_of(scanners.high);
+                let taken = self.take_places(section, (order, Migratetype::Movable), out, |buddy, out| {
                     buddy.take_from_pageblock(scanners.high, order, out)
                 });
-                count(&events.compact_free_scanned, PAGEBLOCK_PAGES);
-                count(&events.compact_isolated, (taken as u64) << order.get());
+                count(&self.events.compact_free_scanned, PAGEBLOCK_PAGES);
                 if taken > 0 {
                     return taken;
                 }

@@ -3,7 +3,7 @@
 
 use super::Cpu;
 use crate::frame::FrameUser;
-use crate::pcp::ListWords;
+use crate::pcp::List;
 use crate::platform::Platform;
 use crate::units::{Migratetype, Order, Pfn};
 
@@ -54,9 +54,9 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             return None;
         }
         let (heads, stride, first, frames) = self.near.words();
-        let ListWords { top, floor, ceiling, slots } = self.pcp.list_words(Order::ZERO, migratetype)?;
+        let List { top, floor, ceiling, slots, mask, .. } = self.pcp.hit_list(Order::ZERO, migratetype)?;
         self.pcp.keep_turn();
-        let mask = slots.len() as u64 - 1;
-        Some(HitWords { top, floor, ceiling, slots: slots.as_ptr(), mask, heads, stride, first, frames })
+        let (slots, mask) = (slots.as_ptr(), *mask);
+        Some(HitWords { top, floor, ceiling, slots, mask, heads, stride, first, frames })
     }
 }

@@ -93,7 +93,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let local = self.allocator.node_of(self.cpu);
         let this_node = request.flags.has(Flags::THIS_NODE);
         let mut choice = nodes::choose(request.nodes, local, usable.and(request.allowed), this_node);
-        if usize::from(choice.start.0) >= self.allocator.nodes().len() {
+        if choice.start.index() >= self.allocator.nodes().len() {
             // A node that does not exist has no zonelist and no zone.
             choice.start = local;
         }
@@ -107,7 +107,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     /// Carries out a step that is no walk.
     fn act(&self, path: &Path<'_, 'm>, step: Step) -> Outcome {
-        let start = &self.allocator.nodes()[usize::from(path.choice.start.0)];
+        let start = self.allocator.node(path.choice.start);
         match step {
             Step::Walk(_) | Step::Fail => {}
             Step::Wake => {
@@ -175,13 +175,11 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     /// Whether any zone could serve the request if all reclaimable pages were free.
     fn could_be_reclaimed(&self, path: &Path<'_, 'm>) -> bool {
-        let Some(reclaimer) = path.helpers.reclaim else { return false };
-        self.zones_of(path).any(|zone| {
-            let reclaimable = reclaimer.reclaimable(zone.id());
-            let kept = zone.marks().min + zone.reserve(path.request.highest_usable());
-            let pages = reclaimable.on_lists().saturating_add(reclaimable.slab);
-            could_help(zone.free_pages(), pages, kept, path.request.order)
-        })
+        path.helpers.reclaim.is_some()
+            && self.zones_of(path).any(|zone| {
+                let (kept, pages) = (path.kept_of(zone), path.reclaimable_of(zone));
+                could_help(zone.free_pages(), pages, kept, path.request.order)
+            })
     }
 
     /// The present lack of each zone that `request` may use, in the order in which an allocation tries them, and of all
@@ -219,8 +217,6 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let others = (0..self.allocator.cpus()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| cpu != self.cpu);
         let others = others.map(|cpu| u64::from(self.allocator.pcp(zone.id(), cpu).count()));
         let pages = |pages: u64| pages.min(u64::from(u32::MAX)) as u32;
-        let reclaimable =
-            path.helpers.reclaim.map(|reclaimer| reclaimer.reclaimable(zone.id())).unwrap_or_default();
         Shortfall {
             zone: zone.id(),
             node: zone.spec().node,
@@ -229,10 +225,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             free: pages(zone.free_pages()),
             // The counts are read at different moments, so a page may be counted twice.
             on_other_cpus: pages(others.sum()),
-            kept: pages(zone.marks().min + zone.reserve(path.request.highest_usable())),
-            reclaimable: pages(
-                reclaimable.on_lists().saturating_add(reclaimable.slab).min(zone.managed_pages()),
-            ),
+            kept: pages(path.kept_of(zone)),
+            reclaimable: pages(path.reclaimable_of(zone).min(zone.managed_pages())),
         }
     }
 }

@@ -38,10 +38,9 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     pub fn alloc_split(&self, layout: Layout, migratetype: Migratetype) -> Result<Range<Pfn>, AllocError> {
         let (pages, align) = self.frames_of(layout);
         let wanted = pages.max(align);
-        if pages == 0 || wanted > MAX_ORDER.pages() {
-            return self.alloc_split_contig(pages, align, migratetype);
-        }
-        let order = order_of(wanted);
+        let Some(order) = Order::for_pages(wanted).filter(|_| pages > 0) else {
+            return self.alloc_pages(pages, align, migratetype).map(|range| self.make_frames(range));
+        };
         let start = match self.alloc(order, migratetype) {
             Ok(start) => start,
             Err(error) => {
@@ -54,17 +53,6 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         }
         (pages..order.pages()).for_each(|n| self.free_part(start.add(n)));
         Ok(start..start.add(pages))
-    }
-
-    /// [`alloc_split`](Self::alloc_split) of more than the largest block.
-    #[cold]
-    fn alloc_split_contig(
-        &self,
-        pages: u64,
-        align: u64,
-        migratetype: Migratetype,
-    ) -> Result<Range<Pfn>, AllocError> {
-        self.alloc_pages(pages, align, migratetype).map(|range| self.make_frames(range))
     }
 
     /// Makes single frames of blocks that were allocated just now.
@@ -102,7 +90,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         if pages == 0 {
             return Err(AllocError::new(AllocFailure::NotAllowed, Order::ZERO, migratetype));
         }
-        let order = order_of(pages.max(align));
+        let order = Order::for_pages(pages.max(align)).unwrap_or(MAX_ORDER);
         let start = match self.alloc(order, migratetype) {
             Ok(start) => start,
             Err(error) => return self.one_run(pages, align, migratetype).ok_or(error),
@@ -209,19 +197,16 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let mut start = within.start.0.checked_next_multiple_of(align)?;
         // The pageblocks from `start` to `at` have `used` frames in use, and all can be had.
         let (mut at, mut used) = (start, 0);
-        while start.checked_add(pages)? <= within.end.0 {
-            let end = start + pages;
-            while at < end {
-                let Some(more) = self.movable_in(Pfn(at)) else {
+        'starts: while start.checked_add(pages).is_some_and(|end| end <= within.end.0) {
+            while at < start + pages {
+                let movable = self.movable_in(Pfn(at));
+                (at, used) = (at + PAGEBLOCK_PAGES, used + movable.unwrap_or(0));
+                if movable.is_none() {
                     // The next range begins after this pageblock.
-                    start = (at + PAGEBLOCK_PAGES).checked_next_multiple_of(align)?;
+                    start = at.checked_next_multiple_of(align).unwrap_or(u64::MAX);
                     (at, used) = (start, 0);
-                    break;
-                };
-                (at, used) = (at + PAGEBLOCK_PAGES, used + more);
-            }
-            if at < end || at == start {
-                continue;
+                    continue 'starts;
+                }
             }
             let this = (used, Pfn(start));
             if last.is_none_or(|last| last < this) && best.is_none_or(|best| this < best) {
@@ -230,12 +215,11 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                     break;
                 }
             }
-            let next = (start + align).min(at);
-            while start < next {
-                used -= self.movable_in(Pfn(start)).unwrap_or(0).min(used);
-                start += PAGEBLOCK_PAGES;
+            let next = start.saturating_add(align);
+            for passed in (start..next.min(at)).step_by(PAGEBLOCK_PAGES as usize) {
+                used -= self.movable_in(Pfn(passed)).unwrap_or(0).min(used);
             }
-            start = start.checked_next_multiple_of(align)?;
+            start = next;
             if start >= at {
                 (at, used) = (start, 0);
             }
@@ -363,13 +347,5 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             (head, State::Taken { order, .. }) => Ok((head, order)),
             _ => Err(self.refuse(pfn, Order::ZERO)),
         }
-    }
-}
-
-/// The smallest order with at least `pages` pages; at most the largest.
-const fn order_of(pages: u64) -> Order {
-    match Order::new(pages.next_power_of_two().trailing_zeros() as u8) {
-        Some(order) => order,
-        None => MAX_ORDER,
     }
 }

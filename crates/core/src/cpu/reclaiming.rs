@@ -51,48 +51,29 @@ impl<P: Platform, M: FrameUser> Release for Sink<'_, '_, '_, P, M> {
     }
 }
 
-/// Goal and permissions of a call of [`Cpu::reclaim_from`].
-#[derive(Clone, Copy)]
-pub(super) struct Goal {
-    pub(super) by: By,
-    pub(super) order: Order,
-    pub(super) priority: u8,
-    pub(super) target: u64,
-    pub(super) may_write: bool,
-    pub(super) may_unmap: bool,
-    /// Whether to shrink caches of small objects instead of freeing pages.
-    pub(super) slab: bool,
-}
-
 impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
-    /// Asks the reclaimer for pages of a zone, and counts the pages that it freed: those that went through the sink or,
-    /// if that is more, the growth of the zone and of this CPU's lists, limited to the reclaimer's own count. No lock
-    /// is held.
-    pub(super) fn reclaim_from(&self, reclaimer: &dyn Reclaim, zone: &Zone<P>, goal: Goal) -> Reclaimed {
-        let spec: &ZoneSpec = zone.spec();
-        let ask = ReclaimRequest {
-            by: goal.by,
-            zone: zone.id(),
-            node: spec.node,
-            kind: spec.kind,
-            ranges: &[spec.start..spec.end()],
-            order: goal.order,
-            priority: goal.priority,
-            target: goal.target,
-            may_write: goal.may_write,
-            may_unmap: goal.may_unmap,
-            may_wait: true,
-        };
+    /// Asks the reclaimer for pages of a zone, or lets it shrink caches of small objects, and counts the pages that it
+    /// freed: those that went through the sink or, if that is more, the growth of the zone and of this CPU's lists,
+    /// limited to the reclaimer's own count. No lock is held.
+    pub(super) fn reclaim_from(
+        &self,
+        reclaimer: &dyn Reclaim,
+        zone: &Zone<P>,
+        goal: ReclaimRequest<'_>,
+        slab: bool,
+    ) -> Reclaimed {
+        let &ZoneSpec { node, kind, start, .. } = zone.spec();
+        let ranges = &[start..zone.spec().end()];
+        let ask = ReclaimRequest { zone: zone.id(), node, kind, ranges, ..goal };
         let sink = Sink { cpu: self, freed: Cell::new(0) };
         let pages = || zone.free_pages() + u64::from(self.allocator.pcp(zone.id(), self.cpu).count());
         let before = pages();
-        let claimed = if goal.slab { reclaimer.shrink(&ask, &sink) } else { reclaimer.reclaim(&ask, &sink) };
+        let claimed = if slab { reclaimer.shrink(&ask, &sink) } else { reclaimer.reclaim(&ask, &sink) };
         let grown = pages().saturating_sub(before);
         let freed = sink.freed().max(claimed.freed.min(grown));
-        let node = &self.allocator.nodes()[usize::from(spec.node.0)].events;
         let events = &zone.pressure.events;
-        if goal.slab {
-            count(&node.slabs_scanned, claimed.scanned);
+        if slab {
+            count(&self.allocator.node(node).events.slabs_scanned, claimed.scanned);
         } else {
             zone.pressure.count_scanned(claimed.scanned);
             let background = goal.by == By::Background;
@@ -106,17 +87,16 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     pub(super) fn zone_reclaim(&self, path: &Path<'_, 'm>, zone: &Zone<P>) -> Scan {
         let Some(reclaimer) = path.helpers.reclaim else { return Scan::NotScanned };
         let config = &self.allocator.config;
-        let nodes = self.allocator.nodes();
         let (local, there) = (self.allocator.node_of(self.cpu), zone.spec().node);
         // Newer releases compare distances from the preferred zone's node; v3.0 looks whether the node has CPUs.
         if config.experiment.reclaim == Generation::V6_1
-            && !nodes[usize::from(path.choice.start.0)].near.has(there)
+            && !self.allocator.node(path.choice.start).near.has(there)
         {
             return Scan::NotScanned;
         }
         let caller = Caller {
             must_not: path.request.flags.has(Flags::NO_WAIT) || path.reclaiming,
-            remote_with_cpus: there != local && nodes[usize::from(there.0)].has_cpus,
+            remote_with_cpus: there != local && self.allocator.node(there).has_cpus,
             unreclaimable: zone.is_unreclaimable(),
         };
         let mode = config.zone_reclaim;
@@ -131,7 +111,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 };
                 let order = path.request.order;
                 let freed = self.run_zone_reclaim(reclaimer, zone, order, page_cache, slab);
-                let events = &nodes[usize::from(there.0)].events;
+                let events = &self.allocator.node(there).events;
                 count(&events.zone_reclaim_scans, 1);
                 count(&events.zone_reclaim_failed, u64::from(freed < order.pages()));
                 Scan::Scanned
@@ -148,19 +128,19 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         slab: bool,
     ) -> u64 {
         let mode = self.allocator.config.zone_reclaim;
-        let goal = Goal {
+        let goal = |priority| ReclaimRequest {
             by: By::Zone,
             order,
-            priority: ZONE_RECLAIM_PRIORITY,
+            priority,
             target: policy::zone_reclaim_target(order),
             may_write: mode.has(ZoneReclaimMode::WRITE),
             may_unmap: mode.has(ZoneReclaimMode::UNMAP),
-            slab: false,
+            ..ReclaimRequest::ANY
         };
         let mut freed = 0;
         if page_cache {
             for priority in (0..=ZONE_RECLAIM_PRIORITY).rev() {
-                freed += self.reclaim_from(reclaimer, zone, Goal { priority, ..goal }).freed;
+                freed += self.reclaim_from(reclaimer, zone, goal(priority), false).freed;
                 if freed >= order.pages() {
                     break;
                 }
@@ -170,7 +150,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             let before = reclaimer.reclaimable(zone.id()).slab;
             let fallen = || before.saturating_sub(reclaimer.reclaimable(zone.id()).slab);
             for _ in 0..SLAB_ROUNDS {
-                let round = self.reclaim_from(reclaimer, zone, Goal { slab: true, ..goal });
+                let round = self.reclaim_from(reclaimer, zone, goal(ZONE_RECLAIM_PRIORITY), true);
                 if round.freed == 0 || fallen() >= order.pages() {
                     break;
                 }
@@ -186,8 +166,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else {
             return Outcome::NoProgress;
         };
-        let local = &self.allocator.nodes()[usize::from(self.allocator.node_of(self.cpu).0)];
-        count(&local.events.allocstall, 1);
+        count(&self.allocator.node(self.allocator.node_of(self.cpu)).events.allocstall, 1);
         let mut total = Reclaimed::default();
         let mut may_write = false;
         for priority in (0..=FIRST_PRIORITY).rev() {
@@ -208,8 +187,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         }
         if total.freed > 0 {
             // Background reclaim may succeed again.
-            self.zones_of(path)
-                .for_each(|zone| self.allocator.nodes()[usize::from(zone.spec().node.0)].set_failures(0));
+            self.zones_of(path).for_each(|zone| self.allocator.node(zone.spec().node).set_failures(0));
             return Outcome::Progress(total.freed);
         }
         // In v3.0 a zone that may still have reclaimable pages counts as progress, too.
@@ -232,15 +210,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         may_write: bool,
     ) -> Reclaimed {
         let Request { order, allowed, .. } = *path.request;
-        let goal = Goal {
-            by: By::Direct,
-            order,
-            priority,
-            target: CLUSTER,
-            may_write,
-            may_unmap: true,
-            slab: false,
-        };
+        let goal = ReclaimRequest { order, priority, target: CLUSTER, may_write, ..ReclaimRequest::ANY };
         let mut total = Reclaimed::default();
         let mut first = None;
         for zone in self.zones_of(path) {
@@ -249,10 +219,10 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 continue;
             }
             first = first.or(Some(zone));
-            total += self.reclaim_from(reclaimer, zone, goal);
+            total += self.reclaim_from(reclaimer, zone, goal, false);
         }
         if let Some(zone) = first {
-            total.freed += self.reclaim_from(reclaimer, zone, Goal { slab: true, ..goal }).freed;
+            total.freed += self.reclaim_from(reclaimer, zone, goal, true).freed;
         }
         total
     }

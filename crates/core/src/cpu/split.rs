@@ -31,19 +31,13 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         if !self.claim(pfn, from, info) {
             return Err(self.refuse(pfn, from));
         }
-        if info.is_poisoned() {
-            frames.set_state_of_marked(pfn, from, State::Body);
-        } else {
-            frames.set_state(pfn, from, State::Body);
-        }
-        for n in 0..1 << (from.get() - to.get()) {
-            let state = State::Taken { order: to, asked, list_place: None };
-            if info.is_poisoned() {
-                frames.set_state_of_marked(pfn.add(n << to.get()), to, state);
-            } else {
-                frames.set_state(pfn.add(n << to.get()), to, state);
-            }
-        }
+        let set = |pfn, order, state| match info.is_poisoned() {
+            true => frames.set_state_of_marked(pfn, order, state),
+            false => frames.set_state(pfn, order, state),
+        };
+        set(pfn, from, State::Body);
+        let state = State::Taken { order: to, asked, list_place: None };
+        (0..from.pages()).step_by(to.pages() as usize).for_each(|n| set(pfn.add(n), to, state));
         Ok(())
     }
 
@@ -59,8 +53,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let state = State::Taken { order: to, asked, list_place };
         if info.is_poisoned() {
             frames.set_state_of_marked(pfn, from, State::Body);
-            (0..1 << (from.get() - to.get()))
-                .for_each(|n| frames.set_state_of_marked(pfn.add(n << to.get()), to, state));
+            let parts = (0..from.pages()).step_by(to.pages() as usize);
+            parts.for_each(|n| frames.set_state_of_marked(pfn.add(n), to, state));
         } else {
             frames.set_parts(pfn, from, to, state);
         }

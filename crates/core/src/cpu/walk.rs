@@ -7,7 +7,7 @@
 use super::Cpu;
 use super::path::{Path, Scan};
 use crate::buddy::Buddy;
-use crate::events::count;
+use crate::events::{NodeWords, count};
 use crate::frame::FrameUser;
 use crate::pcp::{Local, REQUEST_RESIZE};
 use crate::platform::Platform;
@@ -24,20 +24,40 @@ use crate::zonelist::Hints;
 /// Notes that one walk uses.
 struct Notes<'a, P: Platform> {
     walk: zlc::ZlcWalk,
-    /// The nodes that were allowed at the last set-up.
+    /// The nodes that the walk may use.
+    usable: NodeMask,
+    /// Those at the last set-up.
     believed: NodeMask,
     hints: Option<&'a Hints<P>>,
+    events: &'a NodeWords<P>,
 }
 
 impl<P: Platform> Notes<'_, P> {
+    /// Whether the walk skips a zone, which is counted.
     fn skips(&self, position: usize, spec: &ZoneSpec) -> bool {
         let full = self.hints.is_some_and(|hints| hints.is_full(position));
-        self.walk.skips(self.believed.has(spec.node) && !full)
+        let skips = self.walk.skips(self.believed.has(spec.node) && !full);
+        count(&self.events.zlc_skipped, u64::from(skips));
+        skips
+    }
+
+    /// Notes in the zonelist cache what the walk saw of the zone at a position, and sets the cache up if it is time.
+    fn saw(&mut self, position: usize, seen: Seen) {
+        let note = self.walk.saw(seen);
+        if let (true, Some(hints)) = (note.mark, self.hints) {
+            hints.mark(position);
+        }
+        if note.set_up {
+            self.believed = self.usable;
+            count(&self.events.zlc_set_up, 1);
+            let zapped = self.hints.is_some_and(|hints| hints.set_up(P::now_ns()));
+            count(&self.events.zlc_zapped, u64::from(zapped));
+        }
     }
 }
 
 /// The counts of a zone that are compared with marks. Racy reads.
-fn free_of<P: Platform>(zone: &Zone<P>) -> FreePages {
+pub(super) fn free_of<P: Platform>(zone: &Zone<P>) -> FreePages {
     FreePages { all: zone.free_pages(), highatomic: zone.pressure.highatomic(), cma: zone.free_cma_pages() }
 }
 
@@ -58,12 +78,13 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     }
 
     fn walk_zones(&self, path: &Path<'_, 'm>, pass: &Walk) -> Option<Pfn> {
-        let nodes = self.allocator.nodes();
-        let start = &nodes[usize::from(path.choice.start.0)];
+        let (nodes, start) = (self.allocator.nodes(), self.allocator.node(path.choice.start));
         let mut notes = Notes {
             walk: zlc::ZlcWalk::new(self.allocator.config.experiment.zonelist_cache, nodes.len() > 1),
+            usable: if pass.allowed_only { path.request.allowed } else { NodeMask::ALL },
             believed: NodeMask::ALL,
             hints: path.choice.cached.then_some(&start.hints),
+            events: &start.events,
         };
         let only = path
             .avoid_fragmentation
@@ -79,7 +100,6 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                     return None;
                 }
                 if notes.skips(position, zone.spec()) {
-                    count(&start.events.zlc_skipped, 1);
                     continue;
                 }
                 if let Some(pfn) = self.try_zone(path, pass, &mut notes, position, zone) {
@@ -100,47 +120,43 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         position: usize,
         zone: &Zone<P>,
     ) -> Option<Pfn> {
-        let spec = zone.spec();
-        if pass.allowed_only && !path.request.allowed.has(spec.node) {
-            self.note(path, pass, notes, position, Seen::Forbidden);
+        if !notes.usable.has(zone.spec().node) {
+            notes.saw(position, Seen::Forbidden);
             return None;
         }
         let config = &self.allocator.config;
-        let listed = self.local(zone.id()).take_listed(path.request.order, path.request.migratetype);
+        let Request { order, migratetype, .. } = *path.request;
+        let listed = self.local(zone.id()).take_listed(order, migratetype);
         if listed.is_some() {
             return listed;
         }
         self.note_free_pages(zone);
         if config.keep_marks && pass.mark != Mark::None {
             let met = || self.meets(zone, path.request, pass).ok();
-            if met().or_else(|| self.grow_and_try(zone.id(), path.request.order, met)).is_none() {
-                self.note(path, pass, notes, position, Seen::BelowMark);
+            if met().or_else(|| self.grow_and_try(zone.id(), order, met)).is_none() {
+                notes.saw(position, Seen::BelowMark);
                 if !config.zone_reclaim.is_on() || path.helpers.reclaim.is_none() {
-                    self.note(path, pass, notes, position, Seen::ReclaimOff);
+                    notes.saw(position, Seen::ReclaimOff);
                     return None;
                 }
-                if notes.walk.looks_twice() && notes.skips(position, spec) {
-                    let start = &self.allocator.nodes()[usize::from(path.choice.start.0)];
-                    count(&start.events.zlc_skipped, 1);
+                if notes.walk.looks_twice() && notes.skips(position, zone.spec()) {
                     return None;
                 }
                 let seen = match self.zone_reclaim(path, zone) {
                     Scan::NotScanned => Some(Seen::NotScanned),
                     Scan::Full => Some(Seen::Full),
-                    Scan::Scanned => {
-                        self.meets(zone, path.request, pass).is_err().then_some(Seen::StillBelow)
-                    }
+                    Scan::Scanned => met().is_none().then_some(Seen::StillBelow),
                 };
                 if let Some(seen) = seen {
-                    self.note(path, pass, notes, position, seen);
+                    notes.saw(position, seen);
                     return None;
                 }
             }
         }
         let take = || self.take(path, pass, zone);
-        let taken = take().or_else(|| self.grow_and_try(zone.id(), path.request.order, take));
+        let taken = take().or_else(|| self.grow_and_try(zone.id(), order, take));
         if taken.is_none() {
-            self.note(path, pass, notes, position, Seen::NothingTaken);
+            notes.saw(position, Seen::NothingTaken);
         }
         taken
     }
@@ -174,24 +190,6 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             }
         }
         None
-    }
-
-    /// Notes in the zonelist cache what the walk saw of the zone at a position, and sets the cache up if it is time.
-    fn note(&self, path: &Path<'_, 'm>, pass: &Walk, notes: &mut Notes<'_, P>, position: usize, seen: Seen) {
-        let note = notes.walk.saw(seen);
-        if note.mark
-            && let Some(hints) = notes.hints
-        {
-            hints.mark(position);
-        }
-        if note.set_up {
-            notes.believed = if pass.allowed_only { path.request.allowed } else { NodeMask::ALL };
-            let events = &self.allocator.nodes()[usize::from(path.choice.start.0)].events;
-            count(&events.zlc_set_up, 1);
-            if notes.hints.is_some_and(|hints| hints.set_up(P::now_ns())) {
-                count(&events.zlc_zapped, 1);
-            }
-        }
     }
 
     /// Takes a block from a zone that may give one.
@@ -319,30 +317,24 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// Whether a zone meets a check. Order 0 reads counters. Above order 0 it also reads the free areas: without the
     /// lock, as Linux does, if the zone publishes them; else with the lock.
     pub(super) fn has_above(&self, zone: &Zone<P>, wanted: &watermark::Check) -> Result<(), Lack> {
-        let free = || free_of(zone);
-        let v3_0 = self.allocator.config.experiment.marks == Generation::V3_0;
+        let is_v3_0 = self.allocator.config.experiment.marks == Generation::V3_0;
+        let check =
+            |has_block: &dyn Fn(Order, Migratetype) -> bool, nr_free: &dyn Fn(Order) -> u64| match is_v3_0 {
+                true => watermark::check_v3_0(wanted, zone.free_pages(), nr_free),
+                false => watermark::check_v6_1(wanted, free_of(zone), has_block),
+            };
         // A check that fails by the counts alone needs no lock.
-        if v3_0 {
-            watermark::check_v3_0(wanted, zone.free_pages(), |_| 0)?;
-        } else {
-            watermark::check_v6_1(wanted, free(), |_, _| true)?;
-        }
+        check(&|_, _| true, &|_| 0)?;
+        let areas = &zone.counters;
         if wanted.order == Order::ZERO {
             return Ok(());
-        }
-        let areas = &zone.counters;
-        if areas.are_areas_shown() {
-            return if v3_0 {
-                watermark::check_v3_0(wanted, zone.free_pages(), |order| areas.nr_free(order))
-            } else {
-                watermark::check_v6_1(wanted, free(), |order, list| areas.has(order, list))
-            };
-        }
-        if v3_0 {
+        } else if areas.are_areas_shown() {
+            return check(&|order, list| areas.has(order, list), &|order| areas.nr_free(order));
+        } else if is_v3_0 {
             let nr_free = self.allocator.zone_snapshot(zone).nr_free;
-            return watermark::check_v3_0(wanted, zone.free_pages(), |order| nr_free[order.index()]);
+            return check(&|_, _| true, &|order| nr_free[order.index()]);
         }
-        self.with_free_blocks(zone, |has_block| watermark::check_v6_1(wanted, free(), has_block))
+        self.with_free_blocks(zone, |has_block| check(has_block, &|_| 0))
     }
 
     /// Runs `f` with a function that answers whether a type has a free block of an order: with the zone lock; without
@@ -376,7 +368,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     fn wake_zone(&self, path: &Path<'_, 'm>, zone: &Zone<P>) {
         let Some(background) = path.helpers.background else { return };
-        let node = &self.allocator.nodes()[usize::from(zone.spec().node.0)];
+        let node = self.allocator.node(zone.spec().node);
         if node.failures() >= crate::policy::reclaim::MAX_FAILURES {
             return;
         }

@@ -175,8 +175,8 @@ fn starts(word: u64, at: u64) -> Option<Order> {
     ((upper & !lower) >> n & 1 != 0).then_some(Order::ZERO)
 }
 
-/// The maps of an allocator with compact metadata, as records of the blocks that callers have. All frames must be in the
-/// map.
+/// The maps of an allocator with compact metadata, as records of the blocks that callers have. All frames must be in
+/// the map.
 impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// Whether a block of this order has a head word. If not, bits record which blocks callers have.
     #[inline]

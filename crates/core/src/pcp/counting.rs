@@ -23,9 +23,9 @@
 //!
 //! A list that is not in `used` is empty, and shut. Empty lists leave `used` when `level` changes.
 
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
-use super::{LINUX_LISTS, LISTS, Pcp, TYPES, kind_of};
+use super::{KINDS, LINUX_LISTS, LISTS, Pcp, TYPES};
 use crate::config::Config;
 use crate::pcp::list::{List, Missed};
 use crate::platform::{Platform, Word};
@@ -66,7 +66,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
         let mut pages = self.outgoing.pages();
         for number in self.lists_used() {
-            pages = pages.wrapping_add(self.list(number).len() << kind_of(number).0.get());
+            pages = pages.wrapping_add(self.list(number).len() << KINDS[number].0.get());
         }
         pages
     }
@@ -95,7 +95,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// of the pageblock order keep no pageblock from being whole: they may hold as much in addition, and without the
     /// bound by free memory.
     pub(super) fn share_of(&self, list: usize, shares: Shares) -> u32 {
-        let (order, _) = kind_of(list);
+        let (order, _) = KINDS[list];
         let pages = match order {
             PAGEBLOCK_ORDER => self.high_max.load(Relaxed) as u32,
             _ => shares.of(order, self.used.load(Relaxed) >> list & 1 != 0),
@@ -324,7 +324,10 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Lets frees hit all lists, if there is no request. If hits do not count: all lists in use, each up to its share.
     pub(crate) fn open_all(&self) {
         if self.counts() {
-            self.lists_in_use().for_each(|list| list.open_anyway(list.end()));
+            // Also the correct ones are exchanged.
+            self.lists_in_use().for_each(|list| {
+                list.ceiling.swap(list.end(), AcqRel);
+            });
             if self.is_asked() {
                 self.lists_in_use().for_each(List::shut);
             }
@@ -343,7 +346,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
                 self.used.store(self.used.load(Relaxed) & !(1 << number), Relaxed);
             }
         }
-        let shares = Shares::new(pages, self.lists_used().map(|list| kind_of(list).0));
+        let shares = Shares::new(pages, self.lists_used().map(|list| KINDS[list].0));
         self.level.store(shares.pack(), Relaxed);
         self.lists_used().for_each(|number| self.open_to_share(number, shares));
     }

@@ -55,14 +55,6 @@ pub(crate) enum Left {
     },
 }
 
-/// Words that a hit of a list reads and writes.
-pub(crate) struct ListWords<'m, P: Platform> {
-    pub(crate) top: *const P::Word,
-    pub(crate) floor: *const P::Word,
-    pub(crate) ceiling: *const P::Word,
-    pub(crate) slots: &'m [P::Word],
-}
-
 /// A list of block addresses: a stack from whose bottom blocks can be removed.
 ///
 /// Blocks are at positions `bottom..top`, the head of the list at the top; position `p` is in slot `p` modulo the
@@ -74,17 +66,17 @@ pub(crate) struct ListWords<'m, P: Platform> {
 #[repr(C, align(64))]
 pub(crate) struct List<'m, P: Platform> {
     /// The place after the head. Written by the owner.
-    top: P::Word,
+    pub(crate) top: P::Word,
     /// `bottom`, with [`COUNTED`] where hits count, or [`NO_HITS`]. Opened by the owner, shut by a remote drain.
-    floor: P::Word,
+    pub(crate) floor: P::Word,
     /// The first place that no hit may fill, or [`List::SHUT`]. Written by any CPU.
-    ceiling: P::Word,
+    pub(crate) ceiling: P::Word,
     /// The place of the coldest block. Written by the owner, and by a remote drain.
     bottom: P::Word,
     /// A power of two. One unused slot, if the order has no lists under this configuration.
-    slots: &'m [P::Word],
+    pub(crate) slots: &'m [P::Word],
     /// `slots.len() - 1`.
-    mask: u64,
+    pub(crate) mask: u64,
     /// Bits of an open floor besides `bottom`: none, [`COUNTED`], or all of [`NO_HITS`]. Never changes.
     hits: u64,
 }
@@ -116,12 +108,6 @@ impl<'m, P: Platform> List<'m, P> {
     #[inline]
     pub(crate) fn capacity(&self) -> u32 {
         if self.slots.len() == 1 { 0 } else { self.slots.len() as u32 }
-    }
-
-    /// The words that a hit reads and writes.
-    pub(super) fn words(&self) -> ListWords<'m, P> {
-        let Self { top, floor, ceiling, slots, .. } = self;
-        ListWords { top, floor, ceiling, slots }
     }
 
     /// Blocks on the list. Another CPU may read one end before the owner moves it and the other end after; the result
@@ -324,11 +310,6 @@ impl<'m, P: Platform> List<'m, P> {
         self.top.load(Relaxed) as u32 >= LAST
     }
 
-    /// Makes an empty list count from 0 again.
-    pub(super) fn restart(&self) {
-        self.fill(0..0);
-    }
-
     /// Makes the blocks that were written at positions `from..to` those of the list, which was empty: they move down to
     /// position 0. So every position from the bottom to the top was written since the last block left it (see `holds`).
     pub(super) fn fill(&self, Range { start: from, end: to }: Range<u64>) {
@@ -383,7 +364,7 @@ impl<'m, P: Platform> List<'m, P> {
         if self.ceiling.load(Relaxed) == ceiling {
             return false;
         }
-        self.open_anyway(ceiling);
+        self.ceiling.swap(ceiling, AcqRel);
         true
     }
 
@@ -394,13 +375,8 @@ impl<'m, P: Platform> List<'m, P> {
         if self.ceiling.load(Relaxed) == end {
             return false;
         }
-        self.open_anyway(self.end());
+        self.ceiling.swap(self.end(), AcqRel);
         true
-    }
-
-    /// Like [`open`](Self::open), regardless of the present ceiling.
-    pub(super) fn open_anyway(&self, ceiling: u64) {
-        self.ceiling.swap(ceiling, AcqRel);
     }
 
     // ---- any CPU ---------------------------------------------------------------------------------------

@@ -3,8 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::*;
-use crate::buddy::{Buddy, Each, Placement, Sink, Wanted};
-use crate::config::RefillCheck;
+use crate::buddy::{Buddy, Placement, Sink, Wanted};
 use crate::frame::{DirectMap, FrameMap, FrameUser, State};
 use crate::policy::Generation;
 use crate::policy::pcp::{PcpRule, Shortage, Tuning, round_robin, share_of_free};
@@ -111,28 +110,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// Allocates a block past the lists, from the free lists of type `from`, as a block of type `asked`.
     pub(crate) fn take_directly(&self, order: Order, from: Migratetype, asked: Migratetype) -> Option<Pfn> {
-        let check = self.config.experiment.refill_check;
-        while !self.has_less_than(order) {
-            let (mut block, mut bad) = (None, false);
-            let mut keep = Each(|pfn| {
-                self.note_taken(pfn, order);
-                block = Some(pfn);
-                bad = check == RefillCheck::UnderZoneLock && self.frames.find_bad(pfn, order).is_some();
-                !bad
-            });
-            self.take_by(self.wanted(order, from), 1, &mut keep);
-            let pfn = block?;
-            if bad || (check == RefillCheck::AfterUnlock && self.frames.find_bad(pfn, order).is_some()) {
-                self.quarantine(pfn, order);
-                continue;
-            }
-            self.frames.set_state(pfn, order, State::Taken { order, asked, list_place: None });
-            self.count_direct(1, order.pages());
-            if self.is_intact(pfn, order) {
-                return Some(pfn);
-            }
-        }
-        None
+        let mut block = [Pfn(0)];
+        (self.alloc_many(order, from, asked, &mut block) > 0).then_some(block[0])
     }
 
     /// The first intact block of a list.
@@ -202,10 +181,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let cpus = self.waiter.nodes.len();
         let of_zone = &self.pcps[self.zone.id().index() * cpus..][..cpus];
         // Checked again under the lock: another CPU may have found the next bad frame.
-        let open = |buddy: &mut Buddy<'_, 'm, P, M>| {
-            let closed = buddy.has_special_pageblocks();
-            of_zone.iter().for_each(|pcp| pcp.set_closed(closed));
-        };
+        let open = |buddy: &mut Buddy<'_, 'm, P, M>| shut_or_open(of_zone, buddy.has_special_pageblocks());
         let _hold = self.zone.with_section(0, self.frames, self.waiter, open);
     }
 
@@ -293,7 +269,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             }
             self.drain_one(number, if list.is_worn() { list.len() } else { list.len().div_ceil(2) });
             if list.len() == 0 {
-                list.restart();
+                // It counts from 0 again.
+                list.fill(0..0);
                 self.pcp.open(number);
             }
             list.push(pfn)
@@ -454,7 +431,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let mut left = pages;
         let mut lists = 0;
         for n in cyclic(self.pcp.drainable(), list) {
-            let order = kind_of(n).0.get();
+            let order = KINDS[n].0.get();
             let most = (left + (1 << order) - 1) >> order;
             blocks[n] = u64::from(len(n)).min(most) as u32;
             lists |= 1 << n;
@@ -495,7 +472,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// With maps: drains `blocks` blocks of a list from its tail. Returns the pages.
     fn drain_list(&self, number: usize, blocks: u32) -> u64 {
-        let ((order, _), list) = (kind_of(number), self.pcp.list(number));
+        let ((order, _), list) = (KINDS[number], self.pcp.list(number));
         let mut left = blocks;
         while left > 0 {
             let bottom = list.places().start;
@@ -515,7 +492,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     fn drain_in_one_hold(&self, blocks: &[u32; LISTS], lists: u64, first: usize) -> u64 {
         self.in_first_section(|buddy| {
             for n in cyclic(lists, first) {
-                let (order, _) = kind_of(n);
+                let (order, _) = KINDS[n];
                 many::free_each(buddy, order, self.pcp.list(n).tail(blocks[n]));
             }
         });
@@ -523,7 +500,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         for n in cyclic(lists, first) {
             self.pcp.list(n).drop_tail(blocks[n]);
             self.pcp.open(n);
-            pages += u64::from(blocks[n]) << kind_of(n).0.get();
+            pages += u64::from(blocks[n]) << KINDS[n].0.get();
         }
         pages
     }

@@ -1,7 +1,7 @@
 //! Blocks that bypass the per-CPU lists: many together, or one at a given address.
 
 use super::*;
-use crate::buddy::{Buddy, Each, Pending, Placement, Run};
+use crate::buddy::{Buddy, Pending, Placement, Run};
 use crate::config::RefillCheck;
 use crate::frame::{FrameUser, ListPlace, State};
 use crate::units::PAGEBLOCK_PAGES;
@@ -172,28 +172,30 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         bump(&self.pcp.events.direct_alloc_pages, pages);
     }
 
-    /// Fills `out` with blocks of the zone, as many as it has. They are allocated then. Returns their number.
-    pub(crate) fn alloc_many(&self, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
+    /// Fills `out` with blocks of the zone's free store of type `from`, as blocks of type `asked`, as many as it has.
+    /// They are allocated then. Returns their number.
+    pub(crate) fn alloc_many(
+        &self,
+        order: Order,
+        from: Migratetype,
+        asked: Migratetype,
+        out: &mut [Pfn],
+    ) -> usize {
         let check = self.config.experiment.refill_check;
         // As if they had come from this CPU's list: then its frees are hits.
-        let has_list = self.pcp.hit_list(order, migratetype).is_some_and(|list| list.capacity() > 0);
+        let list = self.pcp.hit_list(order, asked).filter(|_| from == asked);
+        let has_list = list.is_some_and(|list| list.capacity() > 0);
         let list_place = self.waiter.cpu.filter(|_| has_list).map(|cpu| ListPlace { cpu, position: 0 });
         let mut got = 0;
         while got < out.len() && !self.has_less_than(order) {
             let most = (out.len() - got).min(MOST_TAKEN);
             let places = &mut out[got..][..most];
             let mut n = 0;
-            let mut keep = Each(|pfn| {
-                self.note_taken(pfn, order);
-                if check == RefillCheck::UnderZoneLock && self.frames.find_bad(pfn, order).is_some() {
-                    self.quarantine(pfn, order);
-                    return false;
-                }
+            let mut keep = |pfn| {
                 places[n] = pfn;
                 n += 1;
-                true
-            });
-            if self.take_by(self.wanted(order, migratetype), most as u64, &mut keep) == 0 {
+            };
+            if self.take_good(order, from, most as u64, &mut keep) == 0 {
                 break;
             }
             let mut kept = 0;
@@ -203,13 +205,14 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 if bad {
                     self.quarantine(pfn, order);
                 } else if self.is_intact(pfn, order) {
-                    let state = State::Taken { order, asked: migratetype, list_place };
-                    self.frames.set_state(pfn, order, state);
+                    self.frames.set_state(pfn, order, State::Taken { order, asked, list_place });
                     places[kept] = pfn;
                     kept += 1;
                 }
             }
-            self.count_direct(kept as u64, (kept as u64) << order.get());
+            if kept > 0 {
+                self.count_direct(kept as u64, (kept as u64) << order.get());
+            }
             got += kept;
         }
         got

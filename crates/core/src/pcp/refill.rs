@@ -4,7 +4,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::list::List;
-use super::{Local, bump, kind_of};
+use super::{KINDS, Local, bump};
 use crate::buddy::{Each, Pieces};
 use crate::config::RefillCheck;
 use crate::frame::{FrameUser, State};
@@ -30,7 +30,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     /// The head words of the blocks stay [`State::Body`] until the blocks are on the list: a wrong free of one of them
     /// is refused at every moment.
     pub(super) fn refill(&self, number: usize, migratetype: Migratetype) -> u64 {
-        let (order, _) = kind_of(number);
+        let (order, _) = KINDS[number];
         if self.has_less_than(order) {
             return 0;
         }
@@ -70,7 +70,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     /// leave the zone. One if the zone is no larger than the largest block. If hits count, also the lists' size, and
     /// their rule's next state.
     fn plan(&self, number: usize) -> (Option<(Sizing, Tuning)>, u64) {
-        let (order, _) = kind_of(number);
+        let (order, _) = KINDS[number];
         let (tuned, blocks) = if self.pcp.counts() {
             let sizing = self.sizing();
             let rule = self.config.experiment.pcp_rule;
@@ -90,7 +90,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
 
     /// If hits do not count: the present limits of a list, for the present free memory.
     pub(super) fn room(&self, number: usize) -> Room {
-        let (order, _) = kind_of(number);
+        let (order, _) = KINDS[number];
         self.set_high(self.pcp.high());
         let blocks = self.pcp.share_of(number, self.pcp.shares()).min(self.pcp.list(number).capacity());
         Room { blocks, unit: moved_at_once(order, blocks, self.pcp.sizing()) }
@@ -123,7 +123,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         wanted: u64,
         words: &mut [(Pfn, u64)],
     ) -> (u64, Range<u64>) {
-        let (order, _) = kind_of(number);
+        let (order, _) = KINDS[number];
         let list = self.pcp.list(number);
         let mut pieces = Pieces::new(words);
         let taken = self.take_by(self.wanted(order, migratetype), wanted, &mut pieces);
@@ -141,36 +141,48 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     /// Takes blocks one after another with the zone lock held, and puts each on the list. Returns their number, and the
     /// positions of the good ones.
     fn take_under_lock(&self, number: usize, migratetype: Migratetype, wanted: u64) -> (u64, Range<u64>) {
-        let (order, _) = kind_of(number);
+        let (order, _) = KINDS[number];
         let list = self.pcp.list(number);
-        let check = self.config.experiment.refill_check == RefillCheck::UnderZoneLock;
         // From the top down: the first block taken is the first one handed out.
         let mut index = wanted;
-        let mut keep = Each(|pfn| {
-            if check && self.frames.find_bad(pfn, order).is_some() {
-                self.quarantine(pfn, order);
-                return false;
-            }
-            self.note_taken(pfn, order);
+        let mut keep = |pfn| {
             index -= 1;
             list.set(index, pfn);
-            true
-        });
-        let taken = self.take_by(self.wanted(order, migratetype), wanted, &mut keep);
+        };
+        let taken = self.take_good(order, migratetype, wanted, &mut keep);
         (taken, index..wanted)
+    }
+
+    /// Takes up to `count` blocks in one hold of the zone lock. Those that a check under the lock finds bad are
+    /// quarantined, the others go to `keep`. Returns the blocks taken, bad ones included.
+    pub(super) fn take_good(
+        &self,
+        order: Order,
+        from: Migratetype,
+        count: u64,
+        keep: &mut impl FnMut(Pfn),
+    ) -> u64 {
+        let checks = self.config.experiment.refill_check == RefillCheck::UnderZoneLock;
+        let mut keep = Each(|pfn| {
+            let is_bad = checks && self.frames.find_bad(pfn, order).is_some();
+            if is_bad {
+                self.quarantine(pfn, order);
+            } else {
+                // Linux links each page that it takes here, and so fetches its descriptor.
+                if !self.frames.has_maps() {
+                    self.frames.set_state(pfn, order, State::Body);
+                }
+                keep(pfn);
+            }
+            !is_bad
+        });
+        self.take_by(self.wanted(order, from), count, &mut keep)
     }
 
     /// Whether the zone has fewer free pages than one block, whatever its free lists hold. Read without the lock:
     /// earlier changes are seen, concurrent ones may not be.
     pub(super) fn has_less_than(&self, order: Order) -> bool {
         self.zone.free_pages() < order.pages()
-    }
-
-    /// Under the zone lock: Linux links each page that it takes here, and so fetches its descriptor.
-    pub(super) fn note_taken(&self, pfn: Pfn, order: Order) {
-        if !self.frames.has_maps() {
-            self.frames.set_state(pfn, order, State::Body);
-        }
     }
 
     /// Checks the blocks that a refill has just brought, first block first, and drops bad ones; the others keep their

@@ -28,9 +28,9 @@ impl Room {
         const { assert!(align_of::<T>() <= ALIGN) };
         let offset = self.add_bytes(size_of::<T>(), len);
         let Some(start) = self.start else { return &mut [] };
-        // SAFETY: by the promise of `Memory::carve` the memory has the room that was counted and only the caller reaches
-        // it for `'m`; no two slices overlap, and any bytes are a `MaybeUninit`. Aligned: `start` is aligned as the
-        // layout says, the offset to the type.
+        // SAFETY: by the promise of `Memory::carve` the memory has the room that was counted and only the caller
+        // reaches it for `'m`; no two slices overlap, and any bytes are a `MaybeUninit`. Aligned: `start` is aligned as
+        // the layout says, the offset to the type.
         unsafe { slice::from_raw_parts_mut(start.add(offset).cast().as_ptr(), len) }
     }
 

@@ -101,7 +101,7 @@ pub struct ProcessAccount {
     /// Owned by processes that are dead, and not taken back yet.
     pub of_the_dead: u64,
     /// Disowned, and not adopted.
-    pub of_nobody: u64,
+    pub disowned: u64,
 }
 
 /// Blocks of dead processes that came back.
@@ -182,7 +182,7 @@ impl ProcessArena {
     /// The option that is wrong, or the means that the system lacks.
     pub fn create(options: &ProcessOptions) -> Result<Self, ProcessError> {
         if options.config.page_kib != 4 {
-            return Err(framewright::SetupError::PageKib(options.config.page_kib).into());
+            return Err(framewright::SetupError::page_kib(options.config.page_kib).into());
         }
         if options.config.engine == Engine::Compact {
             let only = "an arena of one process";
@@ -382,7 +382,7 @@ impl ProcessArena {
     ///
     /// # Errors
     /// As [`reap`](Self::reap).
-    pub fn of_nobody(&self) -> Result<Vec<(Pfn, Order)>, ProcessError> {
+    pub fn disowned(&self) -> Result<Vec<(Pfn, Order)>, ProcessError> {
         let _guard = self.enter()?;
         let blocks = self.owners().blocks().filter(|(_, owned)| owned.owner == NOBODY);
         Ok(blocks.map(|(pfn, owned)| (pfn, owned.order)).collect())
@@ -414,7 +414,7 @@ impl ProcessArena {
         for (pfn, owned) in self.owners().blocks() {
             let pages = owned.order.pages();
             *match owned.owner {
-                NOBODY => &mut account.of_nobody,
+                NOBODY => &mut account.disowned,
                 owner if owner == self.me => &mut account.mine,
                 owner if self.is_alive(owner) => &mut account.others,
                 _ => &mut account.of_the_dead,

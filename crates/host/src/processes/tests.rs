@@ -40,8 +40,8 @@ fn blocks_are_owned_and_handed_over() {
     assert!(matches!(arena.adopt(pfn, order), Err(ProcessError::NotOwner { owner: Some(1), .. })));
     arena.disown(pfn, order).unwrap();
     assert!(matches!(arena.free(pfn, order), Err(ProcessError::NotOwner { owner: None, .. })));
-    assert_eq!(arena.of_nobody().unwrap(), [(pfn, order)]);
-    assert_eq!(arena.verify().unwrap().of_nobody, 8);
+    assert_eq!(arena.disowned().unwrap(), [(pfn, order)]);
+    assert_eq!(arena.verify().unwrap().disowned, 8);
     arena.adopt(pfn, order).unwrap();
     arena.free(pfn, order).unwrap();
     assert!(matches!(arena.free(pfn, order), Err(ProcessError::NoSuchBlock { .. })));
@@ -72,11 +72,11 @@ fn another_process_sees_the_same_memory_and_leaves_its_blocks_when_it_dies() {
     // SAFETY: the block is ours, and the child is gone.
     assert_eq!(unsafe { at.read() }, 8);
     let account = arena.verify().unwrap();
-    assert_eq!((account.mine, account.of_the_dead, account.of_nobody), (1, 100, 4));
+    assert_eq!((account.mine, account.of_the_dead, account.disowned), (1, 100, 4));
     assert_eq!(arena.reap().unwrap(), ProcessReaped { processes: 1, pages: 100 });
     assert_eq!(arena.reap().unwrap(), ProcessReaped::default());
     let account = arena.verify().unwrap();
-    assert_eq!((account.mine, account.of_the_dead, account.of_nobody), (1, 0, 4));
+    assert_eq!((account.mine, account.of_the_dead, account.disowned), (1, 0, 4));
     assert_eq!(arena.history(), (0, 1, 100));
 }
 
@@ -97,7 +97,7 @@ fn a_process_that_dies_with_the_lock_held_is_mended_after() {
         });
         assert_eq!(status, 0);
         let account = arena.verify().unwrap();
-        assert_eq!((account.mine, account.of_the_dead, account.of_nobody), (812, 0, 0));
+        assert_eq!((account.mine, account.of_the_dead, account.disowned), (812, 0, 0));
         assert_eq!(account.free + account.on_lists, 4096 - 812);
         assert_eq!(arena.history().0, round);
     }

@@ -240,7 +240,7 @@ fn bad_descriptions_are_refused_in_one_line() {
         ),
         "power of two",
     );
-    assert!(matches!(error, ArenaError::Setup(SetupError::PcpSlots(3))));
+    assert!(matches!(error, ArenaError::Setup(SetupError::Setting { name: "pcp_slots", value: 3, .. })));
     refusal(described(100, Config { pcp_free_part: 0, ..Config::default() }), "at least 1");
     assert!(core::error::Error::source(&error).is_some());
 }

@@ -7,7 +7,7 @@ use framewright_report::compare::{
     sort_metrics,
 };
 use framewright_report::error::{Error, Result};
-use framewright_report::result::{Document, Source};
+use framewright_report::result::{Document, Kind, Source};
 use framewright_report::table::{Format, Style, wrapped};
 
 use crate::session::{COMMIT, ReportArgs, Session};
@@ -119,7 +119,15 @@ fn heading(document: &Document) -> String {
         let date = date.as_deref().map_or_else(String::new, |date| format!("{date}, "));
         text += &format!("{label}: {command}\n  {date}framewright {version}, {host}\n");
     }
-    if text.is_empty() { text } else { text + "\n" }
+    if text.is_empty() {
+        return text;
+    }
+    // Two runs of one binary differ by more than the spread within each.
+    if document.sources.len() > 1 && document.results.iter().any(|part| part.kind == Kind::Measured) {
+        text += "Separate runs: each change also holds what the machine did between them. Measure both in one run to leave \
+                 that out.\n";
+    }
+    text + "\n"
 }
 
 fn refusal(percent: f64, regressed: &[Regression]) -> Error {

@@ -183,7 +183,10 @@ fn results_of_other_traces_are_not_compared_without_a_word() {
     });
     let compared = text(&["compare", &a, &b]);
     assert!(compared.contains("Warning: other traces were replayed: a"), "{compared}");
-    assert!(!text(&["compare", &a, &a]).contains("Warning"));
+    assert!(compared.contains("Separate runs: "), "two runs of one binary differ, too: {compared}");
+    let same = text(&["compare", &a, &a]);
+    assert!(!same.contains("Warning") && same.contains("Separate runs: "), "{same}");
+    assert!(!text(&["compare", &a]).contains("Separate runs: "), "its variants were measured in turn");
 }
 
 #[test]

@@ -101,10 +101,10 @@ fn what_boot_reserved_is_given_back_when_its_pageblock_is_ready() {
     let booting = world.allocator().begin().expect("it is the first time");
     assert!(world.allocator().add_memory(Pfn(0x4001), 2).is_err(), "a worker may be initialising it");
     booting.run();
-    let booted = booting.finish().expect("nothing is left");
-    assert_eq!(booted.give_back(Pfn(0x4001)..Pfn(0x4003)), Ok(2));
-    assert_eq!(booted.give_back(Pfn(0x3000)..Pfn(0x3800)), Ok(0x800));
-    assert!(booted.give_back(Pfn(0x3000)..Pfn(0x3001)).is_err(), "once");
+    booting.finish().expect("nothing is left");
+    assert_eq!(world.allocator().add_memory(Pfn(0x4001), 2), Ok(()));
+    assert_eq!(world.allocator().add_memory(Pfn(0x3000), 0x800), Ok(()));
+    assert!(world.allocator().add_memory(Pfn(0x3000), 1).is_err(), "once");
     let account = world.settled();
     assert_eq!((account.free, account.reserved), (0x5000, 0));
     let zone = world.zone();

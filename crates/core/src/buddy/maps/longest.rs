@@ -52,12 +52,12 @@ impl Picked {
                 let (mut firsts, mut lasts) = (word & !(word << 1), word & !(word >> 1));
                 if goes_on && word & 1 != 0 {
                     out[len - 1].end = first.add(u64::from(lasts.trailing_zeros()) + 1);
-                    (firsts, lasts) = (firsts & firsts - 1, lasts & lasts - 1);
+                    (firsts, lasts) = (firsts & (firsts - 1), lasts & (lasts - 1));
                 }
                 while firsts != 0 {
                     let end = first.add(u64::from(lasts.trailing_zeros()) + 1);
                     out[len] = first.add(u64::from(firsts.trailing_zeros()))..end;
-                    (firsts, lasts) = (firsts & firsts - 1, lasts & lasts.wrapping_sub(1));
+                    (firsts, lasts) = (firsts & (firsts - 1), lasts & lasts.wrapping_sub(1));
                     len += 1;
                 }
                 goes_on = word >> 63 != 0;

@@ -5,12 +5,12 @@
 //! page moves only into a pageblock that had no more free frames than the one that is emptied, so that it does not move
 //! back later.
 
-use super::{Batch, Compacted, Cpu, Places};
-use crate::events::{NodeWords, count};
+use super::{Batch, Compacted, Compaction, Cpu};
+use crate::events::count;
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
-use crate::policy::compact::{CLUSTER, MOST_USED, ROUND_LOOKS, ROUND_PAGES};
-use crate::reclaim::{Migrate, Reclaiming};
+use crate::policy::compact::{MOST_USED, ROUND_LOOKS, ROUND_PAGES};
+use crate::reclaim::Migrate;
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 use crate::zone::Zone;
 
@@ -18,17 +18,6 @@ use crate::zone::Zone;
 const STEP: u64 = 32;
 /// Levels of pageblocks, by frames in use: level 0 is emptied first.
 const LEVELS: usize = (MOST_USED / STEP) as usize;
-
-/// A round in one zone.
-struct Round<'r, 'a, 'm, P: Platform, M: FrameUser> {
-    cpu: &'r Cpu<'a, 'm, P, M>,
-    zone: &'r Zone<'m, P>,
-    migrate: &'r dyn Migrate,
-    events: &'r NodeWords<P>,
-    /// Blocks looked at so far.
-    looks: u64,
-    total: Compacted,
-}
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// Empties pageblocks of a zone until `done`, or until the round has moved or looked at its most.
@@ -40,11 +29,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     ) -> Compacted {
         let none = Compacted::default();
         // Two bits a frame do not record which blocks are movable.
-        if self.allocator.frames.is_compact() {
+        if self.frames.is_compact() {
             return none;
         }
-        let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return none };
-        self.local(zone.id()).drain_all();
+        let Some(mut round) = Compaction::begin(self, zone, migrate) else { return none };
         let base = zone.spec().start.block_start(PAGEBLOCK_ORDER);
         let pageblocks = (zone.spec().end().0 - base.0).div_ceil(PAGEBLOCK_PAGES);
         let first = zone.pressure.next_round() % pageblocks;
@@ -52,8 +40,6 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let start = |number: u64| base.add(number * PAGEBLOCK_PAGES);
         let mut filled = [false; LEVELS];
         numbers().filter_map(|number| self.level(start(number))).for_each(|level| filled[level] = true);
-        let events = &self.allocator.nodes()[usize::from(zone.spec().node.0)].events;
-        let mut round = Round { cpu: self, zone, migrate, events, looks: 0, total: none };
         for level in (0..LEVELS).filter(|&level| filled[level]) {
             for number in numbers() {
                 if self.level(start(number)) != Some(level) {
@@ -73,23 +59,15 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
 
     /// Level of an open pageblock that is worth emptying. A racy read.
     fn level(&self, start: Pfn) -> Option<usize> {
-        let free = self.allocator.frames.open_head(start)?.free();
+        let free = self.frames.open_head(start)?.free();
         let used = PAGEBLOCK_PAGES.checked_sub(u64::from(free))?;
         (1..=MOST_USED).contains(&used).then(|| ((used - 1) / STEP) as usize)
     }
 }
 
-impl<'m, P: Platform, M: FrameUser> Round<'_, '_, 'm, P, M> {
+impl<P: Platform, M: FrameUser> Compaction<'_, '_, '_, P, M> {
     const fn is_over(&self) -> bool {
         self.total.moved + self.total.stayed >= ROUND_PAGES || self.looks >= ROUND_LOOKS
-    }
-
-    /// The block that begins at `at`, or else the block that holds `at`: its head, its state, and the first frame after
-    /// it. Reads without the zone lock.
-    fn look(&mut self, at: Pfn) -> (Pfn, State, Pfn) {
-        self.looks += 1;
-        let (head, state) = self.cpu.allocator.frames.find(at);
-        (head, state, head.add(state.pages()).max(at.add(1)))
     }
 
     /// Whether the owner of the block would move it.
@@ -102,15 +80,16 @@ impl<'m, P: Platform, M: FrameUser> Round<'_, '_, 'm, P, M> {
     /// Whether all blocks in use in a pageblock can move. Blocks on a CPU's list are not in use; that CPU has been
     /// requested to drain.
     fn can_be_emptied(&mut self, start: Pfn) -> bool {
-        let info = self.cpu.allocator.frames.info(start);
+        let info = self.cpu.frames.info(start);
         let is_of_use = info.migratetype().is_ordinary() || info.migratetype() == Migratetype::Cma;
         if !info.is_present() || info.zone() != self.zone.id() || !is_of_use {
             return false;
         }
         let (mut at, end) = (start, start.add(PAGEBLOCK_PAGES));
         while at < end {
-            let (head, state, next) = self.look(at);
-            at = next;
+            self.looks += 1;
+            let (head, state) = self.cpu.frames.find(at);
+            at = head.add(state.pages()).max(at.add(1));
             match state {
                 State::Taken { order, asked, .. } => {
                     if !self.moves(head, order, asked) && self.cpu.may_free(head, order, info) {
@@ -127,15 +106,18 @@ impl<'m, P: Platform, M: FrameUser> Round<'_, '_, 'm, P, M> {
     /// Moves the blocks in use in a pageblock to other pageblocks that are at least as full, until there is no room or
     /// an owner refuses. Returns whether anything was moved.
     fn empty(&mut self, start: Pfn) -> bool {
-        let Some(open) = self.cpu.allocator.frames.open_head(start) else { return false };
+        let Some(open) = self.cpu.frames.open_head(start) else { return false };
         if !self.can_be_emptied(start) {
             return false;
         }
         let before = self.total;
         let (mut at, end) = (start, start.add(PAGEBLOCK_PAGES));
         while at < end {
-            let batch = self.gather(&mut at, end);
-            if !self.move_batch(&batch, start, open.free()) {
+            let batch = self.next_batch(&mut at, end, |round, head, order, asked| {
+                let info = || round.cpu.frames.info(head);
+                round.moves(head, order, asked) && round.cpu.may_free(head, order, info())
+            });
+            if !self.move_to_fuller(&batch, start, open.free()) {
                 break;
             }
         }
@@ -147,53 +129,21 @@ impl<'m, P: Platform, M: FrameUser> Round<'_, '_, 'm, P, M> {
         moved > 0
     }
 
-    /// The next blocks of one order and type that move.
-    fn gather(&mut self, at: &mut Pfn, end: Pfn) -> Batch {
-        let mut batch = Batch::new();
-        let from = *at;
-        while *at < end && batch.len < CLUSTER {
-            let (head, state, next) = self.look(*at);
-            if let State::Taken { order, asked, .. } = state
-                && head == *at
-                && self.moves(head, order, asked)
-                && self.cpu.may_free(head, order, self.cpu.allocator.frames.info(head))
-            {
-                if batch.len > 0 && (order, asked) != (batch.order, batch.asked) {
-                    break;
-                }
-                batch.push(head, order, asked);
-            }
-            *at = next;
-        }
-        count(&self.events.compact_migrate_scanned, at.0 - from.0);
-        count(&self.events.compact_isolated, (batch.len as u64) << batch.order.get());
-        batch
-    }
-
     /// Moves a batch into other pageblocks with at most `free` free frames. `false` if some of its blocks did not move.
-    fn move_batch(&mut self, batch: &Batch, start: Pfn, free: u32) -> bool {
-        let (cpu, order) = (self.cpu, batch.order);
-        let mut from = &batch.from[..batch.len];
-        while !from.is_empty() {
-            let mut to = [Pfn(0); CLUSTER];
-            let out = &mut to[..from.len()];
-            let sections = self.zone.fullest_first(order, batch.asked, start);
-            let mut places = sections.map(|n| {
-                let take = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>, out: &mut [Pfn]| {
-                    buddy.take_from_fuller(start, free, batch.asked, order, out)
-                };
-                cpu.take_places((self.zone, n), (order, batch.asked), out, take)
-            });
-            let Some(taken) = places.find(|&taken| taken > 0) else { return false };
-            count(&self.events.compact_isolated, (taken as u64) << order.get());
-            let places = Places { cpu, order, left: &to[..taken] };
-            let now = cpu.migrate_all(&from[..taken], places, self.migrate);
-            self.total += now;
-            if now.stayed > 0 {
-                return false;
+    fn move_to_fuller(&mut self, batch: &Batch, start: Pfn, free: u32) -> bool {
+        let (order, asked) = (batch.order, batch.asked);
+        let moved = self.move_batch(batch, |so_far, _, out| {
+            if so_far.stayed > 0 {
+                return 0;
             }
-            from = &from[taken..];
-        }
-        true
+            let mut places = self.zone.fullest_first(order, asked, start).map(|n| {
+                self.take_places(n, (order, asked), out, |buddy, out| {
+                    buddy.take_from_fuller(start, free, asked, order, out)
+                })
+            });
+            places.find(|&taken| taken > 0).unwrap_or(0)
+        });
+        self.total += moved;
+        moved.moved == (batch.len as u64) << order.get()
     }
 }

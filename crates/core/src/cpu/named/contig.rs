@@ -9,7 +9,7 @@ use crate::error::FreeError;
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
 use crate::policy::passes::Mark;
-use crate::reclaim::{Helpers, Reclaiming, has_moved};
+use crate::reclaim::{Helpers, Reclaiming};
 use crate::request::{Flags, Request};
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 use crate::zone::Zone;
@@ -43,14 +43,8 @@ struct Isolated<'c, 'a, 'm, P: Platform, M: FrameUser> {
 
 impl<P: Platform, M: FrameUser> Drop for Isolated<'_, '_, '_, P, M> {
     fn drop(&mut self) {
-        for start in starts(&self.pageblocks) {
-            self.cpu.allocator.let_pageblock_go(start);
-        }
+        Pfn::pageblocks(self.pageblocks.clone()).for_each(|start| self.cpu.allocator.let_pageblock_go(start));
     }
-}
-
-fn starts(pageblocks: &Range<Pfn>) -> impl Iterator<Item = Pfn> + use<> {
-    (pageblocks.start.0..pageblocks.end.0).step_by(PAGEBLOCK_PAGES as usize).map(Pfn)
 }
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
@@ -75,9 +69,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let pages = range.end.0.saturating_sub(range.start.0);
         let mut moved = 0;
         let error = |why, moved| ContigError { place: PlaceError { why, pfn: range.start, pages }, moved };
-        let Some(zone) = self.zone_of(range.start, pages) else {
-            return Err(error(PlaceFailure::Foreign, 0));
-        };
+        let zone = self.zone_of(range.start, pages).ok_or(error(PlaceFailure::Foreign, 0))?;
         if self.allocator.strikes(Order::ZERO) {
             return Err(error(PlaceFailure::Injected, 0));
         }
@@ -103,26 +95,13 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 break;
             }
         }
-        let frames = &self.allocator.frames;
-        let take_part = |part: Range<Pfn>| {
-            self.local(zone.id()).under_lock(part.start, |buddy| {
-                buddy
-                    .take_range(part.start, part.end.0 - part.start.0)
-                    .map_err(|(pfn, state)| PlaceFailure::InUse { pfn, state })?;
-                for (pfn, order) in Order::tiles(part.clone()) {
-                    let state = State::Taken { order, asked: Migratetype::Unmovable, list_place: None };
-                    frames.set_state(pfn, order, state);
-                }
-                Ok(())
-            })
-        };
         // Section by section: free frames of an isolated pageblock stay free.
         let take = || {
             for part in zone.cut.parts(range.clone()) {
-                if let Err(why) = take_part(part.clone()) {
-                    for (pfn, order) in Order::tiles(range.start..part.start) {
-                        self.local(zone.id()).free_direct(pfn, order);
-                    }
+                let local = self.local(zone.id());
+                if let Err(why) = self.take_frames(&local, part.clone(), true) {
+                    Order::tiles(range.start..part.start)
+                        .for_each(|(pfn, order)| local.free_direct(pfn, order));
                     return Err(why);
                 }
             }
@@ -201,12 +180,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             let request =
                 Request::new(order, Migratetype::Movable).with(Flags::NO_WAIT.and(Flags::NO_RESERVES));
             let Ok(place) = self.alloc_with(&request, helpers) else { continue };
-            let has_moved = has_moved(migrate, head, place, order);
-            // If the mover answered wrongly, the block is free already: this free is refused and changes nothing.
-            let freed = self.free(if has_moved { head } else { place }, order).is_ok();
-            if has_moved && freed {
-                moved += order.pages();
-            }
+            moved += if self.move_block(migrate, head, place, order) { order.pages() } else { 0 };
         }
         drop(here);
         // The blocks freed onto this CPU's list.

@@ -1,11 +1,13 @@
 //! Allocation of a given block: for device carve-outs, regions chosen by firmware or a hypervisor, memory to be tested.
 
 use core::fmt;
+use core::ops::Range;
 
 use crate::cpu::Cpu;
 use crate::frame::{FrameUser, State};
+use crate::pcp::Local;
 use crate::platform::Platform;
-use crate::units::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{CpuId, Migratetype, Order, Pfn};
 use crate::zone::Zone;
 
 /// Reason why a given block cannot be allocated.
@@ -88,30 +90,13 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         if !pfn.is_aligned(order) {
             return Err(error(PlaceFailure::Misaligned));
         }
-        let Some(zone) = self.zone_of(pfn, order.pages()) else {
-            return Err(error(PlaceFailure::Foreign));
-        };
+        let zone = self.zone_of(pfn, order.pages()).ok_or(error(PlaceFailure::Foreign))?;
         if self.allocator.strikes(order) {
             return Err(error(PlaceFailure::Injected));
         }
         let local = self.local(zone.id());
-        let frames = &self.allocator.frames;
-        let take = || {
-            local.under_lock(pfn, |buddy| {
-                if let Some(isolated) = self.isolated_in(pfn, order.pages()) {
-                    return Err(PlaceFailure::Isolated(isolated));
-                }
-                buddy
-                    .take_range(pfn, order.pages())
-                    .map_err(|(pfn, state)| PlaceFailure::InUse { pfn, state })?;
-                frames.set_state(
-                    pfn,
-                    order,
-                    State::Taken { order, asked: Migratetype::Unmovable, list_place: None },
-                );
-                Ok(())
-            })
-        };
+        let range = pfn..pfn.add(order.pages());
+        let take = || self.take_frames(&local, range.clone(), false);
         self.with_lists_drained(zone, take).map_err(error)?;
         if local.accept(pfn, order) { Ok(()) } else { Err(error(PlaceFailure::Bad)) }
     }
@@ -125,11 +110,26 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         (zone.spec().spans(last) && zone.spec().spans(pfn)).then_some(zone)
     }
 
-    /// The first isolated pageblock of `pages` frames from `pfn` on.
-    fn isolated_in(&self, pfn: Pfn, pages: u64) -> Option<Pfn> {
-        let first = pfn.block_start(PAGEBLOCK_ORDER).0;
-        let mut starts = (first..pfn.0 + pages).step_by(PAGEBLOCK_PAGES as usize).map(Pfn);
-        starts.find(|&start| self.allocator.frames.info(start).migratetype() == Migratetype::Isolate)
+    /// Takes free frames of one section as unmovable blocks, also isolated ones if `even_isolated`.
+    pub(super) fn take_frames(
+        &self,
+        local: &Local<'_, 'm, P, M>,
+        range: Range<Pfn>,
+        even_isolated: bool,
+    ) -> Result<(), PlaceFailure> {
+        let frames = &self.allocator.frames;
+        let is_isolated = |start: &Pfn| frames.info(*start).migratetype() == Migratetype::Isolate;
+        local.under_lock(range.start, |buddy| {
+            let mut isolated = Pfn::pageblocks(range.clone()).filter(|_| !even_isolated).filter(is_isolated);
+            if let Some(isolated) = isolated.next() {
+                return Err(PlaceFailure::Isolated(isolated));
+            }
+            buddy
+                .take_range(range.start, range.end.0 - range.start.0)
+                .map_err(|(pfn, state)| PlaceFailure::InUse { pfn, state })?;
+            frames.set_tiles(range, Migratetype::Unmovable);
+            Ok(())
+        })
     }
 
     /// Tries `take` until it succeeds, or fails for another reason than a block on a CPU's list that can be drained:

@@ -91,8 +91,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 }
                 let block = self.local(zone.id()).under_lock(head, |buddy| {
                     let (pfn, order) = buddy.take_unreported(head, least)?;
-                    let state = State::Taken { order, asked: Migratetype::Unmovable, list_place: None };
-                    frames.set_state(pfn, order, state);
+                    frames.set_tiles(pfn..pfn.add(order.pages()), Migratetype::Unmovable);
                     Some((pfn, order))
                 });
                 if let Some(block) = block {

@@ -1,7 +1,7 @@
 //! Free blocks taken by address, for work on unused memory, such as giving it back to a host.
 
 use crate::cpu::Cpu;
-use crate::frame::{FrameUser, State};
+use crate::frame::FrameUser;
 use crate::platform::Platform;
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
@@ -23,11 +23,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let take = |buddy: &mut crate::buddy::Buddy<'_, '_, P, M>| {
             let taken = buddy.take_whole(start, least, out);
             for &(pfn, order) in &out[..taken] {
-                frames.set_state(
-                    pfn,
-                    order,
-                    State::Taken { order, asked: Migratetype::Movable, list_place: None },
-                );
+                frames.set_tiles(pfn..pfn.add(order.pages()), Migratetype::Movable);
             }
             taken
         };
