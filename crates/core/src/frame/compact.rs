@@ -53,14 +53,6 @@ pub(crate) enum Possible {
     Yes,
 }
 
-impl<P: Platform> Clone for Map<'_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P: Platform> Copy for Map<'_, P> {}
-
 impl<'m, P: Platform> Map<'m, P> {
     /// The free frames among 64. A racy read, unless the caller holds the zone lock.
     #[inline]

@@ -107,9 +107,11 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     fn unlink_open(&mut self, me: u32, list: Migratetype, head: OpenHead) -> Option<()> {
         let (next, prev) = (head.next(), head.prev());
         // `Some(None)`: there is none.
-        let neighbour = |number: u32, back: fn(OpenHead) -> u32| match self.open_at(number) {
-            _ if number == me => Some(None),
-            found => Some(Some(found.filter(|&(_, head)| back(head) == me)?)),
+        let neighbour = |number: u32, back: fn(OpenHead) -> u32| {
+            if number == me {
+                return Some(None);
+            }
+            self.open_at(number).filter(|&(_, head)| back(head) == me).map(Some)
         };
         let (before, behind) = (neighbour(prev, OpenHead::next)?, neighbour(next, OpenHead::prev)?);
         if next == me || prev == me {

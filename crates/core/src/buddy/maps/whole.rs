@@ -219,9 +219,9 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     }
 
     /// The first word of a bitmap that has a pageblock of a kind, by the summary, and its number; a word without one if
-    /// that is damaged. Only if the root has a bit.
-    fn first_group(&self, list: Migratetype, kind: Kind) -> (usize, u64) {
-        let n = self.root(list, kind).trailing_zeros() as usize;
+    /// that is damaged. `root` is the kind's, and not 0.
+    fn first_group(&self, list: Migratetype, kind: Kind, root: u128) -> (usize, u64) {
+        let n = root.trailing_zeros() as usize;
         if n * GROUP >= self.groups() {
             return (0, 0);
         }
@@ -287,8 +287,9 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     /// A free pageblock of a type, if there is one: a single rather than one of a pair. O(1).
     pub(in crate::buddy) fn first_whole(&self, list: Migratetype) -> Option<Pfn> {
-        let kind = KINDS.into_iter().find(|&kind| self.root(list, kind) != 0)?;
-        let (group, word) = self.first_group(list, kind);
+        let mut roots = KINDS.into_iter().map(|kind| (kind, self.root(list, kind)));
+        let (kind, root) = roots.find(|&(_, root)| root != 0)?;
+        let (group, word) = self.first_group(list, kind, root);
         let found = kind.of(word);
         // `None` if the words are damaged.
         (found != 0).then(|| self.start_of(group).add(u64::from(found.trailing_zeros()) * PAGEBLOCK_PAGES))
@@ -358,7 +359,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             if root == 0 {
                 return None;
             }
-            let (group, old) = self.first_group(list, kind);
+            let (group, old) = self.first_group(list, kind, root);
             let found = kind.of(old);
             if found == 0 {
                 self.mend(list);
