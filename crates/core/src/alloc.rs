@@ -287,13 +287,13 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         self.add(start, pages, |zone, _| zone.managed_pages().saturating_sub(zone.present_pages()))
     }
 
-    /// Like [`add_memory`](Self::add_memory), for memory that did not exist before.
-    pub(crate) fn add_new_memory(&self, start: Pfn, pages: u64) -> Result<(), SetupError> {
-        self.add(start, pages, |_, pages| pages)
-    }
-
     /// Adds memory, section by section. After each part, `appeared` gets its present pages that are new.
-    fn add(&self, start: Pfn, pages: u64, appeared: impl Fn(&Zone<P>, u64) -> u64) -> Result<(), SetupError> {
+    pub(crate) fn add(
+        &self,
+        start: Pfn,
+        pages: u64,
+        appeared: impl Fn(&Zone<P>, u64) -> u64,
+    ) -> Result<(), SetupError> {
         let outside = SetupError::RangeOutsideZones(start);
         let zone = self.zones.iter().find(|zone| zone.spec().spans(start)).ok_or(outside)?;
         if pages == 0 || pages > zone.spec().end().0 - start.0 {

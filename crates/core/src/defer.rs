@@ -22,7 +22,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::frame;
-use crate::platform::{Platform, Word};
+use crate::platform::{Platform, Word, update};
 use crate::policy::init::{self, Job, Split};
 use crate::units::{MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use crate::zone::ZoneSpec;
@@ -109,11 +109,9 @@ impl<'m, P: Platform> ZoneCursor<'m, P> {
         (pfn.0 - self.rest.spec.start.0) / UNIT_PAGES
     }
 
-    /// The first unit from `unit` on that holds free memory. O(log ranges).
-    fn next_unit(&self, unit: u64) -> Option<u64> {
-        let from = self.unit_start(unit);
-        let first = init::clipped(self.rest.free, from..self.rest.spec.end()).next()?.start;
-        Some(self.unit_of(first))
+    /// The first free frame from `unit` on. O(log ranges).
+    fn next_free(&self, unit: u64) -> Option<Pfn> {
+        Some(init::clipped(self.rest.free, self.unit_start(unit)..self.rest.spec.end()).next()?.start)
     }
 
     /// Claims units from the cursor on: from the first that holds free memory, at least one. `end_of` gets the first
@@ -122,13 +120,11 @@ impl<'m, P: Platform> ZoneCursor<'m, P> {
         // Acquire: a CPU that sees the cursor moved sees the mark that the worker put into its slot before.
         let mut at = self.cursor.load(Acquire);
         loop {
-            let first = self.next_unit(at)?;
-            let from = self.unit_start(first);
-            let from = init::clipped(self.rest.free, from..self.rest.spec.end()).next()?.start;
+            let from = self.next_free(at)?;
             let end = end_of(from).min(self.rest.spec.end()).max(from.add(1));
             let end = self.unit_of(Pfn(end.0 - 1)) + 1;
             match self.cursor.compare_exchange(at, end, AcqRel, Acquire) {
-                Ok(_) => return Some(first..end),
+                Ok(_) => return Some(self.unit_of(from)..end),
                 Err(now) => at = now,
             }
         }
@@ -339,20 +335,14 @@ impl<'m, P: Platform> Deferred<'m, P> {
     /// Takes up to a section from the end of a slot's claim, but no unit that its worker is initialising.
     fn take_from(&self, slot: &P::Word, zone: ZoneId) -> Option<Range<u64>> {
         let most = self.how.section / UNIT_PAGES;
-        let mut word = slot.load(Relaxed);
-        loop {
+        let left_to = |claim: Claim| claim.to.saturating_sub(most).max(claim.from + claim.busy);
+        // Acquire: a worker that panicked may have started on these units.
+        let word = update(slot, Acquire, |word| {
             let claim = Claim::unpack(word);
-            let idle = claim.from + claim.busy;
-            if claim.zone != zone || claim.to <= idle {
-                return None;
-            }
-            let to = claim.to.saturating_sub(most).max(idle);
-            // Acquire: a worker that panicked may have started on these units.
-            match slot.compare_exchange(word, Claim { to, ..claim }.pack(), Acquire, Relaxed) {
-                Ok(_) => return Some(to..claim.to),
-                Err(now) => word = now,
-            }
-        }
+            let is_idle = claim.zone == zone && claim.to > claim.from + claim.busy;
+            is_idle.then(|| Claim { to: left_to(claim), ..claim }.pack())
+        });
+        word.map(Claim::unpack).map(|claim| left_to(claim)..claim.to)
     }
 
     /// Takes a slot that no worker has, for a worker on `node`: one with work left there, or an empty one, or one with
@@ -370,18 +360,12 @@ impl<'m, P: Platform> Deferred<'m, P> {
     }
 
     fn try_hold(&'m self, slot: &'m P::Word, wanted: impl Fn(Claim) -> bool) -> Option<Turn<'m, P>> {
-        let mut word = slot.load(Relaxed);
-        loop {
+        // All actions of its last worker happen before those of the next one.
+        update(slot, Acquire, |word| {
             let claim = Claim::unpack(word);
-            if claim.held || !wanted(claim) {
-                return None;
-            }
-            // All actions of its last worker happen before those of the next one.
-            match slot.compare_exchange(word, Claim { held: true, ..claim }.pack(), Acquire, Relaxed) {
-                Ok(_) => return Some(Turn { deferred: self, slot, jobs: None }),
-                Err(now) => word = now,
-            }
-        }
+            (!claim.held && wanted(claim)).then(|| Claim { held: true, ..claim }.pack())
+        })?;
+        Some(Turn { deferred: self, slot, jobs: None })
     }
 }
 
@@ -402,14 +386,8 @@ impl<P: Platform> Drop for Turn<'_, P> {
 impl<'m, P: Platform> Turn<'m, P> {
     /// Changes the slot's claim, also if CPUs take units from its end at the same time.
     fn change(&self, to: impl Fn(Claim) -> Claim) -> Claim {
-        let mut word = self.slot.load(Relaxed);
-        loop {
-            let claim = to(Claim::unpack(word));
-            match self.slot.compare_exchange(word, claim.pack(), Release, Relaxed) {
-                Ok(_) => return claim,
-                Err(now) => word = now,
-            }
-        }
+        let word = update(self.slot, Release, |word| Some(to(Claim::unpack(word)).pack()));
+        to(Claim::unpack(word.expect("every claim changes")))
     }
 
     /// The next units of a node to initialise, at most `most`, which stay this worker's until [`done`](Self::done):
@@ -424,7 +402,7 @@ impl<'m, P: Platform> Turn<'m, P> {
             }
             let rest = &self.deferred.zones[claim.zone.index()];
             // Units without free memory are skipped; then none may be left.
-            let unit = rest.next_unit(claim.from).unwrap_or(claim.to);
+            let unit = rest.next_free(claim.from).map_or(claim.to, |free| rest.unit_of(free));
             let claim = self.change(|claim| {
                 let from = unit.min(claim.to);
                 Claim { from, busy: most.min(claim.to - from), ..claim }

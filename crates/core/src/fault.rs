@@ -7,7 +7,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::platform::{Platform, Word};
+use crate::platform::{Platform, Word, update};
 use crate::units::Order;
 
 /// Rule that selects the allocations that fail. Allocations of the orders in `orders` are counted. Every `interval`-th
@@ -145,18 +145,12 @@ impl<P: Platform> Faults<P> {
 
     /// Takes one of the failures that are left. `false` if there is none.
     fn take_one(&self) -> bool {
-        let mut left = self.left.load(Relaxed);
-        loop {
-            let less = match left {
-                0 => return false,
-                u64::MAX => return true,
-                n => n - 1,
-            };
-            match self.left.compare_exchange(left, less, AcqRel, Relaxed) {
-                Ok(_) => return true,
-                Err(now) => left = now,
-            }
-        }
+        let mut is_unlimited = false;
+        let taken = update(&self.left, AcqRel, |left| {
+            is_unlimited = left == u64::MAX;
+            left.checked_sub(1).filter(|_| !is_unlimited)
+        });
+        taken.is_some() || is_unlimited
     }
 
     pub(crate) fn counts(&self) -> FaultCounts {

@@ -91,7 +91,8 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
     /// # Errors
     /// As [`add_memory`](Self::add_memory).
     pub fn online(&self, start: Pfn, pages: u64) -> Result<(), SetupError> {
-        self.add_new_memory(start, pages)?;
+        // All of it did not exist before.
+        self.add(start, pages, |_, pages| pages)?;
         self.resize_pcps();
         Ok(())
     }

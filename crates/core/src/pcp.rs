@@ -46,10 +46,10 @@ use crate::config::{Config, PcpOrders};
 pub use crate::events::PcpEvents;
 use crate::events::PcpWords;
 use crate::frame::PlaceTag;
-use crate::platform::{Platform, Word};
+use crate::platform::{Platform, Word, update};
 use crate::policy::pcp::Sizing;
 use crate::units::{COSTLY_ORDER, CpuId, Migratetype, NR_ORDERS, Ones, Order, PAGEBLOCK_ORDER, Pfn};
-use list::Hits;
+use list::{COUNTED, NO_HITS};
 pub(crate) use list::{Left, List, Missed};
 pub(crate) use local::Local;
 use outgoing::Outgoing;
@@ -259,9 +259,9 @@ impl<'m, P: Platform> Pcp<'m, P> {
         // Without head words each allocation sets bits.
         let marked = each_call || !config.engine.has_words();
         let hits = match (config.poison || config.fault_injection, marked) {
-            (true, _) => Hits::None,
-            (false, true) => Hits::Counted,
-            (false, false) => Hits::Plain,
+            (true, _) => NO_HITS,
+            (false, true) => COUNTED,
+            (false, false) => 0,
         };
         let mut rest = slots;
         let mut list = |number| {
@@ -392,11 +392,8 @@ impl<'m, P: Platform> Pcp<'m, P> {
         if !cfg!(feature = "lists") {
             return;
         }
-        let mut old = self.request.load(Relaxed);
         // Also if the bit is set already: the owner that clears it must see all earlier writes of this CPU.
-        while let Err(now) = self.request.compare_exchange(old, old | what, AcqRel, Relaxed) {
-            old = now;
-        }
+        update(&self.request, AcqRel, |old| Some(old | what));
         self.lists_in_use().for_each(List::shut);
     }
 
@@ -407,10 +404,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// Clears requests that the owner has served.
     fn clear(&self, what: u64) {
-        let mut old = self.request.load(Relaxed);
-        while let Err(now) = self.request.compare_exchange(old, old & !what, AcqRel, Relaxed) {
-            old = now;
-        }
+        update(&self.request, AcqRel, |old| Some(old & !what));
     }
 
     /// The size requested last.

@@ -134,6 +134,23 @@ pub unsafe trait Word: Send + Sync {
     fn fetch_add(&self, value: u64, order: Ordering) -> u64;
 }
 
+/// Replaces a word by what `next` makes of its value; again if another CPU changes it in between. Returns the value
+/// that was replaced; `None`, and the word is unchanged, if `next` has no other value.
+#[inline]
+pub(crate) fn update(
+    word: &impl Word,
+    success: Ordering,
+    mut next: impl FnMut(u64) -> Option<u64>,
+) -> Option<u64> {
+    let mut old = word.load(Ordering::Relaxed);
+    loop {
+        match word.compare_exchange(old, next(old)?, success, Ordering::Relaxed) {
+            Ok(_) => return Some(old),
+            Err(now) => old = now,
+        }
+    }
+}
+
 /// The machine's own word, for a host or a kernel.
 // SAFETY: the standard library's atomic, call by call.
 #[expect(unsafe_code, reason = "see above")]

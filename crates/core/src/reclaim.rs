@@ -28,7 +28,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release as Publish}
 
 use crate::error::FreeError;
 use crate::events::NodeWords;
-use crate::platform::{Platform, Word};
+use crate::platform::{Platform, Word, update};
 pub use crate::policy::reclaim::Reclaimable;
 use crate::units::{CpuId, Migratetype, NodeId, NodeMask, Order, Pfn, ZoneId, ZoneType};
 use crate::zonelist::Hints;
@@ -307,21 +307,15 @@ impl<P: Platform> Wakeup<P> {
 
     /// Requests background reclaim. Returns whether the thread sleeps and must be woken.
     pub(crate) fn request(&self, asked: BackgroundRequest) -> bool {
-        let mut old = self.0.load(Relaxed);
-        loop {
+        let old = update(&self.0, AcqRel, |old| {
             let now = Self::unpack(old).map_or(asked, |before| BackgroundRequest {
                 order: before.order.max(asked.order),
                 highest: before.highest.max(asked.highest),
             });
             let word = ASKED | u64::from(now.order.get()) << ORDER | (now.highest as u64) << HIGHEST;
-            if word == old {
-                return false;
-            }
-            match self.0.compare_exchange(old, word, AcqRel, Relaxed) {
-                Ok(_) => return old & SLEEPING != 0,
-                Err(now) => old = now,
-            }
-        }
+            (word != old).then_some(word)
+        });
+        old.is_some_and(|old| old & SLEEPING != 0)
     }
 
     fn unpack(word: u64) -> Option<BackgroundRequest> {

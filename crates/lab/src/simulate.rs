@@ -268,25 +268,33 @@ pub fn in_parallel<T: Sync, R: Send>(
     work: impl Fn(&T) -> R + Sync,
     mut done: impl FnMut(),
 ) -> Vec<R> {
-    let threads = cpus().min(items.len().max(1));
+    let results: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
+    let keep = |index: usize| {
+        let result = work(&items[index]);
+        *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+    };
+    take_turns(items.len(), &keep, &mut done);
+    let result = |slot: Mutex<Option<R>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.into_iter().filter_map(result).collect()
+}
+
+/// Calls `work` with each number below `count`, as [`in_parallel`] says. Not generic: threads and a channel for each
+/// type of work would be a twentieth of this crate's code.
+fn take_turns(count: usize, work: &(dyn Fn(usize) + Sync), done: &mut dyn FnMut()) {
     // A thread that has a turn already would wait for itself.
     let waits = !HAS_TURN.get();
-    let next = Mutex::new(0..items.len());
-    let results: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
+    let next = Mutex::new(0..count);
     thread::scope(|scope| {
-        // Of one type for all work: a channel for each type of result would be a twentieth of this crate's code.
         let (send, receive) = mpsc::channel::<()>();
-        for _ in 0..threads {
-            let send = send.clone();
-            let (next, work, results) = (&next, &work, &results);
+        for _ in 0..cpus().min(count.max(1)) {
+            let (send, next) = (send.clone(), &next);
             scope.spawn(move || {
                 loop {
                     let taken = next.lock().map_or(None, |mut range| range.next());
                     let Some(index) = taken else { break };
                     let turn = waits.then(Turn::wait);
-                    let result = work(&items[index]);
+                    work(index);
                     drop(turn);
-                    *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
                     if send.send(()).is_err() {
                         break;
                     }
@@ -296,8 +304,6 @@ pub fn in_parallel<T: Sync, R: Send>(
         drop(send);
         receive.into_iter().for_each(|()| done());
     });
-    let result = |slot: Mutex<Option<R>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
-    results.into_iter().filter_map(result).collect()
 }
 
 #[cfg(test)]

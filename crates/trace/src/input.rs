@@ -2,10 +2,13 @@
 //! file of that kind can be long.
 
 use std::fs::File;
-use std::io::{Read as _, Seek as _};
+use std::io::{Read, Seek as _};
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parquet::errors::Result as Decoded;
+use parquet::file::reader::{ChunkReader, Length};
 
 use crate::error::{Error, Place};
 
@@ -15,12 +18,40 @@ const FIRST: u64 = 4096;
 pub const MOST: u64 = 128 << 20;
 
 /// A file, open.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Input {
     /// Can be read at any place.
-    File(File),
+    File(Arc<File>),
     /// All bytes of a pipe or of a device.
     Memory(Bytes),
+}
+
+impl Length for Input {
+    fn len(&self) -> u64 {
+        match self {
+            Self::File(file) => Length::len(&**file),
+            Self::Memory(bytes) => Length::len(bytes),
+        }
+    }
+}
+
+// One reader for both, so that the decoder is compiled once.
+impl ChunkReader for Input {
+    type T = Box<dyn Read>;
+
+    fn get_read(&self, start: u64) -> Decoded<Self::T> {
+        Ok(match self {
+            Self::File(file) => Box::new(file.get_read(start)?),
+            Self::Memory(bytes) => Box::new(bytes.get_read(start)?),
+        })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Decoded<Bytes> {
+        match self {
+            Self::File(file) => file.get_bytes(start, length),
+            Self::Memory(bytes) => bytes.get_bytes(start, length),
+        }
+    }
 }
 
 /// Opens a file whose first bytes `accepts`; else they say what is wrong, and how to mend it. Of a pipe or a device, no
@@ -38,7 +69,7 @@ pub(crate) fn open(
     accepts(&bytes).map_err(|(what, fix)| Error::refused(&name(), Place::Byte(0), what, fix))?;
     if file.metadata().map_err(failed)?.is_file() {
         file.rewind().map_err(failed)?;
-        return Ok(Input::File(file));
+        return Ok(Input::File(file.into()));
     }
     file.take((most + 1).saturating_sub(bytes.len() as u64)).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > most {

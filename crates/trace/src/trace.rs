@@ -206,8 +206,8 @@ impl Trace {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub fn read_with(path: &Path, each: impl FnMut(&[u8])) -> Result<Self, Error> {
-        read::from_file(path, each)
+    pub fn read_with(path: &Path, mut each: impl FnMut(&[u8])) -> Result<Self, Error> {
+        read::from_file(path, &mut each)
     }
 
     /// Reads a trace from the bytes of a file; `name` is what errors call it.

@@ -94,7 +94,7 @@ fn refill_or_drain<P: Platform<Pin = OwnedPin>>(world: &World<P>, drains: bool) 
 fn loom_sees_the_free_refused_during_a_refill_and_a_drain() {
     for (form, drains) in FORMS.into_iter().flat_map(|form| [(form, false), (form, true)]) {
         let block = second(form);
-        loom::model(Bounds { preemptions: 2, spins: 4 }, move || {
+        loom::model(Bounds { preemptions: 2, spins: 2 }.widened_if_full(), move || {
             let world = Arc::new(world::<Loom>(form));
             (0..u32::from(drains)).for_each(|_| _ = alloc(&world, 0));
             let here = |world: &World<Loom>| refill_or_drain(world, drains);

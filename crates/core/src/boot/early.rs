@@ -233,32 +233,15 @@ impl<'b> Early<'b> {
 
     /// The memory that is not reserved, in order, cut where the home changes. A walk over it costs O(ranges).
     pub fn free(&self) -> impl Iterator<Item = Piece> {
-        without(self.map.memory(), self.reserved.as_slice())
+        self.map.memory().flat_map(|piece| {
+            let Range { start, end } = piece.range;
+            let reserved = self.reserved.overlapping(&(start.0..end.0));
+            let starts = [start.0].into_iter().chain(reserved.iter().map(|span| span.end));
+            let ends = reserved.iter().map(|span| span.start).chain([end.0]);
+            let gaps = starts.zip(ends).filter(|(start, end)| start < end);
+            gaps.map(move |(start, end)| Piece { range: Pfn(start)..Pfn(end), home: piece.home })
+        })
     }
-}
-
-/// `pieces` without the frames in `reserved`, both sorted.
-fn without(mut pieces: impl Iterator<Item = Piece>, reserved: &[Span<()>]) -> impl Iterator<Item = Piece> {
-    let mut rest: Option<Piece> = None;
-    let mut next = 0;
-    core::iter::from_fn(move || {
-        loop {
-            let mut piece = rest.take().or_else(|| pieces.next())?;
-            while reserved.get(next).is_some_and(|span| span.end <= piece.range.start.0) {
-                next += 1;
-            }
-            let Some(span) = reserved.get(next).filter(|span| span.start < piece.range.end.0) else {
-                return Some(piece);
-            };
-            if span.end < piece.range.end.0 {
-                rest = Some(Piece { range: Pfn(span.end)..piece.range.end, home: piece.home });
-            }
-            piece.range.end = Pfn(span.start);
-            if piece.range.start < piece.range.end {
-                return Some(piece);
-            }
-        }
-    })
 }
 
 #[cfg(test)]

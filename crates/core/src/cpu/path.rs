@@ -37,14 +37,3 @@ impl Path<'_, '_> {
         reclaimable.map_or(0, |pages| pages.on_lists().saturating_add(pages.slab))
     }
 }
-
-/// Result of zone reclaim.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Scan {
-    /// No scan: not by this caller, or not now.
-    NotScanned,
-    /// No scan: it would free too little.
-    Full,
-    /// It scanned, with or without success.
-    Scanned,
-}

@@ -4,7 +4,7 @@
 use core::cell::Cell;
 
 use super::Cpu;
-use super::path::{Path, Scan};
+use super::path::Path;
 use crate::error::FreeError;
 use crate::events::count;
 use crate::frame::FrameUser;
@@ -15,6 +15,7 @@ use crate::policy::reclaim::{
     self as policy, CLUSTER, Caller, FIRST_PRIORITY, SCANNED_BEFORE_WRITING, WAIT_PRIORITY,
     ZONE_RECLAIM_PRIORITY, ZoneReclaim, ZoneReclaimMode,
 };
+use crate::policy::zlc::Seen;
 use crate::reclaim::{By, Reclaim, ReclaimRequest, Reclaimed, Reclaiming, Release};
 use crate::request::{Flags, Request};
 use crate::units::{CpuId, Order, Pfn};
@@ -84,37 +85,38 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     }
 
     /// Reclaims a zone before the request tries the next one, if `policy::zone_reclaim` decides so.
-    pub(super) fn zone_reclaim(&self, path: &Path<'_, 'm>, zone: &Zone<P>) -> Scan {
-        let Some(reclaimer) = path.helpers.reclaim else { return Scan::NotScanned };
+    ///
+    /// # Errors
+    /// It did not scan: not for this request, or not now, or because it would free too little.
+    pub(super) fn zone_reclaim(&self, path: &Path<'_, 'm>, zone: &Zone<P>) -> Result<(), Seen> {
+        let reclaimer = path.helpers.reclaim.ok_or(Seen::NotScanned)?;
         let config = &self.allocator.config;
         let (local, there) = (self.allocator.node_of(self.cpu), zone.spec().node);
         // Newer releases compare distances from the preferred zone's node; v3.0 looks whether the node has CPUs.
         if config.experiment.reclaim == Generation::V6_1
             && !self.allocator.node(path.choice.start).near.has(there)
         {
-            return Scan::NotScanned;
+            return Err(Seen::NotScanned);
         }
         let caller = Caller {
             must_not: path.request.flags.has(Flags::NO_WAIT) || path.reclaiming,
             remote_with_cpus: there != local && self.allocator.node(there).has_cpus,
             unreclaimable: zone.is_unreclaimable(),
         };
-        let mode = config.zone_reclaim;
         let reclaimable = reclaimer.reclaimable(zone.id());
-        match policy::zone_reclaim(mode, &reclaimable, zone.managed_pages(), caller) {
-            ZoneReclaim::Full => Scan::Full,
-            ZoneReclaim::NotScanned => Scan::NotScanned,
+        match policy::zone_reclaim(config.zone_reclaim, &reclaimable, zone.managed_pages(), caller) {
+            ZoneReclaim::Full => Err(Seen::Full),
+            ZoneReclaim::NotScanned => Err(Seen::NotScanned),
             ZoneReclaim::Run { page_cache, slab } => {
-                let Some(_lock) = zone.pressure.lock_reclaim() else { return Scan::NotScanned };
-                let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else {
-                    return Scan::NotScanned;
-                };
+                let _lock = zone.pressure.lock_reclaim().ok_or(Seen::NotScanned)?;
+                let here = Reclaiming::<P>::enter(self.allocator.context(self.cpu));
+                let _here = here.ok_or(Seen::NotScanned)?;
                 let order = path.request.order;
                 let freed = self.run_zone_reclaim(reclaimer, zone, order, page_cache, slab);
                 let events = &self.allocator.node(there).events;
                 count(&events.zone_reclaim_scans, 1);
                 count(&events.zone_reclaim_failed, u64::from(freed < order.pages()));
-                Scan::Scanned
+                Ok(())
             }
         }
     }

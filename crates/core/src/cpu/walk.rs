@@ -5,7 +5,7 @@
 //! check of the zone's marks: it left the zone's count of free pages earlier.
 
 use super::Cpu;
-use super::path::{Path, Scan};
+use super::path::Path;
 use crate::buddy::Buddy;
 use crate::events::{NodeWords, count};
 use crate::frame::FrameUser;
@@ -142,11 +142,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 if notes.walk.looks_twice() && notes.skips(position, zone.spec()) {
                     return None;
                 }
-                let seen = match self.zone_reclaim(path, zone) {
-                    Scan::NotScanned => Some(Seen::NotScanned),
-                    Scan::Full => Some(Seen::Full),
-                    Scan::Scanned => met().is_none().then_some(Seen::StillBelow),
-                };
+                let scanned = self.zone_reclaim(path, zone);
+                let seen = scanned.err().or_else(|| met().is_none().then_some(Seen::StillBelow));
                 if let Some(seen) = seen {
                     notes.saw(position, seen);
                     return None;
@@ -274,10 +271,14 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// The check of a zone that a walk makes for a request.
     fn check_of(&self, zone: &Zone<P>, request: &Request<'_>, pass: &Walk) -> watermark::Check {
         let marks = zone.marks();
+        // v5.9 and later: a single page for a request that cannot wait may come out of the boost.
+        let may_use_boost = self.allocator.config.experiment.marks == Generation::V6_1
+            && request.order == Order::ZERO
+            && pass.access.high
+            && pass.access.harder;
         let mark = match pass.mark {
             Mark::None => 0,
-            // v5.9 and later: a single page for a request that cannot wait may come out of the boost.
-            Mark::Min if self.may_use_boost(request, pass) => zone.pressure.marks().min,
+            Mark::Min if may_use_boost => zone.pressure.marks().min,
             Mark::Min => marks.min,
             Mark::Low => marks.low,
             Mark::High => marks.high,
@@ -305,13 +306,6 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         }
         let mark = if pass.mark == Mark::None { Mark::Min } else { pass.mark };
         self.may_leave(zone, request, mark).saturating_sub(request.order.pages())
-    }
-
-    fn may_use_boost(&self, request: &Request<'_>, pass: &Walk) -> bool {
-        self.allocator.config.experiment.marks == Generation::V6_1
-            && request.order == Order::ZERO
-            && pass.access.high
-            && pass.access.harder
     }
 
     /// Whether a zone meets a check. Order 0 reads counters. Above order 0 it also reads the free areas: without the

@@ -9,23 +9,12 @@ use crate::platform::{Platform, Word};
 use crate::units::Pfn;
 
 /// Floor of a list from which no allocation may hit: `top` is never above it.
-const NO_HITS: u64 = u64::MAX;
+pub(super) const NO_HITS: u64 = u64::MAX;
 /// Set in the floor of a list whose hits count: `top` is never above it, so that a plain hit misses.
-const COUNTED: u64 = 1 << 63;
+pub(super) const COUNTED: u64 = 1 << 63;
 /// Last position. Only a drain and a full list check it: once in this number of drained blocks, the list is emptied,
 /// and counts from 0 again.
 const LAST: u32 = 1 << 31;
-
-/// Additional work of a hit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Hits {
-    /// None.
-    Plain,
-    /// The hit counts.
-    Counted,
-    /// No allocation hits.
-    None,
-}
 
 /// Top and floor of a list when an allocation took nothing.
 #[derive(Clone, Copy, Debug)]
@@ -85,14 +74,10 @@ impl<'m, P: Platform> List<'m, P> {
     /// The ceiling of a list that is shut: no place is below it.
     pub(super) const SHUT: u64 = 0;
 
-    /// An empty list for blocks with this tag, shut.
-    pub(super) fn new(tag: PlaceTag, slots: &'m [P::Word], hits: Hits) -> Self {
+    /// An empty list for blocks with this tag, shut. `hits` is 0, or [`COUNTED`] if hits count or set bits, or
+    /// [`NO_HITS`].
+    pub(super) fn new(tag: PlaceTag, slots: &'m [P::Word], hits: u64) -> Self {
         assert!(slots.len().is_power_of_two(), "a list's storage is a ring");
-        let hits = match hits {
-            Hits::Plain => 0,
-            Hits::Counted => COUNTED,
-            Hits::None => NO_HITS,
-        };
         Self {
             top: P::Word::new(tag.at(0)),
             floor: P::Word::new(tag.at(0) | hits),

@@ -69,10 +69,6 @@ pub(super) fn slots(config: &Config) -> usize {
     }
 }
 
-fn entry(pfn: Pfn, order: Order) -> u64 {
-    pfn.0 | u64::from(order.get()) << ORDER
-}
-
 impl<'m, P: Platform> Outgoing<'m, P> {
     pub(super) fn new(cpu: CpuId, blocks: &'m [P::Word]) -> Self {
         Self {
@@ -104,7 +100,7 @@ impl<'m, P: Platform> Outgoing<'m, P> {
             return None;
         }
         let at = before as u32;
-        self.blocks.get(at as usize)?.store(entry(pfn, order), Relaxed);
+        self.blocks.get(at as usize)?.store(pfn.0 | u64::from(order.get()) << ORDER, Relaxed);
         // Release: a CPU that sees the length sees the block.
         self.filled.store(filled, Release);
         Some(self.tag.of_order(order).at(at))

@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use crate::events::ZoneWords;
-use crate::platform::{Platform, Word};
+use crate::platform::{Platform, Word, update};
 use crate::policy;
 use crate::policy::compact::{Defer, Resume};
 use crate::policy::watermark::{Marks, ZONES};
@@ -105,14 +105,7 @@ impl<P: Platform> Pressure<P> {
 
     /// Sets or clears a flag. Returns whether this changed it.
     fn set_flag(&self, flag: u64, is_set: bool) -> bool {
-        let mut old = self.flags.load(Relaxed);
-        while (old & flag != 0) != is_set {
-            match self.flags.compare_exchange(old, old ^ flag, AcqRel, Relaxed) {
-                Ok(_) => return true,
-                Err(now) => old = now,
-            }
-        }
-        false
+        update(&self.flags, AcqRel, |old| ((old & flag != 0) != is_set).then_some(old ^ flag)).is_some()
     }
 
     /// Takes the right to run zone reclaim here, until the result is dropped; `None` if another CPU has it.
@@ -156,12 +149,7 @@ impl<P: Platform> Pressure<P> {
     /// Changes one field of the flags' word.
     fn set_field(&self, from: u32, bits: u32, value: u64) {
         let mask = ((1 << bits) - 1) << from;
-        let mut old = self.flags.load(Relaxed);
-        while let Err(now) =
-            self.flags.compare_exchange(old, old & !mask | value << from & mask, AcqRel, Relaxed)
-        {
-            old = now;
-        }
+        update(&self.flags, AcqRel, |old| Some(old & !mask | value << from & mask));
     }
 
     /// Whether background compaction does nothing this time; counts one round less to skip. CPUs that call this at the

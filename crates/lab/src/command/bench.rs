@@ -141,17 +141,16 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
 
 /// The allocators to measure; each twice, if also beside busy threads.
 fn runners(args: &Args, session: &Session, setup: Setup) -> Result<Vec<Box<dyn Runner>>> {
+    let ours = |name, setup: Setup| -> Box<dyn Runner> {
+        Box::new(Allocator::new(name, move |frames, cpus| {
+            ArenaTarget::new(&setup, frames, cpus).map_err(|error| error.to_string())
+        }))
+    };
     let all = || -> Result<Vec<Box<dyn Runner>>> {
-        let mut runners: Vec<Box<dyn Runner>> =
-            vec![Box::new(Allocator::new("framewright", move |frames, cpus| {
-                ArenaTarget::new(&setup, frames, cpus).map_err(|error| error.to_string())
-            }))];
+        let mut runners = vec![ours("framewright", setup)];
         if args.compact {
             let config = Config { engine: Engine::Compact, lazy_pageblocks: true, ..setup.config };
-            let compact = Setup { config, ..setup };
-            runners.push(Box::new(Allocator::new("framewright_compact", move |frames, cpus| {
-                ArenaTarget::new(&compact, frames, cpus).map_err(|error| error.to_string())
-            })));
+            runners.push(ours("framewright_compact", Setup { config, ..setup }));
         }
         if args.rivals {
             let rivals = session.rivals.ok_or_else(|| {

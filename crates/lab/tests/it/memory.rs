@@ -92,7 +92,7 @@ fn trace(events: u64) -> Trace {
 
 #[test]
 fn commands_keep_to_the_memory_that_valid_input_allows() {
-    const EVENTS: u64 = 2_000_000;
+    const EVENTS: u64 = 1_000_000;
     let scratch = Scratch::new("memory");
     let path = scratch.path("long.parquet");
     trace(EVENTS).write(path.as_ref()).expect("written");

@@ -17,7 +17,7 @@ use parquet::column::reader::ColumnReaderImpl;
 use parquet::data_type::{ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
-use parquet::file::reader::{ChunkReader, FileReader, RowGroupReader, SerializedFileReader};
+use parquet::file::reader::{ChunkReader, FileReader, Length, RowGroupReader, SerializedFileReader};
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
 use super::pages::{Allowance, CheckedPages};
@@ -40,33 +40,31 @@ const RANGE: &str = "correct the value or record again";
 const TOO_MUCH: &str = "no recorder writes such a file: record again";
 
 /// Reads a trace file, and calls `each` with its bytes if it is one.
-pub(super) fn from_file(path: &Path, mut each: impl FnMut(&[u8])) -> Result<Trace, Error> {
+pub(super) fn from_file(path: &Path, each: &mut dyn FnMut(&[u8])) -> Result<Trace, Error> {
     let file = path.display().to_string();
-    match input::open(path, input::MOST, begins)? {
-        Input::Memory(bytes) => {
-            let trace = from_bytes(bytes.clone(), &file)?;
-            each(&bytes);
-            Ok(trace)
-        }
+    let input = input::open(path, input::MOST, begins)?;
+    let trace = from(&input, &file)?;
+    match input {
+        Input::Memory(bytes) => each(&bytes),
         Input::File(open) => {
             let failed = |cause| Error::io("read", path, cause);
-            let mut again = open.try_clone().map_err(failed)?;
-            let trace = from(open, &again, &file)?;
+            let mut again = &*open;
             again.rewind().map_err(failed)?;
             let mut piece = vec![0; PIECE];
             loop {
                 match again.read(&mut piece).map_err(failed)? {
-                    0 => return Ok(trace),
+                    0 => break,
                     length => each(&piece[..length]),
                 }
             }
         }
     }
+    Ok(trace)
 }
 
 pub(super) fn from_bytes(bytes: Bytes, file: &str) -> Result<Trace, Error> {
     begins(&bytes).map_err(|(what, fix)| Error::refused(file, Place::Byte(0), what, fix))?;
-    from(bytes.clone(), &bytes, file)
+    from(&Input::Memory(bytes), file)
 }
 
 /// Refuses what begins like no trace.
@@ -76,18 +74,17 @@ fn begins(bytes: &[u8]) -> Result<(), (String, &'static str)> {
     if bytes.is_empty() || !bytes.starts_with(first) { Err((what.into(), NOT_OURS)) } else { Ok(()) }
 }
 
-/// `bytes` are the same as the reader's: the decoder takes that for itself.
-fn from<R: ChunkReader + 'static>(reader: R, bytes: &R, file: &str) -> Result<Trace, Error> {
+fn from(bytes: &Input, file: &str) -> Result<Trace, Error> {
     check_frame(bytes, file)?;
     // The decoder checks most of what it reads, yet asserts some of it. No state outlives the unwinding.
-    let decoded = catch_unwind(AssertUnwindSafe(|| decode(reader, bytes, file)));
+    let decoded = catch_unwind(AssertUnwindSafe(|| decode(bytes, file)));
     decoded.unwrap_or_else(|panic| {
         Err(Error::refused(file, Place::Unknown, format!("cannot be decoded: {}", text(&*panic)), DAMAGED))
     })
 }
 
 /// The end of a Parquet file, checked first for the sake of clear messages.
-fn check_frame(bytes: &impl ChunkReader, file: &str) -> Result<(), Error> {
+fn check_frame(bytes: &Input, file: &str) -> Result<(), Error> {
     let refuse = |at: u64, what: String, fix| Err(Error::refused(file, Place::Byte(at), what, fix));
     let read = |at: u64, length: usize| {
         bytes.get_bytes(at, length).map_err(|cause| {
@@ -113,8 +110,8 @@ fn check_frame(bytes: &impl ChunkReader, file: &str) -> Result<(), Error> {
     fault.map_or(Ok(()), |what| refuse(start, what, TOO_MUCH))
 }
 
-fn decode<R: ChunkReader + 'static>(reader: R, bytes: &R, file: &str) -> Result<Trace, Error> {
-    let reader = SerializedFileReader::new(reader).map_err(|cause| {
+fn decode(bytes: &Input, file: &str) -> Result<Trace, Error> {
+    let reader = SerializedFileReader::new(bytes.clone()).map_err(|cause| {
         Error::refused(file, Place::Unknown, format!("metadata cannot be decoded: {cause}"), DAMAGED)
     })?;
     let metadata = reader.metadata();
@@ -218,10 +215,13 @@ impl Table {
     }
 }
 
+/// Takes the value of a row, or says what is wrong with it.
+type Put<'a, V> = &'a mut dyn FnMut(usize, &V) -> Result<(), String>;
+
 /// One row group: a run of whole rows, kept column by column.
-struct Group<'a, R> {
+struct Group<'a> {
     file: &'a str,
-    bytes: &'a R,
+    bytes: &'a Input,
     first_row: usize,
     metadata: &'a RowGroupMetaData,
     reader: &'a dyn RowGroupReader,
@@ -240,7 +240,7 @@ const BLANK: Event = Event {
     kind: EventKind::PageAlloc,
 };
 
-impl<R: ChunkReader> Group<'_, R> {
+impl Group<'_> {
     /// Appends the group's rows. Each column is decoded into its field of the events, so that no more than one
     /// page of one column is held beside them.
     fn append_to(&self, reading: &mut Reading, table: &Table) -> Result<(), Error> {
@@ -353,12 +353,12 @@ impl<R: ChunkReader> Group<'_, R> {
         let column = self.metadata.column(position).column_descr();
         let unsigned = is_unsigned(column);
         if column.physical_type() == PhysicalType::INT32 {
-            self.values::<Int32Type>(position, |row, &value| {
+            self.values::<Int32Type>(position, &mut |row, &value| {
                 let narrow = u64::from(value.cast_unsigned());
                 check(row, if unsigned { narrow } else { i64::from(value).cast_unsigned() })
             })
         } else {
-            self.values::<Int64Type>(position, |row, &value| check(row, value.cast_unsigned()))
+            self.values::<Int64Type>(position, &mut |row, &value| check(row, value.cast_unsigned()))
         }
     }
 
@@ -375,9 +375,9 @@ impl<R: ChunkReader> Group<'_, R> {
             Ok(())
         };
         if self.metadata.column(position).column_type() == PhysicalType::INT32 {
-            self.values::<Int32Type>(position, |row, &value| check(row, i64::from(value)))
+            self.values::<Int32Type>(position, &mut |row, &value| check(row, i64::from(value)))
         } else {
-            self.values::<Int64Type>(position, |row, &value| check(row, value))
+            self.values::<Int64Type>(position, &mut |row, &value| check(row, value))
         }
     }
 
@@ -386,7 +386,7 @@ impl<R: ChunkReader> Group<'_, R> {
         position: usize,
         mut put: impl FnMut(usize, &[u8]) -> Result<(), String>,
     ) -> Result<(), Error> {
-        self.values::<ByteArrayType>(position, |row, value| put(row, value.data()))
+        self.values::<ByteArrayType>(position, &mut |row, value| put(row, value.data()))
     }
 
     /// Opens a column whose values are of type `T`, which [`Table::find`] has made sure of.
@@ -427,12 +427,9 @@ impl<R: ChunkReader> Group<'_, R> {
         Ok(ColumnReaderImpl::new(column, Box::new(pages)))
     }
 
-    /// Calls `put` with the number within the group and the value of each of the group's rows.
-    fn values<T: DataType>(
-        &self,
-        position: usize,
-        mut put: impl FnMut(usize, &T::T) -> Result<(), String>,
-    ) -> Result<(), Error> {
+    /// Calls `put` with the number within the group and the value of each of the group's rows. Not generic over `put`:
+    /// the decoder is compiled for each type of values, not for each column.
+    fn values<T: DataType>(&self, position: usize, put: Put<'_, T::T>) -> Result<(), Error> {
         let allowance = Allowance::default();
         let mut reader = self.column::<T>(position, &allowance)?;
         let chunk = self.metadata.column(position);

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
+use std::sync::Mutex;
 use std::thread;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -125,35 +126,34 @@ where
     T: Target,
     R: Send,
 {
-    let gate = Gate::new(cpus);
-    let (gate, work) = (&gate, &work);
-    let mut done = Done { results: Vec::with_capacity(cpus), pinned: true };
+    let (gate, pinned) = (Gate::new(cpus), AtomicBool::new(true));
+    let results: Vec<Mutex<Option<R>>> = (0..cpus).map(|_| Mutex::new(None)).collect();
+    on_threads(cpus, &|index| {
+        let _break = BreakOnPanic(&gate);
+        pinned.fetch_and(pin(index), Ordering::Relaxed);
+        let mut cpu = target.attach(index);
+        gate.wait();
+        let result = work(index, &gate, &mut cpu);
+        // No thread leaves, and gives memory back, while another may still be measuring.
+        gate.wait();
+        drop(cpu);
+        *results[index].lock().expect("one thread has it") = Some(result);
+    });
+    let result = |slot: Mutex<Option<R>>| slot.into_inner().ok()?;
+    Done { results: results.into_iter().filter_map(result).collect(), pinned: pinned.into_inner() }
+}
+
+/// Calls `work` with each number below `count` on a thread of its own. Not generic: threads would be compiled anew for
+/// each workload and target.
+fn on_threads(count: usize, work: &(dyn Fn(usize) + Sync)) {
     thread::scope(|scope| {
-        let member = |index| {
-            move || {
-                let _break = BreakOnPanic(gate);
-                let pinned = pin(index);
-                let mut cpu = target.attach(index);
-                gate.wait();
-                let result = work(index, gate, &mut cpu);
-                // No thread leaves, and gives memory back, while another may still be measuring.
-                gate.wait();
-                drop(cpu);
-                (result, pinned)
-            }
-        };
-        let threads: Vec<_> = (0..cpus).map(|index| scope.spawn(member(index))).collect();
+        let threads: Vec<_> = (0..count).map(|index| scope.spawn(move || work(index))).collect();
         for thread in threads {
-            match thread.join() {
-                Ok((result, pinned)) => {
-                    done.results.push(result);
-                    done.pinned &= pinned;
-                }
-                Err(panic) => std::panic::resume_unwind(panic),
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
             }
         }
     });
-    done
 }
 
 #[cfg(test)]

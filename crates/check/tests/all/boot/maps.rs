@@ -228,7 +228,8 @@ fn run(machine: &Machine, schedule: &[u8]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if full() { 1000 } else { 250 }, failure_persistence: None,
+        ..ProptestConfig::default() })]
 
     #[test]
     fn any_map_boots_in_any_way_to_the_same_allocator(
