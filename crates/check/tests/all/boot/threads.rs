@@ -222,7 +222,7 @@ fn crowd(split: Split) {
 
 #[test]
 fn workers_that_stop_and_cpus_that_cannot_wait() {
-    let executions = if full() { 5000 } else { 100 };
+    let executions = if full() { 5000 } else { 50 };
     for split in [Split::OneThread, Split::AllCpus, Split::AllCpusBySection] {
         shuttle::random(executions, move || crowd(split));
         shuttle::pct(3, executions, move || crowd(split));
