@@ -21,7 +21,7 @@ pub type Loom = LoomWith<false>;
 #[derive(Debug)]
 pub struct LoomWith<const DRAINS: bool>;
 
-/// What a model lacks: it must fail then. Not a part of the platform's type, so that the allocator is compiled for a
+/// A defect of a model, with which it must fail. Not a part of the platform's type, so that the allocator is compiled for a
 /// model that has it and for one that has not together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
