@@ -36,7 +36,7 @@ use crate::sync::Slot;
 use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 pub(crate) use account::{Counters, Pending};
 use lists::EMPTY;
-pub(crate) use maps::{AT_LEAST, CLASSES, exactly, maps_of_zone};
+pub(crate) use maps::{AT_LEAST, CLASSES, Picked, exactly, maps_of_zone};
 use maps::{Bins, Whole};
 pub(crate) use part::{MIXED, Part, WHOLE, WORDS};
 pub(crate) use sink::{Each, Pieces, Sink};
@@ -409,10 +409,8 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             }
             let source = if !may_fall_back {
                 return None;
-            } else if self.has_bits_of(order) {
-                self.fall_back(wanted)?
             } else if self.frames.has_maps() {
-                self.steal_large(wanted).then_some(None)?
+                self.fall_back(wanted)?
             } else {
                 self.steal(wanted).then_some(None)?
             };
@@ -543,19 +541,15 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     fn move_free_blocks(&mut self, pfn: Pfn, to: Migratetype) -> PageblockUse {
         debug_assert!(!self.frames.has_maps(), "bits do not move");
         let start = pfn.block_start(PAGEBLOCK_ORDER);
-        let end = start.add(PAGEBLOCK_PAGES);
         let mut found = PageblockUse::default();
-        let mut at = start;
-        while at < end {
-            let (head, state) = self.frames.find(at);
+        for (head, state) in self.frames.blocks_of(start) {
             match state {
-                State::Free { .. } if head == at => found.free += self.move_to(at, to),
+                State::Free { .. } if head >= start => found.free += self.move_to(head, to),
                 State::Taken { order, asked: Migratetype::Movable, .. } => {
                     found.movable += order.pages().min(PAGEBLOCK_PAGES);
                 }
                 _ => {}
             }
-            at = head.add(state.pages());
         }
         found
     }

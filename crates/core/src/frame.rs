@@ -397,16 +397,23 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         }
     }
 
-    /// The head word of the block of `order` at `pfn`, which must lie in the map.
+    /// The head word of the block of `order` at `pfn`, which must be in the map.
     #[inline]
     pub(crate) fn head(&self, pfn: Pfn, order: Order) -> &'m P::Word {
-        let index = (pfn.0 - self.base.0) as usize;
+        self.head_in_map(pfn, order).expect("a frame of the map")
+    }
+
+    /// Like [`head`](Self::head), for a frame number from a link, which may be damaged: `None` if the map ends before
+    /// it; also if the block has no head word.
+    #[inline]
+    pub(crate) fn head_in_map(&self, pfn: Pfn, order: Order) -> Option<&'m P::Word> {
+        let index = pfn.0.wrapping_sub(self.base.0) as usize;
         if order >= PAGEBLOCK_ORDER
-            && let Some(head) = self.head_apart(&self.pageblocks[index / PAGEBLOCK_PAGES as usize])
+            && let Some(head) = self.head_apart(self.pageblocks.get(index / PAGEBLOCK_PAGES as usize)?)
         {
-            return head;
+            return Some(head);
         }
-        &self.frames[index].word
+        Some(&self.frames.get(index)?.word)
     }
 
     /// The head of a large block, if it is not in a frame's descriptor. Another CPU may be clearing the descriptors of
@@ -438,24 +445,32 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
 
     /// Writes the head words of the blocks that tile a run of frames: taken, on no list. Returns their number. The
     /// caller owns the frames.
-    #[inline]
     pub(crate) fn set_tiles(&self, run: Range<Pfn>, asked: Migratetype) -> u64 {
+        self.set_tiles_of(core::slice::from_ref(&run), asked)
+    }
+
+    /// Like [`set_tiles`](Self::set_tiles), for many runs.
+    #[inline(never)]
+    pub(crate) fn set_tiles_of(&self, runs: &[Range<Pfn>], asked: Migratetype) -> u64 {
         let taken = |order| State::Taken { order, asked, list_place: None };
-        let (len, mut blocks) = (run.end.0 - run.start.0, 0);
-        if self.is_compact() || len >= PAGEBLOCK_PAGES {
-            for (pfn, order) in Order::tiles(run) {
-                self.set_state(pfn, order, taken(order));
+        let (single, mut blocks) = (taken(Order::ZERO).pack(), 0);
+        for run in runs {
+            let (first, len) = (run.start.0 - self.base.0, run.end.0 - run.start.0);
+            if len >= PAGEBLOCK_PAGES || self.is_compact() {
+                let set = |(pfn, order)| self.set_state(pfn, order, taken(order));
+                blocks += Order::tiles(run.clone()).map(set).count() as u64;
+                continue;
+            }
+            let frames = &self.frames[first as usize..][..len as usize];
+            let mut at = 0;
+            while at < len {
+                // Its lowest bit is the size of the largest block that starts here.
+                let block = (first + at) | 1 << (len - at).ilog2();
+                let order = u64::from(block.trailing_zeros());
+                frames[at as usize].word.store(single | order << state::ORDER, Relaxed);
+                at += block & block.wrapping_neg();
                 blocks += 1;
             }
-            return blocks;
-        }
-        let frames = &self.frames[(run.start.0 - self.base.0) as usize..][..len as usize];
-        let mut n = 0;
-        while n < frames.len() {
-            let order = Order::largest_at(run.start.add(n as u64), (frames.len() - n) as u64);
-            frames[n].word.store(taken(order).pack(), Relaxed);
-            n += order.pages() as usize;
-            blocks += 1;
         }
         blocks
     }
@@ -484,50 +499,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// The head word of the block at `pfn`, if it is free and of exactly this order.
     #[inline]
     pub(crate) fn free_head(&self, pfn: Pfn, order: Order) -> Option<FreeHead> {
-        if !self.has_word(order) {
-            return None;
-        }
-        FreeHead::of_order(self.head(pfn, order).load(Relaxed), order)
-    }
-
-    /// Like [`free_head`](Self::free_head), for a frame number from a link, which may be damaged: `None` also if the
-    /// map ends before it.
-    #[inline]
-    pub(crate) fn free_head_in_map(&self, pfn: Pfn, order: Order) -> Option<FreeHead> {
         FreeHead::of_order(self.head_in_map(pfn, order)?.load(Relaxed), order)
-    }
-
-    #[inline]
-    fn head_in_map(&self, pfn: Pfn, order: Order) -> Option<&'m P::Word> {
-        let index = pfn.0.wrapping_sub(self.base.0) as usize;
-        if order >= PAGEBLOCK_ORDER
-            && let Some(head) = self.head_apart(self.pageblocks.get(index / PAGEBLOCK_PAGES as usize)?)
-        {
-            return Some(head);
-        }
-        Some(&self.frames.get(index)?.word)
-    }
-
-    /// Changes the head word of a free block of exactly this order with `change`. The caller holds the zone lock.
-    /// Returns whether it was such a block, and `change` accepted it.
-    #[inline]
-    pub(crate) fn update_free_head(
-        &self,
-        pfn: Pfn,
-        order: Order,
-        change: impl FnOnce(FreeHead) -> Option<FreeHead>,
-    ) -> bool {
-        let Some(head) = self.head_in_map(pfn, order) else { return false };
-        let free = FreeHead::of_order(head.load(Relaxed), order);
-        let Some(changed) = free.and_then(change) else { return false };
-        head.store(changed.0, Relaxed);
-        true
-    }
-
-    /// Writes the head word of a free block. The caller holds the zone lock.
-    #[inline]
-    pub(crate) fn set_free_head(&self, pfn: Pfn, order: Order, head: FreeHead) {
-        self.head(pfn, order).store(head.0, Relaxed);
     }
 
     /// Whether `pfn` is in a present pageblock of the map.
@@ -614,6 +586,17 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
             order = order.up();
         }
         (pfn, State::Body)
+    }
+
+    /// The blocks of a pageblock, ascending: their first frames and states. The first one may begin before the
+    /// pageblock. Each is read when it is asked for: the blocks before it may have changed since. O(512).
+    pub(crate) fn blocks_of(self, start: Pfn) -> impl Iterator<Item = (Pfn, State)> {
+        let mut at = start;
+        core::iter::from_fn(move || {
+            let (head, state) = (at < start.add(PAGEBLOCK_PAGES)).then(|| self.find(at))?;
+            at = head.add(state.pages()).max(at.add(1));
+            Some((head, state))
+        })
     }
 
     /// The first frame of a block whose user slot is wrong for a free frame, and the error.

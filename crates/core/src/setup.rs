@@ -13,7 +13,8 @@ use crate::pcp::{self, MoreLists, Most, Pcp};
 use crate::platform::Platform;
 use crate::policy::Generation;
 use crate::policy::pcp::{
-    BATCH_CAP, BATCH_CAP_V3_0, MAX_SCALE, PcpRule, Sizing, share_of_free, sharing_cpus, size_with_cap,
+    BATCH_CAP, BATCH_CAP_V3_0, MAX_SCALE, PcpRule, Sizing, accepts_fraction, share_of_free, sharing_cpus,
+    size_with_cap,
 };
 use crate::policy::watermark::{self, Marks};
 use crate::reclaim::Node;
@@ -142,7 +143,7 @@ fn check_config(config: &Config) -> Result<(), SetupError> {
         return Err(SetupError::page_kib(config.page_kib));
     }
     let Experiment { pcp_rule, pcp_fraction, pcp_fixed, pcp_slots, .. } = config.experiment;
-    let fraction = crate::policy::pcp::validate_fraction(pcp_rule, pcp_fraction).is_ok();
+    let fraction = accepts_fraction(pcp_rule, pcp_fraction);
     let slots = pcp_slots.is_power_of_two() && (2..=1 << 20).contains(&pcp_slots);
     let batch = pcp_fixed.map_or(1, |fixed| fixed.batch);
     let (part, proactiveness) = (config.pcp_free_part, u32::from(config.compaction_proactiveness));

@@ -413,6 +413,17 @@ impl Migratetype {
         (self as u8) < 3
     }
 
+    /// The ordinary type with this number.
+    #[inline(always)]
+    pub(crate) const fn ordinary(number: u64) -> Option<Self> {
+        match number {
+            0 => Some(Self::Unmovable),
+            1 => Some(Self::Movable),
+            2 => Some(Self::Reclaimable),
+            _ => None,
+        }
+    }
+
     /// A type unpacked from a descriptor, where three bits hold it.
     #[inline]
     pub(crate) const fn from_bits(bits: u64) -> Self {

@@ -12,8 +12,8 @@ use crate::error::SetupError;
 use crate::platform::{Platform, Word};
 use crate::policy::watermark::ZONES;
 use crate::policy::zlc;
-use crate::policy::zonelist::{self as order, Entry, Topology, ZonelistOrder};
-use crate::units::{MAX_NODES, NodeId, ZoneId, ZoneType};
+use crate::policy::zonelist::{self as order, Topology, ZonelistOrder};
+use crate::units::{MAX_NODES, NodeId, ZoneId};
 use crate::zone::ZoneSpec;
 
 /// Distance of a node from itself.
@@ -30,8 +30,16 @@ pub(crate) fn build(
     by: ListOrder,
     out: &mut [ZoneId],
 ) -> Result<(), SetupError> {
+    // The zones of a node and type are ordered by address. There are several if one would be larger than 1 TiB.
+    let fill = |row: &mut [ZoneId], by, nodes: &[NodeId]| {
+        let mut places = row.iter_mut();
+        order::zonelist(by, nodes, |node, kind| {
+            let found = specs.iter().zip(0..).filter(|(zone, _)| zone.node == node && zone.kind == kind);
+            found.zip(&mut places).for_each(|((_, n), place)| *place = ZoneId(n));
+        });
+    };
     if !cfg!(feature = "smp") {
-        of_one_node(specs, out);
+        fill(out, ZonelistOrder::Node, &[NodeId(0)]);
         return Ok(());
     }
     // At most `MAX_NODES`: a plan has no more.
@@ -55,22 +63,9 @@ pub(crate) fn build(
     for (local, row) in out.chunks_exact_mut(specs.len()).enumerate() {
         let mut near = [NodeId(0); MAX_NODES];
         let len = order::node_order(&topology, NodeId(local as u16), &mut load, &mut near);
-        let mut entries = [Entry { node: NodeId(0), zone: ZoneType::Dma }; MAX_NODES * ZONES];
-        let len = order::zonelist(by, &topology, &near[..len], &mut entries);
-        let ids = entries[..len].iter().flat_map(|entry| zones_of(specs, *entry));
-        row.iter_mut().zip(ids).for_each(|(place, id)| *place = id);
+        fill(row, by, &near[..len]);
     }
     Ok(())
-}
-
-/// The zones of the only node, from the highest type down.
-fn of_one_node(specs: &[ZoneSpec], out: &mut [ZoneId]) {
-    let mut places = out.iter_mut();
-    for kind in ZoneType::ALL.into_iter().rev() {
-        for (n, _) in specs.iter().enumerate().filter(|(_, zone)| zone.kind == kind) {
-            places.next().into_iter().for_each(|place| *place = ZoneId(n as u8));
-        }
-    }
 }
 
 /// Whether every node is at distance 10 from itself and no nearer to any other.
@@ -79,12 +74,6 @@ fn is_table(distance: &[u8], nodes: usize) -> bool {
         .iter()
         .enumerate()
         .all(|(n, &distance)| if n / nodes == n % nodes { distance == LOCAL } else { distance >= LOCAL })
-}
-
-/// The zones of a node and type, by address. There are several if one would be larger than 1 TiB.
-fn zones_of(specs: &[ZoneSpec], entry: Entry) -> impl Iterator<Item = ZoneId> {
-    let ours = move |&(_, zone): &(usize, &ZoneSpec)| zone.node == entry.node && zone.kind == entry.zone;
-    specs.iter().enumerate().filter(ours).map(|(n, _)| ZoneId(n as u8))
 }
 
 /// Words for a bit per zone of a zonelist: there are at most 255 zones.

@@ -3,7 +3,7 @@
 use super::Buddy;
 use crate::frame::State;
 use crate::platform::Platform;
-use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Takes free blocks of `order` from the pageblock at `start` until `out` is full, lowest first; larger blocks are
@@ -15,24 +15,23 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             let keep = |pfn| places.next().into_iter().for_each(|place| *place = pfn);
             return self.take_bits_of(start, order, most, keep);
         }
-        let mut taken = 0;
-        let mut at = start;
-        while at < start.add(PAGEBLOCK_PAGES) && taken < out.len() {
-            let (head, state) = self.frames.find(at);
+        let (mut taken, mut blocks) = (0, self.frames.blocks_of(start));
+        while taken < out.len()
+            && let Some((head, state)) = blocks.next()
+        {
             if let State::Free { order: found, list, .. } = state
-                && head == at
+                && head >= start
                 && (order..PAGEBLOCK_ORDER).contains(&found)
                 && (list.is_ordinary() || list == Migratetype::Cma)
             {
                 let blocks = (out.len() - taken).min(1 << (found.get() - order.get()));
-                if self.take_part(at, found, order, blocks as u64) {
+                if self.take_part(head, found, order, blocks as u64) {
                     let places = out[taken..].iter_mut().take(blocks);
-                    places.zip(0..).for_each(|(place, n)| *place = at.add(n << order.get()));
+                    places.zip(0..).for_each(|(place, n)| *place = head.add(n << order.get()));
                     taken += blocks;
                     self.account(list, -((blocks << order.get()) as i64));
                 }
             }
-            at = head.add(state.pages()).max(at.add(1));
         }
         taken
     }
@@ -67,27 +66,25 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         if self.frames.open_head(start).is_some() {
             return self.take_whole_bits(start, least, out);
         }
-        let (mut taken, mut at) = (0, start);
-        while at < start.add(PAGEBLOCK_PAGES) && taken < out.len() {
-            let (head, state) = self.frames.find(at);
+        let (mut taken, mut blocks) = (0, self.frames.blocks_of(start));
+        let has_maps = self.frames.has_maps();
+        while taken < out.len()
+            && let Some((head, state)) = blocks.next()
+        {
             if let State::Free { order, list, .. } = state
-                && head == at
+                && head >= start
                 && order >= least
                 && (list.is_ordinary() || list == Migratetype::Cma)
+                && (if has_maps { self.take_large_at(head, order) } else { self.unlink_at(head, order) })
+                    .is_some()
             {
-                let has_maps = self.frames.has_maps();
-                let off =
-                    if has_maps { self.take_large_at(head, order) } else { self.unlink_at(head, order) };
-                if off.is_some() {
-                    self.account(list, -(order.pages() as i64));
-                    if order >= PAGEBLOCK_ORDER {
-                        self.forget_reports(head, head.add(order.pages()));
-                    }
-                    out[taken] = (head, order);
-                    taken += 1;
+                self.account(list, -(order.pages() as i64));
+                if order >= PAGEBLOCK_ORDER {
+                    self.forget_reports(head, head.add(order.pages()));
                 }
+                out[taken] = (head, order);
+                taken += 1;
             }
-            at = head.add(state.pages()).max(at.add(1));
         }
         taken
     }

@@ -5,9 +5,11 @@
 //! is given up: every block that can still be reached on it becomes [`State::Quarantined`], and is counted. No frame is
 //! handed out because of a damaged link.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use super::{Buddy, Ends, NONE};
 use crate::frame::{FreeHead, State};
-use crate::platform::Platform;
+use crate::platform::{Platform, Word};
 use crate::units::{Migratetype, Order, Pfn};
 
 pub(super) const EMPTY: Ends = Ends { first: NONE, last: NONE };
@@ -58,10 +60,11 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         (back, me): (impl Fn(FreeHead) -> u32, u32),
         change: impl FnOnce(FreeHead) -> FreeHead,
     ) -> bool {
-        let pfn = self.pfn_of(u64::from(link));
-        self.frames.update_free_head(pfn, order, |head| {
-            (head.list() == list && back(head) == me).then(|| change(head))
-        })
+        let Some(word) = self.frames.head_in_map(self.pfn_of(u64::from(link)), order) else { return false };
+        let head = FreeHead::of_order(word.load(Relaxed), order);
+        let Some(head) = head.filter(|&head| head.list() == list && back(head) == me) else { return false };
+        word.store(change(head).word(), Relaxed);
+        true
     }
 
     /// Puts a block on a list.
@@ -94,7 +97,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             (next, prev) = (ends.first as u32, me);
             ends.first = u64::from(me);
         }
-        self.frames.set_free_head(pfn, order, FreeHead::new(order, list, next, prev));
+        self.frames.head(pfn, order).store(FreeHead::new(order, list, next, prev).word(), Relaxed);
         self.set_ends(order, list, ends);
         self.count(order, list, 1);
     }
@@ -107,40 +110,23 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         let me = self.link_of(pfn);
         let (next, prev, list) = (head.next(), head.prev(), head.list());
         let kind = (order, list);
-        let follow = |buddy: &Self| {
-            buddy.relink(prev, kind, (FreeHead::next, me), |head| {
-                head.with_next(if next == me { prev } else { next })
-            })
-        };
-        let precede = |buddy: &Self| {
-            buddy.relink(next, kind, (FreeHead::prev, me), |head| {
-                head.with_prev(if prev == me { next } else { prev })
-            })
-        };
-        let intact = if next != me && prev != me {
-            // Between two blocks: the list's ends stay.
-            follow(self) && precede(self)
-        } else {
-            let mut ends = self.ends(order, list);
-            let is_first = prev != me || ends.first == u64::from(me);
-            let is_last = next != me || ends.last == u64::from(me);
-            let intact = is_first
-                && is_last
-                && if next == me && prev == me {
-                    ends = EMPTY;
-                    true
-                } else if prev == me {
-                    ends.first = u64::from(next);
-                    precede(self)
-                } else {
-                    ends.last = u64::from(prev);
-                    follow(self)
-                };
-            if intact {
-                self.set_ends(order, list, ends);
+        let is_between = next != me && prev != me;
+        let mut ends = if is_between { EMPTY } else { self.ends(order, list) };
+        let is_first = prev != me || ends.first == u64::from(me);
+        let is_last = next != me || ends.last == u64::from(me);
+        let (before, behind) = (if prev == me { next } else { prev }, if next == me { prev } else { next });
+        let intact = is_first
+            && is_last
+            && (prev == me || self.relink(prev, kind, (FreeHead::next, me), |head| head.with_next(behind)))
+            && (next == me || self.relink(next, kind, (FreeHead::prev, me), |head| head.with_prev(before)));
+        if intact && !is_between {
+            match (prev == me, next == me) {
+                (true, true) => ends = EMPTY,
+                (true, false) => ends.first = u64::from(next),
+                _ => ends.last = u64::from(prev),
             }
-            intact
-        };
+            self.set_ends(order, list, ends);
+        }
         if !intact {
             self.give_up(order, list);
             if self.frames.free_head(pfn, order).is_some() {
@@ -166,7 +152,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             return None;
         }
         let pfn = self.pfn_of(first);
-        match self.frames.free_head_in_map(pfn, order).filter(|head| head.list() == list) {
+        match self.frames.free_head(pfn, order).filter(|head| head.list() == list) {
             Some(head) => self.unlink(pfn, order, head).then_some(pfn),
             None => {
                 self.give_up(order, list);
@@ -185,7 +171,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             // Each step leaves a block that is no longer free, so this ends.
             while at != NONE
                 && let pfn = self.pfn_of(at)
-                && let Some(head) = self.frames.free_head_in_map(pfn, order)
+                && let Some(head) = self.frames.free_head(pfn, order)
                 && head.list() == list
             {
                 self.quarantine(pfn, order, list);

@@ -32,8 +32,9 @@ use super::{Buddy, BuddyCounts, Each, Placement, Sink, Taken, Wanted};
 use crate::frame::{Bits, BlockInfo, Map, OpenHead, State, WORDS, lowest, range_in_word, starts};
 use crate::platform::Platform;
 use crate::policy::fallback::{self, Source, Steal};
-use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 pub(super) use bins::Bins;
+pub(crate) use longest::Picked;
 pub(super) use whole::Whole;
 pub(crate) use whole::maps_of_zone;
 
@@ -257,15 +258,23 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         Taken { list, blocks, bad }
     }
 
-    /// Makes a block of at least `order` available to `wanted` by taking from another type. Returns the pageblock, its
-    /// type and the most blocks to take there, if it keeps that type; `Some(None)` if the lists of `wanted` have blocks
-    /// now.
+    /// Makes a block of at least `order` available to `wanted`: from two buddies of different types, or from another
+    /// type. Returns the pageblock, its type and the most blocks to take there, if it keeps that type; `Some(None)` if
+    /// the lists of `wanted` have blocks now.
     ///
     /// A pageblock is in bins of its own type only, so a fallback either gives the requester the pageblock with all its
     /// free frames, or takes only the blocks requested (the rule of Linux since v6.10).
     #[expect(clippy::option_option, reason = "found nothing, made something available, take it there")]
     pub(super) fn fall_back(&mut self, wanted: Wanted) -> Option<Option<(Pfn, Migratetype, u64)>> {
         let Wanted { order, migratetype: wanted, generation, avoid_fragmentation, .. } = wanted;
+        if order == MAX_ORDER
+            && wanted.is_ordinary()
+            && let Some(lower) = self.mixed_pair(None)
+        {
+            self.take_over(lower, wanted);
+            self.take_over(lower.add(PAGEBLOCK_PAGES), wanted);
+            return Some(None);
+        }
         let has_block = |at: Order, list| match at >= PAGEBLOCK_ORDER {
             true => self.has_whole(at, list),
             false => self.has_bits(at, list),
@@ -273,16 +282,18 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let Source { order: found, migratetype: from, steal } =
             fallback::choose(generation, order, wanted, self.grouping(), avoid_fragmentation, has_block)?;
         // A damaged list gives nothing, and nothing is counted.
-        let count = |counts: &mut BuddyCounts, takes_all: bool| {
+        let count = |counts: &mut BuddyCounts, retyped: u64| {
             counts.fallbacks += 1;
             counts.fragmenting += u64::from(steal != Steal::Retype);
-            counts.steals += u64::from(takes_all);
-            counts.retyped += u64::from(takes_all);
+            counts.steals += u64::from(retyped > 0);
+            counts.retyped += retyped;
         };
         if found >= PAGEBLOCK_ORDER {
-            let Some(start) = self.unlink_closed(from) else { return Some(None) };
-            self.count_in(|counts| count(counts, true));
-            self.give_whole(start, from, wanted);
+            // Of a pair one pageblock suffices for a smaller block.
+            let found = if order < PAGEBLOCK_ORDER { PAGEBLOCK_ORDER } else { found };
+            let Some(taken) = self.take_wholes(found, from, 1) else { return Some(None) };
+            self.count_in(|counts| count(counts, found.pages() / PAGEBLOCK_PAGES));
+            taken.each(PAGEBLOCK_ORDER, |start| self.give_whole(start, from, wanted));
             return Some(None);
         }
         // Of the pageblocks with such a block, the one with most free frames.
@@ -301,7 +312,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             let compatible = fallback::compatible_pages(generation, wanted, from, free, movable);
             fallback::retypes(free, compatible, self.grouping())
         };
-        self.count_in(|counts| count(counts, takes_all));
+        self.count_in(|counts| count(counts, u64::from(takes_all)));
         if takes_all {
             self.retype(start, wanted);
             self.move_bits(start, from, wanted);
@@ -324,15 +335,11 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             let movable = self.frames.info(start).migratetype() == Migratetype::Movable;
             return if movable { PAGEBLOCK_PAGES } else { 0 };
         }
-        let (mut at, mut movable) = (start, 0);
-        while at < start.add(PAGEBLOCK_PAGES) {
-            let (head, state) = self.frames.find(at);
-            if let State::Taken { asked: Migratetype::Movable, .. } = state {
-                movable += state.pages();
-            }
-            at = head.add(state.pages()).max(at.add(1));
-        }
-        movable.min(PAGEBLOCK_PAGES)
+        let movable = |(_, state): (_, State)| match state {
+            State::Taken { asked: Migratetype::Movable, .. } => state.pages(),
+            _ => 0,
+        };
+        self.frames.blocks_of(start).map(movable).sum::<u64>().min(PAGEBLOCK_PAGES)
     }
 
     // ---- freeing -------------------------------------------------------------------------------------------

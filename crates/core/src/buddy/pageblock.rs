@@ -75,9 +75,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Removes the free and bad blocks of a pageblock: the head word of each becomes [`State::Body`]. Returns the
     /// number of frames whose memory has failed, which stay marked.
     fn forget_blocks(&mut self, pfn: Pfn) -> u64 {
-        let (mut at, mut failed) = (pfn, 0);
-        while at < pfn.add(PAGEBLOCK_PAGES) {
-            let (head, state) = self.frames.find(at);
+        let mut failed = 0;
+        for (head, state) in self.frames.blocks_of(pfn) {
             match state {
                 State::Free { order, .. } | State::Quarantined { order } => {
                     let has_failed = self.frames.has_maps() && self.frames.is_withdrawn(head);
@@ -92,7 +91,6 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
                 State::Body => {}
                 _ => break,
             }
-            at = head.add(state.pages());
         }
         failed
     }

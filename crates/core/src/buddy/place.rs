@@ -51,20 +51,19 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Takes the free frames from `at` on, up to `end` or to the end of the block or pageblock. Returns the end.
     fn take_next(&mut self, at: Pfn, end: Pfn) -> Option<Pfn> {
         let (head, State::Free { order, .. }) = self.frames.find(at) else { return None };
-        if self.has_bits_of(order) {
-            let start = at.block_start(PAGEBLOCK_ORDER);
-            let upto = end.min(start.add(PAGEBLOCK_PAGES));
-            self.take_bits_at(at, upto.0 - at.0);
-            return Some(upto);
-        }
         if self.frames.has_maps() {
             let start = at.block_start(PAGEBLOCK_ORDER);
             let upto = end.min(start.add(PAGEBLOCK_PAGES));
+            let pages = upto.0 - at.0;
+            if order < PAGEBLOCK_ORDER {
+                self.take_bits_at(at, pages);
+                return Some(upto);
+            }
             let list = self.take_whole_at(start)?;
-            self.account(list, -((upto.0 - at.0) as i64));
-            if upto.0 - at.0 < PAGEBLOCK_PAGES {
-                let left = |n| !range_in_word(n, at.0 - start.0, upto.0 - at.0);
-                self.open_with(start, Bits(core::array::from_fn(left)));
+            self.account(list, -(pages as i64));
+            if pages < PAGEBLOCK_PAGES {
+                let left = Bits(core::array::from_fn(|n| !range_in_word(n, at.0 - start.0, pages)));
+                self.set_bits(start, self.frames.info(start).migratetype(), None, left);
             }
             self.forget_reports(at, upto);
             return Some(upto);
@@ -183,11 +182,6 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             Some(part) => part.special.load(Relaxed) > 0,
             None => self.isolated_pageblocks() > 0 || self.cold.marked_pageblocks.get() > 0,
         }
-    }
-
-    /// Opens a pageblock that is in no bin and has no bits: its free frames are `left`.
-    fn open_with(&mut self, start: Pfn, left: Bits) {
-        self.set_bits(start, self.frames.info(start).migratetype(), None, left);
     }
 
     /// Clears the bits of `pages` free frames from `first` on, all in one pageblock.

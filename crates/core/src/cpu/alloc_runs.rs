@@ -4,6 +4,7 @@
 use core::ops::Range;
 
 use super::Cpu;
+use crate::buddy::{Picked, Wanted};
 use crate::config::ZonelistCache;
 use crate::frame::FrameUser;
 use crate::pcp::Local;
@@ -11,10 +12,7 @@ use crate::platform::Platform;
 use crate::policy::passes::Mark;
 use crate::reclaim::Helpers;
 use crate::request::{Flags, Request};
-use crate::units::{MAX_ORDER, Migratetype, Order, Pfn, ZoneId};
-
-/// Most ascending parts that are put in order one by one.
-const MOST_PARTS: usize = 32;
+use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn, ZoneId};
 
 /// Runs found so far, in the caller's memory.
 struct Runs<'o> {
@@ -23,6 +21,8 @@ struct Runs<'o> {
     len: usize,
     /// Frames still to find.
     left: u64,
+    /// Whether the runs are ascending, and none touches the next.
+    is_tidy: bool,
 }
 
 impl Runs<'_> {
@@ -30,46 +30,32 @@ impl Runs<'_> {
         self.out.len() - self.len
     }
 
-    fn push(&mut self, run: Range<Pfn>) {
-        self.left -= run.end.0 - run.start.0;
-        self.out[self.len] = run;
-        self.len += 1;
+    /// Adds `more` runs that are in place, ascending and apart, with `pages` frames.
+    fn add(&mut self, more: usize, pages: u64) {
+        let (before, new) = self.out.split_at(self.len);
+        self.is_tidy &= self.len == 0 || more == 0 || before[self.len - 1].end < new[0].start;
+        self.len += more;
+        self.left -= pages;
     }
 
-    /// Sorts the runs. Those of a visit of a pageblock are ascending, and most pageblocks are visited once: so a few
-    /// ascending parts are put between the others as a whole.
-    fn sort(&mut self) {
-        let runs = &mut self.out[..self.len];
-        let mut sorted = 1;
-        for _ in 0..MOST_PARTS {
-            let Some(next) = runs.get(sorted) else { return };
-            let at = runs[..sorted].partition_point(|run| run.start < next.start);
-            let above = runs[at..sorted].first().map_or(Pfn(u64::MAX), |run| run.start);
-            let fits = |two: &&[Range<Pfn>]| two[0].start < two[1].start && two[1].start < above;
-            let end = sorted + 1 + runs[sorted..].windows(2).take_while(fits).count();
-            runs[at..end].rotate_right(end - sorted);
-            sorted = end;
+    /// Sorts the runs, and joins those that touch. Those of one hold of a lock need neither.
+    fn tidy(&mut self) {
+        if core::mem::replace(&mut self.is_tidy, true) {
+            return;
         }
-        runs.sort_unstable_by_key(|run| run.start);
-    }
-
-    /// Sorts the runs, and joins those that touch.
-    fn join(&mut self) {
-        self.sort();
         let runs = &mut self.out[..self.len];
+        runs.sort_unstable_by_key(|run| run.start);
         let mut kept = 0;
         for n in 1..runs.len() {
             let run = runs[n].clone();
             if runs[kept].end == run.start {
                 runs[kept].end = run.end;
-                continue;
-            }
-            kept += 1;
-            if kept < n {
+            } else {
+                kept += 1;
                 runs[kept] = run;
             }
         }
-        self.len = self.len.min(kept + 1);
+        self.len = kept + 1;
     }
 }
 
@@ -92,7 +78,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         migratetype: Migratetype,
         out: &'o mut [Range<Pfn>],
     ) -> &'o [Range<Pfn>] {
-        let mut runs = Runs { out, len: 0, left: if migratetype.is_ordinary() { pages } else { 0 } };
+        let left = if migratetype.is_ordinary() { pages } else { 0 };
+        let mut runs = Runs { out, len: 0, left, is_tidy: true };
         let config = &self.allocator.config;
         let by_zone = config.experiment.zonelist_cache == ZonelistCache::Off && !config.fault_injection;
         if by_zone && self.frames.has_maps() {
@@ -101,7 +88,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             }
         }
         self.blocks_as_runs(migratetype, &mut runs);
-        runs.join();
+        runs.tidy();
         let Runs { out, len, .. } = runs;
         &out[..len]
     }
@@ -120,31 +107,50 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let last = runs.left - spare.min(runs.left);
         let mut order = Order::for_pages(runs.left - last).unwrap_or(MAX_ORDER);
         while runs.left > last && runs.room() > 0 {
-            let (from, wanted, room) = (runs.len, runs.left - last, runs.room());
-            if local.take_runs(order, migratetype, wanted, room, |run| runs.push(run)) > 0 {
-                self.lay_out(&local, migratetype, runs, from);
-            } else if zone.cut.is_cut()
-                && let Some(smaller) = order.down()
-            {
-                order = smaller;
-            } else {
-                // One section was asked for all orders.
-                break;
+            if self.take_runs(&local, order, migratetype, runs.left - last, runs) {
+                continue;
             }
+            // One section was asked for all orders below the pageblock order.
+            let has_more = order >= PAGEBLOCK_ORDER || zone.cut.is_cut();
+            let Some(smaller) = order.down().filter(|_| has_more) else { break };
+            order = smaller;
         }
     }
 
-    /// Makes blocks of the runs from number `from` on, which were taken from a zone.
-    fn lay_out(&self, local: &Local<'_, '_, P, M>, asked: Migratetype, runs: &mut Runs<'_>, from: usize) {
-        let new = &runs.out[from..runs.len];
-        let blocks = new.iter().map(|run| self.frames.set_tiles(run.clone(), asked)).sum();
-        let pages = new.iter().map(|run| run.end.0 - run.start.0).sum();
+    /// Takes at most `most` frames from the section that would miss them least, and makes allocated blocks of them:
+    /// runs with blocks of `order`; below the pageblock order, if the zone has one section, then also with smaller
+    /// ones. Returns whether there were any.
+    fn take_runs(
+        &self,
+        local: &Local<'_, '_, P, M>,
+        order: Order,
+        asked: Migratetype,
+        most: u64,
+        runs: &mut Runs<'_>,
+    ) -> bool {
+        let wanted = Wanted { may_fall_back: false, may_use_cma: false, ..local.wanted(order, asked) };
+        let least = if local.zone.cut.is_cut() { order } else { Order::ZERO };
+        let (from, room) = (runs.len, runs.room());
+        let (mut more, mut picked) = (0, Picked::new());
+        let pages = local.in_best_section(&wanted, |n, _| {
+            local.in_section(n, |buddy| {
+                if order < PAGEBLOCK_ORDER {
+                    return buddy.take_runs(least..=order, asked, (most, room), &mut picked);
+                }
+                let pages;
+                (more, pages) = buddy.take_wholes_as_runs(order, asked, most, &mut runs.out[from..]);
+                pages
+            })
+        });
+        more += picked.write(&mut runs.out[from..]);
+        runs.add(more, pages);
+        let blocks = self.frames.set_tiles_of(&runs.out[from..runs.len], asked);
         self.count_numa(self.zone, local.zone.id(), blocks);
-        if local.checks_blocks() {
-            self.drop_bad(local, runs, from, (blocks, pages));
-        } else {
-            local.count_direct(blocks, pages);
+        match local.checks_blocks() {
+            true => self.drop_bad(local, runs, from, (blocks, pages)),
+            false => local.count_direct(blocks, pages),
         }
+        pages > 0
     }
 
     /// Checks the blocks of the runs from number `from` on: `all` blocks and frames. If one is bad, the others of its
@@ -178,7 +184,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let mut order = MAX_ORDER;
         while runs.left > 0 {
             if runs.room() == 0 {
-                runs.join();
+                runs.tidy();
                 if runs.room() == 0 {
                     return;
                 }
@@ -190,7 +196,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             let few = Flags::NO_WAIT.and(Flags::NO_RESERVES);
             let request = if order > Order::ZERO { request.with(few) } else { request };
             match self.alloc_with(&request, &Helpers::NONE) {
-                Ok(pfn) => runs.push(pfn..pfn.add(order.pages())),
+                Ok(pfn) => {
+                    runs.out[runs.len] = pfn..pfn.add(order.pages());
+                    runs.add(1, order.pages());
+                }
                 Err(_) => match order.down() {
                     Some(smaller) => order = smaller,
                     None => return,

@@ -53,14 +53,6 @@ pub(crate) enum Possible {
     Yes,
 }
 
-impl<P: Platform> Clone for Map<'_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P: Platform> Copy for Map<'_, P> {}
-
 impl<'m, P: Platform> Map<'m, P> {
     /// The free frames among 64. A racy read, unless the caller holds the zone lock.
     #[inline]
@@ -175,60 +167,8 @@ fn starts(word: u64, at: u64) -> Option<Order> {
     ((upper & !lower) >> n & 1 != 0).then_some(Order::ZERO)
 }
 
-/// The maps of an allocator with compact metadata, as records of the blocks that callers have.
-#[derive(Debug)]
-struct Owners<'m, P: Platform>(&'m [PageMap<P>]);
-
-impl<P: Platform> Clone for Owners<'_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P: Platform> Copy for Owners<'_, P> {}
-
-impl<'m, P: Platform> Owners<'m, P> {
-    /// The word of a frame, and the frame's number in it. `frame` counts from the first frame of the map.
-    #[inline]
-    fn word(self, frame: u64) -> (&'m P::Word, u64) {
-        let word = (frame / FRAMES) as usize;
-        (self.0[word / WORDS].at(word % WORDS), frame % FRAMES)
-    }
-
-    /// Order of the block that a caller has and that starts with a frame. A racy read.
-    #[inline]
-    fn starts(self, frame: u64) -> Option<Order> {
-        let (word, at) = self.word(frame);
-        starts(word.load(Acquire), at)
-    }
-
-    /// Records that a caller has the block of `order`. Until then only the calling CPU has it, and its frames are none.
-    #[inline]
-    fn hand_out(self, frame: u64, order: Order) {
-        let (word, at) = self.word(frame);
-        let code = code_in_word(order, at);
-        // Adds bits that are 0, so there is no carry.
-        let old = word.fetch_add(code, Release);
-        debug_assert!(old & code == 0, "a block that is not whole is handed out");
-    }
-
-    /// Takes the block of `order` from its caller for the calling CPU. On `false` no caller has such a block, and the
-    /// state is unchanged.
-    #[inline]
-    fn take_back(self, frame: u64, order: Order) -> bool {
-        let (word, at) = self.word(frame);
-        let code = code_in_word(order, at);
-        let mut old = word.load(Relaxed);
-        while starts(old, at) == Some(order) {
-            match word.compare_exchange(old, old & !code, AcqRel, Relaxed) {
-                Ok(_) => return true,
-                Err(now) => old = now,
-            }
-        }
-        false
-    }
-}
-
+/// The maps of an allocator with compact metadata, as records of the blocks that callers have. All frames must be in
+/// the map.
 impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// Whether a block of this order has a head word. If not, bits record which blocks callers have.
     #[inline]
@@ -236,40 +176,61 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         !self.is_compact() || order >= PAGEBLOCK_ORDER
     }
 
-    /// The bits that record this, and the number of a frame in them. The frame must be in the map.
+    /// The word of a frame, and the frame's number in it.
     #[inline]
-    fn owners(&self, pfn: Pfn) -> (Owners<'m, P>, u64) {
-        (Owners(self.maps), pfn.0 - self.base.0)
+    fn owner_word(&self, pfn: Pfn) -> (&'m P::Word, u64) {
+        let frame = pfn.0 - self.base.0;
+        let word = (frame / FRAMES) as usize;
+        (self.maps[word / WORDS].at(word % WORDS), frame % FRAMES)
     }
 
-    /// Whether a caller has the block of `order`, which has no head word. The frame must be in the map. A racy read.
+    /// Order of the block that a caller has and that starts with a frame. A racy read.
+    #[inline]
+    fn handed_out(&self, pfn: Pfn) -> Option<Order> {
+        let (word, at) = self.owner_word(pfn);
+        starts(word.load(Acquire), at)
+    }
+
+    /// Whether a caller has the block of `order`, which has no head word. A racy read.
     pub(crate) fn is_handed_out(&self, pfn: Pfn, order: Order) -> bool {
-        let (owners, frame) = self.owners(pfn);
-        pfn.is_aligned(order) && owners.starts(frame) == Some(order)
+        pfn.is_aligned(order) && self.handed_out(pfn) == Some(order)
     }
 
     /// Takes a block without a head word from its caller for the calling CPU. On `false` no caller has such a block,
-    /// and the state is unchanged. The frame must be in the map.
+    /// and the state is unchanged.
     #[inline]
     pub(crate) fn take_back(&self, pfn: Pfn, order: Order) -> bool {
-        let (owners, frame) = self.owners(pfn);
-        pfn.is_aligned(order) && owners.take_back(frame, order)
+        if !pfn.is_aligned(order) {
+            return false;
+        }
+        let (word, at) = self.owner_word(pfn);
+        let mut old = word.load(Relaxed);
+        while starts(old, at) == Some(order) {
+            match word.compare_exchange(old, old & !code_in_word(order, at), AcqRel, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => old = now,
+            }
+        }
+        false
     }
 
     /// Called after a block has left a CPU's list for a caller: records this in bits if the block has no head word.
+    /// Until then only the calling CPU has it, and its frames are none.
     #[inline]
     pub(crate) fn leave_list(&self, pfn: Pfn, order: Order) {
         if !self.has_word(order) {
-            let (owners, frame) = self.owners(pfn);
-            owners.hand_out(frame, order);
+            let (word, at) = self.owner_word(pfn);
+            let code = code_in_word(order, at);
+            // Adds bits that are 0, so there is no carry.
+            let old = word.fetch_add(code, Release);
+            debug_assert!(old & code == 0, "a block that is not whole is handed out");
         }
     }
 
     /// State of the block that starts at `pfn`, by its bits. They do not record the requested type: the block counts as
     /// unmovable, so that no block moves that must stay.
     pub(super) fn state_by_bits(&self, pfn: Pfn) -> State {
-        let (owners, frame) = self.owners(pfn);
-        owners.starts(frame).map_or(State::Body, |order| State::Taken {
+        self.handed_out(pfn).map_or(State::Body, |order| State::Taken {
             order,
             asked: Migratetype::Unmovable,
             list_place: None,
@@ -278,11 +239,10 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
 
     /// Sets the bits of the block of `order` at `pfn`: a caller has it, or it is none.
     pub(super) fn set_state_by_bits(&self, pfn: Pfn, order: Order, state: State) {
-        let (owners, frame) = self.owners(pfn);
         match state {
-            State::Taken { order, .. } => owners.hand_out(frame, order),
+            State::Taken { order, .. } => self.leave_list(pfn, order),
             _ => {
-                owners.take_back(frame, order);
+                self.take_back(pfn, order);
             }
         }
     }

@@ -171,6 +171,64 @@ impl Bits {
         }
     }
 
+    /// The frames that are in runs of at least as many frames as a block of `order` has, below the pageblock order.
+    #[inline]
+    pub(crate) fn in_runs_of(mut self, order: Order) -> Self {
+        let words = &mut self.0;
+        let (small, all) = (order.get().min(WORD_ORDER), order.get());
+        // First the frames with so many free ones after them, each step twice as many as the one before;
+        for by in (0..small).map(|k| 1_u32 << k) {
+            for n in 0..WORDS - 1 {
+                words[n] &= words[n] >> by | words[n + 1] << (64 - by);
+            }
+            words[WORDS - 1] &= words[WORDS - 1] >> by;
+        }
+        for by in (small..all).map(|k| 1_usize << (k - small)) {
+            (0..WORDS).for_each(|n| words[n] &= words.get(n + by).copied().unwrap_or(0));
+        }
+        // then these with so many more after them.
+        for by in (small..all).map(|k| 1_usize << (k - small)) {
+            (by..WORDS).rev().for_each(|n| words[n] |= words[n - by]);
+        }
+        for by in (0..small).map(|k| 1_u32 << k) {
+            for n in (1..WORDS).rev() {
+                words[n] |= words[n] << by | words[n - 1] >> (64 - by);
+            }
+            words[0] |= words[0] << by;
+        }
+        self
+    }
+
+    /// The bits of word `n` with which a run starts.
+    #[inline]
+    fn firsts(&self, n: usize) -> u64 {
+        let before = if n > 0 { self.0[n - 1] >> 63 } else { 0 };
+        self.0[n] & !(self.0[n] << 1 | before)
+    }
+
+    /// The first runs: at most `most` of its `frames` in at most `room` runs.
+    #[inline(never)]
+    pub(crate) fn first_runs(mut self, mut frames: u64, most: u64, room: u64) -> Self {
+        let count = |word: u64| u64::from(word.count_ones());
+        let mut runs: u64 = (0..WORDS).map(|n| count(self.firsts(n))).sum();
+        for n in (0..WORDS).rev() {
+            let firsts = self.firsts(n);
+            if frames - count(self.0[n]) >= most {
+                (frames, runs) = (frames - count(self.0[n]), runs - count(firsts));
+                self.0[n] = 0;
+            }
+            while self.0[n] != 0 && (frames > most || runs > room) {
+                let last = 1 << self.0[n].ilog2();
+                self.0[n] &= !last;
+                (frames, runs) = (frames - 1, runs - u64::from(firsts & last != 0));
+            }
+            if frames <= most && runs <= room {
+                break;
+            }
+        }
+        self
+    }
+
     /// Order of the largest free block; `None` if no frame is free. At most the pageblock order.
     pub(crate) fn largest(&self) -> Option<u8> {
         self.largest_upto(PAGEBLOCK_ORDER.get())
@@ -366,6 +424,39 @@ mod tests {
                 assert!(blocks.iter().all(|&n| whole(bits, n, order.get()) && whole(gone, n, order.get())));
                 assert_eq!(left.count() + (taken << order.get()), bits.count());
                 assert!((0..8).all(|n| left.0[n] & !bits.0[n] == 0));
+            }
+        }
+    }
+
+    /// The runs of a map: first frame, and the one after the last.
+    fn runs(bits: Bits) -> Vec<(u64, u64)> {
+        let starts = |n: &u64| free(bits, *n) && (*n == 0 || !free(bits, n - 1));
+        let end = |first| (first..512).find(|&n| !free(bits, n)).unwrap_or(512);
+        (0..512).filter(starts).map(|first| (first, end(first))).collect()
+    }
+
+    #[test]
+    fn long_runs_are_whole_and_others_are_left() {
+        for (bits, n) in maps().take(900).zip(0_u64..) {
+            let order = Order::new((n % 9) as u8).expect("an order");
+            let long: Vec<_> =
+                runs(bits).into_iter().filter(|(first, end)| end - first >= order.pages()).collect();
+            assert_eq!(runs(bits.in_runs_of(order)), long, "{order} of {bits:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_runs_are_as_many_frames_as_fit() {
+        for bits in maps().take(900) {
+            for (most, room) in [(1, 1), (5, 600), (64, 3), (100, 600), (300, 20), (512, 1), (512, 600)] {
+                let kept = bits.first_runs(bits.count(), most, room);
+                let (mut left, mut expected) = (most, Vec::new());
+                for (first, end) in runs(bits).into_iter().take(room as usize) {
+                    let len = left.min(end - first);
+                    expected.extend((len > 0).then_some((first, first + len)));
+                    left -= len;
+                }
+                assert_eq!(runs(kept), expected, "{most} frames, {room} runs of {bits:?}");
             }
         }
     }

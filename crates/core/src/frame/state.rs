@@ -61,24 +61,14 @@ impl BlockInfo {
     /// Type of the pageblock, if it is [plain](Self::is_plain).
     #[inline(always)]
     pub(crate) const fn plain_type(self) -> Option<Migratetype> {
-        match self.0 & (Self::TYPE | Self::POISONED) {
-            0 => Some(Migratetype::Unmovable),
-            1 => Some(Migratetype::Movable),
-            2 => Some(Migratetype::Reclaimable),
-            _ => None,
-        }
+        Migratetype::ordinary(self.0 & (Self::TYPE | Self::POISONED))
     }
 
     /// Type of a pageblock that differs from this `unmovable` one only in the type, if that is an ordinary one.
     #[must_use]
     #[inline(always)]
-    pub(crate) fn ordinary_as(self, unmovable: Self) -> Option<Migratetype> {
-        match self.0.wrapping_sub(unmovable.0) {
-            0 => Some(Migratetype::Unmovable),
-            1 => Some(Migratetype::Movable),
-            2 => Some(Migratetype::Reclaimable),
-            _ => None,
-        }
+    pub(crate) const fn ordinary_as(self, unmovable: Self) -> Option<Migratetype> {
+        Migratetype::ordinary(self.0.wrapping_sub(unmovable.0))
     }
 
     /// The type to return to when isolation ends.
@@ -131,16 +121,11 @@ impl BlockInfo {
         self.0 & Self::HELD != 0
     }
 
-    /// Like [`isolated`](Self::isolated), but by a call that ends it itself if `held`.
+    /// This pageblock, isolated; `held`: by a call that ends it itself.
     pub(crate) const fn isolated_by(self, held: bool) -> Self {
-        Self(self.isolated().0 | if held { Self::HELD } else { 0 })
-    }
-
-    /// This pageblock, isolated.
-    #[must_use]
-    pub const fn isolated(self) -> Self {
         let before = self.migratetype() as u64;
-        Self(self.with_migratetype(Migratetype::Isolate).0 | before << 4)
+        let held = if held { Self::HELD } else { 0 };
+        Self(self.with_migratetype(Migratetype::Isolate).0 | before << 4 | held)
     }
 }
 

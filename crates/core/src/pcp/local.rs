@@ -148,7 +148,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         bump(&self.pcp.events.bad_pages, order.pages());
     }
 
-    pub(super) fn wanted(&self, order: Order, migratetype: Migratetype) -> Wanted {
+    pub(crate) fn wanted(&self, order: Order, migratetype: Migratetype) -> Wanted {
         let may_use_cma = migratetype == Migratetype::Movable;
         Wanted {
             order,
@@ -208,7 +208,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// Calls `take` with the best section for a request, and what to take there; again while a section has shown more
     /// than it has. Returns the result of the last call.
-    pub(super) fn in_best_section(&self, wanted: &Wanted, mut take: impl FnMut(usize, Wanted) -> u64) -> u64 {
+    pub(crate) fn in_best_section(&self, wanted: &Wanted, mut take: impl FnMut(usize, Wanted) -> u64) -> u64 {
         let from = if self.zone.cut.is_cut() { self.pcp.section.load(Relaxed) as usize } else { 0 };
         for _ in 0..2 * self.zone.cut.sections() - 1 {
             let Some((n, wanted)) = self.zone.section_for(wanted, from) else { break };

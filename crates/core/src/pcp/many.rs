@@ -1,9 +1,7 @@
 //! Blocks that bypass the per-CPU lists: many together, or one at a given address.
 
-use core::ops::Range;
-
 use super::*;
-use crate::buddy::{Buddy, Pending, Placement, Run, Wanted};
+use crate::buddy::{Buddy, Pending, Placement, Run};
 use crate::config::RefillCheck;
 use crate::frame::{FrameUser, ListPlace, State};
 use crate::units::PAGEBLOCK_PAGES;
@@ -67,7 +65,7 @@ pub(super) fn free_each<P: Platform, M>(
 
 impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Runs `f` with the lock of a section, and counts that this CPU took it.
-    pub(super) fn in_section<R>(&self, n: usize, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R) -> R {
+    pub(crate) fn in_section<R>(&self, n: usize, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R) -> R {
         let (result, hold) = self.zone.with_section(n, self.frames, self.waiter, f);
         self.record(hold);
         result
@@ -218,25 +216,6 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             got += kept;
         }
         got
-    }
-
-    /// Takes runs from the section that would miss them least, with blocks of `order`; if the zone has one section,
-    /// also those with smaller ones: see [`Buddy::take_runs`].
-    pub(crate) fn take_runs(
-        &self,
-        order: Order,
-        list: Migratetype,
-        most: u64,
-        room: usize,
-        mut keep: impl FnMut(Range<Pfn>),
-    ) -> u64 {
-        let wanted = Wanted { may_fall_back: false, may_use_cma: false, ..self.wanted(order, list) };
-        let least = if self.zone.cut.is_cut() { order } else { Order::ZERO };
-        self.in_best_section(&wanted, |n, _| {
-            let take =
-                |buddy: &mut Buddy<'_, 'm, P, M>| buddy.take_runs(least..=order, list, most, room, &mut keep);
-            self.in_section(n, take)
-        })
     }
 
     /// Whether a block taken from the zone may be found bad.

@@ -74,37 +74,20 @@ pub const fn steal(generation: Generation, found: Order, requester: Migratetype,
     }
 }
 
-/// Which block of another type to take.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Search {
-    /// The largest: it brings most of a pageblock along, so that the next steal comes late.
-    Largest,
-    /// The smallest that suffices: nothing else comes along, so large blocks are spared.
-    Smallest,
-}
-
-/// Decides which block to take, given the order `largest` of the largest suitable one.
+/// Whether a steal takes the smallest block that suffices, given the order `largest` of the largest suitable one.
 ///
-/// v6.1: the smallest for a movable request that cannot steal the whole pageblock. v3.0: always the largest. O(1).
+/// v6.1: yes for a movable request that cannot steal the whole pageblock: nothing else comes along, so large blocks are
+/// spared. Otherwise, and in v3.0, it takes the largest: that brings most of a pageblock along, so that the next steal
+/// comes late. O(1).
 #[must_use]
-pub const fn search(
+pub const fn takes_smallest(
     generation: Generation,
     largest: Order,
     requester: Migratetype,
     grouping: bool,
-) -> Search {
-    let whole = can_steal_whole(generation, largest, requester, grouping);
-    match (generation, requester) {
-        (Generation::V6_1, Migratetype::Movable) if !whole => Search::Smallest,
-        _ => Search::Largest,
-    }
-}
-
-/// Smallest order worth stealing for a request of order `wanted`: at least a pageblock if fragmentation is to be
-/// avoided (v6.1: the first pass over local zones). O(1).
-#[must_use]
-pub fn search_floor(wanted: Order, avoid_fragmentation: bool) -> Order {
-    if avoid_fragmentation { wanted.max(PAGEBLOCK_ORDER) } else { wanted }
+) -> bool {
+    matches!((generation, requester), (Generation::V6_1, Migratetype::Movable))
+        && !can_steal_whole(generation, largest, requester, grouping)
 }
 
 /// The block that a steal takes.
@@ -121,8 +104,9 @@ pub struct Source {
 /// Chooses the block to steal for a request of order `wanted`; `None` if no other list has one. `has_free` answers
 /// whether a list holds a block.
 ///
-/// Goes through the orders from [`MAX_ORDER`] down to [`search_floor`], at each through [`fallbacks`]. If [`search`]
-/// answers `Smallest`, it goes up again from the floor. O(orders).
+/// Goes through the orders from [`MAX_ORDER`] down to `wanted`, at each through [`fallbacks`]; with
+/// `avoid_fragmentation` only to the pageblock order (v6.1: the first pass over local zones). If [`takes_smallest`], it
+/// goes up again from there. O(orders).
 #[must_use]
 pub fn choose(
     generation: Generation,
@@ -133,10 +117,10 @@ pub fn choose(
     mut has_free: impl FnMut(Order, Migratetype) -> bool,
 ) -> Option<Source> {
     let mut at = |order| fallbacks(requester).iter().map(|&t| (order, t)).find(|&(o, t)| has_free(o, t));
-    let orders = search_floor(wanted, avoid_fragmentation).and_above();
-    let mut found = orders.rev().find_map(&mut at)?;
-    if search(generation, found.0, requester, grouping) == Search::Smallest {
-        found = search_floor(wanted, avoid_fragmentation).and_above().find_map(&mut at)?;
+    let floor = if avoid_fragmentation { wanted.max(PAGEBLOCK_ORDER) } else { wanted };
+    let mut found = floor.and_above().rev().find_map(&mut at)?;
+    if takes_smallest(generation, found.0, requester, grouping) {
+        found = floor.and_above().find_map(&mut at)?;
     }
     let (order, migratetype) = found;
     Some(Source { order, migratetype, steal: steal(generation, order, requester, grouping) })
@@ -251,9 +235,9 @@ mod tests {
                     };
                     assert_eq!(steal(generation, found, requester, true), expected);
                 }
-                assert_eq!(search(Generation::V3_0, found, requester, true), Search::Largest);
+                assert!(!takes_smallest(Generation::V3_0, found, requester, true));
                 let smallest = requester == Movable && !large;
-                assert_eq!(search(Generation::V6_1, found, requester, true) == Search::Smallest, smallest);
+                assert_eq!(takes_smallest(Generation::V6_1, found, requester, true), smallest);
             }
         }
     }

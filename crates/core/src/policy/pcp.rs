@@ -4,8 +4,6 @@
 //! makes `count >= high` drains). [`size`] computes batch and high from a zone; [`Tuning`] decides how much each refill
 //! and drain moves. Only [`Traffic`] runs on every allocation and free.
 
-use core::fmt;
-
 use crate::units::{COSTLY_ORDER, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 
 mod traffic;
@@ -115,31 +113,10 @@ impl Sizing {
     }
 }
 
-/// Error: the fraction is above 0 (off) and below [`MIN_FRACTION`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct FractionTooSmall(pub u32);
-
-impl fmt::Display for FractionTooSmall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pcp fraction {} is too small: use 0 (off) or at least {MIN_FRACTION}", self.0)
-    }
-}
-
-impl core::error::Error for FractionTooSmall {}
-
-/// Checks a value for the fraction tunable. v6.1 and later refuse 1 to 7.
-///
-/// # Errors
-/// [`FractionTooSmall`] with the value refused.
-pub const fn validate_fraction(rule: PcpRule, fraction: u32) -> Result<(), FractionTooSmall> {
-    match rule {
-        PcpRule::V6_1 | PcpRule::V6_7 | PcpRule::V6_16 | PcpRule::Auto
-            if 0 < fraction && fraction < MIN_FRACTION =>
-        {
-            Err(FractionTooSmall(fraction))
-        }
-        _ => Ok(()),
-    }
+/// Whether a rule accepts a value for the fraction tunable: 0 (off) and from [`MIN_FRACTION`] on; v5.4 any value. O(1).
+#[must_use]
+pub const fn accepts_fraction(rule: PcpRule, fraction: u32) -> bool {
+    matches!(rule, PcpRule::V5_4) || fraction == 0 || fraction >= MIN_FRACTION
 }
 
 /// The batch formula of all releases, before its floor of 1: the result may be 0.
@@ -371,12 +348,10 @@ mod tests {
     #[test]
     fn fractions_one_to_seven_are_refused_from_v6_1_on() {
         for fraction in 0..20 {
-            assert_eq!(validate_fraction(PcpRule::V5_4, fraction), Ok(()));
-            let refused = (1..8).contains(&fraction);
-            let expected = if refused { Err(FractionTooSmall(fraction)) } else { Ok(()) };
-            assert_eq!(validate_fraction(PcpRule::V6_1, fraction), expected);
-            assert_eq!(validate_fraction(PcpRule::V6_7, fraction), expected);
-            assert_eq!(validate_fraction(PcpRule::Auto, fraction), expected);
+            assert!(accepts_fraction(PcpRule::V5_4, fraction));
+            for rule in [PcpRule::V6_1, PcpRule::V6_7, PcpRule::Auto] {
+                assert_eq!(accepts_fraction(rule, fraction), !(1..8).contains(&fraction), "{rule:?}");
+            }
         }
     }
 

@@ -52,12 +52,6 @@ impl ZoneReclaimMode {
     pub const fn is_on(self) -> bool {
         self.0 != 0
     }
-
-    /// The mode that v3.0 sets at boot: on, if two nodes are further apart than [`RECLAIM_DISTANCE`]. O(distances).
-    #[must_use]
-    pub fn at_boot(distances: &[u8]) -> Self {
-        if distances.iter().any(|&distance| distance > RECLAIM_DISTANCE) { Self::ON } else { Self::OFF }
-    }
 }
 
 /// Pages of a zone that could be reclaimed.
@@ -261,13 +255,6 @@ mod tests {
         let not = ZoneReclaim::NotScanned;
         assert_eq!(ask(zone(101, 0), Caller { must_not: true, ..caller }), not);
         assert_eq!(ask(zone(101, 0), Caller { remote_with_cpus: true, ..caller }), not);
-    }
-
-    #[test]
-    fn zone_reclaim_is_for_distant_nodes() {
-        assert_eq!(ZoneReclaimMode::at_boot(&[10, 21, 21, 10]), ZoneReclaimMode::OFF);
-        assert_eq!(ZoneReclaimMode::at_boot(&[10, 30, 30, 10]), ZoneReclaimMode::OFF);
-        assert_eq!(ZoneReclaimMode::at_boot(&[10, 31, 31, 10]), ON);
     }
 
     #[test]

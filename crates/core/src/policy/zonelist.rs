@@ -17,15 +17,6 @@ pub enum ZonelistOrder {
     Zone,
 }
 
-/// A zone in a zonelist.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Entry {
-    /// Node of the zone.
-    pub node: NodeId,
-    /// Type of the zone.
-    pub zone: ZoneType,
-}
-
 /// Nodes of a machine, as zonelists need them.
 #[derive(Clone, Copy, Debug)]
 pub struct Topology<'a> {
@@ -61,10 +52,6 @@ impl<'a> Topology<'a> {
 
     fn distance(&self, from: NodeId, to: NodeId) -> u8 {
         self.distance[usize::from(from.0) * self.nodes() + usize::from(to.0)]
-    }
-
-    fn has_zone(&self, node: NodeId, zone: ZoneType) -> bool {
-        self.pages[usize::from(node.0)][zone as usize] > 0
     }
 
     fn has_memory(&self, node: NodeId) -> bool {
@@ -107,27 +94,14 @@ pub fn node_order(topology: &Topology<'_>, local: NodeId, load: &mut [u32], out:
     }
 }
 
-/// Writes the zonelist of a node to `out`: every populated zone of `nodes`, in the order of [`node_order`]. Returns its
-/// length, at most nodes × zone types. O(length).
-///
-/// A request for a lower zone type skips the entries above it.
-///
-/// # Panics
-/// If `out` is too short.
-pub fn zonelist(order: ZonelistOrder, topology: &Topology<'_>, nodes: &[NodeId], out: &mut [Entry]) -> usize {
-    let mut len = 0;
-    let mut put = |node, zone| {
-        if topology.has_zone(node, zone) {
-            out[len] = Entry { node, zone };
-            len += 1;
-        }
-    };
+/// Calls `put` with the zones of a node's zonelist in turn: every zone type of `nodes`, which are in the order of
+/// [`node_order`]. A request for a lower zone type skips the ones above it. O(nodes · zone types).
+pub fn zonelist(order: ZonelistOrder, nodes: &[NodeId], mut put: impl FnMut(NodeId, ZoneType)) {
     let zones = ZoneType::ALL.into_iter().rev();
     match order {
         ZonelistOrder::Node => nodes.iter().for_each(|&node| zones.clone().for_each(|zone| put(node, zone))),
         ZonelistOrder::Zone => zones.for_each(|zone| nodes.iter().for_each(|&node| put(node, zone))),
     }
-    len
 }
 
 /// The order that v3.0 chooses itself. "Low" memory is DMA and DMA32; sizes are present pages.
@@ -183,13 +157,13 @@ mod tests {
     }
 
     fn list(order: ZonelistOrder, pages: &[[u64; ZONES]], nodes: &[u16]) -> Vec<(u16, ZoneType)> {
-        let n = pages.len();
-        let (distance, has_cpus) = (vec![10; n * n], vec![true; n]);
-        let topology = Topology::new(&distance, &has_cpus, pages).expect("a topology of the test");
         let nodes: Vec<NodeId> = nodes.iter().map(|&node| NodeId(node)).collect();
-        let mut out = vec![Entry { node: NodeId(0), zone: Dma }; n * ZONES];
-        let len = zonelist(order, &topology, &nodes, &mut out);
-        out[..len].iter().map(|entry| (entry.node.0, entry.zone)).collect()
+        let mut list = Vec::new();
+        zonelist(order, &nodes, |node, zone| {
+            let is_populated = pages[usize::from(node.0)][zone as usize] > 0;
+            list.extend(is_populated.then_some((node.0, zone)));
+        });
+        list
     }
 
     #[test]

@@ -8,97 +8,38 @@ use core::slice;
 
 use super::{Memory, Plan};
 use crate::error::SetupError;
-use crate::frame::{Frame, PageMap, Pageblock, Zeroable, filled};
-use crate::pcp::{MoreLists, Pcp};
+use crate::frame::{Frame, Zeroable, filled};
 use crate::platform::Platform;
-use crate::reclaim::Node;
-use crate::sync::QueueNode;
-use crate::units::ZoneId;
-use crate::zone::{Section, Zone};
 
 /// Alignment of each slice: no two slices share a cache line, or a pair of lines that is fetched together.
 const ALIGN: usize = 128;
 
 /// Memory that is handed out from its start on.
-trait Room<'m> {
-    /// Room for `len` elements; none where room is only counted.
-    fn take<T>(&mut self, len: usize) -> &'m mut [MaybeUninit<T>];
+struct Room {
+    /// `None` if room is only counted.
+    start: Option<NonNull<u8>>,
+    /// Bytes handed out so far. They saturate: no memory is so large.
+    used: usize,
 }
 
-/// Bytes handed out so far. They saturate: no memory is so large.
-struct Counted(usize);
-
-impl Counted {
-    /// Offset of room for `len` elements.
-    fn add<T>(&mut self, len: usize) -> usize {
+impl Room {
+    /// Room for `len` elements; no elements where room is only counted.
+    fn take<'m, T>(&mut self, len: usize) -> &'m mut [MaybeUninit<T>] {
         const { assert!(align_of::<T>() <= ALIGN) };
-        self.add_bytes(size_of::<T>(), len)
+        let offset = self.add_bytes(size_of::<T>(), len);
+        let Some(start) = self.start else { return &mut [] };
+        // SAFETY: by the promise of `Memory::carve` the memory has the room that was counted and only the caller
+        // reaches it for `'m`; no two slices overlap, and any bytes are a `MaybeUninit`. Aligned: `start` is aligned as
+        // the layout says, the offset to the type.
+        unsafe { slice::from_raw_parts_mut(start.add(offset).cast().as_ptr(), len) }
     }
 
-    /// Out of line: it is called for each kind of structure.
+    /// Offset of room for `len` elements. Out of line: it is called for each kind of structure.
     #[inline(never)]
     fn add_bytes(&mut self, each: usize, len: usize) -> usize {
-        let start = self.0.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
-        self.0 = start.saturating_add(each.saturating_mul(len));
+        let start = self.used.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
+        self.used = start.saturating_add(each.saturating_mul(len));
         start
-    }
-}
-
-impl<'m> Room<'m> for Counted {
-    fn take<T>(&mut self, len: usize) -> &'m mut [MaybeUninit<T>] {
-        self.add::<T>(len);
-        &mut []
-    }
-}
-
-/// Memory that has all the room that was [counted](Counted).
-struct Cut {
-    start: NonNull<u8>,
-    counted: Counted,
-}
-
-impl<'m> Room<'m> for Cut {
-    fn take<T>(&mut self, len: usize) -> &'m mut [MaybeUninit<T>] {
-        let offset = self.counted.add::<T>(len);
-        // SAFETY: by the promise of `Memory::carve` the memory has this room and only the caller reaches it for `'m`;
-        // no two slices overlap, and any bytes are a `MaybeUninit`. Aligned: `start` is aligned as the layout says, the
-        // offset to the type.
-        unsafe { slice::from_raw_parts_mut(self.start.add(offset).cast().as_ptr(), len) }
-    }
-}
-
-/// All structures but frame descriptors, not yet filled in.
-struct Tables<'m, P: Platform> {
-    zones: &'m mut [MaybeUninit<Zone<'m, P>>],
-    sections: &'m mut [MaybeUninit<Section<P>>],
-    section_words: &'m mut [MaybeUninit<P::Word>],
-    pcps: &'m mut [MaybeUninit<Pcp<'m, P>>],
-    more_lists: &'m mut [MaybeUninit<MoreLists<'m, P>>],
-    queue: &'m mut [MaybeUninit<QueueNode<P>>],
-    slots: &'m mut [MaybeUninit<P::Word>],
-    zonelist: &'m mut [MaybeUninit<ZoneId>],
-    nodes: &'m mut [MaybeUninit<Node<P>>],
-    contexts: &'m mut [MaybeUninit<P::Word>],
-    pageblocks: &'m mut [MaybeUninit<Pageblock<P>>],
-    maps: &'m mut [MaybeUninit<PageMap<P>>],
-}
-
-impl<'m, P: Platform> Tables<'m, P> {
-    fn new(plan: &Plan, room: &mut impl Room<'m>) -> Self {
-        Self {
-            zones: room.take(plan.zones),
-            sections: room.take(plan.sections),
-            section_words: room.take(plan.section_words),
-            pcps: room.take(plan.pcps),
-            more_lists: room.take(plan.more_lists),
-            queue: room.take(plan.queue),
-            slots: room.take(plan.slots),
-            zonelist: room.take(plan.zonelist),
-            nodes: room.take(plan.nodes),
-            contexts: room.take(plan.contexts),
-            pageblocks: room.take(plan.pageblocks),
-            maps: room.take(plan.maps),
-        }
     }
 }
 
@@ -108,10 +49,7 @@ impl Plan {
     /// # Errors
     /// The address space is too small.
     pub fn layout<P: Platform, M>(&self) -> Result<Layout, SetupError> {
-        let mut room = Counted(0);
-        Tables::<P>::new(self, &mut room);
-        room.add::<Frame<P, M>>(self.frames);
-        Layout::from_size_align(room.0, ALIGN).map_err(|_| SetupError::TooLarge)
+        self.layout_with::<P, M>(self.frames)
     }
 
     /// Size and alignment of one range for all structures but frame descriptors, for [`Memory::carve_beside`].
@@ -119,9 +57,15 @@ impl Plan {
     /// # Errors
     /// The address space is too small.
     pub fn tables_layout<P: Platform>(&self) -> Result<Layout, SetupError> {
-        let mut room = Counted(0);
-        Tables::<P>::new(self, &mut room);
-        Layout::from_size_align(room.0, ALIGN).map_err(|_| SetupError::TooLarge)
+        self.layout_with::<P, ()>(0)
+    }
+
+    fn layout_with<P: Platform, M>(&self, frames: usize) -> Result<Layout, SetupError> {
+        let mut room = Room { start: None, used: 0 };
+        // SAFETY: no structure has an element.
+        unsafe { Memory::<P, M>::tables(self, &mut room) };
+        room.take::<Frame<P, M>>(frames);
+        Layout::from_size_align(room.used, ALIGN).map_err(|_| SetupError::TooLarge)
     }
 }
 
@@ -139,12 +83,12 @@ impl<'m, P: Platform, M> Memory<'m, P, M> {
     where
         M: Zeroable,
     {
-        let mut room = Cut { start, counted: Counted(0) };
-        let tables = Tables::new(plan, &mut room);
+        let mut room = Room { start: Some(start), used: 0 };
         // SAFETY: zeroed, and zeroes are a valid word and slot by the caller's promise and `Zeroable`.
-        let frames = unsafe { filled(room.take(plan.frames)) };
-        // SAFETY: by the caller's promise.
-        unsafe { Self::of(frames, tables) }
+        unsafe {
+            let tables = Self::tables(plan, &mut room);
+            Self { frames: filled(room.take(plan.frames)), ..tables }
+        }
     }
 
     /// All structures, with frame descriptors at another place, in memory that has the [tables'
@@ -154,31 +98,33 @@ impl<'m, P: Platform, M> Memory<'m, P, M> {
     /// As [`carve`](Self::carve), without the condition on `M`.
     #[must_use]
     pub unsafe fn carve_beside(plan: &Plan, frames: &'m [Frame<P, M>], start: NonNull<u8>) -> Self {
-        let tables = Tables::new(plan, &mut Cut { start, counted: Counted(0) });
         // SAFETY: by the caller's promise.
-        unsafe { Self::of(frames, tables) }
+        let tables = unsafe { Self::tables(plan, &mut Room { start: Some(start), used: 0 }) };
+        Self { frames, ..tables }
     }
 
+    /// All structures but frame descriptors.
+    ///
     /// # Safety
-    /// The tables are zeroed, and zeroes are a valid word.
-    unsafe fn of(frames: &'m [Frame<P, M>], tables: Tables<'m, P>) -> Self {
+    /// The memory of `room` is zeroed, and zeroes are a valid word.
+    unsafe fn tables(plan: &Plan, room: &mut Room) -> Self {
         // SAFETY: zeroes are what `new` makes of pageblocks, maps and queue nodes where they are a word that holds 0; a
         // zone's number is an integer.
         unsafe {
             Self {
-                frames,
-                pageblocks: filled(tables.pageblocks),
-                maps: filled(tables.maps),
-                slots: filled(tables.slots),
-                pcps: tables.pcps,
-                more_lists: tables.more_lists,
-                zones: tables.zones,
-                sections: tables.sections,
-                section_words: filled(tables.section_words),
-                queue: filled(tables.queue),
-                zonelist: filled(tables.zonelist),
-                nodes: tables.nodes,
-                contexts: filled(tables.contexts),
+                zones: room.take(plan.zones),
+                sections: room.take(plan.sections),
+                section_words: filled(room.take(plan.section_words)),
+                pcps: room.take(plan.pcps),
+                more_lists: room.take(plan.more_lists),
+                queue: filled(room.take(plan.queue)),
+                slots: filled(room.take(plan.slots)),
+                zonelist: filled(room.take(plan.zonelist)),
+                nodes: room.take(plan.nodes),
+                contexts: filled(room.take(plan.contexts)),
+                pageblocks: filled(room.take(plan.pageblocks)),
+                maps: filled(room.take(plan.maps)),
+                frames: &[],
             }
         }
     }

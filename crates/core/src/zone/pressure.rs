@@ -103,18 +103,15 @@ impl<P: Platform> Pressure<P> {
         self.highatomic.load(Relaxed)
     }
 
-    fn set_flag(&self, flag: u64) -> bool {
-        update(&self.flags, AcqRel, |old| (old & flag == 0).then_some(old | flag)).is_some()
-    }
-
-    fn clear_flag(&self, flag: u64) -> bool {
-        update(&self.flags, AcqRel, |old| (old & flag != 0).then_some(old & !flag)).is_some()
+    /// Sets or clears a flag. Returns whether this changed it.
+    fn set_flag(&self, flag: u64, is_set: bool) -> bool {
+        update(&self.flags, AcqRel, |old| ((old & flag != 0) != is_set).then_some(old ^ flag)).is_some()
     }
 
     /// Takes the right to run zone reclaim here, until the result is dropped; `None` if another CPU has it.
     pub(crate) fn lock_reclaim(&self) -> Option<ReclaimLock<'_, P>> {
         // Made only if this CPU has the right: the drop gives it back.
-        self.set_flag(RECLAIM_LOCKED).then(|| ReclaimLock(self))
+        self.set_flag(RECLAIM_LOCKED, true).then(|| ReclaimLock(self))
     }
 
     pub(crate) fn is_unreclaimable(&self) -> bool {
@@ -122,17 +119,17 @@ impl<P: Platform> Pressure<P> {
     }
 
     pub(crate) fn give_up(&self) {
-        self.set_flag(UNRECLAIMABLE);
+        self.set_flag(UNRECLAIMABLE, true);
     }
 
     /// Records a boost: background reclaim should be woken.
     pub(crate) fn note_boosted(&self) {
-        self.set_flag(BOOSTED);
+        self.set_flag(BOOSTED, true);
     }
 
     /// Whether background reclaim should be woken because of a boost. `true` once for each boost.
     pub(crate) fn take_boosted(&self) -> bool {
-        self.flags.load(Relaxed) & BOOSTED != 0 && self.clear_flag(BOOSTED)
+        self.flags.load(Relaxed) & BOOSTED != 0 && self.set_flag(BOOSTED, false)
     }
 
     /// Shortage of the zone, as its per-CPU lists see it. A racy read of one word.
@@ -146,7 +143,7 @@ impl<P: Platform> Pressure<P> {
 
     /// Records whether background reclaim works on the zone. Returns whether this changed.
     pub(crate) fn set_reclaim_active(&self, active: bool) -> bool {
-        if active { self.set_flag(RECLAIM_ACTIVE) } else { self.clear_flag(RECLAIM_ACTIVE) }
+        self.set_flag(RECLAIM_ACTIVE, active)
     }
 
     /// Changes one field of the flags' word.
@@ -183,7 +180,7 @@ impl<P: Platform> Pressure<P> {
     pub(crate) fn note_free_pages(&self, free: u64) -> bool {
         let below = free <= self.high.load(Relaxed).saturating_add(self.boost());
         let old = self.flags.load(Relaxed) & BELOW_HIGH != 0;
-        below != old && if below { self.set_flag(BELOW_HIGH) } else { self.clear_flag(BELOW_HIGH) }
+        below != old && self.set_flag(BELOW_HIGH, below)
     }
 
     pub(crate) fn scanned(&self) -> u64 {
@@ -201,7 +198,7 @@ impl<P: Platform> Pressure<P> {
             self.scanned.store(0, Relaxed);
         }
         if self.is_unreclaimable() {
-            self.clear_flag(UNRECLAIMABLE);
+            self.set_flag(UNRECLAIMABLE, false);
         }
     }
 
@@ -232,7 +229,7 @@ pub(crate) struct ReclaimLock<'a, P: Platform>(&'a Pressure<P>);
 
 impl<P: Platform> Drop for ReclaimLock<'_, P> {
     fn drop(&mut self) {
-        self.0.clear_flag(RECLAIM_LOCKED);
+        self.0.set_flag(RECLAIM_LOCKED, false);
     }
 }
 

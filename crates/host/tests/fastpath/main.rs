@@ -178,8 +178,8 @@ fn a_hit_locks_nothing() {
     assert!(is_locked("  401000:\tlock xadd %rax,(%rdi)"), "the test would notice");
 }
 
-/// Most instructions of 256 frames in few runs: some 52 runs of two blocks each, from four or five pageblocks.
-const MOST_RUNS: f64 = 17_500.0;
+/// Most instructions of 256 frames in few runs: some 48 runs of three blocks each, from three or four pageblocks.
+const MOST_RUNS: f64 = 11_500.0;
 
 #[test]
 fn half_the_runs_of_single_frames() {

@@ -106,23 +106,14 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     #[inline]
     fn unlink_open(&mut self, me: u32, list: Migratetype, head: OpenHead) -> Option<()> {
         let (next, prev) = (head.next(), head.prev());
-        let (mut before, mut behind) = (None, None);
-        if prev != me {
-            before = Some(self.open_at(prev)?);
-        }
-        if next != me {
-            behind = Some(self.open_at(next)?);
-        }
-        if let Some((_, of_before)) = before
-            && of_before.next() != me
-        {
-            return None;
-        }
-        if let Some((_, of_behind)) = behind
-            && of_behind.prev() != me
-        {
-            return None;
-        }
+        // `Some(None)`: there is none.
+        let neighbour = |number: u32, back: fn(OpenHead) -> u32| {
+            if number == me {
+                return Some(None);
+            }
+            self.open_at(number).filter(|&(_, head)| back(head) == me).map(Some)
+        };
+        let (before, behind) = (neighbour(prev, OpenHead::next)?, neighbour(next, OpenHead::prev)?);
         if next == me || prev == me {
             // A largest free block of a pageblock or more is damage, too.
             let bin = bin_of(head.free(), head.largest());

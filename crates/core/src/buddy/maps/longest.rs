@@ -2,216 +2,189 @@
 
 use core::ops::{Range, RangeInclusive};
 
-use super::{AT_LEAST, Buddy};
-use crate::frame::{Bits, OpenHead, WORDS, range_in_word};
+use super::{AT_LEAST, Buddy, CLASSES};
+use crate::frame::{Bits, OpenHead, range_in_word};
 use crate::platform::Platform;
-use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 /// Most pageblocks taken from in one hold of the zone lock.
-const MOST: usize = 16;
+const MOST: usize = 8;
 
-/// A search for runs in a map, from its start on.
-struct Search {
-    order: Order,
-    /// The next word to look at.
-    next: usize,
-    /// Starts of free blocks in the words before it, in the last ones that a block can fill.
-    found: u64,
+/// The largest order of a free block that the pageblocks of some bins have.
+fn largest_in(bins: u64) -> Option<Order> {
+    bins.checked_ilog2().map(|bin| Order::from_bits(u64::from(bin) / CLASSES as u64))
 }
 
-impl Search {
-    /// The next free block of the order, which is below the pageblock order, with the free frames around it: numbers of
-    /// the first frame and of the one after the last.
-    #[inline]
-    fn next(&mut self, bits: &Bits) -> Option<(u64, u64)> {
-        let words = Bits::words_of(self.order);
-        while self.found == 0 {
-            if self.next == WORDS {
-                return None;
-            }
-            self.found = bits.starts(self.next, self.order);
-            self.next += words;
-        }
-        let n = self.next - words;
-        let (word, bit) = (bits.0[n], self.found.trailing_zeros());
-        let at = n as u64 * 64 + u64::from(bit);
-        let below = (word << 1 << (63 - bit)).leading_ones();
-        let mut first = at - u64::from(below);
-        let mut before = if below == bit { n } else { 0 };
-        while before > 0 {
-            before -= 1;
-            let free = bits.0[before].leading_ones();
-            first -= u64::from(free);
-            before = if free < 64 { 0 } else { before };
-        }
-        let above = (word >> bit).trailing_ones();
-        let mut end = at + u64::from(above);
-        if bit + above < 64 {
-            self.found &= u64::MAX << (bit + above);
-            return Some((first, end));
-        }
-        self.found = 0;
-        for &word in &bits.0[n + 1..] {
-            let free = word.trailing_ones();
-            end += u64::from(free);
-            if free < 64 {
-                break;
-            }
-        }
-        Some((first, end))
+/// Frames taken from open pageblocks in one hold of the zone lock.
+pub(crate) struct Picked {
+    /// The first `len` are valid: the pageblocks, ascending, and their frames.
+    pageblocks: [(Pfn, Bits); MOST],
+    len: usize,
+}
+
+impl Picked {
+    pub(crate) const fn new() -> Self {
+        Self { pageblocks: [(Pfn(0), Bits::NONE); MOST], len: 0 }
     }
-}
 
-impl Bits {
-    /// Takes the frames from number `first` to before `end`.
-    #[inline]
-    fn clear(&mut self, first: u64, end: u64) {
-        let (from, to) = (first as usize / 64, (end as usize - 1) / 64);
-        let (low, high) = (u64::MAX << (first % 64), u64::MAX >> (63 - (end - 1) % 64));
-        if from == to {
-            self.0[from] &= !(low & high);
-        } else {
-            self.0[from] &= !low;
-            self.0[from + 1..to].fill(0);
-            self.0[to] &= !high;
+    fn add(&mut self, start: Pfn, bits: Bits) {
+        let mut at = self.len;
+        while at > 0 && self.pageblocks[at - 1].0 > start {
+            at -= 1;
         }
+        if at > 0 && self.pageblocks[at - 1].0 == start {
+            let before = &mut self.pageblocks[at - 1].1;
+            return before.0.iter_mut().zip(bits.0).for_each(|(word, more)| *word |= more);
+        }
+        self.pageblocks.copy_within(at..self.len, at + 1);
+        self.pageblocks[at] = (start, bits);
+        self.len += 1;
+    }
+
+    /// Writes the runs to `out`, ascending and apart. Returns their number.
+    pub(crate) fn write(&self, out: &mut [Range<Pfn>]) -> usize {
+        let mut len = 0;
+        for (start, bits) in &self.pageblocks[..self.len] {
+            // Whether the last run reaches up to this word: of this pageblock, or of the one after it.
+            let mut goes_on = len > 0 && out[len - 1].end == *start;
+            for (n, &word) in bits.0.iter().enumerate() {
+                let first = start.add(n as u64 * 64);
+                let (mut firsts, mut lasts) = (word & !(word << 1), word & !(word >> 1));
+                if goes_on && word & 1 != 0 {
+                    out[len - 1].end = first.add(u64::from(lasts.trailing_zeros()) + 1);
+                    (firsts, lasts) = (firsts & (firsts - 1), lasts & (lasts - 1));
+                }
+                while firsts != 0 {
+                    let end = first.add(u64::from(lasts.trailing_zeros()) + 1);
+                    out[len] = first.add(u64::from(firsts.trailing_zeros()))..end;
+                    (firsts, lasts) = (firsts & (firsts - 1), lasts & lasts.wrapping_sub(1));
+                    len += 1;
+                }
+                goes_on = word >> 63 != 0;
+            }
+        }
+        len
     }
 }
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
-    /// Takes runs of free frames from pageblocks of type `list`: at most `most` frames in at most `room` runs.
-    /// Pageblocks with a free block of the largest of `orders` come first, then those of the next smaller one. Calls
-    /// `keep` for each run. Returns the number of frames; 0 only if there is no such pageblock. Only with maps.
+    /// Takes runs of free frames from open pageblocks of type `list`, or from whole ones if none has a block of the
+    /// largest of `orders`, which are below the pageblock order: at most `most` frames in at most `room` runs.
+    /// Pageblocks with larger blocks come first. Returns the number of frames; 0 only if there is no block of these
+    /// orders, or the bins were damaged. Only with maps.
     pub(crate) fn take_runs(
         &mut self,
         orders: RangeInclusive<Order>,
         list: Migratetype,
-        most: u64,
-        room: usize,
-        mut keep: impl FnMut(Range<Pfn>),
+        (most, room): (u64, usize),
+        picked: &mut Picked,
     ) -> u64 {
-        let mut now = (most, room);
-        let (least, mut order) = orders.into_inner();
-        let mut pageblocks = 0;
-        while pageblocks < MOST && now.0 > 0 && now.1 > 0 {
-            let next = match order >= PAGEBLOCK_ORDER {
-                true => self.take_wholes_as_runs(order, list, now, &mut keep),
-                false => self.take_runs_of_one(order, list, now, &mut keep),
-            };
-            match (next, order.down()) {
-                (Some(next), _) => (now, pageblocks) = (next, pageblocks + 1),
-                (None, Some(smaller)) if order > least => order = smaller,
-                (None, _) => break,
-            }
+        let mut left = (most, room as u64);
+        while picked.len < MOST
+            && left.0 > 0
+            && left.1 > 0
+            && let Some(now) = self.take_runs_of_one(orders.clone(), list, left, picked)
+        {
+            left = now;
         }
         self.pending.touched = true;
-        most - now.0
+        most - left.0
     }
 
-    /// Takes from one pageblock, of those with a block of `order` the fullest. Where many more runs are needed than it
-    /// has of these, also the runs around blocks of half that size: a second pageblock costs more than a few runs.
-    /// Returns the frames and runs still to find.
+    /// Takes from one pageblock, of those with a block as large as suffices the fullest: the runs that are as long, or,
+    /// where many more are needed than it has of these, half as long: a second pageblock costs more than a few runs.
+    /// Returns the frames still to find, and the runs for which there is room at least.
     fn take_runs_of_one(
         &mut self,
-        order: Order,
+        orders: RangeInclusive<Order>,
         list: Migratetype,
-        mut now: (u64, usize),
-        keep: &mut impl FnMut(Range<Pfn>),
-    ) -> Option<(u64, usize)> {
-        let fit = self.cold.bins.occupied[list as usize].get() & AT_LEAST[order.index()];
-        let (start, old, before) = if fit == 0 {
-            (self.unlink_closed(list)?, None, Bits::ALL)
+        (most, room): (u64, u64),
+        picked: &mut Picked,
+    ) -> Option<(u64, u64)> {
+        let (least, mut order) = orders.into_inner();
+        let occupied = self.occupied(list);
+        let is_none_open = occupied & AT_LEAST[order.index()] == 0;
+        let (start, old, before) = if is_none_open && let Some(start) = self.unlink_closed(list) {
+            (start, None, Bits::ALL)
         } else {
-            let first = self.cold.bins.ends[list as usize][fit.trailing_zeros() as usize].get().first;
-            let start = self.pageblock_of(first);
+            order = order.min(largest_in(occupied)?);
+            let fit = (occupied & AT_LEAST[order.index()]).trailing_zeros() as usize;
+            let start = self.pageblock_of(self.cold.bins.ends[list as usize][fit].get().first);
             let old = self.frames.open_head(start);
             let bits = if old.is_some() { self.map(start).bits() } else { Bits::NONE };
             (start, old, bits)
         };
-        let least = match order.down() {
-            Some(half) if now.0 >= 4 * order.pages() && now.1 as u64 >= now.0 >> half.get() => half,
+        if order < least {
+            return None;
+        }
+        let shortest = match order.down() {
+            Some(half) if most >= 4 * order.pages() && room >= most >> half.get() => half,
             _ => order,
         };
-        let (wanted, mut left) = (now.0, before);
-        let mut search = Search { order: least, next: 0, found: 0 };
+        let long = before.in_runs_of(shortest);
+        let (mut taken, mut count) = (long, long.count());
         // Order of the largest block that can be left.
-        let mut largest = old.map_or(PAGEBLOCK_ORDER.get(), OpenHead::largest);
-        while now.0 > 0 && now.1 > 0 {
-            let Some((mut first, mut end)) = search.next(&left) else {
-                largest = least.get().saturating_sub(1);
-                break;
-            };
-            if end - first > now.0 {
-                // From the end with the better alignment: the run has fewer blocks then.
-                match end.trailing_zeros() > first.trailing_zeros() {
-                    true => first = end - now.0,
-                    false => end = first + now.0,
-                }
-            }
-            left.clear(first, end);
-            keep(start.add(first)..start.add(end));
-            now = (now.0 - (end - first), now.1 - 1);
+        let mut largest = shortest.get().saturating_sub(1);
+        if count > most || count >> shortest.get() > room {
+            taken = long.first_runs(count, most, room);
+            count = taken.count();
+            largest = old.map_or(PAGEBLOCK_ORDER.get(), OpenHead::largest);
         }
-        let taken = wanted - now.0;
-        if taken == 0 {
+        if count == 0 {
             // Its bin was wrong.
             self.rebuild();
             return None;
         }
+        let mut left = before;
         // Of a pageblock that was free as a whole no word is set.
         let map = self.map(start);
-        for (n, &word) in left.0.iter().enumerate() {
-            if old.is_none() || word != before.0[n] {
-                map.set_word(n, word);
+        for (n, word) in left.0.iter_mut().enumerate() {
+            if old.is_none() || taken.0[n] != 0 {
+                *word &= !taken.0[n];
+                map.set_word(n, *word);
             }
         }
-        self.account(list, -(taken as i64));
-        let free = old.map_or(PAGEBLOCK_PAGES as u32, OpenHead::free).saturating_sub(taken as u32);
+        self.account(list, -(count as i64));
+        let free = old.map_or(PAGEBLOCK_PAGES as u32, OpenHead::free).saturating_sub(count as u32);
         self.refile(start, list, old, (free, left.largest_upto(largest).unwrap_or(0)), false);
-        Some(now)
+        picked.add(start, taken);
+        Some((most - count, room.saturating_sub(count >> shortest.get())))
     }
 
-    /// Takes whole pageblocks, or pairs of them, adjacent ones as one run; of the last one only the frames needed.
-    fn take_wholes_as_runs(
+    /// Takes whole pageblocks, or pairs of them, of one word of their map, for at most `most` frames; if a block is
+    /// larger than that, the first frames of one. Writes the runs to `out`, ascending and apart, as far as there is
+    /// room. Returns their number, and that of the frames; 0 only if there is no such pageblock. Only with maps.
+    pub(crate) fn take_wholes_as_runs(
         &mut self,
         order: Order,
         list: Migratetype,
-        (most, mut room): (u64, usize),
-        keep: &mut impl FnMut(Range<Pfn>),
-    ) -> Option<(u64, usize)> {
-        let blocks = (most >> order.get()).min(room as u64);
-        let wholes = self.take_wholes(order, list, blocks.max(1))?;
-        let mut run: Option<Range<Pfn>> = None;
+        most: u64,
+        out: &mut [Range<Pfn>],
+    ) -> (usize, u64) {
+        let blocks = (most >> order.get()).min(out.len() as u64);
+        let Some(wholes) = self.take_wholes(order, list, blocks.max(1)) else { return (0, 0) };
+        let taken = (wholes.blocks(order) << order.get()).min(most);
+        self.account(list, -(taken as i64));
+        let mut len = 0;
         wholes.each(order, |pfn| {
-            let end = pfn.add(order.pages());
-            if let Some(run) = run.as_mut().filter(|run| run.end == pfn) {
-                run.end = end;
-            } else if let Some(before) = run.replace(pfn..end) {
-                keep(before);
-                room -= 1;
+            if len == 0 || out[len - 1].end != pfn {
+                out[len].start = pfn;
+                len += 1;
             }
+            out[len - 1].end = pfn.add(order.pages());
         });
-        let last = run?;
-        let taken = wholes.blocks(order) << order.get();
-        if blocks > 0 {
-            self.account(list, -(taken as i64));
-            keep(last);
-            return Some((most - taken, room - 1));
-        }
-        // One block, larger than the rest of the request.
-        debug_assert!(order <= MAX_ORDER && taken == order.pages(), "one block");
-        let end = last.start.add(most);
-        let mut start = last.start;
-        while start < last.end {
-            let used = end.0.saturating_sub(start.0).min(PAGEBLOCK_PAGES);
-            if used < PAGEBLOCK_PAGES {
-                let left = Bits(core::array::from_fn(|n| !range_in_word(n, 0, used)));
-                self.set_bits(start, list, None, left);
+        if blocks == 0 {
+            // One block, larger than the rest of the request.
+            let start = out[0].start;
+            for n in 0..order.pages() / PAGEBLOCK_PAGES {
+                let used = most.saturating_sub(n * PAGEBLOCK_PAGES).min(PAGEBLOCK_PAGES);
+                if used < PAGEBLOCK_PAGES {
+                    let left = Bits(core::array::from_fn(|n| !range_in_word(n, 0, used)));
+                    self.set_bits(start.add(n * PAGEBLOCK_PAGES), list, None, left);
+                }
             }
-            start = start.add(PAGEBLOCK_PAGES);
+            out[0].end = start.add(most);
         }
-        self.account(list, -(most as i64));
-        keep(last.start..end);
-        Some((0, room - 1))
+        (len, taken)
     }
 }

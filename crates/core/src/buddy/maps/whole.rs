@@ -19,11 +19,10 @@
 //! If head word and bit of a pageblock disagree, the next CPU that tries to take it notices, and the pageblock is out
 //! of use. If a summary disagrees with its words, it is rebuilt from them.
 
-use super::super::{Buddy, BuddyCounts, Wanted};
+use super::super::Buddy;
 use super::TYPES;
 use crate::frame::{FreeHead, PageMap, Pageblock, State};
 use crate::platform::Platform;
-use crate::policy::fallback::{self, Source};
 use crate::sync::Slot;
 use crate::units::{MAX_ORDER, Migratetype, Ones, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
@@ -212,6 +211,25 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         }
     }
 
+    /// Word `n` of a summary, computed from the words below it.
+    fn summary_of(&self, list: Migratetype, kind: Kind, n: usize) -> u64 {
+        let groups = n * GROUP..self.groups().min((n + 1) * GROUP);
+        groups
+            .fold(0, |word, group| word | u64::from(kind.of(self.group(list, group)) != 0) << (group % GROUP))
+    }
+
+    /// The first word of a bitmap that has a pageblock of a kind, by the summary, and its number; a word without one if
+    /// that is damaged. `root` is the kind's, and not 0.
+    fn first_group(&self, list: Migratetype, kind: Kind, root: u128) -> (usize, u64) {
+        let n = root.trailing_zeros() as usize;
+        if n * GROUP >= self.groups() {
+            return (0, 0);
+        }
+        let (summary, at) = self.summary_at(list, kind, n);
+        let group = n * GROUP + summary.word(at).trailing_zeros() as usize;
+        (group, if group < self.groups() { self.group(list, group) } else { 0 })
+    }
+
     /// Rebuilds the summaries of a type, and counts this. O(pageblocks / 64).
     #[cold]
     #[inline(never)]
@@ -222,10 +240,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         for kind in KINDS {
             let mut root = 0;
             for n in 0..self.groups().div_ceil(GROUP) {
-                let groups = n * GROUP..self.groups().min((n + 1) * GROUP);
-                let occupied =
-                    |group: usize| u64::from(kind.of(self.group(list, group)) != 0) << (group % GROUP);
-                let word = groups.map(occupied).fold(0, |word, bit| word | bit);
+                let word = self.summary_of(list, kind, n);
                 let (map, at) = self.summary_at(list, kind, n);
                 map.set_word(at, word);
                 root |= u128::from(word != 0) << n;
@@ -272,11 +287,10 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     /// A free pageblock of a type, if there is one: a single rather than one of a pair. O(1).
     pub(in crate::buddy) fn first_whole(&self, list: Migratetype) -> Option<Pfn> {
-        let kind = KINDS.into_iter().find(|&kind| self.root(list, kind) != 0)?;
-        let n = self.root(list, kind).trailing_zeros() as usize;
-        let (summary, at) = self.summary_at(list, kind, n);
-        let group = n * GROUP + (summary.word(at).trailing_zeros() as usize).min(GROUP - 1);
-        let found = kind.of(self.group(list, group));
+        let mut roots = KINDS.into_iter().map(|kind| (kind, self.root(list, kind)));
+        let (kind, root) = roots.find(|&(_, root)| root != 0)?;
+        let (group, word) = self.first_group(list, kind, root);
+        let found = kind.of(word);
         // `None` if the words are damaged.
         (found != 0).then(|| self.start_of(group).add(u64::from(found.trailing_zeros()) * PAGEBLOCK_PAGES))
     }
@@ -345,13 +359,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             if root == 0 {
                 return None;
             }
-            let (n, groups) = (root.trailing_zeros() as usize, self.groups());
-            let mut group = n * GROUP;
-            if group < groups {
-                let (summary, at) = self.summary_at(list, kind, n);
-                group += summary.word(at).trailing_zeros() as usize;
-            }
-            let old = if group < groups { self.group(list, group) } else { 0 };
+            let (group, old) = self.first_group(list, kind, root);
             let found = kind.of(old);
             if found == 0 {
                 self.mend(list);
@@ -433,37 +441,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         Some(self.take_wholes(PAGEBLOCK_ORDER, list, 1)?.first())
     }
 
-    /// Makes a block of at least the pageblock order available to `wanted`: from two buddies of different types, or
-    /// from another type.
-    pub(in crate::buddy) fn steal_large(&mut self, wanted: Wanted) -> bool {
-        let Wanted { order, migratetype: to, generation, avoid_fragmentation, .. } = wanted;
-        if order == MAX_ORDER
-            && to.is_ordinary()
-            && let Some(lower) = self.mixed_pair(None)
-        {
-            for start in [lower, lower.add(PAGEBLOCK_PAGES)] {
-                self.take_over(start, to);
-            }
-            return true;
-        }
-        let has_whole = |at: Order, list| self.has_whole(at, list);
-        let Some(Source { order: found, migratetype: from, .. }) =
-            fallback::choose(generation, order, to, self.grouping(), avoid_fragmentation, has_whole)
-        else {
-            return false;
-        };
-        let Some(taken) = self.take_wholes(found, from, 1) else { return true };
-        self.count_in(|counts: &mut BuddyCounts| {
-            counts.fallbacks += 1;
-            counts.steals += 1;
-            counts.retyped += found.pages() / PAGEBLOCK_PAGES;
-        });
-        taken.each(PAGEBLOCK_ORDER, |start| self.give_whole(start, from, to));
-        true
-    }
-
     /// Gives the free pageblock at `start`, of another ordinary type, this type.
-    fn take_over(&mut self, start: Pfn, to: Migratetype) {
+    pub(super) fn take_over(&mut self, start: Pfn, to: Migratetype) {
         let (group, bit) = self.bit_of(start);
         let has_bit = |&from: &Migratetype| from.is_ordinary() && self.group(from, group) & bit != 0;
         let Some(from) = Migratetype::ALL.into_iter().find(has_bit).filter(|&from| from != to) else {
@@ -608,8 +587,6 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// # Errors
     /// The broken invariant, and the pageblock, if there is one.
     pub(crate) fn check_whole(&self, list: Migratetype) -> Result<[u64; 2], (&'static str, Option<Pfn>)> {
-        let mut roots = [0_u128; 2];
-        let mut summary = [0; 2];
         for group in 0..self.groups() {
             let word = self.group(list, group);
             for n in Ones(word) {
@@ -629,23 +606,19 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
                     ));
                 }
             }
-            let is_last = (group + 1).is_multiple_of(GROUP) || group + 1 == self.groups();
-            for kind in KINDS {
-                let all = &mut summary[kind as usize];
-                *all |= u64::from(kind.of(word) != 0) << (group % GROUP);
-                if !is_last {
-                    continue;
-                }
-                let (map, n) = self.summary_at(list, kind, group / GROUP);
-                if map.word(n) != *all {
+        }
+        for kind in KINDS {
+            let mut root = 0;
+            for n in 0..self.groups().div_ceil(GROUP) {
+                let (word, (map, at)) = (self.summary_of(list, kind, n), self.summary_at(list, kind, n));
+                if map.word(at) != word {
                     return Err(("a summary of free pageblocks is not what its words have", None));
                 }
-                roots[kind as usize] |= u128::from(*all != 0) << (group / GROUP);
-                *all = 0;
+                root |= u128::from(word != 0) << n;
             }
-        }
-        if KINDS.into_iter().any(|kind| self.root(list, kind) != roots[kind as usize]) {
-            return Err(("the root of free pageblocks is not what their summary has", None));
+            if self.root(list, kind) != root {
+                return Err(("the root of free pageblocks is not what their summary has", None));
+            }
         }
         Ok(self.nr_whole(list))
     }

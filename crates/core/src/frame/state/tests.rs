@@ -29,9 +29,9 @@ fn pageblock_info_survives_packing_and_isolation() {
         let info = BlockInfo::new(ZoneId(255), mt);
         assert!(info.is_present());
         assert_eq!((info.zone(), info.migratetype()), (ZoneId(255), mt));
-        assert_eq!(info.isolated().before_isolation(), mt);
-        assert_eq!(info.isolated().migratetype(), Migratetype::Isolate);
-        assert_eq!(info.isolated().zone(), ZoneId(255));
+        assert_eq!(info.isolated_by(false).before_isolation(), mt);
+        assert_eq!(info.isolated_by(false).migratetype(), Migratetype::Isolate);
+        assert_eq!(info.isolated_by(false).zone(), ZoneId(255));
     }
     assert!(!BlockInfo(0).is_present());
 }
