@@ -21,8 +21,8 @@ pub type Loom = LoomWith<false>;
 #[derive(Debug)]
 pub struct LoomWith<const DRAINS: bool>;
 
-/// A defect of a model, with which it must fail. Not a part of the platform's type, so that the allocator is compiled for a
-/// model that has it and for one that has not together.
+/// A defect of a model, with which it must fail. Not a part of the platform's type, so that the allocator is compiled
+/// once for models that have it and that have not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     /// Words keep no order but their own.
