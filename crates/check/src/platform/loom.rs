@@ -15,23 +15,38 @@ use framewright::platform::{Platform, SharedCell, Word};
 use super::pin::OwnedPin;
 
 /// Runs under [`model()`]. CPUs ask each other for what lists hold.
-pub type Loom = LoomWith<false, false, false>;
+pub type Loom = LoomWith<false>;
 
-/// Like [`Loom`], and with `DRAINS` CPUs drain each other's lists. Without one half of the barrier between a hit and a
-/// drain such a model must fail, and so must one whose words have a flaw: [`RELAXED`] or [`TORN`].
+/// Like [`Loom`], and with `DRAINS` CPUs drain each other's lists.
 #[derive(Debug)]
-pub struct LoomWith<const DRAINS: bool, const LIGHT: bool, const HEAVY: bool, const FLAW: u8 = 0>;
+pub struct LoomWith<const DRAINS: bool>;
 
-/// Words that keep no order but their own.
-pub const RELAXED: u8 = 1;
-/// Words whose read-modify-writes are a load and a store.
-pub const TORN: u8 = 2;
-/// [`Loom`] with flawed words.
-pub type Flawed<const FLAW: u8> = LoomWith<false, false, false, FLAW>;
+/// A defect of a model, with which it must fail. Not a part of the platform's type, so that the allocator is compiled
+/// once for models that have it and that have not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// Words keep no order but their own.
+    Relaxed,
+    /// A read-modify-write of a word is a load and a store.
+    Torn,
+    /// The barrier between a hit and a drain, on the side of hits.
+    NoLightBarrier,
+    /// That barrier, on the side of drains.
+    NoHeavyBarrier,
+}
+
+/// Gives all later models of this thread a flaw.
+pub fn lack(flaw: Flaw) {
+    FLAW.set(Some(flaw));
+}
+
+fn lacks(flaw: Flaw) -> bool {
+    FLAW.get() == Some(flaw)
+}
 
 /// A word whose loads return every value that the memory model allows, one execution each.
 #[derive(Debug)]
-pub struct LoomWord<const FLAW: u8 = 0>(::loom::sync::atomic::AtomicU64);
+pub struct LoomWord(::loom::sync::atomic::AtomicU64);
 
 /// A user slot in a cell of its own, so that loom sees a frame used while it is cleared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -53,10 +68,8 @@ unsafe impl Zeroable for Slot {}
 pub struct LoomCell<T>(UnsafeCell<T>);
 
 // SAFETY: words, cells and pins keep their contracts (see each); `clear` zeroes the bytes named, or none.
-unsafe impl<const DRAINS: bool, const LIGHT: bool, const HEAVY: bool, const FLAW: u8> Platform
-    for LoomWith<DRAINS, LIGHT, HEAVY, FLAW>
-{
-    type Word = LoomWord<FLAW>;
+unsafe impl<const DRAINS: bool> Platform for LoomWith<DRAINS> {
+    type Word = LoomWord;
     type Cell<T> = LoomCell<T>;
     type Pin = OwnedPin;
 
@@ -64,13 +77,13 @@ unsafe impl<const DRAINS: bool, const LIGHT: bool, const HEAVY: bool, const FLAW
     const DRAINS_REMOTELY: bool = DRAINS;
 
     fn light_barrier() {
-        if LIGHT {
+        if DRAINS && !lacks(Flaw::NoLightBarrier) {
             ::loom::sync::atomic::fence(Ordering::SeqCst);
         }
     }
 
     fn heavy_barrier() -> bool {
-        if HEAVY {
+        if DRAINS && !lacks(Flaw::NoHeavyBarrier) {
             ::loom::sync::atomic::fence(Ordering::SeqCst);
         }
         true
@@ -139,6 +152,7 @@ impl Bounds {
 std::thread_local! {
     /// Turns that the running execution has left. loom runs all threads of a model on the thread that asked.
     static SPINS_LEFT: Cell<u32> = const { Cell::new(0) };
+    static FLAW: Cell<Option<Flaw>> = const { Cell::new(None) };
 }
 
 /// Stack of the thread that runs a model's body, in words.
@@ -169,12 +183,12 @@ pub fn model(bounds: Bounds, body: impl Fn() + Send + Sync + 'static) -> u64 {
     executions
 }
 
-/// The order that a flawed word keeps.
-const fn kept<const FLAW: u8>(order: Ordering) -> Ordering {
-    if FLAW == RELAXED { Ordering::Relaxed } else { order }
+/// The order that a word keeps.
+fn kept(order: Ordering) -> Ordering {
+    if lacks(Flaw::Relaxed) { Ordering::Relaxed } else { order }
 }
 
-impl<const FLAW: u8> LoomWord<FLAW> {
+impl LoomWord {
     /// A read-modify-write as a load and a store: what others write between the two is lost.
     fn torn(&self, change: impl FnOnce(u64) -> Option<u64>) -> Result<u64, u64> {
         let now = self.0.load(Ordering::Acquire);
@@ -185,18 +199,18 @@ impl<const FLAW: u8> LoomWord<FLAW> {
 }
 
 // SAFETY: each call is one call of an atomic word of the model checker's; flawed words are for models that must fail.
-unsafe impl<const FLAW: u8> Word for LoomWord<FLAW> {
+unsafe impl Word for LoomWord {
     #[track_caller]
     fn new(value: u64) -> Self {
         Self(::loom::sync::atomic::AtomicU64::new(value))
     }
     #[track_caller]
     fn load(&self, order: Ordering) -> u64 {
-        self.0.load(kept::<FLAW>(order))
+        self.0.load(kept(order))
     }
     #[track_caller]
     fn store(&self, value: u64, order: Ordering) {
-        self.0.store(value, kept::<FLAW>(order));
+        self.0.store(value, kept(order));
     }
     #[track_caller]
     fn compare_exchange(
@@ -206,24 +220,24 @@ unsafe impl<const FLAW: u8> Word for LoomWord<FLAW> {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u64, u64> {
-        if FLAW == TORN {
+        if lacks(Flaw::Torn) {
             return self.torn(|now| (now == current).then_some(new));
         }
-        self.0.compare_exchange(current, new, kept::<FLAW>(success), kept::<FLAW>(failure))
+        self.0.compare_exchange(current, new, kept(success), kept(failure))
     }
     #[track_caller]
     fn swap(&self, value: u64, order: Ordering) -> u64 {
-        if FLAW == TORN {
+        if lacks(Flaw::Torn) {
             return self.torn(|_| Some(value)).unwrap_or(value);
         }
-        self.0.swap(value, kept::<FLAW>(order))
+        self.0.swap(value, kept(order))
     }
     #[track_caller]
     fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-        if FLAW == TORN {
+        if lacks(Flaw::Torn) {
             return self.torn(|now| Some(now.wrapping_add(value))).unwrap_or(value);
         }
-        self.0.fetch_add(value, kept::<FLAW>(order))
+        self.0.fetch_add(value, kept(order))
     }
 }
 

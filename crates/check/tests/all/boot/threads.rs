@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
 use framewright::boot::deferred::{UnitStep, Worker};
-use framewright_check::platform::loom::{self, Flawed, RELAXED, Slot, TORN};
+use framewright_check::platform::loom::{self, Flaw, Slot};
 use framewright_check::platform::shuttle;
 use framewright_check::prelude::*;
 use framewright_check::refute::must_fail;
@@ -53,11 +53,11 @@ fn use_some<P: Platform<Pin = OwnedPin>>(world: &World<P, Slot>, cpu: usize, mos
 #[test]
 fn two_workers_initialise_each_unit_once() {
     for (split, most) in [(Split::OneThread, 2), (Split::AllCpus, 1)] {
-        two_workers::<Loom>(split, most);
+        two_workers(split, most);
     }
     // The same steps with more meetings at the cursor, and a third of the time: left to a full run.
     if full() {
-        two_workers::<Loom>(Split::OneThread, 1);
+        two_workers(Split::OneThread, 1);
     }
 }
 
@@ -66,14 +66,21 @@ fn two_workers_initialise_each_unit_once() {
 fn claims_over_flawed_words_are_found() {
     const FOUND: [&str; 4] =
         ["Causality violation", "each frame once", "before it was ready", "number of branches"];
-    must_fail("claims, relaxed", &FOUND, || two_workers::<Flawed<RELAXED>>(Split::OneThread, 1));
-    must_fail("claims, torn", &FOUND, || two_workers::<Flawed<TORN>>(Split::OneThread, 1));
-    must_fail("an allocation, relaxed", &FOUND, || hand_out::<Flawed<RELAXED>>(1));
+    for flaw in [Flaw::Relaxed, Flaw::Torn] {
+        must_fail(&format!("claims, {flaw:?}"), &FOUND, move || {
+            loom::lack(flaw);
+            two_workers(Split::OneThread, 1);
+        });
+    }
+    must_fail("an allocation, relaxed", &FOUND, || {
+        loom::lack(Flaw::Relaxed);
+        hand_out(1);
+    });
 }
 
-fn two_workers<P: Platform<Pin = OwnedPin>>(split: Split, most: u64) {
+fn two_workers(split: Split, most: u64) {
     let executions = loom::model(Bounds { preemptions: 1, ..BOUNDS }.widened_if_full(), move || {
-        let world = Arc::new(spec(split, 2, 1024, 2, 1).build_to_clear::<P, Slot>(unready));
+        let world = Arc::new(spec(split, 2, 1024, 2, 1).build_to_clear::<Loom, Slot>(unready));
         let booting = world.allocator().begin().expect("it is the first time");
         let shared = world.clone();
         let thread = ::loom::thread::spawn(move || {
@@ -122,21 +129,21 @@ fn an_allocation_finds_what_a_worker_has_just_claimed() {
 /// worker does one unit after the other, and growth takes what it is not at.
 #[test]
 fn no_frame_is_handed_out_before_it_is_ready() {
-    hand_out::<Loom>(1);
+    hand_out(1);
 }
 
 /// The worker does both units together, and the CPU takes all.
 #[test]
 fn no_frame_of_a_batch_is_handed_out_before_it_is_ready() {
-    hand_out::<Loom>(2);
+    hand_out(2);
 }
 
-fn hand_out<P: Platform<Pin = OwnedPin>>(most: u64) {
+fn hand_out(most: u64) {
     // The CPU waits for a worker that is claiming: each turn of that loop multiplies the executions. One preemption
     // makes 100,000 of them, a minute's work for a full run; `crowd` draws schedules with many at random.
     let bounds = Bounds { preemptions: 0, spins: 1 }.widened_if_full();
     let executions = loom::model(bounds, move || {
-        let world = Arc::new(spec(Split::OneThread, 2, 1024, 1, 2).build_to_clear::<P, Slot>(unready));
+        let world = Arc::new(spec(Split::OneThread, 2, 1024, 1, 2).build_to_clear::<Loom, Slot>(unready));
         let booting = world.allocator().begin().expect("it is the first time");
         let shared = world.clone();
         let thread = ::loom::thread::spawn(move || {
