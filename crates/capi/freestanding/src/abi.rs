@@ -40,7 +40,6 @@ unsafe impl Platform for Metal {
     }
 }
 
-/// The number that the kernel has passed.
 /// `struct fwk_machine`.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -122,8 +122,11 @@ fn heading(document: &Document) -> String {
     if text.is_empty() {
         return text;
     }
-    // Two runs of one binary differ by more than the spread within each.
-    if document.sources.len() > 1 && document.results.iter().any(|part| part.kind == Kind::Measured) {
+    // Two runs of one binary differ by more than the spread within each. Results of older versions have no date.
+    let run = |source: &Source| (source.date.clone(), source.command.clone(), source.version.clone());
+    let same_run = |[a, b]: &[Source; 2]| a.date.is_some() && run(a) == run(b);
+    let is_measured = document.results.iter().any(|part| part.kind == Kind::Measured);
+    if is_measured && !document.sources.array_windows().all(same_run) {
         text += "Separate runs: each change also holds what the machine did between them. Measure both in one run to leave \
                  that out.\n";
     }
