@@ -7,7 +7,7 @@
 
 use core::sync::atomic::Ordering::AcqRel;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use crate::random::Rng;
 
@@ -28,6 +28,10 @@ const HANDED_OVER: usize = 8;
 /// Blocks that a thread collects before it hands them over.
 const PARCEL: usize = 32;
 
+/// Of what a thread may hold, one part in so many may wait in the inbox of the next thread. When that thread does not
+/// look, the others free their own blocks.
+const WAITING: u64 = 16;
+
 /// Operations between two looks at what others handed over.
 const TURN: u64 = 64;
 
@@ -43,12 +47,20 @@ const fn frame_and_order(block: Packed) -> (u64, u8) {
     (block >> 8, block as u8)
 }
 
+/// Blocks that the thread before left to a thread.
+#[derive(Default)]
+struct Inbox {
+    blocks: Mutex<Vec<Packed>>,
+    /// Frames of `blocks`. Written with the lock.
+    pages: AtomicU64,
+}
+
 /// What all threads of a run share.
 struct Shared {
     /// Owner of a frame, by its number modulo the frames that the allocator manages.
     owners: Vec<AtomicU32>,
-    /// By thread: blocks that the one before left to it.
-    inboxes: Vec<Mutex<Vec<Packed>>>,
+    /// By thread.
+    inboxes: Vec<Inbox>,
     /// Frames that are held where huge blocks are counted.
     held: [AtomicU64; HELD.len()],
 }
@@ -57,7 +69,7 @@ impl Shared {
     fn new(frames: u64, cpus: usize) -> Self {
         Self {
             owners: (0..frames).map(|_| AtomicU32::new(FREE)).collect(),
-            inboxes: (0..cpus).map(|_| Mutex::new(Vec::new())).collect(),
+            inboxes: (0..cpus).map(|_| Inbox::default()).collect(),
             held: Default::default(),
         }
     }
@@ -98,8 +110,8 @@ pub(super) fn stress<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64
             thread.steps(cpu, count);
             stretch.tally.add(S::since(start), count, 0);
             (stretch.asked, stretch.refused) = (thread.asked, thread.refused);
-            shared.held[at].fetch_add(thread.pages, Ordering::Relaxed);
             gate.wait();
+            shared.held[at].fetch_add(thread.held(), Ordering::Relaxed);
             if index == 0 {
                 stretch.huge_left = huge_left(cpu);
             }
@@ -196,10 +208,22 @@ impl<'r> Thread<'r> {
         self.index as u32 + 1
     }
 
+    /// The next thread's inbox.
+    fn next_inbox(&self) -> &'r Inbox {
+        let inboxes = &self.shared.inboxes;
+        &inboxes[(self.index + 1) % inboxes.len()]
+    }
+
+    /// Frames that count as its own: what it left in the inbox, too, until the next thread takes it. So all threads
+    /// together hold the percentage, however late one of them looks into its inbox.
+    fn held(&self) -> u64 {
+        self.pages + self.next_inbox().pages.load(Ordering::Relaxed)
+    }
+
     /// Allocates until it holds what it may, or nothing fits any more.
     fn grow<C: TargetCpu>(&mut self, cpu: &mut C) {
         let mut refused_in_a_row = 0;
-        while self.pages < self.most && refused_in_a_row < 64 {
+        while self.held() < self.most && refused_in_a_row < 64 {
             self.allocate(cpu);
             refused_in_a_row = if self.was_refused { refused_in_a_row + 1 } else { 0 };
         }
@@ -213,7 +237,8 @@ impl<'r> Thread<'r> {
                 self.take_inbox(cpu, false);
             }
             let coin = self.rng.next() & 1 == 0;
-            let wants = self.pages < self.most && (coin || self.pages < self.most - self.most / 16);
+            let held = self.held();
+            let wants = held < self.most && (coin || held < self.most - self.most / 16);
             if wants && !self.was_refused || self.blocks.is_empty() {
                 self.allocate(cpu);
             } else {
@@ -249,7 +274,8 @@ impl<'r> Thread<'r> {
     fn free<C: TargetCpu>(&mut self, cpu: &mut C) {
         self.was_refused = false;
         let block = self.blocks.swap_remove(self.rng.index(self.blocks.len()));
-        if self.shared.inboxes.len() > 1 && self.rng.index(HANDED_OVER) == 0 {
+        let hands_over = self.shared.inboxes.len() > 1 && self.rng.index(HANDED_OVER) == 0;
+        if hands_over && self.next_inbox().pages.load(Ordering::Relaxed) < self.most / WAITING {
             self.shared.pass(block, self.mark(), HANDED);
             self.parcel.push(block);
             if self.parcel.len() >= PARCEL {
@@ -270,20 +296,27 @@ impl<'r> Thread<'r> {
 
     /// Leaves the parcel to the next thread, unless that one looks into its inbox just now.
     fn send(&mut self) {
-        let next = (self.index + 1) % self.shared.inboxes.len();
-        if let Ok(mut inbox) = self.shared.inboxes[next].try_lock() {
-            self.pages -= self.parcel.iter().map(|&block| 1_u64 << frame_and_order(block).1).sum::<u64>();
-            inbox.append(&mut self.parcel);
+        if let Ok(blocks) = self.next_inbox().blocks.try_lock() {
+            self.put_into(blocks);
         }
+    }
+
+    fn put_into(&mut self, mut blocks: MutexGuard<'_, Vec<Packed>>) {
+        let pages = self.parcel.iter().map(|&block| 1_u64 << frame_and_order(block).1).sum::<u64>();
+        self.next_inbox().pages.fetch_add(pages, Ordering::Relaxed);
+        self.pages -= pages;
+        blocks.append(&mut self.parcel);
     }
 
     /// Takes what the thread before left: keeps every other block while there is room, and frees the others.
     fn take_inbox<C: TargetCpu>(&mut self, cpu: &mut C, all: bool) {
-        let Ok(mut inbox) = self.shared.inboxes[self.index].try_lock() else { return };
-        let blocks = core::mem::take(&mut *inbox);
-        drop(inbox);
+        let inbox = &self.shared.inboxes[self.index];
+        let Ok(mut waiting) = inbox.blocks.try_lock() else { return };
+        let blocks = core::mem::take(&mut *waiting);
+        inbox.pages.store(0, Ordering::Relaxed);
+        drop(waiting);
         for (at, block) in blocks.into_iter().enumerate() {
-            if at % 2 == 0 && self.pages < self.most && !all {
+            if at % 2 == 0 && self.held() < self.most && !all {
                 self.shared.pass(block, HANDED, self.mark());
                 self.pages += 1 << frame_and_order(block).1;
                 self.blocks.push(block);
@@ -296,15 +329,37 @@ impl<'r> Thread<'r> {
 
     /// Leaves what is left of the parcel. Between two meetings of the threads: no inbox is looked into meanwhile.
     fn leave(&mut self) {
-        if !self.parcel.is_empty() {
-            let next = (self.index + 1) % self.shared.inboxes.len();
-            self.shared.inboxes[next].lock().expect("no thread dies with it").append(&mut self.parcel);
-        }
+        self.put_into(self.next_inbox().blocks.lock().expect("no thread dies with it"));
     }
 
     fn free_all<C: TargetCpu>(&mut self, cpu: &mut C) {
         for block in core::mem::take(&mut self.blocks) {
             self.release(cpu, block, self.mark());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Target as _;
+    use crate::testing::Buddy;
+
+    #[test]
+    fn a_thread_holds_no_more_than_its_part_while_the_next_one_sleeps() {
+        const FRAMES: u64 = 1 << 15;
+        let (buddy, shared) = (Buddy::new(FRAMES), Shared::new(FRAMES, 2));
+        let mut cpu = buddy.attach(0);
+        let mut thread = Thread::new(&shared, 0, Rng::of_thread(1, 0, 0));
+        thread.most = FRAMES * 45 / 100;
+        thread.grow(&mut cpu);
+        for _ in 0..100 {
+            thread.steps(&mut cpu, 1000);
+            let in_use = FRAMES - buddy.free_blocks(0).unwrap();
+            assert_eq!(in_use, thread.held());
+            assert!(in_use < thread.most + (1 << HUGE), "{in_use} frames of {}", thread.most);
+        }
+        assert!(thread.next_inbox().pages.load(Ordering::Relaxed) > 0, "it hands over");
+        assert_eq!(thread.refused, 0);
     }
 }
