@@ -228,6 +228,26 @@ fn a_summary_of_free_pageblocks_is_made_anew() {
     }
 }
 
+/// 4,099 pageblocks have 65 words of bits, and so a second word of each summary.
+#[test]
+fn a_summary_of_two_words_is_made_anew() {
+    const PAGEBLOCKS: u64 = 64 * 64 + 3;
+    for (spot, value) in [(73, 1 << 40), (73, 0b10), (73, 0), (72, 0b10)] {
+        let world = world(Engine::Framewright, PAGEBLOCKS);
+        world.allocator().verify().expect("nothing is damaged yet");
+        // A single in the first word, and in the second.
+        let held = [BASE, BASE.add((PAGEBLOCKS - 2) * PAGEBLOCK_PAGES)];
+        held.iter().for_each(|&pfn| world.on(0, |cpu| cpu.must_alloc_at(pfn, 9)));
+        assert_eq!(world.corrupt(Spot::Whole(M, spot), value), 1, "{spot}");
+        world.allocator().verify().expect_err("the summary is wrong");
+        let got = world.alloc_all(0, PAGEBLOCK_ORDER);
+        assert_eq!(got.len() as u64, PAGEBLOCKS - 2, "{spot}, {value:#x}");
+        assert_eq!(world.counts().rebuilt_bins, 1, "{spot}, {value:#x}");
+        got.into_iter().chain(held).for_each(|pfn| world.must_free(0, pfn, 9));
+        assert_eq!(world.settled().free, PAGEBLOCKS * PAGEBLOCK_PAGES, "{spot}, {value:#x}");
+    }
+}
+
 /// A pageblock whose bit is gone, and bits of those that a caller has or that there are not: nothing is handed out
 /// twice.
 #[test]

@@ -355,17 +355,6 @@ fn where_a_round_does_nothing() {
     assert_eq!(owner.round(&world).moved, 50, "it was not for want of something to do");
 }
 
-#[test]
-fn a_proactiveness_above_100_is_refused() {
-    let zone = ZoneSpec { node: NODE, kind: ZoneType::Normal, start: BASE, pages: 1024 };
-    for (proactiveness, accepted) in [(0, true), (100, true), (101, false), (u8::MAX, false)] {
-        let plan = Plan::new(&[zone], &[NODE], &config(proactiveness));
-        assert_eq!(plan.is_ok(), accepted, "{proactiveness}");
-        let refused = matches!(plan, Err(SetupError::Setting { name: "compaction_proactiveness", .. }));
-        assert!(accepted || refused);
-    }
-}
-
 /// Contents of a pageblock of a small world: movable pages, and of those one that is unmovable or pinned.
 const SMALL: [(u64, bool); 7] = [
     (0, false),
