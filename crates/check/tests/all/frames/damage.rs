@@ -173,6 +173,22 @@ fn a_free_pageblock_that_does_not_say_so_is_out_of_use() {
     }
 }
 
+/// Both halves of a pair: neither is handed out, the other pair is.
+#[test]
+fn a_pair_of_which_both_halves_do_not_say_so_is_out_of_use() {
+    for asked in [0, 9, 10] {
+        let world = world(Engine::Framewright, 4);
+        for bad in [BASE, BASE.add(PAGEBLOCK_PAGES)] {
+            world.corrupt(Spot::PageblockHead(bad), 1 << 55);
+        }
+        let got = world.alloc_all(0, asked);
+        assert!(got.iter().all(|pfn| *pfn >= BASE.add(2 * PAGEBLOCK_PAGES)), "order {asked}: {got:?}");
+        assert_eq!(got.len() as u64, 2 * PAGEBLOCK_PAGES / order(asked).pages(), "order {asked}");
+        assert_eq!(world.counts().damaged_pages, 2 * PAGEBLOCK_PAGES, "order {asked}");
+        assert_eq!(world.zone().free_pages(), 0, "order {asked}");
+    }
+}
+
 /// Two buddies of different types, of which one is damaged: a request for both does not look endlessly.
 #[test]
 fn a_damaged_half_of_two_types_is_looked_at_once() {
