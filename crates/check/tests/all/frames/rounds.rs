@@ -55,7 +55,8 @@ unsafe impl Migrate for Owner {
     fn can_move(&self, from: Pfn, order: Order, asked: Migratetype) -> bool {
         let held = self.blocks.borrow()[&from];
         assert_eq!((held.order, held.asked), (order, asked), "{from:?}");
-        self.may_move(&held)
+        // What was asked for as unmovable stays, though its owner would move it.
+        asked == Migratetype::Unmovable || self.may_move(&held)
     }
 }
 

@@ -623,6 +623,10 @@ mod tests {
         let below = few.drain(PcpRule::Auto, TUNED, Order::ZERO, Shortage::BelowHigh);
         assert_eq!((below.0.high, below.1), (937, 0), "a batch at least; too few pages to drain");
         assert_eq!(few.threshold(PcpRule::Auto, TUNED, Shortage::BelowHigh), 0, "so every free must ask");
+        // A size that is not tuned stays what it is.
+        let fixed = Tuning { traffic: traffic(400, 300, 0, 0), high: 252 };
+        let drained = fixed.drain(PcpRule::Auto, DEFAULT, Order::ZERO, Shortage::BelowHigh);
+        assert_eq!((drained.0.high, drained.1), (252, 252 - 63));
         let floor = Tuning { traffic: traffic(252, 300, 0, 0), high: 300 };
         let (next, _) = floor.drain(PcpRule::Auto, TUNED, Order::ZERO, Shortage::Reclaim);
         assert_eq!(next.high, 252);
