@@ -104,10 +104,10 @@ fn settings_are_refused_outside_their_ranges() {
         for &value in allowed {
             assert_eq!(plan(value), Ok(1), "{expected} {value}");
         }
-        for &is in refused {
-            let why = plan(is);
-            let fits = matches!(why, Err(SetupError::Setting { name, value, .. }) if name == expected && value == is);
-            assert!(fits, "{expected} {is}: {why:?}");
+        for &wrong in refused {
+            let why = plan(wrong);
+            let fits = matches!(why, Err(SetupError::Setting { name, value, .. }) if name == expected && value == wrong);
+            assert!(fits, "{expected} {wrong}: {why:?}");
         }
     }
 }
