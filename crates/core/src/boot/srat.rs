@@ -249,9 +249,9 @@ mod tests {
     #[test]
     fn a_table_has_its_signature_and_may_have_no_record() {
         assert_eq!(all(&table(3, &[])), Ok(Vec::new()));
-        let mut other = table(3, &[]);
-        other[..4].copy_from_slice(b"SLIT");
-        assert_eq!(all(&other), Err(Damage::NoSrat { begins: Some(*b"SLIT") }));
+        let mut slit = table(3, &[]);
+        slit[..4].copy_from_slice(b"SLIT");
+        assert_eq!(all(&slit), Err(Damage::NoSrat { begins: Some(*b"SLIT") }));
         assert_eq!(all(&table(3, &[])[..47]), Err(Damage::NoSrat { begins: Some(*b"SRAT") }));
     }
 
