@@ -25,19 +25,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.ends(order, list).first != NONE
     }
 
-    /// The free blocks of an order and a type: on a list, first to last; with maps, by pageblock.
+    /// The blocks on a list, first to last. With maps no list has any.
     pub fn blocks(&self, order: Order, list: Migratetype) -> impl Iterator<Item = Pfn> {
-        let open = self.has_bits_of(order).then(|| self.open_pageblocks(list));
-        let bits = open.into_iter().flatten().flat_map(move |start| {
-            let blocks = self.frames.map(start).map(|map| map.bits().blocks());
-            let of_order = move |(first, found): (u64, u8)| (found == order.get()).then(|| start.add(first));
-            blocks.into_iter().flatten().filter_map(of_order)
-        });
-        self.linked(order, list).chain(bits).chain(self.whole_blocks(order, list))
-    }
-
-    /// The blocks on a list, first to last.
-    fn linked(&self, order: Order, list: Migratetype) -> impl Iterator<Item = Pfn> {
         let first = self.ends(order, list).first;
         let mut at = (first != NONE).then(|| self.pfn_of(first));
         core::iter::from_fn(move || {
@@ -58,7 +47,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// O(orders).
     pub(crate) fn first_with(&self, list: Migratetype) -> Option<Pfn> {
         if !self.frames.has_maps() {
-            return Order::all().find_map(|order| self.linked(order, list).next());
+            return Order::all().find_map(|order| self.blocks(order, list).next());
         }
         self.open_pageblocks(list).next().or_else(|| self.first_whole(list))
     }

@@ -295,20 +295,6 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         (found != 0).then(|| self.start_of(group).add(u64::from(found.trailing_zeros()) * PAGEBLOCK_PAGES))
     }
 
-    /// First frames of the free blocks of an order, ascending; none of an order below the pageblock order.
-    pub(in crate::buddy) fn whole_blocks(
-        &self,
-        order: Order,
-        list: Migratetype,
-    ) -> impl Iterator<Item = Pfn> {
-        let groups = if order < PAGEBLOCK_ORDER || !self.frames.has_maps() { 0 } else { self.groups() };
-        (0..groups).flat_map(move |group| {
-            let (typed, all) = self.group_of_all(list, group);
-            let starts = typed & if order == MAX_ORDER { pairs(all) } else { singles(all) };
-            Ones(starts).map(move |n| self.start_of(group).add(n as u64 * PAGEBLOCK_PAGES))
-        })
-    }
-
     /// The lower of two free buddy pageblocks of different ordinary types; of type `lower`, if one is named.
     /// O(pageblocks / 64), if two types have singles near each other.
     pub(in crate::buddy) fn mixed_pair(&self, lower: Option<Migratetype>) -> Option<Pfn> {
