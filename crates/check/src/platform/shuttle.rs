@@ -108,7 +108,7 @@ pub fn pct(depth: usize, executions: usize, body: impl Fn() + Send + Sync + 'sta
 
 fn config() -> Config {
     let mut config = Config::new();
-    // A whole call chain of the allocator, unoptimised, with its reports, and with the switches of `cargo xtask mutants`.
+    // A whole call chain of the allocator, unoptimised, with its reports and the switches of `cargo xtask mutants`.
     config.stack_size = 1 << 20;
     config.max_steps = MaxSteps::FailAfter(5_000_000);
     config.silence_warnings = true;
