@@ -41,8 +41,8 @@ pub enum Spot {
     NrFree(Order),
     /// Which bins of a type have a pageblock. Only with maps.
     Bins(Migratetype),
-    /// Of the bitmap of a type's free pageblocks: its words, then from 8 on the summary of singles, from 16 on that of
-    /// pairs. Only with maps, in a world of one zone of at most 512 pageblocks.
+    /// Of the bitmap of a type's free pageblocks: its words, then the summary of singles, then that of pairs, each in
+    /// maps of its own: of at most 512 pageblocks from words 8 and 16 on. Only with maps, in a world of one zone.
     Whole(Migratetype, usize),
     /// The first block of a free list, relative to the zone's start. Not of an isolated list.
     First(Order, Migratetype),
@@ -135,10 +135,11 @@ impl<P: Platform<Pin = OwnedPin>> World<P> {
                 unsafe { map.cast::<u8>().add(8 * n) }
             }
             Spot::Whole(kind, n) => {
-                assert!(n < 24, "a bitmap of a small zone has three maps");
-                let maps = self.maps();
-                let first = maps.len() - 3 * Migratetype::ALL.len();
-                let map = core::ptr::from_ref::<PageMap<P>>(&maps[first + 3 * kind.index() + n / 8]);
+                let (maps, types) = (self.maps(), Migratetype::ALL.len());
+                let of_type = (maps.len() - pageblocks.len()) / types;
+                assert!(n < 8 * of_type, "the bitmap of a type has {of_type} maps");
+                let first = maps.len() - of_type * (types - kind.index());
+                let map = core::ptr::from_ref::<PageMap<P>>(&maps[first + n / 8]);
                 // SAFETY: a map is eight words.
                 unsafe { map.cast::<u8>().add(8 * (n % 8)) }
             }

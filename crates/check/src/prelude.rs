@@ -249,8 +249,8 @@ pub fn reclaimer(
 }
 
 /// Frees a range of frames that the test has allocated, or shows that it is refused.
-pub fn free_range<P: Platform<Pin = OwnedPin>>(
-    cpu: &Cpu<'_, '_, P>,
+pub fn free_range<P: Platform<Pin = OwnedPin>, M: FrameUser>(
+    cpu: &Cpu<'_, '_, P, M>,
     range: core::ops::Range<Pfn>,
 ) -> Result<(), FreeError> {
     // SAFETY: no memory is behind the frames of a world, and no other code frees or splits these.

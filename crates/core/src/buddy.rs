@@ -657,3 +657,24 @@ struct PageblockUse {
     free: u64,
     movable: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_sections_add_up_field_by_field() {
+        let counts = |fallbacks, by: u64| BuddyCounts {
+            fallbacks,
+            fragmenting: fallbacks + by,
+            steals: fallbacks + 2 * by,
+            retyped: fallbacks + 3 * by,
+            damaged_pages: fallbacks + 4 * by,
+            rebuilt_bins: fallbacks + 5 * by,
+            refused_pages: fallbacks + 6 * by,
+        };
+        let mut sum = counts(1, 10);
+        sum += counts(200, 1000);
+        assert_eq!(sum, counts(201, 1010));
+    }
+}

@@ -200,3 +200,21 @@ fn run(world: &World<Shuttle>, oracle: &SharedOracle, n: usize) -> u64 {
     }
     held.len() as u64
 }
+
+/// What no handler gets: memory of a zone that the request may not use, and memory below the min mark.
+#[test]
+fn a_handler_gets_what_its_request_may_have() {
+    let movable = ZoneSpec { kind: ZoneType::Movable, ..normal(0, BASE.0 + 2048, 2048) };
+    // With memory behind the frames, which has not been filled: that is no sign of damage.
+    let world = Spec::zones([normal(0, BASE.0, 2048), movable], 1).plain();
+    let try_alloc = |asked| world.allocator().try_alloc(CpuId(0), PAGEBLOCK_ORDER, asked);
+    let got: Vec<_> = core::iter::from_fn(|| try_alloc(Migratetype::Unmovable)).collect();
+    assert_eq!((got.len(), world.allocator().free_pages()), (4, 2048));
+    assert_eq!(core::iter::from_fn(|| try_alloc(M)).count(), 4);
+
+    let world = Spec::one_zone(64 * PAGEBLOCK_PAGES, 1).config(marked(Generation::V6_1)).plain();
+    let got = core::iter::from_fn(|| world.allocator().try_alloc(CpuId(0), Order::ZERO, M)).count() as u64;
+    let min = world.allocator().watermarks(ZoneId(0)).min;
+    assert!(min > 0);
+    assert_eq!(got, 64 * PAGEBLOCK_PAGES - min);
+}

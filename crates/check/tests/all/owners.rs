@@ -41,9 +41,18 @@ fn a_layout_gives_its_frames_aligned_and_no_others() {
         world.on(0, |cpu| {
             let mut used = Used::new();
             let mut held = Vec::new();
-            for (pages, align) in
-                [(1, 1), (3, 1), (5, 8), (1, 16), (100, 1), (512, 512), (600, 1), (1024, 1024), (1, 1024)]
-            {
+            for (pages, align) in [
+                (1, 1),
+                (3, 1),
+                (5, 8),
+                (1, 16),
+                (100, 1),
+                (512, 512),
+                (600, 1),
+                (1024, 1024),
+                (1, 1024),
+                (1, 2048),
+            ] {
                 let range =
                     cpu.alloc_layout(layout(pages, align), Migratetype::Movable).expect("there is room");
                 assert_eq!((range.end.0 - range.start.0, range.start.0 % align), (pages, 0), "{engine:?}");

@@ -4,6 +4,7 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
+use framewright_check::history::Health;
 use framewright_check::prelude::*;
 
 const NONE: Range<Pfn> = Pfn(0)..Pfn(0);
@@ -12,7 +13,7 @@ fn pages(runs: &[Range<Pfn>]) -> u64 {
     runs.iter().map(|run| run.end.0 - run.start.0).sum()
 }
 
-fn give_back<P: Platform<Pin = OwnedPin>>(cpu: &Cpu<'_, '_, P>, range: Range<Pfn>) {
+fn give_back<P: Platform<Pin = OwnedPin>, M: FrameUser>(cpu: &Cpu<'_, '_, P, M>, range: Range<Pfn>) {
     free_range(cpu, range).expect("it is allocated");
 }
 
@@ -206,14 +207,14 @@ fn runs_keep_the_low_mark_and_take_of_other_types_at_last() {
 #[test]
 fn a_gigantic_range_is_found_where_fewest_frames_are_in_use() {
     for config in ENGINES {
-        // Five places: the first and the last have an unmovable frame, the others 1500, 2 and 3 movable ones.
+        // Five places: the first and the last have an unmovable frame, the others 1500, 3 and 2 movable ones.
         let (pages, place) = (8 * PAGEBLOCK_PAGES, |n: u64| BASE.add(8 * n * PAGEBLOCK_PAGES));
         let world = Spec::one_zone(5 * pages, 1).config(config.bare()).plain();
         world.on(0, |cpu| {
             let is_kept = |pfn: &Pfn| match (pfn.0 - BASE.0) / pages {
                 1 => (pfn.0 - BASE.0) % pages < 1500,
-                2 => (pfn.0 - BASE.0) % pages < 2,
-                3 => (pfn.0 - BASE.0) % pages < 3,
+                2 => (pfn.0 - BASE.0) % pages < 3,
+                3 => (pfn.0 - BASE.0) % pages < 2,
                 _ => false,
             };
             cpu.alloc_all(0).into_iter().filter(|pfn| !is_kept(pfn)).for_each(|pfn| cpu.must_free(pfn, 0));
@@ -229,16 +230,67 @@ fn a_gigantic_range_is_found_where_fewest_frames_are_in_use() {
             });
             let helpers = Helpers::NONE.with_migrate(&move_it);
             assert!(cpu.alloc_contig(pages, pages, M).is_err(), "none is free");
+            for (pages, align) in [(0, 512), (512, 3)] {
+                let refused = cpu.alloc_contig_with(pages, align, M, &helpers).map_err(|error| error.why);
+                assert_eq!(refused, Err(AllocFailure::NotAllowed), "{pages} at {align}");
+            }
             if config.engine == Engine::Compact {
                 // No word says of a frame that it is movable.
                 assert!(cpu.alloc_contig_with(pages, pages, M, &helpers).is_err() && moves.get() == 0);
                 return;
             }
             let got = cpu.alloc_contig_with(pages, pages, M, &helpers).expect("blocks move");
-            assert_eq!((got, moves.get()), (place(2)..place(3), 2), "{:?}", config.engine);
+            assert_eq!((got, moves.get()), (place(3)..place(4), 2), "{:?}", config.engine);
             // What was moved is elsewhere, and the next best range now has more in use.
             let got = cpu.alloc_contig_with(pages, pages, M, &helpers).expect("blocks move");
-            assert!([place(1), place(3)].contains(&got.start), "{got:?}");
+            assert!([place(1), place(2)].contains(&got.start), "{got:?}");
+        });
+    }
+}
+
+/// Of each pageblock frame 0 is in use and frame 100 is bad: the bad one's block of 64 frames goes out of use, and the
+/// rest comes in two runs.
+#[test]
+fn runs_leave_bad_frames_out() {
+    const PAGEBLOCKS: u64 = 4;
+    for check in [RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock] {
+        let is_bad = |pfn: Pfn| pfn.0 % PAGEBLOCK_PAGES == 100;
+        let spec = Spec::one_zone(PAGEBLOCKS * PAGEBLOCK_PAGES, 1).check(check);
+        let world: World<Plain, Health> = spec.build_with(|pfn| Health::<0>::new(is_bad(pfn)));
+        let mut out = [NONE; 64];
+        world.on(0, |cpu| {
+            let held = || (0..PAGEBLOCKS).map(|n| BASE.add(n * PAGEBLOCK_PAGES));
+            held().for_each(|pfn| cpu.must_alloc_at(pfn, 0));
+            let runs = cpu.alloc_runs(PAGEBLOCKS * PAGEBLOCK_PAGES, M, &mut out).to_vec();
+            let expected: Vec<_> =
+                held().flat_map(|pfn| [pfn.add(1)..pfn.add(64), pfn.add(128)..pfn.add(512)]).collect();
+            assert_eq!(runs, expected, "{check:?}");
+            assert_eq!(cpu.allocator().totals().pcp.bad_pages, PAGEBLOCKS * 64, "{check:?}");
+            runs.into_iter().for_each(|run| give_back(cpu, run));
+            held().for_each(|pfn| cpu.must_free(pfn, 0));
+        });
+        world.drain_all();
+        assert_eq!(world.settled().free, PAGEBLOCKS * (PAGEBLOCK_PAGES - 64), "{check:?}");
+    }
+}
+
+/// Of two ranges the one with fewer frames in use has a bad one in use: nothing of it is moved.
+#[test]
+fn a_range_with_a_bad_frame_is_left_alone() {
+    for config in [bare(), bare().engine(Engine::Linux)] {
+        let (pages, second) = (2 * MAX_ORDER.pages(), BASE.add(2 * MAX_ORDER.pages()));
+        let world = Spec::one_zone(2 * pages, 1).config(config).plain();
+        world.on(0, |cpu| {
+            let held = [BASE.add(7), second.add(7), second.add(8), second.add(600)];
+            cpu.alloc_all(0).iter().filter(|pfn| !held.contains(pfn)).for_each(|&pfn| cpu.must_free(pfn, 0));
+            cpu.hwpoison(BASE.add(7)).expect("it is there");
+            let moves = core::cell::Cell::new(0);
+            let move_it = mover(|_, _, _| {
+                moves.set(moves.get() + 1);
+                Migrated::Moved
+            });
+            let got = cpu.alloc_contig_with(pages, pages, M, &Helpers::NONE.with_migrate(&move_it));
+            assert_eq!((got, moves.get()), (Ok(second..second.add(pages)), 3), "{:?}", config.engine);
         });
     }
 }

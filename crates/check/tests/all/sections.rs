@@ -91,6 +91,44 @@ fn untouched_memory_of_every_section_comes_in() {
     world.must_free(0, far, MAX_ORDER);
 }
 
+/// A section gets memory twice: what it got first stays untouched, and what comes later is initialised.
+#[test]
+fn only_the_first_memory_of_a_section_stays_untouched() {
+    let half = 4 * PAGEBLOCK_PAGES;
+    let world = Spec::one_zone(4 * half, 2)
+        .memory([(BASE, half), (BASE.add(half), half), (BASE.add(2 * half), 2 * half)])
+        .bare()
+        .but(|config| config.lazy_pageblocks = true)
+        .sections(2 * half)
+        .plain();
+    let is_touched = |n: u64| world.allocator().frames().contains(BASE.add(n * half - PAGEBLOCK_PAGES));
+    assert_eq!([1, 2, 4].map(is_touched), [false, true, false]);
+    let free = |nr_free: [u64; NR_ORDERS]| (0..).zip(nr_free).map(|(order, n)| n << order).sum::<u64>();
+    assert_eq!(free(world.allocator().zone_snapshot(world.zone()).nr_free), 4 * half);
+    assert_eq!(world.settled().free, 4 * half);
+    assert_eq!(world.on(0, |cpu| cpu.alloc_all(PAGEBLOCK_ORDER)).len() as u64, 4 * half / PAGEBLOCK_PAGES);
+}
+
+/// Refills take what is left of full pageblocks in both sections before they open one that is free as a whole.
+#[test]
+fn a_refill_opens_no_pageblock_while_another_section_has_one_open() {
+    let world = spec(2, 1).fixed(64, 512).plain();
+    let left: Vec<Pfn> =
+        [BASE, BASE.add(SECTION)].iter().flat_map(|at| (0..10).map(|n| at.add(50 * n))).collect();
+    let all =
+        [BASE, BASE.add(SECTION)].into_iter().flat_map(|at| (0..PAGEBLOCK_PAGES).map(move |n| at.add(n)));
+    all.filter(|pfn| !left.contains(pfn)).for_each(|pfn| world.must_alloc_at(0, pfn, 0));
+    assert_eq!(
+        (world.zone().free_pages(), world.allocator().free_blocks(PAGEBLOCK_ORDER)),
+        (2 * 512 + 20, 2)
+    );
+    let mut got: Vec<Pfn> = (0..20).map(|_| world.must_alloc(0, 0)).collect();
+    got.sort_unstable();
+    assert_eq!(got, left, "the single frames of both sections");
+    world.on(0, |cpu| cpu.drain());
+    assert_eq!(world.allocator().free_blocks(PAGEBLOCK_ORDER), 2);
+}
+
 /// Lists are shut while a pageblock of any section is isolated, whichever is isolated or freed from isolation
 /// meanwhile. shuttle.
 #[test]

@@ -77,6 +77,41 @@ fn zones_are_checked_one_by_one_and_against_each_other() {
     assert_eq!(plan(&[]), Err(SetupError::ZoneCount(0)));
 }
 
+/// Each setting with values at the ends of its range, and values outside.
+#[test]
+fn settings_are_refused_outside_their_ranges() {
+    type Set = fn(&mut Config, u32);
+    let page_kib: Set = |config, value| config.page_kib = value;
+    let slots: Set = |config, value| config.experiment.pcp_slots = value;
+    let fraction: Set = |config, value| config.experiment.pcp_fraction = value;
+    let batch: Set = |config, batch| config.experiment.pcp_fixed = Some(PcpFixed { batch, high: 9 });
+    let part: Set = |config, value| config.pcp_free_part = value;
+    let proactiveness: Set = |config, value| config.compaction_proactiveness = value as u8;
+    let cases: [(&str, Set, &[u32], &[u32]); 6] = [
+        ("page_kib", page_kib, &[4, 8, 32, 64], &[0, 2, 3, 12, 128]),
+        ("pcp_slots", slots, &[2, 1 << 20], &[0, 1, 3, 1 << 21]),
+        ("pcp_fraction", fraction, &[0, 8, 9], &[1, 7]),
+        ("the batch of pcp_fixed", batch, &[1], &[0]),
+        ("pcp_free_part", part, &[1, 8], &[0]),
+        ("compaction_proactiveness", proactiveness, &[0, 100], &[101, 255]),
+    ];
+    for (expected, set, allowed, refused) in cases {
+        let plan = |value| {
+            let mut config = Config::default();
+            set(&mut config, value);
+            Plan::new(&[normal(0, BASE.0, 1024)], &[NodeId(0)], &config).map(|plan| plan.zones)
+        };
+        for &value in allowed {
+            assert_eq!(plan(value), Ok(1), "{expected} {value}");
+        }
+        for &wrong in refused {
+            let why = plan(wrong);
+            let fits = matches!(why, Err(SetupError::Setting { name, value, .. }) if name == expected && value == wrong);
+            assert!(fits, "{expected} {wrong}: {why:?}");
+        }
+    }
+}
+
 #[test]
 fn there_may_be_as_many_nodes_as_a_mask_has() {
     let last = NodeId(MAX_NODES as u16 - 1);

@@ -3,27 +3,13 @@
 use super::{Buddy, NONE};
 use crate::frame::State;
 use crate::platform::Platform;
-use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
+use crate::units::{MAX_ORDER, Migratetype, Order, Pfn};
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
-    /// Free blocks of `order` on all lists except the isolated one. With maps O(pageblocks / 64 + open pageblocks): for
-    /// verification.
+    /// Free blocks of `order` on all lists except the isolated one. With maps no list has any.
     #[must_use]
     pub fn nr_free(&self, order: Order) -> u64 {
-        if self.has_bits_of(order) {
-            return self.nr_free_bits()[order.index()];
-        }
-        if self.frames.has_maps() {
-            return self.nr_free_whole()[order.index() - PAGEBLOCK_ORDER.index()]
-                + self.untouched_blocks(order);
-        }
         self.areas.areas[order.index()].nr_free.get()
-    }
-
-    /// Free singles and pairs of pageblocks, with maps. O(pageblocks / 64).
-    fn nr_free_whole(&self) -> [u64; 2] {
-        let listed = Migratetype::ALL.into_iter().filter(|&list| list != Migratetype::Isolate);
-        listed.map(|list| self.nr_whole(list)).fold([0; 2], |all, free| [all[0] + free[0], all[1] + free[1]])
     }
 
     /// Whether `list` has a block of `order`.

@@ -19,7 +19,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::Buddy;
 use crate::frame::BlockInfo;
 use crate::platform::{Platform, Word};
-use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{MAX_ORDER, Migratetype, PAGEBLOCK_PAGES, Pfn};
 
 /// Frames whose pageblocks are initialised together: a block of the largest order.
 const CHUNK: u64 = MAX_ORDER.pages();
@@ -47,12 +47,6 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// The untouched frames.
     pub(crate) fn untouched(&self) -> Range<Pfn> {
         self.home.untouched().map_or(Pfn(0)..Pfn(0), Untouched::range)
-    }
-
-    /// Free blocks of an order in untouched memory, which no list holds.
-    pub(crate) fn untouched_blocks(&self, order: Order) -> u64 {
-        let Range { start, end } = self.untouched();
-        if order == MAX_ORDER { (end.0 - start.0) >> MAX_ORDER.get() } else { 0 }
     }
 
     /// The part of new memory that may stay untouched. Nothing if the zone has memory already, whose descriptors were

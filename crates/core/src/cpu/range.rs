@@ -237,15 +237,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             (_, State::Free { order, .. }) if order >= PAGEBLOCK_ORDER => PAGEBLOCK_PAGES,
             _ if frames.has_maps() => frames.open_head(start).map_or(0, |head| u64::from(head.free())),
             _ => {
-                let (mut at, mut free) = (start, 0);
-                while at < start.add(PAGEBLOCK_PAGES) {
-                    let (head, state) = frames.find(at);
-                    if let State::Free { .. } = state {
-                        free += state.pages();
-                    }
-                    at = head.add(state.pages()).max(at.add(1));
-                }
-                free.min(PAGEBLOCK_PAGES)
+                let is_free = |(_, state): &(Pfn, State)| matches!(state, State::Free { .. });
+                frames.blocks_of(start).filter(is_free).map(|(_, state)| state.pages()).sum()
             }
         };
         let used = PAGEBLOCK_PAGES - free.min(PAGEBLOCK_PAGES);

@@ -220,12 +220,6 @@ impl Passes {
         (passes, Step::Walk(walk))
     }
 
-    /// Pages that direct reclaim has freed for this request so far.
-    #[must_use]
-    pub const fn reclaimed(&self) -> u64 {
-        self.reclaimed
-    }
-
     const fn plain_access(&self) -> Access {
         Access { high: false, harder: false, oom_victim: false, highatomic: false, cma: self.facts.movable }
     }

@@ -300,6 +300,12 @@ mod tests {
     }
 
     #[test]
+    fn a_run_is_inside_one_section_and_64_pageblocks_at_most() {
+        let most = |shift| Cut { start: Pfn(0), end: Pfn(1 << 30), shift }.most_of_run();
+        assert_eq!([11, 14, 15, 16, u64::BITS - 1].map(most), [1 << 11, 1 << 14, 1 << 15, 1 << 15, 1 << 15]);
+    }
+
+    #[test]
     fn sections_are_aligned_and_tile_the_zone() {
         let experiment = Experiment { section_pages: 2048, ..Experiment::framewright() };
         let config = Config { engine: Engine::Compact, experiment, ..Config::framewright() };

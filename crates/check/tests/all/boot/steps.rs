@@ -3,6 +3,7 @@
 use core::ops::Range;
 
 use framewright::boot::deferred::UnitStep;
+use framewright::hotplug::OfflineFailure;
 use framewright_check::prelude::*;
 
 const SPLITS: [Split; 3] = [Split::OneThread, Split::AllCpus, Split::AllCpusBySection];
@@ -130,4 +131,17 @@ fn slots_full_of_another_nodes_work_admit_a_worker() {
     let booting = booting.finish().expect_err("memory is left");
     assert_eq!(booting.run(), (2 << 14) - 1024);
     assert!(booting.finish().is_ok());
+}
+
+/// Nothing of a zone goes offline before all of it is initialised.
+#[test]
+fn memory_goes_offline_when_its_zone_is_ready() {
+    let world = one_zone(Split::OneThread, &[(0x1000, 0x6000)], 1).plain();
+    let range = Pfn(0x1000)..Pfn(0x1000 + PAGEBLOCK_PAGES);
+    let offline = || world.on(0, |cpu| cpu.offline(range.clone())).map_err(|error| error.why);
+    assert_eq!(offline(), Err(OfflineFailure::NotReady));
+    let booting = world.allocator().begin().expect("it is the first time");
+    booting.worker(NodeId(0)).expect("there is a slot").run();
+    booting.finish().expect("nothing is left");
+    assert_eq!(offline(), Ok(PAGEBLOCK_PAGES));
 }

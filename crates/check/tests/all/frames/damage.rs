@@ -173,6 +173,22 @@ fn a_free_pageblock_that_does_not_say_so_is_out_of_use() {
     }
 }
 
+/// Both halves of a pair: neither is handed out, the other pair is.
+#[test]
+fn a_pair_of_which_both_halves_do_not_say_so_is_out_of_use() {
+    for asked in [0, 9, 10] {
+        let world = world(Engine::Framewright, 4);
+        for bad in [BASE, BASE.add(PAGEBLOCK_PAGES)] {
+            world.corrupt(Spot::PageblockHead(bad), 1 << 55);
+        }
+        let got = world.alloc_all(0, asked);
+        assert!(got.iter().all(|pfn| *pfn >= BASE.add(2 * PAGEBLOCK_PAGES)), "order {asked}: {got:?}");
+        assert_eq!(got.len() as u64, 2 * PAGEBLOCK_PAGES / order(asked).pages(), "order {asked}");
+        assert_eq!(world.counts().damaged_pages, 2 * PAGEBLOCK_PAGES, "order {asked}");
+        assert_eq!(world.zone().free_pages(), 0, "order {asked}");
+    }
+}
+
 /// Two buddies of different types, of which one is damaged: a request for both does not look endlessly.
 #[test]
 fn a_damaged_half_of_two_types_is_looked_at_once() {
@@ -225,6 +241,26 @@ fn a_summary_of_free_pageblocks_is_made_anew() {
         if anew == 1 || value == 0 {
             assert_eq!(world.settled().free, 3 * PAGEBLOCK_PAGES);
         }
+    }
+}
+
+/// 4,099 pageblocks have 65 words of bits, and so a second word of each summary.
+#[test]
+fn a_summary_of_two_words_is_made_anew() {
+    const PAGEBLOCKS: u64 = 64 * 64 + 3;
+    for (spot, value) in [(73, 1 << 40), (73, 0b10), (73, 0), (72, 0b10)] {
+        let world = world(Engine::Framewright, PAGEBLOCKS);
+        world.allocator().verify().expect("nothing is damaged yet");
+        // A single in the first word, and in the second.
+        let held = [BASE, BASE.add((PAGEBLOCKS - 2) * PAGEBLOCK_PAGES)];
+        held.iter().for_each(|&pfn| world.on(0, |cpu| cpu.must_alloc_at(pfn, 9)));
+        assert_eq!(world.corrupt(Spot::Whole(M, spot), value), 1, "{spot}");
+        world.allocator().verify().expect_err("the summary is wrong");
+        let got = world.alloc_all(0, PAGEBLOCK_ORDER);
+        assert_eq!(got.len() as u64, PAGEBLOCKS - 2, "{spot}, {value:#x}");
+        assert_eq!(world.counts().rebuilt_bins, 1, "{spot}, {value:#x}");
+        got.into_iter().chain(held).for_each(|pfn| world.must_free(0, pfn, 9));
+        assert_eq!(world.settled().free, PAGEBLOCKS * PAGEBLOCK_PAGES, "{spot}, {value:#x}");
     }
 }
 

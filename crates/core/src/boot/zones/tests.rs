@@ -127,6 +127,19 @@ fn interleaved_nodes_have_several_zones() {
     });
 }
 
+/// Nodes in any order of their memory are listed by number, each with its pages.
+#[test]
+fn nodes_are_listed_by_number() {
+    let nodes = [3, 0, 2, 1];
+    let memory: Vec<_> =
+        (0..).zip(nodes).map(|(n, node)| (n * GIB, (n + 1) * GIB - 100 * n, node, false)).collect();
+    with_division(&memory, Rules::default(), &[], |made| {
+        let (division, _) = made.expect("it is sound");
+        let listed: Vec<_> = division.nodes.iter().map(|part| (part.node.0, part.present)).collect();
+        assert_eq!(listed, [(0, GIB - 100), (1, GIB - 300), (2, GIB - 200), (3, GIB)]);
+    });
+}
+
 #[test]
 fn sixteen_tebibytes_are_cut() {
     let end = 16 << 28;

@@ -4,7 +4,7 @@ use super::bins::NONE;
 use super::{AT_LEAST, Buddy, CLASS_AT, CLASSES, ORDERS, STEP, bin_of, exactly};
 use crate::frame::{Bits, OpenHead};
 use crate::platform::Platform;
-use crate::units::{Migratetype, NR_ORDERS, Order, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
 
 /// Most pageblocks of one bin that compaction looks at for one with few enough free frames.
 const LOOKS: u32 = 16;
@@ -72,19 +72,6 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             }
         }
         None
-    }
-
-    /// Free blocks of open pageblocks by order, isolated ones not counted. O(open pageblocks).
-    pub(in crate::buddy) fn nr_free_bits(&self) -> [u64; NR_ORDERS] {
-        let mut found = [0; NR_ORDERS];
-        for list in Migratetype::ALL.into_iter().filter(|&list| list != Migratetype::Isolate) {
-            for start in self.open_pageblocks(list) {
-                for (_, order) in self.map(start).bits().blocks() {
-                    found[usize::from(order)] += 1;
-                }
-            }
-        }
-        found
     }
 
     /// Checks an open pageblock of type `list`. Returns the bits of its map, or what is wrong.

@@ -274,3 +274,27 @@ fn the_passes_of_v6_1() {
     let victim = Facts { victim: true, no_retry: true, ..PLAIN };
     assert_eq!(passes(victim, ALL, Outcome::NoProgress), "low wake min none reclaim drain none fail");
 }
+
+#[test]
+fn reserves_are_for_victims_and_for_requests_that_cannot_wait() {
+    let access = |facts: Facts, means: Means| {
+        let (passes, _) = Passes::begin(Generation::V6_1, facts, means, LIMITS);
+        let Access { oom_victim, highatomic, .. } = passes.slow(Mark::Min).access;
+        (oom_victim, highatomic)
+    };
+    let linux = Means { as_linux: true, ..ALL };
+    let atomic = Facts { can_wait: false, ..PLAIN };
+    let victim = Facts { victim: true, ..PLAIN };
+    for (facts, means, expected) in [
+        (PLAIN, ALL, (false, false)),
+        (atomic, ALL, (false, true)),
+        (atomic, linux, (false, false)),
+        (Facts { order: order(1), ..atomic }, linux, (false, true)),
+        (Facts { order: order(1), ..PLAIN }, linux, (false, false)),
+        (Facts { no_reserves: true, ..atomic }, ALL, (false, false)),
+        (victim, linux, (true, false)),
+        (Facts { no_reserves: true, ..victim }, linux, (false, false)),
+    ] {
+        assert_eq!(access(facts, means), expected, "{facts:?}, {means:?}");
+    }
+}
