@@ -206,7 +206,7 @@ fn run(world: &World<Shuttle>, oracle: &SharedOracle, n: usize) -> u64 {
 fn a_handler_gets_what_its_request_may_have() {
     let movable = ZoneSpec { kind: ZoneType::Movable, ..normal(0, BASE.0 + 2048, 2048) };
     // With memory behind the frames, which has not been filled: that is no sign of damage.
-    let world = Spec::zones([normal(0, BASE.0, 2048), movable], 1).plain();
+    let world = Spec::zones([normal(0, BASE.0, 2048), movable], 1).with_pages().plain();
     let try_alloc = |asked| world.allocator().try_alloc(CpuId(0), PAGEBLOCK_ORDER, asked);
     let got: Vec<_> = core::iter::from_fn(|| try_alloc(Migratetype::Unmovable)).collect();
     assert_eq!((got.len(), world.allocator().free_pages()), (4, 2048));

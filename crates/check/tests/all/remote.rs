@@ -103,3 +103,26 @@ fn run(world: &World<Shuttle>, oracle: &SharedOracle, n: usize) {
         });
     }
 }
+
+/// Hits through words do not say that their CPU is inside a call: a CPU in need drains the lists of one that is in no
+/// call, and only asks one whose words were given away.
+#[test]
+fn lists_whose_words_were_given_away_are_not_drained_by_others() {
+    for gives_words in [false, true] {
+        shuttle::random(20, move || {
+            let world = world::<Shuttle>(4, 2, PcpOrders::Zero);
+            let held: Vec<Pfn> = (0..4).map(|_| world.must_alloc(0, O)).collect();
+            held.into_iter().for_each(|pfn| world.must_free(0, pfn, O));
+            let listed = world.pcp(0).count();
+            assert!(listed > 0);
+            if gives_words {
+                assert!(world.on(0, |cpu| cpu.hit_words(M)).is_some());
+            }
+            // Now and then there is no barrier.
+            (0..20).for_each(|_| world.allocator().request_drain());
+            assert_eq!(world.pcp(0).count(), if gives_words { listed } else { 0 });
+            world.on(0, |cpu| cpu.drain());
+            assert_eq!(world.settled().free, 4);
+        });
+    }
+}

@@ -247,6 +247,15 @@ mod tests {
     }
 
     #[test]
+    fn a_table_has_its_signature_and_may_have_no_record() {
+        assert_eq!(all(&table(3, &[])), Ok(Vec::new()));
+        let mut slit = table(3, &[]);
+        slit[..4].copy_from_slice(b"SLIT");
+        assert_eq!(all(&slit), Err(Damage::NoSrat { begins: Some(*b"SLIT") }));
+        assert_eq!(all(&table(3, &[])[..47]), Err(Damage::NoSrat { begins: Some(*b"SRAT") }));
+    }
+
+    #[test]
     fn a_damaged_record_is_the_last_item() {
         let apic: &[u8] = &[LOCAL_APIC, 16, 2, 5, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         let bad = table(3, &[apic, &[X2APIC, 4, 0, 0], apic]);

@@ -222,6 +222,9 @@ mod tests {
             }
             assert_eq!(passed, expected);
         }
+        let lower = defer.failed(order(5));
+        assert!((5..=9).all(|k| { lower }.passes_over(order(k))) && !{ lower }.passes_over(order(4)));
+        assert_eq!(lower.failed(order(7)).failed, 5, "the smallest one counts");
         assert!(!defer.succeeded(order(9)).passes_over(order(9)));
         assert_eq!(defer.succeeded(order(3)), defer, "a smaller block changes nothing");
     }

@@ -262,6 +262,16 @@ fn a_summary_of_two_words_is_made_anew() {
         got.into_iter().chain(held).for_each(|pfn| world.must_free(0, pfn, 9));
         assert_eq!(world.settled().free, PAGEBLOCKS * PAGEBLOCK_PAGES, "{spot}, {value:#x}");
     }
+    // Without damage: a single, and two buddies of different types, in the second word alone.
+    let world = world(Engine::Framewright, PAGEBLOCKS);
+    let (pair, last) =
+        (BASE.add((PAGEBLOCKS - 3) * PAGEBLOCK_PAGES), BASE.add((PAGEBLOCKS - 1) * PAGEBLOCK_PAGES));
+    assert_eq!(world.alloc_all(0, PAGEBLOCK_ORDER).len() as u64, PAGEBLOCKS);
+    world.must_free(0, last, 9);
+    assert_eq!(world.must_alloc(0, 9), last);
+    [pair, pair.add(PAGEBLOCK_PAGES)].iter().for_each(|&pfn| world.must_free(0, pfn, 9));
+    world.allocator().set_pageblock_type(pair, Migratetype::Unmovable);
+    assert_eq!(world.must_alloc(0, 10), pair);
 }
 
 /// A pageblock whose bit is gone, and bits of those that a caller has or that there are not: nothing is handed out

@@ -168,6 +168,21 @@ fn the_emptiest_pageblocks_go_into_the_fullest() {
     }
 }
 
+/// The fullest pageblock may be in any section.
+#[test]
+fn a_pageblock_goes_into_the_fullest_of_another_section() {
+    for (before, after) in [
+        ([3, 200, 300, 400, 310, 500], [0, 200, 300, 400, 310, 503]),
+        ([300, 500, 310, 400, 200, 3], [300, 503, 310, 400, 200, 0]),
+    ] {
+        let world = world(6, config(10).sections(MAX_ORDER.pages()));
+        assert_eq!(world.zone().sections(), 3);
+        let owner = Owner::fill(&world, Order::ZERO, by_pageblock(&before));
+        assert_eq!(owner.round(&world), Compacted { moved: 3, stayed: 0 });
+        assert_eq!(owner.used(6), after);
+    }
+}
+
 /// 0 is never; else a round begins above its mark and ends at it.
 #[test]
 fn rounds_work_down_to_the_mark() {
@@ -189,11 +204,12 @@ fn rounds_work_down_to_the_mark() {
 /// Blocks of other types, pinned ones and those of CPUs' lists are not touched, nor is any pageblock that has one.
 #[test]
 fn what_does_not_move_keeps_its_pageblock() {
-    let world = world(8, config(100));
-    let used = [500, 2, 2, 2, 2, 500, 0, 0];
+    let world = world(9, config(100));
+    let used = [500, 2, 2, 2, 2, 500, 0, 0, 2];
     let mut owner = Owner::fill(&world, Order::ZERO, by_pageblock(&used));
     let frame = |pageblock: u64, n: u64| BASE.add(pageblock * PAGEBLOCK_PAGES + n);
-    // An unmovable block in 1, a pinned one in 2, a stubborn one in 3.
+    // An unmovable block in 1, a pinned one in 2, a stubborn one in 3, and 8 is reserved.
+    world.allocator().set_pageblock_type(frame(8, 0), Migratetype::HighAtomic);
     world.must_alloc_at(0, frame(1, 100), 0);
     let held = Held { order: Order::ZERO, asked: Migratetype::Unmovable, content: u64::MAX };
     owner.blocks.borrow_mut().insert(frame(1, 100), held);
