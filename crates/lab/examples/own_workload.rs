@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use framewright_host::{Migratetype, Order};
 use framewright_lab::cli;
+use framewright_lab::configure::Subject;
 use framewright_lab::study::workload::{Declaration, Key, Opt, Quantity, Role, Takes, Workload};
 use framewright_lab::study::{Part, Plan, Run, configured, result_part};
-use framewright_lab::subject::Subject;
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Better, Kind, Part as ResultPart};
 
@@ -57,7 +57,7 @@ impl Workload for Swap {
         // Interleaved: sample by sample, each variant in turn.
         for sample in 0..run.samples {
             for variant in part.combinations().iter().flat_map(|varied| configured(plan, varied)).flatten() {
-                let ns = swap(&Subject::new(&variant.setup, 1 << 20, 1)?, order, key("blocks", 512), sample)?;
+                let ns = swap(&variant.setup.subject(1 << 20, 1)?, order, key("blocks", 512), sample)?;
                 result.metric("swap_ns", "ns", Better::Lower).sample(&variant.variant, ns);
             }
         }

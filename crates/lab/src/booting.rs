@@ -4,19 +4,15 @@
 pub mod report;
 
 use core::ops::Range;
-use std::sync::{Barrier, Mutex};
-use std::thread;
-use std::time::Instant;
 
 use framewright::boot::early::{Early, EarlyError, EarlyRequest, Side, Where};
-use framewright::boot::late::Booting;
 use framewright::boot::map::{Home, Kind};
 use framewright::boot::zones::Rules;
-use framewright::policy::init::{self, Job, Split};
+use framewright::policy::init;
 use framewright::units::SECTION_PAGES;
 use framewright::{NodeId, Pfn};
 use framewright_host::firmware::{Claimed, Firmware};
-use framewright_host::{BootMap, FirmwareMap, FrameUser, Host};
+use framewright_host::{BootMap, FirmwareMap};
 use framewright_report::error::{Error, Result};
 
 use crate::machine::{Machine, Zone};
@@ -160,99 +156,11 @@ fn wants(zone: &Zone) -> Vec<Want> {
     wants
 }
 
-/// Time of the deferred initialisation of a node.
-#[derive(Clone, Copy, Debug)]
-pub struct NodeTime {
-    /// Number of the node.
-    pub node: NodeId,
-    /// Threads that worked on it.
-    pub threads: usize,
-    /// Free base pages initialised.
-    pub pages: u64,
-    /// Milliseconds until the last of them was done.
-    pub ms: f64,
-}
-
-/// Initialises what was left for later, with `threads` threads: one node after another, or under
-/// [`Split::OneThread`] all nodes together with a thread each.
-///
-/// # Errors
-/// The arena has fewer worker slots than that takes.
-pub fn initialise<M: FrameUser>(
-    booting: &Booting<'_, '_, Host, M>,
-    nodes: &[NodeId],
-    split: Split,
-    threads: usize,
-) -> Result<Vec<NodeTime>> {
-    let workers = |nodes: &[NodeId]| {
-        let made: Option<Vec<_>> = nodes.iter().map(|&node| booting.worker(node)).collect();
-        made.ok_or_else(|| Error::failed("the arena has too few slots for workers"))
-    };
-    if split == Split::OneThread {
-        let jobs = workers(nodes)?.into_iter().map(|mut worker| move || worker.run()).collect();
-        let done = nodes.iter().zip(together(jobs));
-        return Ok(done.map(|(&node, (pages, ms))| NodeTime { node, threads: 1, pages, ms }).collect());
-    }
-    let initialise = |&node: &NodeId| {
-        let workers = workers(&vec![node; threads.max(1)])?;
-        let done = together(workers.into_iter().map(|mut worker| move || worker.run()).collect());
-        let pages = done.iter().map(|(pages, _)| pages).sum();
-        let ms = done.iter().map(|(_, ms)| *ms).fold(0.0, f64::max);
-        Ok(NodeTime { node, threads: threads.max(1), pages, ms })
-    };
-    nodes.iter().map(initialise).collect()
-}
-
-/// Runs every job on a thread of its own, all from one moment on. The results, each with the milliseconds from that
-/// moment to its end.
-fn together<R: Send>(jobs: Vec<impl FnOnce() -> R + Send>) -> Vec<(R, f64)> {
-    let gate = Barrier::new(jobs.len());
-    let done: Vec<(R, Instant, Instant)> = thread::scope(|scope| {
-        let run = |job: _| {
-            let gate = &gate;
-            scope.spawn(move || run_timed(gate, job))
-        };
-        let threads: Vec<_> = jobs.into_iter().map(run).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a job does not panic")).collect()
-    });
-    let start = done.iter().map(|(_, start, _)| *start).min();
-    let since = |end: Instant| start.map_or(0.0, |start| (end - start).as_secs_f64() * 1e3);
-    done.into_iter().map(|(result, _, end)| (result, since(end))).collect()
-}
-
-fn run_timed<R>(gate: &Barrier, job: impl FnOnce() -> R) -> (R, Instant, Instant) {
-    gate.wait();
-    let start = Instant::now();
-    let result = job();
-    (result, start, Instant::now())
-}
-
-/// Fills `memory`, which is bytes, with `zero`, `threads` threads taking turns at chunks as they would of as many
-/// descriptors of `descriptor_bytes`: what initialisation cannot be faster than. Returns milliseconds.
-#[must_use]
-pub fn fill<B: Copy + Send + Sync>(
-    memory: &mut [B],
-    zero: B,
-    threads: usize,
-    descriptor_bytes: usize,
-) -> f64 {
-    let frames = (memory.len() / descriptor_bytes) as u64;
-    let job = Job::new(Pfn(0)..Pfn(frames), SECTION_PAGES, SECTION_PAGES, threads as u64);
-    let chunk = if threads == 1 { memory.len() } else { job.chunk as usize * descriptor_bytes };
-    let chunks = Mutex::new(memory.chunks_mut(chunk.max(1)));
-    let worker = || {
-        let next = || chunks.lock().expect("no thread panics with it").next();
-        while let Some(chunk) = next() {
-            chunk.fill(zero);
-        }
-    };
-    let done = together(vec![worker; threads]);
-    done.iter().map(|(_, ms)| *ms).fold(0.0, f64::max)
-}
-
 #[cfg(test)]
 mod tests {
-    use framewright_host::{Arena, BootOptions, Config, Descriptors};
+    use framewright::policy::init::Split;
+    use framewright_host::{BootOptions, Config, Descriptors};
+    use framewright_subject::{Descriptor, Subject};
 
     use super::*;
 
@@ -269,32 +177,20 @@ mod tests {
                 workers: 4,
                 descriptors: Descriptors::AsTheyAre,
             };
-            let arena: Arena = map.build(&options).expect("it is sound");
-            let booting = arena.allocator().begin().expect("it is the first time");
-            let managed = || -> Vec<u64> {
-                arena.allocator().zones().iter().map(|zone| zone.managed_pages()).collect()
-            };
-            let early = managed();
+            let subject = Subject::of_map(&map, &options, Descriptor::Compact).expect("it is sound");
+            let booting = subject.begin().expect("it is the first time");
+            let early = subject.managed_pages();
             let nodes: Vec<_> = map.nodes.iter().map(|part| part.node).collect();
-            let times = initialise(&booting, &nodes, Split::OneThread, 2).expect("there are slots");
+            let times = booting.initialise(&nodes, Split::OneThread, 2).expect("there are slots");
             assert_eq!(times.len(), nodes.len());
             booting.finish().expect("nothing is left");
-            let zones = arena.allocator().zones();
-            assert_eq!(zones.len(), machine.zones.len(), "{}", machine.name);
+            let (present, managed) = (subject.present_pages(), subject.managed_pages());
+            assert_eq!(present.len(), machine.zones.len(), "{}", machine.name);
             for (n, zone) in machine.zones.iter().enumerate() {
-                let found = (zones[n].present_pages(), early[n], managed()[n]);
+                let found = (present[n], early[n], managed[n]);
                 let said = (zone.present_pages, zone.early_managed_pages, zone.managed_pages);
                 assert_eq!(found, said, "zone {n} of {}", machine.name);
             }
-        }
-    }
-
-    #[test]
-    fn all_of_a_memory_is_filled_by_any_number_of_threads() {
-        for threads in 1..4 {
-            let mut memory = vec![1_u8; (5 * SECTION_PAGES as usize + 77) * 64];
-            assert!(fill(&mut memory, 0, threads, 64) > 0.0);
-            assert!(memory.iter().all(|byte| *byte == 0));
         }
     }
 

@@ -7,26 +7,17 @@ use std::collections::BTreeMap;
 use framewright::config::Config;
 use framewright::policy::init::Split;
 
-use framewright_report::error::{Result, did_you_mean};
+use framewright_report::error::{Error, Result, did_you_mean};
 use framewright_workload::replay::PageCache;
 
 use crate::settings::{Settings, Value};
 
 pub use crate::settings::Takes;
 pub use declared::{Acts, SETTINGS, Setting};
+pub use framewright_subject::{Descriptor, Subject};
 
 /// Settings that one setting, `engine`, replaces.
 const GONE: [&str; 5] = ["bulk", "free_store", "large_heads", "metadata", "pcp_counting"];
-
-/// Size of a frame descriptor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Descriptor {
-    /// 8 bytes: nothing of the user's.
-    #[default]
-    Compact,
-    /// 64 bytes, as Linux' `struct page`.
-    Struct64,
-}
 
 /// An allocator to be made: its configuration, and what surrounds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +37,14 @@ impl Setup {
     #[must_use]
     pub(crate) fn compact(self) -> Self {
         Self { descriptor: Descriptor::Compact, ..self }
+    }
+
+    /// An arena of `frames` described frames for `cpus` threads.
+    ///
+    /// # Errors
+    /// The configuration is refused, or the system has no address space for the descriptors.
+    pub fn subject(&self, frames: u64, cpus: usize) -> Result<Subject> {
+        Subject::new(self.config, self.descriptor, frames, cpus).map_err(Error::failed)
     }
 }
 

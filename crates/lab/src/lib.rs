@@ -11,7 +11,6 @@
 //! | [`shipped`] | traces: the one that comes with the command, and a user's |
 //! | [`profile`] | what a trace says of its program |
 //! | [`simulate`] | machines as models, and what of them is uncertain |
-//! | [`subject`] | the allocator as something to measure |
 //! | [`booting`] | boot of a memory map, with threads as CPUs |
 //! | [`doctor`] | the page allocator of a running Linux, examined |
 //! | [`trial`] | a command under two settings of this machine's kernel |
@@ -24,8 +23,8 @@
 //! | [`session`] | what every command begins and ends with |
 //! | [`command`], [`cli`] | what each command does, and its arguments |
 //!
-//! They are in the order to read them: each uses only those above it. Results, tables and pages are in
-//! [`framewright_report`], traces in [`framewright_trace`].
+//! They are in the order to read them: each uses only those above it. What is timed of the allocator is in
+//! [`framewright_subject`], results, tables and pages in [`framewright_report`], traces in [`framewright_trace`].
 #![deny(unsafe_code)]
 
 pub mod answer;
@@ -48,7 +47,6 @@ pub mod settings;
 pub mod shipped;
 pub mod simulate;
 pub mod study;
-pub mod subject;
 mod toml_file;
 pub mod trial;
 

@@ -5,11 +5,10 @@ use framewright_report::error::{Error, Result};
 use framewright_report::quantity::{Quantity, describe, quantities};
 use framewright_report::result::Part;
 use framewright_trace::trace::Trace;
-use framewright_workload::replay::{self, Counts, Options, PageCache, Plan, Report};
+use framewright_workload::replay::{Counts, PageCache, Plan, Report};
 
 use crate::configure::Setup;
 use crate::progress::Progress;
-use crate::subject::{Bare, Subject, with};
 
 /// Metrics of replays.
 pub(crate) const QUANTITIES: &[Quantity] = &quantities! {
@@ -147,8 +146,7 @@ impl Replay {
     /// # Errors
     /// A configuration that the allocator refuses.
     pub fn once(&self, setup: &Setup) -> Result<Report> {
-        let subject = Subject::new(setup, self.frames, self.threads())?;
-        Ok(with!(&subject, arena => replay::replay(self.plan(setup), &Bare(arena), &Options::default())))
+        Ok(setup.subject(self.frames, self.threads())?.replay(self.plan(setup)))
     }
 
     fn explain(&self, part: &mut Part) {

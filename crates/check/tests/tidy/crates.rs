@@ -4,7 +4,7 @@ use crate::repo::{File, Finding, Repo, folder, judge};
 
 /// Which crates of this project a crate may depend on; then, which its tests may use besides. Crates are
 /// named by folder. No crate depends on `lab`.
-const DIRECTIONS: [(&str, &[&str], &[&str]); 12] = [
+const DIRECTIONS: [(&str, &[&str], &[&str]); 13] = [
     ("core", &[], &["check"]),
     ("pagecache", &["core"], &["check", "workload"]),
     ("host", &["core", "pagecache"], &["check", "workload"]),
@@ -16,7 +16,8 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 12] = [
     ("report", &["trace"], &[]),
     ("workload", &["trace"], &[]),
     ("rivals", &["workload"], &[]),
-    ("lab", &["core", "pagecache", "host", "sim", "trace", "report", "workload"], &["check"]),
+    ("subject", &["core", "host", "sim", "trace", "workload"], &[]),
+    ("lab", &["core", "pagecache", "host", "sim", "trace", "report", "workload", "subject"], &["check"]),
 ];
 
 /// Dependencies that a manifest names: line, whether only tests use it, and the package.

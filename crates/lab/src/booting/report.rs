@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use framewright::boot::zones::NodePart;
-use framewright::{CpuId, NodeId, Pfn, ZoneType};
-use framewright_host::{Arena, BootMap, BootOptions, Descriptors, FrameUser, Zeroable};
+use framewright::{NodeId, Pfn, ZoneType};
+use framewright_host::{BootMap, BootOptions, Descriptors};
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Better, Kind, Part};
-use framewright_sim::world::StructPage;
+use framewright_subject::boot::{Lists, NodeTime};
+use framewright_subject::{Descriptor, Subject};
 
-use super::{Bootable, NodeTime, PAGE_SHIFT, Taken, initialise};
-use crate::configure::{Descriptor, Setup};
+use super::{Bootable, PAGE_SHIFT, Taken};
+use crate::configure::Setup;
 
 /// Options of a boot.
 #[derive(Clone, Copy, Debug)]
@@ -23,9 +24,6 @@ pub struct How {
     /// Initialises nothing before it is needed.
     pub lazy: bool,
 }
-
-/// Per-CPU lists by batch and high.
-type Lists = BTreeMap<(u32, u32), u32>;
 
 /// Outcome of a boot.
 #[derive(Debug)]
@@ -78,22 +76,18 @@ impl Log {
 /// # Errors
 /// A map that is refused, or no memory for the descriptors.
 pub fn boot(name: &str, bootable: &Bootable, how: How) -> Result<Report> {
-    match how.setup.descriptor {
-        Descriptor::Compact => run::<()>(name, bootable, how),
-        Descriptor::Struct64 => run::<StructPage>(name, bootable, how),
-    }
-}
-
-fn run<M: Zeroable>(name: &str, bootable: &Bootable, how: How) -> Result<Report> {
     let start = Instant::now();
     let mut log = Log { start, last: start, phases: Vec::new(), lines: Vec::new() };
     let cpu_nodes = &bootable.firmware.cpu_nodes;
-    let descriptor = size_of::<M>() + 8;
+    let descriptor = match how.setup.descriptor {
+        Descriptor::Compact => 8,
+        Descriptor::Struct64 => 64,
+    };
     log.say(format!("boot of {name}: {} CPUs, descriptors of {descriptor} bytes", cpu_nodes.len()));
     log.resume();
     let (map, taken) = bootable.divide()?;
     log.phase("map");
-    enough_memory(&map, descriptor as u64, how.lazy)?;
+    enough_memory(&map, descriptor, how.lazy)?;
     say_map(&mut log, &map, &taken);
 
     let node_ids: Vec<NodeId> = map.nodes.iter().map(|part| part.node).collect();
@@ -105,11 +99,11 @@ fn run<M: Zeroable>(name: &str, bootable: &Bootable, how: How) -> Result<Report>
         descriptors: if how.lazy { Descriptors::AsTheyAre } else { Descriptors::Cleared },
     };
     log.resume();
-    let arena: Arena<M> = map.build(&options).map_err(Error::failed)?;
+    let subject = Subject::of_map(&map, &options, how.setup.descriptor).map_err(Error::failed)?;
     log.phase("structures");
-    let booting = arena.allocator().begin().ok_or_else(|| Error::failed("the arena has booted before"))?;
+    let booting = subject.begin().ok_or_else(|| Error::failed("the arena has booted before"))?;
     let ms = log.phase("early");
-    let before = state(&arena);
+    let before = state(&subject);
     log.say(format!("early part: {} pages managed after {ms:.3} ms", before.0.iter().sum::<u64>()));
     log.say(format!("per-CPU lists (batch/high): {}", in_words(&before.1)));
 
@@ -118,9 +112,9 @@ fn run<M: Zeroable>(name: &str, bootable: &Bootable, how: How) -> Result<Report>
         booting.stay_lazy();
         Vec::new()
     } else {
-        let nodes = initialise(&booting, &node_ids, how.setup.split, how.threads)?;
+        let nodes = booting.initialise(&node_ids, how.setup.split, how.threads).ok_or_else(no_slots)?;
         log.phase("deferred");
-        booting.finish().map_err(|rest| Error::failed(format_args!("{} pages stay behind", rest.left())))?;
+        booting.finish().map_err(stay_behind)?;
         nodes
     };
     log.phase("finish");
@@ -130,8 +124,8 @@ fn run<M: Zeroable>(name: &str, bootable: &Bootable, how: How) -> Result<Report>
             "{node:?} deferred pages initialised in {ms:.1} ms: {pages} pages, {threads} threads"
         ));
     }
-    let after = state(&arena);
-    say_end(&mut log, &map, &how, &after, arena.allocator().deferred().map_or(0, |rest| rest.left()));
+    let after = state(&subject);
+    say_end(&mut log, &map, &how, &after, subject.left());
     let Log { phases, lines, .. } = log;
     let (name, cpus) = (name.to_owned(), cpu_nodes.len());
     Ok(Report { name, map, taken, cpus, how, phases, nodes, before, after, log: lines })
@@ -153,9 +147,18 @@ fn enough_memory(map: &BootMap, descriptor: u64, lazy: bool) -> Result<()> {
     }
 }
 
-fn state<M: Zeroable>(arena: &Arena<M>) -> (Vec<u64>, Lists) {
-    let managed = arena.allocator().zones().iter().map(|zone| zone.managed_pages()).collect();
-    (managed, sizes(arena))
+/// Too few slots for workers.
+pub(crate) fn no_slots() -> Error {
+    Error::failed("the arena has too few slots for workers")
+}
+
+/// Pages that no worker has initialised.
+pub(crate) fn stay_behind(pages: u64) -> Error {
+    Error::failed(format_args!("{pages} pages stay behind"))
+}
+
+fn state(subject: &Subject) -> (Vec<u64>, Lists) {
+    (subject.managed_pages(), subject.lists())
 }
 
 /// `256 of 1/0, 768 of 63/378`.
@@ -335,17 +338,4 @@ impl Report {
         ));
         part
     }
-}
-
-/// Number of per-CPU lists by batch and high, over all zones and CPUs.
-pub(crate) fn sizes<M: FrameUser>(arena: &Arena<M>) -> BTreeMap<(u32, u32), u32> {
-    let allocator = arena.allocator();
-    let mut lists = BTreeMap::new();
-    for zone in allocator.zones() {
-        for cpu in 0..allocator.cpus() {
-            let size = allocator.pcp(zone.id(), CpuId(cpu as u16)).sizing();
-            *lists.entry((size.batch, size.high_min)).or_default() += 1;
-        }
-    }
-    lists
 }

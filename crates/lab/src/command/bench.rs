@@ -5,14 +5,14 @@ use framewright_host::{Config, Engine};
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Better, Kind, Part};
 use framewright_report::table::Style;
-use framewright_workload::bench::{self, Allocator, Beside, Case, Runner, Scale, Workload};
+use framewright_subject::runner;
+use framewright_workload::bench::{self, Beside, Case, Runner, Scale, Workload};
 
 use crate::command::{check_threads, count, cpus_here, crowded, mib};
 use crate::configure::{Descriptor, Measures, Setup};
 use crate::progress::Progress;
 use crate::session::{ReportArgs, Session};
 use crate::settings::Settings;
-use crate::subject::ArenaTarget;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -141,16 +141,11 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
 
 /// The allocators to measure; each twice, if also beside busy threads.
 fn runners(args: &Args, session: &Session, setup: Setup) -> Result<Vec<Box<dyn Runner>>> {
-    let ours = |name, setup: Setup| -> Box<dyn Runner> {
-        Box::new(Allocator::new(name, move |frames, cpus| {
-            ArenaTarget::new(&setup, frames, cpus).map_err(|error| error.to_string())
-        }))
-    };
     let all = || -> Result<Vec<Box<dyn Runner>>> {
-        let mut runners = vec![ours("framewright", setup)];
+        let mut runners = vec![runner("framewright", setup.config)];
         if args.compact {
             let config = Config { engine: Engine::Compact, lazy_pageblocks: true, ..setup.config };
-            runners.push(ours("framewright_compact", Setup { config, ..setup }));
+            runners.push(runner("framewright_compact", config));
         }
         if args.rivals {
             let rivals = session.rivals.ok_or_else(|| {

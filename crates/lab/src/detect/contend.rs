@@ -4,6 +4,8 @@
 
 use framewright_report::error::{Error, Result};
 use framewright_sim::Model;
+use framewright_subject::load::{Load, Sample};
+use framewright_subject::modelled::modelled;
 
 use super::measure::Field;
 use crate::configure::Setup;
@@ -11,7 +13,7 @@ use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::settings::Settings;
 use crate::simulate::{central_model, in_parallel, quantile};
-use crate::study::library::{Load, Pair, Sample, modelled};
+use crate::study::library::pair;
 
 /// CPUs that contend.
 const CPUS: usize = 2;
@@ -52,7 +54,7 @@ fn go_on(stop: &Interrupt) -> Result<()> {
 /// By kind: the ratios of all rounds, ascending.
 fn measured(setups: &[Setup], stop: &Interrupt) -> Result<Vec<Vec<f64>>> {
     let load = Load::bulk(CPUS);
-    let pairs = setups.iter().map(|setup| Pair::new(setup, &load)).collect::<Result<Vec<_>>>()?;
+    let pairs = setups.iter().map(|setup| pair(setup, &load)).collect::<Result<Vec<_>>>()?;
     let mut ratios = vec![Vec::new(); KINDS.len()];
     for round in 0..=ROUNDS {
         go_on(stop)?;
@@ -75,7 +77,7 @@ fn simulated(setups: &[Setup], model: &Model, stop: &Interrupt) -> Result<Vec<Ve
         |(exposed, setup)| {
             go_on(stop)?;
             let model = Model { store_exposed: *exposed, ..model.clone() };
-            Ok(modelled(&model, setup.config, &load, 1)?.lock[2])
+            Ok(modelled(&model, setup.config, &load, 1).map_err(Error::failed)?.lock[2])
         },
         || (),
     );
@@ -103,7 +105,8 @@ fn simulated_alone(setup: &Setup, model: &Model) -> Result<Vec<f64>> {
     let access_ns = model.own_access_ns.unwrap_or(model.fitted.access_ns);
     let at = |times: &f64| {
         let model = Model { own_access_ns: Some(times * access_ns), ..model.clone() };
-        modelled(&model, setup.config, &Load::bulk(1), 1).map(|sample| pair_ns(&sample))
+        let sample = modelled(&model, setup.config, &Load::bulk(1), 1).map_err(Error::failed)?;
+        Ok(pair_ns(&sample))
     };
     in_parallel(&TIMES, at, || ()).into_iter().collect()
 }
@@ -116,7 +119,7 @@ fn simulated_alone(setup: &Setup, model: &Model) -> Result<Vec<f64>> {
 pub(super) fn access(machine: &Machine, stop: &Interrupt) -> Result<Field> {
     let setup = &setups()?[PLACES.len() - 1];
     let load = Load::bulk(1);
-    let pair = Pair::new(setup, &load)?;
+    let pair = pair(setup, &load)?;
     let mut measured = Vec::new();
     for round in 0..=ROUNDS {
         go_on(stop)?;

@@ -6,13 +6,12 @@ use framewright_report::error::Result;
 use framewright_report::quantity::describe;
 use framewright_report::result::Part;
 use framewright_trace::trace::Trace;
-use framewright_workload::replay::{Aged, Ageing, ROUND_NS, age_while};
+use framewright_workload::replay::{Aged, Ageing, ROUND_NS};
 
 use super::{QUANTITIES, Replay};
 use crate::configure::Setup;
 use crate::progress::Progress;
 use crate::simulate::in_parallel;
-use crate::subject::{Bare, Subject, with};
 
 /// Runs whose mean is reported, beside the first.
 const RUNS: [usize; 6] = [1, 2, 3, 5, 10, 15];
@@ -59,10 +58,8 @@ impl Replay {
         let outcomes = in_parallel(
             setups,
             |(_, setup)| {
-                let subject = Subject::new(setup, self.tight, self.threads())?;
-                Ok(
-                    with!(&subject, arena => age_while(trace, self.plan(setup), &Bare(arena), ageing, || !progress.is_interrupted())),
-                )
+                let subject = setup.subject(self.tight, self.threads())?;
+                Ok(subject.age(trace, self.plan(setup), ageing, &|| !progress.is_interrupted()))
             },
             || progress.step("huge pages"),
         );

@@ -1,21 +1,19 @@
 //! Parts that allocate and free in bulk: every thread takes as many blocks as fit, then frees them, while the
 //! zone lock is contended.
 
-use framewright::config::PcpFixed;
-use framewright_host::{Migratetype, Order, Pfn};
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Kind, Part as ResultPart};
-use framewright_sim::world::StructPage;
+use framewright_subject::bad_block::free_cma_drift;
+use framewright_subject::load::Load;
 use framewright_workload::bench::{Case, Scale, Workload};
 
-use crate::configure::Setup;
+use crate::configure::Descriptor;
 use crate::settings::Settings;
 use crate::study::declare::*;
-use crate::study::library::{Load, Pair, parameters};
+use crate::study::library::{add, pair, parameters};
 use crate::study::run::{Configured, Run, configured, metric, progress, result_part};
 use crate::study::simulated;
 use crate::study::{Part, Plan};
-use crate::subject::Subject;
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
@@ -85,16 +83,14 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         for &cores in &threads {
             let case = Case { workload: Workload::Bulk, order, cpus: cores };
             let load = Load::Bench(case, scale(&case, frames, run));
-            let pairs = variants
-                .iter()
-                .map(|variant| Pair::new(&variant.setup, &load))
-                .collect::<Result<Vec<_>>>()?;
+            let pairs =
+                variants.iter().map(|variant| pair(&variant.setup, &load)).collect::<Result<Vec<_>>>()?;
             for round in 0..run.samples as usize {
                 for turn in 0..variants.len() {
                     let index = (round + turn) % variants.len();
                     let variant = &variants[index].variant;
                     let sample = pairs[index].sample(&load, round as u64);
-                    sample.add(&mut result, variant, &parameters(varied, cores), [1.0, 0.0]);
+                    add(&sample, &mut result, variant, &parameters(varied, cores), [1.0, 0.0]);
                     progress.step(&format!("{variant} on {cores} threads"));
                 }
             }
@@ -125,31 +121,12 @@ fn scale(case: &Case, frames: u64, run: &Run<'_>) -> Scale {
 pub(crate) fn bad_block(plan: &Plan, part: &Part) -> Result<ResultPart> {
     let mut result = result_part(plan, part, Kind::Measured, "host", 0);
     for Configured { variant, setup } in configured(plan, &Settings::default())? {
-        let drift = drift(&setup)?;
+        if setup.descriptor != Descriptor::Struct64 {
+            return Err(Error::failed("bad_block needs descriptor_bytes = 64"));
+        }
+        let drift = free_cma_drift(setup.config).map_err(Error::failed)?;
         result.figure("free_cma_drift_pages").sample(&variant, drift);
     }
     result.note("0 is right; with the check off, the bad page is handed out instead.");
     Ok(result)
-}
-
-#[expect(unsafe_code, reason = "planting a bad page means writing a free page's slot")]
-fn drift(setup: &Setup) -> Result<f64> {
-    let frames = Order::new(10).map_or(0, Order::pages);
-    let mut setup = *setup;
-    // So small a zone would have lists of single pages; one refill is to bring the bad page, too.
-    setup.config.experiment.pcp_fixed = Some(PcpFixed { batch: 63, high: 378 });
-    let Subject::Struct64(arena) = Subject::new(&setup, frames, 1)? else {
-        return Err(Error::failed("bad_block needs descriptor_bytes = 64"));
-    };
-    let allocator = arena.allocator();
-    for pageblock in [0, 512] {
-        allocator.set_pageblock_type(Pfn(pageblock), Migratetype::Cma);
-    }
-    // The tenth page of what the first refill will take. No thread has attached yet, so none touches it.
-    // SAFETY: the frame is free, and this thread alone knows the arena.
-    unsafe { allocator.frames().with_user(Pfn(9), |page: &mut StructPage| page.refcount = 1) };
-    let cpu = arena.attach().map_err(Error::failed)?;
-    cpu.alloc(Order::ZERO, Migratetype::Movable).map_err(Error::failed)?;
-    let zone = &allocator.zones()[0];
-    Ok(zone.free_cma_pages() as f64 - zone.free_pages() as f64)
 }

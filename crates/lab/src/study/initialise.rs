@@ -1,19 +1,19 @@
 //! Parts `host` and `fragmented` of `parallel-init`: how fast this machine's threads initialise 64-byte descriptors,
 //! beside what it takes them to fill the same bytes.
 
-use core::mem::MaybeUninit;
-
 use framewright::boot::map::Kind as Memory;
 use framewright::boot::zones::Rules;
 use framewright::units::PAGEBLOCK_PAGES;
 use framewright::{NodeId, Pfn};
-use framewright_host::{Arena, BootMap, BootOptions, DescriptorMemory, Descriptors, FirmwareMap};
+use framewright_host::{BootMap, BootOptions, DescriptorMemory, Descriptors, FirmwareMap};
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Kind, Part as ResultPart};
-use framewright_sim::world::StructPage;
+use framewright_subject::boot::fill;
+use framewright_subject::{Descriptor, Subject};
 use framewright_workload::random::Rng;
 
-use crate::booting::{PAGE_SHIFT, fill, initialise};
+use crate::booting::PAGE_SHIFT;
+use crate::booting::report::{no_slots, stay_behind};
 use crate::configure::Setup;
 use crate::progress::Progress;
 use crate::settings::Settings;
@@ -46,7 +46,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     runners: &[(Kind::Measured, run)],
 };
 
-/// Bytes of a descriptor with a [`StructPage`].
+/// Bytes of a descriptor of [`Descriptor::Struct64`].
 pub(crate) const DESCRIPTOR: usize = 64;
 /// Samples of memory that is touched for the first time: each costs its page faults.
 const FRESH_SAMPLES: u32 = 2;
@@ -86,8 +86,8 @@ struct Rig {
 impl Rig {
     /// Touches all its memory once.
     fn new(map: BootMap) -> Result<Self> {
-        let arena: Arena<StructPage> = map.build(&options(&Setup::default(), 1)).map_err(Error::failed)?;
-        let mut descriptors = arena.into_descriptors();
+        let subject = Subject::of_map(&map, &options(&Setup::default(), 1), Descriptor::Struct64);
+        let mut descriptors = subject.map_err(Error::failed)?.into_descriptors();
         descriptors.fill(0xff);
         let first = map.nodes[0].first_deferred.unwrap_or(map.zones[0].start);
         let from = (first.0 - map.zones[0].start.0) as usize * DESCRIPTOR;
@@ -105,17 +105,17 @@ impl Rig {
         if fresh {
             descriptors.forget();
         }
-        let arena: Arena<StructPage> =
-            self.map.build_in(&options(setup, threads), descriptors).map_err(Error::failed)?;
+        let subject = Subject::of_map_in(&self.map, &options(setup, threads), descriptors);
+        let subject = subject.map_err(Error::failed)?;
         let again = || Error::failed("the arena has booted before");
-        let booting = arena.allocator().begin().ok_or_else(again)?;
-        let times = initialise(&booting, &[NodeId(0)], setup.split, threads)?;
-        booting.finish().map_err(|rest| Error::failed(format_args!("{} pages stay behind", rest.left())))?;
+        let booting = subject.begin().ok_or_else(again)?;
+        let times = booting.initialise(&[NodeId(0)], setup.split, threads).ok_or_else(no_slots)?;
+        booting.finish().map_err(stay_behind)?;
         let free: u64 = self.map.free.iter().map(|range| range.end.0 - range.start.0).sum();
-        if arena.allocator().free_pages() != free {
+        if subject.free_pages() != free {
             return Err(Error::failed("initialised pages are missing"));
         }
-        self.descriptors = Some(arena.into_descriptors());
+        self.descriptors = Some(subject.into_descriptors());
         Ok(self.gbps(times.iter().map(|time| time.ms).sum()))
     }
 
@@ -125,8 +125,7 @@ impl Rig {
         if fresh {
             descriptors.forget();
         }
-        let bytes = &mut descriptors.as_uninit_mut()[self.from..][..self.bytes];
-        let ms = fill(bytes, MaybeUninit::new(0), threads, DESCRIPTOR);
+        let ms = fill(&mut descriptors, self.from..self.from + self.bytes, threads, DESCRIPTOR);
         self.descriptors = Some(descriptors);
         Ok(self.gbps(ms))
     }

@@ -5,17 +5,18 @@ use framewright_report::error::{Error, Result};
 use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::Model;
 use framewright_sim::clock::mix;
-use framewright_workload::bench::{self, Allocator, Case, Measurement, Runner, Scale, Workload as Bench};
+use framewright_subject::load::Load;
+use framewright_subject::modelled::modelled;
+use framewright_subject::runner;
+use framewright_workload::bench::{self, Case, Measurement, Scale, Workload as Bench};
 
 use crate::configure::Setup;
 use crate::machine::Machine;
 use crate::simulate::samples::{Interval, close_simulated};
 use crate::simulate::{in_parallel, model_errors, sampled_models};
 use crate::study::declare::*;
-use crate::study::library::{self, Load};
 use crate::study::run::{Run, progress};
 use crate::study::{Part, Plan};
-use crate::subject::ArenaTarget;
 
 /// The column of the allocator as it is by default.
 const VARIANT: &str = "framewright";
@@ -108,10 +109,7 @@ fn empty(plan: &Plan, part: &Part, kind: Kind, about: &str, seed: u64) -> Result
 pub(crate) fn measured(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let here = std::thread::available_parallelism().map_or(1, usize::from);
     let cases = cases(part, here);
-    let setup = Setup::default();
-    let mut runners: Vec<Box<dyn Runner>> = vec![Box::new(Allocator::new(VARIANT, move |frames, cpus| {
-        ArenaTarget::new(&setup, frames, cpus).map_err(|error| error.to_string())
-    }))];
+    let mut runners = vec![runner(VARIANT, Setup::default().config)];
     let scale = scale(&cases, run, Kind::Measured);
     let samples = run.samples as usize;
     let progress = progress(plan, part, cases.len() * samples);
@@ -146,7 +144,7 @@ impl Work<'_> {
     fn run(&self, scale: &Scale) -> Result<Measurement> {
         let load = Load::Bench(self.case, *scale);
         let config = Setup::default().config;
-        Ok(library::modelled(self.model, config, &load, self.seed)?.measurement)
+        Ok(modelled(self.model, config, &load, self.seed).map_err(Error::failed)?.measurement)
     }
 }
 

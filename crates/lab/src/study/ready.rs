@@ -4,15 +4,13 @@
 use std::time::Instant;
 
 use framewright::NodeId;
-use framewright_host::{
-    Arena, BootMap, BootOptions, DescriptorMemory, Descriptors, Migratetype, Order, Zeroable,
-};
+use framewright_host::{BootMap, BootOptions, DescriptorMemory, Descriptors};
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_report::stats::ratio::FEW_PAIRS;
-use framewright_sim::world::StructPage;
+use framewright_subject::{Descriptor, Subject};
 
-use crate::booting::initialise;
+use crate::booting::report::{no_slots, stay_behind};
 use crate::configure::Setup;
 use crate::study::declare::*;
 use crate::study::initialise::{enough_memory, memory, options};
@@ -99,32 +97,26 @@ fn whole(map: &BootMap, threads: usize, used: Option<DescriptorMemory>) -> Resul
     let setup = Setup::default();
     let options = options(&setup, threads);
     let start = Instant::now();
-    let arena: Arena<StructPage> = match used {
-        Some(used) => map.build_in(&options, used),
-        None => map.build(&options),
+    let subject = match used {
+        Some(used) => Subject::of_map_in(map, &options, used),
+        None => Subject::of_map(map, &options, Descriptor::Struct64),
     }
     .map_err(Error::failed)?;
-    let booting = arena.allocator().begin().ok_or_else(|| Error::failed("the arena has booted before"))?;
-    initialise(&booting, &[NodeId(0)], setup.split, threads)?;
-    booting.finish().map_err(|rest| Error::failed(format_args!("{} pages stay behind", rest.left())))?;
-    first(&arena)?;
+    let booting = subject.begin().ok_or_else(|| Error::failed("the arena has booted before"))?;
+    booting.initialise(&[NodeId(0)], setup.split, threads).ok_or_else(no_slots)?;
+    booting.finish().map_err(stay_behind)?;
+    subject.allocate_first().map_err(Error::failed)?;
     let ms = start.elapsed().as_secs_f64() * 1e3;
-    Ok((ms, arena.into_descriptors()))
+    Ok((ms, subject.into_descriptors()))
 }
 
 /// Milliseconds until a page of a lazy arena is allocated.
 fn lazy(map: &BootMap) -> Result<f64> {
     let options = BootOptions { descriptors: Descriptors::AsTheyAre, ..options(&Setup::default(), 1) };
     let start = Instant::now();
-    let arena: Arena = map.build(&options).map_err(Error::failed)?;
-    let booting = arena.allocator().begin().ok_or_else(|| Error::failed("the arena has booted before"))?;
+    let subject = Subject::of_map(map, &options, Descriptor::Compact).map_err(Error::failed)?;
+    let booting = subject.begin().ok_or_else(|| Error::failed("the arena has booted before"))?;
     booting.stay_lazy();
-    first(&arena)?;
+    subject.allocate_first().map_err(Error::failed)?;
     Ok(start.elapsed().as_secs_f64() * 1e3)
-}
-
-fn first<M: Zeroable>(arena: &Arena<M>) -> Result<()> {
-    let cpu = arena.attach().map_err(Error::failed)?;
-    cpu.alloc(Order::ZERO, Migratetype::Movable).map_err(Error::failed)?;
-    Ok(())
 }

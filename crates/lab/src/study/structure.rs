@@ -67,13 +67,13 @@ fn breakdown(machine: &Machine, setup: &Setup) -> BTreeMap<(u32, u32), u32> {
 
 #[cfg(test)]
 mod tests {
-    use framewright_host::{Arena, BootOptions, Config, Descriptors};
+    use framewright_host::{BootOptions, Config, Descriptors};
+    use framewright_subject::{Descriptor, Subject};
 
     use framewright::config::Experiment;
 
     use super::*;
     use crate::booting::Bootable;
-    use crate::booting::report::sizes;
 
     /// Lists by batch and high after a boot of the machine's memory. Descriptors are zero and stay so.
     fn booted(machine: &Machine, setup: &Setup) -> BTreeMap<(u32, u32), u32> {
@@ -83,14 +83,15 @@ mod tests {
             cpu_nodes: bootable.firmware.cpu_nodes,
             config: setup.config,
             split: setup.split,
-            workers: 1,
+            workers: map.nodes.len(),
             descriptors: Descriptors::AsTheyAre,
         };
-        let arena: Arena = map.build(&options).expect("there is memory");
-        let booting = arena.allocator().begin().expect("it has not booted before");
-        booting.run();
+        let subject = Subject::of_map(&map, &options, Descriptor::Compact).expect("there is memory");
+        let booting = subject.begin().expect("it has not booted before");
+        let nodes: Vec<_> = map.nodes.iter().map(|part| part.node).collect();
+        let _ = booting.initialise(&nodes, setup.split, 1).expect("a worker");
         booting.finish().expect("no page stays behind");
-        sizes(&arena)
+        subject.lists()
     }
 
     /// The rule for a zone, which replays use as well, against the boot.

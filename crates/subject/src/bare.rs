@@ -1,5 +1,4 @@
-//! The allocator as something to measure: an arena without memory behind a [`Target`], in any configuration
-//! and with either size of frame descriptor.
+//! An arena without memory behind [`Target`].
 #![expect(unsafe_code, reason = "raw frees go past the arena's blocks, as a driver's must")]
 
 use core::cell::RefCell;
@@ -8,62 +7,34 @@ use core::ops::Deref;
 use framewright::reclaim::{Migrate, Migrated};
 use framewright::stat::Totals;
 use framewright::{CpuId, NodeId};
-use framewright_host::{
-    Arena, ArenaBuilder, Backing, Cpu, FrameUser, Migratetype, Order, PAGEBLOCK_ORDER, Pfn,
-};
-use framewright_report::error::{Error, Result};
-use framewright_sim::world::StructPage;
+use framewright_host::{Arena, Cpu, FrameUser, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 use framewright_workload::target::{Compaction, Counter, Mobility, Move, Target, TargetCpu};
-
-use crate::configure::{Descriptor, Setup};
-
-/// An arena of either descriptor size.
-#[derive(Debug)]
-pub enum Subject {
-    /// Descriptors of 8 bytes.
-    Compact(Arena),
-    /// Descriptors of 64 bytes.
-    Struct64(Arena<StructPage>),
-}
-
-/// Runs the same expression on either arena.
-macro_rules! with {
-    ($subject:expr, $arena:ident => $body:expr) => {
-        match $subject {
-            Subject::Compact($arena) => $body,
-            Subject::Struct64($arena) => $body,
-        }
-    };
-}
-pub(crate) use with;
-
-impl Subject {
-    /// An arena of `frames` described frames for `cpus` threads.
-    ///
-    /// # Errors
-    /// The configuration is refused, or the system has no address space for the descriptors.
-    pub fn new(setup: &Setup, frames: u64, cpus: usize) -> Result<Self> {
-        let builder: ArenaBuilder =
-            Arena::builder().pages(frames).cpus(cpus).backing(Backing::Described).config(setup.config);
-        match setup.descriptor {
-            Descriptor::Compact => builder.build().map(Self::Compact),
-            Descriptor::Struct64 => builder.build_with(|_| StructPage::default()).map(Self::Struct64),
-        }
-        .map_err(Error::failed)
-    }
-
-    /// Counts of the allocator's operations since it was made.
-    #[must_use]
-    pub fn totals(&self) -> Totals {
-        with!(self, arena => arena.allocator().totals())
-    }
-}
 
 /// An arena as a target, without a choice of descriptor on the timed path.
 #[derive(Debug)]
-pub struct Bare<A>(pub A);
+pub struct Bare<M: FrameUser = ()>(Box<Arena<M>>);
 
-impl<A: Deref<Target = Arena<M>> + Sync, M: FrameUser> Target for Bare<A> {
+impl<M: FrameUser> Bare<M> {
+    /// A target that has this arena to itself.
+    #[must_use]
+    pub fn new(arena: Arena<M>) -> Self {
+        Self(Box::new(arena))
+    }
+
+    pub(crate) fn into_arena(self) -> Arena<M> {
+        *self.0
+    }
+}
+
+impl<M: FrameUser> Deref for Bare<M> {
+    type Target = Arena<M>;
+
+    fn deref(&self) -> &Arena<M> {
+        &self.0
+    }
+}
+
+impl<M: FrameUser> Target for Bare<M> {
     type Cpu<'a>
         = Slot<'a, M>
     where
@@ -100,25 +71,8 @@ impl<A: Deref<Target = Arena<M>> + Sync, M: FrameUser> Target for Bare<A> {
     }
 }
 
-/// A target with an arena of its own: what `bench` builds.
-pub type ArenaTarget = Bare<Box<Arena>>;
-
-impl ArenaTarget {
-    /// An arena of `frames` described frames for `cpus` threads.
-    ///
-    /// # Errors
-    /// As [`Subject::new`].
-    pub fn new(setup: &Setup, frames: u64, cpus: usize) -> Result<Self> {
-        match Subject::new(&setup.compact(), frames, cpus)? {
-            Subject::Compact(arena) => Ok(Self(Box::new(arena))),
-            Subject::Struct64(_) => Err(Error::failed("compact descriptors were asked for")),
-        }
-    }
-}
-
 /// The counters of a run, in the order they should be printed.
-#[must_use]
-pub fn counters(totals: &Totals) -> Vec<Counter> {
+fn counters(totals: &Totals) -> Vec<Counter> {
     let Totals { pcp, fallbacks, steals, retyped } = totals;
     [
         ("zone_lock_acquisitions", pcp.lock_acquisitions),
