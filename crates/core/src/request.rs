@@ -154,3 +154,16 @@ impl<'w> Request<'w> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_sets() {
+        let both = Flags::ATOMIC.and(Flags::NO_WAIT).and(Flags::ZERO);
+        assert!(both.has(Flags::HIGH) && both.has(Flags::NO_WAIT) && both.has(Flags::ZERO));
+        assert!(!both.has(Flags::NO_FAIL) && !both.has(Flags::ZERO.and(Flags::NO_FAIL)));
+        assert_eq!(both.without(Flags::ATOMIC).without(Flags::NO_FAIL), Flags::ZERO);
+    }
+}

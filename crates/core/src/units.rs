@@ -473,6 +473,17 @@ mod tests {
     }
 
     #[test]
+    fn a_mask_is_a_set_of_nodes_below_its_end() {
+        let [first, some, last, beyond] = [0, 7, MAX_NODES as u16 - 1, MAX_NODES as u16].map(NodeId);
+        let mask: NodeMask = [last, first, some, some, beyond].into_iter().collect();
+        assert_eq!((mask.len(), mask.is_empty()), (3, false));
+        assert!(mask.iter().eq([first, some, last]));
+        assert!(NodeMask::of(beyond).is_empty() && !NodeMask::ALL.has(beyond) && NodeMask::ALL.has(last));
+        assert_eq!(mask.and(NodeMask::of(some)), NodeMask::of(some));
+        assert_eq!((NodeMask::ALL.len(), NodeMask::NONE.len()), (MAX_NODES as u32, 0));
+    }
+
+    #[test]
     fn buddies_are_each_others() {
         for order in Order::all() {
             for start in 0..4 {

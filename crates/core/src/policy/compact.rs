@@ -226,6 +226,7 @@ mod tests {
         assert!((5..=9).all(|k| { lower }.passes_over(order(k))) && !{ lower }.passes_over(order(4)));
         assert_eq!(lower.failed(order(7)).failed, 5, "the smallest one counts");
         assert!(!defer.succeeded(order(9)).passes_over(order(9)));
+        assert_eq!(defer.succeeded(order(9)).failed, 10, "only a larger one may fail again");
         assert_eq!(defer.succeeded(order(3)), defer, "a smaller block changes nothing");
     }
 

@@ -188,3 +188,66 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         (len, taken)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+
+    /// The runs of frames, one by one.
+    fn runs_of(mut frames: Vec<u64>) -> Vec<Range<Pfn>> {
+        frames.sort_unstable();
+        let mut runs: Vec<Range<Pfn>> = Vec::new();
+        for frame in frames {
+            match runs.last_mut() {
+                Some(run) if run.end == Pfn(frame) => run.end = Pfn(frame + 1),
+                _ => runs.push(Pfn(frame)..Pfn(frame + 1)),
+            }
+        }
+        runs
+    }
+
+    /// Pageblocks in any order, some of them in two parts, sparse, full at their ends or as a whole.
+    #[test]
+    fn what_was_picked_is_written_as_ascending_runs() {
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = || {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed
+        };
+        for _ in 0..2000 {
+            let (mut picked, mut frames) = (Picked::new(), Vec::new());
+            while picked.len < 4 {
+                let start = random() % 6 * PAGEBLOCK_PAGES;
+                let ends = random() & 1 != 0;
+                let word = |n: usize, random: u64| match random % 4 {
+                    0 => u64::MAX,
+                    1 => 0,
+                    2 if ends => 3 | 3 << 62,
+                    _ => random.rotate_left(n as u32),
+                };
+                let bits: [u64; 8] = core::array::from_fn(|n| word(n, random()));
+                let is_new = |frame: &u64| !frames.contains(frame);
+                let new: Vec<u64> = (0..PAGEBLOCK_PAGES)
+                    .filter(|frame| bits[(frame / 64) as usize] >> (frame % 64) & 1 != 0)
+                    .map(|frame| start + frame)
+                    .filter(is_new)
+                    .collect();
+                let mut part = Bits::NONE;
+                new.iter()
+                    .for_each(|frame| part.0[(frame % PAGEBLOCK_PAGES / 64) as usize] |= 1 << (frame % 64));
+                picked.add(Pfn(start), part);
+                frames.extend(new);
+            }
+            let expected = runs_of(frames);
+            let mut out = [const { Pfn(0)..Pfn(0) }; 4 * 256];
+            let len = picked.write(&mut out);
+            assert_eq!(out[..len], expected);
+        }
+    }
+}
