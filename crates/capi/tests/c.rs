@@ -32,8 +32,6 @@ fn install(folder: &str, features: Option<&str>) -> PathBuf {
     let mut command = Command::new("make");
     command.arg("-C").arg(capi()).args(["--silent", "install", "PREFIX=/usr"]);
     command.arg(format!("DESTDIR={}", destination.display()));
-    // As `./test` builds: the host is compiled already.
-    command.env("CARGO_PROFILE_RELEASE_LTO", "off");
     run(command.args(features.map(|names| format!("FEATURES={names}"))));
     destination.join("usr")
 }

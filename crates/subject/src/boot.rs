@@ -78,7 +78,7 @@ impl Subject {
         map.build_in(options, memory).map(|arena| Self::Struct64(Bare::new(arena)))
     }
 
-    /// Begins the boot of an arena of a map: the early part. None if it has begun before.
+    /// Begins the boot of an arena of a map: the early part. `None` if it has begun before.
     #[must_use]
     pub fn begin(&self) -> Option<Booting<'_>> {
         match self {
@@ -148,7 +148,7 @@ impl Subject {
 
 impl Booting<'_> {
     /// Initialises what was left for later, with `threads` threads: one node after another, or under
-    /// [`Split::OneThread`] all nodes together with a thread each. None if the arena has fewer worker slots than that
+    /// [`Split::OneThread`] all nodes together with a thread each. `None` if the arena has fewer worker slots than that
     /// takes.
     #[must_use]
     pub fn initialise(&self, nodes: &[NodeId], split: Split, threads: usize) -> Option<Vec<NodeTime>> {

@@ -89,7 +89,7 @@ impl Subject {
         with!(self, arena => replay(plan, arena, &Options::default()))
     }
 
-    /// Runs a trace again and again (see [`age_while`]). None if `go_on` said no.
+    /// Runs a trace again and again (see [`age_while`]). `None` if `go_on` said no.
     #[must_use]
     pub fn age(
         &self,

@@ -210,7 +210,7 @@ mod tests {
     /// Each operation does what an atomic word's does.
     #[test]
     fn a_plain_word_is_like_an_atomic_one() {
-        fn results<W: Word>() -> [u64; 9] {
+        fn results<W: Word>() -> [u64; 8] {
             let word = W::new(5);
             let swapped = [word.swap(7, AcqRel), word.load(Acquire)];
             let added = [word.fetch_add(u64::MAX, AcqRel), word.load(Relaxed)];
@@ -218,9 +218,9 @@ mod tests {
             let exchanged = word.compare_exchange(6, 9, AcqRel, Relaxed).expect("it is 6");
             let now = word.load(Relaxed);
             word.store(3, Release);
-            [swapped[0], swapped[1], added[0], added[1], kept, exchanged, now, word.load(Relaxed), 0]
+            [swapped[0], swapped[1], added[0], added[1], kept, exchanged, now, word.load(Relaxed)]
         }
-        assert_eq!(results::<PlainWord>(), [5, 7, 7, 6, 6, 6, 9, 3, 0]);
+        assert_eq!(results::<PlainWord>(), [5, 7, 7, 6, 6, 6, 9, 3]);
         assert_eq!(results::<PlainWord>(), results::<AtomicU64>());
     }
 }

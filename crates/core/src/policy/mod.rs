@@ -24,6 +24,8 @@ pub mod nodes;
 pub mod passes;
 pub mod pcp;
 pub mod reclaim;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod watermark;
 pub mod zlc;
 pub mod zonelist;

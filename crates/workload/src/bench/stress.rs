@@ -47,8 +47,10 @@ const fn frame_and_order(block: Packed) -> (u64, u8) {
     (block >> 8, block as u8)
 }
 
-/// Blocks that the thread before left to a thread.
+/// Blocks that the thread before left to a thread. In cache lines of its own: each operation of the thread before reads
+/// `pages`.
 #[derive(Default)]
+#[repr(align(128))]
 struct Inbox {
     blocks: Mutex<Vec<Packed>>,
     /// Frames of `blocks`. Written with the lock.

@@ -196,6 +196,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
+    use crate::policy::testing::Xorshift;
 
     /// The runs of frames, one by one.
     fn runs_of(mut frames: Vec<u64>) -> Vec<Range<Pfn>> {
@@ -213,25 +214,19 @@ mod tests {
     /// Pageblocks in any order, some of them in two parts, sparse, full at their ends or as a whole.
     #[test]
     fn what_was_picked_is_written_as_ascending_runs() {
-        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut random = || {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            seed
-        };
+        let mut random = Xorshift(0x9e37_79b9_7f4a_7c15);
         for _ in 0..2000 {
             let (mut picked, mut frames) = (Picked::new(), Vec::new());
             while picked.len < 4 {
-                let start = random() % 6 * PAGEBLOCK_PAGES;
-                let ends = random() & 1 != 0;
+                let start = random.below(6) * PAGEBLOCK_PAGES;
+                let ends = random.below(2) == 1;
                 let word = |n: usize, random: u64| match random % 4 {
                     0 => u64::MAX,
                     1 => 0,
                     2 if ends => 3 | 3 << 62,
                     _ => random.rotate_left(n as u32),
                 };
-                let bits: [u64; 8] = core::array::from_fn(|n| word(n, random()));
+                let bits: [u64; 8] = core::array::from_fn(|n| word(n, random.next()));
                 let is_new = |frame: &u64| !frames.contains(frame);
                 let new: Vec<u64> = (0..PAGEBLOCK_PAGES)
                     .filter(|frame| bits[(frame / 64) as usize] >> (frame % 64) & 1 != 0)

@@ -1,6 +1,7 @@
 extern crate std;
 
 use super::*;
+use crate::policy::testing::Xorshift;
 
 const DEFAULT: Sizing = Sizing { batch: 63, high_min: 252, high_max: 252 };
 const TUNED: Sizing = Sizing { batch: 63, high_min: 252, high_max: 16_384 };
@@ -20,18 +21,6 @@ fn sizing_of(rule: PcpRule) -> Sizing {
         PcpRule::V5_4 => Sizing { batch: 63, high_min: 378, high_max: 378 },
         PcpRule::V6_1 => DEFAULT,
         PcpRule::V6_7 | PcpRule::V6_16 | PcpRule::Auto => TUNED,
-    }
-}
-
-/// A small generator, so that long histories repeat exactly.
-struct Xorshift(u64);
-
-impl Xorshift {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
     }
 }
 
