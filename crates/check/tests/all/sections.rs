@@ -186,3 +186,12 @@ fn of_two_adds_that_overlap_one_adds_all_and_the_other_nothing() {
     };
     schedules(if full() { 20_000 } else { 500 }, body);
 }
+
+/// CPUs begin at different sections, so that they need not wait for one another.
+#[test]
+fn each_cpu_begins_at_a_section_of_its_own() {
+    let world = spec(4, 4).plain();
+    for cpu in [2, 1, 3, 0] {
+        assert_eq!(world.must_alloc(cpu, MAX_ORDER), BASE.add(cpu as u64 * SECTION), "CPU {cpu}");
+    }
+}
