@@ -212,3 +212,12 @@ fn a_snapshot_counts_what_all_sections_have() {
     }
     assert_eq!(world.allocator().zone_snapshot(world.zone()).isolated_pageblocks, 4);
 }
+
+/// CPUs begin at different sections, so that they need not wait for one another.
+#[test]
+fn each_cpu_begins_at_a_section_of_its_own() {
+    let world = spec(4, 4).plain();
+    for cpu in [2, 1, 3, 0] {
+        assert_eq!(world.must_alloc(cpu, MAX_ORDER), BASE.add(cpu as u64 * SECTION), "CPU {cpu}");
+    }
+}
