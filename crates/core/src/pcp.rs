@@ -489,9 +489,8 @@ mod tests {
     /// it has none, and 0 if Linux has no lists of it, either.
     #[test]
     fn lists_have_slots_for_what_they_may_hold() {
-        use crate::units::NR_ORDERS;
-        type Has = fn(u8) -> bool;
-        let choices: [(PcpOrders, Has); 5] = [
+        type Listed = fn(u8) -> bool;
+        let choices: [(PcpOrders, Listed); 5] = [
             (PcpOrders::None, |_| false),
             (PcpOrders::Zero, |k| k == 0),
             (PcpOrders::UpToCostly, |k| k <= 3),
@@ -500,7 +499,7 @@ mod tests {
         ];
         let most = Most { below: 100, huge: 5 << 9 };
         for config in [Config::framewright(), Config::linux_v6_1()] {
-            for (orders, has) in choices {
+            for (orders, is_listed) in choices {
                 let counts = config.counts_each_call();
                 let experiment =
                     Experiment { pcp_orders: orders, pcp_min_refill: 2, pcp_slots: 64, ..config.experiment };
@@ -513,8 +512,8 @@ mod tests {
                     let shares = counts && k == 9 && migratetype == Migratetype::Reclaimable;
                     let expected = match () {
                         () if shares => 1,
-                        () if has(k) && k == 9 => 8,
-                        () if has(k) => [64, 64, 32, 16, 16, 8, 4, 4, 4][order.index()],
+                        () if is_listed(k) && k == 9 => 8,
+                        () if is_listed(k) => [64, 64, 32, 16, 16, 8, 4, 4, 4][order.index()],
                         () if in_linux => 1,
                         () => 0,
                     };

@@ -376,8 +376,8 @@ mod tests {
     use crate::policy::testing::Xorshift;
     use crate::units::CpuId;
 
-    /// Random allocations and frees under each rule of the presets, whose hits count in packed words: the words say what
-    /// the rule's own numbers say, and a free must look exactly where the rule says so.
+    /// Random allocations and frees under each rule of the presets, whose hits count in packed words: the words say
+    /// what the rule's own numbers say, and a free must look exactly where the rule says so.
     #[test]
     fn packed_counts_are_those_of_the_rule() {
         let sizing = Sizing { batch: 4, high_min: 16, high_max: 64 };

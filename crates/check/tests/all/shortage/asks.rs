@@ -120,8 +120,8 @@ fn reclaim_asks_with_rising_effort() {
     }
 }
 
-/// Zone reclaim asks for a zone of the CPU's own node, or of one without CPUs, before the next zone is tried: as its mode
-/// allows, and for no request that cannot wait.
+/// Zone reclaim asks for a zone of the CPU's own node, or of one without CPUs, before the next zone is tried: as its
+/// mode allows, and for no request that cannot wait.
 #[test]
 fn zone_reclaim_asks_as_its_mode_allows() {
     let (on, write, unmap) = (ZoneReclaimMode::ON, ZoneReclaimMode::WRITE, ZoneReclaimMode::UNMAP);
