@@ -84,6 +84,17 @@ fn hostile_hooks_corrupt_nothing() {
     let held = owner.contents().len() as u64;
     world.on(0, |cpu| cpu.compact(ZoneId(0), &lies));
     assert_eq!(world.settled().allocated, held, "each new place is as allocated as the old one was");
+
+    // One that frees the old place itself, and says that the allocator shall.
+    let world = Spec::one_zone(8 * PAGEBLOCK_PAGES, 2).config(bare()).plain();
+    let owner = Owner::fill(&world, Order::ZERO, |n, _| n % 2 == 1);
+    let held = owner.contents().len() as u64;
+    let frees = mover(|from, _, _| {
+        world.must_free(1, from, 0);
+        Migrated::Moved
+    });
+    let done = world.on(0, |cpu| cpu.compact(ZoneId(0), &frees));
+    assert_eq!((done.moved, world.settled().allocated), (0, held), "the allocator has moved nothing");
 }
 
 /// A huge page is had from a fragmented zone by a request that may wait, in both generations.

@@ -6,6 +6,9 @@ use std::sync::Mutex;
 use framewright::policy::reclaim::{MAX_FAILURES, SCANNED_BEFORE_WRITING};
 use framewright_check::prelude::*;
 
+/// The node of the CPUs that ask.
+const NODE: NodeId = NodeId(1);
+
 fn helpers(reclaim: &dyn Reclaim) -> Helpers<'_> {
     Helpers::NONE.with_reclaim(reclaim)
 }
@@ -20,12 +23,14 @@ enum Asked {
     Flush(u64),
 }
 
-/// Looks at ten pages whenever it is asked for some, frees none, and notes what it was asked.
-#[derive(Default)]
-struct Notes(RefCell<Vec<Asked>>);
+/// Looks at ten pages whenever it is asked for some, frees none, and notes what it was asked. The first two zones, a
+/// DMA32 and a Normal one, are on these nodes.
+struct Notes(RefCell<Vec<Asked>>, [NodeId; 2]);
 
 impl Reclaim for Notes {
     fn reclaim(&self, ask: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
+        let kind = [ZoneType::Dma32, ZoneType::Normal][ask.zone.index()];
+        assert!(ask.node == self.1[ask.zone.index()] && ask.kind == kind && ask.ranges.len() == 1, "{ask:?}");
         let asked = Asked::Pages(
             ask.by,
             ask.zone,
@@ -65,17 +70,17 @@ impl Reclaim for Notes {
 #[test]
 fn reclaim_asks_with_rising_effort() {
     let zones = [
-        zone(0, ZoneType::Dma32, 0x1000, 2048),
-        normal(0, 0x1800, 2048),
-        zone(0, ZoneType::Movable, 0x2000, 2048),
-        normal(1, 0x2800, 2048),
+        zone(1, ZoneType::Dma32, 0x1000, 2048),
+        normal(1, 0x1800, 2048),
+        zone(1, ZoneType::Movable, 0x2000, 2048),
+        normal(0, 0x2800, 2048),
     ];
     let [dma32, normal] = [ZoneId(0), ZoneId(1)];
     let three = order(3);
     for generation in GENERATIONS {
-        let world = Spec::zones(zones, 1).config(marked(generation)).plain();
+        let world = Spec::zones(zones, 1).cpu_nodes([NODE]).config(marked(generation)).plain();
         world.on(0, |cpu| cpu.request_all(&page().with(Flags::VICTIM)));
-        let notes = Notes::default();
+        let notes = Notes(RefCell::default(), [NODE; 2]);
         let request = Request::new(three, Migratetype::Unmovable).with(Flags::NO_RETRY.and(Flags::THIS_NODE));
         world.on(0, |cpu| cpu.alloc_with(&request, &helpers(&notes))).expect_err("nothing is free");
         let (mut expected, mut scanned, mut may_write) = (Vec::new(), 0, false);
@@ -95,9 +100,11 @@ fn reclaim_asks_with_rising_effort() {
             }
         }
         assert_eq!(notes.0.take(), expected, "{generation:?}");
+        let events = world.allocator().node_events(NODE);
+        assert_eq!((events.allocstall, events.reclaim_refused), (1, 0), "{generation:?}");
 
         let asked = BackgroundRequest { order: three, highest: ZoneType::Normal };
-        let outcome = world.on(0, |cpu| cpu.background(NodeId(0), asked, &helpers(&notes)));
+        let outcome = world.on(0, |cpu| cpu.background(NODE, asked, &helpers(&notes)));
         // v3.0 looks once more whether there are single pages, at least.
         let rounds = [three, Order::ZERO];
         let rounds = &rounds[..if generation == Generation::V3_0 { 2 } else { 1 }];
@@ -129,18 +136,19 @@ fn zone_reclaim_asks_as_its_mode_allows() {
     for (mode, may) in [(on, [false, false]), (on.and(write), [true, false]), (all, [true, true])] {
         for (n, target) in [(0, 32), (6, 64)] {
             let config = marked(Generation::V3_0).but(|config| config.zone_reclaim = mode);
-            let zones = [normal(0, 0x10_0000, 4096), normal(1, 0x10_1000, 4096)];
-            let world = Spec::zones(zones, 2).cpu_nodes([NodeId(0), NodeId(1)]).config(config).plain();
+            let zones = [zone(0, ZoneType::Dma32, 0x10_0000, 4096), normal(1, 0x10_1000, 4096)];
+            let world = Spec::zones(zones, 2).cpu_nodes([NODE, NodeId(0)]).config(config).plain();
             world.on(0, |cpu| cpu.request_all(&page().with(Flags::THIS_NODE.and(Flags::ATOMIC))));
-            let (notes, request) = (Notes::default(), Request::new(order(n), M));
-            world.on(0, |cpu| cpu.alloc_with(&request, &helpers(&notes))).expect("node 1 has plenty");
+            let notes = Notes(RefCell::default(), [NodeId(0), NODE]);
+            let request = Request::new(order(n), M);
+            world.on(0, |cpu| cpu.alloc_with(&request, &helpers(&notes))).expect("node 0 has plenty");
             let expected: Vec<_> = (0..=4)
                 .rev()
-                .map(|priority| Asked::Pages(By::Zone, ZoneId(0), order(n), priority, target, may))
+                .map(|priority| Asked::Pages(By::Zone, ZoneId(1), order(n), priority, target, may))
                 .collect();
             assert_eq!(notes.0.take(), expected, "{mode:?}");
             let atomic = request.with(Flags::NO_WAIT);
-            world.on(0, |cpu| cpu.alloc_with(&atomic, &helpers(&notes))).expect("node 1 has plenty");
+            world.on(0, |cpu| cpu.alloc_with(&atomic, &helpers(&notes))).expect("node 0 has plenty");
             // A CPU reclaims no zone of a node that has CPUs of its own.
             world.on(0, |cpu| cpu.request_all(&page().with(Flags::ATOMIC)));
             let limited = request.with(Flags::NO_RETRY);
@@ -149,7 +157,7 @@ fn zone_reclaim_asks_as_its_mode_allows() {
                 Asked::Pages(By::Zone, zone, ..) => Some(zone),
                 _ => None,
             });
-            assert!(of_zones.into_iter().all(|zone| zone == ZoneId(0)), "{mode:?}");
+            assert!(of_zones.into_iter().all(|zone| zone == ZoneId(1)), "{mode:?}");
         }
     }
 }
