@@ -221,6 +221,25 @@ fn a_handler_gets_what_its_request_may_have() {
     assert_eq!(got, 64 * PAGEBLOCK_PAGES - min);
 }
 
+/// Movable requests may have what is lent from CMA, others may not; frames that are nowhere are refused.
+#[test]
+fn a_handler_is_told_of_wrong_frames() {
+    let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).memory([(BASE, PAGEBLOCK_PAGES)]).bare().plain();
+    let allocator = world.allocator();
+    allocator.set_pageblock_type(BASE, Migratetype::Cma).expect("it has memory");
+    for asked in [Migratetype::Unmovable, Migratetype::Reclaimable] {
+        assert_eq!(allocator.try_alloc(CpuId(0), O, asked), None, "{asked}");
+    }
+    let pfn = allocator.try_alloc(CpuId(0), O, M).expect("it is movable");
+    for wrong in [Pfn(0), BASE.add(PAGEBLOCK_PAGES), BASE.add(2 * PAGEBLOCK_PAGES), Pfn(u64::MAX), pfn.add(1)]
+    {
+        assert!(matches!(allocator.try_free(wrong, O), Err(TryFreeError::Refused(_))), "{wrong:?}");
+    }
+    assert!(matches!(allocator.try_free(pfn, order(1)), Err(TryFreeError::Refused(_))));
+    assert_eq!((allocator.try_free(pfn, O), world.settled().free), (Ok(()), PAGEBLOCK_PAGES));
+    assert!(world.on(0, |cpu| cpu.hit_words(Migratetype::Cma).is_none()));
+}
+
 /// Types that no request may have, and allocations that are made to fail.
 #[test]
 fn a_handler_gets_no_reserve_and_no_injected_fault() {

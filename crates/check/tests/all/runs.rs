@@ -427,3 +427,22 @@ fn runs_are_not_taken_from_cma() {
         assert_eq!(cpu.alloc_runs(7, M, &mut [NONE; 4]), [run]);
     });
 }
+
+/// A request that may not use a movable zone gets nothing of it, as runs or as many blocks.
+#[test]
+fn many_frames_are_of_zones_that_the_request_may_use() {
+    let movable = ZoneSpec { kind: ZoneType::Movable, ..normal(0, BASE.0 + 2048, 2048) };
+    for asked in ORDINARY {
+        for config in ENGINES {
+            let world = Spec::zones([normal(0, BASE.0, 2048), movable], 1).config(config.bare()).plain();
+            let expected = if asked == M { 4096 } else { 2048 };
+            let mut out = [NONE; 16];
+            let runs = world.on(0, |cpu| cpu.alloc_runs(4096, asked, &mut out).to_vec());
+            assert_eq!(pages(&runs), expected, "{asked}, {:?}", config.engine);
+            world.on(0, |cpu| runs.into_iter().for_each(|run| give_back(cpu, run)));
+            let mut out = vec![Pfn(0); 4096];
+            let blocks = world.on(0, |cpu| cpu.alloc_bulk(Order::ZERO, asked, &mut out));
+            assert_eq!(blocks as u64, expected, "{asked}, {:?}", config.engine);
+        }
+    }
+}

@@ -4,6 +4,7 @@ use core::cell::Cell;
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
+use framewright::policy::compact::Defer;
 use framewright_check::mix;
 use framewright_check::prelude::*;
 
@@ -83,6 +84,17 @@ fn hostile_hooks_corrupt_nothing() {
     let held = owner.contents().len() as u64;
     world.on(0, |cpu| cpu.compact(ZoneId(0), &lies));
     assert_eq!(world.settled().allocated, held, "each new place is as allocated as the old one was");
+
+    // One that frees the old place itself, and says that the allocator shall.
+    let world = Spec::one_zone(8 * PAGEBLOCK_PAGES, 2).config(bare()).plain();
+    let owner = Owner::fill(&world, Order::ZERO, |n, _| n % 2 == 1);
+    let held = owner.contents().len() as u64;
+    let frees = mover(|from, _, _| {
+        world.must_free(1, from, 0);
+        Migrated::Moved
+    });
+    let done = world.on(0, |cpu| cpu.compact(ZoneId(0), &frees));
+    assert_eq!((done.moved, world.settled().allocated), (0, held), "the allocator has moved nothing");
 }
 
 /// A huge page is had from a fragmented zone by a request that may wait, in both generations.
@@ -173,4 +185,59 @@ fn compaction_is_done_when_the_request_can_be_served() {
         assert_eq!(world.allocator().node_events(NodeId(0)).compact_success, 1);
         world.settled();
     }
+}
+
+/// What compaction counts, of blocks of several orders in the first of two pageblocks: each frame looked at, each page
+/// isolated at its old place and at its new one, and each page moved.
+#[test]
+fn compaction_counts_what_it_does() {
+    for order in [0, 1, 3].map(order) {
+        let world = world(2 * PAGEBLOCK_PAGES, bare());
+        // Blocks move into no pageblock that is free as a whole.
+        let last = 2 * PAGEBLOCK_PAGES - order.pages();
+        let owner = Owner::fill(&world, order, |_, content| content < 4 << order.get() || content == last);
+        let moved = 4 << order.get();
+        let done = world.on(0, |cpu| cpu.compact(ZoneId(0), &owner));
+        assert_eq!(done, Compacted { moved, stayed: 0 }, "{order:?}");
+        let events = world.allocator().node_events(NodeId(0));
+        assert_eq!((events.compact_migrate_scanned, events.compact_free_scanned), (512, 512), "{order:?}");
+        assert_eq!((events.compact_isolated, events.pgmigrate_success), (2 * moved, moved), "{order:?}");
+        assert_eq!(events.pgmigrate_fail, 0, "{order:?}");
+        owner.free_all(&world);
+    }
+}
+
+/// Compaction in vain is tried ever less often: as often as its deferral says, by each try's refused moves.
+#[test]
+fn compaction_in_vain_is_deferred() {
+    let world = world(8 * PAGEBLOCK_PAGES, bare().policies(Generation::V6_1));
+    let mut owner = Owner::fill(&world, Order::ZERO, |n, _| n % 2 == 1);
+    owner.stubborn = owner.contents().into_iter().map(|(content, ..)| content).collect();
+    let request = Request::new(PAGEBLOCK_ORDER, M);
+    let helpers = Helpers::NONE.with_migrate(&owner);
+    let events = || world.allocator().node_events(NodeId(0));
+    let (mut defer, mut tries, mut stalls, mut each) = (Defer::default(), 0, 0, 0);
+    for _ in 0..40 {
+        world.on(0, |cpu| cpu.alloc_with(&request, &helpers)).expect_err("nothing moves");
+        let now = events();
+        for _ in stalls..now.compact_stall {
+            if !defer.passes_over(PAGEBLOCK_ORDER) {
+                defer = defer.failed(PAGEBLOCK_ORDER);
+                tries += 1;
+            }
+        }
+        if stalls == 0 {
+            each = now.pgmigrate_fail / tries;
+        }
+        stalls = now.compact_stall;
+        assert_eq!((now.pgmigrate_fail, now.compact_fail), (tries * each, stalls), "{defer:?}");
+        assert_eq!((now.compact_success, now.pgmigrate_success), (0, 0));
+    }
+    assert!(each > 0 && tries > 4 && 4 * tries < stalls, "{tries} tries of {stalls}");
+    // Smaller blocks are tried at once, and success ends the deferral.
+    owner.stubborn.clear();
+    let helpers = Helpers::NONE.with_migrate(&owner);
+    let smaller = Request::new(order(4), M);
+    world.on(0, |cpu| cpu.alloc_with(&smaller, &helpers)).expect("it compacts");
+    assert_eq!(events().compact_success, 1);
 }

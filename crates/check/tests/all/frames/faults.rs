@@ -131,3 +131,17 @@ fn zeroes_are_had_on_request_and_always_after_a_free() {
         });
     }
 }
+
+/// Calls for many blocks, and for runs, fail like those for one.
+#[test]
+fn calls_for_many_blocks_fail_too() {
+    let world = world(Config::default().but(|config| config.fault_injection = true));
+    for fails in [true, false] {
+        assert!(world.allocator().inject(fails.then_some(&FaultRule::share(100, 0))));
+        world.on(0, |cpu| {
+            let got = cpu.alloc_bulk(order(0), M, &mut [Pfn(0); 7]);
+            let runs = cpu.alloc_runs(7, M, &mut [Pfn(0)..Pfn(0)]).len();
+            assert_eq!((got, runs), if fails { (0, 0) } else { (7, 1) });
+        });
+    }
+}
