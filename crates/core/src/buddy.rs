@@ -23,6 +23,8 @@ mod pageblock;
 mod part;
 mod place;
 mod sink;
+#[cfg(test)]
+pub(crate) mod testing;
 mod untouched;
 
 use core::fmt;
@@ -140,7 +142,7 @@ pub struct Cold<P: Platform> {
     /// Pageblocks with a bad frame in use.
     marked_pageblocks: Slot<P, u64>,
     counts: Slot<P, BuddyCounts>,
-    /// Whether it was given memory, if the zone has several sections.
+    /// Whether it was ever given memory, if memory may stay untouched.
     has_memory: Slot<P, bool>,
     /// Only with maps.
     bins: Bins<P>,
@@ -163,7 +165,7 @@ impl<P: Platform> Cold<P> {
 
     /// Byte offset of the words that record which bins have a pageblock.
     pub(crate) const fn bins_offset() -> usize {
-        core::mem::offset_of!(Self, bins) + Bins::<P>::words_offset()
+        core::mem::offset_of!(Self, bins)
     }
 }
 
@@ -269,7 +271,7 @@ impl<'a, P: Platform> Home<'a, P> {
 
     #[inline(always)]
     const fn reports(&self) -> bool {
-        cfg!(feature = "settings") && self.reports
+        if cfg!(feature = "settings") { self.reports } else { false }
     }
 }
 
@@ -362,7 +364,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         let is_one_of_several = self.home.part().is_some() && self.has_bits_of(wanted.order);
         let bin = if is_one_of_several { self.next_bin(wanted.order, wanted.migratetype) } else { 0 };
         let (mut taken, mut taken_cma) = (0, 0);
-        while taken < count && sink.room() > 0 {
+        while taken < count && sink.room() != 0 {
             let free_cma = free_cma.saturating_sub(taken_cma << wanted.order.get());
             let cma_first = cfg!(feature = "mobility")
                 && fallback::cma_first(wanted.migratetype, wanted.may_use_cma, free, free_cma);
@@ -495,7 +497,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             }
             Steal::Pageblock => {
                 moved = self.claim_pageblock(pfn, wanted, generation, &mut counts);
-                counts.steals += u64::from(moved > 0);
+                counts.steals += u64::from(moved != 0);
                 self.cold.counts.set(counts);
             }
             Steal::Block => self.cold.counts.set(counts),
@@ -659,22 +661,4 @@ struct PageblockUse {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_of_sections_add_up_field_by_field() {
-        let counts = |fallbacks, by: u64| BuddyCounts {
-            fallbacks,
-            fragmenting: fallbacks + by,
-            steals: fallbacks + 2 * by,
-            retyped: fallbacks + 3 * by,
-            damaged_pages: fallbacks + 4 * by,
-            rebuilt_bins: fallbacks + 5 * by,
-            refused_pages: fallbacks + 6 * by,
-        };
-        let mut sum = counts(1, 10);
-        sum += counts(200, 1000);
-        assert_eq!(sum, counts(201, 1010));
-    }
-}
+mod tests;

@@ -337,11 +337,13 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         }
     }
 
-    /// Fetches the words that a free will read, before the zone lock is taken. Returns a value that depends on them.
+    /// Fetches the words that a free will read, before the zone lock is taken.
     #[inline(always)]
-    pub(crate) fn touch_map(&self, pfn: Pfn) -> u64 {
-        let (Some(pageblock), Some(map)) = (self.pageblock(pfn), self.map(pfn)) else { return 0 };
-        pageblock.head_word() ^ map.word((pfn.0 % PAGEBLOCK_PAGES / 64) as usize)
+    pub(crate) fn touch_map(&self, pfn: Pfn) {
+        if let (Some(pageblock), Some(map)) = (self.pageblock(pfn), self.map(pfn)) {
+            let word = map.word((pfn.0 % PAGEBLOCK_PAGES / 64) as usize);
+            core::hint::black_box((pageblock.head_word(), word));
+        }
     }
 
     /// The descriptors of the zone that spans `pages` frames from `start` on, a multiple of the largest block; with
@@ -467,7 +469,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
                 // Its lowest bit is the size of the largest block that starts here.
                 let block = (first + at) | 1 << (len - at).ilog2();
                 let order = u64::from(block.trailing_zeros());
-                frames[at as usize].word.store(single | order << state::ORDER, Relaxed);
+                frames[at as usize].word.store(single + (order << state::ORDER), Relaxed);
                 at += block & block.wrapping_neg();
                 blocks += 1;
             }
@@ -524,7 +526,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         let first = (start.0 - self.base.0) as usize;
         let run = &self.frames[first..((end.0 - self.base.0) as usize).min(self.frames.len())];
         // No padding between the cells, so that every byte is in one.
-        let packed = size_of::<Frame<P, M>>() == size_of::<P::Word>() + size_of::<P::Cell<M>>();
+        let packed = const { size_of::<Frame<P, M>>() == size_of::<P::Word>() + size_of::<P::Cell<M>>() };
         let memory = run.as_ptr().cast_mut().cast::<u8>();
         // SAFETY: the run is ours alone (see above), and its words and slots are cells that may be written
         // through a shared borrow. Zeroes are valid: for slots by `Zeroable`, for words by what the platform says.

@@ -478,14 +478,15 @@ impl<'m, P: Platform> Pcp<'m, P> {
 mod tests {
     extern crate std;
 
+    use std::boxed::Box;
     use std::vec::Vec;
 
     use super::*;
     use crate::config::Experiment;
     use crate::platform::machine::{self, Machine};
 
-    #[test]
-    fn a_cpu_that_died_while_it_resized_is_not_waited_for() {
+    /// Another CPU resizes: it has written half of its size, and ends in the turn `ends`.
+    fn resizes_beside_another(ends: Option<u32>) {
         let config = Config {
             experiment: Experiment { pcp_orders: PcpOrders::Zero, ..Config::linux_v5_4().experiment },
             ..Config::linux_v5_4()
@@ -493,9 +494,27 @@ mod tests {
         let size = Sizing { batch: 3, high_min: 18, high_max: 18 };
         let most = Most { below: size.high_max.into(), huge: size.high_max.into() };
         let slots: Vec<_> = (0..slots_per_pcp(&config, most)).map(|_| Word::new(0)).collect();
-        let pcp: Pcp<'_, Machine> = Pcp::new(&config, CpuId(0), 0, most, &slots, None);
+        let pcp: Pcp<'_, Machine> = Pcp::new(&config, CpuId(0), 0, most, slots.leak(), None);
+        let pcp: &Pcp<'_, Machine> = Box::leak(Box::new(pcp));
         pcp.request.fetch_add(RESIZING, Relaxed);
-        machine::with_others(|_| {}, || pcp.resize(size));
+        let others = move |n| {
+            if Some(n) == ends {
+                pcp.sizing.store(7 << 32 | 9, Relaxed);
+                pcp.clear(RESIZING);
+            }
+        };
+        let ((), waits, _) = machine::with_others(others, || pcp.resize(size));
+        assert_eq!(waits, ends.unwrap_or(RESIZE_TURNS));
         assert_eq!((pcp.sizing(), pcp.request.load(Relaxed) & RESIZING), (size, 0));
+    }
+
+    #[test]
+    fn of_two_sizes_at_the_same_time_the_last_one_remains_whole() {
+        resizes_beside_another(Some(3));
+    }
+
+    #[test]
+    fn a_cpu_that_died_while_it_resized_is_not_waited_for() {
+        resizes_beside_another(None);
     }
 }

@@ -149,8 +149,8 @@ fn check_config(config: &Config) -> Result<(), SetupError> {
     let (part, proactiveness) = (config.pcp_free_part, u32::from(config.compaction_proactiveness));
     for (name, value, is_allowed, allowed) in [
         ("pcp_fraction", pcp_fraction, fraction, "0, or at least 8"),
-        ("the batch of pcp_fixed", batch, batch > 0, "at least 1"),
-        ("pcp_free_part", part, part > 0, "at least 1"),
+        ("the batch of pcp_fixed", batch, batch != 0, "at least 1"),
+        ("pcp_free_part", part, part != 0, "at least 1"),
         ("compaction_proactiveness", proactiveness, proactiveness <= 100, "0 to 100"),
         ("pcp_slots", pcp_slots, slots, "a power of two from 2 to 1048576"),
     ] {
@@ -302,4 +302,37 @@ pub(crate) fn make_zones<'m, P: Platform>(
         words = rest;
         Zone::new(ZoneId(n as u8), zones[n], config, cpus, cut, (first, more, shown))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ZONE: ZoneSpec =
+        ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(1 << 20), pages: 4096 };
+
+    /// A map for each pageblock, or two; and of each section three for each of six types.
+    #[test]
+    fn maps_are_as_many_as_pageblocks_and_sections_need() {
+        let maps = |engine, section_pages| {
+            let experiment = Experiment { section_pages, ..Experiment::framewright() };
+            let config = Config { engine, experiment, ..Config::framewright() };
+            Plan::new(&[ZONE], &[NodeId(0)], &config)
+                .map(|plan| (plan.maps, plan.sections, plan.section_words))
+        };
+        assert_eq!(maps(Engine::Linux, 0), Ok((0, 0, 0)));
+        assert_eq!(maps(Engine::Framewright, 0), Ok((8 + 18, 0, 0)));
+        assert_eq!(maps(Engine::Compact, 0), Ok((16 + 18, 0, 0)));
+        assert_eq!(maps(Engine::Framewright, 2048), Ok((8 + 36, 1, 14)));
+    }
+
+    #[test]
+    fn a_base_page_has_4_to_64_kib_and_a_power_of_two() {
+        let is_allowed = |&page_kib: &u32| {
+            let made = Plan::new(&[ZONE], &[NodeId(0)], &Config { page_kib, ..Config::framewright() });
+            assert!(made.is_ok() || made == Err(SetupError::page_kib(page_kib)), "{page_kib}");
+            made.is_ok()
+        };
+        assert!((0..200).filter(is_allowed).eq([4, 8, 16, 32, 64]));
+    }
 }

@@ -266,7 +266,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     fn verify_left(&self, zone: &Zone<P>) -> Result<(), Violation> {
         let rest = self.deferred().map(|deferred| &deferred.zones()[zone.id().index()]);
         // If all memory is initialised, pageblocks may have been taken offline since.
-        let Some(rest) = rest.filter(|rest| rest.left() > 0) else { return Ok(()) };
+        let Some(rest) = rest.filter(|rest| rest.left() != 0) else { return Ok(()) };
         let mut absent = 0;
         for range in init::clipped(rest.rest().free, rest.rest().deferred_from..zone.spec().end()) {
             let is_absent = |&block: &Pfn| !self.frames.info(block).is_present();
@@ -399,7 +399,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let pages = state.pages();
         let at = |pfn| check(zone.id(), Some(pfn), (head.0, pages));
         for block in (0..pages / PAGEBLOCK_PAGES).map(|n| head.add(n * PAGEBLOCK_PAGES)) {
-            let has_bits = self.frames.map(block).is_some_and(|map| map.bits().count() > 0);
+            let has_bits = self.frames.map(block).is_some_and(|map| map.bits().count() != 0);
             at(block)(!has_bits, "a pageblock that is one block has bits in its map")?;
         }
         let is_large = pages >= PAGEBLOCK_PAGES;

@@ -310,7 +310,7 @@ impl<'m, P: Platform> Zone<'m, P> {
             counters: &self.counters,
             highatomic: &self.pressure.highatomic,
             zone: self.id,
-            reports: cfg!(feature = "settings") && self.reports,
+            reports: self.reports,
             untouched: self.is_lazy().then_some(&self.section(n).untouched),
             part: self.cut.is_cut().then_some(Part { words: self.words, special: &self.special, n }),
         };
@@ -369,4 +369,37 @@ pub struct Layout {
 /// The largest order for which `list_has` answers `true`.
 pub(crate) fn largest_order(list_has: impl Fn(Order) -> bool) -> Option<Order> {
     Order::all().rev().find(|&order| list_has(order))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::LockPlace;
+    use crate::platform::machine::Machine;
+    use crate::units::NR_ORDERS;
+
+    /// As the table in the file's head says.
+    #[test]
+    fn the_layout_is_that_of_linux() {
+        let Layout {
+            locks,
+            order0_lists,
+            order0_count,
+            order10_lists,
+            isolated_count,
+            cold,
+            bins,
+            counters,
+            untouched,
+        } = Zone::<Machine>::layout();
+        assert_eq!(locks, [0, 992, 1024]);
+        assert_eq!((order0_lists, order0_count), (16, 16 + 5 * 16));
+        assert_eq!((order10_lists, isolated_count), (16 + 10 * 88, 16 + NR_ORDERS * 88));
+        assert!(cold >= 1088 && cold.is_multiple_of(64) && counters.is_multiple_of(64));
+        let _ = LockPlace::OwnLine;
+        let section = size_of::<Section<Machine>>();
+        assert!(
+            (cold..section).contains(&bins) && (cold..section).contains(&untouched) && counters >= section
+        );
+    }
 }

@@ -5,6 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
+use framewright::fault::FaultRule;
+use framewright_check::history::Health;
 use framewright_check::platform::interrupted::{Interrupted, interrupt};
 use framewright_check::prelude::*;
 
@@ -217,4 +219,84 @@ fn a_handler_gets_what_its_request_may_have() {
     let min = world.allocator().watermarks(ZoneId(0)).min;
     assert!(min > 0);
     assert_eq!(got, 64 * PAGEBLOCK_PAGES - min);
+}
+
+/// Types that no request may have, and allocations that are made to fail.
+#[test]
+fn a_handler_gets_no_reserve_and_no_injected_fault() {
+    let world = Spec::one_zone(1024, 1).but(|config| config.fault_injection = true).bare().plain();
+    let allocator = world.allocator();
+    for asked in [Migratetype::HighAtomic, Migratetype::Cma, Migratetype::Isolate] {
+        if asked != Migratetype::Isolate {
+            allocator.set_pageblock_type(BASE, asked).expect("it has memory");
+        }
+        assert_eq!(allocator.try_alloc(CpuId(0), O, asked), None, "{asked}");
+    }
+    assert!(allocator.inject(Some(&FaultRule::share(100, 0))));
+    assert_eq!(allocator.try_alloc(CpuId(0), O, M), None);
+    assert!(allocator.inject(None));
+    assert!(allocator.try_alloc(CpuId(0), O, M).is_some());
+}
+
+/// Blocks that a check finds bad stay free: frames that are said to be bad, if they are checked, and free memory that a
+/// program has written to, if it is poisoned.
+#[test]
+fn a_handler_gets_no_bad_block() {
+    for (check, is_given) in
+        [(RefillCheck::UnderZoneLock, false), (RefillCheck::AfterUnlock, false), (RefillCheck::Off, true)]
+    {
+        let spec = Spec::one_zone(16, 1).bare().check(check);
+        let world: World<Plain, Health> = spec.build_with(|_| Health::<0>::new(true));
+        let got = world.allocator().try_alloc(CpuId(0), O, M);
+        assert_eq!((got.is_some(), world.settled().free), (is_given, 16 - u64::from(is_given)), "{check:?}");
+        let good: World<Plain, Health> = spec.build_with(|_| Health::<0>::new(false));
+        assert!(good.allocator().try_alloc(CpuId(0), O, M).is_some());
+    }
+    for writes in [false, true] {
+        let world = Spec::one_zone(16, 1).bare().but(|config| config.poison = true).plain();
+        (0..if writes { 16 } else { 0 }).for_each(|n| world.scribble(BASE.add(n)));
+        assert_eq!(world.allocator().try_alloc(CpuId(0), O, M).is_none(), writes);
+        assert_eq!(world.settled().free, if writes { 16 } else { 15 });
+    }
+}
+
+/// A block of two pageblocks with a bad frame in either: the free is put off, and a CPU makes it.
+#[test]
+fn a_handler_leaves_blocks_with_bad_frames_to_a_cpu() {
+    for bad in [7, PAGEBLOCK_PAGES + 7] {
+        let world = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).bare().plain();
+        let block = world.must_alloc(0, MAX_ORDER);
+        world.on(0, |cpu| cpu.hwpoison(block.add(bad))).expect("it is in use");
+        assert_eq!(world.allocator().try_free(block, MAX_ORDER), Err(TryFreeError::Busy), "{bad}");
+        world.must_free(0, block, MAX_ORDER);
+        let account = world.settled();
+        assert_eq!((account.free, account.allocated), (4 * PAGEBLOCK_PAGES - 1, 0), "{bad}");
+    }
+}
+
+/// Only the first of seventeen sections has memory, and the last: whichever of the two a call of the CPU has locked, a
+/// handler is given a frame of the other. No CPU looks at more than sixteen at once.
+#[test]
+fn a_handler_goes_on_to_a_section_that_is_not_locked() {
+    let section = MAX_ORDER.pages();
+    for cpu in [0, 1] {
+        let mut points = 0;
+        loop {
+            let memory = [(BASE, 64), (BASE.add(16 * section), 64)];
+            let spec = Spec::one_zone(17 * section, 2).bare().sections(section).memory(memory);
+            let world = Rc::new(spec.build::<Interrupted>());
+            let got = Rc::new(core::cell::Cell::new(None));
+            let handler = {
+                let (world, got) = (world.clone(), got.clone());
+                move || got.set(world.allocator().try_alloc(CpuId(cpu), O, M))
+            };
+            let (_, has_run) = interrupt(points, handler, || world.must_alloc(0, O));
+            assert!(got.get().is_some() || !has_run, "CPU {cpu}, point {points}");
+            if !has_run {
+                break;
+            }
+            points += 1;
+        }
+        assert!(points > 3, "{points}");
+    }
 }

@@ -333,3 +333,53 @@ fn an_allocation_of_single_frames_comes_back_frame_by_frame() {
         assert_eq!(refused.map_err(|error| error.why), Err(AllocFailure::NotAllowed));
     }
 }
+
+/// Up to the largest block a layout is a block, of the type that was requested; a larger size, or a larger alignment,
+/// is a range, which counts as unmovable.
+#[test]
+fn only_layouts_above_the_largest_block_are_ranges() {
+    let world = Spec::one_zone(PAGES, 1).bare().plain();
+    world.on(0, |cpu| {
+        // Of the free blocks of the largest order only one is at a multiple of 2048 frames.
+        let kept = [1, 3, 4, 5].map(|n| BASE.add(n * 1024));
+        let all = (0..PAGES / 1024).map(|n| BASE.add(n * 1024));
+        all.filter(|pfn| !kept.contains(pfn)).for_each(|pfn| cpu.must_alloc_at(pfn, MAX_ORDER));
+        for (pages, align, expected) in [
+            (1, 2048, Migratetype::Unmovable),
+            (1025, 1, Migratetype::Unmovable),
+            (1024, 1, M),
+            (1, 1024, M),
+            (1000, 1024, M),
+        ] {
+            let range = cpu.alloc_layout(layout(pages, align), M).expect("there is room");
+            assert_eq!((range.end.0 - range.start.0, range.start.0 % align), (pages, 0));
+            let (_, State::Taken { asked, .. }) = cpu.allocator().frames().find(range.start) else {
+                panic!("{range:?} is allocated");
+            };
+            assert_eq!(asked, expected, "{pages} at {align}");
+            free_range(cpu, range).expect("it was allocated");
+        }
+    });
+}
+
+/// A frame of an allocation of single frames is freed like one of the CPU's list: where the list is empty, the first is
+/// a hit.
+#[test]
+fn single_frames_of_an_allocation_are_hits() {
+    let world = world(Engine::Framewright);
+    world.on(0, |cpu| {
+        // Its lists of both orders are in use.
+        let pair = cpu.must_alloc(1);
+        let before: Vec<Pfn> = core::iter::once(cpu.must_alloc(0))
+            .chain(core::iter::from_fn(|| cpu.alloc_hit(Order::ZERO, M)))
+            .collect();
+        let range = cpu.alloc_split(layout(2, 1), M).expect("there is room");
+        assert!(cpu.free_hit(range.start, Order::ZERO));
+        assert!(!cpu.free_hit(range.start, Order::ZERO), "it is on the list");
+        cpu.must_free(range.start.add(1), 0);
+        before.into_iter().for_each(|pfn| cpu.must_free(pfn, 0));
+        cpu.must_free(pair, 1);
+    });
+    world.drain_all();
+    assert_eq!(world.settled().free, PAGES);
+}

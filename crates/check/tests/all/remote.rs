@@ -126,3 +126,37 @@ fn lists_whose_words_were_given_away_are_not_drained_by_others() {
         });
     }
 }
+
+/// A list that another CPU has drained takes no hit until its owner's next slow call. Lists whose hits count are not
+/// drained by others.
+#[test]
+fn a_drained_list_takes_no_hit_until_a_slow_call() {
+    for engine in STORES {
+        shuttle::random(20, move || {
+            let config = world::<Shuttle>(64, 2, PcpOrders::Zero).allocator().config().engine(engine);
+            let world = Spec::one_zone(64, 2).config(config).build::<Shuttle>();
+            let held = world.must_alloc(0, O);
+            let listed = world.pcp(0).count();
+            assert!(listed > 0);
+            if engine == Engine::Framewright {
+                world.on(0, |cpu| {
+                    assert!(cpu.free_hit(held, O));
+                    assert_eq!(cpu.alloc_hit(O, M), Some(held));
+                });
+            }
+            // Now and then there is no barrier.
+            (0..20).for_each(|_| world.allocator().request_drain());
+            if engine == Engine::Linux {
+                assert_eq!(world.pcp(0).count(), listed);
+                world.on(0, |cpu| cpu.answer());
+            }
+            assert_eq!(world.pcp(0).count(), 0);
+            world.on(0, |cpu| {
+                assert!(!cpu.free_hit(held, O), "a drain may be at work");
+                cpu.must_free(held, O);
+                cpu.drain();
+            });
+            assert_eq!(world.settled().free, 64);
+        });
+    }
+}

@@ -186,3 +186,38 @@ fn of_two_adds_that_overlap_one_adds_all_and_the_other_nothing() {
     };
     schedules(if full() { 20_000 } else { 150 }, body);
 }
+
+/// Sections of two sizes, so large that the bitmaps of their types have several maps each.
+#[test]
+fn the_bitmaps_of_large_sections_are_apart() {
+    let (section, first) = (1 << 19, MAX_ORDER.pages());
+    let zone = normal(0, section - first, first + 2 * section);
+    let world = Spec::zones([zone], 1).bare().engine(Engine::Compact).sections(section).plain();
+    assert_eq!(world.zone().sections(), 3);
+    let types = ORDINARY.into_iter().cycle();
+    let held: Vec<_> = types
+        .map_while(|list| world.on(0, |cpu| cpu.alloc(PAGEBLOCK_ORDER, list)).ok())
+        .inspect(|pfn| assert!(zone.spans(*pfn)))
+        .collect();
+    assert_eq!(held.len() as u64, zone.pages / PAGEBLOCK_PAGES);
+    held.into_iter().for_each(|pfn| world.must_free(0, pfn, PAGEBLOCK_ORDER));
+    assert_eq!(world.settled().free, zone.pages);
+}
+
+#[test]
+fn a_snapshot_counts_what_all_sections_have() {
+    let world = spec(3, 1).plain();
+    for n in [0, 1, 2, 5] {
+        world.allocator().isolate_pageblock(BASE.add(n * PAGEBLOCK_PAGES)).expect("it is there");
+    }
+    assert_eq!(world.allocator().zone_snapshot(world.zone()).isolated_pageblocks, 4);
+}
+
+/// CPUs begin at different sections, so that they need not wait for one another.
+#[test]
+fn each_cpu_begins_at_a_section_of_its_own() {
+    let world = spec(4, 4).plain();
+    for cpu in [2, 1, 3, 0] {
+        assert_eq!(world.must_alloc(cpu, MAX_ORDER), BASE.add(cpu as u64 * SECTION), "CPU {cpu}");
+    }
+}

@@ -72,10 +72,10 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         {
             pages += self.initialise(later, zone, taken, cpu);
         }
-        if pages > 0 {
+        if pages != 0 {
             later.deferred.count_growth(pages);
         }
-        pages > 0
+        pages != 0
     }
 
     /// Initialises the free memory of a zone in a range of units that the caller has claimed. Returns its free pages.

@@ -153,7 +153,7 @@ impl<'b> Early<'b> {
     }
 
     fn set_reserved(&mut self, range: Range<Pfn>, reserved: bool) -> Result<(), EarlyError> {
-        if range.start >= range.end {
+        if range.is_empty() {
             return Ok(());
         }
         let set = self.reserved.set(range.start.0..range.end.0, reserved.then_some(()));
@@ -228,7 +228,7 @@ impl<'b> Early<'b> {
         let clip = |piece: Piece| {
             piece.range.start.max(request.within.start)..piece.range.end.min(request.within.end)
         };
-        self.free().filter(usable).map(clip).filter(|range| range.start < range.end)
+        self.free().filter(usable).map(clip).filter(|range| !range.is_empty())
     }
 
     /// The memory that is not reserved, in order, cut where the home changes. A walk over it costs O(ranges).
@@ -320,6 +320,7 @@ mod tests {
         assert_eq!(free(&early), [(0, 90), (100, 110), (300, 400)]);
         assert_eq!(early.free_range(Pfn(95)..Pfn(102)), Err(EarlyError::NotReserved(Pfn(100))));
         assert_eq!(early.free_range(Pfn(80)..Pfn(95)), Err(EarlyError::NotReserved(Pfn(80))));
+        early.free_range(Pfn(240)..Pfn(250)).expect("the last of what is reserved");
         let range = Pfn(120)..Pfn(121);
         assert_eq!(early.free_range(range.clone()), Err(EarlyError::Full { range, room: 2 }));
         assert!(matches!(

@@ -203,7 +203,7 @@ impl<'b> MemoryMap<'b> {
         };
         self.counts.cut += u64::from(last >= ADDRESS_END);
         let range = start..last.saturating_add(1).min(ADDRESS_END);
-        Ok((range.start < range.end).then_some(range))
+        Ok((!range.is_empty()).then_some(range))
     }
 
     /// All ranges, in bytes: sorted, without overlap, adjacent ranges of one kind joined.
@@ -232,10 +232,9 @@ impl<'b> MemoryMap<'b> {
 
     /// The frames that `bytes` bytes from `start` on touch, below [`ADDRESS_END`]: for memory to reserve.
     #[must_use]
-    pub const fn touched(&self, start: u64, bytes: u64) -> Range<Pfn> {
-        let end = start.saturating_add(bytes);
-        let end = if end > ADDRESS_END { ADDRESS_END } else { end };
-        let start = if start > end { end } else { start };
+    pub fn touched(&self, start: u64, bytes: u64) -> Range<Pfn> {
+        let end = start.saturating_add(bytes).min(ADDRESS_END);
+        let start = start.min(end);
         Pfn(start >> self.page_shift)..Pfn(end.div_ceil(1 << self.page_shift))
     }
 
@@ -387,6 +386,16 @@ mod tests {
         let error = map.add_node(200 * K, 100 * K, NODE_1).expect_err("node 0 has it");
         assert_eq!(error.why, MapFailure::TwoNodes { at: 200 * K, claimed_by: NodeId(0) });
         assert_eq!(error.to_string(), "0x19000 bytes at 0x32000: 0x32000 belongs to node 0 already");
+    }
+
+    #[test]
+    fn memory_around_the_only_node_is_of_node_0() {
+        let (mut kinds, mut homes) = ([Span::default(); 4], [Span::default(); 8]);
+        let mut map = MemoryMap::new(&mut kinds, &mut homes);
+        map.add(0, 1024 * K, Kind::Usable).expect("there is room");
+        map.add_node(256 * K, 256 * K, NODE_1).expect("no other node has it");
+        assert_eq!(pieces(&map), [(0, 64, 0), (64, 128, 1), (128, 256, 0)]);
+        assert_eq!((map.unclaimed_pages(), map.shift()), (192, 12));
     }
 
     #[test]

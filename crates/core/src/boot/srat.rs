@@ -183,11 +183,11 @@ fn read(record: &[u8], at: usize, mask: u32) -> Result<Option<Affinity>, Damage>
 /// # Panics
 /// There are no four bytes: lengths have been checked.
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+    u32::from_le_bytes(core::array::from_fn(|n| bytes[at + n]))
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+    u64::from_le_bytes(core::array::from_fn(|n| bytes[at + n]))
 }
 
 #[cfg(test)]

@@ -345,9 +345,10 @@ fn defer(map: &MemoryMap<'_>, rules: &Rules, nodes: &mut [NodePart], specs: &[Zo
         let Some(&ZoneSpec { kind, start: floor, .. }) = of_node.max_by_key(|spec| spec.kind) else {
             continue;
         };
-        let memory = map.memory().filter(|piece| piece.home.node == node.node && piece.range.end > floor);
+        let memory = map.memory().filter(|piece| piece.home.node == node.node);
         let ranges = memory.map(|piece| piece.range.start.max(floor)..piece.range.end);
-        node.first_deferred = init::first_deferred_of(ranges, rules.section);
+        node.first_deferred =
+            init::first_deferred_of(ranges.filter(|range| !range.is_empty()), rules.section);
         let Some(first) = node.first_deferred else { continue };
         for (spec, part) in specs.iter().zip(&mut *parts) {
             if (spec.node, spec.kind) == (node.node, kind) {
@@ -430,7 +431,7 @@ fn in_zones<'a>(early: &'a Early<'_>, specs: &'a [ZoneSpec]) -> impl Iterator<It
         // Memory inside the zone but of another node is lost.
         let of_node = early.free().filter(|piece| piece.home.node == spec.node);
         let within = of_node.map(|piece| piece.range.start.max(spec.start)..piece.range.end.min(spec.end()));
-        joined(within.filter(|range| range.start < range.end))
+        joined(within.filter(|range| !range.is_empty()))
     })
 }
 

@@ -50,19 +50,18 @@ impl<P: Platform> Counters<P> {
     /// freed may count first: a negative sum reads as 0.
     #[inline]
     pub(crate) fn free_pages(&self) -> u64 {
-        self.pages(&self.free)
+        Self::pages(&self.free)
     }
 
     /// Free pages in CMA pageblocks.
     #[inline]
     pub(crate) fn free_cma_pages(&self) -> u64 {
-        self.pages(&self.free_cma)
+        Self::pages(&self.free_cma)
     }
 
     #[inline]
-    fn pages(&self, word: &P::Word) -> u64 {
-        let pages = word.load(Relaxed);
-        if self.is_late() && pages.cast_signed() < 0 { 0 } else { pages }
+    fn pages(word: &P::Word) -> u64 {
+        word.load(Relaxed).cast_signed().max(0).cast_unsigned()
     }
 
     /// Whether the zone is large enough to group by mobility.
@@ -91,9 +90,9 @@ impl<P: Platform> Counters<P> {
     pub(super) fn show(&self, order: Order, blocks: u64, list: Migratetype, has_block: bool) {
         if self.are_areas_shown() {
             let area = &self.areas[order.index()];
-            let bit = 1 << list.index();
-            let others = area.load(Relaxed) & (bit ^ LISTS);
-            area.store(blocks << LISTED_TYPES | others | if has_block { bit } else { 0 }, Relaxed);
+            let others = area.load(Relaxed) & LISTS & !(1 << list.index());
+            let lists = others + (u64::from(has_block) << list.index());
+            area.store((blocks << LISTED_TYPES) + lists, Relaxed);
         }
     }
 
@@ -127,12 +126,11 @@ pub(crate) struct Pending {
     pub(crate) freed: bool,
 }
 
+/// Adds the pages: what else a hold records concerns itself only.
 impl core::ops::AddAssign for Pending {
     fn add_assign(&mut self, more: Self) {
         self.free += more.free;
         self.cma += more.cma;
-        self.touched |= more.touched;
-        self.freed |= more.freed;
     }
 }
 
@@ -195,7 +193,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Counts pages that the zone was given.
     pub(crate) fn count_managed(&mut self, pages: i64) {
-        if self.home.part().is_some() && pages > 0 {
+        if self.home.untouched().is_some() {
             self.cold.has_memory.set(true);
         }
         self.add(&self.home.counters.managed, pages);
@@ -256,4 +254,50 @@ impl<P: Platform, M> Drop for Buddy<'_, '_, P, M> {
 /// Adds to a word under the zone lock: a load and a store.
 fn add(word: &impl Word, change: i64) {
     word.store(word.load(Relaxed).wrapping_add_signed(change), Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::machine::Machine;
+    use crate::units::MAX_ORDER;
+
+    fn pages(free: i64, cma: i64) -> Pending {
+        Pending { free, cma, ..Pending::default() }
+    }
+
+    #[test]
+    fn an_area_says_how_many_blocks_it_has_and_on_which_lists() {
+        for (shown, order) in [(true, Order::ZERO), (true, MAX_ORDER), (false, Order::ZERO)] {
+            let counters = Counters::<Machine>::new(shown, false);
+            let nonempty = || Migratetype::ALL[..LISTED_TYPES].iter().map(|&list| counters.has(order, list));
+            let mut lists = [false; LISTED_TYPES];
+            for (blocks, list, has_block) in
+                [(7, 1, true), (9, 4, true), (11, 1, true), (13, 0, true), (6, 1, false), (0, 4, false)]
+            {
+                counters.show(order, blocks, Migratetype::ALL[list], has_block);
+                lists[list] = has_block && shown;
+                assert_eq!(counters.nr_free(order), if shown { blocks } else { 0 });
+                assert!(nonempty().eq(lists), "{lists:?}");
+            }
+        }
+    }
+
+    /// A CPU that takes what another one has just freed may count first.
+    #[test]
+    fn fewer_than_no_pages_are_none() {
+        let counters = Counters::<Machine>::new(false, true);
+        let read = |now: Pending| {
+            counters.count(now);
+            [counters.free_pages(), counters.free_cma_pages()]
+        };
+        assert_eq!([pages(-5, -3), pages(7, 0), pages(0, 4)].map(read), [[0, 0], [2, 0], [2, 1]]);
+    }
+
+    #[test]
+    fn the_pages_of_several_holds_add_up() {
+        let mut sum = pages(5, -2);
+        sum += Pending { touched: true, freed: true, ..pages(-7, 3) };
+        assert_eq!(sum, pages(-2, 1));
+    }
 }

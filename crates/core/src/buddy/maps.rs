@@ -197,7 +197,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     ) -> Option<Taken> {
         if let Some(head) = self.frames.open_head(start) {
             let taken = self.take_of(start, Some(head), list, order, most, sink);
-            if taken.blocks > 0 {
+            if taken.blocks != 0 {
                 return Some(taken);
             }
         }
@@ -224,7 +224,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let (mut blocks, mut bad, mut room) = (0, 0, sink.room());
         let (mut found, mut end, mut left) = ([0; WORDS], 0, 0);
         let step = Bits::words_of(order);
-        while end < WORDS && blocks < most && room > 0 {
+        while end < WORDS && blocks < most && room != 0 {
             let starts = bits.starts(end, order);
             if starts != 0 {
                 let taken = lowest(starts, most - blocks);
@@ -285,7 +285,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let count = |counts: &mut BuddyCounts, retyped: u64| {
             counts.fallbacks += 1;
             counts.fragmenting += u64::from(steal != Steal::Retype);
-            counts.steals += u64::from(retyped > 0);
+            counts.steals += u64::from(retyped != 0);
             counts.retyped += retyped;
         };
         if found >= PAGEBLOCK_ORDER {
@@ -383,7 +383,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     /// Counts frames that were free already when they were freed.
     pub(super) fn count_refused(&mut self, pages: u64) {
-        if pages > 0 {
+        if pages != 0 {
             self.count_in(|counts| counts.refused_pages += pages);
         }
     }
@@ -426,7 +426,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     ) -> usize {
         let list = self.frames.info(start).migratetype();
         let usable = list.is_ordinary() || list == Migratetype::Cma;
-        let Some(head) = self.frames.open_head(start).filter(|_| usable && most > 0) else { return 0 };
+        let Some(head) = self.frames.open_head(start).filter(|_| usable && most != 0) else { return 0 };
         let mut sink = Each(|pfn| {
             keep(pfn);
             true

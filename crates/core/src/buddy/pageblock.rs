@@ -68,7 +68,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.forget_bits(pfn, info);
         let whole = self.frames.has_maps() && self.take_whole_at(pfn).is_some();
         let failed = if whole { 0 } else { self.forget_blocks(pfn) };
-        self.set_info(pfn, info, BlockInfo::ABSENT.poisoned(failed > 0));
+        self.set_info(pfn, info, BlockInfo::ABSENT.poisoned(failed != 0));
         failed
     }
 

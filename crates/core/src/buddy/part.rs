@@ -50,7 +50,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Records that free whole pageblocks of a type have changed.
     #[inline(always)]
     pub(super) fn note_wholes_changed(&mut self, list: Migratetype) {
-        self.changed |= WHOLES | 1 << list.index();
+        self.changed |= WHOLES;
+        self.note_changed(list);
     }
 
     /// Publishes the changes of this hold.
@@ -61,7 +62,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             let list = Migratetype::ALL[list];
             let (shown, wholes) = (part.word(list.index()), changed & WHOLES != 0);
             let old = shown.load(Relaxed);
-            let now = if wholes { self.word_of(list) } else { self.occupied(list) | old & 1 << WHOLE };
+            let now = if wholes { self.word_of(list) } else { self.occupied(list) + (old & 1 << WHOLE) };
             // Most holds change no word: then no other CPU loses its copy of the line.
             if old != now {
                 shown.store(now, Relaxed);
@@ -77,17 +78,17 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Whether a type has singles, and pairs.
     fn kinds(&self, list: Migratetype) -> u64 {
-        u64::from(self.has_whole(PAGEBLOCK_ORDER, list)) | u64::from(self.has_whole(MAX_ORDER, list)) << 1
+        u64::from(self.has_whole(PAGEBLOCK_ORDER, list)) + 2 * u64::from(self.has_whole(MAX_ORDER, list))
     }
 
     fn word_of(&self, list: Migratetype) -> u64 {
-        self.occupied(list) | u64::from(self.kinds(list) != 0) << WHOLE
+        self.occupied(list) + (u64::from(self.kinds(list) != 0) << WHOLE)
     }
 
     /// Singles and pairs of all types.
     fn wholes(&self) -> u64 {
         let mixed = u64::from(self.mixed_pair(None).is_some()) << MIXED;
-        Migratetype::ALL.into_iter().fold(mixed, |all, list| all | self.kinds(list) << (2 * list.index()))
+        mixed + Migratetype::ALL.into_iter().map(|list| self.kinds(list) << (2 * list.index())).sum::<u64>()
     }
 
     /// Whether all published words are correct. For verification.

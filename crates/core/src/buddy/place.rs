@@ -179,8 +179,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     pub(crate) fn has_special_pageblocks(&self) -> bool {
         match self.home.part() {
             _ if !cfg!(feature = "mobility") => false,
-            Some(part) => part.special.load(Relaxed) > 0,
-            None => self.isolated_pageblocks() > 0 || self.cold.marked_pageblocks.get() > 0,
+            Some(part) => part.special.load(Relaxed) != 0,
+            None => self.isolated_pageblocks() != 0 || self.cold.marked_pageblocks.get() != 0,
         }
     }
 

@@ -49,16 +49,15 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.home.untouched().map_or(Pfn(0)..Pfn(0), Untouched::range)
     }
 
-    /// The part of new memory that may stay untouched. Nothing if the zone has memory already, whose descriptors were
-    /// written, or if the new memory is small.
+    /// The part of new memory that may stay untouched. Nothing if the section ever had memory, because then its
+    /// descriptors were written, or if the new memory is small.
     pub(crate) fn to_leave(&self, start: Pfn, pages: u64) -> Range<Pfn> {
         let none = start..start;
         let whole = |pfn: u64| pfn / MAX_ORDER.pages() * MAX_ORDER.pages();
         let (first, end) = (whole(start.0 + MAX_ORDER.pages() - 1), whole(start.0 + pages));
         // With several sections, later memory of the zone may be the first of its section.
-        let counted =
-            || self.home.counters.managed.load(Relaxed) > 0 || self.home.counters.present.load(Relaxed) > 0;
-        let is_new = if self.home.part().is_some() { !self.cold.has_memory.get() } else { !counted() };
+        let counted = self.home.part().is_none() && self.home.counters.managed.load(Relaxed) != 0;
+        let is_new = !counted && !self.cold.has_memory.get();
         if self.home.untouched().is_some() && is_new && end > first + CHUNK {
             Pfn(first)..Pfn(end)
         } else {

@@ -103,10 +103,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let local = self.local(id);
         local.answer();
         self.note_free_pages(zone);
-        let spare = self.may_leave(zone, &request, Mark::Low);
-        let last = runs.left - spare.min(runs.left);
-        let mut order = Order::for_pages(runs.left - last).unwrap_or(MAX_ORDER);
-        while runs.left > last && runs.room() > 0 {
+        let wanted = self.may_leave(zone, &request, Mark::Low).min(runs.left);
+        let last = runs.left - wanted;
+        let mut order = Order::for_pages(wanted).unwrap_or(MAX_ORDER);
+        while runs.left > last && runs.room() != 0 {
             if self.take_runs(&local, order, migratetype, runs.left - last, runs) {
                 continue;
             }
@@ -194,7 +194,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             }
             let request = Request::new(order, migratetype);
             let few = Flags::NO_WAIT.and(Flags::NO_RESERVES);
-            let request = if order > Order::ZERO { request.with(few) } else { request };
+            let request = if order != Order::ZERO { request.with(few) } else { request };
             match self.alloc_with(&request, &Helpers::NONE) {
                 Ok(pfn) => {
                     runs.out[runs.len] = pfn..pfn.add(order.pages());
@@ -204,6 +204,54 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                     Some(smaller) => order = smaller,
                     None => return,
                 },
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+
+    /// Up to five frames, in every order in which they may be found, and tidied once before all are found: in the end
+    /// the runs are ascending, none touches the next, and no frame is lost.
+    #[test]
+    fn runs_are_ascending_and_apart_in_whatever_order_they_were_found() {
+        let mut orders = Vec::from([Vec::new()]);
+        let mut n = 0;
+        while n < orders.len() {
+            let next = (0..5).filter(|pfn| !orders[n].contains(pfn));
+            let longer: Vec<Vec<u64>> = next.map(|pfn| [&orders[n][..], &[pfn]].concat()).collect();
+            orders.extend(longer);
+            n += 1;
+        }
+        assert_eq!(orders.len(), 326);
+        for found in orders {
+            let mut expected: Vec<Range<Pfn>> = Vec::new();
+            for pfn in (0..5).filter(|pfn| found.contains(pfn)).map(Pfn) {
+                match expected.last_mut() {
+                    Some(run) if run.end == pfn => run.end = pfn.add(1),
+                    _ => expected.push(pfn..pfn.add(1)),
+                }
+            }
+            for early in 0..=found.len() {
+                let mut out = [const { Pfn(0)..Pfn(0) }; 5];
+                let mut runs = Runs { out: &mut out, len: 0, left: 5, is_tidy: true };
+                for (n, &pfn) in found.iter().enumerate() {
+                    if n == early {
+                        runs.tidy();
+                    }
+                    runs.out[runs.len] = Pfn(pfn)..Pfn(pfn + 1);
+                    runs.add(1, 1);
+                }
+                runs.add(0, 0);
+                runs.tidy();
+                assert_eq!(runs.left, 5 - found.len() as u64);
+                assert_eq!(runs.out[..runs.len], expected, "{found:?}, tidied after {early}");
             }
         }
     }

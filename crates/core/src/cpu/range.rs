@@ -37,8 +37,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// As [`alloc_layout`](Self::alloc_layout).
     pub fn alloc_split(&self, layout: Layout, migratetype: Migratetype) -> Result<Range<Pfn>, AllocError> {
         let (pages, align) = self.frames_of(layout);
-        let wanted = pages.max(align);
-        let Some(order) = Order::for_pages(wanted).filter(|_| pages > 0) else {
+        let Some(order) = Order::for_pages(pages.max(align)).filter(|_| pages != 0) else {
             return self.alloc_pages(pages, align, migratetype).map(|range| self.make_frames(range));
         };
         let start = match self.alloc(order, migratetype) {
@@ -48,7 +47,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 return Ok(self.make_frames(run));
             }
         };
-        if order > Order::ZERO {
+        if order != Order::ZERO {
             self.make_parts(start, order, Order::ZERO, migratetype);
         }
         (pages..order.pages()).for_each(|n| self.free_part(start.add(n)));
@@ -84,13 +83,12 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         align: u64,
         migratetype: Migratetype,
     ) -> Result<Range<Pfn>, AllocError> {
-        if pages > MAX_ORDER.pages() || align > MAX_ORDER.pages() {
+        let Some(order) = Order::for_pages(pages.max(align)) else {
             return self.alloc_contig(pages, align, migratetype);
-        }
+        };
         if pages == 0 {
             return Err(AllocError::new(AllocFailure::NotAllowed, Order::ZERO, migratetype));
         }
-        let order = Order::for_pages(pages.max(align)).unwrap_or(MAX_ORDER);
         let start = match self.alloc(order, migratetype) {
             Ok(start) => start,
             Err(error) => return self.one_run(pages, align, migratetype).ok_or(error),
@@ -275,7 +273,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let mut at = range.start;
         while at < range.end {
             let (head, order) = self.block_of(at)?;
-            if order > Order::ZERO {
+            if order != Order::ZERO {
                 // SAFETY: by the caller's promise.
                 unsafe { self.split(head, order, Order::ZERO)? };
             }

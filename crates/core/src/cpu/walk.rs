@@ -237,18 +237,19 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// from the ordinary lists, until the reserve has 1 % of the zone and a pageblock (v6.1).
     fn reserve_highatomic(&self, zone: &Zone<P>, pfn: Pfn, order: Order) {
         let most = zone.managed_pages() / 100 + PAGEBLOCK_PAGES;
+        let has_room = || zone.pressure.highatomic() < most;
         let ordinary = self.allocator.frames.info(pfn).migratetype().is_ordinary();
         if self.allocator.config.experiment.marks == Generation::V6_1
             && order.pages() < PAGEBLOCK_PAGES
             && ordinary
-            && zone.pressure.highatomic() < most
+            && has_room()
         {
             let waiter = self.allocator.waiter(Some(self.cpu));
             let reserve = |buddy: &mut Buddy<'_, 'm, P, M>| {
                 // Checked again with the lock held: another CPU may have reserved the last allowed pageblock, or this
                 // one.
                 let from = self.allocator.frames.info(pfn).migratetype();
-                if from.is_ordinary() && zone.pressure.highatomic() < most {
+                if from.is_ordinary() && has_room() {
                     buddy.set_pageblock_type(pfn, Some(from), Migratetype::HighAtomic);
                 }
             };

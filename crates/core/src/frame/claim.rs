@@ -21,10 +21,10 @@ impl TakenHead {
     /// The head word, if it is that of a taken block of `order`.
     #[inline(always)]
     const fn of(word: u64, order: Order) -> Option<Self> {
-        let wanted = KIND_TAKEN << (KIND - ORDER) | order.get() as u64;
         // Order and kind, without the requested type, the bit for a list place, and the mark of a bad frame.
-        let mask = (0xf | u64::MAX << (KIND - ORDER)) & !(MARK >> ORDER);
-        if word >> ORDER & mask == wanted { Some(Self(word)) } else { None }
+        const MASK: u64 = (0xf | u64::MAX << (KIND - ORDER)) & !(MARK >> ORDER);
+        let wanted = (KIND_TAKEN << (KIND - ORDER)) + order.get() as u64;
+        if word >> ORDER & MASK == wanted { Some(Self(word)) } else { None }
     }
 
     /// Reads a head word, if it is that of a taken block of `order`.
@@ -52,12 +52,12 @@ impl TakenHead {
 
     /// The head of the same block while `cpu` frees it.
     pub(crate) const fn claimed_by(self, cpu: CpuId) -> Self {
-        Self(self.0 >> ORDER << ORDER & !SEATED | (cpu.0 as u64) << CPU | CLAIMED)
+        Self((self.0 >> ORDER << ORDER & !SEATED) + ((cpu.0 as u64) << CPU) + CLAIMED)
     }
 
     /// Whether the block was freed and set aside, to return to the zone.
     pub(crate) const fn is_aside(self) -> bool {
-        self.0 & SEATED != 0 && self.0 >> ASKED & 3 == Migratetype::HighAtomic as u64
+        matches!(self.asked(), Migratetype::HighAtomic)
     }
 
     /// The type with which the block was requested.
@@ -105,6 +105,12 @@ mod tests {
                     assert!(claimed.is_claimed());
                     assert_eq!(State::unpack(claimed.0), State::Taken { order, asked, list_place: None });
                     assert_ne!(claimed, head.claimed_by(CpuId(8)));
+                    assert!(!head.is_aside() && !claimed.is_aside());
+                    let aside = State::Taken { order, asked: Migratetype::HighAtomic, list_place };
+                    assert!(TakenHead::of(aside.pack(), order).is_some_and(TakenHead::is_aside));
+                    for read_as in Order::all() {
+                        assert_eq!(TakenHead::of(head.0 | MARK, read_as).is_some(), read_as == order);
+                    }
                 }
             }
         }

@@ -61,7 +61,7 @@ impl<'m, P: Platform> Map<'m, P> {
             Self::Free(map) => map.word(n),
             Self::Compact(halves, _) => {
                 let [low, high] = words_of(halves, n);
-                free(low.load(Relaxed)) | free(high.load(Relaxed)) << FRAMES
+                free(low.load(Relaxed)) + (free(high.load(Relaxed)) << FRAMES)
             }
         }
     }
@@ -138,7 +138,7 @@ const fn code(order: Order) -> u64 {
         1 => 0b0001_0001,
         large => {
             let n = large as u64 - 2;
-            0b0011_0001 | (n >> 2 & 1) << 1 | (n >> 1 & 1) << 6 | (n & 1) << 7
+            0b0011_0001 + ((n >> 2 & 1) << 1) + ((n >> 1 & 1) << 6) + ((n & 1) << 7)
         }
     }
 }
@@ -147,7 +147,7 @@ const fn code(order: Order) -> u64 {
 #[inline]
 const fn code_in_word(order: Order, at: u64) -> u64 {
     let code = code(order);
-    (code & 0xf) << at | (code >> 4) << (UPPER as u64 + at)
+    ((code & 0xf) << at) + ((code >> 4) << (UPPER as u64 + at))
 }
 
 /// Order of the block that a caller has and that starts with frame number `at` of a word; `None` if no block does.
@@ -314,6 +314,7 @@ mod tests {
             let word = byte & 0xf | (byte >> 4) << UPPER;
             for at in 0..4 {
                 if let Some(found) = starts(word, at) {
+                    assert!(found < PAGEBLOCK_ORDER, "{byte:#x}");
                     assert!(Pfn(at).is_aligned(if found > order(2) { order(2) } else { found }), "{byte:#x}");
                     assert_eq!(word & code_in_word(found, at), code_in_word(found, at), "{byte:#x}");
                     assert_eq!(starts(word & !code_in_word(found, at), at), None, "{byte:#x}");

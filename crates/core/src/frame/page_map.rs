@@ -112,10 +112,9 @@ pub(crate) const fn lowest(bits: u64, most: u64) -> u64 {
 
 /// The bits that `len` frames from number `from` on have in word `n` of a map.
 #[inline]
-pub(crate) const fn range_in_word(n: usize, from: u64, len: u64) -> u64 {
+pub(crate) fn range_in_word(n: usize, from: u64, len: u64) -> u64 {
     let (start, end) = (n as u64 * 64, n as u64 * 64 + 64);
-    let (first, last) =
-        (if from > start { from } else { start }, if from + len < end { from + len } else { end });
+    let (first, last) = (from.max(start), end.min(from + len));
     if first >= last {
         return 0;
     }
@@ -155,10 +154,10 @@ impl Bits {
     /// all its words from there on.
     #[inline]
     pub(crate) fn starts(&self, n: usize, order: Order) -> u64 {
-        if order.get() < WORD_ORDER {
-            return starts(self.0[n], order.get());
+        match Self::words_of(order) {
+            1 => starts(self.0[n], order.get()),
+            words => u64::from(self.0[n..][..words].iter().all(|&word| word == u64::MAX)),
         }
-        u64::from(self.0[n..][..Self::words_of(order)].iter().all(|&word| word == u64::MAX))
     }
 
     /// Takes the blocks of `order` that start at the bits `starts` of word `n`.
@@ -179,7 +178,7 @@ impl Bits {
         // First the frames with so many free ones after them, each step twice as many as the one before;
         for by in (0..small).map(|k| 1_u32 << k) {
             for n in 0..WORDS - 1 {
-                words[n] &= words[n] >> by | words[n + 1] << (64 - by);
+                words[n] &= (words[n] >> by) + (words[n + 1] << (64 - by));
             }
             words[WORDS - 1] &= words[WORDS - 1] >> by;
         }
@@ -192,7 +191,8 @@ impl Bits {
         }
         for by in (0..small).map(|k| 1_u32 << k) {
             for n in (1..WORDS).rev() {
-                words[n] |= words[n] << by | words[n - 1] >> (64 - by);
+                words[n] |= words[n] << by;
+                words[n] |= words[n - 1] >> (64 - by);
             }
             words[0] |= words[0] << by;
         }
@@ -203,7 +203,7 @@ impl Bits {
     #[inline]
     fn firsts(&self, n: usize) -> u64 {
         let before = if n > 0 { self.0[n - 1] >> 63 } else { 0 };
-        self.0[n] & !(self.0[n] << 1 | before)
+        self.0[n] & !((self.0[n] << 1) + before)
     }
 
     /// The first runs: at most `most` of its `frames` in at most `room` runs.
@@ -237,8 +237,7 @@ impl Bits {
     /// Like [`largest`](Self::largest) of a map that has no block larger than `most`.
     pub(crate) fn largest_upto(&self, most: u8) -> Option<u8> {
         if most >= WORD_ORDER {
-            let full =
-                self.0.iter().zip(0..).fold(0, |all, (&word, n)| all | u64::from(word == u64::MAX) << n);
+            let full: u64 = self.0.iter().zip(0..).map(|(&word, n)| u64::from(word == u64::MAX) << n).sum();
             let (pairs, fours) = (full & full >> 1 & 0x55, full & full >> 1 & full >> 2 & full >> 3 & 0x11);
             for (order, starts) in [(9, u64::from(full == 0xff)), (8, fours), (7, pairs), (6, full)] {
                 if starts != 0 {
@@ -330,6 +329,8 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
+    use crate::frame::Pageblock;
+    use crate::platform::machine::Machine;
 
     /// A few thousand maps of every density, and the corners.
     fn maps() -> impl Iterator<Item = Bits> {
@@ -478,5 +479,15 @@ mod tests {
                 assert!((0..512).all(|n| free(bits, n) == (from..from + len).contains(&n)), "{from}, {len}");
             }
         }
+    }
+
+    #[test]
+    fn a_map_is_as_long_as_its_pageblocks() {
+        let maps = [(); 3].map(|()| PageMap::<Machine>::new());
+        let pageblocks = [Pageblock::new(), Pageblock::new()];
+        let frames =
+            |n: usize| FrameMap::<Machine, ()>::new(Pfn(0), &[], &pageblocks[..n], &maps[..2 * n + 1], true);
+        assert_eq!((frames(0).len(), frames(0).is_empty()), (0, true));
+        assert_eq!((frames(1).len(), frames(1).is_empty()), (512, false));
     }
 }

@@ -12,6 +12,9 @@ use super::{FrameMap, State};
 use crate::platform::{Platform, Word};
 use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
+/// Bits that tell a marked frame from others: those of a free block have other uses.
+const MARKED: u64 = FREE | MARK;
+
 impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// The frame's own word, which for a large block is not its head word. The frame must be in the map.
     fn own_word(&self, pfn: Pfn) -> &'m P::Word {
@@ -39,9 +42,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
 
     /// Whether a frame is marked.
     pub(crate) fn is_marked(&self, pfn: Pfn) -> bool {
-        cfg!(feature = "mobility")
-            && !self.is_compact()
-            && self.own_word(pfn).load(Acquire) & (FREE | MARK) == MARK
+        cfg!(feature = "mobility") && !self.is_compact() && self.own_word(pfn).load(Acquire) & MARKED == MARK
     }
 
     /// Whether a frame is marked and out of use as a single frame.
@@ -55,7 +56,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
 
     /// Takes a frame that is in no block out of use, and marks it. Under the zone lock.
     pub(crate) fn withdraw(&self, pfn: Pfn) {
-        self.own_word(pfn).store(State::Quarantined { order: Order::ZERO }.pack() | MARK, Relaxed);
+        self.own_word(pfn).store(State::Quarantined { order: Order::ZERO }.pack() + MARK, Relaxed);
     }
 
     /// The first marked frame among `pages` from `first` on that is not out of use already. O(pages).

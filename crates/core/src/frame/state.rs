@@ -8,6 +8,12 @@ use crate::units::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, ZoneId};
 pub(super) const LINK_BITS: u32 = 28;
 const LINK_MASK: u64 = (1 << LINK_BITS) - 1;
 
+/// A word with `bits` in place of those of `mask`.
+#[inline(always)]
+const fn with_bits(word: u64, mask: u64, bits: u64) -> u64 {
+    (word & !mask) + bits
+}
+
 /// Properties of a pageblock, packed into one word, so that a free gets zone and type in one read.
 ///
 /// `type | present << 3 | type before isolation << 4 | reported << 7 | zone << 8 | poisoned << 16`. One comparison
@@ -25,6 +31,8 @@ impl BlockInfo {
     const POISONED: u64 = 1 << 16;
     /// Isolated by a call that ends it itself.
     const HELD: u64 = 1 << 17;
+    const PLAIN: u64 = Self::TYPE | Self::POISONED;
+    const TYPES: u64 = Self::TYPE | Self::BEFORE | Self::HELD;
 
     /// A word that no pageblock has, and no word that differs from one only in the type.
     pub(crate) const NOWHERE: Self = Self(1 << 63);
@@ -35,7 +43,7 @@ impl BlockInfo {
     /// A pageblock with memory, in `zone`.
     #[must_use]
     pub const fn new(zone: ZoneId, migratetype: Migratetype) -> Self {
-        Self(Self::PRESENT | migratetype as u64 | (zone.0 as u64) << 8)
+        Self(Self::PRESENT + migratetype as u64 + ((zone.0 as u64) << 8))
     }
 
     /// Whether the pageblock has memory.
@@ -55,13 +63,13 @@ impl BlockInfo {
     /// Whether it has an ordinary type and no bad frame in use.
     #[inline(always)]
     pub(crate) const fn is_plain(self) -> bool {
-        !cfg!(feature = "mobility") || self.0 & (Self::TYPE | Self::POISONED) < 3
+        !cfg!(feature = "mobility") || self.0 & Self::PLAIN < 3
     }
 
     /// Type of the pageblock, if it is [plain](Self::is_plain).
     #[inline(always)]
     pub(crate) const fn plain_type(self) -> Option<Migratetype> {
-        Migratetype::ordinary(self.0 & (Self::TYPE | Self::POISONED))
+        Migratetype::ordinary(self.0 & Self::PLAIN)
     }
 
     /// Type of a pageblock that differs from this `unmovable` one only in the type, if that is an ordinary one.
@@ -101,19 +109,19 @@ impl BlockInfo {
     /// This pageblock, reported or not.
     #[must_use]
     pub(crate) const fn reported(self, reported: bool) -> Self {
-        Self(self.0 & !Self::REPORTED | if reported { Self::REPORTED } else { 0 })
+        Self(with_bits(self.0, Self::REPORTED, if reported { Self::REPORTED } else { 0 }))
     }
 
     /// This pageblock, with or without a bad frame in use.
     #[must_use]
     pub(crate) const fn poisoned(self, poisoned: bool) -> Self {
-        Self(self.0 & !Self::POISONED | if poisoned { Self::POISONED } else { 0 })
+        Self(with_bits(self.0, Self::POISONED, if poisoned { Self::POISONED } else { 0 }))
     }
 
     /// This pageblock with another type, not isolated.
     #[must_use]
     pub const fn with_migratetype(self, migratetype: Migratetype) -> Self {
-        Self(self.0 & !(Self::TYPE | Self::BEFORE | Self::HELD) | migratetype as u64)
+        Self(with_bits(self.0, Self::TYPES, migratetype as u64))
     }
 
     /// Whether only the call that has isolated it ends that.
@@ -123,9 +131,9 @@ impl BlockInfo {
 
     /// This pageblock, isolated; `held`: by a call that ends it itself.
     pub(crate) const fn isolated_by(self, held: bool) -> Self {
-        let before = self.migratetype() as u64;
+        let before = (self.migratetype() as u64) << 4;
         let held = if held { Self::HELD } else { 0 };
-        Self(self.with_migratetype(Migratetype::Isolate).0 | before << 4 | held)
+        Self(self.with_migratetype(Migratetype::Isolate).0 + before + held)
     }
 }
 
@@ -148,25 +156,25 @@ pub(crate) struct PlaceTag(u64);
 impl PlaceTag {
     /// The tag of a CPU, for order 0 and the unmovable type.
     pub(crate) const fn new(cpu: CpuId) -> Self {
-        Self(KIND_TAKEN << KIND | SEATED | (cpu.0 as u64) << CPU)
+        Self((KIND_TAKEN << KIND) + SEATED + ((cpu.0 as u64) << CPU))
     }
 
     /// The tag of the same CPU for another order and ordinary type.
     #[inline]
     pub(crate) const fn on_list(self, order: Order, ordinary: Migratetype) -> Self {
-        Self(self.0 | (order.get() as u64) << ORDER | (ordinary as u64) << ASKED)
+        Self(self.of_order(order).0 + ((ordinary as u64) << ASKED))
     }
 
     /// Turns a tag of order 0 into that of another order.
     #[inline]
     pub(crate) const fn of_order(self, order: Order) -> Self {
-        Self(self.0 | (order.get() as u64) << ORDER)
+        Self(self.0 + ((order.get() as u64) << ORDER))
     }
 
     /// The head word of a block at a position of the list.
     #[inline]
     pub(crate) const fn at(self, position: u32) -> u64 {
-        self.0 | position as u64
+        self.0 + position as u64
     }
 
     /// Whether two head words name the same list as the place where the block is, or last was.
@@ -238,10 +246,10 @@ impl FreeHead {
     pub(crate) fn new(order: Order, list: Migratetype, next: u32, prev: u32) -> Self {
         debug_assert!(u64::from(next) <= LINK_MASK && u64::from(prev) <= LINK_MASK);
         Self(
-            FREE | u64::from(order.get()) << Self::KIND
-                | (list as u64) << Self::LIST
-                | u64::from(prev) << Self::PREV
-                | u64::from(next),
+            FREE + (u64::from(order.get()) << Self::KIND)
+                + ((list as u64) << Self::LIST)
+                + (u64::from(prev) << Self::PREV)
+                + u64::from(next),
         )
     }
 
@@ -254,7 +262,7 @@ impl FreeHead {
     /// The head, if it is that of a free block of this order.
     #[inline]
     pub(crate) fn of_order(word: u64, order: Order) -> Option<Self> {
-        (word >> Self::KIND == FREE >> Self::KIND | u64::from(order.get())).then_some(Self(word))
+        (word >> Self::KIND == (FREE >> Self::KIND) + u64::from(order.get())).then_some(Self(word))
     }
 
     /// The packed word.
@@ -284,12 +292,12 @@ impl FreeHead {
 
     #[inline]
     pub(crate) fn with_next(self, next: u32) -> Self {
-        Self(self.0 & !LINK_MASK | u64::from(next))
+        Self(with_bits(self.0, LINK_MASK, u64::from(next)))
     }
 
     #[inline]
     pub(crate) fn with_prev(self, prev: u32) -> Self {
-        Self(self.0 & !(LINK_MASK << Self::PREV) | u64::from(prev) << Self::PREV)
+        Self(with_bits(self.0, LINK_MASK << Self::PREV, u64::from(prev) << Self::PREV))
     }
 }
 
@@ -328,15 +336,15 @@ impl State {
             Self::Free { order, list, next, prev } => FreeHead::new(order, list, next, prev).0,
             Self::Taken { order, asked, list_place } => {
                 let block =
-                    KIND_TAKEN << KIND | u64::from(order.get()) << ORDER | (asked as u64 & 3) << ASKED;
+                    (KIND_TAKEN << KIND) + (u64::from(order.get()) << ORDER) + ((asked as u64 & 3) << ASKED);
                 match list_place {
                     None => block,
-                    Some(list_place) => {
-                        block | SEATED | u64::from(list_place.cpu.0) << CPU | u64::from(list_place.position)
+                    Some(ListPlace { cpu, position }) => {
+                        block + SEATED + (u64::from(cpu.0) << CPU) + u64::from(position)
                     }
                 }
             }
-            Self::Quarantined { order } => KIND_QUARANTINED << KIND | u64::from(order.get()) << ORDER,
+            Self::Quarantined { order } => (KIND_QUARANTINED << KIND) + (u64::from(order.get()) << ORDER),
             Self::Reserved => KIND_RESERVED << KIND,
         }
     }
@@ -388,11 +396,11 @@ impl OpenHead {
     pub(crate) fn new(free: u32, largest: u8, next: u32, prev: u32) -> Self {
         debug_assert!(u64::from(next.max(prev)) <= Self::MASK && u64::from(free) <= Self::FREE_MASK);
         Self(
-            KIND_OPEN << KIND
-                | u64::from(largest) << Self::LARGEST
-                | u64::from(free) << Self::FREE
-                | u64::from(prev) << Self::LINK
-                | u64::from(next),
+            (KIND_OPEN << KIND)
+                + (u64::from(largest) << Self::LARGEST)
+                + (u64::from(free) << Self::FREE)
+                + (u64::from(prev) << Self::LINK)
+                + u64::from(next),
         )
     }
 
@@ -435,7 +443,7 @@ impl OpenHead {
     /// This head with `free` free frames.
     #[inline(always)]
     pub(crate) const fn with_free(self, free: u32) -> Self {
-        Self(self.0 & !(Self::FREE_MASK << Self::FREE) | (free as u64) << Self::FREE)
+        Self(with_bits(self.0, Self::FREE_MASK << Self::FREE, (free as u64) << Self::FREE))
     }
 
     /// This head with `pages` more free frames, fewer than all.
@@ -452,12 +460,12 @@ impl OpenHead {
 
     #[inline(always)]
     pub(crate) const fn with_next(self, next: u32) -> Self {
-        Self(self.0 & !Self::MASK | next as u64)
+        Self(with_bits(self.0, Self::MASK, next as u64))
     }
 
     #[inline(always)]
     pub(crate) const fn with_prev(self, prev: u32) -> Self {
-        Self(self.0 & !(Self::MASK << Self::LINK) | (prev as u64) << Self::LINK)
+        Self(with_bits(self.0, Self::MASK << Self::LINK, (prev as u64) << Self::LINK))
     }
 
     /// The least head word of a pageblock with at least 64 free frames, an eighth. Allocations should take from fuller

@@ -106,7 +106,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 for n in 0..u64::from(count) {
                     self.frames.clear_head(first.add(n << order.get()));
                 }
-                core::hint::black_box(self.frames.touch_map(first));
+                self.frames.touch_map(first);
             }
             let section = cut.number_of(first);
             let before = core::mem::replace(&mut lasts[section], at as u8);

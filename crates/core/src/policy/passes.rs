@@ -392,6 +392,10 @@ impl Passes {
             Generation::V6_1 => self.gained && !costly,
         };
         self.idle = if resets { 0 } else { self.idle.saturating_add(1) };
+        self.is_within_limits()
+    }
+
+    const fn is_within_limits(&self) -> bool {
         self.idle <= self.limits.without_progress && self.rounds < self.limits.rounds
     }
 
@@ -440,10 +444,7 @@ impl Passes {
             return self.go(At::Paused, Step::Pause);
         }
         match self.generation {
-            Generation::V3_0 => {
-                let within = self.idle <= self.limits.without_progress && self.rounds < self.limits.rounds;
-                self.retry_v3_0(within)
-            }
+            Generation::V3_0 => self.retry_v3_0(self.is_within_limits()),
             Generation::V6_1 => self.fail_unless_no_fail(),
         }
     }

@@ -23,6 +23,7 @@ const BOOSTED: u64 = 4;
 const RECLAIM_ACTIVE: u64 = 8;
 /// The last allocation that missed found the free pages at or below the high mark (v6.7: `ZONE_BELOW_HIGH`).
 const BELOW_HIGH: u64 = 16;
+const SHORT: u64 = RECLAIM_ACTIVE | BELOW_HIGH;
 
 /// First bit of the 8 bits in `flags` that count the coming rounds of background compaction that do nothing.
 const REST: u32 = 8;
@@ -134,7 +135,7 @@ impl<P: Platform> Pressure<P> {
 
     /// Shortage of the zone, as its per-CPU lists see it. A racy read of one word.
     pub(crate) fn on_lists(&self) -> policy::pcp::Shortage {
-        match self.flags.load(Relaxed) & (RECLAIM_ACTIVE | BELOW_HIGH) {
+        match self.flags.load(Relaxed) & SHORT {
             0 => policy::pcp::Shortage::None,
             BELOW_HIGH => policy::pcp::Shortage::BelowHigh,
             _ => policy::pcp::Shortage::Reclaim,
@@ -149,17 +150,17 @@ impl<P: Platform> Pressure<P> {
     /// Changes one field of the flags' word.
     fn set_field(&self, from: u32, bits: u32, value: u64) {
         let mask = ((1 << bits) - 1) << from;
-        update(&self.flags, AcqRel, |old| Some(old & !mask | value << from & mask));
+        update(&self.flags, AcqRel, |old| Some((old & !mask) + (value << from & mask)));
     }
 
     /// Whether background compaction does nothing this time; counts one round less to skip. CPUs that call this at the
     /// same time may skip one round too many.
     pub(crate) fn rests(&self) -> bool {
         let left = self.flags.load(Relaxed) >> REST & 0xff;
-        if left > 0 {
+        if left != 0 {
             self.set_field(REST, 8, left - 1);
         }
-        left > 0
+        left != 0
     }
 
     /// Lets background compaction do nothing for `rounds` rounds.
@@ -210,7 +211,7 @@ impl<P: Platform> Pressure<P> {
     /// scans more.
     pub(crate) fn set_defer(&self, defer: Defer) {
         let resume = self.compaction.load(Relaxed) >> RESUME << RESUME;
-        self.compaction.store(defer.pack() | resume, Relaxed);
+        self.compaction.store(defer.pack() + resume, Relaxed);
     }
 
     /// Positions at which the next compaction continues.
@@ -220,7 +221,7 @@ impl<P: Platform> Pressure<P> {
 
     pub(crate) fn set_resume(&self, resume: Option<Resume>) {
         let defer = self.compaction.load(Relaxed) & ((1 << RESUME) - 1);
-        self.compaction.store(Resume::pack(resume) << RESUME | defer, Relaxed);
+        self.compaction.store((Resume::pack(resume) << RESUME) + defer, Relaxed);
     }
 }
 

@@ -42,6 +42,8 @@ const CLOSE: u32 = 1;
 const NONE: u32 = u64::BITS;
 /// Equally good sections whose locks a request checks.
 const LOOKS: usize = 3;
+/// Most frames of a run, as a power of two: 64 pageblocks.
+const MOST_OF_RUN: u32 = PAGEBLOCK_ORDER.get() as u32 + 6;
 /// Sections among which a CPU chooses, from its own on, if one of them has a block.
 const AROUND: usize = 16;
 
@@ -105,15 +107,14 @@ impl Cut {
         core::iter::from_fn(move || {
             let part = at..self.range(self.number_of(at)).end.min(range.end);
             at = part.end;
-            (part.start < part.end).then_some(part)
+            (!part.is_empty()).then_some(part)
         })
     }
 
     /// Most frames of a run of free blocks that is given back together: it is inside one section.
     #[inline(always)]
-    pub(crate) const fn most_of_run(self) -> u64 {
-        let most = 64 << PAGEBLOCK_ORDER.get();
-        if self.is_cut() && 1 << self.shift < most { 1 << self.shift } else { most }
+    pub(crate) fn most_of_run(self) -> u64 {
+        1 << self.shift.min(MOST_OF_RUN)
     }
 }
 
@@ -156,7 +157,7 @@ impl<P: Platform> Zone<'_, P> {
     fn best(&self, order: Order, list: Migratetype, from: usize) -> Option<usize> {
         let sections = self.cut.sections();
         let (which, fits) = match order.get().checked_sub(PAGEBLOCK_ORDER.get()) {
-            None => (list.index(), AT_LEAST[order.index()] | 1 << WHOLE),
+            None => (list.index(), AT_LEAST[order.index()] + (1 << WHOLE)),
             Some(0) => (TYPES, 3 << (2 * list.index())),
             Some(_) => (TYPES, 2 << (2 * list.index())),
         };
@@ -242,12 +243,12 @@ impl<P: Platform> Zone<'_, P> {
         if !self.cut.is_cut() {
             return Some((0, *wanted));
         }
-        let free_cma = if wanted.may_use_cma { self.free_cma_pages() } else { 0 };
-        let cma_first = free_cma > 0 && fallback::cma_first(migratetype, true, self.free_pages(), free_cma);
+        let cma_first = wanted.may_use_cma
+            && fallback::cma_first(migratetype, true, self.free_pages(), self.free_cma_pages());
         let [first, second] =
             if cma_first { [Migratetype::Cma, migratetype] } else { [migratetype, Migratetype::Cma] };
         let mut found = self.best(order, first, from);
-        if found.is_none() && free_cma > 0 {
+        if found.is_none() && wanted.may_use_cma {
             found = self.best(order, second, from);
         }
         if let Some(n) = found {
@@ -257,69 +258,21 @@ impl<P: Platform> Zone<'_, P> {
             return None;
         }
         let shown = self.shown()?;
-        let has_mixed = order == MAX_ORDER && shown.has(order, migratetype);
-        let (found, list) = if has_mixed {
-            (order, migratetype)
+        // No section has a block of the type, but one may have two buddies of different types.
+        let (shows, found, list): (fn(&Shown, _, _) -> bool, _, _) = if shown.has(order, migratetype) {
+            (Shown::has, order, migratetype)
         } else {
             let has_block = |order, list| shown.has_unmixed(order, list);
             let grouping = self.counters.grouping();
             let source =
                 fallback::choose(generation, order, migratetype, grouping, avoid_fragmentation, has_block)?;
-            (source.order, source.migratetype)
+            (Shown::has_unmixed, source.order, source.migratetype)
         };
-        let n = (from..self.cut.sections()).chain(0..from).find(|&n| match has_mixed {
-            true => self.shown_by(n).has(found, list),
-            false => self.shown_by(n).has_unmixed(found, list),
-        })?;
+        let n =
+            (from..self.cut.sections()).chain(0..from).find(|&n| shows(&self.shown_by(n), found, list))?;
         Some((n, *wanted))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    extern crate std;
-
-    use std::vec::Vec;
-
-    use super::*;
-    use crate::config::{Engine, Experiment};
-    use crate::units::{NodeId, ZoneType};
-
-    const fn zone(start: u64, pages: u64) -> ZoneSpec {
-        ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(start), pages }
-    }
-
-    #[test]
-    fn sections_have_64_mib_and_are_four_a_cpu_and_256_at_most() {
-        let gib = 1 << 18;
-        let sections = |pages, cpus| Cut::new(&zone(0, pages), &Config::framewright(), cpus).sections();
-        let cases =
-            [(gib, 1), (gib, 2), (gib, 4), (gib, 16), (gib / 16, 16), (64 * gib, 16), (1024 * gib, 256)];
-        assert_eq!(cases.map(|(pages, cpus)| sections(pages, cpus)), [1, 8, 16, 16, 1, 64, 256]);
-        assert_eq!(Cut::new(&zone(0, gib), &Config::linux_v6_7(), 16).sections(), 1);
-    }
-
-    #[test]
-    fn a_run_is_inside_one_section_and_64_pageblocks_at_most() {
-        let most = |shift| Cut { start: Pfn(0), end: Pfn(1 << 30), shift }.most_of_run();
-        assert_eq!([11, 14, 15, 16, u64::BITS - 1].map(most), [1 << 11, 1 << 14, 1 << 15, 1 << 15, 1 << 15]);
-    }
-
-    #[test]
-    fn sections_are_aligned_and_tile_the_zone() {
-        let experiment = Experiment { section_pages: 2048, ..Experiment::framewright() };
-        let config = Config { engine: Engine::Compact, experiment, ..Config::framewright() };
-        for (start, pages) in [(0, 8192), (1024, 8000), (3072, 3000), (2048, 2048), (1024, 1024)] {
-            let spec = zone(start, pages);
-            let cut = Cut::new(&spec, &config, 1);
-            let ranges: Vec<_> = (0..cut.sections()).map(|n| cut.range(n)).collect();
-            assert_eq!(ranges, cut.parts(spec.start..spec.end()).collect::<Vec<_>>());
-            assert_eq!((ranges[0].start, ranges[ranges.len() - 1].end), (spec.start, spec.end()));
-            assert!(ranges.windows(2).all(|two| two[0].end == two[1].start && two[1].start.0 % 2048 == 0));
-            for (n, range) in ranges.iter().enumerate() {
-                let [first, last] = [range.start, Pfn(range.end.0 - 1)];
-                assert!(cut.number_of(first) == n && cut.number_of(last) == n);
-            }
-        }
-    }
-}
+mod tests;

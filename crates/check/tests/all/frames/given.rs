@@ -133,6 +133,23 @@ fn wrong_frees_in_bulk_are_refused_and_the_others_done() {
     }
 }
 
+/// Blocks that are on the CPU's list, or set aside, are free already.
+#[test]
+fn what_lies_on_lists_is_refused_in_bulk() {
+    for config in ENGINES {
+        let world = Spec::one_zone(4096, 1).config(config).plain();
+        world.on(0, |cpu| {
+            let held: Vec<Pfn> = (0..6).map(|_| cpu.must_alloc(0)).collect();
+            [5, 0, 1].into_iter().for_each(|n: usize| cpu.must_free(held[n], 0));
+            let failed = cpu.free_bulk(order(0), &held).expect_err("three are free");
+            assert_eq!((failed.refused, failed.first.why), (3, FreeFailure::NotAllocated), "{failed}");
+            assert_eq!(failed.first.pfn, held[0]);
+            cpu.drain();
+        });
+        assert_eq!(world.settled().free, 4096, "{:?}", config.engine);
+    }
+}
+
 #[test]
 fn bulk_leaves_the_low_mark_to_others() {
     for config in ENGINES {

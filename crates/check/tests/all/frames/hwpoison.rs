@@ -161,3 +161,20 @@ fn huge_neighbours_go_back_without_their_bad_frames() {
         assert_eq!((account.free, account.quarantined), (8 * 1024 - bad.len() as u64, bad.len() as u64));
     }
 }
+
+/// All memory of a zone goes offline and comes back, where new memory stays untouched until it is needed.
+#[test]
+fn a_failed_frame_stays_out_of_use_where_memory_comes_back_to_an_empty_zone() {
+    let pages = 8 * PAGEBLOCK_PAGES;
+    for sections in [pages, 4 * PAGEBLOCK_PAGES] {
+        let lazy = |config: &mut Config| config.lazy_pageblocks = true;
+        let world = Spec::one_zone(pages, 2).bare().sections(sections).but(lazy).plain();
+        let bad = BASE.add(3 * PAGEBLOCK_PAGES + 7);
+        world.on(0, |cpu| cpu.hwpoison(bad)).expect("it is there");
+        assert_eq!(world.on(0, |cpu| cpu.offline(BASE..BASE.add(pages))), Ok(pages));
+        assert_eq!((world.zone().managed_pages(), world.zone().present_pages()), (0, 0));
+        world.allocator().online(BASE, pages).expect("it is offline");
+        let got = world.alloc_all(0, 0);
+        assert!(!got.contains(&bad) && got.len() as u64 == pages - 1, "{} frames", got.len());
+    }
+}

@@ -190,4 +190,8 @@ fn a_refill_takes_from_thirty_two_words() {
         assert!(cpu.alloc(Order::ZERO, M).is_err());
     });
     world.settled();
+    // Whole pageblocks are in no word of a map.
+    let world = Spec::one_zone(64 * PAGEBLOCK_PAGES, 1).fixed(40 << 9, 64 << 9).plain();
+    world.must_alloc(0, PAGEBLOCK_ORDER);
+    assert_eq!(world.allocator().pcp_pages(), 39 * PAGEBLOCK_PAGES);
 }

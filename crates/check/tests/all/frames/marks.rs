@@ -82,27 +82,28 @@ fn a_reserve_for_high_orders_that_cannot_wait() {
 fn the_reserve_is_bounded() {
     // The low mark is a tenth of the zone above the min mark: the reserve grows only below it.
     let config = marked(Generation::V6_1).but(|config| config.watermark_scale = 1000);
-    let world = Spec::one_zone(131_072, 1).config(config).plain();
-    let order = order(3);
-    let atomic = Request::new(order, Migratetype::Unmovable).with(Flags::ATOMIC);
-    world.on(0, |cpu| {
-        let zone = &cpu.allocator().zones()[0];
-        while zone.free_pages() > zone.marks().low {
-            cpu.request(&page()).expect("above the mark");
-        }
-        for _ in 0..1000 {
-            cpu.request(&atomic).expect("above the min mark");
-        }
-    });
-    let reserved = (0..131_072 / 512)
-        .filter(|n| {
-            let info = world.allocator().frames().info(BASE.add(n * 512));
-            info.migratetype() == Migratetype::HighAtomic
-        })
-        .count();
-    // 1310 + 512 pages are reached with the fourth pageblock.
-    assert_eq!(reserved, 4);
-    world.settled();
+    let atomic = Request::new(order(3), Migratetype::Unmovable).with(Flags::ATOMIC);
+    // 1310 + 512 pages are reached with the fourth pageblock, 512 + 512 with the second.
+    for (pages, expected) in [(131_072, 4), (51_200, 2)] {
+        let world = Spec::one_zone(pages, 1).config(config).plain();
+        world.on(0, |cpu| {
+            let zone = &cpu.allocator().zones()[0];
+            while zone.free_pages() > zone.marks().low {
+                cpu.request(&page()).expect("above the mark");
+            }
+            for _ in 0..pages / 131 {
+                cpu.request(&atomic).expect("above the min mark");
+            }
+        });
+        let reserved = (0..pages / 512)
+            .filter(|n| {
+                let info = world.allocator().frames().info(BASE.add(n * 512));
+                info.migratetype() == Migratetype::HighAtomic
+            })
+            .count();
+        assert_eq!(reserved, expected);
+        world.settled();
+    }
 }
 
 /// A steal that fragments raises the marks; the boost is bounded.
@@ -130,6 +131,7 @@ fn a_fragmenting_steal_boosts_the_marks() {
     let ordinary = page().with(Flags::NO_WAIT);
     assert!(world.on(0, |cpu| cpu.request(&ordinary)).is_err());
     assert!(world.on(0, |cpu| cpu.request(&atomic)).is_ok());
+    assert_eq!(left(&world, &atomic), 96, "as if there were no boost");
     // Background reclaim works for it, and it is over.
     let nothing = reclaimer(0, |_, _| Reclaimed::default());
     let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };

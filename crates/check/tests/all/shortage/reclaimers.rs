@@ -417,3 +417,44 @@ fn flushers_are_woken_when_much_was_looked_at() {
         assert_eq!(woken.first().copied(), wakes.then_some(scanned));
     }
 }
+
+/// Caches of small objects, which give up to so many pages back in a round.
+struct Slabs {
+    pages: RefCell<Vec<Pfn>>,
+    per_round: usize,
+}
+
+impl Reclaim for Slabs {
+    fn reclaim(&self, _: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
+        Reclaimed::default()
+    }
+
+    fn shrink(&self, _: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
+        let mut pages = self.pages.borrow_mut();
+        let left = pages.len() - self.per_round;
+        let freed =
+            pages.drain(left..).map(|pfn| give(to, pfn, 0).expect("it is the cache's")).count() as u64;
+        Reclaimed { scanned: freed, freed }
+    }
+
+    fn reclaimable(&self, _: ZoneId) -> Reclaimable {
+        Reclaimable { slab: self.pages.borrow().len() as u64, ..Reclaimable::default() }
+    }
+}
+
+/// Zone reclaim shrinks caches of small objects by what is requested, round by round; it has failed if they did not
+/// shrink by as much.
+#[test]
+fn zone_reclaim_shrinks_caches_of_small_objects() {
+    for (per_round, shrunk, failed) in [(0, 0, 1), (1, 8, 0), (3, 9, 0)] {
+        let world = two_nodes(ZonelistCache::Off);
+        let pages = world.on(0, |cpu| cpu.request_all(&page().with(Flags::THIS_NODE.and(Flags::ATOMIC))));
+        let slabs = Slabs { pages: RefCell::new(pages), per_round };
+        let before = slabs.pages.borrow().len();
+        let eight = Request::new(order(3), M);
+        world.on(0, |cpu| cpu.alloc_with(&eight, &helpers(&slabs))).expect("node 1 has plenty");
+        let events = world.allocator().node_events(NodeId(0));
+        assert_eq!((events.zone_reclaim_scans, events.zone_reclaim_failed), (1, failed), "{per_round}");
+        assert_eq!(before - slabs.pages.borrow().len(), shrunk, "{per_round}");
+    }
+}

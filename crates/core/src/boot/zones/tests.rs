@@ -1,11 +1,16 @@
 extern crate std;
 
+use core::mem::MaybeUninit;
 use std::vec::Vec;
 
 use super::*;
 use crate::boot::early::{Early, EarlyRequest};
+use crate::boot::late::deferred;
 use crate::boot::map::{Home, Kind};
 use crate::boot::spans::Span;
+use crate::defer::DeferredMemory;
+use crate::platform::machine::Machine;
+use crate::policy::init::Split;
 
 const GIB: u64 = 1 << 18;
 
@@ -291,4 +296,21 @@ fn a_node_in_pieces_becomes_movable_in_the_right_one() {
             assert_eq!(division.nodes[0].movable_from, Some(Pfn(from)));
         });
     }
+}
+
+#[test]
+fn each_zone_is_initialised_by_the_cpus_of_its_node() {
+    with_division(&[(0, 4 * GIB, 0, false), (4 * GIB, 8 * GIB, 1, false)], Rules::default(), &[], |made| {
+        let (division, hand_over) = made.expect("there is room");
+        let mut rests = [const { MaybeUninit::uninit() }; 4];
+        let memory = DeferredMemory::<Machine> { zones: &mut rests[..division.specs.len()], slots: &[] };
+        let nodes = [0, 1, 1, 1].map(NodeId);
+        let deferred = deferred(&division, hand_over.free(), &nodes, Split::AllCpus, memory);
+        let cpus = deferred.zones().iter().map(|zone| (zone.rest().spec.node.0, zone.rest().cpus));
+        assert!(
+            cpus.clone().all(|(node, cpus)| cpus == [1, 3][usize::from(node)]),
+            "{:?}",
+            cpus.collect::<Vec<_>>()
+        );
+    });
 }

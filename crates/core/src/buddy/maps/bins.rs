@@ -22,8 +22,9 @@ pub(super) struct Ends {
 const EMPTY: Ends = Ends { first: NONE, last: NONE };
 
 /// The bins of a zone, by type, fullness and largest free block.
+#[repr(C)]
 pub(in crate::buddy) struct Bins<P: Platform> {
-    /// By type: a bit for each bin that has a pageblock.
+    /// By type: a bit for each bin that has a pageblock. At the start: see `Cold::bins_offset`.
     pub(super) occupied: [Slot<P, u64>; TYPES],
     pub(super) ends: [[Slot<P, Ends>; BINS]; TYPES],
 }
@@ -34,10 +35,6 @@ impl<P: Platform> Bins<P> {
             occupied: core::array::from_fn(|_| Slot::new(0)),
             ends: core::array::from_fn(|_| core::array::from_fn(|_| Slot::new(EMPTY))),
         }
-    }
-
-    pub(in crate::buddy) const fn words_offset() -> usize {
-        core::mem::offset_of!(Self, occupied)
     }
 }
 
@@ -172,5 +169,61 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             }
             at = at.add(PAGEBLOCK_PAGES);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buddy::testing::Store;
+
+    const LIST: usize = Migratetype::Movable as usize;
+
+    /// Open pageblocks in one bin.
+    fn store(pageblocks: u64) -> Store {
+        let mut store = Store::new(pageblocks, true);
+        (0..pageblocks).for_each(|n| store.free(n, [3, 7]));
+        store
+    }
+
+    /// One end of a bin that names another pageblock is damage, whether the other end is right or not.
+    #[test]
+    fn a_bin_whose_end_names_another_pageblock_is_made_anew() {
+        for (pageblocks, is_last, wrong) in [(3, false, 2), (3, true, 0), (1, false, 5), (1, true, 5)] {
+            let mut store = store(pageblocks);
+            store.with(|buddy| {
+                let ends = buddy.cold.bins.ends[LIST][0].get();
+                let number = if is_last { ends.last } else { ends.first };
+                let damaged =
+                    if is_last { Ends { last: wrong, ..ends } } else { Ends { first: wrong, ..ends } };
+                assert_ne!(number, wrong);
+                buddy.cold.bins.ends[LIST][0].set(damaged);
+                let at = buddy.pageblock_of(number);
+                let head = buddy.frames.open_head(at).expect("it is open");
+                assert!(!buddy.leave(at, Migratetype::Movable, head));
+                assert_eq!(buddy.counts().rebuilt_bins, 1);
+            });
+            assert_eq!(store.check(), 2 * pageblocks);
+        }
+    }
+
+    #[test]
+    fn the_bin_that_a_pageblock_enters_is_occupied() {
+        let mut store = Store::new(1, true);
+        store.with(|buddy| buddy.cold.bins.occupied[LIST].set(u64::MAX >> 1));
+        store.free(0, [3, 7]);
+        store.with(|buddy| assert_eq!(buddy.occupied(Migratetype::Movable), u64::MAX >> 1));
+    }
+
+    /// What is behind the store's end is another one's.
+    #[test]
+    fn bins_are_made_anew_up_to_the_end() {
+        let mut store = store(3);
+        store.range.end = Store::pageblock(2);
+        store.with(|buddy| buddy.rebuild());
+        store.with(|buddy| {
+            let open = buddy.open_pageblocks(Migratetype::Movable);
+            assert!(open.eq([Store::pageblock(0), Store::pageblock(1)]));
+        });
     }
 }

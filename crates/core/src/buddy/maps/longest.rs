@@ -81,8 +81,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     ) -> u64 {
         let mut left = (most, room as u64);
         while picked.len < MOST
-            && left.0 > 0
-            && left.1 > 0
+            && left.0 != 0
+            && left.1 != 0
             && let Some(now) = self.take_runs_of_one(orders.clone(), list, left, picked)
         {
             left = now;
@@ -196,6 +196,8 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
+    use crate::buddy::Placement;
+    use crate::buddy::testing::Store;
     use crate::policy::testing::Xorshift;
 
     /// The runs of frames, one by one.
@@ -215,7 +217,7 @@ mod tests {
     #[test]
     fn what_was_picked_is_written_as_ascending_runs() {
         let mut random = Xorshift(0x9e37_79b9_7f4a_7c15);
-        for _ in 0..2000 {
+        for _ in 0..400 {
             let (mut picked, mut frames) = (Picked::new(), Vec::new());
             while picked.len < 4 {
                 let start = random.below(6) * PAGEBLOCK_PAGES;
@@ -243,6 +245,177 @@ mod tests {
             let mut out = [const { Pfn(0)..Pfn(0) }; 4 * 256];
             let len = picked.write(&mut out);
             assert_eq!(out[..len], expected);
+        }
+    }
+
+    const NONE: Range<Pfn> = Pfn(0)..Pfn(0);
+
+    fn order(n: u8) -> Order {
+        Order::new(n).expect("an order")
+    }
+
+    /// Frames of a run of pageblocks, as numbers from the store's first.
+    fn numbers(runs: &[Range<Pfn>]) -> Vec<Range<u64>> {
+        let number = |pfn: Pfn| pfn.0 - Store::pageblock(0).0;
+        runs.iter().map(|run| number(run.start)..number(run.end)).collect()
+    }
+
+    /// A run of eight frames, one of four and one of two.
+    fn store_of_three_runs() -> Store {
+        let mut store = Store::new(2, true);
+        store.free(1, (8..16).chain(20..24).chain(32..34));
+        store
+    }
+
+    /// The longest runs, or also those that are half as long: where four times as much is wanted, and there is room for
+    /// it in such runs.
+    #[test]
+    fn where_much_is_wanted_shorter_runs_are_taken_too() {
+        for (most, room, left) in [
+            (32, 8, Some((20, 5))),
+            (31, 8, Some((23, 7))),
+            (32, 7, Some((24, 6))),
+            (8, 1, Some((0, 0))),
+            (7, 1, Some((0, 1))),
+            (5, 3, Some((0, 3))),
+        ] {
+            let (mut store, mut picked) = (store_of_three_runs(), Picked::new());
+            let orders = Order::ZERO..=order(8);
+            let found = store.with(|buddy| {
+                buddy.take_runs_of_one(orders, Migratetype::Movable, (most, room), &mut picked)
+            });
+            assert_eq!(found, left, "{most} frames, room for {room}");
+            assert_eq!(store.check(), 14 - (most - found.map_or(0, |(left, _)| left)));
+            let mut out = [NONE; 4];
+            let len = picked.write(&mut out);
+            let expected = [520..528.min(520 + most), 532..536];
+            assert_eq!(numbers(&out[..len]), expected[..if left == Some((20, 5)) { 2 } else { 1 }]);
+        }
+    }
+
+    /// Of orders that no pageblock has, nothing; where the largest of them is wanted, a pageblock that is free as a
+    /// whole.
+    #[test]
+    fn runs_have_at_least_the_least_order() {
+        for (orders, first) in [
+            (order(3)..=order(3), Some(8..16)),
+            (order(4)..=order(8), None),
+            (order(3)..=order(8), Some(8..16)),
+            (order(0)..=order(1), Some(8..16)),
+        ] {
+            let mut store = Store::new(3, true);
+            store.free(0, (8..16).chain(20..24));
+            let most = 9;
+            for has_whole in [false, true] {
+                if has_whole {
+                    let missing: Vec<_> = (8..16).filter(|n| !store.free_frames(0).contains(n)).collect();
+                    store.free(0, missing);
+                    let missing: Vec<_> = (20..24).filter(|n| !store.free_frames(0).contains(n)).collect();
+                    store.free(0, missing);
+                    store.free(2, 0..PAGEBLOCK_PAGES);
+                }
+                let mut picked = Picked::new();
+                let before = store.check();
+                let took = store.with(|buddy| {
+                    buddy.take_runs(orders.clone(), Migratetype::Movable, (most, 4), &mut picked)
+                });
+                let mut out = [NONE; 4];
+                let len = picked.write(&mut out);
+                let runs = numbers(&out[..len]);
+                assert_eq!(runs.iter().map(|run| run.end - run.start).sum::<u64>(), took);
+                assert_eq!(store.check(), before - took);
+                let is_open = *orders.end() <= order(3);
+                let expected = if has_whole && !is_open { Some(1024..1033) } else { first.clone() };
+                assert_eq!(runs.first(), expected.as_ref(), "{orders:?}, {has_whole}");
+                assert_eq!(store.with(|buddy| buddy.counts().rebuilt_bins), 0);
+            }
+        }
+    }
+
+    /// Any free frames in twelve pageblocks, any request. What comes was free and is no longer; no more comes than is
+    /// wanted and has room, and nothing only if there is nothing.
+    #[test]
+    fn runs_of_any_free_frames_are_taken_once() {
+        let mut random = Xorshift(0x2545_f491_4f6c_dd1d);
+        let most_picked = &mut 0;
+        for round in 0..300 {
+            let mut store = Store::new(12, true);
+            let few = round % 3 == 0;
+            for n in 0..12 {
+                let (from, len) = (random.below(500), if few { 1 } else { 1 + random.below(40) });
+                let mask = random.next() | if few { 1 } else { random.next() };
+                let frames = from..(from + len).min(512);
+                store.free(n, frames.filter(|frame| few || mask >> (frame % 64) & 1 != 0));
+            }
+            let before: Vec<Vec<u64>> = (0..12).map(|n| store.free_frames(n)).collect();
+            let (least, up) = (random.below(3) as u8, random.below(6) as u8);
+            let orders = order(least)..=order(least + up);
+            let (most, room) = (1 + random.below(200), 1 + random.below(20) as usize);
+            let has_block = store.with(|buddy| {
+                Order::all().any(|order| {
+                    order >= *orders.start()
+                        && buddy.has_bits(order.min(Order::from_bits(8)), Migratetype::Movable)
+                })
+            });
+            let mut picked = Picked::new();
+            let took =
+                store.with(|buddy| buddy.take_runs(orders, Migratetype::Movable, (most, room), &mut picked));
+            assert_eq!(took == 0, !has_block, "{least}");
+            *most_picked = picked.len.max(*most_picked);
+            let mut out = [NONE; 64];
+            let len = picked.write(&mut out);
+            let runs = numbers(&out[..len]);
+            assert!(took <= most && len <= room, "{took} of {most}, {len} of {room}");
+            assert!(runs.windows(2).all(|two| two[0].end < two[1].start), "{runs:?}");
+            let frames: Vec<u64> = runs.into_iter().flatten().collect();
+            assert_eq!(frames.len() as u64, took);
+            for (n, before) in (0..12).zip(before) {
+                let is_taken = |frame: &u64| frames.contains(&(n * PAGEBLOCK_PAGES + frame));
+                let left: Vec<u64> = before.iter().copied().filter(|frame| !is_taken(frame)).collect();
+                assert_eq!(store.free_frames(n), left);
+            }
+            store.check();
+            assert_eq!(store.with(|buddy| buddy.counts().rebuilt_bins), 0);
+        }
+        assert_eq!(*most_picked, MOST, "one hold takes from no more");
+    }
+
+    /// Any of 64 pageblocks free as a whole, any request for runs of them.
+    #[test]
+    fn whole_pageblocks_are_taken_as_runs() {
+        let mut random = Xorshift(0x9e37_79b9_7f4a_7c15);
+        for _ in 0..400 {
+            let mut store = Store::new(64, false);
+            let free = random.next() & random.next() | random.next() & 0xff;
+            let list = Migratetype::Movable;
+            let is_free = |n: u64| free >> n & 1 != 0;
+            store.with(|buddy| {
+                let put = |n| buddy.free(Store::pageblock(n), PAGEBLOCK_ORDER, Placement::Likely);
+                (0..64).filter(|&n| is_free(n)).for_each(put);
+            });
+            let order = [PAGEBLOCK_ORDER, Order::from_bits(10)][random.below(2) as usize];
+            let any_single = (0..64).any(|n| is_free(n) && !is_free(n ^ 1));
+            let of_pairs = order > PAGEBLOCK_ORDER || !any_single;
+            let pages = order.pages() / PAGEBLOCK_PAGES;
+            let starts: Vec<u64> =
+                (0..64).filter(|&n| is_free(n) && is_free(n ^ 1) == of_pairs && n % pages == 0).collect();
+            let (most, room) = (1 + random.below(6000), 1 + random.below(5) as usize);
+            let mut out: Vec<_> = (0..room).map(|_| NONE).collect();
+            let blocks = (most >> order.get()).min(room as u64);
+            let count = (blocks.max(1) as usize).min(starts.len());
+            let taken = (count as u64 * order.pages()).min(most);
+            let frames = starts[..count]
+                .iter()
+                .flat_map(|n| (0..order.pages()).map(move |at| n * PAGEBLOCK_PAGES + at));
+            let expected = runs_of(frames.take(taken as usize).map(|n| Store::pageblock(0).0 + n).collect());
+            let before = store.check();
+            let (len, got) = store.with(|buddy| buddy.take_wholes_as_runs(order, list, most, &mut out));
+            assert_eq!(
+                (&out[..len], got),
+                (&expected[..], taken),
+                "{most} of order {order} in {room} runs of {free:#b}"
+            );
+            assert_eq!(store.check(), before - taken);
         }
     }
 }

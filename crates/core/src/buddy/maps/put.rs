@@ -98,7 +98,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         if before & ones << at != 0 || !pageblock.info().is_plain() {
             return false;
         }
-        let now = before | ones << at;
+        let now = before + (ones << at);
         map.set_word(n, now);
         let pages = order.pages();
         self.account_put(pages as i64);

@@ -19,6 +19,8 @@
 //! If head word and bit of a pageblock disagree, the next CPU that tries to take it notices, and the pageblock is out
 //! of use. If a summary disagrees with its words, it is rebuilt from them.
 
+use core::ops::BitOr;
+
 use super::super::Buddy;
 use super::TYPES;
 use crate::frame::{FreeHead, PageMap, Pageblock, State};
@@ -202,11 +204,11 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             map.set_word(n, word);
             if (old == 0) != (word == 0) {
                 let root = &mut self.cold.whole.roots[list as usize][kind as usize];
-                let without = root.get() & !(1 << (group / GROUP));
-                root.set(without | u128::from(word != 0) << (group / GROUP));
+                let (old, bit) = (root.get(), 1 << (group / GROUP));
+                root.set(if word == 0 { old & !bit } else { old | bit });
             }
         }
-        if list == Migratetype::Movable && self.home.untouched().is_some() {
+        if self.home.untouched().is_some() {
             self.touch_more();
         }
     }
@@ -214,8 +216,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// Word `n` of a summary, computed from the words below it.
     fn summary_of(&self, list: Migratetype, kind: Kind, n: usize) -> u64 {
         let groups = n * GROUP..self.groups().min((n + 1) * GROUP);
-        groups
-            .fold(0, |word, group| word | u64::from(kind.of(self.group(list, group)) != 0) << (group % GROUP))
+        groups.map(|group| u64::from(kind.of(self.group(list, group)) != 0) << (group % GROUP)).sum()
     }
 
     /// The first word of a bitmap that has a pageblock of a kind, by the summary, and its number; a word without one if
@@ -247,9 +248,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             }
             self.cold.whole.roots[list as usize][kind as usize].set(root);
         }
-        if list == Migratetype::Movable {
-            self.touch_more();
-        }
+        self.touch_more();
     }
 
     // ---- what there is -------------------------------------------------------------------------------------
@@ -265,7 +264,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let typed = self.group(list, group);
         let ordinary = Migratetype::ALL.into_iter().filter(|all| all.is_ordinary());
         let all = if list.is_ordinary() {
-            ordinary.fold(0, |all, list| all | self.group(list, group))
+            ordinary.map(|list| self.group(list, group)).fold(0, u64::bitor)
         } else {
             typed
         };
@@ -358,7 +357,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             let first = group * GROUP;
             let (mut left, mut bad) = (found, 0);
             let mut most = most << (order.get() - PAGEBLOCK_ORDER.get());
-            while left != 0 && most > 0 {
+            while left != 0 && most != 0 {
                 let n = left.trailing_zeros();
                 match pageblocks.get(first + n as usize) {
                     Some(pageblock) if pageblock.head_word() == head => pageblock.set_head_word(0),
@@ -552,7 +551,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     pub(in crate::buddy) fn put_large(&mut self, pfn: Pfn, order: Order, placement: super::Placement) {
         let starts = || (0..order.pages() / PAGEBLOCK_PAGES).map(|n| pfn.add(n * PAGEBLOCK_PAGES));
         let free = starts().filter(|&start| self.frames.free_whole(start).is_some()).count() as u64;
-        if free > 0 {
+        if free != 0 {
             return self.count_refused(order.pages());
         }
         self.frames.set_state(pfn, order, State::Body);
@@ -609,3 +608,6 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         Ok(self.nr_whole(list))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -82,7 +82,7 @@ impl<P: Platform, M: FrameUser> Compaction<'_, '_, '_, P, M> {
     fn can_be_emptied(&mut self, start: Pfn) -> bool {
         let info = self.cpu.frames.info(start);
         let is_of_use = info.migratetype().is_ordinary() || info.migratetype() == Migratetype::Cma;
-        if !info.is_present() || info.zone() != self.zone.id() || !is_of_use {
+        if info.zone() != self.zone.id() || !is_of_use {
             return false;
         }
         let (mut at, end) = (start, start.add(PAGEBLOCK_PAGES));
@@ -133,7 +133,7 @@ impl<P: Platform, M: FrameUser> Compaction<'_, '_, '_, P, M> {
     fn move_to_fuller(&mut self, batch: &Batch, start: Pfn, free: u32) -> bool {
         let (order, asked) = (batch.order, batch.asked);
         let moved = self.move_batch(batch, |so_far, _, out| {
-            if so_far.stayed > 0 {
+            if so_far.stayed != 0 {
                 return 0;
             }
             let mut places = self.zone.fullest_first(order, asked, start).map(|n| {

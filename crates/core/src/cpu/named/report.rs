@@ -32,12 +32,9 @@ struct Unreported<'c, 'a, 'm, P: Platform, M: FrameUser> {
 
 impl<P: Platform, M: FrameUser> Drop for Unreported<'_, '_, '_, P, M> {
     fn drop(&mut self) {
-        if self.len > 0 {
-            let blocks = &self.blocks[..self.len];
-            let local = self.cpu.local(self.zone);
-            for &(pfn, order) in blocks {
-                local.under_lock(pfn, |buddy| buddy.put_reported(pfn, order, self.told));
-            }
+        let local = self.cpu.local(self.zone);
+        for &(pfn, order) in &self.blocks[..self.len] {
+            local.under_lock(pfn, |buddy| buddy.put_reported(pfn, order, self.told));
         }
     }
 }

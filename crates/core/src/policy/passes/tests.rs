@@ -155,13 +155,24 @@ fn every_request_ends_and_keeps_its_limits() {
 
 /// The steps of a request that never gets anything, walks as their marks.
 fn steps(generation: Generation, facts: Facts, means: Means, reclaim: Outcome) -> Vec<Step> {
-    let (mut passes, mut step) = Passes::begin(generation, facts, means, LIMITS);
+    steps_within(LIMITS, generation, (facts, means), reclaim, Outcome::No)
+}
+
+/// Likewise within other limits, and with kills that may succeed.
+fn steps_within(
+    limits: Limits,
+    generation: Generation,
+    (facts, means): (Facts, Means),
+    reclaim: Outcome,
+    kill: Outcome,
+) -> Vec<Step> {
+    let (mut passes, mut step) = Passes::begin(generation, facts, means, limits);
     let mut steps = Vec::from([step]);
     while step != Step::Fail {
         let outcome = match step {
             Step::Reclaim => reclaim,
             Step::Assess => Outcome::Yes,
-            Step::Kill => Outcome::No,
+            Step::Kill => kill,
             _ => Outcome::Done,
         };
         step = passes.next(outcome);
@@ -296,5 +307,37 @@ fn reserves_are_for_victims_and_for_requests_that_cannot_wait() {
         (Facts { no_reserves: true, ..victim }, linux, (false, false)),
     ] {
         assert_eq!(access(facts, means), expected, "{facts:?}, {means:?}");
+    }
+}
+
+/// Rounds end when so many in a row have gained nothing, or at the bound on all; a kill counts as a gain, as do pages
+/// of an order that is not costly.
+#[test]
+fn rounds_end_at_their_limits() {
+    let count = |without_progress, rounds, generation, facts, reclaim, kill| {
+        let limits = Limits { without_progress, rounds };
+        let all = steps_within(limits, generation, (facts, Means { compact: false, ..ALL }), reclaim, kill);
+        [Step::Reclaim, Step::Kill].map(|step| all.iter().filter(|&&taken| taken == step).count())
+    };
+    let repeat = |k| Facts { order: order(k), repeat: true, ..PLAIN };
+    let (none, some, yes, no) = (Outcome::NoProgress, Outcome::Progress(32), Outcome::Yes, Outcome::No);
+    let (v3_0, v6_1) = (Generation::V3_0, Generation::V6_1);
+    // Reclaims and kills.
+    for (without_progress, rounds, generation, facts, reclaim, kill, expected) in [
+        (9, 3, v3_0, PLAIN, none, no, [3, 3]),
+        (9, 3, v6_1, PLAIN, none, no, [3, 1]),
+        (1, 9, v3_0, PLAIN, none, no, [2, 2]),
+        (1, 9, v6_1, PLAIN, none, no, [2, 1]),
+        (9, 3, v3_0, PLAIN, none, yes, [3, 3]),
+        (1, 3, v6_1, PLAIN, none, yes, [3, 2]),
+        (1, 5, v6_1, repeat(3), some, no, [5, 1]),
+        (1, 5, v6_1, repeat(4), some, no, [2, 0]),
+        (1, 5, v3_0, repeat(9), some, no, [5, 0]),
+    ] {
+        let found = count(without_progress, rounds, generation, facts, reclaim, kill);
+        assert_eq!(
+            found, expected,
+            "{without_progress} {rounds} {generation:?} {facts:?} {reclaim:?} {kill:?}"
+        );
     }
 }

@@ -214,6 +214,12 @@ fn auto_refills_stop_at_high_and_do_not_raise_it_under_pressure() {
     let (next, blocks) = full.refill(PcpRule::Auto, TUNED, Order::ZERO, Shortage::None);
     assert_eq!(next, Tuning { traffic: full.traffic, high: 252 + 504 });
     assert_eq!(blocks, 504 - 63, "high - count - batch");
+    // A batch is all that a `high` of one batch leaves room for, and none of less than a batch.
+    for (high, blocks) in [(63, 63), (62, 1)] {
+        let sizing = Sizing { batch: 63, high_min: high, high_max: high };
+        let (_, got) = Tuning::new(sizing).refill(PcpRule::Auto, sizing, Order::ZERO, Shortage::None);
+        assert_eq!(got, blocks, "high {high}");
+    }
     // The factor grows as long as the whole amount fits, to the page.
     for (count, factor) in [(188, 2), (189, 2), (190, 1)] {
         let state = Tuning { traffic: traffic(count, 0, 1, 0), high: 252 };

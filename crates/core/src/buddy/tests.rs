@@ -1,0 +1,365 @@
+extern crate std;
+
+use std::vec::Vec;
+
+use super::*;
+use crate::policy::testing::Xorshift;
+use testing::{BASE, Store, class_of, wanted};
+
+/// Takes blocks. Returns their first frames, as numbers from the store's first.
+fn take(store: &mut Store, wanted: Wanted, count: u64, balance: Option<(u64, u64)>, bad: u64) -> Vec<u64> {
+    let mut taken = Vec::new();
+    let mut sink = Each(|pfn: Pfn| {
+        taken.push(pfn.0 - BASE.0);
+        pfn.0 - BASE.0 != bad
+    });
+    let blocks = store.with(|buddy| buddy.take(wanted, count, balance, &mut sink));
+    assert_eq!(blocks, taken.len() as u64);
+    taken
+}
+
+/// Two pageblocks of one bin, and one of a worse: another section may have a better one.
+#[test]
+fn a_section_among_several_gives_what_is_in_its_best_bin() {
+    for (mut store, counts) in [(Store::section(3), [5, 8, 0]), (Store::new(3, true), [13, 0, 0])] {
+        store.free(0, [0, 2, 4]);
+        store.free(1, [1, 3]);
+        store.free(2, 8..16);
+        let counted = counts.map(|_| take(&mut store, wanted(Order::ZERO), 100, None, 0).len());
+        assert_eq!(counted, counts);
+        store.check();
+    }
+}
+
+/// While more than half of the free pages are CMA, each block comes from there. A bad one stays counted.
+#[test]
+fn each_block_of_cma_changes_the_balance() {
+    let mut store = Store::new(2, true);
+    store.set_type(0, Migratetype::Cma);
+    (0..2).for_each(|n| store.free(n, 0..64));
+    assert_eq!(store.counters.free_cma_pages(), 64);
+    let wanted = Wanted { may_use_cma: true, ..wanted(Order::ZERO.up()) };
+    let taken = take(&mut store, wanted, 5, Some((100, 54)), 2);
+    assert_eq!(taken, [0, 2, 512, 514, 516]);
+    assert_eq!((store.counters.free_pages(), store.counters.free_cma_pages()), (128 - 10, 64 - 2));
+}
+
+#[test]
+fn counts_of_sections_add_up_field_by_field() {
+    let counts = |fallbacks, by: u64| BuddyCounts {
+        fallbacks,
+        fragmenting: fallbacks + by,
+        steals: fallbacks + 2 * by,
+        retyped: fallbacks + 3 * by,
+        damaged_pages: fallbacks + 4 * by,
+        rebuilt_bins: fallbacks + 5 * by,
+        refused_pages: fallbacks + 6 * by,
+    };
+    let mut sum = counts(1, 10);
+    sum += counts(200, 1000);
+    assert_eq!(sum, counts(201, 1010));
+}
+
+const PAGEBLOCKS: u64 = 7;
+
+/// A store, the frames that are free in it, and the types of its pageblocks: all that the calls below answer follows
+/// from these.
+struct Model {
+    store: Store,
+    free: Vec<bool>,
+    types: [Migratetype; PAGEBLOCKS as usize],
+    /// Where it is isolated, the type before that.
+    before: [Option<Migratetype>; PAGEBLOCKS as usize],
+}
+
+impl Model {
+    fn new(store: Store) -> Self {
+        let n = PAGEBLOCKS as usize;
+        Self {
+            store,
+            free: std::vec![false; n * 512],
+            types: [Migratetype::Movable; PAGEBLOCKS as usize],
+            before: [None; PAGEBLOCKS as usize],
+        }
+    }
+
+    fn frames(&self, first: u64, pages: u64) -> &[bool] {
+        &self.free[first as usize..(first + pages) as usize]
+    }
+
+    fn is_free(&self, first: u64, order: Order) -> bool {
+        self.frames(first, order.pages()).iter().all(|&free| free)
+    }
+
+    fn is_used(&self, first: u64, pages: u64) -> bool {
+        self.frames(first, pages).iter().all(|&free| !free)
+    }
+
+    fn set(&mut self, first: u64, pages: u64, free: bool) {
+        self.free[first as usize..(first + pages) as usize].fill(free);
+    }
+
+    /// Takes a block off the free frames.
+    #[track_caller]
+    fn gone(&mut self, first: u64, order: Order) {
+        assert!(first.is_multiple_of(order.pages()) && self.is_free(first, order), "{first}, order {order}");
+        self.set(first, order.pages(), false);
+    }
+
+    /// Free frames of a pageblock.
+    fn count(&self, n: u64) -> u64 {
+        self.frames(n * 512, 512).iter().filter(|&&free| free).count() as u64
+    }
+
+    /// The blocks of an order that are free in a pageblock.
+    fn blocks(&self, n: u64, order: Order) -> impl Iterator<Item = u64> {
+        let starts = (n * 512..(n + 1) * 512).step_by(order.pages() as usize);
+        starts.filter(move |&first| self.is_free(first, order))
+    }
+
+    /// Order of the largest free block of a pageblock.
+    fn largest(&self, n: u64) -> Option<Order> {
+        let orders = Order::all().rev().filter(|&order| order <= PAGEBLOCK_ORDER);
+        orders.into_iter().find(|&order| self.blocks(n, order).next().is_some())
+    }
+
+    /// Largest block and class of an open pageblock.
+    fn bin(&self, n: u64) -> Option<(Order, usize)> {
+        let count = self.count(n);
+        (1..512).contains(&count).then(|| (self.largest(n).expect("it has free frames"), class_of(count)))
+    }
+
+    /// The best bin of the open pageblocks of a type that have a block of an order.
+    fn best(&self, list: Migratetype, order: Order) -> Option<(Order, usize)> {
+        let open = (0..PAGEBLOCKS).filter(|&n| self.types[n as usize] == list).filter_map(|n| self.bin(n));
+        open.filter(|&(largest, _)| largest >= order).min()
+    }
+
+    fn is_usable(&self, n: u64) -> bool {
+        let list = self.types[n as usize];
+        list.is_ordinary() || list == Migratetype::Cma
+    }
+
+    fn check(&mut self) {
+        for n in 0..PAGEBLOCKS {
+            let frames = (0..512).filter(|&frame| self.free[(n * 512 + frame) as usize]);
+            assert_eq!(self.store.free_frames(n), frames.collect::<Vec<_>>(), "pageblock {n}");
+            assert_eq!(self.store.frames.info(Store::pageblock(n)).migratetype(), self.types[n as usize]);
+        }
+        self.store.check();
+        assert_eq!(self.store.with(|buddy| buddy.counts().rebuilt_bins), 0);
+    }
+
+    fn take(&mut self, random: &mut Xorshift, order: Order) {
+        let (list, count) = (Migratetype::ALL[random.below(5) as usize], 1 + random.below(40));
+        let best = self.best(list, order);
+        let mut taken = Vec::new();
+        let mut sink = Each(|pfn: Pfn| {
+            taken.push(pfn.0 - BASE.0);
+            true
+        });
+        let request = Wanted { migratetype: list, ..wanted(order) };
+        let blocks = self.store.with(|buddy| buddy.take(request, count, None, &mut sink));
+        assert!(blocks == taken.len() as u64 && blocks <= count);
+        if order < PAGEBLOCK_ORDER
+            && let (Some(best), Some(first)) = (best, taken.first())
+        {
+            assert_eq!(self.bin(first / 512), Some(best), "of the best bin");
+        }
+        taken.iter().for_each(|first| assert_eq!(self.types[(first / 512) as usize], list));
+        let is_section = self.store.is_section();
+        taken.iter().for_each(|&first| self.gone(first, order));
+        let left = (0..PAGEBLOCKS).filter(|&n| self.types[n as usize] == list);
+        let left = match order == MAX_ORDER {
+            // Halves of two types are a block of none here.
+            true => left
+                .filter(|n| n % 2 == 0 && n + 1 < PAGEBLOCKS)
+                .any(|n| self.types[n as usize + 1] == list && self.is_free(n * 512, order)),
+            false => left.filter_map(|n| self.largest(n)).any(|largest| largest >= order),
+        };
+        assert!(
+            blocks == count || !left || (is_section && blocks > 0),
+            "{blocks} of {count} blocks of {order}"
+        );
+    }
+
+    #[expect(clippy::too_many_lines, reason = "a step for each call")]
+    fn step(&mut self, random: &mut Xorshift) {
+        let n = random.below(PAGEBLOCKS);
+        let start = Store::pageblock(n);
+        let order = Order::from_bits(random.below(11).min(random.below(11)));
+        let small = order.min(Order::from_bits(8));
+        let first = (n * 512 + random.below(512)) / order.pages() * order.pages();
+        let (pages, pfn) = (order.pages(), BASE.add(first));
+        let is_inside = first + pages <= PAGEBLOCKS * 512;
+        match random.below(11) {
+            0 | 1 if is_inside && self.is_used(first, pages) => {
+                self.store.with(|buddy| buddy.free(pfn, order, Placement::Likely));
+                self.set(first, pages, true);
+            }
+            2 | 3 => {
+                let most = if order < PAGEBLOCK_ORDER { (first / 512 + 1) * 512 } else { PAGEBLOCKS * 512 };
+                let count =
+                    1 + random.below((most.saturating_sub(first) / pages).max(1)).min(random.below(600));
+                if first + count * pages <= most && self.is_used(first, count * pages) {
+                    let run = Run { first: pfn, count: count as u32, order };
+                    self.store.with(|buddy| buddy.free_run(run));
+                    self.set(first, count * pages, true);
+                }
+            }
+            4 => self.take(random, order),
+            5 => {
+                // Blocks that are free in part: what is free stays so, and is counted.
+                let first = first / 512 * 512 + first % 512 / small.pages() * small.pages();
+                let already = self.frames(first, small.pages()).iter().filter(|&&free| free).count() as u64;
+                if (1..512).contains(&self.count(n)) && first / 512 == n && already < small.pages() {
+                    let refused = self.store.with(|buddy| {
+                        let before = buddy.counts().refused_pages;
+                        buddy.free(BASE.add(first), small, Placement::Likely);
+                        buddy.counts().refused_pages - before
+                    });
+                    assert_eq!(refused, already);
+                    self.set(first, small.pages(), true);
+                }
+            }
+            6 => {
+                let first = n * 512 + random.below(512);
+                let most = if random.below(2) == 0 { 30 } else { 1500 };
+                let pages = (1 + random.below(most)).min(PAGEBLOCKS * 512 - first);
+                let used = self.frames(first, pages).iter().position(|free| !free);
+                let got = self.store.with(|buddy| buddy.take_range(BASE.add(first), pages));
+                assert_eq!(
+                    got.map_err(|(pfn, _)| pfn.0 - BASE.0 - first),
+                    used.map_or(Ok(()), |at| Err(at as u64))
+                );
+                if used.is_none() {
+                    self.set(first, pages, false);
+                }
+            }
+            7 => {
+                let now = self.types[n as usize];
+                let pages = Some(self.count(n));
+                match self.before[n as usize].take() {
+                    Some(before) => {
+                        assert_eq!(self.store.with(|buddy| buddy.isolate(start, false)), None);
+                        assert_eq!(self.store.with(|buddy| buddy.unisolate(start, true)), None);
+                        assert_eq!(self.store.with(|buddy| buddy.unisolate(start, false)), pages);
+                        self.types[n as usize] = before;
+                    }
+                    None if random.below(3) == 0 => {
+                        assert_eq!(self.store.with(|buddy| buddy.unisolate(start, false)), None);
+                        assert_eq!(self.store.with(|buddy| buddy.isolate(start, false)), pages);
+                        (self.types[n as usize], self.before[n as usize]) = (Migratetype::Isolate, Some(now));
+                    }
+                    None => {
+                        let to = Migratetype::ALL[random.below(5) as usize];
+                        let wrong = Migratetype::ALL[(now as usize + 1) % 5];
+                        let set =
+                            |buddy: &mut Buddy<'_, '_, _, _>, from| buddy.set_pageblock_type(start, from, to);
+                        assert_eq!(self.store.with(|buddy| set(buddy, Some(wrong))), None);
+                        assert_eq!(
+                            self.store.with(|buddy| set(buddy, Some(now).filter(|_| n.is_multiple_of(2)))),
+                            pages
+                        );
+                        self.types[n as usize] = to;
+                    }
+                }
+            }
+            8 => {
+                let is_open = (1..512).contains(&self.count(n)) && self.is_usable(n);
+                let room = random.below(9) as usize;
+                let expected: Vec<u64> = self.blocks(n, small).filter(|_| is_open).take(room).collect();
+                let mut out = [Pfn(0); 8];
+                let len = self.store.with(|buddy| buddy.take_from_pageblock(start, small, &mut out[..room]));
+                assert!(out[..len].iter().map(|pfn| pfn.0 - BASE.0).eq(expected.iter().copied()));
+                expected.into_iter().for_each(|first| self.gone(first, small));
+            }
+            9 => {
+                let room = random.below(9) as usize;
+                let mut out = [(Pfn(0), Order::ZERO); 8];
+                let len = self.store.with(|buddy| buddy.take_whole(start, order, &mut out[..room]));
+                let out: Vec<_> = out[..len].iter().map(|&(pfn, order)| (pfn.0 - BASE.0, order)).collect();
+                // The largest first; a pair that begins here is one block.
+                let may_merge = |n: u64| {
+                    fallback::may_merge(PAGEBLOCK_ORDER, self.types[n as usize], self.types[(n ^ 1) as usize])
+                };
+                let is_pair =
+                    (n ^ 1) < PAGEBLOCKS && self.count(n) + self.count(n ^ 1) == 1024 && may_merge(n);
+                let mut expected = Vec::new();
+                if self.count(n) == 512 {
+                    let found = if is_pair { MAX_ORDER } else { PAGEBLOCK_ORDER };
+                    let begins = !is_pair || n.is_multiple_of(2);
+                    expected.extend(
+                        (begins && self.is_usable(n) && found >= order && room > 0)
+                            .then_some((n * 512, found)),
+                    );
+                } else if self.is_usable(n) {
+                    let mut left = self.free.clone();
+                    for found in Order::all().rev().filter(|&found| (order..PAGEBLOCK_ORDER).contains(&found))
+                    {
+                        for first in (n * 512..(n + 1) * 512).step_by(found.pages() as usize) {
+                            let block = &mut left[first as usize..(first + found.pages()) as usize];
+                            if expected.len() < room && block.iter().all(|&free| free) {
+                                block.fill(false);
+                                expected.push((first, found));
+                            }
+                        }
+                    }
+                }
+                assert_eq!(out, expected, "pageblock {n}, order {order}");
+                expected.into_iter().for_each(|(first, order)| self.gone(first, order));
+            }
+            10 => {
+                let list = Migratetype::ALL[[0, 1, 1, 2, 4][random.below(5) as usize]];
+                let (but, free) = (random.below(PAGEBLOCKS), random.below(512));
+                let fits = |model: &Self, n: u64| {
+                    n != but
+                        && model.types[n as usize] == list
+                        && model.count(n) <= free
+                        && model.largest(n) >= Some(small)
+                };
+                let best = (0..PAGEBLOCKS)
+                    .filter(|&n| fits(self, n))
+                    .filter_map(|n| self.bin(n).map(|(largest, class)| (class, largest)))
+                    .min();
+                let found = self.store.with(|buddy| {
+                    let mut out = [Pfn(0)];
+                    let len =
+                        buddy.take_from_fuller(Store::pageblock(but), free as u32, list, small, &mut out);
+                    out[..len].first().map(|pfn| pfn.0 - BASE.0)
+                });
+                let bin =
+                    found.and_then(|first| self.bin(first / 512)).map(|(largest, class)| (class, largest));
+                assert_eq!(bin, best, "{list}, order {small}, {free} free frames");
+                if let Some(first) = found {
+                    assert!(fits(self, first / 512));
+                    self.gone(first, small);
+                }
+                let first = self.store.with(|buddy| buddy.first_with(list)).map(|pfn| (pfn.0 - BASE.0) / 512);
+                match self.best(list, Order::ZERO) {
+                    Some(best) => assert_eq!(first.and_then(|n| self.bin(n)), Some(best)),
+                    None => {
+                        let whole = |n: &u64| self.types[*n as usize] == list && self.count(*n) == 512;
+                        assert!(first.map_or(!(0..PAGEBLOCKS).any(|n| whole(&n)), |n| whole(&n)));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Frees, takes and changes of types in any order. Against a naive model.
+#[test]
+fn a_store_has_the_frames_that_were_freed_and_not_taken() {
+    let mut random = Xorshift(0x2545_f491_4f6c_dd1d);
+    for make in
+        [|| Store::new(PAGEBLOCKS, true), || Store::new(PAGEBLOCKS, false), || Store::section(PAGEBLOCKS)]
+    {
+        let mut model = Model::new(make());
+        for _ in 0..400 {
+            (0..4).for_each(|_| model.step(&mut random));
+            model.check();
+        }
+    }
+}
