@@ -1,9 +1,9 @@
 //! Events that an arena reports through the crate `tracing`. Without the feature `tracing` they cost nothing.
 //!
 //! All have the target `framewright`. They are reported off the fast path, while no lock of the arena is held, so a
-//! listener may allocate from the arena. An exception is a listener that holds a lock of its own while it allocates: the
-//! events of that allocation would take the lock again. So an arena that serves the global allocator reports nothing
-//! ([`ArenaBuilder::silent`](crate::ArenaBuilder::silent)).
+//! listener may allocate from the arena. An exception is a listener that holds a lock of its own while it allocates:
+//! the events of that allocation would take the lock again. So an arena that serves the global allocator reports
+//! nothing ([`ArenaBuilder::silent`](crate::ArenaBuilder::silent)).
 //!
 //! | event | level | fields |
 //! |---|---|---|

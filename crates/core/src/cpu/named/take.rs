@@ -6,8 +6,8 @@ use crate::platform::Platform;
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Allocates the free blocks of at least order `least` that begin in the pageblock of `pfn`, each with the order that
-    /// it has, until `out` is full. With maps, the largest come first. Returns the number of blocks. Blocks on CPUs'
+    /// Allocates the free blocks of at least order `least` that begin in the pageblock of `pfn`, each with its own
+    /// order, until `out` is full. With maps, the largest come first. Returns the number of blocks. Blocks on CPUs'
     /// lists, in reserves and in isolated pageblocks are not taken; an absent pageblock has none. Each block is freed
     /// like any other.
     ///
