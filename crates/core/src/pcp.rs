@@ -485,6 +485,59 @@ mod tests {
     use crate::config::Experiment;
     use crate::platform::machine::{self, Machine};
 
+    /// Every list under every choice of orders: its slots are a power of two that suffices if its order has lists, 1 if
+    /// it has none, and 0 if Linux has no lists of it, either.
+    #[test]
+    fn lists_have_slots_for_what_they_may_hold() {
+        type Listed = fn(u8) -> bool;
+        let choices: [(PcpOrders, Listed); 5] = [
+            (PcpOrders::None, |_| false),
+            (PcpOrders::Zero, |k| k == 0),
+            (PcpOrders::UpToCostly, |k| k <= 3),
+            (PcpOrders::UpToCostlyAndHuge, |k| k <= 3 || k == 9),
+            (PcpOrders::UpToHuge, |k| k <= 9),
+        ];
+        let most = Most { below: 100, huge: 5 << 9 };
+        for config in [Config::framewright(), Config::linux_v6_1()] {
+            for (orders, is_listed) in choices {
+                let counts = config.counts_each_call();
+                let experiment =
+                    Experiment { pcp_orders: orders, pcp_min_refill: 2, pcp_slots: 64, ..config.experiment };
+                let config = Config { experiment, ..config };
+                let mut seen = [0; NR_ORDERS];
+                for (list, &(order, migratetype)) in KINDS.iter().enumerate() {
+                    let k = order.get();
+                    seen[order.index()] += 1;
+                    let in_linux = k <= 3 || k == 9;
+                    let shares = counts && k == 9 && migratetype == Migratetype::Reclaimable;
+                    let expected = match () {
+                        () if shares => 1,
+                        () if is_listed(k) && k == 9 => 8,
+                        () if is_listed(k) => [64, 64, 32, 16, 16, 8, 4, 4, 4][order.index()],
+                        () if in_linux => 1,
+                        () => 0,
+                    };
+                    let slots = slots_per_list(&config, list, most);
+                    assert_eq!(slots, expected, "{orders:?}, order {k}, {migratetype}, counts {counts}");
+                    assert_eq!(list_of(order, migratetype), Some(list));
+                }
+                assert_eq!(seen[..10], [TYPES; 10]);
+                assert_eq!(has_more(&config), orders == PcpOrders::UpToHuge);
+            }
+        }
+        assert_eq!(list_of(Order::new(10).expect("an order"), Migratetype::Movable), None);
+    }
+
+    #[test]
+    fn lists_are_gone_through_from_one_on_and_then_from_the_first() {
+        for lists in 0..1_u64 << 6 {
+            for first in 0..6 {
+                let expected = (first..6).chain(0..first).filter(|n| lists >> n & 1 != 0);
+                assert!(cyclic(lists, first).eq(expected), "{lists:#b} from {first}");
+            }
+        }
+    }
+
     /// Another CPU resizes: it has written half of its size, and ends in the turn `ends`.
     fn resizes_beside_another(ends: Option<u32>) {
         let config = Config {

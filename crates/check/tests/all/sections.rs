@@ -221,3 +221,21 @@ fn each_cpu_begins_at_a_section_of_its_own() {
         assert_eq!(world.must_alloc(cpu, MAX_ORDER), BASE.add(cpu as u64 * SECTION), "CPU {cpu}");
     }
 }
+
+/// Two CPUs give blocks of the same sections back at the same time: a CPU that finds a lock held goes on with the next
+/// section and comes back, so that no block is lost. shuttle.
+#[test]
+fn drains_of_the_same_sections_lose_no_block() {
+    let body = || {
+        let world = Arc::new(spec(2, 2).engine(Engine::Compact).fixed(8, 64).build::<Shuttle>());
+        for cpu in 0..2 {
+            let held: Vec<Pfn> = (0..4).map(|_| world.must_alloc(cpu, 0)).collect();
+            held.into_iter().for_each(|pfn| world.must_free(cpu, pfn, 0));
+        }
+        assert!(world.pcp(0).count() > 0 && world.pcp(1).count() > 0);
+        let drain = |cpu| move |world: &World<Shuttle>| world.on(cpu, |cpu| cpu.drain());
+        let ((), ()) = shuttle_pair(&world, drain(0), drain(1));
+        assert_eq!(world.settled().free, 2 * SECTION);
+    };
+    schedules(if full() { 20_000 } else { 100 }, body);
+}

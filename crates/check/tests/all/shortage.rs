@@ -1,5 +1,6 @@
 //! Requests of every kind, and the work when memory is short.
 
+mod asks;
 mod exhausted_zone;
 mod explanations;
 mod reclaimers;

@@ -362,3 +362,83 @@ impl<'m, P: Platform> Pcp<'m, P> {
 }
 
 const _: () = assert!(LISTS <= 64);
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::super::{Most, slots_per_pcp};
+    use super::*;
+    use crate::config::{Experiment, PcpOrders};
+    use crate::platform::machine::Machine;
+    use crate::policy::testing::Xorshift;
+    use crate::units::CpuId;
+
+    /// Random allocations and frees under each rule of the presets, whose hits count in packed words: the words say
+    /// what the rule's own numbers say, and a free must look exactly where the rule says so.
+    #[test]
+    fn packed_counts_are_those_of_the_rule() {
+        let sizing = Sizing { batch: 4, high_min: 16, high_max: 64 };
+        for rule in [PcpRule::V5_4, PcpRule::V6_1, PcpRule::V6_7, PcpRule::V6_16] {
+            let experiment =
+                Experiment { pcp_rule: rule, pcp_orders: PcpOrders::Zero, ..Experiment::framewright() };
+            let config = Config { experiment, ..Config::linux_v6_1() };
+            let most = Most { below: 64, huge: 64 };
+            let slots: Vec<_> = (0..slots_per_pcp(&config, most)).map(|_| Word::new(0)).collect();
+            let pcp: Pcp<'_, Machine> = Pcp::new(&config, CpuId(0), 0, most, &slots, None);
+            pcp.resize(sizing);
+            let mut random = Xorshift(3);
+            let mut below = move |n: u64| random.below(n);
+            let (mut state, mut threshold) = (Tuning::new(sizing), 16);
+            pcp.set_tuning(&config, sizing, Shortage::None, state);
+            for step in 0..50_000 {
+                let order = Order::from_bits([0, 0, 0, 1, 3, 4][below(6) as usize]);
+                let pages = order.pages() as u32;
+                match below(12) {
+                    0 => {
+                        let traffic = Traffic {
+                            free_count: if rule.watches_orders() { below(130) as u32 } else { 0 },
+                            alloc_factor: if rule.watches_orders() { below(6) as u8 / 3 } else { 0 },
+                            free_factor: if rule == PcpRule::V6_1 { below(6) as u8 } else { 0 },
+                            freed_high: rule.watches_orders() && below(4) == 0,
+                            ..state.traffic
+                        };
+                        let pressure =
+                            [Shortage::None, Shortage::BelowHigh, Shortage::Reclaim][below(3) as usize];
+                        state = Tuning { traffic, high: 16 + below(49) as u32 };
+                        pcp.set_tuning(&config, sizing, pressure, state);
+                        let is_news = traffic.alloc_factor > 0 || traffic.freed_high;
+                        threshold = if is_news { 0 } else { state.threshold(rule, sizing, pressure) };
+                    }
+                    1..6 if state.traffic.count >= pages => {
+                        pcp.count_taken(order);
+                        state.traffic = state.traffic.on_alloc(pages);
+                    }
+                    _ => {
+                        let looks = pcp.count_freed(order);
+                        state.traffic = state.traffic.on_free(rule, sizing.batch, pages);
+                        let expected = state.traffic.needs_drain(rule, threshold, order);
+                        assert_eq!(looks, expected, "{rule:?}, {state:?}, {threshold}");
+                        if looks {
+                            pcp.halve_alloc_factor();
+                        }
+                    }
+                }
+                let found = pcp.tuning();
+                // Neither rule reads the other's numbers, which share a word.
+                let free_count =
+                    if rule.watches_orders() { found.traffic.free_count } else { state.traffic.free_count };
+                let traffic = Traffic { free_count, ..found.traffic };
+                assert_eq!((traffic, found.high), (state.traffic, state.high), "{rule:?}, step {step}");
+                assert_eq!(pcp.count(), state.traffic.count);
+                // Enough is enough.
+                if state.traffic.count > 400 {
+                    pcp.count_pages(-300);
+                    state.traffic = state.traffic.drained(300);
+                }
+            }
+        }
+    }
+}

@@ -379,3 +379,138 @@ impl<'m, P: Platform> List<'m, P> {
         (bottom..top).contains(&position) && self.slot(u64::from(position)).load(Acquire) == pfn.0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::collections::VecDeque;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::platform::machine::Machine;
+    use crate::policy::testing::Xorshift;
+    use crate::units::{CpuId, Migratetype, Order};
+
+    const SLOTS: usize = 8;
+
+    fn tag(order: u8) -> PlaceTag {
+        PlaceTag::new(CpuId(3)).on_list(Order::from_bits(order.into()), Migratetype::Movable)
+    }
+
+    /// Random calls against a queue of blocks, whose end is the head of the list.
+    #[test]
+    #[expect(clippy::too_many_lines, reason = "an arm for each call")]
+    fn a_list_is_like_a_queue() {
+        let slots: Vec<_> = (0..SLOTS).map(|_| Word::new(0)).collect();
+        let list: List<'_, Machine> = List::new(tag(2), &slots, 0);
+        let place = |position: u64| tag(2).at(position as u32);
+        let mut random = Xorshift(7);
+        let mut below = move |n: usize| random.below(n as u64);
+        let mut queue: VecDeque<u64> = VecDeque::new();
+        // Positions; whether allocations hit; and a block that is not on the list.
+        let (mut bottom, mut ceiling, mut takes, mut fresh) = (0, 0, true, 1 << 20);
+        for _ in 0..200_000 {
+            let len = queue.len();
+            let top = bottom + len as u64;
+            let frees = place(top) < ceiling;
+            assert_eq!((list.top(), list.places()), (place(top), place(bottom)..place(top)));
+            assert_eq!((list.len(), list.is_below_ceiling()), (len as u32, frees));
+            fresh += 1;
+            match below(11) {
+                0 | 1 => {
+                    let has_room = len < SLOTS;
+                    assert_eq!(list.push(Pfn(fresh)), has_room.then_some(place(top)));
+                    queue.extend(has_room.then_some(fresh));
+                }
+                2 => {
+                    let head = queue.pop_back();
+                    assert_eq!(list.pop(), head.map(Pfn));
+                    assert!(head.is_none_or(|head| list.took_last(Pfn(head)) && !list.took_last(Pfn(fresh))));
+                }
+                3 => {
+                    let head = if takes { queue.pop_back() } else { None };
+                    assert_eq!(list.take().ok(), head.map(Pfn));
+                }
+                4 => {
+                    assert_eq!(list.put_last(list.top(), Pfn(fresh)), frees);
+                    queue.extend(frees.then_some(fresh));
+                }
+                5 => {
+                    let n = below(len + 1);
+                    let coldest = queue.drain(..n as usize).map(Pfn);
+                    assert!(list.tail(n as u32).eq(coldest));
+                    list.drop_tail(n as u32);
+                    bottom += n;
+                }
+                6 => {
+                    let to_end = below(4) == 0;
+                    let now =
+                        place(if to_end { bottom + SLOTS as u64 } else { top + below(SLOTS - len + 1) });
+                    assert_eq!(if to_end { list.open_to_end() } else { list.open(now) }, now != ceiling);
+                    ceiling = now;
+                }
+                7 => {
+                    (ceiling, takes) = (0, takes && below(2) == 0);
+                    if takes { list.shut() } else { list.shut_both_ends() }
+                }
+                8 => {
+                    list.open_floor();
+                    takes = true;
+                }
+                9 if len == 0 => {
+                    let (from, n) = (below(4), below(5));
+                    (from..from + n).for_each(|at| list.set(at, Pfn(fresh + at)));
+                    list.fill(from..from + n);
+                    queue.extend((from..from + n).map(|at| fresh + at));
+                    list.shut();
+                    (bottom, ceiling) = (0, 0);
+                    fresh += 16;
+                }
+                _ => {
+                    // A block that last was near the top, and that is there, or is not.
+                    let at = (top + below(4)).saturating_sub(2);
+                    let listed = at.checked_sub(bottom).and_then(|n| queue.get(n as usize)).copied();
+                    let (pfn, is_other) = (listed.filter(|_| below(2) == 0).unwrap_or(fresh), below(4) == 0);
+                    let head: <Machine as Platform>::Word =
+                        Word::new(tag(if is_other { 3 } else { 2 }).at(at as u32));
+                    let is_on = listed == Some(pfn);
+                    assert_eq!(list.holds(at as u32, Pfn(pfn)), is_on);
+                    let left = match () {
+                        () if is_other => Left::Elsewhere,
+                        () if is_on => Left::No,
+                        () => Left::Here { is_last: at == top },
+                    };
+                    assert_eq!(list.left(&head, Pfn(pfn)), left);
+                    let is_sparse = below(4) == 0;
+                    let goes_back = frees && matches!(left, Left::Here { is_last } if is_last || !is_sparse);
+                    assert_eq!(list.put_back(&head, Pfn(pfn), || is_sparse), goes_back);
+                    if goes_back {
+                        queue.push_back(pfn);
+                        assert_eq!(head.load(Relaxed), place(top));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where hits count, a plain hit misses and one that counts does not, unless a remote drain has shut the list.
+    #[test]
+    fn hits_that_count_are_of_their_own() {
+        let slots: Vec<_> = (0..SLOTS).map(|_| Word::new(0)).collect();
+        for (hits, counts, left) in [(0, false, 1), (COUNTED, true, 0), (NO_HITS, false, 2)] {
+            let list: List<'_, Machine> = List::new(tag(0), &slots, hits);
+            (1..=3).for_each(|n| assert!(list.push(Pfn(n)).is_some()));
+            let next = || list.take_counted(list.seen()).map(|pfn| pfn.0);
+            assert_eq!(list.seen().may_count(), counts);
+            assert_eq!(next(), counts.then_some(3));
+            assert_eq!(list.take().is_ok(), hits == 0);
+            list.drop_tail(1);
+            list.shut_both_ends();
+            assert_eq!((next(), list.take().is_err()), (None, true), "shut");
+            list.open_floor();
+            assert_eq!(next(), counts.then_some(2));
+            assert_eq!((next(), list.len()), (None, left));
+        }
+    }
+}

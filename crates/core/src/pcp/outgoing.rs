@@ -134,3 +134,38 @@ impl<'m, P: Platform> Outgoing<'m, P> {
         self.filled.store(0, Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::platform::machine::Machine;
+
+    /// Blocks are kept as they were set aside, up to 512 pages and as many as there are slots, while the gate is open.
+    #[test]
+    fn blocks_are_set_aside_as_long_as_there_is_room() {
+        for (k, slots, fit) in [(0, 8, 8), (0, 1024, 512), (3, 128, 64), (8, 128, 2), (7, 3, 3), (5, 0, 0)] {
+            let order = Order::from_bits(k);
+            let words: Vec<_> = (0..slots).map(|_| Word::new(0)).collect();
+            let outgoing: Outgoing<'_, Machine> = Outgoing::new(CpuId(3), &words);
+            let block = |n: u64| Pfn((1 << 40) + n * order.pages());
+            outgoing.shut();
+            assert_eq!(outgoing.push(block(0), order), None, "shut");
+            outgoing.open();
+            let heads: Vec<u64> = (0..).map_while(|n| outgoing.push(block(n), order)).collect();
+            assert_eq!(heads.len(), fit, "order {k}");
+            assert_eq!(outgoing.pages(), (fit as u32) << k);
+            assert!(outgoing.blocks().eq((0..fit as u64).map(|n| (order, block(n)))));
+            assert!(heads.windows(2).all(|two| two[0] + 1 == two[1]), "each names its place");
+            for (at, n) in (0..).zip(0..fit as u64) {
+                assert!(outgoing.holds(order, at, block(n)) && !outgoing.holds(order, at, block(n + 1)));
+            }
+            outgoing.clear();
+            assert_eq!((outgoing.pages(), outgoing.blocks().len()), (0, 0));
+            assert_eq!(outgoing.push(block(9), order).is_some(), fit > 0);
+        }
+    }
+}

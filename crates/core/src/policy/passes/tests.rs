@@ -277,6 +277,13 @@ fn the_passes_of_v6_1() {
         passes(huge, ALL, Outcome::Progress(32)),
         "low wake min compact min reclaim min drain min compact min fail"
     );
+    // Movable blocks of orders that are not costly are reclaimed for first.
+    for (k, first) in
+        [(0, "low wake min reclaim "), (3, "low wake min reclaim "), (4, "low wake min compact ")]
+    {
+        let facts = Facts { order: order(k), ..PLAIN };
+        assert!(passes(facts, ALL, Outcome::NoProgress).starts_with(first), "order {k}");
+    }
     let unmovable = Facts { order: order(1), movable: false, no_retry: true, ..PLAIN };
     assert_eq!(
         passes(unmovable, ALL, Outcome::NoProgress),
@@ -332,7 +339,12 @@ fn rounds_end_at_their_limits() {
         (1, 3, v6_1, PLAIN, none, yes, [3, 2]),
         (1, 5, v6_1, repeat(3), some, no, [5, 1]),
         (1, 5, v6_1, repeat(4), some, no, [2, 0]),
+        (1, 5, v6_1, Facts { order: order(3), ..PLAIN }, some, no, [5, 1]),
+        (1, 5, v6_1, Facts { order: order(4), ..PLAIN }, some, no, [1, 0]),
         (1, 5, v3_0, repeat(9), some, no, [5, 0]),
+        // As much has been reclaimed as is wanted, or almost.
+        (1, 5, v3_0, repeat(5), some, no, [1, 0]),
+        (1, 5, v3_0, repeat(5), Outcome::Progress(31), no, [2, 0]),
     ] {
         let found = count(without_progress, rounds, generation, facts, reclaim, kill);
         assert_eq!(
