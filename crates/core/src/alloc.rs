@@ -73,7 +73,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// CPU `n` is on node `cpu_nodes[n]`. All node distances count as equal. O(plan).
     ///
     /// # Errors
-    /// As [`Plan::new`], and if a slice of `memory` has not the plan's length, or poisoning lacks a direct map.
+    /// As [`Plan::new`], and if a slice of `memory` does not have the plan's length, or poisoning lacks a direct map.
     pub fn new(
         zones: &[ZoneSpec],
         cpu_nodes: &'m [NodeId],

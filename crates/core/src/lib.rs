@@ -52,8 +52,8 @@
 //! | [`sync`] | ticket and queued locks |
 //! | [`frame`] | frame and pageblock descriptors, the user's slot |
 //! | [`error`] | how a failure explains itself |
-//! | [`buddy`] | split and merge on free lists |
-//! | [`zone`] | buddy lists, lock and counters, and where each lies |
+//! | [`buddy`] | the free store: bins and bitmaps, or the free lists of Linux |
+//! | [`zone`] | sections with their locks, counters, and the cache line of each |
 //! | [`zonelist`] | in which order zones are tried, and what is noted about full ones |
 //! | [`pcp`] | per-CPU lists: refill, drain, checks |
 //! | [`reclaim`] | who helps when memory is short, and what nodes keep about it |
