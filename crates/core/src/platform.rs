@@ -274,6 +274,7 @@ pub(crate) mod machine {
         static OTHERS: RefCell<Others> = const { RefCell::new(None) };
         static WAITS: Cell<u32> = const { Cell::new(0) };
         static WOKEN: Cell<u32> = const { Cell::new(0) };
+        static CLEARS: Cell<u32> = const { Cell::new(0) };
     }
 
     // SAFETY: words and cells are those of the machine; it clears nothing.
@@ -295,9 +296,19 @@ pub(crate) mod machine {
             WOKEN.with(|woken| woken.set(woken.get() + 1));
         }
 
+        unsafe fn clear(_: *mut u8, _: usize) -> bool {
+            CLEARS.with(|clears| clears.set(clears.get() + 1));
+            false
+        }
+
         fn now_ns() -> u64 {
             0
         }
+    }
+
+    /// How often this thread was asked to clear memory.
+    pub(crate) fn clears() -> u32 {
+        CLEARS.get()
     }
 
     /// Runs `f`. Whenever it waits, `others` has a turn and gets the number of the turn. Returns the result of `f`, how

@@ -72,7 +72,7 @@ fn loom_misses_either_half_of_the_barrier() {
 #[test]
 fn shuttle_sees_every_page_accounted_for() {
     for engine in [Engine::Framewright, Engine::Compact] {
-        shuttle::random(if full() { 20_000 } else { 300 }, move || {
+        shuttle::random(if full() { 20_000 } else { 100 }, move || {
             let config = world::<Shuttle>(64, 5, PcpOrders::UpToHuge).allocator().config().engine(engine);
             let world = Spec::one_zone(64, 5).config(config).build::<Shuttle>();
             let shared = Arc::new((world, SharedOracle::new(BASE, 64)));

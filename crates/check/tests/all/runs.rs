@@ -158,7 +158,7 @@ fn a_fragmented_world_gives_half_the_runs_of_single_allocations() {
 #[test]
 fn many_cpus_take_runs() {
     for engine in STORES.into_iter().chain([Engine::Compact]) {
-        schedules(if full() { 20_000 } else { 100 }, move || {
+        schedules(if full() { 20_000 } else { 40 }, move || {
             let config = Config { engine, ..few_pages(16, 4, 12, 1) };
             let world = Spec::one_zone(96, 3).config(config).build::<Shuttle>();
             let shared = Arc::new((world, SharedOracle::new(BASE, 96)));

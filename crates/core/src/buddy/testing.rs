@@ -26,6 +26,8 @@ pub(crate) struct Store {
     pub(crate) frames: FrameMap<'static, Machine, ()>,
     /// The frames of the store. A test may cut off some at the end.
     pub(crate) range: Range<Pfn>,
+    /// Set if memory may stay untouched.
+    untouched: Option<Untouched<Machine>>,
     /// What it publishes, if it shall be a section among several.
     words: Option<&'static [Words]>,
     special: Words,
@@ -46,6 +48,7 @@ impl Store {
             highatomic: Word::new(0),
             frames: FrameMap::new(BASE, frames.leak(), all.leak(), maps.leak(), true),
             range: BASE..BASE.add(pages),
+            untouched: None,
             words: None,
             special: Word::new(0),
         };
@@ -57,6 +60,13 @@ impl Store {
     pub(crate) fn section(pageblocks: u64) -> Self {
         let words: Vec<_> = (0..3 * WORDS).map(|_| Word::new(0)).collect();
         Self { words: Some(words.leak()), ..Self::new(pageblocks, true) }
+    }
+
+    /// A store whose pageblocks are absent, and may stay so until they are needed.
+    pub(crate) fn lazy(pageblocks: u64) -> Self {
+        let store = Self { untouched: Some(Untouched::new()), ..Self::new(pageblocks, true) };
+        (0..pageblocks).for_each(|n| store.frames.set_info(Self::pageblock(n), BlockInfo::ABSENT));
+        store
     }
 
     /// The first frame of a pageblock.
@@ -76,7 +86,7 @@ impl Store {
             highatomic: &self.highatomic,
             zone: ZONE,
             reports: false,
-            untouched: None,
+            untouched: self.untouched.as_ref(),
             part: self.words.map(|words| Part { words, special: &self.special, n: 1 }),
         };
         let range = self.range.clone();
@@ -163,6 +173,8 @@ impl Store {
                     assert_eq!(pages, buddy.home.counters.free_cma_pages());
                 }
             }
+            let untouched = buddy.untouched();
+            free += untouched.end.0 - untouched.start.0;
             assert_eq!((met, free), (open, counted), "open pageblocks, free pages");
             free
         })

@@ -363,3 +363,30 @@ fn a_store_has_the_frames_that_were_freed_and_not_taken() {
         }
     }
 }
+
+/// Every block near a run, below and above it: those that continue it become part of it, inside the pageblock or, for
+/// huge blocks, inside the limit.
+#[test]
+fn a_run_grows_by_the_blocks_beside_it() {
+    for (order, most) in Order::all().flat_map(|order| [(order, 1 << 11), (order, 1 << 15)]) {
+        let (pages, within) = (order.pages(), if order < PAGEBLOCK_ORDER { PAGEBLOCK_PAGES } else { most });
+        let base = 3 << 15;
+        let mut run = Run { first: Pfn(base + within / 2), count: 1, order };
+        let mut random = Xorshift(0x9e37_79b9_7f4a_7c15);
+        for _ in 0..200 {
+            let end = run.first.0 + u64::from(run.count) * pages;
+            let near = [run.first.0 - pages, end, run.first.0, end + pages, run.first.0 - 2 * pages];
+            let pfn = near[random.below(5) as usize];
+            let before = run;
+            let is_inside = (base..base + within).contains(&pfn);
+            let is_beside = pfn == end || pfn + pages == run.first.0;
+            for not_of_it in Order::all().filter(|&not_of_it| not_of_it != order) {
+                assert!(!run.extend(Pfn(pfn), not_of_it, most));
+            }
+            assert_eq!(run, before);
+            assert_eq!(run.extend(Pfn(pfn), order, most), is_inside && is_beside, "{pfn:#x}, order {order}");
+            let grown = Run { first: before.first.min(Pfn(pfn)), count: before.count + 1, order };
+            assert_eq!(run, if is_inside && is_beside { grown } else { before });
+        }
+    }
+}

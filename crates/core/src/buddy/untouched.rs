@@ -103,3 +103,78 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buddy::Placement;
+    use crate::buddy::testing::{BASE, Store, wanted};
+    use crate::buddy::{Each, PAGEBLOCK_ORDER};
+
+    /// Whole blocks of the largest order, if there are two at least, and the section had no memory before.
+    #[test]
+    fn what_may_stay_untouched_is_whole_blocks() {
+        for (from, pages, left) in [
+            (0, 4096, 0..4096),
+            (1, 4096, 1024..4096),
+            (1023, 3073, 1024..4096),
+            (0, 3071, 0..2048),
+            (0, 2048, 0..2048),
+            (0, 2047, 0..0),
+            (1, 2047, 1..1),
+            (5, 700, 5..5),
+        ] {
+            let mut store = Store::lazy(16);
+            let found = |buddy: &mut Buddy<'_, '_, _, _>| {
+                let range = buddy.to_leave(BASE.add(from), pages);
+                range.start.0 - BASE.0..range.end.0 - BASE.0
+            };
+            assert_eq!(store.with(found), left, "{pages} pages from {from} on");
+            store.with(|buddy| buddy.count_managed(pages as i64));
+            assert!(store.with(found).is_empty());
+        }
+        assert!(Store::new(16, true).with(|buddy| buddy.to_leave(BASE, 4096)).is_empty());
+    }
+
+    /// Pageblocks that are initialised: the first ones.
+    fn touched(store: &Store) -> u64 {
+        let is_touched = |n: &u64| store.frames.contains(Store::pageblock(*n));
+        let count = (0..16).take_while(is_touched).count() as u64;
+        assert!(!(count..16).any(|n| is_touched(&n)));
+        count
+    }
+
+    /// There is a free block of the largest order while memory is untouched; more comes in when that is taken, or when
+    /// an address is named.
+    #[test]
+    fn memory_comes_in_when_it_is_needed() {
+        let mut store = Store::lazy(16);
+        let range = BASE..BASE.add(16 * PAGEBLOCK_PAGES);
+        store.with(|buddy| buddy.leave_untouched(range.start..range.start));
+        assert_eq!((touched(&store), store.check()), (0, 0));
+        store.with(|buddy| buddy.leave_untouched(range));
+        assert_eq!((touched(&store), store.check()), (2, 16 * PAGEBLOCK_PAGES));
+        for (end, count) in [(1, 2), (1024, 2), (1025, 4), (2000, 4)] {
+            store.with(|buddy| buddy.touch_upto(BASE.add(end)));
+            assert_eq!((touched(&store), store.check()), (count, 16 * PAGEBLOCK_PAGES), "{end}");
+        }
+        let take = |store: &mut Store, order, count| {
+            let mut first = u64::MAX;
+            let mut sink = Each(|pfn: Pfn| {
+                first = first.min(pfn.0 - BASE.0);
+                true
+            });
+            assert_eq!(store.with(|buddy| buddy.take(wanted(order), count, None, &mut sink)), count);
+            store.check();
+            first
+        };
+        assert_eq!((take(&mut store, MAX_ORDER, 1), touched(&store)), (0, 4));
+        assert_eq!((take(&mut store, MAX_ORDER, 1), touched(&store)), (1024, 6));
+        // A smaller block breaks the last one.
+        assert_eq!((take(&mut store, PAGEBLOCK_ORDER, 1), touched(&store)), (2048, 8));
+        store.with(|buddy| buddy.free(BASE, MAX_ORDER, Placement::Likely));
+        assert_eq!((take(&mut store, MAX_ORDER, 1), touched(&store)), (0, 8));
+        store.with(|buddy| buddy.touch_upto(Pfn(u64::MAX)));
+        assert_eq!((touched(&store), store.check()), (16, 16 * PAGEBLOCK_PAGES - 2048 - 512));
+    }
+}

@@ -76,12 +76,13 @@ mod tests {
     use std::vec;
 
     use super::*;
-    use crate::platform::machine::Machine;
+    use crate::platform::machine::{Machine, clears};
 
     /// If the platform cannot clear, large memory is filled like small memory, and no byte outside it.
     #[test]
     fn memory_of_any_size_is_cleared() {
-        for page_size in [4096, 1 << 21] {
+        for (page_size, asked) in [(4096, 0), ((1 << 20) - 64, 0), (1 << 20, 1), (1 << 21, 1)] {
+            let before = clears();
             let mut memory = vec![7_u8; 3 * page_size];
             // SAFETY: only the test accesses the memory, which lives as long as the map.
             let map = unsafe { DirectMap::new(memory.as_mut_ptr(), Pfn(5), page_size) };
@@ -89,6 +90,11 @@ mod tests {
             let sums =
                 memory.chunks(page_size).map(|page| page.iter().map(|&byte| u64::from(byte)).sum::<u64>());
             assert!(sums.eq([7 * page_size as u64, 0, 7 * page_size as u64]), "{page_size} bytes");
+            assert_eq!(
+                clears() - before,
+                asked,
+                "large memory is the platform's to clear: {page_size} bytes"
+            );
         }
     }
 }
