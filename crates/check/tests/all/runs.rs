@@ -210,6 +210,14 @@ fn runs_keep_the_low_mark_and_take_of_other_types_at_last() {
     world.on(0, |cpu| runs.into_iter().chain(more).for_each(|run| give_back(cpu, run)));
     let nothing = world.on(0, |cpu| cpu.alloc_runs(5, Migratetype::Cma, &mut [NONE]).len());
     assert_eq!(nothing, 0);
+    // More than there is above the low mark: the rest comes as blocks, down to the min mark.
+    let config = Config::framewright().with_marks().but(|config| config.min_free_kib = 1024);
+    let world = Spec::one_zone(4096, 1).config(config.bare()).plain();
+    let runs = world.on(0, |cpu| cpu.alloc_runs(4000, M, &mut out).to_vec());
+    assert_eq!(
+        (pages(&runs), world.zone().free_pages()),
+        (4096 - world.zone().marks().min, world.zone().marks().min)
+    );
 }
 
 /// A gigantic page where no range is free: the one with fewest frames in use is emptied, past pageblocks that cannot

@@ -68,8 +68,8 @@ fn a_high_order_atomic_block_is_not_moved_by_compaction() {
     assert!(!offered.contains(&block), "{block:?}, unmovable, was offered to the migrate hook");
 }
 
-/// A single page for a request that cannot wait comes from the reserve when no other is left; two at once come from there
-/// first.
+/// A single page for a request that cannot wait comes from the reserve when no other is left; two at once come from
+/// there first.
 #[test]
 fn single_pages_come_from_the_reserve_at_last() {
     let config = marked(Generation::V6_1);

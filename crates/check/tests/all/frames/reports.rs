@@ -109,8 +109,8 @@ fn what_is_not_free_is_not_reported() {
     assert_eq!(told(&world, PAGEBLOCK_ORDER), []);
 }
 
-/// Of a zone that keeps marks as many blocks are reported at once as it can miss: a largest block more than its low mark
-/// stays free until the last one is taken.
+/// Of a zone that keeps marks as many blocks are reported at once as it can miss: a largest block more than its low
+/// mark stays free until the last one is taken.
 #[test]
 fn a_zone_near_its_low_mark_is_left_alone() {
     for engine in STORES {

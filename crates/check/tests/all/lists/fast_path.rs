@@ -132,8 +132,8 @@ fn only_ordinary_types_have_words_to_hit() {
     }
 }
 
-/// For callers with a slow path of their own: a hit, whether hits count or not; a refill, unless zones keep marks; and no
-/// help, so that another CPU's blocks stay on its lists.
+/// For callers with a slow path of their own: a hit, whether hits count or not; a refill, unless zones keep marks; and
+/// no help, so that another CPU's blocks stay on its lists.
 #[test]
 fn without_help_only_what_is_at_hand_is_given() {
     for config in ENGINES {
