@@ -241,13 +241,13 @@ fn the_conformance_suite_passes_and_can_fail() {
     }
 }
 
-/// Two processes on one memfd, one of which is killed at random moments: 40 of them, or a thousand.
+/// Two processes on one memfd, one of which is killed at random moments: fifteen of them, or a thousand.
 #[test]
 fn a_process_killed_at_any_moment_leaves_an_arena_that_works() {
     let flags = flags(false);
     let libraries: Vec<&str> = flags.iter().map(String::as_str).collect();
     let binary = compile("gcc", "killed.c", "killed", &libraries);
-    let kills = if env::var_os("FRAMEWRIGHT_FULL").is_some() { "1000" } else { "40" };
+    let kills = if env::var_os("FRAMEWRIGHT_FULL").is_some() { "1000" } else { "15" };
     // Another order of events each time; the seed is printed, and so is what failed.
     let seed = std::process::id().to_string();
     let output = run(Command::new(binary).args([kills, &seed]));

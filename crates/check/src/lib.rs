@@ -8,7 +8,7 @@
 //! | [`fixture`] | the one way in which tests make an allocator |
 //! | [`free_lists`] | the free blocks that descriptors say there are |
 //! | [`history`] | random calls of every kind, judged by the oracle |
-//! | [`marks`] | whether a request has left every zone as much as it has to |
+//! | [`marks`] | whether a request has left each zone the pages that it must leave |
 //! | [`oracle`] | who owns which frame, judged without the allocator's own books |
 //! | [`prelude`] | names that nearly every test needs, and calls that must succeed |
 //! | [`refute`] | twins that are broken on purpose must be found |

@@ -9,7 +9,8 @@
 //! 4. Two free buddies of order `k < 10` exist only where merging is forbidden: across pageblocks whose types
 //!    differ, if either type is not ordinary.
 //!
-//! With maps, `maps` and `maps::whole` state 2 and 3; two free pageblocks that may merge are one block without a merge.
+//! With maps, 2 and 3 take another form, which `maps` and `maps::whole` state. Two free pageblocks that may merge count
+//! as one block there; nothing is written to merge them.
 //!
 //! Every operation keeps the invariants; `verify` checks them. Costs: to take or free one block is O(orders) list
 //! operations; a steal may walk one pageblock.

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::config::ListOrder;
 use crate::error::SetupError;
-use crate::platform::{Platform, Word};
+use crate::platform::{Platform, Word, update};
 use crate::policy::watermark::ZONES;
 use crate::policy::zlc;
 use crate::policy::zonelist::{self as order, Topology, ZonelistOrder};
@@ -106,14 +106,8 @@ impl<P: Platform> Hints<P> {
 
     /// Notes the zone at a position as full.
     pub(crate) fn mark(&self, position: usize) {
-        let word = &self.full[position / 64 % WORDS];
-        let mut old = word.load(Relaxed);
-        while old >> (position % 64) & 1 == 0 {
-            match word.compare_exchange(old, old | 1 << (position % 64), Relaxed, Relaxed) {
-                Ok(_) => return,
-                Err(now) => old = now,
-            }
-        }
+        let bit = 1 << (position % 64);
+        update(&self.full[position / 64 % WORDS], Relaxed, |old| (old & bit == 0).then_some(old | bit));
     }
 
     /// Wipes all notes.

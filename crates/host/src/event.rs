@@ -1,9 +1,9 @@
-//! Events of an arena for a listener: those of the crate `tracing`, with the feature of that name; nothing otherwise.
+//! Events that an arena reports through the crate `tracing`. Without the feature `tracing` they cost nothing.
 //!
-//! All have the target `framewright` and come off the fast path, with no lock of the arena's held, so that a listener
-//! may allocate from it. But one that allocates with a lock of its own held must not hear of what that allocation does:
-//! an arena that is the memory of the global allocator says nothing
-//! ([`ArenaBuilder::silent`](crate::ArenaBuilder::silent)).
+//! All have the target `framewright`. They are reported off the fast path, while no lock of the arena is held, so a
+//! listener may allocate from the arena. An exception is a listener that holds a lock of its own while it allocates:
+//! the events of that allocation would take the lock again. So an arena that serves the global allocator reports
+//! nothing ([`ArenaBuilder::silent`](crate::ArenaBuilder::silent)).
 //!
 //! | event | level | fields |
 //! |---|---|---|
@@ -24,7 +24,7 @@ macro_rules! event {
     };
 }
 
-// What would be told is looked at by the compiler alone.
+// Never run: it lets the compiler check the arguments in a build without the feature.
 #[cfg(not(feature = "tracing"))]
 macro_rules! event {
     ($silent:expr, $level:ident, $($name:ident = $value:expr,)* $text:literal) => {

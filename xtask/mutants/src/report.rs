@@ -15,6 +15,8 @@ use crate::{Listed, Result};
 /// The share of mutants that tests must notice, in percent.
 const ENOUGH: f64 = 95.0;
 const ACCEPTED: &str = "xtask/mutants/survivors.toml";
+/// How the reason of a mutant begins that is the same program as the source.
+const EQUIVALENT: &str = "equivalent:";
 const PAGE: &str = "docs/mutants.md";
 
 /// The file of mutants that no test notices, each with a reason.
@@ -125,8 +127,21 @@ impl Report<'_> {
         100.0 * self.caught() as f64 / self.fates.len().max(1) as f64
     }
 
-    fn score(&self) -> String {
-        format!("{} of {} ({:.1} %)", self.caught(), self.fates.len(), self.percent())
+    /// With and without the survivors that are no other program, as their reasons say.
+    fn score(&self, accepted: &Accepted) -> String {
+        let (caught, all) = (self.caught(), self.fates.len());
+        let is_equivalent = |&(&id, fate): &(&u32, &Fate)| {
+            let mutant = &self.listed[id as usize];
+            let reason = accepted.of(mutant, line_of(self.tree, mutant));
+            !fate.is_caught() && reason.is_some_and(|reason| reason.why.starts_with(EQUIVALENT))
+        };
+        let others = all - self.fates.iter().filter(is_equivalent).count();
+        let of_others = 100.0 * caught as f64 / others.max(1) as f64;
+        format!(
+            "{caught} of {all} ({:.1} %; {of_others:.1} % without the {} equivalent)",
+            self.percent(),
+            all - others
+        )
     }
 
     /// Prints what survived, and the score. Fails if a survivor has no reason, or too many survived.
@@ -155,7 +170,7 @@ impl Report<'_> {
         let endless = self.fates.values().filter(|fate| matches!(fate, Fate::Endless { .. })).count();
         let unreached = self.fates.values().filter(|fate| matches!(fate, Fate::Unreached)).count();
         println!("{endless} of those caught made a test endless; {unreached} are reached by no test");
-        println!("score: {}", self.score());
+        println!("score: {}", self.score(accepted));
         if unlisted > 0 || outdated > 0 {
             return Err(format!(
                 "{ACCEPTED}: {unlisted} survivors are missing, {outdated} of its mutants are caught, or there are none such"
@@ -182,7 +197,7 @@ impl Report<'_> {
             "{date}, `cargo xtask mutants{}` on {commit}: **{} caught**, by {} tests. {} more do not compile; {} are evaluated by \
              the compiler or return an `impl Trait`, and are left out.",
             self.words,
-            self.score(),
+            self.score(accepted),
             self.tests,
             self.unviable,
             self.left_out

@@ -104,7 +104,7 @@ fn eight_cpus_under_random_schedules() {
             });
             assert_eq!(guarded.total(), 9 * 4, "an increment was lost");
         };
-        schedules(if loom::full() { 20_000 } else { 500 }, body);
+        schedules(if loom::full() { 20_000 } else { 150 }, body);
     }
 }
 

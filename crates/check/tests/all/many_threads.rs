@@ -137,7 +137,7 @@ fn run(config: Config) {
         }
         shop.close();
     };
-    schedules(if full() { 3000 } else { 20 }, body);
+    schedules(if full() { 3000 } else { 8 }, body);
 }
 
 fn small(config: Config) -> Config {

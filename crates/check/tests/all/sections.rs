@@ -150,7 +150,7 @@ fn lists_stay_shut_while_any_section_has_an_isolated_pageblock() {
         world.on(2, |cpu| cpu.drain());
         assert_eq!(world.settled().allocated, 0);
     };
-    schedules(if full() { 20_000 } else { 1000 }, body);
+    schedules(if full() { 20_000 } else { 200 }, body);
 }
 
 /// Adds of ranges that overlap, one after the other: the second is refused in every section, also in one that the first
@@ -184,7 +184,7 @@ fn of_two_adds_that_overlap_one_adds_all_and_the_other_nothing() {
         assert_eq!(low.err().or(high.err()), Some(SetupError::RangeInUse(BASE.add(SECTION))));
         assert_eq!((world.settled().free, world.zone().managed_pages()), (2 * SECTION, 2 * SECTION));
     };
-    schedules(if full() { 20_000 } else { 500 }, body);
+    schedules(if full() { 20_000 } else { 150 }, body);
 }
 
 /// Sections of two sizes, so large that the bitmaps of their types have several maps each.

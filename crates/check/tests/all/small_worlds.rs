@@ -220,7 +220,7 @@ fn without_lists_a_request_fails_only_if_no_block_is_free() {
     let every: [Engine; 3] = ENGINES.map(|config| config.engine);
     for engine in every {
         let zone = |pages| without_lists(engine, pages);
-        Small::new(zone(16), &[0, 1, 2, 3, 4], &[M], calls(6, 10)).states();
+        Small::new(zone(16), &[0, 1, 2, 3, 4], &[M], calls(5, 10)).states();
         // Across words and pageblocks.
         Small::new(zone(PAGEBLOCK_PAGES + 200), &[0, 5, 6, 7, 8, 9], &[M], calls(4, 6)).states();
         // Types that take from each other.
@@ -264,9 +264,9 @@ fn with_lists_no_block_has_two_owners_and_none_is_lost() {
         Spec::one_zone(16, cpus).config(config.but(|config| config.experiment.pcp_min_refill = 2))
     };
     for engine in ENGINES.map(|config| config.engine) {
-        Small::new(zone(engine, 1, PcpOrders::UpToCostly), &[0, 1, 3], &[M], calls(5, 7)).sequences();
-        Small::new(zone(engine, 2, PcpOrders::UpToCostly), &[0, 2], &[M], calls(5, 6)).sequences();
+        Small::new(zone(engine, 1, PcpOrders::UpToCostly), &[0, 1, 3], &[M], calls(4, 7)).sequences();
+        Small::new(zone(engine, 2, PcpOrders::UpToCostly), &[0, 2], &[M], calls(4, 6)).sequences();
     }
     // Of a zone that is one block of order 4, that block is on the list of an order that Linux has none for.
-    Small::new(zone(Engine::Framewright, 1, PcpOrders::UpToHuge), &[0, 4], &[M], calls(6, 8)).sequences();
+    Small::new(zone(Engine::Framewright, 1, PcpOrders::UpToHuge), &[0, 4], &[M], calls(5, 8)).sequences();
 }

@@ -29,7 +29,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::page_map::{Bits, PageMap, WORDS};
 use super::{FrameMap, State};
-use crate::platform::{Platform, Word};
+use crate::platform::{Platform, Word, update};
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 /// Frames of a word.
@@ -204,14 +204,8 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
             return false;
         }
         let (word, at) = self.owner_word(pfn);
-        let mut old = word.load(Relaxed);
-        while starts(old, at) == Some(order) {
-            match word.compare_exchange(old, old & !code_in_word(order, at), AcqRel, Relaxed) {
-                Ok(_) => return true,
-                Err(now) => old = now,
-            }
-        }
-        false
+        let without = |old| (starts(old, at) == Some(order)).then(|| old & !code_in_word(order, at));
+        update(word, AcqRel, without).is_some()
     }
 
     /// Called after a block has left a CPU's list for a caller: records this in bits if the block has no head word.

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::state::{FREE, KIND, KIND_QUARANTINED, MARK};
 use super::{FrameMap, State};
-use crate::platform::{Platform, Word};
+use crate::platform::{Platform, Word, update};
 use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 /// Bits that tell a marked frame from others: those of a free block have other uses.
@@ -26,18 +26,11 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         if self.is_compact() {
             return false;
         }
-        let word = self.own_word(pfn);
-        let mut old = word.load(Relaxed);
-        loop {
+        let changed = |old| {
             let new = if marked { old | MARK } else { old & !MARK };
-            if old & FREE != 0 || old == new {
-                return false;
-            }
-            match word.compare_exchange(old, new, AcqRel, Relaxed) {
-                Ok(_) => return true,
-                Err(now) => old = now,
-            }
-        }
+            (old & FREE == 0 && old != new).then_some(new)
+        };
+        update(self.own_word(pfn), AcqRel, changed).is_some()
     }
 
     /// Whether a frame is marked.

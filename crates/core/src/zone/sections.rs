@@ -36,9 +36,9 @@ const FEWEST: u64 = 1 << 14;
 const EACH_CPU: u64 = 4;
 const MOST: u64 = 256;
 pub(crate) const MOST_SECTIONS: usize = MOST as usize;
-/// Classes that a CPU's present section may be less full than the best one.
+/// A CPU stays with its section if that is at most so many classes less full than the best one.
 const CLOSE: u32 = 1;
-/// Worse than any bin: the section shows no such block.
+/// The rank of a section that shows no such block: worse than any bin.
 const NONE: u32 = u64::BITS;
 /// Equally good sections whose locks a request checks.
 const LOOKS: usize = 3;

@@ -1,4 +1,4 @@
-//! `framewright trace export`: a recorded trace for tools that draw.
+//! `framewright trace export`: writes a recorded trace in the format of a tool that draws it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -20,7 +20,7 @@ Examples:
       | inferno-flamegraph >held.svg
 
 perfetto: for ui.perfetto.dev. A track for each CPU shows when each thread
-allocated; counters show the pages in use, of all and of the threads that hold
+allocated; counters show the pages in use, in all and by the threads that hold
 most. folded: for flame graphs, a line for each thread, type and order.
 Events have no call sites; `trace summary` names those of the samples.";
 

@@ -97,8 +97,9 @@ mod tests {
     /// The rule for a zone, which replays use as well, against the boot.
     #[test]
     fn a_boot_sizes_the_lists_as_the_rule_says() {
-        for machine in Machine::all().expect("all are valid") {
-            for reset in [false, true] {
+        for (n, machine) in Machine::all().expect("all are valid").into_iter().enumerate() {
+            // The lists of 5.4 without their reset: on one machine, because a boot takes a second.
+            for reset in [true, false].into_iter().take(if n == 0 { 2 } else { 1 }) {
                 let config = Config {
                     experiment: Experiment { pcp_reset: reset, ..Config::linux_v5_4().experiment },
                     ..Config::linux_v5_4()

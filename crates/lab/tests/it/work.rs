@@ -68,7 +68,7 @@ fn the_free_cma_counter_drifts_only_where_the_check_is_under_the_lock() {
 /// this machine does: which variant scans less is the study's result, not a test's.
 #[test]
 fn fs_mark_writes_all_that_it_allocates_for() {
-    let document = document(&["study", "zone-reclaim", "--part", "fsmark", "--samples", "1"]);
+    let document = document(&["study", "zone-reclaim", "--part", "fsmark", "--samples", "1", "--quick"]);
     let [part] = &document.results[..] else { panic!("one part") };
     assert_eq!(part.machine, "host");
     assert_eq!(part.variants, ["vanilla", "zlcfirst", "zlcreconsider"]);
@@ -82,8 +82,17 @@ fn fs_mark_writes_all_that_it_allocates_for() {
 
 #[test]
 fn measured_parts_run_for_every_variant() {
-    let document =
-        document(&["study", "lock-line", "--part", "contend", "--kind", "measured", "--samples", "1"]);
+    let document = document(&[
+        "study",
+        "lock-line",
+        "--part",
+        "contend",
+        "--kind",
+        "measured",
+        "--samples",
+        "1",
+        "--quick",
+    ]);
     let part = &document.results[0];
     assert_eq!(part.variants, ["with_order0_lists", "other_end", "own_line"]);
     for kind in ["ticket", "queued"] {

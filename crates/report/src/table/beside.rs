@@ -1,9 +1,9 @@
-//! What others printed beside a figure, and what a law says of it that needs no model.
+//! What a table shows beside a predicted figure: the published one, and what a law predicts without a model.
 
 use super::significant;
 use crate::result::{Kind, Metric, Part};
 
-/// `published 24, not covered`; with what a law says that needs no model, if there is one.
+/// `published 24, not covered; naive law 20`: each part if there is such a figure, `None` if there is neither.
 pub(crate) fn beside(part: &Part, metric: &Metric, variant: &str) -> Option<String> {
     let published = part.published(metric, variant).filter(|_| !metric.of(variant).is_empty());
     let published = published.map(|figure| {
@@ -19,7 +19,7 @@ pub(crate) fn beside(part: &Part, metric: &Metric, variant: &str) -> Option<Stri
     (!texts.is_empty()).then(|| texts.join("; "))
 }
 
-/// All of a part, for styles that have no place for it in their cells.
+/// [`beside`] for all figures of a part in one note, for styles whose cells have no place for it.
 pub(super) fn note(part: &Part) -> Option<String> {
     let naive_of = |metric: &Metric| -> Vec<String> {
         let texts =

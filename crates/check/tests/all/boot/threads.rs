@@ -109,7 +109,7 @@ fn two_workers(split: Split, most: u64) {
 /// three, also while the worker has the claim and its slot does not show it yet.
 #[test]
 fn an_allocation_finds_what_a_worker_has_just_claimed() {
-    shuttle::random(if full() { 20_000 } else { 1000 }, || {
+    shuttle::random(if full() { 20_000 } else { 300 }, || {
         let world = Arc::new(spec(Split::OneThread, 4, 1024, 1, 1).build::<Shuttle>());
         let booting = world.allocator().begin().expect("it is the first time");
         let shared = world.clone();
@@ -229,7 +229,7 @@ fn crowd(split: Split) {
 
 #[test]
 fn workers_that_stop_and_cpus_that_cannot_wait() {
-    let executions = if full() { 5000 } else { 50 };
+    let executions = if full() { 5000 } else { 20 };
     for split in [Split::OneThread, Split::AllCpus, Split::AllCpusBySection] {
         shuttle::random(executions, move || crowd(split));
         shuttle::pct(3, executions, move || crowd(split));

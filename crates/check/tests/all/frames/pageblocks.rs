@@ -3,7 +3,7 @@
 
 use framewright_check::prelude::*;
 
-/// Four blocks of the largest order, straight on the buddy lists.
+/// Four free blocks of the largest order, in the free store and not on a CPU's lists.
 fn world() -> World<Checked> {
     Spec::one_zone(4 * MAX_ORDER.pages(), 1).bare().build()
 }

@@ -7,7 +7,7 @@ use framewright_check::prelude::*;
 
 /// Two threads and few steps: a thread that stops between two given ones is met often enough.
 fn races(body: impl Fn() + Copy + Send + Sync + 'static) {
-    schedules(if full() { 20_000 } else { 400 }, body);
+    schedules(if full() { 20_000 } else { 200 }, body);
 }
 
 fn lists(engine: Engine) -> Config {

@@ -3,7 +3,7 @@
 use framewright_check::platform::checked;
 use framewright_check::prelude::*;
 
-/// Two nodes, two CPUs on the first, whose memory CPU 1 has allocated, so that none is on a list.
+/// Two nodes, and two CPUs on the first. CPU 1 has allocated all memory of that node, so none of it is on a list.
 fn world<P: Platform<Pin = OwnedPin>>() -> World<P> {
     const PAGES: u64 = 1 << 18;
     let zones = [normal(0, 0x10_0000, PAGES), normal(1, 0x10_0000 + PAGES, PAGES)];

@@ -6,10 +6,10 @@ use crate::platform::Platform;
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Allocates the free blocks of at least order `least` that begin in the pageblock of `pfn`, each with its present
-    /// order, until `out` is full; of an open pageblock with maps the largest first. Returns their number. Blocks on
-    /// CPUs' lists, in reserves and in isolated pageblocks are not taken; an absent pageblock has none. Each block is
-    /// freed like any other.
+    /// Allocates the free blocks of at least order `least` that begin in the pageblock of `pfn`, each with its own
+    /// order, until `out` is full. With maps, the largest come first. Returns the number of blocks. Blocks on CPUs'
+    /// lists, in reserves and in isolated pageblocks are not taken; an absent pageblock has none. Each block is freed
+    /// like any other.
     ///
     /// No mark is checked: the caller keeps the blocks for a moment only. O(512), under the lock of one zone.
     pub fn take_free(&self, pfn: Pfn, least: Order, out: &mut [(Pfn, Order)]) -> usize {
