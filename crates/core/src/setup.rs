@@ -306,6 +306,10 @@ pub(crate) fn make_zones<'m, P: Platform>(
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
     use super::*;
 
     const ZONE: ZoneSpec =
@@ -324,6 +328,36 @@ mod tests {
         assert_eq!(maps(Engine::Framewright, 0), Ok((8 + 18, 0, 0)));
         assert_eq!(maps(Engine::Compact, 0), Ok((16 + 18, 0, 0)));
         assert_eq!(maps(Engine::Framewright, 2048), Ok((8 + 36, 1, 14)));
+        // A map has bits for 512 pageblocks, and that of a summary for 512 words of them.
+        let large = ZoneSpec { pages: 1 << 24, ..ZONE };
+        let plan = Plan::new(&[large], &[NodeId(0)], &Config::framewright());
+        assert_eq!(plan.map(|plan| plan.maps), Ok((1 << 15) + 6 * (64 + 2)));
+    }
+
+    #[test]
+    fn zones_are_255_at_most_and_each_within_its_bounds() {
+        let plan =
+            |zones: &[ZoneSpec]| Plan::new(zones, &[NodeId(0)], &Config::linux_v6_7()).map(|plan| plan.zones);
+        let zones: Vec<_> = (0..256)
+            .map(|n| ZoneSpec { start: Pfn(n * MAX_ORDER.pages()), pages: MAX_ORDER.pages(), ..ZONE })
+            .collect();
+        assert_eq!((plan(&zones[..255]), plan(&zones)), (Ok(255), Err(SetupError::ZoneCount(256))));
+        for (start, pages, is_sound) in [
+            (1 << 20, 0, false),
+            (1 << 20, 1, true),
+            (1 << 20, MAX_ZONE_PAGES, true),
+            (1 << 20, MAX_ZONE_PAGES + 1, false),
+            ((1 << 20) + 512, 1, false),
+            ((1 << 52) - 1024, 1, true),
+            (1 << 52, 1, false),
+        ] {
+            let expected = if is_sound { Ok(1) } else { Err(SetupError::BadZone(ZoneId(0))) };
+            assert_eq!(
+                plan(&[ZoneSpec { start: Pfn(start), pages, ..ZONE }]),
+                expected,
+                "{pages} from {start:#x} on"
+            );
+        }
     }
 
     #[test]

@@ -122,9 +122,11 @@ impl<P: Platform> RawLock<P> {
     /// Returns whether the caller had to wait.
     #[inline]
     fn acquire(&self, kind: LockKind, waiter: Waiter<'_, P>) -> bool {
-        match kind {
+        if !cfg!(feature = "smp") {
             // No other CPU can have it.
-            _ if !cfg!(feature = "smp") => !self.try_set(),
+            return !self.try_set();
+        }
+        match kind {
             LockKind::Ticket => self.acquire_ticket(),
             LockKind::Queued => {
                 // Taking the lock before CPUs that wait in the queue would be unfair: look at the queue first.
@@ -324,10 +326,12 @@ impl<P: Platform, H, C> Locked<P, H, C> {
 
     #[inline]
     const fn kind(&self) -> LockKind {
-        match P::LOCK {
-            _ if cfg!(feature = "settings") => self.kind,
-            _ if !cfg!(feature = "smp") => LockKind::Queued,
-            lock => lock,
+        if cfg!(feature = "settings") {
+            self.kind
+        } else if cfg!(feature = "smp") {
+            P::LOCK
+        } else {
+            LockKind::Queued
         }
     }
 

@@ -359,6 +359,10 @@ fn only_layouts_above_the_largest_block_are_ranges() {
             assert_eq!(asked, expected, "{pages} at {align}");
             free_range(cpu, range).expect("it was allocated");
         }
+        for (pages, align, asked) in [(0, 512, M), (512, 3, M), (512, 512, Migratetype::Cma)] {
+            let refused = cpu.alloc_contig(pages, align, asked).map_err(|error| error.why);
+            assert_eq!(refused, Err(AllocFailure::NotAllowed), "{pages} at {align} of {asked}");
+        }
     });
 }
 

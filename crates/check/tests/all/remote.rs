@@ -160,3 +160,26 @@ fn a_drained_list_takes_no_hit_until_a_slow_call() {
         });
     }
 }
+
+/// A given block on the list of a CPU that is in no call is brought back from there, and had at the first try.
+#[test]
+fn a_given_block_is_brought_back_from_the_list_of_another_cpu() {
+    let had = Arc::new(core::sync::atomic::AtomicU64::new(0));
+    let count = had.clone();
+    shuttle::random(20, move || {
+        let world = world::<Shuttle>(4, 2, PcpOrders::Zero);
+        let pfn = world.must_alloc(1, O);
+        world.must_free(1, pfn, O);
+        match world.on(0, |cpu| cpu.alloc_at(pfn, O)) {
+            Ok(()) => {
+                count.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+                world.must_free(0, pfn, O);
+            }
+            // Now and then there is no barrier.
+            Err(error) => assert_eq!(error.why, PlaceFailure::Listed { pfn, cpu: CpuId(1) }),
+        }
+        world.drain_all();
+        assert_eq!(world.settled().free, 4);
+    });
+    assert!(had.load(core::sync::atomic::Ordering::Relaxed) > 0);
+}

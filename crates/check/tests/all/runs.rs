@@ -210,6 +210,14 @@ fn runs_keep_the_low_mark_and_take_of_other_types_at_last() {
     world.on(0, |cpu| runs.into_iter().chain(more).for_each(|run| give_back(cpu, run)));
     let nothing = world.on(0, |cpu| cpu.alloc_runs(5, Migratetype::Cma, &mut [NONE]).len());
     assert_eq!(nothing, 0);
+    // More than there is above the low mark: the rest comes as blocks, down to the min mark.
+    let config = Config::framewright().with_marks().but(|config| config.min_free_kib = 1024);
+    let world = Spec::one_zone(4096, 1).config(config.bare()).plain();
+    let runs = world.on(0, |cpu| cpu.alloc_runs(4000, M, &mut out).to_vec());
+    assert_eq!(
+        (pages(&runs), world.zone().free_pages()),
+        (4096 - world.zone().marks().min, world.zone().marks().min)
+    );
 }
 
 /// A gigantic page where no range is free: the one with fewest frames in use is emptied, past pageblocks that cannot
@@ -333,7 +341,7 @@ fn the_range_with_the_fewest_frames_in_use_is_had() {
     const PAGEBLOCKS: u64 = 6;
     let sizes = [(1, 1), (300, 512), (512, 512), (700, 512), (1024, 512), (1025, 1024), (1500, 1)];
     let mut rng = fastrand::Rng::with_seed(34);
-    for n in 0..600 {
+    for n in 0..126 {
         let (engine, (pages, align)) = (STORES[n % 2], sizes[n % sizes.len()]);
         let has_mover = rng.u32(0..4) > 0;
         // A move in vain out of a part of a larger range would change what the next one has in use.

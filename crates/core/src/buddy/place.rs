@@ -177,8 +177,10 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Whether a free to the zone must check its pageblock: a pageblock is isolated, or has a bad frame in use.
     pub(crate) fn has_special_pageblocks(&self) -> bool {
+        if !cfg!(feature = "mobility") {
+            return false;
+        }
         match self.home.part() {
-            _ if !cfg!(feature = "mobility") => false,
             Some(part) => part.special.load(Relaxed) != 0,
             None => self.isolated_pageblocks() != 0 || self.cold.marked_pageblocks.get() != 0,
         }

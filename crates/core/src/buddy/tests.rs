@@ -151,7 +151,11 @@ impl Model {
     }
 
     fn take(&mut self, random: &mut Xorshift, order: Order) {
-        let (list, count) = (Migratetype::ALL[random.below(5) as usize], 1 + random.below(40));
+        let list = match self.types[random.below(PAGEBLOCKS) as usize] {
+            Migratetype::Isolate => Migratetype::Unmovable,
+            list => list,
+        };
+        let count = 1 + random.below(40);
         let best = self.best(list, order);
         let mut taken = Vec::new();
         let mut sink = Each(|pfn: Pfn| {
@@ -187,7 +191,8 @@ impl Model {
     fn step(&mut self, random: &mut Xorshift) {
         let n = random.below(PAGEBLOCKS);
         let start = Store::pageblock(n);
-        let order = Order::from_bits(random.below(11).min(random.below(11)));
+        let orders = [random.below(11), random.below(11), 9 + random.below(2)];
+        let order = Order::from_bits(if random.below(4) == 0 { orders[2] } else { orders[0].min(orders[1]) });
         let small = order.min(Order::from_bits(8));
         let first = (n * 512 + random.below(512)) / order.pages() * order.pages();
         let (pages, pfn) = (order.pages(), BASE.add(first));

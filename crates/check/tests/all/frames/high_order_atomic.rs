@@ -67,3 +67,24 @@ fn a_high_order_atomic_block_is_not_moved_by_compaction() {
     assert!(!offered.is_empty(), "compaction works");
     assert!(!offered.contains(&block), "{block:?}, unmovable, was offered to the migrate hook");
 }
+
+/// A single page for a request that cannot wait comes from the reserve when no other is left; two at once come from
+/// there first.
+#[test]
+fn single_pages_come_from_the_reserve_at_last() {
+    let config = marked(Generation::V6_1);
+    let world = Spec::one_zone(8 * PAGEBLOCK_PAGES, 1).config(config).plain();
+    let is_reserved =
+        |pfn: Pfn| world.allocator().frames().info(pfn).migratetype() == Migratetype::HighAtomic;
+    assert!(world.allocator().set_pageblock_type(BASE, Migratetype::HighAtomic).is_some());
+    world.on(0, |cpu| {
+        // Does not take the reserve.
+        let ordinary = cpu.request_all(&page().with(Flags::NO_WAIT.and(Flags::NO_RESERVES)));
+        assert!(!ordinary.into_iter().any(is_reserved));
+        let two = cpu.request(&Request::new(order(1), M).with(Flags::ATOMIC)).expect("the reserve is for it");
+        assert!(is_reserved(two));
+        let pages: Vec<bool> =
+            cpu.request_all(&page().with(Flags::ATOMIC)).into_iter().map(is_reserved).collect();
+        assert!(pages.is_sorted() && pages.contains(&false) && pages.contains(&true), "{pages:?}");
+    });
+}

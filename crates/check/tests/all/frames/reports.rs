@@ -108,3 +108,22 @@ fn what_is_not_free_is_not_reported() {
     let world = Spec::one_zone(16 * 1024, 1).plain();
     assert_eq!(told(&world, PAGEBLOCK_ORDER), []);
 }
+
+/// Of a zone that keeps marks as many blocks are reported at once as it can miss: a largest block more than its low
+/// mark stays free until the last one is taken.
+#[test]
+fn a_zone_near_its_low_mark_is_left_alone() {
+    for engine in STORES {
+        let config = bare().engine(engine).with_marks().but(|config| {
+            config.free_reporting = true;
+            config.min_free_kib = 16 << 10;
+        });
+        let world = Spec::one_zone(16 * 1024, 1).config(config).plain();
+        let low = world.zone().marks().low;
+        assert!(low > 4096);
+        let last = BASE.add(16 * 1024);
+        (1..=(16 * 1024 - low) % 1024).for_each(|n| world.must_alloc_at(0, Pfn(last.0 - n), 0));
+        let spare = world.zone().free_pages() - low;
+        assert_eq!((spare % 1024, pages(&told(&world, MAX_ORDER))), (0, spare), "{engine:?}");
+    }
+}

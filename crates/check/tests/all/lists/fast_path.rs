@@ -131,3 +131,28 @@ fn only_ordinary_types_have_words_to_hit() {
         assert_eq!(world.on(0, |cpu| cpu.hit_words(kind)).is_some(), kind.is_ordinary(), "{kind}");
     }
 }
+
+/// For callers with a slow path of their own: a hit, whether hits count or not; a refill, unless zones keep marks; and
+/// no help, so that another CPU's blocks stay on its lists.
+#[test]
+fn without_help_only_what_is_at_hand_is_given() {
+    for config in ENGINES {
+        let world = Spec::one_zone(64, 2).config(config).fixed(4, 16).plain();
+        let theirs: Vec<Pfn> = (0..60).map(|_| world.must_alloc(1, 0)).collect();
+        world.must_free(1, theirs[0], 0);
+        let listed = world.pcp(1).count();
+        world.on(0, |cpu| {
+            assert_eq!(cpu.alloc_listed(Order::ZERO, M), None, "{:?}: the list is empty", config.engine);
+            let first = cpu.alloc_unhelped(Order::ZERO, M).expect("a refill");
+            let second = cpu.alloc_listed(Order::ZERO, M).expect("of which one is left");
+            assert_ne!(first, second);
+            assert_eq!(cpu.alloc_hit(Order::ZERO, M).is_some(), config.engine == Engine::Framewright);
+            while cpu.alloc_unhelped(Order::ZERO, M).is_some() {}
+            assert_eq!(cpu.alloc_unhelped(Order::ZERO, Migratetype::Cma), None);
+        });
+        world.on(1, |cpu| cpu.answer());
+        assert_eq!(world.pcp(1).count(), listed, "{:?}", config.engine);
+        let marks = Spec::one_zone(4096, 1).config(config.with_marks()).plain();
+        assert_eq!(marks.on(0, |cpu| cpu.alloc_unhelped(Order::ZERO, M)), None);
+    }
+}

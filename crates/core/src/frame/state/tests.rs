@@ -101,7 +101,8 @@ fn fields_of_an_open_head_are_apart() {
             assert_eq!(is_in_step, (u64::from(free) + more) / 16 == u64::from(free) / 16, "{free} + {more}");
         }
     }
-    let others = [0, State::Reserved.pack(), FreeHead::whole(Migratetype::Movable).word(), MARK];
+    let whole = FreeHead::whole(Migratetype::Movable).word();
+    let others = [0, State::Reserved.pack(), whole, MARK, (KIND_OPEN + 1) << KIND];
     assert!(others.iter().all(|&word| OpenHead::of(word).is_none() && !OpenHead::is_sparse(word)));
 }
 

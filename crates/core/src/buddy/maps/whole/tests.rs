@@ -203,7 +203,7 @@ fn bitmaps_answer_what_follows_from_the_pageblocks_that_are_free() {
 }
 
 /// Damages the summary of a kind.
-type Damage = fn(&mut Buddy<'_, '_, Machine, ()>, Kind);
+type Damage = fn(&mut Buddy<'_, '_, Machine, ()>, (Migratetype, Kind));
 
 /// A root or a summary that says more than the words: the search that it misleads makes it anew, and finds all that is
 /// there in its order.
@@ -211,25 +211,31 @@ type Damage = fn(&mut Buddy<'_, '_, Machine, ()>, Kind);
 fn a_summary_that_says_too_much_is_made_anew() {
     let damage: [Damage; 6] = [
         // Words of the summary that are empty, or behind its end.
-        |buddy, kind| set_root(buddy, kind, u128::MAX),
-        |buddy, kind| set_root(buddy, kind, 1 << 3 | 1 << 9),
-        |buddy, kind| set_root(buddy, kind, 1 << 127),
+        |buddy, of_kind| set_root(buddy, of_kind, u128::MAX),
+        |buddy, of_kind| set_root(buddy, of_kind, 1 << 3 | 1 << 9),
+        |buddy, of_kind| set_root(buddy, of_kind, 1 << 127),
         // Words of the bitmap that are empty, or behind its end.
-        |buddy, kind| say_too_much(buddy, kind, 3, 1 << 5),
-        |buddy, kind| say_too_much(buddy, kind, 8, 1 << 8),
-        |buddy, kind| say_too_much(buddy, kind, 8, 1 << 63),
+        |buddy, of_kind| say_too_much(buddy, of_kind, 3, 1 << 5),
+        |buddy, of_kind| say_too_much(buddy, of_kind, 8, 1 << 8),
+        |buddy, of_kind| say_too_much(buddy, of_kind, 8, 1 << 63),
     ];
-    for (damage, kind) in damage.into_iter().flat_map(|damage| KINDS.map(|kind| (damage, kind))) {
-        let list = Migratetype::Movable;
+    let kinds = [Migratetype::Movable, Migratetype::Isolate]
+        .into_iter()
+        .flat_map(|list| KINDS.map(|kind| (list, kind)));
+    for (damage, (list, kind)) in kinds.flat_map(|kind| damage.map(|damage| (damage, kind))) {
         // Singles in the words 0 and 1 of the bitmap, pairs in others.
         let (singles, pairs) = ([0, 66, 70, 32_770], [400, 9000, 33_000]);
         let pairs: Vec<u64> = pairs.into_iter().flat_map(|n| [n, n + 1]).collect();
         let mut store = Store::new(PAGEBLOCKS, false);
         let took = store.with(|buddy| {
-            singles.iter().chain(&pairs).for_each(|&n| buddy.set_whole(Store::pageblock(n), list));
-            damage(buddy, kind);
+            let set = |buddy: &mut Buddy<'_, '_, _, _>, n| {
+                buddy.frames.set_info(Store::pageblock(n), BlockInfo::new(ZONE, list));
+                buddy.set_whole(Store::pageblock(n), list);
+            };
+            singles.iter().chain(&pairs).for_each(|&n| set(buddy, n));
+            damage(buddy, (list, kind));
             // A word that becomes non-empty is found, also if the root had its bit before.
-            buddy.set_whole(Store::pageblock(3 * 64 * 64), list);
+            set(buddy, 3 * 64 * 64);
             let order = if kind == Kind::Pairs { MAX_ORDER } else { PAGEBLOCK_ORDER };
             let mut all = Vec::new();
             while let Some(took) = buddy.take_wholes(order, list, 64) {
@@ -247,15 +253,20 @@ fn a_summary_that_says_too_much_is_made_anew() {
     }
 }
 
-fn set_root(buddy: &mut Buddy<'_, '_, Machine, ()>, kind: Kind, bits: u128) {
-    let root = &mut buddy.cold.whole.roots[Migratetype::Movable as usize][kind as usize];
+fn set_root(buddy: &mut Buddy<'_, '_, Machine, ()>, (list, kind): (Migratetype, Kind), bits: u128) {
+    let root = &mut buddy.cold.whole.roots[list as usize][kind as usize];
     root.set(root.get() | bits);
 }
 
-fn say_too_much(buddy: &mut Buddy<'_, '_, Machine, ()>, kind: Kind, n: usize, bit: u64) {
-    let (map, at) = buddy.summary_at(Migratetype::Movable, kind, n);
+fn say_too_much(
+    buddy: &mut Buddy<'_, '_, Machine, ()>,
+    (list, kind): (Migratetype, Kind),
+    n: usize,
+    bit: u64,
+) {
+    let (map, at) = buddy.summary_at(list, kind, n);
     map.set_word(at, map.word(at) | bit);
-    set_root(buddy, kind, 1 << n);
+    set_root(buddy, (list, kind), 1 << n);
 }
 
 /// What [`Buddy::check_whole`] finds.
@@ -275,9 +286,9 @@ fn each_disagreement_is_found() {
         |buddy| {
             buddy.end = Store::pageblock(4);
         },
-        |buddy| say_too_much(buddy, Kind::Singles, 0, 2),
-        |buddy| say_too_much(buddy, Kind::Pairs, 0, 1),
-        |buddy| set_root(buddy, Kind::Pairs, 1),
+        |buddy| say_too_much(buddy, (Migratetype::Movable, Kind::Singles), 0, 2),
+        |buddy| say_too_much(buddy, (Migratetype::Movable, Kind::Pairs), 0, 1),
+        |buddy| set_root(buddy, (Migratetype::Movable, Kind::Pairs), 1),
     ];
     let mut found: Vec<_> = damage
         .into_iter()
