@@ -428,7 +428,8 @@ fn round(seed: u64, steps: u32) -> (u64, u64) {
         while workers.iter().any(|worker| !worker.is_finished()) {
             let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
             world.on(4, |cpu| cpu.background(NodeId(0), asked, &round.cache.helpers()));
-            std::thread::yield_now();
+            // Without a pause it would hold the zone's lock most of the time, and leave two processors to four threads.
+            std::thread::sleep(Duration::from_micros(100));
         }
         workers.into_iter().for_each(|worker| worker.join().unwrap());
     });
