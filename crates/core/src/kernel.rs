@@ -175,3 +175,22 @@ impl<P: Platform> Cpu<'_, '_, P> {
         self.allocator().add_memory(range.start, range.end.0.saturating_sub(range.start.0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_has_the_frames_that_its_addresses_say() {
+        assert_eq!(frames_of(0x3000, 0x5000, 0x1000), Pfn(3)..Pfn(8));
+        assert_eq!(frames_of(0x30_0000, 0x1_0000, 0x1_0000), Pfn(0x30)..Pfn(0x31));
+    }
+
+    #[test]
+    fn a_linear_mapping_has_the_frames_below_its_end() {
+        let address = |range| linear(0x10_0000, 0x1000, Pfn(8))(&range).map(|start| start.addr().get());
+        assert_eq!(address(Pfn(2)..Pfn(8)), Some(0x10_2000));
+        assert_eq!(address(Pfn(2)..Pfn(9)), None);
+        assert_eq!(address(Pfn(u64::MAX / 2)..Pfn(8)), None, "an address that there is none of");
+    }
+}

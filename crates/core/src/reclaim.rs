@@ -441,6 +441,35 @@ mod tests {
         assert_eq!(wakeup.sleep(), Some(BackgroundRequest { order: MAX_ORDER, highest: ZoneType::Movable }));
     }
 
+    struct Nothing;
+
+    impl Reclaim for Nothing {
+        fn reclaim(&self, _: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
+            Reclaimed::default()
+        }
+    }
+
+    // SAFETY: it moves nothing.
+    unsafe impl Migrate for Nothing {
+        unsafe fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
+            Migrated::Stays
+        }
+    }
+
+    #[test]
+    fn a_helper_that_passes_requests_on_finds_the_others() {
+        let all = Helpers::NONE.with_reclaim(&Nothing).with_migrate(&Nothing);
+        assert!(all.reclaimer().is_some() && all.mover().is_some());
+        assert!(Helpers::NONE.reclaimer().is_none() && Helpers::NONE.mover().is_none());
+    }
+
+    #[test]
+    fn a_mover_moves_what_was_asked_for_as_movable() {
+        let moved =
+            Migratetype::ALL.into_iter().filter(|&asked| Nothing.can_move(Pfn(0), Order::ZERO, asked));
+        assert!(moved.eq([Migratetype::Movable]));
+    }
+
     /// Reading the word while the thread sleeps leaves it asleep: the next request wakes it.
     #[test]
     fn a_look_leaves_the_thread_asleep() {

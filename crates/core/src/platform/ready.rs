@@ -157,6 +157,12 @@ fn counter() -> u64 {
         core::arch::asm!("mrs {}, cntvct_el0", "mrs {}, cntfrq_el0", out(reg) ticks, out(reg) hertz,
             options(nomem, nostack, preserves_flags));
     }
+    ns_of(ticks, hertz)
+}
+
+/// Nanoseconds of `ticks` of a counter that counts `hertz` a second; one that does not say its rate counts seconds.
+#[cfg(any(test, target_arch = "aarch64"))]
+fn ns_of(ticks: u64, hertz: u64) -> u64 {
     (u128::from(ticks) * 1_000_000_000 / u128::from(hertz.max(1))) as u64
 }
 
@@ -206,6 +212,21 @@ mod tests {
     use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
     use super::*;
+
+    /// One CPU: no clock, no barrier for others, CPU 0. A kernel's CPU has its number and a counter that goes on.
+    #[test]
+    #[expect(unsafe_code, reason = "the proof of a CPU")]
+    fn each_platform_has_its_clock_and_its_cpu() {
+        assert_eq!((OneCpu::now_ns(), OneCpu::heavy_barrier(), OneCpu.cpu()), (0, false, CpuId(0)));
+        // SAFETY: no allocator sees it.
+        assert_eq!(unsafe { PinnedTo::new(CpuId(3)) }.cpu(), CpuId(3));
+        if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
+            let first = Metal::now_ns();
+            assert!((0..10_000_000).any(|_| Metal::now_ns() > first), "{first} and no more");
+        }
+        assert_eq!((ns_of(48, 24_000_000), ns_of(5, 0)), (2000, 5_000_000_000));
+        assert_eq!(ns_of(u64::MAX, 1_000_000_000), u64::MAX);
+    }
 
     /// Each operation does what an atomic word's does.
     #[test]

@@ -177,6 +177,11 @@ mod tests {
     }
 
     #[test]
+    fn only_later_kernels_continue_where_the_last_compaction_stopped() {
+        assert!(Resume::is_kept(Generation::V6_1) && !Resume::is_kept(Generation::V3_0));
+    }
+
+    #[test]
     fn room_for_twice_the_block_above_low() {
         let free = |all| FreePages { all, ..FreePages::default() };
         assert_eq!(is_suitable(order(9), 100, 0, free(1125)), Ok(()));

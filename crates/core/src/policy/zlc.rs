@@ -153,6 +153,11 @@ mod tests {
         [Rule::Off, Rule::AfterFirstZone, Rule::BeforeFirstZone, Rule::BeforeFirstZoneAndClear];
 
     #[test]
+    fn progress_wipes_the_notes_under_one_rule() {
+        assert_eq!(RULES.map(Rule::clears_after_progress), [false, false, false, true]);
+    }
+
+    #[test]
     fn the_zap_is_strict() {
         assert!(!zaps(ZAP_NS, 0));
         assert!(zaps(ZAP_NS + 1, 0));
