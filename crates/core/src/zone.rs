@@ -374,7 +374,6 @@ pub(crate) fn largest_order(list_has: impl Fn(Order) -> bool) -> Option<Order> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::LockPlace;
     use crate::platform::machine::Machine;
     use crate::units::NR_ORDERS;
 
@@ -396,7 +395,6 @@ mod tests {
         assert_eq!((order0_lists, order0_count), (16, 16 + 5 * 16));
         assert_eq!((order10_lists, isolated_count), (16 + 10 * 88, 16 + NR_ORDERS * 88));
         assert!(cold >= 1088 && cold.is_multiple_of(64) && counters.is_multiple_of(64));
-        let _ = LockPlace::OwnLine;
         let section = size_of::<Section<Machine>>();
         assert!(
             (cold..section).contains(&bins) && (cold..section).contains(&untouched) && counters >= section

@@ -138,7 +138,7 @@ impl Report<'_> {
         let others = all - self.fates.iter().filter(is_equivalent).count();
         let of_others = 100.0 * caught as f64 / others.max(1) as f64;
         format!(
-            "{caught} of {all} ({:.1} %; {of_others:.1} % without the {} equivalent)",
+            "{caught} of {all} caught ({:.1} %; {of_others:.1} % without {} that are the same program)",
             self.percent(),
             all - others
         )
@@ -194,7 +194,7 @@ impl Report<'_> {
         let (date, commit) = (say(self.root, "date", &["+%Y-%m-%d"]), self.commit);
         let _ = writeln!(
             out,
-            "{date}, `cargo xtask mutants{}` on {commit}: **{} caught**, by {} tests. {} more do not compile; {} are evaluated by \
+            "{date}, `cargo xtask mutants{}` on {commit}: **{}**, by {} tests. {} more do not compile; {} are evaluated by \
              the compiler or return an `impl Trait`, and are left out.",
             self.words,
             self.score(accepted),

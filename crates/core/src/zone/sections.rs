@@ -243,12 +243,12 @@ impl<P: Platform> Zone<'_, P> {
         if !self.cut.is_cut() {
             return Some((0, *wanted));
         }
-        let cma_first = wanted.may_use_cma
-            && fallback::cma_first(migratetype, true, self.free_pages(), self.free_cma_pages());
+        let free_cma = if wanted.may_use_cma { self.free_cma_pages() } else { 0 };
+        let cma_first = free_cma != 0 && fallback::cma_first(migratetype, true, self.free_pages(), free_cma);
         let [first, second] =
             if cma_first { [Migratetype::Cma, migratetype] } else { [migratetype, Migratetype::Cma] };
         let mut found = self.best(order, first, from);
-        if found.is_none() && wanted.may_use_cma {
+        if found.is_none() && free_cma != 0 {
             found = self.best(order, second, from);
         }
         if let Some(n) = found {

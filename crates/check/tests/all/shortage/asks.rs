@@ -23,6 +23,11 @@ enum Asked {
     Flush(u64),
 }
 
+/// What a call asks, as one of [`Asked::Pages`] and [`Asked::Slab`].
+fn asked(kind: fn(By, ZoneId, Order, u8, u64, [bool; 2]) -> Asked, ask: &ReclaimRequest<'_>) -> Asked {
+    kind(ask.by, ask.zone, ask.order, ask.priority, ask.target, [ask.may_write, ask.may_unmap])
+}
+
 /// Looks at ten pages whenever it is asked for some, frees none, and notes what it was asked. The first two zones, a
 /// DMA32 and a Normal one, are on these nodes.
 struct Notes(RefCell<Vec<Asked>>, [NodeId; 2]);
@@ -31,28 +36,12 @@ impl Reclaim for Notes {
     fn reclaim(&self, ask: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
         let kind = [ZoneType::Dma32, ZoneType::Normal][ask.zone.index()];
         assert!(ask.node == self.1[ask.zone.index()] && ask.kind == kind && ask.ranges.len() == 1, "{ask:?}");
-        let asked = Asked::Pages(
-            ask.by,
-            ask.zone,
-            ask.order,
-            ask.priority,
-            ask.target,
-            [ask.may_write, ask.may_unmap],
-        );
-        self.0.borrow_mut().push(asked);
+        self.0.borrow_mut().push(asked(Asked::Pages, ask));
         Reclaimed { scanned: 10, freed: 0 }
     }
 
     fn shrink(&self, ask: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
-        let asked = Asked::Slab(
-            ask.by,
-            ask.zone,
-            ask.order,
-            ask.priority,
-            ask.target,
-            [ask.may_write, ask.may_unmap],
-        );
-        self.0.borrow_mut().push(asked);
+        self.0.borrow_mut().push(asked(Asked::Slab, ask));
         Reclaimed::default()
     }
 

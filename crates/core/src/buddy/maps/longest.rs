@@ -308,10 +308,8 @@ mod tests {
             let most = 9;
             for has_whole in [false, true] {
                 if has_whole {
-                    let missing: Vec<_> = (8..16).filter(|n| !store.free_frames(0).contains(n)).collect();
-                    store.free(0, missing);
-                    let missing: Vec<_> = (20..24).filter(|n| !store.free_frames(0).contains(n)).collect();
-                    store.free(0, missing);
+                    let free = store.free_frames(0);
+                    store.free(0, (8..16).chain(20..24).filter(|frame| !free.contains(frame)));
                     store.free(2, 0..PAGEBLOCK_PAGES);
                 }
                 let mut picked = Picked::new();

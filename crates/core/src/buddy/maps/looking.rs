@@ -52,15 +52,15 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         free: u32,
         but: Pfn,
     ) -> Option<Pfn> {
+        let occupied = self.cold.bins.occupied[list as usize].get() & AT_LEAST[order.index()];
         let last_class = usize::from(CLASS_AT[(free / STEP) as usize]);
-        let largest = order.index()..ORDERS;
         let bins =
-            (0..=last_class).flat_map(|class| largest.clone().map(move |largest| largest * CLASSES + class));
-        for bin in bins {
+            (0..=last_class).flat_map(|class| (0..ORDERS).map(move |largest| largest * CLASSES + class));
+        for bin in bins.filter(|bin| occupied >> bin & 1 != 0) {
             let mut number = self.cold.bins.ends[list as usize][bin].get().first;
             for _ in 0..LOOKS {
                 let start = self.pageblock_of(number);
-                // An empty bin leads to no open pageblock; a damaged link also back to an earlier one.
+                // A damaged link may lead to no open pageblock, or back to an earlier one.
                 let Some(head) = self.frames.open_head(start) else { break };
                 if start != but && head.free() <= free {
                     return Some(start);

@@ -195,7 +195,8 @@ fn a_request_goes_where_its_type_is_or_where_the_fallback_finds_a_block() {
             zone.counters.free_cma.store([0, 500, 501][random.below(3) as usize], Relaxed);
             let (wanted, from) = (any_request(&mut random), random.below(count) as usize);
             let Wanted { order, migratetype, generation, avoid_fragmentation, .. } = wanted;
-            let lists = match (wanted.may_use_cma, zone.free_cma_pages() > 500) {
+            let has_cma = wanted.may_use_cma && zone.free_cma_pages() != 0;
+            let lists = match (has_cma, zone.free_cma_pages() > 500) {
                 (false, _) => [migratetype; 2],
                 (true, false) => [migratetype, Migratetype::Cma],
                 (true, true) => [Migratetype::Cma, migratetype],
