@@ -218,8 +218,8 @@ fn histories_in_every_configuration() {
     .enumerate()
     {
         println!("{config:?}");
-        // A lock that is handed on in order waits for threads that have no processor: with more threads than processors,
-        // or beside other programs, each call takes a hundred times as long.
+        // A lock that is handed on in order waits for threads that have no processor: beside other programs each call
+        // takes a hundred times as long.
         let in_order = matches!(config.experiment.lock_kind, LockKind::Ticket | LockKind::Queued);
         let operations = if in_order && !full { 8_000 } else { 100_000 };
         World::new(32 * MIB, 4, config).run(10 + n as u64, 4, operations, n % 2 == 0);

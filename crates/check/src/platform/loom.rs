@@ -130,8 +130,8 @@ pub fn full() -> bool {
     std::env::var_os("FRAMEWRIGHT_FULL").is_some_and(|v| v != "0" && !v.is_empty())
 }
 
-/// Whether all tests together are to take a minute: `./test --quick` sets `FRAMEWRIGHT_QUICK` in the environment. Models
-/// then have a preemption less, random schedules are a tenth, and histories and small worlds are few.
+/// Whether all tests together are to take a minute: `./test --quick` sets `FRAMEWRIGHT_QUICK` in the environment.
+/// Models then have a preemption less, random schedules are a tenth, and histories and small worlds are few.
 #[must_use]
 pub fn quick() -> bool {
     std::env::var_os("FRAMEWRIGHT_QUICK").is_some()
