@@ -281,8 +281,9 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
 
     /// This CPU's lists of a zone, for a slow call. Holds the lists' `turn` until the result is dropped.
     fn local(&self, zone: ZoneId) -> Local<'a, 'm, P, M> {
-        let local = self.allocator.local(zone, self.cpu, Some(self.cpu));
-        Local { turn: local.pcp.take_turn(), ..local }
+        let mut local = self.allocator.local(zone, self.cpu, Some(self.cpu));
+        local.turn = local.pcp.take_turn();
+        local
     }
 
     #[cold]

@@ -180,15 +180,14 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Ends a hold. Returns the changes to count when the lock is released, none without late counts; and whether the
     /// zone's last bad frame in use went out of use.
-    pub(crate) fn end(mut self) -> (Pending, bool) {
+    pub(crate) fn end(&mut self) -> (Pending, bool) {
         if !self.home.counters.is_late() {
             self.pending = Pending { freed: self.settle(), ..Pending::default() };
         }
-        self.show_changed();
-        let result = (self.pending, self.is_unmarked);
-        // What is dropped after a panic is done.
-        core::mem::forget(self);
-        result
+        if self.changed != 0 {
+            self.show_changed();
+        }
+        (core::mem::take(&mut self.pending), self.is_unmarked)
     }
 
     /// Counts pages that the zone was given.
@@ -242,12 +241,14 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     }
 }
 
-/// Keeps the counters correct after a panic under the lock.
+/// Keeps the counters correct after a panic under the lock; after [`end`](Buddy::end) nothing is left to do.
 impl<P: Platform, M> Drop for Buddy<'_, '_, P, M> {
     #[inline]
     fn drop(&mut self) {
         self.settle();
-        self.show_changed();
+        if self.changed != 0 {
+            self.show_changed();
+        }
     }
 }
 

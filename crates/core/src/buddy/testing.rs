@@ -90,7 +90,7 @@ impl Store {
             part: self.words.map(|words| Part { words, special: &self.special, n: 1 }),
         };
         let range = self.range.clone();
-        let mut buddy = Buddy::new(&mut self.areas, &mut self.cold, home, self.frames, range);
+        let mut buddy = Buddy::new(&mut self.areas, &mut self.cold, &home, &self.frames, range);
         let result = f(&mut buddy);
         let (pending, _) = buddy.end();
         self.counters.count(pending);

@@ -253,7 +253,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                     buddy.set_pageblock_type(pfn, Some(from), Migratetype::HighAtomic);
                 }
             };
-            zone.with_section(zone.cut.number_of(pfn), self.allocator.frames, waiter, reserve);
+            zone.with_section(zone.cut.number_of(pfn), &self.allocator.frames, waiter, reserve);
         }
     }
 
@@ -344,7 +344,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         }
         let waiter = self.allocator.waiter(Some(self.cpu));
         let look = |buddy: &mut Buddy<'_, 'm, P, M>| f(&|order, list| buddy.has(order, list));
-        zone.with_section(0, self.allocator.frames, waiter, look).0
+        zone.with_section(0, &self.allocator.frames, waiter, look).0
     }
 
     /// Wakes background reclaim for every zone of the request that is below its low mark.

@@ -17,7 +17,7 @@ pub(crate) struct Local<'a, 'm, P: Platform, M> {
     /// The lists of all CPUs and zones: one row per zone, one column per CPU.
     pub(crate) pcps: &'m [Pcp<'m, P>],
     pub(crate) zone: &'a Zone<'m, P>,
-    pub(crate) frames: FrameMap<'m, P, M>,
+    pub(crate) frames: &'a FrameMap<'m, P, M>,
     pub(crate) waiter: Waiter<'a, P>,
     pub(crate) config: &'a Config,
     pub(crate) direct_map: Option<DirectMap>,
