@@ -389,7 +389,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             // A remote drain that has lost its turn may have shut it.
             self.pcp.outgoing.open();
         }
-        let head = self.frames.head_of(pfn, order);
+        let head = self.frames.head_in_map(pfn, order);
         if !self.pcp.set_aside(head, pfn, order) {
             self.give_back();
             if !self.pcp.set_aside(head, pfn, order) {
