@@ -6,7 +6,11 @@ use framewright_check::prelude::*;
 /// Any configuration, zones and memory. Half of the inputs mean none, or one that is too large.
 #[test]
 fn any_history_under_any_configuration() {
-    let (inputs, longest) = if full() { (4000, 40_000) } else { (150, 6000) };
+    let (inputs, longest) = match () {
+        () if full() => (4000, 40_000),
+        () if quick() => (30, 6000),
+        () => (150, 6000),
+    };
     let mut random = fastrand::Rng::with_seed(1);
     let played = (0..inputs).filter(|_| {
         let length = random.usize(..longest);
