@@ -43,7 +43,8 @@ pub(crate) fn pairs(sections: u64) {
     }
     cpu.drain();
     let order = Order::new(4).unwrap();
-    let mut held: Vec<Pfn> = held.into_iter().filter_map(|(pfn, of)| (of == order).then_some(pfn)).collect();
+    let mut held: Vec<Pfn> =
+        held.into_iter().filter_map(|(pfn, its)| (its == order).then_some(pfn)).collect();
     for _ in 0..PAIRS {
         let at = random.usize(..held.len());
         cpu.free(held[at], order).unwrap();
