@@ -27,7 +27,7 @@ pub use crate::marks::Floors;
 pub use crate::oracle::*;
 pub use crate::platform::checked::Checked;
 #[cfg(feature = "models")]
-pub use crate::platform::loom::{Bounds, Loom, full};
+pub use crate::platform::loom::{Bounds, Loom, full, quick};
 pub use crate::platform::pin::OwnedPin;
 pub use crate::platform::plain::Plain;
 #[cfg(feature = "models")]

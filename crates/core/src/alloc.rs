@@ -304,7 +304,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         // All parts are checked before the first one is added; until all are added, no other CPU adds memory or drains.
         let _alone = zone.cut.is_cut().then(|| self.drains.begin());
         for part in parts().filter(|_| zone.cut.is_cut()) {
-            zone.with_section(zone.cut.number_of(part.start), self.frames, self.waiter(None), |buddy| {
+            zone.with_section(zone.cut.number_of(part.start), &self.frames, self.waiter(None), |buddy| {
                 self.check_part(buddy, &part)
             })
             .0?;
@@ -322,7 +322,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 buddy.count_present(appeared(zone, pages) as i64);
                 Ok(())
             };
-            zone.with_section(zone.cut.number_of(part.start), self.frames, self.waiter(None), add).0?;
+            zone.with_section(zone.cut.number_of(part.start), &self.frames, self.waiter(None), add).0?;
         }
         Ok(())
     }
@@ -388,7 +388,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             for untouched in zone.untouched().filter(|range| range.start < end && start < range.end) {
                 zone.with_section(
                     zone.cut.number_of(untouched.start),
-                    self.frames,
+                    &self.frames,
                     self.waiter(None),
                     |buddy| buddy.touch_upto(end),
                 );
@@ -538,7 +538,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let zone = self.zones.get(info.zone().index())?;
         zone.spec()
             .spans(pfn)
-            .then(|| zone.with_section(zone.cut.number_of(pfn), self.frames, self.waiter(None), f).0)
+            .then(|| zone.with_section(zone.cut.number_of(pfn), &self.frames, self.waiter(None), f).0)
     }
 
     /// Runs `f`, which isolates a pageblock or ends its isolation, and then shuts or opens the lists: in the same hold,
@@ -559,7 +559,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         })?;
         if let Some(zone) = several {
             let shut = |buddy: &mut Buddy<'_, 'm, P, M>| self.shut_or_open_lists(buddy);
-            self.zones[zone.index()].with_section(0, self.frames, self.waiter(None), shut);
+            self.zones[zone.index()].with_section(0, &self.frames, self.waiter(None), shut);
         }
         pages
     }
@@ -604,7 +604,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             let first = buddy.first_with(reserved);
             first.is_some_and(|pfn| buddy.set_pageblock_type(pfn, Some(reserved), to).is_some())
         };
-        (0..zone.cut.sections()).any(|n| zone.with_section(n, self.frames, waiter, retype).0)
+        (0..zone.cut.sections()).any(|n| zone.with_section(n, &self.frames, waiter, retype).0)
     }
 
     // ---- CPUs --------------------------------------------------------------------------------------------
@@ -645,7 +645,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             pcp: self.pcp(zone, owner),
             pcps: self.pcps,
             zone: &self.zones[zone.index()],
-            frames: self.frames,
+            frames: &self.frames,
             waiter: self.waiter(caller),
             config: &self.config,
             direct_map: self.direct_map,

@@ -280,9 +280,9 @@ impl<'a, P: Platform> Home<'a, P> {
 pub struct Buddy<'a, 'm, P: Platform, M> {
     areas: &'a mut FreeAreas<P>,
     cold: &'a mut Cold<P>,
-    home: Home<'a, P>,
+    home: &'a Home<'a, P>,
     pending: Pending,
-    frames: FrameMap<'m, P, M>,
+    frames: &'a FrameMap<'m, P, M>,
     /// The descriptors of pageblocks from the zone's first on, as bins number them.
     pageblocks: &'m [Pageblock<P>],
     /// The frame from which links count.
@@ -311,8 +311,8 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     pub(crate) fn new(
         areas: &'a mut FreeAreas<P>,
         cold: &'a mut Cold<P>,
-        home: Home<'a, P>,
-        frames: FrameMap<'m, P, M>,
+        home: &'a Home<'a, P>,
+        frames: &'a FrameMap<'m, P, M>,
         Range { start: base, end }: Range<Pfn>,
     ) -> Self {
         let grouping = if frames.has_maps() { None } else { Some(home.counters.grouping()) };
@@ -360,7 +360,10 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     ) -> u64 {
         let (free, free_cma) = match balance {
             Some(balance) => balance,
-            None => (self.home.counters.free_pages(), self.home.counters.free_cma_pages()),
+            None => {
+                let Counters { free, free_cma, .. } = self.home.counters;
+                (Counters::<P>::pages(free), Counters::<P>::pages(free_cma))
+            }
         };
         let is_one_of_several = self.home.part().is_some() && self.has_bits_of(wanted.order);
         let bin = if is_one_of_several { self.next_bin(wanted.order, wanted.migratetype) } else { 0 };

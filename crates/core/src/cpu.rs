@@ -214,20 +214,20 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             if avoid_fragmentation && *node.get_or_insert(spec.node) != spec.node {
                 return None;
             }
+            let mut local = self.allocator.local(id, self.cpu, Some(self.cpu));
+            let pcp = local.pcp;
             // A zone that this CPU has used up costs no more than this.
-            let pcp = self.allocator.pcp(id, self.cpu);
             if !pcp.counts() && zone.free_pages() < order.pages() && pcp.count() == 0 && !pcp.is_asked() {
                 continue;
             }
-            let mut local = self.local(id);
+            local.turn = pcp.take_turn();
             local.avoid_fragmentation = avoid_fragmentation;
             if let Some(pfn) = local.take_listed(order, migratetype) {
                 return Some(pfn);
             }
-            let before = local.pcp.pages_taken();
+            let before = pcp.pages_taken();
             if let Some(pfn) = local.take_new(order, migratetype) {
-                let blocks = (local.pcp.pages_taken() - before) >> order.get();
-                self.count_numa(self.zone, id, blocks);
+                self.count_numa(self.zone, &local, (pcp.pages_taken() - before) >> order.get());
                 return Some(pfn);
             }
         }
@@ -281,8 +281,9 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
 
     /// This CPU's lists of a zone, for a slow call. Holds the lists' `turn` until the result is dropped.
     fn local(&self, zone: ZoneId) -> Local<'a, 'm, P, M> {
-        let local = self.allocator.local(zone, self.cpu, Some(self.cpu));
-        Local { turn: local.pcp.take_turn(), ..local }
+        let mut local = self.allocator.local(zone, self.cpu, Some(self.cpu));
+        local.turn = local.pcp.take_turn();
+        local
     }
 
     #[cold]

@@ -429,20 +429,20 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// State of the block of `order` at `pfn`, by its head word. The pageblock must be present.
     #[inline]
     pub(crate) fn state(&self, pfn: Pfn, order: Order) -> State {
-        if !self.has_word(order) {
-            return self.state_by_bits(pfn);
+        match self.head_in_map(pfn, order) {
+            Some(head) => State::unpack(head.load(Relaxed)),
+            None => self.state_by_bits(pfn),
         }
-        State::unpack(self.head(pfn, order).load(Relaxed))
     }
 
     /// Writes the head word of the block of `order` at `pfn`. The caller owns the block, or holds the zone
     /// lock if it is free.
     #[inline]
     pub(crate) fn set_state(&self, pfn: Pfn, order: Order, state: State) {
-        if !self.has_word(order) {
-            return self.set_state_by_bits(pfn, order, state);
+        match self.head_in_map(pfn, order) {
+            Some(head) => head.store(state.pack(), Relaxed),
+            None => self.set_state_by_bits(pfn, order, state),
         }
-        self.head(pfn, order).store(state.pack(), Relaxed);
     }
 
     /// Writes the head words of the blocks that tile a run of frames: taken, on no list. Returns their number. The
@@ -636,18 +636,12 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         Some(Located { word: &frame.word, pageblock, large_heads: self.large_heads })
     }
 
-    /// The head word of the block of `order` at `pfn`; `None` if it has none.
-    #[inline]
-    pub(crate) fn head_of(&self, pfn: Pfn, order: Order) -> Option<&'m P::Word> {
-        if self.has_word(order) { Some(self.head(pfn, order)) } else { None }
-    }
-
     /// Writes the list place of the block of `order` at `pfn`: its head word becomes `head`, from [`PlaceTag::at`]. The
     /// caller owns the block and has put it on the list: a CPU that sees the list place sees the block there. Without a
     /// head word nothing is written: no caller has the block.
     #[inline]
     pub(crate) fn list_place(&self, pfn: Pfn, order: Order, head: u64) {
-        if let Some(word) = self.head_of(pfn, order) {
+        if let Some(word) = self.head_in_map(pfn, order) {
             word.store(head, Release);
         }
     }

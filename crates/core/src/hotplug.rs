@@ -177,7 +177,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let with = |pfn: Pfn, f: &mut dyn FnMut(&mut Buddy<'_, '_, P, M>)| {
             zone.with_section(
                 zone.cut.number_of(pfn),
-                *allocator.frames(),
+                allocator.frames(),
                 allocator.waiter(Some(self.id())),
                 f,
             );

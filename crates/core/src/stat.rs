@@ -69,7 +69,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             isolated_pageblocks: buddy.isolated_pageblocks(),
             counts: buddy.counts(),
         };
-        let section = |n| zone.with_section(n, self.frames, self.waiter(None), snapshot).0;
+        let section = |n| zone.with_section(n, &self.frames, self.waiter(None), snapshot).0;
         let mut all = section(0);
         for section in (1..zone.cut.sections()).map(section) {
             all.isolated_pageblocks += section.isolated_pageblocks;
@@ -111,7 +111,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         for zone in self.zones {
             for n in 0..zone.cut.sections() {
                 let look = |buddy: &mut Buddy<'_, 'm, P, M>| buddy.counts();
-                let counts = zone.with_section(n, self.frames, self.waiter(None), look).0;
+                let counts = zone.with_section(n, &self.frames, self.waiter(None), look).0;
                 totals.fallbacks += counts.fallbacks;
                 totals.steals += counts.steals;
                 totals.retyped += counts.retyped;

@@ -139,7 +139,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                     // 9: CPUs that choose a section see its present bins and bitmaps.
                     same("a section shows other free blocks than it has", u64::from(buddy.is_as_shown()), 1)
                 };
-                zone.with_section(n, self.frames, self.waiter(None), check).0?;
+                zone.with_section(n, &self.frames, self.waiter(None), check).0?;
             }
             // 3: the counters equal the sums of the lists.
             same("free pages are not the sum of the lists", lists.pages + untouched, zone.free_pages())?;
@@ -148,7 +148,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             for n in 0..zone.cut.sections() {
                 let check =
                     |_: &mut Buddy<'_, 'm, P, M>| self.verify_tiling(zone, zone.cut.range(n), &mut tiles);
-                zone.with_section(n, self.frames, self.waiter(None), check).0?;
+                zone.with_section(n, &self.frames, self.waiter(None), check).0?;
             }
             for (found, recorded) in tiles.free_blocks.into_iter().zip(lists.blocks) {
                 same("a free block is on no list", found, recorded)?;

@@ -213,13 +213,13 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Free base pages on the buddy lists. A racy read; isolated pages are not counted.
     #[must_use]
     pub fn free_pages(&self) -> u64 {
-        self.counters.free_pages()
+        Counters::<P>::pages(&self.counters.free)
     }
 
     /// Free base pages in CMA pageblocks. A racy read.
     #[must_use]
     pub fn free_cma_pages(&self) -> u64 {
-        self.counters.free_cma_pages()
+        Counters::<P>::pages(&self.counters.free_cma)
     }
 
     /// Managed pages: those that the zone was given.
@@ -250,7 +250,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     pub(crate) fn with_section<'f, M, R>(
         &self,
         n: usize,
-        frames: FrameMap<'f, P, M>,
+        frames: &FrameMap<'f, P, M>,
         waiter: Waiter<'_, P>,
         f: impl FnOnce(&mut Buddy<'_, 'f, P, M>) -> R,
     ) -> (R, Hold) {
@@ -265,7 +265,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     pub(crate) fn with_uncounted<'f, M, R>(
         &self,
         n: usize,
-        frames: FrameMap<'f, P, M>,
+        frames: &FrameMap<'f, P, M>,
         waiter: Waiter<'_, P>,
         f: impl FnOnce(&mut Buddy<'_, 'f, P, M>) -> R,
     ) -> (R, Hold, Pending) {
@@ -286,7 +286,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     pub(crate) fn try_with_section<'f, M, R>(
         &self,
         n: usize,
-        frames: FrameMap<'f, P, M>,
+        frames: &FrameMap<'f, P, M>,
         f: impl FnOnce(&mut Buddy<'_, 'f, P, M>) -> R,
     ) -> Option<R> {
         let hold = |areas: &mut _, cold: &mut _| self.hold(n, areas, cold, frames, f);
@@ -303,7 +303,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         n: usize,
         areas: &mut FreeAreas<P>,
         cold: &mut Cold<P>,
-        frames: FrameMap<'f, P, M>,
+        frames: &FrameMap<'f, P, M>,
         f: impl FnOnce(&mut Buddy<'_, 'f, P, M>) -> R,
     ) -> (R, Pending, bool) {
         let home = Home {
@@ -314,7 +314,7 @@ impl<'m, P: Platform> Zone<'m, P> {
             untouched: self.is_lazy().then_some(&self.section(n).untouched),
             part: self.cut.is_cut().then_some(Part { words: self.words, special: &self.special, n }),
         };
-        let mut buddy = Buddy::new(areas, cold, home, frames, self.cut.range(n));
+        let mut buddy = Buddy::new(areas, cold, &home, frames, self.cut.range(n));
         let result = f(&mut buddy);
         let (pending, is_unmarked) = buddy.end();
         if pending.freed {

@@ -97,13 +97,17 @@ thread_local! {
 
 /// Runs `body` under `executions` random schedules.
 pub fn random(executions: usize, body: impl Fn() + Send + Sync + 'static) {
-    Runner::new(RandomScheduler::new(executions), config()).run(body);
+    Runner::new(RandomScheduler::new(tenth_if_quick(executions)), config()).run(body);
 }
 
 /// Runs `body` under `executions` schedules with at most `depth` priority changes, placed at random:
 /// it finds bugs of that depth more surely than uniform choice does (Burckhardt et al., ASPLOS 2010).
 pub fn pct(depth: usize, executions: usize, body: impl Fn() + Send + Sync + 'static) {
-    Runner::new(PctScheduler::new(depth, executions), config()).run(body);
+    Runner::new(PctScheduler::new(depth, tenth_if_quick(executions)), config()).run(body);
+}
+
+fn tenth_if_quick(executions: usize) -> usize {
+    if super::loom::quick() { executions.div_ceil(10) } else { executions }
 }
 
 fn config() -> Config {

@@ -6,7 +6,11 @@ use framewright_check::prelude::*;
 /// Any configuration, zones and memory. Half of the inputs mean none, or one that is too large.
 #[test]
 fn any_history_under_any_configuration() {
-    let (inputs, longest) = if full() { (4000, 40_000) } else { (150, 6000) };
+    let (inputs, longest) = match () {
+        () if full() => (4000, 40_000),
+        () if quick() => (30, 6000),
+        () => (150, 6000),
+    };
     let mut random = fastrand::Rng::with_seed(1);
     let played = (0..inputs).filter(|_| {
         let length = random.usize(..longest);
@@ -42,7 +46,11 @@ fn any_history_under_the_presets() {
     for (n, config) in (0..).zip(ENGINES.into_iter().chain(presets)) {
         for config in [config, config.with_marks(), config.check(RefillCheck::AfterUnlock).with_marks()] {
             let mut random = fastrand::Rng::with_seed(n);
-            let calls = if full() { 40_000 } else { 2500 };
+            let calls = match () {
+                () if full() => 40_000,
+                () if quick() => 1000,
+                () => 2500,
+            };
             let spec = four_zones(config.spins(1));
             let done =
                 history::play_in(&spec, n % 2 == 0, history::BAD, &mut || random.u8(..), 1, |_, made| {
@@ -53,5 +61,6 @@ fn any_history_under_the_presets() {
             all.refused += done.refused;
         }
     }
+    println!("{all:?}");
     assert!(all.allocated > 10_000 && all.failed > 100 && all.refused > 1000, "{all:?}");
 }

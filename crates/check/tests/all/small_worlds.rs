@@ -206,9 +206,13 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Calls of a sequence: few in every run, more with `--full`.
+/// Calls of a sequence: few in every run, more with `--full`, one less with `--quick`.
 fn calls(few: usize, many: usize) -> usize {
-    if full() { many } else { few }
+    match () {
+        () if full() => many,
+        () if quick() => few - 1,
+        () => few,
+    }
 }
 
 fn without_lists(engine: Engine, pages: u64) -> Spec {

@@ -142,7 +142,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             let end = zone.cut.range(zone.cut.number_of(start)).end.min(range.end);
             let units = start..end_of_hold(free, start..end);
             let (pages, _) =
-                zone.with_section(zone.cut.number_of(start), self.frames, self.waiter(cpu), |buddy| {
+                zone.with_section(zone.cut.number_of(start), &self.frames, self.waiter(cpu), |buddy| {
                     for block in with_free(free, units.clone()) {
                         self.frames.set_info(block.start, BlockInfo::new(zone.id(), Migratetype::Movable));
                     }

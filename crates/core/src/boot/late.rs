@@ -73,7 +73,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let later = self.later().filter(|later| later.deferred.advance(NEW))?;
         for (zone, rest) in self.zones.iter().zip(later.deferred.zones()) {
             let rest = rest.rest();
-            zone.with_section(0, self.frames, self.waiter(None), |buddy| {
+            zone.with_section(0, &self.frames, self.waiter(None), |buddy| {
                 buddy.count_present(rest.present as i64);
             });
             self.initialise(later, zone.id(), rest.spec.start..rest.deferred_from, None);

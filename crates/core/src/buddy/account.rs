@@ -46,21 +46,10 @@ impl<P: Platform> Counters<P> {
         !cfg!(feature = "settings") || self.late
     }
 
-    /// Free pages on the buddy lists. A racy read. With late counts, a CPU that takes pages that another CPU has just
+    /// The pages in one of these words. A racy read. With late counts, a CPU that takes pages that another CPU has just
     /// freed may count first: a negative sum reads as 0.
     #[inline]
-    pub(crate) fn free_pages(&self) -> u64 {
-        Self::pages(&self.free)
-    }
-
-    /// Free pages in CMA pageblocks.
-    #[inline]
-    pub(crate) fn free_cma_pages(&self) -> u64 {
-        Self::pages(&self.free_cma)
-    }
-
-    #[inline]
-    fn pages(word: &P::Word) -> u64 {
+    pub(crate) fn pages(word: &P::Word) -> u64 {
         word.load(Relaxed).cast_signed().max(0).cast_unsigned()
     }
 
@@ -180,15 +169,14 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Ends a hold. Returns the changes to count when the lock is released, none without late counts; and whether the
     /// zone's last bad frame in use went out of use.
-    pub(crate) fn end(mut self) -> (Pending, bool) {
+    pub(crate) fn end(&mut self) -> (Pending, bool) {
         if !self.home.counters.is_late() {
             self.pending = Pending { freed: self.settle(), ..Pending::default() };
         }
-        self.show_changed();
-        let result = (self.pending, self.is_unmarked);
-        // What is dropped after a panic is done.
-        core::mem::forget(self);
-        result
+        if self.changed != 0 {
+            self.show_changed();
+        }
+        (core::mem::take(&mut self.pending), self.is_unmarked)
     }
 
     /// Counts pages that the zone was given.
@@ -242,12 +230,14 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     }
 }
 
-/// Keeps the counters correct after a panic under the lock.
+/// Keeps the counters correct after a panic under the lock; after [`end`](Buddy::end) nothing is left to do.
 impl<P: Platform, M> Drop for Buddy<'_, '_, P, M> {
     #[inline]
     fn drop(&mut self) {
         self.settle();
-        self.show_changed();
+        if self.changed != 0 {
+            self.show_changed();
+        }
     }
 }
 
@@ -289,7 +279,7 @@ mod tests {
         let counters = Counters::<Machine>::new(false, true);
         let read = |now: Pending| {
             counters.count(now);
-            [counters.free_pages(), counters.free_cma_pages()]
+            [&counters.free, &counters.free_cma].map(Counters::<Machine>::pages)
         };
         assert_eq!([pages(-5, -3), pages(7, 0), pages(0, 4)].map(read), [[0, 0], [2, 0], [2, 1]]);
     }

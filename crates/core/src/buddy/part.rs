@@ -57,7 +57,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Publishes the changes of this hold.
     pub(super) fn show_changed(&mut self) {
         let changed = core::mem::take(&mut self.changed);
-        let Some(part) = self.home.part().filter(|_| changed != 0) else { return };
+        let Some(part) = self.home.part() else { return };
         for list in Ones(u64::from(changed & !WHOLES)) {
             let list = Migratetype::ALL[list];
             let (shown, wholes) = (part.word(list.index()), changed & WHOLES != 0);

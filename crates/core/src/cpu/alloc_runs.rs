@@ -145,7 +145,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         more += picked.write(&mut runs.out[from..]);
         runs.add(more, pages);
         let blocks = self.frames.set_tiles_of(&runs.out[from..runs.len], asked);
-        self.count_numa(self.zone, local.zone.id(), blocks);
+        self.count_numa(self.zone, local, blocks);
         match local.checks_blocks() {
             true => self.drop_bad(local, runs, from, (blocks, pages)),
             false => local.count_direct(blocks, pages),

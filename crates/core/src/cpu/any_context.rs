@@ -82,7 +82,7 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
 
     fn try_take(&self, zone: &Zone<'_, P>, section: usize, wanted: Wanted) -> Option<Pfn> {
         let Wanted { order, migratetype: asked, .. } = wanted;
-        let taken = zone.try_with_section(section, self.frames, |buddy| {
+        let taken = zone.try_with_section(section, &self.frames, |buddy| {
             let mut taken = None;
             let balance = (self.frames.has_maps()).then(|| (zone.free_pages(), zone.free_cma_pages()));
             let mut sink = Each(|pfn| taken.replace(pfn).is_none());
@@ -122,7 +122,7 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
         if !frames.contains(pfn) || !info.is_present() {
             return refused();
         }
-        let free = zone.try_with_section(zone.cut.number_of(pfn), self.frames, |buddy| {
+        let free = zone.try_with_section(zone.cut.number_of(pfn), &self.frames, |buddy| {
             // The properties of a pageblock change under the lock.
             let info = frames.info(pfn);
             let pageblocks =

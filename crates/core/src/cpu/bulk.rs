@@ -97,7 +97,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             blocks = blocks.min(self.to_spare(zone, order, migratetype) >> order.get());
         }
         let taken = local.alloc_many(order, migratetype, migratetype, &mut out[got..][..blocks as usize]);
-        self.count_numa(self.zone, id, taken as u64);
+        self.count_numa(self.zone, &local, taken as u64);
         got + taken
     }
 

@@ -325,7 +325,7 @@ impl<'r, 'a, 'm, P: Platform, M: FrameUser> Compaction<'r, 'a, 'm, P, M> {
             }
             taken
         };
-        let taken = self.zone.with_section(section, self.cpu.frames, waiter, take).0;
+        let taken = self.zone.with_section(section, &self.cpu.frames, waiter, take).0;
         let local = self.cpu.local(self.zone.id());
         let mut good = 0;
         for at in 0..taken {

@@ -213,7 +213,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 false => reserved(),
             })?;
         if let Some(wanted) = self.zones_of(path).next() {
-            self.count_numa(wanted.id(), zone.id(), (local.pcp.pages_taken() - before) >> order.get());
+            self.count_numa(wanted.id(), &local, (local.pcp.pages_taken() - before) >> order.get());
         }
         if reserves && !is_reserved {
             self.reserve_highatomic(zone, taken, order);
@@ -226,11 +226,10 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     /// Counts blocks that left the zone `from` when `wanted` was the first choice, as Linux counts blocks that are
     /// handed out. The counts are in this CPU's own lists of the two zones, so that no cache line is shared.
-    pub(super) fn count_numa(&self, wanted: ZoneId, from: ZoneId, blocks: u64) {
-        let (here, there) = (self.allocator.pcp(from, self.cpu), self.allocator.pcp(wanted, self.cpu));
-        let zones = self.allocator.zones;
-        let is_far = zones[wanted.index()].spec().node != zones[from.index()].spec().node;
-        here.count_numa(blocks, if is_far { Some(there) } else { None });
+    pub(super) fn count_numa(&self, wanted: ZoneId, from: &Local<'_, 'm, P, M>, blocks: u64) {
+        let is_far = self.allocator.zones[wanted.index()].spec().node != from.zone.spec().node;
+        let there = if is_far { Some(self.allocator.pcp(wanted, self.cpu)) } else { None };
+        from.pcp.count_numa(blocks, there);
     }
 
     /// Reserves the pageblock of a block for high-order requests that cannot wait, after such a request took the block
@@ -253,7 +252,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                     buddy.set_pageblock_type(pfn, Some(from), Migratetype::HighAtomic);
                 }
             };
-            zone.with_section(zone.cut.number_of(pfn), self.allocator.frames, waiter, reserve);
+            zone.with_section(zone.cut.number_of(pfn), &self.allocator.frames, waiter, reserve);
         }
     }
 
@@ -344,7 +343,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         }
         let waiter = self.allocator.waiter(Some(self.cpu));
         let look = |buddy: &mut Buddy<'_, 'm, P, M>| f(&|order, list| buddy.has(order, list));
-        zone.with_section(0, self.allocator.frames, waiter, look).0
+        zone.with_section(0, &self.allocator.frames, waiter, look).0
     }
 
     /// Wakes background reclaim for every zone of the request that is below its low mark.

@@ -85,12 +85,11 @@ const STARTS: [u64; WORD_ORDER as usize + 1] = [
 /// The bits of a word at which a whole free block of order `order`, at most 6, starts.
 #[inline]
 pub(crate) const fn starts(word: u64, order: u8) -> u64 {
-    let (mut whole, mut below) = (word, 0);
-    while below < order {
-        whole &= whole >> (1_u32 << below);
-        below += 1;
-    }
-    whole & STARTS[order as usize]
+    let to_last = (1_u32 << order) - 1;
+    let (taken, not_last) = (!word, !(STARTS[order as usize] << to_last));
+    // If another bit of a block than its last one is taken, a carry reaches that; none leaves the block.
+    let some_taken = ((taken & not_last) + not_last) | taken | not_last;
+    !some_taken >> to_last
 }
 
 /// The lowest `most` of some bits; at least one.

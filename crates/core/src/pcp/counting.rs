@@ -333,7 +333,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             }
             return;
         }
-        self.divide(self.shares().pages());
+        self.divide(self.shares().pages);
     }
 
     /// If hits do not count: divides what the lists may hold among those in use, and lets frees hit each of these up to

@@ -17,7 +17,7 @@ pub(crate) struct Local<'a, 'm, P: Platform, M> {
     /// The lists of all CPUs and zones: one row per zone, one column per CPU.
     pub(crate) pcps: &'m [Pcp<'m, P>],
     pub(crate) zone: &'a Zone<'m, P>,
-    pub(crate) frames: FrameMap<'m, P, M>,
+    pub(crate) frames: &'a FrameMap<'m, P, M>,
     pub(crate) waiter: Waiter<'a, P>,
     pub(crate) config: &'a Config,
     pub(crate) direct_map: Option<DirectMap>,
@@ -389,7 +389,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             // A remote drain that has lost its turn may have shut it.
             self.pcp.outgoing.open();
         }
-        let head = self.frames.head_of(pfn, order);
+        let head = self.frames.head_in_map(pfn, order);
         if !self.pcp.set_aside(head, pfn, order) {
             self.give_back();
             if !self.pcp.set_aside(head, pfn, order) {

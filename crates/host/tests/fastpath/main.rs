@@ -4,6 +4,7 @@
 //! `cargo test --release -p framewright-host --test fastpath -- --nocapture` prints what it finds.
 #![cfg(not(debug_assertions))]
 
+mod past;
 mod runs;
 mod twin;
 
@@ -200,5 +201,32 @@ fn few_runs_cost_little() {
     println!("instructions of 256 frames in few runs: {instructions}");
     if cfg!(target_arch = "x86_64") {
         assert!(instructions <= MOST_RUNS, "{instructions} instructions, {MOST_RUNS} at most");
+    }
+}
+
+/// Most instructions of a pair past the lists, with one section and with sixteen.
+const MOST_PAST: [f64; 2] = [2_600.0, 3_100.0];
+
+#[test]
+fn pairs_in_one_section() {
+    past::pairs(1);
+}
+
+#[test]
+fn pairs_in_sixteen_sections() {
+    past::pairs(16);
+}
+
+#[test]
+fn a_pair_past_the_lists_costs_no_more_than_it_did() {
+    if !has("valgrind") {
+        return;
+    }
+    for (test, most) in ["pairs_in_one_section", "pairs_in_sixteen_sections"].into_iter().zip(MOST_PAST) {
+        let instructions = count_in(test, "pair_past_the_lists", past::PAIRS);
+        println!("{test}: {instructions} instructions a pair");
+        if cfg!(target_arch = "x86_64") {
+            assert!(instructions <= most, "{instructions} instructions, {most} at most");
+        }
     }
 }

@@ -11,7 +11,7 @@ use framewright_host::framewright::{
     Allocator, Config, Cpu, CpuId, Memory, Migratetype, NodeId, Order, Pfn, Plan, ZoneSpec, ZoneType,
 };
 
-const FRAMES: u64 = 64 << 10;
+pub(crate) const FRAMES: u64 = 64 << 10;
 pub(crate) const CALLS: u64 = 20;
 
 #[unsafe(no_mangle)]
@@ -20,9 +20,8 @@ fn few_runs(cpu: &Cpu<'_, '_, Metal>, out: &mut [Range<Pfn>]) -> usize {
     cpu.alloc_runs(256, Migratetype::Movable, out).len()
 }
 
-fn allocator() -> Allocator<'static, Metal> {
-    let zones = [ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(1 << 10), pages: FRAMES }];
-    let config = Config::default();
+pub(crate) fn allocator(config: Config) -> Allocator<'static, Metal> {
+    let zones = [ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(FRAMES), pages: FRAMES }];
     let plan = Plan::new(&zones, &[NodeId(0)], &config).unwrap();
     // SAFETY: the layout has a size; the memory is zeroed, of that layout, and reached from nowhere else.
     let memory = unsafe {
@@ -37,7 +36,7 @@ fn allocator() -> Allocator<'static, Metal> {
 
 /// Runs of which each of [`CALLS`] calls is made, and those of as many single frames.
 pub(crate) fn runs_and_singles() -> (usize, usize) {
-    let allocator = allocator();
+    let allocator = allocator(Config::default());
     // SAFETY: this thread alone has the allocator.
     let pin = unsafe { PinnedTo::new(CpuId(0)) };
     let cpu = allocator.cpu(&pin);

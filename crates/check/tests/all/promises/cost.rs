@@ -99,7 +99,7 @@ fn lists_hold_a_share_of_what_is_free_and_what_is_on_its_way_back() {
     }
 }
 
-/// The longest hold of the zone lock is as long in a zone of 64 times as many pageblocks.
+/// The longest hold of the zone lock is as long in a zone of 32 times as many pageblocks.
 #[test]
 fn p07_no_hold_of_a_zone_lock_grows_with_the_zone() {
     for (name, config, _) in WAYS.into_iter().filter(|(_, _, sections)| *sections == 1) {
@@ -107,7 +107,7 @@ fn p07_no_hold_of_a_zone_lock_grows_with_the_zone() {
             if name == "compact" && what == "a bad frame" {
                 continue;
             }
-            let [small, large] = [32, 2048].map(|pageblocks| {
+            let [small, large] = [32, if full() { 2048 } else { 1024 }].map(|pageblocks| {
                 let world = fragmented(config(), pageblocks);
                 longest_hold(|| call(&world)).1
             });

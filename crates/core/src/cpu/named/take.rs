@@ -13,7 +13,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     ///
     /// No mark is checked: the caller keeps the blocks for a moment only. O(512), under the lock of one zone.
     pub fn take_free(&self, pfn: Pfn, least: Order, out: &mut [(Pfn, Order)]) -> usize {
-        let frames = self.allocator.frames;
+        let frames = &self.allocator.frames;
         let start = pfn.block_start(PAGEBLOCK_ORDER);
         if !frames.contains(start) || !frames.info(start).is_present() {
             return 0;

@@ -236,7 +236,8 @@ pub fn round_robin(held: [u32; 3], count: u32) -> [u32; 3] {
 /// blocks takes no share from the others: it would leave little to them, and have few blocks itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Shares {
-    pages: u32,
+    /// Base pages that all lists may hold.
+    pub(crate) pages: u32,
     /// Sum of the weights of the lists that take a share from the others.
     weights: u32,
 }
@@ -263,11 +264,6 @@ impl Shares {
     /// Reads a packed word.
     pub(crate) const fn unpack(word: u64) -> Self {
         Self { pages: word as u32, weights: (word >> 32) as u32 }
-    }
-
-    /// Base pages that all lists may hold.
-    pub(crate) const fn pages(self) -> u32 {
-        self.pages
     }
 
     /// Weight that a list of an order takes from the others.
