@@ -26,6 +26,7 @@ use crate::marks::Floors;
 use crate::oracle::{Block, Breach, Oracle};
 use crate::platform::pin::OwnedPin;
 use crate::platform::plain::Plain;
+use crate::slot::Slot;
 
 pub use spell::{Bytes, Draw};
 use spell::{config, memory, zones};
@@ -46,26 +47,17 @@ pub fn check_refusal(message: &str) {
     assert!(message.len() > 8 && !message.contains(['\n', '\r']), "no single line of words: {message:?}");
 }
 
-/// A frame's slot: whether a check finds the frame bad, and `ROOM` words more.
-#[derive(Debug)]
-pub struct Health<const ROOM: usize = 0> {
-    bad: bool,
-    _room: [u64; ROOM],
+/// A slot that makes a descriptor as large as a cache line.
+struct Wide {
+    slot: Slot,
+    _room: [u64; 6],
 }
 
-impl<const ROOM: usize> Health<ROOM> {
-    /// The slot of a frame that is bad, or not.
-    #[must_use]
-    pub const fn new(bad: bool) -> Self {
-        Self { bad, _room: [0; ROOM] }
-    }
-}
-
-impl<const ROOM: usize> FrameUser for Health<ROOM> {
+impl FrameUser for Wide {
     const CHECKED: bool = true;
 
     fn check(&self) -> Option<&'static str> {
-        self.bad.then_some("bad")
+        self.slot.check()
     }
 }
 
@@ -116,11 +108,11 @@ pub fn play_in<D: Draw>(
     match (config.engine, wide) {
         (Engine::Compact, _) => History::new(&spec.plain(), |_| false).play(draw, look_every, goes_on),
         (_, false) => {
-            let world = spec.build_with(|pfn| Health::<0>::new(is_bad(pfn)));
+            let world = spec.build_with(|pfn| Slot::bad(is_bad(pfn)));
             History::new(&world, is_bad).play(draw, look_every, goes_on)
         }
         (_, true) => {
-            let world = spec.build_with(|pfn| Health::<7>::new(is_bad(pfn)));
+            let world = spec.build_with(|pfn| Wide { slot: Slot::bad(is_bad(pfn)), _room: [0; 6] });
             History::new(&world, is_bad).play(draw, look_every, goes_on)
         }
     }

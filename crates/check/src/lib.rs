@@ -12,6 +12,7 @@
 //! | [`oracle`] | who owns which frame, judged without the allocator's own books |
 //! | [`prelude`] | names that nearly every test needs, and calls that must succeed |
 //! | [`refute`] | twins that are broken on purpose must be found |
+//! | [`slot`] | the slot that frames of tests have |
 //!
 //! The tests themselves are in `tests/`. `FRAMEWRIGHT_FULL=1` makes models unbounded and histories long,
 //! `FRAMEWRIGHT_QUICK=1` both short.
@@ -27,6 +28,7 @@ pub mod oracle;
 pub mod platform;
 pub mod prelude;
 pub mod refute;
+pub mod slot;
 
 /// A number that looks random, the same in every run: for contents and choices that follow from a place or a count.
 /// Tests that draw a sequence use `fastrand`. O(1).

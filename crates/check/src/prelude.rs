@@ -32,6 +32,7 @@ pub use crate::platform::pin::OwnedPin;
 pub use crate::platform::plain::Plain;
 #[cfg(feature = "models")]
 pub use crate::platform::shuttle::Shuttle;
+pub use crate::slot::Slot;
 
 /// The type of most requests.
 pub const M: Migratetype = Migratetype::Movable;

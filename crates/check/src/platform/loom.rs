@@ -9,10 +9,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use ::loom::cell::UnsafeCell;
-use framewright::frame::{FrameUser, Zeroable};
 use framewright::platform::{Platform, SharedCell, Word};
 
 use super::pin::OwnedPin;
+use crate::slot::Slot;
 
 /// Runs under [`model()`]. CPUs ask each other for what lists hold.
 pub type Loom = LoomWith<false>;
@@ -47,21 +47,6 @@ fn lacks(flaw: Flaw) -> bool {
 /// A word whose loads return every value that the memory model allows, one execution each.
 #[derive(Debug)]
 pub struct LoomWord(::loom::sync::atomic::AtomicU64);
-
-/// A user slot in a cell of its own, so that loom sees a frame used while it is cleared.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Slot(pub u64);
-
-impl FrameUser for Slot {
-    const CHECKED: bool = false;
-
-    fn check(&self) -> Option<&'static str> {
-        None
-    }
-}
-
-// SAFETY: a number.
-unsafe impl Zeroable for Slot {}
 
 /// A cell that panics when an access does not happen after the last conflicting one.
 #[derive(Debug)]

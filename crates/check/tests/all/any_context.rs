@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
 use framewright::fault::FaultRule;
-use framewright_check::history::Health;
 use framewright_check::platform::interrupted::{Interrupted, interrupt};
 use framewright_check::prelude::*;
 
@@ -265,10 +264,10 @@ fn a_handler_gets_no_bad_block() {
         [(RefillCheck::UnderZoneLock, false), (RefillCheck::AfterUnlock, false), (RefillCheck::Off, true)]
     {
         let spec = Spec::one_zone(16, 1).bare().check(check);
-        let world: World<Plain, Health> = spec.build_with(|_| Health::<0>::new(true));
+        let world: World<Plain, Slot> = spec.build_with(|_| Slot::bad(true));
         let got = world.allocator().try_alloc(CpuId(0), O, M);
         assert_eq!((got.is_some(), world.settled().free), (is_given, 16 - u64::from(is_given)), "{check:?}");
-        let good: World<Plain, Health> = spec.build_with(|_| Health::<0>::new(false));
+        let good: World<Plain, Slot> = spec.build_with(|_| Slot::bad(false));
         assert!(good.allocator().try_alloc(CpuId(0), O, M).is_some());
     }
     for writes in [false, true] {

@@ -4,7 +4,6 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
-use framewright_check::history::Health;
 use framewright_check::prelude::*;
 
 const NONE: Range<Pfn> = Pfn(0)..Pfn(0);
@@ -274,7 +273,7 @@ fn runs_leave_bad_frames_out() {
     for check in [RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock] {
         let is_bad = |pfn: Pfn| pfn.0 % PAGEBLOCK_PAGES == 100;
         let spec = Spec::one_zone(PAGEBLOCKS * PAGEBLOCK_PAGES, 1).check(check);
-        let world: World<Plain, Health> = spec.build_with(|pfn| Health::<0>::new(is_bad(pfn)));
+        let world: World<Plain, Slot> = spec.build_with(|pfn| Slot::bad(is_bad(pfn)));
         let mut out = [NONE; 64];
         world.on(0, |cpu| {
             let held = || (0..PAGEBLOCKS).map(|n| BASE.add(n * PAGEBLOCK_PAGES));
@@ -291,8 +290,8 @@ fn runs_leave_bad_frames_out() {
         assert_eq!(world.settled().free, PAGEBLOCKS * (PAGEBLOCK_PAGES - 64), "{check:?}");
         // As many frames as were requested, also where a run with a bad one was dropped on the way; and what was taken
         // and given back is counted so.
-        let world: World<Plain, Health> =
-            spec.clone().bare().build_with(|pfn| Health::<0>::new(pfn.0 % PAGEBLOCK_PAGES == 100));
+        let world: World<Plain, Slot> =
+            spec.clone().bare().build_with(|pfn| Slot::bad(pfn.0 % PAGEBLOCK_PAGES == 100));
         let runs = world.on(0, |cpu| cpu.alloc_runs(700, M, &mut out).to_vec());
         let events = world.allocator().totals().pcp;
         assert_eq!(pages(&runs), 700, "{check:?}");

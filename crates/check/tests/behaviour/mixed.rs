@@ -347,19 +347,8 @@ pub(crate) fn run(config: Config, seed: u64, trail: &mut Trail) {
     run_in(&three_zones(config).build(), seed, trail);
 }
 
-/// A slot that some refills find bad.
-struct Tag(u64);
-
-impl FrameUser for Tag {
-    const CHECKED: bool = true;
-
-    fn check(&self) -> Option<&'static str> {
-        self.0.is_multiple_of(97).then_some("a bad slot")
-    }
-}
-
 pub(crate) fn checked(config: Config, seed: u64, trail: &mut Trail) {
-    run_in(&three_zones(config).build_with(|pfn| Tag(pfn.0 + 5)), seed, trail);
+    run_in(&three_zones(config).build_with(|pfn| Slot::bad((pfn.0 + 5).is_multiple_of(97))), seed, trail);
 }
 
 fn run_in<M: FrameUser>(world: &World<Checked, M>, seed: u64, trail: &mut Trail) {

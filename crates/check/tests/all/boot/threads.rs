@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
 use framewright::boot::deferred::{UnitStep, Worker};
-use framewright_check::platform::loom::{self, Flaw, Slot};
+use framewright_check::platform::loom::{self, Flaw};
 use framewright_check::platform::shuttle;
 use framewright_check::prelude::*;
 use framewright_check::refute::must_fail;

@@ -76,16 +76,6 @@ fn memory_is_added_once() {
     assert_eq!(world.settled().reserved, 0);
 }
 
-struct Slot(#[expect(dead_code, reason = "it takes room")] u8);
-
-impl FrameUser for Slot {
-    const CHECKED: bool = false;
-
-    fn check(&self) -> Option<&'static str> {
-        None
-    }
-}
-
 #[test]
 fn what_needs_a_word_is_refused() {
     let refused = |config: Config| {
@@ -95,7 +85,7 @@ fn what_needs_a_word_is_refused() {
         error.to_string()
     };
     refused(config().but(|config| config.poison = true));
-    let slots = std::panic::catch_unwind(|| spec(1024, 1).build_with::<Plain, Slot>(|_| Slot(0)));
+    let slots = std::panic::catch_unwind(|| spec(1024, 1).build_with::<Plain, Slot>(|_| Slot::GOOD));
     assert!(slots.is_err(), "user slots have no room");
     let world: World<Plain> = spec(1024, 1).build();
     world.on(0, |cpu| {

@@ -1,41 +1,22 @@
 //! The check of refilled blocks in its three places: who pays for it, what a bad frame does, and what it does to
 //! the counter of free CMA pages.
 
-use core::cell::Cell;
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
-use framewright_check::history;
 use framewright_check::prelude::*;
-
-std::thread_local! {
-    static LOOKED_AT: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Slot that a user of the allocator keeps per frame: whether the frame is bad.
-struct Health {
-    bad: bool,
-}
-
-impl FrameUser for Health {
-    const CHECKED: bool = true;
-
-    fn check(&self) -> Option<&'static str> {
-        LOOKED_AT.set(LOOKED_AT.get() + 1);
-        self.bad.then_some("in use")
-    }
-}
+use framewright_check::slot::checks;
 
 const PAGES: u64 = 16 * PAGEBLOCK_PAGES;
 
 /// A zone of CMA pageblocks in which frame `bad` is bad, if there is such a frame.
-fn world(refill_check: RefillCheck, order: Order, bad: Option<Pfn>) -> World<Checked, Health> {
+fn world(refill_check: RefillCheck, order: Order, bad: Option<Pfn>) -> World<Checked, Slot> {
     let fixed = PcpFixed { batch: 4 << order.get(), high: 1 << 20 };
     let config = Config::linux_v6_1().check(refill_check).but(|config| {
         config.experiment.pcp_fixed = Some(fixed);
         config.experiment.pcp_min_refill = 0;
     });
-    let world = Spec::one_zone(PAGES, 1).config(config).build_with(|pfn| Health { bad: Some(pfn) == bad });
+    let world = Spec::one_zone(PAGES, 1).config(config).build_with(|pfn| Slot::bad(Some(pfn) == bad));
     for n in 0..PAGES / PAGEBLOCK_PAGES {
         world
             .allocator()
@@ -43,7 +24,6 @@ fn world(refill_check: RefillCheck, order: Order, bad: Option<Pfn>) -> World<Che
             .expect("memory");
     }
     world.settled();
-    LOOKED_AT.set(0);
     world
 }
 
@@ -59,6 +39,7 @@ fn a_bad_frame_is_found_where_the_check_is() {
         let bad = second.add(order.pages() - 1);
         for check in [RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off] {
             let world = world(check, order, Some(bad));
+            let before = checks();
             let blocks = world.on(0, |cpu| [(); 2].map(|()| cpu.must_alloc(order)));
             let zone = world.zone();
             let gone = PAGES - zone.free_pages();
@@ -68,7 +49,7 @@ fn a_bad_frame_is_found_where_the_check_is() {
             assert_eq!(blocks[0], BASE, "{context}");
             if check == RefillCheck::Off {
                 assert_eq!(blocks[1], second, "{context}");
-                assert_eq!((events.bad_pages, LOOKED_AT.get(), drift), (0, 0, 0), "{context}");
+                assert_eq!((events.bad_pages, checks() - before, drift), (0, 0, 0), "{context}");
                 assert_eq!(world.settled().quarantined, 0, "{context}");
                 continue;
             }
@@ -101,17 +82,18 @@ fn the_check_costs_a_visit_per_refilled_frame() {
     for order in [0, 3, 9].map(order) {
         for check in [RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off] {
             let world = world(check, order, None);
+            let before = checks();
             let visits = if check == RefillCheck::Off { 0 } else { 4 * order.pages() };
             world.on(0, |cpu| {
                 let first = cpu.must_alloc(order);
-                assert_eq!(LOOKED_AT.get(), visits, "order {order}, {check:?}");
+                assert_eq!(checks() - before, visits, "order {order}, {check:?}");
                 let blocks = [(); 3].map(|()| cpu.must_alloc(order));
                 for block in blocks.into_iter().chain([first]) {
                     cpu.must_free(block, order);
                 }
                 cpu.drain();
             });
-            assert_eq!(LOOKED_AT.get(), visits, "neither hits nor frees check; order {order}, {check:?}");
+            assert_eq!(checks() - before, visits, "neither hits nor frees check; order {order}, {check:?}");
             world.settled();
         }
     }
@@ -145,19 +127,11 @@ fn poison_finds_a_write_after_the_free() {
 /// A panic under the zone lock, here of a check in a refill, leaves the counters as the lists are.
 #[test]
 fn a_panic_under_the_lock_leaves_the_counters_right() {
-    struct Fragile(Pfn);
-    impl FrameUser for Fragile {
-        const CHECKED: bool = true;
-        fn check(&self) -> Option<&'static str> {
-            assert_ne!(self.0, BASE.add(1), "the second frame");
-            None
-        }
-    }
     for engine in STORES {
         let world = Spec::one_zone(4096, 1)
             .engine(engine)
             .check(RefillCheck::UnderZoneLock)
-            .build_with::<Plain, _>(Fragile);
+            .build_with::<Plain, _>(|pfn| if pfn == BASE.add(1) { Slot::PANICS } else { Slot::GOOD });
         let pin = world.pin(0);
         let alloc = || world.cpu(&pin).alloc(order(3), M);
         catch_unwind(AssertUnwindSafe(alloc)).expect_err("the check panics");
@@ -177,7 +151,7 @@ fn a_short_refill_drops_what_is_bad() {
         let world = Spec::one_zone(PAGEBLOCK_PAGES, 1)
             .check(RefillCheck::AfterUnlock)
             .fixed(16, 32)
-            .build_with::<Plain, _>(|pfn| history::Health::<0>::new(pfn == BASE.add(bad)));
+            .build_with::<Plain, _>(|pfn| Slot::bad(pfn == BASE.add(bad)));
         world.on(0, |cpu| {
             for n in 0..508 {
                 cpu.must_alloc_at(BASE.add(n), 0);
@@ -199,7 +173,7 @@ fn a_given_range_with_a_bad_frame_goes_back() {
         let world = Spec::one_zone(1024, 1)
             .bare()
             .check(RefillCheck::AfterUnlock)
-            .build_with::<Plain, _>(|pfn| history::Health::<0>::new(pfn == BASE.add(bad)));
+            .build_with::<Plain, _>(|pfn| Slot::bad(pfn == BASE.add(bad)));
         let error = world.on(0, |cpu| cpu.alloc_contig_range(BASE..BASE.add(100), &Helpers::NONE));
         assert_eq!(error.expect_err("one is bad").place.why, PlaceFailure::Bad);
         let account = world.settled();

@@ -1,12 +1,13 @@
 //! Memory: whose frames are whose, which frames are good, and what a wrong free does.
 
-use core::cell::{Cell, RefCell};
+use core::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use framewright_check::history::{self, Health};
+use framewright_check::history;
 use framewright_check::platform::shuttle::{self, Shuttle};
 use framewright_check::prelude::*;
+use framewright_check::slot::go_bad;
 
 use super::specs;
 
@@ -38,22 +39,6 @@ fn p02_no_block_is_handed_out_that_a_check_has_not_seen() {
     play(|config| config.check(RefillCheck::AfterUnlock));
 }
 
-thread_local! {
-    /// Whether frames that go bad have done so.
-    static HAS_GONE_BAD: Cell<bool> = const { Cell::new(false) };
-}
-
-/// A frame's slot: whether it is one that goes bad in the end.
-struct GoesBad(bool);
-
-impl FrameUser for GoesBad {
-    const CHECKED: bool = true;
-
-    fn check(&self) -> Option<&'static str> {
-        (self.0 && HAS_GONE_BAD.get()).then_some("bad")
-    }
-}
-
 /// Compaction and the emptying of pageblocks move a program's pages to free places, which may be bad as well as any
 /// other.
 #[test]
@@ -62,8 +47,9 @@ fn what_compaction_moves_is_not_moved_to_a_bad_frame() {
         let on = |config: Config| config.check(check);
         for (name, spec) in specs(PAGEBLOCKS, 1, on).filter(|(name, _)| *name != "compact") {
             let is_bad = |pfn: Pfn| framewright_check::mix(pfn.0).is_multiple_of(50);
-            let world: World<Plain, GoesBad> = spec.build_with(|pfn| GoesBad(is_bad(pfn)));
-            HAS_GONE_BAD.set(false);
+            let world: World<Plain, Slot> =
+                spec.build_with(|pfn| if is_bad(pfn) { Slot::GOES_BAD } else { Slot::GOOD });
+            go_bad(false);
             let held: RefCell<BTreeSet<Pfn>> = RefCell::default();
             let to_bad: RefCell<Vec<Pfn>> = RefCell::default();
             let hook = mover(|from, to, _| {
@@ -80,7 +66,7 @@ fn what_compaction_moves_is_not_moved_to_a_bad_frame() {
                 random.shuffle(&mut all);
                 let freed = all.split_off(all.len() / 4);
                 freed.into_iter().for_each(|pfn| cpu.must_free(pfn, Order::ZERO));
-                HAS_GONE_BAD.set(true);
+                go_bad(true);
                 held.borrow_mut().extend(all);
                 let zones = 0..world.allocator().zones().len() as u8;
                 zones.map(|zone| cpu.compact(ZoneId(zone), &hook).moved).sum::<u64>()
@@ -100,8 +86,8 @@ fn what_one_cpu_brings_beside_another_is_checked() {
         let spec = Spec::one_zone(16 * PAGEBLOCK_PAGES, 2)
             .check(RefillCheck::AfterUnlock)
             .but(|config| config.pcp_free_part = 2);
-        let world: Arc<World<Shuttle, Health>> =
-            Arc::new(spec.build_with(|pfn| Health::<0>::new(is_bad(pfn))));
+        let world: Arc<World<Shuttle, Slot>> =
+            Arc::new(spec.build_with(|pfn| Slot::bad(is_bad(pfn))));
         world.allocator().resize_pcps_of(ZoneId(0), Sizing { batch: 64, high_min: 64, high_max: 1 << 13 });
         shuttle_team(&world, 2, |world, n| world.must_alloc(n, Order::ZERO));
         for (n, k) in (0..2).flat_map(|n| (0..10).map(move |k| (n, order(k)))) {
