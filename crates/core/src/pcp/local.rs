@@ -71,7 +71,6 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     }
 
     /// The list of an order and an ordinary type, if it may hold blocks.
-    #[inline]
     pub(super) fn list(&self, order: Order, migratetype: Migratetype) -> Option<usize> {
         if !migratetype.is_ordinary() {
             return None;
