@@ -9,7 +9,7 @@
 //! For the free `one_free` and `free`. Closures and what the compiler generates for a type count, too.
 #![expect(unsafe_code, reason = "memory for the allocator's own structures; functions called by name")]
 
-use std::ptr::NonNull;
+use core::ptr::NonNull;
 
 use framewright::platform::{Metal, PinnedTo};
 use framewright::{
@@ -51,7 +51,7 @@ fn run(frees: bool, at: usize) -> usize {
     let cpu = allocator.cpu(&pin);
     let mut held: Vec<Pfn> =
         (0..HELD).map(|_| cpu.alloc(Order::ZERO, Migratetype::Movable).expect("memory")).collect();
-    held.extend(std::iter::from_fn(|| cpu.alloc_hit(Order::ZERO, Migratetype::Movable)));
+    held.extend(core::iter::from_fn(|| cpu.alloc_hit(Order::ZERO, Migratetype::Movable)));
     if !frees {
         one_alloc(&cpu);
         return 0;
