@@ -13,7 +13,8 @@
 //! | [`prelude`] | names that nearly every test needs, and calls that must succeed |
 //! | [`refute`] | twins that are broken on purpose must be found |
 //!
-//! The tests themselves are in `tests/`. `FRAMEWRIGHT_FULL=1` makes models unbounded and histories long.
+//! The tests themselves are in `tests/`. `FRAMEWRIGHT_FULL=1` makes models unbounded and histories long,
+//! `FRAMEWRIGHT_QUICK=1` both short.
 #![deny(unsafe_code)]
 
 pub mod corrupt;

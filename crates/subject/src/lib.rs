@@ -2,7 +2,7 @@
 //!
 //! The drivers of [`framewright_workload`] and the allocator are generic, so that each is compiled where it is used.
 //! All uses whose speed is a result are here, behind functions that are not generic: they are compiled once, for speed,
-//! and the command around them is compiled for size.
+//! and the command around them is compiled fast.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -12,6 +12,7 @@
 //! | [`scaling`] | workloads on 1 to all CPUs of a modelled machine, on an allocator or on none |
 //! | [`boot`] | boot of a memory map, with threads as CPUs |
 //! | [`bad_block`] | a bad page that a refill finds |
+//! | [`programs`] | programs that write more to real files than there is memory |
 #![deny(unsafe_code)]
 
 pub mod bad_block;
@@ -19,6 +20,7 @@ mod bare;
 pub mod boot;
 pub mod load;
 pub mod modelled;
+pub mod programs;
 pub mod scaling;
 
 use framewright::stat::Totals;

@@ -56,7 +56,7 @@ unsafe impl Platform for Plain {
 
 /// Pauses before a waiter sleeps. One that yields instead waits until every busy program has had a time slice (Linux
 /// 6.18), while a lock that is handed over in order waits for exactly that thread.
-const PAUSES_PER_SLEEP: u32 = 64;
+const PAUSES_PER_SLEEP: u32 = 1024;
 
 /// Guards the step from comparing to sleeping, of all parked threads.
 static ASLEEP: Mutex<()> = Mutex::new(());

@@ -4,23 +4,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use framewright::events::{NodeEvents, ZoneEvents};
-use framewright::zone::Zone;
-use framewright_host::pagecache::latency::Histogram;
-use framewright_host::pagecache::state::CacheEvents;
-use framewright_host::{Arena, CacheError, Config, FileCache, PAGE_BYTES, PageSlot};
+use framewright::events::ZoneEvents;
+use framewright_host::{CacheError, Config, PAGE_BYTES};
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_report::table::{DURATION_ELAPSED, DURATION_SYSTEM, DURATION_USER};
+use framewright_subject::programs::{Facts, Failure, Place, Program, Stretch, measure};
 
 use crate::settings::Settings;
 use crate::study::declare::*;
 use crate::study::run::{Run, configured, progress, result_part};
 use crate::study::{Part, Plan};
-
-mod program;
-
-use program::{Done, Failure, Folder, Program, Stretch};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
@@ -73,10 +67,6 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     runners: &[(Kind::Measured, run)],
 };
 
-/// Nodes: the tasks' own, and another one with idle CPUs.
-const NODES: usize = 2;
-/// Their distances, as firmware gives them for two sockets.
-const DISTANCES: [u8; NODES * NODES] = [10, 20, 20, 10];
 /// The least memory of node 0: a largest block.
 const LEAST_MIB: u32 = 4;
 
@@ -191,35 +181,15 @@ impl Work {
 
     /// Runs the program once. Whether its files passed the system's cache by is told, too.
     fn sample(&self, config: Config) -> Result<(Sample, bool)> {
-        let arena: Arena<PageSlot> = Arena::builder()
-            .bytes(self.memory)
-            .cpus(self.program.tasks() as usize * NODES)
-            .node_shares([1, self.node1_share.into()])
-            .distances(DISTANCES)
-            .config(config)
-            .background()
-            .build()
-            .map_err(Error::failed)?;
         let within = std::env::temp_dir();
-        let folder = Folder::new(&within);
-        let cache = FileCache::new(&arena);
-        cache.limit_storage(u64::from(self.storage_mbps) * 1_000_000);
-        let done = program::run(&self.program, &cache, &arena, &folder).map_err(|failure| match failure {
+        let &Self { memory, node1_share, storage_mbps, .. } = self;
+        let place = Place { memory, node1_share, storage_mbps, folder: &within };
+        let facts = measure(&self.program, &place, config).map_err(|failure| match failure {
             Failure::Cache(CacheError::Io(error)) => cannot_write(&within, &error),
             Failure::File(error) => cannot_write(&within, &error),
             failure => Error::failed(failure),
         })?;
-        cache.verify().map_err(Error::failed)?;
-        let Done { stretches, elapsed_ns, cpu_ns: [user_ns, system_ns] } = done;
-        let facts = Facts {
-            stretches,
-            durations_ns: [user_ns, system_ns, elapsed_ns],
-            allocation_times: cache.allocation_times(),
-            cache: cache.events(),
-            nodes: arena.allocator().node_totals(),
-            zones: arena.allocator().zones().iter().map(Zone::events).collect(),
-        };
-        Ok((Sample::new(&facts), folder.is_direct()))
+        Ok((Sample::new(&facts), facts.is_direct))
     }
 }
 
@@ -228,19 +198,6 @@ fn cannot_write(folder: &Path, error: &dyn core::error::Error) -> Error {
         "cannot write in {}: {error}; set TMPDIR to a folder on a disk",
         folder.display()
     ))
-}
-
-/// Facts of one run of a program.
-struct Facts {
-    /// By task: when its time was spent on what.
-    stretches: Vec<Vec<Stretch>>,
-    /// User, system and elapsed time.
-    durations_ns: [u64; 3],
-    /// How long allocations of the cache's pages took.
-    allocation_times: Histogram,
-    cache: CacheEvents,
-    nodes: NodeEvents,
-    zones: Vec<ZoneEvents>,
 }
 
 /// What one run of a program showed: values by metric.

@@ -20,6 +20,7 @@ use framewright_pagecache::{
 
 use crate::{Config, Handle, PAGES, Plain, world_of};
 use framewright_check::mix;
+use framewright_check::platform::loom::{full, quick};
 
 const HALF: usize = 8;
 const BYTES: usize = 2 * HALF;
@@ -463,9 +464,13 @@ fn round(seed: u64, steps: u32) -> (u64, u64) {
 /// `FRAMEWRIGHT_CRASH_SECONDS=1800` runs for half an hour.
 #[test]
 fn no_crash_takes_what_was_flushed() {
-    let full = std::env::var_os("FRAMEWRIGHT_FULL").is_some();
+    let full = full();
     let seconds = std::env::var("FRAMEWRIGHT_CRASH_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
-    let (rounds, steps) = if full { (200, 10_000) } else { (9, 2500) };
+    let (rounds, steps) = match () {
+        () if full => (200, 10_000),
+        () if quick() => (3, 2500),
+        () => (9, 2500),
+    };
     let until = Instant::now() + Duration::from_secs(seconds.unwrap_or_default());
     let (mut torn, mut lost) = (0, 0);
     for seed in 0.. {

@@ -1,6 +1,7 @@
 //! A disk in memory that fails, stalls and looks over the cache's shoulder.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, OnceLock};
 use std::thread::{self, ThreadId};
@@ -11,6 +12,9 @@ use framewright_pagecache::{Completion, Device, FileId, IoError, Progress};
 
 /// Bytes of a page: enough to tell contents apart.
 pub(crate) const BYTES: usize = 16;
+
+/// What a thread sleeps while it waits for others.
+const NAP: Duration = Duration::from_micros(1);
 
 /// A page's memory, and who is at it.
 #[derive(Default)]
@@ -56,15 +60,14 @@ impl Disk {
         disk
     }
 
-    /// Lets other users of the disk run, if there are any. Beside busy processes, each call costs one thread a time
-    /// slice of all.
+    /// Lets other users of the disk run, if there are any. A yield would let busy processes run, a time slice each.
     fn let_others_run(&self) {
         let current = thread::current().id();
         if *self.first.get_or_init(|| current) != current {
             self.shared.store(true, Relaxed);
         }
         if self.shared.load(Relaxed) {
-            thread::yield_now();
+            thread::sleep(NAP);
         }
     }
 
@@ -126,7 +129,7 @@ impl Device for Disk {
     fn read(&self, file: FileId, index: u64, pfn: Pfn) -> Result<(), IoError> {
         self.reads.fetch_add(1, Relaxed);
         while self.holds_reads.load(Relaxed) {
-            thread::yield_now();
+            thread::sleep(NAP);
         }
         let failed = self.turn();
         let stored = self.stored.lock().unwrap().get(&(file, index)).copied().unwrap_or_default();
@@ -169,7 +172,7 @@ impl Device for Disk {
     fn copy_page(&self, from: Pfn, to: Pfn) {
         self.copies.fetch_add(1, Relaxed);
         while self.holds_copies.load(Relaxed) {
-            thread::yield_now();
+            thread::sleep(NAP);
         }
         let bytes = self.load(from);
         self.store(to, |page| *page = bytes);

@@ -135,10 +135,10 @@ mod tests {
             thread::scope(|scope| {
                 scope.spawn(|| {
                     let mut sender = ring.sender(&gate);
-                    (0..20_000).for_each(|number| sender.send(number));
+                    (0..5000).for_each(|number| sender.send(number));
                 });
                 let mut receiver = ring.receiver(&gate);
-                assert!((0..20_000).all(|number| receiver.receive() == number));
+                assert!((0..5000).all(|number| receiver.receive() == number));
             });
         }
     }

@@ -107,7 +107,7 @@ fn p07_no_hold_of_a_zone_lock_grows_with_the_zone() {
             if name == "compact" && what == "a bad frame" {
                 continue;
             }
-            let [small, large] = [32, 1024].map(|pageblocks| {
+            let [small, large] = [32, if full() { 2048 } else { 1024 }].map(|pageblocks| {
                 let world = fragmented(config(), pageblocks);
                 longest_hold(|| call(&world)).1
             });

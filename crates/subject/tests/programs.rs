@@ -1,12 +1,21 @@
+//! Programs on real files end whatever storage does, and find out what it has lost.
+
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use core::time::Duration;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::thread;
 
 use framewright::config::{Experiment, ZoneReclaimMode, ZonelistCache};
-use framewright_host::Config;
+use framewright_host::{Arena, Config, FileCache, PAGE_BYTES, PageSlot};
+use framewright_subject::programs::{
+    Comes, Failure, Folder, Meeting, Program, Task, Work, check, content, run,
+};
 
-use super::*;
+const PAGE: u64 = PAGE_BYTES as u64;
+/// Bytes of a file that is compared.
+const BUFFER: usize = 16 << 10;
 
 /// A folder on the disk that the build is on, removed at the end.
 struct Parent(PathBuf);
@@ -138,7 +147,7 @@ fn a_lost_bit_is_found() {
     let arena: Arena<PageSlot> = Arena::builder().pages(512).cpus(1).background().build().unwrap();
     let (cache, parent) = (FileCache::new(&arena), Parent::new());
     let folder = Folder::new(&parent.0);
-    let work = Work { cache: &cache, folder: &folder, meeting: Meeting::new(1), begun: Instant::now() };
+    let work = Work::new(&cache, &folder, 1);
     let task = Task { number: 0, work: &work, cpu: arena.attach().unwrap() };
     let file = task.create().unwrap();
     let mut bytes = [0; BUFFER];

@@ -1,5 +1,5 @@
 //! The programs of the study `zone-reclaim` on real files: each task a thread on a CPU of node 0, the files in a folder
-//! and without names.
+//! and without names, through a page cache in an arena of two virtual nodes.
 //!
 //! Every file is checked at the end: the bytes in storage are read past the cache and compared.
 
@@ -13,7 +13,11 @@ use std::thread;
 use std::time::Instant;
 
 use framewright::NodeId;
-use framewright_host::{Arena, CacheError, Cpu, FileCache, FileId, PAGE_BYTES, PageSlot};
+use framewright::events::{NodeEvents, ZoneEvents};
+use framewright::zone::Zone;
+use framewright_host::pagecache::latency::Histogram;
+use framewright_host::pagecache::state::CacheEvents;
+use framewright_host::{Arena, ArenaError, CacheError, Config, Cpu, FileCache, FileId, PAGE_BYTES, PageSlot};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 
@@ -22,7 +26,11 @@ const WRITERS: usize = 2;
 
 /// Why a program ended early.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub enum Failure {
+    /// There is no such arena.
+    Arena(ArenaError),
+    /// An invariant of the cache does not hold at the end.
+    Damage(&'static str),
     /// The cache refused, and again when it was asked again.
     Cache(CacheError),
     /// A file could not be made, or not be read past the cache.
@@ -39,6 +47,8 @@ pub(super) enum Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Arena(error) => error.fmt(f),
+            Self::Damage(what) => what.fmt(f),
             Self::Cache(error) => error.fmt(f),
             Self::File(error) => error.fmt(f),
             Self::Content { name, offset } => {
@@ -62,30 +72,33 @@ impl From<io::Error> for Failure {
 
 /// A stretch of a task's time that counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Stretch {
+pub struct Stretch {
     /// The activity.
-    pub(super) step: &'static str,
+    pub step: &'static str,
     /// Number of the round, from 0.
-    pub(super) turn: u32,
+    pub turn: u32,
     /// Its beginning, from the program's.
-    pub(super) begun_ns: u64,
-    pub(super) ended_ns: u64,
+    pub begun_ns: u64,
+    /// Its end, likewise.
+    pub ended_ns: u64,
     /// Time of it that was spent in calls on files.
-    pub(super) called_ns: u64,
+    pub called_ns: u64,
     /// Files made.
-    pub(super) files: u32,
+    pub files: u32,
 }
 
 /// A program, with its sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Program {
+pub enum Program {
     /// FS-Mark: each task writes new files, all of them together; then they are deleted; and again.
     FsMark {
+        /// Tasks.
         tasks: u32,
         /// Times that all files are made.
         loops: u32,
         /// Files of each task, each time.
         files: u32,
+        /// Bytes of a file.
         file_bytes: u64,
         /// Bytes of a write, at most 16 KiB.
         write_bytes: u64,
@@ -94,12 +107,14 @@ pub(super) enum Program {
     LargeDd {
         /// Bytes of the file.
         bytes: u64,
+        /// Times that it is copied.
         copies: u32,
         /// Bytes of a block that is copied, at most 16 KiB.
         block_bytes: u64,
     },
     /// Streaming Mapped Writer: each task maps a sparse file and stores once in each page.
     MappedWriter {
+        /// Tasks.
         tasks: u32,
         /// Pages of each task's file.
         pages: u64,
@@ -115,7 +130,7 @@ const TRIES: u32 = 1000;
 impl Program {
     /// FS-Mark over `memory` bytes: 16 KiB a write, files of 1/128 of the memory (512 KiB at most). One loop writes
     /// 5/24 of the memory: 2.5 of 12 GiB on the study's machine.
-    pub(super) fn fs_mark(memory: u64, tasks: u32, loops: u32) -> Self {
+    pub fn fs_mark(memory: u64, tasks: u32, loops: u32) -> Self {
         let write_bytes = BUFFER as u64;
         let file_bytes = (memory / 128).clamp(write_bytes, 512 << 10) / write_bytes * write_bytes;
         let all = file_bytes * u64::from(tasks);
@@ -125,17 +140,17 @@ impl Program {
 
     /// Large DD over `memory` bytes: a file of 1/32 of it, copied in blocks of 512 bytes until twice the memory
     /// is written.
-    pub(super) const fn large_dd(memory: u64) -> Self {
+    pub const fn large_dd(memory: u64) -> Self {
         Self::LargeDd { bytes: memory / 32 / 4096 * 4096, copies: 63, block_bytes: 512 }
     }
 
     /// Streaming Mapped Writer over `memory` bytes: files of ten times the memory together, `tenths` being 100.
-    pub(super) fn mapped_writer(memory: u64, tasks: u32, tenths: u64) -> Self {
+    pub fn mapped_writer(memory: u64, tasks: u32, tenths: u64) -> Self {
         Self::MappedWriter { tasks, pages: memory * tenths / 10 / PAGE / u64::from(tasks) }
     }
 
     /// A quarter of its loops, copies or pages.
-    pub(super) const fn quartered(self) -> Self {
+    pub const fn quartered(self) -> Self {
         match self {
             Self::FsMark { tasks, loops, files, file_bytes, write_bytes } => {
                 Self::FsMark { tasks, loops: loops.div_ceil(4), files, file_bytes, write_bytes }
@@ -148,7 +163,7 @@ impl Program {
     }
 
     /// Number of its tasks.
-    pub(super) const fn tasks(&self) -> u32 {
+    pub const fn tasks(&self) -> u32 {
         match *self {
             Self::FsMark { tasks, .. } | Self::MappedWriter { tasks, .. } => tasks,
             Self::LargeDd { .. } => 1,
@@ -202,7 +217,7 @@ fn timed<R>(called: &Cell<u64>, call: impl FnOnce() -> R) -> R {
 }
 
 /// Content of a file from `offset` on, which is a multiple of 8: numbers that look random.
-fn content(name: u32, offset: u64, bytes: &mut [u8]) {
+pub fn content(name: u32, offset: u64, bytes: &mut [u8]) {
     for (word, n) in bytes.chunks_mut(8).zip(offset / 8..) {
         let n = (n ^ u64::from(name) << 40 ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         word.copy_from_slice(&(n ^ n >> 31).to_le_bytes()[..word.len()]);
@@ -273,7 +288,10 @@ fn mapped(run: &mut Run<'_>, pages: u64) {
 }
 
 /// Compares what storage holds of a file with what `expected` says it should.
-fn check(
+///
+/// # Errors
+/// They differ, or storage cannot be read.
+pub fn check(
     task: &Task<'_>,
     file: FileId,
     name: u32,
@@ -351,25 +369,28 @@ fn insist<R>(mut call: impl FnMut() -> Result<R, CacheError>) -> Result<R, Failu
 
 /// A folder that a program works in. Its files have no names: they are gone with the process, however that ends.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub struct Folder {
     path: PathBuf,
     direct: Mutex<bool>,
 }
 
 impl Folder {
-    pub(super) fn new(path: &Path) -> Self {
+    /// The folder with that path.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
         Self { path: path.into(), direct: Mutex::new(true) }
     }
 
     /// Whether no file so far went through the system's cache.
-    pub(super) fn is_direct(&self) -> bool {
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
         *self.direct.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A point at which tasks wait for one another. A task that panics does not come, and no task waits for it.
 #[derive(Debug)]
-struct Meeting {
+pub struct Meeting {
     tasks: usize,
     state: Mutex<Met>,
     changed: Condvar,
@@ -383,7 +404,9 @@ struct Met {
 }
 
 impl Meeting {
-    fn new(tasks: usize) -> Self {
+    /// A point for that many tasks.
+    #[must_use]
+    pub fn new(tasks: usize) -> Self {
         Self { tasks, state: Mutex::default(), changed: Condvar::new() }
     }
 
@@ -391,7 +414,8 @@ impl Meeting {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait(&self) {
+    /// Waits until all are here, or one has panicked.
+    pub fn wait(&self) {
         let mut met = self.state();
         met.here += 1;
         if met.here == self.tasks {
@@ -408,7 +432,8 @@ impl Meeting {
 }
 
 /// A task's promise to come to each meeting, broken if it panics.
-struct Comes<'a>(&'a Meeting);
+#[derive(Debug)]
+pub struct Comes<'a>(pub &'a Meeting);
 
 impl Drop for Comes<'_> {
     fn drop(&mut self) {
@@ -419,28 +444,44 @@ impl Drop for Comes<'_> {
     }
 }
 
-/// What the tasks of a program share.
-struct Work<'a> {
+/// State that the tasks of a program share.
+#[derive(Debug)]
+pub struct Work<'a> {
     cache: &'a FileCache<'a>,
     folder: &'a Folder,
     meeting: Meeting,
     begun: Instant,
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    /// That of so many tasks, which begins now.
+    #[must_use]
+    pub fn new(cache: &'a FileCache<'a>, folder: &'a Folder, tasks: usize) -> Self {
+        Self { cache, folder, meeting: Meeting::new(tasks), begun: Instant::now() }
+    }
+
     fn now_ns(&self) -> u64 {
         self.begun.elapsed().as_nanos() as u64
     }
 }
 
-struct Task<'a> {
-    number: u32,
-    work: &'a Work<'a>,
-    cpu: Cpu<'a, PageSlot>,
+/// One thread of a program.
+#[derive(Debug)]
+pub struct Task<'a> {
+    /// Its number, from 0.
+    pub number: u32,
+    /// State that it shares with the others.
+    pub work: &'a Work<'a>,
+    /// Its CPU.
+    pub cpu: Cpu<'a, PageSlot>,
 }
 
 impl Task<'_> {
-    fn create(&self) -> Result<FileId, Failure> {
+    /// Makes a file.
+    ///
+    /// # Errors
+    /// The folder takes none.
+    pub fn create(&self) -> Result<FileId, Failure> {
         let Work { cache, folder, .. } = self.work;
         let file = cache.open_unnamed(&folder.path)?;
         if !cache.is_direct(file) {
@@ -449,7 +490,11 @@ impl Task<'_> {
         Ok(file)
     }
 
-    fn write(&self, file: FileId, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
+    /// Writes to a file.
+    ///
+    /// # Errors
+    /// The cache refuses, and again when it is asked again.
+    pub fn write(&self, file: FileId, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
         insist(|| self.work.cache.write(&self.cpu, file, offset, bytes))
     }
 
@@ -486,13 +531,13 @@ impl Task<'_> {
 
 /// Result of a program.
 #[derive(Clone, Debug)]
-pub(super) struct Done {
+pub struct Done {
     /// Stretches of each task.
-    pub(super) stretches: Vec<Vec<Stretch>>,
+    pub stretches: Vec<Vec<Stretch>>,
     /// From the first task's beginning to the last one's end.
-    pub(super) elapsed_ns: u64,
+    pub elapsed_ns: u64,
     /// CPU time of this process during the program, outside the kernel and in it.
-    pub(super) cpu_ns: [u64; 2],
+    pub cpu_ns: [u64; 2],
 }
 
 /// CPU time of this process so far, outside the kernel and in it.
@@ -511,7 +556,7 @@ fn cpu_times_ns() -> [u64; 2] {
 /// # Panics
 /// If the arena was not built with `background`, if its node 0 has fewer free CPUs than the program has tasks, or with
 /// a task.
-pub(super) fn run(
+pub fn run(
     program: &Program,
     cache: &FileCache<'_>,
     arena: &Arena<PageSlot>,
@@ -521,7 +566,7 @@ pub(super) fn run(
     let tasks = program.tasks() as usize;
     assert!((tasks - 1) * nodes < arena.cpus(), "node 0 has a CPU for each task");
     let before = cpu_times_ns();
-    let work = Work { cache, folder, meeting: Meeting::new(tasks), begun: Instant::now() };
+    let work = Work::new(cache, folder, tasks);
     let stretches = thread::scope(|scope| {
         let keepers: Vec<_> =
             (0..nodes as u16).map(|n| scope.spawn(move || cache.run_background(NodeId(n)))).collect();
@@ -550,5 +595,72 @@ pub(super) fn run(
     Ok(Done { stretches, elapsed_ns, cpu_ns: [0, 1].map(|n| after[n] - before[n]) })
 }
 
-#[cfg(test)]
-mod tests;
+/// Nodes of [`measure`]: the tasks' own, and another one with idle CPUs.
+const NODES: usize = 2;
+/// Their distances, as firmware gives them for two sockets.
+const DISTANCES: [u8; NODES * NODES] = [10, 20, 20, 10];
+
+/// Memory and storage that a program runs in.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// Bytes of memory on both nodes.
+    pub memory: u64,
+    /// How often node 0's memory goes into node 1's.
+    pub node1_share: u32,
+    /// Bandwidth that storage is held to, in MB/s; 0 for what it can.
+    pub storage_mbps: u32,
+    /// The folder of its files.
+    pub folder: &'a Path,
+}
+
+/// Facts of one run of a program.
+#[derive(Debug)]
+pub struct Facts {
+    /// By task: when its time was spent on what.
+    pub stretches: Vec<Vec<Stretch>>,
+    /// User, system and elapsed time.
+    pub durations_ns: [u64; 3],
+    /// How long allocations of the cache's pages took.
+    pub allocation_times: Histogram,
+    /// The cache's counts.
+    pub cache: CacheEvents,
+    /// Counts of all nodes together.
+    pub nodes: NodeEvents,
+    /// Counts of each zone.
+    pub zones: Vec<ZoneEvents>,
+    /// Whether no file went through the system's cache.
+    pub is_direct: bool,
+}
+
+/// Runs a program in an arena of its own, and says what happened.
+///
+/// # Errors
+/// There is no such arena, or what the program ran into.
+///
+/// # Panics
+/// As [`run`].
+pub fn measure(program: &Program, place: &Place<'_>, config: Config) -> Result<Facts, Failure> {
+    let arena: Arena<PageSlot> = Arena::builder()
+        .bytes(place.memory)
+        .cpus(program.tasks() as usize * NODES)
+        .node_shares([1, place.node1_share.into()])
+        .distances(DISTANCES)
+        .config(config)
+        .background()
+        .build()
+        .map_err(Failure::Arena)?;
+    let folder = Folder::new(place.folder);
+    let cache = FileCache::new(&arena);
+    cache.limit_storage(u64::from(place.storage_mbps) * 1_000_000);
+    let Done { stretches, elapsed_ns, cpu_ns: [user_ns, system_ns] } = run(program, &cache, &arena, &folder)?;
+    cache.verify().map_err(Failure::Damage)?;
+    Ok(Facts {
+        stretches,
+        durations_ns: [user_ns, system_ns, elapsed_ns],
+        allocation_times: cache.allocation_times(),
+        cache: cache.events(),
+        nodes: arena.allocator().node_totals(),
+        zones: arena.allocator().zones().iter().map(Zone::events).collect(),
+        is_direct: folder.is_direct(),
+    })
+}
