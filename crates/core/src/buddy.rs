@@ -282,7 +282,8 @@ pub struct Buddy<'a, 'm, P: Platform, M> {
     cold: &'a mut Cold<P>,
     home: &'a Home<'a, P>,
     pending: Pending,
-    frames: &'a FrameMap<'m, P, M>,
+    /// A copy: what a run of frees reads of it stays in registers.
+    frames: FrameMap<'m, P, M>,
     /// The descriptors of pageblocks from the zone's first on, as bins number them.
     pageblocks: &'m [Pageblock<P>],
     /// The frame from which links count.
@@ -312,7 +313,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         areas: &'a mut FreeAreas<P>,
         cold: &'a mut Cold<P>,
         home: &'a Home<'a, P>,
-        frames: &'a FrameMap<'m, P, M>,
+        &frames: &FrameMap<'m, P, M>,
         Range { start: base, end }: Range<Pfn>,
     ) -> Self {
         let grouping = if frames.has_maps() { None } else { Some(home.counters.grouping()) };

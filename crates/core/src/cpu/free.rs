@@ -208,7 +208,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             if info.is_poisoned() && !frames.info(pfn).is_poisoned() {
                 // It was the last bad frame in use in its pageblock. The hold notices every other way out of use
                 // (`Local::record`).
-                local.in_first_section(|buddy| self.allocator.shut_or_open_lists(buddy));
+                local.in_section(0, |buddy| self.allocator.shut_or_open_lists(buddy));
             }
             return;
         }

@@ -488,7 +488,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// With free lists: drains `blocks` of each of these lists from its tail, in one hold of the zone lock. Returns the
     /// pages.
     fn drain_in_one_hold(&self, blocks: &[u32; LISTS], lists: u64, first: usize) -> u64 {
-        self.in_first_section(|buddy| {
+        self.in_section(0, |buddy| {
             for n in cyclic(lists, first) {
                 let (order, _) = KINDS[n];
                 many::free_each(buddy, order, self.pcp.list(n).tail(blocks[n]));

@@ -77,11 +77,6 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.in_section(self.zone.cut.number_of(pfn), f)
     }
 
-    /// Like [`under_lock`](Self::under_lock), with the lock of the zone's first section.
-    pub(crate) fn in_first_section<R>(&self, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R) -> R {
-        self.in_section(0, f)
-    }
-
     /// With maps, gives back blocks, joined to at most [`RUNS`] runs, in one hold of the lock of each section that has
     /// any. Sections whose locks are held come last. Head words are prepared, and the words that the frees read are
     /// fetched, before. Returns the number of blocks given back.
@@ -234,7 +229,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 left = &left[self.free_by_section(left.iter().map(|&pfn| (order, pfn))) as usize..];
             }
         } else {
-            self.in_first_section(|buddy| free_each(buddy, order, blocks.iter().copied()));
+            self.in_section(0, |buddy| free_each(buddy, order, blocks.iter().copied()));
         }
         let blocks = blocks.len() as u64;
         bump(&self.pcp.events.direct_frees, blocks);

@@ -135,7 +135,7 @@ pub fn raw_batch(pages: u64, cap: u64) -> u64 {
 /// free memory can give. Linux' bound is an eighth of all memory, however little of it is free. O(1).
 #[must_use]
 pub fn share_of_free(free: u64, cpus: u32, part: u32) -> u32 {
-    narrow(free / u64::from(part.max(1)) / u64::from(cpus.max(1)))
+    narrow(free / (u64::from(part.max(1)) * u64::from(cpus.max(1))))
 }
 
 /// Number of blocks of an order that a refill brings to a list that may hold `room` blocks, and that a drain takes from

@@ -68,8 +68,7 @@ fn measured(setups: &[Setup], stop: &Interrupt) -> Result<Vec<Vec<f64>>> {
 }
 
 /// By kind: the ratio with each of [`EXPOSED`].
-fn simulated(setups: &[Setup], model: &Model, stop: &Interrupt) -> Result<Vec<Vec<f64>>> {
-    let load = Load::bulk(CPUS);
+fn simulated(setups: &[Setup], load: &Load<'_>, model: &Model, stop: &Interrupt) -> Result<Vec<Vec<f64>>> {
     let work: Vec<(f64, &Setup)> =
         EXPOSED.into_iter().flat_map(|exposed| setups.iter().map(move |setup| (exposed, setup))).collect();
     let held = in_parallel(
@@ -77,7 +76,7 @@ fn simulated(setups: &[Setup], model: &Model, stop: &Interrupt) -> Result<Vec<Ve
         |(exposed, setup)| {
             go_on(stop)?;
             let model = Model { store_exposed: *exposed, ..model.clone() };
-            Ok(modelled(&model, setup.config, &load, 1).map_err(Error::failed)?.lock[2])
+            Ok(modelled(&model, setup.config, load, 1).map_err(Error::failed)?.lock[2])
         },
         || (),
     );
@@ -152,7 +151,7 @@ pub(super) fn access(machine: &Machine, stop: &Interrupt) -> Result<Field> {
 pub(super) fn store_exposed(machine: &Machine, stop: &Interrupt) -> Result<Field> {
     let setups = setups()?;
     let measured = measured(&setups, stop)?;
-    let simulated = simulated(&setups, &central_model(machine)?, stop)?;
+    let simulated = simulated(&setups, &Load::bulk(CPUS), &central_model(machine)?, stop)?;
     let at = |share: f64| -> Vec<f64> {
         let kinds = simulated.iter().zip(&measured);
         kinds.map(|(simulated, measured)| place(EXPOSED, simulated, quantile(measured, share))).collect()
@@ -173,6 +172,8 @@ pub(super) fn store_exposed(machine: &Machine, stop: &Interrupt) -> Result<Field
 
 #[cfg(test)]
 mod tests {
+    use framewright_workload::bench::{Case, Scale, Workload};
+
     use super::*;
 
     #[test]
@@ -188,7 +189,10 @@ mod tests {
         let machine = Machine::find("xeon-gold-5320").expect("it is built in");
         let model = Model { store_exposed: 1.5, ..central_model(&machine).expect("a model") };
         let setups = setups().expect("settings");
-        let curves = simulated(&setups, &model, &Interrupt::watched()).expect("simulated");
+        // An eighth of what is measured: all of it would take a quarter of a minute.
+        let scale = Scale { frames: 1 << 13, operations: 1 << 12, ..Scale::default() };
+        let load = Load::Bench(Case { workload: Workload::Bulk, order: 0, cpus: CPUS }, scale);
+        let curves = simulated(&setups, &load, &model, &Interrupt::watched()).expect("simulated");
         for (kind, curve) in KINDS.iter().zip(&curves) {
             assert!(
                 curve[2] > 1.3 * curve[0],

@@ -102,7 +102,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let mut is_out = withdraw(false)?;
         self.allocator.count_hwpoisoned(1);
         // A hit does not read the mark of a pageblock.
-        local.in_first_section(|buddy| self.allocator.shut_or_open_lists(buddy));
+        local.in_section(0, |buddy| self.allocator.shut_or_open_lists(buddy));
         for _ in 0..ROUNDS {
             if is_out {
                 return Ok(Hwpoisoned::Withdrawn);
@@ -150,7 +150,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             return Err(HwpoisonError::NotPoisoned);
         }
         self.allocator.count_hwpoisoned(-1);
-        self.local(zone.id()).in_first_section(|buddy| self.allocator.shut_or_open_lists(buddy));
+        self.local(zone.id()).in_section(0, |buddy| self.allocator.shut_or_open_lists(buddy));
         Ok(())
     }
 }
