@@ -230,7 +230,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     }
 }
 
-/// Keeps the counters correct after a panic under the lock; after [`end`](Buddy::end) nothing is left to do.
+/// Keeps the counters correct after a panic under the lock; after `end` nothing is left to do.
 impl<P: Platform, M> Drop for Buddy<'_, '_, P, M> {
     #[inline]
     fn drop(&mut self) {
