@@ -86,8 +86,7 @@ fn what_one_cpu_brings_beside_another_is_checked() {
         let spec = Spec::one_zone(16 * PAGEBLOCK_PAGES, 2)
             .check(RefillCheck::AfterUnlock)
             .but(|config| config.pcp_free_part = 2);
-        let world: Arc<World<Shuttle, Slot>> =
-            Arc::new(spec.build_with(|pfn| Slot::bad(is_bad(pfn))));
+        let world: Arc<World<Shuttle, Slot>> = Arc::new(spec.build_with(|pfn| Slot::bad(is_bad(pfn))));
         world.allocator().resize_pcps_of(ZoneId(0), Sizing { batch: 64, high_min: 64, high_max: 1 << 13 });
         shuttle_team(&world, 2, |world, n| world.must_alloc(n, Order::ZERO));
         for (n, k) in (0..2).flat_map(|n| (0..10).map(move |k| (n, order(k)))) {
