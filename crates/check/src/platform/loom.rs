@@ -112,14 +112,18 @@ unsafe impl<const DRAINS: bool> Platform for LoomWith<DRAINS> {
 /// else than 0, in the environment.
 #[must_use]
 pub fn full() -> bool {
-    std::env::var_os("FRAMEWRIGHT_FULL").is_some_and(|v| v != "0" && !v.is_empty())
+    is_set("FRAMEWRIGHT_FULL")
+}
+
+fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| value != "0" && !value.is_empty())
 }
 
 /// Whether all tests together are to take a minute: `./test --quick` sets `FRAMEWRIGHT_QUICK` in the environment.
 /// Models then have a preemption less, random schedules are a tenth, and histories and small worlds are few.
 #[must_use]
 pub fn quick() -> bool {
-    std::env::var_os("FRAMEWRIGHT_QUICK").is_some()
+    is_set("FRAMEWRIGHT_QUICK")
 }
 
 /// How much of a model's executions is explored.

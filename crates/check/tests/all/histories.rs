@@ -61,6 +61,5 @@ fn any_history_under_the_presets() {
             all.refused += done.refused;
         }
     }
-    println!("{all:?}");
     assert!(all.allocated > 10_000 && all.failed > 100 && all.refused > 1000, "{all:?}");
 }

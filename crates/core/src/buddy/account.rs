@@ -46,10 +46,21 @@ impl<P: Platform> Counters<P> {
         !cfg!(feature = "settings") || self.late
     }
 
-    /// The pages in one of these words. A racy read. With late counts, a CPU that takes pages that another CPU has just
+    /// Free pages on the buddy lists. A racy read. With late counts, a CPU that takes pages that another CPU has just
     /// freed may count first: a negative sum reads as 0.
     #[inline]
-    pub(crate) fn pages(word: &P::Word) -> u64 {
+    pub(crate) fn free_pages(&self) -> u64 {
+        Self::pages(&self.free)
+    }
+
+    /// Free pages in CMA pageblocks.
+    #[inline]
+    pub(crate) fn free_cma_pages(&self) -> u64 {
+        Self::pages(&self.free_cma)
+    }
+
+    #[inline]
+    fn pages(word: &P::Word) -> u64 {
         word.load(Relaxed).cast_signed().max(0).cast_unsigned()
     }
 
@@ -279,7 +290,7 @@ mod tests {
         let counters = Counters::<Machine>::new(false, true);
         let read = |now: Pending| {
             counters.count(now);
-            [&counters.free, &counters.free_cma].map(Counters::<Machine>::pages)
+            [counters.free_pages(), counters.free_cma_pages()]
         };
         assert_eq!([pages(-5, -3), pages(7, 0), pages(0, 4)].map(read), [[0, 0], [2, 0], [2, 1]]);
     }

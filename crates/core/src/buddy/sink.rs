@@ -29,20 +29,30 @@ impl<F: FnMut(Pfn) -> bool> Sink for Each<F> {
 
 /// Blocks to put on a list after the lock is released: no other CPU has them.
 pub(crate) struct Pieces<'p> {
-    /// Of the first `len`, in the order in which they were taken: a frame, and bits of the blocks that start from there
-    /// on.
-    pub(crate) words: &'p mut [(Pfn, u64)],
-    pub(crate) len: usize,
+    /// The first `len` are valid.
+    pieces: &'p mut [(Pfn, u64)],
+    len: usize,
+}
+
+impl<'p> Pieces<'p> {
+    pub(crate) const fn new(pieces: &'p mut [(Pfn, u64)]) -> Self {
+        Self { pieces, len: 0 }
+    }
+
+    /// The words, in the order in which they were taken: a frame, and bits of the blocks that start from there on.
+    pub(crate) fn words(&self) -> &[(Pfn, u64)] {
+        &self.pieces[..self.len]
+    }
 }
 
 impl Sink for Pieces<'_> {
     fn room(&self) -> usize {
-        self.words.len() - self.len
+        self.pieces.len() - self.len
     }
 
     #[inline]
     fn add(&mut self, first: Pfn, starts: u64) -> u64 {
-        self.words[self.len] = (first, starts);
+        self.pieces[self.len] = (first, starts);
         self.len += 1;
         0
     }

@@ -154,7 +154,7 @@ impl Store {
     /// Checks bins, bitmaps and counters. Returns the free pages.
     #[track_caller]
     pub(crate) fn check(&mut self) -> u64 {
-        let counted = Counters::<Machine>::pages(&self.counters.free);
+        let counted = self.counters.free_pages();
         let (start, end) = (self.range.start, self.range.end);
         let open = Pfn::pageblocks(start..end).filter(|&at| self.frames.open_head(at).is_some()).count();
         self.check_words();
@@ -170,7 +170,7 @@ impl Store {
                 }
                 free += if list == Migratetype::Isolate { 0 } else { pages };
                 if list == Migratetype::Cma {
-                    assert_eq!(pages, Counters::<Machine>::pages(&buddy.home.counters.free_cma));
+                    assert_eq!(pages, buddy.home.counters.free_cma_pages());
                 }
             }
             let untouched = buddy.untouched();

@@ -66,8 +66,7 @@ pub(super) fn free_each<P: Platform, M>(
 impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Runs `f` with the lock of a section, and counts that this CPU took it.
     pub(crate) fn in_section<R>(&self, n: usize, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R) -> R {
-        let (result, hold, pending) = self.zone.with_uncounted(n, self.frames, self.waiter, f);
-        self.zone.counters.count(pending);
+        let (result, hold) = self.zone.with_section(n, self.frames, self.waiter, f);
         self.record(hold);
         result
     }

@@ -126,11 +126,11 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     ) -> (u64, Range<u64>) {
         let (order, _) = KINDS[number];
         let list = self.pcp.list(number);
-        let mut pieces = Pieces { words, len: 0 };
+        let mut pieces = Pieces::new(words);
         let taken = self.take_by(self.wanted(order, migratetype), wanted, &mut pieces);
         // From the top down: the first block taken is the first one handed out.
         let mut index = taken;
-        for &(first, starts) in &pieces.words[..pieces.len] {
+        for &(first, starts) in pieces.words() {
             for n in Ones(starts) {
                 index -= 1;
                 list.set(index, first.add(n as u64));
