@@ -6,7 +6,7 @@ use framewright_report::stats::ratio::{Ratio, Verdict, needed, verdict};
 use framewright_report::stats::{median, quartile_spread_percent};
 use framewright_report::summary::Headline;
 use framewright_report::table::{significant, wrapped};
-use framewright_report::terminal::{Terminal, Tone, to_ascii};
+use framewright_report::terminal::{Terminal, Tone};
 
 use crate::configure::Setting;
 
@@ -182,8 +182,7 @@ impl<'a> Change<'a> {
 pub fn text(part: &Part, variant: &str, terminal: &Terminal) -> String {
     let mut out = String::new();
     let mut push = |text: &str, tone: Tone| {
-        let text = if terminal.unicode { text.to_owned() } else { to_ascii(text) };
-        out += &format!("{}\n", terminal.paint(text.trim_end(), tone));
+        out += &format!("{}\n", terminal.paint(terminal.spell(text).trim_end(), tone));
     };
     let width = terminal.columns();
     for line in wrapped(&heading(part, variant), Some(width), "  ") {
