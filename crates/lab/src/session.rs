@@ -203,7 +203,7 @@ impl Reporter<'_> {
         }
         rest.results.retain(|part| {
             let is_answered = answer::is_answered(part);
-            for variant in part.variants.iter().filter(|variant| is_answered && **variant != part.baseline) {
+            for variant in part.others().filter(|_| is_answered) {
                 answers += if answers.is_empty() { "" } else { "\n" };
                 answers += &answer::text(part, variant, &self.session.terminal);
             }

@@ -13,7 +13,7 @@ use framewright_subject::{Descriptor, Subject};
 use framewright_workload::random::Rng;
 
 use crate::booting::PAGE_SHIFT;
-use crate::booting::report::{no_slots, stay_behind};
+use crate::booting::report::{self, no_slots, stay_behind};
 use crate::configure::Setup;
 use crate::progress::Progress;
 use crate::settings::Settings;
@@ -252,17 +252,8 @@ impl Measure<'_> {
 /// Refuses what this machine has no memory for.
 ///
 /// # Errors
-/// The descriptors would take more than three quarters of the memory that is available.
+/// As [`report::enough_memory`].
 pub(crate) fn enough_memory(gib: u64) -> Result<()> {
-    let needed = (gib << 30) / 64;
-    let available = framewright_report::host::available_bytes();
-    if available.is_some_and(|available| needed > available / 4 * 3) {
-        return Err(Error::failed(format_args!(
-            "descriptors of {DESCRIPTOR} bytes for {gib} GiB take {} MiB, and {} MiB are available: choose a smaller \
-             --memory",
-            needed >> 20,
-            available.unwrap_or_default() >> 20
-        )));
-    }
-    Ok(())
+    let pages = gib << (30 - PAGE_SHIFT);
+    report::enough_memory(pages, DESCRIPTOR as u64, "choose a smaller --memory")
 }
