@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn a_thread_holds_no_more_than_its_part_while_the_next_one_sleeps() {
         const FRAMES: u64 = 1 << 15;
-        let (buddy, shared) = (Buddy::new(FRAMES), Shared::new(FRAMES, 2));
+        let (buddy, shared) = (Buddy::new(FRAMES).watched(), Shared::new(FRAMES, 2));
         let mut cpu = buddy.attach(0);
         let mut thread = Thread::new(&shared, 0, Rng::of_thread(1, 0, 0));
         thread.most = FRAMES * 45 / 100;
