@@ -163,9 +163,9 @@ impl Cell {
         Self { lines: vec![(text, Tone::Plain)], data: None }
     }
 
-    /// A line of text with the bare numbers, which are `of` a statistic, a metric, its unit and a variant.
-    fn with(text: String, tone: Tone, of: [&str; 4], fields: Vec<(&'static str, String)>) -> Self {
-        let [statistic, metric, unit, variant] = of.map(str::to_owned);
+    /// A line of text with its bare numbers. Labels are a statistic, a metric, its unit and a variant.
+    fn with(text: String, tone: Tone, labels: [&str; 4], fields: Vec<(&'static str, String)>) -> Self {
+        let [statistic, metric, unit, variant] = labels.map(str::to_owned);
         Self { lines: vec![(text, tone)], data: Some(Data { statistic, metric, unit, variant, fields }) }
     }
 }

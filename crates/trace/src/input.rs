@@ -104,7 +104,10 @@ pub fn text(path: &Path, most: u64, expected: &'static str) -> Result<String, Er
 }
 
 /// All bytes of a file whose first bytes `accepts`: at most `most`.
-pub(crate) fn bytes(
+///
+/// # Errors
+/// It cannot be read, is longer, or is not accepted.
+pub fn bytes(
     path: &Path,
     most: u64,
     accepts: impl FnOnce(&[u8]) -> Result<(), (String, &'static str)>,

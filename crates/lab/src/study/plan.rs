@@ -70,7 +70,7 @@ pub(crate) struct Content {
 pub struct Variant {
     /// Name of its column.
     pub name: String,
-    /// What it does, in a sentence.
+    /// Its description, in a sentence.
     #[serde(default)]
     pub about: String,
     /// What it sets beyond the study's common settings.

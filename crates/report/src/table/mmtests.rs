@@ -242,8 +242,13 @@ fn ratios(part: &Part, metrics: &[&Metric]) -> Option<Block> {
     };
     let row = |statistic: &str, metric: &str, value: &dyn Fn(&str) -> f64| {
         Row::new(part, format!("{statistic} {metric}"), |variant| {
-            let (value, of) = (value(variant), [statistic, metric, "1", variant]);
-            Cell::with(format!("{value:>12.2} {:>10}", ""), Tone::Plain, of, vec![("value", plain(value))])
+            let (value, labels) = (value(variant), [statistic, metric, "1", variant]);
+            Cell::with(
+                format!("{value:>12.2} {:>10}", ""),
+                Tone::Plain,
+                labels,
+                vec![("value", plain(value))],
+            )
         })
     };
     let mut rows: Vec<Row> =

@@ -118,8 +118,8 @@ fn cell(part: &Part, metric: &Metric, variant: &str) -> Cell {
     if let Some(naive) = metric.naive.get(variant) {
         fields.push(("naive_law", plain(*naive)));
     }
-    let of = ["median", &metric.name, &metric.unit, variant];
-    Cell { lines, ..Cell::with(String::new(), Tone::Plain, of, fields) }
+    let labels = ["median", &metric.name, &metric.unit, variant];
+    Cell { lines, ..Cell::with(String::new(), Tone::Plain, labels, fields) }
 }
 
 /// The text of a cell without samples: a published figure, or a dash.
