@@ -131,9 +131,7 @@ fn show(args: &Args, state: &State, findings: &[Finding], session: &Session) -> 
                 let cells = [id, finding.severity.name(), zone, read, expected, advice, shell];
                 listing.row(cells.map(str::to_owned));
             }
-            let tables = [zones(state), listing];
-            let texts = tables.map(|table| table.render(session.format, &session.terminal));
-            session.terminal.print(&texts.join("\n"))
+            session.print_lists(&[zones(state), listing])
         }
     }
 }

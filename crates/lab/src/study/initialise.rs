@@ -18,7 +18,7 @@ use crate::configure::Setup;
 use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::study::declare::*;
-use crate::study::run::{Configured, Run, configured, progress, result_part};
+use crate::study::run::{Configured, Run, configured, in_turn, progress, result_part};
 use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
@@ -190,11 +190,9 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             }
         }
     }
-    for round in 0..fresh as usize {
-        for turn in 0..variants.len() {
-            let threads = *counts.last().expect("there is one");
-            measure.sample(&variants[(round + turn) % variants.len()], threads, round % 2 == 1, true)?;
-        }
+    let most = *counts.last().expect("there is one");
+    for (round, variant) in in_turn(fresh, &variants) {
+        measure.sample(variant, most, round % 2 == 1, true)?;
     }
     let ranges = rig.map.free.len();
     result.note(format!(

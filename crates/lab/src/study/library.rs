@@ -26,12 +26,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
         kinds: &[Kind::Measured, Kind::Simulated],
         keys: &[
             key("load", Takes::Words(&["bulk", "copies"]), Some("bulk"), "What the CPUs do."),
-            key(
-                "cpus",
-                Takes::Whole(1, 1024),
-                Some("2"),
-                "The most CPUs: 1, 2, 4, … up to it, as far as the machine has them.",
-            ),
+            CPUS,
             key("trace", Takes::FileOr("compile"), Some("compile"), "The trace of which copies run."),
         ],
         metrics: joined!(Quantity;

@@ -42,12 +42,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
         name: "own_bench",
         about: "The workloads of `bench` on 1, 2, 4, … CPUs: measured here, or simulated by the same code.",
         kinds: &[Kind::Measured, Kind::Simulated],
-        keys: &[key(
-            "cpus",
-            Takes::Whole(1, 1024),
-            Some("2"),
-            "The most CPUs: 1, 2, 4, … up to it, as far as the machine has them.",
-        )],
+        keys: &[CPUS],
         metrics: &quantities! {
             hot_pair_ns "ns" Lower Main "Time of an allocation and its free, again and again."
             bulk_get_ns "ns" Lower Main "Time of one allocation of many."
