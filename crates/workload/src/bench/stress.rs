@@ -139,12 +139,8 @@ pub(super) fn stress<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64
             ("huge", true, sum(|stretch| stretch.huge_left), ideal),
             ("refused", false, sum(|stretch| stretch.refused), sum(|stretch| stretch.asked)),
         ] {
-            measurement.metrics.push(Metric {
-                name: case.key(&format!("stress_{percent}_{name}_percent")),
-                unit: "%",
-                higher_is_better,
-                value: 100.0 * part as f64 / whole.max(1) as f64,
-            });
+            let name = case.key(&format!("stress_{percent}_{name}_percent"));
+            measurement.metrics.push(Metric::percent(name, higher_is_better, part, whole));
         }
     }
     measurement
