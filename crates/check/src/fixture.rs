@@ -267,23 +267,23 @@ impl Spec {
     /// The world, with user data `user(frame)` in every frame.
     pub fn build_with<P: Platform<Pin = OwnedPin>, M: FrameUser>(
         &self,
-        user: impl FnMut(Pfn) -> M,
+        mut user: impl FnMut(Pfn) -> M,
     ) -> World<P, M> {
-        self.make(user, Allocator::defer)
+        self.make(&mut user, Allocator::defer)
     }
 
     /// The world, with user data `user(frame)` in every frame, which boot clears before the frame is used.
     pub fn build_to_clear<P: Platform<Pin = OwnedPin>, M: Zeroable>(
         &self,
-        user: impl FnMut(Pfn) -> M,
+        mut user: impl FnMut(Pfn) -> M,
     ) -> World<P, M> {
-        self.make(user, Allocator::defer_and_clear)
+        self.make(&mut user, Allocator::defer_and_clear)
     }
 
     fn make<P: Platform<Pin = OwnedPin>, M: FrameUser>(
         &self,
-        mut user: impl FnMut(Pfn) -> M,
-        defer: impl FnOnce(&mut Allocator<'static, P, M>, &'static Deferred<'static, P>),
+        user: &mut dyn FnMut(Pfn) -> M,
+        defer: fn(&mut Allocator<'static, P, M>, &'static Deferred<'static, P>),
     ) -> World<P, M> {
         let plan = Plan::new(&self.zones, &self.cpu_nodes, &self.config).expect("the specification is sound");
         let made = |n: usize| (0..n).map(|_| P::Word::new(0)).collect::<Vec<_>>();

@@ -278,6 +278,10 @@ pub fn give(to: &dyn Release, pfn: Pfn, order: impl IntoOrder) -> Result<(), Fre
     unsafe { to.free(pfn, order.into_order()) }
 }
 
+/// What a thread runs. Boxed, so that starting one is compiled once for each result.
+#[cfg(feature = "models")]
+type Run<R> = Box<dyn FnOnce() -> R + Send>;
+
 /// Runs `there` on another thread of a loom model while `here` runs. Returns what they return.
 #[cfg(feature = "models")]
 pub fn loom_pair<W: Send + Sync + 'static, A, B: Send + 'static>(
@@ -286,7 +290,8 @@ pub fn loom_pair<W: Send + Sync + 'static, A, B: Send + 'static>(
     there: impl FnOnce(&W) -> B + Send + 'static,
 ) -> (A, B) {
     let shared = world.clone();
-    let thread = ::loom::thread::spawn(move || there(&shared));
+    let run: Run<B> = Box::new(move || there(&shared));
+    let thread = ::loom::thread::spawn(run);
     (here(world), thread.join().expect("the thread did not panic"))
 }
 
@@ -298,7 +303,8 @@ pub fn shuttle_pair<W: Send + Sync + 'static, A, B: Send + 'static>(
     there: impl FnOnce(&W) -> B + Send + 'static,
 ) -> (A, B) {
     let shared = world.clone();
-    let thread = ::shuttle::thread::spawn(move || there(&shared));
+    let run: Run<B> = Box::new(move || there(&shared));
+    let thread = ::shuttle::thread::spawn(run);
     (here(world), thread.join().expect("the thread did not panic"))
 }
 
@@ -311,7 +317,8 @@ pub fn shuttle_team<T: Send + Sync + 'static, R: Send + 'static>(
 ) -> Vec<R> {
     let begin = |n| {
         let (shared, body) = (shared.clone(), body.clone());
-        ::shuttle::thread::spawn(move || body(&shared, n))
+        let run: Run<R> = Box::new(move || body(&shared, n));
+        ::shuttle::thread::spawn(run)
     };
     let threads: Vec<_> = (0..threads).map(begin).collect();
     threads.into_iter().map(|thread| thread.join().expect("the thread did not panic")).collect()

@@ -158,6 +158,11 @@ const STACK_WORDS: usize = 1 << 16;
 ///
 /// A panic in `body`, a race, a deadlock, or an endless wait ends the exploration with a panic.
 pub fn model(bounds: Bounds, body: impl Fn() + Send + Sync + 'static) -> u64 {
+    explore(bounds, Arc::new(body))
+}
+
+/// Likewise. The checker is compiled here, once, and not for each model.
+fn explore(bounds: Bounds, body: Arc<dyn Fn() + Send + Sync>) -> u64 {
     let mut builder = ::loom::model::Builder::new();
     // What must fail keeps its bounds.
     let fewer = usize::from(quick() && FLAW.get().is_none());
@@ -167,7 +172,6 @@ pub fn model(bounds: Bounds, body: impl Fn() + Send + Sync + 'static) -> u64 {
     builder.max_branches = 60_000;
     let executions = Arc::new(AtomicU64::new(0));
     let counted = executions.clone();
-    let body = Arc::new(body);
     builder.check(move || {
         counted.fetch_add(1, Ordering::Relaxed);
         SPINS_LEFT.set(bounds.spins);

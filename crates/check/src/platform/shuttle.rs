@@ -95,14 +95,25 @@ thread_local! {
     static SLEEPERS: RefCell<Vec<Sleeper>> = const { RefCell::new(Vec::new()) };
 }
 
+/// What runs under a schedule. Boxed, so that the checker is compiled here, once, and not for each test.
+type Body = Box<dyn Fn() + Send + Sync>;
+
 /// Runs `body` under `executions` random schedules.
 pub fn random(executions: usize, body: impl Fn() + Send + Sync + 'static) {
+    run_random(executions, Box::new(body));
+}
+
+fn run_random(executions: usize, body: Body) {
     Runner::new(RandomScheduler::new(tenth_if_quick(executions)), config()).run(body);
 }
 
 /// Runs `body` under `executions` schedules with at most `depth` priority changes, placed at random:
 /// it finds bugs of that depth more surely than uniform choice does (Burckhardt et al., ASPLOS 2010).
 pub fn pct(depth: usize, executions: usize, body: impl Fn() + Send + Sync + 'static) {
+    run_pct(depth, executions, Box::new(body));
+}
+
+fn run_pct(depth: usize, executions: usize, body: Body) {
     Runner::new(PctScheduler::new(depth, tenth_if_quick(executions)), config()).run(body);
 }
 

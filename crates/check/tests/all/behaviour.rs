@@ -28,12 +28,11 @@ use framewright_check::prelude::*;
 macro_rules! scenarios {
     ($($group:ident: $run:expr, [$($name:ident),* $(,)?];)*) => {
         $(mod $group {
+            const RUN: crate::behaviour::record::Scenario = $run;
             $(#[test]
             fn $name() {
-                let name = stringify!($name);
                 let full = concat!(stringify!($group), "::", stringify!($name));
-                let run: fn(&str, &mut crate::behaviour::record::Trail) = $run;
-                crate::behaviour::record::check(full, |trail| run(name, trail));
+                crate::behaviour::record::check(full, stringify!($name), RUN);
             })*
         })*
 

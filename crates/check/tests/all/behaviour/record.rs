@@ -131,11 +131,15 @@ fn write(name: &str, seen: String, touched: String) {
     fs::write(path(), text).expect("the file can be written");
 }
 
-/// Runs a scenario on a thread of its own, whose clock begins at 0, and compares what it shows with the file.
-pub(crate) fn check(name: &str, scenario: impl FnOnce(&mut Trail) + Send) {
+/// What a scenario of this name does. A pointer, so that what runs it is compiled once.
+pub(crate) type Scenario = fn(&str, &mut Trail);
+
+/// Runs a scenario on a thread of its own, whose clock begins at 0, and compares what it shows with the file, where its
+/// name is `name`.
+pub(crate) fn check(name: &str, short: &str, scenario: Scenario) {
     let run = || {
         let mut trail = Trail::default();
-        scenario(&mut trail);
+        scenario(short, &mut trail);
         trail
     };
     let joined = std::thread::scope(|scope| scope.spawn(run).join());
