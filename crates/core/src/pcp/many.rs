@@ -33,19 +33,22 @@ impl Joined {
 }
 
 /// The run that begins with `next` and the blocks that continue it, as long as they share `most` frames; `next` is the
-/// first block after it then.
+/// first block after it then. `prepare` is called for each block of the run.
 #[inline(always)]
 fn join(
     next: &mut Option<(Order, Pfn)>,
     blocks: &mut impl Iterator<Item = (Order, Pfn)>,
     most: u64,
+    prepare: impl Fn(Order, Pfn),
 ) -> Option<Run> {
     let (order, first) = (*next)?;
+    prepare(order, first);
     let mut run = Run { first, count: 1, order };
     loop {
         *next = blocks.next();
-        if (*next).is_none_or(|(order, first)| !run.extend(first, order, most)) {
-            return Some(run);
+        match *next {
+            Some((order, pfn)) if run.extend(pfn, order, most) => prepare(order, pfn),
+            _ => return Some(run),
         }
     }
 }
@@ -90,18 +93,23 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     #[inline(never)]
     fn free_runs(&self, mut blocks: impl Iterator<Item = (Order, Pfn)>, runs: &mut [Joined]) -> u32 {
         let (cut, start) = (self.zone.cut, self.zone.spec().start);
+        // A copy stays in registers.
+        let frames = *self.frames;
+        let prepare = |order: Order, pfn| {
+            if order < PAGEBLOCK_ORDER {
+                frames.clear_head(pfn);
+            }
+        };
         // Of each section its last run, and a bit if it has one.
         let (mut lasts, mut sections) = ([NO_RUN; MOST_SECTIONS], [0_u64; MOST_SECTIONS / 64]);
-        let (mut next, mut given_back) = (blocks.next(), 0);
+        let (mut next, mut given_back, mut fetched) = (blocks.next(), 0, 0);
         for (at, place) in runs.iter_mut().enumerate() {
-            let Some(Run { first, count, order }) = join(&mut next, &mut blocks, cut.most_of_run()) else {
+            let Some(Run { first, count, order }) = join(&mut next, &mut blocks, cut.most_of_run(), prepare)
+            else {
                 break;
             };
-            if order.get() < PAGEBLOCK_ORDER.get() {
-                for n in 0..u64::from(count) {
-                    self.frames.clear_head(first.add(n << order.get()));
-                }
-                self.frames.touch_map(first);
+            if order < PAGEBLOCK_ORDER {
+                fetched ^= frames.read_ahead(first);
             }
             let section = cut.number_of(first);
             let before = core::mem::replace(&mut lasts[section], at as u8);
@@ -109,6 +117,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             sections[section / 64] |= 1 << (section % 64);
             given_back += count;
         }
+        core::hint::black_box(fetched);
         let mut pending = Pending::default();
         for waits in [false, true] {
             for (n, left) in sections.iter_mut().enumerate() {
@@ -135,7 +144,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 }
             }
         }
-        self.zone.counters.count(pending);
+        self.zone.counters().count(pending);
         given_back
     }
 
@@ -262,7 +271,7 @@ mod tests {
         for (blocks, expected) in cases {
             let mut blocks = blocks.iter().map(|&(order, pfn)| (order, Pfn(pfn)));
             let mut next = blocks.next();
-            let runs = core::iter::from_fn(|| join(&mut next, &mut blocks, 64 * PAGEBLOCK_PAGES));
+            let runs = core::iter::from_fn(|| join(&mut next, &mut blocks, 64 * PAGEBLOCK_PAGES, |_, _| {}));
             let runs: Vec<_> = runs.map(|run| (run.first.0, run.count)).collect();
             assert_eq!(runs, expected);
         }
