@@ -33,22 +33,19 @@ impl Joined {
 }
 
 /// The run that begins with `next` and the blocks that continue it, as long as they share `most` frames; `next` is the
-/// first block after it then. `prepare` is called for each block of the run.
+/// first block after it then.
 #[inline(always)]
 fn join(
     next: &mut Option<(Order, Pfn)>,
     blocks: &mut impl Iterator<Item = (Order, Pfn)>,
     most: u64,
-    prepare: impl Fn(Order, Pfn),
 ) -> Option<Run> {
     let (order, first) = (*next)?;
-    prepare(order, first);
     let mut run = Run { first, count: 1, order };
     loop {
         *next = blocks.next();
-        match *next {
-            Some((order, pfn)) if run.extend(pfn, order, most) => prepare(order, pfn),
-            _ => return Some(run),
+        if (*next).is_none_or(|(order, first)| !run.extend(first, order, most)) {
+            return Some(run);
         }
     }
 }
@@ -95,20 +92,19 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let (cut, start) = (self.zone.cut, self.zone.spec().start);
         // A copy stays in registers.
         let frames = *self.frames;
-        let prepare = |order: Order, pfn| {
-            if order < PAGEBLOCK_ORDER {
-                frames.clear_head(pfn);
-            }
-        };
         // Of each section its last run, and a bit if it has one.
         let (mut lasts, mut sections) = ([NO_RUN; MOST_SECTIONS], [0_u64; MOST_SECTIONS / 64]);
         let (mut next, mut given_back, mut fetched) = (blocks.next(), 0, 0);
         for (at, place) in runs.iter_mut().enumerate() {
-            let Some(Run { first, count, order }) = join(&mut next, &mut blocks, cut.most_of_run(), prepare)
-            else {
+            let Some(Run { first, count, order }) = join(&mut next, &mut blocks, cut.most_of_run()) else {
                 break;
             };
             if order < PAGEBLOCK_ORDER {
+                // Most runs are one block.
+                frames.clear_head(first);
+                for n in 1..u64::from(count) {
+                    frames.clear_head(first.add(n << order.get()));
+                }
                 fetched ^= frames.read_ahead(first);
             }
             let section = cut.number_of(first);
@@ -271,7 +267,7 @@ mod tests {
         for (blocks, expected) in cases {
             let mut blocks = blocks.iter().map(|&(order, pfn)| (order, Pfn(pfn)));
             let mut next = blocks.next();
-            let runs = core::iter::from_fn(|| join(&mut next, &mut blocks, 64 * PAGEBLOCK_PAGES, |_, _| {}));
+            let runs = core::iter::from_fn(|| join(&mut next, &mut blocks, 64 * PAGEBLOCK_PAGES));
             let runs: Vec<_> = runs.map(|run| (run.first.0, run.count)).collect();
             assert_eq!(runs, expected);
         }
