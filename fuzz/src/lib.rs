@@ -10,28 +10,31 @@
 //! | [`maps`] | a firmware memory map, early allocations, and workers' turns | boot ends, and every page of the map is in one zone |
 //!
 //! Every target runs in three ways:
-//! - under libFuzzer: `cargo +nightly fuzz run TARGET` (`./test --full` does so for each);
+//! - under libFuzzer: `cargo +nightly fuzz run --all-features TARGET` (`./test --full` does so for each);
 //! - in `cargo test`, on a stable toolchain: its seeds, what was found before, and a fixed number of mutations of both;
-//! - on given files: `cargo run -p framewright-fuzz --bin TARGET -- FILE…`, to see a finding again.
+//! - on given files: `cargo run -p framewright-fuzz --all-features --bin TARGET -- FILE…`, to see a finding again.
+//!
+//! The first four have the feature `readers`, the others the feature `allocator`.
 //!
 //! An input that broke something is kept in `regressions/TARGET/` once it is mended.
 #![deny(unsafe_code)]
 
+#[cfg(feature = "allocator")]
 pub mod allocator;
+#[cfg(feature = "readers")]
 pub mod commands;
+#[cfg(feature = "readers")]
 pub mod documents;
+#[cfg(feature = "readers")]
 pub mod import;
+#[cfg(feature = "allocator")]
 pub mod maps;
+#[cfg(feature = "readers")]
 pub mod trace;
-
-#[cfg(test)]
-mod smoke;
 
 use core::cell::RefCell;
 use std::panic;
 use std::path::PathBuf;
-
-pub use framewright_check::history::check_refusal;
 
 /// A fuzz target: its name, what it does with an input, and where inputs start from.
 #[derive(Clone, Copy, Debug)]
@@ -44,15 +47,29 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-/// All of them.
-pub const TARGETS: [Target; 6] = [
+/// Those of the features that are on.
+pub const TARGETS: &[Target] = &[
+    #[cfg(feature = "readers")]
     Target { name: "trace", run: trace::run, seeds: trace::seeds },
+    #[cfg(feature = "readers")]
     Target { name: "import", run: import::run, seeds: import::seeds },
+    #[cfg(feature = "readers")]
     Target { name: "documents", run: documents::run, seeds: documents::seeds },
+    #[cfg(feature = "readers")]
     Target { name: "commands", run: commands::run, seeds: commands::seeds },
+    #[cfg(feature = "allocator")]
     Target { name: "allocator", run: allocator::run, seeds: allocator::seeds },
+    #[cfg(feature = "allocator")]
     Target { name: "maps", run: maps::run, seeds: maps::seeds },
 ];
+
+/// Asserts what every refusal must be: one line, with words in it.
+///
+/// # Panics
+/// It is not.
+pub fn check_refusal(message: &str) {
+    assert!(message.len() > 8 && !message.contains(['\n', '\r']), "no single line of words: {message:?}");
+}
 
 /// Inputs of `target` that broke something once.
 ///

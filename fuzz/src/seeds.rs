@@ -7,7 +7,7 @@ use framewright_fuzz::{TARGETS, regressions};
 
 fn main() -> std::io::Result<()> {
     let folder = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "fuzz/corpus".into()));
-    for target in &TARGETS {
+    for target in TARGETS {
         let folder = folder.join(target.name);
         std::fs::create_dir_all(&folder)?;
         for (number, seed) in (target.seeds)().into_iter().chain(regressions(target)).enumerate() {

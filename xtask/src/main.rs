@@ -163,10 +163,30 @@ fn fuzz(seconds: u64) -> Result<()> {
         return Err("cargo-fuzz is missing: cargo install --locked cargo-fuzz".into());
     }
     // As released: that build is there when ./test --full comes here.
-    run("cargo", &["run", "--quiet", "--release", "--package", "framewright-fuzz", "--", "fuzz/corpus"])?;
+    let seeds = [
+        "run",
+        "--quiet",
+        "--release",
+        "--package",
+        "framewright-fuzz",
+        "--all-features",
+        "--",
+        "fuzz/corpus",
+    ];
+    run("cargo", &seeds)?;
     let time = format!("-max_total_time={seconds}");
     for name in ["trace", "import", "documents", "commands", "maps", "allocator"] {
-        let words = ["+nightly", "fuzz", "run", name, "--", &time, "-timeout=60", "-rss_limit_mb=4096"];
+        let words = [
+            "+nightly",
+            "fuzz",
+            "run",
+            "--all-features",
+            name,
+            "--",
+            &time,
+            "-timeout=60",
+            "-rss_limit_mb=4096",
+        ];
         // The C of a dependency would get gcc's instrumentation, which raises false alarms in LLVM's runtime.
         run_with("cargo", &words, &[("CFLAGS", "-fno-sanitize=address")])?;
     }
@@ -337,7 +357,7 @@ fn release() -> Result<()> {
     if !changes.contains("## [Unreleased]") {
         return Err("CHANGELOG.md has no section `## [Unreleased]`; add one".into());
     }
-    run("cargo", &["test", "--package", "framewright-check", "--test", "tidy"])
+    run("cargo", &["test", "--package", "xtask", "--test", "tidy"])
 }
 
 /// Where the targets are installed: `./test` says if they are not.

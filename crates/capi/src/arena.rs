@@ -185,7 +185,7 @@ pub(crate) unsafe fn read(options: *const fw_options) -> Result<fw_options, fw_s
     let size = unsafe { (&raw const (*options).size).read() } as usize;
     if size < offset_of!(fw_options, base) {
         let text = "the options are too small to hold a size in bytes: begin with fw_options_init";
-        return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
+        return Err(status::argument(text));
     }
     let mut read = usual(0);
     // SAFETY: `size` bytes are there, by the caller's promise.
@@ -196,7 +196,7 @@ pub(crate) unsafe fn read(options: *const fw_options) -> Result<fw_options, fw_s
     };
     if beyond.iter().any(|&byte| byte != 0) {
         let text = "the options have a member that this library does not know: it is older than the header";
-        return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
+        return Err(status::argument(text));
     }
     Ok(read)
 }
@@ -210,25 +210,23 @@ pub(crate) fn config(options: &fw_options) -> Result<Config, fw_status> {
         FW_PRESET_LINUX_6_7 => Config::linux_v6_7(),
         FW_PRESET_LINUX_6_16 => Config::linux_v6_16(),
         _ => {
-            let text = "the preset is none of FW_PRESET_…";
-            return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
+            return Err(status::argument("the preset is none of FW_PRESET_…"));
         }
     };
     if options.flags & !FLAGS != 0 {
-        let text = "the flags have a bit that this library does not know";
-        return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
+        return Err(status::argument("the flags have a bit that this library does not know"));
     }
     if options.flags & FW_KEEP_MARKS != 0 {
         config = config.with_marks();
     }
     let is_set = |flag| options.flags & flag != 0;
     if is_set(FW_FREE_LISTS) && (is_set(FW_FREE_MAPS) || is_set(FW_COMPACT)) {
-        let text = "two of the flags contradict each other";
-        return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
+        return Err(status::argument("two of the flags contradict each other"));
     }
     if options.reserved != [0; 7] {
-        let text = "a reserved member of the options is not 0: begin with fw_options_init";
-        return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
+        return Err(status::argument(
+            "a reserved member of the options is not 0: begin with fw_options_init",
+        ));
     }
     config.poison |= is_set(FW_POISON);
     config.init_on_free |= is_set(FW_INIT_ON_FREE);
@@ -251,7 +249,7 @@ pub(crate) fn config(options: &fw_options) -> Result<Config, fw_status> {
 pub(crate) fn only_config(options: &fw_options) -> Result<(), fw_status> {
     if options.flags & !CONFIG_FLAGS != 0 || ![0, FW_PAGE_BYTES as u32].contains(&options.page_bytes) {
         let text = "an arena that processes share has pages of 4 KiB, one node and no memory options";
-        return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
+        return Err(status::argument(text));
     }
     Ok(())
 }
@@ -280,13 +278,12 @@ pub unsafe extern "C" fn fw_arena_new(options: *const fw_options, out: *mut *mut
                 return status::null("the caller's memory is NULL");
             };
             let Ok(bytes) = usize::try_from(options.bytes) else {
-                let text = "the caller's memory is larger than the address space";
-                return status::plain(fw_status::FW_ERR_ARGUMENT, text);
+                return status::argument("the caller's memory is larger than the address space");
             };
             // SAFETY: by the caller's promise.
             unsafe { builder.memory(memory, bytes) }
         }
-        _ => return status::plain(fw_status::FW_ERR_ARGUMENT, "the backing is none of FW_BACKING_…"),
+        _ => return status::argument("the backing is none of FW_BACKING_…"),
     };
     if options.page_bytes != 0 {
         builder = builder.page_bytes(options.page_bytes as usize);

@@ -32,7 +32,7 @@ pub(crate) fn kind(order: u32, migratetype: u32) -> Result<(Order, Migratetype),
 fn no_such_kind() -> fw_status {
     let text =
         "the order is above FW_MAX_ORDER, or the type is none of FW_UNMOVABLE, FW_MOVABLE, FW_RECLAIMABLE";
-    status::plain(fw_status::FW_ERR_ARGUMENT, text)
+    status::argument(text)
 }
 
 #[inline(always)]
@@ -267,13 +267,10 @@ pub unsafe extern "C" fn fw_free_pages(cpu: *mut fw_cpu, pages: *mut c_void, ord
         return fw_status::FW_OK;
     }
     let Some(pfn) = attached.arena().frame_at(pages.cast()) else {
-        return status::plain(fw_status::FW_ERR_ARGUMENT, "the address is not in the arena's memory");
+        return status::argument("the address is not in the arena's memory");
     };
     if attached.arena().address(pfn).is_none_or(|start| start.as_ptr().cast() != pages) {
-        return status::plain(
-            fw_status::FW_ERR_ARGUMENT,
-            "the address is inside a page: pass the block's first byte",
-        );
+        return status::argument("the address is inside a page: pass the block's first byte");
     }
     // SAFETY: by the caller's promise.
     unsafe { fw_free(cpu, pfn.0, order) }
@@ -327,18 +324,13 @@ pub unsafe extern "C" fn fw_offline(cpu: *mut fw_cpu, pfn: u64, pages: u64, gone
     // SAFETY: by the caller's promise.
     let cpu = tried!(unsafe { cpu_of(cpu) });
     let Some(end) = pfn.checked_add(pages) else {
-        return status::plain(fw_status::FW_ERR_ARGUMENT, "the range wraps around");
+        return status::argument("the range wraps around");
     };
-    match cpu.offline(Pfn(pfn)..Pfn(end)) {
-        Ok(pages) => {
-            // SAFETY: by the caller's promise.
-            if let Some(gone) = unsafe { gone.as_mut() } {
-                *gone = pages;
-            }
-            fw_status::FW_OK
-        }
-        Err(error) => status::fail(Failure::Offline(error)),
-    }
+    let pages =
+        tried!(cpu.offline(Pfn(pfn)..Pfn(end)).map_err(|error| status::fail(Failure::Offline(error))));
+    // SAFETY: by the caller's promise.
+    unsafe { status::give(gone, pages) };
+    fw_status::FW_OK
 }
 
 /// Brings frames online that were taken offline.
@@ -349,8 +341,7 @@ pub unsafe extern "C" fn fw_offline(cpu: *mut fw_cpu, pfn: u64, pages: u64, gone
 pub unsafe extern "C" fn fw_online(arena: *mut fw_arena, pfn: u64, pages: u64) -> fw_status {
     // SAFETY: by the caller's promise.
     let kept = tried!(unsafe { arena_of(arena) });
-    match kept.arena.allocator().online(Pfn(pfn), pages) {
-        Ok(()) => fw_status::FW_OK,
-        Err(error) => status::arena(&error.into()),
-    }
+    status::ended(
+        kept.arena.allocator().online(Pfn(pfn), pages).map_err(|error| status::arena(&error.into())),
+    )
 }

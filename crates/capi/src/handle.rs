@@ -6,7 +6,6 @@
 #![expect(unsafe_code, reason = "handles are addresses that C passes back")]
 
 use core::cell::{Cell, RefCell};
-use core::fmt;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -38,9 +37,11 @@ pub(crate) struct Kept {
 
 /// An arena: an allocator and its memory. Any thread may use the handle.
 // The layout is said at `Shell`, not on the types that C sees: so the header has nothing of it.
+#[derive(Debug)]
 pub struct fw_arena(Shell<(), Arc<Kept>>);
 
 /// A thread's hold of a CPU of an arena. Only the thread that attached may use it.
+#[derive(Debug)]
 pub struct fw_cpu(CpuShell);
 
 // What the header's inline functions read of it, `struct fw_hits` there, is the thread and `Hits`. Programs are built
@@ -50,18 +51,6 @@ type CpuShell = Shell<Hits, Held>;
 
 static ARENAS: Shells<(), Arc<Kept>> = Shells::new();
 static CPUS: Shells<Hits, Held> = Shells::new();
-
-impl fmt::Debug for fw_arena {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("fw_arena").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for fw_cpu {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("fw_cpu").finish_non_exhaustive()
-    }
-}
 
 /// Where hits of single movable frames read and write: see `HitWords`.
 #[repr(C)]

@@ -10,6 +10,7 @@ use framewright_host::{Flags, Migratetype, Order, Pfn, Request};
 use crate::balloon::{
     Balloon, BalloonHooks, Context, fw_balloon_fn, fw_migrate_fn, fw_reclaim_fn, fw_release,
 };
+use crate::cpu::order_of;
 use crate::handle::{Kept, arena_of, cpu_of, fw_arena, fw_cpu};
 use crate::status::{self, Failure, fw_status, tried};
 
@@ -76,7 +77,7 @@ pub unsafe extern "C" fn fw_compact(cpu: *mut fw_cpu, zone: u32) -> u64 {
     // SAFETY: by the caller's promise.
     let Ok(cpu) = (unsafe { cpu_of(cpu) }) else { return 0 };
     if zone as usize >= cpu.arena().allocator().zones().len() {
-        status::plain(fw_status::FW_ERR_ARGUMENT, "the arena has no such zone");
+        status::argument("the arena has no such zone");
         return 0;
     }
     cpu.compact(ZoneId(zone as u8)).moved
@@ -94,7 +95,7 @@ pub unsafe extern "C" fn fw_compact_proactively(cpu: *mut fw_cpu, node: u32) -> 
     // SAFETY: by the caller's promise.
     let Ok(cpu) = (unsafe { cpu_of(cpu) }) else { return 0 };
     if node as usize >= cpu.arena().allocator().nodes().len() {
-        status::plain(fw_status::FW_ERR_ARGUMENT, "the arena has no such node");
+        status::argument("the arena has no such node");
         return 0;
     }
     cpu.compact_proactively(NodeId(node as u16)).moved
@@ -110,9 +111,7 @@ pub unsafe extern "C" fn fw_release_free(to: *mut fw_release, pfn: u64, order: u
     let Some(to) = (unsafe { to.as_ref() }) else {
         return status::null("the place to give pages back to is NULL");
     };
-    let Some(order) = u8::try_from(order).ok().and_then(Order::new) else {
-        return status::plain(fw_status::FW_ERR_ARGUMENT, "the order is above FW_MAX_ORDER");
-    };
+    let order = tried!(order_of(order));
     // SAFETY: made by `reclaim` above for the call that is under way; the block by the caller's promise.
     let status = unsafe { (to.free)(to.to, Pfn(pfn), order) };
     if status == fw_status::FW_OK {
@@ -192,12 +191,11 @@ pub unsafe extern "C" fn fw_run_background(arena: *mut fw_arena, node: u32) -> f
     // SAFETY: by the caller's promise.
     let kept = Arc::clone(tried!(unsafe { arena_of(arena) }));
     let Ok(node) = u16::try_from(node) else {
-        return status::plain(fw_status::FW_ERR_ARGUMENT, "there is no such node");
+        return status::argument("there is no such node");
     };
-    match kept.arena.run_background(NodeId(node)) {
-        Ok(()) => fw_status::FW_OK,
-        Err(error) => status::fail(Failure::Attach(error)),
-    }
+    status::ended(
+        kept.arena.run_background(NodeId(node)).map_err(|error| status::fail(Failure::Attach(error))),
+    )
 }
 
 /// Ends `fw_run_background` of all nodes, now and later, without waiting for it.

@@ -2,14 +2,13 @@
 #![expect(unsafe_code, reason = "C passes pointers")]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use framewright_host::processes::{ProcessArena, ProcessError, ProcessOptions};
 use framewright_host::{Order, Pfn};
 
 use crate::arena::{self, FW_BACKING_BASE, FW_BACKING_HUGETLB, FW_NO_FRAME, fw_options};
-use crate::cpu::kind;
+use crate::cpu::{kind, order_of};
 use crate::shell::{Shell, Shells};
 use crate::status::{self, Failure, fw_error, fw_status, fw_why, tried};
 
@@ -17,17 +16,12 @@ use crate::status::{self, Failure, fw_error, fw_status, fw_why, tried};
 const OPEN: usize = 0x6677_5f73_686d_2121;
 
 /// This process's use of an arena that it shares with others. Any thread may use the handle.
+#[derive(Debug)]
 pub struct fw_shm(Shell<(), ProcessArena>);
 
 const _: () = assert!(core::mem::offset_of!(fw_shm, 0) == 0);
 
 static SHMS: Shells<(), ProcessArena> = Shells::new();
-
-impl fmt::Debug for fw_shm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("fw_shm").finish_non_exhaustive()
-    }
-}
 
 /// Counts of such an arena's base pages by their place, and of its events.
 #[repr(C)]
@@ -55,13 +49,8 @@ pub struct fw_shm_account {
 
 /// Hands out the handle of an arena that was opened.
 fn opened(arena: Result<ProcessArena, ProcessError>, out: &mut *mut fw_shm) -> fw_status {
-    match arena {
-        Ok(arena) => {
-            *out = open(arena);
-            fw_status::FW_OK
-        }
-        Err(error) => fail(error),
-    }
+    let opened = arena.map(|arena| SHMS.open(OPEN, (), arena, || SHMS.inherit()));
+    status::ended(opened.map(|shell| *out = core::ptr::from_ref(shell).cast_mut().cast()).map_err(fail))
 }
 
 fn fail(error: ProcessError) -> fw_status {
@@ -97,10 +86,6 @@ fn fail(error: ProcessError) -> fw_status {
     status::fail(failure)
 }
 
-fn open(arena: ProcessArena) -> *mut fw_shm {
-    core::ptr::from_ref(SHMS.open(OPEN, (), arena, || SHMS.inherit())).cast_mut().cast()
-}
-
 /// # Safety
 /// `shm` is NULL or was a handle, and no thread closes it during the borrow.
 unsafe fn of<'a>(shm: *const fw_shm) -> Result<&'a ProcessArena, fw_status> {
@@ -114,10 +99,7 @@ unsafe fn of<'a>(shm: *const fw_shm) -> Result<&'a ProcessArena, fw_status> {
 /// As [`of`].
 unsafe fn with(shm: *const fw_shm, f: impl FnOnce(&ProcessArena) -> Result<(), ProcessError>) -> fw_status {
     // SAFETY: by the caller's promise.
-    match unsafe { of(shm) } {
-        Ok(arena) => f(arena).map_or_else(fail, |()| fw_status::FW_OK),
-        Err(status) => status,
-    }
+    status::ended(unsafe { of(shm) }.and_then(|arena| f(arena).map_err(fail)))
 }
 
 /// The same for a block.
@@ -129,9 +111,7 @@ unsafe fn with_block(
     order: u32,
     f: impl FnOnce(&ProcessArena, Order) -> Result<(), ProcessError>,
 ) -> fw_status {
-    let Some(order) = u8::try_from(order).ok().and_then(Order::new) else {
-        return status::plain(fw_status::FW_ERR_ARGUMENT, "the order is above FW_MAX_ORDER");
-    };
+    let order = tried!(order_of(order));
     // SAFETY: by the caller's promise.
     unsafe { with(shm, |arena| f(arena, order)) }
 }
@@ -154,9 +134,7 @@ pub unsafe extern "C" fn fw_shm_create(
     // SAFETY: by the caller's promise.
     let options = tried!(unsafe { arena::read(options) });
     let config = tried!(arena::config(&options));
-    if let Err(status) = arena::only_config(&options) {
-        return status;
-    }
+    tried!(arena::only_config(&options));
     let mut wanted = ProcessOptions::new(options.bytes);
     wanted.config = config;
     wanted.huge_pages = match options.backing {
@@ -164,7 +142,7 @@ pub unsafe extern "C" fn fw_shm_create(
         FW_BACKING_HUGETLB => true,
         _ => {
             let text = "an arena that processes share has FW_BACKING_BASE or FW_BACKING_HUGETLB";
-            return status::plain(fw_status::FW_ERR_ARGUMENT, text);
+            return status::argument(text);
         }
     };
     if !name.is_null() {
@@ -185,7 +163,7 @@ pub unsafe extern "C" fn fw_shm_attach(fd: c_int, out: *mut *mut fw_shm) -> fw_s
     let out = tried!(unsafe { status::place(out, "the place for the handle is NULL") });
     *out = core::ptr::null_mut();
     if fd < 0 {
-        return status::plain(fw_status::FW_ERR_ARGUMENT, "the descriptor is negative");
+        return status::argument("the descriptor is negative");
     }
     // SAFETY: by the caller's promise.
     opened(ProcessArena::attach(unsafe { BorrowedFd::borrow_raw(fd) }), out)
@@ -306,12 +284,8 @@ pub unsafe extern "C" fn fw_shm_reap(shm: *mut fw_shm, processes: *mut u32, page
         let reaped = arena.reap()?;
         // SAFETY: by the caller's promise.
         unsafe {
-            if let Some(processes) = processes.as_mut() {
-                *processes = reaped.processes;
-            }
-            if let Some(pages) = pages.as_mut() {
-                *pages = reaped.pages;
-            }
+            status::give(processes, reaped.processes);
+            status::give(pages, reaped.pages);
         }
         Ok(())
     };
@@ -365,20 +339,19 @@ pub unsafe extern "C" fn fw_shm_verify(shm: *mut fw_shm, out: *mut fw_shm_accoun
     let verify = |arena: &ProcessArena| {
         let account = arena.verify()?;
         let (rebuilds, deaths, taken_back) = arena.history();
+        let account = fw_shm_account {
+            free: account.free,
+            on_lists: account.on_lists,
+            mine: account.mine,
+            others: account.others,
+            of_the_dead: account.of_the_dead,
+            disowned: account.disowned,
+            rebuilds,
+            deaths,
+            taken_back,
+        };
         // SAFETY: by the caller's promise.
-        if let Some(out) = unsafe { out.as_mut() } {
-            *out = fw_shm_account {
-                free: account.free,
-                on_lists: account.on_lists,
-                mine: account.mine,
-                others: account.others,
-                of_the_dead: account.of_the_dead,
-                disowned: account.disowned,
-                rebuilds,
-                deaths,
-                taken_back,
-            };
-        }
+        unsafe { status::give(out, account) };
         Ok(())
     };
     // SAFETY: by the caller's promise.

@@ -122,7 +122,7 @@ pub unsafe extern "C" fn fw_free_bulk(
 fn range(pfn: u64, pages: u64) -> Result<Range<Pfn>, fw_status> {
     match pfn.checked_add(pages) {
         Some(end) if pages > 0 => Ok(Pfn(pfn)..Pfn(end)),
-        _ => Err(plain(fw_status::FW_ERR_ARGUMENT, "the range is empty, or wraps around")),
+        _ => Err(status::argument("the range is empty, or wraps around")),
     }
 }
 
@@ -268,23 +268,16 @@ fn hwpoison_failed(pfn: u64, error: HwpoisonError) -> fw_status {
 pub unsafe extern "C" fn fw_hwpoison(cpu: *mut fw_cpu, pfn: u64, out: *mut fw_hwpoisoned) -> fw_status {
     // SAFETY: by the caller's promise.
     let cpu = tried!(unsafe { cpu_of(cpu) });
-    let done = match cpu.hwpoison(Pfn(pfn)) {
-        Ok(Hwpoisoned::Withdrawn) => fw_hwpoisoned { what: FW_HWPOISON_WITHDRAWN, ..Default::default() },
-        Ok(Hwpoisoned::InUse { pfn, order }) => fw_hwpoisoned {
-            what: FW_HWPOISON_IN_USE,
-            order: order.get().into(),
-            pfn: pfn.0,
-            ..Default::default()
-        },
-        Ok(Hwpoisoned::Listed(cpu)) => {
-            fw_hwpoisoned { what: FW_HWPOISON_LISTED, cpu: cpu.0.into(), ..Default::default() }
+    let mut done = fw_hwpoisoned::default();
+    match tried!(cpu.hwpoison(Pfn(pfn)).map_err(|error| hwpoison_failed(pfn, error))) {
+        Hwpoisoned::Withdrawn => done.what = FW_HWPOISON_WITHDRAWN,
+        Hwpoisoned::InUse { pfn, order } => {
+            (done.what, done.order, done.pfn) = (FW_HWPOISON_IN_USE, order.get().into(), pfn.0);
         }
-        Err(error) => return hwpoison_failed(pfn, error),
-    };
-    // SAFETY: by the caller's promise.
-    if let Some(out) = unsafe { out.as_mut() } {
-        *out = done;
+        Hwpoisoned::Listed(cpu) => (done.what, done.cpu) = (FW_HWPOISON_LISTED, cpu.0.into()),
     }
+    // SAFETY: by the caller's promise.
+    unsafe { status::give(out, done) };
     fw_status::FW_OK
 }
 
@@ -449,9 +442,7 @@ pub unsafe extern "C" fn fw_drain_wait(arena: *mut fw_arena, nanoseconds: u64, l
     let kept = tried!(unsafe { arena_of(arena) });
     let pages = kept.arena.drain_all(Duration::from_nanos(nanoseconds)).iter().map(|(_, pages)| pages).sum();
     // SAFETY: by the caller's promise.
-    if let Some(left) = unsafe { left.as_mut() } {
-        *left = pages;
-    }
+    unsafe { status::give(left, pages) };
     if pages == 0 {
         return fw_status::FW_OK;
     }

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "a handle is used by its kind's rules")]
 
 use core::cell::UnsafeCell;
+use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,6 +23,12 @@ pub(crate) struct Shell<I, T> {
     /// What C reads of it.
     pub(crate) inline: UnsafeCell<I>,
     pub(crate) held: UnsafeCell<Option<T>>,
+}
+
+impl<I, T> fmt::Debug for Shell<I, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shell").finish_non_exhaustive()
+    }
 }
 
 // SAFETY: `inline` and `held` are written only by the call that opens or closes the shell, and used by those that find

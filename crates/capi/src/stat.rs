@@ -154,7 +154,7 @@ pub unsafe extern "C" fn fw_snapshot(arena: *const fw_arena, zone: u32, out: *mu
     let kept = tried!(unsafe { arena_of(arena) });
     let allocator = kept.arena.allocator();
     let Some(zone) = allocator.zones().get(zone as usize) else {
-        return status::plain(fw_status::FW_ERR_ARGUMENT, "the arena has no such zone");
+        return status::argument("the arena has no such zone");
     };
     let snapshot = allocator.zone_snapshot(zone);
     let kind = ZoneType::ALL.iter().position(|&kind| kind == snapshot.spec.kind).unwrap_or_default();
@@ -193,7 +193,7 @@ pub unsafe extern "C" fn fw_text(
         FW_TEXT_ZONEINFO => allocator.zoneinfo().to_string(),
         FW_TEXT_VMSTAT => allocator.vmstat().to_string(),
         _ => {
-            status::plain(fw_status::FW_ERR_ARGUMENT, "the form is none of FW_TEXT_…");
+            status::argument("the form is none of FW_TEXT_…");
             return 0;
         }
     };
@@ -213,16 +213,15 @@ pub unsafe extern "C" fn fw_verify(arena: *const fw_arena, out: *mut fw_account)
     let kept = tried!(unsafe { arena_of(arena) });
     match kept.arena.allocator().verify() {
         Ok(account) => {
+            let account = fw_account {
+                free: account.free,
+                on_lists: account.on_pcp,
+                allocated: account.allocated,
+                quarantined: account.quarantined,
+                reserved: account.reserved,
+            };
             // SAFETY: by the caller's promise.
-            if let Some(out) = unsafe { out.as_mut() } {
-                *out = fw_account {
-                    free: account.free,
-                    on_lists: account.on_pcp,
-                    allocated: account.allocated,
-                    quarantined: account.quarantined,
-                    reserved: account.reserved,
-                };
-            }
+            unsafe { status::give(out, account) };
             fw_status::FW_OK
         }
         Err(violation) if others_attached(kept) => status::fail(

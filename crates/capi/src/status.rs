@@ -341,6 +341,17 @@ pub(crate) unsafe fn place<'a, T>(out: *mut T, null_text: &'static str) -> Resul
     unsafe { out.as_mut() }.ok_or_else(|| null(null_text))
 }
 
+/// Writes a result that the caller may not want.
+///
+/// # Safety
+/// `out` is NULL or can be written to.
+pub(crate) unsafe fn give<T>(out: *mut T, result: T) {
+    // SAFETY: by the caller's promise.
+    if let Some(out) = unsafe { out.as_mut() } {
+        *out = result;
+    }
+}
+
 /// How a free ended.
 pub(crate) fn freed(result: Result<(), FreeError>) -> fw_status {
     ended(result.map_err(|error| fail(Failure::Free(error))))
@@ -349,6 +360,11 @@ pub(crate) fn freed(result: Result<(), FreeError>) -> fw_status {
 #[cold]
 pub(crate) fn null(what: &'static str) -> fw_status {
     plain(FW_ERR_NULL, what)
+}
+
+#[cold]
+pub(crate) fn argument(what: &'static str) -> fw_status {
+    plain(FW_ERR_ARGUMENT, what)
 }
 
 /// An arena that could not be made.

@@ -86,21 +86,14 @@ struct Inode {
 }
 
 /// A file of which a cache could not make everything durable.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{}: not all that was written is on storage: {error}", path.display())]
 pub struct Unflushed {
     /// The path it was opened with.
     pub path: PathBuf,
     /// Why not.
     pub error: CacheError,
 }
-
-impl fmt::Display for Unflushed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: not all that was written is on storage: {}", self.path.display(), self.error)
-    }
-}
-
-impl core::error::Error for Unflushed {}
 
 impl fmt::Debug for FileCache<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,7 +6,7 @@ use framewright_report::stats::ratio::{Ratio, Verdict, needed, verdict};
 use framewright_report::stats::{median, quartile_spread_percent};
 use framewright_report::summary::Headline;
 use framewright_report::table::{significant, wrapped};
-use framewright_report::terminal::{Terminal, Tone, to_ascii};
+use framewright_report::terminal::{Terminal, Tone};
 
 use crate::configure::Setting;
 
@@ -73,9 +73,9 @@ pub fn is_answered(part: &Part) -> bool {
     let compares = |variant: &String| {
         let has_both =
             |metric: &Metric| !metric.of(variant).is_empty() && !metric.of(&part.baseline).is_empty();
-        *variant != part.baseline && part.metrics.iter().any(has_both)
+        part.metrics.iter().any(has_both)
     };
-    part.kind != Kind::Derived && !part.is_table && part.variants.iter().any(compares)
+    part.kind != Kind::Derived && !part.is_table && part.others().any(compares)
 }
 
 fn time_of(part: &Part) -> Option<&Metric> {
@@ -93,11 +93,8 @@ fn ordered(part: &Part) -> Vec<&Metric> {
     if time_of(part).is_some() {
         return ORDER.iter().filter_map(|name| part.find(name)).collect();
     }
-    let is_headline = |metric: &Metric| {
-        part.headline.as_deref().is_some_and(|name| metric.name == name || metric.family() == name)
-    };
     let mut metrics: Vec<&Metric> = part.metrics.iter().collect();
-    metrics.sort_by_key(|metric| (!is_headline(metric), metric.is_cause));
+    metrics.sort_by_key(|metric| (!part.is_headline(metric), metric.is_cause));
     metrics
 }
 
@@ -182,8 +179,7 @@ impl<'a> Change<'a> {
 pub fn text(part: &Part, variant: &str, terminal: &Terminal) -> String {
     let mut out = String::new();
     let mut push = |text: &str, tone: Tone| {
-        let text = if terminal.unicode { text.to_owned() } else { to_ascii(text) };
-        out += &format!("{}\n", terminal.paint(text.trim_end(), tone));
+        out += &format!("{}\n", terminal.paint(terminal.spell(text).trim_end(), tone));
     };
     let width = terminal.columns();
     for line in wrapped(&heading(part, variant), Some(width), "  ") {
@@ -238,12 +234,7 @@ pub fn text(part: &Part, variant: &str, terminal: &Terminal) -> String {
         if shown == ROWS || (lines.len() > room && shown >= FEWEST) {
             break;
         }
-        let tone = match change.verdict {
-            Verdict::Better => Tone::Better,
-            Verdict::Worse => Tone::Worse,
-            _ => Tone::Plain,
-        };
-        lines.iter().for_each(|line| push(line, tone));
+        lines.iter().for_each(|line| push(line, change.verdict.tone()));
         shown += 1;
         room = room.saturating_sub(lines.len());
     }

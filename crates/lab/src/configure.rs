@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use framewright::config::Config;
 use framewright::policy::init::Split;
 
-use framewright_report::error::{Error, Result, did_you_mean};
+use framewright_report::error::{Error, Result, did_you_mean_or};
 use framewright_workload::replay::PageCache;
 
 use crate::settings::{Settings, Value};
@@ -69,15 +69,13 @@ impl Setting {
     /// # Errors
     /// There is none; the message suggests one or lists all.
     pub fn find(name: &str) -> core::result::Result<&'static Self, String> {
-        let names = || SETTINGS.iter().map(|setting| setting.name);
         let is_it = |setting: &&Self| setting.name == name || setting.sysctl() == Some(name);
         SETTINGS.iter().find(is_it).ok_or_else(|| {
             if GONE.contains(&name) {
                 return format!("{name} is part of engine now: write engine=linux, framewright or compact");
             }
-            let hint = did_you_mean(name, names());
-            let list = || format!("; there are {}", names().collect::<Vec<_>>().join(", "));
-            format!("no such setting{}", if hint.is_empty() { list() } else { hint })
+            let names = SETTINGS.iter().map(|setting| setting.name);
+            format!("no such setting{}", did_you_mean_or(name, names, "; there are"))
         })
     }
 

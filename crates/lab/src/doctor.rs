@@ -24,7 +24,7 @@ pub use read::{Group, Kernel, Pageset, State, Zone};
 pub use root::{FILES, Root};
 
 /// A fault, a cost, or a fact worth knowing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Its name, in kebab case: stable across versions.
     pub id: &'static str,
@@ -51,10 +51,11 @@ pub struct Finding {
 }
 
 /// Severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// Information that is worth knowing.
+    #[default]
     Info,
     /// Costs time or memory.
     Warning,

@@ -51,12 +51,7 @@ impl Profile {
         let mut comms: HashMap<u32, Share> = HashMap::new();
         let mut live: HashMap<u64, (u64, u8)> = HashMap::new();
         let mut pages = 0_u64;
-        // Where single frees were not traced, those of lists are all there is.
-        let free = if trace.count(EventKind::PageFree) > 0 {
-            EventKind::PageFree
-        } else {
-            EventKind::PageFreeBatched
-        };
+        let free = free_kind(trace);
         for event in &trace.events {
             if event.kind == EventKind::PageAlloc {
                 profile.all.add(event.order);
@@ -93,6 +88,11 @@ impl Profile {
         let last = self.lifetimes_ns.len().checked_sub(1)?;
         self.lifetimes_ns.get((last as f64 * quantile.clamp(0.0, 1.0)).round() as usize).copied()
     }
+}
+
+/// The kind of event that is a free: where single frees were not traced, those of lists are all there is.
+pub(crate) fn free_kind(trace: &Trace) -> EventKind {
+    if trace.count(EventKind::PageFree) > 0 { EventKind::PageFree } else { EventKind::PageFreeBatched }
 }
 
 /// `350 ns`, `1.20 ms`, `2.80 s`.

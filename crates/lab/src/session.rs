@@ -9,7 +9,7 @@ use framewright_report::host::Host;
 use framewright_report::html;
 use framewright_report::plot;
 use framewright_report::result::Document;
-use framewright_report::table::{self, Format, Options, Style};
+use framewright_report::table::{self, Format, Listing, Options, Style};
 use framewright_report::terminal::Terminal;
 use framewright_trace::output::Output;
 use framewright_workload::bench::Runner;
@@ -104,6 +104,15 @@ impl Session {
         args.check(self.format)?;
         let open = |path: &Option<PathBuf>| path.as_deref().map(open).transpose();
         Ok(Reporter { session: self, args, document: open(&args.output)?, page: open(&args.html)? })
+    }
+
+    /// Prints lists, with a blank line between them.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn print_lists<'a>(&self, lists: impl IntoIterator<Item = &'a Listing>) -> Result<()> {
+        let text = |list: &Listing| list.render(self.format, &self.terminal);
+        self.terminal.print(&lists.into_iter().map(text).collect::<Vec<_>>().join("\n"))
     }
 
     /// An empty document of this run: `command` in short, the command line, the time and the host.
@@ -203,7 +212,7 @@ impl Reporter<'_> {
         }
         rest.results.retain(|part| {
             let is_answered = answer::is_answered(part);
-            for variant in part.variants.iter().filter(|variant| is_answered && **variant != part.baseline) {
+            for variant in part.others().filter(|_| is_answered) {
                 answers += if answers.is_empty() { "" } else { "\n" };
                 answers += &answer::text(part, variant, &self.session.terminal);
             }

@@ -2,9 +2,11 @@
 
 use core::fmt;
 use core::ops::Range;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use framewright_report::error::{Error, Result};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
@@ -194,6 +196,17 @@ impl fmt::Display for Settings {
             write!(f, "{}{key}={value}", if index == 0 { "" } else { "," })?;
         }
         Ok(())
+    }
+}
+
+impl JsonSchema for Settings {
+    fn schema_name() -> Cow<'static, str> {
+        "settings".into()
+    }
+
+    /// Which settings there are, `schema` adds.
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "object" })
     }
 }
 

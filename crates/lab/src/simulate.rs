@@ -4,11 +4,13 @@ pub(crate) mod allocator;
 pub(crate) mod samples;
 
 use core::cell::Cell;
+use core::fmt;
 use std::sync::mpsc;
 use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
 use std::thread;
 
 use framewright_report::error::{Error, Result};
+use framewright_report::stats::quantile_of_sorted;
 use framewright_sim::clock::{Rng, mix};
 use framewright_sim::model::{Bandwidth, Batches, Caches, Fitted, Kernel, Latency, Shape, drift_pages};
 use framewright_sim::{Model, model};
@@ -78,18 +80,8 @@ pub fn model_errors(count: usize, seed: u64) -> Result<Vec<f64>> {
         return Err(Error::failed("machines/calibration/left-out.toml: quantiles are not ascending"));
     }
     let mut rng = Rng::new(mix(seed ^ 0x0ff_b1a5));
-    let factor = |at: f64| (-quantile(&quantiles, at)).exp();
+    let factor = |at: f64| (-quantile_of_sorted(&quantiles, at)).exp();
     Ok(strata(0.0, 1.0, count.max(1), &mut rng).into_iter().map(factor).collect())
-}
-
-/// A quantile of sorted values, with linear interpolation between neighbours.
-///
-/// # Panics
-/// Without values.
-pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let at = (sorted.len() - 1) as f64 * share.clamp(0.0, 1.0);
-    let below = sorted[at as usize];
-    below + at.fract() * (sorted[at.ceil() as usize] - below)
 }
 
 /// Costs of a machine, with each parameter as `choose` has it: by name, from its description.
@@ -278,6 +270,27 @@ pub fn in_parallel<T: Sync, R: Send>(
     results.into_iter().filter_map(result).collect()
 }
 
+/// Simulates each item on each of the models, in parallel. `simulate` is given an item, a model with its number, and a
+/// seed, which is one model's for all items. The runs of an item follow one another, in the order of the models.
+///
+/// # Errors
+/// The first that a run ran into.
+pub(crate) fn on_models<'a, T: Sync, R: Send, E: fmt::Display + Send>(
+    items: &'a [T],
+    models: &[Model],
+    seed: u64,
+    done: impl FnMut(),
+    simulate: impl Fn(&'a T, (&Model, usize), u64) -> core::result::Result<R, E> + Sync,
+) -> Result<Vec<(&'a T, usize, R)>> {
+    let runs: Vec<(&T, usize)> =
+        items.iter().flat_map(|item| (0..models.len()).map(move |n| (item, n))).collect();
+    let run =
+        |(item, n): &(&'a T, usize)| simulate(item, (&models[*n], *n), mix(seed ^ (*n as u64 + 1) << 32));
+    let outcomes = in_parallel(&runs, run, done);
+    let both = runs.iter().zip(outcomes);
+    both.map(|(&(item, n), outcome)| Ok((item, n, outcome.map_err(Error::failed)?))).collect()
+}
+
 /// Calls `work` with each number below `count`, as [`in_parallel`] says. Not generic: threads and a channel for each
 /// type of work would be a twentieth of this crate's code.
 fn take_turns(count: usize, work: &(dyn Fn(usize) + Sync), done: &mut dyn FnMut()) {
@@ -342,7 +355,6 @@ mod tests {
         let high = errors.iter().copied().fold(f64::MIN, f64::max);
         assert!(low < 0.95 && high > 1.05 && low > 0.5 && high < 2.0, "{low} {high}");
         assert_ne!(errors, model_errors(20, 2).expect("a file"), "the seed decides which model has which");
-        assert_eq!(quantile(&[1.0, 2.0, 4.0], 0.75), 3.0);
     }
 
     #[test]

@@ -26,13 +26,8 @@ impl TomlFile {
     }
 
     pub(crate) fn read(path: &Path) -> Result<Self> {
-        let name = path.display().to_string();
-        let bytes = input::text(path, LONGEST, "expected TOML").map_err(Error::failed)?;
-        let text = String::from_utf8(bytes).map_err(|cause| {
-            let byte = cause.utf8_error().valid_up_to();
-            Error::failed(format_args!("{name}: not text (byte {byte} is not UTF-8); expected TOML"))
-        })?;
-        Ok(Self { name, text, on_disk: true })
+        let text = input::text(path, LONGEST, "expected TOML").map_err(Error::failed)?;
+        Ok(Self { name: path.display().to_string(), text, on_disk: true })
     }
 
     /// Text of the file.

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use wildmatch::WildMatch;
+
 use crate::error::{Error, Result};
 use crate::result::{Better, Document, Kind, Metric, Part, Source};
 use crate::stats::ratio::{Ratio, Verdict, verdict};
@@ -321,8 +323,10 @@ fn finish(mut part: Part, sources: &[(&Saved, &Part)]) -> Part {
 pub fn keep_metrics(document: &mut Document, pattern: &str) -> Result<()> {
     let all: Vec<String> =
         document.results.iter().flat_map(|part| &part.metrics).map(|metric| metric.name.clone()).collect();
+    // Brackets are part of metric names, so that they mean nothing special here.
+    let wanted = WildMatch::new(pattern);
     for part in &mut document.results {
-        part.metrics.retain(|metric| matches(pattern, &metric.name));
+        part.metrics.retain(|metric| wanted.matches(&metric.name));
     }
     document.results.retain(|part| !part.metrics.is_empty());
     if document.results.is_empty() {
@@ -360,13 +364,10 @@ pub fn keep_changed(document: &mut Document) {
     for part in &mut document.results {
         let mut metrics = core::mem::take(&mut part.metrics);
         let before = metrics.len();
-        metrics.retain(|metric| {
-            part.variants.iter().filter(|variant| **variant != part.baseline).any(|variant| {
-                let ratio = Ratio::between(part, metric, variant);
-                let verdict = verdict(part, metric, variant, ratio);
-                matches!(verdict, Verdict::Better | Verdict::Worse | Verdict::Changed)
-            })
-        });
+        let changed = |metric: &Metric, variant: &String| {
+            verdict(part, metric, variant, Ratio::between(part, metric, variant)).is_change()
+        };
+        metrics.retain(|metric| part.others().any(|variant| changed(metric, variant)));
         let hidden = before - metrics.len();
         part.metrics = metrics;
         if hidden > 0 {
@@ -393,9 +394,9 @@ pub fn sort_metrics(document: &mut Document, sort: Sort) {
             Sort::Change => {
                 // A third and three times as much are changes of one size.
                 let change = |metric: &Metric| {
-                    let others = part.variants.iter().filter(|variant| **variant != part.baseline);
-                    let ratios =
-                        others.filter_map(|variant| Some(Ratio::between(part, metric, variant)?.ratio));
+                    let ratios = part
+                        .others()
+                        .filter_map(|variant| Some(Ratio::between(part, metric, variant)?.ratio));
                     ratios.map(|ratio| ratio.ln().abs()).fold(0.0, f64::max)
                 };
                 let mut sized: Vec<(f64, Metric)> =
@@ -421,7 +422,7 @@ pub fn add_means(document: &mut Document) {
         }
         let mut means = Vec::new();
         for family in families.iter().filter(|family| family.len() > 1) {
-            for variant in part.variants.iter().filter(|variant| **variant != part.baseline) {
+            for variant in part.others() {
                 let ratios: Vec<f64> = family
                     .iter()
                     .map(|metric| median(metric.of(variant)) / median(metric.of(&part.baseline)))
@@ -437,37 +438,6 @@ pub fn add_means(document: &mut Document) {
             part.note(format!("Geometric means of the ratios: {}.", means.join("; ")));
         }
     }
-}
-
-/// Whether `name` is what `pattern` says: `*` stands for any text, `?` for any character, all else for
-/// itself. Brackets are part of metric names, so that they mean nothing special here.
-///
-/// O(pattern · name) in the worst case.
-fn matches(pattern: &str, name: &str) -> bool {
-    let pattern: Vec<char> = pattern.chars().collect();
-    let name: Vec<char> = name.chars().collect();
-    let (mut at, mut read) = (0, 0);
-    // Where to go on if the text that the last `*` stands for must grow.
-    let mut retry: Option<(usize, usize)> = None;
-    while read < name.len() {
-        match pattern.get(at) {
-            Some('*') => {
-                retry = Some((at, read));
-                at += 1;
-            }
-            Some(&wanted) if wanted == '?' || wanted == name[read] => {
-                at += 1;
-                read += 1;
-            }
-            _ => {
-                let Some((star, from)) = retry else { return false };
-                retry = Some((star, from + 1));
-                at = star + 1;
-                read = from + 1;
-            }
-        }
-    }
-    pattern[at..].iter().all(|rest| *rest == '*')
 }
 
 /// A metric that got worse.
@@ -492,7 +462,7 @@ pub fn regressions(document: &Document, percent: f64) -> Vec<Regression> {
     let mut found: Vec<Regression> = Vec::new();
     for part in &document.results {
         for metric in part.metrics.iter().filter(|metric| metric.better != Better::None) {
-            for variant in part.variants.iter().filter(|variant| **variant != part.baseline) {
+            for variant in part.others() {
                 let worse = percent_worse(part, metric, variant);
                 found.extend(worse.filter(|worse| *worse > percent).map(|percent| Regression {
                     part: format!("{} {}", part.study, part.part),

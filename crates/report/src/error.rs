@@ -93,6 +93,19 @@ fn one_line(message: &str) -> String {
     message.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// Like [`did_you_mean`], but where no candidate is close, all of them after `otherwise`, such as `; there are`.
+pub fn did_you_mean_or<'a>(
+    typed: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+    otherwise: &str,
+) -> String {
+    let all: Vec<&str> = candidates.into_iter().collect();
+    match did_you_mean(typed, all.iter().copied()) {
+        hint if hint.is_empty() => format!("{otherwise} {}", all.join(", ")),
+        hint => hint,
+    }
+}
+
 /// ` (did you mean `x`?)` for the candidate closest to what was typed, or nothing if none is close.
 pub fn did_you_mean<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     // Jaro-Winkler above 0.8 is what clap uses for its own suggestions: one typing habit everywhere.

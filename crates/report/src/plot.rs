@@ -14,7 +14,7 @@ pub(crate) use curve::{LOGARITHMIC, Scale};
 pub use curve::{Point, Series, curve};
 pub use histogram::histogram;
 
-use crate::result::{Better, Document, Metric, Part};
+use crate::result::{Better, Document, Metric, Part, grouped};
 use crate::stats::{median, quantile};
 use crate::terminal::Terminal;
 
@@ -24,56 +24,6 @@ const CURVE_POINTS: usize = 3;
 const QUANTILE: &str = "quantile";
 /// From this many samples on, their distribution is worth a histogram.
 const HISTOGRAM_SAMPLES: usize = 50;
-
-/// The shapes that the marks of a plot take.
-#[derive(Clone, Copy, Debug)]
-struct Marks {
-    bar: char,
-    whisker: char,
-    whisker_low: char,
-    whisker_high: char,
-    whisker_value: char,
-    axis: char,
-    vertical: char,
-    corner: char,
-    joint: char,
-    published: char,
-    /// One for each series, repeated when they run out.
-    series: [char; 6],
-}
-
-impl Marks {
-    const UNICODE: Self = Self {
-        bar: '█',
-        whisker: '─',
-        whisker_low: '├',
-        whisker_high: '┤',
-        whisker_value: '┼',
-        axis: '─',
-        vertical: '│',
-        corner: '└',
-        joint: '·',
-        published: '◆',
-        series: ['●', '○', '▲', '△', '■', '□'],
-    };
-    const ASCII: Self = Self {
-        bar: '#',
-        whisker: '-',
-        whisker_low: '|',
-        whisker_high: '|',
-        whisker_value: '+',
-        axis: '-',
-        vertical: '|',
-        corner: '+',
-        joint: '.',
-        published: 'P',
-        series: ['o', 'x', '^', 'v', '*', '%'],
-    };
-
-    const fn of(terminal: &Terminal) -> Self {
-        if terminal.unicode { Self::UNICODE } else { Self::ASCII }
-    }
-}
 
 /// Every part of a document as plots: a curve for a family of metrics over a numeric parameter, bars for any
 /// other metric, and histograms where there are samples enough.
@@ -103,14 +53,8 @@ pub fn document(document: &Document, terminal: &Terminal) -> String {
 
 /// Metrics of one name that have samples, in the order in which the names appear.
 pub(crate) fn families(part: &Part) -> Vec<Vec<&Metric>> {
-    let mut families: Vec<Vec<&Metric>> = Vec::new();
-    for metric in part.metrics.iter().filter(|metric| !metric.samples.is_empty()) {
-        match families.iter_mut().find(|family| family[0].family() == metric.family()) {
-            Some(family) => family.push(metric),
-            None => families.push(vec![metric]),
-        }
-    }
-    families
+    let shown = part.metrics.iter().filter(|metric| !metric.samples.is_empty());
+    grouped(shown, |metric| metric.family()).into_iter().map(|(_, family)| family).collect()
 }
 
 /// Orders the metrics of a family by their numeric parameters, as they are written: 1, 2, 4, 52.
@@ -139,14 +83,8 @@ pub(crate) fn axis(family: &[&Metric]) -> Option<String> {
 
 /// The metrics of a family that differ in `axis` alone: a curve for each machine.
 pub(crate) fn groups<'a>(family: &[&'a Metric], axis: &str) -> Vec<Vec<&'a Metric>> {
-    let mut groups: Vec<Vec<&Metric>> = Vec::new();
-    for metric in family {
-        match groups.iter_mut().find(|group| group[0].words_but(axis) == metric.words_but(axis)) {
-            Some(group) => group.push(metric),
-            None => groups.push(vec![metric]),
-        }
-    }
-    groups
+    let groups = grouped(family.iter().copied(), |metric| metric.words_but(axis));
+    groups.into_iter().map(|(_, group)| group).collect()
 }
 
 /// Curves of a group of metrics over `axis`, one for each variant.

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::Host;
 
 /// One run of a command: what it found, and where.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Document {
     /// Version of framewright that wrote this.
     pub framewright: String,
@@ -105,7 +105,7 @@ pub struct TraceId {
 }
 
 /// Results that belong into one table: one machine, one baseline and its variants.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     /// The study, or the command if it is none.
     pub study: String,
@@ -151,7 +151,7 @@ pub struct Part {
 }
 
 /// One quantity, with every sample of every variant.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
     /// Stable name, parameters in brackets.
     pub name: String,
@@ -202,7 +202,7 @@ pub struct Published {
 }
 
 /// Which direction is good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Better {
     /// Less is better: times, misses.
@@ -210,16 +210,18 @@ pub enum Better {
     /// More is better: throughput.
     Higher,
     /// Neither.
+    #[default]
     None,
 }
 
 /// How samples came about. Every table and plot says it.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum,
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// Observed on the host.
+    #[default]
     Measured,
     /// Predicted by the simulator.
     Simulated,
@@ -275,20 +277,31 @@ const fn is_false(value: &bool) -> bool {
     !*value
 }
 
+/// Items by a key, in the order in which the keys first appear. O(items · keys).
+pub(crate) fn grouped<T, K: PartialEq>(
+    items: impl IntoIterator<Item = T>,
+    key: impl Fn(&T) -> K,
+) -> Vec<(K, Vec<T>)> {
+    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
+    for item in items {
+        let key = key(&item);
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, group)) => group.push(item),
+            None => groups.push((key, vec![item])),
+        }
+    }
+    groups
+}
+
 impl Document {
     /// A document of this version, on this host, without results. The program that writes it knows its commit.
     #[must_use]
     pub fn new(command: impl Into<String>, host: Host) -> Self {
         Self {
             framewright: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: None,
             command: command.into(),
-            argv: Vec::new(),
-            date: None,
             host,
-            sources: Vec::new(),
-            studies: Vec::new(),
-            results: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -324,24 +337,7 @@ impl Part {
         kind: Kind,
         machine: impl Into<String>,
     ) -> Self {
-        Self {
-            study: study.into(),
-            part: part.into(),
-            kind,
-            machine: machine.into(),
-            seed: 0,
-            baseline: String::new(),
-            variants: Vec::new(),
-            headline: None,
-            paired: false,
-            is_table: false,
-            settings: BTreeMap::new(),
-            conditions: BTreeMap::new(),
-            trace: None,
-            event_log_hash: None,
-            notes: Vec::new(),
-            metrics: Vec::new(),
-        }
+        Self { study: study.into(), part: part.into(), kind, machine: machine.into(), ..Self::default() }
     }
 
     /// Names the baseline; it becomes the first column.
@@ -468,6 +464,17 @@ impl Part {
         low <= 1.0 && high >= 1.0 && (high >= 2.0 || low <= 0.5)
     }
 
+    /// The variants that are compared with the baseline.
+    pub fn others(&self) -> impl DoubleEndedIterator<Item = &String> + Clone {
+        self.variants.iter().filter(|variant| **variant != self.baseline)
+    }
+
+    /// Whether a metric is the one that says most, or one of its family.
+    #[must_use]
+    pub fn is_headline(&self, metric: &Metric) -> bool {
+        self.headline.as_deref().is_some_and(|name| metric.name == name || metric.family() == name)
+    }
+
     /// The metric of this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Metric> {
@@ -543,21 +550,7 @@ impl Metric {
     /// A metric without samples.
     #[must_use]
     pub fn new(name: impl Into<String>, unit: &str, better: Better) -> Self {
-        Self {
-            name: name.into(),
-            unit: unit.to_owned(),
-            better,
-            title: String::new(),
-            is_cause: false,
-            is_share: false,
-            is_exact: false,
-            basis: None,
-            samples: BTreeMap::new(),
-            interval: BTreeMap::new(),
-            published: None,
-            changed: BTreeMap::new(),
-            naive: BTreeMap::new(),
-        }
+        Self { name: name.into(), unit: unit.to_owned(), better, ..Self::default() }
     }
 
     /// Samples of a variant; empty if it has no such quantity.

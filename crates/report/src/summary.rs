@@ -5,7 +5,7 @@ use crate::result::{Basis, Better, Document, Kind, Metric, Part};
 use crate::stats::median;
 use crate::stats::ratio::{Ratio, Verdict, verdict};
 use crate::table::{beside, columns, significant, wrapped};
-use crate::terminal::{Terminal, Tone, to_ascii};
+use crate::terminal::{Terminal, Tone};
 
 /// Verdict on a prediction beside the published change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,20 +174,9 @@ impl<'a> Headline<'a> {
         Some(self.published_percent()? + word)
     }
 
-    /// Colour that it is shown in.
-    pub const fn tone(&self) -> Tone {
-        match self.verdict {
-            Verdict::Better => Tone::Better,
-            Verdict::Worse => Tone::Worse,
-            _ => Tone::Plain,
-        }
-    }
-}
-
-impl Headline<'_> {
     /// The colour of a line that has the published change: none, as a better figure may still miss it.
     const fn tone_beside_published(&self) -> Tone {
-        if self.metric.published.is_some() { Tone::Plain } else { self.tone() }
+        if self.metric.published.is_some() { Tone::Plain } else { self.verdict.tone() }
     }
 }
 
@@ -222,7 +211,7 @@ pub fn part_line(part: &Part, terminal: &Terminal) -> String {
         Some(headline) => {
             let text =
                 format!("{title}: {} {}, {}", headline.metric.words(), headline.change(), headline.judged());
-            lines(&text, terminal, headline.tone())
+            lines(&text, terminal, headline.verdict.tone())
         }
         None => lines(
             &format!("{title}: {} metrics, no variants to compare", part.metrics.len()),
@@ -241,16 +230,13 @@ fn was_published(part: &Part) -> Option<(&Metric, &str)> {
             |variant: &&String| metric.changed.contains_key(*variant) && !metric.of(variant).is_empty();
         part.variants.iter().rfind(has_change)
     };
-    let named = |metric: &Metric| {
-        part.headline.as_deref().is_some_and(|name| metric.name == name || metric.family() == name)
-    };
     let mut found: Vec<_> = part
         .metrics
         .iter()
         .filter(both)
         .filter_map(|metric| Some((metric, variant(metric)?.as_str())))
         .collect();
-    found.sort_by_key(|(metric, _)| !named(metric));
+    found.sort_by_key(|(metric, _)| !part.is_headline(metric));
     found.first().copied()
 }
 
@@ -421,7 +407,7 @@ fn lines(text: &str, terminal: &Terminal, tone: Tone) -> String {
 
 /// A text that begins after a label, and goes on below itself.
 fn labelled(label: &str, text: &str, terminal: &Terminal, tone: Tone) -> String {
-    let text = if terminal.unicode { text.to_owned() } else { to_ascii(text) };
+    let text = terminal.spell(text);
     let room = terminal.width.map(|width| width.saturating_sub(columns(label)).max(20));
     let painted = wrapped(&text, room, "");
     let lines = painted.iter().enumerate().map(|(n, line)| {

@@ -28,7 +28,7 @@ use clap::ValueEnum;
 use serde::Deserialize;
 
 use crate::error::{Error, Result};
-use crate::result::{Document, Kind, Part};
+use crate::result::{Basis, Document, Kind, Metric, Part, grouped};
 use crate::terminal::Tone;
 
 pub(crate) use beside::beside;
@@ -142,9 +142,31 @@ struct Data {
     fields: Vec<(&'static str, String)>,
 }
 
+impl Table {
+    /// The table of a part, with the part's notes and no legend.
+    fn new(part: &Part, about: Vec<String>, blocks: Vec<Block>) -> Self {
+        let notes = part.notes.iter().cloned().chain(bases(part)).collect();
+        let origin = [part.study.clone(), part.part.clone(), part.kind.to_string(), part.machine.clone()];
+        Self { title: part.title(), about, blocks, notes, legend: Vec::new(), origin }
+    }
+}
+
+impl Row {
+    /// A row with a cell for each variant.
+    fn new(part: &Part, stub: String, cell: impl FnMut(&String) -> Cell) -> Self {
+        Self { stub, detail: None, cells: part.variants.iter().map(cell).collect() }
+    }
+}
+
 impl Cell {
     fn line(text: String) -> Self {
         Self { lines: vec![(text, Tone::Plain)], data: None }
+    }
+
+    /// A line of text with its bare numbers. Labels are a statistic, a metric, its unit and a variant.
+    fn with(text: String, tone: Tone, labels: [&str; 4], fields: Vec<(&'static str, String)>) -> Self {
+        let [statistic, metric, unit, variant] = labels.map(str::to_owned);
+        Self { lines: vec![(text, tone)], data: Some(Data { statistic, metric, unit, variant, fields }) }
     }
 }
 
@@ -214,24 +236,14 @@ fn bases(part: &Part) -> Option<String> {
     if part.kind == Kind::Measured {
         return None;
     }
-    let mut families: Vec<(String, Vec<&str>)> = Vec::new();
-    for metric in &part.metrics {
-        let basis = part.basis(metric).to_string();
-        let index = families.iter().position(|(known, _)| *known == basis).unwrap_or_else(|| {
-            families.push((basis, Vec::new()));
-            families.len() - 1
-        });
-        if !families[index].1.contains(&metric.family()) {
-            families[index].1.push(metric.family());
-        }
-    }
+    let of_basis = |(basis, metrics): (Basis, Vec<&Metric>)| {
+        let families: Vec<&str> =
+            grouped(metrics, |metric| metric.family()).into_iter().map(|(name, _)| name).collect();
+        format!("{basis}: {}", families.join(", "))
+    };
     let all: Vec<String> =
-        families.iter().map(|(basis, names)| format!("{basis}: {}", names.join(", "))).collect();
+        grouped(&part.metrics, |metric| part.basis(metric)).into_iter().map(of_basis).collect();
     (!all.is_empty()).then(|| format!("Basis of the figures: {}.", all.join("; ")))
-}
-
-fn origin(part: &Part) -> [String; 4] {
-    [part.study.clone(), part.part.clone(), part.kind.to_string(), part.machine.clone()]
 }
 
 #[cfg(test)]

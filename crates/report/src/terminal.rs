@@ -96,7 +96,13 @@ impl Terminal {
     /// # Errors
     /// [`Error::OutputClosed`] if the reader is gone, [`Error::Failed`] if it cannot be written.
     pub fn print(&self, text: &str) -> Result<()> {
-        if self.unicode { self.print_data(text) } else { self.print_data(&to_ascii(text)) }
+        self.print_data(&self.spell(text))
+    }
+
+    /// `text`, in ASCII where the terminal has no more.
+    #[must_use]
+    pub fn spell(&self, text: &str) -> String {
+        if self.unicode { text.to_owned() } else { to_ascii(text) }
     }
 
     /// Writes text for a program: the bytes as they are.
@@ -173,7 +179,18 @@ pub fn to_ascii(text: &str) -> String {
             '×' => ascii.push('x'),
             '→' => ascii.push_str("->"),
             '–' | '—' | '−' => ascii.push('-'),
+            '─' => ascii.push('-'),
             '·' => ascii.push('.'),
+            '│' | '├' | '┤' => ascii.push('|'),
+            '└' | '┼' => ascii.push('+'),
+            '█' => ascii.push('#'),
+            '◆' => ascii.push('P'),
+            '●' => ascii.push('o'),
+            '○' => ascii.push('x'),
+            '▲' => ascii.push('^'),
+            '△' => ascii.push('v'),
+            '■' => ascii.push('*'),
+            '□' => ascii.push('%'),
             character if character.is_ascii() => ascii.push(character),
             _ => ascii.push('?'),
         }

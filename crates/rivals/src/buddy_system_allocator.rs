@@ -47,10 +47,6 @@ impl Target for BuddySystem {
     fn frames(&self) -> Option<u64> {
         Some(self.frames)
     }
-
-    fn free_blocks(&self, _order: u8) -> Option<u64> {
-        None
-    }
 }
 
 impl TargetCpu for &BuddySystem {

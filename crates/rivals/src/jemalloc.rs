@@ -72,14 +72,6 @@ impl Target for Jemalloc {
     fn attach(&self, _cpu: usize) -> Access<'_> {
         Access { quota: self.limit.quota() }
     }
-
-    fn frames(&self) -> Option<u64> {
-        None
-    }
-
-    fn free_blocks(&self, _order: u8) -> Option<u64> {
-        None
-    }
 }
 
 /// One thread's access; jemalloc finds the thread's cache itself.

@@ -93,6 +93,3 @@ where
 {
     Box::new(Allocator::new(name, build))
 }
-
-#[cfg(test)]
-mod tests;

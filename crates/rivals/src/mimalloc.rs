@@ -44,14 +44,6 @@ impl Target for Mimalloc {
     fn attach(&self, _cpu: usize) -> Access<'_> {
         Access { quota: self.limit.quota() }
     }
-
-    fn frames(&self) -> Option<u64> {
-        None
-    }
-
-    fn free_blocks(&self, _order: u8) -> Option<u64> {
-        None
-    }
 }
 
 /// One thread's access; mimalloc finds the thread's heap itself.

@@ -307,7 +307,7 @@ impl Lru {
 
 #[cfg(test)]
 mod tests {
-    use framewright::{Config, Migratetype, Order};
+    use framewright::Config;
 
     use super::*;
     use crate::model::testing::round;
@@ -345,8 +345,7 @@ mod tests {
         let lists = Lists { lists: &placed, queue: machine.queue() };
         machine.run(1, Ps(0), |_, cpu| {
             let me = cpu.id();
-            let pages: Vec<Pfn> =
-                (0..40).map(|_| cpu.alloc(Order::ZERO, Migratetype::Movable).expect("enough")).collect();
+            let pages: Vec<Pfn> = (0..40).map(Pfn).collect();
             for &pfn in &pages {
                 lru.got(pfn);
                 lru.add(lists, me, pfn, false);

@@ -225,22 +225,17 @@ impl Task for Process {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::testing::with_tasks as model;
-
-    fn load() -> Load {
-        Load {
-            processes: 8,
-            pages: 4096,
-            user_ns: 10.0,
-            slice: Ps(3_000_000_000),
-            pace: Pace::default(),
-            cached: 1.0,
-        }
-    }
 
     #[test]
     fn a_process_begins_where_it_should() {
-        let load = Load { user_ns: 0.0, pace: Pace { user: 1.0, fault_ns: 3.0, free_ns: 1.0 }, ..load() };
+        let load = Load {
+            processes: 8,
+            pages: 4096,
+            user_ns: 0.0,
+            slice: Ps(3_000_000_000),
+            pace: Pace { user: 1.0, fault_ns: 3.0, free_ns: 1.0 },
+            cached: 1.0,
+        };
         let at = |share| {
             let process = Process::at(&load, share);
             (process.unmaps, process.starts_with)
@@ -249,50 +244,5 @@ mod tests {
             [0.0, 0.375, 0.75, 0.875].map(at),
             [(false, 0), (false, 2048), (true, 4096), (true, 2048)]
         );
-    }
-
-    #[test]
-    fn a_hold_is_as_long_as_its_batch() {
-        let hold = |batch| {
-            let allocator = Linux {
-                config: Config {
-                    experiment: Experiment { lock_timing: true, ..Config::linux_v5_4().experiment },
-                    ..Config::linux_v5_4()
-                },
-                sizing: Sizing { batch, high_min: 2 * batch, high_max: 2 * batch },
-            };
-            holds(&model(8, 1), &allocator, &load(), 1).expect("a world")
-        };
-        let (small, large) = (hold(31), hold(124));
-        for n in 0..2 {
-            assert!((2.5..4.5).contains(&(large[n] / small[n])), "{small:?} {large:?}");
-        }
-    }
-
-    #[test]
-    fn a_page_takes_the_zone_lock_twice_in_a_batch() {
-        let slice = |batch, seed| {
-            let allocator = Linux {
-                config: Config {
-                    experiment: Experiment { lock_timing: true, ..Config::linux_v5_4().experiment },
-                    ..Config::linux_v5_4()
-                },
-                sizing: Sizing { batch, high_min: 6 * batch, high_max: 6 * batch },
-            };
-            run(&model(8, 1), &allocator, &load(), seed).expect("a world")
-        };
-        let per_page = |outcome: &Outcome| {
-            let (faults, frees) = (outcome.paid.faults.0, outcome.paid.frees.0);
-            assert!(
-                faults.abs_diff(frees) < faults / 5,
-                "rounds are as they were at the start: {:?}",
-                outcome.paid
-            );
-            outcome.locks[0][0] as f64 / faults as f64
-        };
-        let (small, large) = (slice(31, 1), slice(63, 1));
-        assert!((0.053..0.072).contains(&per_page(&small)), "{}", per_page(&small));
-        assert!((0.024..0.036).contains(&per_page(&large)), "{}", per_page(&large));
-        assert_eq!(small.events.hash, slice(31, 1).events.hash);
     }
 }

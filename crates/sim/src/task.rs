@@ -2,9 +2,6 @@
 //!
 //! A task is a state machine: it does one small step after the other, until it ends or the run's time is over.
 
-#[cfg(test)]
-mod tests;
-
 use core::cell::{Cell, RefCell};
 
 use framewright::units::PAGEBLOCK_ORDER;

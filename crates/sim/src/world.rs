@@ -74,24 +74,15 @@ pub(crate) fn refer(cpu: &Cpu<'_, '_, Sim, StructPage>, pfn: Pfn, references: u6
 }
 
 /// Why a world cannot be made.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum WorldError {
     /// No address space for what it describes.
+    #[error("no address space: {0}")]
     Memory(io::Error),
     /// The allocator refuses its description.
+    #[error("{0}")]
     Setup(SetupError),
 }
-
-impl fmt::Display for WorldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory(error) => write!(f, "no address space: {error}"),
-            Self::Setup(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for WorldError {}
 
 /// Memory that boot leaves for later, and the structures that this borrows.
 struct Later {

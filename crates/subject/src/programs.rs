@@ -4,7 +4,6 @@
 //! Every file is checked at the end: the bytes in storage are read past the cache and compared.
 
 use core::cell::Cell;
-use core::fmt;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -25,49 +24,28 @@ use nix::sys::time::TimeVal;
 const WRITERS: usize = 2;
 
 /// Why a program ended early.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// There is no such arena.
+    #[error("{0}")]
     Arena(ArenaError),
     /// An invariant of the cache does not hold at the end.
+    #[error("{0}")]
     Damage(&'static str),
     /// The cache refused, and again when it was asked again.
-    Cache(CacheError),
+    #[error("{0}")]
+    Cache(#[from] CacheError),
     /// A file could not be made, or not be read past the cache.
-    File(io::Error),
+    #[error("{0}")]
+    File(#[from] io::Error),
     /// Storage does not hold what was written.
+    #[error("file {name} does not hold at byte {offset} what was written")]
     Content {
         /// The file, by its name.
         name: u32,
         /// Byte of the file.
         offset: u64,
     },
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Arena(error) => error.fmt(f),
-            Self::Damage(what) => what.fmt(f),
-            Self::Cache(error) => error.fmt(f),
-            Self::File(error) => error.fmt(f),
-            Self::Content { name, offset } => {
-                write!(f, "file {name} does not hold at byte {offset} what was written")
-            }
-        }
-    }
-}
-
-impl From<CacheError> for Failure {
-    fn from(error: CacheError) -> Self {
-        Self::Cache(error)
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self::File(error)
-    }
 }
 
 /// A stretch of a task's time that counts.

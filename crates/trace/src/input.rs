@@ -88,20 +88,26 @@ fn too_long(name: &str, most: u64) -> Error {
     )
 }
 
-/// All bytes of a file that is a text: at most `most`.
+/// A file that is a text, of at most `most` bytes.
 ///
 /// # Errors
-/// It cannot be read, is longer, or begins with what is no text. `expected` says what it should be.
-pub fn text(path: &Path, most: u64, expected: &'static str) -> Result<Vec<u8>, Error> {
+/// It cannot be read, is longer, or is no text. `expected` says what it should be.
+pub fn text(path: &Path, most: u64, expected: &'static str) -> Result<String, Error> {
     let is_text = |first: &[u8]| match first.iter().position(|&byte| byte == 0) {
         Some(at) => Err((format!("not text (byte {at} is 0)"), expected)),
         None => Ok(()),
     };
-    bytes(path, most, is_text)
+    String::from_utf8(bytes(path, most, is_text)?).map_err(|cause| {
+        let what = format!("not text (byte {} is not UTF-8)", cause.utf8_error().valid_up_to());
+        Error::refused(&path.display().to_string(), Place::Unknown, what, expected)
+    })
 }
 
 /// All bytes of a file whose first bytes `accepts`: at most `most`.
-pub(crate) fn bytes(
+///
+/// # Errors
+/// It cannot be read, is longer, or is not accepted.
+pub fn bytes(
     path: &Path,
     most: u64,
     accepts: impl FnOnce(&[u8]) -> Result<(), (String, &'static str)>,

@@ -276,6 +276,18 @@ pub struct Metric {
     pub value: f64,
 }
 
+impl Metric {
+    /// A figure of which less is better.
+    pub(crate) fn lower(name: impl Into<String>, unit: &'static str, value: f64) -> Self {
+        Self { name: name.into(), unit, higher_is_better: false, value }
+    }
+
+    /// A share of a whole.
+    pub(crate) fn percent(name: String, higher_is_better: bool, part: u64, whole: u64) -> Self {
+        Self { name, unit: "%", higher_is_better, value: 100.0 * part as f64 / whole.max(1) as f64 }
+    }
+}
+
 /// Result of one round of one case on one allocator.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measurement {
@@ -348,21 +360,14 @@ pub fn ready<T: Target>(
         pinned: true,
         ..Measurement::default()
     };
+    let gib = scale.ready_gib;
     if target.frames().is_some() {
-        measurement.metrics.push(Metric {
-            name: format!("ready_ms[gib={}]", scale.ready_gib),
-            unit: "ms",
-            higher_is_better: false,
-            value: elapsed.as_secs_f64() * 1e3,
-        });
+        let ms = elapsed.as_secs_f64() * 1e3;
+        measurement.metrics.push(Metric::lower(format!("ready_ms[gib={gib}]"), "ms", ms));
     }
-    if let Some(value) = target.metadata_bytes_per_frame() {
-        measurement.metrics.push(Metric {
-            name: format!("metadata_bytes_per_frame[gib={}]", scale.ready_gib),
-            unit: "bytes",
-            higher_is_better: false,
-            value,
-        });
+    if let Some(bytes) = target.metadata_bytes_per_frame() {
+        let name = format!("metadata_bytes_per_frame[gib={gib}]");
+        measurement.metrics.push(Metric::lower(name, "bytes", bytes));
     }
     Ok(measurement)
 }
@@ -380,22 +385,31 @@ pub fn fragmentation<T: Target>(
 
 /// Time and operations of one thread, or summed over threads.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tally {
+pub(crate) struct Tally {
     ns: u64,
-    operations: u64,
-    failures: u64,
+    pub(crate) operations: u64,
+    pub(crate) failures: u64,
 }
 
 impl Tally {
+    /// Times work on so many operations, which returns how many of them failed.
+    #[inline(always)]
+    fn time<S: Stage>(&mut self, operations: u64, work: impl FnOnce() -> u64) -> u64 {
+        let start = S::now();
+        let failures = work();
+        self.add(S::since(start), operations, failures);
+        failures
+    }
+
     /// Adds a stretch of work that took so long.
-    fn add(&mut self, elapsed: Duration, operations: u64, failures: u64) {
+    pub(crate) fn add(&mut self, elapsed: Duration, operations: u64, failures: u64) {
         // 2^64 ns are 584 years.
         self.ns += elapsed.as_nanos() as u64;
         self.operations += operations;
         self.failures += failures;
     }
 
-    fn sum(parts: impl IntoIterator<Item = Self>) -> Self {
+    pub(crate) fn sum(parts: impl IntoIterator<Item = Self>) -> Self {
         parts.into_iter().fold(Self::default(), |sum, part| Self {
             ns: sum.ns + part.ns,
             operations: sum.operations + part.operations,
@@ -404,14 +418,14 @@ impl Tally {
     }
 
     /// Nanoseconds per operation.
-    fn metric(&self, name: String) -> Metric {
+    pub(crate) fn metric(&self, name: String) -> Metric {
         let value = self.ns as f64 / self.operations.max(1) as f64;
-        Metric { name, unit: "ns", higher_is_better: false, value }
+        Metric::lower(name, "ns", value)
     }
 }
 
-/// In a list of blocks: the allocation failed.
-const NONE: u64 = u64::MAX;
+/// In a list of blocks: not allocated, or the allocation failed.
+pub(crate) const NONE: u64 = u64::MAX;
 
 /// The compiler must assume that `cpu` was read and changed here. Costs no instruction; state that was kept in
 /// registers goes back to memory, where that of a real allocator lies between two calls.

@@ -141,27 +141,23 @@ impl Report {
     /// The figures that any target has, under stable names.
     #[must_use]
     pub fn metrics(&self) -> Vec<Metric> {
-        let metric = |name: &str, unit, higher_is_better, value| {
-            let name = name.to_owned();
-            Metric { name, unit, higher_is_better, value }
-        };
-        let lower = |name: &str, unit, value| metric(name, unit, false, value);
         let mut metrics = vec![
-            lower("wall_ms", "ms", self.wall_ns as f64 / 1e6),
-            lower("cpu_ms", "ms", self.cpu_ns as f64 / 1e6),
-            lower("ns_per_operation", "ns", self.ns_per_operation()),
-            lower("cpu_ns_per_operation", "ns", self.cpu_ns_per_operation()),
+            Metric::lower("wall_ms", "ms", self.wall_ns as f64 / 1e6),
+            Metric::lower("cpu_ms", "ms", self.cpu_ns as f64 / 1e6),
+            Metric::lower("ns_per_operation", "ns", self.ns_per_operation()),
+            Metric::lower("cpu_ns_per_operation", "ns", self.cpu_ns_per_operation()),
         ];
         for (name, latency) in [("alloc_ns", &self.alloc_latency), ("free_ns", &self.free_latency)] {
             for quantile in [0.5, 0.9, 0.99, 0.999] {
                 if let Some(ns) = latency.quantile(quantile) {
-                    metrics.push(lower(&format!("{name}[quantile={quantile}]"), "ns", f64::from(ns)));
+                    metrics.push(Metric::lower(format!("{name}[quantile={quantile}]"), "ns", f64::from(ns)));
                 }
             }
         }
-        metrics.push(lower("failed_allocations", "1", self.failures as f64));
+        metrics.push(Metric::lower("failed_allocations", "1", self.failures as f64));
         if let Some(blocks) = self.free_huge_blocks {
-            metrics.push(metric("free_huge_blocks", "1", true, blocks as f64));
+            let blocks = Metric::lower("free_huge_blocks", "1", blocks as f64);
+            metrics.push(Metric { higher_is_better: true, ..blocks });
         }
         metrics
     }

@@ -31,11 +31,16 @@ pub trait Target: Sync {
 
     /// Frames of the fixed range that it manages: its frame numbers lie below. `None` if it takes memory from
     /// the operating system as it goes; then fragmentation and time to ready mean nothing.
-    fn frames(&self) -> Option<u64>;
+    fn frames(&self) -> Option<u64> {
+        None
+    }
 
     /// Blocks of `order` that could be allocated now, split from larger ones if need be, with nothing
     /// attached; `None` if the allocator cannot tell.
-    fn free_blocks(&self, order: u8) -> Option<u64>;
+    fn free_blocks(&self, order: u8) -> Option<u64> {
+        let _ = order;
+        None
+    }
 
     /// Bytes that it keeps for each frame: what grows with the number of frames. `None` if it cannot tell.
     fn metadata_bytes_per_frame(&self) -> Option<f64> {

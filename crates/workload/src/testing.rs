@@ -1,21 +1,40 @@
-//! A small allocator that is right, for the tests of everything that drives one.
+//! A small allocator that is right, for the tests of everything that drives one, and what it may be told to do
+//! otherwise.
+//!
+//! All tests drive an [`Oracle`] of it, also where nothing is asked of the oracle: drivers are generic, and are
+//! compiled once for all of them.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
+use crate::oracle::Oracle;
 use crate::target::{Counter, Mobility, Target, TargetCpu};
 
 /// Largest order.
 const MAX: u8 = 10;
+
+/// What it may be told to do otherwise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Quirk {
+    /// Forgets every hundredth free.
+    Forgets,
+    /// Hands its first block out again and again.
+    Repeats,
+    /// Cannot tell how many blocks are free.
+    CannotTell,
+}
 
 /// A buddy allocator of ordered sets behind a lock.
 #[derive(Debug)]
 pub(crate) struct Buddy {
     frames: u64,
     takes_parts: bool,
+    quirk: Option<Quirk>,
     free: Mutex<Vec<BTreeSet<u64>>>,
     frees: AtomicU64,
+    /// Requests by mobility.
+    asked: [AtomicU64; 3],
 }
 
 impl Buddy {
@@ -24,8 +43,10 @@ impl Buddy {
         let buddy = Self {
             frames,
             takes_parts: false,
+            quirk: None,
             free: Mutex::new(vec![BTreeSet::new(); usize::from(MAX) + 1]),
             frees: AtomicU64::new(0),
+            asked: Default::default(),
         };
         (0..frames).for_each(|frame| buddy.release(frame, 0));
         buddy
@@ -34,6 +55,21 @@ impl Buddy {
     /// Takes blocks back in parts.
     pub(crate) fn with_parts(self) -> Self {
         Self { takes_parts: true, ..self }
+    }
+
+    /// Does something otherwise.
+    pub(crate) fn with(self, quirk: Quirk) -> Self {
+        Self { quirk: Some(quirk), ..self }
+    }
+
+    /// Watched.
+    pub(crate) fn watched(self) -> Oracle<Self> {
+        Oracle::new(self)
+    }
+
+    /// Requests by mobility, in the order of [`Mobility`].
+    pub(crate) fn asked(&self) -> [u64; 3] {
+        self.asked.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Frees of whole blocks and of parts.
@@ -73,6 +109,9 @@ impl Target for Buddy {
     }
 
     fn free_blocks(&self, order: u8) -> Option<u64> {
+        if self.quirk == Some(Quirk::CannotTell) {
+            return None;
+        }
         let free = self.free.lock().unwrap();
         Some((order..=MAX).map(|from| (free[usize::from(from)].len() as u64) << (from - order)).sum())
     }
@@ -83,13 +122,21 @@ impl Target for Buddy {
 }
 
 impl TargetCpu for &Buddy {
-    fn alloc(&mut self, order: u8, _mobility: Mobility) -> Option<u64> {
-        self.take(order)
+    fn alloc(&mut self, order: u8, mobility: Mobility) -> Option<u64> {
+        self.asked[mobility as usize].fetch_add(1, Ordering::Relaxed);
+        match self.quirk {
+            Some(Quirk::Repeats) => Some(0),
+            _ => self.take(order),
+        }
     }
 
     fn free(&mut self, frame: u64, order: u8) {
-        self.frees.fetch_add(1, Ordering::Relaxed);
-        self.release(frame, order);
+        let frees = self.frees.fetch_add(1, Ordering::Relaxed) + 1;
+        match self.quirk {
+            Some(Quirk::Repeats) => {}
+            Some(Quirk::Forgets) if frees.is_multiple_of(100) => {}
+            _ => self.release(frame, order),
+        }
     }
 
     fn free_part(&mut self, frame: u64, part: u8, _whole: u8) -> bool {

@@ -16,7 +16,7 @@ use crate::{Listed, Result};
 const COPIED: [&str; 4] = ["crates/core", "crates/check", "crates/pagecache", "docs/porting.md"];
 const ROOT: &str = "crates/core/src/lib.rs";
 /// The test programs that are run.
-const PROGRAMS: [&str; 5] = ["--lib", "--test", "behaviour", "--test", "all"];
+const PROGRAMS: [&str; 3] = ["--lib", "--test", "all"];
 
 /// A copy with its mutants.
 #[derive(Debug)]

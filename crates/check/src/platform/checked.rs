@@ -1,4 +1,5 @@
-//! One thread, with every shared access counted and every cell guarded against being entered twice.
+//! One thread, with every shared access counted and every cell guarded against being entered twice, and an interrupt
+//! handler that runs before the n-th access.
 #![expect(unsafe_code, reason = "a platform vouches for its words and cells")]
 
 use core::cell::{Cell, RefCell, UnsafeCell};
@@ -92,6 +93,37 @@ pub fn trace<R>(f: impl FnOnce() -> R) -> (R, Vec<Access>) {
     (result, TRACE.take().unwrap_or_default())
 }
 
+type Handler = Box<dyn FnOnce()>;
+
+std::thread_local! {
+    /// What runs in the middle of a call, and after how many accesses.
+    static HANDLER: RefCell<Option<(u64, Handler)>> = const { RefCell::new(None) };
+    static HANDLES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `call`, and `handler` in the middle of it: after `accesses` of its accesses to words and cells. Returns what
+/// `call` does, and whether `handler` has run: not if `call` ended before its turn came.
+pub fn interrupt<R>(accesses: u64, handler: impl FnOnce() + 'static, call: impl FnOnce() -> R) -> (R, bool) {
+    HANDLER.set(Some((accesses, Box::new(handler))));
+    let result = call();
+    (result, HANDLER.take().is_none())
+}
+
+/// A place where the handler may run.
+fn point() {
+    let due = HANDLER.with_borrow_mut(|handler| {
+        let (left, _) = handler.as_mut()?;
+        let Some(fewer) = left.checked_sub(1) else { return handler.take() };
+        *left = fewer;
+        None
+    });
+    if let Some((_, handler)) = due {
+        HANDLES.set(true);
+        handler();
+        HANDLES.set(false);
+    }
+}
+
 std::thread_local! {
     static READINGS: RefCell<Option<Vec<u64>>> = const { RefCell::new(None) };
 }
@@ -132,6 +164,7 @@ unsafe impl Platform for Checked {
     type Pin = OwnedPin;
 
     fn relax() {
+        assert!(!HANDLES.get(), "a handler waits");
         count(|t| t.relaxes += 1);
         // No other thread is there to end the wait.
         assert!(TALLY.get().relaxes < 1_000_000, "endless wait on one thread: a lock is taken twice");
@@ -146,8 +179,9 @@ unsafe impl Platform for Checked {
 
 word_over!(AtomicU64, CheckedWord, note);
 
-/// Counts an access, and notes it where accesses are traced.
+/// Counts an access, and notes it where accesses are traced; before it a handler may run.
 fn note(word: &CheckedWord, touch: Touch) {
+    point();
     count(|tally| match touch {
         Touch::Load => tally.loads += 1,
         Touch::Store => tally.stores += 1,
@@ -168,6 +202,7 @@ unsafe impl<T> SharedCell<T> for CheckedCell<T> {
 
     #[track_caller]
     fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        point();
         count(|t| t.cell_reads += 1);
         let users = self.users.get();
         assert!(users >= 0, "a cell is read while it is written");
@@ -179,6 +214,7 @@ unsafe impl<T> SharedCell<T> for CheckedCell<T> {
 
     #[track_caller]
     fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        point();
         count(|t| t.cell_writes += 1);
         assert!(self.users.get() == 0, "a cell is written while it is in use");
         self.users.set(-1);

@@ -3,8 +3,7 @@
 //! | platform | for | what it finds |
 //! |---|---|---|
 //! | [`Plain`](plain::Plain) | long histories, exhaustive small worlds | wrong results, at full speed |
-//! | [`Checked`](checked::Checked) | one thread | a cell entered while it is entered; counts every shared access |
-//! | [`Interrupted`](interrupted::Interrupted) | one CPU and a handler | what a handler breaks that runs before any one of a call's accesses |
+//! | [`Checked`](checked::Checked) | one thread | a cell entered while it is entered; what a handler breaks that runs before any one of a call's accesses; counts every shared access |
 //! | [`Loom`](loom::Loom) | two or three threads, every interleaving and every allowed stale read | missing orderings, races |
 //! | [`Shuttle`](shuttle::Shuttle) | many threads, random interleavings, sequentially consistent | lost updates, double owners, deadlock |
 //!
@@ -63,7 +62,6 @@ macro_rules! word_over {
 }
 
 pub mod checked;
-pub mod interrupted;
 #[cfg(feature = "models")]
 pub mod loom;
 pub mod pin;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
 use framewright::fault::FaultRule;
-use framewright_check::platform::interrupted::{Interrupted, interrupt};
+use framewright_check::platform::checked::interrupt;
 use framewright_check::prelude::*;
 
 const PAGES: u64 = 4 * PAGEBLOCK_PAGES;
 const O: Order = Order::ZERO;
 
-type Call = fn(&Cpu<'_, '_, Interrupted>, Pfn) -> Vec<(Pfn, Order)>;
+type Call = fn(&Cpu<'_, '_, Checked>, Pfn) -> Vec<(Pfn, Order)>;
 
 /// Calls of CPU 0, which has `page` allocated. Each returns the blocks that it has allocated and kept, `page` among
 /// them.
@@ -83,7 +83,7 @@ const CALLS: [(&str, Call); 15] = [
 ];
 
 #[expect(unsafe_code, reason = "the range is the call's own")]
-fn split_and_free(cpu: &Cpu<'_, '_, Interrupted>, range: core::ops::Range<Pfn>) {
+fn split_and_free(cpu: &Cpu<'_, '_, Checked>, range: core::ops::Range<Pfn>) {
     // SAFETY: it was allocated just now.
     unsafe { cpu.split_range(range.clone()).and_then(|()| cpu.free_range(range)) }.expect("it is allocated");
 }
@@ -106,7 +106,7 @@ fn a_handler_may_run_at_any_point_of_a_call() {
         for (name, call) in CALLS {
             let (mut points, mut allocs, mut frees) = (0, 0, 0);
             loop {
-                let world = Rc::new(Spec::one_zone(PAGES, 2).config(config).build::<Interrupted>());
+                let world = Rc::new(Spec::one_zone(PAGES, 2).config(config).build::<Checked>());
                 let theirs = world.must_alloc(1, 0);
                 let older = world.must_alloc(0, 0);
                 let page = world.must_alloc(0, 0);
@@ -302,7 +302,7 @@ fn a_handler_goes_on_to_a_section_that_is_not_locked() {
         loop {
             let memory = [(BASE, 64), (BASE.add(16 * section), 64)];
             let spec = Spec::one_zone(17 * section, 2).bare().sections(section).memory(memory);
-            let world = Rc::new(spec.build::<Interrupted>());
+            let world = Rc::new(spec.build::<Checked>());
             let got = Rc::new(core::cell::Cell::new(None));
             let handler = {
                 let (world, got) = (world.clone(), got.clone());

@@ -3,6 +3,7 @@
 
 mod accounts;
 mod any_context;
+mod behaviour;
 mod boot;
 mod frames;
 mod histories;

@@ -43,7 +43,8 @@ pub struct Claimed {
 }
 
 /// A line that cannot be understood, with its number.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{place}{}: {what}", line.map_or_else(String::new, |line| format!(":{line}")))]
 pub struct FirmwareError {
     /// File or table.
     pub place: String,
@@ -52,17 +53,6 @@ pub struct FirmwareError {
     /// The fault, in one line.
     pub what: String,
 }
-
-impl fmt::Display for FirmwareError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            Some(line) => write!(f, "{}:{line}: {}", self.place, self.what),
-            None => write!(f, "{}: {}", self.place, self.what),
-        }
-    }
-}
-
-impl core::error::Error for FirmwareError {}
 
 impl FirmwareError {
     fn whole(place: &str, what: impl Into<String>) -> Self {

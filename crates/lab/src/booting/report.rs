@@ -87,7 +87,11 @@ pub fn boot(name: &str, bootable: &Bootable, how: How) -> Result<Report> {
     log.resume();
     let (map, taken) = bootable.divide()?;
     log.phase("map");
-    enough_memory(&map, descriptor, how.lazy)?;
+    if !how.lazy {
+        let present = map.parts.iter().map(|part| part.present).sum();
+        let cure = "set descriptor_bytes=8 or leave them for later with --lazy";
+        enough_memory(present, descriptor, cure)?;
+    }
     say_map(&mut log, &map, &taken);
 
     let node_ids: Vec<NodeId> = map.nodes.iter().map(|part| part.node).collect();
@@ -131,16 +135,16 @@ pub fn boot(name: &str, bootable: &Bootable, how: How) -> Result<Report> {
     Ok(Report { name, map, taken, cpus, how, phases, nodes, before, after, log: lines })
 }
 
-/// Refuses a boot that would fill this machine's memory with descriptors.
-fn enough_memory(map: &BootMap, descriptor: u64, lazy: bool) -> Result<()> {
-    let present: u64 = map.parts.iter().map(|part| part.present).sum();
-    let needed = present * descriptor;
-    match framewright_report::host::available_bytes().filter(|&available| !lazy && needed > available / 4 * 3)
-    {
+/// Refuses to fill this machine's memory with descriptors of `pages`; `cure` says what to do instead.
+///
+/// # Errors
+/// They would take more than three quarters of the memory that is available.
+pub(crate) fn enough_memory(pages: u64, descriptor: u64, cure: &str) -> Result<()> {
+    let needed = pages * descriptor;
+    match framewright_report::host::available_bytes().filter(|&available| needed > available / 4 * 3) {
         None => Ok(()),
         Some(available) => Err(Error::failed(format_args!(
-            "descriptors of {descriptor} bytes for {present} pages take {} MiB, and {} MiB are available: set \
-             descriptor_bytes=8 or leave them for later with --lazy",
+            "descriptors of {descriptor} bytes for {pages} pages take {} MiB, and {} MiB are available: {cure}",
             needed >> 20,
             available >> 20
         ))),

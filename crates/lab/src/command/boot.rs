@@ -127,13 +127,6 @@ fn bootable(args: &Args, setup: &Setup) -> Result<(String, Bootable)> {
 }
 
 fn read_map(path: &Path) -> Result<Firmware> {
-    let bytes = input::text(path, input::MOST, "an SRAT is given with --srat").map_err(Error::failed)?;
-    let place = path.display().to_string();
-    let text = String::from_utf8(bytes).map_err(|cause| {
-        let byte = cause.utf8_error().valid_up_to();
-        Error::failed(format_args!(
-            "{place}: not text (byte {byte} is not UTF-8); an SRAT is given with --srat"
-        ))
-    })?;
-    read_e820(&place, &text).map_err(Error::failed)
+    let text = input::text(path, input::MOST, "an SRAT is given with --srat").map_err(Error::failed)?;
+    read_e820(&path.display().to_string(), &text).map_err(Error::failed)
 }

@@ -126,22 +126,12 @@ fn show(args: &Args, state: &State, findings: &[Finding], session: &Session) -> 
             let heads = ["id", "severity", "zone", "read", "expected", "do", "shell"];
             let mut listing = Listing::new("", &heads);
             for finding in findings {
-                let zone = finding.zone.clone().unwrap_or_default();
-                let (id, severity) = (finding.id.to_owned(), finding.severity.name().to_owned());
-                let shell = finding.shell.clone().unwrap_or_default();
-                listing.row([
-                    id,
-                    severity,
-                    zone,
-                    finding.read.clone(),
-                    finding.expected.clone(),
-                    finding.advice.clone(),
-                    shell,
-                ]);
+                let [zone, shell] = [&finding.zone, &finding.shell].map(|text| text.as_deref().unwrap_or(""));
+                let Finding { id, read, expected, advice, .. } = finding;
+                let cells = [id, finding.severity.name(), zone, read, expected, advice, shell];
+                listing.row(cells.map(str::to_owned));
             }
-            let tables = [zones(state), listing];
-            let texts = tables.map(|table| table.render(session.format, &session.terminal));
-            session.terminal.print(&texts.join("\n"))
+            session.print_lists(&[zones(state), listing])
         }
     }
 }

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use framewright_report::error::{Error, Result};
 use framewright_trace::trace::{Event, EventKind, Trace};
 
-use crate::profile::type_name;
+use crate::profile::{free_kind, type_name};
 use crate::session::{Session, open};
 use crate::shipped;
 
@@ -117,11 +117,6 @@ struct Burst {
     pages: u64,
 }
 
-/// The kind of event that is a free: where single frees were not traced, those of lists are all there is.
-fn free_kind(trace: &Trace) -> EventKind {
-    if trace.count(EventKind::PageFree) > 0 { EventKind::PageFree } else { EventKind::PageFreeBatched }
-}
-
 /// Writes Chrome's trace events, times in µs from the first event. Piece by piece: they can be longer than the trace.
 fn perfetto(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
@@ -176,15 +171,8 @@ fn bursts(trace: &Trace, mut each: impl FnMut(u16, &Burst) -> io::Result<()>) ->
     let mut open: BTreeMap<u16, Burst> = BTreeMap::new();
     for event in trace.events.iter().filter(|event| event.kind == EventKind::PageAlloc || event.kind == free)
     {
-        let new = || Burst {
-            pid: event.pid,
-            comm: event.comm,
-            start: event.time_ns,
-            end: event.time_ns,
-            allocations: 0,
-            frees: 0,
-            pages: 0,
-        };
+        let &Event { pid, comm, time_ns, .. } = event;
+        let new = || Burst { pid, comm, start: time_ns, end: time_ns, allocations: 0, frees: 0, pages: 0 };
         let burst = open.entry(event.cpu).or_insert_with(new);
         if burst.pid != event.pid || event.time_ns - burst.end > PAUSE {
             each(event.cpu, &core::mem::replace(burst, new()))?;

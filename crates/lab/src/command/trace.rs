@@ -109,10 +109,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     } else {
         facts(&trace, &profile, &cost, kernel.as_ref(), args)
     };
-    let parts = tables(facts, &profile, args);
-    let texts: Vec<String> =
-        parts.iter().map(|part| part.render(session.format, &session.terminal)).collect();
-    session.terminal.print(&texts.join("\n"))
+    session.print_lists(&tables(facts, &profile, args))
 }
 
 /// The facts, and the allocations by order, type and thread.

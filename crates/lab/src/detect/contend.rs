@@ -3,6 +3,7 @@
 //! line that another CPU polls.
 
 use framewright_report::error::{Error, Result};
+use framewright_report::stats::quantile_of_sorted as quantile;
 use framewright_sim::Model;
 use framewright_subject::load::{Load, Sample};
 use framewright_subject::modelled::modelled;
@@ -12,7 +13,7 @@ use crate::configure::Setup;
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::settings::Settings;
-use crate::simulate::{central_model, in_parallel, quantile};
+use crate::simulate::{central_model, in_parallel};
 use crate::study::library::pair;
 
 /// CPUs that contend.

@@ -165,6 +165,20 @@ impl Measured {
         figure
     }
 
+    /// A field as it is measured, or else with a value to assume.
+    fn field(
+        &mut self,
+        name: &str,
+        otherwise: f64,
+        how: String,
+        measure: impl FnOnce() -> Option<Figure>,
+    ) -> Field {
+        match self.take(name, measure) {
+            Some(figure) => Field::measured(figure, how),
+            None => Field::estimate(otherwise, "an assumption"),
+        }
+    }
+
     /// Lines between CPUs, for each distance that there is: the nearest pair in number and the farthest.
     fn transfers(&mut self, usable: &[Place]) {
         for Near { field, modified, holds, otherwise } in NEAR {
@@ -196,15 +210,9 @@ impl Measured {
                 Some((a, b)) => format!("CPUs {} and {}, {} and {}", near.0.cpu, near.1.cpu, a.cpu, b.cpu),
                 None => format!("CPUs {} and {}", near.0.cpu, near.1.cpu),
             };
-            match self.take(field, || both(probe::ping_pong)) {
-                Some(figure) => {
-                    self.latency.push((
-                        field,
-                        Field::measured(figure, format!("compare-and-swap in turn, one way: {pairs}")),
-                    ));
-                }
-                None => self.latency.push((field, Field::estimate(otherwise, "an assumption"))),
-            }
+            let how = format!("compare-and-swap in turn, one way: {pairs}");
+            let between = self.field(field, otherwise, how, || both(probe::ping_pong));
+            self.latency.push((field, between));
             if let Some(modified) = modified
                 && let Some(figure) = self.take(modified, || both(probe::read_modified))
             {
@@ -258,17 +266,12 @@ impl Measured {
             ("l3", &|| unwalked(beyond_l2), chain(beyond_l2), 60.0),
         ];
         for (name, measure, how, otherwise) in rows {
-            match self.take(name, measure) {
-                Some(figure) => cycles.push((name, Field::measured(figure.map(|time| time / ns), how))),
-                None => cycles.push((name, Field::estimate(otherwise, "an assumption"))),
-            }
+            let in_cycles = || measure().map(|figure| figure.map(|time| time / ns));
+            cycles.push((name, self.field(name, otherwise, how, in_cycles)));
         }
         self.cycles = cycles;
         let how = format!("{}, less the walk through the page tables", chain(bytes));
-        let field = match self.take("dram_local", || unwalked(bytes)) {
-            Some(figure) => Field::measured(figure, how),
-            None => Field::estimate(DRAM_NS, "an assumption"),
-        };
+        let field = self.field("dram_local", DRAM_NS, how, || unwalked(bytes));
         self.latency.push(("dram_local", field));
     }
 
@@ -306,14 +309,10 @@ impl Measured {
             ("core", &cpus[..1], Stream::Read),
         ] {
             let what = if how == Stream::Read { "read" } else { "read and written back" };
-            match self.take(name, || probe::stream(cpus, bytes, how)) {
-                Some(figure) => {
-                    let how =
-                        format!("CPUs {cpus:?} at once, {} MiB {what}; low is the median round", bytes >> 20);
-                    bandwidth.push((name, Field::measured(figure, how)));
-                }
-                None => bandwidth.push((name, Field::estimate(CORE_GBPS, "an assumption"))),
-            }
+            let mib = bytes >> 20;
+            let source = format!("CPUs {cpus:?} at once, {mib} MiB {what}; low is the median round");
+            let field = self.field(name, CORE_GBPS, source, || probe::stream(cpus, bytes, how));
+            bandwidth.push((name, field));
         }
         self.bandwidth = bandwidth;
         if let Some(sibling) = usable.iter().find(|at| at.core == first.core && at.cpu != first.cpu) {

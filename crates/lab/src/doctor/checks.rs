@@ -201,7 +201,7 @@ fn boosted(zone: &Zone) -> Option<Finding> {
                  scarcer."
             .to_owned(),
         shell: Some("sysctl -w vm.watermark_boost_factor=0".to_owned()),
-        study: None,
+        ..Finding::default()
     })
 }
 
@@ -257,7 +257,7 @@ fn fragmented(state: &State, zone: &Zone) -> Option<Finding> {
                  raise vm.compaction_proactiveness."
             .to_owned(),
         shell: Some("echo 1 > /proc/sys/vm/compact_memory".to_owned()),
-        study: None,
+        ..Finding::default()
     })
 }
 
@@ -270,7 +270,6 @@ fn zone_reclaim(state: &State) -> Option<Finding> {
     Some(Finding {
         id: "zone-reclaim-on",
         severity: if farthest < FAR { Severity::Warning } else { Severity::Info },
-        zone: None,
         read: format!("vm.zone_reclaim_mode = {mode}; the farthest node is at distance {farthest}"),
         expected: format!("0, unless nodes lie {FAR} or more apart and programs fit into one"),
         why: "An allocation reclaims in its own node before it takes a page of another: file-backed programs lose their \
@@ -279,6 +278,7 @@ fn zone_reclaim(state: &State) -> Option<Finding> {
         advice: "Turn it off.".to_owned(),
         shell: Some("sysctl -w vm.zone_reclaim_mode=0".to_owned()),
         study: Some("zone-reclaim"),
+        ..Finding::default()
     })
 }
 
@@ -291,7 +291,6 @@ fn compaction(state: &State) -> Option<Finding> {
     (failed + done >= ATTEMPTS && share > 50.0).then(|| Finding {
         id: "compaction-failing",
         severity: Severity::Warning,
-        zone: None,
         read: format!(
             "compact_fail {failed}, compact_success {done} ({share:.0} % failed) {}, /proc/vmstat",
             state.period
@@ -302,7 +301,7 @@ fn compaction(state: &State) -> Option<Finding> {
                  /sys/kernel/mm/transparent_hugepage/defrag to `defer` or `madvise`."
             .to_owned(),
         shell: Some("echo defer > /sys/kernel/mm/transparent_hugepage/defrag".to_owned()),
-        study: None,
+        ..Finding::default()
     })
 }
 
@@ -315,7 +314,6 @@ fn stalls(state: &State) -> Option<Finding> {
     (stalls >= ATTEMPTS && share > STALLS_PER_ALLOCATION).then(|| Finding {
         id: "allocation-stalls",
         severity: Severity::Warning,
-        zone: None,
         read: format!("allocstall {stalls} of {allocations} allocations {}, /proc/vmstat", state.period),
         expected: "fewer than 1 in 100,000".to_owned(),
         why: "These allocations reclaimed memory themselves: milliseconds instead of nanoseconds.".to_owned(),
@@ -323,6 +321,7 @@ fn stalls(state: &State) -> Option<Finding> {
             .to_owned(),
         shell: Some(earlier_kswapd(state)),
         study: Some("zone-reclaim"),
+        ..Finding::default()
     })
 }
 
@@ -332,7 +331,6 @@ fn huge_faults(state: &State) -> Option<Finding> {
     (done + fallback >= ATTEMPTS && share > 30.0).then(|| Finding {
         id: "huge-faults-fail",
         severity: Severity::Warning,
-        zone: None,
         read: format!(
             "thp_fault_fallback {fallback}, thp_fault_alloc {done} ({share:.0} % fell back) {}, /proc/vmstat",
             state.period
@@ -343,6 +341,7 @@ fn huge_faults(state: &State) -> Option<Finding> {
             .to_owned(),
         shell: Some("echo 1 > /proc/sys/vm/compact_memory".to_owned()),
         study: Some("refill-check"),
+        ..Finding::default()
     })
 }
 
@@ -351,7 +350,6 @@ fn fraction(state: &State) -> Option<Finding> {
     (fraction > 0).then(|| Finding {
         id: "pcp-fraction-set",
         severity: Severity::Info,
-        zone: None,
         read: format!("vm.{setting} = {fraction}"),
         expected: "0, the kernel's own rule".to_owned(),
         why: if setting == "percpu_pagelist_fraction" {
@@ -362,6 +360,7 @@ fn fraction(state: &State) -> Option<Finding> {
         advice: "Keep it if it was measured; else return to the kernel's rule.".to_owned(),
         shell: Some(format!("sysctl -w vm.{setting}=0")),
         study: Some("pcp-reset"),
+        ..Finding::default()
     })
 }
 
@@ -370,14 +369,13 @@ fn oom_kills(state: &State) -> Option<Finding> {
     (kills > 0).then(|| Finding {
         id: "oom-kills",
         severity: Severity::Warning,
-        zone: None,
         read: format!("oom_kill {kills} {}, /proc/vmstat", state.period),
         expected: "0".to_owned(),
         why: "Programs were killed because an allocation found no page.".to_owned(),
         advice: "dmesg names them with the state of each zone; a request for a large block may fail with much memory free."
             .to_owned(),
         shell: Some("dmesg | grep -iE -A30 'invoked oom-killer'".to_owned()),
-        study: None,
+        ..Finding::default()
     })
 }
 
@@ -387,7 +385,6 @@ fn remote(state: &State) -> Option<Finding> {
     (hit + miss >= ATTEMPTS && share > 5.0).then(|| Finding {
         id: "remote-allocations",
         severity: Severity::Info,
-        zone: None,
         read: format!(
             "numa_miss {miss} of {} allocations ({share:.0} %) {}, /proc/vmstat",
             hit + miss,
@@ -399,6 +396,7 @@ fn remote(state: &State) -> Option<Finding> {
         advice: "See which node is full, and bind or interleave the programs that fill it.".to_owned(),
         shell: Some("numastat -m".to_owned()),
         study: Some("zone-reclaim"),
+        ..Finding::default()
     })
 }
 
@@ -407,13 +405,12 @@ fn huge_defrag(state: &State) -> Option<Finding> {
     (always && state.huge_pages.as_deref() != Some("never")).then(|| Finding {
         id: "huge-faults-compact",
         severity: Severity::Info,
-        zone: None,
         read: "always, /sys/kernel/mm/transparent_hugepage/defrag".to_owned(),
         expected: "madvise, the kernel's default".to_owned(),
         why: "Each fault that wants a huge page and finds none free compacts memory itself, for up to milliseconds.".to_owned(),
         advice: "Keep it if throughput matters and latency does not.".to_owned(),
         shell: Some("echo madvise > /sys/kernel/mm/transparent_hugepage/defrag".to_owned()),
-        study: None,
+        ..Finding::default()
     })
 }
 
@@ -425,14 +422,13 @@ fn huge_never(state: &State) -> Option<Finding> {
     (managed >= SMALL_PAGES && state.huge_pages.as_deref() == Some("never")).then(|| Finding {
         id: "huge-pages-off",
         severity: Severity::Info,
-        zone: None,
         read: "never, /sys/kernel/mm/transparent_hugepage/enabled".to_owned(),
         expected: "madvise, so that programs that ask for them get some".to_owned(),
         why: "Large arrays take 512 faults and TLB entries where one would do.".to_owned(),
         advice: "See what it would change: `framewright try --set transparent_hugepage=madvise -- COMMAND`."
             .to_owned(),
         shell: Some("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled".to_owned()),
-        study: None,
+        ..Finding::default()
     })
 }
 
@@ -445,7 +441,6 @@ fn full_group(group: &Group) -> Option<Finding> {
     (share >= NEARLY_FULL || group.killed > 0).then(|| Finding {
         id: "memory-group-full",
         severity: if share >= NEARLY_FULL { Severity::Warning } else { Severity::Info },
-        zone: None,
         read: format!(
             "{}: {} of {} MiB in use ({share:.0} %), {} processes killed since it was made, {folder}",
             group.path,
@@ -458,6 +453,6 @@ fn full_group(group: &Group) -> Option<Finding> {
             .to_owned(),
         advice: "Raise the group's memory.max, or find out which of its memory grows.".to_owned(),
         shell: Some(format!("cat {folder}/memory.stat")),
-        study: None,
+        ..Finding::default()
     })
 }

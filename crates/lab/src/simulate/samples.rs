@@ -1,10 +1,9 @@
 //! Samples of simulated parts: the traffic of lines, intervals, and where they come from.
 
 use framewright_report::result::Part;
+use framewright_report::stats::quantile_of_sorted;
 use framewright_sim::clock::mix;
 use framewright_sim::engine::Moved;
-
-use super::quantile;
 
 /// Adds the traffic of the lines that any run so far has moved, divided by `each`, and the use of memory bandwidth.
 pub(crate) fn add_moved(
@@ -53,7 +52,7 @@ impl Interval {
         sorted.sort_by(f64::total_cmp);
         match self {
             Self::LowestToHighest => [sorted[0], sorted[sorted.len() - 1]],
-            Self::FourFifths => [0.1, 0.9].map(|share| quantile(&sorted, share)),
+            Self::FourFifths => [0.1, 0.9].map(|share| quantile_of_sorted(&sorted, share)),
         }
     }
 }

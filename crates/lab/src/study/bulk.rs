@@ -11,7 +11,7 @@ use crate::configure::Descriptor;
 use crate::settings::Settings;
 use crate::study::declare::*;
 use crate::study::library::{add, pair, parameters};
-use crate::study::run::{Configured, Run, configured, metric, progress, result_part};
+use crate::study::run::{Configured, Run, configured, in_turn, metric, progress, result_part};
 use crate::study::simulated;
 use crate::study::{Part, Plan};
 
@@ -83,16 +83,14 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         for &cores in &threads {
             let case = Case { workload: Workload::Bulk, order, cpus: cores };
             let load = Load::Bench(case, scale(&case, frames, run));
-            let pairs =
-                variants.iter().map(|variant| pair(&variant.setup, &load)).collect::<Result<Vec<_>>>()?;
-            for round in 0..run.samples as usize {
-                for turn in 0..variants.len() {
-                    let index = (round + turn) % variants.len();
-                    let variant = &variants[index].variant;
-                    let sample = pairs[index].sample(&load, round as u64);
-                    add(&sample, &mut result, variant, &parameters(varied, cores), [1.0, 0.0]);
-                    progress.step(&format!("{variant} on {cores} threads"));
-                }
+            let pairs = variants
+                .iter()
+                .map(|variant| Ok((&variant.variant, pair(&variant.setup, &load)?)))
+                .collect::<Result<Vec<_>>>()?;
+            for (round, (variant, pair)) in in_turn(run.samples, &pairs) {
+                let sample = pair.sample(&load, round);
+                add(&sample, &mut result, variant, &parameters(varied, cores), [1.0, 0.0]);
+                progress.step(&format!("{variant} on {cores} threads"));
             }
         }
     }

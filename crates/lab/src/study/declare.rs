@@ -52,6 +52,12 @@ pub(crate) const fn key(
 }
 
 pub(crate) const ORDER: Key = key("order", Takes::Whole(0, 10), Some("0"), "Order of the blocks.");
+pub(crate) const CPUS: Key = key(
+    "cpus",
+    Takes::Whole(1, 1024),
+    Some("2"),
+    "The most CPUs: 1, 2, 4, … up to it, as far as the machine has them.",
+);
 pub(crate) const HUGE_PAGES: Key =
     key("huge_pages", Takes::Whole(1, 1 << 20), None, "Order-9 blocks that each CPU allocates and clears.");
 

@@ -1,15 +1,14 @@
 //! Parts that touch memory for the first time, simulated: `warm_up` of `refill-check`, and its control.
 
-use framewright_report::error::{Error, Result};
+use framewright_report::error::Result;
 use framewright_report::result::{Kind, Part as ResultPart};
-use framewright_sim::Model;
-use framewright_sim::clock::{Ps, mix};
+use framewright_sim::clock::Ps;
 use framewright_sim::first_touch::{self, Case, Warmed};
 
 use crate::settings::Settings;
 use crate::simulate::allocator::allocator;
 use crate::simulate::samples::{Interval, add_moved, close_models};
-use crate::simulate::{doubled, in_parallel, sampled_models};
+use crate::simulate::{doubled, on_models, sampled_models};
 use crate::study::declare::*;
 use crate::study::run::{Configured, Run, configured, progress, result_part};
 use crate::study::tasks::{self, add};
@@ -60,9 +59,6 @@ const AFTERWARDS: Ps = Ps(10_000_000_000);
 /// A first look takes so many of the pages.
 const QUICK: f64 = 0.25;
 
-/// One run: the case with its name, the variant, the model and its number.
-type Work<'a> = (&'a (String, Case), &'a Configured, (&'a Model, u64));
-
 /// Part `warm_up`: a share of the CPUs touch huge pages, the others base pages.
 ///
 /// # Errors
@@ -102,24 +98,16 @@ fn simulate(plan: &Plan, part: &Part, run: &Run<'_>, cases: &[(String, Case)]) -
     tasks::described(run.machine)?;
     let models = sampled_models(run.machine, run.models as usize, run.seed)?;
     let variants = configured(plan, &Settings::default())?;
-    let work: Vec<Work<'_>> = cases
-        .iter()
-        .flat_map(|case| variants.iter().map(move |variant| (case, variant)))
-        .flat_map(|(case, variant)| models.iter().zip(1..).map(move |model| (case, variant, model)))
-        .collect();
-    let progress = progress(plan, part, work.len());
-    let outcomes = in_parallel(
-        &work,
-        |((_, case), variant, (model, n))| {
-            let allocator = allocator(run.machine, &variant.setup);
-            first_touch::run(model, &allocator, case, mix(run.seed ^ n << 32))
-        },
-        || progress.step("first touches"),
-    );
+    let work: Vec<(&(String, Case), &Configured)> =
+        cases.iter().flat_map(|case| variants.iter().map(move |variant| (case, variant))).collect();
+    let progress = progress(plan, part, work.len() * models.len());
+    let done = || progress.step("first touches");
+    let runs = on_models(&work, &models, run.seed, done, |((_, case), variant), (model, _), seed| {
+        first_touch::run(model, &allocator(run.machine, &variant.setup), case, seed)
+    })?;
     let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);
     let mut hashes = Vec::new();
-    for (((parameters, case), variant, _), outcome) in work.iter().zip(outcomes) {
-        let outcome = outcome.map_err(Error::failed)?;
+    for (((parameters, case), variant), _, outcome) in runs {
         hashes.push(outcome.events.hash);
         add_figures(&mut result, part, parameters, case, &variant.variant, &outcome);
     }

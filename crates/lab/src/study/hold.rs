@@ -20,7 +20,7 @@ use crate::simulate::samples::{Interval, close_models};
 use crate::simulate::{in_parallel, model_errors, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::identify::{self, Draw, Priors};
-use crate::study::run::{Configured, Run, configured, progress, result_part};
+use crate::study::run::{Configured, Run, configured, machines_named, progress, result_part};
 use crate::study::tasks::described;
 use crate::study::{Part, Plan};
 
@@ -54,12 +54,7 @@ fn machines(part: &Part, run: &Run<'_>) -> Result<Vec<Machine>> {
     if run.asked {
         return Ok(vec![run.machine.clone()]);
     }
-    let mut names: Vec<&str> = Vec::new();
-    for metric in &part.metrics {
-        let name = metric.name.split_once("[machine=").and_then(|(_, rest)| rest.strip_suffix(']'));
-        names.extend(name.filter(|name| !names.contains(name)));
-    }
-    names.into_iter().map(Machine::find).collect()
+    machines_named(&part.metrics).into_iter().map(Machine::find).collect()
 }
 
 /// Runs the part.

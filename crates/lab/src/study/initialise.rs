@@ -13,12 +13,12 @@ use framewright_subject::{Descriptor, Subject};
 use framewright_workload::random::Rng;
 
 use crate::booting::PAGE_SHIFT;
-use crate::booting::report::{no_slots, stay_behind};
+use crate::booting::report::{self, no_slots, stay_behind};
 use crate::configure::Setup;
 use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::study::declare::*;
-use crate::study::run::{Configured, Run, configured, progress, result_part};
+use crate::study::run::{Configured, Run, configured, in_turn, progress, result_part};
 use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
@@ -190,11 +190,9 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             }
         }
     }
-    for round in 0..fresh as usize {
-        for turn in 0..variants.len() {
-            let threads = *counts.last().expect("there is one");
-            measure.sample(&variants[(round + turn) % variants.len()], threads, round % 2 == 1, true)?;
-        }
+    let most = *counts.last().expect("there is one");
+    for (round, variant) in in_turn(fresh, &variants) {
+        measure.sample(variant, most, round % 2 == 1, true)?;
     }
     let ranges = rig.map.free.len();
     result.note(format!(
@@ -252,17 +250,8 @@ impl Measure<'_> {
 /// Refuses what this machine has no memory for.
 ///
 /// # Errors
-/// The descriptors would take more than three quarters of the memory that is available.
+/// As [`report::enough_memory`].
 pub(crate) fn enough_memory(gib: u64) -> Result<()> {
-    let needed = (gib << 30) / 64;
-    let available = framewright_report::host::available_bytes();
-    if available.is_some_and(|available| needed > available / 4 * 3) {
-        return Err(Error::failed(format_args!(
-            "descriptors of {DESCRIPTOR} bytes for {gib} GiB take {} MiB, and {} MiB are available: choose a smaller \
-             --memory",
-            needed >> 20,
-            available.unwrap_or_default() >> 20
-        )));
-    }
-    Ok(())
+    let pages = gib << (30 - PAGE_SHIFT);
+    report::enough_memory(pages, DESCRIPTOR as u64, "choose a smaller --memory")
 }

@@ -1,6 +1,6 @@
 //! The parts of a study as jobs: which there are, whether a machine can run one, and running it.
 
-use framewright_report::error::{Error, Result, did_you_mean};
+use framewright_report::error::{Error, Result, did_you_mean_or};
 use framewright_report::result::{Kind, Part as ResultPart};
 
 use super::plan::{Part, Plan};
@@ -29,9 +29,8 @@ pub fn jobs<'a>(plan: &'a Plan, part: Option<&str>, kind: Option<Kind>) -> Resul
     if let Some(name) = part
         && !plan.parts().iter().any(|part| part.name == name)
     {
-        let names: Vec<&str> = plan.parts().iter().map(|part| part.name.as_str()).collect();
-        let hint = did_you_mean(name, names.iter().copied());
-        let list = if hint.is_empty() { format!("; there are {}", names.join(", ")) } else { hint };
+        let names = plan.parts().iter().map(|part| part.name.as_str());
+        let list = did_you_mean_or(name, names, "; there are");
         return Err(Error::usage(format_args!("{} has no part `{name}`{list}", plan.name())));
     }
     let wanted = plan.parts().iter().filter(|known| part.is_none_or(|name| known.name == name));

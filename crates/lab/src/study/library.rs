@@ -13,7 +13,7 @@ use framewright_workload::replay::Recorded;
 use crate::configure::Setup;
 use crate::settings::Settings;
 use crate::simulate::samples::{Interval, close_models};
-use crate::simulate::{in_parallel, sampled_models, strata};
+use crate::simulate::{on_models, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::replay::trace;
 use crate::study::run::{Run, configured, progress, result_part};
@@ -26,12 +26,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
         kinds: &[Kind::Measured, Kind::Simulated],
         keys: &[
             key("load", Takes::Words(&["bulk", "copies"]), Some("bulk"), "What the CPUs do."),
-            key(
-                "cpus",
-                Takes::Whole(1, 1024),
-                Some("2"),
-                "The most CPUs: 1, 2, 4, … up to it, as far as the machine has them.",
-            ),
+            CPUS,
             key("trace", Takes::FileOr("compile"), Some("compile"), "The trace of which copies run."),
         ],
         metrics: joined!(Quantity;
@@ -193,25 +188,20 @@ fn simulated(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     for varied in &part.combinations() {
         for load in &loads {
             for variant in configured(plan, varied)? {
-                let parameters = parameters(varied, load.cpus());
-                work.extend((0..count).map(|n| (n, variant.clone(), parameters.clone(), *load)));
+                work.push((variant, parameters(varied, load.cpus()), *load));
             }
         }
     }
-    let progress = progress(plan, part, work.len());
-    let samples = in_parallel(
-        &work,
-        |(n, variant, _, load)| {
-            let mut config = variant.setup.config;
-            config.experiment.lock_timing = true;
-            modelled(&models[*n], config, load, mix(run.seed ^ (*n as u64 + 1) << 32)).map_err(Error::failed)
-        },
-        || progress.step("simulated"),
-    );
+    let progress = progress(plan, part, work.len() * count);
+    let done = || progress.step("simulated");
+    let samples = on_models(&work, &models, run.seed, done, |(variant, _, load), (model, _), seed| {
+        let mut config = variant.setup.config;
+        config.experiment.lock_timing = true;
+        modelled(model, config, load, seed)
+    })?;
     let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);
-    for ((n, variant, parameters, _), sample) in work.iter().zip(samples) {
-        let factors = [errors[*n].exp(), clocks[*n]];
-        add(&sample?, &mut result, &variant.variant, parameters, factors);
+    for ((variant, parameters, _), n, sample) in samples {
+        add(&sample, &mut result, &variant.variant, parameters, [errors[n].exp(), clocks[n]]);
     }
     settle(&mut result, part);
     close_models(&mut result, count, [], Interval::FourFifths);

@@ -4,16 +4,16 @@
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::Model;
-use framewright_sim::clock::mix;
-use framewright_subject::load::Load;
+use framewright_sim::world::WorldError;
+use framewright_subject::load::{Load, Sample};
 use framewright_subject::modelled::modelled;
 use framewright_subject::runner;
-use framewright_workload::bench::{self, Case, Measurement, Scale, Workload as Bench};
+use framewright_workload::bench::{self, Case, Scale, Workload as Bench};
 
 use crate::configure::Setup;
 use crate::machine::Machine;
 use crate::simulate::samples::{Interval, close_simulated};
-use crate::simulate::{in_parallel, model_errors, sampled_models};
+use crate::simulate::{model_errors, on_models, sampled_models};
 use crate::study::declare::*;
 use crate::study::run::{Run, progress};
 use crate::study::{Part, Plan};
@@ -42,12 +42,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
         name: "own_bench",
         about: "The workloads of `bench` on 1, 2, 4, … CPUs: measured here, or simulated by the same code.",
         kinds: &[Kind::Measured, Kind::Simulated],
-        keys: &[key(
-            "cpus",
-            Takes::Whole(1, 1024),
-            Some("2"),
-            "The most CPUs: 1, 2, 4, … up to it, as far as the machine has them.",
-        )],
+        keys: &[CPUS],
         metrics: &quantities! {
             hot_pair_ns "ns" Lower Main "Time of an allocation and its free, again and again."
             bulk_get_ns "ns" Lower Main "Time of one allocation of many."
@@ -132,20 +127,13 @@ pub(crate) fn measured(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Result
 }
 
 /// One simulated run.
-struct Work<'a> {
-    case: Case,
-    model: &'a Model,
-    /// The model's own error, as a factor.
-    error: f64,
+fn simulate(
+    case: &Case,
+    model: &Model,
+    scale: &Scale,
     seed: u64,
-}
-
-impl Work<'_> {
-    fn run(&self, scale: &Scale) -> Result<Measurement> {
-        let load = Load::Bench(self.case, *scale);
-        let config = Setup::default().config;
-        Ok(modelled(self.model, config, &load, self.seed).map_err(Error::failed)?.measurement)
-    }
+) -> core::result::Result<Sample, WorldError> {
+    modelled(model, Setup::default().config, &Load::Bench(*case, *scale), seed)
 }
 
 /// Runs the part on models of the machine.
@@ -155,30 +143,21 @@ impl Work<'_> {
 pub(crate) fn simulated(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let count = run.models as usize;
     let models = sampled_models(run.machine, count, run.seed)?;
-    let error = model_errors(count, run.seed)?;
+    // Each model's own error, as a factor.
+    let errors = model_errors(count, run.seed)?;
     let cases = cases(part, run.machine.cpus() as usize);
     let scale = scale(&cases, run, Kind::Simulated);
-    let work: Vec<Work<'_>> = cases
-        .iter()
-        .flat_map(|case| {
-            let models = models.iter().zip(&error).zip(1..);
-            models.map(|((model, error), n)| Work {
-                case: *case,
-                model,
-                error: *error,
-                seed: mix(run.seed ^ n << 32),
-            })
-        })
-        .collect();
-    let progress = progress(plan, part, work.len());
-    let done = in_parallel(&work, |work| work.run(&scale), || progress.step("simulated"));
+    let progress = progress(plan, part, cases.len() * count);
+    let done = || progress.step("simulated");
+    let runs = on_models(&cases, &models, run.seed, done, |case, (model, _), seed| {
+        simulate(case, model, &scale, seed)
+    })?;
     let mut result = empty(plan, part, Kind::Simulated, &run.machine.name, run.seed);
-    let mut failures = Vec::with_capacity(work.len());
-    for (work, measurement) in work.iter().zip(done) {
-        let measurement = measurement?;
-        failures.push((&work.case, measurement.failures));
-        for metric in measurement.metrics {
-            result.figure(&metric.name).sample(VARIANT, metric.value * work.error);
+    let mut failures = Vec::with_capacity(runs.len());
+    for (case, n, sample) in runs {
+        failures.push((case, sample.measurement.failures));
+        for metric in sample.measurement.metrics {
+            result.figure(&metric.name).sample(VARIANT, metric.value * errors[n]);
         }
     }
     close_simulated(&mut result, [], Interval::FourFifths);
@@ -202,6 +181,8 @@ fn explain(result: &mut ResultPart, machine: &Machine, models: usize) {
 
 #[cfg(test)]
 mod tests {
+    use framewright_sim::clock::mix;
+
     use super::*;
 
     #[test]
@@ -240,8 +221,7 @@ mod tests {
         let quick = scale(&cases, &Run::shortest(&machine, &trace), Kind::Simulated);
         for case in cases {
             let failures = |scale: Scale| {
-                let work = Work { case, model, error: 1.0, seed: mix(1) };
-                work.run(&scale).expect("simulated").failures
+                simulate(&case, model, &scale, mix(1)).expect("simulated").measurement.failures
             };
             assert_eq!(failures(quick), 0, "{case}");
             let mut result = ResultPart::new("s", "p", Kind::Simulated, "all");

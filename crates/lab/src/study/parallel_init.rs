@@ -19,7 +19,7 @@ use crate::simulate::samples::{Interval, close_simulated, note_models};
 use crate::simulate::{doubled, in_parallel, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::identify::{Draw, Priors, keep};
-use crate::study::run::{Configured, Run, configured, progress, result_part};
+use crate::study::run::{Configured, Run, configured, machines_named, progress, result_part};
 use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
@@ -184,17 +184,15 @@ impl Rig {
     }
 }
 
+/// A map as the simulator boots it.
+pub(crate) fn memory(map: &BootMap, split: Split, workers: u16) -> BootMemory<'_> {
+    let BootMap { zones, parts, free, rules, .. } = map;
+    BootMemory { zones, parts, free, section: rules.section, split, workers }
+}
+
 impl Work<'_> {
     fn run(&self) -> core::result::Result<Outcome, WorldError> {
-        let map = &self.rig.map;
-        let memory = BootMemory {
-            zones: &map.zones,
-            parts: &map.parts,
-            free: &map.free,
-            section: map.rules.section,
-            split: self.variant.setup.split,
-            workers: self.workers,
-        };
+        let memory = memory(&self.rig.map, self.variant.setup.split, self.workers);
         boot(self.model, &memory, self.variant.setup.config, self.seed, 0)
     }
 }
@@ -206,10 +204,11 @@ impl Work<'_> {
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let curve = WORKLOAD.value(part, "threads");
     let count = run.models as usize;
-    let machines = if run.asked || machines(plan).is_empty() {
+    let named = machines_named(plan.parts().iter().flat_map(|part| &part.metrics));
+    let machines = if run.asked || named.is_empty() {
         vec![run.machine.clone()]
     } else {
-        machines(plan).iter().map(|name| Machine::find(name)).collect::<Result<_>>()?
+        named.into_iter().map(Machine::find).collect::<Result<_>>()?
     };
     let variants = configured(plan, &Settings::default())?;
     let rig = |machine: Machine| match curve {
@@ -257,18 +256,6 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     close_simulated(&mut result, hashes, interval);
     explain(&mut result, curve, run.models as usize);
     Ok(result)
-}
-
-/// The machines that the study's metrics name, each once.
-fn machines(plan: &Plan) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for metric in plan.parts().iter().flat_map(|part| &part.metrics) {
-        let name = metric.name.split_once("[machine=").and_then(|(_, rest)| rest.strip_suffix(']'));
-        if let Some(name) = name.filter(|name| !names.iter().any(|known| known == name)) {
-            names.push(name.to_owned());
-        }
-    }
-    names
 }
 
 /// All CPUs of the node; for a curve every number before, by section and for a first look 1, 2, 4, ….
@@ -364,7 +351,7 @@ mod tests {
     #[test]
     fn the_smallest_machine_boots_under_every_variant() {
         let plan = Plan::find("parallel-init").expect("it is built in");
-        assert_eq!(machines(&plan).len(), 6);
+        assert_eq!(machines_named(plan.parts().iter().flat_map(|part| &part.metrics)).len(), 6);
         let variants = configured(&plan, &Settings::default()).expect("they are valid");
         let machine = Machine::find("haswell-2699v3-vm4").expect("it is built in");
         let rig = Rig::new(machine, |machine| sampled_models(machine, 2, 1)).expect("a rig");

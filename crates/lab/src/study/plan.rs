@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use clap::ValueEnum as _;
 use framewright_report::error::Result;
 use framewright_report::result::{Better, Kind, Published, StudyText};
 use framewright_report::table::Style;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
+use toml::Spanned;
 
 use crate::settings::{Settings, Value};
 use crate::toml_file::TomlFile;
@@ -19,34 +22,138 @@ pub struct Plan {
     pub(super) content: Content,
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct Content {
+/// A study as its file has it. What is left out follows from the rest.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "A study of framewright")]
+pub(crate) struct Content {
+    /// The name it is chosen by; the file's name, if it is left out.
+    #[serde(default)]
     pub(super) name: String,
+    /// When the change that it is about was published.
     pub(super) year: Option<u32>,
+    /// What it asks, in a few words.
+    #[serde(default)]
     pub(super) short: String,
+    /// What it asks.
+    #[serde(default)]
     pub(super) question: String,
     /// Published figures that no part predicts, each with the reason.
+    #[serde(default)]
     pub(super) unpredicted: Vec<String>,
+    /// Machine of derived and simulated parts: a name that `framewright machines` lists.
     pub(super) machine: Option<String>,
+    /// The variant that the others are compared with; the first, if it is left out.
+    #[serde(default)]
     pub(super) baseline: String,
+    /// Whose tables its results are shown in.
+    #[serde(default)]
+    #[schemars(schema_with = "styles")]
     pub(super) style: Style,
+    /// Settings of all variants.
+    #[serde(default)]
     pub(super) config: Settings,
+    /// Configurations that are compared.
+    #[serde(rename = "variant")]
     pub(super) variants: Vec<Variant>,
+    /// Ways to answer the question.
+    #[serde(rename = "part")]
+    pub(super) written: Vec<WrittenPart>,
+    /// The same with everything looked up that they name.
+    #[serde(skip)]
     pub(super) parts: Vec<Part>,
 }
 
 /// One configuration that is compared.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
     /// Name of its column.
     pub name: String,
-    /// Description, in a sentence.
+    /// Its description, in a sentence.
     #[serde(default)]
     pub about: String,
     /// What it sets beyond the study's common settings.
     #[serde(default)]
     pub(super) config: Settings,
+}
+
+/// One way to answer the question, as the study's file has it.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "part")]
+pub(crate) struct WrittenPart {
+    /// Name of its table.
+    pub(super) name: Option<String>,
+    /// What it does, in a sentence.
+    #[serde(default)]
+    pub(super) about: String,
+    /// Ways in which it is run; all that its workload has, if it is left out.
+    #[schemars(schema_with = "kinds")]
+    pub(super) kinds: Option<Vec<Kind>>,
+    /// What it runs; `framewright workloads` explains each.
+    pub(super) workload: Option<Settings>,
+    /// The metric that a summary shows.
+    #[schemars(with = "Option<String>")]
+    pub(super) headline: Option<Spanned<String>>,
+    /// Settings that it runs with each of several values.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, Vec<serde_json::Value>>")]
+    pub(super) vary: BTreeMap<Spanned<String>, Vec<Value>>,
+    /// Where its published figures come from.
+    #[serde(default)]
+    pub(super) source: String,
+    /// What it reports: all that its workload reports, if nothing is named.
+    #[serde(default, rename = "metric")]
+    pub(super) metrics: Vec<WrittenMetric>,
+}
+
+/// A quantity that a part reports, as the study's file has it.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "metric")]
+pub(crate) struct WrittenMetric {
+    /// Name without parameters.
+    #[schemars(with = "String")]
+    pub(super) name: Spanned<String>,
+    /// As the workload declares it.
+    #[schemars(with = "Option<String>")]
+    pub(super) unit: Option<Spanned<String>>,
+    /// As the workload declares it.
+    #[schemars(schema_with = "directions")]
+    pub(super) better: Option<Spanned<Better>>,
+    /// What the study's authors printed for their baseline.
+    #[schemars(schema_with = "figure")]
+    pub(super) published: Option<Published>,
+    /// What they printed for other variants, by name.
+    #[serde(default)]
+    #[schemars(schema_with = "figures")]
+    pub(super) changed: BTreeMap<String, Published>,
+}
+
+fn styles(_: &mut SchemaGenerator) -> Schema {
+    let names = Style::value_variants().iter().filter_map(clap::ValueEnum::to_possible_value);
+    json_schema!({ "enum": names.map(|value| value.get_name().to_owned()).collect::<Vec<_>>() })
+}
+
+fn kinds(_: &mut SchemaGenerator) -> Schema {
+    let names: Vec<String> = Kind::value_variants().iter().map(ToString::to_string).collect();
+    json_schema!({ "type": "array", "items": { "enum": names } })
+}
+
+fn directions(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "enum": [Better::Lower, Better::Higher, Better::None] })
+}
+
+fn figure(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object", "additionalProperties": false, "required": ["mean"],
+        "properties": { "mean": { "type": "number" }, "stddev": { "type": "number" } },
+    })
+}
+
+fn figures(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object", "additionalProperties": figure(generator) })
 }
 
 /// One way to answer the question.

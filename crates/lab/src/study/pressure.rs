@@ -13,7 +13,7 @@ use framewright_subject::programs::{Facts, Failure, Place, Program, Stretch, mea
 
 use crate::settings::Settings;
 use crate::study::declare::*;
-use crate::study::run::{Run, configured, progress, result_part};
+use crate::study::run::{Run, configured, in_turn, progress, result_part};
 use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
@@ -80,15 +80,12 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let work = Work::of(part, run);
     let progress = progress(plan, part, variants.len() * run.costly_samples as usize);
     let mut is_direct = true;
-    for round in 0..run.costly_samples as usize {
-        for turn in 0..variants.len() {
-            let variant = &variants[(round + turn) % variants.len()];
-            progress.doing(&variant.variant);
-            let (sample, direct) = work.sample(variant.setup.config)?;
-            is_direct &= direct;
-            sample.add(&mut result, &variant.variant);
-            progress.step(&variant.variant);
-        }
+    for (_, variant) in in_turn(run.costly_samples, &variants) {
+        progress.doing(&variant.variant);
+        let (sample, direct) = work.sample(variant.setup.config)?;
+        is_direct &= direct;
+        sample.add(&mut result, &variant.variant);
+        progress.step(&variant.variant);
     }
     add_published(&mut result, part);
     result.note(work.describe());

@@ -5,73 +5,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use framewright_report::error::{Error, Result, did_you_mean};
-use framewright_report::result::{Better, Kind, Published};
-use framewright_report::table::Style;
-use serde::Deserialize;
-use toml::Spanned;
+use framewright_report::error::{Error, Result, did_you_mean, did_you_mean_or};
+use framewright_report::result::Better;
 
-use super::plan::{Content, Metric, Part, Plan, Variant};
+use super::plan::{Content, Metric, Part, Plan, WrittenMetric, WrittenPart};
 use super::registry;
 use super::workload::{Declaration, Quantity, Role};
 use crate::configure::Setup;
 use crate::embedded::STUDIES;
-use crate::settings::{Settings, Value};
+use crate::settings::Settings;
 use crate::toml_file::{TomlFile, is_path};
-
-/// The same as it is written. What is left out follows from the rest.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
-    name: Option<String>,
-    year: Option<u32>,
-    #[serde(default)]
-    short: String,
-    #[serde(default)]
-    question: String,
-    #[serde(default)]
-    unpredicted: Vec<String>,
-    machine: Option<String>,
-    baseline: Option<String>,
-    #[serde(default)]
-    style: Style,
-    #[serde(default)]
-    config: Settings,
-    #[serde(rename = "variant")]
-    variants: Vec<Variant>,
-    #[serde(rename = "part")]
-    parts: Vec<WrittenPart>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenPart {
-    name: Option<String>,
-    #[serde(default)]
-    about: String,
-    kinds: Option<Vec<Kind>>,
-    workload: Option<Settings>,
-    headline: Option<Spanned<String>>,
-    #[serde(default)]
-    vary: BTreeMap<Spanned<String>, Vec<Value>>,
-    /// Where its published figures come from.
-    #[serde(default)]
-    source: String,
-    #[serde(default, rename = "metric")]
-    metrics: Vec<WrittenMetric>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenMetric {
-    name: Spanned<String>,
-    unit: Option<Spanned<String>>,
-    better: Option<Spanned<Better>>,
-    published: Option<Published>,
-    /// The same of other variants, by name.
-    #[serde(default)]
-    changed: BTreeMap<String, Published>,
-}
 
 impl Plan {
     /// All built-in studies, in the order of their year.
@@ -99,46 +42,37 @@ impl Plan {
         match all.iter().position(|plan| plan.name() == argument) {
             Some(index) => Ok(all.swap_remove(index)),
             None => {
-                let names: Vec<&str> = all.iter().map(Self::name).collect();
-                let hint = did_you_mean(argument, names.iter().copied());
-                let list = if hint.is_empty() { format!("; there are {}", names.join(", ")) } else { hint };
+                let list = did_you_mean_or(argument, all.iter().map(Self::name), "; there are");
                 Err(Error::usage(format_args!("no study `{argument}`{list}")))
             }
         }
     }
 
     fn parse(file: TomlFile) -> Result<Self> {
-        let written: Written = file.parse()?;
-        let content = written.checked(&file)?;
-        content.check().map_err(|what| file.error(None, what))?;
+        let mut content: Content = file.parse()?;
+        content.complete(&file)?;
         Ok(Self { file, content })
     }
 }
 
-impl Written {
-    /// What it means, with everything looked up that it names.
-    fn checked(self, file: &TomlFile) -> Result<Content> {
+impl Content {
+    /// Looks up everything that it names, and fills in what was left out.
+    fn complete(&mut self, file: &TomlFile) -> Result<()> {
         let known = |settings: &Settings| {
             let mut setup = Setup::default();
             settings.apply(Some(file), |key, value| setup.set(key, value))
         };
         known(&self.config)?;
         self.variants.iter().try_for_each(|variant| known(&variant.config))?;
-        let parts = self.parts.into_iter().map(|part| part.checked(file)).collect::<Result<_>>()?;
-        let first = self.variants.first().map(|variant| variant.name.clone());
-        Ok(Content {
-            name: self.name.unwrap_or_else(|| file.stem()),
-            year: self.year,
-            short: self.short,
-            question: self.question,
-            unpredicted: self.unpredicted,
-            machine: self.machine,
-            baseline: self.baseline.or(first).unwrap_or_default(),
-            style: self.style,
-            config: self.config,
-            variants: self.variants,
-            parts,
-        })
+        let written = core::mem::take(&mut self.written);
+        self.parts = written.into_iter().map(|part| part.checked(file)).collect::<Result<_>>()?;
+        if self.name.is_empty() {
+            self.name = file.stem();
+        }
+        if let (true, Some(first)) = (self.baseline.is_empty(), self.variants.first()) {
+            self.baseline.clone_from(&first.name);
+        }
+        self.check().map_err(|what| file.error(None, what))
     }
 }
 
@@ -278,7 +212,10 @@ impl Content {
 
 #[cfg(test)]
 mod tests {
+    use framewright_report::result::{Kind, Published};
+
     use super::*;
+    use crate::settings::Value;
 
     const SMALL: &str = r#"
 name = "small"

@@ -3,7 +3,7 @@
 
 use std::sync::{PoisonError, RwLock};
 
-use framewright_report::error::{Error, Result, did_you_mean};
+use framewright_report::error::{Error, Result, did_you_mean_or};
 use framewright_report::result::{Kind, Part as ResultPart};
 
 use super::declare::BuiltIn;
@@ -62,9 +62,8 @@ pub fn all() -> impl Iterator<Item = &'static dyn Workload> {
 /// There is none; the message suggests one or lists all.
 pub fn find(name: &str) -> core::result::Result<&'static dyn Workload, String> {
     all().find(|workload| workload.declaration().name == name).ok_or_else(|| {
-        let names: Vec<&str> = all().map(|workload| workload.declaration().name).collect();
-        let hint = did_you_mean(name, names.iter().copied());
-        let list = if hint.is_empty() { format!("; there are {}", names.join(", ")) } else { hint };
+        let names = all().map(|workload| workload.declaration().name);
+        let list = did_you_mean_or(name, names, "; there are");
         format!("no workload `{name}`{list}")
     })
 }

@@ -9,7 +9,7 @@ use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::shipped;
-use crate::study::{Part, Plan, Variant};
+use crate::study::{Metric, Part, Plan, Variant};
 
 /// How much of a study to run, and on what.
 #[derive(Debug)]
@@ -81,8 +81,27 @@ pub fn result_part(plan: &Plan, part: &Part, kind: Kind, machine: &str, seed: u6
 }
 
 /// The metric of this family that a part's plan declares.
-pub(crate) fn metric<'a>(part: &'a Part, family: &str) -> Option<&'a crate::study::Metric> {
+pub(crate) fn metric<'a>(part: &'a Part, family: &str) -> Option<&'a Metric> {
     part.metrics.iter().find(|metric| metric.name == family)
+}
+
+/// The machines that metrics name as their only parameter, each once.
+pub(crate) fn machines_named<'a>(metrics: impl IntoIterator<Item = &'a Metric>) -> Vec<&'a str> {
+    let mut names = Vec::new();
+    for metric in metrics {
+        let name = metric.name.split_once("[machine=").and_then(|(_, rest)| rest.strip_suffix(']'));
+        names.extend(name.filter(|name| !names.contains(name)));
+    }
+    names
+}
+
+/// Every item in each of `rounds` rounds, with the round's number. Each round begins with the next item, so that what
+/// else the machine does falls on all alike.
+pub(crate) fn in_turn<T>(rounds: u32, items: &[T]) -> impl Iterator<Item = (u64, &T)> {
+    let round = move |round: usize| {
+        (0..items.len()).map(move |turn| (round as u64, &items[(round + turn) % items.len()]))
+    };
+    (0..rounds as usize).flat_map(round)
 }
 
 /// A line of progress for a part of so many steps.

@@ -20,7 +20,7 @@ use crate::machine::Machine;
 use crate::settings::Settings;
 use crate::simulate::allocator::allocator;
 use crate::simulate::samples::{Interval, add_moved, close_models};
-use crate::simulate::{doubled, in_parallel, sampled_models};
+use crate::simulate::{doubled, in_parallel, on_models, sampled_models};
 use crate::study::declare::*;
 use crate::study::run::{Configured, Run, configured, progress, result_part};
 use crate::study::{Part, Plan};
@@ -128,16 +128,12 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
             runs.extend(variants.iter().map(|variant| (case(load, cpus), Some(variant))));
         }
     }
-    let seed = |n: u64| mix(run.seed ^ n << 32);
-    let mut work: Vec<Work<'_>> = Vec::new();
-    for &(case, variant) in &runs {
-        let work_of = |(model, n)| Work { case, variant, model, seed: seed(n) };
-        work.extend(models.iter().zip(1..).map(work_of));
-    }
-    let progress = progress(plan, part, work.len());
-    let outcomes = in_parallel(&work, |item| item.run(run.machine), || progress.step("simulated"));
-    let outcomes: Vec<Outcome> =
-        outcomes.into_iter().collect::<core::result::Result<_, WorldError>>().map_err(Error::failed)?;
+    let progress = progress(plan, part, runs.len() * models.len());
+    let done = || progress.step("simulated");
+    let outcomes = on_models(&runs, &models, run.seed, done, |&(case, variant), (model, _), seed| {
+        Work { case, variant, model, seed }.run(run.machine)
+    })?;
+    let outcomes: Vec<Outcome> = outcomes.into_iter().map(|(.., outcome)| outcome).collect();
     let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);
     result.variants = variants.iter().map(|variant| variant.variant.clone()).collect();
     result.baseline = result.variants.first().cloned().unwrap_or_default();
@@ -154,7 +150,9 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
                 *known == case && found.is_some_and(|found| found.variant == variant.variant)
             };
             let Some(at) = runs.iter().position(is_it).map(|at| at * models.len()) else { continue };
-            result.note(machines_part(run.machine, &work[at], &outcomes[at]).map_err(Error::failed)?);
+            let work =
+                Work { case, variant: Some(variant), model: &models[0], seed: mix(run.seed ^ 1 << 32) };
+            result.note(machines_part(run.machine, &work, &outcomes[at]).map_err(Error::failed)?);
         }
     }
     close_models(&mut result, models.len(), hashes, Interval::LowestToHighest);

@@ -1,22 +1,16 @@
 //! Bulk parts on the model of a machine: what the variants cost on so many cores, and where the time goes.
 
 use framewright::units::COSTLY_ORDER;
-use framewright_report::error::{Error, Result};
+use framewright_report::error::Result;
 use framewright_report::result::{Kind, Part as ResultPart};
-use framewright_sim::Model;
 use framewright_sim::bench::{Bench, Case, Outcome, linux};
-use framewright_sim::clock::mix;
-use framewright_sim::world::WorldError;
 
 use crate::simulate::allocator::allocator;
 use crate::simulate::samples::{Interval, add_moved, close_models};
-use crate::simulate::{doubled, in_parallel, sampled_models};
+use crate::simulate::{doubled, on_models, sampled_models};
 use crate::study::declare::order;
 use crate::study::run::{Configured, Run, configured, metric, progress, result_part};
 use crate::study::{Part, Plan};
-
-/// One run: number of cores, variant, model, seed.
-type Work<'a> = (u16, &'a Configured, &'a Model, u64);
 
 /// Runs a bulk part on 1, 2, 4, … cores of the machine (quickly: 1, 16, …) and on all.
 ///
@@ -32,19 +26,15 @@ pub(crate) fn bulk(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart
     let mut hashes = Vec::new();
     for varied in &part.combinations() {
         let variants = configured(plan, varied)?;
-        let work = work(&cores, &variants, &models, run.seed);
-        let progress = progress(plan, part, work.len());
-        let outcomes = in_parallel(
-            &work,
-            |(cores, variant, model, seed)| {
-                let case = brief(Case::published(Bench::Bulk, order, *cores));
-                linux(model, &allocator(run.machine, &variant.setup), &case, *seed)
-            },
-            || progress.step("simulated"),
-        );
-        let outcomes: Vec<Outcome> =
-            outcomes.into_iter().collect::<core::result::Result<_, WorldError>>().map_err(Error::failed)?;
-        for ((cores, variant, ..), outcome) in work.iter().zip(&outcomes) {
+        let work: Vec<(u16, &Configured)> =
+            cores.iter().flat_map(|&cores| variants.iter().map(move |variant| (cores, variant))).collect();
+        let progress = progress(plan, part, work.len() * models.len());
+        let done = || progress.step("simulated");
+        let runs = on_models(&work, &models, run.seed, done, |(cores, variant), (model, _), seed| {
+            let case = brief(Case::published(Bench::Bulk, order, *cores));
+            linux(model, &allocator(run.machine, &variant.setup), &case, seed)
+        })?;
+        for ((cores, variant), _, outcome) in &runs {
             hashes.push(outcome.events.hash);
             let prefix: Vec<String> = varied
                 .iter()
@@ -80,15 +70,6 @@ fn brief(case: Case) -> Case {
     }
     let most = ((1 << 16) / u64::from(case.cores.max(1))).max(FEW) >> case.order.get();
     Case { blocks: case.blocks.min(most), ..case }
-}
-
-/// Every run; the models of one case follow one another.
-fn work<'a>(cores: &[u16], variants: &'a [Configured], models: &'a [Model], seed: u64) -> Vec<Work<'a>> {
-    let runs = cores.iter().flat_map(|&cores| variants.iter().map(move |variant| (cores, variant)));
-    runs.flat_map(|(cores, variant)| {
-        models.iter().zip(1..).map(move |(model, n)| (cores, variant, model, mix(seed ^ n << 32)))
-    })
-    .collect()
 }
 
 fn add(result: &mut ResultPart, part: &Part, parameters: &str, variant: &str, outcome: &Outcome) {

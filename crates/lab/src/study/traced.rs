@@ -7,7 +7,6 @@ use framewright_sim::bench::{Bench, Case, linux_recorded};
 use framewright_sim::boot::boot;
 use framewright_sim::clock::Ps;
 use framewright_sim::trace::{Doing, Recorded, Span, chrome};
-use framewright_sim::world::BootMemory;
 use framewright_trace::output::Output;
 
 use crate::booting::Bootable;
@@ -15,6 +14,7 @@ use crate::machine::Machine;
 use crate::simulate::allocator::allocator;
 use crate::simulate::central_model;
 use crate::study::declare::order;
+use crate::study::parallel_init::memory;
 use crate::study::run::{Configured, configured};
 use crate::study::{Part, Plan};
 
@@ -88,15 +88,10 @@ fn booted(plan: &Plan, part: &Part, machine: &Machine, seed: u64) -> Result<Vec<
     let model = central_model(machine)?;
     let varied = part.combinations().into_iter().next().unwrap_or_default();
     let run = |variant: &Configured| {
-        let is_one = variant.setup.split == framewright::policy::init::Split::OneThread;
-        let memory = BootMemory {
-            zones: &map.zones,
-            parts: &map.parts,
-            free: &map.free,
-            section: map.rules.section,
-            split: variant.setup.split,
-            workers: if is_one { 1 } else { (machine.cores_per_node * machine.threads_per_core) as u16 },
-        };
+        let split = variant.setup.split;
+        let is_one = split == framewright::policy::init::Split::OneThread;
+        let workers = if is_one { 1 } else { (machine.cores_per_node * machine.threads_per_core) as u16 };
+        let memory = memory(&map, split, workers);
         let outcome = boot(&model, &memory, variant.setup.config, seed, SPANS).map_err(Error::failed)?;
         Ok(outcome.recorded.map(|run| titled(run, &variant.variant)))
     };

@@ -4,17 +4,14 @@
 use framewright_host::Order;
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Kind, Part as ResultPart};
-use framewright_sim::Model;
-use framewright_sim::bench::{Bench, Case, Linux, Outcome, linux, linux_6_0};
+use framewright_sim::bench::{Bench, Case, Linux, linux, linux_6_0};
 use framewright_sim::calibration;
-use framewright_sim::clock::mix;
-use framewright_sim::world::WorldError;
 
 use crate::configure::Setup;
 use crate::machine::Machine;
 use crate::simulate::allocator;
 use crate::simulate::samples::{Interval, close_models};
-use crate::simulate::{self, in_parallel};
+use crate::simulate::{self, in_parallel, on_models};
 use crate::study::declare::*;
 use crate::study::run::{Run, progress, result_part};
 use crate::study::{Part, Plan};
@@ -112,35 +109,18 @@ pub(crate) fn curves(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPa
     let allocator = linux_6_0_on(run.machine);
     let cores = (run.machine.cores_per_node * run.machine.nodes) as u16;
     let cases = cases(cores, run.quick);
-    let work: Vec<(Case, &Model, u64)> = cases
-        .iter()
-        .flat_map(|case| models.iter().zip(1..).map(|(model, n)| (*case, model, mix(run.seed ^ n << 32))))
-        .collect();
-    let progress = progress(plan, part, work.len());
-    let outcomes = in_parallel(
-        &work,
-        |(case, model, seed)| linux(model, &allocator, case, *seed),
-        || progress.step("curves"),
-    );
+    let progress = progress(plan, part, cases.len() * models.len());
+    let done = || progress.step("curves");
+    let runs = on_models(&cases, &models, run.seed, done, |case, (model, _), seed| {
+        linux(model, &allocator, case, seed)
+    })?;
     let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);
-    let mut hashes = Vec::new();
-    let mut outcomes = outcomes.into_iter();
-    for case in &cases {
-        let of_case: Vec<Outcome> = outcomes
-            .by_ref()
-            .take(models.len())
-            .collect::<core::result::Result<_, WorldError>>()
-            .map_err(Error::failed)?;
-        hashes.extend(of_case.iter().map(|outcome| outcome.events.hash));
-        for operation in ["get", "put"] {
-            let times: Vec<f64> = of_case
-                .iter()
-                .filter_map(|outcome| if operation == "get" { outcome.get_ns } else { outcome.put_ns })
-                .collect();
-            if times.is_empty() {
-                continue;
+    let hashes: Vec<u64> = runs.iter().map(|(.., outcome)| outcome.events.hash).collect();
+    for (case, _, outcome) in runs {
+        for (operation, time) in [("get", outcome.get_ns), ("put", outcome.put_ns)] {
+            if let Some(time) = time {
+                result.figure(case.metric(operation)).sample(VARIANT, time);
             }
-            result.figure(case.metric(operation)).samples(VARIANT, times);
         }
     }
     close_models(&mut result, models.len(), hashes, Interval::LowestToHighest);

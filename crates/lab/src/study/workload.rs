@@ -3,7 +3,7 @@
 //! This declaration is the only one: the checks of a study's file, the units of its results and the tables of the guide
 //! are all made from it.
 
-use framewright_report::error::{Result, did_you_mean};
+use framewright_report::error::{Result, did_you_mean_or};
 use framewright_report::result::{Kind, Part as ResultPart};
 
 use crate::machine::Machine;
@@ -137,9 +137,8 @@ impl Declaration {
     pub fn quantity(&self, name: &str) -> core::result::Result<&'static Quantity, String> {
         let family = name.split('[').next().unwrap_or_default();
         self.metrics.iter().find(|quantity| quantity.name == family).ok_or_else(|| {
-            let names: Vec<&str> = self.metrics.iter().map(|quantity| quantity.name).collect();
-            let hint = did_you_mean(family, names.iter().copied());
-            let list = if hint.is_empty() { format!("; it has {}", names.join(", ")) } else { hint };
+            let names = self.metrics.iter().map(|quantity| quantity.name);
+            let list = did_you_mean_or(family, names, "; it has");
             format!("workload {} has no metric `{family}`{list}", self.name)
         })
     }
@@ -153,12 +152,10 @@ impl Declaration {
             return Ok(());
         }
         let key = self.keys.iter().find(|key| key.name == name).ok_or_else(|| {
-            let names: Vec<&str> = self.keys.iter().map(|key| key.name).collect();
-            let hint = did_you_mean(name, names.iter().copied());
-            let list = match (names.is_empty(), hint.is_empty()) {
-                (true, _) => "; it has none".to_owned(),
-                (false, true) => format!("; it has {}", names.join(", ")),
-                (false, false) => hint,
+            let list = if self.keys.is_empty() {
+                "; it has none".to_owned()
+            } else {
+                did_you_mean_or(name, self.keys.iter().map(|key| key.name), "; it has")
             };
             format!("workload {} has no key `{name}`{list}", self.name)
         })?;

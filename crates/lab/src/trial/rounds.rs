@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read as _, Seek as _};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -85,11 +85,12 @@ impl Counts {
             let faults = [usage.minor_page_faults(), usage.major_page_faults()].map(|faults| faults as f64);
             [faults[0], faults[1], ms(usage.user_time()), ms(usage.system_time())]
         });
-        let root = Root::open("/".as_ref());
-        let pressure = fs::read_to_string("/proc/pressure/memory").ok();
-        let waited =
-            pressure.and_then(|text| text.lines().next()?.rsplit_once("total=")?.1.trim().parse().ok());
-        Self { children, memory_wait_us: waited, state: root.and_then(|root| State::read(&root)).ok() }
+        let root = Root::open("/".as_ref()).ok();
+        Self {
+            children,
+            memory_wait_us: root.as_ref().and_then(Root::memory_wait_us),
+            state: root.and_then(|root| State::read(&root).ok()),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::figure;
-use crate::result::{Document, Kind, Part, StudyText};
+use crate::result::{Document, Kind, Part, StudyText, grouped};
 use crate::summary::{Headline, LEGEND, Row, outcomes, rows};
 use crate::table::{Table, legend};
 
@@ -139,14 +139,7 @@ fn badge(kind: Kind) -> Markup {
 
 /// The studies in their order, and which results are theirs.
 fn studies(document: &Document) -> Vec<(&str, Vec<usize>)> {
-    let mut studies: Vec<(&str, Vec<usize>)> = Vec::new();
-    for (index, part) in document.results.iter().enumerate() {
-        match studies.iter_mut().find(|(study, _)| *study == part.study) {
-            Some((_, parts)) => parts.push(index),
-            None => studies.push((&part.study, vec![index])),
-        }
-    }
-    studies
+    grouped(0..document.results.len(), |&index| document.results[index].study.as_str())
 }
 
 /// The studies; their parts are a line each below them.

@@ -2,7 +2,7 @@
 
 use core::fmt::Write as _;
 
-use super::{Marks, label};
+use super::label;
 use crate::terminal::Terminal;
 
 /// One bar.
@@ -24,7 +24,6 @@ pub struct Bar {
 /// values below zero grow to the left.
 #[must_use]
 pub fn bars(title: &str, bars: &[Bar], scale: (f64, f64), terminal: &Terminal) -> String {
-    let marks = Marks::of(terminal);
     let names = bars.iter().map(|bar| bar.name.chars().count()).max().unwrap_or(0).min(28);
     let labels: Vec<String> = bars.iter().map(text).collect();
     let label_width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
@@ -48,28 +47,28 @@ pub fn bars(title: &str, bars: &[Bar], scale: (f64, f64), terminal: &Terminal) -
         let mut line = vec![' '; width];
         let end = column(bar.value);
         if bar.value != 0.0 {
-            line[zero.min(end)..=zero.max(end)].fill(marks.bar);
+            line[zero.min(end)..=zero.max(end)].fill('█');
         }
         let (low, high) = (column(bar.low), column(bar.high));
         if high > low {
-            line[low..=high].fill(marks.whisker);
-            line[low] = marks.whisker_low;
-            line[high] = marks.whisker_high;
+            line[low..=high].fill('─');
+            line[low] = '├';
+            line[high] = '┤';
             if low < end && end < high {
-                line[end] = marks.whisker_value;
+                line[end] = '┼';
             }
         }
         if let Some(published) = bar.published {
-            line[column(published)] = marks.published;
+            line[column(published)] = '◆';
         }
         let name: String = bar.name.chars().take(names).collect();
         let line: String = line.into_iter().collect();
         let _ = writeln!(out, "  {name:<names$} {line} {label:>label_width$}");
     }
     if bars.iter().any(|bar| bar.published.is_some()) {
-        let _ = writeln!(out, "  {} published", marks.published);
+        out += "  ◆ published\n";
     }
-    out
+    terminal.spell(&out)
 }
 
 /// The value, the range if it has one, and what others printed.

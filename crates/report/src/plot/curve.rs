@@ -3,11 +3,14 @@
 use core::fmt::Write as _;
 use core::iter;
 
-use super::{Marks, label};
+use super::label;
 use crate::terminal::Terminal;
 
 /// Lines of the plot area.
 const HEIGHT: usize = 16;
+/// Marks of the series; after the last one the first comes again.
+const MARKS: [char; 6] = ['●', '○', '▲', '△', '■', '□'];
+
 /// An axis that spans more than this factor is logarithmic.
 pub(crate) const LOGARITHMIC: f64 = 8.0;
 
@@ -66,7 +69,6 @@ impl Scale {
 /// that is below, and reaches `most` at least.
 #[must_use]
 pub fn curve(title: &str, axis: &str, series: &[Series], most: f64, terminal: &Terminal) -> String {
-    let marks = Marks::of(terminal);
     let points = || series.iter().flat_map(|series| &series.points);
     let Some(first) = points().next() else { return format!("{title}\n  no points\n") };
 
@@ -84,7 +86,7 @@ pub fn curve(title: &str, axis: &str, series: &[Series], most: f64, terminal: &T
 
     let mut area = vec![vec![' '; width]; HEIGHT];
     for (index, series) in series.iter().enumerate() {
-        draw(&mut area, series, marks.series[index % marks.series.len()], marks, x, y);
+        draw(&mut area, series, MARKS[index % MARKS.len()], x, y);
     }
 
     let mut out = format!("{title}\n");
@@ -96,23 +98,20 @@ pub fn curve(title: &str, axis: &str, series: &[Series], most: f64, terminal: &T
             _ => "",
         };
         let line: String = line.iter().collect();
-        let _ = writeln!(out, "  {label:>margin$} {}{}", marks.vertical, line.trim_end());
+        let _ = writeln!(out, "  {label:>margin$} │{}", line.trim_end());
     }
-    let rule: String = iter::repeat_n(marks.axis, width).collect();
-    let _ = writeln!(out, "  {:>margin$} {}{rule}", "", marks.corner);
+    let rule: String = iter::repeat_n('─', width).collect();
+    let _ = writeln!(out, "  {:>margin$} └{rule}", "");
     let _ = writeln!(out, "  {:>margin$}  {}", "", ticks(points().map(|point| point.x), x, width));
     let name = if x.logarithmic { format!("{axis} (logarithmic)") } else { axis.to_owned() };
     let _ = writeln!(out, "  {:>margin$}  {name:^width$}", "").map(|()| trim_last_line(&mut out));
-    let legend = series
-        .iter()
-        .enumerate()
-        .map(|(index, series)| format!("{} {}", marks.series[index % marks.series.len()], series.name));
+    let legend = MARKS.iter().cycle().zip(series).map(|(mark, series)| format!("{mark} {}", series.name));
     let _ = writeln!(out, "  {:>margin$}  {}", "", legend.collect::<Vec<_>>().join("   "));
-    out
+    terminal.spell(&out)
 }
 
 /// Draws one series: dots between its points, whiskers, and the points on top.
-fn draw(area: &mut [Vec<char>], series: &Series, mark: char, marks: Marks, x: Scale, y: Scale) {
+fn draw(area: &mut [Vec<char>], series: &Series, mark: char, x: Scale, y: Scale) {
     let mut points = series.points.clone();
     points.sort_by(|a, b| a.x.total_cmp(&b.x));
     let mut dot = |row: usize, column: usize, character: char, over: bool| {
@@ -125,12 +124,12 @@ fn draw(area: &mut [Vec<char>], series: &Series, mark: char, marks: Marks, x: Sc
         let (start, end) = (y.cell(two[0].y) as f64, y.cell(two[1].y) as f64);
         for column in from + 1..to {
             let share = (column - from) as f64 / (to - from) as f64;
-            dot((start + (end - start) * share).round() as usize, column, marks.joint, false);
+            dot((start + (end - start) * share).round() as usize, column, '·', false);
         }
     }
     for point in &points {
         for row in y.cell(point.low)..=y.cell(point.high) {
-            dot(row, x.cell(point.x), marks.vertical, false);
+            dot(row, x.cell(point.x), '│', false);
         }
     }
     for point in &points {

@@ -3,7 +3,7 @@
 use core::fmt::Write as _;
 use core::iter;
 
-use super::{Marks, label};
+use super::label;
 use crate::stats::{max, min};
 use crate::terminal::Terminal;
 
@@ -11,7 +11,6 @@ use crate::terminal::Terminal;
 /// ⌈log₂ n⌉ + 1 (Journal of the American Statistical Association 21, 1926).
 #[must_use]
 pub fn histogram(title: &str, samples: &[f64], terminal: &Terminal) -> String {
-    let marks = Marks::of(terminal);
     let (low, high) = (min(samples), max(samples));
     if high <= low || samples.is_empty() {
         return format!("{title}\n  {} samples, all {}\n", samples.len(), label(low));
@@ -32,9 +31,9 @@ pub fn histogram(title: &str, samples: &[f64], terminal: &Terminal) -> String {
     for (index, &count) in counts.iter().enumerate() {
         // Every range that has a sample shows at least one mark.
         let length = (count * width).div_ceil(most);
-        let bar: String = iter::repeat_n(marks.bar, length).collect();
+        let bar: String = iter::repeat_n('█', length).collect();
         let _ =
             writeln!(out, "  {:>edges$} - {:>edges$} {count:>digits$} {bar}", edge(index), edge(index + 1));
     }
-    out
+    terminal.spell(&out)
 }

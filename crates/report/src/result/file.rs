@@ -21,16 +21,8 @@ impl Document {
     /// It cannot be read, is empty, is not JSON, is of a later version, or contradicts itself. The message
     /// begins with the path.
     pub fn read(path: &Path) -> Result<Self> {
-        let bytes =
-            input::text(path, LONGEST, "expected a JSON file saved with -o").map_err(Error::failed)?;
-        let text = str::from_utf8(&bytes).map_err(|cause| {
-            Error::failed(format_args!(
-                "{}: not text (byte {} is not UTF-8); expected a JSON file saved with -o",
-                path.display(),
-                cause.valid_up_to()
-            ))
-        })?;
-        Self::parse(text).map_err(|error| Error::failed(format_args!("{}: {error}", path.display())))
+        let text = input::text(path, LONGEST, "expected a JSON file saved with -o").map_err(Error::failed)?;
+        Self::parse(&text).map_err(|error| Error::failed(format_args!("{}: {error}", path.display())))
     }
 
     /// Reads a result from JSON.

@@ -48,9 +48,6 @@ impl Part {
 
     /// Removes metrics whose samples are all the same number, unless that is all there is, or what the part is about.
     fn hide_unchanged(&mut self) {
-        let is_headline = |metric: &Metric, headline: &Option<String>| {
-            headline.as_ref().is_some_and(|name| metric.name == *name || metric.family() == name)
-        };
         let changes = |metric: &Metric| {
             let mut samples = metric.samples.values().flatten();
             let first = samples.next();
@@ -59,11 +56,11 @@ impl Part {
         if self.kind == Kind::Derived || self.variants.len() < 2 || !self.metrics.iter().any(changes) {
             return;
         }
-        let before = self.metrics.len();
-        let headline = self.headline.take();
-        self.metrics.retain(|metric| changes(metric) || is_headline(metric, &headline));
-        self.headline = headline;
-        let hidden = before - self.metrics.len();
+        let mut metrics = core::mem::take(&mut self.metrics);
+        let before = metrics.len();
+        metrics.retain(|metric| changes(metric) || self.is_headline(metric));
+        let hidden = before - metrics.len();
+        self.metrics = metrics;
         if hidden > 0 {
             self.note(format!("{hidden} rows hidden: the same in every variant (--all shows them)."));
         }

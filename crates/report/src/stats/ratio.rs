@@ -13,6 +13,7 @@ use statrs::distribution::{ContinuousCDF as _, Normal};
 
 use super::median;
 use crate::result::{Better, Kind, Metric, Part};
+use crate::terminal::Tone;
 
 /// Confidence of the interval, in percent.
 pub const CONFIDENCE_PERCENT: u32 = 95;
@@ -53,6 +54,24 @@ pub enum Verdict {
     Unclear,
     /// Too few samples to say.
     TooFew,
+}
+
+impl Verdict {
+    /// Colour that it is shown in.
+    #[must_use]
+    pub const fn tone(self) -> Tone {
+        match self {
+            Self::Better => Tone::Better,
+            Self::Worse => Tone::Worse,
+            Self::Changed | Self::Unclear | Self::TooFew => Tone::Plain,
+        }
+    }
+
+    /// Whether it is clear that something changed.
+    #[must_use]
+    pub const fn is_change(self) -> bool {
+        matches!(self, Self::Better | Self::Worse | Self::Changed)
+    }
 }
 
 impl Ratio {

@@ -2,8 +2,8 @@
 //! variant, and for each metric its speedup, mean and deviation in whole milliseconds.
 
 use super::number::plain;
-use super::{Block, Cell, Data, Row, Side, Table, origin, provenance, sample_counts};
-use crate::result::{Document, Kind, Metric, Part};
+use super::{Block, Cell, Row, Side, Table, provenance, sample_counts};
+use crate::result::{Document, Kind, Metric, Part, grouped};
 use crate::stats::change::speedup_percent;
 use crate::stats::{amean, stddev};
 use crate::terminal::Tone;
@@ -19,16 +19,15 @@ pub(super) fn table(part: &Part, document: &Document) -> Table {
     for (caption, metrics) in groups(part) {
         blocks.extend(metrics.chunks(SIDE_BY_SIDE).map(|some| block(part, caption.clone(), some)));
     }
-    let mut notes = part.notes.clone();
-    notes.extend(super::bases(part));
+    let mut table = Table::new(part, about, blocks);
     let others = part.metrics.iter().filter(|metric| in_ms(metric).is_none()).count();
     if others > 0 {
-        notes.push(format!("Not shown in this style, which has times only: {others} other metrics."));
+        table.notes.push(format!("Not shown in this style, which has times only: {others} other metrics."));
     }
     if part.metrics.iter().any(|metric| metric.published.is_some() && metric.of(&part.baseline).is_empty()) {
-        notes.push("The baseline's figures are the published ones.".to_owned());
+        table.notes.push("The baseline's figures are the published ones.".to_owned());
     }
-    Table { title: part.title(), about, blocks, notes, legend: Vec::new(), origin: origin(part) }
+    table
 }
 
 /// Metrics beside one another, at most: two fit 80 columns.
@@ -52,17 +51,12 @@ pub(super) fn shows(part: &Part) -> bool {
 
 /// Metrics with the same parameters belong to the same block; the parameters are its caption.
 fn groups(part: &Part) -> Vec<(Option<String>, Vec<&Metric>)> {
-    let mut groups: Vec<(Option<String>, Vec<&Metric>)> = Vec::new();
-    for metric in part.metrics.iter().filter(|metric| in_ms(metric).is_some()) {
+    let times = part.metrics.iter().filter(|metric| in_ms(metric).is_some());
+    grouped(times, |metric| {
         let parameters: Vec<String> =
             metric.parameters().map(|(name, value)| format!("{name} {value}")).collect();
-        let caption = (!parameters.is_empty()).then(|| parameters.join(", "));
-        match groups.iter_mut().find(|(known, _)| *known == caption) {
-            Some((_, metrics)) => metrics.push(metric),
-            None => groups.push((caption, vec![metric])),
-        }
-    }
-    groups
+        (!parameters.is_empty()).then(|| parameters.join(", "))
+    })
 }
 
 fn block(part: &Part, caption: Option<String>, metrics: &[&Metric]) -> Block {
@@ -75,15 +69,12 @@ fn block(part: &Part, caption: Option<String>, metrics: &[&Metric]) -> Block {
             vec![name, rule, titles]
         })
         .collect();
-    let rows = part
-        .variants
-        .iter()
-        .map(|variant| Row {
-            stub: variant.clone(),
-            detail: None,
-            cells: metrics.iter().map(|metric| cell(part, metric, variant)).collect(),
-        })
-        .collect();
+    let row = |variant: &String| Row {
+        stub: variant.clone(),
+        detail: None,
+        cells: metrics.iter().map(|metric| cell(part, metric, variant)).collect(),
+    };
+    let rows = part.variants.iter().map(row).collect();
     Block { caption, stubs: Side::Left, gap: 4, heads, rows }
 }
 
@@ -110,16 +101,8 @@ fn cell(part: &Part, metric: &Metric, variant: &str) -> Cell {
     if !is_base {
         fields.push(("speedup_percent", plain(speedup)));
     }
-    Cell {
-        lines: vec![(format!("{shown:>7}  {} ({})", digits(time, 8), digits(deviation, 6)), Tone::Plain)],
-        data: Some(Data {
-            statistic: "mean".to_owned(),
-            metric: metric.name.clone(),
-            unit: "ms".to_owned(),
-            variant: variant.to_owned(),
-            fields,
-        }),
-    }
+    let text = format!("{shown:>7}  {} ({})", digits(time, 8), digits(deviation, 6));
+    Cell::with(text, Tone::Plain, ["mean", &metric.name, "ms", variant], fields)
 }
 
 /// In ms. The kernel log these tables were made from has whole milliseconds: so have ours, but for what is measured in

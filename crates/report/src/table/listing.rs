@@ -2,7 +2,7 @@
 
 use super::Format;
 use super::render::{columns, markdown_row, push_csv, wrapped};
-use crate::terminal::{Terminal, Tone, to_ascii};
+use crate::terminal::{Terminal, Tone};
 
 /// A list with a title and heads. A column of numbers is aligned right, any other left.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ impl Listing {
     }
 
     fn text(&self, terminal: &Terminal) -> String {
-        let shown = |text: &String| if terminal.unicode { text.clone() } else { to_ascii(text) };
+        let shown = |text: &String| terminal.spell(text);
         let rows: Vec<Vec<String>> = self.rows.iter().map(|row| row.iter().map(shown).collect()).collect();
         let last = self.heads.len() - 1;
         let width = |column: usize| {

@@ -1,7 +1,7 @@
 //! Linux kernel performance reports: parameters above, the metric at the right, raw change between means.
 
 use super::number::plain;
-use super::{Block, Cell, DURATION_ELAPSED, DURATION_SYSTEM, DURATION_USER, Data, Row, Side, Table, origin};
+use super::{Block, Cell, DURATION_ELAPSED, DURATION_SYSTEM, DURATION_USER, Row, Side, Table};
 use crate::result::{Better, Metric, Part};
 use crate::stats::amean;
 use crate::stats::change::{lies_apart, percent_raw};
@@ -18,20 +18,13 @@ pub(super) fn table(part: &Part) -> Table {
     let (listed, left_out): (Vec<&Metric>, Vec<&Metric>) =
         part.metrics.iter().partition(|metric| is_listed(part, metric));
     let rows = listed.iter().map(|metric| row(part, metric)).collect();
-    let mut notes = part.notes.clone();
-    notes.extend(super::bases(part));
+    let block = Block { caption: None, stubs: Side::Right, gap: 1, heads: heads(part), rows };
+    let mut table = Table::new(part, parameters(part), vec![block]);
     if !left_out.is_empty() {
         let names: Vec<&str> = left_out.iter().map(|metric| metric.name.as_str()).collect();
-        notes.push(format!("Not listed, sample ranges overlap: {}.", names.join(", ")));
+        table.notes.push(format!("Not listed, sample ranges overlap: {}.", names.join(", ")));
     }
-    Table {
-        title: part.title(),
-        about: parameters(part),
-        blocks: vec![Block { caption: None, stubs: Side::Right, gap: 1, heads: heads(part), rows }],
-        notes,
-        legend: Vec::new(),
-        origin: origin(part),
-    }
+    table
 }
 
 fn parameters(part: &Part) -> Vec<String> {
@@ -66,8 +59,7 @@ fn heads(part: &Part) -> Vec<Vec<String>> {
 
 fn is_listed(part: &Part, metric: &Metric) -> bool {
     let base = metric.of(&part.baseline);
-    let news = part.variants.iter().filter(|variant| **variant != part.baseline);
-    !base.is_empty() && news.into_iter().any(|new| lies_apart(base, metric.of(new)))
+    !base.is_empty() && part.others().any(|new| lies_apart(base, metric.of(new)))
 }
 
 fn row(part: &Part, metric: &Metric) -> Row {
@@ -78,8 +70,7 @@ fn row(part: &Part, metric: &Metric) -> Row {
         DURATION_USER => "user_time",
         name => name,
     };
-    let cells = part.variants.iter().map(|variant| cell(part, metric, variant, name)).collect();
-    Row { stub: name.to_owned(), detail: None, cells }
+    Row::new(part, name.to_owned(), |variant| cell(part, metric, variant, name))
 }
 
 fn cell(part: &Part, metric: &Metric, variant: &str, name: &str) -> Cell {
@@ -111,16 +102,7 @@ fn cell(part: &Part, metric: &Metric, variant: &str, name: &str) -> Cell {
         };
         fields.push((if is_percent { "change_absolute" } else { "change_percent" }, plain(change)));
     }
-    Cell {
-        lines: vec![(text, tone)],
-        data: Some(Data {
-            statistic: "mean".to_owned(),
-            metric: name.to_owned(),
-            unit: metric.unit.clone(),
-            variant: variant.to_owned(),
-            fields,
-        }),
-    }
+    Cell::with(text, tone, ["mean", name, &metric.unit, variant], fields)
 }
 
 /// Two decimals below 1000, whole numbers above, four digits where even those are too long.

@@ -5,7 +5,7 @@ pub(super) mod generation;
 pub(super) mod reclaim;
 
 use super::number::plain;
-use super::{Block, Cell, Data, Row, Side, Table, origin, provenance, sample_counts};
+use super::{Block, Cell, Row, Side, Table, provenance, sample_counts};
 use crate::result::{Better, Document, Kind, Metric, Part};
 use crate::stats::change::{percent_2011, percent_2019, significant_2019, significant_2024};
 use crate::stats::{amean, bamean, coeff_var, gmean, hmean, hstddev, max, min, stddev, stddev_population};
@@ -42,12 +42,11 @@ pub(super) fn table(part: &Part, document: &Document, generation: Generation, al
     let mut about = provenance(part, document);
     about.push(format!("{}, baseline {}", sample_counts(part), part.baseline));
     about.push(rule(generation).to_owned());
-    let mut notes = part.notes.clone();
-    notes.extend(super::bases(part));
+    let mut table = Table::new(part, about, blocks);
     if part.kind != Kind::Derived {
-        notes.extend(significance(generation).map(str::to_owned));
+        table.notes.extend(significance(generation).map(str::to_owned));
     }
-    Table { title: part.title(), about, blocks, notes, legend: Vec::new(), origin: origin(part) }
+    table
 }
 
 const fn rule(generation: Generation) -> &'static str {
@@ -121,9 +120,7 @@ fn block(rows: Vec<Row>, gap: usize, heads: Vec<Vec<String>>) -> Block {
 }
 
 fn row(part: &Part, metric: &Metric, statistic: Statistic, generation: Generation, stub: String) -> Row {
-    let cells =
-        part.variants.iter().map(|variant| cell(part, metric, statistic, generation, variant)).collect();
-    Row { stub, detail: None, cells }
+    Row::new(part, stub, |variant| cell(part, metric, statistic, generation, variant))
 }
 
 fn cell(part: &Part, metric: &Metric, statistic: Statistic, generation: Generation, variant: &str) -> Cell {
@@ -165,16 +162,8 @@ fn cell(part: &Part, metric: &Metric, statistic: Statistic, generation: Generati
     if statistic == Statistic::Mean && generation != Generation::Of2011 {
         fields.push(("significant", u8::from(starred).to_string()));
     }
-    Cell {
-        lines: vec![(text, tone)],
-        data: Some(Data {
-            statistic: statistic.name(metric.better, generation),
-            metric: metric.name.clone(),
-            unit: metric.unit.clone(),
-            variant: variant.to_owned(),
-            fields,
-        }),
-    }
+    let name = statistic.name(metric.better, generation);
+    Cell::with(text, tone, [&name, &metric.name, &metric.unit, variant], fields)
 }
 
 /// Two as published; four for a metric whose values two would round away.
@@ -251,40 +240,22 @@ fn ratios(part: &Part, metrics: &[&Metric]) -> Option<Block> {
         let ratio = mean(metric, variant) / mean(metric, &part.baseline);
         if metric.better == preferred { ratio } else { ratio.recip() }
     };
-    let cell = |statistic: &str, metric: &str, variant: &str, value: f64| Cell {
-        lines: vec![(format!("{value:>12.2} {:>10}", ""), Tone::Plain)],
-        data: Some(Data {
-            statistic: statistic.to_owned(),
-            metric: metric.to_owned(),
-            unit: "1".to_owned(),
-            variant: variant.to_owned(),
-            fields: vec![("value", plain(value))],
-        }),
-    };
-    let mut rows: Vec<Row> = judged
-        .iter()
-        .map(|metric| Row {
-            stub: format!("Ratio {}", metric.name),
-            detail: None,
-            cells: part
-                .variants
-                .iter()
-                .map(|variant| cell("Ratio", &metric.name, variant, ratio(metric, variant)))
-                .collect(),
+    let row = |statistic: &str, metric: &str, value: &dyn Fn(&str) -> f64| {
+        Row::new(part, format!("{statistic} {metric}"), |variant| {
+            let (value, labels) = (value(variant), [statistic, metric, "1", variant]);
+            Cell::with(
+                format!("{value:>12.2} {:>10}", ""),
+                Tone::Plain,
+                labels,
+                vec![("value", plain(value))],
+            )
         })
-        .collect();
+    };
+    let mut rows: Vec<Row> =
+        judged.iter().map(|metric| row("Ratio", &metric.name, &|variant| ratio(metric, variant))).collect();
     let direction = if preferred == Better::Higher { "Higher" } else { "Lower" };
-    rows.push(Row {
-        stub: format!("Gmean {direction}"),
-        detail: None,
-        cells: part
-            .variants
-            .iter()
-            .map(|variant| {
-                let ratios: Vec<f64> = judged.iter().map(|metric| ratio(metric, variant)).collect();
-                cell("Gmean", direction, variant, gmean(&ratios))
-            })
-            .collect(),
-    });
+    rows.push(row("Gmean", direction, &|variant| {
+        gmean(&judged.iter().map(|metric| ratio(metric, variant)).collect::<Vec<f64>>())
+    }));
     Some(block(rows, 0, heads_2019(part)))
 }

@@ -1,7 +1,7 @@
 //! The lab's own style: medians with their spread, and below each the ratio to the baseline with its interval.
 
 use super::number::{percent, plain, significant};
-use super::{Block, Cell, Data, Row, Side, Table, origin, provenance, sample_counts};
+use super::{Block, Cell, Row, Side, Table, provenance, sample_counts};
 use crate::result::{Better, Document, Kind, Metric, Part};
 use crate::stats::ratio::{CONFIDENCE_PERCENT, FEW_PAIRS, FEW_SAMPLES, Ratio, Verdict, verdict};
 use crate::stats::{max, median, min, quartile_spread_percent, stddev};
@@ -22,14 +22,8 @@ pub(super) fn table(part: &Part, document: &Document) -> Table {
         heads: part.variants.iter().map(|variant| vec![format!("{variant}  ")]).collect(),
         rows,
     };
-    Table {
-        title: part.title(),
-        about,
-        blocks: vec![block],
-        notes: part.notes.clone(),
-        legend: legend(part),
-        origin: origin(part),
-    }
+    // The rows say what their figures rest on.
+    Table { notes: part.notes.clone(), legend: legend(part), ..Table::new(part, about, vec![block]) }
 }
 
 fn counts(part: &Part, metric: &Metric) -> Vec<usize> {
@@ -43,8 +37,8 @@ fn row(part: &Part, metric: &Metric, uneven: bool) -> Row {
         let counts: Vec<_> = counts(part, metric).iter().map(usize::to_string).collect();
         detail.push(format!("n {}", counts.join("/")));
     }
-    let cells = part.variants.iter().map(|variant| cell(part, metric, variant)).collect();
-    Row { stub: metric.words(), detail: Some(detail.join(", ")), cells }
+    let row = Row::new(part, metric.words(), |variant| cell(part, metric, variant));
+    Row { detail: Some(detail.join(", ")), ..row }
 }
 
 /// The bare numbers of a cell.
@@ -70,20 +64,18 @@ fn cell(part: &Part, metric: &Metric, variant: &str) -> Cell {
     if max(samples) > min(samples) {
         first += &format!(" ±{}", percent(spread));
     }
-    let mut cell = Cell::line(format!("{first}  "));
+    let mut lines = vec![(format!("{first}  "), Tone::Plain)];
     let mut fields = vec![("basis", part.basis(metric).to_string())];
     fields.extend(statistics(samples));
     let base = metric.of(&part.baseline);
     if variant != part.baseline && !base.is_empty() {
         let ratio = Ratio::between(part, metric, variant);
         let verdict = verdict(part, metric, variant, ratio);
-        let (mark, tone) = match verdict {
-            Verdict::Better => ('+', Tone::Better),
-            Verdict::Worse => ('-', Tone::Worse),
-            Verdict::Unclear if metric.better != Better::None && part.kind != Kind::Derived => {
-                ('~', Tone::Plain)
-            }
-            Verdict::Unclear | Verdict::Changed | Verdict::TooFew => (' ', Tone::Plain),
+        let mark = match verdict {
+            Verdict::Better => '+',
+            Verdict::Worse => '-',
+            Verdict::Unclear if metric.better != Better::None && part.kind != Kind::Derived => '~',
+            Verdict::Unclear | Verdict::Changed | Verdict::TooFew => ' ',
         };
         let text = match ratio {
             Some(ratio) if ratio.high > ratio.low => {
@@ -96,11 +88,10 @@ fn cell(part: &Part, metric: &Metric, variant: &str) -> Cell {
             None if median(base) == 0.0 => format!("from 0 {mark}"),
             None => format!("{} {mark}", signed(middle - median(base))),
         };
-        cell.lines.push((text, tone));
-        if let Some(ratio) = ratio {
-            fields.push(("ratio", plain(ratio.ratio)));
-            fields.push(("ratio_low", plain(ratio.low)));
-            fields.push(("ratio_high", plain(ratio.high)));
+        lines.push((text, verdict.tone()));
+        if let Some(Ratio { ratio, low, high }) = ratio {
+            let ends = [("ratio", ratio), ("ratio_low", low), ("ratio_high", high)];
+            fields.extend(ends.map(|(name, value)| (name, plain(value))));
         }
         // Without a spread, equal figures leave nothing unclear.
         let same = base.iter().chain(metric.of(variant)).all(|sample| *sample == base[0]);
@@ -110,13 +101,13 @@ fn cell(part: &Part, metric: &Metric, variant: &str) -> Cell {
     if let Some([low, high]) = metric.interval.get(variant) {
         // One model gives no range.
         if low < high {
-            cell.lines.push((format!("[{}, {}]  ", significant(*low, 3), significant(*high, 3)), Tone::Dim));
+            lines.push((format!("[{}, {}]  ", significant(*low, 3), significant(*high, 3)), Tone::Dim));
         }
         fields.push(("interval_low", plain(*low)));
         fields.push(("interval_high", plain(*high)));
     }
     if let Some(beside) = super::beside(part, metric, variant) {
-        cell.lines.extend(beside.split("; ").map(|text| (format!("{text}  "), Tone::Dim)));
+        lines.extend(beside.split("; ").map(|text| (format!("{text}  "), Tone::Dim)));
     }
     if let Some(published) = part.published(metric, variant) {
         fields.push(("published", plain(published.mean)));
@@ -127,14 +118,8 @@ fn cell(part: &Part, metric: &Metric, variant: &str) -> Cell {
     if let Some(naive) = metric.naive.get(variant) {
         fields.push(("naive_law", plain(*naive)));
     }
-    cell.data = Some(Data {
-        statistic: "median".to_owned(),
-        metric: metric.name.clone(),
-        unit: metric.unit.clone(),
-        variant: variant.to_owned(),
-        fields,
-    });
-    cell
+    let labels = ["median", &metric.name, &metric.unit, variant];
+    Cell { lines, ..Cell::with(String::new(), Tone::Plain, labels, fields) }
 }
 
 /// The text of a cell without samples: a published figure, or a dash.

@@ -63,8 +63,7 @@ pub fn bodies(tables: &[Table], terminal: &Terminal) -> String {
 pub fn legend_text(tables: &[Table], terminal: &Terminal) -> String {
     let mut out = String::new();
     for sentence in legend(tables) {
-        let sentence = if terminal.unicode { sentence.to_owned() } else { to_ascii(sentence) };
-        for line in wrapped(&sentence, Some(terminal.columns()), "  ") {
+        for line in wrapped(&terminal.spell(sentence), Some(terminal.columns()), "  ") {
             push_line(&mut out, &terminal.paint(&line, Tone::Dim));
         }
     }

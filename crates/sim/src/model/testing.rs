@@ -1,6 +1,6 @@
 //! Machines to test on, with round numbers.
 
-use crate::model::{Bandwidth, Batches, Caches, Fitted, Kernel, Latency, Model, Shape};
+use crate::model::{Bandwidth, Caches, Fitted, Latency, Model, Shape};
 
 /// One node of `cores` cores: a private access takes 1 ns, a clean line 50, a modified one 60, memory 100.
 pub(crate) fn round(cores: u16) -> Model {
@@ -43,15 +43,5 @@ pub(crate) fn round(cores: u16) -> Model {
         transfers: 1.0,
         drift_pages: 120,
         kernel: None,
-    }
-}
-
-/// Like [`round`], for tasks: the kernel's own work takes round times, too.
-pub(crate) fn with_tasks(cores: u16, threads: u16) -> Model {
-    let model = round(cores);
-    Model {
-        shape: Shape { threads_per_core: threads, ..model.shape },
-        kernel: Some(Kernel { page_fault: 500.0, page_free: 100.0, lru: Batches { link: 15, unlink: 32 } }),
-        ..model
     }
 }

@@ -4,9 +4,10 @@ use framewright::config::{Experiment, LockKind, LockPlace};
 use framewright::policy::pcp::Sizing;
 use framewright::{Config, Order};
 use framewright_sim::bench::{Bench, Case, Linux, Outcome, linux, linux_6_0};
-use framewright_sim::model::Model;
+use framewright_sim::model::{Batches, Kernel, Model, Shape};
 
 pub(crate) use crate::socket::socket;
+use crate::testing::round;
 
 /// Linux 6.0 with a lock of this kind and place, and lists of this size.
 pub(crate) fn locked(lock_kind: LockKind, lock_place: LockPlace, batch: u32, high: u32) -> Linux {
@@ -24,4 +25,14 @@ pub(crate) fn bulk(model: &Model, allocator: &Linux, cores: u16, blocks: u64, se
 /// Mean ns of an allocation and a free.
 pub(crate) fn pair_ns(outcome: &Outcome) -> f64 {
     outcome.get_ns.expect("timed") + outcome.put_ns.expect("timed")
+}
+
+/// The machine with round numbers, for tasks: the kernel's own work takes round times, too.
+pub(crate) fn with_tasks(cores: u16, threads: u16) -> Model {
+    let model = round(cores);
+    Model {
+        shape: Shape { threads_per_core: threads, ..model.shape },
+        kernel: Some(Kernel { page_fault: 500.0, page_free: 100.0, lru: Batches { link: 15, unlink: 32 } }),
+        ..model
+    }
 }

@@ -59,20 +59,22 @@ pub(super) fn fragmentation<T: Target>(
         let left = huge_left(&target, frames);
         let asked = measurement.allocations - before.0;
         let failed = measurement.failures - before.1;
-        let percent = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
-        for (metric, higher_is_better, value) in [
-            ("huge_left_percent", true, percent(left, ideal)),
-            ("failed_percent", false, percent(failed, asked)),
-        ] {
-            measurement.metrics.push(Metric {
-                name: format!("{metric}[{name}]"),
-                unit: "%",
-                higher_is_better,
-                value,
-            });
-        }
+        measurement.metrics.extend([
+            Metric::percent(format!("huge_left_percent[{name}]"), true, left, ideal),
+            Metric::percent(format!("failed_percent[{name}]"), false, failed, asked),
+        ]);
     }
     Ok(measurement)
+}
+
+/// Fills the memory with pages and frees a random half. Returns the others.
+fn half_full(cpu: &mut impl TargetCpu, frames: u64, rng: &mut Rng) -> Vec<u64> {
+    // An allocator may keep some frames for itself: what it has is full, but the half is of all frames.
+    let mut pages: Vec<u64> = (0..frames).map_while(|_| cpu.alloc(0, Mobility::Movable)).collect();
+    rng.shuffle(&mut pages);
+    let half = usize::try_from(frames / 2).unwrap_or(usize::MAX).min(pages.len());
+    pages.drain(half..).for_each(|page| cpu.free(page, 0));
+    pages
 }
 
 /// Fills the memory with pages, frees a random half, then replaces each of the others [`TURNOVERS`] times, in a
@@ -84,11 +86,7 @@ fn replaced_survivors<T: Target>(
     measurement: &mut Measurement,
 ) -> u64 {
     let mut cpu = target.attach(0);
-    // An allocator may keep some frames for itself: what it has is full, but the half is of all frames.
-    let mut pages: Vec<u64> = (0..frames).map_while(|_| cpu.alloc(0, Mobility::Movable)).collect();
-    rng.shuffle(&mut pages);
-    let half = usize::try_from(frames / 2).unwrap_or(usize::MAX).min(pages.len());
-    pages.drain(half..).for_each(|page| cpu.free(page, 0));
+    let mut pages = half_full(&mut cpu, frames, &mut rng);
     for _ in 0..TURNOVERS {
         rng.shuffle(&mut pages);
         pages.retain_mut(|page| {
@@ -112,10 +110,7 @@ fn replaced_survivors<T: Target>(
 /// allocates as many. Returns the frames in use.
 fn swapped_tenths<T: Target>(target: &T, frames: u64, mut rng: Rng, measurement: &mut Measurement) -> u64 {
     let mut cpu = target.attach(0);
-    let mut pages: Vec<u64> = (0..frames).map_while(|_| cpu.alloc(0, Mobility::Movable)).collect();
-    rng.shuffle(&mut pages);
-    let half = usize::try_from(frames / 2).unwrap_or(usize::MAX).min(pages.len());
-    pages.drain(half..).for_each(|page| cpu.free(page, 0));
+    let mut pages = half_full(&mut cpu, frames, &mut rng);
     for _ in 0..SWAPS {
         let tenth = pages.len() / 10;
         for _ in 0..tenth {
@@ -140,7 +135,7 @@ fn mixed_lifetimes<T: Target>(target: &T, frames: u64, mut rng: Rng, measurement
     let (mut now, mut used) = (0_u64, 0_u64);
     let mut deaths: BinaryHeap<Reverse<(u64, u64, u8)>> = BinaryHeap::new();
     while now < TURNOVERS * frames {
-        let order = draw_order(&mut rng);
+        let order = draw(&mut rng, &ORDER_SHARES) as u8;
         let size = 1_u64 << order;
         while used + size > full {
             let Some(Reverse((_, block, order))) = deaths.pop() else { break };
@@ -173,7 +168,7 @@ fn random_victims<T: Target>(target: &T, frames: u64, mut rng: Rng, measurement:
     let (mut now, mut used) = (0_u64, 0_u64);
     let mut sets: [Vec<(u64, u8)>; 2] = Default::default();
     while now < TURNOVERS * frames {
-        let order = draw_order(&mut rng);
+        let order = draw(&mut rng, &ORDER_SHARES) as u8;
         let size = 1_u64 << order;
         while used + size > full {
             let weights = [50 * sets[0].len(), sets[1].len()];
@@ -199,23 +194,19 @@ fn random_victims<T: Target>(target: &T, frames: u64, mut rng: Rng, measurement:
     used
 }
 
-fn draw_order(rng: &mut Rng) -> u8 {
-    let mut ticket = rng.index(ORDER_SHARES.iter().sum());
-    let mut order = 0;
-    while ticket >= ORDER_SHARES[order] {
-        ticket -= ORDER_SHARES[order];
-        order += 1;
+/// A number of a share, drawn as often as the share is large.
+fn draw(rng: &mut Rng, shares: &[usize]) -> usize {
+    let mut ticket = rng.index(shares.iter().sum());
+    let mut drawn = 0;
+    while ticket >= shares[drawn] {
+        ticket -= shares[drawn];
+        drawn += 1;
     }
-    order as u8
+    drawn
 }
 
 fn draw_lifetime(rng: &mut Rng, frames: u64) -> u64 {
-    let mut ticket = rng.index(LIFETIMES.iter().map(|&(share, _)| share).sum());
-    let mut class = 0;
-    while ticket >= LIFETIMES[class].0 {
-        ticket -= LIFETIMES[class].0;
-        class += 1;
-    }
+    let class = draw(rng, &LIFETIMES.map(|(share, _)| share));
     rng.exponential(LIFETIMES[class].1 * frames as f64) as u64
 }
 

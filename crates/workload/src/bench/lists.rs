@@ -30,9 +30,7 @@ pub(super) fn hot_pair<S: Stage>(stage: &S, case: &Case, scale: &Scale) -> Measu
         gate.wait();
         let count = agreed.warm_up::<S>(gate, scale.operations, |step| _ = pairs(cpu, order, step));
         let mut tally = Tally::default();
-        let start = S::now();
-        let failures = pairs(cpu, order, count);
-        tally.add(S::since(start), count, failures);
+        tally.time::<S>(count, || pairs(cpu, order, count));
         gate.wait();
         put(cpu, order, &held);
         [tally]
@@ -97,9 +95,7 @@ pub(super) fn bulk<S: Stage>(stage: &S, case: &Case, scale: &Scale) -> Measureme
         let (mut gets, mut puts) = (Tally::default(), Tally::default());
         for _ in 0..passes {
             gate.wait();
-            let start = S::now();
-            let failures = get(cpu, order, &mut list);
-            gets.add(S::since(start), blocks as u64, failures);
+            let failures = gets.time::<S>(blocks as u64, || get(cpu, order, &mut list));
             gate.wait();
             let start = S::now();
             put(cpu, order, &list);
@@ -161,9 +157,7 @@ pub(super) fn churn<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64)
             replace(cpu, order, &mut list, &mut rng, step);
         });
         let mut tally = Tally::default();
-        let start = S::now();
-        let failures = replace(cpu, order, &mut list, &mut rng, count);
-        tally.add(S::since(start), count, failures);
+        tally.time::<S>(count, || replace(cpu, order, &mut list, &mut rng, count));
         gate.wait();
         put(cpu, order, &list);
         [tally]
@@ -191,18 +185,14 @@ pub(super) fn filled<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64
             get(cpu, order, &mut held[before..]);
             gate.wait();
             let count = agreed[0].warm_up::<S>(gate, scale.operations, |step| _ = pairs(cpu, order, step));
-            let start = S::now();
-            let failures = pairs(cpu, order, count);
-            tallies[0].add(S::since(start), count, failures);
+            tallies[0].time::<S>(count, || pairs(cpu, order, count));
             let mut list = vec![NONE; ((share - held.len()) / 2).clamp(1, NEIGHBOURS)];
             get(cpu, order, &mut list);
             gate.wait();
             let count = agreed[1].warm_up::<S>(gate, scale.operations, |step| {
                 replace(cpu, order, &mut list, &mut rng, step);
             });
-            let start = S::now();
-            let failures = replace(cpu, order, &mut list, &mut rng, count);
-            tallies[1].add(S::since(start), count, failures);
+            tallies[1].time::<S>(count, || replace(cpu, order, &mut list, &mut rng, count));
             gate.wait();
             put(cpu, order, &list);
         }

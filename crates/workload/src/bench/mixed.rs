@@ -26,9 +26,10 @@ pub(super) fn mixed<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64)
         held.failures = 0;
         let mut tally = Tally::default();
         gate.wait();
-        let start = S::now();
-        held.steps(cpu, scale.operations);
-        tally.add(S::since(start), scale.operations, held.failures);
+        tally.time::<S>(scale.operations, || {
+            held.steps(cpu, scale.operations);
+            held.failures
+        });
         gate.wait();
         while !held.blocks.is_empty() {
             held.free(cpu);

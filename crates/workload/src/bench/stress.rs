@@ -139,12 +139,8 @@ pub(super) fn stress<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64
             ("huge", true, sum(|stretch| stretch.huge_left), ideal),
             ("refused", false, sum(|stretch| stretch.refused), sum(|stretch| stretch.asked)),
         ] {
-            measurement.metrics.push(Metric {
-                name: case.key(&format!("stress_{percent}_{name}_percent")),
-                unit: "%",
-                higher_is_better,
-                value: 100.0 * part as f64 / whole.max(1) as f64,
-            });
+            let name = case.key(&format!("stress_{percent}_{name}_percent"));
+            measurement.metrics.push(Metric::percent(name, higher_is_better, part, whole));
         }
     }
     measurement
@@ -350,7 +346,7 @@ mod tests {
     #[test]
     fn a_thread_holds_no_more_than_its_part_while_the_next_one_sleeps() {
         const FRAMES: u64 = 1 << 15;
-        let (buddy, shared) = (Buddy::new(FRAMES), Shared::new(FRAMES, 2));
+        let (buddy, shared) = (Buddy::new(FRAMES).watched(), Shared::new(FRAMES, 2));
         let mut cpu = buddy.attach(0);
         let mut thread = Thread::new(&shared, 0, Rng::of_thread(1, 0, 0));
         thread.most = FRAMES * 45 / 100;

@@ -5,9 +5,8 @@ use core::time::Duration;
 use std::sync::Mutex;
 use std::thread;
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
 use super::stage::{Backoff, Done, Meeting, Stage};
+use crate::probe::{allowed_cpus, pin_to};
 use crate::target::Target;
 
 /// A thread times no more than about this in one stretch: an allocator that goes to the operating system at each
@@ -106,14 +105,8 @@ impl Drop for BreakOnPanic<'_> {
 
 /// Pins the calling thread to the `index`-th CPU that it may run on, counted round and round. Says whether it did.
 pub(crate) fn pin(index: usize) -> bool {
-    let Ok(allowed) = sched_getaffinity(None) else { return false };
-    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
-    if cpus.is_empty() {
-        return false;
-    }
-    let mut set = CpuSet::new();
-    set.set(cpus[index % cpus.len()]);
-    sched_setaffinity(None, &set).is_ok()
+    let cpus = allowed_cpus();
+    !cpus.is_empty() && pin_to(cpus[index % cpus.len()])
 }
 
 /// Runs `work(index, gate, cpu)` on `cpus` threads, attached to `target` as CPUs 0 to `cpus - 1`.

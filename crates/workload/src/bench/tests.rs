@@ -1,14 +1,12 @@
 //! Every workload, tiny, on an allocator that is known to be right, watched by the oracle.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-
 use super::*;
 use crate::conformance;
 use crate::oracle::Oracle;
-use crate::testing::Buddy;
+use crate::testing::{Buddy, Quirk};
 
 fn build(frames: u64, _cpus: usize) -> Result<Oracle<Buddy>, String> {
-    Ok(Oracle::new(Buddy::new(frames)))
+    Ok(Buddy::new(frames).watched())
 }
 
 fn names(measurement: &Measurement) -> Vec<&str> {
@@ -42,7 +40,7 @@ fn every_timed_workload_leaves_the_allocator_as_it_was() {
 #[test]
 fn metric_names_are_those_that_results_are_compared_by() {
     let scale = Scale::tiny();
-    let target = Buddy::new(scale.frames);
+    let target = Buddy::new(scale.frames).watched();
     let show = |workload, order, cpus| {
         let measurement = measure(&target, &Case { workload, order, cpus }, &scale, 0);
         names(&measurement).join(" ")
@@ -87,7 +85,7 @@ fn cases_are_those_that_make_sense() {
 #[test]
 fn an_allocator_that_runs_out_is_counted() {
     let scale = Scale::tiny();
-    let target = Buddy::new(1024);
+    let target = Buddy::new(1024).watched();
     for case in Case::all(&Workload::ALL, &[0, 3], &[1, 2]) {
         // How much is on its way in a handoff is up to the scheduler.
         if matches!(case.workload, Workload::Handoff | Workload::Ready | Workload::Fragmentation) {
@@ -105,10 +103,9 @@ fn an_allocator_that_runs_out_is_counted() {
 #[test]
 fn fragmentation_repeats_exactly_and_counts_what_is_there() {
     let scale = Scale::tiny();
-    let mut plain = |frames, _| Ok(Buddy::new(frames));
-    let first = fragmentation(&mut plain, &scale).unwrap();
-    assert_eq!(first, fragmentation(&mut plain, &scale).unwrap());
-    assert_ne!(first, fragmentation(&mut plain, &Scale { seed: 2, ..scale }).unwrap());
+    let first = fragmentation(&mut build, &scale).unwrap();
+    assert_eq!(first, fragmentation(&mut build, &scale).unwrap());
+    assert_ne!(first, fragmentation(&mut build, &Scale { seed: 2, ..scale }).unwrap());
     assert_eq!(first.metrics[1].value, 0.0, "single pages always fit");
     // Of 16 blocks that could be whole at half occupancy, random survivors leave none.
     assert_eq!(first.metrics[0].value, 0.0);
@@ -124,11 +121,8 @@ fn fragmentation_repeats_exactly_and_counts_what_is_there() {
 #[test]
 fn rounds_interleave_and_rotate() {
     let scale = Scale { operations: 50, ..Scale::tiny() };
-    let mut runners: Vec<Box<dyn Runner>> = vec![
-        Box::new(Allocator::new("a", |frames, _| Ok(Buddy::new(frames)))),
-        Box::new(Allocator::new("b", |frames, _| Ok(Buddy::new(frames)))),
-        Box::new(Allocator::new("c", |frames, _| Ok(Buddy::new(frames)))),
-    ];
+    let runner = |name| -> Box<dyn Runner> { Box::new(Allocator::new(name, build)) };
+    let mut runners: Vec<Box<dyn Runner>> = ["a", "b", "c"].map(runner).into();
     let cases = Case::all(&[Workload::Bulk, Workload::Fragmentation], &[0], &[1]);
     let mut order = String::new();
     let results = interleave(&mut runners, &cases, &scale, 3, |progress| {
@@ -152,7 +146,7 @@ fn rounds_interleave_and_rotate() {
 #[test]
 fn rounds_beside_busy_threads_are_the_same_rounds() {
     let scale = Scale { operations: 50, ..Scale::tiny() };
-    let build = |frames, _| if frames > 0 { Ok(Buddy::new(frames)) } else { Err("no memory".to_owned()) };
+    let build = |frames, cpus| if frames > 0 { build(frames, cpus) } else { Err("no memory".to_owned()) };
     let plain = || -> Box<dyn Runner> { Box::new(Allocator::new("a", build)) };
     let mut runners = vec![plain(), Box::new(Beside::new(plain(), 2))];
     let cases = Case::all(&[Workload::Mixed, Workload::Fragmentation], &[0], &[1]);
@@ -172,7 +166,7 @@ fn rounds_beside_busy_threads_are_the_same_rounds() {
 
 #[test]
 fn allocators_with_one_name_or_that_cannot_be_built_are_refused() {
-    let build = |frames, _| if frames > 5 { Err("no memory".to_owned()) } else { Ok(Buddy::new(frames)) };
+    let build = |frames, cpus| if frames > 5 { Err("no memory".to_owned()) } else { build(frames, cpus) };
     let mut runners: Vec<Box<dyn Runner>> = vec![Box::new(Allocator::new("x", build))];
     let cases = Case::all(&[Workload::Churn], &[3], &[2]);
     let error = interleave(&mut runners, &cases, &Scale::tiny(), 1, |_| ()).unwrap_err();
@@ -183,90 +177,21 @@ fn allocators_with_one_name_or_that_cannot_be_built_are_refused() {
 
 #[test]
 fn the_test_allocator_conforms() {
-    conformance::check(|frames, _| Buddy::new(frames), 1 << 13).unwrap();
-    conformance::check(|frames, _| Buddy::new(frames).with_parts(), 1 << 13).unwrap();
+    conformance::check(|frames, _| Buddy::new(frames).watched(), 1 << 13).unwrap();
+    conformance::check(|frames, _| Buddy::new(frames).with_parts().watched(), 1 << 13).unwrap();
 }
 
 #[test]
 fn conformance_finds_what_is_wrong() {
-    let build = |frames, _| Leaky { buddy: Buddy::new(frames), frees: AtomicU64::new(0) };
-    let errors = conformance::check(build, 1 << 13).unwrap_err();
+    let leaky = |frames, _| Buddy::new(frames).with(Quirk::Forgets).watched();
+    let errors = conformance::check(leaky, 1 << 13).unwrap_err();
     assert!(errors.contains("order 0: 8192 blocks, then 8111"), "{errors}");
-}
-
-/// Forgets every hundredth free.
-struct Leaky {
-    buddy: Buddy,
-    frees: AtomicU64,
-}
-
-impl Target for Leaky {
-    type Cpu<'a> = &'a Self;
-
-    fn attach(&self, _cpu: usize) -> &Self {
-        self
-    }
-
-    fn frames(&self) -> Option<u64> {
-        self.buddy.frames()
-    }
-
-    fn free_blocks(&self, order: u8) -> Option<u64> {
-        self.buddy.free_blocks(order)
-    }
-}
-
-impl TargetCpu for &Leaky {
-    fn alloc(&mut self, order: u8, mobility: Mobility) -> Option<u64> {
-        (&self.buddy).alloc(order, mobility)
-    }
-
-    fn free(&mut self, frame: u64, order: u8) {
-        if !(self.frees.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(100) {
-            (&self.buddy).free(frame, order);
-        }
-    }
-}
-
-/// An allocator that hands the same block out again and again.
-struct Careless(Buddy);
-
-struct CarelessCpu<'t>(<Buddy as Target>::Cpu<'t>, Option<u64>);
-
-impl Target for Careless {
-    type Cpu<'t> = CarelessCpu<'t>;
-
-    fn attach(&self, cpu: usize) -> CarelessCpu<'_> {
-        CarelessCpu(self.0.attach(cpu), None)
-    }
-
-    fn frames(&self) -> Option<u64> {
-        self.0.frames()
-    }
-
-    fn free_blocks(&self, order: u8) -> Option<u64> {
-        self.0.free_blocks(order)
-    }
-}
-
-impl TargetCpu for CarelessCpu<'_> {
-    fn alloc(&mut self, order: u8, mobility: Mobility) -> Option<u64> {
-        let first = self.1.or_else(|| self.0.alloc(order, mobility));
-        self.1 = first;
-        first
-    }
-
-    fn free(&mut self, _: u64, _: u8) {}
 }
 
 #[test]
 #[should_panic(expected = "two have it")]
 fn stress_sees_a_block_with_two_owners() {
     let scale = Scale::tiny();
-    measure(
-        &Careless(Buddy::new(scale.frames)),
-        &Case { workload: Workload::Stress, order: 0, cpus: 1 },
-        &scale,
-        0,
-    );
+    let careless = Buddy::new(scale.frames).with(Quirk::Repeats).watched();
+    measure(&careless, &Case { workload: Workload::Stress, order: 0, cpus: 1 }, &scale, 0);
 }

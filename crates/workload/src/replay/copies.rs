@@ -1,18 +1,15 @@
 //! Copies of a recorded run, one on each CPU, each from a place of its own in it, as fast as they go.
 
 use core::hint::black_box;
-use core::time::Duration;
 use std::collections::HashMap;
 
 use framewright_trace::trace::{EventKind, MAX_ORDER, Trace};
 
 use super::PageCache;
 use crate::bench::stage::{Meeting as _, Stage};
-use crate::bench::{Measurement, Metric};
+use crate::bench::{Measurement, NONE, Tally};
 use crate::target::{Mobility, TargetCpu};
 
-/// In a list of blocks: not allocated, or the allocation failed.
-const NONE: u64 = u64::MAX;
 /// Passes that are timed; one before them is not.
 const PASSES: usize = 2;
 
@@ -70,44 +67,34 @@ impl Recorded {
     }
 }
 
-/// Operations of one copy that were timed.
-#[derive(Clone, Copy, Debug, Default)]
-struct Timed {
-    time: Duration,
-    operations: u64,
-    failures: u64,
-}
-
 /// Runs a copy on each of `cpus` CPUs: `copied_ns` is the time of an operation.
 pub fn copies<S: Stage>(stage: &S, recorded: &Recorded, cpus: usize) -> Measurement {
     let Recorded { steps, blocks, .. } = recorded;
     let done = stage.on_cpus(cpus, |index, gate, cpu| {
         let (before, after) = steps.split_at(steps.len() * index / cpus);
         let mut held = vec![(NONE, 0); *blocks];
-        let mut timed = Timed::default();
+        let mut timed = Tally::default();
         for pass in 0..=PASSES {
             gate.wait();
             let start = S::now();
-            let mut now = Timed::default();
+            let (mut operations, mut failures) = (0, 0);
             for &Step { block, order, asks } in after.iter().chain(before) {
                 let held = &mut held[block as usize];
                 if let Some(mobility) = asks {
                     *held = (cpu.alloc(order, mobility).unwrap_or(NONE), order);
-                    now.failures += u64::from(held.0 == NONE);
+                    failures += u64::from(held.0 == NONE);
                 } else if held.0 == NONE {
                     // Its allocation comes later, because this copy began between the two.
                     continue;
                 } else {
                     cpu.free(core::mem::replace(&mut held.0, NONE), order);
                 }
-                now.operations += 1;
+                operations += 1;
                 black_box(&mut *cpu);
             }
-            now.time = S::since(start);
+            let elapsed = S::since(start);
             if pass > 0 {
-                timed.time += now.time;
-                timed.operations += now.operations;
-                timed.failures += now.failures;
+                timed.add(elapsed, operations, failures);
             }
             gate.wait();
             for (block, order) in &mut held {
@@ -118,17 +105,11 @@ pub fn copies<S: Stage>(stage: &S, recorded: &Recorded, cpus: usize) -> Measurem
         }
         timed
     });
-    let sum = |count: fn(&Timed) -> u64| done.results.iter().map(count).sum::<u64>();
-    let operations = sum(|timed| timed.operations);
+    let timed = Tally::sum(done.results);
     Measurement {
-        metrics: vec![Metric {
-            name: format!("copied_ns[copies={cpus}]"),
-            unit: "ns",
-            higher_is_better: false,
-            value: sum(|timed| timed.time.as_nanos() as u64) as f64 / operations.max(1) as f64,
-        }],
-        operations,
-        failures: sum(|timed| timed.failures),
+        metrics: vec![timed.metric(format!("copied_ns[copies={cpus}]"))],
+        operations: timed.operations,
+        failures: timed.failures,
         pinned: done.pinned,
         ..Measurement::default()
     }

@@ -8,10 +8,10 @@ use framewright_trace::trace::{Event, EventKind, Trace};
 use proptest::prelude::*;
 
 use super::*;
-use crate::oracle::{Findings, Oracle};
+use crate::oracle::Findings;
 use crate::random::Rng;
 use crate::target::{Compaction, Mobility, Move, Target, TargetCpu};
-use crate::testing::Buddy;
+use crate::testing::{Buddy, Quirk};
 
 use EventKind::{PageAlloc, PageAllocZoneLocked, PageFree, PageFreeBatched, PagePcpuDrain};
 
@@ -36,7 +36,7 @@ const FRAMES: u64 = 1 << 14;
 /// Replays on a target that takes parts or not, and checks what must hold for every replay.
 fn run(plan: &Plan, parts: bool) -> (Report, Findings) {
     let buddy = if parts { Buddy::new(FRAMES).with_parts() } else { Buddy::new(FRAMES) };
-    let target = Oracle::new(buddy);
+    let target = buddy.watched();
     let report = replay(plan, &target, &Options { sample_every: 3, window: 8 });
     let (findings, counts) = (target.findings(), plan.counts());
     assert_eq!(findings.violations, [""; 0]);
@@ -233,36 +233,6 @@ fn traces_that_cannot_be_replayed_are_refused() {
     assert!(refused(&[(PageAlloc, 0, 0, 11)]).contains("event 0 has order 11"));
 }
 
-/// Notes the mobility of each request.
-struct Asked(Buddy, [AtomicU64; 3]);
-
-impl Target for Asked {
-    type Cpu<'a> = &'a Self;
-
-    fn attach(&self, _cpu: usize) -> &Self {
-        self
-    }
-
-    fn frames(&self) -> Option<u64> {
-        self.0.frames()
-    }
-
-    fn free_blocks(&self, _order: u8) -> Option<u64> {
-        None
-    }
-}
-
-impl TargetCpu for &Asked {
-    fn alloc(&mut self, order: u8, mobility: Mobility) -> Option<u64> {
-        self.1[mobility as usize].fetch_add(1, Ordering::Relaxed);
-        (&self.0).alloc(order, mobility)
-    }
-
-    fn free(&mut self, frame: u64, order: u8) {
-        (&self.0).free(frame, order);
-    }
-}
-
 #[test]
 fn migratetypes_become_mobilities() {
     let mut trace = trace(&[(PageAlloc, 0, 0, 0); 6]);
@@ -272,11 +242,11 @@ fn migratetypes_become_mobilities() {
         event.pfn = frame as u64;
         event.migratetype = migratetype;
     }
-    let target = Asked(Buddy::new(1024), Default::default());
+    let target = Buddy::new(1024).with(Quirk::CannotTell).watched();
     let report = replay(&Plan::compile(&trace, 1).unwrap(), &target, &Options::default());
     assert_eq!(report.allocations, 6);
     assert_eq!(report.free_huge_blocks, None);
-    assert_eq!(target.1.map(|count| count.load(Ordering::Relaxed)), [1, 4, 1]);
+    assert_eq!(target.inner().asked(), [1, 4, 1]);
 }
 
 #[test]
@@ -306,7 +276,7 @@ fn figures_add_up() {
     let names: Vec<_> = report.metrics().into_iter().map(|metric| metric.name).collect();
     assert_eq!(names[..4], ["wall_ms", "cpu_ms", "ns_per_operation", "cpu_ns_per_operation"]);
     assert_eq!(names.last().unwrap(), "free_huge_blocks");
-    let silent = replay(&plan, &Buddy::new(64), &Options { sample_every: 0, window: 0 });
+    let silent = replay(&plan, &Buddy::new(64).watched(), &Options { sample_every: 0, window: 0 });
     assert_eq!((silent.alloc_latency.samples().len(), silent.operations()), (0, 6000));
 }
 
@@ -382,7 +352,7 @@ fn huge_pages_are_counted_while_the_trace_runs_and_again() {
     let trace = trace(&events);
     let plan = Plan::compile(&trace, 2).unwrap();
     let ageing = Ageing { runs: 3, looks: events.len() as u32, one_stays_in: 0, seed: 1 };
-    let target = Oracle::new(Buddy::new(FRAMES).with_parts());
+    let target = Buddy::new(FRAMES).with_parts().watched();
     let runs = age(&trace, &plan, &target, &ageing).expect("it has a range");
     assert_eq!(target.findings().violations, [""; 0]);
     assert_eq!((target.findings().live_frames, target.free_blocks(10)), (0, Some(FRAMES >> 10)));
@@ -427,7 +397,7 @@ fn pageblocks_with_unmovable_blocks_are_counted() {
     trace.events[0].migratetype = Some(0);
     let plan = Plan::compile(&trace, 1).unwrap();
     let ageing = Ageing { runs: 1, looks: 4, ..Ageing::default() };
-    let runs = age(&trace, &plan, &Buddy::new(FRAMES), &ageing).expect("it has a range");
+    let runs = age(&trace, &plan, &Buddy::new(FRAMES).watched(), &ageing).expect("it has a range");
     // A block that is not aligned is left out.
     let counts: Vec<u64> = runs[0].looks.iter().map(|look| look.unmovable_pageblocks).collect();
     assert_eq!(counts, [1, 1, 1, 0]);
@@ -528,6 +498,6 @@ fn blocks_are_freed_where_compaction_has_left_them() {
     }
     // Without compaction nothing is counted.
     let plan = Plan::compile(&trace, 2).unwrap();
-    let runs = age(&trace, &plan, &Buddy::new(FRAMES), &Ageing::default()).expect("it has a range");
+    let runs = age(&trace, &plan, &Buddy::new(FRAMES).watched(), &Ageing::default()).expect("it has a range");
     assert_eq!((runs[0].rounds, runs[0].compaction), (0, Compaction::default()));
 }

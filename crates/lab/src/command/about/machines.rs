@@ -119,9 +119,7 @@ fn simulates(machine: &Machine) -> String {
 fn show(machine: &Machine, session: &Session) -> Result<()> {
     let mut parts = vec![facts(machine), zones(machine), parameters(machine)];
     if session.format != Format::Csv {
-        let texts: Vec<String> =
-            parts.iter().map(|part| part.render(session.format, &session.terminal)).collect();
-        return session.terminal.print(&texts.join("\n"));
+        return session.print_lists(&parts);
     }
     // CSV has one head: that of the parameters, which are what a spreadsheet computes with.
     let parameters = parts.pop().expect("there are three");

@@ -47,10 +47,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         }
         return session.terminal.print(&listing.render(session.format, &session.terminal));
     };
-    let parts = [heading(declaration), keys(declaration), metrics(declaration)];
-    let texts: Vec<String> =
-        parts.iter().flatten().map(|part| part.render(session.format, &session.terminal)).collect();
-    session.terminal.print(&texts.join("\n"))
+    session.print_lists([heading(declaration), keys(declaration), metrics(declaration)].iter().flatten())
 }
 
 fn kinds(declaration: &Declaration) -> String {

@@ -20,16 +20,10 @@ const ORDERS: usize = 11;
 /// Rates below this are 0 in text.
 const LEAST_SHOWN: f64 = 0.05;
 
-/// Time that tasks waited for memory (PSI), in microseconds since boot.
-fn waited(root: &Root) -> Option<f64> {
-    let text = root.read("proc/pressure/memory").ok()?;
-    text.lines().next()?.rsplit_once("total=")?.1.trim().parse().ok()
-}
-
 /// Prints `count` intervals, or intervals until a signal comes.
 pub(super) fn follow(root: &Root, every: Duration, count: Option<u32>, session: &Session) -> Result<()> {
     let stop = Interrupt::watched();
-    let (mut before, mut waited_before) = (State::read(root)?, waited(root));
+    let (mut before, mut waited_before) = (State::read(root)?, root.memory_wait_us());
     let mut shown = 0;
     while count.is_none_or(|count| shown < count) {
         let begin = Instant::now();
@@ -39,7 +33,7 @@ pub(super) fn follow(root: &Root, every: Duration, count: Option<u32>, session: 
             }
             thread::sleep(LOOK.min(every.saturating_sub(begin.elapsed())));
         }
-        let (after, waited_after) = (State::read(root)?, waited(root));
+        let (after, waited_after) = (State::read(root)?, root.memory_wait_us());
         let seconds = begin.elapsed().as_secs_f64();
         let mut rates = rates(&before, &after, seconds);
         if let (Some(before), Some(after)) = (waited_before, waited_after) {

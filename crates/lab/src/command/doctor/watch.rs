@@ -10,7 +10,6 @@ use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlt
 use crossterm::{execute, queue};
 use framewright_report::error::{Error, Result};
 use framewright_report::table::{Format, Listing};
-use framewright_report::terminal::to_ascii;
 
 use super::{Rate, rates, zones};
 use crate::doctor::{Root, State, examine};
@@ -145,8 +144,7 @@ pub(super) fn watch(root: &Root, session: &Session) -> Result<()> {
             let zone = finding.zone.as_ref().map_or_else(String::new, |zone| format!(" ({zone})"));
             text += &format!("{}: {}{zone}: {}\n", finding.severity.name(), finding.id, finding.read);
         }
-        let text = if session.terminal.unicode { text } else { to_ascii(&text) };
-        screen.draw(&text).map_err(Error::failed)?;
+        screen.draw(&session.terminal.spell(&text)).map_err(Error::failed)?;
         before = Some((state, now));
         if screen.wait(now + EVERY, &stop).map_err(Error::failed)? {
             return Ok(());

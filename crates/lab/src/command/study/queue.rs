@@ -29,10 +29,9 @@ pub(super) enum Event {
 
 /// The order of a run of everything: what is measured or derived, then what is simulated.
 pub(super) fn order(kinds: impl IntoIterator<Item = Kind>, apart: bool) -> Vec<usize> {
-    let mut order: Vec<(bool, usize)> =
-        kinds.into_iter().enumerate().map(|(n, kind)| (apart && kind == Kind::Simulated, n)).collect();
-    order.sort_unstable();
-    order.into_iter().map(|(_, n)| n).collect()
+    let mut order: Vec<(usize, Kind)> = kinds.into_iter().enumerate().collect();
+    order.sort_by_key(|(_, kind)| apart && *kind == Kind::Simulated);
+    order.into_iter().map(|(n, _)| n).collect()
 }
 
 /// Runs all tasks in this order, each on a thread of its own, and calls `tell` for each event. Returns whether an

@@ -4,7 +4,7 @@ use super::generation::{Generation, heads_2019};
 use crate::result::Part;
 use crate::stats::amean;
 use crate::table::number::plain;
-use crate::table::{Block, Cell, Data, Row, Side};
+use crate::table::{Block, Cell, Row, Side};
 use crate::terminal::Tone;
 
 /// Metric: user CPU time of the whole test, in seconds.
@@ -142,21 +142,12 @@ fn row(
         return None;
     }
     let (stub_width, width) = if generation == Generation::Of2011 { (40, 10) } else { (26, 12) };
-    let cell = |(variant, (value, text)): (&String, (f64, String))| Cell {
-        lines: vec![(format!("{text:>width$}"), Tone::Plain)],
-        data: Some(Data {
-            statistic: label.to_owned(),
-            metric: metric.to_owned(),
-            unit: unit.to_owned(),
-            variant: variant.clone(),
-            fields: vec![("value", plain(value))],
-        }),
-    };
-    Some(Row {
-        stub: format!("{label:<stub_width$}"),
-        detail: None,
-        cells: part.variants.iter().zip(figures).map(cell).collect(),
-    })
+    let mut figures = figures.into_iter();
+    Some(Row::new(part, format!("{label:<stub_width$}"), |variant| {
+        let (value, text) = figures.next().expect("one for each variant");
+        let fields = vec![("value", plain(value))];
+        Cell::with(format!("{text:>width$}"), Tone::Plain, [label, metric, unit, variant], fields)
+    }))
 }
 
 fn finished(part: &Part, caption: &str, rows: Vec<Row>, generation: Generation) -> Option<Block> {

@@ -1,18 +1,24 @@
-use framewright::Config;
+//! Tasks, and what CPUs share.
 
-use super::*;
-use crate::model::testing::with_tasks as model;
-use crate::outcome::zones;
+use framewright::{Config, Migratetype, NodeId, Pfn, ZoneSpec, ZoneType};
+use framewright_sim::lru::LockUse;
+use framewright_sim::task::{OnCpu, Placed, Step, Task, Usage, lines, run};
+use framewright_sim::world::StructPage;
+use framewright_sim::{Model, Ps, World};
+
+use crate::machine::with_tasks as model;
 
 const MS: Ps = Ps(1_000_000_000);
 const FRAMES: u64 = 1 << 14;
 
+/// A machine of one node.
+fn world(model: &Model) -> World<StructPage> {
+    let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: FRAMES };
+    World::with_lines(model, &[zone], Config::linux_v6_1(), None, 1, lines(model)).expect("a world")
+}
+
 fn simulate(model: &Model, tasks: Vec<Placed>, limit: Option<Ps>) -> (Usage, u64) {
-    let zones = zones(model.shape.nodes, FRAMES);
-    let cpus = model.shape.cpus();
-    let config = Config::linux_v6_1();
-    let mut world =
-        World::<StructPage>::with_lines(model, &zones, config, None, 1, lines(model)).expect("a world");
+    let (mut world, cpus) = (world(model), model.shape.cpus());
     let usage = run(&mut world, cpus, FRAMES, tasks, limit);
     (usage, world.simulator().events().hash)
 }
@@ -49,7 +55,7 @@ fn a_sibling_slows_the_work_and_a_limit_ends_the_run() {
 }
 
 /// Faults pages in and gives them back.
-struct Faults(Vec<framewright::Pfn>, u32);
+struct Faults(Vec<Pfn>, u32);
 
 impl Task for Faults {
     fn step(&mut self, on: &OnCpu<'_, '_, '_>) -> Step {
@@ -79,15 +85,7 @@ fn lru_of(cpus: u16, link: usize) -> (LockUse, Option<u64>) {
     if let Some(kernel) = &mut model.kernel {
         kernel.lru.link = link;
     }
-    let mut world = World::<StructPage>::with_lines(
-        &model,
-        &zones(1, FRAMES),
-        Config::linux_v6_1(),
-        None,
-        1,
-        lines(&model),
-    )
-    .expect("a world");
+    let mut world = world(&model);
     let tasks = (0..cpus).map(|cpu| -> Placed { (cpu, Box::new(Faults(Vec::new(), 640))) }).collect();
     let usage = run(&mut world, cpus, FRAMES, tasks, None);
     let line = world.simulator().moved().lines.into_iter().find(|line| line.name == "lru lock node 0");

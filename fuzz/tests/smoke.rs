@@ -2,11 +2,12 @@
 //!
 //! The mutations are the same in every run. This finds what is shallow; libFuzzer, which sees which branches an
 //! input takes, finds the rest.
+#![cfg(any(feature = "readers", feature = "allocator"))]
 
 use std::panic::catch_unwind;
 use std::{env, fs};
 
-use crate::{TARGETS, Target, regressions};
+use framewright_fuzz::{TARGETS, Target, regressions};
 
 /// Mutations per target; a hundred times as many with `FRAMEWRIGHT_FULL=1`, a tenth with `FRAMEWRIGHT_QUICK=1`.
 const MUTATIONS: u64 = 3_000;
@@ -47,7 +48,10 @@ fn try_one(target: &Target, input: &[u8]) -> bool {
         let name = target.name;
         let file = env::temp_dir().join(format!("framewright-{name}-{:016x}", hash(input)));
         fs::write(&file, input).expect("a temporary file can be written");
-        panic!("see it again: cargo run -p framewright-fuzz --bin {name} -- {}", file.display());
+        panic!(
+            "see it again: cargo run -p framewright-fuzz --all-features --bin {name} -- {}",
+            file.display()
+        );
     })
 }
 
@@ -98,31 +102,37 @@ fn hash(bytes: &[u8]) -> u64 {
         .fold(0xCBF2_9CE4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
 }
 
+#[cfg(feature = "readers")]
 #[test]
 fn trace() {
     run("trace");
 }
 
+#[cfg(feature = "readers")]
 #[test]
 fn import() {
     run("import");
 }
 
+#[cfg(feature = "readers")]
 #[test]
 fn documents() {
     run("documents");
 }
 
+#[cfg(feature = "readers")]
 #[test]
 fn commands() {
     run("commands");
 }
 
+#[cfg(feature = "allocator")]
 #[test]
 fn allocator() {
     run("allocator");
 }
 
+#[cfg(feature = "allocator")]
 #[test]
 fn maps() {
     run("maps");

@@ -4,8 +4,8 @@ use core::cell::{Cell, RefCell};
 
 use framewright_check::prelude::*;
 
-use crate::record::Trail;
-use crate::world::CPUS;
+use crate::behaviour::record::Trail;
+use crate::behaviour::world::CPUS;
 
 /// A block in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

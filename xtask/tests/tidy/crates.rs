@@ -70,7 +70,7 @@ pub(crate) fn directions(repo: &Repo) -> Vec<Finding> {
             continue;
         }
         let Some((_, normal, tests)) = DIRECTIONS.iter().find(|(known, ..)| *known == name) else {
-            let fix = "say in DIRECTIONS of crates/check/tests/tidy what it may depend on";
+            let fix = "say in DIRECTIONS of xtask/tests/tidy what it may depend on";
             findings.push(manifest.finding(
                 0,
                 format!("crate {name} has no place in the list of crates"),

@@ -13,7 +13,7 @@
 //! | `words` | plain English |
 //!
 //! A rule is a function from the [`Repo`] to its findings, so that every rule has a test that shows it a bad
-//! sample. To run it alone: `cargo test -p framewright-check --test tidy`.
+//! sample. To run it alone: `cargo test -p xtask --test tidy`.
 #![deny(unsafe_code)]
 
 mod circles;
@@ -64,7 +64,7 @@ fn what_the_pages_say_can_be_done() {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/check is two levels down").into()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is one level down").into()
 }
 
 #[track_caller]

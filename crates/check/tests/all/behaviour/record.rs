@@ -92,7 +92,7 @@ impl Trail {
 }
 
 fn path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/behaviour/digests.txt")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/behaviour/digests.txt")
 }
 
 /// The file, by scenario: what was seen, and what was touched.
@@ -108,9 +108,9 @@ fn read() -> BTreeMap<String, (String, String)> {
 }
 
 const HEAD: &str = "\
-# What each scenario of tests/behaviour does: see its main.rs. Written by
+# What each scenario of tests/all/behaviour does: see behaviour.rs. Written by
 #
-#   FRAMEWRIGHT_REFRESH=all cargo test -p framewright-check --test behaviour
+#   FRAMEWRIGHT_REFRESH=all cargo test -p framewright-check --test all behaviour
 #
 # or, for the scenarios only whose names contain a text, FRAMEWRIGHT_REFRESH=TEXT. What changes here has changed on purpose, and
 # the commit says why.
@@ -122,7 +122,7 @@ static WRITING: Mutex<()> = Mutex::new(());
 fn write(name: &str, seen: String, touched: String) {
     let _guard = WRITING.lock().expect("no scenario panics here");
     let mut all = read();
-    all.retain(|name, _| crate::NAMES.contains(&name.as_str()));
+    all.retain(|name, _| super::NAMES.contains(&name.as_str()));
     all.insert(name.to_owned(), (seen, touched));
     let mut text = HEAD.to_owned();
     for (name, (seen, touched)) in all {
@@ -150,7 +150,8 @@ pub(crate) fn check(name: &str, scenario: impl FnOnce(&mut Trail) + Send) {
             return write(name, seen, touched);
         }
     }
-    let how = "if this is meant, FRAMEWRIGHT_REFRESH=all cargo test -p framewright-check --test behaviour";
+    let how =
+        "if this is meant, FRAMEWRIGHT_REFRESH=all cargo test -p framewright-check --test all behaviour";
     let known = read().remove(name);
     let (known, accesses) = known.unwrap_or_else(|| panic!("{name} is not in {}; {how}", path().display()));
     assert_eq!(seen, known, "{name} behaves in another way; {how}");

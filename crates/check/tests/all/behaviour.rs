@@ -9,12 +9,11 @@
 //! A change of behaviour on purpose refreshes the lines, and its commit gives the reason:
 //!
 //! ```text
-//! FRAMEWRIGHT_REFRESH=all cargo test -p framewright-check --test behaviour
+//! FRAMEWRIGHT_REFRESH=all cargo test -p framewright-check --test all behaviour
 //! ```
 //!
 //! The lines of `linux_*` scenarios record what past kernels do: calls, returned, free and counted change only where a
 //! preset was wrong. The accesses may change with the code.
-#![deny(unsafe_code)]
 
 mod booting;
 mod mixed;
@@ -33,8 +32,8 @@ macro_rules! scenarios {
             fn $name() {
                 let name = stringify!($name);
                 let full = concat!(stringify!($group), "::", stringify!($name));
-                let run: fn(&str, &mut crate::record::Trail) = $run;
-                crate::record::check(full, |trail| run(name, trail));
+                let run: fn(&str, &mut crate::behaviour::record::Trail) = $run;
+                crate::behaviour::record::check(full, |trail| run(name, trail));
             })*
         })*
 
@@ -44,7 +43,7 @@ macro_rules! scenarios {
 }
 
 scenarios! {
-    calls: |name, trail| crate::mixed::run(crate::world::config(name), 1, trail), [
+    calls: |name, trail| crate::behaviour::mixed::run(crate::behaviour::world::config(name), 1, trail), [
         framewright, framewright_marks, linux_v3_0, linux_v5_4, linux_v6_1, linux_v6_7, linux_v6_16,
         own_lists, own_no_lists, own_zero, own_costly, own_fixed,
         own_slots, own_fraction, own_min_refill, own_ticket, own_parking, own_poison, own_zeroed, own_faults,
@@ -52,33 +51,33 @@ scenarios! {
         own_compact, own_compact_marks, own_compact_slots, own_compact_reports, own_lazy, own_lazy_compact,
         own_up_to_costly_and_huge,
     ];
-    other_calls: |name, trail| crate::mixed::run(crate::world::config(name), 2, trail), [
+    other_calls: |name, trail| crate::behaviour::mixed::run(crate::behaviour::world::config(name), 2, trail), [
         framewright, framewright_marks, linux_v3_0, linux_v5_4, linux_v6_1, linux_v6_7, linux_v6_16, own_lists, own_faults,
         own_reports, own_poison, own_compact, own_lazy, own_lazy_compact, own_tight, own_boost, own_cached, own_v6_7,
         own_fixed, own_slots, own_no_lists, own_16k, own_zeroed,     ];
-    bad_slots: |name, trail| crate::mixed::checked(crate::world::config(name), 3, trail), [
+    bad_slots: |name, trail| crate::behaviour::mixed::checked(crate::behaviour::world::config(name), 3, trail), [
         checked_under_lock, checked_after, checked_lists, checked_v5_4,
     ];
     one_node: |name, trail| {
-        crate::pressure::run(&crate::world::one_node(crate::world::config(name)), 11, trail);
+        crate::behaviour::pressure::run(&crate::behaviour::world::one_node(crate::behaviour::world::config(name)), 11, trail);
     }, [
         framewright, framewright_marks, linux_v3_0, linux_v5_4_marks, linux_v6_1_marks, linux_v6_7_marks, linux_v6_16_marks,
         own_limits, own_boost, own_tight, own_v3_0_marks, own_compact_marks, own_lazy_marks,
     ];
     two_nodes: |name, trail| {
-        crate::pressure::run(&crate::world::three_zones(crate::world::config(name)), 12, trail);
+        crate::behaviour::pressure::run(&crate::behaviour::world::three_zones(crate::behaviour::world::config(name)), 12, trail);
     }, [framewright_marks, linux_v3_0, linux_v6_1_marks, linux_v6_7_marks, own_grouped, own_boost, own_lazy_marks];
     four_nodes: |name, trail| {
-        crate::pressure::run(&crate::world::four_nodes(crate::world::config(name)), 13, trail);
+        crate::behaviour::pressure::run(&crate::behaviour::world::four_nodes(crate::behaviour::world::config(name)), 13, trail);
     }, [
         framewright_marks, linux_v3_0, linux_v6_1_marks, linux_v6_16_marks, own_cached, own_cached_before, own_cached_clear,
         own_zone_reclaim, own_zone_reclaim_all, own_by_zone, own_grouped, own_compact_marks,
     ];
     many_zones: |name, trail| {
-        crate::pressure::run(&crate::world::many_zones(crate::world::config(name)), 14, trail);
+        crate::behaviour::pressure::run(&crate::behaviour::world::many_zones(crate::behaviour::world::config(name)), 14, trail);
     }, [framewright_marks, linux_v3_0, own_cached_clear];
     compaction: |name, trail| {
-        crate::pressure::compaction(&crate::world::three_zones(crate::world::config(name)), 15, trail);
+        crate::behaviour::pressure::compaction(&crate::behaviour::world::three_zones(crate::behaviour::world::config(name)), 15, trail);
     }, [framewright, linux_v3_0, linux_v6_1_marks, own_lists, own_reports, own_compact, own_lazy];
     boot: |name, trail| {
         use super::Split;
@@ -89,16 +88,16 @@ scenarios! {
             "cleared_by_one_thread" => (Split::OneThread, true),
             "cleared_by_all_cpus" => (Split::AllCpus, true),
             "cleared_by_section" => (Split::AllCpusBySection, true),
-            "workers_of_one_thread" => return crate::booting::workers(Split::OneThread, 21, trail),
-            "workers_of_all_cpus" => return crate::booting::workers(Split::AllCpus, 22, trail),
-            "workers_by_section" => return crate::booting::workers(Split::AllCpusBySection, 23, trail),
+            "workers_of_one_thread" => return crate::behaviour::booting::workers(Split::OneThread, 21, trail),
+            "workers_of_all_cpus" => return crate::behaviour::booting::workers(Split::AllCpus, 22, trail),
+            "workers_by_section" => return crate::behaviour::booting::workers(Split::AllCpusBySection, 23, trail),
             _ if name.starts_with("own_") || name.starts_with("linux_") => {
-                let config = crate::world::config(name);
-                return crate::booting::late(config, Split::AllCpusBySection, false, 6, trail);
+                let config = crate::behaviour::world::config(name);
+                return crate::behaviour::booting::late(config, Split::AllCpusBySection, false, 6, trail);
             }
             _ => panic!("no way to boot is called {name}"),
         };
-        crate::booting::late(crate::world::config("framewright"), split, clear, 5, trail);
+        crate::behaviour::booting::late(crate::behaviour::world::config("framewright"), split, clear, 5, trail);
     }, [
         by_one_thread, by_all_cpus, by_section, cleared_by_one_thread, cleared_by_all_cpus, cleared_by_section,
         own_compact, own_lists, own_poison, linux_v3_0, linux_v6_7,

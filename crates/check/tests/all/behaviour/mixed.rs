@@ -5,9 +5,9 @@ use framewright::fault::FaultRule;
 use framewright_check::platform::plain::pass;
 use framewright_check::prelude::*;
 
-use crate::owner::{Held, Owner};
-use crate::record::Trail;
-use crate::world::{CPUS, SPAN, look, look_at_first, three_zones};
+use crate::behaviour::owner::{Held, Owner};
+use crate::behaviour::record::Trail;
+use crate::behaviour::world::{CPUS, SPAN, look, look_at_first, three_zones};
 
 /// Calls of one scenario.
 const CALLS: u32 = 420;

@@ -3,8 +3,8 @@
 use framewright::boot::deferred::UnitStep;
 use framewright_check::prelude::*;
 
-use crate::record::Trail;
-use crate::world::{look, look_at_first};
+use crate::behaviour::record::Trail;
+use crate::behaviour::world::{look, look_at_first};
 
 /// Frames that maps speak of, and a little more.
 const FRAMES: u64 = 6144;

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
+use framewright_rivals::*;
 use framewright_workload::bench::{Case, Scale, Workload, interleave};
 use framewright_workload::conformance;
-
-use super::*;
 
 const FRAMES: u64 = 1 << 13;
 

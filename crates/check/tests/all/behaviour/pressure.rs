@@ -4,10 +4,10 @@
 use framewright_check::platform::plain::pass;
 use framewright_check::prelude::*;
 
-use crate::mixed::{Drive, any_order};
-use crate::owner::Owner;
-use crate::record::Trail;
-use crate::world::CPUS;
+use crate::behaviour::mixed::{Drive, any_order};
+use crate::behaviour::owner::Owner;
+use crate::behaviour::record::Trail;
+use crate::behaviour::world::CPUS;
 
 const CALLS: u32 = 160;
 const WEIGHTS: [u8; 4] = [3, 0, 2, 1];

@@ -4,7 +4,7 @@ use core::fmt::Write as _;
 
 use framewright_check::prelude::*;
 
-use crate::record::Trail;
+use crate::behaviour::record::Trail;
 
 pub(crate) const CPUS: usize = 3;
 /// Frames that the zones of [`three_zones`] span, holes included.
