@@ -41,7 +41,7 @@ pub(crate) use account::{Counters, Pending};
 use lists::EMPTY;
 pub(crate) use maps::{AT_LEAST, CLASSES, Picked, exactly, maps_of_zone};
 use maps::{Bins, Whole};
-pub(crate) use part::{MIXED, Part, WHOLE, WORDS};
+pub(crate) use part::{MIXED, WHOLE, WORDS};
 pub(crate) use sink::{Each, Pieces, Sink};
 pub(crate) use untouched::Untouched;
 
@@ -244,36 +244,48 @@ struct Taken {
     bad: u64,
 }
 
-/// Properties of the zone for a hold of a section's lock.
-pub(crate) struct Home<'a, P: Platform> {
-    pub(crate) counters: &'a Counters<P>,
-    /// Pages in pageblocks reserved for high-order atomic requests.
-    pub(crate) highatomic: &'a P::Word,
+/// What the sections of a zone share.
+#[repr(C)]
+pub(crate) struct Home<'m, P: Platform> {
+    pub(crate) counters: Counters<P>,
+    /// Words that the sections publish, if there are several: see `part`.
+    pub(crate) words: &'m [P::Word],
+    /// Pageblocks that are isolated or have a bad frame in use, if there are several sections.
+    pub(crate) special: P::Word,
     pub(crate) zone: ZoneId,
     /// Whether pageblocks record that hooks were told that they are free.
     pub(crate) reports: bool,
-    /// Memory whose descriptors are as new, if the zone has any.
-    pub(crate) untouched: Option<&'a Untouched<P>>,
-    /// The section, if the zone has several.
-    pub(crate) part: Option<Part<'a, P>>,
+    /// Whether memory may stay untouched until it is needed.
+    pub(crate) lazy: bool,
 }
 
 /// Constants where a feature is left out, so that the compiler drops what depends on them.
-impl<'a, P: Platform> Home<'a, P> {
+impl<P: Platform> Home<'_, P> {
+    /// Whether the zone has several sections.
     #[inline(always)]
-    const fn part(&self) -> Option<&Part<'a, P>> {
-        if cfg!(feature = "smp") { self.part.as_ref() } else { None }
+    const fn has_parts(&self) -> bool {
+        cfg!(feature = "smp") && !self.words.is_empty()
     }
 
     #[inline(always)]
-    const fn untouched(&self) -> Option<&'a Untouched<P>> {
-        if cfg!(feature = "settings") { self.untouched } else { None }
+    pub(crate) const fn is_lazy(&self) -> bool {
+        cfg!(feature = "settings") && self.lazy
     }
 
     #[inline(always)]
     const fn reports(&self) -> bool {
-        if cfg!(feature = "settings") { self.reports } else { false }
+        cfg!(feature = "settings") && self.reports
     }
+}
+
+/// What a section has outside its lock.
+#[repr(C)]
+pub(crate) struct Place<P: Platform> {
+    pub(crate) untouched: Untouched<P>,
+    /// The number of the section.
+    pub(crate) n: usize,
+    /// Its frames.
+    pub(crate) range: Range<Pfn>,
 }
 
 /// A zone's free memory, with the lock held.
@@ -281,15 +293,13 @@ pub struct Buddy<'a, 'm, P: Platform, M> {
     areas: &'a mut FreeAreas<P>,
     cold: &'a mut Cold<P>,
     home: &'a Home<'a, P>,
+    place: &'a Place<P>,
+    /// Pages in pageblocks reserved for high-order atomic requests.
+    highatomic: &'a P::Word,
+    frames: &'a FrameMap<'m, P, M>,
     pending: Pending,
-    /// A copy: what a run of frees reads of it stays in registers.
-    frames: FrameMap<'m, P, M>,
     /// The descriptors of pageblocks from the zone's first on, as bins number them.
     pageblocks: &'m [Pageblock<P>],
-    /// The frame from which links count.
-    base: Pfn,
-    /// The first frame after the zone.
-    end: Pfn,
     /// Whether the zone is large enough to group by mobility; with maps computed when it is needed.
     grouping: Option<bool>,
     /// A bit for each type whose bins or free pageblocks have changed.
@@ -312,22 +322,19 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     pub(crate) fn new(
         areas: &'a mut FreeAreas<P>,
         cold: &'a mut Cold<P>,
-        home: &'a Home<'a, P>,
-        &frames: &FrameMap<'m, P, M>,
-        Range { start: base, end }: Range<Pfn>,
+        (home, place, highatomic): (&'a Home<'a, P>, &'a Place<P>, &'a P::Word),
+        frames: &'a FrameMap<'m, P, M>,
     ) -> Self {
         let grouping = if frames.has_maps() { None } else { Some(home.counters.grouping()) };
-        let pageblocks = frames.pageblocks_from(base);
-        let pending = Pending::default();
         Self {
             areas,
             cold,
             home,
-            pending,
+            place,
+            highatomic,
             frames,
-            pageblocks,
-            base,
-            end,
+            pending: Pending::default(),
+            pageblocks: frames.pageblocks_from(place.range.start),
             grouping,
             changed: 0,
             is_unmarked: false,
@@ -363,7 +370,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             Some(balance) => balance,
             None => (self.home.counters.free_pages(), self.home.counters.free_cma_pages()),
         };
-        let is_one_of_several = self.home.part().is_some() && self.has_bits_of(wanted.order);
+        let is_one_of_several = self.home.has_parts() && self.has_bits_of(wanted.order);
         let bin = if is_one_of_several { self.next_bin(wanted.order, wanted.migratetype) } else { 0 };
         let (mut taken, mut taken_cma) = (0, 0);
         while taken < count && sink.room() != 0 {

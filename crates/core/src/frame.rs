@@ -337,13 +337,12 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         }
     }
 
-    /// Fetches the words that a free will read, before the zone lock is taken.
+    /// Reads the words that a free will read, before the zone lock is taken. The caller has to use the result, or the
+    /// compiler reads nothing.
     #[inline(always)]
-    pub(crate) fn touch_map(&self, pfn: Pfn) {
-        if let (Some(pageblock), Some(map)) = (self.pageblock(pfn), self.map(pfn)) {
-            let word = map.word((pfn.0 % PAGEBLOCK_PAGES / 64) as usize);
-            core::hint::black_box((pageblock.head_word(), word));
-        }
+    pub(crate) fn read_ahead(&self, pfn: Pfn) -> u64 {
+        let (Some(pageblock), Some(map)) = (self.pageblock(pfn), self.map(pfn)) else { return 0 };
+        pageblock.head_word() ^ map.word((pfn.0 % PAGEBLOCK_PAGES / 64) as usize)
     }
 
     /// The descriptors of the zone that spans `pages` frames from `start` on, a multiple of the largest block; with

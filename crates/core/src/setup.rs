@@ -289,8 +289,7 @@ pub(crate) fn make_zones<'m, P: Platform>(
         let cpus = cpus_of(&zones[n], cpu_nodes);
         let cut = cut_of(&zones[n], config, cpu_nodes);
         let mut section = |n| {
-            let Range { start, end } = cut.range(n);
-            let section = Section::new(config, whole, end.0 - start.0);
+            let section = Section::new(config, whole, n, cut.range(n));
             whole += maps_of_section(cut, n);
             section
         };

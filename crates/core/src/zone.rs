@@ -22,7 +22,7 @@ use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy::{Buddy, Cold, Counters, FreeAreas, Home, Part, Pending, Untouched};
+use crate::buddy::{Buddy, Cold, Counters, FreeAreas, Home, Pending, Place, Untouched};
 use crate::config::{Config, Experiment};
 use crate::events::ZoneEvents;
 use crate::frame::FrameMap;
@@ -77,7 +77,7 @@ pub struct Hold {
 #[repr(C)]
 pub struct Section<P: Platform> {
     lists: Locked<P, FreeAreas<P>, Cold<P>>,
-    untouched: Untouched<P>,
+    place: Place<P>,
 }
 
 impl<P: Platform> fmt::Debug for Section<P> {
@@ -87,13 +87,14 @@ impl<P: Platform> fmt::Debug for Section<P> {
 }
 
 impl<P: Platform> Section<P> {
-    /// The store of `pages` pages. With maps, the maps of its free pageblocks begin at number `whole`.
-    pub(crate) fn new(config: &Config, whole: usize, pages: u64) -> Self {
-        let cold = Cold::new(whole, pages);
+    /// Section `n` of a zone, with the frames of `range`. With maps, the maps of its free pageblocks begin at number
+    /// `whole`.
+    pub(crate) fn new(config: &Config, whole: usize, n: usize, range: Range<Pfn>) -> Self {
+        let cold = Cold::new(whole, range.end.0 - range.start.0);
         let Experiment { lock_place, lock_kind, .. } = config.experiment;
         Self {
             lists: Locked::new(lock_place, lock_kind, FreeAreas::new(), cold),
-            untouched: Untouched::new(),
+            place: Place { untouched: Untouched::new(), n, range },
         }
     }
 }
@@ -102,32 +103,23 @@ impl<P: Platform> Section<P> {
 #[repr(C)]
 pub struct Zone<'m, P: Platform> {
     first: Section<P>,
-    /// To be read without the lock.
-    pub(crate) counters: Counters<P>,
+    /// Counters, which are read without the lock, and what else the sections share.
+    home: Home<'m, P>,
     /// Marks, flags, and counts of reclaim.
     pub(crate) pressure: Pressure<P>,
-    id: ZoneId,
     spec: ZoneSpec,
     lock_timing: bool,
-    /// Whether pageblocks record that a hook was told that they are free.
-    reports: bool,
-    /// Whether memory may stay untouched until it is needed.
-    lazy: bool,
     /// CPUs that share the zone's pages: those of its node (see [`sharing_cpus`](crate::policy::pcp::sharing_cpus)).
     pub(crate) cpus: u32,
     /// Division of the store into sections.
     pub(crate) cut: Cut,
     /// All sections but the first.
     more: &'m [Section<P>],
-    /// Words that the sections publish, if there are several: see `sections`.
-    words: &'m [P::Word],
-    /// Pageblocks that are isolated or have a bad frame in use, if there are several sections.
-    special: P::Word,
 }
 
 impl<P: Platform> fmt::Debug for Zone<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Zone").field("id", &self.id).field("spec", &self.spec).finish_non_exhaustive()
+        f.debug_struct("Zone").field("id", &self.home.zone).field("spec", &self.spec).finish_non_exhaustive()
     }
 }
 
@@ -143,26 +135,31 @@ impl<'m, P: Platform> Zone<'m, P> {
     ) -> Self {
         Self {
             first,
-            // Shown as for Linux' watermark checks. With bits the check takes the lock.
-            counters: Counters::new(config.keep_marks && !config.engine.has_maps(), config.engine.has_maps()),
+            home: Home {
+                // Shown as for Linux' watermark checks. With bits the check takes the lock.
+                counters: Counters::new(
+                    config.keep_marks && !config.engine.has_maps(),
+                    config.engine.has_maps(),
+                ),
+                words,
+                special: P::Word::new(0),
+                zone: id,
+                reports: config.free_reporting,
+                lazy: config.lazy_pageblocks && config.engine.has_maps() && !config.poison,
+            },
             pressure: Pressure::new(),
-            id,
             spec,
             lock_timing: config.experiment.lock_timing,
-            reports: config.free_reporting,
-            lazy: config.lazy_pageblocks && config.engine.has_maps() && !config.poison,
             cpus,
             cut,
             more,
-            words,
-            special: P::Word::new(0),
         }
     }
 
     /// Index in the zone table.
     #[must_use]
     pub const fn id(&self) -> ZoneId {
-        self.id
+        self.home.zone
     }
 
     /// Range, node and type.
@@ -200,38 +197,39 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.spec.start.block_start(MAX_ORDER)
     }
 
-    const fn is_lazy(&self) -> bool {
-        cfg!(feature = "settings") && self.lazy
+    /// Counters of free and managed memory.
+    pub(crate) const fn counters(&self) -> &Counters<P> {
+        &self.home.counters
     }
 
     /// The untouched frames of each section (see [`Config::lazy_pageblocks`]). A racy read.
     pub(crate) fn untouched(&self) -> impl Iterator<Item = Range<Pfn>> {
-        let sections = if self.is_lazy() { self.cut.sections() } else { 0 };
-        (0..sections).map(|n| self.section(n).untouched.range())
+        let sections = if self.home.is_lazy() { self.cut.sections() } else { 0 };
+        (0..sections).map(|n| self.section(n).place.untouched.range())
     }
 
     /// Free base pages on the buddy lists. A racy read; isolated pages are not counted.
     #[must_use]
     pub fn free_pages(&self) -> u64 {
-        self.counters.free_pages()
+        self.home.counters.free_pages()
     }
 
     /// Free base pages in CMA pageblocks. A racy read.
     #[must_use]
     pub fn free_cma_pages(&self) -> u64 {
-        self.counters.free_cma_pages()
+        self.home.counters.free_cma_pages()
     }
 
     /// Managed pages: those that the zone was given.
     #[must_use]
     pub fn managed_pages(&self) -> u64 {
-        self.counters.managed.load(Relaxed)
+        self.home.counters.managed.load(Relaxed)
     }
 
     /// Present pages: those that the zone was given, and those that boot found and kept.
     #[must_use]
     pub fn present_pages(&self) -> u64 {
-        self.counters.present.load(Relaxed)
+        self.home.counters.present.load(Relaxed)
     }
 
     /// Number of sections of the free store.
@@ -255,7 +253,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         f: impl FnOnce(&mut Buddy<'_, 'f, P, M>) -> R,
     ) -> (R, Hold) {
         let (result, hold, pending) = self.with_uncounted(n, frames, waiter, f);
-        self.counters.count(pending);
+        self.home.counters.count(pending);
         (result, hold)
     }
 
@@ -275,7 +273,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         let mut got = 0;
         let (waited, (result, pending, is_unmarked)) = section.lists.with(waiter, |areas, cold, waited| {
             got = clock();
-            (waited, self.hold(n, areas, cold, frames, f))
+            (waited, self.hold(&section.place, areas, cold, frames, f))
         });
         let (wait_ns, hold_ns) = (got.saturating_sub(asked), clock().saturating_sub(got));
         (result, Hold { waited, wait_ns, hold_ns, is_unmarked }, pending)
@@ -289,9 +287,10 @@ impl<'m, P: Platform> Zone<'m, P> {
         frames: &FrameMap<'f, P, M>,
         f: impl FnOnce(&mut Buddy<'_, 'f, P, M>) -> R,
     ) -> Option<R> {
-        let hold = |areas: &mut _, cold: &mut _| self.hold(n, areas, cold, frames, f);
-        let (result, pending, _) = self.section(n).lists.try_with(hold)?;
-        self.counters.count(pending);
+        let section = self.section(n);
+        let hold = |areas: &mut _, cold: &mut _| self.hold(&section.place, areas, cold, frames, f);
+        let (result, pending, _) = section.lists.try_with(hold)?;
+        self.home.counters.count(pending);
         Some(result)
     }
 
@@ -300,21 +299,13 @@ impl<'m, P: Platform> Zone<'m, P> {
     #[inline(always)]
     fn hold<'f, M, R>(
         &self,
-        n: usize,
+        place: &Place<P>,
         areas: &mut FreeAreas<P>,
         cold: &mut Cold<P>,
         frames: &FrameMap<'f, P, M>,
         f: impl FnOnce(&mut Buddy<'_, 'f, P, M>) -> R,
     ) -> (R, Pending, bool) {
-        let home = Home {
-            counters: &self.counters,
-            highatomic: &self.pressure.highatomic,
-            zone: self.id,
-            reports: self.reports,
-            untouched: self.is_lazy().then_some(&self.section(n).untouched),
-            part: self.cut.is_cut().then_some(Part { words: self.words, special: &self.special, n }),
-        };
-        let mut buddy = Buddy::new(areas, cold, &home, frames, self.cut.range(n));
+        let mut buddy = Buddy::new(areas, cold, (&self.home, place, &self.pressure.highatomic), frames);
         let result = f(&mut buddy);
         let (pending, is_unmarked) = buddy.end();
         if pending.freed {
@@ -337,8 +328,8 @@ impl<'m, P: Platform> Zone<'m, P> {
             isolated_count: hot + flags,
             cold,
             bins: cold + Cold::<P>::bins_offset(),
-            counters: core::mem::offset_of!(Self, counters),
-            untouched: core::mem::offset_of!(Section<P>, untouched),
+            counters: core::mem::offset_of!(Self, home.counters),
+            untouched: core::mem::offset_of!(Section<P>, place.untouched),
         }
     }
 }

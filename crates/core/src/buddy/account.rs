@@ -180,19 +180,22 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Ends a hold. Returns the changes to count when the lock is released, none without late counts; and whether the
     /// zone's last bad frame in use went out of use.
-    pub(crate) fn end(&mut self) -> (Pending, bool) {
+    pub(crate) fn end(mut self) -> (Pending, bool) {
         if !self.home.counters.is_late() {
             self.pending = Pending { freed: self.settle(), ..Pending::default() };
         }
         if self.changed != 0 {
             self.show_changed();
         }
-        (core::mem::take(&mut self.pending), self.is_unmarked)
+        let ended = (self.pending, self.is_unmarked);
+        // Nothing is left for the drop.
+        core::mem::forget(self);
+        ended
     }
 
     /// Counts pages that the zone was given.
     pub(crate) fn count_managed(&mut self, pages: i64) {
-        if self.home.untouched().is_some() {
+        if self.home.is_lazy() {
             self.cold.has_memory.set(true);
         }
         self.add(&self.home.counters.managed, pages);
@@ -225,23 +228,24 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
         let reserved = change(Migratetype::HighAtomic);
         if reserved != 0 {
-            self.add(self.home.highatomic, reserved * PAGEBLOCK_PAGES as i64);
+            self.add(self.highatomic, reserved * PAGEBLOCK_PAGES as i64);
         }
-        if let Some(part) = self.home.part().filter(|_| isolated + marked != 0) {
-            part.special.fetch_add((isolated + marked).cast_unsigned(), Relaxed);
+        if self.home.has_parts() && isolated + marked != 0 {
+            self.home.special.fetch_add((isolated + marked).cast_unsigned(), Relaxed);
         }
     }
 
     /// Adds to a word of the zone: with a load and a store if the zone has one section.
     fn add(&self, word: &P::Word, change: i64) {
-        match self.home.part() {
-            Some(_) => drop(word.fetch_add(change.cast_unsigned(), Relaxed)),
-            None => add(word, change),
+        if self.home.has_parts() {
+            word.fetch_add(change.cast_unsigned(), Relaxed);
+        } else {
+            add(word, change);
         }
     }
 }
 
-/// Keeps the counters correct after a panic under the lock; after `end` nothing is left to do.
+/// Keeps the counters correct after a panic under the lock.
 impl<P: Platform, M> Drop for Buddy<'_, '_, P, M> {
     #[inline]
     fn drop(&mut self) {

@@ -42,12 +42,12 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     #[inline]
     pub(super) fn pfn_of(&self, link: u64) -> Pfn {
-        self.base.add(link)
+        self.place.range.start.add(link)
     }
 
     #[inline]
     pub(super) fn link_of(&self, pfn: Pfn) -> u32 {
-        (pfn.0 - self.base.0) as u32
+        (pfn.0 - self.place.range.start.0) as u32
     }
 
     /// Changes the head word of the block at `link` with `change`, if the block is on this list and its link `back`

@@ -225,7 +225,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let (mut found, mut end, mut left) = ([0; WORDS], 0, 0);
         let step = Bits::words_of(order);
         while end < WORDS && blocks < most && room != 0 {
-            let starts = bits.starts(end, order);
+            // Most words of a full pageblock are zero.
+            let starts = if bits.0[end] == 0 { 0 } else { bits.starts(end, order) };
             if starts != 0 {
                 let taken = lowest(starts, most - blocks);
                 left = starts & !taken;

@@ -17,28 +17,16 @@ pub(crate) const MIXED: u32 = 2 * Migratetype::ALL.len() as u32;
 const WHOLES: u8 = 0x80;
 const _: () = assert!(Migratetype::ALL.len() < 8);
 
-/// A section among others of its zone.
-#[derive(Debug)]
-pub(crate) struct Part<'a, P: Platform> {
-    /// The words of all sections.
-    pub(crate) words: &'a [P::Word],
-    /// Pageblocks of the zone that are isolated or have a bad frame in use.
-    pub(crate) special: &'a P::Word,
-    /// The number of the section.
-    pub(crate) n: usize,
-}
-
-impl<'a, P: Platform> Part<'a, P> {
-    /// The section's own word of these.
-    fn word(&self, which: usize) -> &'a P::Word {
-        &self.words[which * (self.words.len() / WORDS) + self.n]
+impl<'a, P: Platform, M> Buddy<'a, '_, P, M> {
+    /// The section's own word of those that the sections publish.
+    fn shown(&self, which: usize) -> &'a P::Word {
+        let words = self.home.words;
+        &words[which * (words.len() / WORDS) + self.place.n]
     }
-}
 
-impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Whether it is a section among several.
     pub(crate) const fn is_of_several(&self) -> bool {
-        self.home.part().is_some()
+        self.home.has_parts()
     }
 
     /// Records that bins of a type have become empty or non-empty.
@@ -57,10 +45,12 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Publishes the changes of this hold.
     pub(super) fn show_changed(&mut self) {
         let changed = core::mem::take(&mut self.changed);
-        let Some(part) = self.home.part() else { return };
+        if !self.home.has_parts() {
+            return;
+        }
         for list in Ones(u64::from(changed & !WHOLES)) {
             let list = Migratetype::ALL[list];
-            let (shown, wholes) = (part.word(list.index()), changed & WHOLES != 0);
+            let (shown, wholes) = (self.shown(list.index()), changed & WHOLES != 0);
             let old = shown.load(Relaxed);
             let now = if wholes { self.word_of(list) } else { self.occupied(list) + (old & 1 << WHOLE) };
             // Most holds change no word: then no other CPU loses its copy of the line.
@@ -69,7 +59,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             }
         }
         if changed & WHOLES != 0 {
-            let (shown, now) = (part.word(WORDS - 1), self.wholes());
+            let (shown, now) = (self.shown(WORDS - 1), self.wholes());
             if shown.load(Relaxed) != now {
                 shown.store(now, Relaxed);
             }
@@ -93,9 +83,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Whether all published words are correct. For verification.
     pub(crate) fn is_as_shown(&self) -> bool {
-        self.home.part().is_none_or(|part| {
-            let is_so = |list: Migratetype| part.word(list.index()).load(Relaxed) == self.word_of(list);
-            Migratetype::ALL.into_iter().all(is_so) && part.word(WORDS - 1).load(Relaxed) == self.wholes()
-        })
+        let is_so = |list: Migratetype| self.shown(list.index()).load(Relaxed) == self.word_of(list);
+        let are_types = || Migratetype::ALL.into_iter().all(is_so);
+        !self.home.has_parts() || are_types() && self.shown(WORDS - 1).load(Relaxed) == self.wholes()
     }
 }

@@ -180,9 +180,10 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         if !cfg!(feature = "mobility") {
             return false;
         }
-        match self.home.part() {
-            Some(part) => part.special.load(Relaxed) != 0,
-            None => self.isolated_pageblocks() != 0 || self.cold.marked_pageblocks.get() != 0,
+        if self.home.has_parts() {
+            self.home.special.load(Relaxed) != 0
+        } else {
+            self.isolated_pageblocks() != 0 || self.cold.marked_pageblocks.get() != 0
         }
     }
 

@@ -21,16 +21,10 @@ pub(crate) const ZONE: ZoneId = ZoneId(3);
 pub(crate) struct Store {
     areas: FreeAreas<Machine>,
     cold: Cold<Machine>,
-    pub(crate) counters: Counters<Machine>,
+    pub(crate) home: Home<'static, Machine>,
+    pub(crate) place: Place<Machine>,
     highatomic: Words,
     pub(crate) frames: FrameMap<'static, Machine, ()>,
-    /// The frames of the store. A test may cut off some at the end.
-    pub(crate) range: Range<Pfn>,
-    /// Set if memory may stay untouched.
-    untouched: Option<Untouched<Machine>>,
-    /// What it publishes, if it shall be a section among several.
-    words: Option<&'static [Words]>,
-    special: Words,
 }
 
 impl Store {
@@ -44,13 +38,18 @@ impl Store {
         let store = Self {
             areas: FreeAreas::new(),
             cold: Cold::new(0, pages),
-            counters: Counters::new(false, true),
+            home: Home {
+                counters: Counters::new(false, true),
+                words: &[],
+                special: Word::new(0),
+                zone: ZONE,
+                reports: false,
+                lazy: false,
+            },
+            // A test may cut off some frames at the end.
+            place: Place { untouched: Untouched::new(), n: 1, range: BASE..BASE.add(pages) },
             highatomic: Word::new(0),
             frames: FrameMap::new(BASE, frames.leak(), all.leak(), maps.leak(), true),
-            range: BASE..BASE.add(pages),
-            untouched: None,
-            words: None,
-            special: Word::new(0),
         };
         (0..pageblocks).for_each(|n| store.set_type(n, Migratetype::Movable));
         store
@@ -59,12 +58,15 @@ impl Store {
     /// Likewise, the second of three sections.
     pub(crate) fn section(pageblocks: u64) -> Self {
         let words: Vec<_> = (0..3 * WORDS).map(|_| Word::new(0)).collect();
-        Self { words: Some(words.leak()), ..Self::new(pageblocks, true) }
+        let mut store = Self::new(pageblocks, true);
+        store.home.words = words.leak();
+        store
     }
 
     /// A store whose pageblocks are absent, and may stay so until they are needed.
     pub(crate) fn lazy(pageblocks: u64) -> Self {
-        let store = Self { untouched: Some(Untouched::new()), ..Self::new(pageblocks, true) };
+        let mut store = Self::new(pageblocks, true);
+        store.home.lazy = true;
         (0..pageblocks).for_each(|n| store.frames.set_info(Self::pageblock(n), BlockInfo::ABSENT));
         store
     }
@@ -81,19 +83,11 @@ impl Store {
 
     /// Runs `f` on it, as under the lock.
     pub(crate) fn with<R>(&mut self, f: impl FnOnce(&mut Buddy<'_, 'static, Machine, ()>) -> R) -> R {
-        let home = Home {
-            counters: &self.counters,
-            highatomic: &self.highatomic,
-            zone: ZONE,
-            reports: false,
-            untouched: self.untouched.as_ref(),
-            part: self.words.map(|words| Part { words, special: &self.special, n: 1 }),
-        };
-        let range = self.range.clone();
-        let mut buddy = Buddy::new(&mut self.areas, &mut self.cold, &home, &self.frames, range);
+        let at = (&self.home, &self.place, &self.highatomic);
+        let mut buddy = Buddy::new(&mut self.areas, &mut self.cold, at, &self.frames);
         let result = f(&mut buddy);
         let (pending, _) = buddy.end();
-        self.counters.count(pending);
+        self.home.counters.count(pending);
         result
     }
 
@@ -119,15 +113,18 @@ impl Store {
 
     /// Whether it is a section among several.
     pub(crate) const fn is_section(&self) -> bool {
-        self.words.is_some()
+        !self.home.words.is_empty()
     }
 
     /// Checks what a section publishes against its pageblocks.
     #[track_caller]
     fn check_words(&self) {
-        let Some(words) = self.words else { return };
+        let words = self.home.words;
+        if words.is_empty() {
+            return;
+        }
         let mut expected = [0_u64; WORDS];
-        let pageblocks = (self.range.end.0 - self.range.start.0) / PAGEBLOCK_PAGES;
+        let pageblocks = (self.place.range.end.0 - self.place.range.start.0) / PAGEBLOCK_PAGES;
         let whole = |n: u64| self.frames.free_whole(Self::pageblock(n)).filter(|_| n < pageblocks);
         for n in 0..pageblocks {
             let (start, list) = (Self::pageblock(n), self.frames.info(Self::pageblock(n)).migratetype());
@@ -154,8 +151,8 @@ impl Store {
     /// Checks bins, bitmaps and counters. Returns the free pages.
     #[track_caller]
     pub(crate) fn check(&mut self) -> u64 {
-        let counted = self.counters.free_pages();
-        let (start, end) = (self.range.start, self.range.end);
+        let counted = self.home.counters.free_pages();
+        let (start, end) = (self.place.range.start, self.place.range.end);
         let open = Pfn::pageblocks(start..end).filter(|&at| self.frames.open_head(at).is_some()).count();
         self.check_words();
         self.with(|buddy| {

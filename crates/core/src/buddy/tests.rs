@@ -37,11 +37,11 @@ fn each_block_of_cma_changes_the_balance() {
     let mut store = Store::new(2, true);
     store.set_type(0, Migratetype::Cma);
     (0..2).for_each(|n| store.free(n, 0..64));
-    assert_eq!(store.counters.free_cma_pages(), 64);
+    assert_eq!(store.home.counters.free_cma_pages(), 64);
     let wanted = Wanted { may_use_cma: true, ..wanted(Order::ZERO.up()) };
     let taken = take(&mut store, wanted, 5, Some((100, 54)), 2);
     assert_eq!(taken, [0, 2, 512, 514, 516]);
-    assert_eq!((store.counters.free_pages(), store.counters.free_cma_pages()), (128 - 10, 64 - 2));
+    assert_eq!((store.home.counters.free_pages(), store.home.counters.free_cma_pages()), (128 - 10, 64 - 2));
 }
 
 #[test]

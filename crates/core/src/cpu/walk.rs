@@ -319,7 +319,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             };
         // A check that fails by the counts alone needs no lock.
         check(&|_, _| true, &|_| 0)?;
-        let areas = &zone.counters;
+        let areas = zone.counters();
         if wanted.order == Order::ZERO {
             return Ok(());
         } else if areas.are_areas_shown() {

@@ -90,18 +90,22 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     #[inline(never)]
     fn free_runs(&self, mut blocks: impl Iterator<Item = (Order, Pfn)>, runs: &mut [Joined]) -> u32 {
         let (cut, start) = (self.zone.cut, self.zone.spec().start);
+        // A copy stays in registers.
+        let frames = *self.frames;
         // Of each section its last run, and a bit if it has one.
         let (mut lasts, mut sections) = ([NO_RUN; MOST_SECTIONS], [0_u64; MOST_SECTIONS / 64]);
-        let (mut next, mut given_back) = (blocks.next(), 0);
+        let (mut next, mut given_back, mut fetched) = (blocks.next(), 0, 0);
         for (at, place) in runs.iter_mut().enumerate() {
             let Some(Run { first, count, order }) = join(&mut next, &mut blocks, cut.most_of_run()) else {
                 break;
             };
-            if order.get() < PAGEBLOCK_ORDER.get() {
-                for n in 0..u64::from(count) {
-                    self.frames.clear_head(first.add(n << order.get()));
+            if order < PAGEBLOCK_ORDER {
+                // Most runs are one block.
+                frames.clear_head(first);
+                for n in 1..u64::from(count) {
+                    frames.clear_head(first.add(n << order.get()));
                 }
-                self.frames.touch_map(first);
+                fetched ^= frames.read_ahead(first);
             }
             let section = cut.number_of(first);
             let before = core::mem::replace(&mut lasts[section], at as u8);
@@ -109,6 +113,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             sections[section / 64] |= 1 << (section % 64);
             given_back += count;
         }
+        core::hint::black_box(fetched);
         let mut pending = Pending::default();
         for waits in [false, true] {
             for (n, left) in sections.iter_mut().enumerate() {
@@ -135,7 +140,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 }
             }
         }
-        self.zone.counters.count(pending);
+        self.zone.counters().count(pending);
         given_back
     }
 

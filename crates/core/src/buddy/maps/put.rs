@@ -57,15 +57,14 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     #[inline(always)]
     pub(crate) fn free_run(&mut self, run: Run) {
         if run.count > 1 || !self.put_block(run.first, run.order) {
-            self.free_any_run(run);
+            self.free_any_run(run.first, u64::from(run.count), run.order);
         }
         self.note_freed();
     }
 
     /// Frees any other run. Out of line, so that the most common runs stay in registers.
     #[inline(never)]
-    fn free_any_run(&mut self, Run { first, count, order }: Run) {
-        let count = u64::from(count);
+    fn free_any_run(&mut self, first: Pfn, count: u64, order: Order) {
         let pages = count << order.get();
         let put = if order >= PAGEBLOCK_ORDER {
             order == PAGEBLOCK_ORDER && self.put_pageblocks(first, count)

@@ -197,7 +197,10 @@ fn bitmaps_answer_what_follows_from_the_pageblocks_that_are_free() {
             assert_eq!((counts.refused_pages, counts.retyped), (refused, retyped));
             assert_eq!((counts.rebuilt_bins, counts.damaged_pages), (0, 0));
         });
-        assert_eq!(store.counters.free.load(core::sync::atomic::Ordering::Relaxed).cast_signed(), counted);
+        assert_eq!(
+            store.home.counters.free.load(core::sync::atomic::Ordering::Relaxed).cast_signed(),
+            counted
+        );
     }
     assert!(put > 30 && refused > 0 && retyped > 10, "{put} {refused} {retyped}");
 }
@@ -273,7 +276,7 @@ fn say_too_much(
 #[test]
 fn each_disagreement_is_found() {
     let list = Migratetype::Movable;
-    let damage: [fn(&mut Buddy<'_, '_, Machine, ()>); 9] = [
+    let damage: [fn(&mut Buddy<'_, '_, Machine, ()>); 8] = [
         |buddy| buddy.frames.set_info(Store::pageblock(4), BlockInfo::ABSENT),
         |buddy| buddy.frames.set_info(Store::pageblock(4), BlockInfo::new(ZoneId(0), Migratetype::Movable)),
         |buddy| buddy.frames.set_info(Store::pageblock(4), BlockInfo::new(ZONE, Migratetype::Unmovable)),
@@ -282,14 +285,16 @@ fn each_disagreement_is_found() {
             let (map, n) = buddy.group_at(Migratetype::Movable, 0);
             map.set_word(n, map.word(n) | 1 << 10);
         },
-        // Behind the store's end, of its zone and type.
-        |buddy| {
-            buddy.end = Store::pageblock(4);
-        },
         |buddy| say_too_much(buddy, (Migratetype::Movable, Kind::Singles), 0, 2),
         |buddy| say_too_much(buddy, (Migratetype::Movable, Kind::Pairs), 0, 1),
         |buddy| set_root(buddy, (Migratetype::Movable, Kind::Pairs), 1),
     ];
+    // Behind the store's end, of its zone and type.
+    let mut cut = Store::new(9, true);
+    cut.with(|buddy| buddy.set_whole(Store::pageblock(4), list));
+    cut.place.range.end = Store::pageblock(4);
+    let behind =
+        cut.with(|buddy| buddy.check_whole(list).expect_err("it has the bit of another's pageblock"));
     let mut found: Vec<_> = damage
         .into_iter()
         .map(|damage| {
@@ -301,6 +306,7 @@ fn each_disagreement_is_found() {
             })
         })
         .collect();
+    found.insert(5, behind);
     assert!(found[..6].iter().all(|(_, at)| at.is_some()) && found[6..].iter().all(|(_, at)| at.is_none()));
     found.dedup_by_key(|(what, _)| *what);
     assert_eq!(found.len(), 5, "{found:?}");
