@@ -15,10 +15,18 @@ const LEFT_OUT: [(&str, &str); 7] = [
 ];
 
 fn run_with(features: &str) -> Result<()> {
-    // A folder of their own: the other tests' dependencies stay compiled with all features.
+    // A folder of their own: the other tests' dependencies stay compiled with all features. No debugger reads it.
     let folder = target().join("features").display().to_string();
     let words = ["run", "--quiet", "--locked", "--package", "framewright", "--example", "features"];
-    let choice = ["--no-default-features", "--features", features, "--target-dir", &folder];
+    let choice = [
+        "--no-default-features",
+        "--features",
+        features,
+        "--target-dir",
+        &folder,
+        "--config",
+        "profile.dev.debug=false",
+    ];
     run("cargo", &[&words[..], &choice[..]].concat())
 }
 

@@ -124,71 +124,52 @@ fn output(program: &str, words: &[&str]) -> Result<String> {
     String::from_utf8(output.stdout).map_err(|error| format!("{program}: {error}"))
 }
 
-/// Whether cargo has a command.
-fn has(command: &str) -> bool {
-    Command::new("cargo").args([command, "--version"]).output().is_ok_and(|output| output.status.success())
+/// Refuses where cargo lacks a command.
+fn need(command: &str) -> Result<()> {
+    let found = Command::new("cargo").args([command, "--version"]).output();
+    if found.is_ok_and(|output| output.status.success()) {
+        return Ok(());
+    }
+    Err(format!("cargo-{command} is missing: cargo install --locked cargo-{command}"))
+}
+
+/// The words of a command, none of which has a blank in it.
+fn words(command: &str) -> Vec<&str> {
+    command.split(' ').collect()
 }
 
 fn bench() -> Result<()> {
     let file = target().join("bench.json");
-    let mut words =
-        vec!["run", "--release", "--package", "framewright-versus", "--features", "jemalloc", "--"];
-    words.extend(
-        readme::BENCH.split(' ').chain(["-o", file.to_str().ok_or("the build's folder is no text")?]),
-    );
-    run("cargo", &words)
+    let mut command = words("run --release --package framewright-versus --features jemalloc --");
+    command.extend(words(readme::BENCH));
+    command.extend(["-o", file.to_str().ok_or("the build's folder is no text")?]);
+    run("cargo", &command)
 }
 
 fn soak(calls: u64) -> Result<()> {
-    let calls = &*calls.to_string();
     for preset in ["framewright", "promises", "linux_v6_7"] {
-        let words =
-            ["run", "--release", "--package", "framewright-check", "--example", "soak", "--", preset, calls];
-        run("cargo", &words)?;
+        let soak = format!("run --release --package framewright-check --example soak -- {preset} {calls}");
+        run("cargo", &words(&soak))?;
     }
     Ok(())
 }
 
 fn mutants(options: &[&str]) -> Result<()> {
-    if !has("mutants") {
-        return Err("cargo-mutants is missing: cargo install --locked cargo-mutants".into());
-    }
-    let mut words = vec!["run", "--quiet", "--release", "--package", "framewright-mutants", "--"];
-    words.extend(options);
-    run("cargo", &words)
+    need("mutants")?;
+    let mut command = words("run --quiet --release --package framewright-mutants --");
+    command.extend(options);
+    run("cargo", &command)
 }
 
 fn fuzz(seconds: u64) -> Result<()> {
-    if !has("fuzz") {
-        return Err("cargo-fuzz is missing: cargo install --locked cargo-fuzz".into());
-    }
+    need("fuzz")?;
     // As released: that build is there when ./test --full comes here.
-    let seeds = [
-        "run",
-        "--quiet",
-        "--release",
-        "--package",
-        "framewright-fuzz",
-        "--all-features",
-        "--",
-        "fuzz/corpus",
-    ];
-    run("cargo", &seeds)?;
-    let time = format!("-max_total_time={seconds}");
+    run("cargo", &words("run --quiet --release --package framewright-fuzz --all-features -- fuzz/corpus"))?;
+    let limits = format!("-max_total_time={seconds} -timeout=60 -rss_limit_mb=4096");
     for name in ["trace", "import", "documents", "commands", "maps", "allocator"] {
-        let words = [
-            "+nightly",
-            "fuzz",
-            "run",
-            "--all-features",
-            name,
-            "--",
-            &time,
-            "-timeout=60",
-            "-rss_limit_mb=4096",
-        ];
+        let fuzz = format!("+nightly fuzz run --all-features {name} -- {limits}");
         // The C of a dependency would get gcc's instrumentation, which raises false alarms in LLVM's runtime.
-        run_with("cargo", &words, &[("CFLAGS", "-fno-sanitize=address")])?;
+        run_with("cargo", &words(&fuzz), &[("CFLAGS", "-fno-sanitize=address")])?;
     }
     Ok(())
 }
@@ -250,8 +231,8 @@ fn portable() -> Result<()> {
 }
 
 fn crashes(seconds: u64) -> Result<()> {
-    let words = ["test", "--package", "framewright-pagecache", "--test", "cache", "--", "crashes"];
-    run_with("cargo", &words, &[("FRAMEWRIGHT_CRASH_SECONDS", &seconds.to_string())])
+    let crashes = words("test --package framewright-pagecache --test cache -- crashes");
+    run_with("cargo", &crashes, &[("FRAMEWRIGHT_CRASH_SECONDS", &seconds.to_string())])
 }
 
 /// Crates that are published. The command is not: the traces that it carries are larger than a registry takes; it comes
@@ -298,9 +279,7 @@ fn msrv() -> Result<()> {
 /// cargo-deny takes the database of its last run; if there was none, known defects are not looked for, and this says
 /// so.
 fn advisories() -> Result<()> {
-    if !has("deny") {
-        return Err("cargo-deny is missing: cargo install --locked cargo-deny".into());
-    }
+    need("deny")?;
     let check = ["deny", "--workspace", "check"];
     if run("cargo", &["deny", "fetch", "db"]).is_ok() || knows_advisories() {
         return run("cargo", &check);
@@ -331,9 +310,7 @@ fn semver() -> Result<()> {
         eprintln!("skipped: no tag v* yet whose interfaces could be compared");
         return Ok(());
     }
-    if !has("semver-checks") {
-        return Err("cargo-semver-checks is missing: cargo install --locked cargo-semver-checks".into());
-    }
+    need("semver-checks")?;
     let mut words = vec!["semver-checks", "--baseline-rev", &tag];
     words.extend(published());
     run("cargo", &words)

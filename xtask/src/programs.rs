@@ -100,17 +100,8 @@ fn replay(root: &Path, program: &str) -> Result<[[f64; COLUMNS]; METRICS.len()]>
     let trace = format!("traces/{program}.parquet");
     let [base, new @ ..] = SUBJECTS.map(|(_, config)| config);
     let mut command = Command::new(root.join("target/release/framewright"));
-    command.current_dir(root).args([
-        "replay",
-        &trace,
-        "-q",
-        "--samples",
-        "1",
-        "--format",
-        "json",
-        "--base",
-        base,
-    ]);
+    command.current_dir(root).args(["replay", &trace, "-q", "--samples", "1", "--format", "json"]);
+    command.args(["--base", base]);
     new.iter().for_each(|config| _ = command.args(["--new", config]));
     let output =
         command.output().map_err(|cause| format!("target/release/framewright: {cause}; build it first"))?;

@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     // One thread drives all CPUs: waiting for another's drain would only take time.
     let spec = Spec::zones(zones, 3).cpu_nodes([0, 0, 1].map(NodeId)).config(config().spins(1));
     let mut random = fastrand::Rng::with_seed(seed);
-    let counts = history::play_in(&spec, false, BAD, &mut || random.u8(..), LOOK_EVERY, |_, made| {
+    let counts = history::play_in(&spec, BAD, &mut || random.u8(..), LOOK_EVERY, |_, made| {
         if made % (LOOK_EVERY << 6) == 0 {
             eprintln!("{name}: {made} of {calls} calls");
         }

@@ -40,25 +40,8 @@ pub const BAD: u64 = 128;
 const SHOWN: usize = 500;
 
 /// Asserts what every refusal must be: one line, with words in it.
-///
-/// # Panics
-/// It is not.
-pub fn check_refusal(message: &str) {
+fn check_refusal(message: &str) {
     assert!(message.len() > 8 && !message.contains(['\n', '\r']), "no single line of words: {message:?}");
-}
-
-/// A slot that makes a descriptor as large as a cache line.
-struct Wide {
-    slot: Slot,
-    _room: [u64; 6],
-}
-
-impl FrameUser for Wide {
-    const CHECKED: bool = true;
-
-    fn check(&self) -> Option<&'static str> {
-        self.slot.check()
-    }
 }
 
 /// Plays the history that an input spells, with a look at the whole allocator after every `look_every` calls. Returns
@@ -85,17 +68,17 @@ pub fn play(input: &[u8], look_every: u64) -> bool {
     }
     let memory = memory(&zones, &mut bytes);
     let spec = Spec::zones(zones, 0).cpu_nodes(cpu_nodes).config(config).memory(memory);
-    let wide = bytes.byte() > 127;
-    play_in(&spec, wide, BAD, &mut bytes, look_every, |bytes, _| !bytes.0.is_empty());
+    // Once the choice of a descriptor: with it, inputs that are kept mean what they meant.
+    bytes.byte();
+    play_in(&spec, BAD, &mut bytes, look_every, |bytes, _| !bytes.0.is_empty());
     true
 }
 
 /// Plays a history in a world of `spec` for as long as `goes_on` says, which is asked before each call with the number
-/// of calls so far. With `wide`, descriptors are as large as a cache line. With checks, one frame in `bad` is bad; a
-/// check takes the whole block around it out of use. Returns what it did.
+/// of calls so far. With checks, one frame in `bad` is bad; a check takes the whole block around it out of use. Returns
+/// what it did.
 pub fn play_in<D: Draw>(
     spec: &Spec,
-    wide: bool,
     bad: u64,
     draw: &mut D,
     look_every: u64,
@@ -105,17 +88,11 @@ pub fn play_in<D: Draw>(
     // Under the lock the count of free CMA pages drifts with each bad block, as Linux' did, which `verify` reports.
     let checks = config.experiment.refill_check == RefillCheck::AfterUnlock;
     let is_bad = |pfn: Pfn| checks && crate::mix(pfn.0).is_multiple_of(bad);
-    match (config.engine, wide) {
-        (Engine::Compact, _) => History::new(&spec.plain(), |_| false).play(draw, look_every, goes_on),
-        (_, false) => {
-            let world = spec.build_with(|pfn| Slot::bad(is_bad(pfn)));
-            History::new(&world, is_bad).play(draw, look_every, goes_on)
-        }
-        (_, true) => {
-            let world = spec.build_with(|pfn| Wide { slot: Slot::bad(is_bad(pfn)), _room: [0; 6] });
-            History::new(&world, is_bad).play(draw, look_every, goes_on)
-        }
+    if config.engine == Engine::Compact {
+        return History::new(&spec.plain(), |_| false).play(draw, look_every, goes_on);
     }
+    let world = spec.build_with(|pfn| Slot::bad(is_bad(pfn)));
+    History::new(&world, is_bad).play(draw, look_every, goes_on)
 }
 
 /// One call, with what it names already looked up: readable when a history is shown.

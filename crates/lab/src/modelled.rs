@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use framewright_host::{Migratetype, Order};
+use framewright_host::Order;
 use framewright_report::error::{Error, Result};
 use framewright_report::quantity::{Quantity, describe, quantities};
 use framewright_report::result::{Kind, Part};
@@ -13,9 +13,9 @@ use framewright_sim::Model;
 use framewright_sim::clock::{Ps, mix};
 use framewright_sim::queue::{Network, Station};
 use framewright_sim::replay::{Act, Copy, Op, Outcome, run};
+use framewright_sim::stage::migratetype;
 use framewright_trace::trace::{Event, EventKind, Trace};
 use framewright_workload::replay::PageCache;
-use framewright_workload::target::Mobility;
 
 use crate::configure::Setup;
 use crate::machine::Machine;
@@ -250,14 +250,6 @@ fn compile(events: &[&Event], threads: &[u16], page_cache: PageCache) -> Copy {
         copy.threads[thread].push(Op { gap: Ps(since * 1000), slot, order, act });
     }
     copy
-}
-
-const fn migratetype(mobility: Mobility) -> Migratetype {
-    match mobility {
-        Mobility::Unmovable => Migratetype::Unmovable,
-        Mobility::Movable => Migratetype::Movable,
-        Mobility::Reclaimable => Migratetype::Reclaimable,
-    }
 }
 
 /// Metrics of simulated replays.

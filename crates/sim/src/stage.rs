@@ -173,15 +173,21 @@ impl<'w, M: FrameUser, C: Caller<M>> Stage for Simulated<'w, M, C> {
     }
 }
 
+/// The type of the pageblocks that blocks of a mobility belong in.
+#[inline(always)]
+#[must_use]
+pub const fn migratetype(mobility: Mobility) -> Migratetype {
+    match mobility {
+        Mobility::Unmovable => Migratetype::Unmovable,
+        Mobility::Movable => Migratetype::Movable,
+        Mobility::Reclaimable => Migratetype::Reclaimable,
+    }
+}
+
 impl<M: FrameUser, C: Caller<M>> TargetCpu for OnCpu<'_, '_, M, C> {
     fn alloc(&mut self, order: u8, mobility: Mobility) -> Option<u64> {
-        let migratetype = match mobility {
-            Mobility::Unmovable => Migratetype::Unmovable,
-            Mobility::Movable => Migratetype::Movable,
-            Mobility::Reclaimable => Migratetype::Reclaimable,
-        };
         self.stage.calls.set(self.stage.calls.get() + 1);
-        self.stage.caller.alloc(&self.cpu.cpu(), Order::new(order)?, migratetype).map(|pfn| pfn.0)
+        self.stage.caller.alloc(&self.cpu.cpu(), Order::new(order)?, migratetype(mobility)).map(|pfn| pfn.0)
     }
 
     fn free(&mut self, frame: u64, order: u8) {

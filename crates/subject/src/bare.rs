@@ -8,6 +8,7 @@ use framewright::reclaim::{Migrate, Migrated};
 use framewright::stat::Totals;
 use framewright::{CpuId, NodeId};
 use framewright_host::{Arena, Cpu, FrameUser, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
+use framewright_sim::stage::migratetype;
 use framewright_workload::target::{Compaction, Counter, Mobility, Move, Target, TargetCpu};
 
 /// An arena as a target, without a choice of descriptor on the timed path.
@@ -89,15 +90,6 @@ fn counters(totals: &Totals) -> Vec<Counter> {
     ]
     .map(|(name, value)| Counter { name, value })
     .to_vec()
-}
-
-#[inline(always)]
-fn migratetype(mobility: Mobility) -> Migratetype {
-    match mobility {
-        Mobility::Unmovable => Migratetype::Unmovable,
-        Mobility::Movable => Migratetype::Movable,
-        Mobility::Reclaimable => Migratetype::Reclaimable,
-    }
 }
 
 /// A thread that is attached to an arena.

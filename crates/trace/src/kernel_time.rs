@@ -6,6 +6,7 @@
 
 use core::fmt::Write as _;
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use crate::trace::{EventKind, Trace};
 
@@ -75,171 +76,81 @@ impl Doing {
     }
 }
 
+/// Names of functions, `*` in place of any end.
+type Words = LazyLock<Vec<&'static str>>;
+/// Names by what their functions are part of. The first row that matches counts.
+type Table = LazyLock<Vec<(Doing, Vec<&'static str>)>>;
+
+fn words(text: &'static str) -> Vec<&'static str> {
+    text.split_whitespace().collect()
+}
+
+fn table(rows: &[(Doing, &'static str)]) -> Vec<(Doing, Vec<&'static str>)> {
+    rows.iter().map(|&(doing, text)| (doing, words(text))).collect()
+}
+
 /// Functions of Linux 3.0 to 7.0 by what they are part of, without the suffixes that compilers add (`.part.0`,
-/// `.isra.0`, `.constprop.0`, `.cold`); `*` stands for any end. The first row that matches counts.
-const FUNCTIONS: &[(Doing, &[&str])] = &[
-    (
-        Doing::Recording,
-        &["trace_event_*", "__traceiter_*", "ring_buffer_*", "rb_wake_up_waiters", "perf_*", "__perf_*"],
-    ),
-    (
-        Doing::Clearing,
-        &[
-            "clear_page",
-            "clear_page_rep",
-            "clear_page_orig",
-            "clear_page_erms",
-            "__pi_clear_page",
-            "clear_huge_page",
-            "clear_subpage",
-            "clear_gigantic_page",
-            "clear_contig_highpages",
-            "clear_user_highpage*",
-            "clear_highpage*",
-            "folio_zero_user",
-            "kernel_init_pages",
-            "clear_pages*",
-        ],
-    ),
-    (
-        Doing::Compacting,
-        &[
-            "compact_zone*",
-            "try_to_compact_pages",
-            "kcompactd*",
-            "proactive_compact_node",
-            "isolate_migratepages*",
-            "isolate_freepages*",
-            "compaction_alloc*",
-            "compaction_free*",
-            "__alloc_pages_direct_compact",
-        ],
-    ),
-    (
-        Doing::Reclaiming,
-        &[
-            "shrink_node*",
-            "shrink_zone*",
-            "shrink_lruvec",
-            "shrink_folio_list",
-            "shrink_page_list",
-            "shrink_slab*",
-            "shrink_inactive_list",
-            "shrink_active_list",
-            "shrink_many",
-            "shrink_one",
-            "do_shrink_slab",
-            "try_to_free_pages",
-            "do_try_to_free_pages",
-            "try_to_free_mem_cgroup_pages",
-            "balance_pgdat",
-            "evict_folios",
-            "try_to_shrink_lruvec",
-            "isolate_lru_*",
-            "scan_folios",
-            "reclaim_pages",
-            "reclaim_high",
-            "reclaim_folio_list",
-            "__alloc_pages_direct_reclaim",
-            "__perform_reclaim",
-            "node_reclaim",
-            "zone_reclaim",
-        ],
-    ),
-    (
-        Doing::Allocating,
-        &[
-            "__alloc_pages*",
-            "__alloc_frozen_pages*",
-            "get_page_from_freelist",
-            "rmqueue*",
-            "__rmqueue*",
-            "buffered_rmqueue",
-            "prep_new_page",
-            "prep_compound_page",
-            "post_alloc_hook",
-            "alloc_pages_bulk*",
-            "steal_suitable_fallback",
-            "try_to_claim_block",
-            "try_to_steal_block",
-            "find_suitable_fallback",
-            "move_freepages*",
-            "expand",
-            "check_new_page*",
-            "__zone_watermark_ok",
-            "zone_watermark_fast",
-            "reserve_highatomic_pageblock",
-            "prepare_alloc_pages",
-            "alloc_contig_range*",
-        ],
-    ),
-    (
-        Doing::Freeing,
-        &[
-            "__free_pages*",
-            "___free_pages*",
-            "free_pages",
-            "free_frozen_page*",
-            "__free_frozen_pages",
-            "free_unref_*",
-            "free_pcppages_bulk",
-            "free_one_page",
-            "__free_one_page",
-            "free_pages_prepare",
-            "free_pcp_prepare",
-            "free_hot_cold_page*",
-            "free_pages_bulk",
-            "drain_pages*",
-            "drain_local_pages*",
-            "drain_zone_pages",
-            "decay_pcp_high",
-            "split_large_buddy",
-            "free_tail_page_prepare",
-            "free_page_is_bad",
-        ],
-    ),
-];
+/// `.isra.0`, `.constprop.0`, `.cold`).
+static FUNCTIONS: Table = LazyLock::new(|| {
+    table(&[
+        (Doing::Recording, "trace_event_* __traceiter_* ring_buffer_* rb_wake_up_waiters perf_* __perf_*"),
+        (
+            Doing::Clearing,
+            "clear_page clear_page_rep clear_page_orig clear_page_erms __pi_clear_page clear_huge_page \
+             clear_subpage clear_gigantic_page clear_contig_highpages clear_user_highpage* clear_highpage* \
+             folio_zero_user kernel_init_pages clear_pages*",
+        ),
+        (
+            Doing::Compacting,
+            "compact_zone* try_to_compact_pages kcompactd* proactive_compact_node isolate_migratepages* \
+             isolate_freepages* compaction_alloc* compaction_free* __alloc_pages_direct_compact",
+        ),
+        (
+            Doing::Reclaiming,
+            "shrink_node* shrink_zone* shrink_lruvec shrink_folio_list shrink_page_list shrink_slab* \
+             shrink_inactive_list shrink_active_list shrink_many shrink_one do_shrink_slab try_to_free_pages \
+             do_try_to_free_pages try_to_free_mem_cgroup_pages balance_pgdat evict_folios \
+             try_to_shrink_lruvec isolate_lru_* scan_folios reclaim_pages reclaim_high reclaim_folio_list \
+             __alloc_pages_direct_reclaim __perform_reclaim node_reclaim zone_reclaim",
+        ),
+        (
+            Doing::Allocating,
+            "__alloc_pages* __alloc_frozen_pages* get_page_from_freelist rmqueue* __rmqueue* \
+             buffered_rmqueue prep_new_page prep_compound_page post_alloc_hook alloc_pages_bulk* \
+             steal_suitable_fallback try_to_claim_block try_to_steal_block find_suitable_fallback \
+             move_freepages* expand check_new_page* __zone_watermark_ok zone_watermark_fast \
+             reserve_highatomic_pageblock prepare_alloc_pages alloc_contig_range*",
+        ),
+        (
+            Doing::Freeing,
+            "__free_pages* ___free_pages* free_pages free_frozen_page* __free_frozen_pages free_unref_* \
+             free_pcppages_bulk free_one_page __free_one_page free_pages_prepare free_pcp_prepare \
+             free_hot_cold_page* free_pages_bulk drain_pages* drain_local_pages* drain_zone_pages \
+             decay_pcp_high split_large_buddy free_tail_page_prepare free_page_is_bad",
+        ),
+    ])
+});
 
 /// Functions that wait for a spin lock.
 const WAITING: &[&str] =
     &["*queued_spin_lock_slowpath", "*ticket_spin_lock*", "virt_spin_lock", "__pv_queued_spin*"];
 /// Functions that take locks of an LRU list and of a memory control group. Allocating, freeing and compacting take a
 /// zone's.
-const LOCKS: &[(Doing, &[&str])] = &[
-    (
-        Doing::LruLock,
-        &[
-            "folio_lruvec_*",
-            "*lruvec_lock*",
-            "lru_add_drain*",
-            "folio_batch_move_lru",
-            "pagevec_lru_move_fn",
-            "*__page_cache_release",
-            "release_pages",
-            "folios_put_refs",
-            "isolate_lru_*",
-            "shrink_*",
-            "lru_note_cost*",
-            "folio_add_lru*",
-            "lru_gen_*",
-        ],
-    ),
-    (
-        Doing::GroupLock,
-        &[
-            "*memcg*",
-            "mem_cgroup_*",
-            "*obj_stock*",
-            "refill_stock",
-            "consume_stock",
-            "drain_stock",
-            "css_rstat_*",
-            "cgroup_rstat_*",
-            "page_counter_*",
-            "__mem_cgroup_*",
-        ],
-    ),
-];
+static LOCKS: Table = LazyLock::new(|| {
+    table(&[
+        (
+            Doing::LruLock,
+            "folio_lruvec_* *lruvec_lock* lru_add_drain* folio_batch_move_lru pagevec_lru_move_fn \
+             *__page_cache_release release_pages folios_put_refs isolate_lru_* shrink_* lru_note_cost* \
+             folio_add_lru* lru_gen_*",
+        ),
+        (
+            Doing::GroupLock,
+            "*memcg* mem_cgroup_* *obj_stock* refill_stock consume_stock drain_stock css_rstat_* \
+             cgroup_rstat_* page_counter_* __mem_cgroup_*",
+        ),
+    ])
+});
 /// Entries of interrupts: what a thread did before one has nothing to do with it.
 const INTERRUPTS: &[&str] = &[
     "asm_sysvec_*",
@@ -250,21 +161,13 @@ const INTERRUPTS: &[&str] = &[
     "el1h_64_irq",
 ];
 /// Functions on the way from a call site to the allocator.
-const WRAPPERS: &[&str] = &[
-    "alloc_page*",
-    "alloc_frozen_pages*",
-    "folio_alloc*",
-    "__folio_alloc*",
-    "vma_alloc_*",
-    "__get_free_page*",
-    "get_free_pages*",
-    "get_zeroed_page*",
-    "alloc_anon_folio",
-    "folio_prealloc",
-    "filemap_alloc_folio*",
-    "alloc_misplaced*",
-    "__page_cache_alloc",
-];
+static WRAPPERS: Words = LazyLock::new(|| {
+    words(
+        "alloc_page* alloc_frozen_pages* folio_alloc* __folio_alloc* vma_alloc_* __get_free_page* \
+         get_free_pages* get_zeroed_page* alloc_anon_folio folio_prealloc filemap_alloc_folio* \
+         alloc_misplaced* __page_cache_alloc",
+    )
+});
 
 fn is_one_of(name: &str, patterns: &[&str]) -> bool {
     patterns.iter().any(|pattern| match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
@@ -275,7 +178,7 @@ fn is_one_of(name: &str, patterns: &[&str]) -> bool {
     })
 }
 
-fn part_of(name: &str, table: &[(Doing, &[&str])]) -> Option<Doing> {
+fn part_of(name: &str, table: &[(Doing, Vec<&str>)]) -> Option<Doing> {
     table.iter().find(|(_, patterns)| is_one_of(name, patterns)).map(|(doing, _)| *doing)
 }
 
@@ -293,10 +196,10 @@ fn doing(stack: &[&str]) -> Doing {
             waits = true;
             continue;
         }
-        if waits && let Some(lock) = part_of(name, LOCKS) {
+        if waits && let Some(lock) = part_of(name, &LOCKS) {
             return lock;
         }
-        match part_of(name, FUNCTIONS) {
+        match part_of(name, &FUNCTIONS) {
             Some(Doing::Allocating | Doing::Freeing | Doing::Compacting) if waits => return Doing::ZoneLock,
             Some(doing) => return doing,
             None => {}
@@ -307,8 +210,8 @@ fn doing(stack: &[&str]) -> Doing {
 
 /// The function that asked for pages, if this is a stack of an allocation.
 fn call_site<'a>(stack: &[&'a str]) -> Option<&'a str> {
-    let outermost = stack.iter().position(|name| part_of(name, FUNCTIONS) == Some(Doing::Allocating))?;
-    stack[..outermost].iter().rev().find(|name| !is_one_of(name, WRAPPERS)).copied()
+    let outermost = stack.iter().position(|name| part_of(name, &FUNCTIONS) == Some(Doing::Allocating))?;
+    stack[..outermost].iter().rev().find(|name| !is_one_of(name, &WRAPPERS)).copied()
 }
 
 /// A share of a run's CPU time.

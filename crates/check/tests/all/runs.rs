@@ -219,52 +219,6 @@ fn runs_keep_the_low_mark_and_take_of_other_types_at_last() {
     );
 }
 
-/// A gigantic page where no range is free: the one with fewest frames in use is emptied, past pageblocks that cannot
-/// be.
-#[test]
-fn a_gigantic_range_is_found_where_fewest_frames_are_in_use() {
-    for config in ENGINES {
-        // Five places: the first and the last have an unmovable frame, the others 1500, 3 and 2 movable ones.
-        let (pages, place) = (8 * PAGEBLOCK_PAGES, |n: u64| BASE.add(8 * n * PAGEBLOCK_PAGES));
-        let world = Spec::one_zone(5 * pages, 1).config(config.bare()).plain();
-        world.on(0, |cpu| {
-            let is_kept = |pfn: &Pfn| match (pfn.0 - BASE.0) / pages {
-                1 => (pfn.0 - BASE.0) % pages < 1500,
-                2 => (pfn.0 - BASE.0) % pages < 3,
-                3 => (pfn.0 - BASE.0) % pages < 2,
-                _ => false,
-            };
-            cpu.alloc_all(0).into_iter().filter(|pfn| !is_kept(pfn)).for_each(|pfn| cpu.must_free(pfn, 0));
-            for pfn in [place(0).add(700), place(4).add(3 * PAGEBLOCK_PAGES)] {
-                cpu.must_alloc_at(pfn, 0);
-                let free = cpu.allocator().set_pageblock_type(pfn, Migratetype::Unmovable);
-                assert_eq!(free, Some(PAGEBLOCK_PAGES - 1));
-            }
-            let moves = core::cell::Cell::new(0);
-            let move_it = mover(|_, _, _| {
-                moves.set(moves.get() + 1);
-                Migrated::Moved
-            });
-            let helpers = Helpers::NONE.with_migrate(&move_it);
-            assert!(cpu.alloc_contig(pages, pages, M).is_err(), "none is free");
-            for (pages, align) in [(0, 512), (512, 3)] {
-                let refused = cpu.alloc_contig_with(pages, align, M, &helpers).map_err(|error| error.why);
-                assert_eq!(refused, Err(AllocFailure::NotAllowed), "{pages} at {align}");
-            }
-            if config.engine == Engine::Compact {
-                // No word says of a frame that it is movable.
-                assert!(cpu.alloc_contig_with(pages, pages, M, &helpers).is_err() && moves.get() == 0);
-                return;
-            }
-            let got = cpu.alloc_contig_with(pages, pages, M, &helpers).expect("blocks move");
-            assert_eq!((got, moves.get()), (place(3)..place(4), 2), "{:?}", config.engine);
-            // What was moved is elsewhere, and the next best range now has more in use.
-            let got = cpu.alloc_contig_with(pages, pages, M, &helpers).expect("blocks move");
-            assert!([place(1), place(2)].contains(&got.start), "{got:?}");
-        });
-    }
-}
-
 /// Of each pageblock frame 0 is in use and frame 100 is bad: the bad one's block of 64 frames goes out of use, and the
 /// rest comes in two runs.
 #[test]

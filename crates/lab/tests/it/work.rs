@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
-use framewright_report::result::Kind;
+use framewright_report::result::{Document, Kind, Metric, Part};
 
 use crate::{Scratch, TRACE, document, refusal, run, short_traces, text};
 
@@ -13,11 +14,43 @@ fn scratch(name: &str) -> PathBuf {
     path
 }
 
+/// The README's main command, short, as it writes its results: run once for the tests of what is in them.
+fn everything() -> &'static (String, Document) {
+    static RUN: OnceLock<(String, Document)> = OnceLock::new();
+    RUN.get_or_init(|| {
+        let file = concat!(env!("CARGO_TARGET_TMPDIR"), "/everything.json");
+        text(&["study", "all", "--quick", "-o", file]);
+        (file.to_owned(), Document::read(file.as_ref()).expect("a result"))
+    })
+}
+
+/// One part of it.
+fn part(study: &str, name: &str, kind: Kind) -> &'static Part {
+    let mut parts = everything().1.results.iter();
+    parts.find(|part| (&*part.study, &*part.part, part.kind) == (study, name, kind)).expect("it was run")
+}
+
+#[test]
+fn every_study_runs_and_its_results_are_read_back() {
+    let (file, document) = everything();
+    let mut kinds = [Kind::Measured, Kind::Simulated, Kind::Derived].into_iter();
+    assert!(
+        document.results.len() >= 25
+            && kinds.all(|kind| document.results.iter().any(|part| part.kind == kind))
+    );
+    for part in &document.results {
+        let has_samples =
+            |metric: &Metric| part.variants.iter().all(|variant| !metric.of(variant).is_empty());
+        assert!(part.metrics.iter().any(has_samples), "{} {}: {:?}", part.study, part.part, part.kind);
+    }
+    assert!(text(&["compare", file]).contains("pcp-reset, part structure"));
+    let beside_itself = text(&["compare", file, file]);
+    assert!(beside_itself.contains("1.000×") && beside_itself.contains("unchanged"), "{beside_itself}");
+}
+
 #[test]
 fn the_structure_part_prints_what_the_formulas_say() {
-    let document = document(&["study", "pcp-reset", "--part", "structure"]);
-    let part = &document.results[0];
-    assert_eq!(part.kind, Kind::Derived);
+    let part = part("pcp-reset", "structure", Kind::Derived);
     for (name, vanilla, reset) in [
         ("lists[batch=1,high=0]", 256.0, 256.0),
         ("lists[batch=7,high=42]", 512.0, 0.0),
@@ -47,8 +80,8 @@ fn a_page_of_the_results_is_written_whole_or_not_at_all() {
 
 #[test]
 fn larger_lists_take_the_zone_lock_several_times_less_often() {
-    let document = document(&["study", "pcp-reset", "--part", "replay", "--samples", "2"]);
-    let metric = document.results[0].find("zone_lock_acquisitions_per_page").expect("the part's main metric");
+    let part = part("pcp-reset", "replay", Kind::Measured);
+    let metric = part.find("zone_lock_acquisitions_per_page").expect("the part's main metric");
     for (vanilla, reset) in metric.of("vanilla").iter().zip(metric.of("reset")) {
         assert!(vanilla > &(3.0 * reset), "{vanilla} against {reset}");
     }
@@ -57,8 +90,8 @@ fn larger_lists_take_the_zone_lock_several_times_less_often() {
 
 #[test]
 fn the_free_cma_counter_drifts_only_where_the_check_is_under_the_lock() {
-    let document = document(&["study", "refill-check", "--part", "bad_block"]);
-    let metric = document.results[0].find("free_cma_drift_pages").expect("the part's metric");
+    let part = part("refill-check", "bad_block", Kind::Measured);
+    let metric = part.find("free_cma_drift_pages").expect("the part's metric");
     assert_eq!(metric.of("under_zone_lock"), [1.0]);
     assert_eq!(metric.of("after_unlock"), [0.0]);
     assert_eq!(metric.of("off"), [0.0]);
@@ -68,8 +101,7 @@ fn the_free_cma_counter_drifts_only_where_the_check_is_under_the_lock() {
 /// this machine does: which variant scans less is the study's result, not a test's.
 #[test]
 fn fs_mark_writes_all_that_it_allocates_for() {
-    let document = document(&["study", "zone-reclaim", "--part", "fsmark", "--samples", "1", "--quick"]);
-    let [part] = &document.results[..] else { panic!("one part") };
+    let part = part("zone-reclaim", "fsmark", Kind::Measured);
     assert_eq!(part.machine, "host");
     assert_eq!(part.variants, ["vanilla", "zlcfirst", "zlcreconsider"]);
     for variant in &part.variants {
@@ -82,18 +114,7 @@ fn fs_mark_writes_all_that_it_allocates_for() {
 
 #[test]
 fn measured_parts_run_for_every_variant() {
-    let document = document(&[
-        "study",
-        "lock-line",
-        "--part",
-        "contend",
-        "--kind",
-        "measured",
-        "--samples",
-        "1",
-        "--quick",
-    ]);
-    let part = &document.results[0];
+    let part = part("lock-line", "contend", Kind::Measured);
     assert_eq!(part.variants, ["with_order0_lists", "other_end", "own_line"]);
     for kind in ["ticket", "queued"] {
         let metric = part.find(&format!("alloc_ns[kind={kind},cores=2]")).expect("both lock kinds");

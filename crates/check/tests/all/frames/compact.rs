@@ -91,6 +91,11 @@ fn what_needs_a_word_is_refused() {
     world.on(0, |cpu| {
         assert_eq!(cpu.hwpoison(BASE), Err(HwpoisonError::NoWords));
         assert_eq!(cpu.unpoison(BASE), Err(HwpoisonError::NotPoisoned));
+        // No word says of a frame that it is movable.
+        cpu.must_alloc_at(BASE.add(7), 0);
+        let never = mover(|from, _, _| panic!("{from:?} is offered"));
+        let got = cpu.alloc_contig_with(1024, 1024, M, &Helpers::NONE.with_migrate(&never));
+        assert_eq!(got.map_err(|error| error.why), Err(AllocFailure::NoMemory));
     });
 }
 

@@ -20,8 +20,7 @@ const CALLS: u64 = 6000;
 fn play(change: fn(Config) -> Config) {
     for (name, spec) in specs(PAGEBLOCKS, 3, change) {
         let mut random = fastrand::Rng::with_seed(1);
-        let done =
-            history::play_in(&spec, false, history::BAD, &mut || random.u8(..), 64, |_, made| made < CALLS);
+        let done = history::play_in(&spec, history::BAD, &mut || random.u8(..), 64, |_, made| made < CALLS);
         println!("{name}: {done:?}");
         assert!(done.allocated > 1000 && done.freed > 500 && done.refused > 100, "{name}: {done:?}");
     }
