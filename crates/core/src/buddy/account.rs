@@ -180,6 +180,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Ends a hold. Returns the changes to count when the lock is released, none without late counts; and whether the
     /// zone's last bad frame in use went out of use.
+    #[inline(always)]
     pub(crate) fn end(mut self) -> (Pending, bool) {
         if !self.home.counters.is_late() {
             self.pending = Pending { freed: self.settle(), ..Pending::default() };

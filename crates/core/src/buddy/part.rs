@@ -48,21 +48,30 @@ impl<'a, P: Platform, M> Buddy<'a, '_, P, M> {
         if !self.home.has_parts() {
             return;
         }
+        let wholes = changed & WHOLES != 0;
+        let old_of_all = if wholes { self.shown(WORDS - 1).load(Relaxed) } else { 0 };
+        let mut of_all = old_of_all;
         for list in Ones(u64::from(changed & !WHOLES)) {
             let list = Migratetype::ALL[list];
-            let (shown, wholes) = (self.shown(list.index()), changed & WHOLES != 0);
-            let old = shown.load(Relaxed);
-            let now = if wholes { self.word_of(list) } else { self.occupied(list) + (old & 1 << WHOLE) };
-            // Most holds change no word: then no other CPU loses its copy of the line.
-            if old != now {
-                shown.store(now, Relaxed);
-            }
+            let old = self.shown(list.index()).load(Relaxed);
+            let whole = if wholes {
+                let (kinds, at) = (self.kinds(list), 2 * list.index());
+                of_all = of_all & !(3 << at) | kinds << at;
+                u64::from(kinds != 0) << WHOLE
+            } else {
+                old & 1 << WHOLE
+            };
+            self.show(list.index(), old, self.occupied(list) + whole);
         }
-        if changed & WHOLES != 0 {
-            let (shown, now) = (self.shown(WORDS - 1), self.wholes());
-            if shown.load(Relaxed) != now {
-                shown.store(now, Relaxed);
-            }
+        if wholes {
+            self.show(WORDS - 1, old_of_all, of_all & !(1 << MIXED) | self.mixed());
+        }
+    }
+
+    /// Publishes a word. Most holds change none: then no other CPU loses its copy of the line.
+    fn show(&self, which: usize, old: u64, now: u64) {
+        if old != now {
+            self.shown(which).store(now, Relaxed);
         }
     }
 
@@ -75,10 +84,15 @@ impl<'a, P: Platform, M> Buddy<'a, '_, P, M> {
         self.occupied(list) + (u64::from(self.kinds(list) != 0) << WHOLE)
     }
 
+    /// [`MIXED`], if there are two such buddies.
+    fn mixed(&self) -> u64 {
+        u64::from(self.mixed_pair(None).is_some()) << MIXED
+    }
+
     /// Singles and pairs of all types.
     fn wholes(&self) -> u64 {
-        let mixed = u64::from(self.mixed_pair(None).is_some()) << MIXED;
-        mixed + Migratetype::ALL.into_iter().map(|list| self.kinds(list) << (2 * list.index())).sum::<u64>()
+        self.mixed()
+            + Migratetype::ALL.into_iter().map(|list| self.kinds(list) << (2 * list.index())).sum::<u64>()
     }
 
     /// Whether all published words are correct. For verification.

@@ -242,6 +242,11 @@ impl Config {
     }
 
     /// Linux v5.4.
+    ///
+    /// The zone lock of this preset, and of every other `linux_*`, goes to the CPU that has waited longest. A kernel
+    /// never stops a CPU that waits. In a process that has more running threads than processors, that CPU's thread may
+    /// be stopped, and all others wait for it. If the lock itself is not what you study, set
+    /// [`lock_kind`](crate::config::Experiment::lock_kind) to [`LockKind::ByPlatform`] there.
     #[must_use]
     pub const fn linux_v5_4() -> Self {
         Self {
