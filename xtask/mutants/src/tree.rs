@@ -321,7 +321,6 @@ fn workspace(text: &str) -> String {
                 "members = [\"crates/core\", \"crates/check\", \"crates/pagecache\"]"
             }
             _ if line.starts_with("exclude = ") || line.starts_with("default-members = ") => continue,
-            "[profile.test]" => "[profile.test]\ncodegen-units = 16",
             _ if line.starts_with("debug = ") => "debug = \"none\"",
             _ => line,
         };
