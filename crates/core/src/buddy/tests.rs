@@ -1,5 +1,6 @@
 extern crate std;
 
+use core::sync::atomic::Ordering::Relaxed;
 use std::vec::Vec;
 
 use super::*;
@@ -29,6 +30,28 @@ fn a_section_among_several_gives_what_is_in_its_best_bin() {
         assert_eq!(counted, counts);
         store.check();
     }
+}
+
+/// The words of a section follow its pageblocks, also for buddies of different types; a word that does not is found.
+#[test]
+fn a_section_shows_free_buddies_of_different_types_until_one_is_taken() {
+    let mut store = Store::section(4);
+    store.set_type(1, Migratetype::Unmovable);
+    for n in [0, 1] {
+        store.with(|buddy| buddy.free(Store::pageblock(n), PAGEBLOCK_ORDER, Placement::Tail));
+    }
+    assert_eq!(store.check(), 2 * PAGEBLOCK_PAGES);
+    let of_all = &store.home.words[3 * (WORDS - 1) + 1];
+    assert_eq!(of_all.load(Relaxed) >> MIXED, 1);
+    assert_eq!(take(&mut store, wanted(PAGEBLOCK_ORDER), 1, None, u64::MAX), [0]);
+    assert_eq!((store.check(), of_all.load(Relaxed) >> MIXED), (PAGEBLOCK_PAGES, 0));
+    for word in [of_all, &store.home.words[3 * Migratetype::Unmovable.index() + 1]] {
+        let right = word.load(Relaxed);
+        word.store(right + 1, Relaxed);
+        assert!(!store.with(|buddy| buddy.is_as_shown()));
+        word.store(right, Relaxed);
+    }
+    assert!(store.with(|buddy| buddy.is_as_shown()));
 }
 
 /// While more than half of the free pages are CMA, each block comes from there. A bad one stays counted.
