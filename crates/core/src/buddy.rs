@@ -21,8 +21,8 @@ mod contents;
 mod lists;
 mod maps;
 mod pageblock;
-mod part;
 mod place;
+mod shown;
 mod sink;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -41,7 +41,7 @@ pub(crate) use account::{Counters, Pending};
 use lists::EMPTY;
 pub(crate) use maps::{AT_LEAST, CLASSES, Picked, exactly, maps_of_zone};
 use maps::{Bins, Whole};
-pub(crate) use part::{MIXED, WHOLE, WORDS};
+pub(crate) use shown::{MIXED, WHOLE, WORDS};
 pub(crate) use sink::{Each, Pieces, Sink};
 pub(crate) use untouched::Untouched;
 
@@ -246,9 +246,9 @@ struct Taken {
 
 /// What the sections of a zone share.
 #[repr(C)]
-pub(crate) struct Home<'m, P: Platform> {
+pub(crate) struct Common<'m, P: Platform> {
     pub(crate) counters: Counters<P>,
-    /// Words that the sections publish, if there are several: see `part`.
+    /// Words that the sections publish, if there are several: see `shown`.
     pub(crate) words: &'m [P::Word],
     /// Pageblocks that are isolated or have a bad frame in use, if there are several sections.
     pub(crate) special: P::Word,
@@ -260,10 +260,10 @@ pub(crate) struct Home<'m, P: Platform> {
 }
 
 /// Constants where a feature is left out, so that the compiler drops what depends on them.
-impl<P: Platform> Home<'_, P> {
+impl<P: Platform> Common<'_, P> {
     /// Whether the zone has several sections.
     #[inline(always)]
-    const fn has_parts(&self) -> bool {
+    const fn is_cut(&self) -> bool {
         cfg!(feature = "smp") && !self.words.is_empty()
     }
 
@@ -280,7 +280,7 @@ impl<P: Platform> Home<'_, P> {
 
 /// What a section has outside its lock.
 #[repr(C)]
-pub(crate) struct Place<P: Platform> {
+pub(crate) struct Extent<P: Platform> {
     pub(crate) untouched: Untouched<P>,
     /// The number of the section.
     pub(crate) n: usize,
@@ -292,8 +292,8 @@ pub(crate) struct Place<P: Platform> {
 pub struct Buddy<'a, 'm, P: Platform, M> {
     areas: &'a mut FreeAreas<P>,
     cold: &'a mut Cold<P>,
-    home: &'a Home<'a, P>,
-    place: &'a Place<P>,
+    common: &'a Common<'a, P>,
+    extent: &'a Extent<P>,
     /// Pages in pageblocks reserved for high-order atomic requests.
     highatomic: &'a P::Word,
     frames: &'a FrameMap<'m, P, M>,
@@ -311,7 +311,7 @@ pub struct Buddy<'a, 'm, P: Platform, M> {
 impl<P: Platform, M> fmt::Debug for Buddy<'_, '_, P, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Buddy")
-            .field("zone", &self.home.zone)
+            .field("zone", &self.common.zone)
             .field("areas", &self.areas)
             .finish_non_exhaustive()
     }
@@ -322,19 +322,19 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     pub(crate) fn new(
         areas: &'a mut FreeAreas<P>,
         cold: &'a mut Cold<P>,
-        (home, place, highatomic): (&'a Home<'a, P>, &'a Place<P>, &'a P::Word),
+        (common, extent, highatomic): (&'a Common<'a, P>, &'a Extent<P>, &'a P::Word),
         frames: &'a FrameMap<'m, P, M>,
     ) -> Self {
-        let grouping = if frames.has_maps() { None } else { Some(home.counters.grouping()) };
+        let grouping = if frames.has_maps() { None } else { Some(common.counters.grouping()) };
         Self {
             areas,
             cold,
-            home,
-            place,
+            common,
+            extent,
             highatomic,
             frames,
             pending: Pending::default(),
-            pageblocks: frames.pageblocks_from(place.range.start),
+            pageblocks: frames.pageblocks_from(extent.range.start),
             grouping,
             changed: 0,
             is_unmarked: false,
@@ -343,7 +343,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
 
     /// Whether the zone is large enough to group by mobility.
     fn grouping(&self) -> bool {
-        self.grouping.unwrap_or_else(|| self.home.counters.grouping())
+        self.grouping.unwrap_or_else(|| self.common.counters.grouping())
     }
 
     // ---- taking ------------------------------------------------------------------------------------
@@ -368,9 +368,9 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     ) -> u64 {
         let (free, free_cma) = match balance {
             Some(balance) => balance,
-            None => (self.home.counters.free_pages(), self.home.counters.free_cma_pages()),
+            None => (self.common.counters.free_pages(), self.common.counters.free_cma_pages()),
         };
-        let is_one_of_several = self.home.has_parts() && self.has_bits_of(wanted.order);
+        let is_one_of_several = self.common.is_cut() && self.has_bits_of(wanted.order);
         let bin = if is_one_of_several { self.next_bin(wanted.order, wanted.migratetype) } else { 0 };
         let (mut taken, mut taken_cma) = (0, 0);
         while taken < count && sink.room() != 0 {
@@ -652,7 +652,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
 
     /// The zone.
     pub(crate) const fn zone(&self) -> ZoneId {
-        self.home.zone
+        self.common.zone
     }
 
     /// Number of isolated pageblocks.

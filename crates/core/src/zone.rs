@@ -22,7 +22,7 @@ use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy::{Buddy, Cold, Counters, FreeAreas, Home, Pending, Place, Untouched};
+use crate::buddy::{Buddy, Cold, Common, Counters, Extent, FreeAreas, Pending, Untouched};
 use crate::config::{Config, Experiment};
 use crate::events::ZoneEvents;
 use crate::frame::FrameMap;
@@ -77,7 +77,7 @@ pub struct Hold {
 #[repr(C)]
 pub struct Section<P: Platform> {
     lists: Locked<P, FreeAreas<P>, Cold<P>>,
-    place: Place<P>,
+    extent: Extent<P>,
 }
 
 impl<P: Platform> fmt::Debug for Section<P> {
@@ -94,7 +94,7 @@ impl<P: Platform> Section<P> {
         let Experiment { lock_place, lock_kind, .. } = config.experiment;
         Self {
             lists: Locked::new(lock_place, lock_kind, FreeAreas::new(), cold),
-            place: Place { untouched: Untouched::new(), n, range },
+            extent: Extent { untouched: Untouched::new(), n, range },
         }
     }
 }
@@ -104,7 +104,7 @@ impl<P: Platform> Section<P> {
 pub struct Zone<'m, P: Platform> {
     first: Section<P>,
     /// Counters, which are read without the lock, and what else the sections share.
-    home: Home<'m, P>,
+    common: Common<'m, P>,
     /// Marks, flags, and counts of reclaim.
     pub(crate) pressure: Pressure<P>,
     spec: ZoneSpec,
@@ -119,7 +119,10 @@ pub struct Zone<'m, P: Platform> {
 
 impl<P: Platform> fmt::Debug for Zone<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Zone").field("id", &self.home.zone).field("spec", &self.spec).finish_non_exhaustive()
+        f.debug_struct("Zone")
+            .field("id", &self.common.zone)
+            .field("spec", &self.spec)
+            .finish_non_exhaustive()
     }
 }
 
@@ -135,7 +138,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     ) -> Self {
         Self {
             first,
-            home: Home {
+            common: Common {
                 // Shown as for Linux' watermark checks. With bits the check takes the lock.
                 counters: Counters::new(
                     config.keep_marks && !config.engine.has_maps(),
@@ -159,7 +162,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Index in the zone table.
     #[must_use]
     pub const fn id(&self) -> ZoneId {
-        self.home.zone
+        self.common.zone
     }
 
     /// Range, node and type.
@@ -199,37 +202,37 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     /// Counters of free and managed memory.
     pub(crate) const fn counters(&self) -> &Counters<P> {
-        &self.home.counters
+        &self.common.counters
     }
 
     /// The untouched frames of each section (see [`Config::lazy_pageblocks`]). A racy read.
     pub(crate) fn untouched(&self) -> impl Iterator<Item = Range<Pfn>> {
-        let sections = if self.home.is_lazy() { self.cut.sections() } else { 0 };
-        (0..sections).map(|n| self.section(n).place.untouched.range())
+        let sections = if self.common.is_lazy() { self.cut.sections() } else { 0 };
+        (0..sections).map(|n| self.section(n).extent.untouched.range())
     }
 
     /// Free base pages on the buddy lists. A racy read; isolated pages are not counted.
     #[must_use]
     pub fn free_pages(&self) -> u64 {
-        self.home.counters.free_pages()
+        self.common.counters.free_pages()
     }
 
     /// Free base pages in CMA pageblocks. A racy read.
     #[must_use]
     pub fn free_cma_pages(&self) -> u64 {
-        self.home.counters.free_cma_pages()
+        self.common.counters.free_cma_pages()
     }
 
     /// Managed pages: those that the zone was given.
     #[must_use]
     pub fn managed_pages(&self) -> u64 {
-        self.home.counters.managed.load(Relaxed)
+        self.common.counters.managed.load(Relaxed)
     }
 
     /// Present pages: those that the zone was given, and those that boot found and kept.
     #[must_use]
     pub fn present_pages(&self) -> u64 {
-        self.home.counters.present.load(Relaxed)
+        self.common.counters.present.load(Relaxed)
     }
 
     /// Number of sections of the free store.
@@ -253,7 +256,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         f: impl FnOnce(&mut Buddy<'_, 'f, P, M>) -> R,
     ) -> (R, Hold) {
         let (result, hold, pending) = self.with_uncounted(n, frames, waiter, f);
-        self.home.counters.count(pending);
+        self.common.counters.count(pending);
         (result, hold)
     }
 
@@ -273,7 +276,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         let mut got = 0;
         let (waited, (result, pending, is_unmarked)) = section.lists.with(waiter, |areas, cold, waited| {
             got = clock();
-            (waited, self.hold(&section.place, areas, cold, frames, f))
+            (waited, self.hold(&section.extent, areas, cold, frames, f))
         });
         let (wait_ns, hold_ns) = (got.saturating_sub(asked), clock().saturating_sub(got));
         (result, Hold { waited, wait_ns, hold_ns, is_unmarked }, pending)
@@ -288,9 +291,9 @@ impl<'m, P: Platform> Zone<'m, P> {
         f: impl FnOnce(&mut Buddy<'_, 'f, P, M>) -> R,
     ) -> Option<R> {
         let section = self.section(n);
-        let hold = |areas: &mut _, cold: &mut _| self.hold(&section.place, areas, cold, frames, f);
+        let hold = |areas: &mut _, cold: &mut _| self.hold(&section.extent, areas, cold, frames, f);
         let (result, pending, _) = section.lists.try_with(hold)?;
-        self.home.counters.count(pending);
+        self.common.counters.count(pending);
         Some(result)
     }
 
@@ -299,13 +302,13 @@ impl<'m, P: Platform> Zone<'m, P> {
     #[inline(always)]
     fn hold<'f, M, R>(
         &self,
-        place: &Place<P>,
+        extent: &Extent<P>,
         areas: &mut FreeAreas<P>,
         cold: &mut Cold<P>,
         frames: &FrameMap<'f, P, M>,
         f: impl FnOnce(&mut Buddy<'_, 'f, P, M>) -> R,
     ) -> (R, Pending, bool) {
-        let mut buddy = Buddy::new(areas, cold, (&self.home, place, &self.pressure.highatomic), frames);
+        let mut buddy = Buddy::new(areas, cold, (&self.common, extent, &self.pressure.highatomic), frames);
         let result = f(&mut buddy);
         let (pending, is_unmarked) = buddy.end();
         if pending.freed {
@@ -328,8 +331,8 @@ impl<'m, P: Platform> Zone<'m, P> {
             isolated_count: hot + flags,
             cold,
             bins: cold + Cold::<P>::bins_offset(),
-            counters: core::mem::offset_of!(Self, home.counters),
-            untouched: core::mem::offset_of!(Section<P>, place.untouched),
+            counters: core::mem::offset_of!(Self, common.counters),
+            untouched: core::mem::offset_of!(Section<P>, extent.untouched),
         }
     }
 }

@@ -174,7 +174,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Adds the pending changes to the counters. Returns whether a block was freed.
     fn settle(&mut self) -> bool {
         let pending = core::mem::take(&mut self.pending);
-        self.home.counters.count(pending);
+        self.common.counters.count(pending);
         pending.freed
     }
 
@@ -182,7 +182,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// zone's last bad frame in use went out of use.
     #[inline(always)]
     pub(crate) fn end(mut self) -> (Pending, bool) {
-        if !self.home.counters.is_late() {
+        if !self.common.counters.is_late() {
             self.pending = Pending { freed: self.settle(), ..Pending::default() };
         }
         if self.changed != 0 {
@@ -196,15 +196,15 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Counts pages that the zone was given.
     pub(crate) fn count_managed(&mut self, pages: i64) {
-        if self.home.is_lazy() {
+        if self.common.is_lazy() {
             self.cold.has_memory.set(true);
         }
-        self.add(&self.home.counters.managed, pages);
+        self.add(&self.common.counters.managed, pages);
     }
 
     /// Counts pages of memory that the zone has.
     pub(crate) fn count_present(&self, pages: i64) {
-        self.add(&self.home.counters.present, pages);
+        self.add(&self.common.counters.present, pages);
     }
 
     /// Changes the properties of a pageblock, and counts what depends on them: isolated pageblocks, pageblocks with bad
@@ -231,14 +231,14 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         if reserved != 0 {
             self.add(self.highatomic, reserved * PAGEBLOCK_PAGES as i64);
         }
-        if self.home.has_parts() && isolated + marked != 0 {
-            self.home.special.fetch_add((isolated + marked).cast_unsigned(), Relaxed);
+        if self.common.is_cut() && isolated + marked != 0 {
+            self.common.special.fetch_add((isolated + marked).cast_unsigned(), Relaxed);
         }
     }
 
     /// Adds to a word of the zone: with a load and a store if the zone has one section.
     fn add(&self, word: &P::Word, change: i64) {
-        if self.home.has_parts() {
+        if self.common.is_cut() {
             word.fetch_add(change.cast_unsigned(), Relaxed);
         } else {
             add(word, change);

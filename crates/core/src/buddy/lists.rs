@@ -34,20 +34,20 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             let nr_free = &mut self.areas.areas[order.index()].nr_free;
             let blocks = nr_free.get().wrapping_add_signed(change);
             nr_free.set(blocks);
-            if self.home.counters.are_areas_shown() {
-                self.home.counters.show(order, blocks, list, self.ends(order, list).first != NONE);
+            if self.common.counters.are_areas_shown() {
+                self.common.counters.show(order, blocks, list, self.ends(order, list).first != NONE);
             }
         }
     }
 
     #[inline]
     pub(super) fn pfn_of(&self, link: u64) -> Pfn {
-        self.place.range.start.add(link)
+        self.extent.range.start.add(link)
     }
 
     #[inline]
     pub(super) fn link_of(&self, pfn: Pfn) -> u32 {
-        (pfn.0 - self.place.range.start.0) as u32
+        (pfn.0 - self.extent.range.start.0) as u32
     }
 
     /// Changes the head word of the block at `link` with `change`, if the block is on this list and its link `back`

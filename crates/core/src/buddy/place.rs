@@ -15,7 +15,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         let mut at = first;
         while at < end {
             let info = self.frames.info(at);
-            if !info.is_present() || info.zone() != self.home.zone {
+            if !info.is_present() || info.zone() != self.common.zone {
                 return Some((at, State::Reserved));
             }
             match self.frames.find(at) {
@@ -112,7 +112,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Clears the reported bit of the pageblocks from `from` to `to`, because memory there is handed out.
     pub(super) fn forget_reports(&mut self, from: Pfn, to: Pfn) {
-        if !self.home.reports() {
+        if !self.common.reports() {
             return;
         }
         let mut at = from.block_start(PAGEBLOCK_ORDER);
@@ -180,8 +180,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         if !cfg!(feature = "mobility") {
             return false;
         }
-        if self.home.has_parts() {
-            self.home.special.load(Relaxed) != 0
+        if self.common.is_cut() {
+            self.common.special.load(Relaxed) != 0
         } else {
             self.isolated_pageblocks() != 0 || self.cold.marked_pageblocks.get() != 0
         }

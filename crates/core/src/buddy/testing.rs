@@ -21,8 +21,8 @@ pub(crate) const ZONE: ZoneId = ZoneId(3);
 pub(crate) struct Store {
     areas: FreeAreas<Machine>,
     cold: Cold<Machine>,
-    pub(crate) home: Home<'static, Machine>,
-    pub(crate) place: Place<Machine>,
+    pub(crate) common: Common<'static, Machine>,
+    pub(crate) extent: Extent<Machine>,
     highatomic: Words,
     pub(crate) frames: FrameMap<'static, Machine, ()>,
 }
@@ -38,7 +38,7 @@ impl Store {
         let store = Self {
             areas: FreeAreas::new(),
             cold: Cold::new(0, pages),
-            home: Home {
+            common: Common {
                 counters: Counters::new(false, true),
                 words: &[],
                 special: Word::new(0),
@@ -47,7 +47,7 @@ impl Store {
                 lazy: false,
             },
             // A test may cut off some frames at the end.
-            place: Place { untouched: Untouched::new(), n: 1, range: BASE..BASE.add(pages) },
+            extent: Extent { untouched: Untouched::new(), n: 1, range: BASE..BASE.add(pages) },
             highatomic: Word::new(0),
             frames: FrameMap::new(BASE, frames.leak(), all.leak(), maps.leak(), true),
         };
@@ -59,14 +59,14 @@ impl Store {
     pub(crate) fn section(pageblocks: u64) -> Self {
         let words: Vec<_> = (0..3 * WORDS).map(|_| Word::new(0)).collect();
         let mut store = Self::new(pageblocks, true);
-        store.home.words = words.leak();
+        store.common.words = words.leak();
         store
     }
 
     /// A store whose pageblocks are absent, and may stay so until they are needed.
     pub(crate) fn lazy(pageblocks: u64) -> Self {
         let mut store = Self::new(pageblocks, true);
-        store.home.lazy = true;
+        store.common.lazy = true;
         (0..pageblocks).for_each(|n| store.frames.set_info(Self::pageblock(n), BlockInfo::ABSENT));
         store
     }
@@ -83,11 +83,11 @@ impl Store {
 
     /// Runs `f` on it, as under the lock.
     pub(crate) fn with<R>(&mut self, f: impl FnOnce(&mut Buddy<'_, 'static, Machine, ()>) -> R) -> R {
-        let at = (&self.home, &self.place, &self.highatomic);
+        let at = (&self.common, &self.extent, &self.highatomic);
         let mut buddy = Buddy::new(&mut self.areas, &mut self.cold, at, &self.frames);
         let result = f(&mut buddy);
         let (pending, _) = buddy.end();
-        self.home.counters.count(pending);
+        self.common.counters.count(pending);
         result
     }
 
@@ -113,18 +113,18 @@ impl Store {
 
     /// Whether it is a section among several.
     pub(crate) const fn is_section(&self) -> bool {
-        !self.home.words.is_empty()
+        !self.common.words.is_empty()
     }
 
     /// Checks what a section publishes against its pageblocks.
     #[track_caller]
     fn check_words(&self) {
-        let words = self.home.words;
+        let words = self.common.words;
         if words.is_empty() {
             return;
         }
         let mut expected = [0_u64; WORDS];
-        let pageblocks = (self.place.range.end.0 - self.place.range.start.0) / PAGEBLOCK_PAGES;
+        let pageblocks = (self.extent.range.end.0 - self.extent.range.start.0) / PAGEBLOCK_PAGES;
         let whole = |n: u64| self.frames.free_whole(Self::pageblock(n)).filter(|_| n < pageblocks);
         for n in 0..pageblocks {
             let (start, list) = (Self::pageblock(n), self.frames.info(Self::pageblock(n)).migratetype());
@@ -151,8 +151,8 @@ impl Store {
     /// Checks bins, bitmaps and counters. Returns the free pages.
     #[track_caller]
     pub(crate) fn check(&mut self) -> u64 {
-        let counted = self.home.counters.free_pages();
-        let (start, end) = (self.place.range.start, self.place.range.end);
+        let counted = self.common.counters.free_pages();
+        let (start, end) = (self.extent.range.start, self.extent.range.end);
         let open = Pfn::pageblocks(start..end).filter(|&at| self.frames.open_head(at).is_some()).count();
         self.check_words();
         self.with(|buddy| {
@@ -167,7 +167,7 @@ impl Store {
                 }
                 free += if list == Migratetype::Isolate { 0 } else { pages };
                 if list == Migratetype::Cma {
-                    assert_eq!(pages, buddy.home.counters.free_cma_pages());
+                    assert_eq!(pages, buddy.common.counters.free_cma_pages());
                 }
             }
             let untouched = buddy.untouched();

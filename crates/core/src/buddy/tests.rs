@@ -41,11 +41,11 @@ fn a_section_shows_free_buddies_of_different_types_until_one_is_taken() {
         store.with(|buddy| buddy.free(Store::pageblock(n), PAGEBLOCK_ORDER, Placement::Tail));
     }
     assert_eq!(store.check(), 2 * PAGEBLOCK_PAGES);
-    let of_all = &store.home.words[3 * (WORDS - 1) + 1];
+    let of_all = &store.common.words[3 * (WORDS - 1) + 1];
     assert_eq!(of_all.load(Relaxed) >> MIXED, 1);
     assert_eq!(take(&mut store, wanted(PAGEBLOCK_ORDER), 1, None, u64::MAX), [0]);
     assert_eq!((store.check(), of_all.load(Relaxed) >> MIXED), (PAGEBLOCK_PAGES, 0));
-    for word in [of_all, &store.home.words[3 * Migratetype::Unmovable.index() + 1]] {
+    for word in [of_all, &store.common.words[3 * Migratetype::Unmovable.index() + 1]] {
         let right = word.load(Relaxed);
         word.store(right + 1, Relaxed);
         assert!(!store.with(|buddy| buddy.is_as_shown()));
@@ -60,11 +60,14 @@ fn each_block_of_cma_changes_the_balance() {
     let mut store = Store::new(2, true);
     store.set_type(0, Migratetype::Cma);
     (0..2).for_each(|n| store.free(n, 0..64));
-    assert_eq!(store.home.counters.free_cma_pages(), 64);
+    assert_eq!(store.common.counters.free_cma_pages(), 64);
     let wanted = Wanted { may_use_cma: true, ..wanted(Order::ZERO.up()) };
     let taken = take(&mut store, wanted, 5, Some((100, 54)), 2);
     assert_eq!(taken, [0, 2, 512, 514, 516]);
-    assert_eq!((store.home.counters.free_pages(), store.home.counters.free_cma_pages()), (128 - 10, 64 - 2));
+    assert_eq!(
+        (store.common.counters.free_pages(), store.common.counters.free_cma_pages()),
+        (128 - 10, 64 - 2)
+    );
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl<P: Platform> Untouched<P> {
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// The untouched frames.
     pub(crate) fn untouched(&self) -> Range<Pfn> {
-        if self.home.is_lazy() { self.place.untouched.range() } else { Pfn(0)..Pfn(0) }
+        if self.common.is_lazy() { self.extent.untouched.range() } else { Pfn(0)..Pfn(0) }
     }
 
     /// The part of new memory that may stay untouched. Nothing if the section ever had memory, because then its
@@ -56,17 +56,17 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         let whole = |pfn: u64| pfn / MAX_ORDER.pages() * MAX_ORDER.pages();
         let (first, end) = (whole(start.0 + MAX_ORDER.pages() - 1), whole(start.0 + pages));
         // With several sections, later memory of the zone may be the first of its section.
-        let counted = !self.home.has_parts() && self.home.counters.managed.load(Relaxed) != 0;
+        let counted = !self.common.is_cut() && self.common.counters.managed.load(Relaxed) != 0;
         let is_new = !counted && !self.cold.has_memory.get();
-        if self.home.is_lazy() && is_new && end > first + CHUNK { Pfn(first)..Pfn(end) } else { none }
+        if self.common.is_lazy() && is_new && end > first + CHUNK { Pfn(first)..Pfn(end) } else { none }
     }
 
     /// Leaves new memory untouched, from [`to_leave`](Self::to_leave), and counts it as free.
     pub(crate) fn leave_untouched(&mut self, range: Range<Pfn>) {
-        if !self.home.is_lazy() || range.is_empty() {
+        if !self.common.is_lazy() || range.is_empty() {
             return;
         }
-        let untouched = &self.place.untouched;
+        let untouched = &self.extent.untouched;
         untouched.end.store(range.end.0, Relaxed);
         untouched.next.store(range.start.0, Release);
         self.account(Migratetype::Movable, (range.end.0 - range.start.0) as i64);
@@ -76,10 +76,10 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Initialises untouched pageblocks up to the frame before `end`.
     pub(crate) fn touch_upto(&mut self, end: Pfn) {
-        if !self.home.is_lazy() {
+        if !self.common.is_lazy() {
             return;
         }
-        let untouched = &self.place.untouched;
+        let untouched = &self.extent.untouched;
         let range = untouched.range();
         let wanted = end.0.saturating_sub(range.start.0).next_multiple_of(CHUNK);
         let end = Pfn(range.start.0.saturating_add(wanted)).min(range.end);
@@ -89,7 +89,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             // twice.
             untouched.next.store(at.add(MAX_ORDER.pages()).0, Release);
             for start in [at, at.add(PAGEBLOCK_PAGES)] {
-                self.frames.set_info(start, BlockInfo::new(self.home.zone, Migratetype::Movable));
+                self.frames.set_info(start, BlockInfo::new(self.common.zone, Migratetype::Movable));
             }
             self.set_pair(at, Migratetype::Movable);
             at = at.add(MAX_ORDER.pages());

@@ -313,10 +313,12 @@ impl<'m, P: Platform> List<'m, P> {
         self.bottom.load(Relaxed)..top
     }
 
+    #[inline(always)]
     pub(super) fn at(&self, place: u64) -> Pfn {
         Pfn(self.slot(place).load(Relaxed))
     }
 
+    #[inline(always)]
     pub(super) fn set(&self, place: u64, pfn: Pfn) {
         self.slot(place).store(pfn.0, Relaxed);
     }

@@ -139,7 +139,7 @@ impl Shown {
 
 impl<P: Platform> Zone<'_, P> {
     fn word(&self, which: usize, n: usize) -> u64 {
-        self.home.words[which * self.cut.sections() + n].load(Relaxed)
+        self.common.words[which * self.cut.sections() + n].load(Relaxed)
     }
 
     fn shown_by(&self, n: usize) -> Shown {
@@ -161,7 +161,7 @@ impl<P: Platform> Zone<'_, P> {
             Some(0) => (TYPES, 3 << (2 * list.index())),
             Some(_) => (TYPES, 2 << (2 * list.index())),
         };
-        let words = &self.home.words[which * sections..][..sections];
+        let words = &self.common.words[which * sections..][..sections];
         // The best bin that has such a block, or [`NONE`].
         let rank = |n: usize| (words[n].load(Relaxed) & fits).trailing_zeros();
         let classes = CLASSES as u32;
@@ -263,7 +263,7 @@ impl<P: Platform> Zone<'_, P> {
             (Shown::has, order, migratetype)
         } else {
             let has_block = |order, list| shown.has_unmixed(order, list);
-            let grouping = self.home.counters.grouping();
+            let grouping = self.common.counters.grouping();
             let source =
                 fallback::choose(generation, order, migratetype, grouping, avoid_fragmentation, has_block)?;
             (Shown::has_unmixed, source.order, source.migratetype)

@@ -40,11 +40,11 @@ impl<P: Platform> Bins<P> {
 
 impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     pub(super) fn number_of(&self, pfn: Pfn) -> u32 {
-        ((pfn.0 - self.place.range.start.0) / PAGEBLOCK_PAGES) as u32
+        ((pfn.0 - self.extent.range.start.0) / PAGEBLOCK_PAGES) as u32
     }
 
     pub(super) fn pageblock_of(&self, number: u32) -> Pfn {
-        self.place.range.start.add(u64::from(number) * PAGEBLOCK_PAGES)
+        self.extent.range.start.add(u64::from(number) * PAGEBLOCK_PAGES)
     }
 
     /// The open pageblock with the number in a link, and its head word; `None` if there is no such pageblock.
@@ -152,8 +152,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         }
         self.count_in(|counts| counts.rebuilt_bins += 1);
         Migratetype::ALL.into_iter().for_each(|list| self.note_changed(list));
-        let mut at = self.place.range.start;
-        while at < self.place.range.end {
+        let mut at = self.extent.range.start;
+        while at < self.extent.range.end {
             let info = self.frames.info(at);
             if info.is_present() {
                 let bits = self.map(at).bits();
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn bins_are_made_anew_up_to_the_end() {
         let mut store = store(3);
-        store.place.range.end = Store::pageblock(2);
+        store.extent.range.end = Store::pageblock(2);
         store.with(|buddy| buddy.rebuild());
         store.with(|buddy| {
             let open = buddy.open_pageblocks(Migratetype::Movable);

@@ -157,7 +157,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     /// Pageblocks that the zone spans.
     fn zone_pageblocks(&self) -> usize {
-        (self.place.range.end.0 - self.place.range.start.0).div_ceil(PAGEBLOCK_PAGES) as usize
+        (self.extent.range.end.0 - self.extent.range.start.0).div_ceil(PAGEBLOCK_PAGES) as usize
     }
 
     /// Words of a type's bitmap.
@@ -166,7 +166,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     }
 
     fn start_of(&self, group: usize) -> Pfn {
-        self.place.range.start.add((group * GROUP) as u64 * PAGEBLOCK_PAGES)
+        self.extent.range.start.add((group * GROUP) as u64 * PAGEBLOCK_PAGES)
     }
 
     /// Word and bit of a pageblock.
@@ -208,7 +208,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
                 root.set(if word == 0 { old & !bit } else { old | bit });
             }
         }
-        if self.home.is_lazy() {
+        if self.common.is_lazy() {
             self.touch_more();
         }
     }
@@ -376,7 +376,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
                     continue;
                 }
             }
-            if self.home.reports() {
+            if self.common.reports() {
                 Wholes { start, bits }
                     .each(PAGEBLOCK_ORDER, |pfn| self.forget_reports(pfn, pfn.add(PAGEBLOCK_PAGES)));
             }
@@ -403,7 +403,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// Counts a pageblock with a bit but without the head word of a free one as out of use; not if some of its frames
     /// are allocated, because then it never was free.
     fn count_damaged(&mut self, start: Pfn, list: Migratetype) {
-        if start >= self.place.range.end {
+        if start >= self.extent.range.end {
             return;
         }
         let is_taken = match self.frames.state(start, PAGEBLOCK_ORDER) {
@@ -577,9 +577,9 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             for n in Ones(word) {
                 let start = self.start_of(group).add(n as u64 * PAGEBLOCK_PAGES);
                 let info = self.frames.info(start);
-                if start >= self.place.range.end
+                if start >= self.extent.range.end
                     || !info.is_present()
-                    || info.zone() != self.home.zone
+                    || info.zone() != self.common.zone
                     || info.migratetype() != list
                 {
                     return Err(("a free pageblock is of another type or zone than its bit", Some(start)));

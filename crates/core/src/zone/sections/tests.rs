@@ -65,7 +65,7 @@ impl Zone<'_, Machine> {
     /// Lets some sections show blocks, of some types: a few bins each, many of them the same.
     fn show_some(&self, random: &mut Xorshift) {
         let (types, sections) = (random.next() & random.next(), self.cut.sections());
-        for (n, word) in self.home.words.iter().enumerate() {
+        for (n, word) in self.common.words.iter().enumerate() {
             let bins = |random: &mut Xorshift| {
                 (0..random.below(4))
                     .fold(0, |bins, _| bins | 1_u64 << (random.below(3) * 7 + random.below(5)))
@@ -85,7 +85,7 @@ impl Zone<'_, Machine> {
     /// singles and 1 for pairs.
     fn bins_of(&self, n: usize, order: Order, list: Migratetype) -> Vec<u32> {
         let shows = |which: usize, bit: u32| {
-            self.home.words[which * self.cut.sections() + n].load(Relaxed) >> bit & 1 != 0
+            self.common.words[which * self.cut.sections() + n].load(Relaxed) >> bit & 1 != 0
         };
         let kinds = 2 * list.index() as u32;
         match order.get() {
@@ -102,7 +102,7 @@ impl Zone<'_, Machine> {
     }
 
     fn has_mixed(&self, n: usize) -> bool {
-        self.home.words[TYPES * self.cut.sections() + n].load(Relaxed) >> 12 & 1 != 0
+        self.common.words[TYPES * self.cut.sections() + n].load(Relaxed) >> 12 & 1 != 0
     }
 
     /// The sections from one on.
@@ -190,9 +190,9 @@ fn a_request_goes_where_its_type_is_or_where_the_fallback_finds_a_block() {
         let zone = sections(count);
         for _ in 0..4000 {
             zone.show_some(&mut random);
-            zone.home.counters.managed.store(random.below(2) * 10_000, Relaxed);
-            zone.home.counters.free.store(1000, Relaxed);
-            zone.home.counters.free_cma.store([0, 500, 501][random.below(3) as usize], Relaxed);
+            zone.common.counters.managed.store(random.below(2) * 10_000, Relaxed);
+            zone.common.counters.free.store(1000, Relaxed);
+            zone.common.counters.free_cma.store([0, 500, 501][random.below(3) as usize], Relaxed);
             let (wanted, from) = (any_request(&mut random), random.below(count) as usize);
             let Wanted { order, migratetype, generation, avoid_fragmentation, .. } = wanted;
             let has_cma = wanted.may_use_cma && zone.free_cma_pages() != 0;
@@ -212,7 +212,7 @@ fn a_request_goes_where_its_type_is_or_where_the_fallback_finds_a_block() {
                 Some((n, wanted))
             } else {
                 let any = |order, list| zone.sections_from(0).any(|n| zone.has_exactly(n, order, list));
-                let grouping = zone.home.counters.grouping();
+                let grouping = zone.common.counters.grouping();
                 fallback::choose(generation, order, migratetype, grouping, avoid_fragmentation, any).map(
                     |source| {
                         *fell_back += 1;

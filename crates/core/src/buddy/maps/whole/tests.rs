@@ -198,7 +198,7 @@ fn bitmaps_answer_what_follows_from_the_pageblocks_that_are_free() {
             assert_eq!((counts.rebuilt_bins, counts.damaged_pages), (0, 0));
         });
         assert_eq!(
-            store.home.counters.free.load(core::sync::atomic::Ordering::Relaxed).cast_signed(),
+            store.common.counters.free.load(core::sync::atomic::Ordering::Relaxed).cast_signed(),
             counted
         );
     }
@@ -292,7 +292,7 @@ fn each_disagreement_is_found() {
     // Behind the store's end, of its zone and type.
     let mut cut = Store::new(9, true);
     cut.with(|buddy| buddy.set_whole(Store::pageblock(4), list));
-    cut.place.range.end = Store::pageblock(4);
+    cut.extent.range.end = Store::pageblock(4);
     let behind =
         cut.with(|buddy| buddy.check_whole(list).expect_err("it has the bit of another's pageblock"));
     let mut found: Vec<_> = damage

@@ -20,13 +20,13 @@ const _: () = assert!(Migratetype::ALL.len() < 8);
 impl<'a, P: Platform, M> Buddy<'a, '_, P, M> {
     /// The section's own word of those that the sections publish.
     fn shown(&self, which: usize) -> &'a P::Word {
-        let words = self.home.words;
-        &words[which * (words.len() / WORDS) + self.place.n]
+        let words = self.common.words;
+        &words[which * (words.len() / WORDS) + self.extent.n]
     }
 
     /// Whether it is a section among several.
     pub(crate) const fn is_of_several(&self) -> bool {
-        self.home.has_parts()
+        self.common.is_cut()
     }
 
     /// Records that bins of a type have become empty or non-empty.
@@ -45,7 +45,7 @@ impl<'a, P: Platform, M> Buddy<'a, '_, P, M> {
     /// Publishes the changes of this hold.
     pub(super) fn show_changed(&mut self) {
         let changed = core::mem::take(&mut self.changed);
-        if !self.home.has_parts() {
+        if !self.common.is_cut() {
             return;
         }
         let wholes = changed & WHOLES != 0;
@@ -99,6 +99,6 @@ impl<'a, P: Platform, M> Buddy<'a, '_, P, M> {
     pub(crate) fn is_as_shown(&self) -> bool {
         let is_so = |list: Migratetype| self.shown(list.index()).load(Relaxed) == self.word_of(list);
         let are_types = || Migratetype::ALL.into_iter().all(is_so);
-        !self.home.has_parts() || are_types() && self.shown(WORDS - 1).load(Relaxed) == self.wholes()
+        !self.common.is_cut() || are_types() && self.shown(WORDS - 1).load(Relaxed) == self.wholes()
     }
 }
