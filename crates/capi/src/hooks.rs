@@ -84,9 +84,9 @@ pub unsafe extern "C" fn fw_compact(cpu: *mut fw_cpu, zone: u32) -> u64 {
 }
 
 /// One round of background compaction of node `node`: moves pages so that huge pages become free, as far as
-/// `fw_set_migrate`'s function moves them, and returns the base pages moved. For a thread that calls it every 500 ms;
+/// `fw_set_migrate`'s function moves them, and returns the base pages moved. For a thread that calls it every 50 ms;
 /// `fw_run_background` does it by itself. Nothing happens while nearly all free memory is in free huge pages.
-/// O(pageblocks), and what the mover takes.
+/// O(1), and what the mover takes.
 ///
 /// # Safety
 /// `cpu` is NULL or was a handle.
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn fw_balloon_deflate(cpu: *mut fw_cpu, pages: u64) -> u64
 }
 
 /// Works for a node in the background, on this thread, until `fw_stop_background`: reclaims, in an arena with
-/// `FW_KEEP_MARKS`; and every 500 ms makes a round of background compaction (see `fw_compact_proactively`), if
+/// `FW_KEEP_MARKS`; and every 50 ms makes a round of background compaction (see `fw_compact_proactively`), if
 /// `fw_set_migrate` was called. The arena needs `FW_BACKGROUND`.
 ///
 /// # Safety

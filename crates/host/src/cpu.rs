@@ -412,7 +412,7 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
 
     /// One round of background compaction of a node, if this arena has a mover (see [`Arena::set_migrate`]): as
     /// [`framewright::Cpu::compact_proactively`]. For a thread that calls it every
-    /// [`ROUND_MS`](framewright::policy::compact::ROUND_MS) milliseconds.
+    /// [`Config::compaction_round_ms`](crate::Config::compaction_round_ms) milliseconds.
     pub fn compact_proactively(&self, node: NodeId) -> Compacted {
         let migrate = self.arena.helpers().mover();
         migrate.map(|migrate| self.cpu.compact_proactively(node, migrate)).unwrap_or_default()

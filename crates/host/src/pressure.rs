@@ -8,7 +8,6 @@ use std::thread;
 use std::time::Instant;
 
 use framewright::frame::FrameUser;
-use framewright::policy::compact::ROUND_MS;
 use framewright::reclaim::{Background, Helpers, Migrate, Reclaim};
 use framewright::{Config, NodeId};
 
@@ -20,26 +19,25 @@ use crate::helpers::{Registered, WhileAlive};
 /// Longest sleep of a background thread, should a wake-up from outside the process' own threads be needed.
 const NAP: Duration = Duration::from_secs(1);
 
-/// Time from one round of background compaction to the next.
-const ROUND: Duration = Duration::from_millis(ROUND_MS as u64);
-
 /// Time of a background thread's next round of compaction: the first immediately.
-#[derive(Default)]
-struct Rounds(Option<Instant>);
+struct Rounds {
+    interval: Duration,
+    next: Option<Instant>,
+}
 
 impl Rounds {
-    /// Whether a round is due. It is taken to be made now, and the next is due [`ROUND`] later.
+    /// Whether a round is due. It is taken to be made now, and the next is due an interval later.
     fn is_due(&mut self, now: Instant) -> bool {
         let is_due = self.left(now).is_zero();
         if is_due {
-            self.0 = Some(now + ROUND);
+            self.next = Some(now + self.interval);
         }
         is_due
     }
 
-    /// How long it is until the next.
+    /// Time until the next.
     fn left(&self, now: Instant) -> Duration {
-        self.0.map_or(Duration::ZERO, |next| next.saturating_duration_since(now))
+        self.next.map_or(Duration::ZERO, |next| next.saturating_duration_since(now))
     }
 }
 
@@ -98,9 +96,9 @@ impl<M: FrameUser> Arena<M> {
         self.set_reclaim(Arc::new(WhileAlive(reclaim)))
     }
 
-    /// Has `migrate` move blocks where a large block is wanted and memory is fragmented; and every half second, before
-    /// a request wants one, if a thread [works in the background](Self::run_background). Returns whether it was set:
-    /// once for good.
+    /// Has `migrate` move blocks where a large block is wanted and memory is fragmented; and every 50 ms, before a
+    /// request wants one, if a thread [works in the background](Self::run_background). Returns whether it was set: once
+    /// for good.
     pub fn set_migrate(&self, migrate: Arc<dyn Migrate + Send + Sync>) -> bool {
         self.pressure().migrate.set(self.annotating(migrate)).is_ok()
     }
@@ -126,10 +124,10 @@ impl<M: FrameUser> Arena<M> {
 
     /// Works for a node in the background, on this thread, until [`stop_background`](Self::stop_background). It
     /// reclaims: sleeps until a zone of the node falls below its low mark, then works until all are above their high
-    /// marks. And it compacts: every [`ROUND_MS`] milliseconds it makes a [round](crate::Cpu::compact_proactively), if
-    /// a mover moves blocks ([`set_migrate`](Self::set_migrate)) and the configuration asks for it
-    /// ([`compaction_proactiveness`](Config::compaction_proactiveness)). The arena must have been built with
-    /// [`background`](crate::ArenaBuilder::background).
+    /// marks. And it compacts: every [`Config::compaction_round_ms`] milliseconds it makes a
+    /// [round](crate::Cpu::compact_proactively), if a mover moves blocks ([`set_migrate`](Self::set_migrate)) and the
+    /// configuration asks for it ([`compaction_proactiveness`](Config::compaction_proactiveness)). The arena must have
+    /// been built with [`background`](crate::ArenaBuilder::background).
     ///
     /// ```
     /// use framewright_host::framewright::NodeId;
@@ -213,8 +211,10 @@ impl<M: FrameUser> Arena<M> {
         let pressure = self.pressure();
         *pressure.thread(node) = Some(thread::current());
         let _registered = Registered { pressure, node };
-        let mut rounds = Rounds::default();
-        let compacts = self.allocator().config().compaction_proactiveness > 0;
+        let config = self.allocator().config();
+        let interval = Duration::from_millis(config.compaction_round_ms().into());
+        let mut rounds = Rounds { interval, next: None };
+        let compacts = config.compaction_proactiveness > 0;
         while !pressure.stopping.load(Ordering::Acquire) {
             let migrate = helpers().mover().filter(|_| compacts);
             if let Some(migrate) = migrate
@@ -277,11 +277,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_are_half_a_second_apart() {
-        let (mut rounds, start) = (Rounds::default(), Instant::now());
+    fn rounds_are_an_interval_apart() {
+        let interval = Duration::from_millis(500);
+        let (mut rounds, start) = (Rounds { interval, next: None }, Instant::now());
         let after = |ms| start + Duration::from_millis(ms);
         assert!(rounds.is_due(start), "the first at once");
-        assert_eq!((rounds.is_due(start), rounds.left(start)), (false, ROUND));
+        assert_eq!((rounds.is_due(start), rounds.left(start)), (false, interval));
         assert_eq!((rounds.is_due(after(499)), rounds.left(after(499))), (false, Duration::from_millis(1)));
         // One that comes late is not made up for.
         assert!(rounds.is_due(after(1700)) && !rounds.is_due(after(2199)) && rounds.is_due(after(2200)));

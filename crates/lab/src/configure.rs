@@ -50,7 +50,7 @@ impl Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        Self::of_preset("framewright", Config::framewright())
+        Self::new(Config::framewright())
     }
 }
 
@@ -94,15 +94,19 @@ impl Setting {
 
     /// Presets by name, in the order of the generations they are of.
     pub fn presets() -> impl Iterator<Item = (&'static str, Setup)> {
-        declared::PRESETS.iter().map(|&(name, config)| (name, Setup::of_preset(name, config)))
+        declared::PRESETS.iter().map(|&(name, config)| (name, Setup::new(config)))
     }
 }
 
 impl Setup {
-    /// A preset's configuration, with small descriptors. Linux asks for pages of files as movable ones.
-    fn of_preset(name: &str, config: Config) -> Self {
-        let page_cache = if name.starts_with("linux") { PageCache::AsTraced } else { PageCache::Reclaimable };
-        Self { config, descriptor: Descriptor::Compact, split: Split::default(), page_cache }
+    /// A configuration, with small descriptors.
+    fn new(config: Config) -> Self {
+        Self {
+            config,
+            descriptor: Descriptor::Compact,
+            split: Split::default(),
+            page_cache: PageCache::default(),
+        }
     }
 
     /// The default with `settings` applied in order.
@@ -122,7 +126,7 @@ impl Setup {
         Ok(self)
     }
 
-    /// Applies one setting. `preset` replaces the whole allocator configuration, and what is asked for pages of files.
+    /// Applies one setting. `preset` replaces the whole allocator configuration.
     ///
     /// # Errors
     /// The value or the key is wrong; the message gives the reason.
@@ -293,13 +297,13 @@ mod tests {
     }
 
     #[test]
-    fn presets_of_linux_ask_for_pages_of_files_as_it_does() {
+    fn pages_of_files_are_asked_for_as_traced_unless_it_is_set() {
+        let page_cache = |pairs: &str| setup(pairs).expect("valid").page_cache;
         for (name, preset) in Setting::presets() {
-            let expected = if name == "framewright" { PageCache::Reclaimable } else { PageCache::AsTraced };
-            assert_eq!(preset.page_cache, expected, "{name}");
-            assert_eq!(setup(&format!("preset={name}")).expect("valid").page_cache, expected, "{name}");
+            assert_eq!(preset.page_cache, PageCache::AsTraced, "{name}");
+            let both = format!("page_cache=reclaimable,preset={name}");
+            assert_eq!(page_cache(&both), PageCache::Reclaimable, "a preset is of the allocator");
         }
-        assert_eq!(setup("page_cache=movable").expect("valid").page_cache, PageCache::AsTraced);
-        assert_eq!(setup("").expect("valid").page_cache, PageCache::Reclaimable);
+        assert_eq!(page_cache(""), PageCache::AsTraced);
     }
 }

@@ -171,7 +171,7 @@ impl Replay {
     }
 }
 
-/// Says which configurations were told what pages of files are, if there are any.
+/// Says which configurations were told what pages of files are, if there are any, and if one was.
 pub(crate) fn page_cache(frames: u64, setups: &[(String, Setup)]) -> Option<String> {
     let plan_of = |page_cache| {
         let names: Vec<&str> = setups
@@ -181,7 +181,8 @@ pub(crate) fn page_cache(frames: u64, setups: &[(String, Setup)]) -> Option<Stri
             .collect();
         if names.is_empty() { "no configuration".to_owned() } else { names.join(" and ") }
     };
-    (frames > 0).then(|| {
+    let is_told = setups.iter().any(|(_, setup)| setup.page_cache == PageCache::Reclaimable);
+    (frames > 0 && is_told).then(|| {
         format!(
             "{frames} pages were page cache (by GFP flags), allocated as MIGRATE_MOVABLE, as Linux does, by {}; as \
              reclaimable by {}.",

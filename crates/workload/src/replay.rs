@@ -36,7 +36,7 @@ mod live;
 mod plan;
 mod run;
 
-pub use contiguity::{Aged, Ageing, Look, ROUND_NS, age, age_while};
+pub use contiguity::{Aged, Ageing, Look, age, age_while};
 pub use copies::{Recorded, copies};
 pub use latency::Latency;
 pub use plan::{Counts, PageCache, Plan};

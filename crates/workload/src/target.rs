@@ -47,6 +47,11 @@ pub trait Target: Sync {
         None
     }
 
+    /// Milliseconds from one round of background compaction to the next ([`TargetCpu::compact`]). Linux' 500 as it is.
+    fn compaction_round_ms(&self) -> u32 {
+        500
+    }
+
     /// Counters since creation, in the order they should be printed; empty if it keeps none.
     fn counters(&self) -> Vec<Counter> {
         Vec::new()

@@ -2,6 +2,7 @@
 
 use super::{Engine, ListOrder, LockKind, LockPlace, PcpOrders, PcpRule, RefillCheck, ZonelistCache};
 use crate::policy::Generation;
+use crate::policy::compact::{LINUX_ROUND_MS, ROUND_MS};
 use crate::policy::passes::Limits;
 use crate::policy::reclaim::ZoneReclaimMode;
 use crate::policy::watermark;
@@ -217,6 +218,13 @@ impl Config {
     pub const fn with_marks(mut self) -> Self {
         self.keep_marks = true;
         self
+    }
+
+    /// Milliseconds between two rounds of background compaction: 50, and Linux' 500 with [`Engine::Linux`]. For the
+    /// caller of [`Cpu::compact_proactively`](crate::Cpu::compact_proactively), which has the clock.
+    #[must_use]
+    pub const fn compaction_round_ms(&self) -> u32 {
+        if self.engine.has_maps() { ROUND_MS } else { LINUX_ROUND_MS }
     }
 
     /// Linux v3.0 as far as memory pressure is concerned: watermarks, passes, zonelist order and cache of 2011. Per-CPU

@@ -25,15 +25,20 @@ pub fn is_suitable(order: Order, low: u64, reserve: u64, free: FreePages) -> Res
     check_v6_1(&Check { order: Order::ZERO, mark, reserve, access }, free, |_, _| true)
 }
 
-/// Milliseconds between two rounds of background compaction (Linux: `HPAGE_FRAG_CHECK_INTERVAL_MSEC`).
-pub const ROUND_MS: u32 = 500;
+/// Milliseconds between two rounds of background compaction that empty pageblocks. Such a round is bounded, and moves
+/// little if it comes soon: a tenth of the time that Linux waits.
+pub const ROUND_MS: u32 = 50;
+/// Milliseconds between two rounds with two scanners (Linux: `HPAGE_FRAG_CHECK_INTERVAL_MSEC`).
+pub const LINUX_ROUND_MS: u32 = 500;
 /// Rounds that do nothing after a round without gain (Linux: the interval is shifted by `COMPACT_MAX_DEFER_SHIFT`).
 pub const REST: u8 = (1 << MAX_DEFER_SHIFT) - 1;
-/// Pages moved after which a round that empties pageblocks ends: 32 MiB, some ten milliseconds of copying, or 2 % of
-/// one CPU.
-pub const ROUND_PAGES: u64 = 1 << 13;
-/// Blocks looked at after which such a round ends: some milliseconds.
-pub const ROUND_LOOKS: u64 = 1 << 18;
+/// Pages moved after which a round that empties pageblocks ends: 4 MiB, some milliseconds of copying, or 2 % of one
+/// CPU.
+pub const ROUND_PAGES: u64 = 1 << 10;
+/// Blocks looked at after which such a round ends: some hundred microseconds.
+pub const ROUND_LOOKS: u64 = 1 << 15;
+/// Pageblocks that such a round considers, 8 GiB; the next one continues after them.
+pub const ROUND_PAGEBLOCKS: u64 = 1 << 12;
 /// Most frames in use of a pageblock that is emptied: half of it, so that each page moved wins at least one more page.
 pub const MOST_USED: u64 = PAGEBLOCK_PAGES / 2;
 

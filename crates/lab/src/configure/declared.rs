@@ -156,8 +156,7 @@ pub const SETTINGS: &[Setting] = &[
             known.map_or("none", |(name, _)| name).to_owned()
         },
         set: |setup, value| {
-            let preset = Setup::of_preset(&value.to_string(), chosen(value, PRESETS)?);
-            (setup.config, setup.page_cache) = (preset.config, preset.page_cache);
+            setup.config = chosen(value, PRESETS)?;
             Ok(())
         },
     },
@@ -252,7 +251,7 @@ pub const SETTINGS: &[Setting] = &[
     "Migratetype that a replay asks for where the trace's GFP flags are those of the page cache; reclaimable keeps long-lived pages together.",
     "movable" },
     whole! { "compaction_proactiveness", config.compaction_proactiveness, 0, 100, InReplays,
-    "Every 500 ms, a replay compacts while more than (100 - N) % of free memory is not usable as huge pages; 0: never.",
+    "A replay compacts in rounds (every 50 ms; engine=linux: 500) while more than (100 - N) % of free memory is not in huge pages; 0: never.",
     "vm.compaction_proactiveness, v5.9: 20" },
     flag! { "keep_marks", config.keep_marks, Always,
     "Zones have watermarks and a lowmem reserve.", "always" },

@@ -6,7 +6,7 @@ use framewright_report::error::Result;
 use framewright_report::quantity::describe;
 use framewright_report::result::Part;
 use framewright_trace::trace::Trace;
-use framewright_workload::replay::{Aged, Ageing, ROUND_NS};
+use framewright_workload::replay::{Aged, Ageing};
 
 use super::{QUANTITIES, Replay};
 use crate::configure::Setup;
@@ -33,9 +33,8 @@ fn compaction(moved: &[(&str, u64, u64, u64)]) -> Option<String> {
         .collect();
     (!all.is_empty()).then(|| {
         format!(
-            "Huge pages are reached by placement and by moving: a round of background compaction every {} ms of the trace. In \
-             the first run {}. compaction_proactiveness=0 is placement alone.",
-            ROUND_NS / 1_000_000,
+            "Huge pages are reached by placement and by moving, in rounds of background compaction. In the first run {}. \
+             compaction_proactiveness=0 is placement alone.",
             all.join("; ")
         )
     })

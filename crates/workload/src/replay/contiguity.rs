@@ -5,8 +5,8 @@
 //! has given back its lists, as a kernel does before it fails a request.
 //!
 //! Every second of the trace's time each CPU does what a kernel does there about once a second, idle or not
-//! ([`TargetCpu::tick`]). Every [`ROUND_NS`] the target is asked for a round of background compaction
-//! ([`TargetCpu::compact`]), as Linux makes one. What moves is what the traced kernel asked for as movable, pages of
+//! ([`TargetCpu::tick`]). As often as the target says ([`Target::compaction_round_ms`]) it is asked for a round of
+//! background compaction ([`TargetCpu::compact`]). What moves is what the traced kernel asked for as movable, pages of
 //! files among it, whatever the target was asked for; blocks from before the trace, and those that were freed in part,
 //! do not. That a page of Linux may be pinned, or under writeback, no trace tells. Between two runs there is no round.
 //!
@@ -27,11 +27,8 @@ use crate::target::{Compaction, Counter, Mobility, Move, Target, TargetCpu};
 /// Order of a huge page, and of a pageblock.
 const HUGE: u8 = 9;
 
-/// Nanoseconds of the trace from one round of background compaction to the next, as in Linux.
-pub const ROUND_NS: u64 = 500_000_000;
-
-/// Rounds from one tick of the CPUs to the next: one second, Linux' `vm.stat_interval`.
-const ROUNDS_PER_TICK: u64 = 2;
+/// Nanoseconds from one tick of the CPUs to the next (Linux: `vm.stat_interval`).
+const TICK_NS: u64 = 1_000_000_000;
 
 /// How a trace is run again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -318,20 +315,22 @@ impl<'a, T: Target> Driver<'a, T> {
         let due = |look: u32| start + (u128::from(lasts) * u128::from(look) / u128::from(looks)) as u64;
         let mut aged = Aged::default();
         let mut next = 1;
-        let (mut round, mut rounds) = (start.saturating_add(ROUND_NS), 0_u64);
+        let round_ns = u64::from(self.target.compaction_round_ms().max(1)) * 1_000_000;
+        let (mut tick, mut round) = (start.saturating_add(TICK_NS), start.saturating_add(round_ns));
         for (cpu, op) in in_order(&plan.threads) {
             let now = trace.events[op.position as usize].time_ns;
             while next < looks && now > due(next) {
                 self.look(&mut aged, thorough);
                 next += 1;
             }
-            while now > round {
-                rounds += 1;
-                if rounds % ROUNDS_PER_TICK == 0 {
+            while now > tick.min(round) {
+                if tick <= round {
                     self.cpus.iter_mut().flatten().for_each(TargetCpu::tick);
+                    tick = tick.saturating_add(TICK_NS);
+                } else {
+                    self.compact(&mut aged);
+                    round = round.saturating_add(round_ns);
                 }
-                self.compact(&mut aged);
-                round = round.saturating_add(ROUND_NS);
             }
             self.operate(cpu, op);
         }

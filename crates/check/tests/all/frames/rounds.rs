@@ -3,7 +3,7 @@
 use core::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
-use framewright::policy::compact::{MOST_USED, REST, ROUND_PAGES};
+use framewright::policy::compact::{MOST_USED, REST, ROUND_PAGEBLOCKS, ROUND_PAGES};
 use framewright_check::mix;
 use framewright_check::prelude::*;
 use proptest::prelude::*;
@@ -306,6 +306,27 @@ fn rounds_are_bounded_and_go_on() {
     let [first, second] = [&rounds[0].1, &rounds[1].1];
     assert!(second[0].0 > first[first.len() - 1].0, "the second round began anew at {:?}", second[0].0);
     assert!(huge(&world) >= 60, "{}", huge(&world));
+}
+
+/// A round considers so many pageblocks; the next one goes on after them.
+#[test]
+fn a_round_considers_a_part_of_a_large_zone() {
+    const SPARSE: u64 = 60;
+    let world = world(ROUND_PAGEBLOCKS + SPARSE, config(100));
+    let part = Order::new(4).expect("an order");
+    // One block stays in each of the first pageblocks, and of those that are no more in the first part.
+    let is_sparse = |pageblock: u64| !(SPARSE..ROUND_PAGEBLOCKS).contains(&pageblock);
+    let stays =
+        |content: u64| content.is_multiple_of(PAGEBLOCK_PAGES) && is_sparse(content / PAGEBLOCK_PAGES);
+    let owner = Owner::fill(&world, part, |_, content| stays(content));
+    let round = || {
+        owner.round(&world);
+        let moves = owner.moves.take();
+        moves.into_iter().map(|(from, _)| (from.0 - BASE.0) / PAGEBLOCK_PAGES).collect::<Vec<_>>()
+    };
+    let (first, second) = (round(), round());
+    assert!(!first.is_empty() && first.iter().all(|&from| from < ROUND_PAGEBLOCKS), "{first:?}");
+    assert!(second.iter().any(|&from| from >= ROUND_PAGEBLOCKS), "{second:?}");
 }
 
 /// With lists it is what Linux does: it begins above 90 %, ends at 80, and rests after a round in vain.

@@ -9,7 +9,7 @@ use super::{Batch, Compacted, Compaction, Cpu};
 use crate::events::count;
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
-use crate::policy::compact::{MOST_USED, ROUND_LOOKS, ROUND_PAGES};
+use crate::policy::compact::{MOST_USED, ROUND_LOOKS, ROUND_PAGEBLOCKS, ROUND_PAGES};
 use crate::reclaim::Migrate;
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 use crate::zone::Zone;
@@ -20,7 +20,7 @@ const STEP: u64 = 32;
 const LEVELS: usize = (MOST_USED / STEP) as usize;
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Empties pageblocks of a zone until `done`, or until the round has moved or looked at its most.
+    /// Empties pageblocks of a zone until `done`, or until the round has moved, looked at or considered its most.
     pub(super) fn empty_pageblocks(
         &self,
         zone: &Zone<P>,
@@ -36,7 +36,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let base = zone.spec().start.block_start(PAGEBLOCK_ORDER);
         let pageblocks = (zone.spec().end().0 - base.0).div_ceil(PAGEBLOCK_PAGES);
         let first = zone.pressure.next_round() % pageblocks;
-        let numbers = || (first..pageblocks).chain(0..first);
+        let end = first + pageblocks.min(ROUND_PAGEBLOCKS);
+        let numbers = || (first..end).map(|number| number % pageblocks);
         let start = |number: u64| base.add(number * PAGEBLOCK_PAGES);
         let mut filled = [false; LEVELS];
         numbers().filter_map(|number| self.level(start(number))).for_each(|level| filled[level] = true);
@@ -54,6 +55,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 }
             }
         }
+        zone.pressure.set_next_round(end % pageblocks);
         round.total
     }
 

@@ -1,10 +1,10 @@
-//! One round of background compaction: what Linux' kcompactd does for a node every 500 ms
-//! ([`ROUND_MS`](crate::policy::compact::ROUND_MS)), whether or not a request needs a huge page.
+//! One round of background compaction: what Linux' kcompactd does for a node every 500 ms, whether or not a request
+//! needs a huge page.
 //!
 //! ```text
 //! loop {
 //!     cpu.compact_proactively(node, &migrate);
-//!     sleep for ROUND_MS
+//!     sleep for allocator.config().compaction_round_ms()
 //! }
 //! ```
 
@@ -19,23 +19,25 @@ use crate::zone::Zone;
 
 impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// One round of background compaction of a node. Returns what was moved. The caller has a clock and calls every
-    /// [`ROUND_MS`](crate::policy::compact::ROUND_MS) milliseconds. Blocks on other CPUs' lists are drained where the
-    /// platform can; otherwise the round requests a drain and does not wait.
+    /// [`Config::compaction_round_ms`](crate::Config::compaction_round_ms) milliseconds. Blocks on other CPUs' lists
+    /// are drained where the platform can; otherwise the round requests a drain and does not wait.
     ///
     /// The round does nothing if [`compaction_proactiveness`](crate::Config::compaction_proactiveness) is 0, if the
     /// free memory outside free huge pages is within its limit, or while background reclaim works on the node.
     ///
     /// With bits it empties pageblocks: those with the fewest pages in use first, up to half of a pageblock, into the
-    /// fullest of the same type. A round ends when [`ROUND_PAGES`](crate::policy::compact::ROUND_PAGES) pages have
-    /// moved or [`ROUND_LOOKS`](crate::policy::compact::ROUND_LOOKS) blocks were looked at; the next one continues
-    /// there. [`Engine::Compact`](crate::config::Engine::Compact) does not record which blocks are movable, so the
-    /// round does nothing.
+    /// fullest of the same type. A round considers
+    /// [`ROUND_PAGEBLOCKS`](crate::policy::compact::ROUND_PAGEBLOCKS) of a zone. It ends when
+    /// [`ROUND_PAGES`](crate::policy::compact::ROUND_PAGES) pages have moved or
+    /// [`ROUND_LOOKS`](crate::policy::compact::ROUND_LOOKS) blocks were looked at. The next one continues there.
+    /// [`Engine::Compact`](crate::config::Engine::Compact) does not record which blocks are movable, so the round does
+    /// nothing.
     ///
     /// With [`Engine::Linux`](crate::config::Engine::Linux) it does what Linux does: the two scanners of
     /// [`compact`](Self::compact) start at the zone's ends and stop when few enough pages are outside huge pages. If
     /// that gained nothing, the next 63 rounds do nothing.
     ///
-    /// O(pageblocks) with maps, O(frames) with lists; plus the time of the hook.
+    /// O(1) a zone with maps, O(frames) with lists; plus the time of the hook.
     pub fn compact_proactively(&self, node: NodeId, migrate: &dyn Migrate) -> Compacted {
         let mut total = Compacted::default();
         let config = &self.allocator.config;
