@@ -143,8 +143,8 @@ fn by_pageblock(used: &[u64]) -> impl Fn(u64, u64) -> bool + '_ {
     |_, content| content % PAGEBLOCK_PAGES < used[(content / PAGEBLOCK_PAGES) as usize]
 }
 
-/// The emptiest pageblocks go first, into the fullest that have room, and no further than is needed. One that is more
-/// than half in use is left, however much room there is. Blocks of an order above 0 move whole, into pageblocks that
+/// The emptiest pageblocks go first, into the fullest that have room, and no further than is needed. One of which
+/// more than three quarters are in use is left, however much room there is. Blocks of an order above 0 move whole, into pageblocks that
 /// have such a block free.
 #[test]
 fn the_emptiest_pageblocks_go_into_the_fullest() {
@@ -152,8 +152,8 @@ fn the_emptiest_pageblocks_go_into_the_fullest() {
     let cases: [(u8, &[u64], &[u64]); 5] = [
         // 3 and 40 fit into what 511, 500 and 400 have left. 200 do not.
         (0, &[511, 200, 3, 400, 500, 40, 512, 0], &[512, 118, 0, 512, 512, 0, 512, 0]),
-        (0, &[300, MOST_USED, 300], &[344, 0, 512]),
-        (0, &[300, MORE, 300], &[300, MORE, 300]),
+        (0, &[MOST_USED; 4], &[0, 512, 512, 512]),
+        (0, &[MORE; 5], &[MORE; 5]),
         (3, &[496, 40, 64, 0], &[512, 0, 88, 0]),
         // More blocks than are moved together.
         (1, &[400, 100], &[500, 0]),
