@@ -50,8 +50,9 @@ Written by `cargo xtask programs`. Each trace is replayed in memory that it near
 least), fifteen times; behind each run one of twenty blocks that the program left stays for good. The figures are the share of the free
 memory that could be had as huge pages, in percent: on average over the first run, at its end, on average over the fifteenth, and at its
 end. They are counted, and repeat exactly. *Possible*: what whole huge pages could be of the free memory, if the program's frames lay side
-by side; little where memory is small. *And compaction*: Linux 6.7 with Framewright's `compaction_proactiveness`, 98 instead of 20. A
-row's best figure is **bold**. [traces/programs/record](../../traces/programs/record) says how the programs were run.
+by side; little where memory is small. nginx's last runs do not fit beside what has stayed: requests are refused there, under all three.
+*And compaction*: Linux 6.7 with Framewright's `compaction_proactiveness`, 98 instead of 20. Linux makes a round of compaction every 500
+ms of the trace, Framewright every 50. A row's best figure is **bold**. [traces/programs/record](../../traces/programs/record) says how the programs were run.
 ";
 
 /// Replays the traces with the released command, and writes the page.

@@ -7,6 +7,7 @@
 mod past;
 mod runs;
 mod twin;
+mod whole;
 
 use core::hint::black_box;
 use std::env;
@@ -227,6 +228,30 @@ fn a_pair_past_the_lists_costs_no_more_than_it_did() {
         println!("{test}: {instructions} instructions a pair");
         if cfg!(target_arch = "x86_64") {
             assert!(instructions <= most, "{instructions} instructions, {most} at most");
+        }
+    }
+}
+
+/// Instructions of a block in an allocation of all the memory, in frees of it in order and at random, on x86-64.
+const MOST_WHOLE: [(&str, u64, f64); 3] =
+    [("get_all_frames", 2, 50.0), ("put_in_order", 1, 165.0), ("put_at_random", 1, 355.0)];
+
+#[test]
+fn all_the_memory_is_had_and_given_back() {
+    whole::get_and_put_all();
+}
+
+/// What a compiler inlines, or does not, is as large a part of a refill as what the code says.
+#[test]
+fn refills_and_drains_cost_no_more_than_they_did() {
+    if !has("valgrind") {
+        return;
+    }
+    for (function, times, most) in MOST_WHOLE {
+        let instructions = count_in("all_the_memory_is_had_and_given_back", function, times * whole::FRAMES);
+        println!("{function}: {instructions:.1} instructions a block");
+        if cfg!(target_arch = "x86_64") {
+            assert!(instructions <= most, "{function}: {instructions} instructions, {most} at most");
         }
     }
 }

@@ -333,6 +333,7 @@ fn a_round_considers_a_part_of_a_large_zone() {
 #[test]
 fn with_lists_a_round_is_that_of_linux() {
     let config = Config::linux_v6_7().bare();
+    assert_eq!((config.compaction_round_ms(), Config::framewright().compaction_round_ms()), (500, 50));
     for newer in [config, Config::linux_v6_1(), Config::linux_v6_16()] {
         assert_eq!(newer.compaction_proactiveness, 20);
     }

@@ -1,0 +1,44 @@
+//! Cost of a block where all of the memory is allocated, and freed again in order or at random: refills and drains.
+
+use core::hint::black_box;
+
+use framewright_host::framewright::platform::{Metal, PinnedTo};
+use framewright_host::framewright::{Config, Cpu, CpuId, Migratetype, Order, Pfn};
+
+pub(crate) use super::runs::FRAMES;
+use super::runs::allocator;
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn get_all_frames(cpu: &Cpu<'_, '_, Metal>, held: &mut Vec<Pfn>) {
+    held.extend((0..FRAMES).map(|_| cpu.alloc(Order::ZERO, Migratetype::Movable).unwrap()));
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn put_in_order(cpu: &Cpu<'_, '_, Metal>, held: &mut Vec<Pfn>) {
+    held.drain(..).for_each(|pfn| cpu.free(pfn, Order::ZERO).unwrap());
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn put_at_random(cpu: &Cpu<'_, '_, Metal>, held: &mut Vec<Pfn>) {
+    // Not as above: two functions that are equal may become one.
+    while let Some(pfn) = held.pop() {
+        cpu.free(pfn, Order::ZERO).unwrap();
+    }
+}
+
+/// Allocates all frames and frees them in order, twice, the second time at random.
+pub(crate) fn get_and_put_all() {
+    let allocator = allocator(Config::default());
+    // SAFETY: this thread alone has the allocator.
+    let pin = unsafe { PinnedTo::new(CpuId(0)) };
+    let cpu = allocator.cpu(&pin);
+    let mut held = Vec::with_capacity(FRAMES as usize);
+    get_all_frames(black_box(&cpu), &mut held);
+    put_in_order(black_box(&cpu), &mut held);
+    get_all_frames(black_box(&cpu), &mut held);
+    fastrand::Rng::with_seed(34).shuffle(&mut held);
+    put_at_random(black_box(&cpu), &mut held);
+}
