@@ -25,6 +25,13 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("programs/ffmpeg", "a media encoder"),
 ];
 
+/// Programs that were recorded after the last change of a rule that the others chose.
+const UNSEEN: [(&str, &str); 3] = [
+    ("programs/perl", "an interpreter with a hash"),
+    ("programs/sort", "a sort of files, and a compressor"),
+    ("programs/gxx", "a compile of C++"),
+];
+
 /// Whose figures: a heading, and what `replay --new` takes.
 const SUBJECTS: [(&str, &str); 3] = [
     ("Linux 6.7", "preset=linux_v6_7"),
@@ -53,6 +60,13 @@ end. They are counted, and repeat exactly. *Possible*: what whole huge pages cou
 by side; little where memory is small. nginx's last runs do not fit beside what has stayed: requests are refused there, under all three.
 *And compaction*: Linux 6.7 with Framewright's `compaction_proactiveness`, 98 instead of 20. Linux makes a round of compaction every 500
 ms of the trace, Framewright every 50. A row's best figure is **bold**. [traces/programs/record](../../traces/programs/record) says how the programs were run.
+";
+
+const UNSEEN_HEAD: &str = "\
+## Three programs that were not looked at before
+
+They were recorded after rounds of compaction came every 50 ms, and page cache was requested as Linux does
+([decision 22](../decisions/0022-pageblocks-are-emptied-in-the-background.md)): what the ten chose is judged by these.
 ";
 
 /// Replays the traces with the released command, and writes the page.
@@ -92,6 +106,13 @@ pub(crate) fn refresh(root: &Path) -> Result<()> {
     page += &if behind.is_empty() { ".\n".to_owned() } else { format!(": {}.\n", behind.join("; ")) };
     for ((metric, ..), table) in METRICS.iter().zip(&tables) {
         let _ = write!(page, "\n## {metric}\n\n| program |{names}\n|---|--:|--:|--:|--:|\n{table}");
+    }
+    let _ = write!(page, "\n{UNSEEN_HEAD}\n| |{names}\n|---|--:|--:|--:|--:|\n");
+    for (program, what) in UNSEEN {
+        for (row, (metric, ..)) in replay(root, program)?.iter().zip(METRICS) {
+            let name = program.rsplit('/').next().unwrap_or(program);
+            let _ = writeln!(page, "| {name}, {what}: {metric} |{}", cells(row));
+        }
     }
     fs::write(root.join(PAGE), page).map_err(|cause| format!("{PAGE}: {cause}"))
 }
