@@ -93,8 +93,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 Some(_) if frames.is_pair(start) => found[MAX_ORDER.index()] += u64::from(is_first),
                 Some(_) => found[PAGEBLOCK_ORDER.index()] += 1,
                 None if frames.open_head(start).is_some() => {
-                    let blocks = frames.map(start).into_iter().flat_map(|map| map.bits().blocks());
-                    blocks.for_each(|(_, order)| found[usize::from(order)] += 1);
+                    frames.map(start).into_iter().for_each(|map| map.bits().count_blocks(&mut found));
                 }
                 None => {}
             }

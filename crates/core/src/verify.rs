@@ -294,7 +294,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 return Err(wrong("the bins have more pageblocks than the zone: one is circular"));
             }
             let bits = buddy.check_open(start, list).map_err(wrong)?;
-            bits.blocks().for_each(|(_, order)| blocks[usize::from(order)] += 1);
+            bits.count_blocks(blocks);
             pages += bits.count();
             met += 1;
         }
