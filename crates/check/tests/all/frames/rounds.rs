@@ -143,9 +143,9 @@ fn by_pageblock(used: &[u64]) -> impl Fn(u64, u64) -> bool + '_ {
     |_, content| content % PAGEBLOCK_PAGES < used[(content / PAGEBLOCK_PAGES) as usize]
 }
 
-/// The emptiest pageblocks go first, into the fullest that have room, and no further than is needed. One of which
-/// more than three quarters are in use is left, however much room there is. Blocks of an order above 0 move whole, into pageblocks that
-/// have such a block free.
+/// The emptiest pageblocks go first, into the fullest that have room, and no further than is needed. One of which more
+/// than three quarters are in use is left, however much room there is. Blocks of an order above 0 move whole, into
+/// pageblocks that have such a block free.
 #[test]
 fn the_emptiest_pageblocks_go_into_the_fullest() {
     const MORE: u64 = MOST_USED + 1;
