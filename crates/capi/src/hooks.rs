@@ -86,7 +86,7 @@ pub unsafe extern "C" fn fw_compact(cpu: *mut fw_cpu, zone: u32) -> u64 {
 /// One round of background compaction of node `node`: moves pages so that huge pages become free, as far as
 /// `fw_set_migrate`'s function moves them, and returns the base pages moved. For a thread that calls it every 50 ms;
 /// `fw_run_background` does it by itself. Nothing happens while nearly all free memory is in free huge pages.
-/// O(1), and what the mover takes.
+/// O(pageblocks / 64), and what the mover takes.
 ///
 /// # Safety
 /// `cpu` is NULL or was a handle.

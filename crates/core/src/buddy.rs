@@ -39,7 +39,7 @@ use crate::sync::Slot;
 use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 pub(crate) use account::{Counters, Pending};
 use lists::EMPTY;
-pub(crate) use maps::{AT_LEAST, CLASSES, Picked, exactly, maps_of_zone};
+pub(crate) use maps::{AT_LEAST, Bitmaps, CLASSES, Picked, exactly, maps_of_zone};
 use maps::{Bins, Whole};
 pub(crate) use shown::{MIXED, WHOLE, WORDS};
 pub(crate) use sink::{Each, Pieces, Sink};
@@ -152,15 +152,14 @@ pub struct Cold<P: Platform> {
 }
 
 impl<P: Platform> Cold<P> {
-    /// For a store of `pages` pages, whose maps of free pageblocks begin at number `whole`.
-    pub(crate) fn new(whole: usize, pages: u64) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             isolated: core::array::from_fn(|_| Slot::new(EMPTY)),
             marked_pageblocks: Slot::new(0),
             counts: Slot::new(BuddyCounts::default()),
             has_memory: Slot::new(false),
             bins: Bins::new(),
-            whole: Whole::new(whole, pages),
+            whole: Whole::new(),
         }
     }
 
@@ -282,6 +281,8 @@ impl<P: Platform> Common<'_, P> {
 #[repr(C)]
 pub(crate) struct Extent<P: Platform> {
     pub(crate) untouched: Untouched<P>,
+    /// Bitmaps of its free pageblocks, if it has maps.
+    pub(crate) bitmaps: Bitmaps,
     /// The number of the section.
     pub(crate) n: usize,
     /// Its frames.

@@ -103,6 +103,12 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         found
     }
 
+    /// Free pageblocks of a zone with maps, without isolated ones. A racy read without the lock. O(pageblocks / 64).
+    pub(crate) fn count_free_pageblocks(&self, zone: &Zone<P>) -> u64 {
+        let untouched: u64 = zone.untouched().map(|range| range.end.0 - range.start.0).sum();
+        zone.free_pageblocks(&self.frames) + (untouched >> PAGEBLOCK_ORDER.get())
+    }
+
     /// Events since the allocator was made. A racy sum while CPUs allocate.
     #[must_use]
     pub fn totals(&self) -> Totals {

@@ -22,7 +22,7 @@ use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy::{Buddy, Cold, Common, Counters, Extent, FreeAreas, Pending, Untouched};
+use crate::buddy::{Bitmaps, Buddy, Cold, Common, Counters, Extent, FreeAreas, Pending, Untouched};
 use crate::config::{Config, Experiment};
 use crate::events::ZoneEvents;
 use crate::frame::FrameMap;
@@ -90,11 +90,11 @@ impl<P: Platform> Section<P> {
     /// Section `n` of a zone, with the frames of `range`. With maps, the maps of its free pageblocks begin at number
     /// `whole`.
     pub(crate) fn new(config: &Config, whole: usize, n: usize, range: Range<Pfn>) -> Self {
-        let cold = Cold::new(whole, range.end.0 - range.start.0);
+        let bitmaps = Bitmaps::new(whole, range.end.0 - range.start.0);
         let Experiment { lock_place, lock_kind, .. } = config.experiment;
         Self {
-            lists: Locked::new(lock_place, lock_kind, FreeAreas::new(), cold),
-            extent: Extent { untouched: Untouched::new(), n, range },
+            lists: Locked::new(lock_place, lock_kind, FreeAreas::new(), Cold::new()),
+            extent: Extent { untouched: Untouched::new(), bitmaps, n, range },
         }
     }
 }
@@ -239,6 +239,11 @@ impl<'m, P: Platform> Zone<'m, P> {
     #[must_use]
     pub const fn sections(&self) -> usize {
         self.cut.sections()
+    }
+
+    /// Free pageblocks, without isolated ones and untouched memory, by the bitmaps. A racy read without the lock.
+    pub(crate) fn free_pageblocks<M>(&self, frames: &FrameMap<'m, P, M>) -> u64 {
+        (0..self.cut.sections()).map(|n| self.section(n).extent.bitmaps.free_pageblocks(frames)).sum()
     }
 
     fn section(&self, n: usize) -> &Section<P> {

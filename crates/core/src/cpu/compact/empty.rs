@@ -9,7 +9,7 @@ use super::{Batch, Compacted, Compaction, Cpu};
 use crate::events::count;
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
-use crate::policy::compact::{MOST_USED, ROUND_LOOKS, ROUND_PAGEBLOCKS, ROUND_PAGES};
+use crate::policy::compact::{MOST_USED, ROUND_LOOKS, ROUND_PAGEBLOCKS, ROUND_PAGES, fragmentation};
 use crate::reclaim::Migrate;
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 use crate::zone::Zone;
@@ -20,12 +20,13 @@ const STEP: u64 = 32;
 const LEVELS: usize = (MOST_USED / STEP) as usize;
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Empties pageblocks of a zone until `done`, or until the round has moved, looked at or considered its most.
+    /// Empties pageblocks of a zone until at most `most_outside` percent of its free pages are outside free huge pages,
+    /// or until the round has moved, looked at or considered its most.
     pub(super) fn empty_pageblocks(
         &self,
         zone: &Zone<P>,
         migrate: &dyn Migrate,
-        done: impl Fn() -> bool,
+        most_outside: u64,
     ) -> Compacted {
         let none = Compacted::default();
         // Two bits a frame do not record which blocks are movable.
@@ -33,6 +34,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             return none;
         }
         let Some(mut round) = Compaction::begin(self, zone, migrate) else { return none };
+        // Counted once; what the round wins is added.
+        let mut whole = self.allocator.count_free_pageblocks(zone);
         let base = zone.spec().start.block_start(PAGEBLOCK_ORDER);
         let pageblocks = (zone.spec().end().0 - base.0).div_ceil(PAGEBLOCK_PAGES);
         let first = zone.pressure.next_round() % pageblocks;
@@ -50,8 +53,11 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                     zone.pressure.set_next_round(number);
                     return round.total;
                 }
-                if round.empty(start(number)) && done() {
-                    return round.total;
+                if round.empty(start(number)) {
+                    whole += u64::from(self.frames.free_whole(start(number)).is_some());
+                    if fragmentation(zone.free_pages(), whole * PAGEBLOCK_PAGES) <= most_outside {
+                        return round.total;
+                    }
                 }
             }
         }

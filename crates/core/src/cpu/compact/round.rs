@@ -37,7 +37,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// [`compact`](Self::compact) start at the zone's ends and stop when few enough pages are outside huge pages. If
     /// that gained nothing, the next 63 rounds do nothing.
     ///
-    /// O(1) a zone with maps, O(frames) with lists; plus the time of the hook.
+    /// O(pageblocks / 64) with maps, O(frames) with lists; plus the time of the hook.
     pub fn compact_proactively(&self, node: NodeId, migrate: &dyn Migrate) -> Compacted {
         let mut total = Compacted::default();
         let config = &self.allocator.config;
@@ -56,14 +56,16 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             return total;
         }
         for zone in zones() {
-            let done = || self.zone_fragmentation(zone) <= marks.low;
-            if done() {
+            if self.zone_fragmentation(zone) <= marks.low {
                 continue;
             }
             self.allocator.drain_others(None, core::iter::once(zone), None, false);
             total += match is_linux {
-                true => self.compact_zone(zone, migrate, false, done),
-                false => self.empty_pageblocks(zone, migrate, done),
+                true => {
+                    let done = || self.zone_fragmentation(zone) <= marks.low;
+                    self.compact_zone(zone, migrate, false, done)
+                }
+                false => self.empty_pageblocks(zone, migrate, marks.low),
             };
         }
         // With maps a round without gain costs little, and memory may have changed by the next round.
@@ -79,8 +81,12 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     /// Percent of the zone's free pages that are not in free huge pages.
     fn zone_fragmentation(&self, zone: &Zone<P>) -> u64 {
-        let nr_free = self.allocator.zone_snapshot(zone).nr_free;
-        let huge = nr_free[PAGEBLOCK_ORDER.index()] + 2 * nr_free[MAX_ORDER.index()];
+        let huge = if self.frames.has_maps() {
+            self.allocator.count_free_pageblocks(zone)
+        } else {
+            let nr_free = self.allocator.zone_snapshot(zone).nr_free;
+            nr_free[PAGEBLOCK_ORDER.index()] + 2 * nr_free[MAX_ORDER.index()]
+        };
         fragmentation(zone.free_pages(), huge * PAGEBLOCK_PAGES)
     }
 
