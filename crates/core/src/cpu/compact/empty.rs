@@ -28,12 +28,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         migrate: &dyn Migrate,
         most_outside: u64,
     ) -> Compacted {
-        let none = Compacted::default();
-        // Two bits a frame do not record which blocks are movable.
-        if self.frames.is_compact() {
-            return none;
-        }
-        let Some(mut round) = Compaction::begin(self, zone, migrate) else { return none };
+        let Some(mut round) = Compaction::begin(self, zone, migrate) else { return Compacted::default() };
         // Counted once; what the round wins is added.
         let mut whole = self.allocator.count_free_pageblocks(zone);
         let base = zone.spec().start.block_start(PAGEBLOCK_ORDER);
