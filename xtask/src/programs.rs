@@ -25,7 +25,7 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("programs/ffmpeg", "a media encoder"),
 ];
 
-/// Programs that were recorded after the last change of a rule that the others chose.
+/// Programs that were recorded after the ten had chosen the interval of compaction and the type of page cache.
 const UNSEEN: [(&str, &str); 3] = [
     ("programs/perl", "an interpreter with a hash"),
     ("programs/sort", "a sort of files, and a compressor"),

@@ -96,9 +96,9 @@ impl<M: FrameUser> Arena<M> {
         self.set_reclaim(Arc::new(WhileAlive(reclaim)))
     }
 
-    /// Has `migrate` move blocks where a large block is wanted and memory is fragmented; and every 50 ms, before a
-    /// request wants one, if a thread [works in the background](Self::run_background). Returns whether it was set: once
-    /// for good.
+    /// Has `migrate` move blocks where a large block is wanted and memory is fragmented; and in rounds
+    /// ([`Config::compaction_round_ms`]), before a request wants one, if a thread [works in the
+    /// background](Self::run_background). Returns whether it was set: once for good.
     pub fn set_migrate(&self, migrate: Arc<dyn Migrate + Send + Sync>) -> bool {
         self.pressure().migrate.set(self.annotating(migrate)).is_ok()
     }

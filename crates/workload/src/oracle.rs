@@ -139,10 +139,6 @@ impl<T: Target> Target for Oracle<T> {
         self.target.free_blocks(order)
     }
 
-    fn compaction_round_ms(&self) -> u32 {
-        self.target.compaction_round_ms()
-    }
-
     fn counters(&self) -> Vec<Counter> {
         self.target.counters()
     }
