@@ -103,8 +103,13 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         found
     }
 
-    /// Free pageblocks of a zone with maps, without isolated ones. A racy read without the lock. O(pageblocks / 64).
-    pub(crate) fn count_free_pageblocks(&self, zone: &Zone<P>) -> u64 {
+    /// Free pageblocks of a zone, without isolated ones. Racy. With maps O(pageblocks / 64) and without the zone lock,
+    /// with lists O(1).
+    pub(crate) fn free_pageblocks(&self, zone: &Zone<P>) -> u64 {
+        if !self.frames.has_maps() {
+            let nr_free = self.zone_snapshot(zone).nr_free;
+            return nr_free[PAGEBLOCK_ORDER.index()] + 2 * nr_free[MAX_ORDER.index()];
+        }
         let untouched: u64 = zone.untouched().map(|range| range.end.0 - range.start.0).sum();
         zone.free_pageblocks(&self.frames) + (untouched >> PAGEBLOCK_ORDER.get())
     }

@@ -30,10 +30,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     ) -> Compacted {
         let Some(mut round) = Compaction::begin(self, zone, migrate) else { return Compacted::default() };
         // Counted once; what the round wins is added.
-        let mut whole = self.allocator.count_free_pageblocks(zone);
+        let mut whole = self.allocator.free_pageblocks(zone);
         let base = zone.spec().start.block_start(PAGEBLOCK_ORDER);
         let pageblocks = (zone.spec().end().0 - base.0).div_ceil(PAGEBLOCK_PAGES);
-        let first = zone.pressure.next_round() % pageblocks;
+        let first = zone.pressure.next_round();
         let end = first + pageblocks.min(ROUND_PAGEBLOCKS);
         let numbers = || (first..end).map(|number| number % pageblocks);
         let start = |number: u64| base.add(number * PAGEBLOCK_PAGES);

@@ -14,7 +14,7 @@ use crate::platform::Platform;
 use crate::policy::compact::{Marks, REST, fragmentation};
 use crate::policy::pcp::Shortage;
 use crate::reclaim::Migrate;
-use crate::units::{MAX_ORDER, NodeId, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::units::{NodeId, PAGEBLOCK_PAGES};
 use crate::zone::Zone;
 
 impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
@@ -85,13 +85,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     /// Percent of the zone's free pages that are not in free huge pages.
     fn zone_fragmentation(&self, zone: &Zone<P>) -> u64 {
-        let huge = if self.frames.has_maps() {
-            self.allocator.count_free_pageblocks(zone)
-        } else {
-            let nr_free = self.allocator.zone_snapshot(zone).nr_free;
-            nr_free[PAGEBLOCK_ORDER.index()] + 2 * nr_free[MAX_ORDER.index()]
-        };
-        fragmentation(zone.free_pages(), huge * PAGEBLOCK_PAGES)
+        fragmentation(zone.free_pages(), self.allocator.free_pageblocks(zone) * PAGEBLOCK_PAGES)
     }
 
     /// Mean over the node's zones, weighted by present pages and rounded as Linux does (`fragmentation_score_node`).
