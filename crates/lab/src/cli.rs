@@ -11,7 +11,7 @@ use framewright_report::terminal::{Colour, Terminal};
 
 use crate::command::about::{completions, machines, schema, settings, workloads};
 use crate::command::{bench, boot, compare, doctor, import, record, replay, study, trace, trial};
-use crate::progress;
+use crate::progress::{self, say};
 use crate::session::{Rivals, Session};
 use crate::study::registry;
 use crate::study::workload::Workload;
@@ -170,7 +170,7 @@ fn run_command(workloads: &[&'static dyn Workload], rivals: Option<Rivals>) -> E
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if !matches!(error, Error::OutputClosed) {
-                eprintln!("framewright: {error}");
+                say(&format!("framewright: {error}"));
             }
             error.exit_code()
         }
@@ -180,9 +180,9 @@ fn run_command(workloads: &[&'static dyn Workload], rivals: Option<Rivals>) -> E
 /// Brings back what a `try` that was killed has left changed.
 fn undo_tries() {
     match crate::trial::undo("/".as_ref()) {
-        Ok(said) => said.iter().for_each(|line| eprintln!("framewright: {line}")),
+        Ok(said) => said.iter().for_each(|line| say(&format!("framewright: {line}"))),
         Err(error) => {
-            eprintln!("framewright: settings that a killed `try` changed are still changed: {error}")
+            say(&format!("framewright: settings that a killed `try` changed are still changed: {error}"));
         }
     }
 }

@@ -17,6 +17,7 @@ use framewright_report::error::{Error, Result};
 use framewright_report::result::Part;
 
 use crate::answer::BUSY;
+use crate::progress::say;
 
 /// More threads than this for each CPU measure nothing but the scheduler.
 const MOST_THREADS_PER_CPU: usize = 16;
@@ -82,7 +83,7 @@ fn check_threads(threads: usize) -> Result<()> {
         )));
     }
     if threads > cpus_here() {
-        eprintln!("framewright: {}", crowded(threads));
+        say(&format!("framewright: {}", crowded(threads)));
     }
     Ok(())
 }

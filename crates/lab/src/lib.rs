@@ -26,6 +26,8 @@
 //! They are in the order to read them: each uses only those above it. What is timed of the allocator is in
 //! [`framewright_subject`], results, tables and pages in [`framewright_report`], traces in [`framewright_trace`].
 #![deny(unsafe_code)]
+// `eprintln!` panics where the reader of standard error has gone: `progress::say`.
+#![deny(clippy::print_stderr)]
 
 pub mod answer;
 pub mod booting;

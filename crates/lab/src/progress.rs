@@ -1,5 +1,7 @@
-//! Tells a person at a terminal how far long work is; says nothing in a pipe.
+//! Tells a person at a terminal how far long work is; says nothing of it in a pipe. What else is said on standard error
+//! goes through [`say`].
 
+use std::io::Write as _;
 use std::sync::{LazyLock, OnceLock};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -22,10 +24,16 @@ pub fn is_silent() -> bool {
     SILENT.get().is_some()
 }
 
+/// Writes a line to standard error. Where its reader has gone, as in `2>&1 | head`, the line is lost and the work goes on:
+/// a recording is not thrown away for it.
+pub fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// Says on standard error what happens, for those who wait.
 pub fn notice(text: &str) {
     if !is_silent() {
-        eprintln!("{text}");
+        say(text);
     }
 }
 

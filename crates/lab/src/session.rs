@@ -64,9 +64,6 @@ impl ReportArgs {
                 "--style and --all change nothing in JSON, which has every sample; leave them out",
             ));
         }
-        if self.output.is_some() && self.output == self.html {
-            return Err(Error::usage("-o and --html name the same file"));
-        }
         Ok(())
     }
 }
@@ -96,14 +93,20 @@ pub struct Reporter<'a> {
 
 impl Session {
     /// Checks how results are to be reported and opens the files that they go to: the first step of every command that
-    /// has any.
+    /// has any. `inputs` are the files that it reads.
     ///
     /// # Errors
-    /// Options that change nothing, or a file that cannot be written.
-    pub fn begin<'a>(&'a self, args: &'a ReportArgs) -> Result<Reporter<'a>> {
+    /// Options that change nothing, or a file that cannot be written, or that is an input.
+    pub fn begin<'a>(&'a self, args: &'a ReportArgs, inputs: &[&Path]) -> Result<Reporter<'a>> {
         args.check(self.format)?;
-        let open = |path: &Option<PathBuf>| path.as_deref().map(open).transpose();
-        Ok(Reporter { session: self, args, document: open(&args.output)?, page: open(&args.html)? })
+        let open = |path: &Option<PathBuf>| path.as_deref().map(|path| open_beside(path, inputs)).transpose();
+        let (document, page) = (open(&args.output)?, open(&args.html)?);
+        if let (Some(document), Some(page)) = (&document, &page)
+            && document.is_also(page)
+        {
+            return Err(Error::usage("-o and --html name the same file"));
+        }
+        Ok(Reporter { session: self, args, document, page })
     }
 
     /// Prints lists, with a blank line between them.
@@ -138,6 +141,21 @@ fn seed(text: &str) -> core::result::Result<u64, String> {
 /// It cannot be written.
 pub fn open(path: &Path) -> Result<Output> {
     Output::open(path).map_err(Error::failed)
+}
+
+/// Like [`open`], of a command that reads `inputs`: a recording is not replaced by what is said of it.
+///
+/// # Errors
+/// It cannot be written, or is an input.
+pub(crate) fn open_beside(path: &Path, inputs: &[&Path]) -> Result<Output> {
+    let output = open(path)?;
+    if inputs.iter().any(|input| output.replaces(input)) {
+        return Err(Error::usage(format_args!(
+            "{} is a file that this command reads; give the output another name",
+            path.display()
+        )));
+    }
+    Ok(output)
 }
 
 /// The time, UTC, to the second.

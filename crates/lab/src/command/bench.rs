@@ -102,7 +102,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             "bench has descriptors of 8 bytes only: `framewright study refill-check` has others",
         ));
     }
-    let reporter = session.begin(&args.report)?;
+    let reporter = session.begin(&args.report, &[])?;
     let mut runners = runners(args, session, setup)?;
     let memory = args.memory.unwrap_or(1024);
     let mut scale = Scale { frames: memory << 8, seed: args.report.seed(), ..Scale::default() };

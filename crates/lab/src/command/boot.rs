@@ -14,6 +14,7 @@ use crate::configure::{Descriptor, Setup};
 use crate::machine::Machine;
 use crate::session::{ReportArgs, Session};
 use crate::settings::Settings;
+use crate::toml_file::is_path;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -72,7 +73,10 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     if args.report.seed.is_some() {
         return Err(Error::usage("nothing in a boot is random: --seed changes nothing"));
     }
-    let reporter = session.begin(&args.report)?;
+    let machine = args.machine.as_deref().filter(|name| is_path(name)).map(Path::new);
+    let inputs: Vec<&Path> =
+        machine.into_iter().chain(args.map.as_deref()).chain(args.srat.as_deref()).collect();
+    let reporter = session.begin(&args.report, &inputs)?;
     let (name, bootable) = bootable(args, &setup)?;
     let threads = args.threads.map_or_else(cpus_here, usize::from);
     let report = boot(&name, &bootable, How { setup, threads, lazy: args.lazy })?;

@@ -1,6 +1,6 @@
 //! `framewright compare`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use framewright_report::compare::{
     Regression, Saved, Sort, add_means, keep_changed, keep_metrics, keep_part, merge, regressions,
@@ -74,7 +74,8 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     if args.report.seed.is_some() {
         return Err(Error::usage("nothing in a comparison is random: --seed changes nothing"));
     }
-    let reporter = session.begin(&args.report)?;
+    let inputs: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
+    let reporter = session.begin(&args.report, &inputs)?;
     let mut document = merge(&Saved::read_all(&args.files)?)?;
     if !document.sources.is_empty() {
         document.commit = COMMIT.map(str::to_owned);

@@ -13,7 +13,7 @@ use framewright_report::terminal::{Terminal, Tone};
 use crate::command::count;
 use crate::command::record::seconds;
 use crate::doctor::{Finding, Root, Severity, State, Zone, examine_since, joined};
-use crate::session::{Session, open};
+use crate::session::{Session, open_beside};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -76,7 +76,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         if session.format != Format::Table {
             return Err(Error::usage("--save writes a tar archive; leave --format out"));
         }
-        let output = open(path)?;
+        let output = open_beside(path, &[&args.root])?;
         output.finish(&Root::open(&args.root)?.archive()?).map_err(Error::failed)?;
         let text = format!("Saved to {0}: `framewright doctor --root {0}` examines it.\n", path.display());
         return session.terminal.print(&text);

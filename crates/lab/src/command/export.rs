@@ -9,7 +9,7 @@ use framewright_report::error::{Error, Result};
 use framewright_trace::trace::{Event, EventKind, Trace};
 
 use crate::profile::{free_kind, type_name};
-use crate::session::{Session, open};
+use crate::session::{Session, open_beside};
 use crate::shipped;
 
 const EXAMPLES: &str = "\
@@ -83,7 +83,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     if args.weight.is_some() && args.to == To::Perfetto {
         return Err(Error::usage("--weight is for flame graphs: leave it out with --to perfetto"));
     }
-    let output = args.output.as_deref().map(open).transpose()?;
+    let output = args.output.as_deref().map(|path| open_beside(path, &[&args.trace])).transpose()?;
     let (trace, _) = shipped::read(&args.trace)?;
     let write = |out: &mut dyn Write| match args.to {
         To::Perfetto => perfetto(&trace, out),

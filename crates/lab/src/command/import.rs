@@ -6,7 +6,8 @@ use framewright_report::error::{Error, Result};
 use framewright_report::table::{Format, Listing};
 use framewright_trace::import;
 
-use crate::session::{Session, open};
+use crate::progress::say;
+use crate::session::{Session, open_beside};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -38,24 +39,18 @@ pub struct Args {
 /// # Errors
 /// The file cannot be read, is neither, or is cut off; or the trace cannot be written.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
-    let output = open(&args.output)?;
+    let output = open_beside(&args.output, &[&args.file])?;
     let is_stdin = args.file == Path::new("-");
-    if !is_stdin && output.replaces(&args.file) {
-        let path = output.path().display();
-        return Err(Error::usage(format_args!("{path} is the file to import; give the trace another name")));
-    }
     let name = if is_stdin { "standard input".to_owned() } else { args.file.display().to_string() };
     let path = if is_stdin { Path::new("/dev/stdin") } else { &args.file };
     let place = output.path().to_owned();
     let trace = import::import(path, &name).map_err(Error::failed)?;
     trace.write_to(output).map_err(Error::failed)?;
     if trace.meta.lost_events.is_some_and(|lost| lost > 0) {
-        eprintln!(
-            "framewright: events were lost when this was recorded: frees of some blocks may be missing"
-        );
+        say("framewright: events were lost when this was recorded: frees of some blocks may be missing");
     }
     if !trace.meta.unknown_flags.is_empty() {
-        eprintln!("framewright: unknown allocation flags count as 0: {}", trace.meta.unknown_flags);
+        say(&format!("framewright: unknown allocation flags count as 0: {}", trace.meta.unknown_flags));
     }
     if session.format == Format::Json {
         let json = serde_json::json!({

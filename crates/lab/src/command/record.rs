@@ -12,7 +12,7 @@ use framewright_trace::output::Output;
 use framewright_trace::record::{self, Options, Recording, Scope, User};
 use framewright_trace::trace::EventKind;
 
-use crate::progress::{is_silent, notice};
+use crate::progress::{is_silent, notice, say};
 use crate::session::{Session, open};
 
 const EXAMPLES: &str = "\
@@ -95,6 +95,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let user = args.user.clone().or_else(User::behind_sudo);
     let output = open(&args.output)?;
     let summary = args.summary.as_deref().map(open).transpose()?;
+    if summary.as_ref().is_some_and(|summary| summary.is_also(&output)) {
+        return Err(Error::usage("-o and --summary name the same file"));
+    }
     let folder = args.output.parent().filter(|folder| !folder.as_os_str().is_empty());
     // The folder of a device is no place for files.
     let elsewhere = std::fs::metadata(&args.output).is_ok_and(|there| !there.is_file());
@@ -115,10 +118,10 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     };
     for left in record::unfinished(&options.spool) {
         let left = left.display();
-        eprintln!(
+        say(&format!(
             "framewright: a recording that was killed left {left}: make a trace of it with `framewright import {left} -o TRACE`, \
              then remove it"
-        );
+        ));
     }
     let recording = record::record(&args.command, &options).map_err(Error::failed)?;
     notice("framewright: compressing and writing the trace");
@@ -126,24 +129,24 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     record::keep_private(&args.output, user.as_ref()).map_err(Error::failed)?;
     summarise(args, session, &recording, summary)?;
     if recording.trace.meta.lost_events.is_some_and(|lost| lost > 0) {
-        eprintln!("framewright: the kernel lost events: record a shorter run, or fewer --events");
+        say("framewright: the kernel lost events: record a shorter run, or fewer --events");
     }
     if let Some(why) = &recording.unsampled {
-        eprintln!(
+        say(&format!(
             "framewright: the kernel could not be sampled ({why}), so the share of page allocation is not known"
-        );
+        ));
     }
     if recording.disk_full {
-        eprintln!(
+        say(&format!(
             "framewright: recording stopped before the command ended: no space left in {}; the events until then are in {}",
             options.spool.display(),
             args.output.display()
-        );
+        ));
     } else if recording.cut {
-        eprintln!(
+        say(&format!(
             "framewright: recording stopped at {} MiB, before the command ended; --max-size MIB allows more",
             args.max_size
-        );
+        ));
     }
     recording.status.map_or(Ok(()), |status| succeeded(status, args.duration.is_some()))
 }
@@ -200,7 +203,7 @@ fn summarise(args: &Args, session: &Session, recording: &Recording, summary: Opt
     match summary {
         Some(summary) => summary.finish(text.as_bytes()).map_err(Error::failed),
         None => {
-            eprint!("{text}");
+            say(text.trim_end());
             Ok(())
         }
     }

@@ -1,6 +1,6 @@
 //! `framewright replay`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Document, Kind, Part, TraceId};
@@ -19,6 +19,7 @@ use crate::replaying::Replay;
 use crate::session::{ReportArgs, Reporter, Session};
 use crate::settings::Settings;
 use crate::shipped;
+use crate::toml_file::is_path;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -85,7 +86,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     check_threads(threads)?;
     // What can be refused without the trace is, before it is read.
     setups(args, "")?;
-    let reporter = session.begin(&args.report)?;
+    let machine = args.machine.as_deref().filter(|name| is_path(name)).map(Path::new);
+    let inputs: Vec<&Path> = machine.into_iter().chain([args.trace.as_path()]).collect();
+    let reporter = session.begin(&args.report, &inputs)?;
     let (trace, id) = shipped::read(&args.trace)?;
     let (setups, settings) = setups(args, &trace.meta.kernel)?;
     if let Some(name) = &args.machine {

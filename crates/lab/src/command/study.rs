@@ -5,7 +5,7 @@ mod queue;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, stderr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use framewright_report::error::{Error, Result, did_you_mean};
@@ -19,9 +19,10 @@ use crate::command::{Noise, count, gib};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::progress::{aside, notice};
-use crate::session::{ReportArgs, Reporter, Session, open};
+use crate::session::{ReportArgs, Reporter, Session, open_beside};
 use crate::study::workload::Opt;
 use crate::study::{Job, Plan, Run, jobs, traced};
+use crate::toml_file::is_path;
 use queue::Event;
 
 const EXAMPLES: &str = "\
@@ -97,6 +98,8 @@ pub struct Args {
 pub fn run(args: &Args, session: &Session) -> Result<()> {
     let Some(name) = &args.study else { return list(args, session) };
     let whole = name == "all" && args.part.is_none();
+    let files = [Some(name), args.machine.as_ref()].into_iter().flatten().filter(|name| is_path(name));
+    let inputs: Vec<&Path> = files.map(Path::new).collect();
     // What runs may outlive this function: an interrupt does not wait for it.
     let plans: &[Plan] = chosen(name, args.part.as_deref())?.leak();
     let find = |plan: &Plan| Machine::find(args.machine.as_deref().unwrap_or(plan.machine()));
@@ -108,7 +111,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         if session.format != Format::Table {
             return Err(Error::usage("--trace has a format of its own; leave --format out"));
         }
-        let spans = traced::write(plan, part, machine, args.report.seed(), open(path)?)?;
+        let spans = traced::write(plan, part, machine, args.report.seed(), open_beside(path, &inputs)?)?;
         let text = format!("{spans} spans in {}: open it with ui.perfetto.dev.\n", path.display());
         return session.terminal.print(&text);
     }
@@ -123,7 +126,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     check_options(args, &work)?;
 
     let reading = session.format == Format::Table;
-    let reporter = session.begin(&args.report)?;
+    let reporter = session.begin(&args.report, &inputs)?;
     let options = Options { args, name, whole };
     // The studies' own styles print what their authors printed: where all parts can be measured on this host, on the
     // page and with --all. On a terminal the answer comes first.

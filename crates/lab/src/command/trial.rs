@@ -69,7 +69,7 @@ pub struct Args {
 /// # Errors
 /// A setting does not exist or cannot be written, or the command fails.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
-    let reporter = session.begin(&args.report)?;
+    let reporter = session.begin(&args.report, &[])?;
     // Before a setting is read: a killed try may have left another value.
     undo(&args.root)?;
     let knobs = args.set.iter().map(|text| Knob::parse(&args.root, text)).collect::<Result<Vec<Knob>>>()?;

@@ -11,6 +11,7 @@ use framewright_report::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::configure::Setting;
+use crate::progress::say;
 
 /// Folder of transparent huge pages.
 const HUGE_PAGES: &str = "sys/kernel/mm/transparent_hugepage";
@@ -167,8 +168,11 @@ impl Drop for Knobs {
         let mut all = true;
         // The other way round, as some depend on others.
         for knob in self.knobs.iter().rev() {
+            if read(&knob.path).is_ok_and(|now| now == knob.previous) {
+                continue;
+            }
             if let Err(error) = write(&knob.path, &knob.previous) {
-                eprintln!("framewright: {}={} could not be restored: {error}", knob.name, knob.previous);
+                say(&format!("framewright: {}={} could not be restored: {error}", knob.name, knob.previous));
                 all = false;
             }
         }

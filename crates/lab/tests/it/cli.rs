@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use framewright_report::host::Host;
 use framewright_report::result::{Better, Document, Kind, Part};
+use framewright_trace::trace::Trace;
 
-use crate::{Scratch, TRACE, framewright, run};
+use crate::{Scratch, TRACE, framewright, run, short_traces};
 
 fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")
@@ -431,6 +433,61 @@ fn a_reader_that_goes_away_is_no_error() {
     child.stderr.take().expect("piped").read_to_string(&mut error).expect("text");
     assert!(first.starts_with("study,part"), "{first}");
     assert_eq!((status.code(), error.as_str()), (Some(0), ""));
+}
+
+/// `2>&1 | head` leaves nothing that reads standard error. What is said there is lost; the work and its exit status are not.
+#[test]
+fn a_reader_of_messages_that_goes_away_ends_no_work() {
+    let scratch = Scratch::new("cli-messages");
+    let result = scratch.path("result.json");
+    let small = "bench --workload hot_pair --order 0 --cpus 1 --memory 64 --samples 1";
+    for (arguments, code) in [
+        ("compare none.json".to_owned(), 1),
+        ("doctor --root tests/data/snapshots/linux-5.10-sized-early.tar.gz --fail-on error".to_owned(), 4),
+        ("study refill-check --part bad_block".to_owned(), 0),
+        (format!("{small} -o {result}"), 0),
+    ] {
+        let (reader, closed) = std::io::pipe().expect("made");
+        drop(reader);
+        let output = framewright(&arguments.split(' ').collect::<Vec<_>>()).stderr(closed).output();
+        assert_eq!(output.expect("the binary was built").status.code(), Some(code), "{arguments}");
+    }
+    assert!(Document::read(result.as_ref()).is_ok());
+}
+
+/// A recording that is named as output as well, or two outputs of one name however it is spelt: nothing is lost.
+#[test]
+fn no_output_replaces_an_input_or_another_output() {
+    let scratch = Scratch::new("cli-inputs");
+    let trace = scratch.path("mine.parquet");
+    fs::copy(short_traces()[0], &trace).expect("copied");
+    let study = "[[variant]]\nname = \"a\"\n[[part]]\nworkload = { name = \"bad_block\" }\n";
+    let study = scratch.file("mine.toml", study);
+    let result = scratch.result("mine.json", 10.0);
+    let other = scratch.path("none/../mine.new");
+    fs::create_dir_all(scratch.path("none")).expect("made");
+    let reads = "is a file that this command reads; give the output another name";
+    for (arguments, expected) in [
+        (format!("replay {trace} -o {trace}"), reads),
+        (format!("replay {trace} --html {trace}"), reads),
+        (format!("trace export {trace} --to folded -o {trace}"), reads),
+        (format!("study {study} -o {study}"), reads),
+        (format!("compare {result} -o {result}"), reads),
+        (format!("import {study} -o {study}"), reads),
+        (
+            format!("compare {result} -o {other} --html {}", scratch.path("mine.new")),
+            "-o and --html name the same file",
+        ),
+        (
+            format!("record -o {other} --summary {} -- true", scratch.path("mine.new")),
+            "-o and --summary name the same file",
+        ),
+    ] {
+        let error = refused(&arguments.split(' ').collect::<Vec<_>>(), 2);
+        assert!(error.contains(expected), "{arguments}: {error}");
+    }
+    assert!(Trace::read(trace.as_ref()).is_ok() && Document::read(result.as_ref()).is_ok());
+    assert!(!Path::new(&scratch.path("mine.new")).exists());
 }
 
 #[test]
