@@ -28,6 +28,9 @@ use crate::simulate::{in_parallel, sampled_models};
 
 /// Events of all copies together: enough for several drains of every list, in seconds.
 const EVENTS: usize = 400_000;
+const DAY_NS: u64 = 86_400 * 1_000_000_000;
+/// Longest trace. Models count picoseconds, of which 64 bits hold 213 days.
+const LONGEST_NS: u64 = 100 * DAY_NS;
 
 /// A trace and the machine it is to run on.
 #[derive(Debug)]
@@ -50,6 +53,13 @@ impl<'a> Modelled<'a> {
         let usable: Vec<&Event> = trace.events.iter().filter(|event| is_used(event.kind)).collect();
         if usable.is_empty() {
             return Err(Error::failed("the trace has no allocations and no frees to replay"));
+        }
+        if trace.duration_ns() > LONGEST_NS {
+            return Err(Error::failed(format_args!(
+                "from its first event to its last the trace takes {} days; models run at most {}: record a shorter one",
+                trace.duration_ns() / DAY_NS,
+                LONGEST_NS / DAY_NS
+            )));
         }
         let mut threads: Vec<u16> = usable.iter().map(|event| event.cpu).collect();
         threads.sort_unstable();
@@ -325,5 +335,9 @@ mod tests {
         );
         let error = Modelled::new(&trace, &machine, 100).expect_err("too many").to_string();
         assert!(error.contains("at most 13 copies fit"), "{error}");
+        let mut leap = Trace { events: trace.events[..10].to_vec(), ..trace };
+        leap.events[9].time_ns = u64::MAX;
+        let error = Modelled::new(&leap, &machine, 1).expect_err("too long").to_string();
+        assert!(error.contains("models run at most 100: record a shorter one"), "{error}");
     }
 }

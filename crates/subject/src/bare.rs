@@ -67,8 +67,8 @@ impl<M: FrameUser> Target for Bare<M> {
         Some(self.0.metadata_bytes() as f64 / self.frames()? as f64)
     }
 
-    fn compaction_round_ms(&self) -> u32 {
-        self.0.allocator().config().compaction_round_ms()
+    fn compaction_round_ms(&self) -> Option<u32> {
+        Some(self.0.allocator().config().compaction_round_ms())
     }
 
     fn counters(&self) -> Vec<Counter> {

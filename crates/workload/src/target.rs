@@ -47,9 +47,10 @@ pub trait Target: Sync {
         None
     }
 
-    /// Milliseconds from one round of background compaction to the next ([`TargetCpu::compact`]). Linux' 500 as it is.
-    fn compaction_round_ms(&self) -> u32 {
-        500
+    /// Milliseconds from one round of background compaction to the next ([`TargetCpu::compact`]), at least 1. `None`, as
+    /// it is, if the allocator does not compact: then it is asked for no round.
+    fn compaction_round_ms(&self) -> Option<u32> {
+        None
     }
 
     /// Counters since creation, in the order they should be printed; empty if it keeps none.

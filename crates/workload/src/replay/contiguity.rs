@@ -6,7 +6,8 @@
 //!
 //! Every second of the trace's time each CPU does what a kernel does there about once a second, idle or not
 //! ([`TargetCpu::tick`]). As often as the target says ([`Target::compaction_round_ms`]) it is asked for a round of
-//! background compaction ([`TargetCpu::compact`]). What moves is what the traced kernel asked for as movable, pages of
+//! background compaction ([`TargetCpu::compact`]). Of a pause in the trace, or a leap of its clock, the last hour
+//! counts: what an hour of rounds leaves as it is stays so. What moves is what the traced kernel asked for as movable, pages of
 //! files among it, whatever the target was asked for; blocks from before the trace, and those that were freed in part,
 //! do not. That a page of Linux may be pinned, or under writeback, no trace tells. Between two runs there is no round.
 //!
@@ -29,6 +30,9 @@ const HUGE: u8 = 9;
 
 /// Nanoseconds from one tick of the CPUs to the next (Linux: `vm.stat_interval`).
 const TICK_NS: u64 = 1_000_000_000;
+
+/// The part of a pause between two events in which there are ticks and rounds: its last hour.
+const PAUSE_NS: u64 = 3_600_000_000_000;
 
 /// How a trace is run again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +159,7 @@ pub fn age<T: Target>(trace: &Trace, plan: &Plan, target: &T, ageing: &Ageing) -
     age_while(trace, plan, target, ageing, || true)
 }
 
-/// Like [`age`], but no run begins once `goes_on` is false.
+/// Like [`age`], but ends once `goes_on` is false, without the run that it was in, whose blocks may stay in use.
 pub fn age_while<T: Target>(
     trace: &Trace,
     plan: &Plan,
@@ -185,9 +189,11 @@ pub fn age_while<T: Target>(
             break;
         }
         let before = target.counters();
-        let mut aged = driver.run(trace, ageing.looks.max(1), run == 0);
+        let mut aged = driver.run(trace, ageing.looks.max(1), run == 0, &goes_on);
         aged.counters = super::run::since(&before, target.counters());
-        runs.push(aged);
+        if goes_on() {
+            runs.push(aged);
+        }
         driver.release(ageing.one_stays_in, &mut rng);
     }
     for Held { frame, order, .. } in core::mem::take(&mut driver.owners.staying) {
@@ -301,7 +307,8 @@ struct Driver<'a, T: Target> {
 }
 
 impl<'a, T: Target> Driver<'a, T> {
-    fn run(&mut self, trace: &Trace, looks: u32, thorough: bool) -> Aged {
+    /// One run of the trace; the rest of it is left out once `goes_on` is false.
+    fn run(&mut self, trace: &Trace, looks: u32, thorough: bool, goes_on: &impl Fn() -> bool) -> Aged {
         let plan = self.plan;
         self.owners.blocks = vec![None; self.plan.lifetimes];
         self.untaken = vec![0; self.plan.partials.len()];
@@ -315,15 +322,21 @@ impl<'a, T: Target> Driver<'a, T> {
         let due = |look: u32| start + (u128::from(lasts) * u128::from(look) / u128::from(looks)) as u64;
         let mut aged = Aged::default();
         let mut next = 1;
-        let round_ns = u64::from(self.target.compaction_round_ms().max(1)) * 1_000_000;
+        let round_ns =
+            self.target.compaction_round_ms().map_or(u64::MAX, |ms| u64::from(ms.max(1)) * 1_000_000);
         let (mut tick, mut round) = (start.saturating_add(TICK_NS), start.saturating_add(round_ns));
-        for (cpu, op) in in_order(&plan.threads) {
+        'events: for (cpu, op) in in_order(&plan.threads) {
             let now = trace.events[op.position as usize].time_ns;
             while next < looks && now > due(next) {
                 self.look(&mut aged, thorough);
                 next += 1;
             }
+            let counted = now.saturating_sub(PAUSE_NS);
+            (tick, round) = (tick.max(counted), round.max(counted));
             while now > tick.min(round) {
+                if !goes_on() {
+                    break 'events;
+                }
                 if tick <= round {
                     self.cpus.iter_mut().flatten().for_each(TargetCpu::tick);
                     tick = tick.saturating_add(TICK_NS);

@@ -421,6 +421,10 @@ impl Target for Restless {
     fn free_blocks(&self, _order: u8) -> Option<u64> {
         Some(0)
     }
+
+    fn compaction_round_ms(&self) -> Option<u32> {
+        Some(500)
+    }
 }
 
 impl TargetCpu for &Restless {
@@ -500,4 +504,23 @@ fn blocks_are_freed_where_compaction_has_left_them() {
     let plan = Plan::compile(&trace, 2).unwrap();
     let runs = age(&trace, &plan, &Buddy::new(FRAMES).watched(), &Ageing::default()).expect("it has a range");
     assert_eq!((runs[0].rounds, runs[0].compaction), (0, Compaction::default()));
+}
+
+/// Two recordings in one file are years apart, and a clock may leap: fifteen runs of that are no more work than hours.
+#[test]
+fn of_a_pause_in_the_trace_the_last_hour_counts() {
+    let mut trace = trace(&[(PageAlloc, 0, 1, 0), (PageFree, 0, 1, 0)]);
+    trace.events[1].time_ns = u64::MAX;
+    let plan = Plan::compile(&trace, 1).unwrap();
+    let age_of = |goes_on: &dyn Fn() -> bool| {
+        let target = Restless(Mutex::new(vec![false; FRAMES as usize]), AtomicU64::new(0));
+        let ageing = Ageing { runs: 3, ..Ageing::default() };
+        let runs = age_while(&trace, &plan, &target, &ageing, goes_on).expect("it has a range");
+        (runs.iter().map(|run| run.rounds).collect::<Vec<_>>(), target.1.load(Ordering::Relaxed))
+    };
+    assert_eq!(age_of(&|| true), (vec![7200; 3], 3 * 3600));
+    // An interrupt ends a run, which is then left out.
+    let asked = AtomicU64::new(0);
+    let (rounds, ticks) = age_of(&|| asked.fetch_add(1, Ordering::Relaxed) < 100);
+    assert!(rounds.is_empty() && ticks < 100, "{ticks}");
 }
