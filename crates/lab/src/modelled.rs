@@ -21,7 +21,7 @@ use crate::configure::Setup;
 use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::quantity::{NETWORK, TIMES, TRAFFIC, ZONE_LOCK, joined};
-use crate::replaying::page_cache;
+use crate::replaying::{Compiled, page_cache};
 use crate::simulate::allocator::allocator;
 use crate::simulate::samples::{Interval, add_moved, close_simulated};
 use crate::simulate::{in_parallel, sampled_models};
@@ -36,8 +36,11 @@ const LONGEST_NS: u64 = 100 * DAY_NS;
 #[derive(Debug)]
 pub struct Modelled<'a> {
     machine: &'a Machine,
-    /// By [`PageCache`].
-    copies: [Vec<Copy>; PageCache::ALL.len()],
+    /// CPUs of the trace, ascending.
+    threads: Vec<u16>,
+    /// By copy: its events.
+    traced: Vec<Vec<&'a Event>>,
+    copies: Compiled<Vec<Copy>>,
     /// Pages of files.
     page_cache_frames: u64,
     /// Events of each copy, and of the trace.
@@ -49,7 +52,7 @@ impl<'a> Modelled<'a> {
     ///
     /// # Errors
     /// The trace holds nothing to replay, or the machine has too few CPUs.
-    pub fn new(trace: &Trace, machine: &'a Machine, copies: usize) -> Result<Self> {
+    pub fn new(trace: &'a Trace, machine: &'a Machine, copies: usize) -> Result<Self> {
         let usable: Vec<&Event> = trace.events.iter().filter(|event| is_used(event.kind)).collect();
         if usable.is_empty() {
             return Err(Error::failed("the trace has no allocations and no frees to replay"));
@@ -79,17 +82,21 @@ impl<'a> Modelled<'a> {
             let first = begin(copy);
             (0..each).map(|n| usable[(first + n) % usable.len()]).collect()
         };
-        let events: Vec<_> = (0..copies).map(events_of).collect();
-        let asking = |page_cache| {
-            events.iter().map(|events| compile(events, &threads, page_cache)).collect::<Vec<_>>()
-        };
-        let of_files = events.iter().flatten().filter(|event| event.is_page_cache());
+        let traced: Vec<_> = (0..copies).map(events_of).collect();
+        let of_files = traced.iter().flatten().filter(|event| event.is_page_cache());
         Ok(Self {
             machine,
-            copies: PageCache::ALL.map(asking),
             page_cache_frames: of_files.map(|event| 1 << event.order).sum(),
+            copies: Compiled::new(compile_all(&traced, &threads, PageCache::AsTraced)),
+            threads,
+            traced,
             events: [each, usable.len()],
         })
+    }
+
+    /// The copies that run under this setup.
+    fn copies(&self, setup: &Setup) -> &[Copy] {
+        self.copies.of(setup, |page_cache| compile_all(&self.traced, &self.threads, page_cache))
     }
 
     /// Runs every configuration on as many models of the machine, or until `progress` is interrupted, and adds what
@@ -106,7 +113,7 @@ impl<'a> Modelled<'a> {
     ) -> Result<()> {
         part.paired = true;
         part.settings = setups.iter().map(|(name, setup)| (name.clone(), setup.described())).collect();
-        part.condition("copies", self.copies[0].len());
+        part.condition("copies", self.traced.len());
         let models = sampled_models(self.machine, models as usize, part.seed)?;
         let work: Vec<_> = models
             .iter()
@@ -120,8 +127,7 @@ impl<'a> Modelled<'a> {
                     return None;
                 }
                 let allocator = allocator(self.machine, setup);
-                let copies = &self.copies[setup.page_cache as usize];
-                Some(run(model, &allocator, copies, mix(part.seed ^ n << 32)))
+                Some(run(model, &allocator, self.copies(setup), mix(part.seed ^ n << 32)))
             },
             || progress.step("simulated"),
         );
@@ -149,7 +155,7 @@ impl<'a> Modelled<'a> {
 
     /// CPUs of the copies.
     fn cpus(&self) -> u16 {
-        self.copies[0].iter().map(|copy| copy.threads.len()).sum::<usize>() as u16
+        (self.traced.len() * self.threads.len()) as u16
     }
 
     /// Adds at how many CPUs that do the same the zone lock and the nodes' memory saturate, and what they allow at
@@ -204,16 +210,15 @@ impl<'a> Modelled<'a> {
     }
 
     fn explain(&self, part: &mut Part, models: usize) {
-        let copies = &self.copies[0];
-        let threads: usize = copies.iter().map(|copy| copy.threads.len()).sum();
         let [each, all] = self.events;
         part.note(format!(
-            "{} of the program on {threads} of {} virtual CPUs: each replays {each} of the {all} events, from a different \
+            "{} of the program on {} of {} virtual CPUs: each replays {each} of the {all} events, from a different \
              offset, at the recorded pace. Clearing pages and page faults are not part of it.",
-            match copies.len() {
+            match self.traced.len() {
                 1 => "One copy".to_owned(),
                 copies => format!("{copies} copies"),
             },
+            self.cpus(),
             self.machine.cpus()
         ));
         part.note(format!(
@@ -225,6 +230,11 @@ impl<'a> Modelled<'a> {
 
 const fn is_used(kind: EventKind) -> bool {
     matches!(kind, EventKind::PageAlloc | EventKind::PageFree)
+}
+
+/// The operations of each copy.
+fn compile_all(copies: &[Vec<&Event>], threads: &[u16], page_cache: PageCache) -> Vec<Copy> {
+    copies.iter().map(|events| compile(events, threads, page_cache)).collect()
 }
 
 /// The operations of one copy. Frees of blocks that it did not allocate, and of parts of blocks, are left out.

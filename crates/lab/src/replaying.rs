@@ -1,6 +1,9 @@
 //! A trace under several configurations, interleaved: what `replay` and the studies' replay parts share.
 
 mod ageing;
+
+use std::sync::OnceLock;
+
 use framewright_report::error::{Error, Result};
 use framewright_report::quantity::{Quantity, describe, quantities};
 use framewright_report::result::Part;
@@ -42,25 +45,46 @@ const LEAST_SAMPLE_NS: f64 = 100e6;
 /// Most replays of a short trace for one sample.
 const MOST_REPEATS: f64 = 100.0;
 
+/// What is compiled of a trace for each [`PageCache`]. Hardly a configuration asks for reclaimable blocks: what they need
+/// is made when the first does.
+#[derive(Debug)]
+pub(crate) struct Compiled<T> {
+    pub(crate) as_traced: T,
+    reclaimable: OnceLock<T>,
+}
+
+impl<T> Compiled<T> {
+    pub(crate) const fn new(as_traced: T) -> Self {
+        Self { as_traced, reclaimable: OnceLock::new() }
+    }
+
+    /// What the setup needs; `compile` makes it.
+    pub(crate) fn of(&self, setup: &Setup, compile: impl FnOnce(PageCache) -> T) -> &T {
+        match setup.page_cache {
+            PageCache::AsTraced => &self.as_traced,
+            PageCache::Reclaimable => self.reclaimable.get_or_init(|| compile(PageCache::Reclaimable)),
+        }
+    }
+}
+
 /// A trace, compiled for a number of threads, and the memory it is replayed in.
 #[derive(Debug)]
-pub struct Replay {
-    /// By [`PageCache`].
-    plans: [Plan; PageCache::ALL.len()],
+pub struct Replay<'a> {
+    trace: &'a Trace,
+    plans: Compiled<Plan>,
     frames: u64,
     /// Frames of an arena that the trace nearly fills.
     tight: u64,
 }
 
-impl Replay {
+impl<'a> Replay<'a> {
     /// Compiles `trace`. Without `frames`, the arena has twice what the trace ever used, and at least 1 GiB.
     ///
     /// # Errors
     /// The trace has nothing to replay, or more than fits in `frames`.
-    pub fn new(trace: &Trace, threads: usize, frames: Option<u64>) -> Result<Self> {
-        let plan = |page_cache| Plan::compile_with(trace, threads, page_cache).map_err(Error::failed);
-        let plans = [plan(PageCache::AsTraced)?, plan(PageCache::Reclaimable)?];
-        let peak = plans[0].counts().peak_frames;
+    pub fn new(trace: &'a Trace, threads: usize, frames: Option<u64>) -> Result<Self> {
+        let plan = Plan::compile(trace, threads).map_err(Error::failed)?;
+        let peak = plan.counts().peak_frames;
         let is_given = frames.is_some();
         let frames = frames.unwrap_or_else(|| (2 * peak).next_power_of_two().max(LEAST_FRAMES));
         if frames < peak {
@@ -70,7 +94,7 @@ impl Replay {
             )));
         }
         let tight = if is_given { frames } else { ageing::nearly_filled(peak) };
-        Ok(Self { plans, frames, tight })
+        Ok(Self { trace, plans: Compiled::new(plan), frames, tight })
     }
 
     /// Gives each timed replay at least `frames`; the memory in which huge pages are measured stays.
@@ -81,16 +105,18 @@ impl Replay {
     /// The trace's content.
     #[must_use]
     pub const fn counts(&self) -> &Counts {
-        self.plans[0].counts()
+        self.plans.as_traced.counts()
     }
 
     /// The plan that is replayed under this setup.
     fn plan(&self, setup: &Setup) -> &Plan {
-        &self.plans[setup.page_cache as usize]
+        self.plans.of(setup, |page_cache| {
+            Plan::compile_with(self.trace, self.threads(), page_cache).expect("as traced it was compiled")
+        })
     }
 
     fn threads(&self) -> usize {
-        self.plans[0].threads()
+        self.plans.as_traced.threads()
     }
 
     /// Replays under each setup, interleaved, `samples` times or until `progress` is interrupted, and adds what was
@@ -231,5 +257,26 @@ impl Mean {
         if self.unpinned {
             part.note("Threads could not be pinned to CPUs.");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+    use crate::shipped;
+
+    #[test]
+    fn what_reclaimable_blocks_need_is_compiled_for_the_configuration_that_asks_for_them() {
+        let trace = shipped::trace().expect("it is built in");
+        let trace = Trace { events: trace.events[..5000].to_vec(), ..trace };
+        let replay = Replay::new(&trace, 1, None).expect("it holds events");
+        let run = |pairs: &str| {
+            let settings = Settings::from_pairs(pairs).expect("pairs");
+            replay.once(&Setup::from_settings(&settings).expect("settings")).expect("replayed");
+            replay.plans.reclaimable.get().is_some()
+        };
+        assert!(!run("") && !run("preset=linux_v6_7"));
+        assert!(run("page_cache=reclaimable"));
     }
 }

@@ -114,7 +114,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let progress = Progress::interruptible("replay", (u64::from(args.samples) + 1) * setups.len() as u64);
     replay.measure(&setups, args.samples, &mut part, &progress)?;
     let ageing = Ageing { seed: args.report.seed(), ..Ageing::default() };
-    replay.age(&trace, &setups, &ageing, &mut part, &progress)?;
+    replay.age(&setups, &ageing, &mut part, &progress)?;
     noise.after(&mut part);
     let ended = ended(&part, args.samples, progress);
     finish(reporter, session.document(format!("replay {}", args.trace.display())), part, ended)
@@ -176,7 +176,7 @@ pub(super) fn prediction(trace: &Trace, base: &Settings, new: &Settings, seed: u
     let progress = Progress::interruptible("predict", u64::from(PREDICTED_SAMPLES + 1) * 2);
     replay.measure(&setups, PREDICTED_SAMPLES, &mut part, &progress)?;
     let ageing = Ageing { seed, ..Ageing::default() };
-    replay.age(trace, &setups, &ageing, &mut part, &progress)?;
+    replay.age(&setups, &ageing, &mut part, &progress)?;
     Ok(answer::in_a_sentence(&part, "new"))
 }
 

@@ -5,7 +5,6 @@ use framewright_host::Order;
 use framewright_report::error::Result;
 use framewright_report::quantity::describe;
 use framewright_report::result::Part;
-use framewright_trace::trace::Trace;
 use framewright_workload::replay::{Aged, Ageing};
 
 use super::{QUANTITIES, Replay};
@@ -40,7 +39,7 @@ fn compaction(moved: &[(&str, u64, u64, u64)]) -> Option<String> {
     })
 }
 
-impl Replay {
+impl Replay<'_> {
     /// Runs the trace again and again under each setup, and adds to `part` how much of the free memory could be had as
     /// huge pages. It repeats exactly: each metric has one sample. Nothing is added if `progress` is interrupted.
     ///
@@ -48,7 +47,6 @@ impl Replay {
     /// A configuration that the allocator refuses.
     pub fn age(
         &self,
-        trace: &Trace,
         setups: &[(String, Setup)],
         ageing: &Ageing,
         part: &mut Part,
@@ -58,7 +56,7 @@ impl Replay {
             setups,
             |(_, setup)| {
                 let subject = setup.subject(self.tight, self.threads())?;
-                Ok(subject.age(trace, self.plan(setup), ageing, &|| !progress.is_interrupted()))
+                Ok(subject.age(self.trace, self.plan(setup), ageing, &|| !progress.is_interrupted()))
             },
             || progress.step("huge pages"),
         );

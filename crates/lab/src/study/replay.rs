@@ -80,7 +80,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     replay.measure(&setups, run.samples, &mut result, &progress)?;
     if part.metrics.iter().any(|metric| AGED.contains(&&*metric.name)) {
         let ageing = Ageing { seed: run.seed, ..Ageing::default() };
-        replay.age(&trace, &setups, &ageing, &mut result, &progress)?;
+        replay.age(&setups, &ageing, &mut result, &progress)?;
     }
     keep_declared(part, &mut result);
     Ok(result)
