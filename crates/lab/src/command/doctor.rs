@@ -165,9 +165,9 @@ struct Rate {
     value: f64,
 }
 
-/// Counters of `/proc/vmstat` whose rates are shown: name, words, and the beginning of their names there.
+/// Counters of `/proc/vmstat` whose rates are shown: name, words, and the name there, without that of a zone.
 const RATES: [(&str, &str, &str); 10] = [
-    ("allocated", "pages allocated", "pgalloc_"),
+    ("allocated", "pages allocated", "pgalloc"),
     ("freed", "pages freed", "pgfree"),
     ("faults", "faults", "pgfault"),
     ("stalls", "allocations that reclaimed", "allocstall"),
@@ -180,8 +180,8 @@ const RATES: [(&str, &str, &str); 10] = [
 ];
 
 fn rates(before: &State, after: &State, seconds: f64) -> Vec<Rate> {
-    let rate = |(name, words, prefix)| {
-        let moved = after.counters(prefix).saturating_sub(before.counters(prefix));
+    let rate = |(name, words, counter)| {
+        let moved = after.counters(counter).saturating_sub(before.counters(counter));
         Rate { name, words, value: moved as f64 / seconds.max(1e-3) }
     };
     RATES.into_iter().map(rate).collect()

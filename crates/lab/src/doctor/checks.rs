@@ -305,17 +305,17 @@ fn compaction(state: &State) -> Option<Finding> {
     })
 }
 
-/// From one stall in this number of allocations on, a program feels it.
-const STALLS_PER_ALLOCATION: f64 = 1e-5;
+/// From one stall in this number of allocated pages on, a program feels it. Linux counts no allocations.
+const STALLS_PER_PAGE: f64 = 1e-5;
 
 fn stalls(state: &State) -> Option<Finding> {
-    let (stalls, allocations) = (state.counters("allocstall"), state.counters("pgalloc_"));
-    let share = stalls as f64 / allocations.max(1) as f64;
-    (stalls >= ATTEMPTS && share > STALLS_PER_ALLOCATION).then(|| Finding {
+    let (stalls, pages) = (state.counters("allocstall"), state.counters("pgalloc"));
+    let share = stalls as f64 / pages.max(1) as f64;
+    (stalls >= ATTEMPTS && share > STALLS_PER_PAGE).then(|| Finding {
         id: "allocation-stalls",
         severity: Severity::Warning,
-        read: format!("allocstall {stalls} of {allocations} allocations {}, /proc/vmstat", state.period),
-        expected: "fewer than 1 in 100,000".to_owned(),
+        read: format!("allocstall {stalls} for {pages} allocated pages {}, /proc/vmstat", state.period),
+        expected: "fewer than 1 for 100,000 pages".to_owned(),
         why: "These allocations reclaimed memory themselves: milliseconds instead of nanoseconds.".to_owned(),
         advice: "Raise vm.watermark_scale_factor so that kswapd begins earlier, or limit the memory of the program that grows."
             .to_owned(),

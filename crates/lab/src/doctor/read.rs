@@ -219,10 +219,14 @@ impl State {
         self.vmstat.get(name).copied().unwrap_or(0)
     }
 
-    /// The sum of the counters that begin so.
+    /// The counter of this name, and those of zones under it: `pgalloc` counts as `pgalloc_normal` and others. What else
+    /// begins so counts something else (`pgscan_direct_throttle`), or the same again (`thp_fault_fallback_charge`).
     #[must_use]
-    pub fn counters(&self, prefix: &str) -> u64 {
-        self.vmstat.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, value)| value).sum()
+    pub fn counters(&self, name: &str) -> u64 {
+        let is_of_zone = |rest: &str| rest.strip_prefix('_').is_some_and(|zone| ZONES.contains(&zone));
+        let counts =
+            |known: &str| known.strip_prefix(name).is_some_and(|rest| rest.is_empty() || is_of_zone(rest));
+        self.vmstat.iter().filter(|(known, _)| counts(known)).map(|(_, value)| value).sum()
     }
 }
 
@@ -238,6 +242,9 @@ fn group(root: &Root, path: &str) -> Option<Group> {
         killed: killed.and_then(|count| count.trim().parse().ok()).unwrap_or(0),
     })
 }
+
+/// Zones in names of counters.
+const ZONES: [&str; 6] = ["dma", "dma32", "normal", "high", "movable", "device"];
 
 /// The settings that are looked at.
 const SETTINGS: [&str; 6] = [

@@ -181,7 +181,8 @@ fn an_old_incident_is_no_warning() {
     let (_, now) = examine_since(&root, Some(&before)).expect("it can be read");
     let (severity, read) = severities(&now, "allocation-stalls");
     assert!(
-        severity == Severity::Warning && read.starts_with("allocstall 400 of 0 allocations in the last 60 s"),
+        severity == Severity::Warning
+            && read.starts_with("allocstall 400 for 0 allocated pages in the last 60 s"),
         "{read}"
     );
     assert_eq!(severities(&now, "oom-kills").0, Severity::Info);
@@ -347,4 +348,20 @@ fn an_archive_that_was_made_elsewhere_is_examined_like_the_system() {
     empty.finish().expect("in memory");
     fs::write(&wrong, empty.into_inner().expect("in memory")).expect("written");
     assert!(Root::open(&wrong).expect_err("nothing in it").to_string().contains("no proc/zoneinfo"));
+}
+
+/// Linux counts one event under several names: by zone, by who scanned and again by what was scanned, and with a reason.
+#[test]
+fn nothing_is_counted_twice() {
+    let copy = Copy::new("counters");
+    copy.write(
+        "proc/vmstat",
+        "pgalloc_dma 1\npgalloc_normal 2\npgalloc_device 4\nallocstall 8\npgscan_direct 16\n\
+         pgscan_direct_throttle 32\npgscan_direct_movable 64\nthp_fault_fallback 128\n\
+         thp_fault_fallback_charge 256\n",
+    );
+    let state = State::read(&Root::open(&copy.0).expect("a folder")).expect("it can be read");
+    let counted =
+        ["pgalloc", "allocstall", "pgscan_direct", "thp_fault_fallback"].map(|name| state.counters(name));
+    assert_eq!(counted, [7, 8, 16 + 64, 128]);
 }

@@ -39,16 +39,16 @@ const QUANTITIES: &[Quantity] = &quantities! {
     pages_scanned "1" Lower Main "Pages that the machine scanned to reclaim some."
 };
 
-/// Counters of `/proc/vmstat` by metric: the beginning of their names.
-const COUNTERS: [(&str, &str); 8] = [
-    ("pages_allocated", "pgalloc_"),
-    ("allocation_stalls", "allocstall"),
-    ("compaction_stalls", "compact_stall"),
-    ("compaction_failures", "compact_fail"),
-    ("pages_moved", "pgmigrate_success"),
-    ("huge_page_faults", "thp_fault_alloc"),
-    ("huge_page_fallbacks", "thp_fault_fallback"),
-    ("pages_scanned", "pgscan_"),
+/// Counters of `/proc/vmstat` by metric. `pgscan_anon` and `pgscan_file` count what the four of those that scan do.
+const COUNTERS: [(&str, &[&str]); 8] = [
+    ("pages_allocated", &["pgalloc"]),
+    ("allocation_stalls", &["allocstall"]),
+    ("compaction_stalls", &["compact_stall"]),
+    ("compaction_failures", &["compact_fail"]),
+    ("pages_moved", &["pgmigrate_success"]),
+    ("huge_page_faults", &["thp_fault_alloc"]),
+    ("huge_page_fallbacks", &["thp_fault_fallback"]),
+    ("pages_scanned", &["pgscan_kswapd", "pgscan_direct", "pgscan_khugepaged", "pgscan_proactive"]),
 ];
 /// Time between two looks for the command's end.
 const TICK: Duration = Duration::from_millis(1);
@@ -132,6 +132,12 @@ pub fn run(runs: &Runs<'_>, knobs: &Knobs, part: &mut Part, progress: &Progress)
 
 type Figures = Vec<(&'static str, f64)>;
 
+/// Growth of the machine's counters.
+fn counted(before: &State, after: &State) -> impl Iterator<Item = (&'static str, f64)> {
+    let sum = |state: &State, names: &[&str]| names.iter().map(|name| state.counters(name)).sum::<u64>();
+    COUNTERS.iter().map(move |(name, of)| (*name, sum(after, of).saturating_sub(sum(before, of)) as f64))
+}
+
 /// The last line of text that a command wrote to this file before it failed.
 fn last_line(mut said: File) -> String {
     let mut text = Vec::new();
@@ -207,9 +213,32 @@ fn once(runs: &Runs<'_>, knobs: &Knobs, tried: bool, progress: &Progress) -> Res
     if let (Some(before), Some(after)) = (&before.state, &after.state) {
         let free = |order| after.zones.iter().map(|zone| zone.free_in_blocks(order)).sum::<u64>() as f64;
         figures.push(("huge_available_percent", 100.0 * free(9) / free(0).max(1.0)));
-        for (name, prefix) in COUNTERS {
-            figures.push((name, after.counters(prefix).saturating_sub(before.counters(prefix)) as f64));
-        }
+        figures.extend(counted(before, after));
     }
     Ok(Some(figures))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scanned_pages_are_those_of_all_that_scan_each_once() {
+        let real = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/linux-6.18-vm2");
+        let before = State::read(&Root::open(real.as_ref()).expect("a folder")).expect("it can be read");
+        let mut after = before.clone();
+        for (name, more) in [
+            ("pgscan_kswapd", 1),
+            ("pgscan_direct", 2),
+            ("pgscan_khugepaged", 4),
+            ("pgscan_proactive", 8),
+            ("pgscan_anon", 5),
+            ("pgscan_file", 10),
+            ("pgalloc_normal", 100),
+        ] {
+            *after.vmstat.entry(name.to_owned()).or_default() += more;
+        }
+        let grown: Vec<_> = counted(&before, &after).filter(|(_, value)| *value > 0.0).collect();
+        assert_eq!(grown, [("pages_allocated", 100.0), ("pages_scanned", 15.0)]);
+    }
 }
