@@ -1,6 +1,8 @@
 //! The answer before the figures: a verdict, time, locks, huge pages, whether it can be deployed; then at most ten rows
 //! with titles in words. Of other results than replays and tries: the verdict, what was published, and the rows.
 
+use std::collections::BTreeMap;
+
 use framewright_report::result::{Kind, Metric, Part};
 use framewright_report::stats::ratio::{Ratio, Verdict, needed, verdict};
 use framewright_report::stats::{median, quartile_spread_percent};
@@ -12,6 +14,8 @@ use crate::configure::Setting;
 
 /// Condition of a part: the share of the recorded run's CPU time that the kernel spent on page allocation, in percent.
 pub const SHARE: &str = "page_allocation_percent_of_run";
+/// Condition of a part: the 95 % interval of that share, as `0.05 to 1.73`.
+pub const SHARE_RANGE: &str = "page_allocation_percent_range";
 /// Condition of a part: the machine had other work while it was measured.
 pub const BUSY: &str = "busy";
 /// Condition of a part: what a replay predicts for the change that was tried.
@@ -303,14 +307,22 @@ fn time(part: &Part, variant: &str) -> Option<String> {
     let figures = change.figures();
     let effect = match part.conditions.get(SHARE).and_then(|share| share.parse::<f64>().ok()) {
         Some(share) => {
-            let of_run = |ratio: f64| format!("{:+.2}", share * (ratio - 1.0) + 0.0);
-            let range = change.ratio.filter(|ratio| ratio.high > ratio.low);
-            let range = range.map_or_else(String::new, |ratio| {
-                format!(" [{}, {}]", of_run(ratio.low), of_run(ratio.high))
-            });
+            let of_run = |share: f64, ratio: f64| share * (ratio - 1.0) + 0.0;
+            let known = share_range(part);
+            let range =
+                change.ratio.filter(|ratio| ratio.high > ratio.low).map_or_else(String::new, |ratio| {
+                    // The share is an estimate, too: few samples leave both open.
+                    let shares = known.unwrap_or([share; 2]);
+                    let low =
+                        shares.map(|share| of_run(share, ratio.low)).into_iter().fold(f64::MAX, f64::min);
+                    let high =
+                        shares.map(|share| of_run(share, ratio.high)).into_iter().fold(f64::MIN, f64::max);
+                    format!(" [{low:+.2}, {high:+.2}]")
+                });
+            let known = known.map_or_else(String::new, |[low, high]| format!(" [{low:.2}, {high:.2}]"));
             format!(
-                "{} %{range} of the run's CPU time, of which page allocation took {share:.2} %",
-                of_run(change.new / change.base)
+                "{:+.2} %{range} of the run's CPU time, of which page allocation took {share:.2} %{known}",
+                of_run(share, change.new / change.base)
             )
         }
         None => "the allocator's share of the run is not known (no samples in the trace)".to_owned(),
@@ -320,6 +332,12 @@ fn time(part: &Part, variant: &str) -> Option<String> {
         Kind::Simulated => format!("in the modelled allocator {figures} % of the time, {words}; {effect}"),
         _ => format!("an operation {figures} ns, {words}; {effect}"),
     })
+}
+
+/// The interval of the allocator's share of the run, if the part has it.
+fn share_range(part: &Part) -> Option<[f64; 2]> {
+    let (low, high) = part.conditions.get(SHARE_RANGE)?.split_once(" to ")?;
+    Some([low.parse().ok()?, high.parse().ok()?])
 }
 
 fn locks(part: &Part, variant: &str) -> Option<String> {
@@ -364,18 +382,11 @@ fn deployment(part: &Part, variant: &str) -> Option<String> {
         return Some(lines.collect::<Vec<_>>().join("; "));
     }
     let (base, new) = (part.settings.get(&part.baseline)?, part.settings.get(variant)?);
-    let version = |preset: &str| Some(format!("v{}", preset.strip_prefix("linux_v")?.replace('_', ".")));
-    if let Some(version) = new.get("preset").and_then(|preset| version(preset)) {
-        return Some(format!("a kernel with the rules of Linux {version}"));
-    }
-    let (mut sysctls, mut others) = (Vec::new(), Vec::new());
-    for (name, value) in
-        new.iter().filter(|(name, value)| *name != "preset" && base.get(*name) != Some(value))
+    let (sysctls, others) = differing(base, new);
+    if !others.is_empty()
+        && let Some(kernel) = of_linux(new)
     {
-        match Setting::find(name).ok().and_then(Setting::sysctl) {
-            Some(sysctl) => sysctls.push(format!("{sysctl}={value}")),
-            None => others.push(name.as_str()),
-        }
+        return Some(kernel);
     }
     match (&sysctls[..], &others[..]) {
         ([], []) => None,
@@ -399,6 +410,38 @@ fn deployment(part: &Part, variant: &str) -> Option<String> {
             Some(format!("not in Linux: {first}, {second}{more} are settings of this allocator"))
         }
     }
+}
+
+/// Settings by name, as a part has them.
+type Described = BTreeMap<String, String>;
+
+/// The settings of `new` that differ from those of `base`: sysctls with their values, and names of others.
+fn differing<'a>(base: &Described, new: &'a Described) -> (Vec<String>, Vec<&'a str>) {
+    let (mut sysctls, mut others) = (Vec::new(), Vec::new());
+    for (name, value) in
+        new.iter().filter(|(name, value)| *name != "preset" && base.get(*name) != Some(value))
+    {
+        match Setting::find(name).ok().and_then(Setting::sysctl) {
+            Some(sysctl) => sysctls.push(format!("{sysctl}={value}")),
+            None => others.push(name.as_str()),
+        }
+    }
+    (sysctls, others)
+}
+
+/// The kernel that has these settings, with the fewest sysctls set, if there is one. What surrounds an allocator here is
+/// no choice there: the size of descriptors, and how the memory map is initialised.
+fn of_linux(new: &Described) -> Option<String> {
+    const AROUND: [&str; 2] = ["descriptor_bytes", "deferred_init"];
+    let candidates = Setting::presets().filter_map(|(preset, setup)| {
+        let version = preset.strip_prefix("linux_v")?.replace('_', ".");
+        let described = setup.described();
+        let (sysctls, others) = differing(&described, new);
+        others.iter().all(|name| AROUND.contains(name)).then_some((version, sysctls))
+    });
+    let (version, sysctls) = candidates.min_by_key(|(_, sysctls)| sysctls.len())?;
+    let with = if sysctls.is_empty() { String::new() } else { format!(" and sysctl {}", sysctls.join(" ")) };
+    Some(format!("a kernel with the rules of Linux v{version}{with}"))
 }
 
 /// The verdict in one sentence: what is better, worse or otherwise changed, and of time, or of the part's first metric,
@@ -659,12 +702,25 @@ Notes: --all. + better, - worse, ~ unclear, ? too few
                 "To deploy sysctl vm.watermark_scale_factor=20 base new",
             ),
             ("preset=linux_v6_7", 1.0, 0.1, "To deploy a kernel with the rules of Linux v6.7 base new"),
+            (
+                "preset=linux_v6_7,compaction_proactiveness=98",
+                1.0,
+                0.1,
+                "a kernel with the rules of Linux v6.7 and sysctl vm.compaction_proactiveness=98 base new",
+            ),
             ("preset=linux_v6_16,lock_place=own_line", 1.0, 0.1, "not in Linux: lock_place is a setting"),
+            ("preset=linux_v6_16,page_cache=reclaimable", 1.0, 0.1, "not in Linux: page_cache is a setting"),
         ] {
             let text = shown(&part(new, time, noise)).split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(text.contains(expected), "{new}: {text}");
         }
-        let mut part = part("preset=framewright", 1.0, 0.1);
+        // Few samples: the share may be a tenth as much, or twice as much.
+        let mut part = part("preset=framewright", 0.75, 0.1);
+        part.condition(SHARE_RANGE, "0.10 to 2.00");
+        let text = shown(&part).split_whitespace().collect::<Vec<_>>().join(" ");
+        let expected =
+            "-0.24 % [-0.62, -0.02] of the run's CPU time, of which page allocation took 0.89 % [0.10, 2.00]";
+        assert!(text.contains(expected), "{text}");
         part.conditions.remove(SHARE);
         assert!(shown(&part).contains("is not known (no samples in the trace)"), "{}", shown(&part));
     }

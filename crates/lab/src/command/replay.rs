@@ -9,7 +9,7 @@ use framewright_trace::kernel_time::{Doing, Samples};
 use framewright_trace::trace::Trace;
 use framewright_workload::replay::Ageing;
 
-use crate::answer::{self, SHARE};
+use crate::answer::{self, SHARE, SHARE_RANGE};
 use crate::command::{Noise, check_threads, count, cpus_here, mib};
 use crate::configure::{Measures, Setup};
 use crate::machine::Machine;
@@ -147,9 +147,7 @@ fn describe(part: &mut Part, setups: &[(String, Setup)], settings: &[Settings], 
     }
     part.trace = Some(id);
     match Samples::of(trace) {
-        Some(samples) => {
-            part.condition(SHARE, format!("{:.3}", samples.share_of(&Doing::ALLOCATOR).percent));
-        }
+        Some(samples) => share(part, &samples),
         None => {
             part.note("The allocator's share of the recorded run is not known: the trace has no samples.");
         }
@@ -157,6 +155,13 @@ fn describe(part: &mut Part, setups: &[(String, Setup)], settings: &[Settings], 
     if let Some(lost) = trace.meta.lost_events.filter(|&lost| lost > 0) {
         part.note(format!("{lost} events were lost when this was recorded."));
     }
+}
+
+/// Adds the allocator's share of the recorded run, with its interval.
+fn share(part: &mut Part, samples: &Samples) {
+    let share = samples.share_of(&Doing::ALLOCATOR);
+    part.condition(SHARE, format!("{:.3}", share.percent));
+    part.condition(SHARE_RANGE, format!("{:.3} to {:.3}", share.low, share.high));
 }
 
 /// Rounds of a prediction.
@@ -171,7 +176,7 @@ pub(super) fn prediction(trace: &Trace, base: &Settings, new: &Settings, seed: u
     replay.enlarge(largest_zone(trace));
     let mut part = Part::new("replay", "trace", Kind::Measured, "host").baseline("base").variant("new");
     if let Some(samples) = Samples::of(trace) {
-        part.condition(SHARE, format!("{:.3}", samples.share_of(&Doing::ALLOCATOR).percent));
+        share(&mut part, &samples);
     }
     let progress = Progress::interruptible("predict", u64::from(PREDICTED_SAMPLES + 1) * 2);
     replay.measure(&setups, PREDICTED_SAMPLES, &mut part, &progress)?;
