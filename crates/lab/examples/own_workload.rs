@@ -45,6 +45,7 @@ impl Workload for Swap {
             options: &[(Opt::Samples, Kind::Measured)],
             needs: &[],
             is_bound: false,
+            varies: 0,
         }
     }
 

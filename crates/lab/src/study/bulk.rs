@@ -32,6 +32,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
         metrics: joined!(Quantity; &TIMES, &ZONE_LOCK, &TRAFFIC),
         options: joined!((Opt, Kind); &MEASURED, &SIMULATED, &[(Opt::Trace, Kind::Simulated)]),
         needs: &[Need::Model],
+        varies: usize::MAX,
         ..Declaration::NONE
     },
     runners: &[(Kind::Measured, run), (Kind::Simulated, simulated::bulk)],

@@ -47,6 +47,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
         options: &[SIMULATED[1], SIMULATED[2]],
         needs: &[Need::Model, Need::Kernel],
         is_bound: true,
+        varies: 0,
     },
     runners: &[(Kind::Simulated, run)],
 };

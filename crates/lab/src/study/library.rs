@@ -42,6 +42,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
         ),
         options: joined!((Opt, Kind); &MEASURED, &SIMULATED),
         needs: &[Need::Model],
+        varies: usize::MAX,
         ..Declaration::NONE
     },
     runners: &[(Kind::Measured, measured), (Kind::Simulated, simulated)],

@@ -56,6 +56,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
         ),
         options: &SIMULATED,
         needs: &[Need::Model, Need::Kernel],
+        varies: 1,
         ..Declaration::NONE
     },
     runners: &[(Kind::Simulated, run)],

@@ -108,6 +108,15 @@ impl WrittenPart {
                     file.error(Some(key.span()), format!("{} = {value}: {what}", key.get_ref()))
                 })?;
             }
+            if values.len() > declared.varies {
+                let what = match declared.varies {
+                    0 => "varies no setting; write a [[variant]] for each value".to_owned(),
+                    most => {
+                        format!("takes {most} value of a setting, and {} has {}", key.get_ref(), values.len())
+                    }
+                };
+                return Err(file.error(Some(key.span()), format!("part {name}: workload {chosen} {what}")));
+            }
             vary.insert(key.into_inner(), values);
         }
         let written = self
@@ -159,6 +168,15 @@ impl WrittenMetric {
             return Err(wrong(better.span(), what));
         }
         let (published, changed) = (self.published, self.changed);
+        for figure in published.iter().chain(changed.values()) {
+            if !figure.mean.is_finite()
+                || !figure.stddev.is_none_or(|spread| spread.is_finite() && spread >= 0.0)
+            {
+                let what =
+                    format!("what was published of {} is no number, or has a spread below 0", quantity.name);
+                return Err(wrong(self.name.span(), what));
+            }
+        }
         Ok(Metric { name: self.name.into_inner(), published, changed, ..Metric::of(quantity) })
     }
 }
@@ -201,6 +219,14 @@ impl Content {
             )?;
             if part.kinds.is_empty() {
                 return Err(format!("part {} has no kinds", part.name));
+            }
+            let published = part.metrics.iter().flat_map(|metric| metric.changed.keys());
+            for name in published.filter(|name| !self.variants.iter().any(|variant| variant.name == **name)) {
+                let hint = did_you_mean(name, self.variants.iter().map(|variant| variant.name.as_str()));
+                return Err(format!(
+                    "part {}: figures are published of `{name}`, which is no variant{hint}",
+                    part.name
+                ));
             }
             if let Some((key, _)) = part.vary.iter().find(|(_, values)| values.is_empty()) {
                 return Err(format!("part {} varies {key} over no value", part.name));
@@ -352,10 +378,24 @@ published = { mean = 1.5 }
                 "lock_kind = [\"mcs\"]",
                 "23: lock_kind = mcs: expected one of ticket, queued, parking, by_platform",
             ),
+            (
+                "{ name = \"bulk\", order = 9 }",
+                "{ name = \"bad_block\" }",
+                "23: part bulk: workload bad_block varies no setting; write a [[variant]] for each value",
+            ),
+            (
+                "mean = 1.5",
+                "mean = nan",
+                "26: what was published of alloc_ns is no number, or has a spread below 0",
+            ),
         ] {
             assert_eq!(refusal(from, to), format!("studies/small.toml:{expected}"));
         }
         let file = "studies/small.toml: part bulk: ";
+        assert_eq!(
+            refusal("{ mean = 1.5 }", "{ mean = 1.5 }\nchanged = { olds = { mean = 1 } }"),
+            format!("{file}figures are published of `olds`, which is no variant; did you mean `old`?")
+        );
         assert_eq!(
             refusal("[\"measured\"]", "[\"derived\"]"),
             format!("{file}workload bulk cannot be derived, only measured or simulated")

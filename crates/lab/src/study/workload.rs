@@ -43,6 +43,9 @@ pub struct Declaration {
     pub needs: &'static [Need],
     /// Whether it needs published figures of its study's own machine, which say nothing of another.
     pub is_bound: bool,
+    /// Values of a setting that its parts may vary ([`Part::combinations`](super::Part::combinations)): 0 if it does not look at them, 1 if it looks at
+    /// the first combination.
+    pub varies: usize,
 }
 
 /// A key that a part may set.
@@ -122,6 +125,7 @@ impl Declaration {
         options: &[],
         needs: &[],
         is_bound: false,
+        varies: 0,
     };
 
     /// Whether an option changes how it runs.
