@@ -9,6 +9,7 @@ use framewright_host::Order;
 use framewright_report::error::{Error, Result};
 use framewright_report::quantity::{Quantity, describe, quantities};
 use framewright_report::result::{Kind, Part};
+use framewright_report::stats::{max, median, min};
 use framewright_sim::Model;
 use framewright_sim::clock::{Ps, mix};
 use framewright_sim::queue::{Network, Station};
@@ -189,9 +190,8 @@ impl<'a> Modelled<'a> {
     /// Says the bounds in a sentence for each configuration.
     fn say_bounds(&self, part: &mut Part) {
         let value = |name: &str, variant: &str| {
-            let mut samples = part.find(name)?.of(variant).to_vec();
-            samples.sort_by(f64::total_cmp);
-            Some([*samples.first()?, *samples.get(samples.len() / 2)?, *samples.last()?])
+            let samples = part.find(name)?.of(variant);
+            (!samples.is_empty()).then(|| [min(samples), median(samples), max(samples)])
         };
         let sentence = |variant: &String| {
             let [low, middle, high] = value("saturated_at_cpus[lock=zone]", variant)?;
@@ -331,18 +331,16 @@ mod tests {
         let setups =
             [setup("preset=linux_v5_4,batch=7,high=42"), setup("preset=linux_v5_4,batch=63,high=378")];
         let mut part = part(&machine, &setups[0].0, 1);
-        modelled.simulate(&setups, 1, &mut part, &Progress::new("replay", 2)).expect("simulated");
+        modelled.simulate(&setups, 2, &mut part, &Progress::new("replay", 4)).expect("simulated");
         let value = |name: &str, n: usize| part.find(name).expect(name).of(&setups[n].0)[0];
         let locks = |n| value("zone_lock_acquisitions_per_page", n);
         assert!(locks(1) < locks(0) / 3.0, "{} {}", locks(0), locks(1));
         assert!(value("alloc_ns", 0) > 0.0 && value("in_allocator_percent", 0) < 100.0);
         let bound = |n: usize| value("saturated_at_cpus[lock=zone]", n);
         assert!(bound(1) > bound(0), "larger lists let more CPUs in: {} {}", bound(0), bound(1));
-        assert!(
-            part.notes.iter().any(|note| note.contains("the zone lock saturates at")),
-            "{:?}",
-            part.notes
-        );
+        let samples = part.find("saturated_at_cpus[lock=zone]").expect("it is there").of(&setups[1].0);
+        let said = format!("{}: the zone lock saturates at {:.0} CPUs", setups[1].0, median(samples));
+        assert!(part.notes.iter().any(|note| note.starts_with(&said)), "{said}: {:?}", part.notes);
         let error = Modelled::new(&trace, &machine, 100).expect_err("too many").to_string();
         assert!(error.contains("at most 13 copies fit"), "{error}");
         let mut leap = Trace { events: trace.events[..10].to_vec(), ..trace };

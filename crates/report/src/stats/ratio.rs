@@ -23,11 +23,9 @@ pub const CONFIDENCE_PERCENT: u32 = 95;
 const EACH_PERCENT: u32 = 84;
 /// From this many samples on, the binomial distribution is taken for a normal one.
 const MANY: usize = 1000;
-/// Below this many samples a table warns: so few cannot show how far they might spread.
-pub const FEW_SAMPLES: usize = 5;
 /// Below this many samples nothing is said about a change at all.
 const TOO_FEW_TO_JUDGE: usize = 3;
-/// Like [`FEW_SAMPLES`], for measured pairs: of fewer, not even all on one side are 95 % sure.
+/// Like [`TOO_FEW_TO_JUDGE`], for measured pairs: of fewer, not even all on one side are 95 % sure.
 pub const FEW_PAIRS: usize = 6;
 
 /// A new figure as a multiple of the baseline's.

@@ -3,7 +3,7 @@
 use super::number::{percent, plain, significant};
 use super::{Block, Cell, Row, Side, Table, provenance, sample_counts};
 use crate::result::{Better, Document, Kind, Metric, Part};
-use crate::stats::ratio::{CONFIDENCE_PERCENT, FEW_PAIRS, FEW_SAMPLES, Ratio, Verdict, verdict};
+use crate::stats::ratio::{CONFIDENCE_PERCENT, Ratio, Verdict, needed, verdict};
 use crate::stats::{max, median, min, quartile_spread_percent, stddev};
 use crate::terminal::Tone;
 
@@ -184,10 +184,14 @@ fn legend(part: &Part) -> Vec<String> {
             ),
         });
         if part.metrics.iter().any(|metric| metric.better != Better::None && metric.samples.len() > 1) {
-            legend.push(format!(
-                "+ better, - worse, ~ no clear change. By chance alone, up to {} in 100 rows are marked.",
-                100 - CONFIDENCE_PERCENT
-            ));
+            // What models differ in is not drawn by chance.
+            let by_chance = match part.kind {
+                Kind::Simulated | Kind::Derived => String::new(),
+                Kind::Measured => {
+                    format!(" By chance alone, up to {} in 100 rows are marked.", 100 - CONFIDENCE_PERCENT)
+                }
+            };
+            legend.push(format!("+ better, - worse, ~ no clear change.{by_chance}"));
         }
     }
     if part
@@ -203,7 +207,7 @@ fn legend(part: &Part) -> Vec<String> {
     // A deterministic result has one sample, and needs no more.
     let uncertain = part.metrics.iter().filter(|metric| !metric.is_exact);
     let fewest = uncertain.flat_map(|metric| counts(part, metric)).min();
-    let needed = if part.paired && part.kind == Kind::Measured { FEW_PAIRS } else { FEW_SAMPLES };
+    let needed = needed(part);
     if fewest.is_some_and(|fewest| fewest < needed) {
         legend.push(format!("? too few samples to judge: {needed} or more of each are needed."));
     }

@@ -248,7 +248,8 @@ fn few_samples_are_warned_about() {
     let text = |document: &Document| {
         render(&tables(document, Style::Framewright, Options::default()), Format::Table, &Terminal::plain())
     };
-    assert!(text(&kernbench()).contains("? too few samples to judge: 5 or more"));
+    // As many as a verdict needs: those of three are marked.
+    assert!(text(&kernbench()).contains("? too few samples to judge: 3 or more"));
     assert!(!text(&refill()).contains("too few samples"));
     assert!(!text(&structure()).contains("too few samples"), "arithmetic needs no samples");
 }
