@@ -160,7 +160,6 @@ fn facts(
 ) -> Listing {
     let mut listing = Listing::new(&args.trace.display().to_string(), &["", ""]);
     let mut fact = |name: &str, value: String| listing.row([name.to_owned(), value]);
-    let seconds = (profile.duration_ns as f64 / 1e9).max(1e-9);
     fact("run", format!("{} from the first event to the last", time(profile.duration_ns as f64)));
     if !trace.meta.recorded_at.is_empty() {
         fact("recorded", format!("{}, {}", trace.meta.recorded_at, trace.meta.attribution));
@@ -175,14 +174,11 @@ fn facts(
         }
     }
     let Share { allocations, pages } = profile.all;
-    fact(
-        "allocations",
-        format!(
-            "{allocations} ({:.0} a second) of {pages} pages, {} MiB",
-            allocations as f64 / seconds,
-            pages >> 8
-        ),
-    );
+    let rate = match profile.duration_ns {
+        0 => String::new(),
+        ns => format!(" ({:.0} a second)", allocations as f64 * 1e9 / ns as f64),
+    };
+    fact("allocations", format!("{allocations}{rate} of {pages} pages, {} MiB", pages >> 8));
     fact("frees", profile.frees.to_string());
     fact("most in use", format!("{} MiB", profile.peak_pages >> 8));
     let lifetimes: Vec<String> = QUANTILES

@@ -73,6 +73,11 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     // Before a setting is read: a killed try may have left another value.
     undo(&args.root)?;
     let knobs = args.set.iter().map(|text| Knob::parse(&args.root, text)).collect::<Result<Vec<Knob>>>()?;
+    let mut names: Vec<&str> = knobs.iter().map(|knob| knob.name.as_str()).collect();
+    names.sort_unstable();
+    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(Error::usage(format_args!("--set {}: it is given twice", twice[0])));
+    }
     let pairs = |value: fn(&Knob) -> &String| {
         knobs.iter().map(|knob| format!("{}={}", knob.name, value(knob))).collect::<Vec<_>>().join(" ")
     };
