@@ -1,7 +1,7 @@
 //! The answer before the figures: a verdict, time, locks, huge pages, whether it can be deployed; then at most ten rows
 //! with titles in words. Of other results than replays and tries: the verdict, what was published, and the rows.
 
-use std::collections::BTreeMap;
+mod deployment;
 
 use framewright_report::result::{Kind, Metric, Part};
 use framewright_report::stats::ratio::{Ratio, Verdict, needed, verdict};
@@ -10,7 +10,7 @@ use framewright_report::summary::Headline;
 use framewright_report::table::{significant, wrapped};
 use framewright_report::terminal::{Terminal, Tone};
 
-use crate::configure::Setting;
+use deployment::deployment;
 
 /// Condition of a part: the share of the recorded run's CPU time that the kernel spent on page allocation, in percent.
 pub const SHARE: &str = "page_allocation_percent_of_run";
@@ -366,82 +366,6 @@ fn huge_pages(part: &Part, variant: &str) -> Option<String> {
         return Some(format!("{base} → {new} % of the free memory after the run{faults}"));
     }
     Some(format!("{base} → {new} % of the free memory, in memory that the run nearly fills{price}"))
-}
-
-/// The way to make the change on a real machine.
-fn deployment(part: &Part, variant: &str) -> Option<String> {
-    if part.study == "try" {
-        let lines = variant.split(' ').map(|pair| match pair.split_once('=') {
-            Some((name, value)) if name.starts_with("transparent_hugepage") => {
-                let file = name.trim_start_matches("transparent_hugepage").trim_start_matches(['.', '/']);
-                let file = if file.is_empty() { "enabled" } else { file };
-                format!("echo {value} > /sys/kernel/mm/transparent_hugepage/{file}")
-            }
-            _ => format!("sysctl -w {pair}"),
-        });
-        return Some(lines.collect::<Vec<_>>().join("; "));
-    }
-    let (base, new) = (part.settings.get(&part.baseline)?, part.settings.get(variant)?);
-    let (sysctls, others) = differing(base, new);
-    if !others.is_empty()
-        && let Some(kernel) = of_linux(new)
-    {
-        return Some(kernel);
-    }
-    match (&sysctls[..], &others[..]) {
-        ([], []) => None,
-        (_, []) => Some(format!("sysctl {}", sysctls.join(" "))),
-        // A study is about a change of the kernel; some settings are of one release, others are constants there.
-        (_, [_] | [_, _] | [_, _, _]) if part.study != "replay" => {
-            let source = |name: &&str| Setting::find(name).map_or("", |setting| setting.source);
-            let of_release = |name: &&str| {
-                source(name).split(" v").skip(1).any(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-            };
-            let mut named: Vec<&str> = others.iter().copied().filter(of_release).collect();
-            if named.is_empty() {
-                named.clone_from(&others);
-            }
-            let named: Vec<String> = named.iter().map(|name| format!("{name} ({})", source(name))).collect();
-            Some(format!("by another kernel: {}", named.join(", ")))
-        }
-        (_, [single]) => Some(format!("not in Linux: {single} is a setting of this allocator")),
-        (_, [first, second, rest @ ..]) => {
-            let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
-            Some(format!("not in Linux: {first}, {second}{more} are settings of this allocator"))
-        }
-    }
-}
-
-/// Settings by name, as a part has them.
-type Described = BTreeMap<String, String>;
-
-/// The settings of `new` that differ from those of `base`: sysctls with their values, and names of others.
-fn differing<'a>(base: &Described, new: &'a Described) -> (Vec<String>, Vec<&'a str>) {
-    let (mut sysctls, mut others) = (Vec::new(), Vec::new());
-    for (name, value) in
-        new.iter().filter(|(name, value)| *name != "preset" && base.get(*name) != Some(value))
-    {
-        match Setting::find(name).ok().and_then(Setting::sysctl) {
-            Some(sysctl) => sysctls.push(format!("{sysctl}={value}")),
-            None => others.push(name.as_str()),
-        }
-    }
-    (sysctls, others)
-}
-
-/// The kernel that has these settings, with the fewest sysctls set, if there is one. What surrounds an allocator here is
-/// no choice there: the size of descriptors, and how the memory map is initialised.
-fn of_linux(new: &Described) -> Option<String> {
-    const AROUND: [&str; 2] = ["descriptor_bytes", "deferred_init"];
-    let candidates = Setting::presets().filter_map(|(preset, setup)| {
-        let version = preset.strip_prefix("linux_v")?.replace('_', ".");
-        let described = setup.described();
-        let (sysctls, others) = differing(&described, new);
-        others.iter().all(|name| AROUND.contains(name)).then_some((version, sysctls))
-    });
-    let (version, sysctls) = candidates.min_by_key(|(_, sysctls)| sysctls.len())?;
-    let with = if sysctls.is_empty() { String::new() } else { format!(" and sysctl {}", sysctls.join(" ")) };
-    Some(format!("a kernel with the rules of Linux v{version}{with}"))
 }
 
 /// The verdict in one sentence: what is better, worse or otherwise changed, and of time, or of the part's first metric,

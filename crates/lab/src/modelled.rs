@@ -52,7 +52,7 @@ impl<'a> Modelled<'a> {
     /// Prepares `copies` copies of a trace.
     ///
     /// # Errors
-    /// The trace holds nothing to replay, or the machine has too few CPUs.
+    /// The trace holds nothing to replay, or takes too long, or the machine has too few CPUs.
     pub fn new(trace: &'a Trace, machine: &'a Machine, copies: usize) -> Result<Self> {
         let usable: Vec<&Event> = trace.events.iter().filter(|event| is_used(event.kind)).collect();
         if usable.is_empty() {

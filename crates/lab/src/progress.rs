@@ -24,8 +24,8 @@ pub fn is_silent() -> bool {
     SILENT.get().is_some()
 }
 
-/// Writes a line to standard error. Where its reader has gone, as in `2>&1 | head`, the line is lost and the work goes on:
-/// a recording is not thrown away for it.
+/// Writes a line to standard error. Where its reader has gone, as in `2>&1 | head`, the line is lost and the work goes
+/// on: a recording is not thrown away for it.
 pub fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

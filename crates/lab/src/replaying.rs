@@ -45,8 +45,8 @@ const LEAST_SAMPLE_NS: f64 = 100e6;
 /// Most replays of a short trace for one sample.
 const MOST_REPEATS: f64 = 100.0;
 
-/// What is compiled of a trace for each [`PageCache`]. Hardly a configuration asks for reclaimable blocks: what they need
-/// is made when the first does.
+/// What is compiled of a trace for each [`PageCache`]. Hardly a configuration asks for reclaimable blocks: what they
+/// need is made when the first does.
 #[derive(Debug)]
 pub(crate) struct Compiled<T> {
     pub(crate) as_traced: T,

@@ -98,17 +98,18 @@ impl Output {
         matches!((target, fs::metadata(input)), (Ok(a), Ok(b)) if same(&a, &b))
     }
 
-    /// Whether both would make one file, however each path spells it: the one that is finished last would replace the other.
+    /// Whether both would make one file, however each path spells it: the one that is finished last would replace the
+    /// first.
     #[must_use]
-    pub fn is_also(&self, other: &Self) -> bool {
+    pub fn is_also(&self, second: &Self) -> bool {
         let place = |output: &Self| match &output.way {
             Way::Through(_) | Way::Over(_) => None,
             Way::Beside { target, .. } => {
                 Some((fs::canonicalize(folder(target)).ok()?, target.file_name()?.to_owned()))
             }
         };
-        let one_place = matches!((place(self), place(other)), (Some(a), Some(b)) if a == b);
-        one_place || self.replaces(&other.path)
+        let one_place = matches!((place(self), place(second)), (Some(a), Some(b)) if a == b);
+        one_place || self.replaces(&second.path)
     }
 
     /// Writes all of it. A regular file appears whole or not at all, except where its folder takes no second file.

@@ -47,8 +47,8 @@ pub trait Target: Sync {
         None
     }
 
-    /// Milliseconds from one round of background compaction to the next ([`TargetCpu::compact`]), at least 1. `None`, as
-    /// it is, if the allocator does not compact: then it is asked for no round.
+    /// Milliseconds from one round of background compaction to the next ([`TargetCpu::compact`]), at least 1. `None`,
+    /// as it is, if the allocator does not compact: then it is asked for no round.
     fn compaction_round_ms(&self) -> Option<u32> {
         None
     }

@@ -219,7 +219,7 @@ impl State {
         self.vmstat.get(name).copied().unwrap_or(0)
     }
 
-    /// The counter of this name, and those of zones under it: `pgalloc` counts as `pgalloc_normal` and others. What else
+    /// The counter of this name, and those of zones under it: `pgalloc` is `pgalloc_normal` and others. What else
     /// begins so counts something else (`pgscan_direct_throttle`), or the same again (`thp_fault_fallback_charge`).
     #[must_use]
     pub fn counters(&self, name: &str) -> u64 {

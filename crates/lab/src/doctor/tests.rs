@@ -350,7 +350,7 @@ fn an_archive_that_was_made_elsewhere_is_examined_like_the_system() {
     assert!(Root::open(&wrong).expect_err("nothing in it").to_string().contains("no proc/zoneinfo"));
 }
 
-/// Linux counts one event under several names: by zone, by who scanned and again by what was scanned, and with a reason.
+/// Linux counts one event under several names: by zone, by who scanned and by what was scanned, and with a reason.
 #[test]
 fn nothing_is_counted_twice() {
     let copy = Copy::new("counters");

@@ -220,12 +220,13 @@ impl Content {
             if part.kinds.is_empty() {
                 return Err(format!("part {} has no kinds", part.name));
             }
-            let published = part.metrics.iter().flat_map(|metric| metric.changed.keys());
-            for name in published.filter(|name| !self.variants.iter().any(|variant| variant.name == **name)) {
-                let hint = did_you_mean(name, self.variants.iter().map(|variant| variant.name.as_str()));
+            let variants = || self.variants.iter().map(|variant| variant.name.as_str());
+            let mut published = part.metrics.iter().flat_map(|metric| metric.changed.keys());
+            if let Some(name) = published.find(|name| !variants().any(|variant| variant == **name)) {
                 return Err(format!(
-                    "part {}: figures are published of `{name}`, which is no variant{hint}",
-                    part.name
+                    "part {}: figures are published of `{name}`, which is no variant{}",
+                    part.name,
+                    did_you_mean(name, variants())
                 ));
             }
             if let Some((key, _)) = part.vary.iter().find(|(_, values)| values.is_empty()) {

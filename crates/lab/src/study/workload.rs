@@ -43,8 +43,10 @@ pub struct Declaration {
     pub needs: &'static [Need],
     /// Whether it needs published figures of its study's own machine, which say nothing of another.
     pub is_bound: bool,
-    /// Values of a setting that its parts may vary ([`Part::combinations`](super::Part::combinations)): 0 if it does not look at them, 1 if it looks at
-    /// the first combination.
+    /// Values that its parts may give a setting in `vary`: 0 if it does not look at [`Part::combinations`], 1 if it
+    /// looks at the first.
+    ///
+    /// [`Part::combinations`]: super::Part::combinations
     pub varies: usize,
 }
 

@@ -135,7 +135,9 @@ type Figures = Vec<(&'static str, f64)>;
 /// Growth of the machine's counters.
 fn counted(before: &State, after: &State) -> impl Iterator<Item = (&'static str, f64)> {
     let sum = |state: &State, names: &[&str]| names.iter().map(|name| state.counters(name)).sum::<u64>();
-    COUNTERS.iter().map(move |(name, of)| (*name, sum(after, of).saturating_sub(sum(before, of)) as f64))
+    COUNTERS
+        .iter()
+        .map(move |(metric, names)| (*metric, sum(after, names).saturating_sub(sum(before, names)) as f64))
 }
 
 /// The last line of text that a command wrote to this file before it failed.

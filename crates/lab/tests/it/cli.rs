@@ -435,7 +435,7 @@ fn a_reader_that_goes_away_is_no_error() {
     assert_eq!((status.code(), error.as_str()), (Some(0), ""));
 }
 
-/// `2>&1 | head` leaves nothing that reads standard error. What is said there is lost; the work and its exit status are not.
+/// `2>&1 | head` leaves nothing that reads standard error. What is said there is lost; the work and its status are not.
 #[test]
 fn a_reader_of_messages_that_goes_away_ends_no_work() {
     let scratch = Scratch::new("cli-messages");
@@ -464,7 +464,7 @@ fn no_output_replaces_an_input_or_another_output() {
     let study = "[[variant]]\nname = \"a\"\n[[part]]\nworkload = { name = \"bad_block\" }\n";
     let study = scratch.file("mine.toml", study);
     let result = scratch.result("mine.json", 10.0);
-    let other = scratch.path("none/../mine.new");
+    let detour = scratch.path("none/../mine.new");
     fs::create_dir_all(scratch.path("none")).expect("made");
     let reads = "is a file that this command reads; give the output another name";
     for (arguments, expected) in [
@@ -475,11 +475,11 @@ fn no_output_replaces_an_input_or_another_output() {
         (format!("compare {result} -o {result}"), reads),
         (format!("import {study} -o {study}"), reads),
         (
-            format!("compare {result} -o {other} --html {}", scratch.path("mine.new")),
+            format!("compare {result} -o {detour} --html {}", scratch.path("mine.new")),
             "-o and --html name the same file",
         ),
         (
-            format!("record -o {other} --summary {} -- true", scratch.path("mine.new")),
+            format!("record -o {detour} --summary {} -- true", scratch.path("mine.new")),
             "-o and --summary name the same file",
         ),
     ] {

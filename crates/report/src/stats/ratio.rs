@@ -25,7 +25,7 @@ const EACH_PERCENT: u32 = 84;
 const MANY: usize = 1000;
 /// Below this many samples nothing is said about a change at all.
 const TOO_FEW_TO_JUDGE: usize = 3;
-/// Like [`TOO_FEW_TO_JUDGE`], for measured pairs: of fewer, not even all on one side are 95 % sure.
+/// Below this many measured pairs nothing is said either: of fewer, not even all on one side are 95 % sure.
 pub const FEW_PAIRS: usize = 6;
 
 /// A new figure as a multiple of the baseline's.

@@ -7,9 +7,10 @@
 //! Every second of the trace's time each CPU does what a kernel does there about once a second, idle or not
 //! ([`TargetCpu::tick`]). As often as the target says ([`Target::compaction_round_ms`]) it is asked for a round of
 //! background compaction ([`TargetCpu::compact`]). Of a pause in the trace, or a leap of its clock, the last hour
-//! counts: what an hour of rounds leaves as it is stays so. What moves is what the traced kernel asked for as movable, pages of
-//! files among it, whatever the target was asked for; blocks from before the trace, and those that were freed in part,
-//! do not. That a page of Linux may be pinned, or under writeback, no trace tells. Between two runs there is no round.
+//! counts: what an hour of rounds leaves as it is stays so. What moves is what the traced kernel asked for as movable,
+//! pages of files among it, whatever the target was asked for; blocks from before the trace, and those that were freed
+//! in part, do not. That a page of Linux may be pinned, or under writeback, no trace tells. Between two runs there is
+//! no round.
 //!
 //! A run of the trace leaves blocks in use. Most of them are freed before the next run; one in so many stays for ever,
 //! so that memory ages as it does on a machine that is not restarted.
