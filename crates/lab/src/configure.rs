@@ -54,11 +54,13 @@ impl Default for Setup {
     }
 }
 
-/// Setup of a measurement on this machine's threads.
+/// Kind of a measurement, as far as settings have an effect there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measures {
     /// A recorded trace.
     Trace,
+    /// A recorded trace on a modelled machine.
+    ModelledTrace,
     /// Workloads made for the purpose.
     Workloads,
 }
@@ -150,11 +152,23 @@ impl Setup {
     pub fn without_effect(&self, settings: &Settings, what: Measures) -> Vec<String> {
         let reason = |acts: Acts| match acts {
             Acts::Always => None,
-            Acts::InReplays if what == Measures::Trace => None,
-            Acts::InReplays => Some("no trace is replayed"),
+            Acts::InReplays | Acts::InReplaysHere if what == Measures::Workloads => {
+                Some("no trace is replayed")
+            }
+            Acts::InReplaysHere if what == Measures::ModelledTrace => {
+                Some("on a modelled machine no page is moved")
+            }
+            Acts::NotModelled if what == Measures::ModelledTrace => {
+                Some("on a modelled machine descriptors have 64 bytes")
+            }
+            Acts::InReplays | Acts::InReplaysHere | Acts::NotModelled => None,
             Acts::AtBoot => Some("the memory map is initialised before it begins"),
             Acts::UnderPressure => Some("there is one zone, and nothing to reclaim"),
-            Acts::WithStruct64 if self.descriptor == Descriptor::Struct64 => None,
+            Acts::WithStruct64
+                if self.descriptor == Descriptor::Struct64 || what == Measures::ModelledTrace =>
+            {
+                None
+            }
             Acts::WithStruct64 => {
                 Some("descriptors of 8 bytes have nothing to check; set descriptor_bytes=64")
             }
@@ -292,8 +306,20 @@ mod tests {
         assert_eq!(in_replay.len(), 3, "{in_replay:?}");
         assert!(in_replay[0].starts_with("pcp_reset has no effect here: the memory map"), "{in_replay:?}");
         assert_eq!(said("descriptor_bytes=64", Measures::Trace).len(), 2);
+        // Models check descriptors, whatever their size is here; they have no background compaction.
+        assert_eq!(said("", Measures::ModelledTrace).len(), 2);
         let in_bench = said("", Measures::Workloads);
         assert_eq!(in_bench[3], "page_cache has no effect here: no trace is replayed.");
+        let named = Settings::from_pairs("descriptor_bytes=64,compaction_proactiveness=9,page_cache=movable");
+        let said = |what| Setup::default().without_effect(named.as_ref().expect("pairs"), what);
+        assert_eq!(said(Measures::Trace), [""; 0]);
+        assert_eq!(
+            said(Measures::ModelledTrace),
+            [
+                "descriptor_bytes has no effect here: on a modelled machine descriptors have 64 bytes.",
+                "compaction_proactiveness has no effect here: on a modelled machine no page is moved."
+            ]
+        );
     }
 
     #[test]

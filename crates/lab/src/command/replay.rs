@@ -139,10 +139,11 @@ fn finish(reporter: Reporter<'_>, document: Document, part: Part, ended: Result<
 
 /// Names the columns, the trace, and settings that do nothing here.
 fn describe(part: &mut Part, setups: &[(String, Setup)], settings: &[Settings], id: TraceId, trace: &Trace) {
+    let measures = if part.kind == Kind::Simulated { Measures::ModelledTrace } else { Measures::Trace };
     for ((name, setup), settings) in setups.iter().zip(settings) {
         *part = core::mem::replace(part, Part::new("", "", Kind::Derived, "")).variant(name);
-        for what in setup.without_effect(settings, Measures::Trace) {
-            part.note(what);
+        for what in setup.without_effect(settings, measures) {
+            part.note(format!("Warning: {what}"));
         }
     }
     part.trace = Some(id);
@@ -161,7 +162,7 @@ fn describe(part: &mut Part, setups: &[(String, Setup)], settings: &[Settings], 
 fn share(part: &mut Part, samples: &Samples) {
     let share = samples.share_of(&Doing::ALLOCATOR);
     part.condition(SHARE, format!("{:.3}", share.percent));
-    part.condition(SHARE_RANGE, format!("{:.3} to {:.3}", share.low, share.high));
+    part.condition(SHARE_RANGE, format!("{:.4} to {:.4}", share.low, share.high));
 }
 
 /// Rounds of a prediction.

@@ -41,6 +41,10 @@ pub enum Acts {
     WithStruct64,
     /// In replays of traces.
     InReplays,
+    /// In replays of traces on this machine's threads: on a modelled machine no page moves.
+    InReplaysHere,
+    /// Everywhere but in replays on a modelled machine, whose descriptors have 64 bytes.
+    NotModelled,
 }
 
 /// Releases of Linux by whose rules parts of the allocator work.
@@ -244,13 +248,13 @@ pub const SETTINGS: &[Setting] = &[
     whole! { "remote_drain_spins", config.experiment.remote_drain_spins, 0, 1 << 30, Always,
     "Times that a failing allocation polls for other CPUs to drain their lists.",
     "none: another CPU drains a list under its lock" },
-    choice! { "descriptor_bytes", descriptor, Always, ["8" => Descriptor::Compact, "64" => Descriptor::Struct64],
+    choice! { "descriptor_bytes", descriptor, NotModelled, ["8" => Descriptor::Compact, "64" => Descriptor::Struct64],
     "Bytes of a page descriptor: 8 hold the allocator's own state, 64 are as large as struct page.", "struct page: 64" },
     choice! { "page_cache", page_cache, InReplays,
     ["movable" => PageCache::AsTraced, "reclaimable" => PageCache::Reclaimable],
     "Migratetype that a replay asks for where the trace's GFP flags are those of the page cache; reclaimable keeps long-lived pages together.",
     "movable" },
-    whole! { "compaction_proactiveness", config.compaction_proactiveness, 0, 100, InReplays,
+    whole! { "compaction_proactiveness", config.compaction_proactiveness, 0, 100, InReplaysHere,
     "A replay compacts in rounds (every 50 ms; engine=linux: 500) while more than (100 - N) % of free memory is not in huge pages; 0: never.",
     "vm.compaction_proactiveness, v5.9: 20" },
     flag! { "keep_marks", config.keep_marks, Always,

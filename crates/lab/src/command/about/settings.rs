@@ -115,6 +115,12 @@ const fn acts(acts: Acts) -> &'static str {
             "in studies of reclaim; a replay or benchmark has one zone and nothing to reclaim"
         }
         Acts::InReplays => "in replays of traces, on this machine's threads or a simulated one",
+        Acts::InReplaysHere => {
+            "in replays of traces on this machine's threads; on a modelled machine no page is moved"
+        }
+        Acts::NotModelled => {
+            "everywhere but in replays on a modelled machine, whose descriptors have 64 bytes"
+        }
         Acts::WithStruct64 => "with descriptor_bytes=64; descriptors of 8 bytes have nothing to check",
     }
 }
