@@ -264,8 +264,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// the lists of `wanted` have blocks now.
     ///
     /// A pageblock is in bins of its own type only, so a fallback either gives the requester the pageblock with all its
-    /// free frames, or takes only the blocks requested (the rule of Linux since v6.10). `kept` is the last pageblock that
-    /// kept its type in this take: as its free frames only become fewer, it is not looked at again.
+    /// free frames, or takes only the blocks requested (the rule of Linux since v6.10). `kept` is the last pageblock
+    /// that kept its type in this take: as its free frames only become fewer, it is not looked at again.
     #[expect(clippy::option_option, reason = "found nothing, made something available, take it there")]
     pub(super) fn fall_back(
         &mut self,
