@@ -262,12 +262,17 @@ fn msrv() -> Result<()> {
         Ok(words.next().map(|version| version.trim_matches('"').to_owned()))
     };
     let workspace = version(&root().join("Cargo.toml"))?.ok_or("Cargo.toml has no rust-version")?;
+    let installed = output("rustup", &["toolchain", "list"])?;
     for name in PUBLISHED {
         let folder = name.strip_prefix("framewright-").unwrap_or("core");
         let promised = version(&root().join("crates").join(folder).join("Cargo.toml"))?;
         let version = promised.unwrap_or_else(|| workspace.clone());
         let toolchain = format!("{version}{}", if version.matches('.').count() == 1 { ".0" } else { "" });
-        run("rustup", &["toolchain", "install", "--profile", "minimal", "--no-self-update", &toolchain])?;
+        // One that is there stays as it is: its name may be a link to the toolchain that builds this.
+        if !installed.lines().any(|line| line.starts_with(&format!("{toolchain}-"))) {
+            let install = ["toolchain", "install", "--profile", "minimal", "--no-self-update"];
+            run("rustup", &[&install[..], &[toolchain.as_str()]].concat())?;
+        }
         run("cargo", &[&format!("+{toolchain}"), "check", "--locked", "--package", name])?;
         println!("{name}: Rust {version}");
     }

@@ -373,14 +373,15 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         };
         let is_one_of_several = self.common.is_cut() && self.has_bits_of(wanted.order);
         let bin = if is_one_of_several { self.next_bin(wanted.order, wanted.migratetype) } else { 0 };
-        let (mut taken, mut taken_cma) = (0, 0);
+        let (mut taken, mut taken_cma, mut kept) = (0, 0, None);
         while taken < count && sink.room() != 0 {
             let free_cma = free_cma.saturating_sub(taken_cma << wanted.order.get());
             let cma_first = cfg!(feature = "mobility")
                 && fallback::cma_first(wanted.migratetype, wanted.may_use_cma, free, free_cma);
             // Each block taken from CMA changes the balance; Linux takes one at a time.
             let most = if self.frames.has_maps() && !cma_first { count - taken } else { 1 };
-            let Some(Taken { list, blocks, bad }) = self.take_some(wanted, most, cma_first, sink) else {
+            let Some(Taken { list, blocks, bad }) = self.take_some(wanted, most, cma_first, &mut kept, sink)
+            else {
                 break;
             };
             taken += blocks;
@@ -396,12 +397,14 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         taken
     }
 
-    /// Takes up to `most` blocks of one list, or of one pageblock; from another type if there is none.
+    /// Takes up to `most` blocks of one list, or of one pageblock; from another type if there is none. `kept`: see
+    /// `fall_back`.
     fn take_some(
         &mut self,
         wanted: Wanted,
         most: u64,
         cma_first: bool,
+        kept: &mut Option<Pfn>,
         sink: &mut (impl Sink + ?Sized),
     ) -> Option<Taken> {
         let Wanted { order, migratetype, may_use_cma, may_fall_back, .. } = wanted;
@@ -422,7 +425,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             let source = if !may_fall_back {
                 return None;
             } else if self.frames.has_maps() {
-                self.fall_back(wanted)?
+                self.fall_back(wanted, kept)?
             } else {
                 self.steal(wanted).then_some(None)?
             };

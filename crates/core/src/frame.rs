@@ -600,6 +600,25 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         })
     }
 
+    /// Base pages of movable blocks that are taken, in a pageblock whose blocks all have words of their own; counted
+    /// until they are more than `most`. A load for each block, and for each frame that is in none. The caller holds the
+    /// zone lock.
+    pub(crate) fn movable_in(&self, start: Pfn, most: u64) -> u64 {
+        let first = (start.0 - self.base.0) as usize;
+        let frames = &self.frames[first..][..PAGEBLOCK_PAGES as usize];
+        let (mut at, mut movable) = (0, 0);
+        while movable <= most
+            && let Some(frame) = frames.get(at as usize)
+        {
+            let state = State::unpack(frame.word.load(Relaxed));
+            if matches!(state, State::Taken { asked: Migratetype::Movable, .. }) {
+                movable += state.pages();
+            }
+            at += state.pages();
+        }
+        movable
+    }
+
     /// The first frame of a block whose user slot is wrong for a free frame, and the error.
     ///
     /// Crate-private, for the owner of the block: a refill or a direct allocation that has just taken it off the free

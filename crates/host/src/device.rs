@@ -579,9 +579,10 @@ impl Device for FileDevice<'_> {
         let open = self.open(file)?;
         let most = index.saturating_mul(PAGE_BYTES as u64);
         let _alone = alone(&open.cut);
-        self.faults.turn()?;
         open.len.fetch_min(most, Relaxed);
         let len = open.len.load(Relaxed);
+        // Its pages are dropped already. If the system does not cut it, the next sync does.
+        self.faults.turn()?;
         open.file.set_len(len).map_err(|error| io_error(&error))?;
         open.stored.store(len, Relaxed);
         Ok(())

@@ -89,6 +89,11 @@ fn untouched_memory_of_every_section_comes_in() {
     let rest = world.on(1, |cpu| cpu.alloc_all(9));
     assert_eq!(rest.len() as u64, (pages - SECTION) / 512);
     world.must_free(0, far, MAX_ORDER);
+    // A range that ends behind the zone is refused, also where nothing is untouched any more.
+    let (last, behind) = (BASE.add(pages - SECTION), BASE.add(pages + SECTION));
+    let range = world.on(0, |cpu| cpu.alloc_contig_range(last..behind, &Helpers::NONE));
+    assert_eq!(range.expect_err("no zone holds it").place.why, PlaceFailure::Foreign);
+    world.on(0, |cpu| cpu.offline(last..behind)).expect_err("no zone holds it");
 }
 
 /// A section gets memory twice: what it got first stays untouched, and what comes later is initialised.

@@ -264,9 +264,14 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// the lists of `wanted` have blocks now.
     ///
     /// A pageblock is in bins of its own type only, so a fallback either gives the requester the pageblock with all its
-    /// free frames, or takes only the blocks requested (the rule of Linux since v6.10).
+    /// free frames, or takes only the blocks requested (the rule of Linux since v6.10). `kept` is the last pageblock
+    /// that kept its type in this take: as its free frames only become fewer, it is not looked at again.
     #[expect(clippy::option_option, reason = "found nothing, made something available, take it there")]
-    pub(super) fn fall_back(&mut self, wanted: Wanted) -> Option<Option<(Pfn, Migratetype, u64)>> {
+    pub(super) fn fall_back(
+        &mut self,
+        wanted: Wanted,
+        kept: &mut Option<Pfn>,
+    ) -> Option<Option<(Pfn, Migratetype, u64)>> {
         let Wanted { order, migratetype: wanted, generation, avoid_fragmentation, .. } = wanted;
         if order == MAX_ORDER
             && wanted.is_ordinary()
@@ -306,7 +311,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             self.rebuild();
             return Some(None);
         };
-        let takes_all = steal == Steal::Pageblock && {
+        let takes_all = steal == Steal::Pageblock && *kept != Some(start) && {
             let free = u64::from(head.free());
             let certain = fallback::retypes(free, 0, self.grouping());
             let movable = if certain { 0 } else { self.movable_pages(start) };
@@ -319,6 +324,9 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             self.move_bits(start, from, wanted);
             return Some(None);
         }
+        if steal == Steal::Pageblock {
+            *kept = Some(start);
+        }
         Some(Some((start, from, 1 << (found.get() - order.get()))))
     }
 
@@ -329,18 +337,15 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.cold.counts.set(counts);
     }
 
-    /// Base pages of a pageblock that are allocated, and movable. O(512).
+    /// Base pages of an open pageblock that are allocated, and movable; counted until they are more than half: no rule
+    /// asks for more. O(512).
     fn movable_pages(&self, start: Pfn) -> u64 {
         if self.frames.is_compact() {
             // It is not recorded for each block. In a movable pageblock all count as movable, in others none.
             let movable = self.frames.info(start).migratetype() == Migratetype::Movable;
             return if movable { PAGEBLOCK_PAGES } else { 0 };
         }
-        let movable = |(_, state): (_, State)| match state {
-            State::Taken { asked: Migratetype::Movable, .. } => state.pages(),
-            _ => 0,
-        };
-        self.frames.blocks_of(start).map(movable).sum::<u64>().min(PAGEBLOCK_PAGES)
+        self.frames.movable_in(start, PAGEBLOCK_PAGES / 2)
     }
 
     // ---- freeing -------------------------------------------------------------------------------------------

@@ -150,3 +150,35 @@ fn p09_no_operation_falls_off_a_cliff_as_memory_fills() {
     let (percent, cell) = worst.last().expect("cells");
     assert!(*percent <= 100, "{percent} % of the bound: {cell}");
 }
+
+/// Movable frames are free one by one in all pageblocks, and requests of another type take them: each page costs less
+/// than a look at half of a pageblock's head words, as a refill that takes several pages of a pageblock looks once.
+#[test]
+fn a_page_that_falls_back_costs_less_than_a_look_at_its_pageblock() {
+    for (cpus, sections) in MACHINES {
+        for share in HELD.into_iter().filter(|&share| share > 8) {
+            let pages = PAGEBLOCKS * PAGEBLOCK_PAGES;
+            let config = Config::default().spins(1).sections(if sections > 1 { pages / sections } else { 0 });
+            let world: World<Checked> = Spec::one_zone(pages, cpus).config(config).build();
+            let (mut index, mut held) = (random(), world.alloc_all(0, Order::ZERO));
+            while held.len() as u64 > share * pages / 16 {
+                world.must_free(0, held.swap_remove(index(held.len())), Order::ZERO);
+            }
+            world.drain_all();
+            let count = (pages - held.len() as u64) / 2;
+            let costs = [(); 3].map(|()| {
+                let asked = || {
+                    (0..count)
+                        .map(|_| world.on(0, |cpu| cpu.must_alloc_of(Order::ZERO, Migratetype::Unmovable)))
+                        .collect::<Vec<_>>()
+                };
+                let (all, touched) = tally(asked);
+                all.into_iter().for_each(|pfn| world.must_free(0, pfn, Order::ZERO));
+                touched.accesses() / count
+            });
+            println!("{cpus} CPUs, {sections} sections, {share}/16 held: {costs:?} accesses a page");
+            let worst = costs.into_iter().max().expect("rounds");
+            assert!(worst <= PAGEBLOCK_PAGES / 4, "{share}/16 held: {costs:?} accesses a page");
+        }
+    }
+}

@@ -203,6 +203,24 @@ fn truncate_cuts_the_file() {
     assert_eq!(std::fs::metadata(folder.file(1)).unwrap().len(), 2 * PAGE);
 }
 
+/// A cut that fails has dropped the pages: the file is as long as it was to be, and the next flush cuts it.
+#[test]
+fn a_cut_that_failed_is_made_by_the_next_flush() {
+    let (folder, arena) = (Folder::new(), arena(1));
+    let files = FileCache::new(&arena);
+    let cpu = arena.attach().unwrap();
+    let file = files.open(&folder.file(1)).unwrap();
+    files.write(&cpu, file, 0, &[7; 4 * PAGE_BYTES]).unwrap();
+    files.flush(file).unwrap();
+    files.write(&cpu, file, 4 * PAGE, &[8; 100]).unwrap();
+    files.inject_faults(1000);
+    files.truncate(&cpu, file, 2).unwrap_err();
+    files.inject_faults(0);
+    assert_eq!((files.len(file), files.pages().0), (Ok(2 * PAGE), 2));
+    files.flush(file).unwrap();
+    assert_eq!(std::fs::metadata(folder.file(1)).unwrap().len(), 2 * PAGE);
+}
+
 /// A frame's number means something in its own arena only: with a CPU of another one, the cache would write to, and
 /// free, other people's blocks.
 #[test]
