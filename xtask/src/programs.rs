@@ -67,7 +67,7 @@ const UNSEEN_HEAD: &str = "\
 
 They were recorded after rounds of compaction came every 50 ms, and page cache was requested as Linux does
 ([decision 22](../decisions/0022-pageblocks-are-emptied-in-the-background.md)): what the ten chose is judged by these.
-That up to three quarters of a pageblock move was chosen afterwards, and changed none of these figures by more than 1.3.
+That pageblocks move of which more than half is in use, up to 15/16, was chosen afterwards, and changed none of these figures by more than 1.4.
 ";
 
 /// Replays the traces with the released command, and writes the page.

@@ -39,8 +39,9 @@ pub const ROUND_PAGES: u64 = 1 << 10;
 pub const ROUND_LOOKS: u64 = 1 << 15;
 /// Pageblocks that such a round considers, 8 GiB; the next one continues after them.
 pub const ROUND_PAGEBLOCKS: u64 = 1 << 12;
-/// Most frames in use of a pageblock that is emptied: three quarters, so that three pages moved win one at least.
-pub const MOST_USED: u64 = PAGEBLOCK_PAGES * 3 / 4;
+/// Most frames in use of a pageblock that is emptied: fifteen sixteenths. Memory of which more is in use everywhere has
+/// hardly a huge page to win.
+pub const MOST_USED: u64 = PAGEBLOCK_PAGES * 15 / 16;
 
 /// Marks between which background compaction works, in percent of the free pages that are outside free huge pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

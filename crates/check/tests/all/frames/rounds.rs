@@ -144,16 +144,22 @@ fn by_pageblock(used: &[u64]) -> impl Fn(u64, u64) -> bool + '_ {
 }
 
 /// The emptiest pageblocks go first, into the fullest that have room, and no further than is needed. One of which more
-/// than three quarters are in use is left, however much room there is. Blocks of an order above 0 move whole, into
+/// than fifteen sixteenths are in use is left, however much room there is. Blocks of an order above 0 move whole, into
 /// pageblocks that have such a block free.
 #[test]
 fn the_emptiest_pageblocks_go_into_the_fullest() {
     const MORE: u64 = MOST_USED + 1;
+    /// The first of sixteen pageblocks fills what the others have left.
+    const EVENLY: [u64; 16] = {
+        let mut used = [PAGEBLOCK_PAGES; 16];
+        used[0] = 0;
+        used
+    };
     let cases: [(u8, &[u64], &[u64]); 5] = [
         // 3 and 40 fit into what 511, 500 and 400 have left. 200 do not.
         (0, &[511, 200, 3, 400, 500, 40, 512, 0], &[512, 118, 0, 512, 512, 0, 512, 0]),
-        (0, &[MOST_USED; 4], &[0, 512, 512, 512]),
-        (0, &[MORE; 5], &[MORE; 5]),
+        (0, &[MOST_USED; 16], &EVENLY),
+        (0, &[MORE; 17], &[MORE; 17]),
         (3, &[496, 40, 64, 0], &[512, 0, 88, 0]),
         // More blocks than are moved together.
         (1, &[400, 100], &[500, 0]),
@@ -192,7 +198,7 @@ fn a_pageblock_goes_into_the_fullest_of_another_section() {
 #[test]
 fn rounds_work_down_to_the_mark() {
     // 12 pageblocks of which one page is in use, and as many that have room.
-    let used: Vec<u64> = (0..24).map(|n| [1, 480][n % 2]).collect();
+    let used: Vec<u64> = (0..24).map(|n| [1, 490][n % 2]).collect();
     let free: u64 = used.iter().map(|used| PAGEBLOCK_PAGES - used).sum();
     for proactiveness in [0, 1, 20, 50, 90, 100] {
         let world = world(24, config(proactiveness));
