@@ -166,7 +166,9 @@ def _changed(study: str | Mapping[str, Any], settings: Mapping[str, Settings] | 
         # What its authors published is about their variants.
         parts = [dict(part) for part in study.get("part", [])]
         for part in parts:
-            part["metric"] = [{k: v for k, v in metric.items() if k != "published"} for metric in part.get("metric", [])]
+            part["metric"] = [
+                {k: v for k, v in metric.items() if k not in ("published", "changed")} for metric in part.get("metric", [])
+            ]
             part.pop("published", None)
         study["part"] = parts
     return study

@@ -263,6 +263,9 @@ impl fmt::Display for ZoneKind {
     }
 }
 
+/// Largest value of a parameter: a second in ns. What is above it is a slip, and no simulation with it would end.
+const LARGEST: f64 = 1e9;
+
 impl Machine {
     /// All built-in machines, by name.
     ///
@@ -371,6 +374,9 @@ impl Machine {
             let may_be_0 = name == "kernel.lru_batch";
             if !(positive || may_be_0 && parameter.value == 0.0) {
                 return Err(format!("{name} is {}; it must be above 0", parameter.value));
+            }
+            if high > LARGEST {
+                return Err(format!("{name} reaches {high:e}; it must be at most {LARGEST:e}"));
             }
             if !(low <= parameter.value && parameter.value <= high) {
                 return Err(format!(

@@ -124,7 +124,7 @@ pub(crate) fn bad_block(plan: &Plan, part: &Part) -> Result<ResultPart> {
             return Err(Error::failed("bad_block needs descriptor_bytes = 64"));
         }
         let drift = free_cma_drift(setup.config).map_err(Error::failed)?;
-        result.figure("free_cma_drift_pages").sample(&variant, drift);
+        result.figure("free_cma_drift_pages").sample(&variant, drift).exact();
     }
     result.note("0 is right; with the check off, the bad page is handed out instead.");
     Ok(result)

@@ -309,6 +309,10 @@ fn a_users_machine_is_read_and_its_mistakes_are_named() {
     assert_eq!(wrong("page_kib = 4", "page_kib = 5"), ": page_kib is 5; base pages have 4, 16 or 64 KiB");
     assert_eq!(wrong("value = 25.3", "value = -25.3"), ": latency_ns.same_l3 is -25.3; it must be above 0");
     assert_eq!(
+        wrong("value = 25.3", "value = 1e30"),
+        ": latency_ns.same_l3 reaches 1e30; it must be at most 1e9"
+    );
+    assert_eq!(
         wrong("early_managed_pages = 3975", "early_managed_pages = 3976"),
         ": zone DMA of node 0: expected early_managed_pages <= managed_pages <= present_pages"
     );

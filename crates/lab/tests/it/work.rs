@@ -97,6 +97,12 @@ fn the_free_cma_counter_drifts_only_where_the_check_is_under_the_lock() {
     assert_eq!(metric.of("under_zone_lock"), [1.0]);
     assert_eq!(metric.of("after_unlock"), [0.0]);
     assert_eq!(metric.of("off"), [0.0]);
+    // It repeats exactly: one sample is judged, and no more are advised, which the part would refuse.
+    let answer = text(&["study", "refill-check", "--part", "bad_block"]);
+    assert!(
+        answer.contains("Verdict    better: The counter of free CMA") && !answer.contains("--samples"),
+        "{answer}"
+    );
 }
 
 /// FS-Mark on real files. How often a zone is scanned in vain depends on how fast they are written, so on what else
