@@ -168,7 +168,8 @@ impl<M: FrameUser> Cpu<'_, M> {
     /// Allocates the frames that `layout` needs: its size in bytes, rounded up to whole frames, contiguous and with its
     /// alignment. They may be freed in any parts ([`free_range`](Self::free_range)). As
     /// [`framewright::Cpu::alloc_layout`]: up to order 10 one allocation, and O(log pages) if the size is no power of
-    /// two. Before it fails, pages that ended threads and page caches have left are brought back.
+    /// two; if no block is free, a search for a run. Before it fails, pages that ended threads and page caches have
+    /// left are brought back.
     ///
     /// ```
     /// use framewright_host::{Arena, Migratetype};

@@ -243,6 +243,26 @@ fn runs_above_the_largest_block_are_found() {
     }
 }
 
+/// Two frames of each pageblock are in use, so that no block of order 8 is free, but runs of 299 frames are.
+#[test]
+fn a_layout_of_a_blocks_size_gets_a_run_where_no_block_is_free() {
+    for engine in ENGINES {
+        world(engine).on(0, |cpu| {
+            for at in (0..PAGES / PAGEBLOCK_PAGES).flat_map(|n| [100, 400].map(|at| n * PAGEBLOCK_PAGES + at))
+            {
+                cpu.alloc_at(BASE.add(at), Order::ZERO).expect("it is free");
+            }
+            for (pages, align, fits) in [(256, 1, true), (256, 2, false), (512, 1, false)] {
+                let got = cpu.alloc_layout(layout(pages, align), Migratetype::Movable);
+                assert_eq!(got.is_ok(), fits && engine != Engine::Linux, "{engine:?}: {pages} at {align}");
+                let Ok(range) = got else { continue };
+                assert_eq!(range.end.0 - range.start.0, pages, "{engine:?}");
+                free_range(cpu, range).expect("it was allocated");
+            }
+        });
+    }
+}
+
 /// One frame of each pageblock is in use, so that no block of order 9 is free, but runs of 411 frames are.
 #[test]
 fn a_layout_gets_a_run_where_no_block_is_free() {

@@ -19,9 +19,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// alignment. They may be freed in any parts ([`free_range`](Self::free_range)). Only the rounding to frames wastes
     /// memory.
     ///
-    /// Up to the largest block (order 10) and its alignment this is one [`alloc`](Self::alloc); if the size is no power
-    /// of two, plus O(log pages) to free the rest of the block, or, if no block is free, one search for a run
-    /// ([`alloc_runs`](Self::alloc_runs)). Above it, [`alloc_contig`](Self::alloc_contig).
+    /// Up to the largest block (order 10) and its alignment this is one [`alloc`](Self::alloc), plus O(log pages) to
+    /// free the rest of the block if the size is no power of two. If no block is free, and any frame will do as the
+    /// first, one search for a run ([`alloc_runs`](Self::alloc_runs)). Above it,
+    /// [`alloc_contig`](Self::alloc_contig).
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc); a layout of 0 bytes is [not allowed](AllocFailure::NotAllowed).
@@ -102,10 +103,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Ok(range)
     }
 
-    /// A run of `pages` frames that are no whole block, where no block that could hold them is free.
+    /// A run of `pages` frames, where no block that could hold them is free.
     #[cold]
     fn one_run(&self, pages: u64, align: u64, migratetype: Migratetype) -> Option<Range<Pfn>> {
-        if align > 1 || pages.is_power_of_two() {
+        if align > 1 || pages == 1 {
             return None;
         }
         let mut out = [Pfn(0)..Pfn(0)];
