@@ -601,8 +601,9 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     }
 
     /// Base pages of movable blocks that are taken, in a pageblock whose blocks all have words of their own; counted
-    /// until they are more than `most`. A load for each block, and for each frame that is in none. The caller holds the
-    /// zone lock.
+    /// until they are more than `most`. A load for each block, and for each frame that is in none, where
+    /// [`blocks_of`](Self::blocks_of) searches for the block of each: presets' steals keep that, as their loads are
+    /// counted. The caller holds the zone lock.
     pub(crate) fn movable_in(&self, start: Pfn, most: u64) -> u64 {
         let first = (start.0 - self.base.0) as usize;
         let frames = &self.frames[first..][..PAGEBLOCK_PAGES as usize];

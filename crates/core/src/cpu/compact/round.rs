@@ -25,8 +25,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// The round does nothing if [`compaction_proactiveness`](crate::Config::compaction_proactiveness) is 0, if the
     /// free memory outside free huge pages is within its limit, or while background reclaim works on the node.
     ///
-    /// With bits it empties pageblocks: those with the fewest pages in use first, up to fifteen
-    /// sixteenths, into the fullest of the same type. A round considers
+    /// With bits it empties pageblocks: those with the fewest pages in use first, up to fifteen sixteenths, into the
+    /// fullest of the same type. A round considers
     /// [`ROUND_PAGEBLOCKS`](crate::policy::compact::ROUND_PAGEBLOCKS) of a zone. It ends when
     /// [`ROUND_PAGES`](crate::policy::compact::ROUND_PAGES) pages have moved or
     /// [`ROUND_LOOKS`](crate::policy::compact::ROUND_LOOKS) blocks were looked at. The next one continues there.
