@@ -46,6 +46,20 @@ fn a_free_section_goes_and_comes_back() {
     assert_eq!(world.settled().free, PAGES);
 }
 
+/// Memory that goes offline comes back together with memory that is new, also where the last untouched pageblock was
+/// at the border between them.
+#[test]
+fn memory_comes_back_across_the_end_of_what_was_untouched() {
+    for sections in [0, 2048] {
+        let lazy = |config: &mut Config| config.lazy_pageblocks = true;
+        let world = Spec::one_zone(4096, 1).memory([(BASE, 2048)]).sections(sections).but(lazy).plain();
+        let start = BASE.add(1536);
+        assert_eq!(world.on(0, |cpu| cpu.offline(start..start.add(PAGEBLOCK_PAGES))), Ok(PAGEBLOCK_PAGES));
+        assert_eq!(world.allocator().online(start, 1024), Ok(()));
+        assert_eq!(world.settled().free, 2560);
+    }
+}
+
 fn zone_sizing(world: &World<Plain>) -> framewright::policy::pcp::Sizing {
     world.on(0, |cpu| {
         cpu.answer();
