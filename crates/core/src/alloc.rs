@@ -409,22 +409,23 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let never = |pfn: Pfn| match self.frames.find(pfn).1 {
             State::Reserved => true,
             // No word records it. A frame that is with no caller and on no list was never added.
-            State::Body => self.frames.is_compact() && self.listed_block(pfn).is_none(),
+            State::Body => self.frames.is_compact(),
             _ => false,
         };
         let used = (from.0..end.0).map(Pfn).find(|&pfn| !never(pfn));
+        let listed = || self.frames.is_compact().then(|| self.listed_block(from..end)).flatten();
+        let used = used.or_else(|| listed().map(|(pfn, _)| pfn.max(from)));
         used.map_or(Ok(()), |pfn| Err(SetupError::RangeInUse(pfn)))
     }
 
-    /// The block below the pageblock order on a CPU's list that holds a frame: its first frame, its order and the CPU.
-    /// O(pages on lists). For compact metadata, which does not record it. A racy read.
-    pub(crate) fn listed_block(&self, pfn: Pfn) -> Option<(Pfn, Order, CpuId)> {
-        let zone = self.frames.info(pfn).zone();
-        let mut cpus = (0..self.cpus()).map(|cpu| CpuId(cpu as u16));
-        cpus.find_map(|cpu| {
+    /// A block below the pageblock order on a CPU's list that holds frames of a range of one pageblock: its first frame
+    /// and the CPU. O(pages on lists). For compact metadata, which does not record it. A racy read.
+    pub(crate) fn listed_block(&self, range: Range<Pfn>) -> Option<(Pfn, CpuId)> {
+        let zone = self.frames.info(range.start).zone();
+        let holds = |start: Pfn, order: Order| start < range.end && range.start < start.add(order.pages());
+        (0..self.cpus()).map(|cpu| CpuId(cpu as u16)).find_map(|cpu| {
             let mut blocks = self.pcp(zone, cpu).blocks();
-            let holds = |start: Pfn, order: Order| pfn.block_start(order) == start;
-            blocks.find_map(|(order, _, _, start)| holds(start, order).then_some((start, order, cpu)))
+            blocks.find_map(|(order, _, _, start)| holds(start, order).then_some((start, cpu)))
         })
     }
 
@@ -533,14 +534,14 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     // ---- pageblocks ------------------------------------------------------------------------------------
 
     /// Runs `f` under the lock of the zone of `pfn`; `None` if no zone has memory there.
-    fn with_zone_of<R>(&self, pfn: Pfn, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R) -> Option<R> {
+    fn with_zone_of<R>(&self, pfn: Pfn, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> Option<R>) -> Option<R> {
         // The caller may name any frame, also the one with the largest number.
         self.touch(pfn, Pfn(pfn.0.saturating_add(1)));
         let info = self.frames.contains(pfn).then(|| self.frames.info(pfn))?;
-        let zone = self.zones.get(info.zone().index())?;
-        zone.spec()
-            .spans(pfn)
-            .then(|| zone.with_section(zone.cut.number_of(pfn), &self.frames, self.waiter(None), f).0)
+        let zone = self.zones.get(info.zone().index()).filter(|zone| zone.spec().spans(pfn))?;
+        // Another CPU may have taken the pageblock offline since.
+        let f = |buddy: &mut Buddy<'_, 'm, P, M>| if self.frames.contains(pfn) { f(buddy) } else { None };
+        zone.with_section(zone.cut.number_of(pfn), &self.frames, self.waiter(None), f).0
     }
 
     /// Runs `f`, which isolates a pageblock or ends its isolation, and then shuts or opens the lists: in the same hold,
@@ -558,7 +559,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 false => self.shut_or_open_lists(buddy),
             }
             pages
-        })?;
+        });
         if let Some(zone) = several {
             let shut = |buddy: &mut Buddy<'_, 'm, P, M>| self.shut_or_open_lists(buddy);
             self.zones[zone.index()].with_section(0, &self.frames, self.waiter(None), shut);
@@ -594,7 +595,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         if to == Migratetype::Isolate {
             return None;
         }
-        self.with_zone_of(pfn, |buddy| buddy.set_pageblock_type(pfn, None, to))?
+        self.with_zone_of(pfn, |buddy| buddy.set_pageblock_type(pfn, None, to))
     }
 
     /// Gives one pageblock of a zone that is reserved for high orders, and has free memory, to requests of type `to`.

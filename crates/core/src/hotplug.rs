@@ -182,8 +182,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 f,
             );
         };
+        // Not those that came online since the others were isolated.
+        let isolated = || self.pageblocks(range).filter(|&block| allocator.frames().info(block).is_held());
         let (mut count, mut holders) = (0, [None; HOLDERS_EXPLAINED]);
-        for block in self.pageblocks(range) {
+        for block in isolated() {
             with(block, &mut |_| {
                 self.find_holders(range, block, |holder| {
                     if let Some(place) = holders.get_mut(count as usize) {
@@ -197,7 +199,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             return Err(OfflineError { why: OfflineFailure::InUse(count), start: range.start, holders });
         }
         let mut gone = 0;
-        for block in self.pageblocks(range) {
+        for block in isolated() {
             let pages = block.add(PAGEBLOCK_PAGES).min(range.end).0 - block.0;
             with(block, &mut |buddy| {
                 allocator.count_hwpoisoned(-(buddy.take_offline(block) as i64));

@@ -47,6 +47,26 @@ fn each_block_is_reported_once_until_it_is_allocated() {
     }
 }
 
+/// A hook finds a frame of a block bad. The pageblock is not free as a whole then, and is reported when it is again.
+#[test]
+fn a_pageblock_whose_frame_goes_bad_during_the_report_does_not_count_as_reported() {
+    for world in worlds(4096) {
+        let bad = RefCell::new(None);
+        world.on(0, |cpu| {
+            cpu.report_free(PAGEBLOCK_ORDER, |blocks| {
+                let (pfn, order) = blocks[0];
+                assert_eq!(cpu.hwpoison(pfn.add(3)), Ok(Hwpoisoned::InUse { pfn, order }));
+                bad.replace(Some(pfn.add(3))).is_none()
+            })
+        });
+        assert_eq!(world.settled().quarantined, 1);
+        let bad = bad.take().expect("a block was free");
+        assert_eq!(told(&world, PAGEBLOCK_ORDER), []);
+        world.on(0, |cpu| cpu.unpoison(bad)).expect("it is bad");
+        assert_eq!(told(&world, PAGEBLOCK_ORDER), [(bad.block_start(PAGEBLOCK_ORDER), PAGEBLOCK_ORDER)]);
+    }
+}
+
 #[test]
 fn what_was_allocated_is_reported_again() {
     for world in worlds(16 * 1024) {

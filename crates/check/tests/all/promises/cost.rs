@@ -166,3 +166,26 @@ fn a_miss_costs_the_same_after_a_deferred_boot() {
     println!("{plain} accesses, {deferred} after a deferred boot");
     assert!(deferred <= plain + 1, "{plain} accesses, {deferred} after a deferred boot");
 }
+
+/// Frames of a pageblock that has others, as boot gives back what it had reserved: their cost does not hang on what the
+/// lists hold, also where no word says what a frame is.
+#[test]
+fn memory_beside_other_memory_is_added_at_the_same_cost_whatever_lists_hold() {
+    for engine in [Engine::Linux, Engine::Framewright, Engine::Compact] {
+        let memory = [(BASE, 100), (BASE.add(PAGEBLOCK_PAGES), 64 * PAGEBLOCK_PAGES)];
+        let spec = Spec::one_zone(65 * PAGEBLOCK_PAGES, 4).memory(memory).engine(engine).fixed(64, 4096);
+        let [few, many] = [1, 2000].map(|held| {
+            let world: World<Checked> = spec.build();
+            for cpu in 0..4 {
+                let all: Vec<_> = (0..held).map(|_| world.must_alloc(cpu, 0)).collect();
+                all.into_iter().for_each(|pfn| world.must_free(cpu, pfn, 0));
+            }
+            let listed = world.allocator().pcp_pages();
+            let (added, cost) = tally(|| world.allocator().add_memory(BASE.add(200), 300));
+            assert_eq!(added, Ok(()));
+            (listed, cost.accesses())
+        });
+        println!("{engine:?}: {few:?}, {many:?}");
+        assert!(many.1 <= few.1 + 4 * (many.0 - few.0), "{engine:?}: {few:?}, then {many:?}");
+    }
+}

@@ -132,6 +132,84 @@ fn no_caller_ends_the_isolation_of_a_pageblock_that_goes_offline() {
     });
 }
 
+/// Memory that comes online in a range that another CPU takes offline at this moment stays: that call has not isolated
+/// it.
+#[test]
+fn memory_that_comes_online_beside_what_goes_offline_stays() {
+    races(|| {
+        for engine in STORES {
+            let spec = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).memory([(BASE, PAGEBLOCK_PAGES)]);
+            let world = Arc::new(spec.config(lists(engine).bare()).build::<Shuttle>());
+            let (gone, got) = shuttle_pair(
+                &world,
+                |world| world.on(0, |cpu| cpu.offline(BASE..BASE.add(2 * PAGEBLOCK_PAGES))),
+                |world| {
+                    world.allocator().online(BASE.add(PAGEBLOCK_PAGES), PAGEBLOCK_PAGES).expect("it is new");
+                    world.on(1, |cpu| cpu.alloc(PAGEBLOCK_ORDER, M)).ok()
+                },
+            );
+            let account = world.settled();
+            let (managed, present) = (world.zone().managed_pages(), world.zone().present_pages());
+            assert_eq!((account.free + account.allocated, present), (managed, managed), "{engine:?}");
+            assert_eq!(
+                account.allocated,
+                got.map_or(0, |_| PAGEBLOCK_PAGES),
+                "{engine:?}: {gone:?}, {got:?}"
+            );
+        }
+    });
+}
+
+/// Frames are found bad, or good again, while their pageblock goes offline: as many are counted as are out of use, also
+/// when the pageblock is back.
+#[test]
+fn frames_go_bad_or_good_while_their_pageblock_goes_offline() {
+    races(|| {
+        for (engine, were_bad) in STORES.into_iter().flat_map(|engine| [(engine, false), (engine, true)]) {
+            let spec = Spec::one_zone(PAGEBLOCK_PAGES, 2).config(lists(engine).bare());
+            let world = Arc::new(spec.build::<Shuttle>());
+            let change = move |world: &World<Shuttle>, go_bad: bool| {
+                world.on(1, |cpu| {
+                    for pfn in (0..8).map(|n| BASE.add(n)) {
+                        let _ = if go_bad { cpu.hwpoison(pfn).map(drop) } else { cpu.unpoison(pfn) };
+                    }
+                });
+            };
+            if were_bad {
+                change(&world, true);
+            }
+            let (gone, ()) = shuttle_pair(
+                &world,
+                |world| world.on(0, |cpu| cpu.offline(BASE..BASE.add(PAGEBLOCK_PAGES))),
+                move |world| change(world, !were_bad),
+            );
+            for _ in 0..2 {
+                let (known, account) = (world.allocator().hwpoisoned_pages(), world.settled());
+                assert_eq!(known, account.quarantined, "{engine:?}, {were_bad}: {gone:?}");
+                let back = world.allocator().online(BASE, PAGEBLOCK_PAGES);
+                assert!(back.is_err() || gone.is_ok(), "{engine:?}: it was online");
+            }
+        }
+    });
+}
+
+/// Two CPUs take the same pageblock offline: one does.
+#[test]
+fn a_pageblock_goes_offline_once() {
+    races(|| {
+        for engine in STORES {
+            let world = Arc::new(Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).config(lists(engine).bare()).build());
+            let go = |world: &World<Shuttle>, n: usize| {
+                world.on(n, |cpu| cpu.offline(BASE..BASE.add(PAGEBLOCK_PAGES)))
+            };
+            let both = shuttle_pair(&world, move |world| go(world, 0), move |world| go(world, 1));
+            let gone: Vec<_> = [both.0, both.1].into_iter().flatten().collect();
+            assert_eq!(gone, [PAGEBLOCK_PAGES], "{engine:?}: {both:?}");
+            world.settled();
+        }
+    });
+}
+
 /// While a CPU allocates a range, another thread ends isolations and isolates the pageblock for itself. That
 /// isolation lasts.
 #[test]

@@ -78,6 +78,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let frames = &self.allocator.frames;
         let withdraw = |again: bool| {
             local.under_lock(pfn, |buddy| {
+                // Another CPU may have taken it offline since.
+                if !frames.contains(pfn) {
+                    return Err(HwpoisonError::Foreign);
+                }
                 if frames.is_withdrawn(pfn) || (frames.is_marked(pfn) && !again) {
                     return if again { Ok(true) } else { Err(HwpoisonError::Already) };
                 }
@@ -141,7 +145,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 return Ok(());
             }
             // A frame that went offline keeps its mark, also if other frames of its pageblock are back.
-            if frames.find(pfn).1 == State::Reserved {
+            if !frames.contains(pfn) || frames.find(pfn).1 == State::Reserved {
                 return Err(HwpoisonError::Foreign);
             }
             if !frames.set_mark(pfn, false) {
