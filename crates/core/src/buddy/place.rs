@@ -125,11 +125,13 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
     }
 
-    /// Frees a block that was taken to be reported. `told`: whether the hook was told of it.
+    /// Frees a block that was taken to be reported. `told`: whether the hook was told of it. A pageblock of which a
+    /// frame became bad meanwhile does not become free as a whole, and does not count as reported.
     pub(crate) fn put_reported(&mut self, pfn: Pfn, order: Order, told: bool) {
         for n in 0..order.pages() / PAGEBLOCK_PAGES {
             let at = pfn.add(n * PAGEBLOCK_PAGES);
-            self.frames.set_info(at, self.frames.info(at).reported(told));
+            let info = self.frames.info(at);
+            self.frames.set_info(at, info.reported(told && !info.is_poisoned()));
         }
         self.free(pfn, order, Placement::Tail);
     }

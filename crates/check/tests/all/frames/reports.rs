@@ -96,6 +96,25 @@ fn who_refuses_or_panics_is_told_again() {
     }
 }
 
+/// A frame may become bad while the hook has its pageblock. The other pageblock of the block is told.
+#[test]
+fn a_pageblock_with_a_frame_that_became_bad_meanwhile_does_not_count_as_told() {
+    for world in worlds(4096) {
+        let (bad, good) = (BASE.add(512 + 77), BASE);
+        let found = RefCell::new(None);
+        world.on(0, |cpu| {
+            cpu.report_free(PAGEBLOCK_ORDER, |_| {
+                found.borrow_mut().get_or_insert_with(|| cpu.hwpoison(bad));
+                true
+            })
+        });
+        assert_eq!(found.into_inner(), Some(Ok(Hwpoisoned::InUse { pfn: BASE, order: MAX_ORDER })));
+        world.settled();
+        let is_told = |pfn| world.allocator().frames().info(pfn).is_reported();
+        assert_eq!([good, bad].map(is_told), [true, false]);
+    }
+}
+
 /// Isolated memory, memory in use and an allocator without the key: nothing is told.
 #[test]
 fn what_is_not_free_is_not_reported() {
