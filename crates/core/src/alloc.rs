@@ -331,7 +331,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// lock.
     fn check_part(&self, buddy: &Buddy<'_, 'm, P, M>, part: &Range<Pfn>) -> Result<Range<Pfn>, SetupError> {
         let untouched = buddy.untouched();
-        if untouched.start < part.end && part.start < untouched.end {
+        if !untouched.is_empty() && untouched.start < part.end && part.start < untouched.end {
             return Err(SetupError::RangeInUse(part.start.max(untouched.start)));
         }
         let none = part.start..part.start;

@@ -34,7 +34,7 @@ use crate::units::{Migratetype, Order, Pfn};
 ///
 /// # Safety
 /// Both calls reach the allocator that the frames are from, as [`Cpu::free_range`] and [`Cpu::split_at`] do. A clone
-/// reaches the same allocator.
+/// reaches the same allocator, and [`reaches_same`](Self::reaches_same) is `true` only of a value that does.
 pub unsafe trait GiveBack: Clone {
     /// Frees a range that begins and ends at ends of blocks.
     ///
@@ -53,6 +53,9 @@ pub unsafe trait GiveBack: Clone {
     /// # Errors
     /// As [`Cpu::split_at`].
     unsafe fn split_at(&self, at: Pfn) -> Result<(), FreeError>;
+
+    /// Whether `peer` reaches the same allocator. Frames of two allocators have no common owner.
+    fn reaches_same(&self, peer: &Self) -> bool;
 }
 
 // SAFETY: both are the allocator's own.
@@ -65,6 +68,10 @@ unsafe impl<P: Platform, M: FrameUser> GiveBack for &Cpu<'_, '_, P, M> {
     unsafe fn split_at(&self, at: Pfn) -> Result<(), FreeError> {
         // SAFETY: by the caller's promise.
         unsafe { Cpu::split_at(self, at) }
+    }
+
+    fn reaches_same(&self, peer: &Self) -> bool {
+        core::ptr::eq(self.allocator(), peer.allocator())
     }
 }
 
@@ -98,7 +105,8 @@ impl<G: GiveBack> OwnedFrames<G> {
     #[must_use = "the frames have no owner now"]
     pub fn into_raw(self) -> (Range<Pfn>, G) {
         let this = ManuallyDrop::new(self);
-        (this.range.clone(), this.home.clone())
+        // SAFETY: `this` is not used or dropped afterwards.
+        (this.range.clone(), unsafe { core::ptr::read(&raw const this.home) })
     }
 
     /// Returns the frames, which are never freed.
@@ -137,12 +145,13 @@ impl<G: GiveBack> OwnedFrames<G> {
         (Self { range: range.start..at, home: home.clone() }, Self { range: at..range.end, home })
     }
 
-    /// Merges with `next`, which must begin at the end of this range. Blocks do not change.
+    /// Merges with `next`, which must begin at the end of this range, and be of the same allocator. Blocks do not
+    /// change.
     ///
     /// # Errors
-    /// Both owners, if they are not adjacent.
+    /// Both owners, if they are not adjacent, or not of one allocator.
     pub fn merge(self, next: Self) -> Result<Self, (Self, Self)> {
-        if self.range.end != next.range.start {
+        if self.range.end != next.range.start || !self.home.reaches_same(&next.home) {
             return Err((self, next));
         }
         let (second, _) = next.into_raw();

@@ -2,7 +2,9 @@
 
 use core::alloc::Layout;
 use core::ops::Range;
+use std::rc::Rc;
 
+use framewright::owned::GiveBack;
 use framewright::{OwnedBlock, OwnedFrames};
 use framewright_check::prelude::*;
 
@@ -211,6 +213,76 @@ fn a_block_is_split_in_halves_leaked_and_taken_over() {
             }))
             .is_err()
         );
+    });
+    world.drain_all();
+    assert_eq!(world.settled().free, PAGES);
+}
+
+/// Adjacent frames of two allocators stay two owners: each gives its own back.
+#[test]
+fn frames_of_two_allocators_do_not_merge() {
+    let [first, second] = [(); 2].map(|()| world(Engine::Framewright));
+    first.on(0, |cpu| {
+        second.on(0, |second_cpu| {
+            let low = cpu.alloc_frames(1, Migratetype::Movable).expect("there is room");
+            let taken = cpu.alloc_frames(1, Migratetype::Movable).expect("there is room");
+            let at = low.range().end;
+            assert_eq!(taken.range().start, at);
+            second_cpu.must_alloc_at(at, 0);
+            #[expect(unsafe_code, reason = "a frame without an owner gets one")]
+            // SAFETY: it was allocated just now.
+            let high = unsafe { OwnedFrames::from_raw(at..at.add(1), second_cpu) };
+            let (low, high) = low.merge(high).expect_err("they are of two allocators");
+            drop((low, high, taken));
+            cpu.drain();
+            second_cpu.drain();
+        });
+    });
+    assert_eq!([&first, &second].map(|world| world.settled().free), [PAGES; 2]);
+}
+
+/// An owner's way to its allocator, which counts how many of its kind there are.
+#[derive(Clone)]
+struct Counted<'c, 'a> {
+    cpu: &'c Cpu<'a, 'a, Plain>,
+    _count: Rc<()>,
+}
+
+#[expect(unsafe_code, reason = "an owner's way to its allocator")]
+// SAFETY: as the CPU's own.
+unsafe impl GiveBack for Counted<'_, '_> {
+    unsafe fn free_range(&self, range: Range<Pfn>) -> Result<(), FreeError> {
+        free_range(self.cpu, range)
+    }
+
+    unsafe fn split_at(&self, at: Pfn) -> Result<(), FreeError> {
+        // SAFETY: by the caller's promise.
+        unsafe { self.cpu.split_at(at) }
+    }
+
+    fn reaches_same(&self, peer: &Self) -> bool {
+        self.cpu.reaches_same(&peer.cpu)
+    }
+}
+
+/// Splits, merges and leaks leave no way to the allocator behind.
+#[test]
+fn an_owner_that_is_gone_has_dropped_its_way_home() {
+    let world = world(Engine::Framewright);
+    world.on(0, |cpu| {
+        let count = Rc::new(());
+        let pfn = cpu.must_alloc(2);
+        #[expect(unsafe_code, reason = "a block without an owner gets one")]
+        // SAFETY: it was allocated just now.
+        let block = unsafe { OwnedFrames::from_raw(pfn..pfn.add(4), Counted { cpu, _count: count.clone() }) };
+        let (low, high) = block.split(1);
+        let (high, rest) = high.split(1);
+        let both = low.merge(high).expect("they are adjacent");
+        assert_eq!(Rc::strong_count(&count), 3);
+        let leaked = rest.leak();
+        drop(both);
+        assert_eq!(Rc::strong_count(&count), 1);
+        free_range(cpu, leaked).expect("it is allocated");
     });
     world.drain_all();
     assert_eq!(world.settled().free, PAGES);

@@ -161,7 +161,7 @@ impl<'b> MemoryMap<'b> {
     }
 
     /// Adds a range of `bytes` bytes from `start` on. Where it overlaps other ranges, the more restrictive kind wins.
-    /// O(ranges); O(log ranges) if ranges come in order.
+    /// O(ranges) for each range that it overlaps; O(log ranges) if ranges come in order.
     ///
     /// # Errors
     /// A range that wraps around; a full array, and then a first part of the range may have been added.
@@ -173,7 +173,7 @@ impl<'b> MemoryMap<'b> {
     }
 
     /// Assigns `bytes` bytes from `start` on to a node. The same node may claim them twice; they are hot-pluggable if
-    /// one of the two claims is. O(ranges).
+    /// one of the two claims is. O(ranges) for each range that it overlaps.
     ///
     /// # Errors
     /// As [`add`](Self::add), and a range of which another node has a part. Nothing was added then.
@@ -234,13 +234,27 @@ impl<'b> MemoryMap<'b> {
     #[must_use]
     pub fn touched(&self, start: u64, bytes: u64) -> Range<Pfn> {
         let end = start.saturating_add(bytes).min(ADDRESS_END);
-        let start = start.min(end);
-        Pfn(start >> self.page_shift)..Pfn(end.div_ceil(1 << self.page_shift))
+        let first = Pfn(start.min(end) >> self.page_shift);
+        first..if bytes == 0 { first } else { Pfn(end.div_ceil(1 << self.page_shift)) }
     }
 
     /// The memory in whole pages, sorted, cut where the home changes. A page that two nodes share belongs to the later
     /// one. Memory that no node claims belongs to node 0.
     pub fn memory(&self) -> impl Iterator<Item = Piece> {
+        let mut pieces = self.pieces().peekable();
+        core::iter::from_fn(move || {
+            let mut piece = pieces.next()?;
+            let continues =
+                |piece: &Piece, next: &Piece| next.range.start == piece.range.end && next.home == piece.home;
+            while let Some(next) = pieces.next_if(|next| continues(&piece, next)) {
+                piece.range.end = next.range.end;
+            }
+            Some(piece)
+        })
+    }
+
+    /// The same, also cut where memory that no node claims meets memory of node 0.
+    fn pieces(&self) -> impl Iterator<Item = Piece> {
         let shift = self.page_shift;
         // The present kind and home; frames before `at` are done.
         let (mut kind, mut home, mut at) = (0, 0, 0);
@@ -398,6 +412,22 @@ mod tests {
         assert_eq!((map.unclaimed_pages(), map.shift()), (192, 12));
     }
 
+    /// Memory that no node claims is one piece with memory of node 0 beside it, unless that is hot-pluggable.
+    #[test]
+    fn memory_is_cut_where_the_home_changes_and_nowhere_else() {
+        for (hot_pluggable, expected) in
+            [(false, &[(0, 256, 0)][..]), (true, &[(0, 64, 0), (64, 128, 0), (128, 256, 0)])]
+        {
+            let (mut kinds, mut homes) = ([Span::default(); 4], [Span::default(); 8]);
+            let mut map = MemoryMap::new(&mut kinds, &mut homes);
+            map.add(0, 1024 * K, Kind::Usable).expect("there is room");
+            map.add_node(256 * K, 256 * K, Home { hot_pluggable, ..Home::default() })
+                .expect("no other node has it");
+            assert_eq!(pieces(&map), expected);
+            assert_eq!((map.unclaimed_pages(), map.pages()), (192, 256));
+        }
+    }
+
     #[test]
     fn absurd_ranges_are_refused_or_counted() {
         let mut kinds = [Span::default(); 4];
@@ -413,6 +443,7 @@ mod tests {
         assert_eq!(map.pages(), 2);
         assert_eq!(map.touched(u64::MAX - 5, 100), Pfn(1 << 40)..Pfn(1 << 40));
         assert_eq!(map.touched(4095, 2), Pfn(0)..Pfn(2));
+        assert_eq!([0, 4095, u64::MAX].map(|start| map.touched(start, 0).is_empty()), [true; 3]);
     }
 
     #[test]

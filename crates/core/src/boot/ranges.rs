@@ -14,10 +14,10 @@ use crate::units::{MAX_ORDER, NodeId, Pfn, ZoneType};
 use crate::zone::ZoneSpec;
 
 impl<P: Platform, M: Zeroable> Allocator<'static, P, M> {
-    /// Makes an allocator of one Normal zone, which spans all `ranges` of free memory, and gives it their frames. Its
-    /// own structures take the first frames of the first range that has room for them and that `address` maps: that
-    /// range is shorter afterwards. Further memory of the zone may come later, also frames between the ranges
-    /// ([`add_memory`](Self::add_memory)). O(frames of the span).
+    /// Makes an allocator of one Normal zone, which spans all `ranges` of free memory, and gives it their frames. Empty
+    /// ranges do not count. Its own structures take the first frames of the first range that has room for them and that
+    /// `address` maps: that range is shorter afterwards. Further memory of the zone may come later, also frames between
+    /// the ranges ([`add_memory`](Self::add_memory)). O(frames of the span).
     ///
     /// # Safety
     /// The ranges are memory that no other code uses from now on. `address` gets a range and returns the address at
@@ -32,15 +32,16 @@ impl<P: Platform, M: Zeroable> Allocator<'static, P, M> {
         config: Config,
         address: impl Fn(&Range<Pfn>) -> Option<NonNull<u8>>,
     ) -> Result<Self, SetupError> {
-        let start = ranges.iter().map(|range| range.start).min().ok_or(SetupError::ZoneCount(0))?;
-        let end = ranges.iter().map(|range| range.end).max().unwrap_or(start);
+        // Firmware also names ranges that hold no whole frame.
+        let memory = || ranges.iter().filter(|range| !range.is_empty());
+        let start = memory().map(|range| range.start).min().ok_or(SetupError::ZoneCount(0))?;
+        let end = memory().map(|range| range.end).max().unwrap_or(start);
         let start = start.block_start(MAX_ORDER);
-        let zone =
-            ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start, pages: end.0.saturating_sub(start.0) };
+        let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start, pages: end.0 - start.0 };
         let plan = Plan::new(&[zone], cpu_nodes, &config)?;
         let bytes = plan.layout::<P, M>()?.size();
         let pages = bytes.div_ceil(config.page_kib as usize * 1024) as u64;
-        let room = ranges.iter_mut().find_map(|range| {
+        let room = ranges.iter_mut().filter(|range| !range.is_empty()).find_map(|range| {
             let room = range.start..range.start.add(pages);
             let start = (room.end <= range.end).then(|| address(&room)).flatten()?;
             range.start = room.end;
@@ -54,7 +55,7 @@ impl<P: Platform, M: Zeroable> Allocator<'static, P, M> {
             Memory::carve(&plan, room)
         };
         let allocator = Self::new(&[zone], cpu_nodes, config, memory, None)?;
-        for range in ranges.iter().filter(|range| range.start < range.end) {
+        for range in ranges.iter().filter(|range| !range.is_empty()) {
             allocator.add_memory(range.start, range.end.0 - range.start.0)?;
         }
         allocator.resize_pcps();

@@ -100,7 +100,7 @@ pub struct NodePart {
     pub node: NodeId,
     /// Base pages of memory, reserved ones included.
     pub present: u64,
-    /// First Movable frame of the node, if there is one.
+    /// Frame from which on the node's memory is Movable. There may be none from there on.
     pub movable_from: Option<Pfn>,
     /// First frame of the node that is left for later, if there is one.
     pub first_deferred: Option<Pfn>,

@@ -68,20 +68,20 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.forget_bits(pfn, info);
         let whole = self.frames.has_maps() && self.take_whole_at(pfn).is_some();
         let failed = if whole { 0 } else { self.forget_blocks(pfn) };
-        self.set_info(pfn, info, BlockInfo::ABSENT.poisoned(failed != 0));
+        self.set_info(pfn, info, BlockInfo::ABSENT.poisoned(failed != 0 && self.frames.has_maps()));
         failed
     }
 
     /// Removes the free and bad blocks of a pageblock: the head word of each becomes [`State::Body`]. Returns the
-    /// number of frames whose memory has failed, which stay marked.
+    /// number of frames whose memory has failed, which stay marked with maps.
     fn forget_blocks(&mut self, pfn: Pfn) -> u64 {
         let mut failed = 0;
         for (head, state) in self.frames.blocks_of(pfn) {
             match state {
                 State::Free { order, .. } | State::Quarantined { order } => {
-                    let has_failed = self.frames.has_maps() && self.frames.is_withdrawn(head);
+                    let has_failed = self.frames.is_withdrawn(head);
                     failed += u64::from(has_failed);
-                    if has_failed {
+                    if has_failed && self.frames.has_maps() {
                         self.frames.set_state_of_marked(head, order, State::Body);
                     } else if self.unlink_at(head, order).is_none() {
                         self.frames.set_state(head, order, State::Body);

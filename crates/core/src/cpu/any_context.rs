@@ -18,7 +18,7 @@ use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
 use crate::policy::passes::Mark;
 use crate::request::Request;
-use crate::units::{CpuId, Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{CpuId, Migratetype, Order, Pfn};
 use crate::zone::Zone;
 
 /// The mark of a claim without a CPU: no allocator has this number. The lock separates two such claims.
@@ -124,13 +124,10 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
         }
         let free = zone.try_with_section(zone.cut.number_of(pfn), &self.frames, |buddy| {
             // The properties of a pageblock change under the lock.
-            let info = frames.info(pfn);
-            let pageblocks =
-                (0..order.pages().div_ceil(PAGEBLOCK_PAGES)).map(|n| pfn.add(n * PAGEBLOCK_PAGES));
-            if pageblocks.map(|start| frames.info(start)).any(|info| info.is_poisoned()) {
+            if frames.may_have_marks(pfn, order) {
                 return Claim::Again;
             }
-            let claim = view.claim_once(pfn, order, info);
+            let claim = view.claim_once(pfn, order, frames.info(pfn));
             if claim == Claim::Got {
                 view.fill_freed(pfn, order);
                 buddy.free(pfn, order, Placement::Likely);

@@ -52,6 +52,11 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         self.own_word(pfn).store(State::Quarantined { order: Order::ZERO }.pack() + MARK, Relaxed);
     }
 
+    /// Whether a pageblock of the block of `order` at `pfn` may have a marked frame in use.
+    pub(crate) fn may_have_marks(&self, pfn: Pfn, order: Order) -> bool {
+        Pfn::pageblocks(pfn..pfn.add(order.pages())).any(|start| self.info(start).is_poisoned())
+    }
+
     /// The first marked frame among `pages` from `first` on that is not out of use already. O(pages).
     pub(crate) fn first_mark(&self, first: Pfn, pages: u64) -> Option<Pfn> {
         let mut all = (first.0..first.0 + pages).map(Pfn);

@@ -146,3 +146,23 @@ fn a_round_of_compaction_costs_what_it_moves_and_one_look_at_the_zone() {
         assert!(cost.accesses() <= 4 * pageblocks + 1_000, "{} accesses", cost.accesses());
     }
 }
+
+/// Once all memory is initialised, an allocation that misses costs no more because boot had left some for later, but
+/// for one look at whether it has.
+#[test]
+fn a_miss_costs_the_same_after_a_deferred_boot() {
+    let spec = normal(0, BASE.0, 4096);
+    let free = vec![spec.start..spec.end()];
+    let rest = RestSpec { spec, present: spec.pages, free, deferred_from: BASE.add(1024), cpus: 1 };
+    let how = How { split: Split::OneThread, section: 1024 };
+    let [plain, deferred] = [Spec::zones([spec], 1), Spec::deferred(how, [rest], 1, 1)].map(|spec| {
+        let world: World<Checked> = spec.build();
+        if let Some(booting) = world.allocator().begin() {
+            booting.run();
+            booting.finish().expect("all is initialised");
+        }
+        tally(|| world.must_alloc(0, MAX_ORDER)).1.accesses()
+    });
+    println!("{plain} accesses, {deferred} after a deferred boot");
+    assert!(deferred <= plain + 1, "{plain} accesses, {deferred} after a deferred boot");
+}

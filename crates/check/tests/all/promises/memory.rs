@@ -146,6 +146,8 @@ fn p04_a_frame_whose_memory_failed_is_not_handed_out_again() {
                 allocator.online(start, PAGEBLOCK_PAGES).expect("it went offline");
             } else {
                 allocator.online(start, 200).expect("it went offline");
+                let absent = world.on(0, |cpu| cpu.unpoison(start.add(511)));
+                assert_eq!(absent, Err(HwpoisonError::Foreign), "{name}: it is offline");
                 assert_eq!(counts(), (3, 3), "{name}");
                 allocator.online(start.add(200), 312).expect("it went offline");
             }

@@ -134,21 +134,22 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     pub fn unpoison(&self, pfn: Pfn) -> Result<(), HwpoisonError> {
         let zone = self.zone_of(pfn, 1).ok_or(HwpoisonError::Foreign)?;
         let frames = &self.allocator.frames;
-        let done = self.local(zone.id()).under_lock(pfn, |buddy| {
+        self.local(zone.id()).under_lock(pfn, |buddy| {
             if frames.is_withdrawn(pfn) {
                 frames.set_state(pfn, Order::ZERO, State::Body);
                 buddy.free(pfn, Order::ZERO, crate::buddy::Placement::Tail);
-                return true;
+                return Ok(());
             }
-            let was_marked = frames.set_mark(pfn, false);
-            if was_marked {
-                buddy.forget_marks(pfn.block_start(PAGEBLOCK_ORDER), 1);
+            // A frame that went offline keeps its mark, also if other frames of its pageblock are back.
+            if frames.find(pfn).1 == State::Reserved {
+                return Err(HwpoisonError::Foreign);
             }
-            was_marked
-        });
-        if !done {
-            return Err(HwpoisonError::NotPoisoned);
-        }
+            if !frames.set_mark(pfn, false) {
+                return Err(HwpoisonError::NotPoisoned);
+            }
+            buddy.forget_marks(pfn.block_start(PAGEBLOCK_ORDER), 1);
+            Ok(())
+        })?;
         self.allocator.count_hwpoisoned(-1);
         self.local(zone.id()).in_section(0, |buddy| self.allocator.shut_or_open_lists(buddy));
         Ok(())
