@@ -158,7 +158,7 @@ impl<'a> FileCache<'a> {
     /// ```
     ///
     /// # Errors
-    /// The system's error: there is no room on the disk, say. Or the path is a symbolic link, or names no regular
+    /// The system's error: there is no room on the disk, say; it has as much as before then. Or the path is a symbolic link, or names no regular
     /// file, or a file of another user, one with other names, or one that another process swaps to.
     ///
     /// # Panics
@@ -181,7 +181,8 @@ impl<'a> FileCache<'a> {
 
     fn swapping(arena: &'a Arena<PageSlot>, open: Open, pages: u32) -> io::Result<Self> {
         let bytes = u64::from(pages) * PAGE_BYTES as u64;
-        reserve(&open.file, bytes)?;
+        // Where there is no room for all of it, some file systems keep what they found.
+        reserve(&open.file, bytes).inspect_err(|_| drop(open.file.set_len(open.len.load(Relaxed))))?;
         open.len.store(bytes, Relaxed);
         Ok(Self::build(arena, Some((open, pages))))
     }
