@@ -130,6 +130,10 @@ static void reports(void) {
   CHECK(fw_report_free(cpu, FW_PAGEBLOCK_ORDER, reported, &pages) == 0);
   CHECK(fw_report_free(cpu, 0, NULL, NULL) == 0 && last().status == FW_ERR_NULL);
   end(arena, cpu, 16384);
+  arena = make(8 << 20, 0, 0);
+  cpu = attach(arena);
+  CHECK(fw_report_free(cpu, FW_PAGEBLOCK_ORDER, reported, &pages) == 0 && last().status == FW_ERR_SETUP);
+  end(arena, cpu, 2048);
 }
 
 static void failures(void) {

@@ -326,6 +326,10 @@ pub unsafe extern "C" fn fw_report_free(
         status::null("the function is NULL");
         return 0;
     };
+    if !cpu.arena().allocator().config().free_reporting {
+        plain(fw_status::FW_ERR_SETUP, "the arena was made without FW_FREE_REPORTING: nothing is reported");
+        return 0;
+    }
     let mut blocks = Vec::new();
     let hook = |free: &[(Pfn, Order)]| {
         blocks.clear();

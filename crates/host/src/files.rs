@@ -158,8 +158,9 @@ impl<'a> FileCache<'a> {
     /// ```
     ///
     /// # Errors
-    /// The system's error: there is no room on the disk, say; it has as much as before then. Or the path is a symbolic link, or names no regular
-    /// file, or a file of another user, one with other names, or one that another process swaps to.
+    /// The system's error: there is no room on the disk, say, and then it has as much as before. Or the path is a
+    /// symbolic link, or names no regular file, or a file of another user, one with other names, or one that another
+    /// process swaps to.
     ///
     /// # Panics
     /// If the arena has no memory, or spans 16 TiB or more.
