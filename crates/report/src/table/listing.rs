@@ -23,8 +23,8 @@ impl Listing {
         }
     }
 
-    /// Adds a row, with a cell for each head. Names of threads and files may hold anything: what would break the row, or
-    /// command the terminal, is shown as `?`. Only the last cell may have lines.
+    /// Adds a row, with a cell for each head. Names of threads and files may hold anything: what would break the row,
+    /// or command the terminal, is shown as `?`. Only the last cell may have lines.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         debug_assert_eq!(N, self.heads.len());
         let plain = |column: usize, c: char| if c == '\n' { column + 1 == N } else { !c.is_control() };
