@@ -27,7 +27,10 @@ def command() -> str:
 
 def run(arguments: Sequence[str]) -> str:
     """What the command prints."""
-    done = subprocess.run([command(), *arguments], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run([command(), *arguments], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise CommandError(f"the command named by FRAMEWRIGHT_COMMAND, or in PATH, cannot be run: {error}") from error
     if done.returncode != 0:
         raise CommandError(done.stderr.strip() or f"framewright ended with {done.returncode}")
     return done.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -14,16 +15,24 @@ def dumps(document: Mapping[str, Any]) -> str:
 
 def _key(key: str) -> str:
     bare = key.replace("-", "").replace("_", "")
-    return key if bare.isascii() and bare.isalnum() else json.dumps(key)
+    return key if bare.isascii() and bare.isalnum() else _text(key)
+
+
+def _text(text: str) -> str:
+    # JSON's escapes are TOML's, but for those of two halves, and for the one control character that JSON leaves.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(value)
+    # Also numpy's, whose own forms name their types.
+    if isinstance(value, Integral):
+        return repr(int(value))
+    if isinstance(value, Real):
+        return repr(float(value))
     if isinstance(value, str):
-        return json.dumps(value)
+        return _text(value)
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{_key(key)} = {_value(inner)}" for key, inner in value.items()) + " }"
     if isinstance(value, (list, tuple)):

@@ -71,7 +71,9 @@ def add(folder: str | Path, trace: str | Path, *, host: str) -> Path:
     of = {key: opened.metadata.get(key, "") for key in ("machine", "kernel", "command", "recorded_at")}
     of |= {"kind": "trace", "host": host, "seconds": opened.seconds, "zone_lock_share": opened.zone_lock_share()}
     rows = [of | row for row in opened.by_order().reset_index().to_dict("records")]
-    return _write(folder, rows, host, of["recorded_at"], of["command"])
+    # An imported trace says neither when it was recorded nor what ran.
+    moment = of["recorded_at"] or hashlib.sha256(Path(trace).read_bytes()).hexdigest()
+    return _write(folder, rows, host, moment, of["command"])
 
 
 def add_snapshot(

@@ -82,8 +82,11 @@ class Results:
 
 def read_results(path: str | Path) -> Results:
     """Reads what ``framewright … -o FILE`` has written."""
-    document = json.loads(Path(path).read_text())
-    if "results" not in document or "framewright" not in document:
+    try:
+        document = json.loads(Path(path).read_text())
+    except ValueError:
+        document = None
+    if not isinstance(document, dict) or not isinstance(document.get("results"), list) or "framewright" not in document:
         raise ValueError(f"{path} holds no results of framewright")
     return Results(document)
 
@@ -120,11 +123,11 @@ def simulate(
     with tempfile.TemporaryDirectory(prefix="framewright-") as folder:
         if settings is not None or not isinstance(study, str):
             study = _changed(study, settings)
-            path = Path(folder, f"{study['name']}.toml")
+            path = Path(folder, "study.toml")
             path.write_text(_toml.dumps(study))
             study = str(path)
         if machine is not None and not isinstance(machine, str):
-            path = Path(folder, f"{machine['name']}.toml")
+            path = Path(folder, "machine.toml")
             path.write_text(_toml.dumps(machine))
             machine = str(path)
         arguments = ["study", study, "--seed", str(seed)]
@@ -159,6 +162,8 @@ def _changed(study: str | Mapping[str, Any], settings: Mapping[str, Settings] | 
         study = tomllib.loads(known[study])
     study = dict(study)
     if settings is not None:
+        if not settings:
+            raise ValueError("settings: name at least one variant, the baseline first")
         study["baseline"] = next(iter(settings))
         study["variant"] = [
             {"name": name, "about": "Chosen in Python.", "config": dict(config)} for name, config in settings.items()

@@ -67,11 +67,15 @@ class Trace:
         return by_name.get("mm_page_alloc_zone_locked", 0) / max(1, by_name.get("mm_page_alloc", 0))
 
     def live_pages(self, points: int = 500) -> pd.DataFrame:
-        """Pages allocated and not freed again over time: ``seconds`` since the first event, ``pages`` (4 KiB each)."""
-        events = self.table.select(["time_ns", "event", "order"]).to_pandas()
-        sign = events["event"].map({"mm_page_alloc": 1, "mm_page_free": -1}).fillna(0)
-        pages = (sign * 2.0 ** events["order"]).cumsum()
-        seconds = (events["time_ns"] - events["time_ns"].iloc[0]) / 1e9 if len(events) else events["time_ns"]
+        """Pages allocated and not freed again over time: ``seconds`` since the first event, ``pages`` (4 KiB each).
+
+        A free of what was allocated before the trace began counts for nothing.
+        """
+        used = pc.is_in(self.table["event"], pa.array(["mm_page_alloc", "mm_page_free"]))
+        events = self.table.filter(used).select(["time_ns", "event", "order", "pfn"]).to_pandas()
+        held = (2.0 ** events["order"].astype(float)).where(events["event"] == "mm_page_alloc", 0.0)
+        pages = (held - held.groupby(events["pfn"]).shift(fill_value=0.0)).cumsum()
+        seconds = (events["time_ns"] - events["time_ns"].min()) / 1e9
         step = max(1, len(events) // points)
         return pd.DataFrame({"seconds": seconds, "pages": pages}).iloc[::step].reset_index(drop=True)
 

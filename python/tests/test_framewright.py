@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import tomllib
 from pathlib import Path
 
 import framewright as fw
@@ -124,6 +125,17 @@ def test_a_trace_is_a_table(tmp_path):
     assert 0 < trace.zone_lock_share() < 2
     live = trace.live_pages()
     assert len(live) >= 500 and live["pages"].max() > 1000 and live["seconds"].is_monotonic_increasing
+    live = {}
+    for pfn, order, event in trace.table.select(["pfn", "order", "event"]).to_pandas().itertuples(index=False):
+        if event == "mm_page_alloc":
+            live[pfn] = 1 << order
+        elif event == "mm_page_free":
+            live.pop(pfn, None)
+    pages = trace.live_pages(points=trace.table.num_rows)["pages"]
+    assert pages.min() >= 0 and pages.iloc[-1] == sum(live.values())
+    pq.write_table(trace.table.slice(0, 0), tmp_path / "empty.parquet")
+    empty = fw.open_trace(tmp_path / "empty.parquet")
+    assert empty.live_pages().empty and empty.seconds == 0 and not empty.by_order()["pages"].any()
     other = tmp_path / "other.parquet"
     pq.write_table(pa.table({"time_ns": [1]}), other)
     with pytest.raises(ValueError, match="no trace: no column time_ns"):
@@ -149,15 +161,34 @@ def test_a_study_runs_with_other_settings_and_machines(tmp_path):
     assert set(fw.simulate(**STRUCTURE, machine=machine).frame()["machine"]) == {"double"}
     results.save(tmp_path / "r.json")
     assert fw.read_results(tmp_path / "r.json").frame().equals(frame)
-    (tmp_path / "no.json").write_text("{}")
-    with pytest.raises(ValueError):
-        fw.read_results(tmp_path / "no.json")
+    for text in ("", "3", "{}", '{"framewright": "0.1.0", "results": 1}'):
+        (tmp_path / "no.json").write_text(text)
+        with pytest.raises(ValueError, match="no.json holds no results"):
+            fw.read_results(tmp_path / "no.json")
+    with pytest.raises(ValueError, match="at least one variant"):
+        fw.simulate(**STRUCTURE, settings={})
     with pytest.raises(fw.CommandError, match="--samples changes nothing"):
         fw.simulate(**STRUCTURE, samples=3)
     with pytest.raises(fw.CommandError, match="no study"):
         fw.simulate("none", settings={})
     with pytest.raises(fw.CommandError):
         fw.simulate("pcp-reset", "none")
+
+
+def test_names_and_numbers_may_be_of_any_kind():
+    study = tomllib.loads(fw._native.studies()["pcp-reset"]) | {"name": "ours"}
+    settings = {"old \x7f": {"pcp_reset": False}, "new 😀": {"pcp_reset": True, "min_free_kib": np.int64(0)}}
+    machine = fw.machines()["epyc-7742-2s"]
+    machine = {key: np.float64(value) if isinstance(value, float) else value for key, value in machine.items()}
+    ours = fw.simulate(study, "structure", machine=machine, settings=settings)
+    assert set(ours.frame()["variant"]) == set(settings)
+
+
+def test_a_command_that_cannot_be_run_is_a_command_error(monkeypatch, tmp_path):
+    for path in (tmp_path, tmp_path / "none"):
+        monkeypatch.setenv("FRAMEWRIGHT_COMMAND", str(path))
+        with pytest.raises(fw.CommandError, match="cannot be run"):
+            fw.simulate(**STRUCTURE)
 
 
 def test_a_trace_is_replayed_and_plotted(tmp_path):
@@ -236,6 +267,12 @@ def test_a_fleet_is_asked_with_sql(tmp_path):
     for host in ["a", "b"]:
         fleet.add(folder, TRACE, host=host)
     fleet.add(folder, TRACE, host="b")
+    # Two that do not say when they were recorded are two, as often as each is added.
+    table = pq.read_table(TRACE)
+    for rows in (100, 200, 100):
+        pq.write_table(table.slice(0, rows).replace_schema_metadata(None), tmp_path / "imported.parquet")
+        fleet.add(tmp_path / "imported", tmp_path / "imported.parquet", host="c")
+    assert len(list((tmp_path / "imported").iterdir())) == 2
     fleet.add_snapshot(folder, SNAPSHOT, host="a", recorded_at="2026-01-01T00:00:00+00:00")
     worse = {**SNAPSHOT, "findings": SNAPSHOT["findings"][2:] * 3}
     (tmp_path / "doctor.json").write_text(json.dumps(worse))

@@ -130,6 +130,10 @@ static void reports(void) {
   CHECK(fw_report_free(cpu, FW_PAGEBLOCK_ORDER, reported, &pages) == 0);
   CHECK(fw_report_free(cpu, 0, NULL, NULL) == 0 && last().status == FW_ERR_NULL);
   end(arena, cpu, 16384);
+  arena = make(8 << 20, 0, 0);
+  cpu = attach(arena);
+  CHECK(fw_report_free(cpu, FW_PAGEBLOCK_ORDER, reported, &pages) == 0 && last().status == FW_ERR_SETUP);
+  end(arena, cpu, 2048);
 }
 
 static void failures(void) {
@@ -147,6 +151,8 @@ static void failures(void) {
       CHECK(fw_free_page(cpu, pfn) == FW_OK);
   }
   CHECK(fw_injected(arena, &counts) == FW_OK && counts.failed == 1 && counts.seen == 10);
+  struct fw_fault no_order = {.orders = 1u << 11, .probability = 100}, no_percent = {.probability = 101};
+  CHECK(fw_inject(arena, &no_order) == FW_ERR_ARGUMENT && fw_inject(arena, &no_percent) == FW_ERR_ARGUMENT);
   CHECK(fw_inject(arena, NULL) == FW_OK && fw_injected(arena, NULL) == FW_ERR_NULL);
   end(arena, cpu, 2048);
   arena = make(8 << 20, 0, 0);

@@ -13,7 +13,10 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
+#define FWK_NORETURN [[noreturn]]
 extern "C" {
+#else
+#define FWK_NORETURN _Noreturn
 #endif
 
 #define FWK_NO_FRAME UINT64_MAX
@@ -57,7 +60,7 @@ uint64_t fwk_verify(const struct fwk *fwk);
 // What the kernel gives; and memcpy, memmove, memset, memcmp and bcmp, which compilers call by themselves.
 void fwk_relax(void);           // a pause, while another CPU holds a zone's lock
 uint64_t fwk_now_ns(void);      // a clock that never goes back on one CPU; may return 0
-_Noreturn void fwk_panic(void); // an invariant is broken: stops the machine
+FWK_NORETURN void fwk_panic(void); // an invariant is broken: stops the machine
 
 #ifdef __cplusplus
 }

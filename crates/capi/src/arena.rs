@@ -142,6 +142,9 @@ pub extern "C" fn fw_abi() -> u32 {
     FW_ABI
 }
 
+/// No header's options are larger: what says so was not initialised.
+const MOST_OPTIONS: usize = 4096;
+
 const fn usual(bytes: u64) -> fw_options {
     fw_options {
         size: size_of::<fw_options>() as u32,
@@ -159,7 +162,7 @@ const fn usual(bytes: u64) -> fw_options {
 }
 
 /// Fills in the options of an arena of `bytes` bytes with base pages of its own: the members of this header, and
-/// and `size`. No later library writes more here.
+/// `size`. No later library writes more here.
 ///
 /// # Safety
 /// `options` is NULL or can be written to.
@@ -185,6 +188,10 @@ pub(crate) unsafe fn read(options: *const fw_options) -> Result<fw_options, fw_s
     let size = unsafe { (&raw const (*options).size).read() } as usize;
     if size < offset_of!(fw_options, base) {
         let text = "the options are too small to hold a size in bytes: begin with fw_options_init";
+        return Err(status::argument(text));
+    }
+    if size > MOST_OPTIONS {
+        let text = "the options' first member is not their size: begin with fw_options_init";
         return Err(status::argument(text));
     }
     let mut read = usual(0);

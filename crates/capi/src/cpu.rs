@@ -52,7 +52,8 @@ pub(crate) fn allocated(result: Result<Pfn, AllocError>) -> u64 {
 }
 
 /// Attaches this thread to a free CPU: from then on it allocates and frees through the lists of that CPU without
-/// locks. The end of the thread detaches, too. One thread may be attached to several arenas, and more than once to one.
+/// locks. The end of the thread detaches, too, before destructors of `pthread_key_create` run; what is attached in one
+/// is detached there. One thread may be attached to several arenas, and more than once to one.
 ///
 /// # Safety
 /// `arena` is NULL or was a handle; `out` is NULL or can be written to.

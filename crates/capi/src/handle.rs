@@ -330,6 +330,7 @@ pub(crate) unsafe fn lend(cpu: *const fw_cpu, f: impl FnOnce()) -> fw_status {
         if let Some(held) = unsafe { (*shell.held.get()).as_mut() } {
             held.cpu.idle(f);
         }
-        shell.kind.store(this_thread(), Ordering::Release);
+        // In a child that `f` has forked, it is closed permanently.
+        let _ = shell.kind.compare_exchange(LENT, this_thread(), Ordering::AcqRel, Ordering::Relaxed);
     }))
 }

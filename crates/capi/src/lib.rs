@@ -3,7 +3,8 @@
 //!
 //! # Rules of every function
 //! - A handle that is `NULL`, that has been closed, that belongs to another thread or that is of another kind is
-//!   an error, and nothing happens. A pointer that never was a handle is undefined behaviour, as everywhere in C.
+//!   an error, and nothing happens. A closed handle is known as closed until a later one of its kind gets its address.
+//!   A pointer that never was a handle is undefined behaviour, as everywhere in C.
 //! - A call that fails says why: [`fw_last_error`](status::fw_last_error), one per thread.
 //! - No panic crosses into C. A panic here means that an invariant of the allocator is broken, so the process is
 //!   aborted, after one line on standard error.

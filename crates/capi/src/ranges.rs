@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use framewright_host::{FaultRule, Flags, HwpoisonError, Hwpoisoned, Order, Pfn, Request};
 
-use crate::arena::FW_NO_FRAME;
+use crate::arena::{FW_NO_FRAME, FW_ORDERS};
 use crate::cpu::{allocated, kind, order_of};
 use crate::handle::{arena_of, cpu_of, fw_arena, fw_cpu, lend};
 use crate::status::{self, Failure, fw_error, fw_status, of_place, plain, tried};
@@ -326,6 +326,10 @@ pub unsafe extern "C" fn fw_report_free(
         status::null("the function is NULL");
         return 0;
     };
+    if !cpu.arena().allocator().config().free_reporting {
+        plain(fw_status::FW_ERR_SETUP, "the arena was made without FW_FREE_REPORTING: nothing is reported");
+        return 0;
+    }
     let mut blocks = Vec::new();
     let hook = |free: &[(Pfn, Order)]| {
         blocks.clear();
@@ -340,9 +344,9 @@ pub unsafe extern "C" fn fw_report_free(
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fw_fault {
-    /// Bit `k`: allocations of order `k` are counted. 0: all.
+    /// Bit `k`: allocations of order `k` are counted, to `FW_MAX_ORDER`. 0: all.
     pub orders: u32,
-    /// Percent of the candidates that fail.
+    /// Percent of the candidates that fail, 0 to 100.
     pub probability: u32,
     /// Every so-many-th that is counted is a candidate; 0 counts as 1.
     pub interval: u32,
@@ -372,9 +376,13 @@ pub unsafe extern "C" fn fw_inject(arena: *mut fw_arena, fault: *const fw_fault)
     // SAFETY: by the caller's promise.
     let kept = tried!(unsafe { arena_of(arena) });
     // SAFETY: by the caller's promise.
-    let rule = unsafe { fault.as_ref() }.map(|fault| FaultRule {
+    let fault = unsafe { fault.as_ref() };
+    if fault.is_some_and(|fault| fault.orders >> FW_ORDERS != 0 || fault.probability > 100) {
+        return status::argument("the rule names an order above FW_MAX_ORDER, or more than 100 percent");
+    }
+    let rule = fault.map(|fault| FaultRule {
         orders: if fault.orders == 0 { u16::MAX } else { fault.orders as u16 },
-        probability: fault.probability.min(100) as u8,
+        probability: fault.probability as u8,
         interval: fault.interval,
         times: (fault.times != 0).then_some(fault.times),
         seed: fault.seed,

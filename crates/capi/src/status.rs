@@ -194,7 +194,9 @@ impl Failure {
             Self::Violation(error) => {
                 fw_error { pfn: error.pfn.map_or(0, |pfn| pfn.0), ..fw_error::of(FW_ERR_INVARIANT) }
             }
-            Self::Attach(AttachError::NoSuchCpu { .. }) => fw_error::of(FW_ERR_ARGUMENT),
+            Self::Attach(AttachError::NoSuchCpu { .. } | AttachError::NoBackground(_)) => {
+                fw_error::of(FW_ERR_ARGUMENT)
+            }
             Self::Attach(_) => fw_error::of(FW_ERR_NO_CPU),
             Self::Told(error, _) => *error,
         }
@@ -289,7 +291,7 @@ pub(crate) fn of_place(error: &PlaceError) -> fw_error {
         PlaceFailure::Isolated(pfn) => {
             fw_error { why: FW_WHY_ISOLATED, other_pfn: pfn.0, ..made(FW_ERR_BUSY) }
         }
-        PlaceFailure::BelowMark => made(FW_ERR_NO_MEMORY),
+        PlaceFailure::BelowMark => made(FW_ERR_BELOW_MARK),
         PlaceFailure::Bad => fw_error { why: FW_WHY_BAD, ..made(FW_ERR_REFUSED) },
         PlaceFailure::Injected => fw_error { why: FW_WHY_INJECTED, ..made(FW_ERR_NO_MEMORY) },
     }

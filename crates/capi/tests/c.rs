@@ -188,12 +188,12 @@ fn programs_build_with_gcc_and_clang_and_run() {
     run(&mut Command::new(&binary));
     let linked = run(Command::new("ldd").arg(&binary)).stdout;
     assert!(!String::from_utf8_lossy(&linked).contains("libframewright"), "linked with the archive");
-    // C++ reads the header, too.
+    // C++ reads the headers, too.
     if has("g++") {
-        let header = installed().join("include/framewright.h");
+        let kernel = capi().join("freestanding/framewright_kernel.h");
         run(Command::new("g++")
             .args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-x", "c++"])
-            .arg(header));
+            .args([installed().join("include/framewright.h"), kernel]));
     }
 }
 

@@ -317,7 +317,7 @@ impl fmt::Display for SetupError {
             ),
             Self::BadZone(zone) => write!(
                 f,
-                "{zone:?}: a zone starts at a multiple of 1024 frames and spans 1 to {} frames",
+                "{zone:?}: a zone starts at a multiple of 1024 frames below 2^52 and spans 1 to {} frames",
                 crate::frame::MAX_ZONE_PAGES
             ),
             Self::ZonesOverlap(a, b) => write!(f, "{a:?} and {b:?} overlap or share a pageblock"),

@@ -87,8 +87,7 @@ impl<M: FrameUser> Arena<M> {
 
     /// Attaches this thread to the CPU that the arena keeps for a node's background reclaim.
     pub(crate) fn attach_background(&self, node: NodeId) -> Result<Cpu<'_, M>, AttachError> {
-        let cpus = self.cpus();
-        let cpu = self.background_cpu(node).ok_or(AttachError::NoSuchCpu { cpu: cpus, cpus })?;
+        let cpu = self.background_cpu(node).ok_or(AttachError::NoBackground(node))?;
         if self.is_forked() {
             return Err(AttachError::Forked);
         }

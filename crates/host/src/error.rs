@@ -5,7 +5,7 @@ use std::io;
 
 use framewright::frame::MAX_ZONE_PAGES;
 use framewright::verify::Violation;
-use framewright::{CpuId, Pfn, SetupError};
+use framewright::{CpuId, NodeId, Pfn, SetupError};
 
 /// Why an arena could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -180,4 +180,9 @@ pub enum AttachError {
         /// How many there are.
         cpus: usize,
     },
+    /// The arena keeps no CPU for work in the background of the node, or has no such node.
+    #[error(
+        "no CPU is kept for work in the background of {0:?}: make the arena with `background` and that node"
+    )]
+    NoBackground(NodeId),
 }

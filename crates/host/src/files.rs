@@ -158,8 +158,9 @@ impl<'a> FileCache<'a> {
     /// ```
     ///
     /// # Errors
-    /// The system's error: there is no room on the disk, say. Or the path is a symbolic link, or names no regular
-    /// file, or a file of another user, one with other names, or one that another process swaps to.
+    /// The system's error: there is no room on the disk, say, and then it has as much as before. Or the path is a
+    /// symbolic link, or names no regular file, or a file of another user, one with other names, or one that another
+    /// process swaps to.
     ///
     /// # Panics
     /// If the arena has no memory, or spans 16 TiB or more.
@@ -181,7 +182,8 @@ impl<'a> FileCache<'a> {
 
     fn swapping(arena: &'a Arena<PageSlot>, open: Open, pages: u32) -> io::Result<Self> {
         let bytes = u64::from(pages) * PAGE_BYTES as u64;
-        reserve(&open.file, bytes)?;
+        // Where there is no room for all of it, some file systems keep what they found.
+        reserve(&open.file, bytes).inspect_err(|_| drop(open.file.set_len(open.len.load(Relaxed))))?;
         open.len.store(bytes, Relaxed);
         Ok(Self::build(arena, Some((open, pages))))
     }

@@ -64,7 +64,7 @@ pub struct Machine {
     pub cache_kib: Option<CacheSizes>,
     /// Throughput of two busy siblings together, as a multiple of one; absent without siblings.
     pub smt_yield: Option<Parameter>,
-    /// Transfers that a CPU waits for when it stores to a line that another CPU polls; absent: 1.25 (0.5 to 2).
+    /// Transfers that a CPU waits for when it stores to a line that another CPU polls; absent: 1.25 (0.5 to 2.5).
     pub store_exposed: Option<Parameter>,
     /// Costs of the kernel around the allocator; without it no tasks can be simulated.
     pub kernel_ns: Option<KernelCosts>,
@@ -375,6 +375,9 @@ impl Machine {
             if !(positive || may_be_0 && parameter.value == 0.0) {
                 return Err(format!("{name} is {}; it must be above 0", parameter.value));
             }
+            if !(low > 0.0 || may_be_0 && low == 0.0) {
+                return Err(format!("{name} goes down to {low}; it must be above 0"));
+            }
             if high > LARGEST {
                 return Err(format!("{name} reaches {high:e}; it must be at most {LARGEST:e}"));
             }
@@ -557,5 +560,14 @@ mod tests {
             refusal("low = 114.0", "low = 130.0"),
             "latency_ns.other_l3: 124.5 does not lie between low 130 and high 135"
         );
+        for low in ["0.0", "-1.0"] {
+            assert_eq!(
+                refusal("low = 114.0", &format!("low = {low}")),
+                format!(
+                    "latency_ns.other_l3 goes down to {}; it must be above 0",
+                    low.trim_end_matches(".0")
+                )
+            );
+        }
     }
 }

@@ -473,7 +473,8 @@ fn roots(scope: &Scope) -> Result<HashSet<u32>, Error> {
             let processes = processes::trees(&HashSet::from([*pid]));
             let threads: HashSet<u32> =
                 processes.iter().flat_map(|process| processes::threads(process.pid())).collect();
-            if threads.is_empty() {
+            // The parent that /proc gives the first processes is none.
+            if threads.is_empty() || *pid == 0 {
                 let what = format!("there is no process {pid}");
                 return Err(Error::CannotRecord { what, fix: "check its number" });
             }

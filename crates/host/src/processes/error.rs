@@ -31,8 +31,8 @@ pub enum ProcessError {
     /// [`MOST_PROCESSES`](super::MOST_PROCESSES) living processes use the arena.
     #[error("64 living processes use the arena: no place is left")]
     Full,
-    /// More than 1 TiB, or than the address space has.
-    #[error("an arena of several processes has at most 1 TiB")]
+    /// No page, more than 1 TiB, or more than the address space has.
+    #[error("an arena of several processes has at least one page and at most 1 TiB")]
     TooLarge,
     /// This process is a forked child of the one that attached.
     #[error("this process was forked from the one that attached: attach anew, by the file")]

@@ -52,6 +52,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use framewright::config::Engine;
+use framewright::frame::MAX_ZONE_PAGES;
 use framewright::{Allocator, Config, Cpu, CpuId, Migratetype, NodeId, Order, Pfn, Plan, Request};
 use framewright::{ZoneSpec, ZoneType};
 
@@ -189,6 +190,9 @@ impl ProcessArena {
             return Err(framewright::SetupError::CompactNeeds(only).into());
         }
         let pages = options.bytes.div_ceil(PAGE_BYTES as u64);
+        if !(1..=MAX_ZONE_PAGES).contains(&pages) {
+            return Err(ProcessError::TooLarge);
+        }
         let plan = Plan::new(&[zone(pages)], &CPU_NODES, &options.config)?;
         let layout = Layout::new(&plan, pages, options.huge_pages)?;
         let name = CString::new(options.name.as_str())

@@ -2,7 +2,9 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::fs;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::thread;
 
@@ -235,6 +237,30 @@ fn a_full_disk_says_so() {
     files.inject_full(0);
     assert_eq!([files.flush(file), files.flush(file)], [Err(FULL), Ok(())], "nothing is lost");
     assert_eq!(files.len(file).unwrap(), fs::metadata(folder.file(1)).unwrap().len());
+}
+
+/// A disk of its own, in a file: ext4 keeps what it found room for when it cannot reserve all.
+#[test]
+fn a_swap_area_that_does_not_fit_leaves_the_disk_as_it_was() {
+    let (folder, arena) = (Folder::new(), arena(512, 1));
+    let (image, disk) = (folder.file(1), folder.path().join("disk"));
+    fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
+    fs::create_dir(&disk).unwrap();
+    let runs = |command: &str, arguments: &[&str], path: &Path| {
+        let ended = Command::new(command).args(arguments).arg(path).stderr(Stdio::null()).status();
+        ended.is_ok_and(|status| status.success())
+    };
+    let mounted = ["-o", "loop", image.to_str().unwrap()];
+    if !runs("mkfs.ext4", &["-q"], &image) || !runs("mount", &mounted, &disk) {
+        println!("skipped: a_swap_area_that_does_not_fit: no disk can be mounted here");
+        return;
+    }
+    let swap = disk.join("swap");
+    let failed = FileCache::with_swap(&arena, &swap, 4096).map(drop);
+    let blocks = fs::metadata(&swap).map(|metadata| metadata.blocks());
+    assert!(runs("umount", &[], &disk));
+    assert_eq!(failed.unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    assert_eq!(blocks.unwrap(), 0);
 }
 
 /// An offset near the end of the number range does not come round to the file's beginning.
@@ -492,11 +518,11 @@ fn a_process_that_is_killed_keeps_what_it_flushed() {
     let mut records = 0;
     for round in 0..if full() { 1000 } else { 20 } {
         let path = folder.file(round);
-        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "durability::child_that_is_killed", "--nocapture"])
             .env(CHILD, &path)
             .env(SEED, round.to_string())
-            .stdout(std::process::Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();

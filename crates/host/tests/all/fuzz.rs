@@ -1,18 +1,30 @@
-//! Random calls of the interface that needs no `unsafe`, in many configurations: every block that is held keeps what
-//! its owner wrote there, and the books are right in the end. A seed repeats a run: `FRAMEWRIGHT_FUZZ_SEED`;
-//! `FRAMEWRIGHT_FUZZ_STEPS` makes it longer.
+//! Random calls, in many configurations: every block and range that is held keeps what its owner wrote there, and the
+//! books are right in the end. A seed repeats a run: `FRAMEWRIGHT_FUZZ_SEED`; `FRAMEWRIGHT_FUZZ_STEPS` makes it longer.
 
+use core::alloc::Layout;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::collections::BTreeMap;
 use std::env;
+use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use fastrand::Rng;
-use framewright_host::framewright::config::Engine;
-use framewright_host::{Arena, Block, Config, Cpu, Flags, PAGEBLOCK_ORDER, Pfn, Request};
+use framewright_host::framewright::config::{Engine, Experiment};
+use framewright_host::framewright::reclaim::{
+    Migrate, Migrated, Reclaim, ReclaimRequest, Reclaimed, Release,
+};
+use framewright_host::framewright::units::{NodeId, ZoneId};
+use framewright_host::{
+    Arena, Block, Config, Cpu, Flags, Migratetype, Order, PAGE_BYTES, PAGEBLOCK_ORDER, Pfn, Request,
+};
 
 use crate::common::{TYPES, order};
 
 const BYTES: u64 = 32 << 20;
-const THREADS: usize = 2;
+/// Two that call, and the one in the background.
+const THREADS: usize = 3;
 
 /// A block with its owner's mark at both ends.
 struct Marked<'c>(Block<'c>, u64);
@@ -34,11 +46,117 @@ impl<'c> Marked<'c> {
     }
 }
 
+/// Frames that were allocated as a range, with their owner's mark at the start of each.
+struct Frames(Range<Pfn>, u64);
+
+impl Frames {
+    fn words(&self, arena: &Arena) -> impl Iterator<Item = *mut u64> {
+        let first = arena.address(self.0.start).expect("it has memory").cast::<u8>();
+        // SAFETY: the arena's memory is contiguous, and has the range.
+        (0..(self.0.end.0 - self.0.start.0) as usize)
+            .map(move |n| unsafe { first.add(n * PAGE_BYTES) }.as_ptr().cast())
+    }
+
+    fn new(arena: &Arena, frames: Range<Pfn>, mark: u64) -> Self {
+        let marked = Self(frames, mark);
+        // SAFETY: the frames are the caller's.
+        marked.words(arena).for_each(|word| unsafe { word.write(mark) });
+        marked
+    }
+
+    fn check(&self, arena: &Arena) {
+        // SAFETY: the frames are the caller's, and have a mark.
+        let is_ours = |word: *mut u64| unsafe { word.read() } == self.1;
+        assert!(self.words(arena).all(is_ours), "{:?} has another owner", self.0);
+    }
+}
+
+/// Blocks that any thread frees, that compaction moves and reclaim takes, with their marks.
+struct Pool {
+    /// Address of frame 0.
+    base: usize,
+    blocks: Mutex<BTreeMap<Pfn, (Order, u64)>>,
+    moved: AtomicU64,
+    reclaimed: AtomicU64,
+}
+
+impl Pool {
+    fn of(arena: &Arena) -> Arc<Self> {
+        let Range { start, .. } = arena.frames();
+        let base = arena.address(start).expect("it has memory").addr().get() - start.0 as usize * PAGE_BYTES;
+        let pool = Arc::new(Self {
+            base,
+            blocks: Mutex::default(),
+            moved: AtomicU64::new(0),
+            reclaimed: AtomicU64::new(0),
+        });
+        let (weak, reclaim) = (Arc::downgrade(&pool), Arc::downgrade(&pool));
+        assert!(arena.set_weak_migrate(weak) && arena.set_weak_reclaim(reclaim));
+        pool
+    }
+
+    fn bytes(&self, pfn: Pfn) -> *mut u8 {
+        core::ptr::with_exposed_provenance_mut(self.base + pfn.0 as usize * PAGE_BYTES)
+    }
+
+    /// The first block from `pfn` on that `wants` takes.
+    fn take(&self, pfn: Pfn, wants: impl Fn(Pfn) -> bool) -> Option<(Pfn, Order, u64)> {
+        let mut blocks = self.blocks.lock().unwrap();
+        let found = blocks.range(pfn..).map(|(&pfn, _)| pfn).find(|&pfn| wants(pfn))?;
+        let (size, mark) = blocks.remove(&found)?;
+        // SAFETY: the block was the pool's, and has its mark at the start and at the end.
+        let ends = unsafe {
+            let first = self.bytes(found).cast::<u64>();
+            [first.read(), first.add((PAGE_BYTES << size.get()) / 8 - 1).read()]
+        };
+        assert_eq!(ends, [mark; 2], "{found:?} of the pool has another owner");
+        Some((found, size, mark))
+    }
+}
+
+// SAFETY: what is in the table is the pool's, and threads free only what they have taken out of it.
+unsafe impl Migrate for Pool {
+    unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+        let mut blocks = self.blocks.lock().unwrap();
+        if blocks.get(&from).is_none_or(|&(size, _)| size != order) {
+            return Migrated::Stays;
+        }
+        // SAFETY: both blocks are the pool's now.
+        unsafe { self.bytes(to).copy_from_nonoverlapping(self.bytes(from), PAGE_BYTES << order.get()) };
+        let block = blocks.remove(&from).unwrap();
+        blocks.insert(to, block);
+        self.moved.fetch_add(1, Relaxed);
+        Migrated::Moved
+    }
+
+    fn can_move(&self, from: Pfn, order: Order, _asked: Migratetype) -> bool {
+        self.blocks.lock().unwrap().get(&from).is_some_and(|&(size, _)| size == order)
+    }
+}
+
+impl Reclaim for Pool {
+    fn reclaim(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
+        let mut done = Reclaimed::default();
+        while done.freed < ask.target.min(64)
+            && let Some((pfn, size, _)) = self.take(Pfn(0), |pfn| ask.wants(pfn))
+        {
+            // SAFETY: it was the pool's.
+            unsafe { to.free(pfn, size) }.unwrap();
+            done.scanned += size.pages();
+            done.freed += size.pages();
+            self.reclaimed.fetch_add(1, Relaxed);
+        }
+        done
+    }
+}
+
 /// Calls of one thread.
 struct Caller<'c> {
     cpu: &'c Cpu<'c>,
     rng: Rng,
     held: Vec<Marked<'c>>,
+    ranges: Vec<Frames>,
+    pool: &'c Pool,
     offline: Vec<Pfn>,
     isolated: Vec<Pfn>,
     frames: u64,
@@ -62,12 +180,102 @@ impl<'c> Caller<'c> {
         }
     }
 
+    fn keep_frames(&mut self, frames: Range<Pfn>) {
+        self.ranges.push(Frames::new(self.cpu.arena(), frames, self.rng.u64(..)));
+    }
+
+    /// Frees a range, or a part of it at one end.
+    fn release_frames(&mut self) {
+        if self.ranges.is_empty() {
+            return;
+        }
+        let at = self.rng.usize(..self.ranges.len());
+        let frames = &mut self.ranges[at];
+        frames.check(self.cpu.arena());
+        let Range { start, end } = frames.0;
+        let cut = Pfn(self.rng.u64(start.0 + 1..=end.0));
+        let freed = match self.rng.bool() {
+            true => {
+                frames.0.start = cut;
+                start..cut
+            }
+            false => {
+                frames.0.end = Pfn(cut.0 - 1);
+                frames.0.end..end
+            }
+        };
+        if frames.0.is_empty() {
+            self.ranges.swap_remove(at);
+        }
+        // SAFETY: the frames were this thread's, and it has just given them up.
+        unsafe { self.cpu.free_range(freed) }.unwrap();
+    }
+
+    /// Blocks by one call for many, to keep or for the pool.
+    fn take_many(&mut self, size: Order, asked: Migratetype) {
+        let cpu = self.cpu;
+        let mut out = [Pfn(0); 40];
+        let count = self.rng.usize(..=out.len());
+        let got = cpu.alloc_bulk(size, asked, &mut out[..count]);
+        let is_for_pool = self.rng.u32(..4) > 0;
+        for &pfn in &out[..got] {
+            // SAFETY: it was allocated just now.
+            self.keep(Some(unsafe { Block::from_raw(cpu, pfn, size) }));
+            if is_for_pool {
+                self.give_to_pool();
+            }
+        }
+    }
+
+    /// Gives the last block to the pool.
+    fn give_to_pool(&mut self) {
+        if let Some(Marked(block, mark)) = self.held.pop() {
+            let (pfn, size) = block.into_raw();
+            self.pool.blocks.lock().unwrap().insert(pfn, (size, mark));
+        }
+    }
+
+    /// Frames as ranges, in one of three ways.
+    fn take_frames(&mut self, pfn: Pfn, asked: Migratetype) {
+        let scale = self.rng.u32(..12);
+        let pages = 1 + self.rng.u64(..1 << scale);
+        match self.rng.u32(..3) {
+            0 => {
+                let range = pfn..pfn.add(pages);
+                if self.cpu.alloc_contig_range(range.clone()).is_ok() {
+                    self.keep_frames(range);
+                }
+            }
+            1 => {
+                let align = PAGE_BYTES << self.rng.u32(..12);
+                let layout = Layout::from_size_align(pages as usize * PAGE_BYTES, align).unwrap();
+                if let Ok(range) = self.cpu.alloc_layout(layout, asked) {
+                    self.keep_frames(range);
+                }
+            }
+            _ => {
+                let mut out = [const { Pfn(0)..Pfn(0) }; 8];
+                let runs = self.cpu.alloc_runs(pages, asked, &mut out);
+                runs.iter().for_each(|run| self.keep_frames(run.clone()));
+            }
+        }
+    }
+
+    /// Frees a block of the pool, after a look at its mark.
+    fn take_from_pool(&mut self) {
+        let pfn = self.frame();
+        if let Some((pfn, size, _)) = self.pool.take(pfn, |_| true) {
+            // SAFETY: it was the pool's.
+            unsafe { self.cpu.free(pfn, size) }.unwrap();
+        }
+    }
+
     fn step(&mut self) {
         let (cpu, arena) = (self.cpu, self.cpu.arena());
         let size = order(if self.rng.u32(..4) > 0 { self.rng.u8(..3) } else { self.rng.u8(..11) });
         let asked = TYPES[self.rng.usize(..3)];
         let pfn = self.frame();
-        match self.rng.u32(..40) {
+        match self.rng.u32(..50) {
             0..14 => self.keep(cpu.alloc_block(size, asked).ok()),
             14..22 => self.release(),
             22 => {
@@ -103,21 +311,41 @@ impl<'c> Caller<'c> {
             36 => drop(cpu.report_free(PAGEBLOCK_ORDER, |_| pfn.0.is_multiple_of(2))),
             37 => drop(cpu.explain(&Request::new(size, asked).with(Flags::NO_WAIT))),
             38 => drop(cpu.alloc_contig_range(pfn..pfn)),
-            _ => self.held.iter().for_each(Marked::check),
+            39 => self.take_many(size, asked),
+            40 | 41 => self.take_frames(pfn, asked),
+            42 | 43 => self.release_frames(),
+            44 => self.give_to_pool(),
+            45 | 46 => (0..8).for_each(|_| self.take_from_pool()),
+            47 => drop(cpu.compact(ZoneId(0))),
+            48 => drop(cpu.compact_proactively(NodeId(0))),
+            _ => {
+                self.held.iter().for_each(Marked::check);
+                self.ranges.iter().for_each(|frames| frames.check(arena));
+            }
         }
-        if self.held.len() > 300 {
-            (0..150).for_each(|_| self.release());
+        if self.held.len() > 100 {
+            (0..50).for_each(|_| self.release());
+        }
+        if self.ranges.len() > 20 {
+            (0..30).for_each(|_| self.release_frames());
         }
     }
 }
 
 #[test]
-fn random_safe_calls_leave_every_block_to_its_owner() {
+fn random_calls_leave_every_block_to_its_owner() {
     let number = |name, usual| env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
     let (seed, steps) = (number("FRAMEWRIGHT_FUZZ_SEED", 1), number("FRAMEWRIGHT_FUZZ_STEPS", 2000_u64));
     let usual = Config::default();
     let compact = Config { engine: Engine::Compact, lazy_pageblocks: true, ..usual };
+    // Sections of 4 MiB.
+    let sections = Experiment { section_pages: 1024, ..usual.experiment };
+    let cut = |config| Config { experiment: sections, free_reporting: true, ..config };
+    let mut done = [0; 2];
     for (name, config) in [
+        ("sections", cut(usual)),
+        ("untouched sections", cut(Config { lazy_pageblocks: true, ..usual })),
+        ("compact sections", cut(compact)),
         ("default", Config { free_reporting: true, ..usual }),
         ("compact", Config { free_reporting: true, ..compact }),
         ("linux_v6_7", Config::linux_v6_7()),
@@ -127,27 +355,44 @@ fn random_safe_calls_leave_every_block_to_its_owner() {
         ("marks", usual.with_marks()),
     ] {
         println!("{name}, seed {seed}");
-        let arena: Arena = Arena::builder().bytes(BYTES).cpus(THREADS + 1).config(config).build().unwrap();
+        let arena: Arena =
+            Arena::builder().bytes(BYTES).cpus(THREADS + 1).config(config).background().build().unwrap();
+        let pool = Pool::of(&arena);
+        let call = |n: u64| {
+            let cpu = arena.attach().unwrap();
+            let mut caller = Caller {
+                cpu: &cpu,
+                rng: Rng::with_seed(seed << 8 | n),
+                held: Vec::new(),
+                ranges: Vec::new(),
+                pool: &pool,
+                offline: Vec::new(),
+                isolated: Vec::new(),
+                frames: arena.frames().end.0,
+            };
+            (0..steps).for_each(|_| caller.step());
+            caller.held.iter().for_each(Marked::check);
+            while !caller.ranges.is_empty() {
+                caller.release_frames();
+            }
+        };
         thread::scope(|scope| {
-            for n in 0..THREADS as u64 {
-                let arena = &arena;
-                scope.spawn(move || {
-                    let cpu = arena.attach().unwrap();
-                    let frames = arena.frames().end.0;
-                    let rng = Rng::with_seed(seed << 8 | n);
-                    let mut caller = Caller {
-                        cpu: &cpu,
-                        rng,
-                        held: Vec::new(),
-                        offline: Vec::new(),
-                        isolated: Vec::new(),
-                        frames,
-                    };
-                    (0..steps).for_each(|_| caller.step());
-                    caller.held.iter().for_each(Marked::check);
-                });
+            scope.spawn(|| arena.run_background(NodeId(0)).unwrap());
+            let callers = [0, 1].map(|n| {
+                scope.spawn({
+                    let call = &call;
+                    move || call(n)
+                })
+            });
+            let ended = callers.map(|caller| caller.join());
+            arena.stop_background();
+            for ended in ended {
+                ended.unwrap_or_else(|panic| resume_unwind(panic));
             }
         });
         arena.verify().unwrap_or_else(|error| panic!("{name}, seed {seed}: {error}"));
+        done[0] += pool.moved.load(Relaxed);
+        done[1] += pool.reclaimed.load(Relaxed);
     }
+    assert!(done.iter().all(|&blocks| blocks > 0), "blocks that moved, and that were reclaimed: {done:?}");
 }

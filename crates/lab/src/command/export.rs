@@ -249,8 +249,9 @@ fn counters(trace: &Trace) -> Vec<(String, Vec<(u64, u64)>)> {
 fn folded(trace: &Trace, weight: Weight) -> String {
     let mut sums: BTreeMap<(String, String, u8), f64> = BTreeMap::new();
     let mut add = |event: &Event, amount: f64| {
-        // Semicolons separate frames.
-        let comm = trace.comm(event).replace(';', ":");
+        // Semicolons separate frames, and lines stacks: a thread's name may hold both.
+        let plain = |c: char| if c.is_control() { '?' } else { c };
+        let comm = trace.comm(event).replace(';', ":").chars().map(plain).collect();
         *sums.entry((comm, type_name(event.migratetype), event.order)).or_default() += amount;
     };
     let end = trace.events.last().map_or(0, |event| event.time_ns);
@@ -291,7 +292,7 @@ mod tests {
     /// Two threads on two CPUs; times in ms.
     fn trace() -> Trace {
         let mut comms = Comms::default();
-        let names = [comms.intern("cc1"), comms.intern("a;b\"")];
+        let names = [comms.intern("cc1"), comms.intern("a;b\"\n")];
         let event = |ms: u64, cpu: u16, who: usize, kind, pfn, order| Event {
             time_ns: ms * 1_000_000,
             pfn,
@@ -315,13 +316,13 @@ mod tests {
 
     #[test]
     fn stacks_are_folded_by_thread_type_and_order() {
-        let all = "a:b\";movable;order 0 1\ncc1;movable;order 0 1\ncc1;movable;order 3 ";
+        let all = "a:b\"?;movable;order 0 1\ncc1;movable;order 0 1\ncc1;movable;order 3 ";
         assert_eq!(folded(&trace(), Weight::Pages), format!("{all}8\n"));
         assert_eq!(folded(&trace(), Weight::Allocations), format!("{all}1\n"));
         // 8 pages for 3 ms; what is not freed is in use until the end.
         assert_eq!(
             folded(&trace(), Weight::PageSeconds),
-            "a:b\";movable;order 0 3\ncc1;movable;order 0 4\ncc1;movable;order 3 24\n"
+            "a:b\"?;movable;order 0 3\ncc1;movable;order 0 4\ncc1;movable;order 3 24\n"
         );
     }
 
@@ -338,7 +339,7 @@ mod tests {
         assert_eq!(bursts.len(), 4, "a pause of a millisecond ends a burst");
         let first = bursts.iter().find(|burst| burst["ts"] == 0.0).expect("the first");
         assert_eq!((&first["name"], &first["args"]["pages allocated"]), (&"cc1".into(), &9.into()));
-        assert!(bursts.iter().any(|burst| burst["name"] == "a;b\"" && burst["tid"] == 1));
+        assert!(bursts.iter().any(|burst| burst["name"] == "a;b\"\n" && burst["tid"] == 1));
         let values = |name: &str| {
             let all = in_phase("C").into_iter().filter(|event| event["name"] == name);
             all.map(|event| event["args"]["pages"].as_u64().expect("a number")).collect::<Vec<_>>()

@@ -138,7 +138,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     }
     if recording.disk_full {
         say(&format!(
-            "framewright: recording stopped before the command ended: no space left in {}; the events until then are in {}",
+            "framewright: recording stopped before the command ended: no space left in {}, or `ulimit -f` allows no more; the events until then are in {}",
             options.spool.display(),
             args.output.display()
         ));

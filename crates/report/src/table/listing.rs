@@ -23,10 +23,15 @@ impl Listing {
         }
     }
 
-    /// Adds a row, with a cell for each head.
+    /// Adds a row, with a cell for each head. Names of threads and files may hold anything: what would break the row,
+    /// or command the terminal, is shown as `?`. Only the last cell may have lines.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         debug_assert_eq!(N, self.heads.len());
-        self.rows.push(cells.to_vec());
+        let plain = |column: usize, c: char| if c == '\n' { column + 1 == N } else { !c.is_control() };
+        let shown = |(column, cell): (usize, &String)| {
+            cell.chars().map(|c| if plain(column, c) { c } else { '?' }).collect()
+        };
+        self.rows.push(cells.iter().enumerate().map(shown).collect());
     }
 
     /// The list as text, CSV or Markdown. JSON is not a list: the caller writes its data itself.

@@ -281,6 +281,16 @@ fn listings_align_numbers_and_continue_prose() {
     insta::assert_snapshot!("listing", formats.join("\n"));
 }
 
+#[test]
+fn names_that_hold_anything_stay_in_their_row() {
+    let mut listing = Listing::new("", &["thread", "n"]);
+    listing.row(["a\nb\u{1b}[31m\t".to_owned(), "1".to_owned()]);
+    for format in [Format::Table, Format::Csv, Format::Markdown] {
+        let text = listing.render(format, &Terminal::plain());
+        assert!(text.contains("a?b?[31m?"), "{text:?}");
+    }
+}
+
 /// Values that break formulas: zeros, signs, extremes.
 const AWKWARD: [f64; 12] =
     [0.0, -0.0, 1.0, -1.0, 1e-320, 1e308, -1e308, f64::EPSILON, 999.999_5, 1e8, 1e15, f64::MIN_POSITIVE];

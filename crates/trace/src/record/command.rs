@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
 use super::processes;
@@ -55,6 +55,8 @@ static HANDLERS: LazyLock<Handlers> = LazyLock::new(|| {
             .and_then(|_| flag::register(signal, Arc::clone(noted)))
             .expect("these signals can be caught");
     }
+    // A file that may grow no more (`ulimit -f`) is as a full disk: the write says so.
+    flag::register(SIGXFSZ, Arc::default()).expect("this signal can be caught");
     handlers
 });
 

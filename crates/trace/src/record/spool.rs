@@ -44,9 +44,10 @@ impl Budget {
     }
 }
 
-/// Whether a disk refused a write because it has no room.
+/// Whether a write was refused because there is no room: on the disk, or in what this process may write to a file.
 pub(super) fn is_full(cause: &io::Error) -> bool {
-    matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(cause.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 /// The pages of one CPU, in the order in which they came: in a file, and the last of them in memory.

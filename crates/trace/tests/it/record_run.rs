@@ -306,9 +306,11 @@ fn a_running_process_is_recorded_with_what_it_starts() {
     for name in ["sh", "head", "tail"] {
         assert!(recording.trace.comms.names().iter().any(|comm| comm == name), "{:?}", recording.trace.comms);
     }
-    let error =
-        record(&[], &Options { scope: Scope::Process(0x3fff_ffff), ..Options::default() }).unwrap_err();
-    assert_eq!(error.to_string(), "cannot record: there is no process 1073741823; check its number");
+    for none in [0, 0x3fff_ffff] {
+        let options = Options { scope: Scope::Process(none), ..Options::default() };
+        let error = record(&[], &options).unwrap_err();
+        assert_eq!(error.to_string(), format!("cannot record: there is no process {none}; check its number"));
+    }
 }
 
 #[test]

@@ -7,9 +7,13 @@ const START: u64 = 0x1000;
 const PAGES: u64 = 8 * 512 + 100;
 
 fn world() -> World<Plain> {
+    spec().build()
+}
+
+fn spec() -> Spec {
     let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(START), pages: PAGES };
     // One thread: no CPU would answer while it waits, and each turn of that gives the processor to other programs.
-    Spec::zones([zone], 2).spins(0).build()
+    Spec::zones([zone], 2).spins(0)
 }
 
 fn block(n: u64) -> Pfn {
@@ -18,9 +22,20 @@ fn block(n: u64) -> Pfn {
 
 #[test]
 fn a_free_section_goes_and_comes_back() {
-    let world = world();
+    goes_and_comes_back(&world());
+}
+
+/// Whether its memory was initialised before, when it went, or not at all.
+#[test]
+fn a_section_that_was_never_needed_goes_and_comes_back() {
+    for engine in [Engine::Framewright, Engine::Compact] {
+        goes_and_comes_back(&spec().engine(engine).but(|config| config.lazy_pageblocks = true).build());
+    }
+}
+
+fn goes_and_comes_back(world: &World<Plain>) {
     let zone = world.zone();
-    let (marks, sizing) = (world.allocator().watermarks(ZoneId(0)), zone_sizing(&world));
+    let (marks, sizing) = (world.allocator().watermarks(ZoneId(0)), zone_sizing(world));
     for (from, to, pages) in [(0, 4, 2048), (1, 2, 512), (3, 8, 2560)] {
         assert_eq!(world.on(0, |cpu| cpu.offline(block(from)..block(to))), Ok(pages));
         let account = world.settled();
@@ -37,26 +52,14 @@ fn a_free_section_goes_and_comes_back() {
         assert_eq!(again.expect_err("it is gone").why, OfflineFailure::NotPageblocks);
         world.allocator().online(block(from), pages).expect("it was there before");
         assert_eq!((world.settled().free, zone.present_pages()), (PAGES, PAGES));
-        assert_eq!((world.allocator().watermarks(ZoneId(0)), zone_sizing(&world)), (marks, sizing));
+        assert_eq!((world.allocator().watermarks(ZoneId(0)), zone_sizing(world)), (marks, sizing));
     }
     // The last one ends with the zone.
-    assert_eq!(world.on(0, |cpu| cpu.offline(block(8)..Pfn(START + PAGES))), Ok(100));
-    world.settled();
-    world.allocator().online(block(8), 100).expect("it was there before");
-    assert_eq!(world.settled().free, PAGES);
-}
-
-/// Memory that goes offline comes back together with memory that is new, also where the last untouched pageblock was
-/// at the border between them.
-#[test]
-fn memory_comes_back_across_the_end_of_what_was_untouched() {
-    for sections in [0, 2048] {
-        let lazy = |config: &mut Config| config.lazy_pageblocks = true;
-        let world = Spec::one_zone(4096, 1).memory([(BASE, 2048)]).sections(sections).but(lazy).plain();
-        let start = BASE.add(1536);
-        assert_eq!(world.on(0, |cpu| cpu.offline(start..start.add(PAGEBLOCK_PAGES))), Ok(PAGEBLOCK_PAGES));
-        assert_eq!(world.allocator().online(start, 1024), Ok(()));
-        assert_eq!(world.settled().free, 2560);
+    for (from, pages) in [(5, 1636), (8, 100)] {
+        assert_eq!(world.on(0, |cpu| cpu.offline(block(from)..Pfn(START + PAGES))), Ok(pages));
+        world.settled();
+        world.allocator().online(block(from), pages).expect("it was there before");
+        assert_eq!(world.settled().free, PAGES);
     }
 }
 

@@ -116,9 +116,9 @@ fn ten_times_the_memory_through_four_threads() {
 #[test]
 fn a_background_thread_needs_its_slot() {
     let without: Arena = Arena::builder().bytes(4 * MIB).build().unwrap();
-    assert!(matches!(without.run_background(NodeId(0)), Err(AttachError::NoSuchCpu { .. })));
+    assert_eq!(without.run_background(NodeId(0)), Err(AttachError::NoBackground(NodeId(0))));
     let arena: Arena = Arena::builder().bytes(4 * MIB).background().build().unwrap();
-    assert!(matches!(arena.run_background(NodeId(1)), Err(AttachError::NoSuchCpu { .. })));
+    assert_eq!(arena.run_background(NodeId(1)), Err(AttachError::NoBackground(NodeId(1))));
     assert!(arena.attach_to(arena.cpus()).is_err(), "its slot is nobody else's");
     arena.stop_background();
     arena.run_background(NodeId(0)).unwrap();
