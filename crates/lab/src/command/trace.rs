@@ -72,6 +72,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         What::Export(args) => return export::run(args, session),
     };
     let given = args.config.as_deref().map(Settings::from_pairs).transpose()?;
+    if given.as_ref().is_some_and(|given| given.iter().next().is_none()) {
+        return Err(Error::usage("--config '' sets nothing: leave it out"));
+    }
     let (trace, id) = shipped::read(&args.trace)?;
     let nearest = || format!("preset={}", nearest_preset(&trace.meta.kernel));
     let config = args.config.clone().unwrap_or_else(nearest);

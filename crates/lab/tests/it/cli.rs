@@ -104,6 +104,7 @@ fn wrong_usage_exits_with_2_and_suggests() {
         (&["compare", "x.json", "--style", "mmtest"], "mmtests-2019"),
         (&["machines", "--format", "yaml"], "markdown"),
         (&["study", "zone-reclaim", "--scale", "0"], "from 0.1 to 32"),
+        (&["trace", "summary", "x.parquet", "--config", ""], "--config '' sets nothing"),
         (&[], "Usage: framewright"),
     ] {
         let output = run(arguments);
