@@ -114,8 +114,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// among them do not change. Returns the pages that went offline. Other CPUs are requested to drain their lists,
     /// and waited for as long as a failing allocation would wait.
     ///
-    /// While memory comes online inside `range`, no other CPU takes memory inside it offline: the call could not tell its
-    /// own isolation from that one (Linux: `mem_hotplug_lock`).
+    /// While memory comes online inside `range`, no other CPU takes memory inside it offline: the call could not tell
+    /// its own isolation from that one (Linux: `mem_hotplug_lock`).
     ///
     /// O(pages).
     ///
