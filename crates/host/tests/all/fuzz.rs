@@ -16,15 +16,15 @@ use framewright_host::framewright::reclaim::{
     Migrate, Migrated, Reclaim, ReclaimRequest, Reclaimed, Release,
 };
 use framewright_host::framewright::units::{NodeId, ZoneId};
-use framewright_host::{
-    Arena, Block, Config, Cpu, Flags, Migratetype, Order, PAGE_BYTES, PAGEBLOCK_ORDER, Pfn, Request,
-};
+use framewright_host::{Arena, Block, Config, Cpu, Flags, Migratetype, Order, PAGEBLOCK_ORDER, Pfn, Request};
 
 use crate::common::{TYPES, order};
 
 const BYTES: u64 = 32 << 20;
 /// Two that call, and the one in the background.
 const THREADS: usize = 3;
+/// Times that a thread attaches. Blocks in the pool outlive them.
+const STRETCHES: u64 = 2;
 
 /// A block with its owner's mark at both ends.
 struct Marked<'c>(Block<'c>, u64);
@@ -51,10 +51,11 @@ struct Frames(Range<Pfn>, u64);
 
 impl Frames {
     fn words(&self, arena: &Arena) -> impl Iterator<Item = *mut u64> {
+        let page = arena.page_bytes();
         let first = arena.address(self.0.start).expect("it has memory").cast::<u8>();
         // SAFETY: the arena's memory is contiguous, and has the range.
         (0..(self.0.end.0 - self.0.start.0) as usize)
-            .map(move |n| unsafe { first.add(n * PAGE_BYTES) }.as_ptr().cast())
+            .map(move |n| unsafe { first.add(n * page) }.as_ptr().cast())
     }
 
     fn new(arena: &Arena, frames: Range<Pfn>, mark: u64) -> Self {
@@ -75,6 +76,8 @@ impl Frames {
 struct Pool {
     /// Address of frame 0.
     base: usize,
+    /// Bytes of a page.
+    page: usize,
     blocks: Mutex<BTreeMap<Pfn, (Order, u64)>>,
     moved: AtomicU64,
     reclaimed: AtomicU64,
@@ -83,9 +86,11 @@ struct Pool {
 impl Pool {
     fn of(arena: &Arena) -> Arc<Self> {
         let Range { start, .. } = arena.frames();
-        let base = arena.address(start).expect("it has memory").addr().get() - start.0 as usize * PAGE_BYTES;
+        let page = arena.page_bytes();
+        let base = arena.address(start).expect("it has memory").addr().get() - start.0 as usize * page;
         let pool = Arc::new(Self {
             base,
+            page,
             blocks: Mutex::default(),
             moved: AtomicU64::new(0),
             reclaimed: AtomicU64::new(0),
@@ -96,7 +101,7 @@ impl Pool {
     }
 
     fn bytes(&self, pfn: Pfn) -> *mut u8 {
-        core::ptr::with_exposed_provenance_mut(self.base + pfn.0 as usize * PAGE_BYTES)
+        core::ptr::with_exposed_provenance_mut(self.base + pfn.0 as usize * self.page)
     }
 
     /// The first block from `pfn` on that `wants` takes.
@@ -107,7 +112,7 @@ impl Pool {
         // SAFETY: the block was the pool's, and has its mark at the start and at the end.
         let ends = unsafe {
             let first = self.bytes(found).cast::<u64>();
-            [first.read(), first.add((PAGE_BYTES << size.get()) / 8 - 1).read()]
+            [first.read(), first.add((self.page << size.get()) / 8 - 1).read()]
         };
         assert_eq!(ends, [mark; 2], "{found:?} of the pool has another owner");
         Some((found, size, mark))
@@ -122,7 +127,7 @@ unsafe impl Migrate for Pool {
             return Migrated::Stays;
         }
         // SAFETY: both blocks are the pool's now.
-        unsafe { self.bytes(to).copy_from_nonoverlapping(self.bytes(from), PAGE_BYTES << order.get()) };
+        unsafe { self.bytes(to).copy_from_nonoverlapping(self.bytes(from), self.page << order.get()) };
         let block = blocks.remove(&from).unwrap();
         blocks.insert(to, block);
         self.moved.fetch_add(1, Relaxed);
@@ -159,13 +164,13 @@ struct Caller<'c> {
     pool: &'c Pool,
     offline: Vec<Pfn>,
     isolated: Vec<Pfn>,
-    frames: u64,
+    frames: Range<Pfn>,
 }
 
 impl<'c> Caller<'c> {
     fn frame(&mut self) -> Pfn {
-        // Some beyond the end.
-        Pfn(self.rng.u64(..self.frames + 2000))
+        // Some before the start, and some beyond the end.
+        Pfn(self.rng.u64(self.frames.start.0.saturating_sub(2000)..self.frames.end.0 + 2000))
     }
 
     fn keep(&mut self, block: Option<Block<'c>>) {
@@ -227,6 +232,23 @@ impl<'c> Caller<'c> {
         }
     }
 
+    /// An allocation with any flags but those that repeat it until it succeeds.
+    fn request(&mut self, size: Order, asked: Migratetype) {
+        let mut request = Request::new(size, asked);
+        for flag in [Flags::HIGH, Flags::NO_WAIT, Flags::NO_RETRY, Flags::THIS_NODE, Flags::NO_WRITE]
+            .into_iter()
+            .chain([Flags::NO_RESERVES, Flags::VICTIM, Flags::NO_WAKE, Flags::ZERO])
+        {
+            if self.rng.u32(..3) == 0 {
+                request = request.with(flag);
+            }
+        }
+        let cpu = self.cpu;
+        // SAFETY: it was allocated just now.
+        let block = cpu.alloc_with(&request).ok().map(|pfn| unsafe { Block::from_raw(cpu, pfn, size) });
+        self.keep(block);
+    }
+
     /// Gives the last block to the pool.
     fn give_to_pool(&mut self) {
         if let Some(Marked(block, mark)) = self.held.pop() {
@@ -247,8 +269,8 @@ impl<'c> Caller<'c> {
                 }
             }
             1 => {
-                let align = PAGE_BYTES << self.rng.u32(..12);
-                let layout = Layout::from_size_align(pages as usize * PAGE_BYTES, align).unwrap();
+                let align = self.pool.page << self.rng.u32(..12);
+                let layout = Layout::from_size_align(pages as usize * self.pool.page, align).unwrap();
                 if let Ok(range) = self.cpu.alloc_layout(layout, asked) {
                     self.keep_frames(range);
                 }
@@ -275,7 +297,7 @@ impl<'c> Caller<'c> {
         let size = order(if self.rng.u32(..4) > 0 { self.rng.u8(..3) } else { self.rng.u8(..11) });
         let asked = TYPES[self.rng.usize(..3)];
         let pfn = self.frame();
-        match self.rng.u32(..50) {
+        match self.rng.u32(..51) {
             0..14 => self.keep(cpu.alloc_block(size, asked).ok()),
             14..22 => self.release(),
             22 => {
@@ -318,6 +340,7 @@ impl<'c> Caller<'c> {
             45 | 46 => (0..8).for_each(|_| self.take_from_pool()),
             47 => drop(cpu.compact(ZoneId(0))),
             48 => drop(cpu.compact_proactively(NodeId(0))),
+            49 => self.request(size, asked),
             _ => {
                 self.held.iter().for_each(Marked::check);
                 self.ranges.iter().for_each(|frames| frames.check(arena));
@@ -346,6 +369,9 @@ fn random_calls_leave_every_block_to_its_owner() {
         ("sections", cut(usual)),
         ("untouched sections", cut(Config { lazy_pageblocks: true, ..usual })),
         ("compact sections", cut(compact)),
+        ("two nodes", cut(usual)),
+        ("holes", cut(Config { lazy_pageblocks: true, ..usual })),
+        ("pages of 16 KiB", cut(usual)),
         ("default", Config { free_reporting: true, ..usual }),
         ("compact", Config { free_reporting: true, ..compact }),
         ("linux_v6_7", Config::linux_v6_7()),
@@ -355,25 +381,34 @@ fn random_calls_leave_every_block_to_its_owner() {
         ("marks", usual.with_marks()),
     ] {
         println!("{name}, seed {seed}");
-        let arena: Arena =
-            Arena::builder().bytes(BYTES).cpus(THREADS + 1).config(config).background().build().unwrap();
+        let builder = Arena::builder().bytes(BYTES).cpus(THREADS + 1).config(config).background();
+        let builder = match name {
+            "two nodes" => builder.nodes(2).base(Pfn(1 << 20)),
+            "holes" => builder.base(Pfn(1024)).holes([Pfn(1024)..Pfn(1031), Pfn(3000)..Pfn(5500)]),
+            "pages of 16 KiB" => builder.page_bytes(16 << 10).bytes(4 * BYTES),
+            _ => builder,
+        };
+        let arena: Arena = builder.build().unwrap();
         let pool = Pool::of(&arena);
         let call = |n: u64| {
-            let cpu = arena.attach().unwrap();
-            let mut caller = Caller {
-                cpu: &cpu,
-                rng: Rng::with_seed(seed << 8 | n),
-                held: Vec::new(),
-                ranges: Vec::new(),
-                pool: &pool,
-                offline: Vec::new(),
-                isolated: Vec::new(),
-                frames: arena.frames().end.0,
-            };
-            (0..steps).for_each(|_| caller.step());
-            caller.held.iter().for_each(Marked::check);
-            while !caller.ranges.is_empty() {
-                caller.release_frames();
+            let mut rng = Rng::with_seed(seed << 8 | n);
+            for _ in 0..STRETCHES {
+                let cpu = arena.attach().unwrap();
+                let mut caller = Caller {
+                    cpu: &cpu,
+                    rng: rng.fork(),
+                    held: Vec::new(),
+                    ranges: Vec::new(),
+                    pool: &pool,
+                    offline: Vec::new(),
+                    isolated: Vec::new(),
+                    frames: arena.frames(),
+                };
+                (0..steps / STRETCHES).for_each(|_| caller.step());
+                caller.held.iter().for_each(Marked::check);
+                while !caller.ranges.is_empty() {
+                    caller.release_frames();
+                }
             }
         };
         thread::scope(|scope| {
