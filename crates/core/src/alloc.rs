@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::defer::Deferred;
 use crate::error::SetupError;
 use crate::fault::{FaultCounts, FaultRule, Faults};
-use crate::frame::{self, BlockInfo, DirectMap, FrameMap, FrameUser, State};
+use crate::frame::{self, Bits, BlockInfo, DirectMap, FrameMap, FrameUser, State, range_in_word};
 use crate::pcp::{self, Drains, Local, Pcp};
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::Sizing;
@@ -282,7 +282,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     ///
     /// # Errors
     /// The range is empty, is not inside one zone, was added before, or shares a pageblock with memory that boot has
-    /// left for later and that is not initialised yet. The state is unchanged then.
+    /// left for later and that is not initialised yet. With [compact](crate::config::Engine::Compact) metadata, which
+    /// cannot tell this from memory that was added before, also if another frame of a pageblock at its ends is being
+    /// allocated or freed: try again. The state is unchanged then.
     pub fn add_memory(&self, start: Pfn, pages: u64) -> Result<(), SetupError> {
         self.add(start, pages, |zone, _| zone.managed_pages().saturating_sub(zone.present_pages()))
     }
@@ -406,34 +408,58 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             return if left { Err(SetupError::NotInitialised(block)) } else { Ok(()) };
         }
         let end = end.min(block.add(PAGEBLOCK_PAGES));
-        let never = |pfn: Pfn| match self.frames.find(pfn).1 {
-            State::Reserved => true,
-            // No word records it. A frame that is with no caller and on no list was never added.
-            State::Body => self.frames.is_compact(),
-            _ => false,
-        };
-        let used = (from.0..end.0).map(Pfn).find(|&pfn| !never(pfn));
-        let listed = || self.frames.is_compact().then(|| self.listed_block(from..end)).flatten();
-        let used = used.or_else(|| listed().map(|(pfn, _)| pfn.max(from)));
+        if self.frames.is_compact() {
+            return self.check_unused_by_number(block, from, end);
+        }
+        let used = (from.0..end.0).map(Pfn).find(|&pfn| !matches!(self.frames.find(pfn).1, State::Reserved));
         used.map_or(Ok(()), |pfn| Err(SetupError::RangeInUse(pfn)))
     }
 
-    /// A block below the pageblock order on a CPU's list that holds frames of a range of one pageblock: its first frame
-    /// and the CPU. O(pages on lists). For compact metadata, which does not record it. A racy read.
-    pub(crate) fn listed_block(&self, range: Range<Pfn>) -> Option<(Pfn, CpuId)> {
+    /// With compact metadata: whether the frames from `from` to `end` of the present pageblock at `block` were never
+    /// added. No word records it, only their number. If the frames that are free, with a caller or on a list are as
+    /// many as were added, all that were added are among them; otherwise one may be on its way between a list and a
+    /// caller.
+    fn check_unused_by_number(&self, block: Pfn, from: Pfn, end: Pfn) -> Result<(), SetupError> {
+        let mut seen = Bits::NONE;
+        let mut see = |first: Pfn, pages| {
+            let words = seen.0.iter_mut().enumerate();
+            words.for_each(|(n, word)| *word |= range_in_word(n, first.0 - block.0, pages));
+        };
+        for pfn in (block.0..block.0 + PAGEBLOCK_PAGES).map(Pfn) {
+            if !matches!(self.frames.find(pfn).1, State::Body | State::Reserved) {
+                see(pfn, 1);
+            }
+        }
+        let listed = self.listed_blocks(block..block.add(PAGEBLOCK_PAGES));
+        listed.for_each(|(pfn, order, _)| see(pfn, order.pages()));
+        let is_seen = |pfn: &Pfn| seen.0[(pfn.0 - block.0) as usize / 64] >> (pfn.0 % 64) & 1 != 0;
+        match (from.0..end.0).map(Pfn).find(is_seen) {
+            Some(pfn) => Err(SetupError::RangeInUse(pfn)),
+            None if seen.count() + self.frames.info(block).absent() < PAGEBLOCK_PAGES => {
+                Err(SetupError::RangeInUse(from))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The blocks below the pageblock order on CPUs' lists that hold frames of a range of one pageblock: their first
+    /// frames, orders and CPUs. O(pages on lists). For compact metadata, which does not record it. A racy read.
+    pub(crate) fn listed_blocks(&self, range: Range<Pfn>) -> impl Iterator<Item = (Pfn, Order, CpuId)> {
         let zone = self.frames.info(range.start).zone();
-        let holds = |start: Pfn, order: Order| start < range.end && range.start < start.add(order.pages());
-        (0..self.cpus()).map(|cpu| CpuId(cpu as u16)).find_map(|cpu| {
-            let mut blocks = self.pcp(zone, cpu).blocks();
-            blocks.find_map(|(order, _, _, start)| holds(start, order).then_some((start, cpu)))
-        })
+        let cpus = (0..self.cpus()).map(|cpu| CpuId(cpu as u16));
+        let listed = cpus.flat_map(move |cpu| {
+            let blocks = self.pcp(zone, cpu).blocks();
+            blocks.map(move |(order, _, _, start)| (start, order, cpu))
+        });
+        listed.filter(move |(start, order, _)| *start < range.end && range.start < start.add(order.pages()))
     }
 
     /// Makes the pageblock at `block` present and its frames from `from` to `end` usable.
     fn claim_pageblock(&self, zone: ZoneId, block: Pfn, from: Pfn, end: Pfn) {
         let (first, last) = (block.0, block.add(PAGEBLOCK_PAGES).0);
         let whole = from.0 == first && end.0 >= last;
-        if !self.frames.info(block).is_present() {
+        let is_new = !self.frames.info(block).is_present();
+        if is_new {
             // A pageblock that went offline with bad frames keeps their marks.
             let clear = self.later().and_then(|later| later.clear);
             if let Some(clear) = clear.filter(|_| !self.frames.info(block).is_poisoned()) {
@@ -450,6 +476,11 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             for pfn in from.0..end.0.min(last) {
                 self.frames.set_state_of_marked(Pfn(pfn), Order::ZERO, State::Body);
             }
+        }
+        if !whole && self.frames.is_compact() {
+            let info = self.frames.info(block);
+            let before = if is_new { PAGEBLOCK_PAGES } else { info.absent() };
+            self.frames.set_info(block, info.with_absent(before - (end.0.min(last) - from.0)));
         }
     }
 
@@ -537,8 +568,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     fn with_zone_of<R>(&self, pfn: Pfn, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> Option<R>) -> Option<R> {
         // The caller may name any frame, also the one with the largest number.
         self.touch(pfn, Pfn(pfn.0.saturating_add(1)));
-        let info = self.frames.contains(pfn).then(|| self.frames.info(pfn))?;
-        let zone = self.zones.get(info.zone().index()).filter(|zone| zone.spec().spans(pfn))?;
+        let info = self.frames.info(pfn);
+        let zone = self.zones.get(info.zone().index());
+        let zone = zone.filter(|zone| info.is_present() && zone.spec().spans(pfn))?;
         // Another CPU may have taken the pageblock offline since.
         let f = |buddy: &mut Buddy<'_, 'm, P, M>| if self.frames.contains(pfn) { f(buddy) } else { None };
         zone.with_section(zone.cut.number_of(pfn), &self.frames, self.waiter(None), f).0

@@ -184,9 +184,13 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let plain = !config.keep_marks
             && matches!(config.experiment.zonelist_cache, ZonelistCache::Off)
             && !config.fault_injection;
-        // While boot has left memory for later, a zone may grow before the next one is tried.
-        let may_grow = self.allocator.later().is_some_and(|later| later.deferred.may_grow());
-        if !plain || !request.migratetype.is_ordinary() || may_grow {
+        // While boot has left memory for later, a zone may grow before the next one is tried. The presets' loads stay
+        // as when their figures were taken.
+        let may_grow = || {
+            let later = self.allocator.later();
+            later.is_some_and(|later| !self.frames.has_maps() || later.deferred.may_grow())
+        };
+        if !plain || !request.migratetype.is_ordinary() || may_grow() {
             return None;
         }
         if config.experiment.avoid_fragmentation {

@@ -186,7 +186,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             );
         };
         // Not those that came online since the others were isolated.
-        let isolated = || self.pageblocks(range).filter(|&block| allocator.frames().info(block).is_held());
+        let is_isolated = |&block: &Pfn| allocator.frames().info(block).is_held();
+        let isolated = || Pfn::pageblocks(range.clone()).filter(is_isolated);
         let (mut count, mut holders) = (0, [None; HOLDERS_EXPLAINED]);
         for block in isolated() {
             with(block, &mut |_| {

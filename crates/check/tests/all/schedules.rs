@@ -330,6 +330,35 @@ fn in_offline(form: Engine) {
     assert!(TIMES.load(Relaxed) > 0, "it never went offline");
 }
 
+/// One CPU adds frames that were added long ago, in a pageblock that is complete or not; the others allocate and free
+/// them. With compact metadata no word tells a frame on its way between a list and a caller from one never added.
+#[test]
+fn what_was_added_is_not_added_again_while_it_is_in_use() {
+    for (form, pages) in FORMS.into_iter().flat_map(|form| [(form, 6), (form, PAGEBLOCK_PAGES)]) {
+        at_once(
+            60,
+            move || {
+                Spec::one_zone(PAGEBLOCK_PAGES, CPUS).config(config_of(form)).memory([(BASE, pages)]).build()
+            },
+            move |world: &World<Shuttle>, n| {
+                for step in 0..6 {
+                    if n > 0 {
+                        let Some(pfn) = alloc(world, n) else { continue };
+                        assert!(free(world, n, pfn), "a right free was refused");
+                    } else {
+                        let pfn = BASE.add(step % pages);
+                        assert_eq!(world.allocator().add_memory(pfn, 1), Err(SetupError::RangeInUse(pfn)));
+                    }
+                }
+            },
+            move |world| {
+                let account = world.settled();
+                assert_eq!((account.allocated, account.free + account.on_pcp), (0, pages));
+            },
+        );
+    }
+}
+
 /// Two CPUs, which want different types, find nothing but one pageblock that is reserved for high orders. One of them
 /// gives it to its own type. The other one then has to fall back to it: it does not change the type behind the first
 /// one's back.

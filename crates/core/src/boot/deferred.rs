@@ -144,7 +144,11 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             let (pages, _) =
                 zone.with_section(zone.cut.number_of(start), &self.frames, self.waiter(cpu), |buddy| {
                     for block in with_free(free, units.clone()) {
-                        self.frames.set_info(block.start, BlockInfo::new(zone.id(), Migratetype::Movable));
+                        let info = BlockInfo::new(zone.id(), Migratetype::Movable);
+                        let parts = init::clipped(free, block.clone());
+                        let there: u64 = parts.map(|part| part.end.0 - part.start.0).sum();
+                        let absent = if self.frames.is_compact() { PAGEBLOCK_PAGES - there } else { 0 };
+                        self.frames.set_info(block.start, info.with_absent(absent));
                     }
                     let mut pages = 0;
                     for part in init::clipped(free, units.clone()) {

@@ -79,7 +79,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         for (head, state) in self.frames.blocks_of(pfn) {
             match state {
                 State::Free { order, .. } | State::Quarantined { order } => {
-                    let has_failed = self.frames.is_withdrawn(head);
+                    let is_bad = matches!(state, State::Quarantined { .. });
+                    let has_failed = is_bad && self.frames.is_withdrawn(head);
                     failed += u64::from(has_failed);
                     if has_failed && self.frames.has_maps() {
                         self.frames.set_state_of_marked(head, order, State::Body);

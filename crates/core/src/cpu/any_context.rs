@@ -124,10 +124,11 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
         }
         let free = zone.try_with_section(zone.cut.number_of(pfn), &self.frames, |buddy| {
             // The properties of a pageblock change under the lock.
-            if frames.may_have_marks(pfn, order) {
+            let info = frames.info(pfn);
+            if frames.may_have_marks(pfn, order, info) {
                 return Claim::Again;
             }
-            let claim = view.claim_once(pfn, order, frames.info(pfn));
+            let claim = view.claim_once(pfn, order, info);
             if claim == Claim::Got {
                 view.fill_freed(pfn, order);
                 buddy.free(pfn, order, Placement::Likely);

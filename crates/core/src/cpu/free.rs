@@ -235,7 +235,9 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let why = match state {
             State::Free { .. } => FreeFailure::NotAllocated,
             State::Quarantined { .. } => FreeFailure::Quarantined,
-            State::Body if frames.is_compact() && self.allocator.listed_block(pfn..pfn.add(1)).is_some() => {
+            State::Body
+                if frames.is_compact() && self.allocator.listed_blocks(pfn..pfn.add(1)).next().is_some() =>
+            {
                 FreeFailure::NotAllocated
             }
             State::Body | State::Reserved => FreeFailure::Reserved,

@@ -31,7 +31,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         if !self.claim(pfn, from, info) {
             return Err(self.refuse(pfn, from));
         }
-        let has_marks = frames.may_have_marks(pfn, from);
+        let has_marks = frames.may_have_marks(pfn, from, info);
         let set = |pfn, order, state| match has_marks {
             true => frames.set_state_of_marked(pfn, order, state),
             false => frames.set_state(pfn, order, state),
@@ -47,11 +47,12 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     #[inline]
     pub(super) fn make_parts(&self, pfn: Pfn, from: Order, to: Order, asked: Migratetype) {
         let frames = &self.allocator.frames;
-        let list = self.allocator.pcp(frames.info(pfn).zone(), self.cpu).hit_list(to, asked);
+        let info = frames.info(pfn);
+        let list = self.allocator.pcp(info.zone(), self.cpu).hit_list(to, asked);
         let has_list = list.is_some_and(|list| list.capacity() > 0);
         let list_place = has_list.then_some(ListPlace { cpu: self.cpu, position: 0 });
         let state = State::Taken { order: to, asked, list_place };
-        if frames.may_have_marks(pfn, from) {
+        if frames.may_have_marks(pfn, from, info) {
             frames.set_state_of_marked(pfn, from, State::Body);
             let parts = (0..from.pages()).step_by(to.pages() as usize);
             parts.for_each(|n| frames.set_state_of_marked(pfn.add(n), to, state));

@@ -8,7 +8,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::state::{FREE, KIND, KIND_QUARANTINED, MARK};
-use super::{FrameMap, State};
+use super::{BlockInfo, FrameMap, State};
 use crate::platform::{Platform, Word, update};
 use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
@@ -52,9 +52,11 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         self.own_word(pfn).store(State::Quarantined { order: Order::ZERO }.pack() + MARK, Relaxed);
     }
 
-    /// Whether a pageblock of the block of `order` at `pfn` may have a marked frame in use.
-    pub(crate) fn may_have_marks(&self, pfn: Pfn, order: Order) -> bool {
-        Pfn::pageblocks(pfn..pfn.add(order.pages())).any(|start| self.info(start).is_poisoned())
+    /// Whether a pageblock of the block of `order` at `pfn` may have a marked frame in use. `info`: of its first one.
+    /// Without maps only that is looked at: the presets' loads stay as when their figures were taken.
+    pub(crate) fn may_have_marks(&self, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
+        let is_next_marked = || self.info(pfn.add(PAGEBLOCK_PAGES)).is_poisoned();
+        info.is_poisoned() || (order > PAGEBLOCK_ORDER && self.has_maps() && is_next_marked())
     }
 
     /// The first marked frame among `pages` from `first` on that is not out of use already. O(pages).

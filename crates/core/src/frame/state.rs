@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::units::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, ZoneId};
+use crate::units::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, ZoneId};
 
 /// Bits of a link between free blocks.
 pub(super) const LINK_BITS: u32 = 28;
@@ -16,8 +16,9 @@ const fn with_bits(word: u64, mask: u64, bits: u64) -> u64 {
 
 /// Properties of a pageblock, packed into one word, so that a free gets zone and type in one read.
 ///
-/// `type | present << 3 | type before isolation << 4 | reported << 7 | zone << 8 | poisoned << 16`. One comparison
-/// tests whether a pageblock is of a zone and a type, is not isolated, and has no bad frame in use.
+/// `type | present << 3 | type before isolation << 4 | reported << 7 | zone << 8 | poisoned << 16 | held << 17 |
+/// absent frames << 18`. One comparison tests whether a pageblock is of a zone and a type, is not isolated, and has no
+/// bad frame in use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct BlockInfo(pub(super) u64);
 
@@ -31,6 +32,8 @@ impl BlockInfo {
     const POISONED: u64 = 1 << 16;
     /// Isolated by a call that ends it itself.
     const HELD: u64 = 1 << 17;
+    /// First bit of the frames that were never added, less than a pageblock's: see [`absent`](Self::absent).
+    const ABSENT_FRAMES: u32 = 18;
     const PLAIN: u64 = Self::TYPE | Self::POISONED;
     const TYPES: u64 = Self::TYPE | Self::BEFORE | Self::HELD;
 
@@ -122,6 +125,19 @@ impl BlockInfo {
     #[must_use]
     pub const fn with_migratetype(self, migratetype: Migratetype) -> Self {
         Self(with_bits(self.0, Self::TYPES, migratetype as u64))
+    }
+
+    /// Frames of the pageblock that were never added. Only with compact metadata: otherwise their words say so, and
+    /// this is 0.
+    pub(crate) const fn absent(self) -> u64 {
+        self.0 >> Self::ABSENT_FRAMES & (PAGEBLOCK_PAGES - 1)
+    }
+
+    /// This pageblock with another number of frames that were never added, less than all.
+    #[must_use]
+    pub(crate) const fn with_absent(self, frames: u64) -> Self {
+        let mask = (PAGEBLOCK_PAGES - 1) << Self::ABSENT_FRAMES;
+        Self(with_bits(self.0, mask, frames << Self::ABSENT_FRAMES))
     }
 
     /// Whether only the call that has isolated it ends that.

@@ -97,19 +97,22 @@ fn a_lazy_boot_initialises_what_is_used() {
 #[test]
 fn what_boot_reserved_is_given_back_when_its_pageblock_is_ready() {
     let free = [(0x1000, 0x3000), (0x3800, 0x4001), (0x4003, 0x6000)];
-    let world = one_zone(Split::default(), &free, 1).build_to_clear::<Plain, ()>(|_| ());
-    world.soil();
-    let booting = world.allocator().begin().expect("it is the first time");
-    assert!(world.allocator().add_memory(Pfn(0x4001), 2).is_err(), "a worker may be initialising it");
-    booting.run();
-    booting.finish().expect("nothing is left");
-    assert_eq!(world.allocator().add_memory(Pfn(0x4001), 2), Ok(()));
-    assert_eq!(world.allocator().add_memory(Pfn(0x3000), 0x800), Ok(()));
-    assert!(world.allocator().add_memory(Pfn(0x3000), 1).is_err(), "once");
-    let account = world.settled();
-    assert_eq!((account.free, account.reserved), (0x5000, 0));
-    let zone = world.zone();
-    assert_eq!((zone.present_pages(), zone.managed_pages()), (0x5000, 0x5000));
+    let spec = |engine| one_zone(Split::default(), &free, 1).engine(engine);
+    let soiled = spec(Engine::Framewright).build_to_clear::<Plain, ()>(|_| ());
+    soiled.soil();
+    for world in [soiled, spec(Engine::Compact).plain()] {
+        let booting = world.allocator().begin().expect("it is the first time");
+        assert!(world.allocator().add_memory(Pfn(0x4001), 2).is_err(), "a worker may be initialising it");
+        booting.run();
+        booting.finish().expect("nothing is left");
+        assert_eq!(world.allocator().add_memory(Pfn(0x4001), 2), Ok(()));
+        assert_eq!(world.allocator().add_memory(Pfn(0x3000), 0x800), Ok(()));
+        assert!(world.allocator().add_memory(Pfn(0x3000), 1).is_err(), "once");
+        let account = world.settled();
+        assert_eq!((account.free, account.reserved), (0x5000, 0));
+        let zone = world.zone();
+        assert_eq!((zone.present_pages(), zone.managed_pages()), (0x5000, 0x5000));
+    }
 }
 
 /// A fuzzer found memory of the first node left uninitialised.

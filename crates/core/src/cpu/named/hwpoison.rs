@@ -78,8 +78,9 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let frames = &self.allocator.frames;
         let withdraw = |again: bool| {
             local.under_lock(pfn, |buddy| {
-                // Another CPU may have taken it offline since.
-                if !frames.contains(pfn) {
+                // Another CPU may have taken it offline since. The presets' loads stay as when their figures were
+                // taken.
+                if frames.has_maps() && !frames.contains(pfn) {
                     return Err(HwpoisonError::Foreign);
                 }
                 if frames.is_withdrawn(pfn) || (frames.is_marked(pfn) && !again) {
@@ -144,8 +145,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 buddy.free(pfn, Order::ZERO, crate::buddy::Placement::Tail);
                 return Ok(());
             }
-            // A frame that went offline keeps its mark, also if other frames of its pageblock are back.
-            if !frames.contains(pfn) || frames.find(pfn).1 == State::Reserved {
+            // With maps a frame that went offline keeps its mark, also if other frames of its pageblock are back.
+            if frames.has_maps() && (!frames.contains(pfn) || frames.find(pfn).1 == State::Reserved) {
                 return Err(HwpoisonError::Foreign);
             }
             if !frames.set_mark(pfn, false) {

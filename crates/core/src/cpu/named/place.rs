@@ -158,7 +158,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     pub(super) fn listed_on(&self, pfn: Pfn, state: State) -> Option<CpuId> {
         if state == State::Body && self.frames.is_compact() {
             // No word records it.
-            return self.allocator.listed_block(pfn..pfn.add(1)).map(|(_, cpu)| cpu);
+            return self.allocator.listed_blocks(pfn..pfn.add(1)).next().map(|(_, _, cpu)| cpu);
         }
         let State::Taken { order, asked, list_place: Some(list_place) } = state else { return None };
         let zone = self.allocator.frames.info(pfn).zone();

@@ -56,6 +56,11 @@ fn properties_of_a_pageblock_are_apart() {
             assert_eq!((isolated.migratetype(), isolated.before_isolation()), (Migratetype::Isolate, mt));
             assert_eq!(isolated.reported(!reported).poisoned(!poisoned).before_isolation(), mt);
             assert_eq!(isolated.with_migratetype(mt), info);
+            for absent in [0, 1, 300, 511] {
+                let short = info.with_absent(400).with_absent(absent);
+                assert_eq!((short.absent(), says(short), short.with_absent(0)), (absent, says(info), info));
+                assert_eq!((short.migratetype(), short.isolated_by(held).absent()), (mt, absent));
+            }
             let unmovable = BlockInfo::new(ZoneId(0xa5), Migratetype::Unmovable);
             let is_same = !reported && !poisoned && mt.is_ordinary();
             assert_eq!(info.ordinary_as(unmovable), is_same.then_some(mt));
