@@ -145,9 +145,10 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 zone.with_section(zone.cut.number_of(start), &self.frames, self.waiter(cpu), |buddy| {
                     for block in with_free(free, units.clone()) {
                         let info = BlockInfo::new(zone.id(), Migratetype::Movable);
-                        let parts = init::clipped(free, block.clone());
-                        let there: u64 = parts.map(|part| part.end.0 - part.start.0).sum();
-                        let absent = if self.frames.is_compact() { PAGEBLOCK_PAGES - there } else { 0 };
+                        let there =
+                            || init::clipped(free, block.clone()).map(|part| part.end.0 - part.start.0);
+                        let absent =
+                            if self.frames.is_compact() { PAGEBLOCK_PAGES - there().sum::<u64>() } else { 0 };
                         self.frames.set_info(block.start, info.with_absent(absent));
                     }
                     let mut pages = 0;

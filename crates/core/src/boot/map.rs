@@ -253,7 +253,7 @@ impl<'b> MemoryMap<'b> {
         })
     }
 
-    /// The same, also cut where memory that no node claims meets memory of node 0.
+    /// Pieces of [`memory`](Self::memory), also cut where memory that no node claims meets memory of node 0.
     fn pieces(&self) -> impl Iterator<Item = Piece> {
         let shift = self.page_shift;
         // The present kind and home; frames before `at` are done.

@@ -65,6 +65,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// no CPU is in the middle of a free that has not seen the mark. If a CPU does not answer, and frees the block at
     /// this very moment, the frame may be handed out once more.
     ///
+    /// With free lists ([`Engine::Linux`](crate::config::Engine::Linux)) a frame in the second pageblock of a block of
+    /// order 10 may be handed out again if its owner [splits](Self::split) the block, and one whose pageblock another
+    /// CPU takes offline at the same time may be counted though it is gone.
+    ///
     /// O(CPUs), plus the drains.
     ///
     /// # Errors
