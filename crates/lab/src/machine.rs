@@ -265,6 +265,8 @@ impl fmt::Display for ZoneKind {
 
 /// Largest value of a parameter: a second in ns. What is above it is a slip, and no simulation with it would end.
 const LARGEST: f64 = 1e9;
+/// Most memory of a node, in GiB: its bytes on all nodes are still a number.
+const MOST_GIB: u64 = 1 << 20;
 
 impl Machine {
     /// All built-in machines, by name.
@@ -367,6 +369,9 @@ impl Machine {
         if self.nodes > 1 && self.remote_distance.is_none_or(|distance| distance <= 10) {
             return Err("with several nodes, remote_distance must be above 10".to_owned());
         }
+        if self.gib_per_node > MOST_GIB {
+            return Err(format!("gib_per_node is {}; it must be at most {MOST_GIB}", self.gib_per_node));
+        }
         self.check_zones()?;
         for (name, parameter) in self.parameters() {
             let (low, high) = parameter.interval();
@@ -399,7 +404,7 @@ impl Machine {
                 return Err(format!("node {node} has no pages"));
             }
             let kib = present.saturating_mul(u64::from(self.page_kib));
-            if kib > self.gib_per_node.saturating_mul(1 << 20) {
+            if kib > self.gib_per_node << 20 {
                 return Err(format!("the zones of node {node} have more pages than gib_per_node allows"));
             }
         }
@@ -553,6 +558,10 @@ mod tests {
         assert_eq!(
             refusal("gib_per_node = 128", "gib_per_node = 64"),
             "the zones of node 0 have more pages than gib_per_node allows"
+        );
+        assert_eq!(
+            refusal("gib_per_node = 128", "gib_per_node = 9223372036854775807"),
+            "gib_per_node is 9223372036854775807; it must be at most 1048576"
         );
         assert_eq!(refusal("cores_per_node = 64", "cores_per_node = 4000000000"), "more than 65536 CPUs");
         assert_eq!(refusal("nodes = 2", "nodes = 3"), "3 nodes cannot be shared out to 2 sockets");
