@@ -92,6 +92,15 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     }
     let earlier = earlier(args, &root)?;
     let (state, findings) = examine_since(&root, earlier.as_ref())?;
+    if let (Some(path), Some(earlier)) = (&args.since, &earlier)
+        && !earlier.may_precede(&state)
+    {
+        return Err(Error::usage(format_args!(
+            "{} was not saved earlier in the same boot as {}: the kernel is another, or was started since",
+            path.display(),
+            args.root.display()
+        )));
+    }
     let shown = show(args, &state, &findings, session);
     let severe = |finding: &&Finding| args.fail_on.is_some_and(|least| finding.severity >= least);
     let found: Vec<&str> = findings.iter().filter(severe).map(|finding| finding.id).collect();
