@@ -74,7 +74,7 @@ pub struct Machine {
 
 /// A number and where it comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { value = 5.0, source = \"nominal\" }")]
 pub struct Parameter {
     /// The number to compute with.
     pub value: f64,
@@ -345,6 +345,7 @@ impl Machine {
     /// Checks what the format cannot express.
     fn check(&self) -> core::result::Result<(), String> {
         let counts = [
+            ("cores_per_l3", self.cores_per_l3.unwrap_or(1)),
             ("sockets", self.sockets),
             ("nodes", self.nodes),
             ("cores_per_node", self.cores_per_node),
@@ -353,7 +354,7 @@ impl Machine {
         if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
             return Err(format!("{name} must be at least 1"));
         }
-        let cpus = counts[1..].iter().try_fold(1_u32, |product, (_, count)| product.checked_mul(*count));
+        let cpus = counts[2..].iter().try_fold(1_u32, |product, (_, count)| product.checked_mul(*count));
         if cpus.is_none_or(|cpus| cpus > 1 << 16) {
             return Err("more than 65536 CPUs".to_owned());
         }
@@ -563,6 +564,7 @@ mod tests {
             refusal("gib_per_node = 128", "gib_per_node = 9223372036854775807"),
             "gib_per_node is 9223372036854775807; it must be at most 1048576"
         );
+        assert_eq!(refusal("cores_per_l3 = 4", "cores_per_l3 = 0"), "cores_per_l3 must be at least 1");
         assert_eq!(refusal("cores_per_node = 64", "cores_per_node = 4000000000"), "more than 65536 CPUs");
         assert_eq!(refusal("nodes = 2", "nodes = 3"), "3 nodes cannot be shared out to 2 sockets");
         assert_eq!(
