@@ -452,7 +452,7 @@ fn run(config: Config) {
 
 fn run_in(config: Config, pageblocks: u64, pages: u64) {
     let steps = if full() { 60 } else { 24 };
-    schedules(if full() { 3000 } else { 8 }, move || all_at_once(config, pageblocks, pages, steps));
+    schedules(if full() { 1000 } else { 8 }, move || all_at_once(config, pageblocks, pages, steps));
 }
 
 fn all_at_once(config: Config, pageblocks: u64, pages: u64, steps: u32) {
