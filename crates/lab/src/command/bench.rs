@@ -113,11 +113,19 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     }
     let steps: usize =
         cases.iter().map(|case| case.workload.rounds(args.samples as usize) * runners.len()).sum();
-    let progress = Progress::new("bench", steps as u64);
+    let progress = Progress::interruptible("bench", steps as u64);
+    let mut done = 0;
     let results = bench::interleave(&mut runners, &cases, &scale, args.samples as usize, |now| {
+        done = now.done;
         progress.step(&format!("{} {}", now.allocator, now.case));
+        !progress.is_interrupted()
     })
     .map_err(Error::failed)?;
+    let ended = if progress.is_interrupted() {
+        Err(Error::failed(format_args!("interrupted: {done} of {steps} measurements were done")))
+    } else {
+        Ok(())
+    };
     drop(progress);
 
     let mut part = described(
@@ -137,7 +145,10 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     if many > cpus_here() {
         part.note(crowded(many));
     }
-    reporter.finish(&session.document("bench").with(part), Style::Framewright)
+    if part.metrics.is_empty() {
+        return ended;
+    }
+    reporter.finish(&session.document("bench").with(part), Style::Framewright).and(ended)
 }
 
 /// The allocators to measure; each twice, if also beside busy threads.

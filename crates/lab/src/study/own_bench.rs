@@ -108,9 +108,11 @@ pub(crate) fn measured(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Result
     let scale = scale(&cases, run, Kind::Measured);
     let samples = run.samples as usize;
     let progress = progress(plan, part, cases.len() * samples);
-    let results =
-        bench::interleave(&mut runners, &cases, &scale, samples, |now| progress.step(&now.case.to_string()))
-            .map_err(Error::failed)?;
+    let results = bench::interleave(&mut runners, &cases, &scale, samples, |now| {
+        progress.step(&now.case.to_string());
+        true
+    })
+    .map_err(Error::failed)?;
     let mut result = empty(plan, part, Kind::Measured, "host", run.seed);
     for series in results.iter().flat_map(|result| &result.series) {
         let samples = series.samples.iter().flat_map(|(_, samples)| samples.iter().copied());

@@ -183,7 +183,8 @@ pub struct Progress<'a> {
     pub total: usize,
 }
 
-/// Runs every case on every allocator, `rounds` times, and calls `progress` before each round.
+/// Runs every case on every allocator, `rounds` times, and calls `progress` before each round. Where that returns
+/// `false`, the work ends, and the rounds that all allocators have done are the result.
 ///
 /// # Errors
 /// Two allocators have the same name, or one cannot be created: its name and its reason in one line.
@@ -192,7 +193,7 @@ pub fn interleave(
     cases: &[Case],
     scale: &Scale,
     rounds: usize,
-    mut progress: impl FnMut(&Progress<'_>),
+    mut progress: impl FnMut(&Progress<'_>) -> bool,
 ) -> Result<Vec<CaseResult>, String> {
     for (index, runner) in runners.iter().enumerate() {
         if runners[..index].iter().any(|earlier| earlier.name() == runner.name()) {
@@ -204,11 +205,16 @@ pub fn interleave(
     let mut results = Vec::with_capacity(cases.len());
     for case in cases {
         let mut by_runner: Vec<Vec<Measurement>> = vec![Vec::new(); runners.len()];
-        for round in 0..case.workload.rounds(rounds) {
+        let mut go_on = true;
+        'rounds: for round in 0..case.workload.rounds(rounds) {
             for turn in 0..runners.len() {
                 let index = (round + turn) % runners.len();
                 let runner = &mut runners[index];
-                progress(&Progress { case, allocator: runner.name(), done, total });
+                go_on = progress(&Progress { case, allocator: runner.name(), done, total });
+                if !go_on {
+                    by_runner.iter_mut().for_each(|measurements| measurements.truncate(round));
+                    break 'rounds;
+                }
                 let measurement = runner
                     .round(case, scale, round as u64)
                     .map_err(|reason| format!("{}: {case}: {reason}", runner.name()))?;
@@ -218,6 +224,9 @@ pub fn interleave(
         }
         runners.iter_mut().for_each(|runner| runner.finish());
         results.push(collect(case, runners, &by_runner));
+        if !go_on {
+            break;
+        }
     }
     Ok(results)
 }

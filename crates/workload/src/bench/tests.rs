@@ -128,6 +128,7 @@ fn rounds_interleave_and_rotate() {
     let results = interleave(&mut runners, &cases, &scale, 3, |progress| {
         assert!(progress.done < progress.total);
         order.push_str(progress.allocator);
+        true
     })
     .unwrap();
     assert_eq!(order, "abcbcacababc");
@@ -142,6 +143,22 @@ fn rounds_interleave_and_rotate() {
     }
 }
 
+/// Of a round that not all have done nothing is kept: each has as many samples as every other.
+#[test]
+fn rounds_that_all_have_done_are_kept_when_the_work_ends_early() {
+    let scale = Scale { operations: 50, ..Scale::tiny() };
+    let runner = |name| -> Box<dyn Runner> { Box::new(Allocator::new(name, build)) };
+    let mut runners: Vec<Box<dyn Runner>> = ["a", "b"].map(runner).into();
+    let cases = Case::all(&[Workload::Bulk, Workload::Churn], &[0], &[1]);
+    for (most, kept) in [(0, 0), (3, 1), (4, 2)] {
+        let results = interleave(&mut runners, &cases, &scale, 3, |now| now.done < most).unwrap();
+        assert_eq!(results.len(), 1, "the second case has not begun");
+        let samples = results[0].series.iter().flat_map(|series| &series.samples);
+        let counts: Vec<_> = samples.map(|(_, values)| values.len()).collect();
+        assert_eq!(counts, vec![kept; if kept > 0 { 4 } else { 0 }], "get and put, by two");
+    }
+}
+
 /// Beside busy threads the same is done, and the threads are gone afterwards, also after a round that fails.
 #[test]
 fn rounds_beside_busy_threads_are_the_same_rounds() {
@@ -150,7 +167,7 @@ fn rounds_beside_busy_threads_are_the_same_rounds() {
     let plain = || -> Box<dyn Runner> { Box::new(Allocator::new("a", build)) };
     let mut runners = vec![plain(), Box::new(Beside::new(plain(), 2))];
     let cases = Case::all(&[Workload::Mixed, Workload::Fragmentation], &[0], &[1]);
-    let results = interleave(&mut runners, &cases, &scale, 2, |_| ()).unwrap();
+    let results = interleave(&mut runners, &cases, &scale, 2, |_| true).unwrap();
     for series in results.iter().flat_map(|result| &result.series) {
         let names: Vec<_> = series.samples.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["a", "a_busy"], "{}", series.name);
@@ -159,7 +176,7 @@ fn rounds_beside_busy_threads_are_the_same_rounds() {
     }
     let none = Scale { frames: 0, ..scale };
     assert_eq!(
-        interleave(&mut runners[1..], &cases[..1], &none, 1, |_| ()).unwrap_err(),
+        interleave(&mut runners[1..], &cases[..1], &none, 1, |_| true).unwrap_err(),
         "a_busy: mixed[cpus=1]: no memory"
     );
 }
@@ -169,10 +186,10 @@ fn allocators_with_one_name_or_that_cannot_be_built_are_refused() {
     let build = |frames, cpus| if frames > 5 { Err("no memory".to_owned()) } else { build(frames, cpus) };
     let mut runners: Vec<Box<dyn Runner>> = vec![Box::new(Allocator::new("x", build))];
     let cases = Case::all(&[Workload::Churn], &[3], &[2]);
-    let error = interleave(&mut runners, &cases, &Scale::tiny(), 1, |_| ()).unwrap_err();
+    let error = interleave(&mut runners, &cases, &Scale::tiny(), 1, |_| true).unwrap_err();
     assert_eq!(error, "x: churn[order=3,cpus=2]: no memory");
     runners.push(Box::new(Allocator::new("x", build)));
-    assert!(interleave(&mut runners, &cases, &Scale::tiny(), 1, |_| ()).unwrap_err().contains("called x"));
+    assert!(interleave(&mut runners, &cases, &Scale::tiny(), 1, |_| true).unwrap_err().contains("called x"));
 }
 
 #[test]
