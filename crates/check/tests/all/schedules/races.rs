@@ -160,6 +160,68 @@ fn memory_that_comes_online_beside_what_goes_offline_stays() {
     });
 }
 
+/// Memory comes online inside a range that another CPU takes offline, and goes offline again. Whether the range is free
+/// or a part of it is held: each pageblock goes with the call that has isolated it, or stays.
+#[test]
+fn each_call_takes_offline_what_it_has_isolated() {
+    races(|| {
+        for (engine, is_held) in STORES.into_iter().flat_map(|engine| [(engine, false), (engine, true)]) {
+            let spec = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).memory([(BASE, PAGEBLOCK_PAGES)]);
+            let world = Arc::new(spec.config(lists(engine).bare()).build::<Shuttle>());
+            if is_held {
+                world.must_alloc(1, Order::ZERO);
+            }
+            let second = BASE.add(PAGEBLOCK_PAGES);
+            let (both, again) = shuttle_pair(
+                &world,
+                move |world| world.on(0, |cpu| cpu.offline(BASE..second.add(PAGEBLOCK_PAGES))),
+                move |world| {
+                    world.allocator().online(second, PAGEBLOCK_PAGES).expect("it is new");
+                    world.on(1, |cpu| cpu.offline(second..second.add(PAGEBLOCK_PAGES)))
+                },
+            );
+            let seen = format!("{engine:?}, {is_held}: {both:?}, {again:?}");
+            let gone = both.unwrap_or(0) + again.unwrap_or(0);
+            let left = 2 * PAGEBLOCK_PAGES - gone;
+            assert!(again.is_err() || again == Ok(PAGEBLOCK_PAGES), "{seen}");
+            let (account, zone) = (world.settled(), world.zone());
+            assert_eq!(account.free + account.allocated, left, "{seen}");
+            assert_eq!((zone.managed_pages(), zone.present_pages()), (left, left), "{seen}");
+            assert_eq!(world.allocator().zone_snapshot(zone).isolated_pageblocks, 0, "{seen}");
+        }
+    });
+}
+
+/// Memory comes online while other memory of its zone goes offline: in the end, counts, marks and sizes of lists are
+/// those of the memory that is there.
+#[test]
+fn counts_and_sizes_follow_where_memory_comes_and_goes() {
+    races(|| {
+        for pages in [1, 2].map(|sections| sections * MAX_ORDER.pages()) {
+            let config = Config::default().with_marks().spins(1).sections(MAX_ORDER.pages());
+            let config = config.but(|config| config.watermark_scale = 3000);
+            let spec = Spec::one_zone(pages, 2).config(config).memory([(BASE, PAGEBLOCK_PAGES)]);
+            let world = Arc::new(spec.build::<Shuttle>());
+            let last = BASE.add(pages - PAGEBLOCK_PAGES);
+            let (gone, come) = shuttle_pair(
+                &world,
+                |world| world.on(0, |cpu| cpu.offline(BASE..BASE.add(PAGEBLOCK_PAGES))),
+                move |world| {
+                    world.allocator().add_memory(last, 100)?;
+                    world.allocator().online(last.add(100), 100)
+                },
+            );
+            assert_eq!((gone, come), (Ok(PAGEBLOCK_PAGES), Ok(())));
+            let zone = world.zone();
+            assert_eq!((zone.managed_pages(), zone.present_pages()), (200, 200), "of {pages}");
+            let sizes = || (zone.marks(), world.pcp(1).sizing());
+            let (now, ()) = (sizes(), world.allocator().resize_pcps());
+            assert_eq!(now, sizes(), "of {pages}");
+            world.settled();
+        }
+    });
+}
+
 /// Frames are found bad, or good again, while their pageblock goes offline: as many are counted as are out of use, also
 /// when the pageblock is back. With maps: under the presets a frame of memory that is offline may count.
 #[test]
