@@ -7,7 +7,7 @@
 
 use super::state::{ASKED, CPU, KIND, KIND_TAKEN, MARK, ORDER, SEATED};
 use super::{FrameMap, ListPlace};
-use crate::platform::{Platform, Word};
+use crate::platform::{Platform, Word, update};
 use crate::units::{CpuId, Migratetype, Order, Pfn};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -39,10 +39,17 @@ impl TakenHead {
         head.compare_exchange(seen.0, self.0, AcqRel, Relaxed).is_ok()
     }
 
-    /// Whether this still is the head word.
+    /// Whether this still is the head word, or differs only in the mark of a bad frame, which any CPU may set.
     #[inline(always)]
     pub(crate) fn is_in(self, head: &impl Word) -> bool {
-        head.load(Acquire) == self.0
+        (head.load(Acquire) ^ self.0) & !MARK == 0
+    }
+
+    /// Writes this head word back in place of the claim, if that [still is](Self::is_in) there. Keeps a mark that was
+    /// set since.
+    pub(crate) fn takes_back(self, claim: Self, head: &impl Word) {
+        let before = |now| ((now ^ claim.0) & !MARK == 0).then_some(self.0 | (now & MARK));
+        update(head, AcqRel, before);
     }
 
     /// Whether a CPU is about to free the block.
