@@ -11,9 +11,11 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -124,7 +126,9 @@ impl Open {
                 Err(error) => return Err(error),
             }
             let folder = folder_of(&path)?;
-            let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+            // `x/` and `x/.` are folders that are not there.
+            let ends_so = |name: &&OsStr| path.as_os_str().as_bytes().ends_with(name.as_bytes());
+            let name = path.file_name().filter(ends_so).ok_or(io::ErrorKind::IsADirectory)?;
             let within = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
             match with_direct(|flags| options(flags).create_new(true).mode(0o666).open(&within)) {
                 Ok((file, direct)) => {

@@ -86,7 +86,6 @@ fn time_of(part: &Part) -> Option<&Metric> {
     if part.study == "try" {
         return part.find("elapsed_ms");
     }
-    part.find("zone_lock_acquisitions_per_page")?;
     let name = if part.kind == Kind::Simulated { "in_allocator_percent" } else { "cpu_ns_per_operation" };
     part.find(name)
 }
@@ -166,7 +165,11 @@ impl<'a> Change<'a> {
             } else {
                 format!(" [{low:.2}, {}]", significant(high, 3))
             };
-            if ratio >= 10.0 { format!("{ratio:.1}×") } else { format!("{ratio:.3}×{interval}") }
+            if ratio >= 10.0 {
+                format!("{}×", significant(ratio, 3))
+            } else {
+                format!("{ratio:.3}×{interval}")
+            }
         })
     }
 
@@ -279,14 +282,20 @@ pub fn in_a_sentence(part: &Part, variant: &str) -> String {
 /// Names of both columns, and the kind of the figures.
 fn heading(part: &Part, variant: &str) -> String {
     let samples = part.metrics.iter().map(|metric| metric.of(variant).len()).max().unwrap_or(0);
+    // Files that share several variants have a part for each.
+    let (name, both) = match part.part.split_once("[variant=") {
+        Some((name, variant)) => (name, format!("{}, ", variant.strip_suffix(']').unwrap_or(variant))),
+        None => (&*part.part, String::new()),
+    };
     let on = match (part.study.as_str(), part.kind) {
         ("try", _) => part.conditions.get("command").map_or("?", String::as_str).to_owned(),
         ("replay", Kind::Simulated) => format!("{}, models", part.machine),
         ("replay", _) => format!("{} MiB", part.conditions.get("memory_mib").map_or("?", String::as_str)),
-        (_, Kind::Simulated) => format!("{} {}, {} for {}", part.study, part.part, part.kind, part.machine),
-        _ => format!("{} {}, {}", part.study, part.part, part.kind),
+        (_, Kind::Simulated) => format!("{} {name}, {} for {}", part.study, part.kind, part.machine),
+        _ => format!("{} {name}, {}", part.study, part.kind),
     };
-    format!("{} → {variant} ({on}, {samples} samples)", part.baseline)
+    let s = if samples == 1 { "" } else { "s" };
+    format!("{} → {variant} ({both}{on}, {samples} sample{s})", part.baseline)
 }
 
 /// The figure that was published, here and there.
@@ -359,13 +368,13 @@ fn huge_pages(part: &Part, variant: &str) -> Option<String> {
         let [base, new] = [moved.base, moved.new].map(|moved| significant(100.0 * moved, 2));
         format!("; price: {base} → {new} pages moved per 100 allocated")
     });
-    let [base, new] = [had.base, had.new].map(|value| format!("{value:.0}"));
+    let had = had.figures();
     if part.study == "try" {
         let faults = Change::named(part, "huge_page_faults", variant)
             .map_or_else(String::new, |faults| format!("; {} faults got one", faults.figures()));
-        return Some(format!("{base} → {new} % of the free memory after the run{faults}"));
+        return Some(format!("{had} % of the free memory after the run{faults}"));
     }
-    Some(format!("{base} → {new} % of the free memory, in memory that the run nearly fills{price}"))
+    Some(format!("{had} % of the free memory, in memory that the run nearly fills{price}"))
 }
 
 /// The verdict in one sentence: what is better, worse or otherwise changed, and of time, or of the part's first metric,
@@ -491,8 +500,8 @@ Time       an operation 30.3 → 22.3 ns, -26 % [-31, -21]; -0.24 % [-0.28, -0.1
            of the run's CPU time, of which page allocation took 0.89 %
 Locks      6.34× zone-lock acquisitions (0.00121 → 0.00768 per page), waited
            21.2 → 50.4 times
-Huge pages 79 → 94 % of the free memory, in memory that the run nearly fills;
-           price: 1.0 → 5.8 pages moved per 100 allocated
+Huge pages 78.8 → 93.6 % of the free memory, in memory that the run nearly
+           fills; price: 1.0 → 5.8 pages moved per 100 allocated
 To deploy  not in Linux: avoid_fragmentation, engine and 5 more are settings of
            this allocator
 ";
@@ -504,6 +513,20 @@ To deploy  not in Linux: avoid_fragmentation, engine and 5 more are settings of
             "{text}"
         );
         assert!(!text.contains("unusable") && text.contains("30 more rows, and notes: --all"), "{text}");
+    }
+
+    /// `compare` has a part for each variant that its files share, without rows that are the same in all.
+    #[test]
+    fn what_files_share_is_named_and_answered_alike() {
+        let mut part = part("preset=framewright", 0.75, 0.1);
+        part.part = "trace[variant=batch=7]".to_owned();
+        part.metrics.retain(|metric| metric.name != "zone_lock_acquisitions_per_page");
+        let waits = part.metrics.iter_mut().find(|metric| metric.name == "zone_lock_waits").expect("a row");
+        waits.samples.insert("preset=framewright".to_owned(), vec![2.1e70; 10]);
+        let text = shown(&part);
+        let expected = "preset=linux_v6_16 → preset=framewright (batch=7, 24000 MiB, 10 samples)\n";
+        assert!(text.starts_with(expected) && text.contains("\nTime  "), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 
     #[test]
@@ -546,7 +569,8 @@ Noise      load 4.1 on 2 CPUs before this began: quiet the machine before you
            trust times
 Verdict    better: elapsed time, CPU time, page faults
 Time       1025 → 820 ms, -20 %; in the kernel 308 → 205 ms, -33 %
-Huge pages 62 → 62 % of the free memory after the run; 0 → 308 faults got one
+Huge pages 61.5 → 61.5 % of the free memory after the run; 0 → 308 faults got
+           one
 To deploy  echo always > /sys/kernel/mm/transparent_hugepage/enabled
 Predicted  not: replay has no transparent_hugepage
 

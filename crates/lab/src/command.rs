@@ -18,6 +18,7 @@ use framewright_report::result::Part;
 
 use crate::answer::BUSY;
 use crate::progress::say;
+use crate::session::whole;
 
 /// More threads than this for each CPU measure nothing but the scheduler.
 const MOST_THREADS_PER_CPU: usize = 16;
@@ -123,8 +124,7 @@ fn amount(text: &str, shift: u32, least: u64, most: u64, unit: &str) -> core::re
 
 /// A count of at least 1.
 fn count(text: &str) -> core::result::Result<u32, String> {
-    let count = text.parse().ok().filter(|count| *count > 0);
-    count.ok_or_else(|| format!("expected a whole number from 1 to {}", u32::MAX))
+    whole(text, 1, u32::MAX)
 }
 
 #[cfg(test)]

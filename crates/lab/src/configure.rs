@@ -4,7 +4,7 @@ mod declared;
 
 use std::collections::BTreeMap;
 
-use framewright::config::Config;
+use framewright::config::{Config, Engine};
 use framewright::policy::init::Split;
 
 use framewright_report::error::{Error, Result, did_you_mean_or};
@@ -44,6 +44,9 @@ impl Setup {
     /// # Errors
     /// The configuration is refused, or the system has no address space for the descriptors.
     pub fn subject(&self, frames: u64, cpus: usize) -> Result<Subject> {
+        if self.config.engine == Engine::Compact && self.descriptor != Descriptor::Compact {
+            return Err(Error::failed("engine = compact: it needs descriptor_bytes = 8"));
+        }
         Subject::new(self.config, self.descriptor, frames, cpus).map_err(Error::failed)
     }
 }
@@ -268,6 +271,8 @@ mod tests {
         assert!(refusal("engine=lists").contains("expected one of linux"));
         assert!(refusal("free_store=lists").contains("engine=linux"));
         assert!(refusal("descriptor_bytes=32").contains("8, 64"));
+        let both = setup("engine=compact,descriptor_bytes=64").expect("either is valid");
+        assert!(both.subject(1024, 1).expect_err("not both").to_string().contains("descriptor_bytes = 8"));
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub struct Machine {
 
 /// A number and where it comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { value = 5.0, source = \"nominal\" }")]
 pub struct Parameter {
     /// The number to compute with.
     pub value: f64,
@@ -265,6 +265,8 @@ impl fmt::Display for ZoneKind {
 
 /// Largest value of a parameter: a second in ns. What is above it is a slip, and no simulation with it would end.
 const LARGEST: f64 = 1e9;
+/// Most memory of a node, in GiB: its bytes on all nodes are still a number.
+const MOST_GIB: u64 = 1 << 20;
 
 impl Machine {
     /// All built-in machines, by name.
@@ -343,6 +345,7 @@ impl Machine {
     /// Checks what the format cannot express.
     fn check(&self) -> core::result::Result<(), String> {
         let counts = [
+            ("cores_per_l3", self.cores_per_l3.unwrap_or(1)),
             ("sockets", self.sockets),
             ("nodes", self.nodes),
             ("cores_per_node", self.cores_per_node),
@@ -351,7 +354,7 @@ impl Machine {
         if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
             return Err(format!("{name} must be at least 1"));
         }
-        let cpus = counts[1..].iter().try_fold(1_u32, |product, (_, count)| product.checked_mul(*count));
+        let cpus = counts[2..].iter().try_fold(1_u32, |product, (_, count)| product.checked_mul(*count));
         if cpus.is_none_or(|cpus| cpus > 1 << 16) {
             return Err("more than 65536 CPUs".to_owned());
         }
@@ -366,6 +369,9 @@ impl Machine {
         }
         if self.nodes > 1 && self.remote_distance.is_none_or(|distance| distance <= 10) {
             return Err("with several nodes, remote_distance must be above 10".to_owned());
+        }
+        if self.gib_per_node > MOST_GIB {
+            return Err(format!("gib_per_node is {}; it must be at most {MOST_GIB}", self.gib_per_node));
         }
         self.check_zones()?;
         for (name, parameter) in self.parameters() {
@@ -399,7 +405,7 @@ impl Machine {
                 return Err(format!("node {node} has no pages"));
             }
             let kib = present.saturating_mul(u64::from(self.page_kib));
-            if kib > self.gib_per_node.saturating_mul(1 << 20) {
+            if kib > self.gib_per_node << 20 {
                 return Err(format!("the zones of node {node} have more pages than gib_per_node allows"));
             }
         }
@@ -554,6 +560,11 @@ mod tests {
             refusal("gib_per_node = 128", "gib_per_node = 64"),
             "the zones of node 0 have more pages than gib_per_node allows"
         );
+        assert_eq!(
+            refusal("gib_per_node = 128", "gib_per_node = 9223372036854775807"),
+            "gib_per_node is 9223372036854775807; it must be at most 1048576"
+        );
+        assert_eq!(refusal("cores_per_l3 = 4", "cores_per_l3 = 0"), "cores_per_l3 must be at least 1");
         assert_eq!(refusal("cores_per_node = 64", "cores_per_node = 4000000000"), "more than 65536 CPUs");
         assert_eq!(refusal("nodes = 2", "nodes = 3"), "3 nodes cannot be shared out to 2 sockets");
         assert_eq!(

@@ -1,5 +1,7 @@
 //! Beginning and end of each command: options of results, the files that they go to, and how they are shown.
 
+use core::fmt::Display;
+use core::str::FromStr;
 use std::path::{Path, PathBuf};
 
 use chrono::DateTime;
@@ -27,7 +29,8 @@ pub struct ReportArgs {
     pub style: Option<Style>,
 
     /// Seed of everything random [default: 1]
-    #[arg(long, value_name = "N", value_parser = seed, allow_negative_numbers = true, help_heading = "Results")]
+    #[arg(long, value_name = "N", value_parser = |text: &str| whole(text, 0, u64::MAX), allow_negative_numbers = true,
+          help_heading = "Results")]
     pub seed: Option<u64>,
 
     /// Save the result, every sample included, as JSON
@@ -131,8 +134,14 @@ impl Session {
     }
 }
 
-fn seed(text: &str) -> core::result::Result<u64, String> {
-    text.parse().map_err(|_| format!("expected a whole number from 0 to {}", u64::MAX))
+/// A whole number from `least` to `most`.
+pub(crate) fn whole<N: FromStr + PartialOrd + Display>(
+    text: &str,
+    least: N,
+    most: N,
+) -> core::result::Result<N, String> {
+    let number = text.parse().ok().filter(|number| (&least..=&most).contains(&number));
+    number.ok_or_else(|| format!("expected a whole number from {least} to {most}"))
 }
 
 /// Opens a file for results.

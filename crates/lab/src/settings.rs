@@ -170,8 +170,7 @@ impl Value {
         } else if let Ok(value) = word.parse() {
             Self::Integer(value)
         } else if let Some(value) = word.parse().ok().filter(|value: &f64| value.is_finite()) {
-            // Written back, -0 would be read as the whole number 0.
-            Self::Float(value + 0.0)
+            Self::Float(value)
         } else {
             Self::Text(word.to_owned())
         }
@@ -183,7 +182,8 @@ impl fmt::Display for Value {
         match self {
             Self::Bool(value) => value.fmt(f),
             Self::Integer(value) => value.fmt(f),
-            Self::Float(value) => value.fmt(f),
+            // With its point, so that it is read as what it is.
+            Self::Float(value) => write!(f, "{value:?}"),
             Self::Text(value) => value.fmt(f),
         }
     }
@@ -255,7 +255,8 @@ mod tests {
         let base = Settings::from_pairs("a=1,b=2").expect("pairs");
         let refined = base.with(&Settings::from_pairs("a=3,c=4").expect("pairs"));
         assert_eq!(refined.to_string(), "a=3,b=2,c=4");
-        assert_eq!(Settings::from_pairs("a=-.0,b=-0.5").expect("pairs").to_string(), "a=0,b=-0.5");
+        let floats = Settings::from_pairs("a=-.0,b=-0.5,c=1e3").expect("pairs");
+        assert_eq!(floats.to_string(), "a=-0.0,b=-0.5,c=1000.0");
     }
 
     #[test]

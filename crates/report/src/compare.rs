@@ -73,6 +73,11 @@ pub fn merge(files: &[Saved]) -> Result<Document> {
     if merged.results.is_empty() {
         return Err(Error::failed(format_args!("the files have no part in common: {}", listing(files))));
     }
+    if merged.results.iter().all(|part| part.metrics.is_empty()) {
+        let why = merged.results.iter().flat_map(|part| &part.notes).filter(|note| note.starts_with(ALONE));
+        let why: Vec<&str> = why.map(String::as_str).collect();
+        return Err(Error::failed(format_args!("the files have no metric in common. {}", why.join(" "))));
+    }
     for file in others {
         if file.document.host != base.document.host {
             let note = format!(
@@ -89,6 +94,9 @@ pub fn merge(files: &[Saved]) -> Result<Document> {
     }
     Ok(merged)
 }
+
+/// Beginning of the note about metrics that some files lack.
+const ALONE: &str = "Not compared, as only one file has it";
 
 fn source(file: &Saved) -> Source {
     let document = &file.document;
@@ -188,15 +196,15 @@ fn side_by_side(files: &[(&Saved, &Part)], metrics: &[BTreeMap<&str, Vec<&Metric
     part.baseline.clone_from(&base.1.baseline);
     part.variants.clone_from(&base.1.variants);
     part.settings = files.iter().flat_map(|(_, part)| part.settings.clone()).collect();
-    for compared in others {
-        note_differences(&mut part, base, *compared, None);
-    }
     let columns = files.iter().zip(metrics).flat_map(|((_, compared), metrics)| {
         let with_metrics =
             compared.variants.iter().filter_map(|variant| Some((&**variant, metrics.get(&**variant)?)));
         with_metrics.map(|(variant, metrics)| Column { name: variant, variant, metrics })
     });
     fill(&mut part, columns);
+    for compared in others {
+        note_differences(&mut part, base, *compared, None);
+    }
     finish(part, files)
 }
 
@@ -212,8 +220,8 @@ fn without_results(part: &Part) -> Part {
     }
 }
 
-/// Notes what is not the same in two files, though it should be where one change is to be seen: the trace, what the
-/// figures depend on, and the settings of the variant that both have.
+/// Notes what is not the same in two files, though it should be where one change is to be seen: the trace, the seed,
+/// what the figures depend on, and the settings of the variant that both have.
 fn note_differences(
     part: &mut Part,
     base: (&Saved, &Part),
@@ -227,6 +235,11 @@ fn note_differences(
         let name = |part: &Part| part.trace.as_ref().map_or("none", |trace| &trace.name).to_owned();
         let (ours, theirs) = (name(base.1), name(compared.1));
         part.note(format!("Warning: other traces were replayed: {a} {ours}, {b} {theirs}."));
+    }
+    if base.1.seed != compared.1.seed {
+        part.note(format!("Warning: other seeds: {a} {}, {b} {}.", base.1.seed, compared.1.seed));
+        // What a run counts is exact for its seed.
+        part.metrics.iter_mut().for_each(|metric| metric.is_exact = false);
     }
     let nothing = BTreeMap::new();
     let [our_settings, their_settings] = [base.1, compared.1]
@@ -262,17 +275,17 @@ struct Column<'a> {
     metrics: &'a [&'a Metric],
 }
 
-/// Fills the columns. Metrics stand in the order of the first column, then of the others.
+/// Fills the columns. Metrics stand in the order of the first column, then of the others. Nothing is compared across
+/// units: a metric of another unit is another one.
 fn fill<'a>(part: &mut Part, columns: impl Iterator<Item = Column<'a>>) {
     let mut known_columns: BTreeSet<String> = part.variants.iter().cloned().collect();
-    let mut rows: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut other_units = Vec::new();
+    let mut rows: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for Column { name, variant, metrics } in columns {
         if known_columns.insert(name.to_owned()) {
             part.variants.push(name.to_owned());
         }
         for found in metrics {
-            let row = *rows.entry(&found.name).or_insert_with(|| {
+            let row = *rows.entry((&found.name, &found.unit)).or_insert_with(|| {
                 part.metrics.push(Metric {
                     title: found.title.clone(),
                     is_cause: found.is_cause,
@@ -283,20 +296,12 @@ fn fill<'a>(part: &mut Part, columns: impl Iterator<Item = Column<'a>>) {
                 part.metrics.len() - 1
             });
             let metric = &mut part.metrics[row];
-            // Nothing is compared across units.
-            if found.unit != metric.unit {
-                other_units.push(format!("{} ({} and {})", found.words(), metric.unit, found.unit));
-                continue;
-            }
             metric.is_exact &= found.is_exact;
             metric.samples.entry(name.to_owned()).or_default().extend_from_slice(found.of(variant));
             if let Some(interval) = found.interval.get(variant) {
                 metric.interval.insert(name.to_owned(), *interval);
             }
         }
-    }
-    if !other_units.is_empty() {
-        part.note(format!("Not compared, as the files have other units: {}.", other_units.join(", ")));
     }
 }
 
@@ -307,8 +312,8 @@ fn finish(mut part: Part, sources: &[(&Saved, &Part)]) -> Part {
         .partition(|metric| metric.samples.len() > 1 && !metric.of(&part.baseline).is_empty());
     part.metrics = comparable;
     if !alone.is_empty() {
-        let names: Vec<String> = alone.iter().map(Metric::words).collect();
-        part.note(format!("Not compared, as only one file has it: {}.", names.join(", ")));
+        let names: Vec<String> = alone.iter().map(Metric::words_and_unit).collect();
+        part.note(format!("{ALONE}: {}.", names.join("; ")));
     }
     let mut known: BTreeSet<String> = part.notes.iter().cloned().collect();
     let notes = sources.iter().flat_map(|(_, source)| &source.notes);

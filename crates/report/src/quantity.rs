@@ -105,7 +105,7 @@ impl Metric {
         let parameters = self.parameters().filter(|(name, _)| *name != without);
         let parameters = parameters.map(|(name, value)| match (name, value.parse::<f64>()) {
             ("quantile", Ok(share)) => format!(", {}th percentile", (share * 1e6).round() / 1e4),
-            ("repeat", Ok(run)) => format!(", {run}th run"),
+            ("repeat", Ok(run)) => format!(", run {run}"),
             (_, Ok(_)) => format!(", {name} {value}"),
             ("machine" | "kind" | "step" | "line" | "at", _) => format!(", {value}"),
             _ => format!(", {name} {value}"),

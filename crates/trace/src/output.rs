@@ -75,8 +75,13 @@ impl Output {
     /// A FIFO blocks until it has a reader, as everywhere.
     ///
     /// # Errors
-    /// It cannot be written: no such folder, no permission, a folder, a read-only or full file system.
+    /// It cannot be written: no such folder, no permission, a folder, a read-only or full file system. Or it is `-`,
+    /// which would not be what its writer means.
     pub fn open(path: &Path) -> Result<Self, Error> {
+        if path == Path::new("-") {
+            let what = "standard output is /dev/stdout, and a file of this name ./-";
+            return Err(Error::io("write", path, io::Error::new(io::ErrorKind::InvalidInput, what)));
+        }
         let way = open(path).map_err(|cause| Error::io("write", path, cause))?;
         Ok(Self { path: path.to_path_buf(), way })
     }
@@ -197,10 +202,9 @@ fn folder(path: &Path) -> &Path {
 
 /// A new file in the target's folder, with the rights and the owner of what it will replace.
 fn beside(target: &Path, there: Option<&fs::Metadata>) -> io::Result<Way> {
-    let name = target.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    if target.as_os_str().as_bytes().ends_with(b"/") {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
+    // `x/` and `x/.` are folders that are not there.
+    let ends_so = |name: &&OsStr| target.as_os_str().as_bytes().ends_with(name.as_bytes());
+    let name = target.file_name().filter(ends_so).ok_or(io::ErrorKind::IsADirectory)?;
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let nameless = match Path::new(OPEN_FILES).exists() {
         true => rustix::fs::openat(CWD, folder(target), flags, Mode::from_raw_mode(0o666)),
@@ -361,11 +365,11 @@ mod tests {
         assert!(fs::metadata(device).expect("there").file_type().is_char_device());
         let full = write(Path::new("/dev/full"), b"more").expect_err("it takes nothing").to_string();
         assert!(full.starts_with("cannot write /dev/full: No space left"), "{full}");
-        for folder in ["/tmp", "/tmp/", "/", "."] {
+        for folder in ["/tmp", "/tmp/", "/", ".", "/tmp/none/", "/tmp/none/."] {
             let error = Output::open(Path::new(folder)).expect_err("a folder").to_string();
             assert!(error.ends_with("name a file, not a directory"), "{error}");
         }
-        for path in ["/nonexistent/x", "", "/dev/null/x"] {
+        for path in ["/nonexistent/x", "", "/dev/null/x", "-"] {
             assert!(Output::open(Path::new(path)).is_err(), "{path}");
         }
     }

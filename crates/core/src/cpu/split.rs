@@ -43,10 +43,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         Ok(())
     }
 
-    /// Calls `write`, which writes the head words of the parts of order `to` of a block of order `from`; it gets whether
-    /// the block may have bad frames, whose marks it must keep then. A mark that another CPU sets after that may be
-    /// overwritten: to that CPU this one is in a hit during the call, so that it waits for the end, and looks at the
-    /// mark again.
+    /// Calls `write`, which writes the head words of the parts of order `to` of a block of order `from`; it gets
+    /// whether the block may have bad frames, whose marks it must keep then. A mark that another CPU sets after that
+    /// may be overwritten: to that CPU this one is in a hit during the call, so that it waits for the end, and looks at
+    /// the mark again.
     #[inline]
     fn write_parts(&self, pfn: Pfn, (from, to): (Order, Order), info: BlockInfo, write: impl FnOnce(bool)) {
         let pcp = self.allocator.pcp(info.zone(), self.cpu);

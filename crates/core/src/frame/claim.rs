@@ -7,7 +7,7 @@
 
 use super::state::{ASKED, CPU, KIND, KIND_TAKEN, MARK, ORDER, SEATED};
 use super::{FrameMap, ListPlace};
-use crate::platform::{Platform, Word, update};
+use crate::platform::{Platform, Word};
 use crate::units::{CpuId, Migratetype, Order, Pfn};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -39,17 +39,27 @@ impl TakenHead {
         head.compare_exchange(seen.0, self.0, AcqRel, Relaxed).is_ok()
     }
 
-    /// Whether this still is the head word, or differs only in the mark of a bad frame, which any CPU may set.
+    /// Whether this still is the head word, but for the mark of a bad frame: that may come and go at any time.
     #[inline(always)]
     pub(crate) fn is_in(self, head: &impl Word) -> bool {
-        (head.load(Acquire) ^ self.0) & !MARK == 0
+        self.is_but_for_mark(head.load(Acquire))
     }
 
-    /// Writes this head word back in place of the claim, if that [still is](Self::is_in) there. Keeps a mark that was
-    /// set since.
+    #[inline(always)]
+    const fn is_but_for_mark(self, word: u64) -> bool {
+        (word ^ self.0) & !MARK == 0
+    }
+
+    /// Writes this head word back where its `claim` still is. A mark that has come or gone since stays so.
     pub(crate) fn takes_back(self, claim: Self, head: &impl Word) {
-        let before = |now| ((now ^ claim.0) & !MARK == 0).then_some(self.0 | (now & MARK));
-        update(head, AcqRel, before);
+        let mut seen = claim.0;
+        while claim.is_but_for_mark(seen) {
+            let before = self.0 & !MARK | seen & MARK;
+            match head.compare_exchange(seen, before, AcqRel, Relaxed) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
     }
 
     /// Whether a CPU is about to free the block.

@@ -470,7 +470,6 @@ impl ProcessArena {
         let mut free = Vec::new();
         let mut at = Pfn(0);
         for (pfn, owned) in owners.blocks() {
-            owners.clear_inside(pfn, owned.order);
             owners.set(pfn, Some(Owned { earlier: true, ..owned }));
             free.push((at, pfn));
             at = pfn.add(owned.order.pages());

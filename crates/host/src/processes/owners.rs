@@ -2,8 +2,8 @@
 //! a process was killed while it changed them, so each change of it is one store.
 //!
 //! The word of a block's first frame: bits 0–3 the order, bit 4 whether the allocator's tables know the block as
-//! reserved memory (they were made again while it was allocated), bits 8–23 the owner. 0: no block starts here. Words
-//! inside a block mean nothing, and are 0 but after a kill in the middle of a split.
+//! reserved memory (they were made again while it was allocated), bits 8–23 the owner. 0: no block starts here, as
+//! inside a block.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -65,15 +65,5 @@ impl Owners<'_> {
             }
             None
         })
-    }
-
-    /// Clears the words inside a block.
-    pub(super) fn clear_inside(self, pfn: Pfn, order: Order) {
-        let start = pfn.0 as usize;
-        self.0[start + 1..start + order.pages() as usize].iter().for_each(|word| {
-            if word.load(Relaxed) != 0 {
-                word.store(0, Relaxed);
-            }
-        });
     }
 }

@@ -151,3 +151,93 @@ fn pages_of_2_mib_are_had_or_refused() {
         Err(error) => assert!(matches!(error, ProcessError::System { .. }), "{error}"),
     }
 }
+
+/// The first words of a block's first and last page: its owner marks them.
+fn marks(arena: &ProcessArena, (pfn, order): (Pfn, Order)) -> [*mut u64; 2] {
+    [pfn, pfn.add(order.pages() - 1)].map(|page| arena.address(page).unwrap().cast().as_ptr())
+}
+
+/// Random calls of one process. Each block's mark says whose it is, and is looked at before the block goes: so a block
+/// that two processes have shows.
+fn live(arena: &ProcessArena, seed: u64, calls: u64, held: &mut Vec<(Pfn, Order)>) {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mark = |(pfn, _): (Pfn, Order)| seed << 32 | pfn.0;
+    // SAFETY: the block is this process's.
+    let is_marked = |block| marks(arena, block).map(|at| unsafe { at.read() }) == [mark(block); 2];
+    for _ in 0..calls {
+        let at = (!held.is_empty()).then(|| rng.usize(..held.len()));
+        match (rng.u32(..64), at) {
+            (0, _) => drop(arena.reap().unwrap()),
+            (1, Some(at)) => {
+                let block = held.swap_remove(at);
+                assert!(is_marked(block), "{block:?}");
+                arena.disown(block.0, block.1).unwrap();
+            }
+            (2..5, _) => {
+                let left = arena.disowned().unwrap();
+                let Some(&(pfn, order)) = rng.choice(&left) else { continue };
+                // Another process may have been faster.
+                if arena.adopt(pfn, order).is_ok() {
+                    arena.free(pfn, order).unwrap();
+                }
+            }
+            (_, Some(at)) if rng.usize(..80) < held.len() => {
+                let block = held.swap_remove(at);
+                assert!(is_marked(block), "{block:?}");
+                arena.free(block.0, block.1).unwrap();
+            }
+            _ => {
+                let order = Order::new(if rng.bool() { 0 } else { rng.u8(..10) }).unwrap();
+                let migratetype = [Migratetype::Movable, Migratetype::Unmovable][rng.usize(..2)];
+                let block = match arena.alloc(order, migratetype) {
+                    Ok(pfn) => (pfn, order),
+                    Err(ProcessError::Alloc(_)) => continue,
+                    Err(error) => panic!("{error}"),
+                };
+                // SAFETY: the block is this process's.
+                marks(arena, block).into_iter().for_each(|at| unsafe { at.write(mark(block)) });
+                held.push(block);
+            }
+        }
+    }
+}
+
+#[test]
+fn processes_killed_at_any_moment_leave_every_block_to_its_owner() {
+    let arena = arena(32 << 20);
+    let (mut held, mut rng) = (Vec::new(), fastrand::Rng::with_seed(31));
+    let start = |seed| {
+        // SAFETY: the child uses nothing of the parent's threads: it maps, locks and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let run = || live(&ProcessArena::attach(arena.file()).unwrap(), seed, u64::MAX, &mut Vec::new());
+            let _ = std::panic::catch_unwind(run);
+            // SAFETY: without running destructors.
+            unsafe { libc::_exit(1) };
+        }
+        child
+    };
+    let kill = |child| {
+        let mut status = 0;
+        // SAFETY: a child of ours that has not been waited for, and a valid place for the answer.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, &raw mut status, 0);
+        }
+        assert!(libc::WIFSIGNALED(status), "a process found another's mark in its block, or was refused");
+    };
+    let mut children = [1, 2, 3].map(start);
+    for round in 0..100 {
+        live(&arena, 1000, rng.u64(..200), &mut held);
+        std::thread::sleep(core::time::Duration::from_micros(rng.u64(..5000)));
+        let child = &mut children[rng.usize(..3)];
+        kill(*child);
+        *child = start(10 + round);
+        arena.verify().unwrap();
+    }
+    children.into_iter().for_each(kill);
+    arena.reap().unwrap();
+    let (account, mine) = (arena.verify().unwrap(), held.iter().map(|(_, order)| order.pages()).sum());
+    assert_eq!((account.mine, account.others, account.of_the_dead), (mine, 0, 0));
+    assert!(arena.history().0 > 0, "no process was killed with the lock held");
+}

@@ -583,6 +583,13 @@ fn names() {
     files.write(&cpu, made, 0, b"x").unwrap();
     assert_eq!(files.flush(made), Ok(()));
     assert!(files.open(folder.path()).is_err() && files.open(&folder.path().join("none/file")).is_err());
+    for name in ["none/", "none/."] {
+        assert_eq!(
+            files.open(&folder.path().join(name)).unwrap_err().kind(),
+            std::io::ErrorKind::IsADirectory
+        );
+        assert!(!folder.path().join("none").exists());
+    }
     assert_eq!(files.open("/dev/null".as_ref()).unwrap_err().to_string(), "it is no regular file");
     let unnamed = files.open_unnamed(folder.path()).unwrap();
     files.write(&cpu, unnamed, 0, b"seen by nobody else").unwrap();

@@ -11,7 +11,7 @@ use framewright_workload::bench::{self, Beside, Case, Runner, Scale, Workload};
 use crate::command::{check_threads, count, cpus_here, crowded, mib};
 use crate::configure::{Descriptor, Measures, Setup};
 use crate::progress::Progress;
-use crate::session::{ReportArgs, Session};
+use crate::session::{ReportArgs, Session, whole};
 use crate::settings::Settings;
 
 const EXAMPLES: &str = "\
@@ -33,7 +33,7 @@ pub struct Args {
     pub workload: Vec<String>,
 
     /// Block orders, with commas between them [default: 0,3,9]
-    #[arg(long, value_delimiter = ',', value_name = "ORDERS", value_parser = clap::value_parser!(u8).range(0..=10))]
+    #[arg(long, value_delimiter = ',', value_name = "ORDERS", value_parser = |text: &str| whole(text, 0_u8, 10))]
     pub order: Vec<u8>,
 
     /// Numbers of threads, with commas between them [default: 1,2]
@@ -45,7 +45,7 @@ pub struct Args {
     pub rivals: bool,
 
     /// Measure each allocator also beside N threads that keep a processor busy, interleaved
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub busy: Option<u32>,
 
     /// Measure compact metadata, too: two bits for each frame instead of a word
@@ -91,6 +91,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             "these workloads have one thread and memory of their own: --cpus, --memory and --busy change nothing",
         ));
     }
+    check_threads(args.busy.unwrap_or(0) as usize)?;
     let cases = Case::all(&workloads, &orders, &cpus);
     if cases.is_empty() {
         return Err(Error::usage("handoff needs an even number of threads, such as --cpus 2"));
@@ -178,6 +179,9 @@ fn described(mut part: Part, results: &[bench::CaseResult], runners: &[Box<dyn R
             let mut metric = part.metric(&series.name, series.unit, better);
             for (allocator, samples) in &series.samples {
                 metric = metric.samples(allocator, samples.iter().copied());
+            }
+            if result.case.workload.rounds(2) == 1 {
+                metric.exact();
             }
         }
         for (allocator, failures) in result.failures.iter().filter(|(_, failures)| *failures > 0) {

@@ -12,7 +12,7 @@ use crate::booting::report::{How, boot};
 use crate::command::cpus_here;
 use crate::configure::{Descriptor, Setup};
 use crate::machine::Machine;
-use crate::session::{ReportArgs, Session};
+use crate::session::{ReportArgs, Session, whole};
 use crate::settings::Settings;
 use crate::toml_file::is_path;
 
@@ -44,7 +44,7 @@ pub struct Args {
     pub srat: Option<PathBuf>,
 
     /// Number of CPUs, if the map does not tell
-    #[arg(long, value_name = "N", conflicts_with = "machine", value_parser = clap::value_parser!(u16).range(1..=8192))]
+    #[arg(long, value_name = "N", conflicts_with = "machine", value_parser = |text: &str| whole(text, 1_u16, 8192))]
     pub cpus: Option<u16>,
 
     /// The allocator's configuration: key=value pairs with commas between them
@@ -52,7 +52,7 @@ pub struct Args {
     pub config: String,
 
     /// Threads that initialise the memory map [default: this machine's CPUs]
-    #[arg(long, value_name = "N", conflicts_with = "lazy", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", conflicts_with = "lazy", value_parser = |text: &str| whole(text, 1_u16, 1024))]
     pub threads: Option<u16>,
 
     /// Initialise nothing beyond the early part before it is needed

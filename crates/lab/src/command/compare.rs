@@ -80,6 +80,10 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     if !document.sources.is_empty() {
         document.commit = COMMIT.map(str::to_owned);
     }
+    let mut parts = document.results.iter();
+    if args.fail_over.is_some() && parts.all(|part| part.others().next().is_none()) {
+        return Err(Error::usage("--fail-over has nothing to compare: name a second result"));
+    }
     if let Some(pattern) = &args.metric {
         keep_metrics(&mut document, pattern)?;
     }

@@ -13,6 +13,7 @@ use framewright_report::terminal::{Terminal, Tone};
 use crate::command::count;
 use crate::command::record::seconds;
 use crate::doctor::{Finding, Root, Severity, State, Zone, examine_since, joined};
+use crate::progress::notice;
 use crate::session::{Session, open_beside};
 
 const EXAMPLES: &str = "\
@@ -59,7 +60,8 @@ pub struct Args {
     interval: Option<Duration>,
 
     /// End after N intervals
-    #[arg(long, value_name = "N", value_parser = count, requires = "interval")]
+    #[arg(long, value_name = "N", value_parser = count, requires = "interval",
+          conflicts_with_all = ["watch", "save", "since", "fail_on"])]
     count: Option<u32>,
 
     /// Exit with 4 if a finding is at least as severe as this
@@ -78,8 +80,8 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         }
         let output = open_beside(path, &[&args.root])?;
         output.finish(&Root::open(&args.root)?.archive()?).map_err(Error::failed)?;
-        let text = format!("Saved to {0}: `framewright doctor --root {0}` examines it.\n", path.display());
-        return session.terminal.print(&text);
+        notice(&format!("Saved to {0}: `framewright doctor --root {0}` examines it.", path.display()));
+        return Ok(());
     }
     let root = Root::open(&args.root)?;
     if args.watch {
@@ -90,6 +92,15 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     }
     let earlier = earlier(args, &root)?;
     let (state, findings) = examine_since(&root, earlier.as_ref())?;
+    if let (Some(path), Some(earlier)) = (&args.since, &earlier)
+        && !earlier.may_precede(&state)
+    {
+        return Err(Error::usage(format_args!(
+            "{} was not saved earlier in the same boot as {}: the kernel is another, or was started since",
+            path.display(),
+            args.root.display()
+        )));
+    }
     let shown = show(args, &state, &findings, session);
     let severe = |finding: &&Finding| args.fail_on.is_some_and(|least| finding.severity >= least);
     let found: Vec<&str> = findings.iter().filter(severe).map(|finding| finding.id).collect();

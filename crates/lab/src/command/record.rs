@@ -12,8 +12,9 @@ use framewright_trace::output::Output;
 use framewright_trace::record::{self, Options, Recording, Scope, User};
 use framewright_trace::trace::EventKind;
 
+use crate::command::count;
 use crate::progress::{is_silent, notice, say};
-use crate::session::{Session, open};
+use crate::session::{Session, open, whole};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,7 +60,7 @@ pub struct Args {
     pub all: bool,
 
     /// Record a running process and what it starts, instead of a command
-    #[arg(short, long, value_name = "PID", conflicts_with_all = ["cgroup", "command"])]
+    #[arg(short, long, value_name = "PID", value_parser = count, conflicts_with_all = ["cgroup", "command"])]
     pub pid: Option<u32>,
 
     /// Record the processes of a control group, such as /sys/fs/cgroup/system.slice
@@ -67,7 +68,7 @@ pub struct Args {
     pub cgroup: Option<PathBuf>,
 
     /// Stop recording at this size; the command keeps running
-    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = |text: &str| whole(text, 1_u64, 1 << 24))]
     pub max_size: u64,
 
     /// File of the summary [default: standard error]
@@ -92,7 +93,10 @@ pub(super) fn seconds(text: &str) -> core::result::Result<Duration, String> {
 /// Root or a tracepoint is missing, the command cannot be started or failed, or the trace cannot be written. A
 /// trace is written even if the command failed.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
-    let user = args.user.clone().or_else(User::behind_sudo);
+    let user = match &args.user {
+        None => User::behind_sudo().map_err(Error::failed)?,
+        named => named.clone(),
+    };
     let output = open(&args.output)?;
     let summary = args.summary.as_deref().map(open).transpose()?;
     if summary.as_ref().is_some_and(|summary| summary.is_also(&output)) {

@@ -65,7 +65,8 @@ pub struct Args {
     pub machine: Option<String>,
 
     /// Copies that run together on the simulated machine, each from another place in the trace [default: 1]
-    #[arg(long, value_name = "N", requires = "machine", value_parser = count)]
+    #[arg(long, value_name = "N", requires = "machine", conflicts_with_all = ["threads", "memory"],
+          value_parser = count)]
     pub copies: Option<u32>,
 
     /// Measurements of each configuration, interleaved, or models of the simulated machine

@@ -99,7 +99,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let Some(name) = &args.study else { return list(args, session) };
     let whole = name == "all" && args.part.is_none();
     let files = [Some(name), args.machine.as_ref()].into_iter().flatten().filter(|name| is_path(name));
-    let inputs: Vec<&Path> = files.map(Path::new).collect();
+    let mut inputs: Vec<&Path> = files.map(Path::new).collect();
     // What runs may outlive this function: an interrupt does not wait for it.
     let plans: &[Plan] = chosen(name, args.part.as_deref())?.leak();
     let find = |plan: &Plan| Machine::find(args.machine.as_deref().unwrap_or(plan.machine()));
@@ -124,6 +124,12 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         return Err(Error::failed(nothing(name, args.part.as_deref(), kind)));
     }
     check_options(args, &work)?;
+
+    let files = work.iter().map(|(job, _)| job.files()).collect::<Result<Vec<_>>>()?.concat();
+    for file in &files {
+        std::fs::metadata(file).map_err(|cause| Error::io("read", file, &cause))?;
+    }
+    inputs.extend(files.iter().map(PathBuf::as_path));
 
     let reading = session.format == Format::Table;
     let reporter = session.begin(&args.report, &inputs)?;

@@ -86,7 +86,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     part.headline = Some("elapsed_ms".to_owned());
     let line: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
     part.condition("command", line.join(" "));
-    let user = User::behind_sudo();
+    let user = User::behind_sudo().map_err(Error::failed)?;
     if !args.no_prediction {
         part.condition(PREDICTED, predicted(args, &knobs, user.clone()));
     }

@@ -183,6 +183,13 @@ impl State {
         })
     }
 
+    /// Whether its counters may be those that `later` has gone on from: of the same kernel, and not after it.
+    #[must_use]
+    pub fn may_precede(&self, later: &Self) -> bool {
+        let in_turn = |(then, now)| then <= now;
+        self.release == later.release && self.uptime.zip(later.uptime).is_none_or(in_turn)
+    }
+
     /// This state with only what was counted since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {

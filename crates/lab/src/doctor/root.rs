@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek as _};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
@@ -59,7 +59,7 @@ impl Root {
     /// # Errors
     /// The archive cannot be read, or has no `proc/zoneinfo`.
     pub fn open(path: &Path) -> Result<Self> {
-        if !path.is_file() {
+        if path.is_dir() || !path.exists() {
             return Ok(Self { path: path.to_owned(), archive: None });
         }
         let archive = unpacked(path).map_err(|cause| match cause.kind() {
@@ -204,9 +204,10 @@ impl Root {
 fn unpacked(path: &Path) -> io::Result<BTreeMap<String, String>> {
     let mut file = File::open(path)?;
     let mut magic = [0; 2];
-    let is_gzip = file.read_exact(&mut magic).is_ok() && magic == [0x1f, 0x8b];
-    file.rewind()?;
-    let reader: Box<dyn Read> = if is_gzip { Box::new(GzDecoder::new(file)) } else { Box::new(file) };
+    file.read_exact(&mut magic)?;
+    let whole = magic.chain(file);
+    let reader: Box<dyn Read> =
+        if magic == [0x1f, 0x8b] { Box::new(GzDecoder::new(whole)) } else { Box::new(whole) };
     // Also of what an archive says of itself, no more is kept.
     let reader = reader.take(MOST_OF_ALL);
     let mut files = BTreeMap::new();

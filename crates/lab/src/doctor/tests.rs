@@ -186,6 +186,8 @@ fn an_old_incident_is_no_warning() {
         "{read}"
     );
     assert_eq!(severities(&now, "oom-kills").0, Severity::Info);
+    let after = State::read(&root).expect("it can be read");
+    assert!(before.may_precede(&after) && !after.may_precede(&before), "in a boot counters only grow");
 }
 
 /// Memory that the system counts and no zone has yet is being initialised; other missing memory cannot be handed out.

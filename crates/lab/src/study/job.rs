@@ -1,5 +1,7 @@
 //! The parts of a study as jobs: which there are, whether a machine can run one, and running it.
 
+use std::path::{Path, PathBuf};
+
 use framewright_report::error::{Error, Result, did_you_mean_or};
 use framewright_report::result::{Kind, Part as ResultPart};
 
@@ -8,7 +10,7 @@ use super::registry;
 use super::run::{Run, configured};
 use super::workload::{Opt, Workload};
 use crate::machine::Machine;
-use crate::settings::Settings;
+use crate::settings::{Settings, Takes};
 
 /// One part in one way.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +51,20 @@ impl Job<'_> {
     pub fn workload(&self) -> Result<&'static dyn Workload> {
         let name = self.part.workload.get("name").map(ToString::to_string).unwrap_or_default();
         registry::find(&name).map_err(Error::failed)
+    }
+
+    /// The files that its part names, such as a trace.
+    ///
+    /// # Errors
+    /// As [`workload`](Self::workload).
+    pub fn files(&self) -> Result<Vec<PathBuf>> {
+        let folder = self.plan.folder().unwrap_or(Path::new(""));
+        let keys = self.workload()?.declaration().keys.iter();
+        let names = keys.filter_map(|key| match (key.takes, self.part.workload.get(key.name)?.to_string()) {
+            (Takes::FileOr(word), name) if name != word => Some(name),
+            _ => None,
+        });
+        Ok(names.map(|name| folder.join(name)).collect())
     }
 
     /// Why it cannot be run on this machine, if that is so.

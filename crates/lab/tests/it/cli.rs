@@ -54,6 +54,8 @@ fn numbers_that_are_none_are_refused_with_what_is_expected() {
     for (arguments, expected) in [
         (["bench", "--cpus", "2-1"], "'--cpus <COUNTS>': expected a whole number from 1 to 4294967295"),
         (["bench", "--cpus", "0"], "'--cpus <COUNTS>': expected a whole number from 1 to 4294967295"),
+        (["bench", "--order", "11"], "'--order <ORDERS>': expected a whole number from 0 to 10"),
+        (["record", "--pid", "make"], "'--pid <PID>': expected a whole number from 1 to 4294967295"),
         (["study", "--seed", "-1"], "'--seed <N>': expected a whole number from 0 to 18446744073709551615"),
     ] {
         let output = run(&arguments);
@@ -371,6 +373,7 @@ fn a_regression_fails_and_is_named() {
     );
     assert!(run(&["compare", &before, &after, "--fail-over", "15%"]).status.success());
     assert!(run(&["compare", &before, &after]).status.success(), "no limit was asked for");
+    assert!(refused(&["compare", &after, "--fail-over", "5"], 2).contains("name a second result"));
 }
 
 #[test]
@@ -460,6 +463,37 @@ fn a_reader_of_messages_that_goes_away_ends_no_work() {
     assert!(Document::read(result.as_ref()).is_ok());
 }
 
+/// A state goes from one host to another through a pipe.
+#[test]
+fn a_state_is_saved_to_a_pipe_and_examined_from_one() {
+    let snapshot = "tests/data/snapshots/linux-5.10-sized-early.tar.gz";
+    let saved = run(&["doctor", "--root", snapshot, "--save", "/dev/stdout"]);
+    let mut command = framewright(&["doctor", "--root", "/dev/stdin"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
+    child.stdin.take().expect("piped").write_all(&saved.stdout).expect("it reads");
+    let output = child.wait_with_output().expect("ours");
+    assert!(stdout(&output).contains("pcp-undersized"), "{output:?}");
+}
+
+/// What a command needs is looked at before it begins: its traces, its user, its output.
+#[test]
+fn what_cannot_be_used_is_refused_at_once() {
+    let scratch = Scratch::new("cli-at-once");
+    let part = |name: &str| {
+        format!("[[part]]\nname = \"{name}\"\nworkload = {{ name = \"replay\", trace = \"{name}\" }}\n")
+    };
+    let study = format!("[[variant]]\nname = \"a\"\n{}{}", part("compile"), part("none.parquet"));
+    let study = scratch.file("mine.toml", study);
+    let none = scratch.path("none.parquet");
+    assert!(refusal(&["study", &study]).starts_with(&format!("cannot read {none}: ")));
+    assert!(refusal(&["doctor", "--save", "-"]).contains("standard output is /dev/stdout"));
+    for (uid, gid) in [("abc", "1000"), ("1000", "")] {
+        let mut command = framewright(&["record", "-o", "/dev/null", "--", "true"]);
+        let output = command.env("SUDO_UID", uid).env("SUDO_GID", gid).output().expect("it runs");
+        assert!(one_line(&output).starts_with("SUDO_UID and SUDO_GID are not the numbers"), "{output:?}");
+    }
+}
+
 /// A recording that is named as output as well, or two outputs of one name however it is spelt: nothing is lost.
 #[test]
 fn no_output_replaces_an_input_or_another_output() {
@@ -468,6 +502,9 @@ fn no_output_replaces_an_input_or_another_output() {
     fs::copy(short_traces()[0], &trace).expect("copied");
     let study = "[[variant]]\nname = \"a\"\n[[part]]\nworkload = { name = \"bad_block\" }\n";
     let study = scratch.file("mine.toml", study);
+    let replays =
+        "[[variant]]\nname = \"a\"\n[[part]]\nworkload = { name = \"replay\", trace = \"mine.parquet\" }\n";
+    let replays = scratch.file("replays.toml", replays);
     let result = scratch.result("mine.json", 10.0);
     let detour = scratch.path("none/../mine.new");
     fs::create_dir_all(scratch.path("none")).expect("made");
@@ -477,6 +514,7 @@ fn no_output_replaces_an_input_or_another_output() {
         (format!("replay {trace} --html {trace}"), reads),
         (format!("trace export {trace} --to folded -o {trace}"), reads),
         (format!("study {study} -o {study}"), reads),
+        (format!("study {replays} -o {trace}"), reads),
         (format!("compare {result} -o {result}"), reads),
         (format!("import {study} -o {study}"), reads),
         (

@@ -85,9 +85,29 @@ fn nothing_in_common_is_an_error_that_lists_both() {
 fn other_units_are_not_compared() {
     let mut second = saved("b", &["v"], 1.0);
     second.document.results[0].metrics[0].unit = "us".to_owned();
-    let merged = merge(&[saved("a", &["v"], 1.0), second]).expect("they share a part");
-    assert!(merged.results[0].metrics.is_empty());
-    assert!(merged.results[0].notes[0].ends_with("(ns and us)."));
+    let first = saved("a", &["v"], 1.0);
+    let error = merge(&[first.clone(), second.clone()]).expect_err("nothing is compared").to_string();
+    let alone = "Not compared, as only one file has it: time of an operation, ns; time of an operation, us.";
+    assert_eq!(error, format!("the files have no metric in common. {alone}"));
+    let merged = merge(&[first, saved("c", &["v"], 1.0), second]);
+    assert_eq!(merged.expect("two have the unit").results[0].metrics[0].samples.len(), 2);
+}
+
+/// What a run counts is exact for one seed only.
+#[test]
+fn other_seeds_are_named_and_make_no_count_exact() {
+    let run = |label, seed, count| {
+        let mut part = Part::new("replay", "trace", Kind::Measured, "host").baseline("v").seed(seed);
+        part.metric("refills", "1", Better::Lower).sample("v", count).exact();
+        Saved { label: str::to_owned(label), document: Document::new("test", Host::default()).with(part) }
+    };
+    for (seed, expected) in [(1, Verdict::Worse), (2, Verdict::TooFew)] {
+        let merged = merge(&[run("a", 1, 10.0), run("b", seed, 11.0)]).expect("they share a part");
+        let part = &merged.results[0];
+        let ratio = Ratio::between(part, &part.metrics[0], "b");
+        assert_eq!(verdict(part, &part.metrics[0], "b", ratio), expected);
+        assert_eq!(part.notes.iter().any(|note| note == "Warning: other seeds: a 1, b 2."), seed == 2);
+    }
 }
 
 #[test]

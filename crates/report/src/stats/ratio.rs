@@ -23,8 +23,11 @@ pub const CONFIDENCE_PERCENT: u32 = 95;
 const EACH_PERCENT: u32 = 84;
 /// From this many samples on, the binomial distribution is taken for a normal one.
 const MANY: usize = 1000;
-/// Below this many samples nothing is said about a change at all.
-const TOO_FEW_TO_JUDGE: usize = 3;
+/// Below this many models nothing is said about a change at all.
+const FEW_MODELS: usize = 3;
+/// Below this many samples of separate runs nothing is said: of three and three, one side is above the other by chance
+/// alone one time in ten.
+const FEW_APART: usize = 4;
 /// Below this many measured pairs nothing is said either: of fewer, not even all on one side are 95 % sure.
 pub const FEW_PAIRS: usize = 6;
 
@@ -168,7 +171,7 @@ pub fn verdict(part: &Part, metric: &Metric, variant: &str, ratio: Option<Ratio>
     let (base, new) = (metric.of(&part.baseline), metric.of(variant));
     let enough = match part.kind {
         _ if metric.is_exact => 1,
-        Kind::Measured if base.len() != new.len() => TOO_FEW_TO_JUDGE,
+        Kind::Measured if base.len() != new.len() => FEW_APART,
         _ => needed(part),
     };
     let few = base.len().min(new.len()) < enough;
@@ -194,7 +197,8 @@ pub const fn needed(part: &Part) -> usize {
     match part.kind {
         Kind::Derived => 1,
         Kind::Measured if part.paired => FEW_PAIRS,
-        Kind::Measured | Kind::Simulated => TOO_FEW_TO_JUDGE,
+        Kind::Measured => FEW_APART,
+        Kind::Simulated => FEW_MODELS,
     }
 }
 
@@ -261,18 +265,19 @@ mod tests {
     #[test]
     fn a_verdict_needs_samples_and_a_clear_interval() {
         let judge = |base: &[f64], new: &[f64], better, kind| judge(&part(base, new, better, kind)).1;
-        let (low, high) = ([1.0, 1.1, 1.2], [2.0, 2.1, 2.2]);
+        let (low, high) = ([1.0, 1.1, 1.2, 1.3], [2.0, 2.1, 2.2, 2.3]);
         let measured = Kind::Measured;
         assert_eq!(judge(&low, &high, Better::Lower, measured), Verdict::Worse);
         assert_eq!(judge(&low, &high, Better::Higher, measured), Verdict::Better);
         assert_eq!(judge(&low, &high, Better::None, measured), Verdict::Changed);
         assert_eq!(judge(&low, &low, Better::Lower, measured), Verdict::Unclear);
-        assert_eq!(judge(&low[..2], &high, Better::Lower, measured), Verdict::TooFew);
+        assert_eq!(judge(&low[..3], &high, Better::Lower, measured), Verdict::TooFew);
+        assert_eq!(judge(&low[..3], &high[..3], Better::Lower, Kind::Simulated), Verdict::Worse);
         assert_eq!(judge(&[1.0], &[2.0], Better::Lower, Kind::Derived), Verdict::Worse);
         // From zero there is no ratio, but a side; likewise from a negative number.
-        assert_eq!(judge(&[0.0; 3], &high, Better::Lower, measured), Verdict::Worse);
-        assert_eq!(judge(&[-3.0, -2.0, -2.5], &low, Better::Lower, measured), Verdict::Worse);
-        assert_eq!(judge(&[0.0; 3], &[0.0; 3], Better::Lower, measured), Verdict::Unclear);
+        assert_eq!(judge(&[0.0; 4], &high, Better::Lower, measured), Verdict::Worse);
+        assert_eq!(judge(&[-3.0, -2.0, -2.5, -2.2], &low, Better::Lower, measured), Verdict::Worse);
+        assert_eq!(judge(&[0.0; 4], &[0.0; 4], Better::Lower, measured), Verdict::Unclear);
         assert_eq!(judge(&[4.0; 2], &[4.0; 2], Better::Lower, measured), Verdict::Unclear);
     }
 

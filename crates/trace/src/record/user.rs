@@ -29,11 +29,18 @@ struct Entry {
 
 impl User {
     /// The user who called sudo, from `SUDO_UID` and `SUDO_GID`. `None` without sudo, and if root called it.
-    #[must_use]
-    pub fn behind_sudo() -> Option<Self> {
-        let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
-        let (uid, gid) = (number("SUDO_UID")?, number("SUDO_GID")?);
-        (uid != 0).then(|| Self::from_numbers(uid, gid))
+    ///
+    /// # Errors
+    /// They are no numbers: whatever set them did not mean root, which the command would run as.
+    pub fn behind_sudo() -> Result<Option<Self>, String> {
+        let [uid, gid] = ["SUDO_UID", "SUDO_GID"].map(std::env::var_os);
+        let number = |text: &OsString| text.to_str()?.parse::<u32>().ok();
+        match [&uid, &gid].map(|text| text.as_ref().and_then(number)) {
+            [None, _] if uid.is_none() => Ok(None),
+            [Some(0), _] => Ok(None),
+            [Some(uid), Some(gid)] => Ok(Some(Self::from_numbers(uid, gid))),
+            _ => Err("SUDO_UID and SUDO_GID are not the numbers of a user; unset them to be root".to_owned()),
+        }
     }
 
     /// The user with that name or number.

@@ -319,3 +319,38 @@ fn a_range_ends_no_isolation_but_its_own() {
         world.settled();
     });
 }
+
+/// A frame goes bad, or is found good again, while another CPU frees its block: the free succeeds. One that is wrong,
+/// because the block is on a list, leaves it there.
+#[test]
+fn a_block_is_freed_while_its_frame_goes_bad_or_good() {
+    races(|| {
+        for (engine, was_bad, is_free) in STORES
+            .into_iter()
+            .flat_map(|engine| [(false, false), (true, false), (false, true)].map(|(a, b)| (engine, a, b)))
+        {
+            let world = Arc::new(Spec::one_zone(64, 3).config(lists(engine)).build::<Shuttle>());
+            let block = world.must_alloc(1, 0);
+            if was_bad {
+                world.on(2, |cpu| cpu.hwpoison(block)).expect("it is the zone's");
+            }
+            if is_free {
+                world.must_free(1, block, 0);
+            }
+            let (freed, ()) = shuttle_pair(
+                &world,
+                move |world| world.on(0, |cpu| cpu.free(block, Order::ZERO)),
+                move |world| {
+                    world.on(2, |cpu| {
+                        let _ = if was_bad { cpu.unpoison(block) } else { cpu.hwpoison(block).map(drop) };
+                    });
+                },
+            );
+            assert_eq!(freed.is_ok(), !is_free, "{engine:?}, {was_bad}: {freed:?}");
+            let _ = world.on(2, |cpu| cpu.unpoison(block));
+            world.drain_all();
+            assert_eq!(world.settled().free, 64);
+            assert_eq!(world.everything().len(), 64);
+        }
+    });
+}

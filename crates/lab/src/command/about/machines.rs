@@ -33,7 +33,7 @@ pub struct Args {
     detect: bool,
 
     /// Write that description to this file, for --machine
-    #[arg(short, long, value_name = "FILE", requires = "detect")]
+    #[arg(short, long, value_name = "FILE", requires = "detect", conflicts_with = "machine")]
     output: Option<PathBuf>,
 }
 

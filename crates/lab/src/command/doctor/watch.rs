@@ -12,7 +12,7 @@ use framewright_report::error::{Error, Result};
 use framewright_report::table::{Format, Listing};
 
 use super::{Rate, rates, zones};
-use crate::doctor::{Root, State, examine};
+use crate::doctor::{Root, State, examine, examine_since};
 use crate::interrupt::Interrupt;
 use crate::session::Session;
 
@@ -121,12 +121,12 @@ pub(super) fn watch(root: &Root, session: &Session) -> Result<()> {
         return Err(Error::usage("--watch draws on a terminal; elsewhere run `framewright doctor` again"));
     }
     let stop = Interrupt::watched();
-    // What cannot be read is said on the screen that stays.
-    examine(root)?;
+    // What cannot be read is said on the screen that stays. Counters are judged by their growth from here on.
+    let (began, _) = examine(root)?;
     let screen = Screen::new().map_err(Error::failed)?;
     let mut before: Option<(State, Instant)> = None;
     loop {
-        let (state, findings) = examine(root)?;
+        let (state, findings) = examine_since(root, Some(&began))?;
         let now = Instant::now();
         let mut text = format!("Linux {} at {}; q ends\n\n", state.release, root.path().display());
         text += &zones(&state).render(Format::Table, &session.terminal);
