@@ -252,6 +252,7 @@ pub struct fw_hwpoisoned {
 fn hwpoison_failed(pfn: u64, error: HwpoisonError) -> fw_status {
     let status = match error {
         HwpoisonError::Foreign => fw_status::FW_ERR_ARGUMENT,
+        HwpoisonError::NotReady => fw_status::FW_ERR_BUSY,
         HwpoisonError::Already | HwpoisonError::NotPoisoned | HwpoisonError::NoWords => {
             fw_status::FW_ERR_REFUSED
         }

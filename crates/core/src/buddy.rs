@@ -602,7 +602,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             // While it was allocated, one of its pageblocks may have been isolated or retyped.
             let upper = pfn.buddy(PAGEBLOCK_ORDER);
             let above = self.frames.info(upper);
-            if above.migratetype() != list || (count && above.is_poisoned()) {
+            if above.migratetype() != list {
                 self.put(pfn, PAGEBLOCK_ORDER, placement, count);
                 self.put(upper, PAGEBLOCK_ORDER, placement, count);
                 return;

@@ -24,7 +24,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::frame;
 use crate::platform::{Platform, Word, update};
 use crate::policy::init::{self, Job, Split};
-use crate::units::{MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId};
+use crate::units::{MAX_ORDER, NodeId, Pfn, ZoneId};
 use crate::zone::ZoneSpec;
 
 const UNIT_PAGES: u64 = MAX_ORDER.pages();
@@ -290,11 +290,10 @@ impl<'m, P: Platform> Deferred<'m, P> {
         self.grown_pages.fetch_add(pages, Relaxed);
     }
 
-    /// Whether the pageblock at `block` may hold memory that is left to be initialised: boot has handed over some of
-    /// its frames, and its zone is not done. O(zones + log ranges).
-    pub(crate) fn has_free(&self, block: Pfn) -> bool {
-        let rest = self.zones.iter().find(|rest| rest.rest.spec.spans(block));
-        let within = block..block.add(PAGEBLOCK_PAGES);
+    /// Whether frames that are not present, all in one zone, may be left to be initialised: boot has handed over some
+    /// of them, and their zone is not done. O(zones + log ranges).
+    pub(crate) fn has_free(&self, within: Range<Pfn>) -> bool {
+        let rest = self.zones.iter().find(|rest| rest.rest.spec.spans(within.start));
         rest.is_some_and(|rest| rest.left() > 0 && init::clipped(rest.rest.free, within).next().is_some())
     }
 
@@ -608,14 +607,14 @@ mod tests {
     #[test]
     fn growth_takes_sections() {
         let deferred = deferred();
-        let block = deferred.zones[1].rest.spec.start;
-        assert!(deferred.has_free(block) && !deferred.has_free(Pfn(16 * UNIT_PAGES)));
+        let has_free = |unit: u64| deferred.has_free(units(unit..unit + 1));
+        assert!(has_free(8) && !has_free(16));
         for n in 0..4 {
             assert_eq!(deferred.take(ZONES[1]), Some(units(8 + 2 * n..10 + 2 * n)));
         }
         assert_eq!(deferred.take(ZONES[1]), None);
         deferred.zones[1].done(8 * UNIT_PAGES);
-        assert!(!deferred.has_free(block), "all of its zone is initialised");
-        assert!(deferred.has_free(Pfn(0)), "the other zone is as it was");
+        assert!(!has_free(8), "all of its zone is initialised");
+        assert!(has_free(0), "the other zone is as it was");
     }
 }

@@ -91,21 +91,11 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
     /// # Errors
     /// As [`add_memory`](Self::add_memory).
     pub fn online(&self, start: Pfn, pages: u64) -> Result<(), SetupError> {
+        let _turn = self.begin_change();
         // All of it did not exist before.
         self.add(start, pages, |_, pages| pages)?;
         self.resize_pcps();
         Ok(())
-    }
-
-    /// Like [`isolate_pageblock`](Self::isolate_pageblock), for a call that ends the isolation itself: no other
-    /// caller can, so that what is free in the pageblock stays free in it.
-    pub(crate) fn hold_pageblock(&self, pfn: Pfn) -> Option<u64> {
-        self.with_isolation_of(pfn, |buddy| buddy.isolate(pfn, true))
-    }
-
-    /// Ends what [`hold_pageblock`](Self::hold_pageblock) has begun.
-    pub(crate) fn let_pageblock_go(&self, pfn: Pfn) {
-        self.with_isolation_of(pfn, |buddy| buddy.unisolate(pfn, true));
     }
 }
 
@@ -114,8 +104,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// among them do not change. Returns the pages that went offline. Other CPUs are requested to drain their lists,
     /// and waited for as long as a failing allocation would wait.
     ///
-    /// While memory comes online inside `range`, no other CPU takes memory inside it offline: the call could not tell
-    /// its own isolation from that one (Linux: `mem_hotplug_lock`).
+    /// Memory that comes online inside `range` during the call stays. Calls of several CPUs may overlap: each takes out
+    /// what it has isolated itself, one call at a time.
     ///
     /// O(pages).
     ///
@@ -137,7 +127,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         }
         let mut any = false;
         for block in self.pageblocks(&range) {
-            if allocator.hold_pageblock(block).is_none() {
+            if self.hold_pageblock(block).is_none() {
                 self.unisolate(range.start..block);
                 return Err(error(OfflineFailure::Isolated(block)));
             }
@@ -147,6 +137,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             return Err(error(OfflineFailure::NotPageblocks));
         }
         self.drain_all_of(zone);
+        // Not before the drain: a CPU that waits for its turn does not drain its lists.
+        let _turn = allocator.begin_change();
         let taken = self.take_out(zone, &range);
         match taken {
             Ok(_) => allocator.resize_pcps(),
@@ -163,8 +155,20 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
 
     fn unisolate(&self, range: Range<Pfn>) {
         for block in self.pageblocks(&range) {
-            self.allocator().let_pageblock_go(block);
+            self.let_pageblock_go(block);
         }
+    }
+
+    /// Like [`isolate_pageblock`](Allocator::isolate_pageblock), for a call of this CPU that ends the isolation itself:
+    /// no other call can, so that what is free in the pageblock stays free in it.
+    pub(crate) fn hold_pageblock(&self, pfn: Pfn) -> Option<u64> {
+        self.allocator().with_isolation_of(pfn, |buddy| buddy.isolate(pfn, Some(self.id())))
+    }
+
+    /// Ends what [`hold_pageblock`](Self::hold_pageblock) has begun. Does nothing to a pageblock that another call has
+    /// isolated.
+    pub(crate) fn let_pageblock_go(&self, pfn: Pfn) {
+        self.allocator().with_isolation_of(pfn, |buddy| buddy.unisolate(pfn, Some(self.id())));
     }
 
     /// Drains this CPU's lists of all zones, and the lists of all CPUs of `zone`.
@@ -174,7 +178,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         self.allocator().drain_others_and_wait(Some(self.id()), zones, None, true);
     }
 
-    /// Takes the isolated pageblocks of `range` out of the zone, if all of their blocks are free or bad.
+    /// Takes the pageblocks of `range` that this call has isolated out of the zone, if all of their blocks are free or
+    /// bad.
     fn take_out(&self, zone: &Zone<P>, range: &Range<Pfn>) -> Result<u64, OfflineError> {
         let allocator = self.allocator();
         let with = |pfn: Pfn, f: &mut dyn FnMut(&mut Buddy<'_, '_, P, M>)| {
@@ -185,9 +190,9 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 f,
             );
         };
-        // Not those that came online since the others were isolated.
-        let is_isolated = |&block: &Pfn| allocator.frames().info(block).is_held();
-        let isolated = || Pfn::pageblocks(range.clone()).filter(is_isolated);
+        // Not those that came online since the others were isolated, nor those that another call has isolated then.
+        let is_ours = |&block: &Pfn| allocator.frames().info(block).holder() == Some(self.id());
+        let isolated = || Pfn::pageblocks(range.clone()).filter(is_ours);
         let (mut count, mut holders) = (0, [None; HOLDERS_EXPLAINED]);
         for block in isolated() {
             with(block, &mut |_| {

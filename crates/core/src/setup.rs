@@ -61,7 +61,8 @@ impl Plan {
     /// Plans an allocator over `zones` with CPUs on the nodes `cpu_nodes`. O(zones²).
     ///
     /// # Errors
-    /// Zones that are misaligned, empty, too large or overlapping; no CPU; a configuration out of range.
+    /// Zones that are misaligned, empty, too large or overlapping, or that span more frames than an address has values;
+    /// no CPU; a configuration out of range.
     pub fn new(zones: &[ZoneSpec], cpu_nodes: &[NodeId], config: &Config) -> Result<Self, SetupError> {
         check_config(config)?;
         check_zones(zones)?;
@@ -75,19 +76,21 @@ impl Plan {
         }
         let base = zones.iter().map(|zone| zone.start).min().unwrap_or_default();
         let end = zones.iter().map(|zone| zone.end().0).max().unwrap_or_default();
-        let frames = (end - base.0).next_multiple_of(MAX_ORDER.pages());
+        let frames = usize::try_from((end - base.0).next_multiple_of(MAX_ORDER.pages()));
+        let frames = frames.map_err(|_| SetupError::TooLarge)?;
+        let pageblocks = frames / PAGEBLOCK_PAGES as usize;
         let slots = |zone: &ZoneSpec| pcp::slots_per_pcp(config, most_on_list(zone, config, cpu_nodes));
         let slots_per_cpu: usize = zones.iter().map(slots).sum();
         let cuts = || zones.iter().map(|zone| cut_of(zone, config, cpu_nodes));
         let whole_maps = || cuts().map(whole_maps).sum::<usize>();
         Ok(Self {
             base,
-            frames: if config.engine.has_words() { frames as usize } else { 0 },
-            pageblocks: (frames / PAGEBLOCK_PAGES) as usize,
+            frames: if config.engine.has_words() { frames } else { 0 },
+            pageblocks,
             maps: match config.engine {
                 Engine::Linux => 0,
-                Engine::Framewright => (frames / PAGEBLOCK_PAGES) as usize + whole_maps(),
-                Engine::Compact => 2 * (frames / PAGEBLOCK_PAGES) as usize + whole_maps(),
+                Engine::Framewright => pageblocks + whole_maps(),
+                Engine::Compact => 2 * pageblocks + whole_maps(),
             },
             slots: slots_per_cpu * cpu_nodes.len(),
             pcps: zones.len() * cpu_nodes.len(),

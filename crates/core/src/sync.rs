@@ -244,6 +244,34 @@ impl<P: Platform> RawLock<P> {
     }
 }
 
+/// The right to do something that one CPU at a time does: rare work, off the way of allocations and frees.
+pub(crate) struct Exclusive<P: Platform>(P::Word);
+
+impl<P: Platform> Exclusive<P> {
+    pub(crate) fn new() -> Self {
+        Self(P::Word::new(FREE))
+    }
+
+    /// Begins the work. Waits while another CPU is at it.
+    pub(crate) fn begin(&self) -> ExclusiveTurn<'_, P> {
+        while self.0.swap(AWAITED, Acquire) != FREE {
+            P::park(&self.0, AWAITED);
+        }
+        ExclusiveTurn(self)
+    }
+}
+
+/// A CPU's turn of an [`Exclusive`] work. Given back when dropped, also by a panic.
+pub(crate) struct ExclusiveTurn<'a, P: Platform>(&'a Exclusive<P>);
+
+impl<P: Platform> Drop for ExclusiveTurn<'_, P> {
+    fn drop(&mut self) {
+        let Exclusive(word) = self.0;
+        word.store(FREE, Release);
+        P::unpark(word);
+    }
+}
+
 /// A value in cache lines of its own.
 #[repr(C, align(64))]
 struct OwnLine<T>(T);

@@ -11,6 +11,7 @@ mod lists;
 mod locks;
 mod many_threads;
 mod owners;
+mod places;
 mod promises;
 mod remote;
 mod runs;

@@ -2,6 +2,7 @@
 //! loom keeps one last access per word and thread, so it does not see every conflict of a load followed by an exchange:
 //! what requests and zone flags do is checked here, too.
 
+mod places;
 mod races;
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};

@@ -192,6 +192,35 @@ fn of_two_adds_that_overlap_one_adds_all_and_the_other_nothing() {
     schedules(if full() { 20_000 } else { 150 }, body);
 }
 
+/// A range is added whose last pageblock has memory already, which another CPU allocates and frees: with compact
+/// metadata such an add may be refused, and then nothing of the range is added. shuttle.
+#[test]
+fn an_add_that_is_refused_adds_nothing() {
+    let body = || {
+        let spec = spec(2, 2).engine(Engine::Compact).bare().memory([(BASE.add(SECTION + 300), 212)]);
+        let world = Arc::new(spec.build::<Shuttle>());
+        let (added, ()) = shuttle_pair(
+            &world,
+            |world| world.allocator().add_memory(BASE, SECTION + 300),
+            |world| {
+                for _ in 0..4 {
+                    world.on(1, |cpu| {
+                        let pfn = cpu.must_alloc(0);
+                        cpu.must_free(pfn, 0);
+                    });
+                }
+            },
+        );
+        let more = if added.is_ok() { SECTION + 300 } else { 0 };
+        assert_eq!(
+            (world.settled().free, world.zone().managed_pages()),
+            (212 + more, 212 + more),
+            "{added:?}"
+        );
+    };
+    schedules(if full() { 20_000 } else { 200 }, body);
+}
+
 /// Sections of two sizes, so large that the bitmaps of their types have several maps each.
 #[test]
 fn the_bitmaps_of_large_sections_are_apart() {

@@ -159,7 +159,8 @@ fn ranges_become_an_allocator() {
     // SAFETY: the layout is not empty.
     let room = NonNull::new(unsafe { std::alloc::alloc(layout) }).expect("the host has memory");
     let over = |ranges: &mut [Range<Pfn>], mapped: &Range<Pfn>| {
-        // SAFETY: only the third range is mapped, at `room`, which no other code uses: one call gets that far.
+        // SAFETY: only the third range is mapped, at `room`, which no other code uses: of the calls that get that far,
+        // one allocator at a time is used.
         unsafe {
             Allocator::<OneCpu>::over(ranges, &[NodeId(0)], Config::default(), |range| {
                 let is_in = mapped.start <= range.start && range.end <= mapped.end;
@@ -186,4 +187,9 @@ fn ranges_become_an_allocator() {
     };
     assert_eq!(none(&mut []).err(), Some(SetupError::ZoneCount(0)));
     assert_eq!(none(&mut given.clone()).err(), Some(SetupError::TooLarge));
+    // Two ranges that overlap: the second is refused after the structures were made.
+    let overlapping = [given[2].clone(), BASE.add(2900)..BASE.add(3100)];
+    let mut ranges = overlapping.clone();
+    let refused = over(&mut ranges, &given[2]).err();
+    assert_eq!((refused, ranges), (Some(SetupError::RangeInUse(BASE.add(2900))), overlapping));
 }

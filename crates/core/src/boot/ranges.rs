@@ -26,6 +26,7 @@ impl<P: Platform, M: Zeroable> Allocator<'static, P, M> {
     ///
     /// # Errors
     /// As [`Plan::new`], [`new`](Self::new) and [`add_memory`](Self::add_memory); no range has room for the structures.
+    /// The ranges are unchanged then.
     pub unsafe fn over(
         ranges: &mut [Range<Pfn>],
         cpu_nodes: &'static [NodeId],
@@ -41,13 +42,12 @@ impl<P: Platform, M: Zeroable> Allocator<'static, P, M> {
         let plan = Plan::new(&[zone], cpu_nodes, &config)?;
         let bytes = plan.layout::<P, M>()?.size();
         let pages = bytes.div_ceil(config.page_kib as usize * 1024) as u64;
-        let room = ranges.iter_mut().filter(|range| !range.is_empty()).find_map(|range| {
-            let room = range.start..range.start.add(pages);
-            let start = (room.end <= range.end).then(|| address(&room)).flatten()?;
-            range.start = room.end;
-            Some(start)
-        });
-        let room = room.ok_or(SetupError::TooLarge)?;
+        let found =
+            ranges.iter().enumerate().filter(|(_, range)| !range.is_empty()).find_map(|(n, range)| {
+                let room = range.start..range.start.add(pages);
+                Some((n, (room.end <= range.end).then(|| address(&room)).flatten()?))
+            });
+        let (in_range, room) = found.ok_or(SetupError::TooLarge)?;
         // SAFETY: it has the plan's size and a frame's alignment, by the caller's promise no other code uses it, and it
         // is zeroed here.
         let memory = unsafe {
@@ -55,9 +55,13 @@ impl<P: Platform, M: Zeroable> Allocator<'static, P, M> {
             Memory::carve(&plan, room)
         };
         let allocator = Self::new(&[zone], cpu_nodes, config, memory, None)?;
-        for range in ranges.iter().filter(|range| !range.is_empty()) {
-            allocator.add_memory(range.start, range.end.0 - range.start.0)?;
+        for (n, range) in ranges.iter().enumerate() {
+            let start = if n == in_range { range.start.add(pages) } else { range.start };
+            if start < range.end {
+                allocator.add_memory(start, range.end.0 - start.0)?;
+            }
         }
+        ranges[in_range].start = ranges[in_range].start.add(pages);
         allocator.resize_pcps();
         Ok(allocator)
     }

@@ -3,29 +3,29 @@
 use super::{Buddy, Placement};
 use crate::frame::{BlockInfo, State};
 use crate::platform::Platform;
-use crate::units::{MAX_ORDER, Migratetype, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{CpuId, MAX_ORDER, Migratetype, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Isolates a pageblock: its free blocks leave the ordinary lists, and blocks freed into it join them. Returns the
-    /// free pages that left; `None` if the pageblock was isolated already. `held`: for a call that ends the isolation
-    /// itself.
-    pub(crate) fn isolate(&mut self, pfn: Pfn, held: bool) -> Option<u64> {
+    /// free pages that left; `None` if the pageblock was isolated already. `holder`: the CPU of a call that ends the
+    /// isolation itself.
+    pub(crate) fn isolate(&mut self, pfn: Pfn, holder: Option<CpuId>) -> Option<u64> {
         let info = self.frames.info(pfn);
         if info.migratetype() == Migratetype::Isolate || !cfg!(feature = "mobility") {
             return None;
         }
         self.split_across(pfn);
-        self.set_info(pfn, info, info.isolated_by(held));
+        self.set_info(pfn, info, info.isolated_by(holder));
         let gone = self.move_free(pfn, info.migratetype(), Migratetype::Isolate);
         self.merge_across(pfn);
         Some(gone)
     }
 
     /// Ends isolation: the pageblock has its earlier type and lists again. Returns the free pages that are available
-    /// again; `None` if the pageblock was not isolated, or not in this way.
-    pub(crate) fn unisolate(&mut self, pfn: Pfn, held: bool) -> Option<u64> {
+    /// again; `None` if the pageblock was not isolated, or not by this `holder`.
+    pub(crate) fn unisolate(&mut self, pfn: Pfn, holder: Option<CpuId>) -> Option<u64> {
         let info = self.frames.info(pfn);
-        if info.migratetype() != Migratetype::Isolate || info.is_held() != held {
+        if info.migratetype() != Migratetype::Isolate || info.holder() != holder {
             return None;
         }
         let to = info.before_isolation();

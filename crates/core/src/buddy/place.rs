@@ -130,7 +130,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     pub(crate) fn put_reported(&mut self, pfn: Pfn, order: Order, told: bool) {
         for at in Pfn::pageblocks(pfn..pfn.add(order.pages())) {
             let info = self.frames.info(at);
-            self.frames.set_info(at, info.reported(told && !info.is_poisoned()));
+            let is_good = !info.is_poisoned() || self.frames.first_mark(at, PAGEBLOCK_PAGES).is_none();
+            self.frames.set_info(at, info.reported(told && is_good));
         }
         self.free(pfn, order, Placement::Tail);
     }
@@ -158,15 +159,15 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         true
     }
 
-    /// Clears the mark of the pageblocks of `pages` frames from `pfn` on that have no marked frame in use. O(512).
+    /// Clears the mark of the pageblocks of `pages` frames from `pfn` on, all of one block, that have no marked frame
+    /// in use, nor has the rest of the block after them. O(512).
     pub(crate) fn forget_marks(&mut self, pfn: Pfn, pages: u64) {
-        let mut start = pfn.block_start(PAGEBLOCK_ORDER);
-        while start < pfn.add(pages) {
+        let end = pfn.add(pages).0.next_multiple_of(PAGEBLOCK_PAGES);
+        for start in Pfn::pageblocks(pfn..Pfn(end)) {
             let info = self.frames.info(start);
-            if info.is_poisoned() && !self.frames.has_marks(start) {
+            if info.is_poisoned() && self.frames.first_mark(start, end - start.0).is_none() {
                 self.set_info(start, info, info.poisoned(false));
             }
-            start = start.add(PAGEBLOCK_PAGES);
         }
     }
 

@@ -5,6 +5,7 @@ use std::vec::Vec;
 
 use super::*;
 use crate::policy::testing::Xorshift;
+use crate::units::CpuId;
 use testing::{BASE, Store, class_of, wanted};
 
 /// Takes blocks. Returns their first frames, as numbers from the store's first.
@@ -272,14 +273,14 @@ impl Model {
                 let pages = Some(self.count(n));
                 match self.before[n as usize].take() {
                     Some(before) => {
-                        assert_eq!(self.store.with(|buddy| buddy.isolate(start, false)), None);
-                        assert_eq!(self.store.with(|buddy| buddy.unisolate(start, true)), None);
-                        assert_eq!(self.store.with(|buddy| buddy.unisolate(start, false)), pages);
+                        assert_eq!(self.store.with(|buddy| buddy.isolate(start, None)), None);
+                        assert_eq!(self.store.with(|buddy| buddy.unisolate(start, Some(CpuId(0)))), None);
+                        assert_eq!(self.store.with(|buddy| buddy.unisolate(start, None)), pages);
                         self.types[n as usize] = before;
                     }
                     None if random.below(3) == 0 => {
-                        assert_eq!(self.store.with(|buddy| buddy.unisolate(start, false)), None);
-                        assert_eq!(self.store.with(|buddy| buddy.isolate(start, false)), pages);
+                        assert_eq!(self.store.with(|buddy| buddy.unisolate(start, None)), None);
+                        assert_eq!(self.store.with(|buddy| buddy.isolate(start, None)), pages);
                         (self.types[n as usize], self.before[n as usize]) = (Migratetype::Isolate, Some(now));
                     }
                     None => {

@@ -125,7 +125,7 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
         let free = zone.try_with_section(zone.cut.number_of(pfn), &self.frames, |buddy| {
             // The properties of a pageblock change under the lock.
             let info = frames.info(pfn);
-            if frames.may_have_marks(pfn, order, info) {
+            if info.is_poisoned() {
                 return Claim::Again;
             }
             let claim = view.claim_once(pfn, order, info);

@@ -3,9 +3,9 @@
 
 use super::Cpu;
 use crate::error::{FreeError, FreeFailure};
-use crate::frame::{FrameUser, ListPlace, State};
+use crate::frame::{BlockInfo, FrameUser, ListPlace, State};
 use crate::platform::Platform;
-use crate::units::{Migratetype, Order, Pfn};
+use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// Splits an allocated block of order `from` into allocated blocks of order `to`, each to be freed on its own
@@ -31,15 +31,35 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         if !self.claim(pfn, from, info) {
             return Err(self.refuse(pfn, from));
         }
-        let has_marks = frames.may_have_marks(pfn, from, info);
-        let set = |pfn, order, state| match has_marks {
-            true => frames.set_state_of_marked(pfn, order, state),
-            false => frames.set_state(pfn, order, state),
-        };
-        set(pfn, from, State::Body);
-        let state = State::Taken { order: to, asked, list_place: None };
-        (0..from.pages()).step_by(to.pages() as usize).for_each(|n| set(pfn.add(n), to, state));
+        self.write_parts(pfn, (from, to), info, |has_marks| {
+            let set = |pfn, order, state| match has_marks {
+                true => frames.set_state_of_marked(pfn, order, state),
+                false => frames.set_state(pfn, order, state),
+            };
+            set(pfn, from, State::Body);
+            let state = State::Taken { order: to, asked, list_place: None };
+            (0..from.pages()).step_by(to.pages() as usize).for_each(|n| set(pfn.add(n), to, state));
+        });
         Ok(())
+    }
+
+    /// Calls `write`, which writes the head words of the parts of order `to` of a block of order `from`; it gets
+    /// whether the block may have bad frames, whose marks it must keep then. A mark that another CPU sets after that
+    /// may be overwritten: to that CPU this one is in a hit during the call, so that it waits for the end, and looks at
+    /// the mark again.
+    #[inline]
+    fn write_parts(&self, pfn: Pfn, (from, to): (Order, Order), info: BlockInfo, write: impl FnOnce(bool)) {
+        let pcp = self.allocator.pcp(info.zone(), self.cpu);
+        pcp.enter();
+        // Where no CPU drains remotely, that CPU waits until this one answers. The presets' loads stay as when their
+        // figures were taken.
+        let info = if P::DRAINS_REMOTELY { self.frames.info(pfn) } else { info };
+        write(info.is_poisoned());
+        pcp.leave();
+        if info.is_poisoned() && from > PAGEBLOCK_ORDER && to <= PAGEBLOCK_ORDER {
+            // The first pageblock was marked for both.
+            self.local(info.zone()).under_lock(pfn, |buddy| buddy.forget_marks(pfn, 1));
+        }
     }
 
     /// Makes a block, which was allocated just now and no other code knows of, blocks of order `to`: as if they had
@@ -52,12 +72,14 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let has_list = list.is_some_and(|list| list.capacity() > 0);
         let list_place = has_list.then_some(ListPlace { cpu: self.cpu, position: 0 });
         let state = State::Taken { order: to, asked, list_place };
-        if frames.may_have_marks(pfn, from, info) {
-            frames.set_state_of_marked(pfn, from, State::Body);
-            let parts = (0..from.pages()).step_by(to.pages() as usize);
-            parts.for_each(|n| frames.set_state_of_marked(pfn.add(n), to, state));
-        } else {
-            frames.set_parts(pfn, from, to, state);
-        }
+        self.write_parts(pfn, (from, to), info, |has_marks| {
+            if has_marks {
+                frames.set_state_of_marked(pfn, from, State::Body);
+                let parts = (0..from.pages()).step_by(to.pages() as usize);
+                parts.for_each(|n| frames.set_state_of_marked(pfn.add(n), to, state));
+            } else {
+                frames.set_parts(pfn, from, to, state);
+            }
+        });
     }
 }

@@ -3,14 +3,15 @@
 //! The word of a frame inside a block is [`State::Body`], and that of a block's first frame is its head word. The mark
 //! is one bit of either that has no other use; code that unpacks such a word sees the same state with and without the
 //! mark. The pageblock's [`BlockInfo`](super::BlockInfo) records that it has marked frames, so that no other pageblock
-//! is searched. If frames have no words, none is marked.
+//! is searched; for both pageblocks of a block of the largest order, the first one's does. If frames have no words,
+//! none is marked.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::state::{FREE, KIND, KIND_QUARANTINED, MARK};
-use super::{BlockInfo, FrameMap, State};
+use super::{FrameMap, State};
 use crate::platform::{Platform, Word, update};
-use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{Order, Pfn};
 
 /// Bits that tell a marked frame from others: those of a free block have other uses.
 const MARKED: u64 = FREE | MARK;
@@ -52,22 +53,10 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         self.own_word(pfn).store(State::Quarantined { order: Order::ZERO }.pack() + MARK, Relaxed);
     }
 
-    /// Whether a pageblock of the block of `order` at `pfn` may have a marked frame in use. `info`: of its first one.
-    /// Without maps only that is looked at: the presets' loads stay as when their figures were taken.
-    pub(crate) fn may_have_marks(&self, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
-        let is_next_marked = || self.info(pfn.add(PAGEBLOCK_PAGES)).is_poisoned();
-        info.is_poisoned() || (order > PAGEBLOCK_ORDER && self.has_maps() && is_next_marked())
-    }
-
     /// The first marked frame among `pages` from `first` on that is not out of use already. O(pages).
     pub(crate) fn first_mark(&self, first: Pfn, pages: u64) -> Option<Pfn> {
         let mut all = (first.0..first.0 + pages).map(Pfn);
         all.find(|&pfn| self.is_marked(pfn) && !self.is_withdrawn(pfn))
-    }
-
-    /// Whether a pageblock has a marked frame that is not out of use already. O(512).
-    pub(crate) fn has_marks(&self, pfn: Pfn) -> bool {
-        self.first_mark(pfn.block_start(PAGEBLOCK_ORDER), PAGEBLOCK_PAGES).is_some()
     }
 
     /// Writes the head word of a block, and keeps the mark of its first frame. The caller owns the block.

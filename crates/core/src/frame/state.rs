@@ -16,9 +16,9 @@ const fn with_bits(word: u64, mask: u64, bits: u64) -> u64 {
 
 /// Properties of a pageblock, packed into one word, so that a free gets zone and type in one read.
 ///
-/// `type | present << 3 | type before isolation << 4 | reported << 7 | zone << 8 | poisoned << 16 | held << 17 |
-/// absent frames << 18`. One comparison tests whether a pageblock is of a zone and a type, is not isolated, and has no
-/// bad frame in use.
+/// `type | present << 3 | type before isolation << 4 | reported << 7 | zone << 8 | poisoned << 16 |
+/// absent frames << 17 | holder + 1 << 26`. One comparison tests whether a pageblock is of a zone and a type, is not
+/// isolated, and has no bad frame in use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct BlockInfo(pub(super) u64);
 
@@ -30,12 +30,13 @@ impl BlockInfo {
     const REPORTED: u64 = 1 << 7;
     /// A frame of it that a caller uses was found bad.
     const POISONED: u64 = 1 << 16;
-    /// Isolated by a call that ends it itself.
-    const HELD: u64 = 1 << 17;
     /// First bit of the frames that were never added, less than a pageblock's: see [`absent`](Self::absent).
-    const ABSENT_FRAMES: u32 = 18;
+    const ABSENT_FRAMES: u32 = 17;
+    /// First bit of the CPU, plus 1, whose call has isolated it and ends that itself.
+    const HOLDER: u32 = Self::ABSENT_FRAMES + PAGEBLOCK_ORDER.get() as u32;
+    const HOLDERS: u64 = u16::MAX as u64;
     const PLAIN: u64 = Self::TYPE | Self::POISONED;
-    const TYPES: u64 = Self::TYPE | Self::BEFORE | Self::HELD;
+    const TYPES: u64 = Self::TYPE | Self::BEFORE | Self::HOLDERS << Self::HOLDER;
 
     /// A word that no pageblock has, and no word that differs from one only in the type.
     pub(crate) const NOWHERE: Self = Self(1 << 63);
@@ -140,16 +141,22 @@ impl BlockInfo {
         Self(with_bits(self.0, mask, frames << Self::ABSENT_FRAMES))
     }
 
-    /// Whether only the call that has isolated it ends that.
-    pub(crate) const fn is_held(self) -> bool {
-        self.0 & Self::HELD != 0
+    /// The CPU in whose call it is isolated, if only that call ends the isolation.
+    pub(crate) const fn holder(self) -> Option<CpuId> {
+        match self.0 >> Self::HOLDER & Self::HOLDERS {
+            0 => None,
+            number => Some(CpuId(number as u16 - 1)),
+        }
     }
 
-    /// This pageblock, isolated; `held`: by a call that ends it itself.
-    pub(crate) const fn isolated_by(self, held: bool) -> Self {
+    /// This pageblock, isolated; with a `holder` by a call of that CPU, which ends the isolation itself.
+    pub(crate) const fn isolated_by(self, holder: Option<CpuId>) -> Self {
         let before = (self.migratetype() as u64) << 4;
-        let held = if held { Self::HELD } else { 0 };
-        Self(self.with_migratetype(Migratetype::Isolate).0 + before + held)
+        let number = match holder {
+            None => 0,
+            Some(cpu) => cpu.0 as u64 + 1,
+        };
+        Self(self.with_migratetype(Migratetype::Isolate).0 + before + (number << Self::HOLDER))
     }
 }
 

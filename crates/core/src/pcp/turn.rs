@@ -31,6 +31,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::Pcp;
 use crate::platform::{Platform, Word};
+use crate::sync::{Exclusive, ExclusiveTurn};
 
 /// No CPU has the turn. The gates are as the owner has left them.
 const FREE: u64 = 0;
@@ -56,9 +57,10 @@ impl<P: Platform> Drop for Turn<'_, '_, P> {
 }
 
 impl<'m, P: Platform> Pcp<'m, P> {
-    /// Begins a hit. Until [`leave`](Self::leave) the hit must compare with a gate before it moves a block.
+    /// Begins a hit, or other work of the owner that a remote drain must not take for ended. Until
+    /// [`leave`](Self::leave) a hit must compare with a gate before it moves a block.
     #[inline(always)]
-    pub(super) fn enter(&self) {
+    pub(crate) fn enter(&self) {
         if P::DRAINS_REMOTELY {
             self.inside.store(1, Relaxed);
             P::light_barrier();
@@ -67,7 +69,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// Ends a hit.
     #[inline(always)]
-    pub(super) fn leave(&self) {
+    pub(crate) fn leave(&self) {
         if P::DRAINS_REMOTELY {
             // Release: a drain that sees this sees all writes of the hit.
             self.inside.store(0, Release);
@@ -173,25 +175,14 @@ const REST_NS: u64 = 1_000_000;
 
 /// The remote drains of an allocator: one CPU at a time.
 pub(crate) struct Drains<P: Platform> {
-    /// [`FREE`], or [`AWAITED`] while a CPU drains.
-    busy: P::Word,
+    turn: Exclusive<P>,
     /// Time before which no failing request begins another one.
     rests_until: P::Word,
 }
 
-/// The right to drain. Given back when dropped.
-pub(crate) struct Draining<'a, P: Platform>(&'a Drains<P>);
-
-impl<P: Platform> Drop for Draining<'_, P> {
-    fn drop(&mut self) {
-        self.0.busy.store(FREE, Release);
-        P::unpark(&self.0.busy);
-    }
-}
-
 impl<P: Platform> Drains<P> {
     pub(crate) fn new() -> Self {
-        Self { busy: P::Word::new(FREE), rests_until: P::Word::new(0) }
+        Self { turn: Exclusive::new(), rests_until: P::Word::new(0) }
     }
 
     /// Whether the last drain brought nothing, less than [`REST_NS`] ago.
@@ -205,10 +196,7 @@ impl<P: Platform> Drains<P> {
     }
 
     /// Begins a drain. Waits while another CPU drains.
-    pub(crate) fn begin(&self) -> Draining<'_, P> {
-        while self.busy.swap(AWAITED, Acquire) != FREE {
-            P::park(&self.busy, AWAITED);
-        }
-        Draining(self)
+    pub(crate) fn begin(&self) -> ExclusiveTurn<'_, P> {
+        self.turn.begin()
     }
 }

@@ -143,8 +143,13 @@ fn memory_goes_offline_when_its_zone_is_ready() {
     let range = Pfn(0x1000)..Pfn(0x1000 + PAGEBLOCK_PAGES);
     let offline = || world.on(0, |cpu| cpu.offline(range.clone())).map_err(|error| error.why);
     assert_eq!(offline(), Err(OfflineFailure::NotReady));
+    let hwpoison = |pfn| world.on(0, |cpu| cpu.hwpoison(Pfn(pfn)));
+    assert_eq!(hwpoison(0x1000), Err(HwpoisonError::NotReady));
+    assert_eq!(hwpoison(0x6000), Err(HwpoisonError::Foreign));
     let booting = world.allocator().begin().expect("it is the first time");
     booting.worker(NodeId(0)).expect("there is a slot").run();
     booting.finish().expect("nothing is left");
     assert_eq!(offline(), Ok(PAGEBLOCK_PAGES));
+    assert_eq!(hwpoison(0x1000), Err(HwpoisonError::Foreign), "it is offline");
+    assert_eq!(hwpoison(0x2000), Ok(Hwpoisoned::Withdrawn));
 }

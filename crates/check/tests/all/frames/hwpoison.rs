@@ -54,8 +54,7 @@ fn a_frame_that_was_never_added_cannot_be_withdrawn() {
 fn a_frame_in_use_is_withdrawn_when_it_is_freed() {
     let runs = exhaust::every(|choices: &mut Choices| {
         let worlds = worlds(2048, 2, choices.pick(&[PcpOrders::None, PcpOrders::UpToCostlyAndHuge]));
-        let n = choices.below(2);
-        let (world, has_maps) = (&worlds[n], n == 0);
+        let world = choices.pick(&worlds.iter().collect::<Vec<_>>());
         let k = choices.pick(&[0, 2, 6, 9, 10]);
         let pages = order(k).pages();
         let pfn = world.on(0, |cpu| {
@@ -75,20 +74,20 @@ fn a_frame_in_use_is_withdrawn_when_it_is_freed() {
         }
         assert_eq!((world.settled().quarantined, world.settled().allocated), (0, pages));
         let way = choices.below(4);
-        if way == 3 && !has_maps && bad.iter().all(|frame| frame.0 >= pfn.0 + PAGEBLOCK_PAGES) {
-            // With lists a split looks at the first pageblock only.
-            return;
-        }
         match way {
             0 => world.must_free(0, pfn, k),
             1 => world.must_free(1, pfn, k),
             2 => world.on(0, |cpu| cpu.free_bulk(order(k), &[pfn])).expect("it is allocated"),
-            _ => world.on(0, |cpu| {
-                #[expect(unsafe_code, reason = "the caller of split vouches for owning it")]
-                // SAFETY: the block is this test's, and no other thread is at work.
-                unsafe { cpu.split(pfn, order(k), order(0)) }.expect("it is allocated");
-                (0..pages).for_each(|n| cpu.must_free(pfn.add(n), 0));
-            }),
+            _ => {
+                let to = order(choices.pick(&[0, k.min(9), k]));
+                world.on(0, |cpu| {
+                    #[expect(unsafe_code, reason = "the caller of split vouches for owning it")]
+                    // SAFETY: the block is this test's, and no other thread is at work.
+                    unsafe { cpu.split(pfn, order(k), to) }.expect("it is allocated");
+                    let parts = (0..pages).step_by(to.pages() as usize);
+                    parts.for_each(|n| cpu.must_free(pfn.add(n), to));
+                });
+            }
         }
         assert!(world.on(1, |cpu| cpu.free(pfn, order(k))).is_err(), "freed twice");
         world.drain_all();

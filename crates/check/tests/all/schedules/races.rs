@@ -84,6 +84,31 @@ fn a_frame_goes_bad_while_it_is_freed() {
     });
 }
 
+/// A frame goes bad while the owner of its block splits the block. When the parts are free, the frame is out of use.
+#[test]
+#[expect(unsafe_code, reason = "the caller of split vouches for owning the block")]
+fn a_frame_goes_bad_while_its_block_is_split() {
+    races(|| {
+        for (engine, n) in STORES.into_iter().flat_map(|engine| [(engine, 0), (engine, 5)]) {
+            // A call that waits for another CPU waits for longer than a split takes.
+            let config = lists(engine).spins(200);
+            let world = Arc::new(Spec::one_zone(64, 2).config(config).build::<Shuttle>());
+            let pfn = world.must_alloc(1, 3);
+            let (found, split) = shuttle_pair(
+                &world,
+                move |world| world.on(0, |cpu| cpu.hwpoison(pfn.add(n))),
+                // SAFETY: the block is this thread's.
+                move |world| world.on(1, |cpu| unsafe { cpu.split(pfn, order(3), Order::ZERO) }),
+            );
+            assert!(matches!(found, Ok(Hwpoisoned::InUse { .. })) && split.is_ok(), "{found:?}, {split:?}");
+            (0..8).for_each(|n| world.must_free(1, pfn.add(n), Order::ZERO));
+            world.drain_all();
+            let account = world.settled();
+            assert_eq!((account.free, account.quarantined), (63, 1), "{engine:?}, frame {n}");
+        }
+    });
+}
+
 /// Two CPUs keep a pageblock for high orders at the same instant, where one is all that may be kept.
 #[test]
 fn a_reserve_has_a_bound_for_all_cpus_together() {
@@ -160,13 +185,75 @@ fn memory_that_comes_online_beside_what_goes_offline_stays() {
     });
 }
 
+/// Memory comes online inside a range that another CPU takes offline, and goes offline again. Whether the range is free
+/// or a part of it is held: each pageblock goes with the call that has isolated it, or stays.
+#[test]
+fn each_call_takes_offline_what_it_has_isolated() {
+    races(|| {
+        for (engine, is_held) in STORES.into_iter().flat_map(|engine| [(engine, false), (engine, true)]) {
+            let spec = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).memory([(BASE, PAGEBLOCK_PAGES)]);
+            let world = Arc::new(spec.config(lists(engine).bare()).build::<Shuttle>());
+            if is_held {
+                world.must_alloc(1, Order::ZERO);
+            }
+            let second = BASE.add(PAGEBLOCK_PAGES);
+            let (both, again) = shuttle_pair(
+                &world,
+                move |world| world.on(0, |cpu| cpu.offline(BASE..second.add(PAGEBLOCK_PAGES))),
+                move |world| {
+                    world.allocator().online(second, PAGEBLOCK_PAGES).expect("it is new");
+                    world.on(1, |cpu| cpu.offline(second..second.add(PAGEBLOCK_PAGES)))
+                },
+            );
+            let seen = format!("{engine:?}, {is_held}: {both:?}, {again:?}");
+            let gone = both.unwrap_or(0) + again.unwrap_or(0);
+            let left = 2 * PAGEBLOCK_PAGES - gone;
+            assert!(again.is_err() || again == Ok(PAGEBLOCK_PAGES), "{seen}");
+            let (account, zone) = (world.settled(), world.zone());
+            assert_eq!(account.free + account.allocated, left, "{seen}");
+            assert_eq!((zone.managed_pages(), zone.present_pages()), (left, left), "{seen}");
+            assert_eq!(world.allocator().zone_snapshot(zone).isolated_pageblocks, 0, "{seen}");
+        }
+    });
+}
+
+/// Memory comes online while other memory of its zone goes offline: in the end, counts, marks and sizes of lists are
+/// those of the memory that is there.
+#[test]
+fn counts_and_sizes_follow_where_memory_comes_and_goes() {
+    races(|| {
+        for pages in [1, 2].map(|sections| sections * MAX_ORDER.pages()) {
+            let config = Config::default().with_marks().spins(1).sections(MAX_ORDER.pages());
+            let config = config.but(|config| config.watermark_scale = 3000);
+            let spec = Spec::one_zone(pages, 2).config(config).memory([(BASE, PAGEBLOCK_PAGES)]);
+            let world = Arc::new(spec.build::<Shuttle>());
+            let last = BASE.add(pages - PAGEBLOCK_PAGES);
+            let (gone, come) = shuttle_pair(
+                &world,
+                |world| world.on(0, |cpu| cpu.offline(BASE..BASE.add(PAGEBLOCK_PAGES))),
+                move |world| {
+                    world.allocator().add_memory(last, 100)?;
+                    world.allocator().online(last.add(100), 100)
+                },
+            );
+            assert_eq!((gone, come), (Ok(PAGEBLOCK_PAGES), Ok(())));
+            let zone = world.zone();
+            assert_eq!((zone.managed_pages(), zone.present_pages()), (200, 200), "of {pages}");
+            let sizes = || (zone.marks(), world.pcp(1).sizing());
+            let (now, ()) = (sizes(), world.allocator().resize_pcps());
+            assert_eq!(now, sizes(), "of {pages}");
+            world.settled();
+        }
+    });
+}
+
 /// Frames are found bad, or good again, while their pageblock goes offline: as many are counted as are out of use, also
-/// when the pageblock is back. With maps: under the presets a frame of memory that is offline may count.
+/// when the pageblock is back.
 #[test]
 fn frames_go_bad_or_good_while_their_pageblock_goes_offline() {
     races(|| {
-        for were_bad in [false, true] {
-            let spec = Spec::one_zone(PAGEBLOCK_PAGES, 2).config(lists(Engine::Framewright).bare());
+        for (engine, were_bad) in STORES.into_iter().flat_map(|engine| [(engine, false), (engine, true)]) {
+            let spec = Spec::one_zone(PAGEBLOCK_PAGES, 2).config(lists(engine).bare());
             let world = Arc::new(spec.build::<Shuttle>());
             let change = move |world: &World<Shuttle>, go_bad: bool| {
                 world.on(1, |cpu| {
@@ -185,7 +272,7 @@ fn frames_go_bad_or_good_while_their_pageblock_goes_offline() {
             );
             for _ in 0..2 {
                 let (known, account) = (world.allocator().hwpoisoned_pages(), world.settled());
-                assert_eq!(known, account.quarantined, "{were_bad}: {gone:?}");
+                assert_eq!(known, account.quarantined, "{engine:?}, {were_bad}: {gone:?}");
                 let back = world.allocator().online(BASE, PAGEBLOCK_PAGES);
                 assert!(back.is_err() || gone.is_ok(), "it was online");
             }

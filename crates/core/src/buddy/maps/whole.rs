@@ -569,12 +569,12 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         if free != 0 {
             return self.count_refused(order.pages());
         }
+        if self.frames.info(pfn).is_poisoned() && self.free_around_marks(pfn, order, placement) {
+            return;
+        }
         self.frames.set_state(pfn, order, State::Body);
         for start in starts() {
             let info = self.frames.info(start);
-            if info.is_poisoned() && self.free_around_marks(start, PAGEBLOCK_ORDER, placement) {
-                continue;
-            }
             self.account_freed(info.migratetype(), PAGEBLOCK_PAGES as i64);
             self.set_whole(start, info.migratetype());
         }

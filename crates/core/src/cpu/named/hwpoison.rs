@@ -34,6 +34,9 @@ pub enum Hwpoisoned {
 pub enum HwpoisonError {
     /// The frame is no memory of this allocator.
     Foreign,
+    /// Boot has left the frame's memory for later, and it is not initialised yet. The caller reports it again when it
+    /// is.
+    NotReady,
     /// The frame is marked, or out of use, already.
     Already,
     /// The frame is not marked.
@@ -47,6 +50,7 @@ impl fmt::Display for HwpoisonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Foreign => "the frame is no memory of this allocator",
+            Self::NotReady => "the frame's memory is not initialised yet: report it again when it is",
             Self::Already => "the frame is known to be bad already",
             Self::NotPoisoned => "the frame is not known to be bad",
             Self::NoWords => "compact metadata has no word in which a frame could be marked",
@@ -62,29 +66,30 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// use.
     ///
     /// All CPUs are requested to drain their lists of the zone, and waited for as by a failing allocation; after that
-    /// no CPU is in the middle of a free that has not seen the mark. If a CPU does not answer, and frees the block at
-    /// this very moment, the frame may be handed out once more.
-    ///
-    /// With free lists ([`Engine::Linux`](crate::config::Engine::Linux)) a frame in the second pageblock of a block of
-    /// order 10 may be handed out again if its owner [splits](Self::split) the block, and one whose pageblock another
-    /// CPU takes offline at the same time may be counted though it is gone.
+    /// no CPU is in the middle of a free or a split that has not seen the mark. If a CPU does not answer, and frees or
+    /// splits the block at this very moment, the frame may be handed out once more.
     ///
     /// O(CPUs), plus the drains.
     ///
     /// # Errors
     /// The reason. The state is unchanged.
     pub fn hwpoison(&self, pfn: Pfn) -> Result<Hwpoisoned, HwpoisonError> {
-        let zone = self.zone_of(pfn, 1).ok_or(HwpoisonError::Foreign)?;
+        let is_left = || {
+            let later = self.allocator.later();
+            later.is_some_and(|later| later.deferred.has_free(pfn..Pfn(pfn.0.saturating_add(1))))
+        };
+        let absent = || if is_left() { HwpoisonError::NotReady } else { HwpoisonError::Foreign };
+        let zone = self.zone_of(pfn, 1).ok_or_else(absent)?;
         if self.frames.is_compact() || !cfg!(feature = "mobility") {
             return Err(HwpoisonError::NoWords);
         }
+        let _turn = self.allocator.begin_change();
         let local = self.local(zone.id());
         let frames = &self.allocator.frames;
         let withdraw = |again: bool| {
             local.under_lock(pfn, |buddy| {
-                // Another CPU may have taken it offline since. The presets' loads stay as when their figures were
-                // taken.
-                if frames.has_maps() && !frames.contains(pfn) {
+                // Another CPU may have taken it offline since.
+                if self.is_absent(pfn) {
                     return Err(HwpoisonError::Foreign);
                 }
                 if frames.is_withdrawn(pfn) || (frames.is_marked(pfn) && !again) {
@@ -93,23 +98,31 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 if frames.is_marked(pfn) {
                     return Ok(false);
                 }
-                if buddy.take_range(pfn, 1).is_ok() {
+                let taken = buddy.take_range(pfn, 1);
+                if taken.is_ok() {
                     frames.withdraw(pfn);
                     buddy.forget_marks(pfn, 1);
-                    return Ok(true);
+                } else {
+                    let (head, state) = frames.find(pfn);
+                    // What `take_range` found: absent memory counts as reserved.
+                    if matches!(taken, Err((_, State::Reserved))) {
+                        return Err(HwpoisonError::Foreign);
+                    }
+                    if matches!(state, State::Quarantined { .. }) {
+                        return Err(HwpoisonError::Already);
+                    }
+                    buddy.expect_marks(pfn);
+                    if head < pfn.block_start(PAGEBLOCK_ORDER) {
+                        // Of a block of the largest order, a free or split looks at the first pageblock.
+                        buddy.expect_marks(head);
+                    }
+                    frames.set_mark(pfn, true);
                 }
-                match frames.find(pfn).1 {
-                    State::Reserved => return Err(HwpoisonError::Foreign),
-                    State::Quarantined { .. } => return Err(HwpoisonError::Already),
-                    _ => {}
-                }
-                buddy.expect_marks(pfn);
-                frames.set_mark(pfn, true);
-                Ok(false)
+                self.allocator.count_hwpoisoned(i64::from(!again));
+                Ok(taken.is_ok())
             })
         };
         let mut is_out = withdraw(false)?;
-        self.allocator.count_hwpoisoned(1);
         // A hit does not read the mark of a pageblock.
         local.in_section(0, |buddy| self.allocator.shut_or_open_lists(buddy));
         for _ in 0..ROUNDS {
@@ -143,24 +156,34 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     pub fn unpoison(&self, pfn: Pfn) -> Result<(), HwpoisonError> {
         let zone = self.zone_of(pfn, 1).ok_or(HwpoisonError::Foreign)?;
         let frames = &self.allocator.frames;
+        let _turn = self.allocator.begin_change();
         self.local(zone.id()).under_lock(pfn, |buddy| {
             if frames.is_withdrawn(pfn) {
                 frames.set_state(pfn, Order::ZERO, State::Body);
                 buddy.free(pfn, Order::ZERO, crate::buddy::Placement::Tail);
+                self.allocator.count_hwpoisoned(-1);
                 return Ok(());
             }
-            // With maps a frame that went offline keeps its mark, also if other frames of its pageblock are back.
-            if frames.has_maps() && (!frames.contains(pfn) || frames.find(pfn).1 == State::Reserved) {
+            if self.is_absent(pfn) {
                 return Err(HwpoisonError::Foreign);
             }
             if !frames.set_mark(pfn, false) {
                 return Err(HwpoisonError::NotPoisoned);
             }
-            buddy.forget_marks(pfn.block_start(PAGEBLOCK_ORDER), 1);
+            let (head, state) = frames.find(pfn);
+            buddy.forget_marks(head, state.pages());
+            self.allocator.count_hwpoisoned(-1);
             Ok(())
         })?;
-        self.allocator.count_hwpoisoned(-1);
         self.local(zone.id()).in_section(0, |buddy| self.allocator.shut_or_open_lists(buddy));
         Ok(())
+    }
+
+    /// With maps, whether a frame is no memory of the allocator: one that went offline keeps its mark, also if other
+    /// frames of its pageblock are back. Without maps `false`: it keeps none, and the presets' loads stay as when their
+    /// figures were taken.
+    fn is_absent(&self, pfn: Pfn) -> bool {
+        let frames = &self.allocator.frames;
+        frames.has_maps() && (!frames.contains(pfn) || frames.find(pfn).1 == State::Reserved)
     }
 }

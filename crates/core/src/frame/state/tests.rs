@@ -29,9 +29,9 @@ fn pageblock_info_survives_packing_and_isolation() {
         let info = BlockInfo::new(ZoneId(255), mt);
         assert!(info.is_present());
         assert_eq!((info.zone(), info.migratetype()), (ZoneId(255), mt));
-        assert_eq!(info.isolated_by(false).before_isolation(), mt);
-        assert_eq!(info.isolated_by(false).migratetype(), Migratetype::Isolate);
-        assert_eq!(info.isolated_by(false).zone(), ZoneId(255));
+        assert_eq!(info.isolated_by(None).before_isolation(), mt);
+        assert_eq!(info.isolated_by(None).migratetype(), Migratetype::Isolate);
+        assert_eq!(info.isolated_by(None).zone(), ZoneId(255));
     }
     assert!(!BlockInfo(0).is_present());
 }
@@ -40,26 +40,27 @@ fn pageblock_info_survives_packing_and_isolation() {
 #[test]
 fn properties_of_a_pageblock_are_apart() {
     for mt in Migratetype::ALL {
-        for n in 0..8 {
-            let [reported, poisoned, held] = [1, 2, 4].map(|bit| n & bit != 0);
+        let holders = [None, Some(CpuId(0)), Some(CpuId(0xa5)), Some(CpuId(u16::MAX - 1))];
+        for (n, holder) in (0..4).flat_map(|n| holders.map(|holder| (n, holder))) {
+            let [reported, poisoned] = [1, 2].map(|bit| n & bit != 0);
             let base = BlockInfo::new(ZoneId(0xa5), mt);
             let info = base.reported(reported).poisoned(poisoned);
             assert_eq!(info.reported(reported).poisoned(poisoned), info, "twice is once");
             let says = |info: BlockInfo| {
-                (info.is_present(), info.zone(), info.is_reported(), info.is_poisoned(), info.is_held())
+                (info.is_present(), info.zone(), info.is_reported(), info.is_poisoned(), info.holder())
             };
-            assert_eq!(says(info), (true, ZoneId(0xa5), reported, poisoned, false));
+            assert_eq!(says(info), (true, ZoneId(0xa5), reported, poisoned, None));
             assert_eq!((info.migratetype(), info.is_plain()), (mt, mt.is_ordinary() && !poisoned));
             assert_eq!(info.plain_type(), Some(mt).filter(|mt| mt.is_ordinary() && !poisoned));
-            let isolated = info.isolated_by(held);
-            assert_eq!(says(isolated), (true, ZoneId(0xa5), reported, poisoned, held));
+            let isolated = info.isolated_by(holder);
+            assert_eq!(says(isolated), (true, ZoneId(0xa5), reported, poisoned, holder));
             assert_eq!((isolated.migratetype(), isolated.before_isolation()), (Migratetype::Isolate, mt));
             assert_eq!(isolated.reported(!reported).poisoned(!poisoned).before_isolation(), mt);
             assert_eq!(isolated.with_migratetype(mt), info);
             for absent in [0, 1, 300, 511] {
                 let short = info.with_absent(400).with_absent(absent);
                 assert_eq!((short.absent(), says(short), short.with_absent(0)), (absent, says(info), info));
-                assert_eq!((short.migratetype(), short.isolated_by(held).absent()), (mt, absent));
+                assert_eq!((short.migratetype(), short.isolated_by(holder).absent()), (mt, absent));
             }
             let unmovable = BlockInfo::new(ZoneId(0xa5), Migratetype::Unmovable);
             let is_same = !reported && !poisoned && mt.is_ordinary();
