@@ -354,3 +354,29 @@ fn a_block_is_freed_while_its_frame_goes_bad_or_good() {
         }
     });
 }
+
+/// A block with a bad frame is split while another one of its pageblock is freed, of which the last bad frame goes out
+/// of use. The first one's frame is still known to be bad when its part is freed.
+#[test]
+fn a_free_beside_a_split_does_not_forget_its_bad_frame() {
+    races(|| {
+        for engine in STORES {
+            let world = Arc::new(Spec::one_zone(PAGEBLOCK_PAGES, 2).config(lists(engine).bare()).build());
+            let [split, freed] = [0, 1].map(|cpu| world.must_alloc(cpu, 3));
+            for block in [split, freed] {
+                world.on(0, |cpu| cpu.hwpoison(block)).expect("it is the zone's");
+            }
+            shuttle_pair(
+                &world,
+                move |world: &World<Shuttle>| {
+                    // SAFETY: the block is this thread's.
+                    #[expect(unsafe_code, reason = "who splits a block vouches for owning it")]
+                    world.on(0, |cpu| unsafe { cpu.split(split, order(3), Order::ZERO) }).expect("it is its");
+                },
+                move |world| world.must_free(1, freed, 3),
+            );
+            (0..8).for_each(|n| world.must_free(0, split.add(n), 0));
+            assert_eq!(world.settled().quarantined, 2, "{engine:?}");
+        }
+    });
+}
