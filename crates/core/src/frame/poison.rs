@@ -59,12 +59,12 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         all.find(|&pfn| self.is_marked(pfn) && !self.is_withdrawn(pfn))
     }
 
-    /// Writes the head word of a block, and keeps the mark of its first frame: in one store, since a free in the same
+    /// Writes the head word of a block, and keeps the mark of its first frame: in one step, since a free in the same
     /// pageblock that finds no mark there lets later ones look for none. The caller owns the block.
     pub(crate) fn set_state_of_marked(&self, pfn: Pfn, order: Order, state: State) {
-        let marked = self.is_marked(pfn);
-        if marked && core::ptr::eq(self.head(pfn, order), self.own_word(pfn)) {
-            self.own_word(pfn).store(state.pack() + MARK, Relaxed);
+        if self.is_marked(pfn) && core::ptr::eq(self.head(pfn, order), self.own_word(pfn)) {
+            // Another CPU may find the frame good meanwhile.
+            update(self.own_word(pfn), AcqRel, |old| Some(state.pack() + (old & MARK)));
         } else {
             self.set_state(pfn, order, state);
         }

@@ -380,3 +380,29 @@ fn a_free_beside_a_split_does_not_forget_its_bad_frame() {
         }
     });
 }
+
+/// A frame is found good again while its block is split: it does not stay marked, so that it can be found bad once
+/// more.
+#[test]
+fn a_frame_is_found_good_while_its_block_is_split() {
+    races(|| {
+        for engine in STORES {
+            let world = Arc::new(Spec::one_zone(PAGEBLOCK_PAGES, 2).config(lists(engine).bare()).build());
+            let block = world.must_alloc(0, 3);
+            world.on(0, |cpu| cpu.hwpoison(block)).expect("it is the zone's");
+            let (good, ()) = shuttle_pair(
+                &world,
+                move |world: &World<Shuttle>| world.on(1, |cpu| cpu.unpoison(block)),
+                move |world| {
+                    // SAFETY: the block is this thread's.
+                    #[expect(unsafe_code, reason = "who splits a block vouches for owning it")]
+                    world.on(0, |cpu| unsafe { cpu.split(block, order(3), Order::ZERO) }).expect("it is its");
+                },
+            );
+            good.unwrap_or_else(|error| panic!("{engine:?}: {error}"));
+            world.settled();
+            let found = world.on(1, |cpu| cpu.hwpoison(block));
+            assert_eq!(found, Ok(Hwpoisoned::InUse { pfn: block, order: Order::ZERO }), "{engine:?}");
+        }
+    });
+}
