@@ -384,7 +384,7 @@ impl<'a, M: FrameUser, F: Fn(Pfn) -> bool> History<'a, M, F> {
                 let got = on.alloc_contig_range(start..Pfn(start.0.saturating_add(pages)), &helpers);
                 self.must_keep(&floors, &request);
                 match got {
-                    Ok(()) => blocks_of(start, pages).into_iter().for_each(|block| self.got(block)),
+                    Ok(()) => Block::tiles(start..start.add(pages)).for_each(|block| self.got(block)),
                     Err(error) => check_refusal(&error.to_string()),
                 }
             }
@@ -592,17 +592,4 @@ impl<'a, M: FrameUser, F: Fn(Pfn) -> bool> History<'a, M, F> {
                 .for_each(|(now, before)| assert_eq!(now, before, "{}", allocator.buddyinfo()));
         }
     }
-}
-
-/// The blocks that a range is allocated as.
-fn blocks_of(start: Pfn, pages: u64) -> Vec<Block> {
-    let (mut at, end) = (start, start.add(pages));
-    let mut blocks = Vec::new();
-    while at < end {
-        let fits = |order: &Order| at.is_aligned(*order) && order.pages() <= end.0 - at.0;
-        let order = Order::all().rfind(fits).expect("order 0 fits");
-        blocks.push(Block { pfn: at, order });
-        at = at.add(order.pages());
-    }
-    blocks
 }

@@ -6,6 +6,7 @@
 //! checkers: does what the last owner wrote *happen before* what the next one reads?
 
 use core::fmt;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,6 +23,18 @@ pub struct Block {
 }
 
 impl Block {
+    /// The blocks that a range of frames is allocated as: each as large as its place and the rest of the range allow.
+    pub fn tiles(range: Range<Pfn>) -> impl Iterator<Item = Self> {
+        let (mut at, end) = (range.start, range.end);
+        core::iter::from_fn(move || {
+            let fits = |order: &Order| at.is_aligned(*order) && at.add(order.pages()) <= end;
+            let order = Order::all().rfind(fits).filter(|_| at < end)?;
+            let block = Self { pfn: at, order };
+            at = at.add(order.pages());
+            Some(block)
+        })
+    }
+
     fn end(self) -> u64 {
         self.pfn.0 + self.order.pages()
     }

@@ -4,6 +4,7 @@
 use std::io::Write as _;
 use std::sync::{LazyLock, OnceLock};
 
+use framewright_report::error::{Error, Result};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::interrupt::Interrupt;
@@ -72,6 +73,17 @@ impl Progress {
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         self.stop.as_ref().is_some_and(Interrupt::is_raised)
+    }
+
+    /// Nothing, if the work was done.
+    ///
+    /// # Errors
+    /// Ctrl-C ended it before; the line states how much was done.
+    pub fn ended(&self, done: usize, all: usize, what: &str) -> Result<()> {
+        if self.is_interrupted() {
+            return Err(Error::failed(format_args!("interrupted: {done} of {all} {what} were done")));
+        }
+        Ok(())
     }
 
     fn on(bar: ProgressBar, what: &str) -> Self {

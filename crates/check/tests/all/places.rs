@@ -246,13 +246,7 @@ impl<'w> Drive<'w> {
         let seen = format!("{got:?}");
         self.calls.push(seen);
         if let Ok(range) = got {
-            let mut at = range.start;
-            while at < range.end {
-                let fits = |order: &Order| at.is_aligned(*order) && at.add(order.pages()) <= range.end;
-                let order = Order::all().rfind(fits).expect("order 0 fits");
-                self.own_if_got(Some(Block { pfn: at, order }));
-                at = at.add(order.pages());
-            }
+            Block::tiles(range).for_each(|block| self.own_if_got(Some(block)));
         }
     }
 

@@ -16,16 +16,6 @@ fn give_back<P: Platform<Pin = OwnedPin>, M: FrameUser>(cpu: &Cpu<'_, '_, P, M>,
     free_range(cpu, range).expect("it is allocated");
 }
 
-/// The number of blocks that a run consists of, each as large as its place and the rest of the run allow.
-fn blocks_of(Range { start, end }: Range<Pfn>) -> u64 {
-    let (mut at, mut blocks) = (start.0, 0);
-    while at < end.0 {
-        at += 1 << at.trailing_zeros().min((end.0 - at).ilog2()).min(10);
-        blocks += 1;
-    }
-    blocks
-}
-
 /// The runs of the frames whose bits are set.
 fn runs_of(mask: u64) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
@@ -251,7 +241,7 @@ fn runs_leave_bad_frames_out() {
         assert_eq!(pages(&runs), 700, "{check:?}");
         assert!(events.bad_pages > 0 && events.direct_alloc_pages > 700, "{check:?}");
         assert_eq!(events.direct_alloc_pages - events.direct_free_pages, 700, "{check:?}");
-        let blocks = runs.iter().map(|run| blocks_of(run.clone())).sum::<u64>();
+        let blocks = runs.iter().map(|run| Block::tiles(run.clone()).count() as u64).sum::<u64>();
         assert_eq!(events.direct_allocs - events.direct_frees, blocks, "{check:?}");
     }
 }

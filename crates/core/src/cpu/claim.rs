@@ -94,7 +94,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             return Claim::Again;
         }
         if waits() {
-            seen.takes_back(mark, head());
+            seen.undoes(mark, head());
             return Claim::Refused;
         }
         if mark.is_in(head()) { Claim::Got } else { Claim::Refused }

@@ -42,18 +42,19 @@ impl TakenHead {
     /// Whether this still is the head word, but for the mark of a bad frame: that may come and go at any time.
     #[inline(always)]
     pub(crate) fn is_in(self, head: &impl Word) -> bool {
-        self.is_but_for_mark(head.load(Acquire))
+        self.differs_in_mark_only(head.load(Acquire))
     }
 
+    /// Whether a word is this one, or differs from it in nothing but the mark.
     #[inline(always)]
-    const fn is_but_for_mark(self, word: u64) -> bool {
+    const fn differs_in_mark_only(self, word: u64) -> bool {
         (word ^ self.0) & !MARK == 0
     }
 
     /// Writes this head word back where its `claim` still is. A mark that has come or gone since stays so.
-    pub(crate) fn takes_back(self, claim: Self, head: &impl Word) {
+    pub(crate) fn undoes(self, claim: Self, head: &impl Word) {
         let mut seen = claim.0;
-        while claim.is_but_for_mark(seen) {
+        while claim.differs_in_mark_only(seen) {
             let before = self.0 & !MARK | seen & MARK;
             match head.compare_exchange(seen, before, AcqRel, Relaxed) {
                 Ok(_) => return,

@@ -121,11 +121,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         !progress.is_interrupted()
     })
     .map_err(Error::failed)?;
-    let ended = if progress.is_interrupted() {
-        Err(Error::failed(format_args!("interrupted: {done} of {steps} measurements were done")))
-    } else {
-        Ok(())
-    };
+    let ended = progress.ended(done, steps, "measurements");
     drop(progress);
 
     let mut part = described(

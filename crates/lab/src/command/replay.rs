@@ -124,10 +124,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
 /// An error with the number of samples, if Ctrl-C ended the work.
 pub(super) fn ended(part: &Part, samples: u32, progress: Progress) -> Result<()> {
     let done = part.metrics.iter().map(|metric| metric.of(&part.baseline).len()).max().unwrap_or(0);
-    if progress.is_interrupted() {
-        return Err(Error::failed(format_args!("interrupted: {done} of {samples} samples were done")));
-    }
-    Ok(())
+    progress.ended(done, samples as usize, "samples")
 }
 
 /// Shows and saves what was done.

@@ -35,14 +35,9 @@ static DONE: [AtomicU64; 10] = [const { AtomicU64::new(0) }; 10];
 impl Shared {
     /// Notes that a thread got the blocks of a range, if it did, each as large as its alignment and the rest allow.
     fn own<E>(&self, mine: &mut Mine, got: Result<Range<Pfn>, E>) -> bool {
-        let Ok(Range { start: mut pfn, end }) = got else { return false };
-        while pfn < end {
-            let fits = |order: &Order| pfn.is_aligned(*order) && pfn.add(order.pages()) <= end;
-            let order = Order::all().rfind(fits).expect("order 0 fits");
-            self.oracle.handed_out(Block { pfn, order });
-            mine.blocks.push(Block { pfn, order });
-            pfn = pfn.add(order.pages());
-        }
+        let Ok(range) = got else { return false };
+        Block::tiles(range.clone()).for_each(|block| self.oracle.handed_out(block));
+        mine.blocks.extend(Block::tiles(range));
         true
     }
 
