@@ -1,5 +1,6 @@
 //! Random calls, in many configurations: every block and range that is held keeps what its owner wrote there, and the
-//! books are right in the end. A seed repeats a run: `FRAMEWRIGHT_FUZZ_SEED`; `FRAMEWRIGHT_FUZZ_STEPS` makes it longer.
+//! books are right in the end. A seed repeats a run: `FRAMEWRIGHT_FUZZ_SEED`; `FRAMEWRIGHT_FUZZ_STEPS` makes it longer, and
+//! `FRAMEWRIGHT_FUZZ_CALLERS` wider.
 
 use core::alloc::Layout;
 use core::ops::Range;
@@ -20,9 +21,8 @@ use framewright_host::{Arena, Block, Config, Cpu, Flags, Migratetype, Order, PAG
 
 use crate::common::{TYPES, order};
 
-const BYTES: u64 = 32 << 20;
-/// Two that call, and the one in the background.
-const THREADS: usize = 3;
+/// Memory of an arena for each thread that calls.
+const BYTES: u64 = 16 << 20;
 /// Times that a thread attaches. Blocks in the pool outlive them.
 const STRETCHES: u64 = 2;
 
@@ -359,6 +359,8 @@ impl<'c> Caller<'c> {
 fn random_calls_leave_every_block_to_its_owner() {
     let number = |name, usual| env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
     let (seed, steps) = (number("FRAMEWRIGHT_FUZZ_SEED", 1), number("FRAMEWRIGHT_FUZZ_STEPS", 2000_u64));
+    let callers = number("FRAMEWRIGHT_FUZZ_CALLERS", 2);
+    let bytes = BYTES * callers;
     let usual = Config::default();
     let compact = Config { engine: Engine::Compact, lazy_pageblocks: true, ..usual };
     // Sections of 4 MiB.
@@ -381,11 +383,11 @@ fn random_calls_leave_every_block_to_its_owner() {
         ("marks", usual.with_marks()),
     ] {
         println!("{name}, seed {seed}");
-        let builder = Arena::builder().bytes(BYTES).cpus(THREADS + 1).config(config).background();
+        let builder = Arena::builder().bytes(bytes).cpus(callers as usize + 2).config(config).background();
         let builder = match name {
             "two nodes" => builder.nodes(2).base(Pfn(1 << 20)),
             "holes" => builder.base(Pfn(1024)).holes([Pfn(1024)..Pfn(1031), Pfn(3000)..Pfn(5500)]),
-            "pages of 16 KiB" => builder.page_bytes(16 << 10).bytes(4 * BYTES),
+            "pages of 16 KiB" => builder.page_bytes(16 << 10).bytes(4 * bytes),
             _ => builder,
         };
         let arena: Arena = builder.build().unwrap();
@@ -413,13 +415,15 @@ fn random_calls_leave_every_block_to_its_owner() {
         };
         thread::scope(|scope| {
             scope.spawn(|| arena.run_background(NodeId(0)).unwrap());
-            let callers = [0, 1].map(|n| {
-                scope.spawn({
-                    let call = &call;
-                    move || call(n)
+            let spawned: Vec<_> = (0..callers)
+                .map(|n| {
+                    scope.spawn({
+                        let call = &call;
+                        move || call(n)
+                    })
                 })
-            });
-            let ended = callers.map(|caller| caller.join());
+                .collect();
+            let ended: Vec<_> = spawned.into_iter().map(|caller| caller.join()).collect();
             arena.stop_background();
             for ended in ended {
                 ended.unwrap_or_else(|panic| resume_unwind(panic));

@@ -40,9 +40,9 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', value_name = "COUNTS", value_parser = count)]
     pub cpus: Vec<u32>,
 
-    /// Measure other allocators in the same run, interleaved
-    #[arg(long)]
-    pub rivals: bool,
+    /// Measure other allocators in the same run, interleaved: all, or those that are named
+    #[arg(long, num_args = 0.., require_equals = true, value_delimiter = ',', value_name = "NAMES")]
+    pub rivals: Option<Vec<String>>,
 
     /// Measure each allocator also beside N threads that keep a processor busy, interleaved
     #[arg(long, value_name = "N", value_parser = count)]
@@ -155,14 +155,14 @@ fn runners(args: &Args, session: &Session, setup: Setup) -> Result<Vec<Box<dyn R
             let config = Config { engine: Engine::Compact, lazy_pageblocks: true, ..setup.config };
             runners.push(runner("framewright_compact", config));
         }
-        if args.rivals {
+        if let Some(names) = &args.rivals {
             let rivals = session.rivals.ok_or_else(|| {
                 Error::usage(
                     "this command has no rivals; run `cargo run --release --package framewright-versus -- bench \
                      --rivals` (needs a C compiler)",
                 )
             })?;
-            runners.extend(rivals());
+            runners.extend(chosen(rivals(), names)?);
         }
         Ok(runners)
     };
@@ -172,6 +172,16 @@ fn runners(args: &Args, session: &Session, setup: Setup) -> Result<Vec<Box<dyn R
         runners.extend(all()?.into_iter().map(beside));
     }
     Ok(runners)
+}
+
+/// The rivals with these names, in their own order; all of them where no name is given.
+fn chosen(mut rivals: Vec<Box<dyn Runner>>, names: &[String]) -> Result<Vec<Box<dyn Runner>>> {
+    let known: Vec<_> = rivals.iter().map(|rival| rival.name().to_owned()).collect();
+    if let Some(unknown) = names.iter().find(|name| !known.contains(name)) {
+        return Err(Error::usage(format!("no rival {unknown:?}: this program has {}", known.join(", "))));
+    }
+    rivals.retain(|rival| names.is_empty() || names.iter().any(|name| name == rival.name()));
+    Ok(rivals)
 }
 
 /// The measurements as a part of the result.
