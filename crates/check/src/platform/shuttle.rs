@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use ::shuttle::rand::Rng;
-use ::shuttle::scheduler::{PctScheduler, RandomScheduler};
+use ::shuttle::scheduler::{PctScheduler, RandomScheduler, Schedule, Scheduler, Task, TaskId};
 use ::shuttle::sync::atomic::AtomicU64;
 use ::shuttle::{Config, MaxSteps, Runner};
 use framewright::platform::{Platform, SharedCell};
@@ -98,13 +98,42 @@ thread_local! {
 /// What runs under a schedule. Boxed, so that the checker is compiled here, once, and not for each test.
 type Body = Box<dyn Fn() + Send + Sync>;
 
-/// Runs `body` under `executions` random schedules.
+/// Uniform choice of the next thread, after bursts: the last one goes on for a number of steps that has the same mean
+/// in all of an execution. Uniform choice alone hardly ever stops a thread for as long as another one's call takes.
+struct Bursts {
+    uniform: RandomScheduler,
+    rng: fastrand::Rng,
+    /// Mean number of steps.
+    mean: u32,
+}
+
+const MEANS: [u32; 5] = [1, 4, 16, 64, 256];
+
+impl Scheduler for Bursts {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        self.mean = MEANS[self.rng.usize(..MEANS.len())];
+        self.uniform.new_execution()
+    }
+
+    fn next_task(&mut self, runnable: &[&Task], last: Option<TaskId>, is_yielding: bool) -> Option<TaskId> {
+        let goes_on = !is_yielding && self.rng.u32(..self.mean) > 0;
+        last.filter(|&last| goes_on && runnable.iter().any(|task| task.id() == last))
+            .or_else(|| self.uniform.next_task(runnable, last, is_yielding))
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.uniform.next_u64()
+    }
+}
+
+/// Runs `body` under `executions` random schedules, with bursts of one to some hundred steps.
 pub fn random(executions: usize, body: impl Fn() + Send + Sync + 'static) {
     run_random(executions, Box::new(body));
 }
 
 fn run_random(executions: usize, body: Body) {
-    Runner::new(RandomScheduler::new(tenth_if_quick(executions)), config()).run(body);
+    let uniform = RandomScheduler::new(tenth_if_quick(executions));
+    Runner::new(Bursts { uniform, rng: fastrand::Rng::new(), mean: 1 }, config()).run(body);
 }
 
 /// Runs `body` under `executions` schedules with at most `depth` priority changes, placed at random:

@@ -8,7 +8,7 @@ use crate::error::SetupError;
 use crate::frame::{Bits, BlockInfo, FrameUser, State, range_in_word};
 use crate::platform::Platform;
 use crate::sync::ExclusiveTurn;
-use crate::units::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
+use crate::units::{CpuId, MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use crate::zone::Zone;
 
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
@@ -122,11 +122,13 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 failed += (from.0..to.0).filter(|&pfn| self.frames.is_marked(Pfn(pfn))).count() as u64;
             }
         }
+        // With maps a pageblock that comes back with bad frames says so itself, and not for the one after it.
+        let largest = if self.frames.has_maps() { PAGEBLOCK_ORDER } else { MAX_ORDER };
         let mut at = start;
         while at < end {
-            let order = Order::largest_at(at, end.0 - at.0);
+            let order = Order::largest_at(at, end.0 - at.0).min(largest);
             let pageblocks = (end.0 - at.0) / PAGEBLOCK_PAGES;
-            if order >= PAGEBLOCK_ORDER && pageblocks > 1 && self.frames.has_maps() && !self.config.poison {
+            if order == largest && pageblocks > 1 && self.frames.has_maps() && !self.config.poison {
                 // One word of bits at a time.
                 buddy.free_run(Run { first: at, count: pageblocks as u32, order: PAGEBLOCK_ORDER });
                 at = at.add(pageblocks * PAGEBLOCK_PAGES);

@@ -167,13 +167,16 @@ fn huge_neighbours_go_back_without_their_bad_frames() {
     }
 }
 
-/// All memory of a zone goes offline and comes back, where new memory stays untouched until it is needed.
+/// All memory of a zone goes offline and comes back, where new memory stays untouched until it is needed, and where all
+/// of it is written when it comes.
 #[test]
 fn a_failed_frame_stays_out_of_use_where_memory_comes_back_to_an_empty_zone() {
     let pages = 8 * PAGEBLOCK_PAGES;
-    for sections in [pages, 4 * PAGEBLOCK_PAGES] {
-        let lazy = |config: &mut Config| config.lazy_pageblocks = true;
-        let world = Spec::one_zone(pages, 2).bare().sections(sections).but(lazy).plain();
+    for (sections, poison) in
+        [pages, 4 * PAGEBLOCK_PAGES].into_iter().flat_map(|sections| [(sections, false), (sections, true)])
+    {
+        let with = |config: &mut Config| (config.lazy_pageblocks, config.poison) = (true, poison);
+        let world = Spec::one_zone(pages, 2).but(with).sections(sections).plain();
         let bad = BASE.add(3 * PAGEBLOCK_PAGES + 7);
         world.on(0, |cpu| cpu.hwpoison(bad)).expect("it is there");
         assert_eq!(world.on(0, |cpu| cpu.offline(BASE..BASE.add(pages))), Ok(pages));

@@ -406,3 +406,36 @@ fn a_frame_is_found_good_while_its_block_is_split() {
         }
     });
 }
+
+/// A frame in the second pageblock of a block of the largest order goes bad while the block is on its way from the zone
+/// to a caller, or back. It is out of use when the block is free.
+#[test]
+fn a_frame_goes_bad_while_its_block_of_two_pageblocks_is_on_its_way() {
+    races(|| {
+        for (engine, goes_back) in STORES.into_iter().flat_map(|engine| [(engine, false), (engine, true)]) {
+            let zone = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).config(lists(engine).bare());
+            let world = Arc::new(zone.build::<Shuttle>());
+            let largest = MAX_ORDER.get();
+            let held = goes_back.then(|| world.must_alloc(0, largest));
+            let (got, found) = shuttle_pair(
+                &world,
+                move |world| match held {
+                    Some(block) => {
+                        world.on(0, |cpu| cpu.free(block, MAX_ORDER)).map(|()| None).expect("it is its")
+                    }
+                    None => world.on(0, |cpu| cpu.alloc(MAX_ORDER, Migratetype::Movable)).ok(),
+                },
+                |world| world.on(1, |cpu| cpu.hwpoison(BASE.add(PAGEBLOCK_PAGES + 5))),
+            );
+            if let Some(block) = got {
+                world.must_free(0, block, largest);
+            }
+            let counts = world.settled();
+            assert_eq!(
+                (counts.quarantined, counts.free),
+                (1, 2 * PAGEBLOCK_PAGES - 1),
+                "{engine:?}: {found:?}"
+            );
+        }
+    });
+}

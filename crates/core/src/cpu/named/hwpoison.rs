@@ -6,7 +6,7 @@ use core::fmt;
 use crate::cpu::Cpu;
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
-use crate::units::{CpuId, Order, PAGEBLOCK_ORDER, Pfn};
+use crate::units::{CpuId, MAX_ORDER, Order, PAGEBLOCK_ORDER, Pfn};
 
 /// Times that a frame is marked again if a free has overwritten the mark.
 const ROUNDS: u32 = 8;
@@ -112,9 +112,11 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                         return Err(HwpoisonError::Already);
                     }
                     buddy.expect_marks(pfn);
-                    if head < pfn.block_start(PAGEBLOCK_ORDER) {
-                        // Of a block of the largest order, a free or split looks at the first pageblock.
-                        buddy.expect_marks(head);
+                    // Of a block of the largest order, a free or split looks at the first pageblock. A block that is on
+                    // its way between the zone and a caller may be one.
+                    let first = if state == State::Body { pfn.block_start(MAX_ORDER) } else { head };
+                    if first < pfn.block_start(PAGEBLOCK_ORDER) && frames.info(first).is_present() {
+                        buddy.expect_marks(first);
                     }
                     frames.set_mark(pfn, true);
                 }
