@@ -66,8 +66,9 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// use.
     ///
     /// All CPUs are requested to drain their lists of the zone, and waited for as by a failing allocation; after that
-    /// no CPU is in the middle of a free or a split that has not seen the mark. If a CPU does not answer, and frees or
-    /// splits the block at this very moment, the frame may be handed out once more.
+    /// no CPU is in the middle of a call that has not seen the mark. If a CPU does not answer in that time, and allocates,
+    /// frees or splits the block at this very moment, the mark may be lost: the frame is handed out again, as if it had
+    /// not been reported, but counts as reported.
     ///
     /// O(CPUs), plus the drains.
     ///
