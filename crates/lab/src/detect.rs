@@ -1,5 +1,5 @@
-//! This machine as a description in the format of `machines/*.toml`: what it says of itself, and what some seconds of
-//! measurement say of its parts. Every field says where it comes from.
+//! This machine as a description in the format of `machines/*.toml`: what it says of itself, and what half a minute of
+//! measurement says of its parts. Every field says where it comes from.
 
 mod clock;
 mod contend;
@@ -29,7 +29,7 @@ pub struct Detected {
     pub missing: Vec<String>,
 }
 
-/// Describes this machine. Takes some seconds, also if other programs run here. Figures that are not yet measured when
+/// Describes this machine. Takes half a minute, longer if other programs run here. Figures that are not yet measured when
 /// `stop` is raised are assumptions.
 ///
 /// # Errors
