@@ -124,8 +124,8 @@ unsafe fn with_block(
 }
 
 /// Makes an arena in a new memfd and attaches this process to it. Of the options, `bytes` (at most 1 TiB), `preset`,
-/// `flags` without memory options, and `backing` count, which is `FW_BACKING_BASE` or `FW_BACKING_HUGETLB`. `name`, of at
-/// most 249 bytes, is what the file is called in `/proc/PID/maps`; NULL: `framewright`.
+/// `flags` without memory options, and `backing` count, which is `FW_BACKING_BASE` or `FW_BACKING_HUGETLB`. `name` is
+/// what the file is called in `/proc/PID/maps`, at most 249 bytes; NULL: `framewright`.
 ///
 /// # Safety
 /// `options` is NULL or valid; `name` is NULL or a C string; `out` is NULL or can be written to.

@@ -29,8 +29,8 @@ pub struct Detected {
     pub missing: Vec<String>,
 }
 
-/// Describes this machine. Takes half a minute, longer if other programs run here. Figures that are not yet measured when
-/// `stop` is raised are assumptions.
+/// Describes this machine. Takes half a minute, longer if other programs run here. Figures that are not yet measured
+/// when `stop` is raised are assumptions.
 ///
 /// # Errors
 /// The figures make no valid description of a machine; the error names the reason.
