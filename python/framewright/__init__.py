@@ -1,7 +1,7 @@
 """Traces, simulations and results of the Framewright page-frame allocator, as tables.
 
 What runs is the ``framewright`` command: the one named by ``FRAMEWRIGHT_COMMAND``, or the first in ``PATH``. Its results
-are a documented JSON format of their own version, which changes less than the library behind it.
+are JSON in one format, which only grows and changes less than the library behind it.
 """
 
 from ._command import CommandError, command

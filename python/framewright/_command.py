@@ -28,7 +28,7 @@ def command() -> str:
 def run(arguments: Sequence[str]) -> str:
     """What the command prints."""
     try:
-        done = subprocess.run([command(), *arguments], capture_output=True, text=True, check=False)
+        done = subprocess.run([command(), *arguments], capture_output=True, encoding="utf-8", check=False)
     except OSError as error:
         raise CommandError(f"the command named by FRAMEWRIGHT_COMMAND, or in PATH, cannot be run: {error}") from error
     if done.returncode != 0:

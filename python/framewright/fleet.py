@@ -92,10 +92,16 @@ def add_snapshot(
     if isinstance(snapshot, Mapping):
         read = dict(snapshot)
     elif snapshot is not None and Path(snapshot).suffix == ".json":
-        read = json.loads(Path(snapshot).read_text())
+        try:
+            read = json.loads(Path(snapshot).read_text(encoding="utf-8"))
+        except ValueError:
+            read = None
     else:
         root = [] if snapshot is None else ["--root", str(snapshot)]
         read = run_json(["doctor", *root])
+    if not isinstance(read, dict) or not isinstance(read.get("findings"), list):
+        what = "the dictionary" if isinstance(snapshot, Mapping) else snapshot
+        raise ValueError(f"{what} is no output of `framewright doctor --format json`")
     findings = read["findings"]
     severities = [finding["severity"] for finding in findings]
     recorded_at = recorded_at or datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -53,16 +53,16 @@ class Results:
         return frame.pivot_table(index=index, columns="variant", values="value", aggfunc="median", dropna=False).dropna(how="all")
 
     def plot(self, metric: str | None = None, ax: Axes | None = None) -> Axes:
-        """The samples of one metric, a point each, by variant; by default the headline of the first part."""
+        """The samples of one metric, a point each, by variant: those of the first part that has it.
+
+        ``metric``: its name, or what stands before its brackets for the first of several; by default the headline of the
+        first part.
+        """
         import matplotlib.pyplot as plt
 
-        frame = self.frame()
-        if metric is None:
-            first = self.document["results"][0]
-            metric = first.get("headline") or first["metrics"][0]["name"]
+        part, metric = self._find(metric)
+        frame = Results({"results": [part]}).frame()
         rows = frame[frame["metric"] == metric]
-        if rows.empty:
-            raise KeyError(f"no metric {metric}: there are {', '.join(sorted(set(frame['metric'])))}")
         if ax is None:
             _, ax = plt.subplots()
         variants = list(dict.fromkeys(rows["variant"]))
@@ -75,18 +75,35 @@ class Results:
         ax.set_ylim(bottom=0)
         return ax
 
+    def _find(self, metric: str | None) -> tuple[Mapping[str, Any], str]:
+        """The first part that has a metric, and the metric's whole name there."""
+        parts = self.document["results"] if metric is not None else self.document["results"][:1]
+        named = [(part, found["name"]) for part in parts for found in part["metrics"] if any(found["samples"].values())]
+        wanted = metric if metric is not None or not parts else parts[0].get("headline")
+        whole = [(part, name) for part, name in named if name == wanted]
+        family = [(part, name) for part, name in named if name.split("[")[0] == wanted]
+        # A headline may be what could not be measured.
+        found = whole or family or (named if metric is None else [])
+        if not found:
+            if not named:
+                raise KeyError("the results have no sample")
+            raise KeyError(f"no metric {metric}: there are {', '.join(sorted({name for _, name in named}))}")
+        return found[0]
+
     def save(self, path: str | Path) -> None:
         """Writes the document as ``framewright -o`` does; ``framewright compare`` reads it."""
-        Path(path).write_text(json.dumps(self.document, indent=2))
+        Path(path).write_text(json.dumps(self.document, indent=2), encoding="utf-8")
 
 
 def read_results(path: str | Path) -> Results:
     """Reads what ``framewright … -o FILE`` has written."""
     try:
-        document = json.loads(Path(path).read_text())
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError:
         document = None
-    if not isinstance(document, dict) or not isinstance(document.get("results"), list) or "framewright" not in document:
+    parts = document.get("results") if isinstance(document, dict) and "framewright" in document else None
+    known = isinstance(parts, list) and all(isinstance(part, dict) and {"metrics", "variants"} <= part.keys() for part in parts)
+    if not known:
         raise ValueError(f"{path} holds no results of framewright")
     return Results(document)
 
@@ -124,11 +141,11 @@ def simulate(
         if settings is not None or not isinstance(study, str):
             study = _changed(study, settings)
             path = Path(folder, "study.toml")
-            path.write_text(_toml.dumps(study))
+            path.write_text(_toml.dumps(study), encoding="utf-8")
             study = str(path)
         if machine is not None and not isinstance(machine, str):
             path = Path(folder, "machine.toml")
-            path.write_text(_toml.dumps(machine))
+            path.write_text(_toml.dumps(machine), encoding="utf-8")
             machine = str(path)
         arguments = ["study", study, "--seed", str(seed)]
         for flag, value in (("--part", part), ("--machine", machine), ("--kind", kind)):
@@ -183,7 +200,7 @@ def replay(
     trace: str | Path,
     *,
     base: str = "preset=linux_v5_4",
-    new: Sequence[str] = ("preset=framewright",),
+    new: str | Sequence[str] = ("preset=framewright",),
     threads: int | None = None,
     memory_mib: int | None = None,
     samples: int = 10,
@@ -191,10 +208,10 @@ def replay(
 ) -> Results:
     """Replays a trace on real threads under two or more configurations, and measures them interleaved.
 
-    ``memory_mib``: memory of each allocator in MiB; by default twice what the trace uses.
+    ``new``: one configuration, or several. ``memory_mib``: memory of each allocator in MiB; by default twice what the trace uses.
     """
     arguments = ["replay", str(trace), "--base", base, "--samples", str(samples), "--seed", str(seed)]
-    for config in new:
+    for config in [new] if isinstance(new, str) else new:
         arguments += ["--new", config]
     for flag, value in (("--threads", threads), ("--memory", memory_mib)):
         arguments += [flag, str(value)] if value is not None else []

@@ -81,8 +81,9 @@ def sweep(
     """Computes every point whose file is not in ``folder`` yet, and returns all of them as one frame, in the points' order.
 
     ``client``: a ``distributed.Client`` of any cluster whose workers see ``folder`` and the command; ``"serial"``: here, one
-    after the other; by default a local cluster with a worker per processor. A worker that dies loses nothing: its tasks
-    go to others. ``progress`` is called with how many are done, of how many.
+    after the other; by default a local cluster with a worker per processor, each of which imports the program's main module:
+    a script makes the call below ``if __name__ == "__main__":``. A worker that dies loses nothing: its tasks go to others.
+    ``progress`` is called with how many are done, of how many.
     """
     points = [dict(point) for point in points]
     folder = Path(folder).absolute()
@@ -120,6 +121,8 @@ def _on_cluster(missing: list[dict[str, Any]], folder: str, client: Any, retries
         ]
         for future in as_completed(futures):
             future.result()
+            # Else the scheduler warns of results that are lost, when the cluster ends.
+            future.release()
             count(1)
     finally:
         if own:

@@ -10,7 +10,9 @@ use framewright_host::framewright::units::MAX_ORDER;
 use framewright_host::{AllocError, AllocFailure, AttachError, Config, Migratetype, Order};
 use framewright_host::{Arena as Host, SharedArena, SharedBlock};
 use pyo3::create_exception;
-use pyo3::exceptions::{PyBufferError, PyException, PyMemoryError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{
+    PyBufferError, PyException, PyMemoryError, PyOverflowError, PyRuntimeError, PyValueError,
+};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -51,8 +53,17 @@ fn check_process(arena: &SharedArena) -> PyResult<()> {
     if arena.is_forked() { Err(PyRuntimeError::new_err(AttachError::Forked.to_string())) } else { Ok(()) }
 }
 
-fn order_of(order: i64) -> PyResult<Order> {
-    let known = u8::try_from(order).ok().and_then(Order::new);
+/// An integer of Python's, which has any size; `None` if it is no number of frames.
+fn number(given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    match given.extract::<u64>() {
+        Ok(number) => Ok(Some(number)),
+        Err(error) if error.is_instance_of::<PyOverflowError>(given.py()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn order_of(order: &Bound<'_, PyAny>) -> PyResult<Order> {
+    let known = number(order)?.and_then(|order| u8::try_from(order).ok()).and_then(Order::new);
     known.ok_or_else(|| PyValueError::new_err(format!("order {order}: 0 to {}", MAX_ORDER.get())))
 }
 
@@ -90,7 +101,7 @@ impl Arena {
 impl Arena {
     #[new]
     #[pyo3(signature = (pages, preset = "framewright"))]
-    fn new(pages: i64, preset: &str) -> PyResult<Self> {
+    fn new(pages: &Bound<'_, PyAny>, preset: &str) -> PyResult<Self> {
         let config = match preset {
             "framewright" => Config::framewright(),
             "linux_v3_0" => Config::linux_v3_0(),
@@ -100,17 +111,19 @@ impl Arena {
             "linux_v6_16" => Config::linux_v6_16(),
             _ => return Err(PyValueError::new_err(format!("{preset}: no such preset"))),
         };
-        let pages = u64::try_from(pages)
-            .map_err(|_| PyValueError::new_err(format!("{pages} pages: an arena has at least one")))?;
+        let pages = number(pages)?.ok_or_else(|| {
+            PyValueError::new_err(format!("{pages} pages: an arena has at least one and fewer than 2^64"))
+        })?;
         let made = Host::builder().pages(pages).cpus(1).config(config).build_shared();
         let arena = made.map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok(Self(Mutex::new(Some(Opened { arena, live: HashMap::new() }))))
     }
 
     /// Allocates a block and returns its first frame's number; `free` takes it back.
-    #[pyo3(signature = (order = 0, migratetype = "movable"))]
-    fn alloc(&self, order: i64, migratetype: &str) -> PyResult<u64> {
-        let (order, migratetype) = (order_of(order)?, migratetype_of(migratetype)?);
+    #[pyo3(signature = (order = Order::ZERO, migratetype = "movable"))]
+    #[pyo3(text_signature = "($self, order=0, migratetype='movable')")]
+    fn alloc(&self, #[pyo3(from_py_with = order_of)] order: Order, migratetype: &str) -> PyResult<u64> {
+        let migratetype = migratetype_of(migratetype)?;
         self.with(|opened| {
             let pfn = opened.arena.alloc(order, migratetype).map_err(failed)?;
             opened.live.insert(pfn.0, order);
@@ -119,18 +132,21 @@ impl Arena {
     }
 
     /// Frees what `alloc` has returned.
-    fn free(&self, pfn: u64) -> PyResult<()> {
+    fn free(&self, pfn: &Bound<'_, PyAny>) -> PyResult<()> {
+        let frame = number(pfn)?;
         self.with(|opened| {
-            let order = opened.live.remove(&pfn);
+            let block = frame.and_then(|frame| opened.live.remove_entry(&frame));
             let missing = || WrongFree::new_err(format!("no allocated block starts at frame {pfn}"));
-            free(&opened.arena, pfn, order.ok_or_else(missing)?)
+            let (frame, order) = block.ok_or_else(missing)?;
+            free(&opened.arena, frame, order)
         })
     }
 
     /// Allocates a block with its memory, which holds zeroes.
-    #[pyo3(signature = (order = 0, migratetype = "movable"))]
-    fn block(&self, order: i64, migratetype: &str) -> PyResult<Block> {
-        let (order, migratetype) = (order_of(order)?, migratetype_of(migratetype)?);
+    #[pyo3(signature = (order = Order::ZERO, migratetype = "movable"))]
+    #[pyo3(text_signature = "($self, order=0, migratetype='movable')")]
+    fn block(&self, #[pyo3(from_py_with = order_of)] order: Order, migratetype: &str) -> PyResult<Block> {
+        let migratetype = migratetype_of(migratetype)?;
         self.with(|opened| {
             let block = opened.arena.alloc_block_zeroed(order, migratetype).map_err(failed)?;
             let (pfn, bytes) = (block.pfn().0, block.len());

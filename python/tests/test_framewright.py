@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import tomllib
@@ -33,7 +35,10 @@ def test_an_arena_splits_merges_and_refuses():
     assert arena.free_blocks() == [0] * 10 + [4]
     with pytest.raises(fw.WrongFree):
         arena.free(frames[0])
-    for order in (-1, 11, 300):
+    for frame in (-1, 2**64 - 1, 2**64):
+        with pytest.raises(fw.WrongFree):
+            arena.free(frame)
+    for order in (-1, 11, 300, 2**64):
         with pytest.raises(ValueError, match="0 to 10"):
             arena.alloc(order)
     assert [arena.alloc(10) for _ in range(4)] != []
@@ -83,7 +88,7 @@ def test_a_closed_arena_says_so():
 
 
 def test_a_wrong_size_is_a_value_error():
-    for pages in (-1, 0, 2**62):
+    for pages in (-1, 0, 2**62, 2**64):
         with pytest.raises(ValueError):
             fw.Arena(pages)
 
@@ -161,7 +166,7 @@ def test_a_study_runs_with_other_settings_and_machines(tmp_path):
     assert set(fw.simulate(**STRUCTURE, machine=machine).frame()["machine"]) == {"double"}
     results.save(tmp_path / "r.json")
     assert fw.read_results(tmp_path / "r.json").frame().equals(frame)
-    for text in ("", "3", "{}", '{"framewright": "0.1.0", "results": 1}'):
+    for text in ("", "3", "{}", '{"framewright": "0.1.0", "results": 1}', '{"framewright": "0.1.0", "results": [{}]}'):
         (tmp_path / "no.json").write_text(text)
         with pytest.raises(ValueError, match="no.json holds no results"):
             fw.read_results(tmp_path / "no.json")
@@ -200,9 +205,52 @@ def test_a_trace_is_replayed_and_plotted(tmp_path):
     assert set(frame["kind"]) == {"measured"} and frame["variant"].nunique() == 2
     axes = results.plot()
     axes.figure.savefig(tmp_path / "plot.png")
+    assert fw.replay(TRACE, new="preset=linux_v6_7", samples=1, threads=1).frame()["variant"].nunique() == 2
     assert (tmp_path / "plot.png").stat().st_size > 5000
     with pytest.raises(KeyError, match="no metric"):
         results.plot("none")
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "docs" / "validation").glob("*.json")), ids=lambda file: file.stem)
+def test_what_any_commit_has_written_is_read_and_plotted(file):
+    import matplotlib
+
+    matplotlib.use("agg")
+    if file.stem.endswith("-scores"):
+        with pytest.raises(ValueError, match="holds no results"):
+            fw.read_results(file)
+        return
+    results = fw.read_results(file)
+    assert not results.medians().empty
+    first = results.document["results"][0]
+    axes = results.plot()
+    assert axes.get_ylabel().startswith(first.get("headline", first["metrics"][0]["name"]))
+    shown = [label.get_text() for label in axes.get_xticklabels()]
+    assert set(shown) <= set(first["variants"])
+    axes.figure.clear()
+
+
+def test_a_plot_has_the_samples_of_one_part():
+    metric = {"name": "n[cpus=1]", "unit": "1", "better": "lower", "samples": {"a": [1.0, 2.0]}}
+    part = {"study": "s", "part": "p", "kind": "measured", "machine": "host", "seed": 1, "headline": "n"}
+    part |= {"variants": ["a"], "metrics": [{**metric, "name": "m", "samples": {}}, metric]}
+    results = fw.Results({"framewright": "0.1.0", "results": [part, {**part, "machine": "other"}]})
+    for name in (None, "n", "n[cpus=1]"):
+        axes = results.plot(name)
+        assert [len(line.get_xdata()) for line in axes.lines] == [2, 2] and axes.get_ylabel() == "n[cpus=1] (1)"
+    with pytest.raises(KeyError, match="no sample"):
+        fw.Results({"framewright": "0.1.0", "results": []}).plot()
+
+
+def test_texts_are_utf_8_in_every_locale(tmp_path):
+    study = tomllib.loads(fw._native.studies()["pcp-reset"]) | {"question": "größer −?"}
+    (tmp_path / "study.json").write_text(json.dumps(study))
+    program = """import json, sys, framewright as fw
+results = fw.simulate(json.load(open(sys.argv[1] + "/study.json")), "structure")
+results.save(sys.argv[1] + "/r.json")
+assert not fw.read_results(sys.argv[1] + "/r.json").frame().empty"""
+    environment = {**os.environ, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=environment, check=True)
 
 
 def test_points_of_a_sweep():
@@ -278,6 +326,11 @@ def test_a_fleet_is_asked_with_sql(tmp_path):
     (tmp_path / "doctor.json").write_text(json.dumps(worse))
     fleet.add_snapshot(folder, tmp_path / "doctor.json", host="a", recorded_at="2026-01-02T00:00:00+00:00")
     fleet.add_snapshot(folder, tmp_path / "doctor.json", host="a", recorded_at="2026-01-02T00:00:00+00:00")
+    (tmp_path / "other.json").write_text("[]")
+    (tmp_path / "empty.json").write_text("")
+    for other in (tmp_path / "other.json", tmp_path / "empty.json", {"results": []}):
+        with pytest.raises(ValueError, match="is no output of"):
+            fleet.add_snapshot(folder, other, host="a")
     here = fleet.add_snapshot(folder, host="here")
     row = pq.read_table(here).to_pylist()
     assert len(row) == 1 and row[0]["kernel"] == os.uname().release and row[0]["cpus"] == len(os.sched_getaffinity(0))

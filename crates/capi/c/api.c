@@ -120,7 +120,7 @@ static void blocks(void) {
   CHECK(fw_free(cpu, pfn + 1, 0) == FW_ERR_REFUSED && last().why == FW_WHY_INSIDE && last().other_pfn == pfn);
   CHECK(fw_free(cpu, 1 << 30, 0) == FW_ERR_REFUSED && last().why == FW_WHY_FOREIGN);
   CHECK(fw_free(cpu, pfn, 11) == FW_ERR_ARGUMENT);
-  CHECK(fw_split(cpu, pfn, 3, 1) == FW_OK);
+  CHECK(fw_split(cpu, pfn, 3, 4) == FW_ERR_ARGUMENT && fw_split(cpu, pfn, 3, 1) == FW_OK);
   for (int n = 0; n < 4; n++)
     CHECK(fw_free(cpu, pfn + 2u * (unsigned)n, 1) == FW_OK);
   CHECK(fw_split(cpu, pfn, 3, 1) == FW_ERR_REFUSED);
@@ -161,7 +161,8 @@ static void blocks(void) {
   CHECK(fw_offline(cpu, 1024, 1024, &gone) == (frames[10] / 1024 == 1 ? FW_ERR_BUSY : FW_OK));
   if (gone) {
     CHECK(gone == 1024 && fw_stat(arena, &stats) == FW_OK && stats.managed == 3072);
-    CHECK(fw_online(arena, 1024, 1024) == FW_OK && fw_online(arena, 1024, 1024) != FW_OK);
+    CHECK(fw_online(arena, 1024, 1024) == FW_OK && fw_online(arena, 1024, 1024) == FW_ERR_ARGUMENT);
+    CHECK(last().pfn == 1024);
   }
   CHECK(fw_offline(cpu, 1, 1024, &gone) == FW_ERR_ARGUMENT);
   CHECK(fw_detach(cpu) == FW_OK && fw_drain_all(arena) == 0 && fw_arena_close(arena) == FW_OK);

@@ -228,7 +228,9 @@ static void page_sizes(void) {
   struct fw_shm *shm;
   CHECK(fw_options_init(&options, 1 << 20) == FW_OK);
   options.page_bytes = 5000;
+  char text[200];
   CHECK(fw_arena_new(&options, &arena) == FW_ERR_SETUP);
+  CHECK(fw_last_error_text(text, sizeof text) > 0 && strstr(text, "pages of 5000 bytes"));
   options.page_bytes = 65536;
   CHECK(fw_shm_create(&options, NULL, &shm) == FW_ERR_ARGUMENT);
   options.page_bytes = 0;

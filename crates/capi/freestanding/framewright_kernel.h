@@ -12,11 +12,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
+#if defined(__GNUC__)
+#define FWK_NORETURN __attribute__((noreturn))
+#elif defined(__cplusplus)
 #define FWK_NORETURN [[noreturn]]
-extern "C" {
 #else
 #define FWK_NORETURN _Noreturn
+#endif
+
+#ifdef __cplusplus
+extern "C" {
 #endif
 
 #define FWK_NO_FRAME UINT64_MAX
@@ -46,6 +51,8 @@ int fwk_add(struct fwk *fwk, uint64_t first, uint64_t frames);
 void fwk_ready(struct fwk *fwk);
 
 // 2^order frames, aligned to their size, as CPU `cpu`; FWK_NO_FRAME if there are none, or an argument is out of range.
+// What the lists of other CPUs hold it only asks for: they give it back at their next free, or allocation that finds its
+// list empty. Before a kernel gives up, it calls fwk_drain as each of them, and tries again.
 uint64_t fwk_alloc(struct fwk *fwk, uint32_t cpu, uint32_t order, uint32_t type);
 // Frees a block that any CPU has allocated. 0, or -1 if the free is wrong: nothing has changed then.
 int fwk_free(struct fwk *fwk, uint32_t cpu, uint64_t frame, uint32_t order);

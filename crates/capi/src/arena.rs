@@ -23,7 +23,7 @@ pub const FW_PAGE_BYTES: usize = 4096;
 /// The largest order: 1024 base pages.
 pub const FW_MAX_ORDER: u32 = 10;
 
-/// The order of a pageblock and of a huge page: 512 base pages, 2 MiB.
+/// The order of a pageblock and of a huge page: 512 base pages; of 4 KiB, they are 2 MiB.
 pub const FW_PAGEBLOCK_ORDER: u32 = 9;
 
 /// Orders, 0 included.
@@ -113,7 +113,7 @@ pub struct fw_options {
     /// The number of the first frame, a multiple of 1024.
     pub base: u64,
     /// Address of the memory, with `FW_BACKING_CALLER`. A block's address is a multiple of its size if this one is a
-    /// multiple of 4 MiB.
+    /// multiple of 1024 base pages.
     pub memory: *mut c_void,
     /// CPUs: threads that can be attached at the same time. 0: twice the machine's processors, at least 4.
     pub cpus: u32,

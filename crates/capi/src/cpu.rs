@@ -7,7 +7,7 @@ use framewright_host::{AllocError, Migratetype, Order, Pfn, Request};
 
 use crate::arena::FW_NO_FRAME;
 use crate::handle::{arena_of, close_cpu, cpu_of, fw_arena, fw_cpu, open_cpu, ours};
-use crate::status::{self, Failure, fw_shortfall, fw_status, tried};
+use crate::status::{self, Failure, fw_error, fw_shortfall, fw_status, tried};
 
 /// The kernel's own data: stays where it is.
 pub const FW_UNMOVABLE: u32 = 0;
@@ -287,6 +287,9 @@ pub unsafe extern "C" fn fw_split(cpu: *mut fw_cpu, pfn: u64, from: u32, to: u32
     let cpu = tried!(unsafe { cpu_of(cpu) });
     let from = tried!(order_of(from));
     let to = tried!(order_of(to));
+    if to > from {
+        return status::argument("a block is split into smaller ones: `to` is above `from`");
+    }
     // SAFETY: by the caller's promise.
     status::freed(unsafe { cpu.split(Pfn(pfn), from, to) })
 }
@@ -303,7 +306,8 @@ pub unsafe extern "C" fn fw_drain(cpu: *mut fw_cpu) -> fw_status {
     fw_status::FW_OK
 }
 
-/// Does what other CPUs have asked this one for. Every call does; a thread that makes none for long calls this.
+/// Does what other CPUs have asked this one for. Every free does, and every allocation that finds its list empty; a
+/// thread that makes none for long calls this.
 ///
 /// # Safety
 /// As `fw_detach`.
@@ -342,7 +346,8 @@ pub unsafe extern "C" fn fw_offline(cpu: *mut fw_cpu, pfn: u64, pages: u64, gone
 pub unsafe extern "C" fn fw_online(arena: *mut fw_arena, pfn: u64, pages: u64) -> fw_status {
     // SAFETY: by the caller's promise.
     let kept = tried!(unsafe { arena_of(arena) });
-    status::ended(
-        kept.arena.allocator().online(Pfn(pfn), pages).map_err(|error| status::arena(&error.into())),
-    )
+    status::ended(kept.arena.allocator().online(Pfn(pfn), pages).map_err(|error| {
+        let made = fw_error { pfn, ..fw_error::of(fw_status::FW_ERR_ARGUMENT) };
+        status::fail(made.told(error.to_string()))
+    }))
 }

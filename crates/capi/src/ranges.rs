@@ -439,9 +439,9 @@ pub unsafe extern "C" fn fw_idle(cpu: *mut fw_cpu, function: fw_idle_fn, context
 }
 
 /// Has the lists of every CPU given back to the zones: those of CPUs that no thread holds immediately, those of
-/// attached threads at their next call, for which this waits at most `nanoseconds`. Writes to `left`, if that is not
-/// NULL, the base pages that are still on lists; `FW_ERR_BUSY` if there are any. The calling thread's own lists are
-/// drained with `fw_drain`.
+/// attached threads when they next answer (see `fw_answer`), for which this waits at most `nanoseconds`. Writes to
+/// `left`, if that is not NULL, the base pages that are still on lists; `FW_ERR_BUSY` if there are any. The calling
+/// thread's own lists are drained with `fw_drain`.
 ///
 /// # Safety
 /// `arena` is NULL or was a handle; `left` is NULL or can be written to.

@@ -232,8 +232,8 @@ pub unsafe extern "C" fn fw_verify(arena: *const fw_arena, out: *mut fw_account)
     }
 }
 
-/// Asks every CPU to give back what its lists hold; each answers at its next call. What threads have left that ended
-/// without detaching is brought back immediately; returns these pages.
+/// Asks every CPU to give back what its lists hold; each does when it next answers (see `fw_answer`). What threads have
+/// left that ended without detaching is brought back immediately; returns these pages.
 ///
 /// # Safety
 /// `arena` is NULL or was a handle.

@@ -34,7 +34,7 @@ pub enum fw_status {
     FW_ERR_REFUSED = -7,
     /// Living threads hold all CPUs, or the one asked for.
     FW_ERR_NO_CPU = -8,
-    /// The description of an arena makes no sense.
+    /// The description of an arena makes no sense, or the arena was made without what the call needs.
     FW_ERR_SETUP = -9,
     /// The operating system refused: the error has its number.
     FW_ERR_SYSTEM = -10,
@@ -111,9 +111,9 @@ pub struct fw_error {
     pub status: fw_status,
     /// The operating system's error number (`errno`); 0 if it is not about the system.
     pub system: c_int,
-    /// The frame that the call named; 0 if it named none.
+    /// The frame that was refused, or asked for; 0 if the error is about none.
     pub pfn: u64,
-    /// The order that the call named.
+    /// The order of the block that was refused, or asked for; 0 if the error is about none.
     pub order: u32,
     /// Why a free was refused, or a place cannot be had.
     pub why: fw_why,

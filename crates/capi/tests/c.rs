@@ -188,12 +188,17 @@ fn programs_build_with_gcc_and_clang_and_run() {
     run(&mut Command::new(&binary));
     let linked = run(Command::new("ldd").arg(&binary)).stdout;
     assert!(!String::from_utf8_lossy(&linked).contains("libframewright"), "linked with the archive");
-    // C++ reads the headers, too.
-    if has("g++") {
-        let kernel = capi().join("freestanding/framewright_kernel.h");
-        run(Command::new("g++")
-            .args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-x", "c++"])
-            .args([installed().join("include/framewright.h"), kernel]));
+    let libraries: Vec<&str> = fixed.iter().map(String::as_str).chain(["-static"]).collect();
+    run(&mut Command::new(compile("gcc", "api.c", "api-without-libraries", &libraries)));
+    // Compilers of C99 and C++ read the headers, too.
+    for (compiler, language) in [("gcc", "-std=c99"), ("clang", "-std=c99"), ("g++", "-std=c++11")] {
+        if has(compiler) {
+            let kernel = capi().join("freestanding/framewright_kernel.h");
+            let kind = if compiler == "g++" { "c++" } else { "c" };
+            run(Command::new(compiler)
+                .args(["-fsyntax-only", "-Wall", "-Wextra", "-pedantic", "-Werror", language, "-x", kind])
+                .args([installed().join("include/framewright.h"), kernel]));
+        }
     }
 }
 

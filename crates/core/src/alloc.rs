@@ -321,7 +321,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     }
 
     /// Sizes the per-CPU lists of every zone that has memory, and the zones' watermarks, for the present memory. Each
-    /// CPU applies the size at its next call. O(zones × (zones + CPUs)).
+    /// CPU applies the size at its next call that is no hit. O(zones × (zones + CPUs)).
     pub fn resize_pcps(&self) {
         let _turn = self.begin_change();
         self.set_sizes();
@@ -360,8 +360,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         zone.managed_pages() + left
     }
 
-    /// Sets the size of all per-CPU lists of a zone. Each CPU applies it at its next call. A list holds no more blocks
-    /// than the configuration could give it, for which [`Plan::slots`] has room. O(CPUs).
+    /// Sets the size of all per-CPU lists of a zone. Each CPU applies it at its next call that is no hit. A list holds
+    /// no more blocks than the configuration could give it, for which [`Plan::slots`] has room. O(CPUs).
     pub fn resize_pcps_of(&self, zone: ZoneId, size: Sizing) {
         for cpu in 0..self.cpus() {
             self.pcp(zone, CpuId(cpu as u16)).resize(size);
@@ -466,14 +466,14 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     }
 
     /// Drains the lists of every CPU: of CPUs that are in no call immediately, where the platform
-    /// [can](Platform::DRAINS_REMOTELY); the others drain at their next call, or when they leave.
+    /// [can](Platform::DRAINS_REMOTELY); the others drain at their next call that is no hit, or when they leave.
     pub fn request_drain(&self) {
         self.drain_others(None, self.zones.iter(), None, false);
     }
 
     /// Requests every CPU to let its lists shrink if they hold more than it uses, under the rules that [move
-    /// `high`](crate::config::PcpRule::moves_high). Each does so at its next call. To be called about once a second.
-    /// [`Cpu::tick`](crate::Cpu::tick) does it for the calling CPU, immediately. O(CPUs × zones).
+    /// `high`](crate::config::PcpRule::moves_high). Each does so at its next call that is no hit. To be called about
+    /// once a second. [`Cpu::tick`](crate::Cpu::tick) does it for the calling CPU, immediately. O(CPUs × zones).
     pub fn request_tick(&self) {
         if self.config.experiment.pcp_rule.moves_high() {
             self.pcps.iter().for_each(Pcp::request_tick);

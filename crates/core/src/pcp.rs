@@ -298,9 +298,9 @@ impl<'m, P: Platform> Pcp<'m, P> {
         pcp
     }
 
-    /// Requests another size. Callable from any CPU; the owner applies it at its next call. If several CPUs resize at
-    /// the same time, the whole size of one of them remains. A CPU that does not finish within [`RESIZE_TURNS`] has
-    /// died, in memory that processes share.
+    /// Requests another size. Callable from any CPU; the owner applies it at its next call that is no hit. If several
+    /// CPUs resize at the same time, the whole size of one of them remains. A CPU that does not finish within
+    /// [`RESIZE_TURNS`] has died, in memory that processes share.
     pub(crate) fn resize(&self, sizing: Sizing) {
         if !cfg!(feature = "lists") {
             return;

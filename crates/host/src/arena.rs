@@ -70,9 +70,10 @@ unsafe impl Sync for Pages {}
 /// its lists. Nothing is lost: the next one to take the CPU, an allocation that would otherwise fail, or
 /// [`reap`](Self::reap) gives them back. The thread must not have been ended in the middle of a call.
 ///
-/// An allocation that finds no memory asks the other CPUs for what their lists hold. A thread that is attached
-/// and busy elsewhere, or asleep, answers at its next call, or when it detaches; until then the error names how
-/// much has been asked back. So detach before a long sleep.
+/// An allocation that finds no memory drains the lists of threads that are in no call, and asks those that are in one.
+/// It can only ask where the system has no `membarrier(2)`, and those that have called
+/// [`hit_words`](crate::Cpu::hit_words): such a thread answers at its next call that is no hit, or when it detaches;
+/// until then the error names how much has been asked back. So let it detach before a long sleep.
 ///
 /// # Forks
 /// An arena belongs to the process that made it. In a child, [`attach`](Self::attach) returns
@@ -433,8 +434,8 @@ impl<M: FrameUser> Arena<M> {
     }
 
     /// Has every CPU's lists given back to the zones: those of CPUs that no thread holds, and of threads that are in no
-    /// call, immediately; the others at their next call, for which this waits `wait` at most. Returns the CPUs that
-    /// still have pages, and how many.
+    /// call, immediately; the others at their next call that is no hit, for which this waits `wait` at most. Returns
+    /// the CPUs that still have pages, and how many.
     pub fn drain_all(&self, wait: Duration) -> Vec<(CpuId, u64)> {
         // `None`: longer than the clock counts.
         let until = Instant::now().checked_add(wait);

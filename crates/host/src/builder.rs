@@ -432,9 +432,10 @@ impl ArenaBuilder {
             self.config.lazy_pageblocks |= engine == Engine::Compact;
         }
         if let Some(bytes) = self.page_bytes {
-            // What is no number of KiB is refused with the configuration.
-            let kib = if bytes.is_multiple_of(1024) { bytes / 1024 } else { 0 };
-            self.config.page_kib = u32::try_from(kib).unwrap_or(0);
+            if !(4 << 10..=64 << 10).contains(&bytes) || !bytes.is_power_of_two() {
+                return Err(ArenaError::PageBytes(bytes));
+            }
+            self.config.page_kib = (bytes >> 10) as u32;
         }
         if !(4..=64).contains(&self.config.page_kib) || !self.config.page_kib.is_power_of_two() {
             return Err(SetupError::page_kib(self.config.page_kib).into());

@@ -59,6 +59,9 @@ pub enum ArenaError {
         /// Bytes in a base page.
         page: usize,
     },
+    /// Base pages of another size than 4, 8, 16, 32 or 64 KiB.
+    #[error("base pages of {0} bytes: an arena has pages of 4, 8, 16, 32 or 64 KiB")]
+    PageBytes(usize),
     /// Address space could not be had.
     #[error(
         "cannot reserve {bytes} bytes of address space for {what} ({source}): ask for less, or allow it: `ulimit -v \
@@ -83,7 +86,7 @@ pub enum ArenaError {
         source: io::Error,
     },
     /// The system does not take advice to use huge pages.
-    #[error("the system takes no advice on huge pages ({0}): use `Backing::Base` or `Backing::HugeTlb`")]
+    #[error("the system takes no advice on huge pages ({0}): choose the backing `Base` or `HugeTlb`")]
     HugeAdvice(#[source] io::Error),
     /// The system does not bind memory to one of its nodes.
     #[error("memory cannot be bound to the machine's node {node}: {source}")]
@@ -129,11 +132,11 @@ fn whole_pages(address: usize, bytes: usize, page: usize) -> String {
 /// The way to get huge pages of a size.
 fn more_huge_pages(wanted: usize, page_bytes: usize) -> String {
     if page_bytes == 2 << 20 {
-        format!("reserve them with `sysctl vm.nr_hugepages={wanted}` or use `Backing::Huge`")
+        format!("reserve them with `sysctl vm.nr_hugepages={wanted}`, or choose the backing `Huge`")
     } else {
         format!(
-            "write {wanted} to /sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages, or boot with more, or use \
-             `Backing::HugeTlb`",
+            "write {wanted} to /sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages, or boot with more, or choose the \
+             backing `HugeTlb`",
             page_bytes >> 10
         )
     }

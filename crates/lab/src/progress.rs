@@ -26,9 +26,11 @@ pub fn is_silent() -> bool {
 }
 
 /// Writes a line to standard error. Where its reader has gone, as in `2>&1 | head`, the line is lost and the work goes
-/// on: a recording is not thrown away for it.
+/// on: a recording is not thrown away for it. Names in it come from files, which may be another's: what would command
+/// the terminal is shown as `?`.
 pub fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let commands = |c: char| c.is_control() && c != '\n' && c != '\t';
+    let _ = writeln!(std::io::stderr(), "{}", text.replace(commands, "?"));
 }
 
 /// Says on standard error what happens, for those who wait.

@@ -6,6 +6,7 @@ use std::path::Path;
 use wildmatch::WildMatch;
 
 use crate::error::{Error, Result};
+use crate::result::short::rows_hidden;
 use crate::result::{Better, Document, Kind, Metric, Part, Source};
 use crate::stats::ratio::{Ratio, Verdict, verdict};
 use crate::stats::{gmean, median};
@@ -376,7 +377,7 @@ pub fn keep_changed(document: &mut Document) {
         let hidden = before - metrics.len();
         part.metrics = metrics;
         if hidden > 0 {
-            part.note(format!("{hidden} rows hidden: no clear change."));
+            part.note(format!("{}: no clear change.", rows_hidden(hidden)));
         }
     }
 }

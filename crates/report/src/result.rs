@@ -16,7 +16,7 @@
 
 mod beside;
 mod file;
-mod short;
+pub(crate) mod short;
 
 use core::fmt;
 use std::collections::BTreeMap;

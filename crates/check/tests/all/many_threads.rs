@@ -146,6 +146,12 @@ impl Shop {
         BASE.add(below(pageblocks) * self.stride + below(self.pages))
     }
 
+    /// Pages of a range: seldom more than a block of the largest order.
+    fn some_pages(&self) -> u64 {
+        let most = if self.pages < PAGEBLOCK_PAGES || below(4) > 0 { 70 } else { MAX_ORDER.pages() + 100 };
+        1 + below(most)
+    }
+
     /// Memory of the pageblock that goes offline and comes back. No frame of it is bad.
     fn movable(&self) -> Range<Pfn> {
         let start = BASE.add((self.pageblocks - 1) * self.stride);
@@ -297,7 +303,8 @@ impl Caller<'_> {
 
     fn step(&mut self) {
         let Self { shop, cpu, .. } = *self;
-        let orders = [0, 0, 0, 0, 1, 2, 3, 5, if shop.pages < PAGEBLOCK_PAGES { 6 } else { 9 }];
+        let large = if shop.pages < PAGEBLOCK_PAGES { [4, 6] } else { [9, 10] };
+        let orders = [0, 0, 0, 0, 0, 1, 2, 3, 5, large[0], large[1]];
         let order = order(orders[below(orders.len() as u64) as usize]);
         let asked = ORDINARY[below(3) as usize];
         let mut got = None;
@@ -364,7 +371,7 @@ impl Caller<'_> {
             }
             2 => {
                 let mut out = [const { Pfn(0)..Pfn(0) }; 6];
-                let runs = self.cpu.alloc_runs(1 + below(40), asked, &mut out);
+                let runs = self.cpu.alloc_runs(self.shop.some_pages(), asked, &mut out);
                 runs.iter().for_each(|run| self.got_range(run.clone()));
             }
             _ => self.free_some(),
@@ -383,7 +390,7 @@ impl Caller<'_> {
                 }
             }
             (1, _) => {
-                let range = pfn..pfn.add(1 + below(70));
+                let range = pfn..pfn.add(shop.some_pages());
                 if cpu.alloc_contig_range(range.clone(), &shop.helpers()).is_ok() {
                     self.got_range(range);
                 }

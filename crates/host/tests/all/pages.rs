@@ -85,7 +85,7 @@ fn what_is_reckoned_in_bytes_follows() {
 fn other_sizes_and_what_wants_4_kib_are_refused() {
     for wrong in [0, 1, 2 << 10, 5 << 10, 128 << 10, 1 << 20, usize::MAX] {
         let error = Arena::builder().bytes(64 << 20).page_bytes(wrong).build::<()>().unwrap_err();
-        assert!(error.to_string().contains("page_kib is "), "{wrong}: {error}");
+        assert!(error.to_string().contains(&format!("base pages of {wrong} bytes")), "{wrong}: {error}");
     }
     let mut memory = vec![0_u8; 1 << 20];
     let start = NonNull::from(&mut memory[..]).cast::<u8>();

@@ -8,7 +8,7 @@ use framewright_report::compare::{
 };
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Document, Kind, Source};
-use framewright_report::table::{Format, Style, wrapped};
+use framewright_report::table::{Format, Style, markdown_lines, wrapped};
 
 use crate::session::{COMMIT, ReportArgs, Session};
 
@@ -97,10 +97,14 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         sort_metrics(&mut document, sort);
     }
     add_means(&mut document);
-    let heading = if session.format == Format::Table { heading(&document) } else { String::new() };
-    let width = session.terminal.width;
-    let heading: String =
-        heading.lines().flat_map(|line| wrapped(line, width, "  ")).map(|line| line + "\n").collect();
+    let (heading, width) = (heading(&document), session.terminal.width);
+    let heading: String = match session.format {
+        Format::Table => {
+            heading.lines().flat_map(|line| wrapped(line, width, "  ")).map(|line| line + "\n").collect()
+        }
+        Format::Markdown if !heading.is_empty() => markdown_lines(heading.lines()) + "\n",
+        _ => String::new(),
+    };
     let shown = session.terminal.print(&heading);
     let shown = shown.and_then(|()| reporter.finish(&document, Style::Framewright));
     judge(&document, args.fail_over, shown)
@@ -122,7 +126,12 @@ fn heading(document: &Document) -> String {
     let mut text = String::new();
     for Source { label, command, date, version, host } in &document.sources {
         let date = date.as_deref().map_or_else(String::new, |date| format!("{date}, "));
-        text += &format!("{label}: {command}\n  {date}framewright {version}, {host}\n");
+        let [first, second] =
+            [format!("{label}: {command}"), format!("  {date}framewright {version}, {host}")];
+        for line in [first, second] {
+            text += &line.replace(char::is_control, "?");
+            text.push('\n');
+        }
     }
     if text.is_empty() {
         return text;

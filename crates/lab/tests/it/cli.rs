@@ -601,3 +601,9 @@ fn equal_figures_without_a_spread_are_unchanged() {
     assert!(csv.contains("unchanged"), "{csv}");
     assert!(!csv.contains("unclear"), "{line}");
 }
+
+#[test]
+fn no_error_commands_the_terminal() {
+    let error = refused(&["machines", "x\u{1b}[2Jy"], 2);
+    assert!(error.contains("x?[2Jy") && !error.contains('\u{1b}'), "{error:?}");
+}

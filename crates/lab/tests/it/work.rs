@@ -222,6 +222,11 @@ fn results_of_other_traces_are_not_compared_without_a_word() {
     let compared = text(&["compare", &a, &b]);
     assert!(compared.contains("Warning: other traces were replayed: a"), "{compared}");
     assert!(compared.contains("Separate runs: "), "two runs of one binary differ, too: {compared}");
+    let markdown = text(&["compare", &a, &b, "--format", "markdown"]);
+    assert!(
+        markdown.starts_with("a: framewright replay ") && markdown.contains("\nSeparate runs: "),
+        "{markdown}"
+    );
     let same = text(&["compare", &a, &a]);
     assert!(!same.contains("Warning") && !same.contains("Separate runs: "), "a run beside itself: {same}");
     assert!(!text(&["compare", &a]).contains("Separate runs: "), "its variants were measured in turn");

@@ -132,7 +132,7 @@ fn what_changed_is_kept_sorted_and_summed_up() {
     document.results[0].metric("count", "1", Better::Lower).samples("a", [1.0]).samples("b", [9.0]);
     add_means(&mut document);
     let notes = &document.results[0].notes;
-    assert_eq!(notes[0], "1 rows hidden: no clear change.");
+    assert_eq!(notes[0], "1 row hidden: no clear change.");
     // The square root of 1/2 times 1/9, a little more for the spread; nothing of another family.
     assert!(notes[1].starts_with("Geometric means of the ratios: x, 2 rows: 0.24"), "{notes:?}");
 }

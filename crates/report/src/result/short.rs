@@ -39,7 +39,8 @@ impl Part {
         let left_out = before - self.metrics.len();
         if left_out > 0 {
             self.note(format!(
-                "{left_out} rows hidden: cache lines with under {:.0} % of the wait time (--all shows them).",
+                "{}: cache lines with under {:.0} % of the wait time (--all shows them).",
+                rows_hidden(left_out),
                 SHARE * 100.0
             ));
         }
@@ -62,9 +63,14 @@ impl Part {
         let hidden = before - metrics.len();
         self.metrics = metrics;
         if hidden > 0 {
-            self.note(format!("{hidden} rows hidden: the same in every variant (--all shows them)."));
+            self.note(format!("{}: the same in every variant (--all shows them).", rows_hidden(hidden)));
         }
     }
+}
+
+/// How a note about hidden rows begins.
+pub(crate) fn rows_hidden(count: usize) -> String {
+    if count == 1 { "1 row hidden".to_owned() } else { format!("{count} rows hidden") }
 }
 
 /// Which line a metric is about, and the other parameters: the run that it was seen in.

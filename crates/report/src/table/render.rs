@@ -35,7 +35,7 @@ pub fn bodies(tables: &[Table], terminal: &Terminal) -> String {
         if index > 0 {
             out.push('\n');
         }
-        let table = if terminal.unicode { table.clone() } else { ascii(table.clone()) };
+        let table = plain(table.clone(), terminal.unicode);
         push_line(&mut out, &terminal.paint(&table.title, Tone::Heading));
         for line in &table.about {
             for line in wrapped(line, terminal.width, "  ") {
@@ -259,10 +259,9 @@ fn markdown(tables: &[Table]) -> String {
         if index > 0 {
             out.push('\n');
         }
+        let table = plain(table.clone(), true);
         let _ = writeln!(out, "### {}\n", escaped(&table.title));
-        for line in table.about.iter().filter(|line| has_words(line)) {
-            let _ = writeln!(out, "{}  ", escaped(line.trim()));
-        }
+        out += &markdown_lines(table.about.iter().map(String::as_str));
         for block in &table.blocks {
             out.push('\n');
             if let Some(caption) = &block.caption {
@@ -285,18 +284,18 @@ fn markdown(tables: &[Table]) -> String {
         if !table.notes.is_empty() {
             out.push('\n');
         }
-        for note in &table.notes {
-            let _ = writeln!(out, "{}  ", escaped(note));
-        }
+        out += &markdown_lines(table.notes.iter().map(String::as_str));
     }
     let legend = legend(tables);
     if !legend.is_empty() {
         out.push('\n');
     }
-    for sentence in legend {
-        let _ = writeln!(out, "{}  ", escaped(sentence));
-    }
-    out
+    out + &markdown_lines(legend.into_iter())
+}
+
+/// Lines of a paragraph in Markdown, without those that only guide the eye.
+pub fn markdown_lines<'a>(lines: impl Iterator<Item = &'a str>) -> String {
+    lines.filter(|line| has_words(line)).map(|line| format!("{}  \n", escaped(line.trim()))).collect()
 }
 
 pub(super) fn markdown_row(out: &mut String, cells: impl Iterator<Item = String>) {
@@ -368,8 +367,16 @@ fn push_line(out: &mut String, line: &str) {
 }
 
 /// The table in ASCII, before widths are measured.
-fn ascii(mut table: Table) -> Table {
-    let each = |text: &mut String| *text = to_ascii(text);
+/// A table as it may be shown. Names come from files, which may be another's: what would command the terminal is `?`.
+fn plain(mut table: Table, unicode: bool) -> Table {
+    let each = |text: &mut String| {
+        if text.contains(char::is_control) {
+            *text = text.replace(char::is_control, "?");
+        }
+        if !unicode {
+            *text = to_ascii(text);
+        }
+    };
     each(&mut table.title);
     table.about.iter_mut().chain(&mut table.notes).chain(&mut table.legend).for_each(each);
     for block in &mut table.blocks {
