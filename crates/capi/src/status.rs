@@ -99,7 +99,8 @@ pub struct fw_shortfall {
     pub on_other_cpus: u32,
     /// Kept by watermarks and reserves.
     pub kept: u32,
-    /// Pages that its reclaimer might still free.
+    /// Pages that its reclaimer might still free: all that the zone manages, because `fw_reclaim_fn` does not count; 0
+    /// without one.
     pub reclaimable: u32,
 }
 
@@ -133,7 +134,7 @@ pub struct fw_error {
     pub on_other_cpus: u32,
     /// Kept by watermarks and reserves.
     pub kept: u32,
-    /// Pages that reclaimers might still free.
+    /// Pages that reclaimers might still free: all that the zones manage, or 0 without a reclaimer.
     pub reclaimable: u32,
 }
 
