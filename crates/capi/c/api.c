@@ -373,6 +373,9 @@ static void a_child_of_a_process_that_shares(void) {
   CHECK(fw_options_init(&options, 0) == FW_OK && fw_shm_create(&options, NULL, &shm) == FW_ERR_SETUP);
   CHECK(last_says("at least one page and at most 1 TiB"));
   CHECK(fw_options_init(&options, 8 << 20) == FW_OK && fw_shm_create(&options, NULL, &shm) == FW_OK);
+  uint64_t mine = fw_shm_alloc(shm, 3, FW_MOVABLE);
+  CHECK(mine != FW_NO_FRAME && fw_shm_adopt(shm, mine, 3) == FW_ERR_REFUSED && last().why == FW_WHY_NOT_OWNER);
+  CHECK(last().pfn == mine && last().order == 3 && last().other_owner == fw_shm_number(shm));
   int fd = dup(fw_shm_fd(shm));
   pid_t child = fork();
   if (child == 0) {

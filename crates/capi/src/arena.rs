@@ -59,7 +59,8 @@ pub const FW_PRESET_LINUX_6_16: u32 = 616;
 
 /// Zones keep watermarks: what they keep is for reclaim and for requests that cannot wait.
 pub const FW_KEEP_MARKS: u32 = 1;
-/// Freed memory is filled with a pattern that is verified before it is handed out again. Slow.
+/// Free memory is filled with a pattern that is verified before it is handed out. Slow, and all of the memory is
+/// committed when the arena is made.
 pub const FW_POISON: u32 = 2;
 /// One node for each of the machine's that has memory, bound to it; `nodes` is ignored.
 pub const FW_MACHINE_NODES: u32 = 4;
@@ -76,11 +77,13 @@ pub const FW_FREE_REPORTING: u32 = 64;
 pub const FW_FREE_LISTS: u32 = 128;
 /// Free memory is kept as bits, whatever the preset says.
 pub const FW_FREE_MAPS: u32 = 256;
-/// All of the memory is committed when the arena is made.
+/// All of the arena's own memory is committed when the arena is made. The caller's is left as it is.
 pub const FW_PREFAULT: u32 = 2048;
-/// All of the memory is kept from being swapped out (`mlock`), and so committed.
+/// All of the arena's own memory is kept from being swapped out (`mlock`), and so committed. The caller's is left as it
+/// is.
 pub const FW_LOCK_MEMORY: u32 = 4096;
-/// A page before the arena's memory and one after it are a fault to touch.
+/// A page before the arena's own memory and one after it are a fault to touch. Not with `FW_BACKING_HUGETLB`, nor with
+/// the caller's memory.
 pub const FW_GUARD_PAGES: u32 = 8192;
 /// Two bits are kept for each frame instead of a word, and memory is initialised when it is needed: an arena of any
 /// size is made immediately. Not with `FW_POISON` and `FW_FREE_LISTS`; no frame can be marked as bad, and no block
@@ -108,16 +111,18 @@ pub struct fw_options {
     pub size: u32,
     /// One of `FW_BACKING_…`.
     pub backing: u32,
-    /// The arena's size in bytes, rounded up to whole pages. Only address space is reserved.
+    /// The arena's size in bytes, rounded up to whole pages. Only address space is reserved, unless the backing or a
+    /// flag commits memory.
     pub bytes: u64,
     /// The number of the first frame, a multiple of 1024.
     pub base: u64,
     /// Address of the memory, with `FW_BACKING_CALLER`. A block's address is a multiple of its size if this one is a
     /// multiple of 1024 base pages.
     pub memory: *mut c_void,
-    /// CPUs: threads that can be attached at the same time. 0: twice the machine's processors, at least 4.
+    /// CPUs: threads that can be attached at the same time, at most 65535. 0: twice the machine's processors, at least
+    /// 4.
     pub cpus: u32,
-    /// Nodes of equal size. 0: one.
+    /// Nodes of equal size, at most 16. 0: one.
     pub nodes: u32,
     /// One of `FW_PRESET_…`.
     pub preset: u32,
@@ -261,7 +266,8 @@ pub(crate) fn only_config(options: &fw_options) -> Result<(), fw_status> {
     Ok(())
 }
 
-/// Makes an arena. O(bytes / 4 MiB): its pages are committed when they are first touched.
+/// Makes an arena. O(bytes / 4 MiB): its pages are committed when they are first touched, unless the backing or a flag
+/// commits them now.
 ///
 /// # Safety
 /// `options` is NULL or valid; `out` is NULL or can be written to. With `FW_BACKING_CALLER`, the memory can be read and

@@ -239,7 +239,7 @@ pub unsafe extern "C" fn fw_free_page(cpu: *mut fw_cpu, pfn: u64) -> fw_status {
 }
 
 /// As `fw_alloc`, and returns where the block is; NULL if that fails. The memory holds what its last owner left, at
-/// first zeroes.
+/// first zeroes, or what the caller's memory held; with `FW_POISON` a pattern.
 ///
 /// # Safety
 /// As `fw_detach`.

@@ -54,6 +54,11 @@ fn opened(arena: Result<ProcessArena, ProcessError>, out: &mut *mut fw_shm) -> f
 }
 
 fn fail(error: ProcessError) -> fw_status {
+    fail_with(error, 0)
+}
+
+/// Like [`fail`], of a call that named a block of `order`.
+fn fail_with(error: ProcessError, order: u32) -> fw_status {
     let told = |status, error: &ProcessError| fw_error::of(status).told(error.to_string());
     let failure = match error {
         ProcessError::Alloc(error) => Failure::Alloc(error),
@@ -65,6 +70,7 @@ fn fail(error: ProcessError) -> fw_status {
         }
         ProcessError::NotOwner { pfn, owner } => fw_error {
             pfn: pfn.0,
+            order,
             why: fw_why::FW_WHY_NOT_OWNER,
             other_owner: owner.unwrap_or(0).into(),
             ..fw_error::of(fw_status::FW_ERR_REFUSED)
@@ -112,13 +118,14 @@ unsafe fn with_block(
     f: impl FnOnce(&ProcessArena, Order) -> Result<(), ProcessError>,
 ) -> fw_status {
     let order = tried!(order_of(order));
+    let fail = |error| fail_with(error, order.get().into());
     // SAFETY: by the caller's promise.
-    unsafe { with(shm, |arena| f(arena, order)) }
+    status::ended(unsafe { of(shm) }.and_then(|arena| f(arena, order).map_err(fail)))
 }
 
 /// Makes an arena in a new memfd and attaches this process to it. Of the options, `bytes` (at most 1 TiB), `preset`,
 /// `flags` without memory options, and `backing` count, which is `FW_BACKING_BASE` or `FW_BACKING_HUGETLB`. `name` is
-/// what the file is called in `/proc/PID/maps`; NULL: `framewright`.
+/// what the file is called in `/proc/PID/maps`, at most 249 bytes; NULL: `framewright`.
 ///
 /// # Safety
 /// `options` is NULL or valid; `name` is NULL or a C string; `out` is NULL or can be written to.
@@ -153,7 +160,8 @@ pub unsafe extern "C" fn fw_shm_create(
 }
 
 /// Attaches this process to the arena in a memfd that `fw_shm_create` has made, there or here. The descriptor stays the
-/// caller's. Every process maps the arena at the same addresses; `FW_ERR_BUSY` if something else is mapped there.
+/// caller's. Every process maps the arena at the same addresses; `FW_ERR_BUSY` if something else is mapped there,
+/// `FW_ERR_NO_CPU` if 64 living processes are attached.
 ///
 /// # Safety
 /// `out` is NULL or can be written to; `fd` is a descriptor that is open during the call.

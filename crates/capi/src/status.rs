@@ -32,7 +32,7 @@ pub enum fw_status {
     FW_ERR_BELOW_MARK = -6,
     /// The free was refused: the error has the state of the block.
     FW_ERR_REFUSED = -7,
-    /// Living threads hold all CPUs, or the one asked for.
+    /// Living threads hold all CPUs, or the one asked for; or living processes all places of an arena that they share.
     FW_ERR_NO_CPU = -8,
     /// The description of an arena makes no sense, or the arena was made without what the call needs.
     FW_ERR_SETUP = -9,
@@ -56,7 +56,7 @@ pub enum fw_why {
     FW_WHY_FOREIGN = 1,
     /// A block of this order cannot start at this frame.
     FW_WHY_MISALIGNED = 2,
-    /// The block is free already.
+    /// The block is free already; in an arena that processes share, no block of this order starts at this frame.
     FW_WHY_NOT_ALLOCATED = 3,
     /// The block is allocated, with the order `other_order`.
     FW_WHY_WRONG_ORDER = 4,
@@ -99,7 +99,8 @@ pub struct fw_shortfall {
     pub on_other_cpus: u32,
     /// Kept by watermarks and reserves.
     pub kept: u32,
-    /// Pages that its reclaimer might still free.
+    /// Pages that its reclaimer might still free: all that the zone manages, because `fw_reclaim_fn` does not count; 0
+    /// without one.
     pub reclaimable: u32,
 }
 
@@ -133,7 +134,7 @@ pub struct fw_error {
     pub on_other_cpus: u32,
     /// Kept by watermarks and reserves.
     pub kept: u32,
-    /// Pages that reclaimers might still free.
+    /// Pages that reclaimers might still free: all that the zones manage, or 0 without a reclaimer.
     pub reclaimable: u32,
 }
 

@@ -295,6 +295,13 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// [`Config::keep_marks`]. Before the first call they are 0, as in Linux' early boot.
     /// [`resize_pcps`](Self::resize_pcps) calls it. O(zones²).
     pub fn resize_watermarks(&self) {
+        let _turn = self.begin_change();
+        self.set_watermarks();
+    }
+
+    /// [`resize_watermarks`](Self::resize_watermarks). The caller has the turn of
+    /// [`begin_change`](Self::begin_change): no memory comes or goes between a look at it and the marks that follow.
+    fn set_watermarks(&self) {
         if !self.config.keep_marks {
             return;
         }
@@ -316,7 +323,13 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Sizes the per-CPU lists of every zone that has memory, and the zones' watermarks, for the present memory. Each
     /// CPU applies the size at its next call that is no hit. O(zones × (zones + CPUs)).
     pub fn resize_pcps(&self) {
-        self.resize_watermarks();
+        let _turn = self.begin_change();
+        self.set_sizes();
+    }
+
+    /// [`resize_pcps`](Self::resize_pcps). The caller has the turn of [`begin_change`](Self::begin_change).
+    pub(crate) fn set_sizes(&self) {
+        self.set_watermarks();
         match cfg!(feature = "passes") {
             true => self.size_pcps(|zone| self.watermarks(zone.id()).low),
             false => self.size_pcps_at_boot(),

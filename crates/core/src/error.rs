@@ -25,7 +25,8 @@ pub struct Shortfall {
     pub on_other_cpus: u32,
     /// Free pages that the zone keeps: min mark and lowmem reserve; 0 without watermarks.
     pub kept: u32,
-    /// Pages that its reclaimer could still free, by the reclaimer's own count; 0 without one.
+    /// Pages that its reclaimer could still free, by the reclaimer's own count: all pages of the zone if it does not
+    /// count; 0 without a reclaimer.
     pub reclaimable: u32,
 }
 
@@ -100,7 +101,8 @@ pub struct AllocError {
     pub on_other_cpus: u32,
     /// Free pages that the zones keep: min marks and lowmem reserves; 0 without watermarks.
     pub kept: u32,
-    /// Pages that reclaimers could still free, by their own counts; 0 without one.
+    /// Pages that reclaimers could still free, by their own counts: all pages of a zone whose reclaimer does not count;
+    /// 0 without one.
     pub reclaimable: u32,
 }
 

@@ -328,15 +328,6 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         OpenHead::of(self.pageblock(pfn)?.head.load(Relaxed))
     }
 
-    /// Prepares a free, with maps and below the pageblock order: sets the block's head word to [`State::Body`], except
-    /// for the mark of a bad frame. The caller owns the block.
-    #[inline(always)]
-    pub(crate) fn clear_head(&self, pfn: Pfn) {
-        if let Some(frame) = self.frames.get(pfn.0.wrapping_sub(self.base.0) as usize) {
-            frame.word.store(frame.word.load(Relaxed) & state::MARK, Relaxed);
-        }
-    }
-
     /// Reads the words that a free will read, before the zone lock is taken. The caller has to use the result, or the
     /// compiler reads nothing.
     #[inline(always)]

@@ -94,7 +94,7 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
         let _turn = self.begin_change();
         // All of it did not exist before.
         self.add(start, pages, |_, pages| pages)?;
-        self.resize_pcps();
+        self.set_sizes();
         Ok(())
     }
 }
@@ -141,7 +141,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let _turn = allocator.begin_change();
         let taken = self.take_out(zone, &range);
         match taken {
-            Ok(_) => allocator.resize_pcps(),
+            Ok(_) => allocator.set_sizes(),
             Err(_) => self.unisolate(range),
         }
         taken

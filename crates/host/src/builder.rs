@@ -117,7 +117,8 @@ impl ArenaBuilder {
     }
 
     /// The size; rounded up to whole pages. Only address space is reserved, so it may exceed the machine's
-    /// memory. A limit of 255 TiB, and of the address space if it is not [`Backing::Described`].
+    /// memory. A limit of 255 · 2^28 pages, 255 TiB with pages of 4 KiB, and of the address space if it is not
+    /// [`Backing::Described`].
     pub fn bytes(mut self, bytes: u64) -> Self {
         self.bytes = Some(bytes);
         self
@@ -150,7 +151,7 @@ impl ArenaBuilder {
     }
 
     /// Manages the caller's memory, which determines the size: `bytes` from `start` on, whole pages. A block's
-    /// address is a multiple of its size if `start` is a multiple of 4 MiB.
+    /// address is a multiple of its size if `start` is a multiple of 1024 base pages.
     ///
     /// # Safety
     /// The memory can be read and written and is initialised, as memory fresh from the system is (what
@@ -176,7 +177,7 @@ impl ArenaBuilder {
         self
     }
 
-    /// Splits the frames into nodes of these shares, such as `[1, 5]`, to the next 4 MiB. Otherwise as
+    /// Splits the frames into nodes of these shares, such as `[1, 5]`, to the next 1024 base pages. Otherwise as
     /// [`nodes`](Self::nodes).
     pub fn node_shares(mut self, shares: impl Into<Vec<u64>>) -> Self {
         let shares = shares.into();

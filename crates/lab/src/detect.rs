@@ -1,5 +1,5 @@
-//! This machine as a description in the format of `machines/*.toml`: what it says of itself, and what some seconds of
-//! measurement say of its parts. Every field says where it comes from.
+//! This machine as a description in the format of `machines/*.toml`: what it says of itself, and what half a minute of
+//! measurement says of its parts. Every field says where it comes from.
 
 mod clock;
 mod contend;
@@ -29,8 +29,8 @@ pub struct Detected {
     pub missing: Vec<String>,
 }
 
-/// Describes this machine. Takes some seconds, also if other programs run here. Figures that are not yet measured when
-/// `stop` is raised are assumptions.
+/// Describes this machine. Takes half a minute, longer if other programs run here. Figures that are not yet measured
+/// when `stop` is raised are assumptions.
 ///
 /// # Errors
 /// The figures make no valid description of a machine; the error names the reason.

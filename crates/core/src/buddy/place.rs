@@ -160,12 +160,16 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     }
 
     /// Clears the mark of the pageblocks of `pages` frames from `pfn` on, all of one block, that have no marked frame
-    /// in use, nor has the rest of the block after them. O(512).
+    /// in use, nor has the rest of the block after them. Likewise of the pageblock before them that may have been
+    /// marked for them, as the first one of a block of the largest order. O(1024).
     pub(crate) fn forget_marks(&mut self, pfn: Pfn, pages: u64) {
         let end = pfn.add(pages).0.next_multiple_of(PAGEBLOCK_PAGES);
-        for start in Pfn::pageblocks(pfn..Pfn(end)) {
+        // The presets' loads stay as when their figures were taken.
+        let first = if self.frames.has_maps() { pfn.block_start(MAX_ORDER) } else { pfn };
+        for start in Pfn::pageblocks(first..Pfn(end)) {
             let info = self.frames.info(start);
-            if info.is_poisoned() && self.frames.first_mark(start, end - start.0).is_none() {
+            let is_marked = info.is_present() && info.is_poisoned();
+            if is_marked && self.frames.first_mark(start, end - start.0).is_none() {
                 self.set_info(start, info, info.poisoned(false));
             }
         }

@@ -85,12 +85,12 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         let end = Pfn(range.start.0.saturating_add(wanted)).min(range.end);
         let mut at = range.start;
         while at < end {
-            // First: a CPU that is stopped in between leaves a block permanently in use, not a block that is free
-            // twice.
-            untouched.next.store(at.add(MAX_ORDER.pages()).0, Release);
+            // First: a CPU that does not find the memory among the untouched any more finds it present.
             for start in [at, at.add(PAGEBLOCK_PAGES)] {
                 self.frames.set_info(start, BlockInfo::new(self.common.zone, Migratetype::Movable));
             }
+            // Before the block is free: a CPU that is stopped in between leaves it permanently in use, not free twice.
+            untouched.next.store(at.add(MAX_ORDER.pages()).0, Release);
             self.set_pair(at, Migratetype::Movable);
             at = at.add(MAX_ORDER.pages());
         }

@@ -94,7 +94,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let mut run = NodeRun { node, order: asked.order, highest: asked.highest, reclaimer };
         count(&state.events.pageoutrun, 1);
         let mut boosts = [0; MOST_ZONES];
-        self.on_node(&run).zip(&mut boosts).for_each(|(zone, boost)| *boost = zone.pressure.boost());
+        self.on_node(&run).for_each(|zone| boosts[zone.id().index()] = zone.pressure.boost());
         // During the run CPUs keep fewer pages on their lists (v6.1 and later).
         let set_active = |active| {
             for zone in self.zones_on(node, asked.highest) {
@@ -124,9 +124,12 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             }
         }
         state.set_failures(if rest.total.freed > 0 || rest.balanced { 0 } else { state.failures() + 1 });
-        for (zone, seen) in self.on_node(&run).zip(boosts).filter(|&(_, seen)| seen > 0) {
-            let pressure = &zone.pressure;
-            pressure.set_boost(boost_after_reclaim(pressure.boost(), seen));
+        // By number: a zone may have got its first memory since.
+        for zone in self.on_node(&run) {
+            let (pressure, seen) = (&zone.pressure, boosts[zone.id().index()]);
+            if seen > 0 {
+                pressure.set_boost(boost_after_reclaim(pressure.boost(), seen));
+            }
         }
         if rest.balanced {
             self.count_quick_hits(&run);

@@ -83,6 +83,21 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         }
     }
 
+    /// Prepares a block of this CPU for a free with others, from where on another free of it is refused. `false` if its
+    /// pageblock has bad frames in use; then the state is unchanged. A mark that another CPU sets at this moment may be
+    /// overwritten: that CPU waits, and looks at the mark again, as beside a [`split`](Self::split).
+    fn goes_with_others(&self, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
+        let pcp = self.allocator.pcp(info.zone(), self.cpu);
+        pcp.enter();
+        let info = if P::DRAINS_REMOTELY { self.frames.info(pfn) } else { info };
+        let is_plain = !info.is_poisoned();
+        if is_plain {
+            self.frames.set_state(pfn, order, State::Body);
+        }
+        pcp.leave();
+        is_plain
+    }
+
     /// Takes blocks from this CPU's list and from the zone, above its low mark.
     fn bulk_from(&self, id: ZoneId, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
         let zone = &self.allocator.zones[id.index()];
@@ -136,12 +151,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 continue;
             }
             self.fill_freed(pfn, order);
-            if info.is_poisoned() {
+            if !self.goes_with_others(pfn, order, info) {
                 self.local(info.zone()).free_direct(pfn, order);
                 continue;
             }
-            // From here on, another free of the block is refused.
-            frames.set_state(pfn, order, State::Body);
             (batch[len], zone) = (pfn, info.zone());
             len += 1;
         }

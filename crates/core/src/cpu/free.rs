@@ -161,9 +161,28 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
 
     /// Puts a block that only this CPU has where its way leads.
     fn put_in_turn(&self, local: &Local<'a, 'm, P, M>, pfn: Pfn, order: Order, way: Way) {
-        if way != Way::Return || !local.set_aside(pfn, order) {
-            local.put(pfn, order, self.allocator.frames.info(pfn).migratetype());
+        // Read in this turn: while the way was chosen, the pageblock may have become special, and all lists drained.
+        let info = self.allocator.frames.info(pfn);
+        if self.goes_past_lists(local, pfn, order, info) {
+            return;
         }
+        if way != Way::Return || !local.set_aside(pfn, order) {
+            local.put(pfn, order, info.migratetype());
+        }
+    }
+
+    /// Frees a block to the zone if no list may have it: its pageblock is isolated, or has bad frames in use.
+    fn goes_past_lists(&self, local: &Local<'a, 'm, P, M>, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
+        if info.migratetype() != Migratetype::Isolate && !info.is_poisoned() {
+            return false;
+        }
+        local.free_direct(pfn, order);
+        if info.is_poisoned() && !self.allocator.frames.info(pfn).is_poisoned() {
+            // It was the last bad frame in use in its pageblock. The hold notices every other way out of use
+            // (`Local::record`).
+            local.in_section(0, |buddy| self.allocator.shut_or_open_lists(buddy));
+        }
+        true
     }
 
     /// Frees a block that last was on another CPU's list, or on none.
@@ -202,16 +221,12 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         }
         let local = self.local(info.zone());
         self.fill_freed(pfn, order);
-        let list = info.migratetype();
-        if list == Migratetype::Isolate || info.is_poisoned() {
-            local.free_direct(pfn, order);
-            if info.is_poisoned() && !frames.info(pfn).is_poisoned() {
-                // It was the last bad frame in use in its pageblock. The hold notices every other way out of use
-                // (`Local::record`).
-                local.in_section(0, |buddy| self.allocator.shut_or_open_lists(buddy));
-            }
+        // As in `put_in_turn`. Where no CPU drains remotely, the loads stay as when the presets' figures were taken.
+        let info = if P::DRAINS_REMOTELY { frames.info(pfn) } else { info };
+        if self.goes_past_lists(&local, pfn, order, info) {
             return;
         }
+        let list = info.migratetype();
         let is_sparse = || frames.pageblock(pfn).is_some_and(|pageblock| pageblock.is_sparse());
         // With head words, the free of a block that was allocated last is a hit, and does not come here.
         let is_last = || frames.is_compact() && local.pcp.took_last(order, list, pfn);

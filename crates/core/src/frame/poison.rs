@@ -69,4 +69,23 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
             self.set_state(pfn, order, state);
         }
     }
+
+    /// Prepares a free, with maps and below the pageblock order: sets the block's head word to [`State::Body`], except
+    /// for the mark of a bad frame. The caller owns the block.
+    #[inline(always)]
+    pub(crate) fn clear_head(&self, pfn: Pfn) {
+        if let Some(frame) = self.frames.get(pfn.0.wrapping_sub(self.base.0) as usize) {
+            if frame.word.load(Relaxed) & MARK == 0 {
+                frame.word.store(0, Relaxed);
+            } else {
+                self.clear_head_of_marked(pfn);
+            }
+        }
+    }
+
+    /// [`clear_head`](Self::clear_head) of a marked frame, which another CPU may find good at this moment.
+    #[cold]
+    fn clear_head_of_marked(&self, pfn: Pfn) {
+        update(self.own_word(pfn), AcqRel, |old| Some(old & MARK));
+    }
 }

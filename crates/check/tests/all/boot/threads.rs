@@ -124,6 +124,24 @@ fn an_allocation_finds_what_a_worker_has_just_claimed() {
     });
 }
 
+/// A frame is found bad while a worker makes it ready: until it is ready, the caller is told to report it again.
+#[test]
+fn a_frame_goes_bad_while_a_worker_makes_it_ready() {
+    shuttle::random(if full() { 20_000 } else { 1000 }, || {
+        let world = Arc::new(spec(Split::OneThread, 2, 40, 1, 1).build::<Shuttle>());
+        let booting = world.allocator().begin().expect("it is the first time");
+        let shared = world.clone();
+        let thread = ::shuttle::thread::spawn(move || {
+            let report = |_| shared.on(0, |cpu| cpu.hwpoison(Pfn(START + 1024 + 9)));
+            (0..30).map(report).find(|found| *found != Err(HwpoisonError::NotReady))
+        });
+        booting.run();
+        let found = thread.join().expect("the thread did not panic");
+        assert!(matches!(found, None | Some(Ok(Hwpoisoned::Withdrawn))), "{found:?}");
+        booting.finish().expect("nothing is left");
+    });
+}
+
 /// A CPU allocates, and grows the zone if it must, while a worker initialises it; another guesses frame numbers. The
 /// worker does one unit after the other, and growth takes what it is not at.
 #[test]

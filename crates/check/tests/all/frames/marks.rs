@@ -141,6 +141,29 @@ fn a_fragmenting_steal_boosts_the_marks() {
     assert_eq!(world.zone().marks(), before);
 }
 
+/// A zone gets its first memory while background reclaim works on its node: the boost of another zone is over after it.
+#[test]
+fn memory_that_appears_beside_background_reclaim_keeps_no_boost_up() {
+    let config = marked(Generation::V6_1).but(|config| config.boost_factor = 15_000);
+    let zone = |kind, start, pages| ZoneSpec { node: NodeId(0), kind, start, pages };
+    let normal = BASE.add(MAX_ORDER.pages());
+    let zones = [zone(ZoneType::Dma32, BASE, MAX_ORDER.pages()), zone(ZoneType::Normal, normal, 16384)];
+    let world = Spec::zones(zones, 1).memory([(normal, 16384)]).config(config).plain();
+    left(&world, &page());
+    let unmovable = Request::new(Order::ZERO, Migratetype::Unmovable).with(Flags::HIGH);
+    world.on(0, |cpu| cpu.request(&unmovable)).expect("above the mark");
+    let marks = || (world.allocator().zones()[1].marks(), world.allocator().watermarks(ZoneId(1)));
+    assert_ne!(marks().0, marks().1, "the steal has boosted them");
+    let brings = reclaimer(0, |_, _| {
+        let _is_there = world.allocator().online(BASE, PAGEBLOCK_PAGES);
+        Reclaimed::default()
+    });
+    let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
+    world.on(0, |cpu| cpu.background(NodeId(0), asked, &Helpers::NONE.with_reclaim(&brings)));
+    assert_eq!(world.allocator().zones()[0].managed_pages(), PAGEBLOCK_PAGES);
+    assert_eq!(marks().0, marks().1);
+}
+
 /// An unmovable request that finds only small movable blocks takes its pageblock along in v6.1, and one block in v3.0.
 #[test]
 fn each_generation_steals_as_it_does() {

@@ -3,11 +3,17 @@
 
 use std::sync::Arc;
 
+use framewright::hotplug::{OfflineError, OfflineFailure};
 use framewright_check::prelude::*;
 
 /// Two threads and few steps: a thread that stops between two given ones is met often enough.
 fn races(body: impl Fn() + Copy + Send + Sync + 'static) {
     schedules(if full() { 20_000 } else { 200 }, body);
+}
+
+/// A thread is to be stopped in the middle of a call for as long as another one's call takes: bursts do that.
+fn long_stops(body: impl Fn() + Copy + Send + Sync + 'static) {
+    framewright_check::platform::shuttle::random(if full() { 20_000 } else { 1000 }, body);
 }
 
 fn lists(engine: Engine) -> Config {
@@ -437,5 +443,136 @@ fn a_frame_goes_bad_while_its_block_of_two_pageblocks_is_on_its_way() {
                 "{engine:?}: {found:?}"
             );
         }
+    });
+}
+
+/// A frame goes bad while its block is freed, by itself or with others, by the CPU that had it on its list or by
+/// another one. It is out of use when the block is free.
+#[test]
+fn a_frame_goes_bad_between_the_looks_of_a_free() {
+    long_stops(|| {
+        for (in_bulk, owner) in [(true, 1), (false, 1), (false, 2)] {
+            // In bulk the bad frame is the block's first one: its word is the head word, which the free writes.
+            let (order, n) = if in_bulk { (Order::ZERO, 0) } else { (order(1), 1) };
+            let config = Config::default().slots(16).fixed(4, 64).spins(200);
+            let world = Arc::new(Spec::one_zone(64, 3).config(config).build::<Shuttle>());
+            let block = world.must_alloc(owner, order);
+            let bad = block.add(n);
+            let ((), found) = shuttle_pair(
+                &world,
+                move |world| {
+                    world.on(1, |cpu| {
+                        match in_bulk {
+                            true => cpu.free_bulk(order, &[block]).expect("it is allocated"),
+                            false => cpu.must_free(block, order),
+                        }
+                        cpu.answer();
+                    });
+                },
+                move |world| world.on(0, |cpu| cpu.hwpoison(bad)).expect("it is the zone's"),
+            );
+            if matches!(found, Hwpoisoned::InUse { .. }) {
+                let again: Vec<_> = (0..4).map(|_| world.must_alloc(1, order)).collect();
+                assert!(!again.contains(&block), "{in_bulk}, {owner}: it was handed out again");
+                again.into_iter().for_each(|pfn| world.must_free(1, pfn, order));
+            }
+            world.drain_all();
+            assert_eq!(world.settled().quarantined, 1, "{in_bulk}, {owner}: {found:?}");
+        }
+    });
+}
+
+/// A frame is found good again while the list that it is on is drained: it does not stay marked.
+#[test]
+fn a_frame_is_found_good_while_its_list_is_drained() {
+    long_stops(|| {
+        let world = Arc::new(Spec::one_zone(64, 2).config(lists(Engine::Framewright)).build::<Shuttle>());
+        let block = world.must_alloc(1, 0);
+        // From now on no other CPU drains the list, and the mark comes to a frame on it.
+        assert!(world.on(1, |cpu| cpu.hit_words(M)).is_some());
+        world.must_free(1, block, 0);
+        assert_eq!(world.on(0, |cpu| cpu.hwpoison(block)), Ok(Hwpoisoned::Listed(CpuId(1))));
+        let ((), good) = shuttle_pair(
+            &world,
+            |world| world.on(1, |cpu| cpu.drain()),
+            move |world| world.on(0, |cpu| cpu.unpoison(block)),
+        );
+        assert_eq!(good, Ok(()));
+        world.drain_all();
+        assert_eq!(world.on(0, |cpu| cpu.hwpoison(block)), Ok(Hwpoisoned::Withdrawn));
+        world.settled();
+    });
+}
+
+/// A frame in the second of two pageblocks goes bad while its block is on its way to a caller, when no word says how
+/// large the block is. Once the frame is out of use, or found good, neither pageblock's frees look for bad frames.
+#[test]
+fn a_frame_that_went_bad_on_its_way_leaves_no_pageblock_marked() {
+    long_stops(|| {
+        for is_good in [false, true] {
+            let spec = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).config(Config::default().bare().spins(200));
+            let world = Arc::new(spec.build::<Shuttle>());
+            world.must_alloc_at(0, BASE, PAGEBLOCK_ORDER);
+            let bad = world.must_alloc(0, 0);
+            world.must_free(0, bad, 0);
+            let (got, found) = shuttle_pair(
+                &world,
+                |world| world.must_alloc(0, 0),
+                move |world| world.on(1, |cpu| cpu.hwpoison(bad)),
+            );
+            if is_good {
+                world.on(1, |cpu| cpu.unpoison(bad)).expect("it is bad");
+            }
+            world.must_free(0, got, 0);
+            assert_eq!(world.settled().quarantined, u64::from(!is_good), "{found:?}");
+            for pfn in [BASE, bad] {
+                assert!(!world.allocator().frames().info(pfn).is_poisoned(), "{pfn:?}, {is_good}: {found:?}");
+            }
+        }
+    });
+}
+
+/// Lists and marks are sized while memory comes online: in the end they are those for all of it.
+#[test]
+fn sizes_are_those_of_memory_that_comes_while_they_are_set() {
+    races(|| {
+        let config = Config::default().with_marks().spins(1).but(|config| config.watermark_scale = 3000);
+        let spec = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).memory([(BASE, PAGEBLOCK_PAGES)]).config(config);
+        let world = Arc::new(spec.build::<Shuttle>());
+        let ((), come) = shuttle_pair(
+            &world,
+            |world| world.allocator().resize_pcps(),
+            |world| world.allocator().online(BASE.add(PAGEBLOCK_PAGES), PAGEBLOCK_PAGES),
+        );
+        assert_eq!(come, Ok(()));
+        let sizes = || (world.zone().marks(), world.pcp(1).sizing());
+        let (now, ()) = (sizes(), world.allocator().resize_pcps());
+        assert_eq!(now, sizes());
+    });
+}
+
+/// Pageblocks are named while allocations let untouched memory come in: each is there for the call that names it.
+#[test]
+fn memory_that_comes_in_at_this_moment_can_be_named() {
+    long_stops(|| {
+        let config = Config::default().bare().spins(1).but(|config| config.lazy_pageblocks = true);
+        let world = Arc::new(Spec::one_zone(16 * PAGEBLOCK_PAGES, 2).config(config).build::<Shuttle>());
+        shuttle_pair(
+            &world,
+            |world: &World<Shuttle>| {
+                for _ in 0..4 {
+                    let _pfn = world.on(1, |cpu| cpu.alloc(MAX_ORDER, M));
+                }
+            },
+            |world| {
+                for start in (1..8).map(|n| BASE.add(n * MAX_ORDER.pages())) {
+                    let gone = world.on(0, |cpu| cpu.offline(start..start.add(MAX_ORDER.pages())));
+                    let in_use = |error: OfflineError| matches!(error.why, OfflineFailure::InUse(_));
+                    let is_right = gone.map_or_else(in_use, |gone| gone == MAX_ORDER.pages());
+                    assert!(is_right, "{start:?}: {gone:?}");
+                }
+            },
+        );
+        world.settled();
     });
 }

@@ -75,12 +75,11 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// # Errors
     /// The reason. The state is unchanged.
     pub fn hwpoison(&self, pfn: Pfn) -> Result<Hwpoisoned, HwpoisonError> {
-        let is_left = || {
-            let later = self.allocator.later();
-            later.is_some_and(|later| later.deferred.has_free(pfn..Pfn(pfn.0.saturating_add(1))))
-        };
-        let absent = || if is_left() { HwpoisonError::NotReady } else { HwpoisonError::Foreign };
-        let zone = self.zone_of(pfn, 1).ok_or_else(absent)?;
+        let later = self.allocator.later();
+        // Before the zone is looked for: a worker may be done with the memory in between.
+        let is_left = later.is_some_and(|later| later.deferred.has_free(pfn..Pfn(pfn.0.saturating_add(1))));
+        let absent = if is_left { HwpoisonError::NotReady } else { HwpoisonError::Foreign };
+        let zone = self.zone_of(pfn, 1).ok_or(absent)?;
         if self.frames.is_compact() || !cfg!(feature = "mobility") {
             return Err(HwpoisonError::NoWords);
         }

@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(value_name = "MACHINE")]
     machine: Option<String>,
 
-    /// Describe the machine that this runs on: what it says of itself, and some seconds of measurement
+    /// Describe the machine that this runs on: what it says of itself, and half a minute of measurement
     #[arg(long, conflicts_with = "machine")]
     detect: bool,
 
