@@ -127,7 +127,8 @@ fn calls_by_place_lose_no_frame() {
     for engine in [Engine::Framewright, Engine::Linux, Engine::Compact] {
         let run = move || {
             // A mark may be lost if a CPU does not answer in time.
-            let config = few_pages(16, 4, 12, 100_000).engine(engine).but(|config| config.free_reporting = true);
+            let config =
+                few_pages(16, 4, 12, 100_000).engine(engine).but(|config| config.free_reporting = true);
             let config = config.sections([1024, 4096][thread_rng().gen_range(0..2)]);
             let world = Spec::one_zone(PAGES, CPUS).config(config).build();
             let shared = Arc::new(Shared {

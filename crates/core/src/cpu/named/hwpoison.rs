@@ -66,9 +66,9 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// use.
     ///
     /// All CPUs are requested to drain their lists of the zone, and waited for as by a failing allocation; after that
-    /// no CPU is in the middle of a call that has not seen the mark. If a CPU does not answer in that time, and allocates,
-    /// frees or splits the block at this very moment, the mark may be lost: the frame is handed out again, as if it had
-    /// not been reported, but counts as reported.
+    /// no CPU is in the middle of a call that has not seen the mark. If a CPU does not answer in that time, and
+    /// allocates, frees or splits the block at this very moment, the mark may be lost: the frame is handed out again,
+    /// as if it had not been reported, but counts as reported.
     ///
     /// O(CPUs), plus the drains.
     ///
