@@ -40,8 +40,8 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', value_name = "COUNTS", value_parser = count)]
     pub cpus: Vec<u32>,
 
-    /// Measure other allocators in the same run, interleaved: all, or those that are named
-    #[arg(long, num_args = 0.., require_equals = true, value_delimiter = ',', value_name = "NAMES")]
+    /// Measure other allocators in the same run, interleaved: all, or these, with commas between them
+    #[arg(long, num_args = 0..=1, require_equals = true, value_delimiter = ',', value_name = "NAMES")]
     pub rivals: Option<Vec<String>>,
 
     /// Measure each allocator also beside N threads that keep a processor busy, interleaved

@@ -119,6 +119,7 @@ fn every_command_has_a_page_with_its_usage() {
         let page = text(&[&["man"][..], &words].concat())
             .replace("\\-", "-")
             .replace("\\fB", "")
+            .replace("\\fI", "")
             .replace("\\fR", "");
         let name = [&["framewright"][..], &words].concat();
         assert!(page.contains(&format!(".TH {} 1", name.join("-"))), "{page}");
