@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::sync::{LazyLock, OnceLock};
 
 use framewright_report::error::{Error, Result};
+use framewright_report::terminal::without_commands;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::interrupt::Interrupt;
@@ -26,11 +27,9 @@ pub fn is_silent() -> bool {
 }
 
 /// Writes a line to standard error. Where its reader has gone, as in `2>&1 | head`, the line is lost and the work goes
-/// on: a recording is not thrown away for it. Names in it come from files, which may be another's: what would command
-/// the terminal is shown as `?`.
+/// on: a recording is not thrown away for it.
 pub fn say(text: &str) {
-    let commands = |c: char| c.is_control() && c != '\n' && c != '\t';
-    let _ = writeln!(std::io::stderr(), "{}", text.replace(commands, "?"));
+    let _ = writeln!(std::io::stderr(), "{}", without_commands(text, &[]));
 }
 
 /// Says on standard error what happens, for those who wait.

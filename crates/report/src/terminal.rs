@@ -91,12 +91,17 @@ impl Terminal {
         self.width.unwrap_or(Self::DEFAULT_WIDTH).clamp(40, 200)
     }
 
-    /// Writes text for a reader: characters that cannot be shown are spelled in ASCII.
+    /// Writes text for a reader: characters that cannot be shown are spelled in ASCII, and [what would command the
+    /// terminal](without_commands) is `?`, but for this program's own colours.
     ///
     /// # Errors
     /// [`Error::OutputClosed`] if the reader is gone, [`Error::Failed`] if it cannot be written.
     pub fn print(&self, text: &str) -> Result<()> {
-        self.print_data(&self.spell(text))
+        Self::write(&self.harmless(&self.spell(text)))
+    }
+
+    fn harmless(&self, text: &str) -> String {
+        without_commands(text, if self.colour { &COLOURS } else { &[] })
     }
 
     /// `text`, in ASCII where the terminal has no more.
@@ -105,11 +110,15 @@ impl Terminal {
         if self.unicode { text.to_owned() } else { to_ascii(text) }
     }
 
-    /// Writes text for a program: the bytes as they are.
+    /// Writes text for a program: the bytes as they are, unless a terminal reads them (see [`without_commands`]).
     ///
     /// # Errors
     /// As [`print`](Self::print).
     pub fn print_data(&self, text: &str) -> Result<()> {
+        if self.width.is_some() { Self::write(&self.harmless(text)) } else { Self::write(text) }
+    }
+
+    fn write(text: &str) -> Result<()> {
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|cause| Error::output(&cause))
     }
@@ -169,6 +178,22 @@ fn is_utf8(locale: Option<&str>) -> bool {
     })
 }
 
+/// The codes that [`Terminal::paint`] writes.
+const COLOURS: [&str; 5] = ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m", "\u{1b}[31m", "\u{1b}[32m"];
+
+/// `text` with `?` for control characters, other than those that end lines and columns or begin one of the codes
+/// `kept`. Names come from files, which another may have written: they do not move the cursor, nor change a title.
+#[must_use]
+pub fn without_commands(text: &str, kept: &[&str]) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (at, character) in text.char_indices() {
+        let is_kept = || kept.iter().any(|code| text[at..].starts_with(code));
+        let commands = character.is_control() && !matches!(character, '\n' | '\t') && !is_kept();
+        out.push(if commands { '?' } else { character });
+    }
+    out
+}
+
 /// Spells in ASCII what the tables and plots use beyond it.
 pub fn to_ascii(text: &str) -> String {
     let mut ascii = String::with_capacity(text.len());
@@ -222,5 +247,15 @@ mod tests {
         assert_eq!(Terminal::plain().paint("x", Tone::Worse), "x");
         let colourful = Terminal { colour: true, ..Terminal::plain() };
         assert_eq!(colourful.paint("x", Tone::Worse), "\u{1b}[31mx\u{1b}[0m");
+    }
+
+    #[test]
+    fn nothing_but_colours_commands_the_terminal() {
+        let colourful = Terminal { colour: true, ..Terminal::plain() };
+        let tones = [Tone::Plain, Tone::Better, Tone::Worse, Tone::Heading, Tone::Dim];
+        let painted: String = tones.map(|tone| colourful.paint("x\u{1b}[2Jy\r\tz\n", tone)).concat();
+        let shown = without_commands(&painted, &COLOURS);
+        assert_eq!(shown, tones.map(|tone| colourful.paint("x?[2Jy?\tz\n", tone)).concat());
+        assert!(!without_commands(&shown, &[]).contains('\u{1b}'));
     }
 }

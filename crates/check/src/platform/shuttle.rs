@@ -98,8 +98,8 @@ thread_local! {
 /// What runs under a schedule. Boxed, so that the checker is compiled here, once, and not for each test.
 type Body = Box<dyn Fn() + Send + Sync>;
 
-/// Uniform choice of the next thread, after bursts: the last one goes on for a number of steps that has the same mean
-/// in all of an execution. Uniform choice alone hardly ever stops a thread for as long as another one's call takes.
+/// Uniform choice of the next thread, but the last one goes on for a random number of steps, whose mean each execution
+/// draws. Uniform choice at each step hardly ever stops a thread for as long as another one's call takes.
 struct Bursts {
     uniform: RandomScheduler,
     rng: fastrand::Rng,
@@ -107,6 +107,7 @@ struct Bursts {
     mean: u32,
 }
 
+/// Steps; with a mean of 1 each step's thread is chosen uniformly.
 const MEANS: [u32; 5] = [1, 4, 16, 64, 256];
 
 impl Scheduler for Bursts {

@@ -122,7 +122,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 failed += (from.0..to.0).filter(|&pfn| self.frames.is_marked(Pfn(pfn))).count() as u64;
             }
         }
-        // With maps a pageblock that comes back with bad frames says so itself, and not for the one after it.
+        // With maps pageblock by pageblock: each one that comes back with bad frames is marked, and not, as for a block
+        // of the largest order, the one before it.
         let largest = if self.frames.has_maps() { PAGEBLOCK_ORDER } else { MAX_ORDER };
         let mut at = start;
         while at < end {

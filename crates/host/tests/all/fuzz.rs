@@ -1,6 +1,6 @@
 //! Random calls, in many configurations: every block and range that is held keeps what its owner wrote there, and the
-//! books are right in the end. A seed repeats a run: `FRAMEWRIGHT_FUZZ_SEED`; `FRAMEWRIGHT_FUZZ_STEPS` makes it longer,
-//! and `FRAMEWRIGHT_FUZZ_CALLERS` wider.
+//! books are right in the end. A seed repeats a run: `FRAMEWRIGHT_FUZZ_SEED`; `FRAMEWRIGHT_FUZZ_STEPS` makes it longer.
+//! `FRAMEWRIGHT_FUZZ_CALLERS` threads make the calls, two if it is not set.
 
 use core::alloc::Layout;
 use core::ops::Range;

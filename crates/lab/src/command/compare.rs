@@ -126,12 +126,7 @@ fn heading(document: &Document) -> String {
     let mut text = String::new();
     for Source { label, command, date, version, host } in &document.sources {
         let date = date.as_deref().map_or_else(String::new, |date| format!("{date}, "));
-        let [first, second] =
-            [format!("{label}: {command}"), format!("  {date}framewright {version}, {host}")];
-        for line in [first, second] {
-            text += &line.replace(char::is_control, "?");
-            text.push('\n');
-        }
+        text += &format!("{label}: {command}\n  {date}framewright {version}, {host}\n");
     }
     if text.is_empty() {
         return text;

@@ -602,8 +602,24 @@ fn equal_figures_without_a_spread_are_unchanged() {
     assert!(!csv.contains("unclear"), "{line}");
 }
 
+/// Names in a file that another has written, in tables, verdicts, plots and errors.
 #[test]
-fn no_error_commands_the_terminal() {
+fn no_name_commands_the_terminal() {
     let error = refused(&["machines", "x\u{1b}[2Jy"], 2);
     assert!(error.contains("x?[2Jy") && !error.contains('\u{1b}'), "{error:?}");
+    let scratch = Scratch::new("cli-commands");
+    let files = [("a", 1.0), ("b", 2.0)].map(|(name, centre)| {
+        let file = scratch.result(&format!("{name}.json"), centre);
+        let text = fs::read_to_string(&file).expect("it was saved");
+        let changed = ["pcp-reset", "vanilla", "ns_per", "a CPU", "\"test"];
+        let text = changed.iter().fold(text, |text, name| text.replace(name, &format!("{name}\\u001b[2J")));
+        fs::write(&file, text).expect("a file");
+        file
+    });
+    for options in [&[][..], &["--plot"], &["--all"], &["--style", "lkp"]] {
+        let shown = run(&[&["compare", &files[0], &files[1]], options].concat());
+        let text = String::from_utf8(shown.stdout).expect("text");
+        assert!(shown.status.success() && text.contains("?[2J"), "{options:?}: {text:?}");
+        assert!(!text.contains('\u{1b}'), "{options:?}: {text:?}");
+    }
 }

@@ -35,7 +35,7 @@ pub fn bodies(tables: &[Table], terminal: &Terminal) -> String {
         if index > 0 {
             out.push('\n');
         }
-        let table = plain(table.clone(), terminal.unicode);
+        let table = if terminal.unicode { table.clone() } else { ascii(table.clone()) };
         push_line(&mut out, &terminal.paint(&table.title, Tone::Heading));
         for line in &table.about {
             for line in wrapped(line, terminal.width, "  ") {
@@ -259,7 +259,6 @@ fn markdown(tables: &[Table]) -> String {
         if index > 0 {
             out.push('\n');
         }
-        let table = plain(table.clone(), true);
         let _ = writeln!(out, "### {}\n", escaped(&table.title));
         out += &markdown_lines(table.about.iter().map(String::as_str));
         for block in &table.blocks {
@@ -367,16 +366,8 @@ fn push_line(out: &mut String, line: &str) {
 }
 
 /// The table in ASCII, before widths are measured.
-/// A table as it may be shown. Names come from files, which may be another's: what would command the terminal is `?`.
-fn plain(mut table: Table, unicode: bool) -> Table {
-    let each = |text: &mut String| {
-        if text.contains(char::is_control) {
-            *text = text.replace(char::is_control, "?");
-        }
-        if !unicode {
-            *text = to_ascii(text);
-        }
-    };
+fn ascii(mut table: Table) -> Table {
+    let each = |text: &mut String| *text = to_ascii(text);
     each(&mut table.title);
     table.about.iter_mut().chain(&mut table.notes).chain(&mut table.legend).for_each(each);
     for block in &mut table.blocks {

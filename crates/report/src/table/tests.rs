@@ -126,24 +126,6 @@ fn boot() -> Document {
     Document::new("study parallel-init", host()).with(part)
 }
 
-/// Names and notes of a file that someone else wrote do not command the terminal.
-#[test]
-fn names_hold_no_escape_codes_where_they_are_shown() {
-    let mut part =
-        Part::new("study\x1b]0;title\x07", "part\r", Kind::Measured, "host\x1b[2J").baseline("a\x1b[31m");
-    part.metric("x\x1b[1m", "n\x08s", Better::Lower).sample("a\x1b[31m", 1.0).sample("b\x1b[5m", 2.0);
-    part.note("seen\x1b[6n");
-    let document = Document::new("bench", host()).with(part);
-    for style in [Style::Framewright, Style::Mmtests2024, Style::Lkp] {
-        let tables = tables(&document, style, Options::default());
-        for format in [Format::Table, Format::Markdown] {
-            let shown = render(&tables, format, &Terminal::plain());
-            let command = shown.chars().find(|c| c.is_control() && *c != '\n');
-            assert!(command.is_none() && shown.contains("?[31m"), "{style:?}, {format:?}: {shown:?}");
-        }
-    }
-}
-
 /// How a document looks for a reader, on the two kinds of paper and in the three notations.
 fn all_formats(document: &Document, style: Style) -> String {
     let tables = tables(document, style, Options::default());
