@@ -240,10 +240,15 @@ fn compile_all(copies: &[Vec<&Event>], threads: &[u16], page_cache: PageCache) -
 /// The operations of one copy. Frees of blocks that it did not allocate, and of parts of blocks, are left out.
 fn compile(events: &[&Event], threads: &[u16], page_cache: PageCache) -> Copy {
     let mut copy = Copy { threads: vec![Vec::new(); threads.len()], ..Copy::default() };
+    // Time since the copy's first event: of it, and of the last operation of each thread. All threads have one clock,
+    // so that those which took turns when they were recorded take turns here.
+    let (mut now, mut before) = (0, None);
     let mut last: BTreeMap<usize, u64> = BTreeMap::new();
     let mut live: HashMap<u64, (u32, u8)> = HashMap::new();
     let mut pages = 0_u64;
     for event in events {
+        // No time passes where the trace begins again.
+        now += before.replace(event.time_ns).map_or(0, |before| event.time_ns.saturating_sub(before));
         let Some(order) = Order::new(event.order) else { continue };
         let (slot, act) = if event.kind == EventKind::PageAlloc {
             let slot = copy.slots as u32;
@@ -264,9 +269,7 @@ fn compile(events: &[&Event], threads: &[u16], page_cache: PageCache) -> Copy {
             }
         };
         let thread = threads.binary_search(&event.cpu).unwrap_or(0);
-        // No time passes where the trace begins again.
-        let since =
-            last.insert(thread, event.time_ns).map_or(0, |before| event.time_ns.saturating_sub(before));
+        let since = now - last.insert(thread, now).unwrap_or(0);
         copy.threads[thread].push(Op { gap: Ps(since * 1000), slot, order, act });
     }
     copy
@@ -317,6 +320,37 @@ mod tests {
     use super::*;
     use crate::settings::Settings;
     use crate::shipped;
+
+    /// Each traced CPU works in a second of its own.
+    #[test]
+    fn cpus_that_took_turns_take_turns_and_wait_for_no_lock() {
+        const CPUS: u16 = 4;
+        const BLOCKS: u64 = 2000;
+        let mut events = Vec::new();
+        for cpu in 0..CPUS {
+            for n in 0..2 * BLOCKS {
+                let kind = if n < BLOCKS { EventKind::PageAlloc } else { EventKind::PageFree };
+                let time_ns = u64::from(cpu) * 1_000_000_000 + n * 1000;
+                let pfn = 1_000_000 * u64::from(cpu) + 4 * (n % BLOCKS);
+                let migratetype = Some(1);
+                events.push(Event { time_ns, pfn, gfp: 0, pid: 0, comm: 0, cpu, order: 2, migratetype, kind });
+            }
+        }
+        let trace = Trace { events, ..Trace::default() };
+        let machine = Machine::find("xeon-gold-5320").expect("it is built in");
+        let name = "preset=linux_v6_16";
+        let setup = Setup::from_settings(&Settings::from_pairs(name).expect("pairs")).expect("settings");
+        let setups = [(name.to_owned(), setup)];
+        let modelled = Modelled::new(&trace, &machine, 1).expect("it has CPUs enough");
+        let mut part = part(&machine, name, 1);
+        modelled.simulate(&setups, 1, &mut part, &Progress::new("replay", 1)).expect("simulated");
+        let value = |metric: &str| part.find(metric).expect(metric).of(name)[0];
+        // What the lock's line takes from one CPU to the next is part of a wait.
+        let wait = value("zone_lock_wait_ns");
+        assert!(wait < 30.0, "{wait} ns");
+        let elapsed = value("elapsed_ms");
+        assert!((3004.0..3050.0).contains(&elapsed), "{elapsed} ms from the first to the last");
+    }
 
     #[test]
     fn the_shipped_compile_runs_on_a_machine_we_do_not_have_and_larger_lists_spare_locks() {
