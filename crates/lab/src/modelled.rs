@@ -333,7 +333,17 @@ mod tests {
                 let time_ns = u64::from(cpu) * 1_000_000_000 + n * 1000;
                 let pfn = 1_000_000 * u64::from(cpu) + 4 * (n % BLOCKS);
                 let migratetype = Some(1);
-                events.push(Event { time_ns, pfn, gfp: 0, pid: 0, comm: 0, cpu, order: 2, migratetype, kind });
+                events.push(Event {
+                    time_ns,
+                    pfn,
+                    gfp: 0,
+                    pid: 0,
+                    comm: 0,
+                    cpu,
+                    order: 2,
+                    migratetype,
+                    kind,
+                });
             }
         }
         let trace = Trace { events, ..Trace::default() };
