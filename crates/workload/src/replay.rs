@@ -39,6 +39,7 @@ mod run;
 pub use contiguity::{Aged, Ageing, Look, age, age_while};
 pub use copies::{Recorded, copies};
 pub use latency::Latency;
+pub use live::{Live, Owner, Released};
 pub use plan::{Counts, PageCache, Plan};
 pub use run::replay;
 
