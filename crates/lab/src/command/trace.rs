@@ -249,7 +249,8 @@ fn in_the_kernel(samples: &Samples, reading_ns: u64, fact: &mut impl FnMut(&str,
     if !sites.is_empty() {
         fact(" call sites", format!("{} of the time of allocating", sites.join(", ")));
     }
-    let samples_cost = if samples.is_cost_known() { "" } else { " for its events; that of samples is not known" };
+    let samples_cost =
+        if samples.is_cost_known() { "" } else { " for its events; that of samples is not known" };
     let reader = match reading_ns {
         0 => String::new(),
         ns => format!(", and {} of the reader of the kernel's buffers", time(ns as f64)),
