@@ -134,16 +134,16 @@ struct Cost {
 }
 
 /// Replays of which the fastest counts: other work on the machine disturbed it least.
-const REPLAYS: usize = 5;
+const REPLAYS: u32 = 5;
 
 fn cost(trace: &Trace, setup: &Setup) -> Result<Cost> {
     let replay = Replay::new(trace, 1, None)?;
     let mut costs = Vec::new();
-    for _ in 0..REPLAYS {
-        let report = replay.once(setup)?;
+    replay.repeated(setup, REPLAYS, |report| {
         let cpu_ns = report.cpu_ns.saturating_sub(report.waited_cpu_ns) as f64;
         costs.push(Cost { cpu_ns, ns_per_operation: report.cpu_ns_per_operation(), ..Cost::default() });
-    }
+        true
+    })?;
     let least = costs.into_iter().min_by(|a, b| a.cpu_ns.total_cmp(&b.cpu_ns));
     least.ok_or_else(|| Error::failed("nothing was replayed"))
 }
