@@ -96,8 +96,8 @@ pub(crate) struct Ended<'a> {
     pub(crate) is_last: bool,
 }
 
-/// Calls `step` for each allocation and free with what it ends: of an allocation, pages whose free was lost. A block may
-/// be freed in parts. Returns what is in use after the last event. O(n log n) in the events.
+/// Calls `step` for each allocation and free with what it ends: of an allocation, pages whose free was lost. A block
+/// may be freed in parts. Returns what is in use after the last event. O(n log n) in the events.
 pub(crate) fn follow<'a>(trace: &'a Trace, mut step: impl FnMut(&'a Event, &[Ended<'a>])) -> Vec<Ended<'a>> {
     let free = free_kind(trace);
     let mut live = Live::default();

@@ -13,7 +13,7 @@ pub struct Owner {
     pub slot: u32,
 }
 
-/// What frames were taken off the books by [`Live::release`].
+/// Frames that [`Live::release`] took off the books.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
     /// A block as it was allocated.
