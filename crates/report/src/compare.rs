@@ -76,7 +76,9 @@ pub fn merge(files: &[Saved]) -> Result<Document> {
     }
     if merged.results.iter().all(|part| part.metrics.is_empty()) {
         let why = merged.results.iter().flat_map(|part| &part.notes).filter(|note| note.starts_with(ALONE));
-        let why: Vec<&str> = why.map(String::as_str).collect();
+        // Each variant that the files share has its part, and its note.
+        let mut why: Vec<&str> = why.map(String::as_str).collect();
+        why.dedup();
         return Err(Error::failed(format_args!("the files have no metric in common. {}", why.join(" "))));
     }
     for file in others {

@@ -6,7 +6,6 @@ mod curve;
 mod histogram;
 
 use core::cmp::Ordering;
-use core::fmt::Write as _;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use bars::{Bar, bars};
@@ -16,6 +15,7 @@ pub use histogram::histogram;
 
 use crate::result::{Better, Document, Metric, Part, grouped};
 use crate::stats::{median, quantile};
+use crate::table::wrapped;
 use crate::terminal::Terminal;
 
 /// From this many values of a parameter on, a family of metrics is drawn as a curve over it.
@@ -31,7 +31,7 @@ const HISTOGRAM_SAMPLES: usize = 50;
 pub fn document(document: &Document, terminal: &Terminal) -> String {
     let mut out = String::new();
     for part in document.results.iter().filter(|part| !families(part).is_empty()) {
-        let _ = writeln!(out, "{}\n", part.title());
+        out += &(title_lines(&part.title(), terminal) + "\n");
         for mut family in families(part) {
             sort(&mut family);
             let scale = range(part, &family);
@@ -163,6 +163,11 @@ pub(crate) fn whiskers(metric: &Metric, variant: &str) -> (f64, f64) {
     )
 }
 
+/// A title on as many lines as it takes.
+fn title_lines(title: &str, terminal: &Terminal) -> String {
+    wrapped(title, terminal.width, "  ").join("\n") + "\n"
+}
+
 fn heading(title: &str, metric: &Metric) -> String {
     let details = metric.unit_and_direction();
     if details.is_empty() { title.to_owned() } else { format!("{title} ({})", details.join(", ")) }
@@ -170,6 +175,9 @@ fn heading(title: &str, metric: &Metric) -> String {
 
 /// `value` on a label: three significant digits, whole numbers whole, thousands as `k`, `M`, `G`.
 pub fn label(value: f64) -> String {
+    if value != 0.0 && !(1e-9..1e15).contains(&value.abs()) {
+        return format!("{value:.2e}");
+    }
     let (scaled, suffix) = match value.abs() {
         size if size >= 1e9 => (value / 1e9, "G"),
         size if size >= 1e6 => (value / 1e6, "M"),

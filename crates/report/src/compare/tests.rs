@@ -83,14 +83,17 @@ fn nothing_in_common_is_an_error_that_lists_both() {
 
 #[test]
 fn other_units_are_not_compared() {
-    let mut second = saved("b", &["v"], 1.0);
-    second.document.results[0].metrics[0].unit = "us".to_owned();
-    let first = saved("a", &["v"], 1.0);
-    let error = merge(&[first.clone(), second.clone()]).expect_err("nothing is compared").to_string();
-    let alone = "Not compared, as only one file has it: time of an operation, ns; time of an operation, us.";
-    assert_eq!(error, format!("the files have no metric in common. {alone}"));
-    let merged = merge(&[first, saved("c", &["v"], 1.0), second]);
-    assert_eq!(merged.expect("two have the unit").results[0].metrics[0].samples.len(), 2);
+    for variants in [&["v"][..], &["v", "w"]] {
+        let mut second = saved("b", variants, 1.0);
+        second.document.results[0].metrics[0].unit = "us".to_owned();
+        let first = saved("a", variants, 1.0);
+        let error = merge(&[first.clone(), second.clone()]).expect_err("nothing is compared").to_string();
+        let alone =
+            "Not compared, as only one file has it: time of an operation, ns; time of an operation, us.";
+        assert_eq!(error, format!("the files have no metric in common. {alone}"));
+        let merged = merge(&[first, saved("c", variants, 1.0), second]);
+        assert_eq!(merged.expect("two have the unit").results[0].metrics[0].samples.len(), 2);
+    }
 }
 
 /// What a run counts is exact for one seed only.

@@ -2,7 +2,7 @@
 
 use core::fmt::Write as _;
 
-use super::label;
+use super::{label, title_lines};
 use crate::terminal::Terminal;
 
 /// One bar.
@@ -42,7 +42,7 @@ pub fn bars(title: &str, bars: &[Bar], scale: (f64, f64), terminal: &Terminal) -
     };
     let zero = column(0.0);
 
-    let mut out = format!("{title}\n");
+    let mut out = title_lines(title, terminal);
     for (bar, label) in bars.iter().zip(&labels) {
         let mut line = vec![' '; width];
         let end = column(bar.value);

@@ -3,7 +3,7 @@
 use core::fmt::Write as _;
 use core::iter;
 
-use super::label;
+use super::{label, title_lines};
 use crate::terminal::Terminal;
 
 /// Lines of the plot area.
@@ -70,7 +70,7 @@ impl Scale {
 #[must_use]
 pub fn curve(title: &str, axis: &str, series: &[Series], most: f64, terminal: &Terminal) -> String {
     let points = || series.iter().flat_map(|series| &series.points);
-    let Some(first) = points().next() else { return format!("{title}\n  no points\n") };
+    let Some(first) = points().next() else { return title_lines(title, terminal) + "  no points\n" };
 
     let (mut left, mut right) = (first.x, first.x);
     let (mut bottom, mut top) = (0.0_f64, if most > 0.0 { most } else { f64::MIN });
@@ -89,7 +89,7 @@ pub fn curve(title: &str, axis: &str, series: &[Series], most: f64, terminal: &T
         draw(&mut area, series, MARKS[index % MARKS.len()], x, y);
     }
 
-    let mut out = format!("{title}\n");
+    let mut out = title_lines(title, terminal);
     for (row, line) in area.iter().rev().enumerate() {
         let label = match row {
             0 => labels[0].as_str(),

@@ -3,7 +3,7 @@
 use core::fmt::Write as _;
 use core::iter;
 
-use super::label;
+use super::{label, title_lines};
 use crate::stats::{max, min};
 use crate::terminal::Terminal;
 
@@ -13,7 +13,7 @@ use crate::terminal::Terminal;
 pub fn histogram(title: &str, samples: &[f64], terminal: &Terminal) -> String {
     let (low, high) = (min(samples), max(samples));
     if high <= low || samples.is_empty() {
-        return format!("{title}\n  {} samples, all {}\n", samples.len(), label(low));
+        return title_lines(title, terminal) + &format!("  {} samples, all {}\n", samples.len(), label(low));
     }
     let ranges = (samples.len() as f64).log2().ceil() as usize + 1;
     let step = (high - low) / ranges as f64;
@@ -27,7 +27,7 @@ pub fn histogram(title: &str, samples: &[f64], terminal: &Terminal) -> String {
     let digits = most.to_string().len();
     let width = terminal.columns().saturating_sub(2 * edges + digits + 8).max(8);
 
-    let mut out = format!("{title}, n = {}\n", samples.len());
+    let mut out = title_lines(&format!("{title}, n = {}", samples.len()), terminal);
     for (index, &count) in counts.iter().enumerate() {
         // Every range that has a sample shows at least one mark.
         let length = (count * width).div_ceil(most);

@@ -108,6 +108,8 @@ fn labels_are_short() {
         (15_130.0, "15.1k"),
         (1_900_000.0, "1.90M"),
         (2e9, "2G"),
+        (1e300, "1.00e300"),
+        (-2e-12, "-2.00e-12"),
     ];
     for (value, expected) in cases {
         assert_eq!(label(value), expected, "{value}");

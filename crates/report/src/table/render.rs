@@ -161,21 +161,22 @@ fn stub_lines(row: &Row, block: &Block, limit: usize) -> Vec<String> {
     }
     let mut lines = Vec::new();
     let mut rest = row.stub.as_str();
-    while columns(rest) > limit {
-        let Some(joint) = rest
+    loop {
+        let indent = if lines.is_empty() { "" } else { " " };
+        let room = limit - indent.len();
+        let joint = rest
             .char_indices()
-            .take(limit)
+            .take(if columns(rest) > room { room } else { 0 })
             .filter(|(at, character)| *at > 0 && matches!(character, '_' | ',' | '[' | ' '))
             .map(|(at, character)| if character == '[' { at } else { at + 1 })
-            .last()
-        else {
+            .last();
+        let (line, after) = joint.map_or((rest, ""), |joint| rest.split_at(joint));
+        lines.push(format!("{indent}{line}"));
+        if joint.is_none() {
             break;
-        };
-        lines.push(rest[..joint].to_owned());
-        rest = &rest[joint..];
+        }
+        rest = after;
     }
-    let indent = if lines.is_empty() { "" } else { " " };
-    lines.push(format!("{indent}{rest}"));
     lines.extend(row.detail.iter().flat_map(|detail| wrapped(&format!("  {detail}"), Some(limit), "  ")));
     lines
 }

@@ -150,6 +150,27 @@ fn all_formats(document: &Document, style: Style) -> String {
     format!("{wide}\n######## 80 columns\n{text}\n######## Markdown\n{markdown}\n######## CSV\n{csv}")
 }
 
+/// Titles of every length are broken for every width, the last line of one like the others.
+#[test]
+fn tables_and_plots_are_no_wider_than_the_terminal() {
+    let mut part = Part::new("replay", "trace", Kind::Measured, "host").baseline("base").paired();
+    for words in 1..30 {
+        let name = "moves_of_a_line".split('_').cycle().take(words).collect::<Vec<_>>().join("_");
+        part.metric(format!("{name}[repeat=15]"), "ns", Better::Lower)
+            .samples("base", (0..6).map(|n| 100.0 + f64::from(n)))
+            .samples("new", (0..6).map(|n| 50.0 + f64::from(n % 4)));
+    }
+    let document = Document::new("replay", host()).with(part);
+    for width in 64..120 {
+        let terminal = Terminal { width: Some(width), ..Terminal::plain() };
+        let tables = tables(&document, Style::Framewright, Options::default());
+        let text = render(&tables, Format::Table, &terminal) + &crate::plot::document(&document, &terminal);
+        for line in text.lines() {
+            assert!(line.chars().count() <= width, "wider than {width} columns: {line}");
+        }
+    }
+}
+
 #[test]
 fn framewright() {
     insta::assert_snapshot!("framewright-measured", all_formats(&refill(), Style::Framewright));
