@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use framewright_report::error::{Error, Result};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
@@ -113,7 +114,22 @@ impl Settings {
             }
             settings.set(key.trim(), Value::from_word(value.trim()));
         }
-        Ok(settings)
+        settings.undone().map_or(Ok(settings), |what| Err(Error::usage(what)))
+    }
+
+    /// Says of a setting that a later one undoes which to write first.
+    fn undone(&self) -> Option<String> {
+        const OF_GENERATION: [&str; 4] = ["marks", "fallback", "passes", "reclaim"];
+        // These two are not the allocator's.
+        let of_preset = |key: &str| !matches!(key, "page_cache" | "descriptor_bytes");
+        let of_generation = |key: &str| OF_GENERATION.contains(&key);
+        let together: [(&str, &dyn Fn(&str) -> bool); 2] =
+            [("preset", &of_preset), ("generation", &of_generation)];
+        together.iter().find_map(|(whole, is_part)| {
+            let at = self.entries.iter().position(|entry| entry.key == *whole)?;
+            let undone = &self.entries[..at].iter().find(|entry| is_part(&entry.key))?.key;
+            Some(format!("`{whole}` sets `{undone}` as well: write {whole}={} first", self.entries[at].value))
+        })
     }
 
     /// Sets `key`.
@@ -219,7 +235,8 @@ impl<'de> Deserialize<'de> for Settings {
             .collect();
         // The map is sorted by name; what was written first must be applied first.
         entries.sort_by_key(|entry| entry.place.as_ref().map(|place| place.start));
-        Ok(Self { entries })
+        let settings = Self { entries };
+        settings.undone().map_or(Ok(settings), |what| Err(D::Error::custom(what)))
     }
 }
 
@@ -248,6 +265,27 @@ mod tests {
         }
         let error = Settings::from_pairs("batch=7,high=42,batch=8").expect_err("which of them?").to_string();
         assert_eq!(error, "`batch` is set twice, to 7 and to 8; leave one out");
+    }
+
+    /// `batch=63,preset=linux_v6_1` was called that in a result, and ran without the batch.
+    #[test]
+    fn a_setting_that_a_later_one_undoes_is_refused() {
+        let refused = |pairs: &str| Settings::from_pairs(pairs).expect_err("undone").to_string();
+        assert_eq!(
+            refused("batch=63,preset=linux_v6_1"),
+            "`preset` sets `batch` as well: write preset=linux_v6_1 first"
+        );
+        assert_eq!(
+            refused("preset=linux_v6_1,batch=63,marks=v3_0,generation=v6_1"),
+            "`generation` sets `marks` as well: write generation=v6_1 first"
+        );
+        assert!(Settings::from_pairs("preset=linux_v6_1,batch=63,generation=v6_1,marks=v3_0").is_ok());
+        let file = TomlFile::embedded("studies", "x.toml", "batch = 63\npreset = \"linux_v6_1\"\n");
+        let error = file.parse::<Settings>().expect_err("undone").to_string();
+        assert!(
+            error.starts_with("studies/x.toml:") && error.contains("write preset=linux_v6_1 first"),
+            "{error}"
+        );
     }
 
     #[test]
