@@ -144,6 +144,9 @@ fn describe(part: &mut Part, setups: &[(String, Setup)], settings: &[Settings], 
             part.note(format!("Warning: {what}"));
         }
     }
+    for warning in alike(setups) {
+        part.note(warning);
+    }
     part.trace = Some(id);
     match Samples::of(trace) {
         Some(samples) => share(part, &samples),
@@ -154,6 +157,17 @@ fn describe(part: &mut Part, setups: &[(String, Setup)], settings: &[Settings], 
     if let Some(lost) = trace.meta.lost_events.filter(|&lost| lost > 0) {
         part.note(format!("{lost} events were lost when this was recorded."));
     }
+}
+
+/// Warns of columns that are the same configuration: a setting was given the value that it has.
+fn alike(setups: &[(String, Setup)]) -> Vec<String> {
+    let warning = |(n, (name, setup)): (usize, &(String, Setup))| {
+        let (known, _) = setups[..n].iter().find(|(_, earlier)| earlier == setup)?;
+        Some(format!(
+            "Warning: {name} is the same configuration as {known}: what differs between them is noise."
+        ))
+    };
+    setups.iter().enumerate().filter_map(warning).collect()
 }
 
 /// Adds the allocator's share of the recorded run, with its interval.
@@ -241,6 +255,23 @@ fn setups(args: &Args, kernel: &str) -> Result<Setups> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_setting_with_the_value_that_it_has_is_named() {
+        let setups: Vec<_> = ["preset=framewright", "engine=framewright", "batch=63", "high=378"]
+            .map(|pairs| {
+                let settings = Settings::from_pairs(pairs).expect("pairs");
+                (pairs.to_owned(), Setup::from_settings(&settings).expect("settings"))
+            })
+            .into();
+        let same = |name: &str, known: &str| {
+            format!(
+                "Warning: {name} is the same configuration as {known}: what differs between them is noise."
+            )
+        };
+        let expected = [same("engine=framewright", "preset=framewright"), same("high=378", "batch=63")];
+        assert_eq!(alike(&setups), expected);
+    }
 
     #[test]
     fn the_base_is_the_preset_nearest_to_the_traced_kernel() {
