@@ -251,12 +251,12 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Those of a recording; `None` if it was made without.
+    /// Those of a recording; `None` if it was made without, or if none fell into the run: then no share is known.
     #[must_use]
     pub fn of(trace: &Trace) -> Option<Self> {
         let mut samples = Self::parse(&trace.notes.iter().find(|note| note.name == NOTE)?.text)?;
         samples.take_out_recording(EventKind::ALL.map(|kind| trace.count(kind) as u64));
-        Some(samples)
+        (samples.count() > 0).then_some(samples)
     }
 
     /// Counts for the recording what it cost, which samples alone do not show: the kernel writes two kinds of events
@@ -426,6 +426,20 @@ pub(crate) fn text(period_ns: u64, lost: u64, cost: Option<Cost>, by_names: Hash
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::Note;
+
+    /// Of no sample there is no share, not one of 0 % between 0 and 79.
+    #[test]
+    fn a_run_that_no_sample_fell_into_has_no_shares() {
+        let sampled = |text: &str| {
+            let note =
+                Note { time_ns: 0, cpu: 0, pid: 0, comm: 0, name: NOTE.to_owned(), text: text.to_owned() };
+            Samples::of(&Trace { notes: vec![note], ..Trace::default() })
+        };
+        let head = "period_ns=1001001 lost=0 block_ns=900 sample_ns=30000\n";
+        assert_eq!(sampled(head), None);
+        assert_eq!(sampled(&format!("{head}1 user\n")).expect("a sample").count(), 1);
+    }
 
     #[test]
     fn a_sample_counts_once_for_the_innermost_part() {
