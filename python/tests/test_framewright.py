@@ -169,9 +169,11 @@ def test_a_study_runs_with_other_settings_and_machines(tmp_path):
     medians = ours.medians()
     assert list(medians.columns) == ["new", "old"]
     assert medians["old"].tolist() == results.medians()["vanilla"].tolist()
-    machine = dict(fw.machines()["epyc-7742-2s"], name="double", gib_per_node=256)
+    machine = dict(fw.machines()["epyc-7742-2s"], name="ours")
     machine.pop("aliases", None)
-    assert set(fw.simulate(**STRUCTURE, machine=machine).frame()["machine"]) == {"double"}
+    assert set(fw.simulate(**STRUCTURE, machine=machine).frame()["machine"]) == {"ours"}
+    with pytest.raises(fw.CommandError, match="the zones of node 0 have 125.7 of gib_per_node = 256; change both"):
+        fw.simulate(**STRUCTURE, machine=machine | {"gib_per_node": 256})
     results.save(tmp_path / "r.json")
     assert fw.read_results(tmp_path / "r.json").frame().equals(frame)
     for text in ("", "3", "{}", '{"framewright": "0.1.0", "results": 1}', '{"framewright": "0.1.0", "results": [{}]}'):

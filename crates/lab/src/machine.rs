@@ -408,6 +408,14 @@ impl Machine {
             if kib > self.gib_per_node << 20 {
                 return Err(format!("the zones of node {node} have more pages than gib_per_node allows"));
             }
+            // What firmware and the kernel take is less.
+            if kib < self.gib_per_node << 19 {
+                return Err(format!(
+                    "the zones of node {node} have {:.1} of gib_per_node = {}; change both",
+                    kib as f64 / f64::from(1 << 20),
+                    self.gib_per_node
+                ));
+            }
         }
         let mut end = 0;
         for zone in &self.zones {
@@ -559,6 +567,10 @@ mod tests {
         assert_eq!(
             refusal("gib_per_node = 128", "gib_per_node = 64"),
             "the zones of node 0 have more pages than gib_per_node allows"
+        );
+        assert_eq!(
+            refusal("gib_per_node = 128", "gib_per_node = 256"),
+            "the zones of node 0 have 125.7 of gib_per_node = 256; change both"
         );
         assert_eq!(
             refusal("gib_per_node = 128", "gib_per_node = 9223372036854775807"),
