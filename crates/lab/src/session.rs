@@ -238,13 +238,13 @@ impl Reporter<'_> {
         if self.args.all_statistics || style != Style::Framewright {
             return (answers, rest);
         }
-        let mut rows = whole.results.iter().map(|part| part.metrics.len());
+        let mut wholes = whole.results.iter();
         rest.results.retain(|part| {
             let is_answered = answer::is_answered(part);
-            let rows = rows.next().unwrap_or_default();
+            let whole = wholes.next().unwrap_or(part);
             for variant in part.others().filter(|_| is_answered) {
                 answers += if answers.is_empty() { "" } else { "\n" };
-                answers += &answer::text(part, rows, variant, &self.session.terminal);
+                answers += &answer::text(part, whole, variant, &self.session.terminal);
             }
             !is_answered
         });
