@@ -49,7 +49,8 @@ impl<'a, P: Platform, M> Buddy<'a, '_, P, M> {
         if !self.common.is_cut() {
             return;
         }
-        let (shown, wholes) = (self.shown(), changed & WHOLES != 0);
+        let shown = self.shown();
+        let wholes = changed & WHOLES != 0;
         let old_of_all = if wholes { shown(WORDS - 1).load(Relaxed) } else { 0 };
         let mut of_all = old_of_all;
         for list in Ones(u64::from(changed & !WHOLES)) {
