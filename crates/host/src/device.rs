@@ -79,7 +79,8 @@ pub(crate) struct Open {
     pub(crate) len: AtomicU64,
     /// End of the content that storage may hold.
     stored: AtomicU64,
-    /// Bytes below `len` may never have come to storage, because there was no memory for them.
+    /// Bytes below `len` may never come to storage: there was no memory for them, or the pages that raised `len` were
+    /// cut off.
     gap: AtomicBool,
     /// Held shared while a page is written, alone while the file is cut.
     cut: RwLock<()>,
@@ -201,7 +202,7 @@ impl Open {
         File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 
-    /// An append has extended the file, and could not write all of it.
+    /// The file is longer than what was written to it, or is to be cut.
     pub(crate) fn note_gap(&self) {
         self.gap.store(true, Relaxed);
     }
@@ -581,15 +582,12 @@ impl Device for FileDevice<'_> {
 
     fn truncate(&self, file: FileId, index: u64) -> Result<(), IoError> {
         let open = self.open(file)?;
-        let most = index.saturating_mul(PAGE_BYTES as u64);
-        let _alone = alone(&open.cut);
-        open.len.fetch_min(most, Relaxed);
-        let len = open.len.load(Relaxed);
-        // Its pages are dropped already. If the system does not cut it, the next sync does.
+        open.len.fetch_min(index.saturating_mul(PAGE_BYTES as u64), Relaxed);
+        // The pages behind it are dropped already, and one of them may have raised `len` beyond what storage has.
+        // If the system does not give the file its length now, the next sync does.
+        open.note_gap();
         self.faults.turn()?;
-        open.file.set_len(len).map_err(|error| io_error(&error))?;
-        open.stored.store(len, Relaxed);
-        Ok(())
+        open.cut().map_err(|error| io_error(&error))
     }
 
     fn copy_in(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {

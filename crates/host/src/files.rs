@@ -331,10 +331,12 @@ impl<'a> FileCache<'a> {
             let flushed = self.cache.flush_by(&handle.opener);
             flushed.and_then(|()| self.cache.drop_pages(cpu.core(), number))
         } else {
-            self.cache.forget(cpu.core(), number);
             Ok(())
         };
-        *closed = result.is_ok();
+        if result.is_ok() {
+            self.cache.forget(cpu.core(), number);
+            *closed = true;
+        }
         drop(closed);
         let mut inodes = held(&self.inodes);
         if result.is_ok() {
@@ -487,6 +489,8 @@ impl<'a> FileCache<'a> {
     pub fn append(&self, cpu: &Cpu<'_, PageSlot>, file: FileId, bytes: &[u8]) -> Result<u64, CacheError> {
         self.check(cpu);
         self.with(file, |handle, number| {
+            // Before the file grows: a caller that tries again and again leaves no gaps.
+            self.refuse_if_full()?;
             let end = |len: u64| len.checked_add(bytes.len() as u64).filter(|&end| end <= LARGEST_FILE);
             let begin = handle.open.len.fetch_update(Relaxed, Relaxed, end).map_err(|_| CacheError::Range)?;
             let written = self.pieces(number, begin, bytes, |at, part| {
@@ -531,7 +535,10 @@ impl<'a> FileCache<'a> {
         if end.is_none_or(|end| end > LARGEST_FILE) {
             return Err(CacheError::Range);
         }
-        self.with(file, |_, number| self.pieces(number, offset, bytes, write))
+        self.with(file, |_, number| {
+            self.refuse_if_full()?;
+            self.pieces(number, offset, bytes, write)
+        })
     }
 
     /// A disk that is full, and as much in memory as may wait for it: more would only fill memory that no request gets
@@ -551,7 +558,6 @@ impl<'a> FileCache<'a> {
         bytes: &[u8],
         mut write: impl FnMut((FileId, u64, usize), &[u8]) -> Result<(), CacheError>,
     ) -> Result<(), CacheError> {
-        self.refuse_if_full()?;
         by_page(offset, bytes.len()).try_for_each(|(index, at, part)| write((file, index, at), &bytes[part]))
     }
 

@@ -80,7 +80,12 @@ impl File {
     /// The last error, if there were more than `heard`. Every opener that asks is told then.
     pub(crate) fn report(&mut self, heard: u64) -> Option<IoError> {
         self.reported = self.reported.max(self.errors);
-        if self.errors > heard { self.last_error } else { None }
+        self.error_after(heard)
+    }
+
+    /// The last error, if there were more than `before`.
+    pub(crate) fn error_after(&self, before: u64) -> Option<IoError> {
+        self.last_error.filter(|_| self.errors > before)
     }
 
     pub(crate) const fn lost(&self) -> Option<IoError> {
@@ -119,11 +124,6 @@ impl File {
     /// Whether a page of a round, or of one before, is on its way. O(log rounds).
     pub(crate) fn is_writing(&self, round: u64) -> bool {
         self.in_round.first_key_value().is_some_and(|(&first, _)| first <= round)
-    }
-
-    /// A page that is on its way, if there is one.
-    pub(crate) fn is_any_writing(&self) -> Option<u64> {
-        self.writing.first_key_value().map(|(&index, _)| index)
     }
 
     pub(crate) fn pages_writing(&self) -> usize {

@@ -228,9 +228,20 @@ impl State {
         file.is_none_or(|file| file == found.0).then_some(found)
     }
 
-    /// The last dirty page of a file.
-    pub(crate) fn last_dirty(&self, file: FileId) -> Option<u64> {
-        self.dirty.range((file, 0)..=(file, u64::MAX)).next_back().map(|&(_, index)| index)
+    /// The last dirty page of a file, or of any.
+    pub(crate) fn last_dirty(&self, file: Option<FileId>) -> Option<(FileId, u64)> {
+        let end = (file.unwrap_or(FileId(u32::MAX)), u64::MAX);
+        self.dirty.range((file.unwrap_or_default(), 0)..=end).next_back().copied()
+    }
+
+    /// Ends a round of a file, or of each, of which pages are on their way. Returns the rounds.
+    pub(crate) fn end_rounds(&mut self, file: Option<FileId>) -> Vec<(FileId, u64)> {
+        let end = file.unwrap_or(FileId(u32::MAX));
+        let files = self.files.range_mut(file.unwrap_or_default()..=end);
+        files
+            .filter(|(_, known)| known.pages_writing() > 0)
+            .map(|(&file, known)| (file, known.end_round()))
+            .collect()
     }
 
     /// State of a file. It is known from now on.

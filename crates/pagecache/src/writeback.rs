@@ -12,6 +12,7 @@
 //!
 //! A flush costs O(dirty pages of the file · log). It does not wait for pages that are dirtied after it has begun.
 
+use alloc::collections::BTreeMap;
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -19,7 +20,7 @@ use framewright::Pfn;
 use framewright::platform::{Platform, Word};
 
 use crate::cache::{Cache, CacheError, TOGETHER, Use};
-use crate::device::{Completion, Device, IoError, Progress};
+use crate::device::{Completion, Device, Progress};
 use crate::file::Turn;
 use crate::slot::{FileId, Marks, Owner};
 use crate::state::State;
@@ -97,7 +98,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         self.is_ordinary(file)?;
         let heard =
             self.locked(|state| opener.map_or(state.file(file).reported, |heard| heard.load(Relaxed)));
-        self.write_dirty(file);
+        self.write_dirty(Some(file));
         self.sync(file);
         // All that failed since `heard` was read, and not only what this call has seen: another one may have been told
         // of a page that this call found clean.
@@ -114,27 +115,27 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         told.map_or(Ok(()), Err)
     }
 
-    /// Writes the pages of a file that are dirty, and waits until those are written that others have begun. Errors are
-    /// noted with the file.
-    fn write_dirty(&self, file: FileId) {
-        let Some(last) =
-            self.locked(|state| state.last_dirty(file).or_else(|| state.file(file).is_any_writing()))
-        else {
-            return;
-        };
-        let mut at = Some((file, 0));
+    /// Writes the pages of a file, or of all, that are dirty, and waits until those are written that others have begun.
+    /// Errors are noted with the file.
+    fn write_dirty(&self, file: Option<FileId>) {
+        let last = self.locked(|state| state.last_dirty(file));
+        let mut at = Some((file.unwrap_or_default(), 0));
         while let Some(from) = at {
-            let next = self.locked(|state| state.next_dirty(from, Some(file)));
-            let Some((file, index)) = next.filter(|&(_, index)| index <= last) else { break };
+            let next = self.locked(|state| state.next_dirty(from, file));
+            let Some((file, index)) = next.filter(|&next| Some(next) <= last) else { break };
             self.write_out(file.into(), index, false);
             at = index.checked_add(1).map(|index| (file, index));
         }
-        let round = self.locked(|state| state.file(file).end_round());
-        let mut turn = 0;
-        while self.locked(|state| state.file(file).is_writing(round)) {
-            self.device.wait_for_completion();
-            self.wait(turn);
-            turn += 1;
+        for (file, round) in self.locked(|state| state.end_rounds(file)) {
+            let mut turn = 0;
+            // Not if it is forgotten in the meantime.
+            let is_writing =
+                |state: &State| state.files.get(&file).is_some_and(|known| known.is_writing(round));
+            while self.locked(|state| is_writing(state)) {
+                self.device.wait_for_completion();
+                self.wait(turn);
+                turn += 1;
+            }
         }
     }
 
@@ -194,27 +195,19 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
     }
 
     /// Writes out what is dirty, of all files, and waits until that is done. Unlike [`flush`](Self::flush), it does not
-    /// ask the device to make it last.
+    /// ask the device to make it last, and each opener still hears of an error.
     ///
     /// # Errors
     /// Some could not be written. It is dirty still.
     pub fn write_all(&self) -> Result<(), CacheError> {
-        loop {
-            let (_, dirty) = self.pages();
-            let begun = self.write_back(dirty);
-            while self.pages_in_writeback() > 0 {
-                self.device.wait_for_completion();
-                self.poll();
-            }
-            let (_, left) = self.pages();
-            if left == 0 {
-                return Ok(());
-            }
-            if begun == 0 || left >= dirty {
-                let why = self.locked(|state| state.stuck).unwrap_or(IoError::UNKNOWN);
-                return Err(CacheError::Io(why));
-            }
-        }
+        let before: BTreeMap<_, _> =
+            self.locked(|state| state.files.iter().map(|(&file, known)| (file, known.errors())).collect());
+        self.write_dirty(None);
+        let error = self.locked(|state| {
+            let errors_before = |file| before.get(file).copied().unwrap_or_default();
+            state.files.iter().find_map(|(file, known)| known.error_after(errors_before(file)))
+        });
+        error.map_or(Ok(()), |error| Err(CacheError::Io(error)))
     }
 
     /// Writes a page out, if it is still there and dirty, and no thread changes or writes it. Waits for those who

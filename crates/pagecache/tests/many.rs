@@ -18,6 +18,7 @@ use framewright_pagecache::{Cache, CacheError, Completion, Device, FileId, IoErr
 use framewright_pagecache::{SpaceId, Swap};
 
 const MEMORY: u64 = 48;
+const BROKEN: IoError = IoError::from_code(5);
 type Cell = <Shuttle as Platform>::Cell<u64>;
 
 /// Pages of one number each. The maps are behind ordinary mutexes, never held where another thread may run.
@@ -55,7 +56,7 @@ impl Disk {
 
     /// One in six fails.
     fn turn(&self) -> Result<(), IoError> {
-        if self.turns.fetch_add(1, Relaxed) % 6 == 5 { Err(IoError::UNKNOWN) } else { Ok(()) }
+        if self.turns.fetch_add(1, Relaxed) % 6 == 5 { Err(BROKEN) } else { Ok(()) }
     }
 }
 
@@ -158,7 +159,7 @@ fn note(model: &mut Numbers, index: u64, number: u64, stored: Result<(), CacheEr
 fn work(&Call { cache, on, cpu, index, number }: &Call<'_>, model: &mut Numbers) {
     let (mine, shared) = (FileId(cpu), FileId(99));
     let (helpers, stored, mut bytes) = (cache.helpers(), number.to_le_bytes(), [0; 8]);
-    match thread_rng().gen_range(0..19) {
+    match thread_rng().gen_range(0..22) {
         0..6 => note(model, index, number, cache.write(on, &helpers, (mine, index, 0), &stored)),
         6..9 => {
             let result = cache.read(on, &helpers, (mine, index, 0), &mut bytes);
@@ -168,7 +169,11 @@ fn work(&Call { cache, on, cpu, index, number }: &Call<'_>, model: &mut Numbers)
         11..13 => drop(cache.load_mapped(on, &helpers, (shared, index % 4, 0), &mut bytes)),
         13 => drop(cache.flush(if index.is_multiple_of(2) { mine } else { shared })),
         14 => drop(cache.write_back(4)),
-        15..18 => shift(cache, on),
+        15 => assert!(matches!(cache.write_all(), Ok(()) | Err(CacheError::Io(BROKEN)))),
+        16 => cache.unmap(shared),
+        // Of any CPU: what a page held is read again.
+        17 => drop(cache.drop_pages(on, FileId(index as u32 % 3))),
+        18..21 => shift(cache, on),
         _ => {
             cache.truncate(on, mine, index).unwrap();
             model.retain(|&at, _| at < index);

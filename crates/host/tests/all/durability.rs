@@ -234,6 +234,8 @@ fn a_full_disk_says_so() {
     // Memory that fills with what cannot be written says the same, not that there is no memory.
     let error = (0..4096).find_map(|n| files.write(&cpu, file, n * PAGE, &[2; PAGE_BYTES]).err());
     assert_eq!(error, Some(CacheError::Io(IoError::from_code(libc::ENOSPC))));
+    let len = files.len(file);
+    assert_eq!((files.append(&cpu, file, b"more"), files.len(file)), (Err(FULL), len), "no gap");
     files.inject_full(0);
     assert_eq!([files.flush(file), files.flush(file)], [Err(FULL), Ok(())], "nothing is lost");
     assert_eq!(files.len(file).unwrap(), fs::metadata(folder.file(1)).unwrap().len());

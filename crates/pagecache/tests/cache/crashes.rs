@@ -364,7 +364,11 @@ impl Round<'_> {
                         Err(error) => panic!("{error}"),
                     }
                 }
-                70..72 => drop(self.cache.write_back(8)),
+                70 => drop(self.cache.write_back(8)),
+                71 => {
+                    let file = self.files[dice(self.files.len() as u64) as usize].lock().unwrap().file;
+                    let _ = self.cache.drop_pages(cpu, file);
+                }
                 72 if dice(20) == 0 => {
                     // What is cut off may be gone from now on.
                     let file = {

@@ -149,6 +149,20 @@ fn truncate_frees_at_once() {
     cache.verify().unwrap();
 }
 
+/// No byte makes no file longer, and takes no memory.
+#[test]
+fn nothing_written_changes_nothing() {
+    let world = world(Generation::V6_1, 1);
+    let cache = Cache::new(world.allocator(), Disk::default());
+    for write in [Cache::write, Cache::store_mapped] {
+        for (offset, written) in [(0, Ok(())), (BYTES, Ok(())), (BYTES + 1, Err(CacheError::Range))] {
+            let at = (FileId(1), 9, offset);
+            assert_eq!(world.on(0, |cpu| write(&cache, cpu, &cache.helpers(), at, &[])), written);
+        }
+    }
+    assert_eq!(cache.pages(), (0, 0));
+}
+
 #[test]
 fn reading_in_sequence_reads_ahead() {
     let world = world(Generation::V6_1, 1);

@@ -190,6 +190,22 @@ fn a_closed_file_has_no_pages() {
     assert_eq!(arena.allocator().verify().unwrap().allocated, 0);
 }
 
+/// A small file takes its own pages, and none for what is behind its end.
+#[test]
+fn reading_ahead_ends_with_the_file() {
+    let (folder, arena) = (Folder::new(), arena(1));
+    let files = FileCache::new(&arena);
+    let cpu = arena.attach().unwrap();
+    for pages in [1, 3] {
+        std::fs::write(folder.file(pages), vec![1; pages as usize * PAGE_BYTES - 1]).unwrap();
+        let file = files.open(&folder.file(pages)).unwrap();
+        let mut bytes = [0; 4 * PAGE_BYTES];
+        assert_eq!(files.read(&cpu, file, 0, &mut bytes), Ok(pages as usize * PAGE_BYTES - 1));
+        assert_eq!(files.pages().0, pages);
+        files.close(&cpu, file).unwrap();
+    }
+}
+
 #[test]
 fn truncate_cuts_the_file() {
     let (folder, arena) = (Folder::new(), arena(1));
@@ -203,22 +219,27 @@ fn truncate_cuts_the_file() {
     assert_eq!(std::fs::metadata(folder.file(1)).unwrap().len(), 2 * PAGE);
 }
 
-/// A cut that fails has dropped the pages: the file is as long as it was to be, and the next flush cuts it.
+/// A cut that fails has dropped the pages: the file is as long as it was to be, and the next flush cuts it; or makes it
+/// longer, if what lay behind its end on storage was never written.
 #[test]
 fn a_cut_that_failed_is_made_by_the_next_flush() {
     let (folder, arena) = (Folder::new(), arena(1));
     let files = FileCache::new(&arena);
     let cpu = arena.attach().unwrap();
-    let file = files.open(&folder.file(1)).unwrap();
-    files.write(&cpu, file, 0, &[7; 4 * PAGE_BYTES]).unwrap();
-    files.flush(file).unwrap();
-    files.write(&cpu, file, 4 * PAGE, &[8; 100]).unwrap();
-    files.inject_faults(1000);
-    files.truncate(&cpu, file, 2).unwrap_err();
-    files.inject_faults(0);
-    assert_eq!((files.len(file), files.pages().0), (Ok(2 * PAGE), 2));
-    files.flush(file).unwrap();
-    assert_eq!(std::fs::metadata(folder.file(1)).unwrap().len(), 2 * PAGE);
+    for (n, (last, cut)) in [(4, 2), (9, 6)].into_iter().enumerate() {
+        let path = folder.file(n as u64);
+        let file = files.open(&path).unwrap();
+        files.write(&cpu, file, 0, &[7; 4 * PAGE_BYTES]).unwrap();
+        files.flush(file).unwrap();
+        files.write(&cpu, file, last * PAGE, &[8; 100]).unwrap();
+        files.inject_faults(1000);
+        files.truncate(&cpu, file, cut).unwrap_err();
+        files.inject_faults(0);
+        assert_eq!((files.len(file), files.pages().0), (Ok(cut * PAGE), cut.min(4)));
+        files.flush(file).unwrap();
+        assert_eq!(std::fs::metadata(path).unwrap().len(), cut * PAGE);
+        files.close(&cpu, file).unwrap();
+    }
 }
 
 /// A frame's number means something in its own arena only: with a CPU of another one, the cache would write to, and
