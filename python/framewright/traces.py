@@ -73,8 +73,13 @@ class Trace:
         """
         used = pc.is_in(self.table["event"], pa.array(["mm_page_alloc", "mm_page_free"]))
         events = self.table.filter(used).select(["time_ns", "event", "order", "pfn"]).to_pandas()
-        held = (2.0 ** events["order"].astype(float)).where(events["event"] == "mm_page_alloc", 0.0)
-        pages = (held - held.groupby(events["pfn"]).shift(fill_value=0.0)).cumsum()
+        # Blocks may be freed in parts: each counts as so many of the smallest that occur in its 1,024 frames.
+        unit = 2 ** events.groupby(events["pfn"] // 1024)["order"].transform("min").astype("int64")
+        parts = events.index.repeat(2 ** events["order"].astype("int64") // unit)
+        frame = events["pfn"][parts] + unit[parts] * pd.Series(parts).groupby(parts).cumcount().to_numpy()
+        held = unit[parts].where(events["event"][parts] == "mm_page_alloc", 0).reset_index(drop=True)
+        change = held - held.groupby(frame.reset_index(drop=True)).shift(fill_value=0)
+        pages = change.groupby(parts).sum().cumsum()
         seconds = (events["time_ns"] - events["time_ns"].min()) / 1e9
         step = max(1, len(events) // points)
         return pd.DataFrame({"seconds": seconds, "pages": pages}).iloc[::step].reset_index(drop=True)

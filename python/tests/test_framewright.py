@@ -138,6 +138,14 @@ def test_a_trace_is_a_table(tmp_path):
             live.pop(pfn, None)
     pages = trace.live_pages(points=trace.table.num_rows)["pages"]
     assert pages.min() >= 0 and pages.iloc[-1] == sum(live.values())
+    # A huge page that is freed in parts, not the first one first, beside a block of order 3 and a free of what was there before.
+    steps = [("alloc", 512, 9), ("free", 513, 0), ("alloc", 2048, 3), ("free", 3000, 0), ("free", 514, 1), ("free", 768, 8)]
+    rows = pa.Table.from_pylist([
+        trace.table.slice(0, 1).to_pylist()[0] | {"time_ns": n, "event": f"mm_page_{what}", "pfn": pfn, "order": order}
+        for n, (what, pfn, order) in enumerate(steps)
+    ]).cast(trace.table.schema)
+    split = fw.traces.Trace(TRACE, rows, {})
+    assert split.live_pages()["pages"].tolist() == [512, 511, 519, 519, 517, 261]
     pq.write_table(trace.table.slice(0, 0), tmp_path / "empty.parquet")
     empty = fw.open_trace(tmp_path / "empty.parquet")
     assert empty.live_pages().empty and empty.seconds == 0 and not empty.by_order()["pages"].any()

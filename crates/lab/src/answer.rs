@@ -181,9 +181,9 @@ impl<'a> Change<'a> {
     }
 }
 
-/// The answer for one variant, and its most important rows.
+/// The answer for one variant, and its most important of `rows` rows: `part` may be without those that say little.
 #[must_use]
-pub fn text(part: &Part, variant: &str, terminal: &Terminal) -> String {
+pub fn text(part: &Part, rows: usize, variant: &str, terminal: &Terminal) -> String {
     let mut out = String::new();
     let mut push = |text: &str, tone: Tone| {
         out += &format!("{}\n", terminal.paint(terminal.spell(text).trim_end(), tone));
@@ -245,11 +245,11 @@ pub fn text(part: &Part, variant: &str, terminal: &Terminal) -> String {
         shown += 1;
         room = room.saturating_sub(lines.len());
     }
-    let hidden = part.metrics.len().saturating_sub(shown);
-    let more = if hidden > 0 {
-        format!("{hidden} more rows, and notes: --all. ")
-    } else {
-        "Notes: --all. ".to_owned()
+    let hidden = rows.saturating_sub(shown);
+    let more = match hidden {
+        0 => "Notes: --all. ".to_owned(),
+        1 => "1 more row, and notes: --all. ".to_owned(),
+        _ => format!("{hidden} more rows, and notes: --all. "),
     };
     for line in wrapped(&format!("{more}+ better, - worse, ~ unclear, ? too few"), Some(width), "") {
         push(&line, Tone::Dim);
@@ -488,7 +488,7 @@ mod tests {
     }
 
     fn shown(part: &Part) -> String {
-        text(part, &part.variants[1], &Terminal { width: Some(80), ..Terminal::plain() })
+        text(part, part.metrics.len(), &part.variants[1], &Terminal { width: Some(80), ..Terminal::plain() })
     }
 
     #[test]
@@ -531,16 +531,16 @@ To deploy  not in Linux: avoid_fragmentation, engine and 5 more are settings of
 
     #[test]
     fn a_narrow_terminal_has_figures_below_titles() {
-        let text = text(
-            &part("preset=framewright", 0.75, 0.1),
-            "preset=framewright",
-            &Terminal { width: Some(40), ..Terminal::plain() },
-        );
+        let terminal = Terminal { width: Some(40), ..Terminal::plain() };
+        let part = part("preset=framewright", 0.75, 0.1);
+        // Nine of its rows were hidden before: they are among those of --all, too.
+        let text = text(&part, part.metrics.len() + 9, "preset=framewright", &terminal);
         assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
         assert!(
             text.contains("CPU time of an operation, ns\n  30.3 → 22.3, 0.735× [0.690, 0.787] +\n"),
             "{text}"
         );
+        assert!(text.contains("39 more rows, and notes: --all."), "{text}");
     }
 
     #[test]
@@ -620,7 +620,7 @@ Notes: --all. + better, - worse, ~ unclear, ? too few
             }
         }
         assert!(is_answered(&part));
-        let text = text(&part, "b", &Terminal { width: Some(80), ..Terminal::plain() });
+        let text = text(&part, 12, "b", &Terminal { width: Some(80), ..Terminal::plain() });
         assert!(
             text.starts_with(
                 "a → b (refill-check huge, measured, 8 samples)\nVerdict    better: 6 of 12 rows"

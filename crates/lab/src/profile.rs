@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use framewright_trace::trace::{EventKind, Trace};
+use framewright_trace::trace::{Event, EventKind, Trace};
+use framewright_workload::replay::{Live, Released};
 
 /// Allocations under one heading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,31 +50,26 @@ impl Profile {
     pub fn of(trace: &Trace) -> Self {
         let mut profile = Self { duration_ns: trace.duration_ns(), ..Self::default() };
         let mut comms: HashMap<u32, Share> = HashMap::new();
-        let mut live: HashMap<u64, (u64, u8)> = HashMap::new();
         let mut pages = 0_u64;
         let free = free_kind(trace);
-        for event in &trace.events {
-            if event.kind == EventKind::PageAlloc {
-                profile.all.add(event.order);
-                profile.orders.entry(event.order).or_default().add(event.order);
-                profile.types.entry(event.migratetype).or_default().add(event.order);
-                comms.entry(event.comm).or_default().add(event.order);
-                // A block whose free was lost counts as freed now.
-                if let Some((_, order)) = live.insert(event.pfn, (event.time_ns, event.order)) {
-                    pages -= 1 << order;
-                }
-                pages += 1 << event.order;
-                profile.peak_pages = profile.peak_pages.max(pages);
-            } else if event.kind == free {
+        let kept = follow(trace, |event, ended| {
+            pages -= ended.iter().map(|ended| ended.pages).sum::<u64>();
+            if event.kind == free {
                 profile.frees += 1;
-                if let Some((since, order)) = live.remove(&event.pfn) {
-                    profile.lifetimes_ns.push(event.time_ns - since);
-                    pages -= 1 << order;
-                }
+                let lasts = ended.iter().filter(|ended| ended.is_last);
+                profile.lifetimes_ns.extend(lasts.map(|ended| event.time_ns - ended.block.time_ns));
+                return;
             }
-        }
-        for (_, order) in live.into_values() {
-            profile.kept.add(order);
+            profile.all.add(event.order);
+            profile.orders.entry(event.order).or_default().add(event.order);
+            profile.types.entry(event.migratetype).or_default().add(event.order);
+            comms.entry(event.comm).or_default().add(event.order);
+            pages += 1 << event.order;
+            profile.peak_pages = profile.peak_pages.max(pages);
+        });
+        for ended in kept {
+            profile.kept.allocations += u64::from(ended.is_last);
+            profile.kept.pages += ended.pages;
         }
         profile.lifetimes_ns.sort_unstable();
         profile.comms =
@@ -88,6 +84,48 @@ impl Profile {
         let last = self.lifetimes_ns.len().checked_sub(1)?;
         self.lifetimes_ns.get((last as f64 * quantile.clamp(0.0, 1.0)).round() as usize).copied()
     }
+}
+
+/// Pages of a block that are freed, or that the trace leaves in use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended<'a> {
+    /// Allocation of the block.
+    pub(crate) block: &'a Event,
+    pub(crate) pages: u64,
+    /// Nothing of the block is left.
+    pub(crate) is_last: bool,
+}
+
+/// Calls `step` for each allocation and free with what it ends: of an allocation, pages whose free was lost. A block
+/// may be freed in parts. Returns what is in use after the last event. O(n log n) in the events.
+pub(crate) fn follow<'a>(trace: &'a Trace, mut step: impl FnMut(&'a Event, &[Ended<'a>])) -> Vec<Ended<'a>> {
+    let free = free_kind(trace);
+    let mut live = Live::default();
+    // By block: its allocation, and how many of its pages are in use.
+    let mut blocks: Vec<(&Event, u64)> = Vec::new();
+    let end = |blocks: &mut [(&'a Event, u64)], released: Vec<Released>| {
+        let ended = released.into_iter().filter_map(|released| {
+            let (owner, order) = match released {
+                Released::Whole(owner) => (owner, owner.order),
+                Released::Part(owner, _, order) => (owner, order),
+                Released::Unknown(..) => return None,
+            };
+            let (block, left) = &mut blocks[owner.slot as usize];
+            *left -= 1 << order;
+            Some(Ended { block, pages: 1 << order, is_last: *left == 0 })
+        });
+        ended.collect::<Vec<_>>()
+    };
+    let is_used = |event: &&Event| event.kind == EventKind::PageAlloc || event.kind == free;
+    for event in trace.events.iter().filter(is_used) {
+        let aligned = event.pfn >> event.order << event.order;
+        step(event, &end(&mut blocks, live.release(aligned, event.order)));
+        if event.kind == EventKind::PageAlloc {
+            live.insert(aligned, event.order, blocks.len() as u32);
+            blocks.push((event, 1 << event.order));
+        }
+    }
+    end(&mut blocks, live.release_all())
 }
 
 /// The kind of event that is a free: where single frees were not traced, those of lists are all there is.
@@ -106,6 +144,17 @@ pub fn time(ns: f64) -> String {
     }
 }
 
+/// An amount of memory in a readable unit.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    let mib = bytes as f64 / f64::from(1 << 20);
+    match bytes >> 10 {
+        kib @ ..1024 => format!("{kib} KiB"),
+        ..10_240 => format!("{mib:.1} MiB"),
+        _ => format!("{mib:.0} MiB"),
+    }
+}
+
 /// Name of a migratetype in Linux.
 #[must_use]
 pub fn type_name(migratetype: Option<u8>) -> String {
@@ -120,9 +169,24 @@ pub fn type_name(migratetype: Option<u8>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use framewright_trace::trace::{Comms, Event};
+    use framewright_trace::trace::Comms;
+    use framewright_workload::replay::Plan;
 
     use super::*;
+
+    #[test]
+    fn sizes_are_rounded_in_a_unit_that_shows_them() {
+        for (pages, text) in [
+            (0, "0 KiB"),
+            (1, "4 KiB"),
+            (255, "1020 KiB"),
+            (1000, "3.9 MiB"),
+            (5000, "20 MiB"),
+            (331_054, "1293 MiB"),
+        ] {
+            assert_eq!(size(pages << 12), text, "{pages} pages");
+        }
+    }
 
     #[test]
     fn blocks_are_counted_by_order_and_comm_and_timed_until_they_are_freed() {
@@ -157,8 +221,40 @@ mod tests {
             (profile.lifetimes_ns.as_slice(), profile.lifetime_ns(0.5)),
             ([300].as_slice(), Some(300))
         );
-        assert_eq!(profile.kept, Share { allocations: 1, pages: 1 });
+        // Of the 512, frame 999 was freed, and the first one unseen.
+        assert_eq!(profile.kept, Share { allocations: 2, pages: 511 });
         assert_eq!(Profile::default().lifetime_ns(0.5), None);
+    }
+
+    /// As a huge page is that was split: each page goes by itself, the first one not first, and is allocated again.
+    #[test]
+    fn a_block_that_is_freed_in_parts_is_in_use_until_the_last_of_them() {
+        let event = |time_ns, kind, pfn, order| {
+            let migratetype = Some(1);
+            Event { time_ns, cpu: 0, pid: 7, comm: 0, kind, pfn, order, migratetype, gfp: 0 }
+        };
+        let mut events = vec![
+            event(0, EventKind::PageAlloc, 512, 9),
+            event(1, EventKind::PageFree, 512, 0),
+            event(2, EventKind::PageAlloc, 512, 0),
+            event(3, EventKind::PageAlloc, 1024, 0),
+        ];
+        let profile = |events: &[Event]| {
+            let mut comms = Comms::default();
+            comms.intern("prog");
+            let trace = Trace { events: events.to_vec(), comms, ..Trace::default() };
+            let counts = *Plan::compile(&trace, 1).expect("it holds events").counts();
+            let profile = Profile::of(&trace);
+            assert_eq!((profile.peak_pages, profile.kept.pages), (counts.peak_frames, counts.live_frames));
+            profile
+        };
+        let early = profile(&events);
+        assert_eq!((early.peak_pages, early.kept), (513, Share { allocations: 3, pages: 513 }));
+        assert_eq!(early.lifetimes_ns, [0; 0]);
+        events.extend((1..512).map(|n| event(10 + n, EventKind::PageFree, 512 + n, 0)));
+        let late = profile(&events);
+        assert_eq!((late.peak_pages, late.kept), (513, Share { allocations: 2, pages: 2 }));
+        assert_eq!(late.lifetimes_ns, [521]);
     }
 
     #[test]

@@ -213,12 +213,13 @@ impl Reporter<'_> {
         table::check(document, style)?;
         // For readers; files, JSON and CSV have all.
         let all = options.all_statistics || *format == Format::Csv;
-        let document = if all { document.clone() } else { document.clone().in_short() };
+        let whole = document;
+        let document = if all { whole.clone() } else { whole.clone().in_short() };
         if *format != Format::Table {
             let text = table::render(&table::tables(&document, style, options), *format, terminal);
             return terminal.print_data(&text);
         }
-        let (answers, rest) = self.answers(&document, style);
+        let (answers, rest) = self.answers(&document, whole, style);
         if !rest.results.is_empty() {
             terminal.print(&table::render(&table::tables(&rest, style, options), *format, terminal))?;
             terminal.print(if answers.is_empty() { "" } else { "\n" })?;
@@ -231,17 +232,19 @@ impl Reporter<'_> {
     }
 
     /// Answers of the parts that compare, as text, and the other parts, which are shown as tables: all of them with
-    /// `--all` or in a style that was asked for.
-    fn answers(&self, document: &Document, style: Style) -> (String, Document) {
+    /// `--all` or in a style that was asked for. `whole` has the rows that `document` hides.
+    fn answers(&self, document: &Document, whole: &Document, style: Style) -> (String, Document) {
         let (mut answers, mut rest) = (String::new(), document.clone());
         if self.args.all_statistics || style != Style::Framewright {
             return (answers, rest);
         }
+        let mut rows = whole.results.iter().map(|part| part.metrics.len());
         rest.results.retain(|part| {
             let is_answered = answer::is_answered(part);
+            let rows = rows.next().unwrap_or_default();
             for variant in part.others().filter(|_| is_answered) {
                 answers += if answers.is_empty() { "" } else { "\n" };
-                answers += &answer::text(part, variant, &self.session.terminal);
+                answers += &answer::text(part, rows, variant, &self.session.terminal);
             }
             !is_answered
         });
@@ -256,8 +259,9 @@ impl Reporter<'_> {
     pub fn show_part(&self, document: &Document, style: Style) -> Result<()> {
         let terminal = &self.session.terminal;
         let options = self.args.options();
-        let document = if options.all_statistics { document.clone() } else { document.clone().in_short() };
-        let (answers, rest) = self.answers(&document, style);
+        let whole = document;
+        let document = if options.all_statistics { whole.clone() } else { whole.clone().in_short() };
+        let (answers, rest) = self.answers(&document, whole, style);
         let mut text = answers + &table::bodies(&table::tables(&rest, style, options), terminal);
         if self.args.plot {
             text += &format!("\n{}", plot::document(&document, terminal));
@@ -268,7 +272,7 @@ impl Reporter<'_> {
     /// The legend of the tables of all results.
     #[must_use]
     pub fn legend(&self, document: &Document, style: Style) -> String {
-        let (_, rest) = self.answers(document, style);
+        let (_, rest) = self.answers(document, document, style);
         table::legend_text(&table::tables(&rest, style, self.args.options()), &self.session.terminal)
     }
 }

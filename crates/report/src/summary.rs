@@ -394,8 +394,12 @@ pub fn summary(document: &Document, terminal: &Terminal) -> String {
     out
 }
 
-/// The terminal's legend, in a line of 80 columns.
-pub const MARKS: &str = "here: measured; there: predicted for the published machine; nearly: 0.5 to 2×";
+/// The terminal's legend, in a line of 80 columns; `machine` is that of the predictions, where one was asked for.
+#[must_use]
+pub fn marks(machine: Option<&str>) -> String {
+    let machine = machine.unwrap_or("the published machine");
+    format!("here: measured; there: predicted for {machine}; nearly: 0.5 to 2×")
+}
 
 /// The page's legend.
 pub const LEGEND: &str = "Changes of medians in percent [low, high]: measured 95 % interval, predicted range over all models. reproduced: that \
@@ -465,7 +469,7 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/study-all.json");
         let document = Document::read(path.as_ref()).expect("a result");
         let terminal = Terminal { width: Some(80), ..Terminal::plain() };
-        let screen = summary(&document, &terminal) + MARKS;
+        let screen = summary(&document, &terminal) + &marks(None);
         assert!(screen.lines().count() <= 24, "{screen}");
         assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
         insta::assert_snapshot!("study-all", screen);
@@ -482,7 +486,8 @@ mod tests {
         assert_eq!(text.lines().collect::<Vec<_>>(), expected, "b asks nothing that was published");
         let narrow = Terminal { width: Some(80), ..Terminal::plain() };
         assert!(summary(&document(), &narrow).lines().all(|line| line.chars().count() <= 80));
-        assert!(columns(MARKS) < 80);
+        assert!(columns(&marks(None)) < 80);
+        assert!(marks(Some("epyc-7742-2s")).contains("there: predicted for epyc-7742-2s;"));
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub enum Act {
 /// One operation of a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Op {
-    /// Time since the CPU's operation before it.
+    /// Time since the CPU's operation before it, or of its first one since the copy began.
     pub gap: Ps,
     /// The block: an index below [`Copy::slots`].
     pub slot: u32,
@@ -59,9 +59,9 @@ pub struct Outcome {
     pub alloc_ns: f64,
     /// Mean time of a free.
     pub free_ns: f64,
-    /// Mean time from a CPU's start to its end.
+    /// Time from the first CPU's start to the last one's end.
     pub elapsed: Ps,
-    /// Share of that spent in allocations and frees.
+    /// Share of that time of all CPUs that was spent in allocations and frees.
     pub share: f64,
     /// Base pages that were allocated.
     pub pages: u64,
@@ -160,7 +160,7 @@ pub fn run(model: &Model, linux: &Linux, copies: &[Copy], seed: u64) -> Result<O
         }
     });
     let Sums { allocs, frees, pages } = sums.into_inner();
-    let elapsed = report.mean();
+    let elapsed = report.whole();
     let totals = world.allocator().totals().pcp;
     Ok(Outcome {
         alloc_ns: allocs.mean_ns(),

@@ -315,6 +315,12 @@ impl Samples {
         Some(samples)
     }
 
+    /// Whether what recording costs was measured: `perf record` does not.
+    #[must_use]
+    pub const fn is_cost_known(&self) -> bool {
+        self.cost.is_some()
+    }
+
     /// The number of samples, without those of the recording itself.
     #[must_use]
     pub fn count(&self) -> u64 {

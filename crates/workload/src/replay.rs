@@ -39,6 +39,7 @@ mod run;
 pub use contiguity::{Aged, Ageing, Look, age, age_while};
 pub use copies::{Recorded, copies};
 pub use latency::Latency;
+pub use live::{Live, Owner, Released};
 pub use plan::{Counts, PageCache, Plan};
 pub use run::replay;
 
@@ -148,8 +149,9 @@ impl Report {
             Metric::lower("cpu_ns_per_operation", "ns", self.cpu_ns_per_operation()),
         ];
         for (name, latency) in [("alloc_ns", &self.alloc_latency), ("free_ns", &self.free_latency)] {
-            for quantile in [0.5, 0.9, 0.99, 0.999] {
-                if let Some(ns) = latency.quantile(quantile) {
+            // Each with the samples of which one is above it: of fewer it would be the largest.
+            for (quantile, least) in [(0.5, 2), (0.9, 10), (0.99, 100), (0.999, 1000)] {
+                if let Some(ns) = latency.quantile(quantile).filter(|_| latency.samples().len() >= least) {
                     metrics.push(Metric::lower(format!("{name}[quantile={quantile}]"), "ns", f64::from(ns)));
                 }
             }

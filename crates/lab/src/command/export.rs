@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use framewright_report::error::{Error, Result};
 use framewright_trace::trace::{Event, EventKind, Trace};
 
-use crate::profile::{free_kind, type_name};
+use crate::profile::{Ended, follow, free_kind, type_name};
 use crate::session::{Session, open_beside};
 use crate::shipped;
 
@@ -188,34 +188,13 @@ fn bursts(trace: &Trace, mut each: impl FnMut(u16, &Burst) -> io::Result<()>) ->
     open.iter().try_for_each(|(cpu, burst)| each(*cpu, burst))
 }
 
-/// A block in use: since when, its order, and which thread's name asked for it, of which type.
-type Block<'a> = (u64, &'a Event);
-
-/// Calls `ended` for each block when it is freed, with the time of its free, and for what is left with the time of the
-/// last event. Frees of blocks that were not allocated in the trace, and of parts, are left out.
-fn lifetimes<'a>(trace: &'a Trace, mut step: impl FnMut(&'a Event, Option<Block<'a>>)) -> Vec<Block<'a>> {
-    let free = free_kind(trace);
-    let mut live: HashMap<u64, Block<'a>> = HashMap::new();
-    for event in &trace.events {
-        if event.kind == EventKind::PageAlloc {
-            // A block whose free was lost counts as freed now.
-            step(event, live.insert(event.pfn, (event.time_ns, event)));
-        } else if event.kind == free
-            && live.get(&event.pfn).is_some_and(|(_, block)| block.order == event.order)
-        {
-            step(event, live.remove(&event.pfn));
-        }
-    }
-    live.into_values().collect()
-}
-
 /// Pages in use: of all, and of the threads that held most at a time.
 fn counters(trace: &Trace) -> Vec<(String, Vec<(u64, u64)>)> {
     let mut held: HashMap<u32, (u64, u64)> = HashMap::new();
     let mut series: HashMap<Option<u32>, Vec<(u64, u64)>> = HashMap::new();
     let mut all = 0_u64;
     let apart = (trace.duration_ns() / STEPS).max(1);
-    lifetimes(trace, |event, ended| {
+    follow(trace, |event, ended| {
         let mut change = |comm: u32, pages: i64| {
             let (now, most) = held.entry(comm).or_default();
             *now = now.saturating_add_signed(pages);
@@ -230,8 +209,8 @@ fn counters(trace: &Trace) -> Vec<(String, Vec<(u64, u64)>)> {
                 }
             }
         };
-        if let Some((_, block)) = ended {
-            change(block.comm, -(1 << block.order));
+        for Ended { block, pages, .. } in ended {
+            change(block.comm, -pages.cast_signed());
         }
         if event.kind == EventKind::PageAlloc {
             change(event.comm, 1 << event.order);
@@ -256,16 +235,13 @@ fn folded(trace: &Trace, weight: Weight) -> String {
     };
     let end = trace.events.last().map_or(0, |event| event.time_ns);
     if weight == Weight::PageSeconds {
-        let held =
-            |block: &Event, from: u64, to: u64| (1_u64 << block.order) as f64 * (to - from) as f64 / 1e6;
-        let kept = lifetimes(trace, |event, ended| {
-            if let Some((since, block)) = ended {
-                add(block, held(block, since, event.time_ns));
+        let mut held = |ended: &[Ended<'_>], until: u64| {
+            for Ended { block, pages, .. } in ended {
+                add(block, *pages as f64 * (until - block.time_ns) as f64 / 1e6);
             }
-        });
-        for (since, block) in kept {
-            add(block, held(block, since, end));
-        }
+        };
+        let kept = follow(trace, |event, ended| held(ended, event.time_ns));
+        held(&kept, end);
     } else {
         for event in trace.events.iter().filter(|event| event.kind == EventKind::PageAlloc) {
             add(event, if weight == Weight::Pages { (1_u64 << event.order) as f64 } else { 1.0 });

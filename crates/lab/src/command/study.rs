@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use framewright_report::error::{Error, Result, did_you_mean};
 use framewright_report::result::{Document, Kind, Part};
-use framewright_report::summary::{MARKS, part_line, summary};
+use framewright_report::summary::{marks, part_line, summary};
 use framewright_report::table::{Format, Listing, Style, wrapped};
 use framewright_report::terminal::Tone;
 
@@ -149,6 +149,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         reporter: &reporter,
         details: reading && (!whole || args.details),
         style: on_terminal,
+        machine: args.machine.as_deref(),
     };
     let ended = run_jobs(&work, &options, &shown, &mut document);
     let interrupted = matches!(ended, Ok(Ended { interrupted: true, .. }));
@@ -282,6 +283,8 @@ struct Shown<'a> {
     reporter: &'a Reporter<'a>,
     details: bool,
     style: Style,
+    /// Machine that was asked for.
+    machine: Option<&'a str>,
 }
 
 /// End of a run of parts.
@@ -392,7 +395,7 @@ fn finish(shown: &Shown<'_>, document: &Document, ended: Option<&Ended>) -> Resu
             }
         }
         terminal.print(&format!("\n{summary}"))?;
-        for line in wrapped(MARKS, Some(terminal.columns()), "") {
+        for line in wrapped(&marks(shown.machine), Some(terminal.columns()), "") {
             terminal.print(&format!("{line}\n"))?;
         }
     }

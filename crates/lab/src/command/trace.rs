@@ -10,7 +10,7 @@ use framewright_trace::trace::Trace;
 
 use crate::command::{export, replay::nearest_preset};
 use crate::configure::Setup;
-use crate::profile::{Profile, Share, time, type_name};
+use crate::profile::{Profile, Share, size, time, type_name};
 use crate::replaying::Replay;
 use crate::session::Session;
 use crate::settings::Settings;
@@ -134,16 +134,16 @@ struct Cost {
 }
 
 /// Replays of which the fastest counts: other work on the machine disturbed it least.
-const REPLAYS: usize = 5;
+const REPLAYS: u32 = 5;
 
 fn cost(trace: &Trace, setup: &Setup) -> Result<Cost> {
     let replay = Replay::new(trace, 1, None)?;
     let mut costs = Vec::new();
-    for _ in 0..REPLAYS {
-        let report = replay.once(setup)?;
+    replay.repeated(setup, REPLAYS, |report| {
         let cpu_ns = report.cpu_ns.saturating_sub(report.waited_cpu_ns) as f64;
         costs.push(Cost { cpu_ns, ns_per_operation: report.cpu_ns_per_operation(), ..Cost::default() });
-    }
+        true
+    })?;
     let least = costs.into_iter().min_by(|a, b| a.cpu_ns.total_cmp(&b.cpu_ns));
     least.ok_or_else(|| Error::failed("nothing was replayed"))
 }
@@ -181,9 +181,9 @@ fn facts(
         0 => String::new(),
         ns => format!(" ({:.0} a second)", allocations as f64 * 1e9 / ns as f64),
     };
-    fact("allocations", format!("{allocations}{rate} of {pages} pages, {} MiB", pages >> 8));
+    fact("allocations", format!("{allocations}{rate} of {pages} pages, {}", size(pages << 12)));
     fact("frees", profile.frees.to_string());
-    fact("most in use", format!("{} MiB", profile.peak_pages >> 8));
+    fact("most in use", size(profile.peak_pages << 12));
     let lifetimes: Vec<String> = QUANTILES
         .iter()
         .filter_map(|(name, quantile)| {
@@ -249,13 +249,15 @@ fn in_the_kernel(samples: &Samples, reading_ns: u64, fact: &mut impl FnMut(&str,
     if !sites.is_empty() {
         fact(" call sites", format!("{} of the time of allocating", sites.join(", ")));
     }
+    let samples_cost =
+        if samples.is_cost_known() { "" } else { " for its events; that of samples is not known" };
+    let reader = match reading_ns {
+        0 => String::new(),
+        ns => format!(", and {} of the reader of the kernel's buffers", time(ns as f64)),
+    };
     fact(
         "recording cost",
-        format!(
-            "{:.1} % more CPU time of the run, and {} of the reader of the kernel's buffers",
-            samples.recording_percent(),
-            time(reading_ns as f64)
-        ),
+        format!("{:.1} % more CPU time of the run{samples_cost}{reader}", samples.recording_percent()),
     );
 }
 
@@ -344,6 +346,26 @@ mod tests {
         let terminal = Terminal { width: Some(80), ..Terminal::plain() };
         let texts = tables(facts, &profile, &args).map(|part| part.render(Format::Table, &terminal));
         texts.join("\n")
+    }
+
+    /// As `perf record` leaves it: nothing of it says what it cost.
+    #[test]
+    fn a_cost_that_was_not_measured_is_not_said_to_be_none() {
+        let samples = Samples::of(&Trace {
+            notes: vec![Note {
+                time_ns: 0,
+                cpu: 0,
+                pid: 0,
+                comm: 0,
+                name: "kernel_samples".to_owned(),
+                text: "period_ns=1001001 lost=0\n98 user\n2 a;ring_buffer_lock_reserve\n".to_owned(),
+            }],
+            ..Trace::default()
+        });
+        let mut said = Vec::new();
+        in_the_kernel(&samples.expect("samples"), 0, &mut |name, text| said.push((name.to_owned(), text)));
+        let (_, cost) = said.iter().find(|(name, _)| name == "recording cost").expect("it is said");
+        assert_eq!(cost, "2.0 % more CPU time of the run for its events; that of samples is not known");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use framewright::policy::pcp::{sharing_cpus, size};
 
 use super::read::{Group, Kernel, State, Zone};
 use super::{Finding, Severity};
+use crate::profile;
 
 /// All findings, the most severe first. Counters are judged by their growth since `earlier`.
 pub(super) fn all(state: &State, earlier: Option<&State>) -> Vec<Finding> {
@@ -442,10 +443,10 @@ fn full_group(group: &Group) -> Option<Finding> {
         id: "memory-group-full",
         severity: if share >= NEARLY_FULL { Severity::Warning } else { Severity::Info },
         read: format!(
-            "{}: {} of {} MiB in use ({share:.0} %), {} processes killed since it was made, {folder}",
+            "{}: {} of {} in use ({share:.0} %), {} processes killed since it was made, {folder}",
             group.path,
-            group.used >> 20,
-            group.limit >> 20,
+            profile::size(group.used),
+            profile::size(group.limit),
             group.killed
         ),
         expected: format!("less than {NEARLY_FULL:.0} %, and none killed"),

@@ -9,6 +9,7 @@ use framewright_workload::replay::{Aged, Ageing};
 
 use super::{QUANTITIES, Replay};
 use crate::configure::Setup;
+use crate::profile::size;
 use crate::progress::Progress;
 use crate::simulate::in_parallel;
 
@@ -78,7 +79,7 @@ impl Replay<'_> {
              memory. These rows are deterministic counts, not timings.",
             ageing.runs,
             self.tight >> 8,
-            self.counts().peak_frames >> 8,
+            size(self.counts().peak_frames << 12),
             match ageing.one_stays_in {
                 0 => "none".to_owned(),
                 n => format!("{} %", 100 / n),

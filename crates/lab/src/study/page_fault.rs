@@ -119,11 +119,18 @@ impl Case {
                 Some(name) if !run.asked => Machine::find(name)?,
                 _ => usual()?,
             };
-            let processes = match value("processes").map(str::parse) {
-                Some(Ok(processes)) => machine.cpus().min(processes),
-                _ => machine.cpus(),
-            };
-            let is_own = !run.asked || value("machine").is_some() || named.as_ref() == Some(&machine.name);
+            let asked = value("processes").and_then(|processes| processes.parse().ok());
+            let processes = machine.cpus().min(asked.unwrap_or(u32::MAX));
+            // What ran, where the machine has fewer CPUs than was asked for.
+            let parameters = asked.map_or_else(
+                || inside.to_owned(),
+                |asked| inside.replace(&format!("processes={asked}"), &format!("processes={processes}")),
+            );
+            if parameters != inside && cases.iter().any(|case| case.parameters == parameters) {
+                continue;
+            }
+            let is_own = parameters == inside
+                && (!run.asked || value("machine").is_some() || named.as_ref() == Some(&machine.name));
             let mean = |family: &str| {
                 let name = format!("{family}[{inside}]");
                 let metric = part.metrics.iter().find(|metric| metric.name == name);
@@ -133,7 +140,7 @@ impl Case {
                 [Some(faults), Some(zone), Some(lru)] => Some([faults, zone, lru]),
                 _ => None,
             };
-            cases.push(Self { parameters: inside.to_owned(), machine, processes, published });
+            cases.push(Self { parameters, machine, processes, published });
         }
         if cases.is_empty() {
             let machine = run.machine.clone();
@@ -466,6 +473,29 @@ mod tests {
         let metric = result.find("faults_per_second[machine=xeon-gold-5320]").expect("a figure");
         let [low, high] = metric.interval["batch_63"];
         assert!(high / low > 6.0, "{low} {high}");
+    }
+
+    #[test]
+    fn a_machine_with_fewer_cpus_says_how_many_processes_ran() {
+        let plan = Plan::find("lock-line").expect("it is built in");
+        let part = plan.parts().iter().find(|part| part.name == "page_fault1").expect("a part");
+        for (name, expected) in [
+            ("xeon-8358-2s", &["processes=128", "processes=16"][..]),
+            ("xeon-gold-5320", &["processes=26", "processes=16"]),
+            ("naples-7551-vm4", &["processes=4"]),
+        ] {
+            let mut machine = Machine::find(name).expect("it is built in");
+            machine.kernel_ns = Machine::find("xeon-8358-2s").expect("it is built in").kernel_ns;
+            let trace = Trace::default();
+            let run_ = Run { asked: true, ..Run::shortest(&machine, &trace) };
+            let cases = Case::all(part, &run_).expect("cases");
+            let all: Vec<_> = cases.iter().map(|case| case.parameters.as_str()).collect();
+            assert_eq!(all, expected, "{name}");
+            assert!(
+                cases.iter().all(|case| case.parameters.ends_with(&case.processes.to_string())),
+                "{name}"
+            );
+        }
     }
 
     #[test]

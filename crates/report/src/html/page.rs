@@ -76,7 +76,7 @@ fn origin(document: &Document) -> String {
     format!("{date}framewright {}", document.version())
 }
 
-/// A row for each study: what was changed, and what that did here, on the published machine, and in what was published.
+/// A row for each study: what was changed, and what that did here, on the modelled machine, and in what was published.
 fn summary(document: &Document, rows: &[Row<'_>]) -> Markup {
     let figure = |headline: &Option<Headline<'_>>| {
         html! {
@@ -94,7 +94,7 @@ fn summary(document: &Document, rows: &[Row<'_>]) -> Markup {
             }
             div.scroll tabindex="0" role="region" aria-label="Summary" {
                 table.summary {
-                    thead { tr { th { "study" } th { "what was changed" } th { "here" } th { "published machine" } th { "published" } } }
+                    thead { tr { th { "study" } th { "what was changed" } th { "here" } th { "modelled machine" } th { "published" } } }
                     tbody {
                         @for row in rows {
                             tr {

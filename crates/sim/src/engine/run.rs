@@ -43,6 +43,13 @@ impl Report {
         let spans = self.starts.iter().zip(&self.ends).map(|(start, end)| end.since(*start).0);
         Ps(spans.sum::<u64>() / (self.ends.len() as u64).max(1))
     }
+
+    /// Time from the first CPU's start to the last one's end.
+    #[must_use]
+    pub fn whole(&self) -> Ps {
+        let (first, last) = (self.starts.iter().min(), self.ends.iter().max());
+        last.copied().unwrap_or_default().since(first.copied().unwrap_or_default())
+    }
 }
 
 /// Event counters of a machine.

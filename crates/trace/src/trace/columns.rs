@@ -35,19 +35,31 @@ pub(super) const SCHEMA: &str = "
 /// Rows per row group. A reader holds one group in memory at a time.
 pub(super) const ROWS_PER_GROUP: usize = 1 << 20;
 
+/// Whether a file is made small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packing {
+    Packed,
+    /// A row has at least the 16 bytes of its time and its frame.
+    Plain,
+}
+
 /// Encodings: times grow by little, so their differences are packed; frames recur soon after they were freed,
 /// in runs that the compressor sees best when they are left plain; all else has few values, so a dictionary
 /// holds them.
-pub(super) fn properties(meta: &Meta) -> WriterProperties {
+pub(super) fn properties(meta: &Meta, packing: Packing) -> WriterProperties {
     let path = |name: &str| ColumnPath::from(name);
     let level = ZstdLevel::try_new(9).expect("9 is a level of zstd");
+    let (compression, times) = match packing {
+        Packing::Packed => (Compression::ZSTD(level), Encoding::DELTA_BINARY_PACKED),
+        Packing::Plain => (Compression::UNCOMPRESSED, Encoding::PLAIN),
+    };
     WriterProperties::builder()
         .set_created_by(concat!("framewright ", env!("CARGO_PKG_VERSION")).to_owned())
-        .set_compression(Compression::ZSTD(level))
+        .set_compression(compression)
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_max_row_group_row_count(Some(ROWS_PER_GROUP))
         .set_column_dictionary_enabled(path("time_ns"), false)
-        .set_column_encoding(path("time_ns"), Encoding::DELTA_BINARY_PACKED)
+        .set_column_encoding(path("time_ns"), times)
         .set_column_dictionary_enabled(path("pfn"), false)
         .set_column_encoding(path("pfn"), Encoding::PLAIN)
         .set_key_value_metadata(Some(to_pairs(meta)))

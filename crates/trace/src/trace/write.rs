@@ -7,7 +7,8 @@ use parquet::errors::ParquetError;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
-use super::{Comms, Event, EventKind, Note, Trace, columns};
+use super::columns::{self, Packing};
+use super::{Comms, Event, EventKind, Note, Trace, bounds};
 use crate::error::Error;
 
 pub(super) fn to_bytes(trace: &Trace) -> Result<Vec<u8>, Error> {
@@ -17,13 +18,24 @@ pub(super) fn to_bytes(trace: &Trace) -> Result<Vec<u8>, Error> {
     if let Some((note, what)) = trace.first_note_fault() {
         return Err(Error::InvalidNote { note, what });
     }
-    let bytes = encode(trace).expect("a valid trace has the columns' types, and memory takes every write");
-    Ok(bytes)
+    let encoded = |packing| {
+        encode(trace, packing).expect("a valid trace has the columns' types, and memory takes every write")
+    };
+    let packed = encoded(Packing::Packed);
+    // A trace that repeats itself packs into fewer bytes than a reader accepts for its rows.
+    Ok(if is_read_again(trace, packed.len() as u64) { packed } else { encoded(Packing::Plain) })
 }
 
-fn encode(trace: &Trace) -> Result<Vec<u8>, ParquetError> {
+/// Whether a file of `size` bytes is large enough for a reader to accept all of the trace.
+fn is_read_again(trace: &Trace, size: u64) -> bool {
+    let [events, notes] = [trace.events.len(), trace.notes.len()].map(|rows| rows as u64);
+    let text = trace.notes.iter().map(|note| note.text.len() as u64).sum();
+    bounds::may_hold_rows(size, events + notes) && bounds::may_hold_notes(size, notes, text)
+}
+
+fn encode(trace: &Trace, packing: Packing) -> Result<Vec<u8>, ParquetError> {
     let schema = Arc::new(parse_message_type(columns::SCHEMA)?);
-    let properties = Arc::new(columns::properties(&trace.meta));
+    let properties = Arc::new(columns::properties(&trace.meta, packing));
     let mut writer = SerializedFileWriter::new(Vec::new(), schema, properties)?;
     let all = in_order(trace);
     for rows in all.chunks(columns::ROWS_PER_GROUP) {

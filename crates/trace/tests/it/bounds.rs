@@ -9,12 +9,12 @@ use std::path::Path;
 use std::process::Command;
 
 use framewright_trace::import;
-use framewright_trace::trace::{Note, Trace};
+use framewright_trace::trace::Trace;
 use parquet::basic::Compression;
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::common::{Folder, small_trace};
+use crate::common::Folder;
 use crate::trace_file::{Column, written};
 
 const MIB: usize = 1 << 20;
@@ -121,25 +121,31 @@ fn read_elsewhere(path: &Path) -> Cost {
 
 /// A table of so many rows, in Snappy or as `properties` say: frames that do not repeat if `rich`.
 fn rows(rows: usize, rich: bool, comms: Vec<&'static str>, properties: WriterPropertiesBuilder) -> Vec<u8> {
+    written(&columns(rows, rich, "mm_page_free", comms), properties.build())
+}
+
+fn columns(
+    rows: usize,
+    rich: bool,
+    event: &'static str,
+    comms: Vec<&'static str>,
+) -> Vec<(&'static str, Column)> {
     let numbers = || (0..rows as i64).collect::<Vec<_>>();
     let zero = || Column::Narrow(vec![0; rows], None);
     let frames = |n: &i64| (n.wrapping_mul(0x5851_f42d_4c95_7f2d) as u64 >> 13) as i64;
     let pfn = if rich { numbers().iter().map(frames).collect() } else { vec![7; rows] };
     let time = if rich { numbers() } else { vec![1; rows] };
-    written(
-        &[
-            ("required int64 time_ns", Column::Wide(time)),
-            ("required int32 cpu", zero()),
-            ("required int32 pid", zero()),
-            ("required binary comm (STRING)", Column::Text(comms)),
-            ("required binary event (STRING)", Column::Text(vec!["mm_page_free"; rows])),
-            ("required int64 pfn", Column::Wide(pfn)),
-            ("required int32 order", zero()),
-            ("required int32 migratetype", Column::Narrow(vec![-1; rows], None)),
-            ("required int64 gfp", Column::Wide(vec![0; rows])),
-        ],
-        properties.build(),
-    )
+    vec![
+        ("required int64 time_ns", Column::Wide(time)),
+        ("required int32 cpu", zero()),
+        ("required int32 pid", zero()),
+        ("required binary comm (STRING)", Column::Text(comms)),
+        ("required binary event (STRING)", Column::Text(vec![event; rows])),
+        ("required int64 pfn", Column::Wide(pfn)),
+        ("required int32 order", zero()),
+        ("required int32 migratetype", Column::Narrow(vec![-1; rows], None)),
+        ("required int64 gfp", Column::Wide(vec![0; rows])),
+    ]
 }
 
 fn snappy() -> WriterPropertiesBuilder {
@@ -179,12 +185,13 @@ fn wide() -> Vec<u8> {
     written(&columns, snappy().build())
 }
 
+/// Notes of 4 MiB each, compressed to almost nothing.
 fn texts() -> Vec<u8> {
-    let mut trace = small_trace();
-    let text = "a".repeat(4 << 20);
-    let note = Note { time_ns: 1, cpu: 0, pid: 0, comm: 0, name: "/proc/zoneinfo".into(), text };
-    trace.notes = vec![note; 24];
-    trace.to_bytes().unwrap()
+    const NOTES: usize = 24;
+    let text: &str = "a".repeat(4 << 20).leak();
+    let mut columns = columns(NOTES, false, "/proc/zoneinfo", vec!["cc1"; NOTES]);
+    columns.push(("required binary text (STRING)", Column::Text(vec![text; NOTES])));
+    written(&columns, snappy().set_compression(Compression::ZSTD(Default::default())).build())
 }
 
 fn lines(bytes: usize) -> Vec<u8> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::common::{Folder, any_trace, meta, named, named_notes, small_trace};
 use framewright_trace::error::{Error, Place};
-use framewright_trace::trace::{Event, Meta, Trace};
+use framewright_trace::trace::{Event, Meta, Note, Trace};
 use parquet::basic::Compression;
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
 use parquet::file::properties::WriterProperties;
@@ -49,6 +49,21 @@ proptest! {
 fn is_one_line(error: &Error) -> bool {
     let text = error.to_string();
     !text.contains('\n') && text.contains('t') && text.contains("; ")
+}
+
+/// It packs into far fewer bytes than a reader accepts for as many rows.
+#[test]
+fn a_trace_that_repeats_itself_is_read_back() {
+    let small = small_trace();
+    let first = small.events[0];
+    let events = (0..600_000).map(|n| Event { time_ns: 1000 * n, ..first }).collect();
+    let loops = Trace { events, ..small.clone() };
+    let note = |n| Note { time_ns: n, cpu: 0, pid: 1, comm: 0, name: "tick".into(), text: "x".repeat(200) };
+    let noted = Trace { notes: (0..40_000).map(note).collect(), ..small };
+    for trace in [loops, noted] {
+        let read = Trace::read_bytes(&trace.to_bytes().unwrap(), "t").unwrap();
+        assert!(named(&read) == named(&trace) && named_notes(&read) == named_notes(&trace));
+    }
 }
 
 #[test]

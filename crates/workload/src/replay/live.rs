@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 /// The lifetime that a block of the trace is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Owner {
+pub struct Owner {
     /// First frame of the block as it was allocated.
-    pub(super) start: u64,
+    pub start: u64,
     /// Its order then.
-    pub(super) order: u8,
+    pub order: u8,
     /// Its lifetime.
-    pub(super) slot: u32,
+    pub slot: u32,
 }
 
-/// What frames were taken off the books by [`Live::release`].
+/// Frames that [`Live::release`] took off the books.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Released {
+pub enum Released {
     /// A block as it was allocated.
     Whole(Owner),
     /// A smaller block within one, at this frame and of this order.
@@ -31,41 +31,46 @@ struct Piece {
     owner: Owner,
 }
 
-/// Pieces by their first frame. They do not overlap, and each is aligned to its size.
+/// Blocks in use, or what is left of them. Pieces by their first frame: they do not overlap, and each is aligned to its
+/// size.
 #[derive(Debug, Default)]
-pub(super) struct Live {
+pub struct Live {
     pieces: BTreeMap<u64, Piece>,
     frames: u64,
 }
 
 impl Live {
     /// Frames in use.
-    pub(super) const fn frames(&self) -> u64 {
+    #[must_use]
+    pub const fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// Adds a block over frames that are not in use.
-    pub(super) fn insert(&mut self, start: u64, order: u8, slot: u32) {
+    /// Adds a block, aligned to its size, over frames that are not in use.
+    pub fn insert(&mut self, start: u64, order: u8, slot: u32) {
         debug_assert!(!self.any(start, order), "frames in use are released first");
         self.pieces.insert(start, Piece { order, owner: Owner { start, order, slot } });
         self.frames += 1 << order;
     }
 
     /// Whether a frame of the aligned range is in use.
-    pub(super) fn any(&self, pfn: u64, order: u8) -> bool {
+    #[must_use]
+    pub fn any(&self, pfn: u64, order: u8) -> bool {
         self.covering(pfn).is_some() || self.pieces.range(pfn..pfn + (1 << order)).next().is_some()
     }
 
     /// Takes an aligned range off the books: one item for each block in it, each part of a larger one, and each
     /// range that is not in use, in order of address.
-    pub(super) fn release(&mut self, pfn: u64, order: u8) -> Vec<Released> {
+    #[must_use]
+    pub fn release(&mut self, pfn: u64, order: u8) -> Vec<Released> {
         let mut released = Vec::with_capacity(1);
         self.release_range(pfn, order, &mut released);
         released
     }
 
     /// Takes everything off the books, in order of address.
-    pub(super) fn release_all(&mut self) -> Vec<Released> {
+    #[must_use]
+    pub fn release_all(&mut self) -> Vec<Released> {
         self.frames = 0;
         let pieces = core::mem::take(&mut self.pieces).into_iter();
         pieces.map(|(start, piece)| piece.released(start, piece.order)).collect()
