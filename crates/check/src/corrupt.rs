@@ -41,8 +41,7 @@ pub enum Spot {
     NrFree(Order),
     /// Which bins of a type have a pageblock. Only with maps.
     Bins(Migratetype),
-    /// Of the bitmap of a type's free pageblocks: its words, then the summary of singles, then that of pairs, each in
-    /// maps of its own: of at most 512 pageblocks from words 8 and 16 on. Only with maps, in a world of one zone.
+    /// A word of the bitmap of a type's free pageblocks. Only with maps, in a world of one zone.
     Whole(Migratetype, usize),
     /// The first block of a free list, relative to the zone's start. Not of an isolated list.
     First(Order, Migratetype),

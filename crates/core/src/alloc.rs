@@ -353,11 +353,20 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     }
 
     /// The pages from which sizes are computed: those that the zone manages, in a lazy boot also those that it will
-    /// manage.
+    /// manage. Of memory that grows meanwhile, only what one hold of a section's lock makes ready can count twice.
     fn expected_pages(&self, zone: &Zone<P>) -> u64 {
-        let lazy = self.later().filter(|later| later.deferred.is_lazy());
-        let left = lazy.map_or(0, |later| later.deferred.zones()[zone.id().index()].left());
-        zone.managed_pages() + left
+        let Some(later) = self.later().filter(|later| later.deferred.is_lazy()) else {
+            return zone.managed_pages();
+        };
+        let left = || later.deferred.zones()[zone.id().index()].left();
+        let mut before = left();
+        loop {
+            let (managed, after) = (zone.managed_pages(), left());
+            if before == after {
+                return managed + after;
+            }
+            before = after;
+        }
     }
 
     /// Sets the size of all per-CPU lists of a zone. Each CPU applies it at its next call that is no hit. A list holds

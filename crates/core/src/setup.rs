@@ -317,7 +317,7 @@ mod tests {
     const ZONE: ZoneSpec =
         ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(1 << 20), pages: 4096 };
 
-    /// A map for each pageblock, or two; and of each section three for each of six types.
+    /// A map for each pageblock, or two; and of each section one for each of six types.
     #[test]
     fn maps_are_as_many_as_pageblocks_and_sections_need() {
         let maps = |engine, section_pages| {
@@ -327,13 +327,13 @@ mod tests {
                 .map(|plan| (plan.maps, plan.sections, plan.section_words))
         };
         assert_eq!(maps(Engine::Linux, 0), Ok((0, 0, 0)));
-        assert_eq!(maps(Engine::Framewright, 0), Ok((8 + 18, 0, 0)));
-        assert_eq!(maps(Engine::Compact, 0), Ok((16 + 18, 0, 0)));
-        assert_eq!(maps(Engine::Framewright, 2048), Ok((8 + 36, 1, 14)));
-        // A map has bits for 512 pageblocks, and that of a summary for 512 words of them.
+        assert_eq!(maps(Engine::Framewright, 0), Ok((8 + 6, 0, 0)));
+        assert_eq!(maps(Engine::Compact, 0), Ok((16 + 6, 0, 0)));
+        assert_eq!(maps(Engine::Framewright, 2048), Ok((8 + 12, 1, 14)));
+        // A map has bits for 512 pageblocks.
         let large = ZoneSpec { pages: 1 << 24, ..ZONE };
         let plan = Plan::new(&[large], &[NodeId(0)], &Config::framewright());
-        assert_eq!(plan.map(|plan| plan.maps), Ok((1 << 15) + 6 * (64 + 2)));
+        assert_eq!(plan.map(|plan| plan.maps), Ok((1 << 15) + 6 * 64));
     }
 
     #[test]

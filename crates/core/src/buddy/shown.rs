@@ -18,10 +18,11 @@ const WHOLES: u8 = 0x80;
 const _: () = assert!(Migratetype::ALL.len() < 8);
 
 impl<'a, P: Platform, M> Buddy<'a, '_, P, M> {
-    /// The section's own word of those that the sections publish.
-    fn shown(&self, which: usize) -> &'a P::Word {
-        let words = self.common.words;
-        &words[which * (words.len() / WORDS) + self.extent.n]
+    /// The section's own words of those that the sections publish, by number.
+    fn shown(&self) -> impl Fn(usize) -> &'a P::Word + use<'a, P, M> {
+        let (words, n) = (self.common.words, self.extent.n);
+        let sections = words.len() / WORDS;
+        move |which| &words[which * sections + n]
     }
 
     /// Whether it is a section among several.
@@ -48,12 +49,13 @@ impl<'a, P: Platform, M> Buddy<'a, '_, P, M> {
         if !self.common.is_cut() {
             return;
         }
+        let shown = self.shown();
         let wholes = changed & WHOLES != 0;
-        let old_of_all = if wholes { self.shown(WORDS - 1).load(Relaxed) } else { 0 };
+        let old_of_all = if wholes { shown(WORDS - 1).load(Relaxed) } else { 0 };
         let mut of_all = old_of_all;
         for list in Ones(u64::from(changed & !WHOLES)) {
             let list = Migratetype::ALL[list];
-            let old = self.shown(list.index()).load(Relaxed);
+            let old = shown(list.index()).load(Relaxed);
             let whole = if wholes {
                 let (kinds, at) = (self.kinds(list), 2 * list.index());
                 of_all = of_all & !(3 << at) | kinds << at;
@@ -61,17 +63,10 @@ impl<'a, P: Platform, M> Buddy<'a, '_, P, M> {
             } else {
                 old & 1 << WHOLE
             };
-            self.show(list.index(), old, self.occupied(list) + whole);
+            show(shown(list.index()), old, self.occupied(list) + whole);
         }
         if wholes {
-            self.show(WORDS - 1, old_of_all, of_all & !(1 << MIXED) | self.mixed());
-        }
-    }
-
-    /// Publishes a word. Most holds change none: then no other CPU loses its copy of the line.
-    fn show(&self, which: usize, old: u64, now: u64) {
-        if old != now {
-            self.shown(which).store(now, Relaxed);
+            show(shown(WORDS - 1), old_of_all, of_all & !(1 << MIXED) | self.mixed());
         }
     }
 
@@ -97,8 +92,16 @@ impl<'a, P: Platform, M> Buddy<'a, '_, P, M> {
 
     /// Whether all published words are correct. For verification.
     pub(crate) fn is_as_shown(&self) -> bool {
-        let is_so = |list: Migratetype| self.shown(list.index()).load(Relaxed) == self.word_of(list);
+        let shown = self.shown();
+        let is_so = |list: Migratetype| shown(list.index()).load(Relaxed) == self.word_of(list);
         let are_types = || Migratetype::ALL.into_iter().all(is_so);
-        !self.common.is_cut() || are_types() && self.shown(WORDS - 1).load(Relaxed) == self.wholes()
+        !self.common.is_cut() || are_types() && shown(WORDS - 1).load(Relaxed) == self.wholes()
+    }
+}
+
+/// Publishes a word. Most holds change none: then no other CPU loses its copy of the line.
+fn show(word: &impl Word, old: u64, now: u64) {
+    if old != now {
+        word.store(now, Relaxed);
     }
 }

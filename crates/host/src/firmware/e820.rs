@@ -12,6 +12,8 @@
 //! cpus 0-3 node 0
 //! ```
 
+use std::collections::BTreeMap;
+
 use framewright::NodeId;
 use framewright::boot::map::Home;
 
@@ -28,7 +30,7 @@ const AFFINITY: &str = "SRAT: Node ";
 pub fn read(place: &str, text: &str) -> Result<Firmware, FirmwareError> {
     let is_log = text.contains(MARK);
     let mut firmware = Firmware::default();
-    let mut cpus: Vec<(u32, NodeId)> = Vec::new();
+    let mut cpus = BTreeMap::new();
     for (n, line) in text.lines().enumerate() {
         let read = if is_log {
             log_line(&mut firmware, line)
@@ -42,8 +44,7 @@ pub fn read(place: &str, text: &str) -> Result<Firmware, FirmwareError> {
         let what = "no memory range: expected a kernel log with `BIOS-e820:` lines, or lines such as `0x0-0x9fbff usable`";
         return Err(FirmwareError::whole(place, what));
     }
-    cpus.sort_unstable();
-    firmware.cpu_nodes = cpus.into_iter().map(|(_, node)| node).collect();
+    firmware.cpu_nodes = cpus.into_values().collect();
     Ok(firmware)
 }
 
@@ -84,7 +85,7 @@ fn log_range(text: &str) -> Result<(u64, u64, &str), String> {
     Ok((first, bytes, rest))
 }
 
-fn table_line(firmware: &mut Firmware, cpus: &mut Vec<(u32, NodeId)>, line: &str) -> Result<(), String> {
+fn table_line(firmware: &mut Firmware, cpus: &mut BTreeMap<u32, NodeId>, line: &str) -> Result<(), String> {
     if let Some(rest) = line.strip_prefix("node ") {
         let (node, rest) = rest.trim_start().split_once(' ').ok_or("expected `node N RANGE`")?;
         let node = node_number(node)?;
@@ -100,11 +101,10 @@ fn table_line(firmware: &mut Firmware, cpus: &mut Vec<(u32, NodeId)>, line: &str
         let (numbers, node) = rest.split_once(" node ").ok_or("expected `cpus LIST node N`")?;
         let (numbers, node) =
             (list(numbers).ok_or("expected CPUs such as 0-3,8")?, node_number(node.trim())?);
-        if let Some(twice) = numbers.iter().find(|number| cpus.iter().any(|(known, _)| known == *number)) {
-            return Err(format!("CPU {twice} has a node already"));
-        }
-        cpus.extend(numbers.into_iter().map(|number| (number, node)));
-        return Ok(());
+        return match numbers.into_iter().find(|&number| cpus.insert(number, node).is_some()) {
+            Some(twice) => Err(format!("CPU {twice} has a node already")),
+            None => Ok(()),
+        };
     }
     let (start, bytes, rest) = table_range(line)?;
     let kind = kind(rest).ok_or(

@@ -3,6 +3,7 @@
 //! Which memory a node has is told by its memory blocks; a kernel without memory hot-plug has none, and then the
 //! firmware's SRAT is asked, which only root may read.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,12 +22,11 @@ pub fn read(root: &Path) -> Result<Firmware, FirmwareError> {
     let place = path.display().to_string();
     let mut firmware = iomem(&place, &text(&path)?)?;
     let nodes = nodes(root)?;
-    let mut cpus = Vec::new();
+    let mut cpus = BTreeMap::new();
     for &node in &nodes {
         cpus.extend(cpus_of(root, node)?);
     }
-    cpus.sort_unstable();
-    firmware.cpu_nodes = cpus.into_iter().map(|(_, node)| node).collect();
+    firmware.cpu_nodes = cpus.into_values().collect();
     if firmware.cpu_nodes.is_empty() {
         let online = text(&root.join("sys/devices/system/cpu/online")).ok();
         let count = online.and_then(|text| list(&text)).map_or(0, |cpus| cpus.len());
@@ -59,9 +59,9 @@ pub(super) fn iomem(place: &str, text: &str) -> Result<Firmware, FirmwareError> 
         } else if name.starts_with("Kernel ") || name.starts_with("Crash kernel") {
             firmware.claimed.push(Claimed { start, bytes, what: name.to_owned() });
         } else if name.starts_with("System RAM") {
-            // Persistent memory that serves as memory.
+            // Persistent or soft reserved memory that serves as memory.
             let around = |&(at, len, kind): &(u64, u64, Kind)| {
-                kind == Kind::Persistent && (at..at.saturating_add(len)).contains(&start)
+                kind != Kind::Usable && (at..at.saturating_add(len)).contains(&start)
             };
             firmware.map.ranges.retain(|range| !around(range));
             firmware.map.ranges.push((start, bytes, Kind::Usable));

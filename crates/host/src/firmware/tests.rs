@@ -74,6 +74,7 @@ fn refusals_are_one_line_with_the_line_and_what_stands_there() {
         ("node 9999 0x0-0x1", "t:1: expected a node's number"),
         ("node 0 0x0-0xfff\nnode 1 0x800-0x1fff", "t:2: a part of the range belongs to node 0 already"),
         ("cpus 0-3 node 0\ncpus 2 node 1", "t:2: CPU 2 has a node already"),
+        ("cpus 0-3,2 node 0", "t:1: CPU 2 has a node already"),
         ("cpus 0-99999999 node 0", "t:1: expected CPUs such as"),
         (
             "x\nBIOS-e820: [mem 0x0-0xfff] wet",
@@ -254,6 +255,9 @@ c0000000-febfffff : PCI Bus 0000:00
 100000000-43fffffff : System RAM
 440000000-83fffffff : Persistent Memory
   440000000-63fffffff : System RAM (kmem)
+840000000-93fffffff : Soft Reserved
+  840000000-93fffffff : dax0.0
+    840000000-93fffffff : System RAM (kmem)
 ";
 
 #[test]
@@ -279,10 +283,9 @@ fn a_linux_with_two_nodes() {
     let map = read.map.divide(Rules::default(), |_| Ok(())).expect("it boots");
     let nodes: Vec<_> = map.nodes.iter().map(|part| part.node.0).collect();
     assert_eq!(nodes, [0, 1]);
-    assert!(
-        read.map.ranges.contains(&(0x4_4000_0000, 0x2_0000_0000, Kind::Usable)),
-        "memory on persistent memory"
-    );
+    let behind: Vec<_> = read.map.ranges.iter().filter(|&&(start, ..)| start >= 0x4_4000_0000).collect();
+    let kmem = [(0x4_4000_0000, 0x2_0000_0000, Kind::Usable), (0x8_4000_0000, 0x1_0000_0000, Kind::Usable)];
+    assert_eq!(behind, [&kmem[0], &kmem[1]], "memory on persistent and on soft reserved memory");
 }
 
 #[test]

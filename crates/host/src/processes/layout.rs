@@ -88,7 +88,7 @@ impl Layout {
     /// Of an arena that `plan` describes.
     pub(super) fn new(plan: &Plan, pages: u64, huge: bool) -> Result<Self, ProcessError> {
         let (descriptors, tables) = store::sizes::<()>(plan, 1);
-        // Parts are cleared on their own, so each starts with a page of the file.
+        // Descriptors and tables are cleared together: what is cleared starts and ends with a page of the file.
         let page = if huge { HUGE_PAGE } else { PAGE_BYTES };
         let mut end = 0_usize;
         let mut part = |bytes: usize, align: usize| {

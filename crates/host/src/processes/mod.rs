@@ -479,7 +479,6 @@ impl ProcessArena {
         let config = self.header().label.config;
         let zones = [zone(self.pages())];
         let plan = Plan::new(&zones, &CPU_NODES, &config)?;
-        let (descriptors, tables) = store::sizes::<()>(&plan, CPU_NODES.len());
         let allocator: Inner = {
             let part = |offset| {
                 // SAFETY: inside the mapping, by its layout.
@@ -488,10 +487,10 @@ impl ProcessArena {
             // SAFETY: parts of the file that only the lock's holder uses, as large as the plan says; no thread has a
             // reference into them now. They stay for as long as the mapping, which outlives every use of the allocator.
             let parts = unsafe {
-                for (offset, bytes) in [(self.layout.descriptors, descriptors), (self.layout.tables, tables)]
-                {
-                    system::clear(self.file.as_raw_fd(), offset, part(offset), bytes);
-                }
+                // Up to the frames, where a page of the file begins: of a part of a page of 2 MiB, Linux before 5.19
+                // clears nothing.
+                let (start, bytes) = (self.layout.descriptors, self.layout.pages - self.layout.descriptors);
+                system::clear(self.file.as_raw_fd(), start, part(start), bytes);
                 store::parts::<()>(&plan, &CPU_NODES, part(self.layout.descriptors), part(self.layout.tables))
             };
             Allocator::new(&zones, parts.cpu_nodes, config, parts.memory, None)?

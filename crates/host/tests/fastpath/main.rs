@@ -255,3 +255,26 @@ fn refills_and_drains_cost_no_more_than_they_did() {
         }
     }
 }
+
+/// Most instructions of a huge page in an allocation of all of eight sections, and in frees at random, on x86-64.
+const MOST_HUGE: [(&str, f64); 2] = [("get_huge_pages", 380.0), ("put_huge_pages_at_random", 730.0)];
+
+#[test]
+fn all_huge_pages_are_had_and_given_back() {
+    whole::get_and_put_huge_pages();
+}
+
+#[test]
+fn huge_pages_cost_no_more_than_they_did() {
+    if !has("valgrind") {
+        return;
+    }
+    for (function, most) in MOST_HUGE {
+        let instructions =
+            count_in("all_huge_pages_are_had_and_given_back", function, whole::ROUNDS * whole::HUGE);
+        println!("{function}: {instructions:.1} instructions a block");
+        if cfg!(target_arch = "x86_64") {
+            assert!(instructions <= most, "{function}: {instructions} instructions, {most} at most");
+        }
+    }
+}

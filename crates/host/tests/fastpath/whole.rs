@@ -42,3 +42,39 @@ pub(crate) fn get_and_put_all() {
     fastrand::Rng::with_seed(34).shuffle(&mut held);
     put_at_random(black_box(&cpu), &mut held);
 }
+
+pub(crate) const ROUNDS: u64 = 50;
+pub(crate) const HUGE: u64 = FRAMES / 512;
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn get_huge_pages(cpu: &Cpu<'_, '_, Metal>, held: &mut Vec<Pfn>) {
+    let order = Order::new(9).unwrap();
+    held.extend((0..HUGE).map(|_| cpu.alloc(order, Migratetype::Movable).unwrap()));
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn put_huge_pages_at_random(cpu: &Cpu<'_, '_, Metal>, held: &mut Vec<Pfn>) {
+    let order = Order::new(9).unwrap();
+    while let Some(pfn) = held.pop() {
+        cpu.free(pfn, order).unwrap();
+    }
+}
+
+/// Allocates all huge pages of eight sections and frees them at random, again and again.
+pub(crate) fn get_and_put_huge_pages() {
+    let mut config = Config::default();
+    config.experiment.section_pages = FRAMES / 8;
+    let allocator = allocator(config);
+    // SAFETY: this thread alone has the allocator.
+    let pin = unsafe { PinnedTo::new(CpuId(0)) };
+    let cpu = allocator.cpu(&pin);
+    let mut held = Vec::with_capacity(HUGE as usize);
+    let mut random = fastrand::Rng::with_seed(34);
+    for _ in 0..ROUNDS {
+        get_huge_pages(black_box(&cpu), &mut held);
+        random.shuffle(&mut held);
+        put_huge_pages_at_random(black_box(&cpu), &mut held);
+    }
+}

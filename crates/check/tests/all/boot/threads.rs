@@ -104,6 +104,26 @@ fn two_workers(split: Split, most: u64) {
     println!("{split:?}, {most} at a time: {executions} executions");
 }
 
+/// Memory that becomes ready between two looks counts once, but for what one hold of the lock makes ready: two units.
+#[test]
+fn watermarks_do_not_count_memory_twice_while_it_grows() {
+    shuttle::random(if full() { 20_000 } else { 1000 }, || {
+        let world = Arc::new(spec(Split::OneThread, 6, 1024, 0, 1).build::<Shuttle>());
+        world.allocator().begin().expect("it is the first time").stay_lazy();
+        let all = world.allocator().watermarks(ZoneId(0));
+        let shared = world.clone();
+        let thread = ::shuttle::thread::spawn(move || {
+            shared.on(0, |cpu| while cpu.alloc(MAX_ORDER, M).is_ok() {});
+        });
+        for _ in 0..20 {
+            let marks = world.allocator().watermarks(ZoneId(0));
+            assert!(marks.low <= all.low * 8 / 6, "{marks:?} of six units, all of which have {all:?}");
+        }
+        thread.join().expect("the thread did not panic");
+        assert_eq!(world.allocator().watermarks(ZoneId(0)), all);
+    });
+}
+
 /// A worker claims all of the zone, and initialises one unit of it. Another CPU that needs a unit gets one of the other
 /// three, also while the worker has the claim and its slot does not show it yet.
 #[test]

@@ -224,45 +224,10 @@ fn two_types_make_one_block_when_no_pair_is_left() {
     assert_eq!(world.must_alloc_of(0, 9, Migratetype::Unmovable), BASE);
 }
 
-/// A summary that promises what its word has not is made again; so is one that hides what there is.
+/// A single, and two buddies of different types, in the 65th word of the bitmaps alone.
 #[test]
-fn a_summary_of_free_pageblocks_is_made_anew() {
-    // Three pageblocks: a pair and a single.
-    for (spot, value) in [(8, 0b11), (8, 0b10), (8, 1 << 40), (8, 1 << 63), (8, 0), (16, 0b10), (16, 0)] {
-        let world = world(Engine::Framewright, 3);
-        let before = world.corrupt(Spot::Whole(M, spot), value);
-        assert_eq!(before, 1);
-        world.allocator().verify().expect_err("the summary is wrong");
-        let got = world.alloc_all(0, PAGEBLOCK_ORDER);
-        // That of pairs is right again when the single next to them goes.
-        let anew = u64::from(spot == 8);
-        assert_eq!((got.len(), world.counts().rebuilt_bins), (3, anew), "{spot}, {value:#x}");
-        got.into_iter().for_each(|pfn| world.must_free(0, pfn, 9));
-        if anew == 1 || value == 0 {
-            assert_eq!(world.settled().free, 3 * PAGEBLOCK_PAGES);
-        }
-    }
-}
-
-/// 4,099 pageblocks have 65 words of bits, and so a second word of each summary.
-#[test]
-fn a_summary_of_two_words_is_made_anew() {
+fn free_pageblocks_far_from_the_start_are_found() {
     const PAGEBLOCKS: u64 = 64 * 64 + 3;
-    for (spot, value) in [(73, 1 << 40), (73, 0b10), (73, 0), (72, 0b10)] {
-        let world = world(Engine::Framewright, PAGEBLOCKS);
-        world.allocator().verify().expect("nothing is damaged yet");
-        // A single in the first word, and in the second.
-        let held = [BASE, BASE.add((PAGEBLOCKS - 2) * PAGEBLOCK_PAGES)];
-        held.iter().for_each(|&pfn| world.on(0, |cpu| cpu.must_alloc_at(pfn, 9)));
-        assert_eq!(world.corrupt(Spot::Whole(M, spot), value), 1, "{spot}");
-        world.allocator().verify().expect_err("the summary is wrong");
-        let got = world.alloc_all(0, PAGEBLOCK_ORDER);
-        assert_eq!(got.len() as u64, PAGEBLOCKS - 2, "{spot}, {value:#x}");
-        assert_eq!(world.counts().rebuilt_bins, 1, "{spot}, {value:#x}");
-        got.into_iter().chain(held).for_each(|pfn| world.must_free(0, pfn, 9));
-        assert_eq!(world.settled().free, PAGEBLOCKS * PAGEBLOCK_PAGES, "{spot}, {value:#x}");
-    }
-    // Without damage: a single, and two buddies of different types, in the second word alone.
     let world = world(Engine::Framewright, PAGEBLOCKS);
     let (pair, last) =
         (BASE.add((PAGEBLOCKS - 3) * PAGEBLOCK_PAGES), BASE.add((PAGEBLOCKS - 1) * PAGEBLOCK_PAGES));

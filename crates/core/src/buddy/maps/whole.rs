@@ -8,18 +8,17 @@
 //! # Invariants
 //! 1. A bit of a type is set if and only if the pageblock is of the type and its head word is [`FreeHead::whole`] of
 //!    it.
-//! 2. Above the words of a type are two *summaries*, of singles and of pairs: a bit is set if the word has one. Above
-//!    each is a word of 128 bits, the *root*, with a bit for each word of the summary. So one of 2^19 pageblocks, the
-//!    most of a zone, is found in three steps.
+//! 2. Above the words of a type are two *roots* of 128 bits, of singles and of pairs. A bit is set if one of the words
+//!    that it stands for has one: a single word in a section of up to 16 GiB, 64 words in one of a TiB, the most.
 //!
 //! # Which pageblock
 //! Singles first, so that pairs survive; of these the one with the lowest number.
 //!
 //! # Damage
 //! If head word and bit of a pageblock disagree, the next CPU that tries to take it notices, and the pageblock is out
-//! of use. If a summary disagrees with its words, it is rebuilt from them.
+//! of use. If a root promises what its words do not have, it is rebuilt from them.
 
-use core::ops::BitOr;
+use core::ops::{BitOr, Range};
 
 use super::super::Buddy;
 use super::TYPES;
@@ -32,10 +31,12 @@ use crate::units::{MAX_ORDER, Migratetype, Ones, Order, PAGEBLOCK_ORDER, PAGEBLO
 const GROUP: usize = 64;
 /// Words of a map.
 const WORDS: usize = 8;
+/// Bits of a root.
+const ROOT: usize = u128::BITS as usize;
 /// The lower pageblocks of pairs.
 const LOWER: u64 = 0x5555_5555_5555_5555;
 
-/// Kind of a summary.
+/// Kind of a root.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Singles,
@@ -67,47 +68,49 @@ impl Kind {
     }
 }
 
-/// Maps for the bitmaps of one type, in a zone of `pages` pages: those with a bit for each pageblock, then two with a
-/// bit for each of their words.
-const fn maps_of_type(pages: u64) -> [usize; 2] {
-    let words = pages.div_ceil(PAGEBLOCK_PAGES) as usize;
-    let words = words.div_ceil(GROUP);
-    [words.div_ceil(WORDS), words.div_ceil(GROUP * WORDS)]
+/// Words of the bitmap of one type, in a section of `pages` pages.
+const fn words_of(pages: u64) -> usize {
+    (pages.div_ceil(PAGEBLOCK_PAGES) as usize).div_ceil(GROUP)
 }
 
 /// Maps for the bitmaps of all types.
 pub(crate) const fn maps_of_zone(pages: u64) -> usize {
-    let [words, summary] = maps_of_type(pages);
-    TYPES * (words + 2 * summary)
+    TYPES * words_of(pages).div_ceil(WORDS)
 }
 
 /// Where a section's bitmaps are. Never changes.
 pub(crate) struct Bitmaps {
-    /// The first map of each type.
-    first: [usize; TYPES],
-    /// For each type: maps with bits, and maps of each summary.
-    maps: [usize; 2],
+    /// The first map of the first type.
+    first: usize,
+    /// Maps of each type.
+    maps: usize,
+    /// A bit of a root stands for 2^`shift` words.
+    shift: u32,
 }
 
 impl Bitmaps {
     /// For a section of `pages` pages, whose maps begin at number `first`.
     pub(crate) fn new(first: usize, pages: u64) -> Self {
-        let [words, summary] = maps_of_type(pages);
-        Self {
-            first: core::array::from_fn(|list| first + list * (words + 2 * summary)),
-            maps: [words, summary],
-        }
+        let words = words_of(pages);
+        let shift = words.div_ceil(ROOT).next_power_of_two().ilog2();
+        Self { first, maps: words.div_ceil(WORDS), shift }
+    }
+
+    /// The number of a type's first map.
+    #[inline(always)]
+    const fn first(&self, list: Migratetype) -> usize {
+        self.first + list as usize * self.maps
     }
 
     /// Free pageblocks but isolated ones. A racy read without the lock. O(pageblocks / 64).
     pub(crate) fn free_pageblocks<P: Platform, M>(&self, frames: &FrameMap<'_, P, M>) -> u64 {
         let types = Migratetype::ALL.into_iter().filter(|&list| list != Migratetype::Isolate);
-        let maps = types.flat_map(|list| &frames.whole_maps()[self.first[list as usize]..][..self.maps[0]]);
+        let maps = types.flat_map(|list| &frames.whole_maps()[self.first(list)..][..self.maps]);
         maps.map(|map| map.bits().count()).sum()
     }
 }
 
-/// The roots of a section's bitmaps, by type and kind: a bit for each word of the summary that is not zero.
+/// The roots of a section's bitmaps, by type and kind.
 pub(in crate::buddy) struct Whole<P: Platform> {
     roots: [[Slot<P, u128>; 2]; TYPES],
 }
@@ -154,15 +157,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// Word `group` of a type's bitmap: the map, and the number of the word in it.
     #[inline(always)]
     fn group_at(&self, list: Migratetype, group: usize) -> (&'m PageMap<P>, usize) {
-        let first = self.extent.bitmaps.first[list as usize];
+        let first = self.extent.bitmaps.first(list);
         (&self.frames.whole_maps()[first + group / WORDS], group % WORDS)
-    }
-
-    /// Word `n` of a summary.
-    fn summary_at(&self, list: Migratetype, kind: Kind, n: usize) -> (&'m PageMap<P>, usize) {
-        let Bitmaps { first, maps: [words, summary] } = &self.extent.bitmaps;
-        let first = first[list as usize] + words + kind as usize * summary;
-        (&self.frames.whole_maps()[first + n / WORDS], n % WORDS)
     }
 
     fn group(&self, list: Migratetype, group: usize) -> u64 {
@@ -196,57 +192,53 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.cold.whole.roots[list as usize][kind as usize].get()
     }
 
-    /// After word `group` of a bitmap has changed: brings the summaries up to date.
+    /// The words that a bit of a root stands for.
+    fn span(&self, bit: usize) -> Range<usize> {
+        let (shift, groups) = (self.extent.bitmaps.shift, self.groups());
+        (bit << shift).min(groups)..((bit + 1) << shift).min(groups)
+    }
+
+    /// After word `group` of a bitmap has changed: brings the roots up to date.
     #[inline(always)]
     fn has_changed(&mut self, list: Migratetype, group: usize, old: u64, now: u64) {
         let differ = |kind: fn(u64) -> u64| (kind(old) == 0) != (kind(now) == 0);
         self.note_wholes_changed(list);
         if differ(singles) || differ(pairs) {
-            self.summarise(list, group, now);
+            self.set_roots(list, group >> self.extent.bitmaps.shift);
         }
     }
 
+    /// Sets or clears a bit of both roots, by its words.
     #[inline(never)]
-    fn summarise(&mut self, list: Migratetype, group: usize, now: u64) {
-        for kind in KINDS {
-            let (map, n) = self.summary_at(list, kind, group / GROUP);
-            let old = map.word(n);
-            let bit = 1 << (group % GROUP);
-            let word = if kind.of(now) == 0 { old & !bit } else { old | bit };
-            if word == old {
-                continue;
-            }
-            map.set_word(n, word);
-            if (old == 0) != (word == 0) {
-                let root = &mut self.cold.whole.roots[list as usize][kind as usize];
-                let (old, bit) = (root.get(), 1 << (group / GROUP));
-                root.set(if word == 0 { old & !bit } else { old | bit });
-            }
+    fn set_roots(&mut self, list: Migratetype, bit: usize) {
+        let found = self.span(bit).fold([0; 2], |[alone, both], group| {
+            let word = self.group(list, group);
+            [alone | singles(word), both | pairs(word)]
+        });
+        for (root, found) in self.cold.whole.roots[list as usize].iter_mut().zip(found) {
+            root.set(root.get() & !(1 << bit) | u128::from(found != 0) << bit);
         }
         if self.common.is_lazy() {
             self.touch_more();
         }
     }
 
-    /// Word `n` of a summary, computed from the words below it.
-    fn summary_of(&self, list: Migratetype, kind: Kind, n: usize) -> u64 {
-        let groups = n * GROUP..self.groups().min((n + 1) * GROUP);
-        groups.map(|group| u64::from(kind.of(self.group(list, group)) != 0) << (group % GROUP)).sum()
+    /// A root, computed from its words.
+    fn root_of(&self, list: Migratetype, kind: Kind) -> u128 {
+        let has_one = |group: usize| u128::from(kind.of(self.group(list, group)) != 0);
+        (0..self.groups())
+            .fold(0, |root, group| root | has_one(group) << (group >> self.extent.bitmaps.shift))
     }
 
-    /// The first word of a bitmap that has a pageblock of a kind, by the summary, and its number; a word without one if
+    /// The first word of a bitmap that has a pageblock of a kind, by the root, and its number; a word without one if
     /// that is damaged. `root` is the kind's, and not 0.
     fn first_group(&self, list: Migratetype, kind: Kind, root: u128) -> (usize, u64) {
-        let n = root.trailing_zeros() as usize;
-        if n * GROUP >= self.groups() {
-            return (0, 0);
-        }
-        let (summary, at) = self.summary_at(list, kind, n);
-        let group = n * GROUP + summary.word(at).trailing_zeros() as usize;
-        (group, if group < self.groups() { self.group(list, group) } else { 0 })
+        let mut words =
+            self.span(root.trailing_zeros() as usize).map(|group| (group, self.group(list, group)));
+        words.find(|&(_, word)| kind.of(word) != 0).unwrap_or((0, 0))
     }
 
-    /// Rebuilds the summaries of a type, and counts this. O(pageblocks / 64).
+    /// Rebuilds the roots of a type, and counts this. O(pageblocks / 64).
     #[cold]
     #[inline(never)]
     fn mend(&mut self, list: Migratetype) {
@@ -254,14 +246,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.note_wholes_changed(list);
         self.count_in(|counts| counts.rebuilt_bins += 1);
         for kind in KINDS {
-            let mut root = 0;
-            for n in 0..self.groups().div_ceil(GROUP) {
-                let word = self.summary_of(list, kind, n);
-                let (map, at) = self.summary_at(list, kind, n);
-                map.set_word(at, word);
-                root |= u128::from(word != 0) << n;
-            }
-            self.cold.whole.roots[list as usize][kind as usize].set(root);
+            self.cold.whole.roots[list as usize][kind as usize].set(self.root_of(list, kind));
         }
         self.touch_more();
     }
@@ -313,28 +298,22 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// O(pageblocks / 64), if two types have singles near each other.
     pub(in crate::buddy) fn mixed_pair(&self, lower: Option<Migratetype>) -> Option<Pfn> {
         let ordinary = || Migratetype::ALL.into_iter().filter(|list| list.is_ordinary());
-        if ordinary().filter(|&list| self.root(list, Kind::Singles) != 0).count() < 2 {
-            return None;
-        }
-        let any = |word: &dyn Fn(Migratetype) -> u64| ordinary().fold(0, |all, list| all | word(list));
-        for n in 0..self.groups().div_ceil(GROUP) {
-            let groups = any(&|list| {
-                let (map, at) = self.summary_at(list, Kind::Singles, n);
-                map.word(at)
-            });
-            for group in Ones(groups).map(|at| n * GROUP + at) {
-                if group >= self.groups() {
-                    break;
-                }
-                let all = any(&|list| singles(self.group(list, group)));
+        // Bits that two types have.
+        let (_, mut near) = ordinary().fold((0, 0), |(any, both), list| {
+            let root = self.root(list, Kind::Singles);
+            (any | root, both | any & root)
+        });
+        while near != 0 {
+            for group in self.span(near.trailing_zeros() as usize) {
+                let all = ordinary().fold(0, |all, list| all | singles(self.group(list, group)));
                 let from = lower.map_or(u64::MAX, |list| singles(self.group(list, group)));
                 let found = pairs(all) & from;
                 if found != 0 {
-                    return Some(
-                        self.start_of(group).add(u64::from(found.trailing_zeros()) * PAGEBLOCK_PAGES),
-                    );
+                    let n = u64::from(found.trailing_zeros());
+                    return Some(self.start_of(group).add(n * PAGEBLOCK_PAGES));
                 }
             }
+            near &= near - 1;
         }
         None
     }
@@ -499,11 +478,10 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     // ---- freeing -------------------------------------------------------------------------------------------
 
     /// Makes a pageblock without an owner, whose map is zero, a free one of type `list`. Does not count it.
-    #[inline(always)]
     pub(in crate::buddy) fn set_whole(&mut self, start: Pfn, list: Migratetype) {
         let number = self.number_of(start) as usize;
-        if let Some(pageblock) = self.pageblocks.get(number) {
-            self.set_wholes(number, 1, list, [pageblock].into_iter());
+        if let Some(pageblock) = self.pageblocks.get(number..=number) {
+            self.set_wholes(number, pageblock, list);
         }
     }
 
@@ -512,51 +490,42 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     pub(in crate::buddy) fn set_pair(&mut self, start: Pfn, list: Migratetype) {
         let number = self.number_of(start) as usize;
         if let Some(pair) = self.pageblocks.get(number..number + 2) {
-            self.set_wholes(number, 3, list, pair.iter());
+            self.set_wholes(number, pair, list);
         }
     }
 
-    /// Like [`set_whole`](Self::set_whole), for the pageblocks of one word with bits in `bits`, from a pageblock's
-    /// number on. O(1).
+    /// Like [`set_whole`](Self::set_whole), for `pageblocks`, from a pageblock's number on, word by word.
     #[inline(always)]
-    fn set_wholes<'p>(
-        &mut self,
-        number: usize,
-        bits: u64,
-        list: Migratetype,
-        pageblocks: impl Iterator<Item = &'p Pageblock<P>>,
-    ) {
+    fn set_wholes(&mut self, mut number: usize, pageblocks: &[Pageblock<P>], list: Migratetype) {
         let head = FreeHead::whole(list).word();
-        pageblocks.for_each(|pageblock| pageblock.set_head_word(head));
-        let group = number / GROUP;
-        let (map, n) = self.group_at(list, group);
-        let old = map.word(n);
-        let now = old | bits << (number % GROUP);
-        map.set_word(n, now);
-        self.has_changed(list, group, old, now);
+        pageblocks.iter().for_each(|pageblock| pageblock.set_head_word(head));
+        let end = number + pageblocks.len();
+        while number < end {
+            let (group, at) = (number / GROUP, number % GROUP);
+            let count = (GROUP - at).min(end - number);
+            let (map, n) = self.group_at(list, group);
+            let old = map.word(n);
+            let now = old | u64::MAX >> (GROUP - count) << at;
+            map.set_word(n, now);
+            self.has_changed(list, group, old, now);
+            number += count;
+        }
     }
 
     /// Frees adjacent pageblocks in the most common case: all are of one ordinary type, without bad frames, and none is
     /// free already. On `false` the state is unchanged. The caller records that a block was freed.
     pub(in crate::buddy) fn put_pageblocks(&mut self, pfn: Pfn, count: u64) -> bool {
-        let first = self.number_of(pfn) as usize;
-        let Some(all) = self.pageblocks.get(first..first + count as usize) else { return false };
+        let number = self.number_of(pfn) as usize;
+        let Some(all) = self.pageblocks.get(number..number + count as usize) else { return false };
         let Some(info) = all.first().map(Pageblock::info) else { return false };
         let Some(list) = info.plain_type() else { return false };
-        let may = |pageblock: &Pageblock<P>| {
-            pageblock.info() == info && FreeHead::of_order(pageblock.head_word(), PAGEBLOCK_ORDER).is_none()
-        };
-        if !all.iter().all(may) {
-            return false;
+        for pageblock in all {
+            let is_free = FreeHead::of_order(pageblock.head_word(), PAGEBLOCK_ORDER).is_some();
+            if is_free || pageblock.info() != info {
+                return false;
+            }
         }
-        // Word by word.
-        let mut rest = all;
-        while !rest.is_empty() {
-            let number = first + all.len() - rest.len();
-            let (these, behind) = rest.split_at(rest.len().min(GROUP - number % GROUP));
-            self.set_wholes(number, u64::MAX >> (GROUP - these.len()), list, these.iter());
-            rest = behind;
-        }
+        self.set_wholes(number, all, list);
         self.account_put((count * PAGEBLOCK_PAGES) as i64);
         true
     }
@@ -608,16 +577,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             }
         }
         for kind in KINDS {
-            let mut root = 0;
-            for n in 0..self.groups().div_ceil(GROUP) {
-                let (word, (map, at)) = (self.summary_of(list, kind, n), self.summary_at(list, kind, n));
-                if map.word(at) != word {
-                    return Err(("a summary of free pageblocks is not what its words have", None));
-                }
-                root |= u128::from(word != 0) << n;
-            }
-            if self.root(list, kind) != root {
-                return Err(("the root of free pageblocks is not what their summary has", None));
+            if self.root(list, kind) != self.root_of(list, kind) {
+                return Err(("the root of free pageblocks is not what its words have", None));
             }
         }
         Ok(self.nr_whole(list))
