@@ -120,14 +120,14 @@ impl Settings {
     /// Says of a setting that a later one undoes which to write first.
     fn undone(&self) -> Option<String> {
         const OF_GENERATION: [&str; 4] = ["marks", "fallback", "passes", "reclaim"];
-        // These two are not the allocator's.
-        let of_preset = |key: &str| !matches!(key, "page_cache" | "descriptor_bytes");
-        let of_generation = |key: &str| OF_GENERATION.contains(&key);
-        let together: [(&str, &dyn Fn(&str) -> bool); 2] =
-            [("preset", &of_preset), ("generation", &of_generation)];
-        together.iter().find_map(|(whole, is_part)| {
+        ["preset", "generation"].iter().find_map(|whole| {
             let at = self.entries.iter().position(|entry| entry.key == *whole)?;
-            let undone = &self.entries[..at].iter().find(|entry| is_part(&entry.key))?.key;
+            let is_part = |entry: &&Entry| match *whole {
+                "generation" => OF_GENERATION.contains(&&*entry.key),
+                // These two are not the allocator's.
+                _ => !matches!(&*entry.key, "page_cache" | "descriptor_bytes"),
+            };
+            let undone = &self.entries[..at].iter().find(is_part)?.key;
             Some(format!("`{whole}` sets `{undone}` as well: write {whole}={} first", self.entries[at].value))
         })
     }
