@@ -82,6 +82,8 @@ pub(crate) struct Open {
     /// Bytes below `len` may never come to storage: there was no memory for them, or the pages that raised `len` were
     /// cut off.
     gap: AtomicBool,
+    /// The last write of it found no room.
+    pub(crate) full: AtomicBool,
     /// Held shared while a page is written, alone while the file is cut.
     cut: RwLock<()>,
     /// The folder with its name, if that was made by this cache and may not last yet.
@@ -104,6 +106,7 @@ impl Open {
             len: AtomicU64::new(metadata.len()),
             stored: AtomicU64::new(metadata.len()),
             gap: AtomicBool::new(false),
+            full: AtomicBool::new(false),
             cut: RwLock::default(),
             folder: Mutex::new(folder),
             gate: RwLock::new(false),
@@ -394,8 +397,6 @@ pub(crate) struct FileDevice<'a> {
     pub(crate) swap: Option<Arc<Open>>,
     pub(crate) queue: Queue,
     pub(crate) faults: Faults,
-    /// The last write found no room.
-    pub(crate) full: AtomicBool,
     /// The last write failed.
     pub(crate) failing: AtomicBool,
 }
@@ -409,7 +410,6 @@ impl<'a> FileDevice<'a> {
             swap: swap.map(Arc::new),
             queue: Queue::default(),
             faults: Faults::default(),
-            full: AtomicBool::new(false),
             failing: AtomicBool::new(false),
         }
     }
@@ -423,9 +423,11 @@ impl<'a> FileDevice<'a> {
 
     /// Writes pages of a file, one after the other: all of them or, as far as a caller can tell, none.
     pub(crate) fn write_run(&self, run: &[ToWrite]) -> Result<(), IoError> {
-        let written = self.try_write_run(run);
+        let Some(first) = run.first() else { return Ok(()) };
+        let open = self.open(first.file)?;
+        let written = self.try_write_run(&open, first.index, run);
         for (flag, state) in
-            [(&self.full, written.is_err_and(IoError::is_full)), (&self.failing, written.is_err())]
+            [(&open.full, written.is_err_and(IoError::is_full)), (&self.failing, written.is_err())]
         {
             if flag.load(Relaxed) != state {
                 flag.store(state, Relaxed);
@@ -434,10 +436,8 @@ impl<'a> FileDevice<'a> {
         written
     }
 
-    fn try_write_run(&self, run: &[ToWrite]) -> Result<(), IoError> {
-        let Some(first) = run.first() else { return Ok(()) };
-        let open = self.open(first.file)?;
-        let start = first.index * PAGE_BYTES as u64;
+    fn try_write_run(&self, open: &Open, first: u64, run: &[ToWrite]) -> Result<(), IoError> {
+        let start = first * PAGE_BYTES as u64;
         let end = start + (run.len() * PAGE_BYTES) as u64;
         let _uncut = shared(&open.cut);
         open.stored.fetch_max(end, Relaxed);

@@ -490,7 +490,7 @@ impl<'a> FileCache<'a> {
         self.check(cpu);
         self.with(file, |handle, number| {
             // Before the file grows: a caller that tries again and again leaves no gaps.
-            self.refuse_if_full()?;
+            self.refuse_if_full(handle)?;
             let end = |len: u64| len.checked_add(bytes.len() as u64).filter(|&end| end <= LARGEST_FILE);
             let begin = handle.open.len.fetch_update(Relaxed, Relaxed, end).map_err(|_| CacheError::Range)?;
             let written = self.pieces(number, begin, bytes, |at, part| {
@@ -535,16 +535,16 @@ impl<'a> FileCache<'a> {
         if end.is_none_or(|end| end > LARGEST_FILE) {
             return Err(CacheError::Range);
         }
-        self.with(file, |_, number| {
-            self.refuse_if_full()?;
+        self.with(file, |handle, number| {
+            self.refuse_if_full(handle)?;
             self.pieces(number, offset, bytes, write)
         })
     }
 
     /// A disk that is full, and as much in memory as may wait for it: more would only fill memory that no request gets
     /// back.
-    fn refuse_if_full(&self) -> Result<(), CacheError> {
-        if self.cache.device().full.load(Relaxed) && self.cache.is_over_dirty_limit() {
+    fn refuse_if_full(&self, handle: &Handle) -> Result<(), CacheError> {
+        if handle.open.full.load(Relaxed) && self.cache.is_over_dirty_limit() {
             return Err(CacheError::Io(NO_SPACE));
         }
         Ok(())

@@ -11,6 +11,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 use framewright::platform::Platform;
 use framewright::reclaim::Reclaimable;
@@ -147,6 +148,8 @@ pub(crate) struct State {
     cached: Vec<u64>,
     pub(crate) index: BTreeMap<(Owner, u64), Pfn>,
     dirty: BTreeSet<(FileId, u64)>,
+    /// The dirty page that was to be written last, of those of all files.
+    last_turn: (FileId, u64),
     pub(crate) files: BTreeMap<FileId, File>,
     zones: Vec<ZonePages>,
     pub(crate) swap: SwapMap,
@@ -168,6 +171,7 @@ impl State {
             cached: alloc::vec![0; frames.div_ceil(64) as usize],
             index: BTreeMap::new(),
             dirty: BTreeSet::new(),
+            last_turn: (FileId(u32::MAX), u64::MAX),
             files: BTreeMap::new(),
             zones: alloc::vec![none; zones],
             swap: SwapMap::new(swap_slots),
@@ -226,6 +230,14 @@ impl State {
     pub(crate) fn next_dirty(&self, from: (FileId, u64), file: Option<FileId>) -> Option<(FileId, u64)> {
         let found = self.dirty.range(from..).next().copied()?;
         file.is_none_or(|file| file == found.0).then_some(found)
+    }
+
+    /// The dirty page whose turn it is, of any file: the one behind the last, and after all of them the first. So those
+    /// that cannot be written do not keep others from it, and each is found by one only of those who write.
+    pub(crate) fn next_to_write(&mut self) -> Option<(FileId, u64)> {
+        let behind = (Bound::Excluded(self.last_turn), Bound::Unbounded);
+        self.last_turn = *self.dirty.range(behind).next().or_else(|| self.dirty.first())?;
+        Some(self.last_turn)
     }
 
     /// The last dirty page of a file, or of any.

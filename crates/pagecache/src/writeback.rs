@@ -168,24 +168,24 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
     /// or on their way.
     pub fn write_back(&self, pages: u64) -> u64 {
         let (mut left, mut written) = (pages as usize, 0);
-        let mut from = Some((FileId(0), 0));
-        // Each is found by one only of those who write, however many do.
+        // Each is looked at once: those that cannot be written are dirty again soon.
+        let mut unseen = self.locked(|state| state.dirty_pages());
         let mut batch = [None; TOGETHER];
-        while left > 0
-            && let Some(mut at) = from
-        {
+        while left > 0 && unseen > 0 {
             let (most, mut count) = (left.min(TOGETHER), 0);
-            from = self.locked(|state| {
-                while count < most {
-                    let (file, index) = state.next_dirty(at, None)?;
+            self.locked(|state| {
+                while count < most && unseen > 0 {
+                    let Some((file, index)) = state.next_to_write() else { break };
+                    unseen -= 1;
                     if let Begun::To(file, at, pfn) = self.begin_write(state, file.into(), index, false) {
                         batch[count] = Some((file, at, pfn));
                         count += 1;
                     }
-                    at = (file, index.checked_add(1)?);
                 }
-                Some(at)
             });
+            if count == 0 {
+                break;
+            }
             left -= count;
             for &(file, at, pfn) in batch[..count].iter().flatten() {
                 written += u64::from(self.send(file, at, pfn));

@@ -236,6 +236,10 @@ fn a_full_disk_says_so() {
     assert_eq!(error, Some(CacheError::Io(IoError::from_code(libc::ENOSPC))));
     let len = files.len(file);
     assert_eq!((files.append(&cpu, file, b"more"), files.len(file)), (Err(FULL), len), "no gap");
+    // A file on another disk, on which there is room.
+    let roomy = files.open(&folder.file(2)).unwrap();
+    files.write(&cpu, roomy, 0, b"fits").unwrap();
+    assert_eq!((files.append(&cpu, roomy, b", too"), files.flush(roomy)), (Ok(4), Ok(())));
     files.inject_full(0);
     assert_eq!([files.flush(file), files.flush(file)], [Err(FULL), Ok(())], "nothing is lost");
     assert_eq!(files.len(file).unwrap(), fs::metadata(folder.file(1)).unwrap().len());

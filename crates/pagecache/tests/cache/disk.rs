@@ -38,6 +38,8 @@ pub(crate) struct Disk {
     slow: AtomicU64,
     /// Number of a hundred reads and writes that fail.
     pub(crate) fails: AtomicU64,
+    /// Number of a file of which no page can be written; 0 for none.
+    pub(crate) broken: AtomicU64,
     turns: AtomicU64,
     /// Reads wait here as long as this is set, before they have read anything; and how many have come.
     pub(crate) holds_reads: AtomicBool,
@@ -80,7 +82,8 @@ impl Disk {
     }
 
     fn finish(&self, file: FileId, index: u64, bytes: [u8; BYTES]) -> Result<(), IoError> {
-        let failed = self.turn();
+        let is_broken = file.0 > 0 && u64::from(file.0) == self.broken.load(Relaxed);
+        let failed = if is_broken { Err(IoError::UNKNOWN) } else { self.turn() };
         let mut stored = self.stored.lock().unwrap();
         // Torn, if it fails: the first half is new.
         let len = if failed.is_err() { BYTES / 2 } else { BYTES };

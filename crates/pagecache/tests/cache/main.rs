@@ -6,6 +6,7 @@ mod disk;
 mod moving;
 mod slab;
 
+use core::sync::atomic::Ordering::Relaxed;
 use std::collections::HashMap;
 
 use framewright::config::{Config, Experiment, Generation, ZoneReclaimMode, ZonelistCache};
@@ -147,6 +148,24 @@ fn truncate_frees_at_once() {
         assert_eq!(bytes, [0; BYTES], "what was cut off is gone");
     });
     cache.verify().unwrap();
+}
+
+/// Pages of a file that cannot be written keep no thread from writing those of others.
+#[test]
+fn each_dirty_page_has_its_turn() {
+    let world = world(Generation::V6_1, 1);
+    let disk = Disk::default();
+    disk.broken.store(1, Relaxed);
+    let cache = Cache::new(world.allocator(), disk);
+    world.on(0, |cpu| {
+        for (file, index) in [(1, 0), (1, 1), (2, 0), (3, 5)] {
+            cache.write(cpu, &cache.helpers(), (FileId(file), index, 0), &[1; BYTES]).unwrap();
+        }
+    });
+    assert_eq!([1, 1, 1, 1, 1].map(|pages| cache.write_back(pages)), [0, 0, 1, 1, 0]);
+    assert_eq!((cache.pages(), cache.write_back(9)), ((4, 2), 0));
+    cache.device().broken.store(0, Relaxed);
+    assert_eq!((cache.write_back(9), cache.pages()), (2, (4, 0)));
 }
 
 /// No byte makes no file longer, and takes no memory.
