@@ -335,9 +335,12 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
             }
             let flags = Flags::NONE;
             if let Some(pfn) = self.bring(cpu, helpers, (owner, index), flags, fill)? {
-                if how == Use::Shared {
-                    self.locked(|_| self.slots.with(pfn, |slot| slot.users = 1));
-                }
+                self.locked(|state| {
+                    state.events.cache_misses += u64::from(matches!(owner, Owner::File(_)));
+                    if how == Use::Shared {
+                        self.slots.with(pfn, |slot| slot.users = 1);
+                    }
+                });
                 return Ok(pfn);
             }
         }
@@ -369,7 +372,6 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
             if let (Owner::Space(space), Fill::Swapped) = (owner, fill) {
                 state.swap.find((space, index))?;
             }
-            state.events.cache_misses += u64::from(matches!(owner, Owner::File(_)));
             Some(state.insert(&self.slots, zone, pfn, owner, index))
         });
         let Some(swapped) = entered else {
