@@ -59,7 +59,7 @@ pub struct FileCache<'a> {
     inodes: Mutex<BTreeMap<(u64, u64), Inode>>,
     /// Some inode is closed, or is not after all.
     closed: Condvar,
-    /// Numbers of files and of openers so far. None is used twice.
+    /// Numbers of openers so far. None is used twice. A file has that of its first one.
     numbers: AtomicU32,
     /// Spaces of anonymous pages made so far.
     pub(crate) spaces: AtomicU32,
@@ -249,7 +249,7 @@ impl<'a> FileCache<'a> {
 
     fn enter(&self, open: Open, path: PathBuf) -> io::Result<FileId> {
         self.here().map_err(io::Error::other)?;
-        let (id, number) = (self.number()?, self.number()?);
+        let number = self.number()?;
         let mut inodes = held(&self.inodes);
         while inodes.get(&open.key).is_some_and(|inode| inode.closing) {
             inodes = self.closed.wait(inodes).unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -267,8 +267,8 @@ impl<'a> FileCache<'a> {
         inode.openers += 1;
         let opener = self.cache.opener(inode.number);
         let handle = Handle { open: Arc::clone(&inode.open), opener, path };
-        alone(&self.openers).insert(id, Arc::new(handle));
-        Ok(id)
+        alone(&self.openers).insert(number, Arc::new(handle));
+        Ok(number)
     }
 
     /// Flushes a file and closes it. Its pages are dropped when no other opener has it open.

@@ -4,9 +4,9 @@
 use core::ops::Range;
 
 use framewright::platform::Platform;
-use framewright::{Cpu, Helpers};
+use framewright::{Cpu, Flags, Helpers};
 
-use crate::cache::{Cache, CacheError, Use};
+use crate::cache::{Cache, CacheError, Fill, Use};
 use crate::device::Device;
 use crate::slot::{Owner, PageSlot, SpaceId};
 use crate::state::State;
@@ -28,7 +28,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         bytes: &[u8],
     ) -> Result<(), CacheError> {
         self.in_page(offset, bytes.len())?;
-        let pfn = self.get(cpu, helpers, (space.into(), index), Use::Alone, true)?;
+        let pfn = self.get(cpu, helpers, (space.into(), index), Use::Alone, Fill::Stored)?;
         self.change(pfn, offset, bytes);
         Ok(())
     }
@@ -46,15 +46,21 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         bytes: &mut [u8],
     ) -> Result<(), CacheError> {
         self.in_page(offset, bytes.len())?;
-        let is_there = self
-            .locked(|state| state.find(space, index).is_some() || state.swap.find((space, index)).is_some());
-        if !is_there {
-            bytes.fill(0);
-            return Ok(());
+        self.check_cpu(cpu);
+        let page = (Owner::Space(space), index);
+        // Only a store makes a page: one that another thread drops during the call stays dropped.
+        while self
+            .locked(|state| state.find(space, index).is_some() || state.swap.find((space, index)).is_some())
+        {
+            let found = self.try_get(page.0, index, Use::Shared);
+            let brought = || self.bring(cpu, helpers, page, Flags::NONE, Fill::Swapped);
+            if let Some(pfn) = found.map_or_else(brought, |pfn| Ok(Some(pfn)))? {
+                self.device.copy_out(pfn, offset, bytes);
+                self.end_use(pfn);
+                return Ok(());
+            }
         }
-        let pfn = self.get(cpu, helpers, (space.into(), index), Use::Shared, true)?;
-        self.device.copy_out(pfn, offset, bytes);
-        self.end_use(pfn);
+        bytes.fill(0);
         Ok(())
     }
 

@@ -116,6 +116,17 @@ impl<P: Platform, D> fmt::Debug for Cache<'_, P, D> {
     }
 }
 
+/// Content of a page that is brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fill {
+    /// What storage holds, or zeroes.
+    Stored,
+    /// What the swap area holds. A page without a slot there is not brought.
+    Swapped,
+    /// Anything: the caller overwrites all of it.
+    Nothing,
+}
+
 impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     /// An empty cache without swap. It takes pages as they are used, and gives them back when it is asked to;
     /// anonymous ones only when they are dropped.
@@ -315,7 +326,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         helpers: &Helpers<'_>,
         (owner, index): (Owner, u64),
         how: Use,
-        fill: bool,
+        fill: Fill,
     ) -> Result<Pfn, CacheError> {
         self.check_cpu(cpu);
         loop {
@@ -324,28 +335,32 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
             }
             let flags = Flags::NONE;
             if let Some(pfn) = self.bring(cpu, helpers, (owner, index), flags, fill)? {
-                if how == Use::Shared {
-                    self.locked(|_| self.slots.with(pfn, |slot| slot.users = 1));
-                }
+                self.locked(|state| {
+                    state.events.cache_misses += u64::from(matches!(owner, Owner::File(_)));
+                    if how == Use::Shared {
+                        self.slots.with(pfn, |slot| slot.users = 1);
+                    }
+                });
                 return Ok(pfn);
             }
         }
     }
 
-    /// Allocates a page, enters it and fills it. The caller has it alone. `None` if another thread was faster.
+    /// Allocates a page, enters it and fills it. The caller has it alone. `None` if another thread was faster, or has
+    /// dropped it.
     pub(crate) fn bring(
         &self,
         cpu: &Cpu<'_, '_, P, PageSlot>,
         helpers: &Helpers<'_>,
         (owner, index): (Owner, u64),
         flags: Flags,
-        fill: bool,
+        fill: Fill,
     ) -> Result<Option<Pfn>, CacheError> {
         let request = Request::new(Order::ZERO, Migratetype::Movable).with(flags);
         let begun = P::now_ns();
         let pfn = cpu.alloc_with(&request, helpers).map_err(|error| {
             // Memory that is full of pages which cannot be written: what the device says explains more.
-            self.locked(|state| state.stuck).map_or(CacheError::NoMemory(error), CacheError::Io)
+            self.locked(|state| state.stuck()).map_or(CacheError::NoMemory(error), CacheError::Io)
         })?;
         let took = P::now_ns().saturating_sub(begun);
         let zone = self.zone_of(pfn);
@@ -354,7 +369,9 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
             if state.find(owner, index).is_some() {
                 return None;
             }
-            state.events.cache_misses += u64::from(matches!(owner, Owner::File(_)));
+            if let (Owner::Space(space), Fill::Swapped) = (owner, fill) {
+                state.swap.find((space, index))?;
+            }
             Some(state.insert(&self.slots, zone, pfn, owner, index))
         });
         let Some(swapped) = entered else {
@@ -363,13 +380,15 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         };
         // The slot stays the page's as long as the caller has the page alone.
         let source = match (owner, swapped, self.swap) {
-            (Owner::File(file), ..) => (fill && self.device.may_hold(file, index)).then_some((file, index)),
+            (Owner::File(file), ..) => {
+                (fill != Fill::Nothing && self.device.may_hold(file, index)).then_some((file, index))
+            }
             (Owner::Space(_), Some(slot), Some(swap)) => Some((swap.file, u64::from(slot))),
             (Owner::Space(_), ..) => None,
         };
         let filled = match source {
             Some((file, at)) => self.device.read(file, at, pfn),
-            None if fill => {
+            None if fill != Fill::Nothing => {
                 self.device.clear(pfn);
                 Ok(())
             }
@@ -513,7 +532,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         let slot = self.slots.get(pfn);
         state.set(&self.slots, zone, pfn, Marks::WRITEBACK, false);
         state.set(&self.slots, zone, pfn, Marks::RECLAIM, false);
-        state.stuck = result.err();
+        state.last_write_error = result.err();
         if result.is_ok() {
             state.events.pgpgout += 1;
             if slot.marks.has(Marks::RECLAIM) && !slot.marks.has(Marks::ACTIVE) {

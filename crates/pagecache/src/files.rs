@@ -3,7 +3,7 @@
 use framewright::platform::Platform;
 use framewright::{Cpu, Flags, Helpers, Pfn};
 
-use crate::cache::{Cache, CacheError, Use};
+use crate::cache::{Cache, CacheError, Fill, Use};
 use crate::device::{Device, IoError};
 use crate::policy;
 use crate::slot::{FileId, Marks, PageSlot};
@@ -55,7 +55,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
             entry.last_read = Some(index);
             if fresh { entry.window } else { 0 }
         });
-        let pfn = self.get(cpu, helpers, (file.into(), index), Use::Shared, true)?;
+        let pfn = self.get(cpu, helpers, (file.into(), index), Use::Shared, Fill::Stored)?;
         self.device.copy_out(pfn, offset, bytes);
         self.end_use(pfn);
         // Behind what storage holds there is nothing to read.
@@ -65,7 +65,8 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
                 continue;
             }
             // Only what can be had easily; what fails will be read, or fail, when it is wanted.
-            let Ok(read) = self.bring(cpu, helpers, (file.into(), next), Flags::NO_RETRY, true) else {
+            let Ok(read) = self.bring(cpu, helpers, (file.into(), next), Flags::NO_RETRY, Fill::Stored)
+            else {
                 break;
             };
             if let Some(pfn) = read {
@@ -95,8 +96,8 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let part = bytes.len() < self.device.page_bytes();
-        let pfn = self.get(cpu, helpers, (file.into(), index), Use::Alone, part)?;
+        let fill = if bytes.len() < self.device.page_bytes() { Fill::Stored } else { Fill::Nothing };
+        let pfn = self.get(cpu, helpers, (file.into(), index), Use::Alone, fill)?;
         self.device.extend(file, end);
         self.change(pfn, offset, bytes);
         self.throttle();
@@ -119,7 +120,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let pfn = self.get(cpu, helpers, (file.into(), index), Use::Alone, true)?;
+        let pfn = self.get(cpu, helpers, (file.into(), index), Use::Alone, Fill::Stored)?;
         self.device.extend(file, end);
         self.locked(|state| self.use_mapped(state, pfn));
         self.change(pfn, offset, bytes);
@@ -139,7 +140,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         bytes: &mut [u8],
     ) -> Result<(), CacheError> {
         self.end_in_file((file, index, offset), bytes.len())?;
-        let pfn = self.get(cpu, helpers, (file.into(), index), Use::Shared, true)?;
+        let pfn = self.get(cpu, helpers, (file.into(), index), Use::Shared, Fill::Stored)?;
         self.device.copy_out(pfn, offset, bytes);
         self.locked(|state| {
             self.use_mapped(state, pfn);
@@ -200,7 +201,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
     pub fn drop_pages(&self, cpu: &Cpu<'_, '_, P, PageSlot>, file: FileId) -> Result<(), CacheError> {
         self.drop_each(cpu, file.into(), (0, u64::MAX), false, |slot| !slot.marks.has(Marks::DIRTY));
         self.locked(|state| match state.last_dirty(Some(file)) {
-            Some(_) => Err(CacheError::Io(state.stuck.unwrap_or(IoError::UNKNOWN))),
+            Some(_) => Err(CacheError::Io(state.stuck().unwrap_or(IoError::UNKNOWN))),
             None => Ok(()),
         })
     }

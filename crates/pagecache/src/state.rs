@@ -157,9 +157,8 @@ pub(crate) struct State {
     pub(crate) swap_writes_ended: u64,
     /// Counts of dirty pages and pages being written that were reported last.
     unwritten: u64,
-    /// Error of the last write, if that failed: pages that cannot be written take memory that no request
-    /// gets.
-    pub(crate) stuck: Option<IoError>,
+    /// Error of the last write, if that failed.
+    pub(crate) last_write_error: Option<IoError>,
     pub(crate) events: CacheEvents,
     pub(crate) allocation_times: Histogram,
 }
@@ -177,7 +176,7 @@ impl State {
             swap: SwapMap::new(swap_slots),
             swap_writes_ended: 0,
             unwritten: 0,
-            stuck: None,
+            last_write_error: None,
             events: CacheEvents::default(),
             allocation_times: Histogram::default(),
         }
@@ -207,6 +206,12 @@ impl State {
     /// Pages of files that are dirty.
     pub(crate) fn dirty_pages(&self) -> u64 {
         self.dirty.len() as u64
+    }
+
+    /// Why pages cannot be written, which take memory that no request gets: the error of the last write, if that failed
+    /// and there may be such pages still.
+    pub(crate) fn stuck(&self) -> Option<IoError> {
+        self.last_write_error.filter(|_| self.dirty_pages() + self.pages(Kind::Anon) > 0)
     }
 
     /// Pages being written.

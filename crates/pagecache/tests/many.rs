@@ -295,6 +295,35 @@ fn three_cpus_swap() {
     shuttle::pct(3, executions, body);
 }
 
+/// A page that is dropped while another CPU loads it is gone: only a store makes a page.
+#[test]
+fn a_load_makes_no_page() {
+    let body = || {
+        let world = shop();
+        let cache = Arc::new(Cache::with_swap(world.allocator(), Disk::new(), Swap::new(FileId(1000), 100)));
+        let (space, loader) = (SpaceId(1), cache.clone());
+        let all = 0..MEMORY;
+        world.on(0, |cpu| {
+            for index in all.clone() {
+                let _ = cache.store_anon(cpu, &cache.helpers(), (space, index, 0), &[1; 8]);
+            }
+        });
+        let loads = ::shuttle::thread::spawn(move || {
+            world.on(1, |cpu| {
+                for index in 0..MEMORY {
+                    let _ = loader.load_anon(cpu, &loader.helpers(), (space, index, 0), &mut [0; 8]);
+                }
+            });
+        });
+        world.on(0, |cpu| cache.unmap_anon(cpu, space, all));
+        loads.join().unwrap();
+        cache.verify().unwrap();
+        assert_eq!((cache.anon_pages(), cache.swap_use().free), (0, 100));
+    };
+    shuttle::random(30, body);
+    shuttle::pct(3, 30, body);
+}
+
 #[test]
 fn three_cpus_and_background_reclaim() {
     let steps = if full() { 60 } else { 25 };

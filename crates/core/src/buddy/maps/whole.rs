@@ -204,19 +204,19 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let differ = |kind: fn(u64) -> u64| (kind(old) == 0) != (kind(now) == 0);
         self.note_wholes_changed(list);
         if differ(singles) || differ(pairs) {
-            self.set_roots(list, group >> self.extent.bitmaps.shift);
+            self.set_roots(list, group, now);
         }
     }
 
-    /// Sets or clears a bit of both roots, by its words.
+    /// After word `group` of a bitmap has become `now`: sets or clears its bit of both roots.
     #[inline(never)]
-    fn set_roots(&mut self, list: Migratetype, bit: usize) {
-        let found = self.span(bit).fold([0; 2], |[alone, both], group| {
-            let word = self.group(list, group);
-            [alone | singles(word), both | pairs(word)]
-        });
-        for (root, found) in self.cold.whole.roots[list as usize].iter_mut().zip(found) {
-            root.set(root.get() & !(1 << bit) | u128::from(found != 0) << bit);
+    fn set_roots(&mut self, list: Migratetype, group: usize, now: u64) {
+        let bit = group >> self.extent.bitmaps.shift;
+        for kind in KINDS {
+            let has_one =
+                kind.of(now) != 0 || self.span(bit).any(|group| kind.of(self.group(list, group)) != 0);
+            let root = &mut self.cold.whole.roots[list as usize][kind as usize];
+            root.set(root.get() & !(1 << bit) | u128::from(has_one) << bit);
         }
         if self.common.is_lazy() {
             self.touch_more();
