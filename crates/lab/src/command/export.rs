@@ -16,7 +16,7 @@ const EXAMPLES: &str = "\
 Examples:
   framewright trace export compile.parquet --to perfetto -o compile.json
   framewright trace export compile.parquet --to folded -o compile.folded
-  framewright trace export compile.parquet --to folded --weight page-seconds \\
+  framewright trace export compile.parquet --to folded --weight page-milliseconds \\
       | inferno-flamegraph >held.svg
 
 perfetto: for ui.perfetto.dev. A track for each CPU shows when each thread
@@ -72,7 +72,8 @@ pub enum Weight {
     /// Allocations
     Allocations,
     /// Pages times the milliseconds that they were in use
-    PageSeconds,
+    #[value(alias = "page-seconds")]
+    PageMilliseconds,
 }
 
 /// Writes a trace in another tool's format.
@@ -234,7 +235,7 @@ fn folded(trace: &Trace, weight: Weight) -> String {
         *sums.entry((comm, type_name(event.migratetype), event.order)).or_default() += amount;
     };
     let end = trace.events.last().map_or(0, |event| event.time_ns);
-    if weight == Weight::PageSeconds {
+    if weight == Weight::PageMilliseconds {
         let mut held = |ended: &[Ended<'_>], until: u64| {
             for Ended { block, pages, .. } in ended {
                 add(block, *pages as f64 * (until - block.time_ns) as f64 / 1e6);
@@ -297,7 +298,7 @@ mod tests {
         assert_eq!(folded(&trace(), Weight::Allocations), format!("{all}1\n"));
         // 8 pages for 3 ms; what is not freed is in use until the end.
         assert_eq!(
-            folded(&trace(), Weight::PageSeconds),
+            folded(&trace(), Weight::PageMilliseconds),
             "a:b\"?;movable;order 0 3\ncc1;movable;order 0 4\ncc1;movable;order 3 24\n"
         );
     }
