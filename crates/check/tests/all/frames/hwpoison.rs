@@ -116,6 +116,7 @@ fn a_mark_is_taken_back_while_the_frame_is_in_use() {
         assert!(world.allocator().frames().info(pfn).is_poisoned(), "the other one is marked still");
         world.on(0, |cpu| cpu.unpoison(pfn.add(5))).expect("it is marked");
         assert!(!world.allocator().frames().info(pfn).is_poisoned());
+        assert_eq!(world.allocator().hwpoisoned_pages(), 0);
         world.must_free(0, pfn, 3);
         assert_eq!(world.everything().len(), 1024);
     }
