@@ -258,9 +258,9 @@ mod tests {
     #[test]
     fn a_table_is_as_long_as_its_header_says() {
         for header in [0, 47, 49, u32::MAX] {
-            let mut other = table(3, &[]);
-            other[4..8].copy_from_slice(&header.to_le_bytes());
-            assert_eq!(all(&other), Err(Damage::Length { header: header as usize, table: HEADER }));
+            let mut wrong = table(3, &[]);
+            wrong[4..8].copy_from_slice(&header.to_le_bytes());
+            assert_eq!(all(&wrong), Err(Damage::Length { header: header as usize, table: HEADER }));
         }
         // What is behind it is ignored.
         assert_eq!(all(&[&table(3, &[])[..], &[1, 2, 3]].concat()), Ok(Vec::new()));
