@@ -232,13 +232,24 @@ fn a_pair_past_the_lists_costs_no_more_than_it_did() {
     }
 }
 
-/// Instructions of a block in an allocation of all the memory, in frees of it in order and at random, on x86-64.
-const MOST_WHOLE: [(&str, u64, f64); 3] =
-    [("get_all_frames", 2, 50.0), ("put_in_order", 1, 165.0), ("put_at_random", 1, 355.0)];
+/// A test, a function that it calls, the blocks of all its calls, and the most instructions of a block on x86-64:
+/// frames in one section; huge pages in eight, as on two CPUs.
+const MOST_WHOLE: [(&str, &str, u64, f64); 5] = [
+    ("all_the_memory_is_had_and_given_back", "get_all_frames", 2 * whole::FRAMES, 50.0),
+    ("all_the_memory_is_had_and_given_back", "put_in_order", whole::FRAMES, 165.0),
+    ("all_the_memory_is_had_and_given_back", "put_at_random", whole::FRAMES, 355.0),
+    ("all_huge_pages_are_had_and_given_back", "get_huge_pages", whole::HUGE_PAGES, 380.0),
+    ("all_huge_pages_are_had_and_given_back", "put_huge_pages_at_random", whole::HUGE_PAGES, 730.0),
+];
 
 #[test]
 fn all_the_memory_is_had_and_given_back() {
     whole::get_and_put_all();
+}
+
+#[test]
+fn all_huge_pages_are_had_and_given_back() {
+    whole::get_and_put_huge_pages();
 }
 
 /// What a compiler inlines, or does not, is as large a part of a refill as what the code says.
@@ -247,31 +258,8 @@ fn refills_and_drains_cost_no_more_than_they_did() {
     if !has("valgrind") {
         return;
     }
-    for (function, times, most) in MOST_WHOLE {
-        let instructions = count_in("all_the_memory_is_had_and_given_back", function, times * whole::FRAMES);
-        println!("{function}: {instructions:.1} instructions a block");
-        if cfg!(target_arch = "x86_64") {
-            assert!(instructions <= most, "{function}: {instructions} instructions, {most} at most");
-        }
-    }
-}
-
-/// Most instructions of a huge page in an allocation of all of eight sections, and in frees at random, on x86-64.
-const MOST_HUGE: [(&str, f64); 2] = [("get_huge_pages", 380.0), ("put_huge_pages_at_random", 730.0)];
-
-#[test]
-fn all_huge_pages_are_had_and_given_back() {
-    whole::get_and_put_huge_pages();
-}
-
-#[test]
-fn huge_pages_cost_no_more_than_they_did() {
-    if !has("valgrind") {
-        return;
-    }
-    for (function, most) in MOST_HUGE {
-        let instructions =
-            count_in("all_huge_pages_are_had_and_given_back", function, whole::ROUNDS * whole::HUGE);
+    for (test, function, blocks, most) in MOST_WHOLE {
+        let instructions = count_in(test, function, blocks);
         println!("{function}: {instructions:.1} instructions a block");
         if cfg!(target_arch = "x86_64") {
             assert!(instructions <= most, "{function}: {instructions} instructions, {most} at most");

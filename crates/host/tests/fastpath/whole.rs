@@ -1,4 +1,5 @@
-//! Cost of a block where all of the memory is allocated, and freed again in order or at random: refills and drains.
+//! Cost of a block where all of the memory is allocated, and freed again in order or at random: refills and drains, of
+//! frames and of huge pages.
 
 use core::hint::black_box;
 
@@ -43,14 +44,17 @@ pub(crate) fn get_and_put_all() {
     put_at_random(black_box(&cpu), &mut held);
 }
 
-pub(crate) const ROUNDS: u64 = 50;
-pub(crate) const HUGE: u64 = FRAMES / 512;
+const ROUNDS: u64 = 50;
+/// Huge pages that the memory has.
+const EACH_ROUND: u64 = FRAMES / 512;
+/// Huge pages of all rounds.
+pub(crate) const HUGE_PAGES: u64 = ROUNDS * EACH_ROUND;
 
 #[unsafe(no_mangle)]
 #[inline(never)]
 fn get_huge_pages(cpu: &Cpu<'_, '_, Metal>, held: &mut Vec<Pfn>) {
     let order = Order::new(9).unwrap();
-    held.extend((0..HUGE).map(|_| cpu.alloc(order, Migratetype::Movable).unwrap()));
+    held.extend((0..EACH_ROUND).map(|_| cpu.alloc(order, Migratetype::Movable).unwrap()));
 }
 
 #[unsafe(no_mangle)]
@@ -70,7 +74,7 @@ pub(crate) fn get_and_put_huge_pages() {
     // SAFETY: this thread alone has the allocator.
     let pin = unsafe { PinnedTo::new(CpuId(0)) };
     let cpu = allocator.cpu(&pin);
-    let mut held = Vec::with_capacity(HUGE as usize);
+    let mut held = Vec::with_capacity(EACH_ROUND as usize);
     let mut random = fastrand::Rng::with_seed(34);
     for _ in 0..ROUNDS {
         get_huge_pages(black_box(&cpu), &mut held);
