@@ -134,6 +134,34 @@ fn a_refill_opens_no_pageblock_while_another_section_has_one_open() {
     assert_eq!(world.allocator().free_blocks(PAGEBLOCK_ORDER), 2);
 }
 
+/// Holes that random frees leave are filled before a pageblock that is free as a whole is opened, in however many sections
+/// they are.
+#[test]
+fn what_random_frees_leave_is_filled_before_any_whole_pageblock() {
+    for (engine, sections) in [Engine::Framewright, Engine::Compact].into_iter().zip([100, 40]) {
+        for (order, held) in [(0_u8, 30), (0, 70), (2, 10), (5, 30)] {
+            let pages = sections * SECTION;
+            let world = spec(sections, 4).config(with_engine(engine)).sections(SECTION).plain();
+            let blocks = pages * held / 100 >> order;
+            let mut random = fastrand::Rng::with_seed(u64::from(order));
+            let mut all: Vec<Pfn> = (0..blocks).map(|_| world.must_alloc(0, order)).collect();
+            for _ in 0..3 {
+                for _ in 0..blocks / 2 {
+                    let at = random.usize(..all.len());
+                    world.must_free(0, all.swap_remove(at), order);
+                }
+                all.extend((0..blocks / 2).map(|_| world.must_alloc(0, order)));
+            }
+            world.on(0, |cpu| cpu.drain());
+            let (whole, ideal) = (
+                world.allocator().free_blocks(PAGEBLOCK_ORDER),
+                (pages - (blocks << order)) / PAGEBLOCK_PAGES,
+            );
+            assert!(whole + 2 >= ideal, "order {order}, {held} % held: {whole} of {ideal} are whole");
+        }
+    }
+}
+
 /// Lists are shut while a pageblock of any section is isolated, whichever is isolated or freed from isolation
 /// meanwhile. shuttle.
 #[test]

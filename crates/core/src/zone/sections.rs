@@ -8,8 +8,9 @@
 //! # Which section
 //! A CPU does not stay in a section only because that has memory: it compares bins, as a single store would. Each
 //! section publishes, by type, which bins have a pageblock, in words that any CPU reads without a lock. A refill
-//! compares [`AROUND`] sections, from the CPU's last one on, and goes to the one with the best bin; if none of them has
-//! a block, it takes the first of all sections that has. It stays with its last section while that has a largest block
+//! compares [`AROUND`] sections, from the CPU's last one on, and goes to the one with the best bin. If none of these has
+//! an open pageblock with such a block, it goes to the first after them that has one, whose lock is free: no pageblock
+//! that is free as a whole is opened while any section has an open one. It stays with its last section while that has a largest block
 //! of the same order and is at most [`CLOSE`] classes less full. If the lock of the chosen section is held, it takes an
 //! equally good one. For whole pageblocks all sections are equally good.
 //!
@@ -44,7 +45,7 @@ const NONE: u32 = u64::BITS;
 const LOOKS: usize = 3;
 /// Most frames of a run, as a power of two: 64 pageblocks.
 const MOST_OF_RUN: u32 = PAGEBLOCK_ORDER.get() as u32 + 6;
-/// Sections among which a CPU chooses, from its own on, if one of them has a block.
+/// Sections among which a CPU chooses, from its own on, if one of them has an open pageblock with a block.
 const AROUND: usize = 16;
 
 /// Division of a zone's store into sections.
@@ -175,9 +176,13 @@ impl<P: Platform> Zone<'_, P> {
         }
         let next = |n: usize| if n + 1 < sections { n + 1 } else { 0 };
         let (mut best, mut at, mut n) = (own_rank, from, next(from));
-        for _ in 1..AROUND.min(sections) {
+        for looked_at in 1..sections {
+            let is_around = looked_at < AROUND;
+            if !is_around && best < WHOLE {
+                break;
+            }
             let rank = rank(n);
-            if rank < best {
+            if rank < best && (is_around || best == NONE || !self.is_held(n)) {
                 (best, at) = (rank, n);
                 if best == best_of_all {
                     break;
@@ -186,7 +191,7 @@ impl<P: Platform> Zone<'_, P> {
             n = next(n);
         }
         if best == NONE {
-            return (0..sections).find(|&n| rank(n) != NONE);
+            return None;
         }
         if is_close(own_rank, best) {
             at = from;

@@ -114,9 +114,27 @@ impl Zone<'_, Machine> {
     fn expected(&self, order: Order, list: Migratetype, from: usize, held: &[usize]) -> Option<usize> {
         let rank = |n| self.bins_of(n, order, list).first().copied();
         let around = || self.sections_from(from).take(16);
-        let Some(best) = around().filter_map(rank).min() else {
-            return (0..self.cut.sections()).find(|&n| rank(n).is_some());
+        let others = || self.sections_from(from).skip(16);
+        let of_others = |is_open: bool, has_any_lock: bool| {
+            let fits = |n: &usize| {
+                rank(*n).is_some_and(|bin| !is_open || bin < 63) && (has_any_lock || !held.contains(n))
+            };
+            others().find(fits)
         };
+        let Some(best) = around().filter_map(rank).min() else {
+            // Any block, then an open pageblock whose lock is free.
+            let any = of_others(false, true)?;
+            return if rank(any).is_some_and(|bin| bin < 63) {
+                Some(any)
+            } else {
+                of_others(true, false).or(Some(any))
+            };
+        };
+        if best == 63
+            && let Some(open) = of_others(true, false)
+        {
+            return Some(open);
+        }
         let is_good = |n: &usize| rank(*n).is_some_and(|bin| bin / 7 == best / 7 && bin <= best + 1);
         let chosen = if is_good(&from) { Some(from) } else { around().find(|&n| rank(n) == Some(best)) };
         let is_free = |n: &usize| !held.contains(n);
