@@ -162,7 +162,7 @@ fn a_handler_may_run_at_any_point_of_a_call() {
 #[test]
 fn handlers_of_other_cpus_at_the_same_time() {
     for engine in STORES.into_iter().chain([Engine::Compact]) {
-        schedules(if full() { 20_000 } else { 150 }, move || {
+        schedules(if full() { 20_000 } else { 100 }, move || {
             let config = Config { engine, ..few_pages(16, 4, 12, 1) };
             let world = Spec::one_zone(64, 2).config(config).build::<Shuttle>();
             let shared = Arc::new((world, SharedOracle::new(BASE, 64)));

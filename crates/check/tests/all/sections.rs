@@ -134,8 +134,8 @@ fn a_refill_opens_no_pageblock_while_another_section_has_one_open() {
     assert_eq!(world.allocator().free_blocks(PAGEBLOCK_ORDER), 2);
 }
 
-/// Holes that random frees leave are filled before a pageblock that is free as a whole is opened, in however many sections
-/// they are.
+/// Holes that random frees leave are filled before a pageblock that is free as a whole is opened, in however many
+/// sections they are.
 #[test]
 fn what_random_frees_leave_is_filled_before_any_whole_pageblock() {
     for (engine, sections) in [Engine::Framewright, Engine::Compact].into_iter().zip([100, 40]) {
@@ -183,7 +183,7 @@ fn lists_stay_shut_while_any_section_has_an_isolated_pageblock() {
         world.on(2, |cpu| cpu.drain());
         assert_eq!(world.settled().allocated, 0);
     };
-    schedules(if full() { 20_000 } else { 200 }, body);
+    schedules(if full() { 20_000 } else { 100 }, body);
 }
 
 /// Adds of ranges that overlap, one after the other: the second is refused in every section, also in one that the first
@@ -217,7 +217,7 @@ fn of_two_adds_that_overlap_one_adds_all_and_the_other_nothing() {
         assert_eq!(low.err().or(high.err()), Some(SetupError::RangeInUse(BASE.add(SECTION))));
         assert_eq!((world.settled().free, world.zone().managed_pages()), (2 * SECTION, 2 * SECTION));
     };
-    schedules(if full() { 20_000 } else { 150 }, body);
+    schedules(if full() { 20_000 } else { 100 }, body);
 }
 
 /// A range is added whose last pageblock has memory already, which another CPU allocates and frees: with compact
@@ -246,7 +246,7 @@ fn an_add_that_is_refused_adds_nothing() {
             "{added:?}"
         );
     };
-    schedules(if full() { 20_000 } else { 200 }, body);
+    schedules(if full() { 20_000 } else { 100 }, body);
 }
 
 /// Sections of two sizes, so large that the bitmaps of their types have several maps each.

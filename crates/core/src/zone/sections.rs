@@ -8,11 +8,11 @@
 //! # Which section
 //! A CPU does not stay in a section only because that has memory: it compares bins, as a single store would. Each
 //! section publishes, by type, which bins have a pageblock, in words that any CPU reads without a lock. A refill
-//! compares [`AROUND`] sections, from the CPU's last one on, and goes to the one with the best bin. If none of these has
+//! compares [`AROUND`] sections, from the CPU's last one on, and goes to the one with the best bin. If none has
 //! an open pageblock with such a block, it goes to the first after them that has one, whose lock is free: no pageblock
-//! that is free as a whole is opened while any section has an open one. It stays with its last section while that has a largest block
-//! of the same order and is at most [`CLOSE`] classes less full. If the lock of the chosen section is held, it takes an
-//! equally good one. For whole pageblocks all sections are equally good.
+//! that is free as a whole is opened while another section shows an open one. It stays with its last section while that
+//! has a largest block of the same order and is at most [`CLOSE`] classes less full. If the lock of the chosen section
+//! is held, it takes an equally good one. For whole pageblocks all sections are equally good.
 //!
 //! # The words
 //! For each type one word a section, contiguous: bit `n` is set if bin `n` has a pageblock, bit [`WHOLE`] if a

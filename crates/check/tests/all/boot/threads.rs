@@ -107,7 +107,7 @@ fn two_workers(split: Split, most: u64) {
 /// Memory that becomes ready between two looks counts once, but for what one hold of the lock makes ready: two units.
 #[test]
 fn watermarks_do_not_count_memory_twice_while_it_grows() {
-    shuttle::random(if full() { 20_000 } else { 1000 }, || {
+    shuttle::random(if full() { 20_000 } else { 500 }, || {
         let world = Arc::new(spec(Split::OneThread, 6, 1024, 0, 1).build::<Shuttle>());
         world.allocator().begin().expect("it is the first time").stay_lazy();
         let all = world.allocator().watermarks(ZoneId(0));
@@ -147,7 +147,7 @@ fn an_allocation_finds_what_a_worker_has_just_claimed() {
 /// A frame is found bad while a worker makes it ready: until it is ready, the caller is told to report it again.
 #[test]
 fn a_frame_goes_bad_while_a_worker_makes_it_ready() {
-    shuttle::random(if full() { 20_000 } else { 1000 }, || {
+    shuttle::random(if full() { 20_000 } else { 500 }, || {
         let world = Arc::new(spec(Split::OneThread, 2, 40, 1, 1).build::<Shuttle>());
         let booting = world.allocator().begin().expect("it is the first time");
         let shared = world.clone();

@@ -161,7 +161,7 @@ fn calls_by_place_lose_no_frame() {
             assert!(engine == Engine::Linux || allocator.hwpoisoned_pages() == 0);
             assert_eq!(allocator.zone_snapshot(world.zone()).isolated_pageblocks, 0);
         };
-        schedules(if full() { 5000 } else { 50 }, run);
+        schedules(if full() { 5000 } else { 20 }, run);
     }
     let done = DONE.each_ref().map(|done| done.load(Relaxed));
     assert!(done.iter().all(|&done| done > 0), "a kind of call never succeeded: {done:?}");

@@ -8,12 +8,12 @@ use framewright_check::prelude::*;
 
 /// Two threads and few steps: a thread that stops between two given ones is met often enough.
 fn races(body: impl Fn() + Copy + Send + Sync + 'static) {
-    schedules(if full() { 20_000 } else { 200 }, body);
+    schedules(if full() { 20_000 } else { 100 }, body);
 }
 
 /// A thread is to be stopped in the middle of a call for as long as another one's call takes: bursts do that.
 fn long_stops(body: impl Fn() + Copy + Send + Sync + 'static) {
-    framewright_check::platform::shuttle::random(if full() { 20_000 } else { 1000 }, body);
+    framewright_check::platform::shuttle::random(if full() { 20_000 } else { 500 }, body);
 }
 
 fn lists(engine: Engine) -> Config {
