@@ -142,7 +142,7 @@ fn what_random_frees_leave_is_filled_before_any_whole_pageblock() {
         for (order, held) in [(0_u8, 30), (0, 70), (2, 10), (5, 30)] {
             let pages = sections * SECTION;
             let world = spec(sections, 4).config(with_engine(engine)).sections(SECTION).plain();
-            let blocks = pages * held / 100 >> order;
+            let blocks = (pages * held / 100) >> order;
             let mut random = fastrand::Rng::with_seed(u64::from(order));
             let mut all: Vec<Pfn> = (0..blocks).map(|_| world.must_alloc(0, order)).collect();
             for _ in 0..3 {

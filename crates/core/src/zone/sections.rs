@@ -8,11 +8,11 @@
 //! # Which section
 //! A CPU does not stay in a section only because that has memory: it compares bins, as a single store would. Each
 //! section publishes, by type, which bins have a pageblock, in words that any CPU reads without a lock. A refill
-//! compares [`AROUND`] sections, from the CPU's last one on, and goes to the one with the best bin. If none has
-//! an open pageblock with such a block, it goes to the first after them that has one, whose lock is free: no pageblock
-//! that is free as a whole is opened while another section shows an open one. It stays with its last section while that
-//! has a largest block of the same order and is at most [`CLOSE`] classes less full. If the lock of the chosen section
-//! is held, it takes an equally good one. For whole pageblocks all sections are equally good.
+//! compares [`AROUND`] sections, from the CPU's last one on, and goes to the one with the best bin. If none has an open
+//! pageblock with such a block, it goes to the first after them that has one and whose lock is free, before it opens a
+//! pageblock that is free as a whole. It stays with its last section while that has a largest block of the same order
+//! and is at most [`CLOSE`] classes less full. If the lock of the chosen section is held, it takes an equally good one.
+//! For whole pageblocks all sections are equally good.
 //!
 //! # The words
 //! For each type one word a section, contiguous: bit `n` is set if bin `n` has a pageblock, bit [`WHOLE`] if a
@@ -176,19 +176,27 @@ impl<P: Platform> Zone<'_, P> {
         }
         let next = |n: usize| if n + 1 < sections { n + 1 } else { 0 };
         let (mut best, mut at, mut n) = (own_rank, from, next(from));
-        for looked_at in 1..sections {
-            let is_around = looked_at < AROUND;
-            if !is_around && best < WHOLE {
-                break;
-            }
+        for _ in 1..AROUND.min(sections) {
             let rank = rank(n);
-            if rank < best && (is_around || best == NONE || !self.is_held(n)) {
+            if rank < best {
                 (best, at) = (rank, n);
                 if best == best_of_all {
                     break;
                 }
             }
             n = next(n);
+        }
+        if best >= WHOLE {
+            for _ in AROUND..sections {
+                let rank = rank(n);
+                if rank < best && (best == NONE || !self.is_held(n)) {
+                    (best, at) = (rank, n);
+                    if best < WHOLE {
+                        break;
+                    }
+                }
+                n = next(n);
+            }
         }
         if best == NONE {
             return None;
