@@ -559,7 +559,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         let mut found = PageblockUse::default();
         for (head, state) in self.frames.blocks_of(start) {
             match state {
-                State::Free { .. } if head >= start => found.free += self.move_to(head, to),
+                State::Free { .. } => found.free += self.move_to(head, to),
                 State::Taken { order, asked: Migratetype::Movable, .. } => {
                     found.movable += order.pages().min(PAGEBLOCK_PAGES);
                 }

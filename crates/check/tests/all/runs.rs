@@ -292,7 +292,7 @@ fn the_range_with_the_fewest_frames_in_use_is_had() {
         let fates = [Fate::Moves, Fate::Moves, Fate::Moves, Fate::Bad, Fate::Isolated, last, last];
         let types = [M, M, M, Migratetype::Cma, Migratetype::Unmovable];
         let mut states: Vec<_> = (0..PAGEBLOCKS)
-            .map(|_| (types[rng.usize(0..5)], rng.u64(0..4), fates[rng.usize(0..7)]))
+            .map(|_| (types[rng.usize(0..5)], [0, 1, 2, 3, 1, 2, 3][rng.usize(0..7)], fates[rng.usize(0..7)]))
             .collect();
         states.push((Migratetype::Unmovable, 1, Fate::Moves));
         let world = Spec::one_zone((PAGEBLOCKS + 1) * PAGEBLOCK_PAGES, 1).engine(engine).bare().plain();

@@ -316,7 +316,7 @@ fn a_node_in_pieces_becomes_movable_in_the_right_one() {
 #[test]
 fn each_zone_is_initialised_by_the_cpus_of_its_node() {
     // Boot initialises all of the zone that ends inside a unit.
-    let memory = [(0, 4 * GIB - 16, 0, false), (4 * GIB, 8 * GIB, 1, false)];
+    let memory = [(0, 3 * GIB - 16, 0, false), (4 * GIB, 6 * GIB, 0, false), (6 * GIB, 8 * GIB, 1, false)];
     with_division(&memory, Rules::default(), &[], |made| {
         let (division, hand_over) = made.expect("there is room");
         let mut rests = [const { MaybeUninit::uninit() }; 4];
