@@ -109,7 +109,7 @@ fn a_fallback_takes_no_more_than_one_block_has() {
 #[test]
 fn a_hold_that_panics_counts_and_shows_its_changes() {
     for mut store in [Store::section(3), Store::new(3, true)] {
-        let panics = std::panic::AssertUnwindSafe(|| {
+        let panics = core::panic::AssertUnwindSafe(|| {
             store.with(|buddy| {
                 buddy.free(Store::pageblock(0), Order::ZERO, Placement::Likely);
                 buddy.free(Store::pageblock(2), PAGEBLOCK_ORDER, Placement::Likely);

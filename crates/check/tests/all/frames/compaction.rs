@@ -199,7 +199,8 @@ fn compaction_for_a_movable_request_counts_what_is_lent() {
     world.on(0, |cpu| {
         for pfn in cpu.request_all(&all) {
             let content = pfn.0 - BASE.0;
-            let stays = if content < lent { content % 2 == 1 } else { content % PAGEBLOCK_PAGES == 0 };
+            let stays =
+                if content < lent { content % 2 == 1 } else { content.is_multiple_of(PAGEBLOCK_PAGES) };
             match stays {
                 true => owner.hold(pfn, content),
                 false => cpu.must_free(pfn, 0),
