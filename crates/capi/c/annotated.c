@@ -45,6 +45,12 @@ static void right(struct fw_cpu *cpu, uint64_t kept) {
   for (int n = 0; n < 600; n++)
     use(frames[n], 0);
   CHECK(fw_free_bulk(cpu, 0, frames, 600) == 600);
+  // Of a list, those that are refused have told nothing.
+  uint64_t mixed[4] = {fw_alloc(cpu, 0, FW_MOVABLE), fw_alloc(cpu, 3, FW_MOVABLE), 0, fw_alloc(cpu, 0, FW_MOVABLE)};
+  mixed[2] = mixed[0];
+  CHECK(fw_free_bulk(cpu, 0, mixed, 4) == 2);
+  use(mixed[1], 3);
+  CHECK(fw_free(cpu, mixed[1], 3) == FW_OK);
   CHECK(fw_alloc_at(cpu, 640, 3) == FW_OK);
   use(640, 3);
   CHECK(fw_free(cpu, 640, 2) == FW_ERR_REFUSED && fw_split(cpu, 640, 3, 0) == FW_OK);

@@ -50,14 +50,29 @@ pub(crate) fn write_pieces(file: &File, pieces: &[&[u8]], offset: u64) -> io::Re
 /// Makes sure that a file has `bytes` bytes, and a place on the disk for them where the file system can promise that.
 pub(crate) fn reserve(file: &File, bytes: u64) -> io::Result<()> {
     let len = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
+    if len == 0 {
+        return Ok(());
+    }
     // SAFETY: no memory is involved.
-    if len > 0 && unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len) } != 0 {
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
-            return Err(error);
+    let reserved = until_uninterrupted(|| unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len) });
+    match reserved {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            if file.metadata()?.len() < bytes {
+                file.set_len(bytes)
+            } else {
+                Ok(())
+            }
         }
-        if file.metadata()?.len() < bytes {
-            file.set_len(bytes)?;
+        reserved => reserved,
+    }
+}
+
+/// Makes a system call again as long as signals interrupt it.
+fn until_uninterrupted(mut call: impl FnMut() -> libc::c_int) -> io::Result<()> {
+    while call() != 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
         }
     }
     Ok(())
@@ -486,5 +501,26 @@ mod tests {
         assert_eq!((in_a_child(false), in_a_child(true)), (0, -libc::SIGSEGV));
         // SAFETY: the mapping, which nothing else uses.
         assert_eq!(unsafe { start.read_volatile() }, 0, "the parent's memory stays");
+    }
+
+    /// A signal is no reason to refuse a swap file.
+    #[test]
+    fn an_interrupted_call_is_made_again() {
+        for (errors, ended) in [
+            (&[libc::EINTR, libc::EINTR, 0][..], None),
+            (&[libc::EINTR, libc::ENOSPC], Some(libc::ENOSPC)),
+            (&[0], None),
+        ] {
+            let mut left = errors.iter();
+            let call = || {
+                let error = *left.next().expect("it has ended");
+                // SAFETY: the thread's own.
+                unsafe { *libc::__errno_location() = error };
+                if error == 0 { 0 } else { -1 }
+            };
+            let result = super::until_uninterrupted(call);
+            assert_eq!(result.err().and_then(|error| error.raw_os_error()), ended);
+            assert_eq!(left.next(), None);
+        }
     }
 }

@@ -125,8 +125,11 @@ impl Setup {
     /// This setup with `settings` applied in order.
     ///
     /// # Errors
-    /// As [`from_settings`](Self::from_settings).
+    /// As [`from_settings`](Self::from_settings); also a setting that has two values, under two names.
     pub fn with(mut self, settings: &Settings) -> Result<Self> {
+        if let Some(what) = set_twice(settings) {
+            return Err(Error::usage(what));
+        }
         settings.apply(None, |key, value| self.set(key, value))?;
         Ok(self)
     }
@@ -185,6 +188,18 @@ impl Setup {
     }
 }
 
+/// Says of a setting that one list sets under two names, its own and that of a sysctl, to leave one out.
+pub(crate) fn set_twice(settings: &Settings) -> Option<String> {
+    let known =
+        || settings.iter().filter_map(|(key, value)| Some((Setting::find(key).ok()?.name, key, value)));
+    known().enumerate().find_map(|(n, (name, key, value))| {
+        let (_, earlier, before) = known().take(n).find(|(earlier, ..)| *earlier == name)?;
+        Some(format!(
+            "`{earlier}` and `{key}` are one setting, set to {before} and to {value}; leave one out"
+        ))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use framewright::config::{
@@ -213,6 +228,18 @@ mod tests {
             setup("high=42").expect("valid").config.experiment.pcp_fixed,
             Some(PcpFixed { batch: 7, high: 42 })
         );
+    }
+
+    /// The last one won, and a result was named after both.
+    #[test]
+    fn one_setting_by_two_names_is_refused() {
+        assert_eq!(
+            refusal("pcp_fraction=8,batch=7,vm.percpu_pagelist_high_fraction=16"),
+            "`pcp_fraction` and `vm.percpu_pagelist_high_fraction` are one setting, set to 8 and to 16; leave one out"
+        );
+        let base = setup("pcp_fraction=8").expect("valid");
+        let change = Settings::from_pairs("vm.percpu_pagelist_high_fraction=16").expect("a pair");
+        assert_eq!(base.with(&change).expect("it refines").config.experiment.pcp_fraction, 16);
     }
 
     #[test]

@@ -3,9 +3,9 @@
 //! Each traced CPU becomes a virtual one; copies of the program run beside one another, each beginning somewhere else
 //! in the trace. Every configuration runs on the same models.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
-use framewright_host::Order;
+use framewright_host::{Order, Pfn};
 use framewright_report::error::{Error, Result};
 use framewright_report::quantity::{Quantity, describe, quantities};
 use framewright_report::result::{Kind, Part};
@@ -17,10 +17,11 @@ use framewright_sim::queue::{Network, Station};
 use framewright_sim::replay::{Act, Copy, Op, Outcome, run};
 use framewright_sim::stage::migratetype;
 use framewright_trace::trace::{Event, EventKind, Trace};
-use framewright_workload::replay::PageCache;
+use framewright_workload::replay::{Live, PageCache, Released};
 
 use crate::configure::Setup;
 use crate::machine::Machine;
+use crate::profile::free_kind;
 use crate::progress::Progress;
 use crate::quantity::{NETWORK, TIMES, TRAFFIC, ZONE_LOCK, joined};
 use crate::replaying::{Compiled, page_cache};
@@ -55,7 +56,9 @@ impl<'a> Modelled<'a> {
     /// # Errors
     /// The trace holds nothing to replay, or takes too long, or the machine has too few CPUs.
     pub fn new(trace: &'a Trace, machine: &'a Machine, copies: usize) -> Result<Self> {
-        let usable: Vec<&Event> = trace.events.iter().filter(|event| is_used(event.kind)).collect();
+        let free = free_kind(trace);
+        let is_used = |event: &&Event| event.kind == EventKind::PageAlloc || event.kind == free;
+        let usable: Vec<&Event> = trace.events.iter().filter(is_used).collect();
         if usable.is_empty() {
             return Err(Error::failed("the trace has no allocations and no frees to replay"));
         }
@@ -233,49 +236,54 @@ impl<'a> Modelled<'a> {
     }
 }
 
-const fn is_used(kind: EventKind) -> bool {
-    matches!(kind, EventKind::PageAlloc | EventKind::PageFree)
-}
-
 /// The operations of each copy.
 fn compile_all(copies: &[Vec<&Event>], threads: &[u16], page_cache: PageCache) -> Vec<Copy> {
     copies.iter().map(|events| compile(events, threads, page_cache)).collect()
 }
 
-/// The operations of one copy. Frees of blocks that it did not allocate, and of parts of blocks, are left out.
+/// The operations of one copy. Frees of blocks that it did not allocate are left out.
 fn compile(events: &[&Event], threads: &[u16], page_cache: PageCache) -> Copy {
     let mut copy = Copy { threads: vec![Vec::new(); threads.len()], ..Copy::default() };
     // Time since the copy's first event: of it, and of the last operation of each thread. All threads have one clock,
     // so that those which took turns when they were recorded take turns here.
     let (mut now, mut before) = (0, None);
     let mut last: BTreeMap<usize, u64> = BTreeMap::new();
-    let mut live: HashMap<u64, (u32, u8)> = HashMap::new();
+    let mut live = Live::default();
     let mut pages = 0_u64;
     for event in events {
         // No time passes where the trace begins again.
         now += before.replace(event.time_ns).map_or(0, |before| event.time_ns.saturating_sub(before));
-        let Some(order) = Order::new(event.order) else { continue };
-        let (slot, act) = if event.kind == EventKind::PageAlloc {
-            let slot = copy.slots as u32;
-            copy.slots += 1;
-            // What was there before was freed unseen; it stays allocated here.
-            live.insert(event.pfn, (slot, event.order));
-            pages += order.pages();
-            copy.pages = copy.pages.max(pages);
-            (slot, Act::Alloc(migratetype(page_cache.mobility(event))))
-        } else {
-            match live.get(&event.pfn) {
-                Some(&(slot, size)) if size == event.order => {
-                    live.remove(&event.pfn);
-                    pages -= order.pages();
-                    (slot, Act::Free)
-                }
-                _ => continue,
-            }
+        let Some(order) = Order::new(event.order).filter(|&order| Pfn(event.pfn).is_aligned(order)) else {
+            continue;
         };
         let thread = threads.binary_search(&event.cpu).unwrap_or(0);
-        let since = now - last.insert(thread, now).unwrap_or(0);
-        copy.threads[thread].push(Op { gap: Ps(since * 1000), slot, order, act });
+        let mut push = |slot, order: Order, act| {
+            let since = now - last.insert(thread, now).unwrap_or(0);
+            copy.threads[thread].push(Op { gap: Ps(since * 1000), slot, order, act });
+        };
+        let released = live.release(event.pfn, event.order);
+        if event.kind == EventKind::PageAlloc {
+            // What was there before was freed unseen; it stays allocated here.
+            let slot = copy.slots as u32;
+            copy.slots += 1;
+            live.insert(event.pfn, event.order, slot);
+            pages += order.pages();
+            copy.pages = copy.pages.max(pages);
+            push(slot, order, Act::Alloc(migratetype(page_cache.mobility(event))));
+            continue;
+        }
+        for released in released {
+            let (owner, order, offset) = match released {
+                Released::Whole(owner) => (owner, owner.order, None),
+                Released::Part(owner, pfn, order) => (owner, order, Some((pfn - owner.start) as u32)),
+                Released::Unknown(..) => continue,
+            };
+            let [order, whole] =
+                [order, owner.order].map(|order| Order::new(order).expect("that of the allocation"));
+            let act = offset.map_or(Act::Free, |offset| Act::FreePart { offset, whole });
+            pages -= order.pages();
+            push(owner.slot, order, act);
+        }
     }
     copy
 }
@@ -378,6 +386,40 @@ mod tests {
         assert!(wait < 30.0, "{wait} ns");
         let elapsed = value("elapsed_ms");
         assert!((3004.0..3050.0).contains(&elapsed), "{elapsed} ms from the first to the last");
+    }
+
+    /// Two CPUs free a huge page frame by frame, or in parts of several sizes, as a split one is.
+    #[test]
+    fn blocks_are_freed_in_parts() {
+        for parts in [vec![0; 512], vec![0, 0, 1, 2, 3, 4, 5, 6, 7, 8]] {
+            let mut events = Vec::new();
+            for round in 0..20 {
+                let mut now = 10_000_000 * round;
+                events.push(event(now, 0, EventKind::PageAlloc, 512, 9));
+                let mut at = 512;
+                for (n, &order) in parts.iter().enumerate() {
+                    now += 1000 * (n as u64 % 2);
+                    events.push(event(now + 1_000_000, n as u16 % 2, EventKind::PageFree, at, order));
+                    at += 1 << order;
+                }
+            }
+            let all: Vec<&Event> = events.iter().collect();
+            let copy = compile(&all, &[0, 1], PageCache::AsTraced);
+            let ops = copy.threads.iter().map(Vec::len).sum::<usize>();
+            assert_eq!((copy.slots, copy.pages, ops), (20, 512, events.len()));
+            let value = simulated(events, "xeon-gold-5320", 1, "preset=linux_v6_16");
+            assert!(value("free_ns") > 0.0);
+        }
+    }
+
+    /// Where the recording has frees of lists only.
+    #[test]
+    fn frees_of_lists_are_frees_if_there_are_no_others() {
+        let kind =
+            |n: u64| if n.is_multiple_of(2) { EventKind::PageAlloc } else { EventKind::PageFreeBatched };
+        let events: Vec<Event> = (0..2000).map(|n| event(200 * n, 0, kind(n), 8, 0)).collect();
+        let value = simulated(events, "xeon-gold-5320", 1, "preset=linux_v6_16");
+        assert!(value("free_ns") > 0.0);
     }
 
     #[test]

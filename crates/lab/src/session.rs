@@ -24,7 +24,8 @@ pub(crate) const COMMIT: Option<&str> = option_env!("FRAMEWRIGHT_COMMIT");
 /// Options of every command that ends with results.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 pub struct ReportArgs {
-    /// Table style: framewright, mmtests-2011, mmtests-2019, mmtests-2024, lkp or deferred-init-2020
+    /// Table style: framewright, mmtests-2011, mmtests-2019, mmtests-2024, lkp or deferred-init-2020. All but the first
+    /// are as wide as the tools' own tables, on any terminal
     #[arg(long, value_enum, value_name = "STYLE", hide_possible_values = true, help_heading = "Results")]
     pub style: Option<Style>,
 

@@ -34,6 +34,8 @@ pub enum CacheError {
     /// A sync of the file has failed, and pages that it covered had left memory: what storage holds is not known, and
     /// no flush of the file succeeds any more.
     Lost(IoError),
+    /// Pages that were to be dropped hold what was not flushed.
+    Dirty,
     /// The range is not in one page, or behind the largest file; or the file is the swap area.
     Range,
     /// The file is not open.
@@ -50,6 +52,7 @@ impl fmt::Display for CacheError {
                 "a sync of the file has failed ({error}), and pages written before it are no longer in memory: write the \
                  file anew"
             ),
+            Self::Dirty => f.write_str("pages of the file hold what was not flushed: flush it first"),
             Self::Range => f.write_str("the range does not lie in one page of a file"),
             Self::Closed => f.write_str("the file is not open"),
         }

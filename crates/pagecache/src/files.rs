@@ -4,7 +4,7 @@ use framewright::platform::Platform;
 use framewright::{Cpu, Flags, Helpers, Pfn};
 
 use crate::cache::{Cache, CacheError, Fill, Use};
-use crate::device::{Device, IoError};
+use crate::device::Device;
 use crate::policy;
 use crate::slot::{FileId, Marks, PageSlot};
 use crate::state::State;
@@ -197,12 +197,9 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
     /// for them still.
     ///
     /// # Errors
-    /// Some are dirty: they stay.
+    /// Some are [`Dirty`](CacheError::Dirty): they stay.
     pub fn drop_pages(&self, cpu: &Cpu<'_, '_, P, PageSlot>, file: FileId) -> Result<(), CacheError> {
         self.drop_each(cpu, file.into(), (0, u64::MAX), false, |slot| !slot.marks.has(Marks::DIRTY));
-        self.locked(|state| match state.last_dirty(Some(file)) {
-            Some(_) => Err(CacheError::Io(state.stuck().unwrap_or(IoError::UNKNOWN))),
-            None => Ok(()),
-        })
+        self.locked(|state| state.last_dirty(Some(file))).map_or(Ok(()), |_| Err(CacheError::Dirty))
     }
 }

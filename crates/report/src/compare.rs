@@ -467,12 +467,14 @@ pub struct Regression {
 /// exclude that nothing changed. Metrics of which neither way is better cannot regress.
 #[must_use]
 pub fn regressions(document: &Document, percent: f64) -> Vec<Regression> {
+    // A change of just that much may come out a little larger, by rounding.
+    let most = percent + 1e-9 * (1.0 + percent);
     let mut found: Vec<Regression> = Vec::new();
     for part in &document.results {
         for metric in part.metrics.iter().filter(|metric| metric.better != Better::None) {
             for variant in part.others() {
                 let worse = percent_worse(part, metric, variant);
-                found.extend(worse.filter(|worse| *worse > percent).map(|percent| Regression {
+                found.extend(worse.filter(|worse| *worse > most).map(|percent| Regression {
                     part: format!("{} {}", part.study, part.part),
                     metric: metric.name.clone(),
                     variant: variant.clone(),

@@ -8,7 +8,10 @@
 //! A run has fewer blocks than the one it stands for. What a CPU meets again in the long run only after its caches
 //! have forgotten it would be in them still in the short one; therefore caches are emptied between the phases,
 //! and `rand` lets them hold as much less of the descriptors as there are fewer blocks.
-#![expect(unsafe_code, reason = "the driver keeps a reference count in the slots of the frames that it owns")]
+#![expect(
+    unsafe_code,
+    reason = "the driver splits blocks that it owns, and keeps a reference count in the slots of their frames"
+)]
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -418,6 +421,18 @@ impl Driver {
         if let Err(error) = cpu.free(pfn, self.order) {
             panic!("a benchmark freed wrongly: {error}");
         }
+    }
+
+    /// Splits a block that [`alloc`](Self::alloc) returned into pages, each to be freed on its own.
+    ///
+    /// # Panics
+    /// If the allocator refuses it.
+    pub fn split(&self, cpu: &Cpu<'_, '_, Sim, StructPage>, pfn: Pfn) {
+        // SAFETY: the caller has the block, and no other CPU uses it.
+        if let Err(error) = unsafe { cpu.split(pfn, self.order, Order::ZERO) } {
+            panic!("a benchmark split wrongly: {error}");
+        }
+        (0..self.order.pages()).for_each(|n| self.count(cpu, pfn.add(n), 1));
     }
 
     /// Private work of a free of a block.

@@ -7,13 +7,14 @@
 use core::cell::RefCell;
 
 use framewright::units::MAX_ORDER;
-use framewright::{Migratetype, Order, Pfn};
+use framewright::{Cpu, Migratetype, Order, Pfn};
 
 use crate::bench::{Driver, Linux};
 use crate::clock::Ps;
 use crate::engine::{self, Events, Moved};
 use crate::model::Model;
 use crate::outcome::zones;
+use crate::platform::Sim;
 use crate::world::{StructPage, World, WorldError};
 
 /// CPUs start within this of one another.
@@ -26,6 +27,14 @@ pub enum Act {
     Alloc(Migratetype),
     /// Frees it.
     Free,
+    /// Frees a part of it, from this page on. The first of its parts splits the block of order `whole` into pages, each
+    /// of which is freed on its own.
+    FreePart {
+        /// Page of the block.
+        offset: u32,
+        /// Order of the block.
+        whole: Order,
+    },
 }
 
 /// One operation of a CPU.
@@ -35,7 +44,7 @@ pub struct Op {
     pub gap: Ps,
     /// The block: an index below [`Copy::slots`].
     pub slot: u32,
-    /// Order of the block.
+    /// Order of the block, or of the part that is freed.
     pub order: Order,
     /// Call.
     pub act: Act,
@@ -71,6 +80,49 @@ pub struct Outcome {
     pub moved: Moved,
     /// Event counters.
     pub events: Events,
+}
+
+/// A block of a copy.
+#[derive(Clone, Copy)]
+enum Block {
+    /// Not allocated yet, or freed.
+    Nowhere,
+    /// Allocated.
+    Whole(Pfn),
+    /// A CPU splits it: others wait.
+    Splitting,
+    /// Each of its pages is freed on its own.
+    Pages(Pfn),
+}
+
+/// The blocks of a copy, by slot.
+struct Blocks(RefCell<Vec<Block>>);
+
+impl Blocks {
+    fn set(&self, op: &Op, block: Block) -> Block {
+        core::mem::replace(&mut self.0.borrow_mut()[op.slot as usize], block)
+    }
+
+    /// What an operation frees: the first frame, the order of a call, and the number of calls. `None` if that is not
+    /// there yet.
+    fn take(&self, op: &Op, driver: Driver, cpu: &Cpu<'_, '_, Sim, StructPage>) -> Option<(Pfn, Order, u64)> {
+        let Act::FreePart { offset, whole } = op.act else {
+            let Block::Whole(pfn) = self.set(op, Block::Nowhere) else { return None };
+            return Some((pfn, op.order, 1));
+        };
+        let block = self.0.borrow()[op.slot as usize];
+        let first = match block {
+            Block::Nowhere | Block::Splitting => return None,
+            Block::Pages(first) => first,
+            Block::Whole(first) => {
+                self.set(op, Block::Splitting);
+                Driver { order: whole, ..driver }.split(cpu, first);
+                self.set(op, Block::Pages(first));
+                first
+            }
+        };
+        Some((first.add(u64::from(offset)), Order::ZERO, op.order.pages()))
+    }
 }
 
 /// Operations of one kind: how many, and what they took.
@@ -127,18 +179,20 @@ pub fn run(model: &Model, linux: &Linux, copies: &[Copy], seed: u64) -> Result<O
         .enumerate()
         .flat_map(|(copy, recording)| recording.threads.iter().map(move |ops| (copy, ops.as_slice())))
         .collect();
-    let blocks: Vec<RefCell<Vec<Option<Pfn>>>> =
-        copies.iter().map(|copy| RefCell::new(vec![None; copy.slots])).collect();
+    let blocks: Vec<Blocks> =
+        copies.iter().map(|copy| Blocks(RefCell::new(vec![Block::Nowhere; copy.slots]))).collect();
     let sums = RefCell::new(Sums::default());
     let report = world.run(cpus as u16, JITTER, |n, cpu| {
         let (copy, ops) = owners[n];
-        let slots = &blocks[copy];
+        let blocks = &blocks[copy];
         // Frees whose block was not there yet.
         let mut early: Vec<Op> = Vec::new();
         let free = |op: &Op| {
-            let Some(pfn) = slots.borrow_mut()[op.slot as usize].take() else { return false };
+            let Some((first, order, count)) = blocks.take(op, driver, cpu) else { return false };
             let since = engine::now();
-            Driver { order: op.order, ..driver }.free(cpu, pfn);
+            for n in 0..count {
+                Driver { order, ..driver }.free(cpu, first.add(n));
+            }
             sums.borrow_mut().frees.add(since);
             true
         };
@@ -152,10 +206,11 @@ pub fn run(model: &Model, linux: &Linux, copies: &[Copy], seed: u64) -> Result<O
                     let mut sums = sums.borrow_mut();
                     sums.allocs.add(since);
                     sums.pages += op.order.pages();
-                    slots.borrow_mut()[op.slot as usize] = Some(pfn);
+                    drop(sums);
+                    blocks.set(op, Block::Whole(pfn));
                 }
-                Act::Free if free(op) => {}
-                Act::Free => early.push(*op),
+                Act::Free | Act::FreePart { .. } if free(op) => {}
+                Act::Free | Act::FreePart { .. } => early.push(*op),
             }
         }
     });

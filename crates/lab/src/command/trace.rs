@@ -80,7 +80,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let config = args.config.clone().unwrap_or_else(nearest);
     let setup = Setup::from_settings(&given.map_or_else(|| Settings::from_pairs(&config), Ok)?)?;
     let profile = Profile::of(&trace);
-    let cost = Cost { config, ..cost(&trace, &setup)? };
+    let is_idle = profile.all.allocations + profile.frees == 0;
+    let cost = if is_idle { Cost::default() } else { cost(&trace, &setup)? };
+    let cost = Cost { config, ..cost };
     let kernel = Samples::of(&trace);
     if session.format == Format::Json {
         let shares =
@@ -199,15 +201,16 @@ fn facts(
     if let Some(lost) = trace.meta.lost_events.filter(|lost| *lost > 0) {
         fact("lost events", lost.to_string());
     }
-    fact(
-        "replayed here",
-        format!(
+    let replayed = match allocations + profile.frees {
+        0 => "nothing: the trace has no allocations and no frees".to_owned(),
+        _ => format!(
             "{} in user space under {} ({:.1} ns an operation); a kernel takes longer",
             time(cost.cpu_ns),
             cost.config,
             cost.ns_per_operation,
         ),
-    );
+    };
+    fact("replayed here", replayed);
     listing
 }
 

@@ -11,7 +11,7 @@ use framewright_report::result::Better;
 use super::plan::{Content, Metric, Part, Plan, WrittenMetric, WrittenPart};
 use super::registry;
 use super::workload::{Declaration, Quantity, Role};
-use crate::configure::Setup;
+use crate::configure::{Setup, set_twice};
 use crate::embedded::STUDIES;
 use crate::settings::Settings;
 use crate::toml_file::{TomlFile, is_path};
@@ -207,6 +207,10 @@ impl Content {
         };
         names("variant", self.variants.iter().map(|variant| variant.name.as_str()).collect())?;
         names("part", self.parts.iter().map(|part| part.name.as_str()).collect())?;
+        let lists = self.variants.iter().map(|variant| &variant.config).chain([&self.config]);
+        if let Some(what) = lists.filter_map(set_twice).next() {
+            return Err(what);
+        }
         if !self.variants.iter().any(|variant| variant.name == self.baseline) {
             let hint =
                 did_you_mean(&self.baseline, self.variants.iter().map(|variant| variant.name.as_str()));
@@ -335,6 +339,12 @@ published = { mean = 1.5 }
             refusal("name = \"new\"", "name = \"old\""),
             format!("{file}variant `old` is empty or occurs twice")
         );
+        let twice = ", pcp_fraction = 8, \"vm.percpu_pagelist_high_fraction\" = 9 }";
+        let both = "`pcp_fraction` and `vm.percpu_pagelist_high_fraction` are one setting, set to 8 and to 9";
+        for from in ["batch = 1 }", "batch = 2 }"] {
+            let to = from.replace(" }", twice);
+            assert_eq!(refusal(from, &to), format!("{file}{both}; leave one out"));
+        }
         assert_eq!(refusal("[\"measured\"]", "[]"), format!("{file}part bulk has no kinds"));
         assert_eq!(refusal("[1, 2]", "[]"), format!("{file}part bulk varies pcp_min_refill over no value"));
         let error = refusal("question", "qestion");

@@ -9,7 +9,7 @@ use framewright_report::host::Host;
 use framewright_report::result::{Better, Document, Kind, Part};
 use framewright_trace::trace::Trace;
 
-use crate::{Scratch, TRACE, framewright, run, short_traces};
+use crate::{Scratch, TRACE, framewright, run, short_traces, text};
 
 fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")
@@ -115,6 +115,19 @@ fn wrong_usage_exits_with_2_and_suggests() {
         assert!(error.contains(says), "{arguments:?}: {error}");
         assert!(output.stdout.is_empty());
     }
+}
+
+/// Of a trace without allocations there is nothing to say, and nothing is wrong.
+#[test]
+fn a_trace_of_nothing_has_a_summary_of_zeroes() {
+    let scratch = Scratch::new("nothing");
+    let path = scratch.file("nothing.parquet", Trace::default().to_bytes().expect("a trace"));
+    let table = text(&["trace", "summary", &path]);
+    assert!(table.contains("0 of 0 pages, 0 KiB"), "{table}");
+    assert!(table.contains("nothing: the trace has no allocations and no frees"), "{table}");
+    assert!(text(&["trace", "summary", &path, "--format", "csv"]).contains("replayed_cpu_ns,0\n"));
+    let json = text(&["trace", "summary", &path, "--format", "json"]);
+    assert!(json.contains("\"allocations\": 0,") && json.contains("\"allocator_cpu_ns\": 0.0,"), "{json}");
 }
 
 #[test]

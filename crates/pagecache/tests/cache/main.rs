@@ -168,6 +168,25 @@ fn each_dirty_page_has_its_turn() {
     assert_eq!((cache.write_back(9), cache.pages()), (2, (4, 0)));
 }
 
+/// Pages that are only dirty are no failure of the device, nor is that of another file one of theirs.
+#[test]
+fn dirty_pages_are_not_dropped() {
+    let world = world(Generation::V6_1, 1);
+    let disk = Disk::default();
+    disk.broken.store(2, Relaxed);
+    let cache = Cache::new(world.allocator(), disk);
+    world.on(0, |cpu| {
+        for file in [FileId(1), FileId(2)] {
+            cache.write(cpu, &cache.helpers(), (file, 0, 0), &[1; BYTES]).unwrap();
+            assert_eq!(cache.drop_pages(cpu, file), Err(CacheError::Dirty));
+        }
+        assert_eq!(cache.flush(FileId(2)), Err(CacheError::Io(IoError::UNKNOWN)));
+        assert_eq!(cache.drop_pages(cpu, FileId(1)), Err(CacheError::Dirty));
+        cache.flush(FileId(1)).unwrap();
+        assert_eq!((cache.drop_pages(cpu, FileId(1)), cache.pages()), (Ok(()), (1, 1)));
+    });
+}
+
 /// Memory that others have is no fault of a disk that once failed.
 #[test]
 fn an_error_of_pages_that_are_gone_explains_nothing() {

@@ -222,3 +222,20 @@ fn only_a_clear_and_large_enough_change_for_the_worse_is_a_regression() {
     assert_eq!(names(5.0), ["from_zero", "slower", "less", "single"]);
     assert_eq!(names(18.0), ["from_zero", "slower"]);
 }
+
+/// 7.0 to 7.7 comes out a little above 10 %, and 0.1 to 0.105 a little below 5 %.
+#[test]
+fn a_change_of_just_the_limit_is_no_regression() {
+    for (percent, pairs) in [
+        (5.0, [(0.1, 0.105), (0.3, 0.315), (1.9, 1.995), (300.0, 315.0)]),
+        (10.0, [(7.0, 7.7), (0.3, 0.33), (1e-9, 1.1e-9), (100.0, 110.0)]),
+    ] {
+        for (before, after) in pairs {
+            let mut part = Part::new("s", "p", Kind::Measured, "host").baseline("a");
+            part.metric("m", "ns", Better::Lower).sample("a", before).sample("b", after);
+            let document = Document::new("test", Host::default()).with(part);
+            assert_eq!(regressions(&document, percent), [], "{before} to {after}");
+            assert_eq!(regressions(&document, percent - 0.001).len(), 1, "{before} to {after}");
+        }
+    }
+}

@@ -41,6 +41,8 @@ pub(super) enum Packing {
     Packed,
     /// A row has at least the 16 bytes of its time and its frame.
     Plain,
+    /// Nor is a value of several rows kept once for all: an event's row has at least 64 bytes.
+    Whole,
 }
 
 /// Encodings: times grow by little, so their differences are packed; frames recur soon after they were freed,
@@ -51,11 +53,12 @@ pub(super) fn properties(meta: &Meta, packing: Packing) -> WriterProperties {
     let level = ZstdLevel::try_new(9).expect("9 is a level of zstd");
     let (compression, times) = match packing {
         Packing::Packed => (Compression::ZSTD(level), Encoding::DELTA_BINARY_PACKED),
-        Packing::Plain => (Compression::UNCOMPRESSED, Encoding::PLAIN),
+        Packing::Plain | Packing::Whole => (Compression::UNCOMPRESSED, Encoding::PLAIN),
     };
     WriterProperties::builder()
         .set_created_by(concat!("framewright ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(compression)
+        .set_dictionary_enabled(packing != Packing::Whole)
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_max_row_group_row_count(Some(ROWS_PER_GROUP))
         .set_column_dictionary_enabled(path("time_ns"), false)

@@ -21,16 +21,35 @@ pub(super) fn to_bytes(trace: &Trace) -> Result<Vec<u8>, Error> {
     let encoded = |packing| {
         encode(trace, packing).expect("a valid trace has the columns' types, and memory takes every write")
     };
-    let packed = encoded(Packing::Packed);
-    // A trace that repeats itself packs into fewer bytes than a reader accepts for its rows.
-    Ok(if is_read_again(trace, packed.len() as u64) { packed } else { encoded(Packing::Plain) })
+    let mut bytes = encoded(Packing::Packed);
+    // A trace that repeats itself packs into fewer bytes than a reader accepts for its rows; one whose threads have a
+    // row each, for its names.
+    for packing in [Packing::Plain, Packing::Whole] {
+        if is_read_again(trace, bytes.len() as u64) {
+            break;
+        }
+        bytes = encoded(packing);
+    }
+    Ok(bytes)
 }
 
 /// Whether a file of `size` bytes is large enough for a reader to accept all of the trace.
 fn is_read_again(trace: &Trace, size: u64) -> bool {
     let [events, notes] = [trace.events.len(), trace.notes.len()].map(|rows| rows as u64);
     let text = trace.notes.iter().map(|note| note.text.len() as u64).sum();
-    bounds::may_hold_rows(size, events + notes) && bounds::may_hold_notes(size, notes, text)
+    bounds::may_hold_rows(size, events + notes)
+        && bounds::may_hold_notes(size, notes, text)
+        && bounds::may_hold_names(size, names_in_use(trace))
+}
+
+/// Different names that events and notes have.
+fn names_in_use(trace: &Trace) -> u64 {
+    let mut is_used = vec![false; trace.comms.len()];
+    let events = trace.events.iter().map(|event| event.comm);
+    for comm in events.chain(trace.notes.iter().map(|note| note.comm)) {
+        is_used[comm as usize] = true;
+    }
+    is_used.into_iter().filter(|&is_used| is_used).count() as u64
 }
 
 fn encode(trace: &Trace, packing: Packing) -> Result<Vec<u8>, ParquetError> {

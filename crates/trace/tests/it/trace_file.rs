@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::common::{Folder, any_trace, meta, named, named_notes, small_trace};
 use framewright_trace::error::{Error, Place};
-use framewright_trace::trace::{Event, Meta, Note, Trace};
+use framewright_trace::trace::{Comms, Event, Meta, Note, Trace};
 use parquet::basic::Compression;
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
 use parquet::file::properties::WriterProperties;
@@ -59,8 +59,13 @@ fn a_trace_that_repeats_itself_is_read_back() {
     let events = (0..600_000).map(|n| Event { time_ns: 1000 * n, ..first }).collect();
     let loops = Trace { events, ..small.clone() };
     let note = |n| Note { time_ns: n, cpu: 0, pid: 1, comm: 0, name: "tick".into(), text: "x".repeat(200) };
-    let noted = Trace { notes: (0..40_000).map(note).collect(), ..small };
-    for trace in [loops, noted] {
+    let noted = Trace { notes: (0..40_000).map(note).collect(), ..small.clone() };
+    // A thread with a name of its own for each event.
+    let mut comms = Comms::default();
+    let named_apart = |n| Event { time_ns: 1000 * n, comm: comms.intern(&format!("w{n}")), ..first };
+    let events = (0_u64..60_000).map(named_apart).collect();
+    let threads = Trace { events, comms, ..small };
+    for trace in [loops, noted, threads] {
         let read = Trace::read_bytes(&trace.to_bytes().unwrap(), "t").unwrap();
         assert!(named(&read) == named(&trace) && named_notes(&read) == named_notes(&trace));
     }
