@@ -236,7 +236,8 @@ fn a_study_whose_temporary_files_find_no_room_ends_with_one_line() {
     assert!(places.names("full").is_empty() && places.names("plain").is_empty(), "nothing is left");
 }
 
-/// A recording that finds no room ends early, and keeps what it has.
+/// A recording that finds no room ends early, and keeps what it has: of the whole machine, because what other processes
+/// do may fill the room before the command begins.
 #[test]
 fn a_recording_beside_a_full_disk_keeps_what_it_has() {
     if !is_inside("a_recording_beside_a_full_disk_keeps_what_it_has") {
@@ -247,7 +248,8 @@ fn a_recording_beside_a_full_disk_keeps_what_it_has() {
     let trace = places.path("full/x.parquet");
     // 150 MiB through a pipe: some 80,000 pages that are allocated and freed, of 48 bytes and more an event.
     let command = "for n in 1 2 3; do head -c 50m /dev/zero | tail -c 50m >/dev/null; done";
-    let output = framewright(&["record", "-o", &trace, "--", "sh", "-c", command]).output().expect("it runs");
+    let output =
+        framewright(&["record", "-a", "-o", &trace, "--", "sh", "-c", command]).output().expect("it runs");
     if kept_what_it_had(output, &trace) {
         assert_eq!(places.names("full"), ["x.parquet"]);
     }
@@ -279,7 +281,10 @@ fn a_recording_under_a_limit_of_files_keeps_what_it_has() {
     let limited = "ulimit -f 1024 && exec \"$@\"";
     let mut shell = Command::new("sh");
     let recorder = framewright(&[]).get_program().to_owned();
-    shell.args(["-c", limited, "sh"]).arg(recorder).args(["record", "-o", &trace, "--", "sh", "-c", command]);
+    shell
+        .args(["-c", limited, "sh"])
+        .arg(recorder)
+        .args(["record", "-a", "-o", &trace, "--", "sh", "-c", command]);
     let output = shell.current_dir(places.path("plain")).output().expect("it runs");
     if kept_what_it_had(output, &trace) {
         assert_eq!(places.names("plain"), ["x.parquet"]);
