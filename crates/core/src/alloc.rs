@@ -385,8 +385,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         self.touch(pfn, Pfn(pfn.0.saturating_add(1)));
         let info = self.frames.info(pfn);
         let zone = self.zones.get(info.zone().index());
-        let zone = zone.filter(|zone| info.is_present() && zone.spec().spans(pfn))?;
-        // Another CPU may have taken the pageblock offline since.
+        let zone = zone.filter(|zone| zone.spec().spans(pfn))?;
+        // It may be absent, or another CPU may take it offline at this moment.
         let f = |buddy: &mut Buddy<'_, 'm, P, M>| if self.frames.contains(pfn) { f(buddy) } else { None };
         zone.with_section(zone.cut.number_of(pfn), &self.frames, self.waiter(None), f).0
     }

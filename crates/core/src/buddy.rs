@@ -39,7 +39,7 @@ use crate::sync::Slot;
 use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 pub(crate) use account::{Counters, Pending};
 use lists::EMPTY;
-pub(crate) use maps::{AT_LEAST, Bitmaps, CLASSES, Picked, exactly, maps_of_zone};
+pub(crate) use maps::{AT_LEAST, Bitmaps, CLASSES, Picked, exactly, maps_of_bitmaps};
 use maps::{Bins, Whole};
 pub(crate) use shown::{MIXED, WHOLE, WORDS};
 pub(crate) use sink::{Each, Pieces, Sink};
@@ -559,7 +559,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         let mut found = PageblockUse::default();
         for (head, state) in self.frames.blocks_of(start) {
             match state {
-                State::Free { .. } if head >= start => found.free += self.move_to(head, to),
+                State::Free { .. } => found.free += self.move_to(head, to),
                 State::Taken { order, asked: Migratetype::Movable, .. } => {
                     found.movable += order.pages().min(PAGEBLOCK_PAGES);
                 }

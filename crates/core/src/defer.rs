@@ -477,8 +477,17 @@ mod tests {
         of_units([8, 8], Split::OneThread)
     }
 
-    /// Two zones with these numbers of units, of one node each.
+    /// Two zones with these numbers of units, of one node each, all free.
     fn of_units(units: [u64; 2], split: Split) -> Deferred<'static, Machine> {
+        with_free(units, split, |spec| std::vec![spec.start..spec.end()])
+    }
+
+    /// Two zones with these numbers of units, of one node each, with free memory in places.
+    fn with_free(
+        units: [u64; 2],
+        split: Split,
+        free: impl Fn(&ZoneSpec) -> Vec<Range<Pfn>>,
+    ) -> Deferred<'static, Machine> {
         let specs: Vec<_> = [(0, 0, units[0]), (1, units[0], units[1])]
             .map(|(node, first, units)| ZoneSpec {
                 node: NodeId(node),
@@ -492,7 +501,7 @@ mod tests {
         let how = How { split, section: SECTION };
         Deferred::new(how, DeferredMemory { zones, slots }, |zone| {
             let spec = specs[zone.index()];
-            let free = Box::leak(Box::new([spec.start..spec.end()]));
+            let free = free(&spec).leak();
             DeferredZone { spec, present: spec.pages, free, deferred_from: spec.start, cpus: 4 }
         })
     }
@@ -546,6 +555,22 @@ mod tests {
         assert_eq!((taken, waits), (Some(1..3), 2));
         slot.store(Claim::about_to_claim(ZONES[0]).pack(), Relaxed);
         assert_eq!(deferred.take_from_workers(ZONES[1]), None);
+    }
+
+    /// Units without free memory are passed over, also in the middle of a claim: no unit comes twice.
+    #[test]
+    fn units_without_free_memory_are_left_out() {
+        let free = |_: &ZoneSpec| [0..1, 3..5, 7..8].map(units).to_vec();
+        let deferred: &'static _ = Box::leak(Box::new(with_free([8, 8], Split::OneThread, free)));
+        let mut turn = deferred.hold(NodeId(0)).expect("there is a slot");
+        let slot = &deferred.slots[0];
+        slot.store(Claim { from: 0, to: 8, zone: ZONES[0], held: true, busy: 0 }.pack(), Relaxed);
+        for unit in [0, 3, 4, 7] {
+            assert_eq!(turn.next(NodeId(0), 1), Some((ZONES[0], units(unit..unit + 1))));
+            let claim = Claim::unpack(slot.load(Relaxed));
+            assert_eq!((claim.from, claim.busy), (unit, 1), "what it is at work on");
+            turn.done(1);
+        }
     }
 
     /// A CPU that needs units takes those that a worker left in the middle of its work.

@@ -467,25 +467,21 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         blocks
     }
 
-    /// Writes the head words of the parts of order `to` of an allocated block. The caller owns the block, and no frame
-    /// of its pageblocks is marked.
+    /// Writes the head words of the frames of an allocated block, which become blocks of order 0. The caller owns the
+    /// block, and no frame of its pageblocks is marked.
     #[inline]
-    pub(crate) fn set_parts(&self, pfn: Pfn, from: Order, to: Order, state: State) {
+    pub(crate) fn set_singles(&self, pfn: Pfn, from: Order, state: State) {
         if from >= PAGEBLOCK_ORDER || self.is_compact() {
-            // Its head word is not that of its first part, or none.
+            // Its head word is not that of its first frame, or none.
             self.set_state(pfn, from, State::Body);
         }
-        let (pages, part) = (from.pages(), to.pages());
-        if to >= PAGEBLOCK_ORDER || self.is_compact() {
-            return (0..pages).step_by(part as usize).for_each(|n| self.set_state(pfn.add(n), to, state));
+        let pages = from.pages();
+        if self.is_compact() {
+            return (0..pages).for_each(|n| self.set_state(pfn.add(n), Order::ZERO, state));
         }
         let first = (pfn.0 - self.base.0) as usize;
-        let (block, word) = (&self.frames[first..][..pages as usize], state.pack());
-        let mut n = 0;
-        while n < block.len() {
-            block[n].word.store(word, Relaxed);
-            n += part as usize;
-        }
+        let word = state.pack();
+        self.frames[first..][..pages as usize].iter().for_each(|frame| frame.word.store(word, Relaxed));
     }
 
     /// The head word of the block at `pfn`, if it is free and of exactly this order.

@@ -356,6 +356,11 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.get(list_of(order, migratetype)?)
     }
 
+    /// Whether there is a list of an order and a type, with room for blocks.
+    pub(crate) fn has_list(&self, order: Order, migratetype: Migratetype) -> bool {
+        self.hit_list(order, migratetype).is_some_and(|list| list.capacity() > 0)
+    }
+
     /// A list by its number; `None` if there is none.
     #[inline(always)]
     fn get(&self, number: usize) -> Option<&List<'m, P>> {

@@ -125,7 +125,7 @@ fn whole_maps(cut: Cut) -> usize {
 /// Maps of free pageblocks that a section has.
 fn maps_of_section(cut: Cut, n: usize) -> usize {
     let Range { start, end } = cut.range(n);
-    buddy::maps_of_zone(end.0 - start.0)
+    buddy::maps_of_bitmaps(end.0 - start.0)
 }
 
 /// Words that the sections of a zone publish, if there are several.

@@ -8,8 +8,8 @@
 //! 3. The count of free pages is the sum of the free blocks outside isolated lists; that of free CMA pages is the sum
 //!    of the CMA lists.
 //! 4. No two free buddies exist that may merge; with maps they are one block.
-//! 5. A zone manages the frames that are in blocks. Memory that boot has left for later is in pageblocks that are not
-//!    present.
+//! 5. A zone manages the frames that are in blocks; with compact metadata each pageblock records how many others it
+//!    has. Memory that boot has left for later is in pageblocks that are not present.
 //! 6. Every block on a per-CPU list is taken, with the list's order and type, and its head word states its place on the
 //!    list. So does that of every block that is set aside, and of no other block. Together they add up to the count.
 //!    With compact metadata no word states this: no caller has such a block, and it is not free.
@@ -158,6 +158,12 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             same("blocks on lists are with callers, or free", unsaid, unsaid.min(tiles.none))?;
             found.allocated += unsaid;
             found.reserved += tiles.none - unsaid;
+            let absent = self.recorded_absent(zone).unwrap_or(found.reserved);
+            same(
+                "pageblocks do not record how many of their frames were never added",
+                found.reserved,
+                absent,
+            )?;
             found.free += untouched;
             let managed = found.free + found.allocated + found.quarantined;
             same("managed pages are not all that is not reserved", managed, zone.managed_pages())?;
@@ -167,6 +173,16 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             account.add(Account { on_pcp, ..found });
         }
         Ok(account)
+    }
+
+    /// With compact metadata: the frames that were never added, as their pageblocks record them.
+    fn recorded_absent(&self, zone: &Zone<P>) -> Option<u64> {
+        let spec = zone.spec();
+        let all = Pfn::pageblocks(spec.start..spec.end()).filter(|&block| self.frames.contains(block));
+        let absent: u64 = all.clone().map(|block| self.frames.info(block).absent()).sum();
+        // Frames after the zone are never added.
+        let end = all.last().map_or(spec.end(), |block| block.add(PAGEBLOCK_PAGES));
+        self.frames.is_compact().then(|| absent - end.0.saturating_sub(spec.end().0))
     }
 
     /// Walks the lists of all CPUs. Returns their pages, and how many of these pages no word records.
@@ -310,9 +326,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         list: Migratetype,
     ) -> Result<u64, Violation> {
         let (mut blocks, mut last) = (0, None);
-        let (spec, most) = (zone.spec(), zone.spec().pages >> order.get());
+        let (spec, recorded) = (zone.spec(), buddy.nr_free(order));
         for pfn in buddy.blocks(order, list) {
-            let check = check(zone.id(), Some(pfn), (blocks, most));
+            let check = check(zone.id(), Some(pfn), (blocks, recorded));
             let is_inside = spec.spans(pfn) && spec.spans(Pfn(pfn.0 + order.pages() - 1));
             check(pfn.is_aligned(order) && is_inside, "a free block is misaligned or outside its zone")?;
             let before = last.unwrap_or(pfn).0 - zone.link_base().0;
@@ -327,7 +343,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             blocks += 1;
         }
         let is_end = last == buddy.last(order, list);
-        check(zone.id(), last, (blocks, most))(is_end, "a free list does not end at its last block")?;
+        check(zone.id(), last, (blocks, recorded))(is_end, "a free list does not end at its last block")?;
         Ok(blocks)
     }
 

@@ -13,6 +13,9 @@ use toml::Spanned;
 
 use crate::toml_file::TomlFile;
 
+/// The settings that `generation` sets together.
+pub(crate) const OF_GENERATION: [&str; 4] = ["marks", "fallback", "passes", "reclaim"];
+
 /// Settings by name, in the order they were written. A later one of the same name wins.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
@@ -119,7 +122,6 @@ impl Settings {
 
     /// Says of a setting that a later one undoes which to write first.
     fn undone(&self) -> Option<String> {
-        const OF_GENERATION: [&str; 4] = ["marks", "fallback", "passes", "reclaim"];
         ["preset", "generation"].iter().find_map(|whole| {
             let at = self.entries.iter().position(|entry| entry.key == *whole)?;
             let is_part = |entry: &&Entry| match *whole {

@@ -183,3 +183,52 @@ fn a_given_block_is_brought_back_from_the_list_of_another_cpu() {
     });
     assert!(had.load(core::sync::atomic::Ordering::Relaxed) > 0);
 }
+
+/// Memory on the list of another CPU is had whenever it is missing, however soon after the last time, and also after a
+/// drain that was to empty lists and found none.
+#[test]
+fn what_another_cpu_has_listed_is_had_again_and_again() {
+    for with_empty in [false, true] {
+        shuttle::random(20, move || {
+            let world = world::<Shuttle>(4, 2, PcpOrders::Zero);
+            let held: Vec<Pfn> = (0..3).map(|_| world.must_alloc(1, O)).collect();
+            for _ in 0..2 {
+                world.drain_all();
+                if with_empty {
+                    world.on(0, |cpu| cpu.hwpoison(held[0])).expect("it is in use");
+                    world.on(0, |cpu| cpu.unpoison(held[0])).expect("it is marked");
+                }
+                let pfn = world.must_alloc(1, O);
+                world.must_free(1, pfn, O);
+                assert_eq!((world.pcp(1).count(), world.zone().free_pages()), (1, 0));
+                // Now and then there is no barrier.
+                let had = (0..20).find_map(|_| world.on(0, |cpu| cpu.alloc(O, M).ok()));
+                assert_eq!(had, Some(pfn));
+                world.must_free(0, pfn, O);
+            }
+            held.into_iter().for_each(|pfn| world.must_free(1, pfn, O));
+            world.drain_all();
+            assert_eq!(world.settled().free, 4);
+        });
+    }
+}
+
+/// Where there is no barrier, the lists of another CPU stay as they are: it gets a request.
+#[test]
+fn without_a_barrier_no_list_is_drained_by_another_cpu() {
+    use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    let left = Arc::new(AtomicU64::new(0));
+    let count = left.clone();
+    shuttle::random(if quick() { 2000 } else { 200 }, move || {
+        let world = world::<Shuttle>(4, 2, PcpOrders::Zero);
+        let pfn = world.must_alloc(1, O);
+        world.must_free(1, pfn, O);
+        let listed = world.pcp(1).count();
+        world.allocator().request_drain();
+        let now = world.pcp(1).count();
+        assert!(now == 0 || now == listed && world.pcp(1).count() > 0);
+        count.fetch_add(u64::from(now), Relaxed);
+    });
+    assert!(left.load(Relaxed) > 0, "a list was drained without a barrier");
+}

@@ -292,7 +292,7 @@ fn the_range_with_the_fewest_frames_in_use_is_had() {
         let fates = [Fate::Moves, Fate::Moves, Fate::Moves, Fate::Bad, Fate::Isolated, last, last];
         let types = [M, M, M, Migratetype::Cma, Migratetype::Unmovable];
         let mut states: Vec<_> = (0..PAGEBLOCKS)
-            .map(|_| (types[rng.usize(0..5)], rng.u64(0..4), fates[rng.usize(0..7)]))
+            .map(|_| (types[rng.usize(0..5)], [0, 1, 2, 3, 1, 2, 3][rng.usize(0..7)], fates[rng.usize(0..7)]))
             .collect();
         states.push((Migratetype::Unmovable, 1, Fate::Moves));
         let world = Spec::one_zone((PAGEBLOCKS + 1) * PAGEBLOCK_PAGES, 1).engine(engine).bare().plain();
@@ -306,10 +306,13 @@ fn the_range_with_the_fewest_frames_in_use_is_had() {
             assert_eq!(cpu.alloc_all(PAGEBLOCK_ORDER).len(), states.len());
             for (at, &(list, used, fate)) in (0..).zip(&states) {
                 let start = BASE.add(at * PAGEBLOCK_PAGES);
-                give_back(cpu, start.add(used)..start.add(PAGEBLOCK_PAGES));
+                // The first frames are in use, or those after the first one.
+                let kept = start.add(if pages > 1 { at % 2 } else { 0 });
+                give_back(cpu, start..kept);
+                give_back(cpu, kept.add(used)..start.add(PAGEBLOCK_PAGES));
                 world.allocator().set_pageblock_type(start, list).expect("it has memory");
                 if fate == Fate::Bad && used > 0 {
-                    cpu.hwpoison(start).expect("it is in use");
+                    cpu.hwpoison(kept).expect("it is in use");
                 }
                 if fate == Fate::Isolated {
                     world.allocator().isolate_pageblock(start).expect("it has memory");
@@ -386,6 +389,8 @@ fn many_frames_are_of_zones_that_the_request_may_use() {
     for asked in ORDINARY {
         for config in ENGINES {
             let world = Spec::zones([normal(0, BASE.0, 2048), movable], 1).config(config.bare()).plain();
+            // Though a pageblock of it is of the type.
+            world.allocator().set_pageblock_type(movable.start, asked).expect("it has memory");
             let expected = if asked == M { 4096 } else { 2048 };
             let mut out = [NONE; 16];
             let runs = world.on(0, |cpu| cpu.alloc_runs(4096, asked, &mut out).to_vec());

@@ -186,6 +186,49 @@ fn lists_stay_shut_while_any_section_has_an_isolated_pageblock() {
     schedules(if full() { 20_000 } else { 100 }, body);
 }
 
+/// An isolated pageblock in one section and a bad frame in use in another: frees do not hit until both are gone.
+#[test]
+fn lists_stay_shut_for_an_isolated_pageblock_and_for_a_bad_frame() {
+    let world = spec(3, 1).plain();
+    let (bad, isolated) = (world.must_alloc(0, Order::ZERO), BASE.add(2 * SECTION));
+    let hits = || {
+        world.on(0, |cpu| {
+            let pfn = cpu.must_alloc(Order::ZERO);
+            let is_hit = cpu.free_hit(pfn, Order::ZERO);
+            if !is_hit {
+                cpu.must_free(pfn, Order::ZERO);
+            }
+            is_hit
+        })
+    };
+    assert!(hits());
+    world.on(0, |cpu| cpu.hwpoison(bad)).expect("it is in use");
+    assert!(!hits());
+    world.allocator().isolate_pageblock(isolated).expect("it is there");
+    assert!(!hits());
+    world.on(0, |cpu| cpu.unpoison(bad)).expect("it is marked");
+    assert!(!hits());
+    world.allocator().unisolate_pageblock(isolated).expect("it is isolated");
+    world.must_free(0, bad, Order::ZERO);
+    world.on(0, |cpu| cpu.drain());
+    assert!(hits() || hits(), "the lists are open again");
+}
+
+/// Blocks of more sections than a word has bits go back to their own.
+#[test]
+fn blocks_of_far_sections_go_back() {
+    const SECTIONS: u64 = 70;
+    let world = spec(SECTIONS, 1).plain();
+    assert_eq!(world.zone().sections() as u64, SECTIONS);
+    let far = (0..SECTIONS).map(|n| BASE.add(n * SECTION + 5));
+    let blocks: Vec<Pfn> = far.inspect(|&pfn| world.must_alloc_at(0, pfn, Order::ZERO)).collect();
+    world.on(0, |cpu| cpu.free_bulk(Order::ZERO, &blocks)).expect("all are allocated");
+    assert_eq!(
+        (world.settled().free, world.allocator().free_blocks(MAX_ORDER)),
+        (SECTIONS * SECTION, SECTIONS)
+    );
+}
+
 /// Adds of ranges that overlap, one after the other: the second is refused in every section, also in one that the first
 /// did not touch.
 #[test]

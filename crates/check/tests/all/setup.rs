@@ -112,6 +112,25 @@ fn settings_are_refused_outside_their_ranges() {
     }
 }
 
+/// Each preset has its kernel's lock, its rule of stealing, its background compaction, and its place of the check of
+/// blocks.
+#[test]
+fn presets_are_as_their_kernels() {
+    let (ticket, queued) = (LockKind::Ticket, LockKind::Queued);
+    let (old, new) = (Generation::V3_0, Generation::V6_1);
+    let (under, off) = (RefillCheck::UnderZoneLock, RefillCheck::Off);
+    for (preset, expected) in [
+        (Config::linux_v3_0(), (ticket, old, 0, under)),
+        (Config::linux_v5_4(), (queued, new, 0, under)),
+        (Config::linux_v6_1(), (queued, new, 20, under)),
+        (Config::linux_v6_7(), (queued, new, 20, off)),
+        (Config::linux_v6_16(), (queued, new, 20, off)),
+    ] {
+        let Experiment { lock_kind, fallback, refill_check, .. } = preset.experiment;
+        assert_eq!((lock_kind, fallback, preset.compaction_proactiveness, refill_check), expected);
+    }
+}
+
 #[test]
 fn there_may_be_as_many_nodes_as_a_mask_has() {
     let last = NodeId(MAX_NODES as u16 - 1);

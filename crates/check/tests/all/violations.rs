@@ -256,6 +256,18 @@ fn verify_finds_listed_blocks_that_are_free_or_allocated() {
     }
 }
 
+/// With bits alone for the owners of blocks, pageblocks record how many frames were never added.
+#[test]
+fn verify_finds_a_wrong_number_of_frames_that_were_never_added() {
+    let world = || Spec::one_zone(700, 1).memory([(BASE, 300), (BASE.add(512), 188)]).engine(Engine::Compact);
+    for (pageblock, absent) in [(0, 212), (1, 324)] {
+        let (world, spot) = (world().plain(), Spot::PageblockInfo(BASE.add(pageblock * PAGEBLOCK_PAGES)));
+        let info = world.word(spot);
+        assert_eq!(info >> 17 & 511, absent);
+        must_find("do not record how many", &world, &[(spot, info ^ 1 << 17)]);
+    }
+}
+
 #[test]
 fn verify_finds_broken_per_cpu_lists() {
     let head = Spot::Head(BASE.add(1));

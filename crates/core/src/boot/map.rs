@@ -381,6 +381,7 @@ mod tests {
                 ]
             );
             assert_eq!(pieces(&map), [(0, 10, 0), (18, 39, 0)], "70 KiB lies inside a page");
+            assert_eq!(map.counts().overlapped, 46 * K, "202 KiB were added, and 156 are there");
         }
     }
 

@@ -252,11 +252,11 @@ fn core_share(nodes: &[NodePart], n: usize, pages: u64) -> u64 {
     }
 }
 
-/// End of the first `pages` base pages of some memory; `None` if it has no more than that.
+/// End of the first `pages` base pages of some memory; `None` if it has fewer.
 fn end_of_first(mut memory: impl Iterator<Item = Piece>, pages: u64) -> Option<Pfn> {
     let mut left = pages;
     memory.find_map(|piece| {
-        if left < piece.pages() {
+        if left <= piece.pages() {
             return Some(piece.range.start.add(left));
         }
         left -= piece.pages();

@@ -231,8 +231,9 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         if reserved != 0 {
             self.add(self.highatomic, reserved * PAGEBLOCK_PAGES as i64);
         }
-        if self.common.is_cut() && isolated + marked != 0 {
-            self.common.special.fetch_add((isolated + marked).cast_unsigned(), Relaxed);
+        let special = isolated + marked;
+        if self.common.is_cut() && special != 0 {
+            self.common.special.fetch_add(special.cast_unsigned(), Relaxed);
         }
     }
 

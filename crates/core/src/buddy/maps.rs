@@ -36,7 +36,7 @@ use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAG
 pub(super) use bins::Bins;
 pub(crate) use longest::Picked;
 pub(super) use whole::Whole;
-pub(crate) use whole::{Bitmaps, maps_of_zone};
+pub(crate) use whole::{Bitmaps, maps_of_bitmaps};
 
 /// Classes of fullness.
 pub(crate) const CLASSES: usize = 7;
@@ -101,6 +101,12 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     #[inline]
     pub(super) fn map(&self, pfn: Pfn) -> Map<'m, P> {
         self.frames.map(pfn).expect("every frame of a zone with maps has one")
+    }
+
+    /// Whether a pageblock has memory of this zone, and this type. For verification.
+    fn is_of_type(&self, start: Pfn, list: Migratetype) -> bool {
+        let info = self.frames.info(start);
+        (info.is_present(), info.zone(), info.migratetype()) == (true, self.common.zone, list)
     }
 
     /// Called where damage is found.

@@ -32,7 +32,7 @@ impl Store {
     pub(crate) fn new(pageblocks: u64, has_words: bool) -> Self {
         let pages = pageblocks * PAGEBLOCK_PAGES;
         let frames: Vec<_> = (0..if has_words { pages } else { 0 }).map(|_| Frame::new(())).collect();
-        let maps = pageblocks as usize * if has_words { 1 } else { 2 } + maps_of_zone(pages);
+        let maps = pageblocks as usize * if has_words { 1 } else { 2 } + maps_of_bitmaps(pages);
         let maps: Vec<PageMap<Machine>> = (0..maps).map(|_| PageMap::new()).collect();
         let all: Vec<_> = (0..pageblocks).map(|_| Pageblock::new()).collect();
         let store = Self {

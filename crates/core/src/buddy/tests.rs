@@ -71,6 +71,56 @@ fn each_block_of_cma_changes_the_balance() {
     );
 }
 
+/// Bad huge blocks of CMA stay counted as well.
+#[test]
+fn bad_huge_blocks_of_cma_stay_counted() {
+    let mut store = Store::new(4, true);
+    (0..4).for_each(|n| store.set_type(n, Migratetype::Cma));
+    let all = (0..4).map(Store::pageblock);
+    store.with(|buddy| all.for_each(|at| buddy.free(at, PAGEBLOCK_ORDER, Placement::Likely)));
+    let wanted = Wanted { migratetype: Migratetype::Cma, ..wanted(PAGEBLOCK_ORDER) };
+    assert_eq!(take(&mut store, wanted, 3, None, 512), [0, 512, 1024]);
+    let counters = &store.common.counters;
+    assert_eq!((counters.free_pages(), counters.free_cma_pages()), (PAGEBLOCK_PAGES, 2 * PAGEBLOCK_PAGES));
+}
+
+/// A request that takes single blocks of another type's pageblock takes no more of it than its largest block has: of
+/// two such pageblocks each gives as much.
+#[test]
+fn a_fallback_takes_no_more_than_one_block_has() {
+    let mut store = Store::new(2, true);
+    // Large enough to group by mobility.
+    store.with(|buddy| buddy.count_managed(1 << 20));
+    for n in 0..2 {
+        store.free(n, (0..8).chain((16..64).step_by(4).flat_map(|frame| [frame, frame + 1])));
+    }
+    let unmovable = Wanted {
+        migratetype: Migratetype::Unmovable,
+        may_fall_back: true,
+        generation: Generation::V3_0,
+        ..wanted(Order::ZERO.up())
+    };
+    let taken = take(&mut store, unmovable, 8, None, u64::MAX);
+    assert_eq!(taken.iter().filter(|&&first| first < 512).count(), 4, "{taken:?}");
+    store.check();
+}
+
+/// A caller that panics under the lock has freed what it freed, and other CPUs see it.
+#[test]
+fn a_hold_that_panics_counts_and_shows_its_changes() {
+    for mut store in [Store::section(3), Store::new(3, true)] {
+        let panics = core::panic::AssertUnwindSafe(|| {
+            store.with(|buddy| {
+                buddy.free(Store::pageblock(0), Order::ZERO, Placement::Likely);
+                buddy.free(Store::pageblock(2), PAGEBLOCK_ORDER, Placement::Likely);
+                panic!("a mistake of the caller");
+            })
+        });
+        std::panic::catch_unwind(panics).expect_err("it panics");
+        assert_eq!(store.check(), 1 + PAGEBLOCK_PAGES);
+    }
+}
+
 #[test]
 fn counts_of_sections_add_up_field_by_field() {
     let counts = |fallbacks, by: u64| BuddyCounts {

@@ -49,7 +49,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             }
         };
         if order != Order::ZERO {
-            self.make_parts(start, order, Order::ZERO, migratetype);
+            self.make_singles(start, order, migratetype);
         }
         (pages..order.pages()).for_each(|n| self.free_part(start.add(n)));
         Ok(start..start.add(pages))

@@ -107,6 +107,9 @@ impl<P: Platform, M> FrameMap<'_, P, M> {
 mod tests {
     use super::*;
     use crate::frame::State;
+    use crate::platform::machine::Machine;
+
+    type Words = <Machine as Platform>::Word;
 
     /// A claimed block unpacks as taken, without a list place.
     #[test]
@@ -131,6 +134,23 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    /// A mark that comes or goes while a CPU has claimed a block stays so; what another CPU has claimed stays, too.
+    #[test]
+    fn a_claim_is_undone_but_for_the_mark() {
+        let asked = Migratetype::Movable;
+        let head = State::Taken { order: Order::ZERO, asked, list_place: None }.pack();
+        for (before, now) in [(0, 0), (0, MARK), (MARK, 0), (MARK, MARK)] {
+            let seen = TakenHead(head | before);
+            let [claim, anothers] = [7, 8].map(|cpu| seen.claimed_by(CpuId(cpu)));
+            let word = Words::new(claim.0 & !MARK | now);
+            assert!(claim.is_in(&word) && !anothers.is_in(&word));
+            seen.undoes(anothers, &word);
+            assert_eq!(word.load(Relaxed), claim.0 & !MARK | now, "another CPU's");
+            seen.undoes(claim, &word);
+            assert_eq!(word.load(Relaxed), head | now);
         }
     }
 }

@@ -183,8 +183,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     ) -> usize {
         let check = self.config.experiment.refill_check;
         // As if they had come from this CPU's list: then its frees are hits.
-        let list = self.pcp.hit_list(order, asked).filter(|_| from == asked);
-        let has_list = list.is_some_and(|list| list.capacity() > 0);
+        let has_list = from == asked && self.pcp.has_list(order, asked);
         let list_place = self.waiter.cpu.filter(|_| has_list).map(|cpu| ListPlace { cpu, position: 0 });
         let mut got = 0;
         while got < out.len() && self.zone.free_pages() >= order.pages() {
@@ -220,8 +219,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// Whether a block taken from the zone may be found bad.
     pub(crate) fn checks_blocks(&self) -> bool {
-        M::CHECKED && self.config.experiment.refill_check != RefillCheck::Off
-            || self.config.poison && self.direct_map.is_some()
+        M::CHECKED && self.config.experiment.refill_check != RefillCheck::Off || self.config.poison
     }
 
     /// Frees blocks of this zone past the lists, in one hold of its lock. The caller owns them, and their head words

@@ -193,6 +193,8 @@ mod tests {
         assert_eq!(is_suitable(order(9), 100, 0, free(1125)), Ok(()));
         assert_eq!(is_suitable(order(9), 100, 0, free(1124)), Err(Lack::Pages(1)));
         assert_eq!(is_suitable(order(9), 100, 10, free(1124)), Err(Lack::Pages(11)));
+        let lent = FreePages { cma: 1000, ..free(1125) };
+        assert_eq!(is_suitable(order(9), 100, 0, lent), Ok(()), "there is room in what is lent");
     }
 
     #[test]

@@ -226,6 +226,7 @@ mod tests {
             (0, 4096, tuned, 2048),
             (0, 5, tuned, 3),
             (3, 2, tuned, 1),
+            (3, 256, tuned, 128),
             (4, 256, tuned, 32),
             (8, 100, tuned, 2),
             (8, 3, tuned, 2),

@@ -2,14 +2,14 @@
 //! lines, `framewright settings`, and the settings that a result records all read this table.
 
 use framewright::config::{
-    Config, Engine, Experiment, Generation, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
-    RefillCheck, ZonelistCache,
+    Config, Engine, Generation, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck,
+    ZonelistCache,
 };
 use framewright::policy::init::Split;
 use framewright_workload::replay::PageCache;
 
 use super::{Descriptor, Setup};
-use crate::settings::{Takes, Value};
+use crate::settings::{OF_GENERATION, Takes, Value};
 
 /// A setting of the allocator.
 #[derive(Debug)]
@@ -47,9 +47,6 @@ pub enum Acts {
     NotModelled,
 }
 
-/// Releases of Linux by whose rules parts of the allocator work.
-const GENERATIONS: &[(&str, Generation)] = &[("v3_0", Generation::V3_0), ("v6_1", Generation::V6_1)];
-
 /// Settings that a user decides. All others are there for a study of one change.
 const OF_USERS: &[&str] = &[
     "preset",
@@ -73,6 +70,11 @@ impl Setting {
     pub fn is_experiment(&self) -> bool {
         !OF_USERS.contains(&self.name)
     }
+}
+
+/// The settings that `generation` sets together.
+fn of_generation() -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().filter(|setting| OF_GENERATION.contains(&setting.name))
 }
 
 /// Presets by name.
@@ -266,17 +268,11 @@ pub const SETTINGS: &[Setting] = &[
         source: "mm/page_alloc.c of that version",
         acts: Acts::UnderPressure,
         get: |setup| {
-            let Experiment { marks, fallback, passes, reclaim, .. } = setup.config.experiment;
-            let agree = [fallback, passes, reclaim].iter().all(|part| *part == marks);
-            if agree { word(GENERATIONS, &marks) } else { "mixed".to_owned() }
+            let mut parts = of_generation().map(|setting| (setting.get)(setup));
+            let first = parts.next().unwrap_or_default();
+            if parts.all(|part| part == first) { first } else { "mixed".to_owned() }
         },
-        set: |setup, value| {
-            let generation = chosen(value, GENERATIONS)?;
-            let experiment = &mut setup.config.experiment;
-            (experiment.marks, experiment.fallback) = (generation, generation);
-            (experiment.passes, experiment.reclaim) = (generation, generation);
-            Ok(())
-        },
+        set: |setup, value| of_generation().try_for_each(|setting| (setting.set)(setup, value)),
     },
     choice! { "marks", config.experiment.marks, UnderPressure,
     ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1],

@@ -153,3 +153,27 @@ fn memory_goes_offline_when_its_zone_is_ready() {
     assert_eq!(hwpoison(0x1000), Err(HwpoisonError::Foreign), "it is offline");
     assert_eq!(hwpoison(0x2000), Ok(Hwpoisoned::Withdrawn));
 }
+
+/// Boot makes descriptors of memory that held garbage. Memory that comes later gets descriptors as new, and memory that
+/// comes back keeps what is known of its bad frames.
+#[test]
+fn descriptors_are_made_for_new_memory_and_kept_for_bad_frames() {
+    let free = [(0x1000, 0x3000), (0x4000, 0x6000)];
+    let world = one_zone(Split::OneThread, &free, 1).build_to_clear::<Plain, ()>(|_| ());
+    world.soil();
+    let booting = world.allocator().begin().expect("it is the first time");
+    booting.run();
+    booting.finish().expect("nothing is left");
+    let (start, bad) = (Pfn(0x4000), Pfn(0x4007));
+    world.on(0, |cpu| cpu.hwpoison(bad)).expect("it is free");
+    assert_eq!(world.on(0, |cpu| cpu.offline(start..start.add(PAGEBLOCK_PAGES))), Ok(PAGEBLOCK_PAGES));
+    world.allocator().online(start, PAGEBLOCK_PAGES).expect("it is offline");
+    world.allocator().online(Pfn(0x3000), 0x1000).expect("it was never there");
+    world.on(0, |cpu| {
+        for pfn in (0x3000..0x4000).map(Pfn) {
+            assert!(cpu.free(pfn, Order::ZERO).is_err(), "{pfn:?} is free");
+        }
+    });
+    let all = world.everything();
+    assert!(all.len() == 0x5000 - 1 && !all.contains(&bad), "{} frames", all.len());
+}

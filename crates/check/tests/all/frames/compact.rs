@@ -1,7 +1,9 @@
 //! Two bits for each frame instead of a word: refusals, two frees of one block, and the limits of such an allocator.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
+use framewright_check::platform::checked::interrupt;
 use framewright_check::platform::loom;
 use framewright_check::prelude::*;
 
@@ -76,6 +78,49 @@ fn memory_is_added_once() {
     assert_eq!(world.settled().reserved, 0);
 }
 
+/// Memory is not added again at any moment of an allocation: also when its frame is on no list any more, and not with a
+/// caller yet.
+#[test]
+fn memory_that_is_being_handed_out_is_not_added_again() {
+    let mut moments = 0;
+    loop {
+        let world = Rc::new(spec(PAGEBLOCK_PAGES, 1).memory([(BASE, 300)]).build::<Checked>());
+        let pfn = world.must_alloc(0, 0);
+        world.must_free(0, pfn, 0);
+        let shared = world.clone();
+        let adds = move || assert!(shared.allocator().add_memory(pfn, 1).is_err(), "it is there");
+        let (got, added) = world.on(0, |cpu| interrupt(moments, adds, || cpu.alloc(Order::ZERO, M)));
+        assert_eq!((got, world.settled().allocated), (Ok(pfn), 1));
+        if !added {
+            break;
+        }
+        moments += 1;
+    }
+    assert!(moments > 2, "{moments} moments");
+}
+
+/// User data that no check looks at.
+struct Unchecked(#[expect(dead_code, reason = "it takes room")] u64);
+
+impl FrameUser for Unchecked {
+    const CHECKED: bool = false;
+
+    fn check(&self) -> Option<&'static str> {
+        None
+    }
+}
+
+/// User data without a byte, which is checked.
+struct Sizeless;
+
+impl FrameUser for Sizeless {
+    const CHECKED: bool = true;
+
+    fn check(&self) -> Option<&'static str> {
+        None
+    }
+}
+
 #[test]
 fn what_needs_a_word_is_refused() {
     let refused = |config: Config| {
@@ -85,8 +130,12 @@ fn what_needs_a_word_is_refused() {
         error.to_string()
     };
     refused(config().but(|config| config.poison = true));
-    let slots = std::panic::catch_unwind(|| spec(1024, 1).build_with::<Plain, Slot>(|_| Slot::GOOD));
-    assert!(slots.is_err(), "user slots have no room");
+    let has_slots = [
+        std::panic::catch_unwind(|| _ = spec(1024, 1).build_with::<Plain, _>(|_| Slot::GOOD)),
+        std::panic::catch_unwind(|| _ = spec(1024, 1).build_with::<Plain, _>(|_| Unchecked(0))),
+        std::panic::catch_unwind(|| _ = spec(1024, 1).build_with::<Plain, _>(|_| Sizeless)),
+    ];
+    assert!(has_slots.iter().all(Result::is_err), "user slots have no room");
     let world: World<Plain> = spec(1024, 1).build();
     world.on(0, |cpu| {
         assert_eq!(cpu.hwpoison(BASE), Err(HwpoisonError::NoWords));
@@ -160,6 +209,9 @@ fn a_place_is_touched_when_it_is_named() {
         let world = make();
         let again = world.allocator().add_memory(last, 1);
         assert_eq!(again, Err(SetupError::RangeInUse(last)));
+        // Beside memory that is untouched.
+        let before = BASE.add(MAX_ORDER.pages() - 24);
+        assert_eq!(make().allocator().add_memory(before, 24), Err(SetupError::RangeInUse(before)));
         assert_eq!(world.allocator().isolate_pageblock(last), Some(PAGEBLOCK_PAGES));
         assert_eq!(world.allocator().unisolate_pageblock(last), Some(PAGEBLOCK_PAGES));
         let world = make();
@@ -201,4 +253,19 @@ fn a_reserved_neighbour_says_nothing_of_a_listed_frame() {
         let why = |pfn| cpu.free(pfn, Order::ZERO).expect_err("it is not allocated").why;
         assert_eq!((why(BASE.add(1)), why(BASE)), (FreeFailure::NotAllocated, FreeFailure::Reserved));
     });
+}
+
+/// Without words: of neighbours on lists of different CPUs each is on the list that is named.
+#[test]
+fn a_listed_frame_is_found_on_its_own_list() {
+    let world = spec(4096, 3).plain();
+    for (cpu, n) in [(0, 6), (1, 7), (0, 8)] {
+        world.must_alloc_at(cpu, BASE.add(n), 0);
+        world.must_free(cpu, BASE.add(n), 0);
+    }
+    for (cpu, n) in [(1, 7), (0, 6), (0, 8)] {
+        let pfn = BASE.add(n);
+        let why = world.on(2, |cpu| cpu.alloc_at(pfn, Order::ZERO)).expect_err("no CPU answers").why;
+        assert_eq!(why, PlaceFailure::Listed { pfn, cpu: CpuId(cpu) });
+    }
 }

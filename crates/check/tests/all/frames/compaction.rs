@@ -187,6 +187,37 @@ fn compaction_is_done_when_the_request_can_be_served() {
     }
 }
 
+/// Free memory lent from CMA counts for a movable request: its compaction ends with the first huge page, though
+/// ordinary memory alone would be below the mark.
+#[test]
+fn compaction_for_a_movable_request_counts_what_is_lent() {
+    let config = Config::framewright().policies(Generation::V6_1).bare().with_marks();
+    let world = world(16 * PAGEBLOCK_PAGES, config.but(|config| config.min_free_kib = 12_800));
+    let lent = 12 * PAGEBLOCK_PAGES;
+    let all = page().with(Flags::VICTIM);
+    let owner = Owner::default();
+    world.on(0, |cpu| {
+        for pfn in cpu.request_all(&all) {
+            let content = pfn.0 - BASE.0;
+            let stays =
+                if content < lent { content % 2 == 1 } else { content.is_multiple_of(PAGEBLOCK_PAGES) };
+            match stays {
+                true => owner.hold(pfn, content),
+                false => cpu.must_free(pfn, 0),
+            }
+        }
+    });
+    for n in 12..16 {
+        let start = BASE.add(n * PAGEBLOCK_PAGES);
+        world.allocator().set_pageblock_type(start, Migratetype::Cma).expect("it has memory");
+    }
+    assert!(world.zone().free_pages() - world.zone().free_cma_pages() < world.zone().marks().min);
+    let request = Request::new(PAGEBLOCK_ORDER, M);
+    world.on(0, |cpu| cpu.alloc_with(&request, &Helpers::NONE.with_migrate(&owner))).expect("it compacts");
+    let events = world.allocator().node_events(NodeId(0));
+    assert_eq!((events.compact_success, events.pgmigrate_success), (1, PAGEBLOCK_PAGES / 2));
+}
+
 /// What compaction counts, of blocks of several orders in the first of two pageblocks: each frame looked at, each page
 /// isolated at its old place and at its new one, and each page moved.
 #[test]

@@ -124,6 +124,24 @@ fn a_steal_from_a_damaged_list_is_not_counted() {
     assert_eq!((after.fallbacks - before.fallbacks, after.steals - before.steals), (2, 1));
 }
 
+/// The head word of a free block in the middle of a list says something else of its list, or of the block before it: a
+/// CPU that takes that block finds it. The list is given up, and what was on it is out of use and counted.
+#[test]
+fn a_list_whose_links_do_not_agree_is_given_up() {
+    for (damaged, lost) in [(heads::free(0, M, 2, 0), 5), (heads::free(0, Migratetype::Cma, 2, 6), 4)] {
+        let world = world(Engine::Linux, 2);
+        let frame = |n| BASE.add(n);
+        assert_eq!(world.alloc_all(0, 0).len() as u64, 2 * PAGEBLOCK_PAGES);
+        // The list has 8, 6, 4, 2, 0.
+        [0, 2, 4, 6, 8].into_iter().for_each(|n| world.must_free(0, frame(n), 0));
+        assert_eq!(world.corrupt(Spot::Head(frame(4)), damaged), heads::free(0, M, 2, 6));
+        world.on(0, |cpu| cpu.alloc_at(frame(6), Order::ZERO)).expect_err("its list is damaged");
+        let snapshot = world.allocator().zone_snapshot(world.zone());
+        assert_eq!((snapshot.counts.damaged_pages, snapshot.nr_free[0]), (lost, 5 - lost));
+        assert_eq!((snapshot.free, world.alloc_all(0, 0)), (5 - lost, vec![]));
+    }
+}
+
 /// A range of two blocks, of which the second cannot be unlinked: the first one is free again.
 #[test]
 fn what_was_taken_before_the_damage_goes_back() {

@@ -110,6 +110,7 @@ fn a_mark_is_taken_back_while_the_frame_is_in_use() {
         let pfn = world.must_alloc(0, 3);
         for frame in [pfn, pfn.add(5)] {
             world.on(0, |cpu| cpu.hwpoison(frame)).expect("it is in use");
+            assert_eq!(world.on(0, |cpu| cpu.hwpoison(frame)), Err(HwpoisonError::Already));
         }
         assert!(world.allocator().frames().info(pfn).is_poisoned());
         world.on(0, |cpu| cpu.unpoison(pfn)).expect("it is marked");
@@ -198,5 +199,23 @@ fn a_failed_frame_that_goes_offline_is_counted_no_more() {
         assert_eq!(known(), 0);
         world.allocator().online(start, PAGEBLOCK_PAGES).expect("it is offline");
         assert_eq!((known(), world.settled().quarantined), (after, after));
+    }
+}
+
+/// A bad frame in the upper half of a block of the largest order: when the block is split, frees of the lower half look
+/// for bad frames no more.
+#[test]
+fn a_split_tells_which_half_has_the_bad_frame() {
+    for world in worlds(2048, 1, PcpOrders::None) {
+        let pfn = world.must_alloc(0, MAX_ORDER);
+        let bad = pfn.add(PAGEBLOCK_PAGES + 7);
+        world.on(0, |cpu| cpu.hwpoison(bad)).expect("it is in use");
+        let looks = || [pfn, bad].map(|pfn| world.allocator().frames().info(pfn).is_poisoned());
+        for (to, marked) in [(MAX_ORDER, [true, true]), (PAGEBLOCK_ORDER, [false, true])] {
+            #[expect(unsafe_code, reason = "the caller of split vouches for owning it")]
+            // SAFETY: the block is this test's, and no other thread is at work.
+            world.on(0, |cpu| unsafe { cpu.split(pfn, MAX_ORDER, to) }).expect("it is allocated");
+            assert_eq!(looks(), marked);
+        }
     }
 }

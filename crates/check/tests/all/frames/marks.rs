@@ -106,6 +106,24 @@ fn the_reserve_is_bounded() {
     }
 }
 
+/// A block as large as a pageblock takes no reserve with it: nothing of its pageblock would be left for another.
+#[test]
+fn a_whole_pageblock_is_not_reserved() {
+    let config = marked(Generation::V6_1).but(|config| config.watermark_scale = 1000);
+    let world = Spec::one_zone(51_200, 1).config(config).plain();
+    world.on(0, |cpu| {
+        let zone = world.zone();
+        while zone.free_pages() > zone.marks().low {
+            cpu.request(&page()).expect("above the mark");
+        }
+        for (k, list) in [(9, M), (8, Migratetype::HighAtomic)] {
+            let atomic = Request::new(order(k), M).with(Flags::ATOMIC);
+            let pfn = cpu.request(&atomic).expect("above the min mark");
+            assert_eq!(world.allocator().frames().info(pfn).migratetype(), list, "order {k}");
+        }
+    });
+}
+
 /// A steal that fragments raises the marks; the boost is bounded.
 #[test]
 fn a_fragmenting_steal_boosts_the_marks() {

@@ -86,6 +86,11 @@ impl Owner {
         owner
     }
 
+    /// Adds a movable page in use.
+    pub(super) fn hold(&self, pfn: Pfn, content: u64) {
+        self.blocks.borrow_mut().insert(pfn, Held { order: Order::ZERO, asked: M, content });
+    }
+
     pub(super) fn free_all(&self, world: &World<Plain>) {
         self.blocks.take().into_iter().for_each(|(pfn, held)| world.must_free(0, pfn, held.order));
         assert_eq!(world.settled().allocated, 0);
@@ -116,10 +121,17 @@ impl Owner {
     /// A round. What it did is what the owner has seen, and the allocator's books are right.
     fn round(&self, world: &World<Plain>) -> Compacted {
         let (contents, before) = (self.contents(), self.moves.borrow().len());
+        let events = world.allocator().node_events(NODE);
         let done = world.on(0, |cpu| cpu.compact_proactively(NODE, self));
         assert_eq!(self.contents(), contents, "something was lost");
         let moved = self.moves.borrow()[before..].iter().map(|(_, order)| order.pages()).sum::<u64>();
         assert_eq!(done.moved, moved);
+        let after = world.allocator().node_events(NODE);
+        let counted = (
+            after.pgmigrate_success - events.pgmigrate_success,
+            after.pgmigrate_fail - events.pgmigrate_fail,
+        );
+        assert_eq!(counted, (done.moved, done.stayed));
         let in_use: u64 = self.blocks.borrow().values().map(|held| held.order.pages()).sum();
         assert_eq!(world.settled().allocated, in_use);
         done
@@ -237,6 +249,49 @@ fn what_does_not_move_keeps_its_pageblock() {
         .collect();
     assert_eq!(moved, [4, 4]);
     assert_eq!(huge(&world), 3);
+}
+
+/// No owner is asked about a block on the list of a CPU that has not drained: no caller has it. The rest of its
+/// pageblock moves.
+#[test]
+fn a_block_on_another_cpus_list_is_not_moved() {
+    const FULL: u64 = MOST_USED;
+    let config = config(100).orders(PcpOrders::Zero);
+    let world = Spec::one_zone(16 * PAGEBLOCK_PAGES, 2).config(config).plain();
+    // Pageblocks that are so full keep no free off the lists.
+    let owner = Owner::fill(&world, Order::ZERO, |_, content| content % PAGEBLOCK_PAGES < FULL);
+    let (&listed, _) = owner.blocks.borrow().iter().next().expect("it has some");
+    owner.blocks.borrow_mut().remove(&listed);
+    world.must_free(1, listed, 0);
+    assert_eq!(world.pcp(1).count(), 1);
+    assert_eq!(owner.round(&world), Compacted { moved: FULL - 1, stayed: 0 });
+    assert_eq!(world.pcp(1).count(), 1);
+}
+
+/// Memory that is not initialised yet is free huge pages: a round has as much to do as if it were.
+#[test]
+fn untouched_memory_counts_as_free_huge_pages() {
+    for (proactiveness, works) in [(84, false), (90, true)] {
+        let config = config(proactiveness).but(|config| config.lazy_pageblocks = true);
+        let world = Spec::one_zone(16 * PAGEBLOCK_PAGES, 1).config(config).plain();
+        // Of four pageblocks every other page is free: 1,024 of 7,168 pages are outside huge pages, 14 %.
+        let mut owner = Owner::default();
+        world.on(0, |cpu| {
+            for content in 0..4 * PAGEBLOCK_PAGES {
+                let held = Held { order: Order::ZERO, asked: M, content };
+                owner.blocks.get_mut().insert(cpu.must_alloc(0), held);
+            }
+            owner.blocks.get_mut().retain(|&pfn, _| {
+                let stays = pfn.0 % 2 == 0;
+                if !stays {
+                    cpu.must_free(pfn, 0);
+                }
+                stays
+            });
+        });
+        assert!(!world.allocator().frames().contains(BASE.add(15 * PAGEBLOCK_PAGES)), "all of it is touched");
+        assert_eq!(owner.round(&world).moved > 0, works, "{proactiveness}");
+    }
 }
 
 /// An owner that refuses every move is asked for a few blocks of each pageblock, and all is as it was.

@@ -441,12 +441,12 @@ fn the_fewest_blocks_of_a_refill_may_be_any_number() {
 }
 
 /// Orders that Linux has no lists for break few pageblocks: a refill brings no more than one has. Of huge blocks it
-/// brings half of what a list has room for.
+/// brings half of what a list has room for, also while the other lists may hold little.
 #[test]
 fn refills_of_large_orders_bring_some() {
     for (n, blocks) in [(8, 2), (7, 4), (9, 16)] {
         let world = Spec::one_zone(64 * 1024, 1).config(Config::default()).plain();
-        let size = Sizing { batch: 8, high_min: 16 << 10, high_max: 32 << 10 };
+        let size = Sizing { batch: 8, high_min: 2 << 10, high_max: 32 << 10 };
         world.allocator().resize_pcps_of(ZoneId(0), size);
         let taken = world.on(0, |cpu| {
             cpu.answer();
@@ -454,5 +454,8 @@ fn refills_of_large_orders_bring_some() {
             cpu.allocator().pcp(ZoneId(0), CpuId(0)).events()
         });
         assert_eq!((taken.refills, taken.refilled_pages >> n), (1, blocks), "order {n}");
+        world.must_alloc(0, 3);
+        let huge = if n == 9 { (blocks - 1) << n } else { 0 };
+        assert_eq!(u64::from(world.pcp(0).huge_pages()), huge, "order {n}");
     }
 }

@@ -197,6 +197,21 @@ fn movable_memory() {
     starts(Movable::KernelCore(3 * GIB + 100), &[(0, 4 * GIB), (2, 10 * GIB + 1024)]);
 }
 
+/// Where the kernel's share is all of a node's first piece of memory, all of the next one is Movable, as in Linux.
+#[test]
+fn a_share_that_ends_with_a_piece_of_memory() {
+    let next = 6 * GIB + 300;
+    let memory = [(0, 5 * GIB, 0, false), (next, 8 * GIB, 0, false)];
+    for (pages, start) in [(5 * GIB - 1, 6 * GIB), (5 * GIB, 6 * GIB), (5 * GIB + 1, 6 * GIB + 1024)] {
+        let rules = Rules { movable: Movable::KernelCore(pages), ..Rules::default() };
+        with_division(&memory, rules, &[], |made| {
+            let (division, _) = made.expect("it is sound");
+            let last = division.specs.last().expect("there are zones");
+            assert_eq!((last.kind, last.start.0), (ZoneType::Movable, start), "{pages}");
+        });
+    }
+}
+
 #[test]
 fn shares_of_the_core_add_up() {
     for presents in [[1, 1, 1], [0, 5, 9], [100, 1, 3], [7, 7, 2]] {
@@ -300,7 +315,9 @@ fn a_node_in_pieces_becomes_movable_in_the_right_one() {
 
 #[test]
 fn each_zone_is_initialised_by_the_cpus_of_its_node() {
-    with_division(&[(0, 4 * GIB, 0, false), (4 * GIB, 8 * GIB, 1, false)], Rules::default(), &[], |made| {
+    // Boot initialises all of the zone that ends inside a unit.
+    let memory = [(0, 3 * GIB - 16, 0, false), (4 * GIB, 6 * GIB, 0, false), (6 * GIB, 8 * GIB, 1, false)];
+    with_division(&memory, Rules::default(), &[], |made| {
         let (division, hand_over) = made.expect("there is room");
         let mut rests = [const { MaybeUninit::uninit() }; 4];
         let memory = DeferredMemory::<Machine> { zones: &mut rests[..division.specs.len()], slots: &[] };

@@ -77,8 +77,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Checks an open pageblock of type `list`. Returns the bits of its map, or what is wrong.
     pub(crate) fn check_open(&self, start: Pfn, list: Migratetype) -> Result<Bits, &'static str> {
         let bits = self.map(start).bits();
-        let info = self.frames.info(start);
-        if !info.is_present() || info.zone() != self.common.zone || info.migratetype() != list {
+        if !self.is_of_type(start, list) {
             return Err("a bin has a pageblock of another type or zone");
         }
         let Some(head) = self.frames.open_head(start) else {

@@ -47,7 +47,7 @@ fn grown<P: Platform>(map: Map<'_, P>, n: usize, now: u64, at: u64, mut order: u
         }
         words *= 2;
     }
-    6 + words.ilog2() as u8
+    PAGEBLOCK_ORDER.get()
 }
 
 impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {

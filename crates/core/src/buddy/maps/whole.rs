@@ -73,8 +73,8 @@ const fn words_of(pages: u64) -> usize {
     (pages.div_ceil(PAGEBLOCK_PAGES) as usize).div_ceil(GROUP)
 }
 
-/// Maps for the bitmaps of all types.
-pub(crate) const fn maps_of_zone(pages: u64) -> usize {
+/// Maps for the bitmaps of all types of a section of `pages` pages.
+pub(crate) const fn maps_of_bitmaps(pages: u64) -> usize {
     TYPES * words_of(pages).div_ceil(WORDS)
 }
 
@@ -166,14 +166,14 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         map.word(n)
     }
 
-    /// Pageblocks that the zone spans.
-    fn zone_pageblocks(&self) -> usize {
+    /// Pageblocks that the section spans.
+    fn pageblocks_spanned(&self) -> usize {
         (self.extent.range.end.0 - self.extent.range.start.0).div_ceil(PAGEBLOCK_PAGES) as usize
     }
 
     /// Words of a type's bitmap.
     fn groups(&self) -> usize {
-        self.zone_pageblocks().div_ceil(GROUP)
+        self.pageblocks_spanned().div_ceil(GROUP)
     }
 
     fn start_of(&self, group: usize) -> Pfn {
@@ -344,8 +344,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
                 self.mend(list);
                 continue;
             }
-            // A bit after the zone's end is damage.
-            let pageblocks = self.pageblocks.get(..self.zone_pageblocks()).unwrap_or(&[]);
+            // A bit after the section's end is damage.
+            let pageblocks = self.pageblocks.get(..self.pageblocks_spanned()).unwrap_or(&[]);
             // The lowest ones.
             let start = self.start_of(group);
             let first = group * GROUP;
@@ -560,12 +560,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             let word = self.group(list, group);
             for n in Ones(word) {
                 let start = self.start_of(group).add(n as u64 * PAGEBLOCK_PAGES);
-                let info = self.frames.info(start);
-                if start >= self.extent.range.end
-                    || !info.is_present()
-                    || info.zone() != self.common.zone
-                    || info.migratetype() != list
-                {
+                if start >= self.extent.range.end || !self.is_of_type(start, list) {
                     return Err(("a free pageblock is of another type or zone than its bit", Some(start)));
                 }
                 if self.frames.free_whole(start) != Some(list) {

@@ -95,7 +95,7 @@ impl<P: Platform, M: FrameUser> Compaction<'_, '_, '_, P, M> {
             at = head.add(state.pages()).max(at.add(1));
             match state {
                 State::Taken { order, asked, .. } => {
-                    if !self.moves(head, order, asked) && self.cpu.may_free(head, order, info) {
+                    if self.cpu.may_free(head, order, info) && !self.moves(head, order, asked) {
                         return false;
                     }
                 }
@@ -117,8 +117,8 @@ impl<P: Platform, M: FrameUser> Compaction<'_, '_, '_, P, M> {
         let (mut at, end) = (start, start.add(PAGEBLOCK_PAGES));
         while at < end {
             let batch = self.next_batch(&mut at, end, |round, head, order, asked| {
-                let info = || round.cpu.frames.info(head);
-                round.moves(head, order, asked) && round.cpu.may_free(head, order, info())
+                let info = round.cpu.frames.info(head);
+                round.cpu.may_free(head, order, info) && round.moves(head, order, asked)
             });
             if !self.move_to_fuller(&batch, start, open.free()) {
                 break;

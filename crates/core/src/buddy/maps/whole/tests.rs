@@ -250,6 +250,30 @@ fn set_root(buddy: &mut Buddy<'_, '_, Machine, ()>, (list, kind): (Migratetype, 
     root.set(root.get() | bits);
 }
 
+/// Of two pairs that are taken together half of one is damaged: its other half is free again, and the other pair is
+/// taken.
+#[test]
+fn a_damaged_half_of_a_pair_costs_no_other_pair() {
+    let list = Migratetype::Movable;
+    for bad in 0..4 {
+        let mut store = Store::new(4, true);
+        let pairs = [0, 2].map(Store::pageblock);
+        store.with(|buddy| pairs.iter().for_each(|&at| buddy.free(at, MAX_ORDER, Placement::Likely)));
+        let took = store.with(|buddy| {
+            buddy.frames.set_state(Store::pageblock(bad), PAGEBLOCK_ORDER, State::Body);
+            buddy.take_wholes(MAX_ORDER, list, 2).map(|took| numbers(PAGEBLOCK_ORDER, &took))
+        });
+        assert_eq!(took, Some(if bad < 2 { [2, 3] } else { [0, 1] }.to_vec()), "{bad}");
+        let left: Vec<u64> =
+            (0..4).filter(|&n| store.frames.free_whole(Store::pageblock(n)).is_some()).collect();
+        assert_eq!(left, [bad ^ 1]);
+        assert_eq!(
+            store.with(|buddy| (buddy.counts().damaged_pages, buddy.first_whole(list))),
+            (PAGEBLOCK_PAGES, Some(Store::pageblock(bad ^ 1)))
+        );
+    }
+}
+
 /// What [`Buddy::check_whole`] finds.
 #[test]
 fn each_disagreement_is_found() {

@@ -340,7 +340,7 @@ fn the_tick_shrinks_an_idle_list() {
     assert_eq!(tick(8000, 8000), (7000, 1000));
     assert_eq!(tick(12_000, 8000), (12_000 - 32 * 63, 32 * 63), "no more than 32 batches at once");
     assert_eq!(tick(0, 260), (252, 0), "not under the minimum");
-    assert_eq!(tick(1000, 252), (252, 748));
+    assert_eq!((tick(1000, 252), tick(5000, 252)), ((252, 748), (252, 4748)), "it does not grow");
     let idle = Tuning { traffic: traffic(400, 0, 0, 0), high: 252 };
     assert_eq!(idle.tick(PcpRule::V6_1, DEFAULT), (idle, 0));
 }
