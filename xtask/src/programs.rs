@@ -84,7 +84,8 @@ const AFTERWARDS_HEAD: &str = "\
 Chosen by what they are, before any of them was recorded or replayed, and recorded on 2026-11-28: no rule and no number of the
 allocator has seen them. [traces/programs/record](../../traces/programs/record) makes them:
 `sudo traces/programs/record target/release/framewright postgres imagemagick archive browser`. The last runs of postgres and archive do
-not fit beside what has stayed: requests are refused under all three, the most under Framewright.
+not fit beside what has stayed: requests are refused under all three, the most under Framewright. It refuses no single page while one
+is free (a counter put into the replay for once); in postgres it serves more requests of 64 pages, and what these hold later ones lack.
 ";
 
 /// Replays the traces with the released command, and writes the page.
