@@ -186,17 +186,16 @@ impl<P: Platform> Zone<'_, P> {
             }
             n = next(n);
         }
-        if best >= WHOLE {
-            for _ in AROUND..sections {
-                let rank = rank(n);
-                if rank < best && (best == NONE || !self.is_held(n)) {
-                    (best, at) = (rank, n);
-                    if best < WHOLE {
-                        break;
-                    }
-                }
-                n = next(n);
+        // No open pageblock around: any other one, but a whole one nearby rather than a wait for a lock further on.
+        for _ in AROUND..sections {
+            if best < WHOLE {
+                break;
             }
+            let rank = rank(n);
+            if rank < best && (best == NONE || !self.is_held(n)) {
+                (best, at) = (rank, n);
+            }
+            n = next(n);
         }
         if best == NONE {
             return None;
