@@ -10,6 +10,7 @@ mod subject;
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
+use std::process::ExitCode;
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 
@@ -239,14 +240,24 @@ fn best(old: Option<Shown>, now: Shown) -> Shown {
     })
 }
 
-fn main() {
+fn main() -> ExitCode {
+    let numbers: Result<Vec<u64>, _> = std::env::args().skip(1).map(|word| word.parse()).collect();
+    let (first, loads) = match numbers.as_deref() {
+        Ok([]) => (0, 100),
+        Ok([first]) => (*first, 100),
+        Ok([first, loads]) => (*first, *loads),
+        _ => {
+            eprintln!(
+                "usage: sweep [FIRST [LOADS]]: the seed of the first load, and how many; 0 and 100 without"
+            );
+            return ExitCode::from(2);
+        }
+    };
     // A thread that waits for one that has ended would wait for ever.
     std::panic::set_hook(Box::new(|what| {
         eprintln!("{what}");
         std::process::abort();
     }));
-    let mut arguments = std::env::args().skip(1).map(|word| word.parse().expect("sweep [FIRST [LOADS]]"));
-    let (first, loads): (u64, u64) = (arguments.next().unwrap_or(0), arguments.next().unwrap_or(100));
     let mut all: Vec<[Shown; 2]> = Vec::new();
     for seed in first..first + loads {
         let load = Load::random(seed);
@@ -271,7 +282,7 @@ fn main() {
         all.push([ours, llfree]);
     }
     if all.is_empty() {
-        return;
+        return ExitCode::SUCCESS;
     }
     let mut ratios: Vec<f64> = all.iter().map(|[ours, llfree]| ours.ns / llfree.ns).collect();
     ratios.sort_by(f64::total_cmp);
@@ -294,4 +305,5 @@ fn main() {
         ratios.iter().filter(|&&ratio| ratio <= 1.0).count(),
         all.iter().map(|shown| shown[1].refused).sum::<u64>()
     );
+    ExitCode::SUCCESS
 }
