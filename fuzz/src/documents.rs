@@ -113,7 +113,6 @@ fn study(path: &str) -> framewright_report::error::Result<()> {
 ///
 /// # Panics
 /// A file of the checkout cannot be read.
-#[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> = vec![RESULT.into(), SETTINGS.into()];
     for folder in ["../machines", "../studies"] {

@@ -34,7 +34,6 @@ pub struct Setup {
 
 impl Setup {
     /// The same with descriptors of 8 bytes.
-    #[must_use]
     pub(crate) fn compact(self) -> Self {
         Self { descriptor: Descriptor::Compact, ..self }
     }
@@ -85,14 +84,12 @@ impl Setting {
     }
 
     /// The sysctl that sets it on a running Linux, if there is one.
-    #[must_use]
     pub fn sysctl(&self) -> Option<&'static str> {
         let name = self.source.split([',', ' ']).next()?;
         name.starts_with("vm.").then_some(name)
     }
 
     /// Its value in a setup.
-    #[must_use]
     pub fn of(&self, setup: &Setup) -> String {
         (self.get)(setup)
     }
@@ -147,14 +144,12 @@ impl Setup {
     }
 
     /// Every setting by name, as results record it.
-    #[must_use]
     pub fn described(&self) -> BTreeMap<String, String> {
         SETTINGS.iter().map(|setting| (setting.name.to_owned(), setting.of(self))).collect()
     }
 
     /// Says of each of these settings that makes no difference in a replay or a benchmark why that is so: one zone,
     /// initialised whole, with nothing to reclaim.
-    #[must_use]
     pub fn without_effect(&self, settings: &Settings, what: Measures) -> Vec<String> {
         let reason = |acts: Acts| match acts {
             Acts::Always => None,

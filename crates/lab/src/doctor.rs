@@ -65,7 +65,6 @@ pub enum Severity {
 
 impl Severity {
     /// Name of the severity.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -95,7 +94,6 @@ pub fn examine_since(root: &Root, earlier: Option<&State>) -> Result<(State, Vec
 }
 
 /// Findings for reading: a finding that several zones have in common is one, with the value of each zone.
-#[must_use]
 pub fn joined(findings: &[Finding]) -> Vec<Finding> {
     checks::joined(findings)
 }

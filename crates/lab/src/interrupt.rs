@@ -12,7 +12,6 @@ pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// Watches for the first signal from now on.
-    #[must_use]
     pub fn watched() -> Self {
         let raised = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
@@ -26,7 +25,6 @@ impl Interrupt {
     }
 
     /// True after an interrupt.
-    #[must_use]
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

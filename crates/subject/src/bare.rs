@@ -17,7 +17,6 @@ pub struct Bare<M: FrameUser = ()>(Box<Arena<M>>);
 
 impl<M: FrameUser> Bare<M> {
     /// A target that has this arena to itself.
-    #[must_use]
     pub fn new(arena: Arena<M>) -> Self {
         Self(Box::new(arena))
     }

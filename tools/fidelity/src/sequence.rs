@@ -99,7 +99,6 @@ fn own_size(config: &Config, kernel: &Answer, cpus: u8) -> Sizing {
 }
 
 /// The first operation at which two sequences differ, with what each did; `None` if they are the same.
-#[must_use]
 pub(crate) fn first_difference(kernel: &[Step], ours: &[Step]) -> Option<String> {
     let place = kernel.iter().zip(ours).position(|(kernel, ours)| !kernel.moves_as(ours));
     let place = match place {
@@ -116,7 +115,6 @@ pub(crate) fn first_difference(kernel: &[Step], ours: &[Step]) -> Option<String>
 
 /// The last operation up to which both are known to have handed out the same frames, and the first one at which they
 /// are known not to; `None` if they always have.
-#[must_use]
 pub(crate) fn first_other_frame(kernel: &[Step], ours: &[Step]) -> Option<(u64, u64)> {
     let same = |(kernel, ours): (&Step, &Step)| kernel.frames == ours.frames;
     let place = kernel.iter().zip(ours).position(|both| !same(both))?;

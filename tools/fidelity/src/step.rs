@@ -23,7 +23,6 @@ pub(crate) struct Step {
 
 impl Step {
     /// Whether two kernels did the same, whichever frames they handed out.
-    #[must_use]
     pub(crate) fn moves_as(&self, second: &Self) -> bool {
         Self { frames: second.frames, ..*self } == *second
     }
@@ -45,7 +44,6 @@ impl Frames {
         self.0 = (self.0 ^ frame as u32).wrapping_mul(16_777_619);
     }
 
-    #[must_use]
     pub(crate) const fn number(self) -> u32 {
         self.0
     }

@@ -268,13 +268,11 @@ fn say_end(log: &mut Log, map: &BootMap, how: &How, after: &(Vec<u64>, Lists), l
 
 impl Report {
     /// The log, a line for each thing.
-    #[must_use]
     pub fn log(&self) -> String {
         self.log.iter().map(|(seconds, line)| format!("[{seconds:12.6}] {line}\n")).collect()
     }
 
     /// These figures as results: pages and lists before and after late initialisation, and times on this host.
-    #[must_use]
     pub fn parts(&self) -> Vec<Part> {
         vec![self.zones(), self.lists(), self.times()]
     }

@@ -79,7 +79,6 @@ impl Root {
     }
 
     /// The folder or archive.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -99,14 +98,12 @@ impl Root {
     }
 
     /// Time that tasks waited for memory (PSI), in microseconds since boot.
-    #[must_use]
     pub fn memory_wait_us(&self) -> Option<f64> {
         let text = self.read("proc/pressure/memory").ok()?;
         text.lines().next()?.rsplit_once("total=")?.1.trim().parse().ok()
     }
 
     /// Control groups whose memory is limited, by their paths below that of all groups.
-    #[must_use]
     pub fn limited_groups(&self) -> Vec<String> {
         let mut found = match &self.archive {
             Some(files) => {

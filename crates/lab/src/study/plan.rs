@@ -203,61 +203,51 @@ impl Metric {
 
 impl Plan {
     /// The name it is chosen by.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.content.name
     }
 
     /// Year in which the change was published.
-    #[must_use]
     pub const fn year(&self) -> Option<u32> {
         self.content.year
     }
 
     /// Its question, in a few words.
-    #[must_use]
     pub fn short(&self) -> &str {
         &self.content.short
     }
 
     /// The folder that its file lies in; none if it is built in.
-    #[must_use]
     pub fn folder(&self) -> Option<&Path> {
         self.file.folder()
     }
 
     /// Its question.
-    #[must_use]
     pub fn question(&self) -> &str {
         &self.content.question
     }
 
     /// Name of the machine that its published figures come from, or that is simulated where it names none.
-    #[must_use]
     pub fn machine(&self) -> &str {
         self.content.machine.as_deref().unwrap_or(USUAL_MACHINE)
     }
 
     /// Whether it names a machine.
-    #[must_use]
     pub const fn names_machine(&self) -> bool {
         self.content.machine.is_some()
     }
 
     /// The table style of its published figures.
-    #[must_use]
     pub const fn style(&self) -> Style {
         self.content.style
     }
 
     /// Whether every part can be measured here.
-    #[must_use]
     pub fn is_measurable(&self) -> bool {
         self.parts().iter().all(|part| part.kinds.contains(&Kind::Measured))
     }
 
     /// Name of the variant that the others are compared with.
-    #[must_use]
     pub fn baseline(&self) -> &str {
         &self.content.baseline
     }
@@ -270,13 +260,11 @@ impl Plan {
     }
 
     /// All parts, in the order they are told.
-    #[must_use]
     pub fn parts(&self) -> &[Part] {
         &self.content.parts
     }
 
     /// Its texts.
-    #[must_use]
     pub fn text(&self) -> StudyText {
         StudyText {
             name: self.name().to_owned(),
@@ -309,19 +297,16 @@ const USUAL_MACHINE: &str = "xeon-gold-5320";
 
 impl Part {
     /// The variant that its others are compared with: its own, or the study's.
-    #[must_use]
     pub fn baseline(&self, plan: &Plan) -> String {
         self.workload.get("baseline").map_or_else(|| plan.baseline().to_owned(), ToString::to_string)
     }
 
     /// The machine that its published figures come from, where they do not name one: its own, or the study's.
-    #[must_use]
     pub fn machine(&self, plan: &Plan) -> String {
         self.workload.get("machine").map_or_else(|| plan.machine().to_owned(), ToString::to_string)
     }
 
     /// Every combination of the values of varied settings; one empty combination if none varies.
-    #[must_use]
     pub fn combinations(&self) -> Vec<Settings> {
         let mut combinations = vec![Settings::default()];
         for (key, values) in &self.vary {

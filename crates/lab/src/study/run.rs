@@ -74,7 +74,6 @@ pub fn configured(plan: &Plan, varied: &Settings) -> Result<Vec<Configured>> {
 }
 
 /// An empty part with the plan's variants as columns.
-#[must_use]
 pub fn result_part(plan: &Plan, part: &Part, kind: Kind, machine: &str, seed: u64) -> ResultPart {
     let empty = ResultPart::new(plan.name(), &part.name, kind, machine).baseline(plan.baseline()).seed(seed);
     plan.variants().fold(empty, |result, variant| result.variant(&variant.name))
