@@ -99,18 +99,18 @@ pub struct Arena<M: FrameUser = ()> {
     store: Store,
     /// Memory that is left for boot to initialise, if the arena boots.
     deferred: Option<DeferredInit>,
-    pages: Pages,
+    pub(crate) pages: Pages,
     frames: Range<Pfn>,
     /// Bytes in a base page, as a power of two.
     page_shift: u32,
     /// One lock per CPU: the thread that holds it may use the CPU's pin.
-    owners: OwnerLocks,
-    idle_cpus: IdleCpus,
+    pub(crate) owners: OwnerLocks,
+    pub(crate) idle_cpus: IdleCpus,
     /// CPUs that threads may attach to; any others are the arena's own.
     attachable: usize,
     /// The first of the CPUs for background threads, one per node; none if it is past the last CPU.
     background: usize,
-    pressure: Pressure,
+    pub(crate) pressure: Pressure,
     /// The machine's node of each of the arena's, if they are bound.
     pub(crate) bound: Option<Vec<usize>>,
     /// Whether listeners are told nothing.
@@ -252,18 +252,10 @@ impl<M: FrameUser> Arena<M> {
         if self.is_forked() { Err(refusal()) } else { Ok(()) }
     }
 
-    pub(crate) const fn pages(&self) -> &Pages {
-        &self.pages
-    }
-
     /// Keeps what its allocator borrows besides.
     pub(crate) fn keeping(mut self, deferred: DeferredInit) -> Self {
         self.deferred = Some(deferred);
         self
-    }
-
-    pub(crate) const fn pressure(&self) -> &Pressure {
-        &self.pressure
     }
 
     /// The CPU of a node's background thread, if the arena has one.
@@ -547,14 +539,6 @@ impl<M: FrameUser> Arena<M> {
     pub(crate) fn after_sweep<R>(&self, f: impl FnOnce() -> R) -> R {
         let _sweeping = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
         f()
-    }
-
-    pub(crate) const fn idle_cpus(&self) -> &IdleCpus {
-        &self.idle_cpus
-    }
-
-    pub(crate) const fn owners(&self) -> &OwnerLocks {
-        &self.owners
     }
 
     /// The allocator as CPU `cpu`.
