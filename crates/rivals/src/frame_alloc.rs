@@ -134,10 +134,7 @@ impl<A: PhysicalAllocator + Sync> Target for Rival<A> {
         Some((self.region.bytes() / FRAME.bytes()) as u64)
     }
 
-    fn free_blocks(&self, _order: u8) -> Option<u64> {
-        // Behind a feature that counts on the hot path as well.
-        None
-    }
+    // No `free_blocks`: behind a feature that counts on the hot path as well.
 }
 
 /// One thread's access.
@@ -156,15 +153,8 @@ impl<A> core::fmt::Debug for Access<'_, A> {
 #[inline]
 fn count(order: u8) -> NonZeroUsize {
     NonZeroUsize::MIN
-        .checked_mul(const { two() }.saturating_pow(u32::from(order)))
+        .checked_mul(const { NonZeroUsize::new(2).unwrap() }.saturating_pow(u32::from(order)))
         .unwrap_or(NonZeroUsize::MAX)
-}
-
-const fn two() -> NonZeroUsize {
-    match NonZeroUsize::new(2) {
-        Some(two) => two,
-        None => unreachable!(),
-    }
 }
 
 impl<A: PhysicalAllocator> TargetCpu for Access<'_, A> {
