@@ -20,7 +20,7 @@ pub use framewright_subject::{Descriptor, Subject};
 const GONE: [&str; 5] = ["bulk", "free_store", "large_heads", "metadata", "pcp_counting"];
 
 /// An allocator to be made: its configuration, and what surrounds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setup {
     /// The allocator's own configuration.
     pub config: Config,
@@ -47,12 +47,6 @@ impl Setup {
             return Err(Error::failed("engine = compact: it needs descriptor_bytes = 8"));
         }
         Subject::new(self.config, self.descriptor, frames, cpus).map_err(Error::failed)
-    }
-}
-
-impl Default for Setup {
-    fn default() -> Self {
-        Self::new(Config::framewright())
     }
 }
 
@@ -96,21 +90,11 @@ impl Setting {
 
     /// Presets by name, in the order of the generations they are of.
     pub fn presets() -> impl Iterator<Item = (&'static str, Setup)> {
-        declared::PRESETS.iter().map(|&(name, config)| (name, Setup::new(config)))
+        declared::PRESETS.iter().map(|&(name, config)| (name, Setup { config, ..Setup::default() }))
     }
 }
 
 impl Setup {
-    /// A configuration, with small descriptors.
-    fn new(config: Config) -> Self {
-        Self {
-            config,
-            descriptor: Descriptor::Compact,
-            split: Split::default(),
-            page_cache: PageCache::default(),
-        }
-    }
-
     /// The default with `settings` applied in order.
     ///
     /// # Errors

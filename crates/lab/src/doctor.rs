@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use framewright_report::error::Result;
 
+pub use checks::joined;
 pub(crate) use read::zoneinfo;
 pub use read::{Group, Kernel, Pageset, State, Zone};
 pub use root::{FILES, Root};
@@ -91,11 +92,6 @@ pub fn examine_since(root: &Root, earlier: Option<&State>) -> Result<(State, Vec
     let state = State::read(root)?;
     let findings = checks::all(&state, earlier);
     Ok((state, findings))
-}
-
-/// Findings for reading: a finding that several zones have in common is one, with the value of each zone.
-pub fn joined(findings: &[Finding]) -> Vec<Finding> {
-    checks::joined(findings)
 }
 
 #[cfg(test)]

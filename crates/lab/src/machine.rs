@@ -302,7 +302,7 @@ impl Machine {
     pub fn find_with_text(argument: &str) -> Result<(Self, String)> {
         if is_path(argument) {
             let file = TomlFile::read(Path::new(argument))?;
-            return Ok((Self::parse(&file)?, file.text().to_owned()));
+            return Ok((Self::parse(&file)?, file.text.clone()));
         }
         let machine = Self::find(argument)?;
         let file = format!("{}.toml", machine.name);

@@ -34,14 +34,14 @@ pub use bare::{Bare, Slot};
 
 use load::Load;
 
-/// Size of a frame descriptor.
+/// Size of a frame descriptor, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Descriptor {
     /// 8 bytes: nothing of the user's.
     #[default]
-    Compact,
+    Compact = 8,
     /// 64 bytes, as Linux' `struct page`.
-    Struct64,
+    Struct64 = 64,
 }
 
 /// An arena of either descriptor size.

@@ -8,8 +8,8 @@ use framewright::{NodeId, Pfn, ZoneType};
 use framewright_host::{BootMap, BootOptions, Descriptors};
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Better, Kind, Part};
+use framewright_subject::Subject;
 use framewright_subject::boot::{Lists, NodeTime};
-use framewright_subject::{Descriptor, Subject};
 
 use super::{Bootable, PAGE_SHIFT, Taken};
 use crate::configure::Setup;
@@ -79,10 +79,7 @@ pub fn boot(name: &str, bootable: &Bootable, how: How) -> Result<Report> {
     let start = Instant::now();
     let mut log = Log { start, last: start, phases: Vec::new(), lines: Vec::new() };
     let cpu_nodes = &bootable.firmware.cpu_nodes;
-    let descriptor = match how.setup.descriptor {
-        Descriptor::Compact => 8,
-        Descriptor::Struct64 => 64,
-    };
+    let descriptor = how.setup.descriptor as u64;
     log.say(format!("boot of {name}: {} CPUs, descriptors of {descriptor} bytes", cpu_nodes.len()));
     log.resume();
     let (map, taken) = bootable.divide()?;
