@@ -16,11 +16,8 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use framewright::frame::{FrameUser, State};
 use framewright::reclaim::{Migrate, Migrated};
 use framewright::{Migratetype, Order, Pfn};
-
-use crate::arena::Arena;
 
 /// Whether the feature is on.
 const BUILT: bool = cfg!(feature = "annotations");
@@ -115,36 +112,6 @@ impl Annotated {
         match self.place() {
             Some(place) => Arc::new(Mover { migrate, place }),
             None => migrate,
-        }
-    }
-}
-
-impl<M: FrameUser> Arena<M> {
-    /// Begins to tell, if there is memory and a checker. None of it has an owner.
-    pub(crate) fn annotate(&mut self) {
-        let frames = self.frames();
-        if let Some(start) = self.address(frames.start) {
-            let bytes = (frames.end.0 - frames.start.0) as usize * self.page_bytes();
-            self.annotated = Annotated::begin(start, bytes, frames.start, self.page_bytes());
-        }
-    }
-
-    /// Tells of a block, if there is one at that place: a free that is wrong will be refused, and has told nothing.
-    #[inline(always)]
-    pub(crate) fn annotate_freed(&self, pfn: Pfn, order: Order) {
-        if self.annotated.is_on() && self.frames().contains(&pfn) {
-            let (start, state) = self.allocator().frames().find(pfn);
-            if start == pfn && matches!(state, State::Taken { order: allocated, .. } if allocated == order) {
-                self.annotated.close(pfn, order.pages());
-            }
-        }
-    }
-
-    /// Fills a block that was allocated just now with zeroes: what the allocator does itself where no checker is told.
-    pub(crate) fn clear(&self, pfn: Pfn, order: Order) {
-        if let Some(start) = self.address(pfn) {
-            // SAFETY: the block was allocated just now, and its memory is this arena's.
-            unsafe { start.write_bytes(0, self.page_bytes() << order.get()) };
         }
     }
 }

@@ -561,4 +561,32 @@ impl<M: FrameUser> Arena<M> {
     pub(crate) fn reclaim(&self) -> bool {
         self.sweep(|cpu| self.pages_on(cpu) > 0).pages > 0
     }
+
+    /// Begins to tell memory checkers, if there is memory and one looks. None of it has an owner.
+    pub(crate) fn annotate(&mut self) {
+        let frames = self.frames();
+        if let Some(start) = self.address(frames.start) {
+            let bytes = (frames.end.0 - frames.start.0) as usize * self.page_bytes();
+            self.annotated = Annotated::begin(start, bytes, frames.start, self.page_bytes());
+        }
+    }
+
+    /// Tells of a block, if there is one at that place: a free that is wrong will be refused, and has told nothing.
+    #[inline(always)]
+    pub(crate) fn annotate_freed(&self, pfn: Pfn, order: Order) {
+        if self.annotated.is_on() && self.frames().contains(&pfn) {
+            let (start, state) = self.allocator().frames().find(pfn);
+            if start == pfn && matches!(state, State::Taken { order: allocated, .. } if allocated == order) {
+                self.annotated.close(pfn, order.pages());
+            }
+        }
+    }
+
+    /// Fills a block that was allocated just now with zeroes: what the allocator does itself where no checker is told.
+    pub(crate) fn clear(&self, pfn: Pfn, order: Order) {
+        if let Some(start) = self.address(pfn) {
+            // SAFETY: the block was allocated just now, and its memory is this arena's.
+            unsafe { start.write_bytes(0, self.page_bytes() << order.get()) };
+        }
+    }
 }

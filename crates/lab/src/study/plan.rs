@@ -24,13 +24,13 @@ pub struct Plan {
     #[serde(default)]
     pub name: String,
     /// When the change that it is about was published.
-    pub year: Option<u32>,
+    pub(crate) year: Option<u32>,
     /// What it asks, in a few words.
     #[serde(default)]
-    pub short: String,
+    pub(crate) short: String,
     /// What it asks.
     #[serde(default)]
-    pub question: String,
+    pub(crate) question: String,
     /// Published figures that no part predicts, each with the reason.
     #[serde(default)]
     pub(super) unpredicted: Vec<String>,
@@ -52,7 +52,7 @@ pub struct Plan {
     /// Ways to answer the question.
     #[serde(rename = "part")]
     pub(super) written: Vec<WrittenPart>,
-    /// The same with everything looked up that they name, in the order they are told.
+    /// These ways with everything looked up that they name, in the order they are told.
     #[serde(skip)]
     pub parts: Vec<Part>,
     #[serde(skip)]
