@@ -322,7 +322,7 @@ impl<M: FrameUser> Arena<M> {
     /// [`ArenaBuilder::engine`](crate::ArenaBuilder::engine).
     #[must_use]
     pub const fn metadata_bytes(&self) -> usize {
-        self.store.metadata_bytes()
+        self.store.metadata
     }
 
     /// Address of a frame's first byte: `(pfn - first)` [base pages](Self::page_bytes) behind that of the first
