@@ -45,15 +45,11 @@ const MISPREDICT_CYCLES: f64 = 17.0;
 pub fn fitted() -> Result<Fitted> {
     let file = TomlFile::embedded("machines/calibration", "fitted.toml", FITTED);
     let values: BTreeMap<String, f64> = file.parse()?;
-    let value = |name: &str| values.get(name).copied().ok_or_else(|| file.error(None, format!("no {name}")));
-    Ok(Fitted {
-        alloc_ns: value("alloc_ns")?,
-        free_ns: value("free_ns")?,
-        access_ns: value("access_ns")?,
-        walk_ns: value("walk_ns")?,
-        dependent: value("dependent")?,
-        page_ns: value("page_ns")?,
-    })
+    let named = Fitted::NAMES.map(|name| values.get(name).copied().unwrap_or(f64::NAN));
+    if named.iter().any(|value| value.is_nan()) {
+        return Err(file.error(None, "a parameter is missing"));
+    }
+    Ok(Fitted::from_values(named))
 }
 
 /// For each of `count` models how far the model itself is off, as a factor on the times that it predicts: what the

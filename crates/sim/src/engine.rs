@@ -479,7 +479,7 @@ impl Simulator {
 
     /// The recorded spans, if there are any.
     pub fn recorded(&mut self, title: &str) -> Option<Recorded> {
-        let spans = self.engine.recorder.take()?.into_spans();
+        let spans = self.engine.recorder.take()?.spans;
         let names = self.engine.traffic.iter().map(|traffic| traffic.name.clone()).collect();
         Some(Recorded { title: title.to_owned(), spans, names })
     }

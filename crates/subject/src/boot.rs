@@ -135,7 +135,7 @@ impl Subject {
 
     /// Ends the arena, and keeps the memory that its frame descriptors had.
     pub fn into_descriptors(self) -> DescriptorMemory {
-        with!(self, arena => arena.into_arena().into_descriptors())
+        with!(self, arena => arena.0.into_descriptors())
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn replay(ops: &Ops, config: &Config, kernel: &Answer) -> Result<Repl
         let drained = after.drained_pages - before.drained_pages;
         if refilled + drained > 0 {
             let (count, high) = (lists(cpu).count(), lists(cpu).high());
-            let (op, cpu, frames) = (number as u64, op.cpu.into(), frames.number());
+            let (op, cpu, frames) = (number as u64, op.cpu.into(), frames.0);
             steps.push(Step { op, cpu, refilled, drained, count, high, frames });
         }
     }
@@ -161,7 +161,7 @@ mod tests {
         // Head first: pages 29 to 0, then the first refill's, from 1024 on.
         let mut frames = Frames::default();
         (0..30).rev().chain([1024]).for_each(|frame| frames.add(frame));
-        assert_eq!(replayed.steps[0].frames, frames.number());
+        assert_eq!(replayed.steps[0].frames, frames.0);
         // All but what was in use is free again, or waits.
         let free: u64 = (0..11).map(|order| replayed.free_blocks[order] << order).sum();
         let waits = u64::from(replayed.steps.last().unwrap().count);

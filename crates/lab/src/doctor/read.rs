@@ -129,7 +129,7 @@ impl State {
     /// # Errors
     /// `/proc/zoneinfo` is missing or cannot be understood.
     pub fn read(root: &Root) -> Result<Self> {
-        let path = root.path().join("proc/zoneinfo");
+        let path = root.path.join("proc/zoneinfo");
         let text = root.read("proc/zoneinfo").map_err(|cause| Error::io("read", &path, &cause))?;
         let file = |name: &str| root.read(name).ok();
         let mut zones = zoneinfo(&text)

@@ -48,7 +48,8 @@ const MOST_OF_ALL: u64 = 128 << 20;
 /// A system's files.
 #[derive(Clone, Debug)]
 pub struct Root {
-    path: PathBuf,
+    /// The folder or archive.
+    pub(crate) path: PathBuf,
     /// By path without a leading slash; none if they are in a folder.
     archive: Option<BTreeMap<String, String>>,
 }
@@ -76,11 +77,6 @@ impl Root {
             )));
         }
         Ok(Self { path: path.to_owned(), archive: Some(archive) })
-    }
-
-    /// The folder or archive.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// The content of a file, whose path has no leading slash.
