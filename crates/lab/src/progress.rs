@@ -62,8 +62,14 @@ impl Progress {
 
     /// Like [`new`](Self::new), but the first Ctrl-C from now on only means that no further step is to begin.
     pub fn interruptible(what: &str, steps: u64) -> Self {
+        Self::until(&Interrupt::watched(), what, steps)
+    }
+
+    /// Like [`new`](Self::new), but no further step is to begin when `stop` is raised.
+    #[must_use]
+    pub fn until(stop: &Interrupt, what: &str, steps: u64) -> Self {
         let mut progress = Self::new(what, steps);
-        progress.stop = Some(Interrupt::watched());
+        progress.stop = Some(stop.clone());
         progress
     }
 

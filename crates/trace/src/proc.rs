@@ -111,6 +111,14 @@ pub fn chosen(setting: &str) -> Option<&str> {
     rest.split_once(']').map(|(word, _)| word)
 }
 
+/// Signals of this process, bit n - 1 for signal n, by a line of `/proc/self/status`: `SigIgn`, those that it ignores,
+/// or `SigCgt`, those that it has handlers for. None where the system does not say.
+#[must_use]
+pub fn signals(line: &str) -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    field(&status, line).and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0)
+}
+
 /// Ranges of a list such as `0-3,8`; parts that are no numbers are left out.
 pub fn ranges(list: &str) -> impl Iterator<Item = RangeInclusive<usize>> {
     list.split(',').filter_map(|part| {

@@ -78,6 +78,8 @@ pub struct Options {
     pub limit: Option<Duration>,
     /// Whom the command runs as; `None` for this process's own user.
     pub user: Option<User>,
+    /// Gives the command nothing to read, and drops what it prints.
+    pub is_silent: bool,
     /// Processes whose events are kept.
     pub scope: Scope,
     /// Events beside those of blocks: names of [`SETS`], `GROUP/NAME`, or `GROUP/`. They become
@@ -100,6 +102,7 @@ impl Default for Options {
             settle: Duration::from_millis(200),
             limit: None,
             user: None,
+            is_silent: false,
             scope: Scope::Tree,
             events: Vec::new(),
             states: true,
@@ -455,7 +458,7 @@ fn watch(
             }
             folder.save_whose(&whose)
         };
-        Some(command::run(command, options.user.as_ref(), options.limit, signals, started)?)
+        Some(command::run(command, options, signals, started)?)
     };
     thread::sleep(options.settle);
     if options.states {

@@ -9,15 +9,16 @@ use crate::configure::Setting;
 /// The way to make the change on a real machine.
 pub(super) fn deployment(part: &Part, variant: &str) -> Option<String> {
     if part.study == "try" {
-        let lines = variant.split(' ').map(|pair| match pair.split_once('=') {
+        let line = |pair: String| match pair.split_once('=') {
             Some((name, value)) if name.starts_with("transparent_hugepage") => {
                 let file = name.trim_start_matches("transparent_hugepage").trim_start_matches(['.', '/']);
-                let file = if file.is_empty() { "enabled" } else { file };
+                let file = if file.is_empty() { "enabled".to_owned() } else { file.replace('.', "/") };
                 format!("echo {value} > /sys/kernel/mm/transparent_hugepage/{file}")
             }
+            _ if pair.contains(' ') => format!("sysctl -w '{pair}'"),
             _ => format!("sysctl -w {pair}"),
-        });
-        return Some(lines.collect::<Vec<_>>().join("; "));
+        };
+        return Some(settings_of(variant).into_iter().map(line).collect::<Vec<_>>().join("; "));
     }
     let (base, new) = (part.settings.get(&part.baseline)?, part.settings.get(variant)?);
     let (sysctls, others) = differing(base, new);
@@ -48,6 +49,18 @@ pub(super) fn deployment(part: &Part, variant: &str) -> Option<String> {
             Some(format!("not in Linux: {first}, {second}{more} are settings of this allocator"))
         }
     }
+}
+
+/// The pairs in the name of a variant of `try`. A value may have several words.
+fn settings_of(variant: &str) -> Vec<String> {
+    let mut pairs: Vec<String> = Vec::new();
+    for word in variant.split(' ') {
+        match pairs.last_mut().filter(|_| !word.contains('=')) {
+            Some(pair) => *pair += &format!(" {word}"),
+            None => pairs.push(word.to_owned()),
+        }
+    }
+    pairs
 }
 
 /// Settings by name, as a part has them.

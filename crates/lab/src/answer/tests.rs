@@ -185,6 +185,19 @@ fn a_try_of_a_setting_that_does_not_matter_says_so() {
 }
 
 #[test]
+fn a_setting_of_several_words_is_deployed_as_one() {
+    let (base, new) = (
+        "vm.lowmem_reserve_ratio=256 256 32 0 vm.swappiness=60",
+        "vm.lowmem_reserve_ratio=128 64 32 0 vm.swappiness=1",
+    );
+    let mut part = Part::new("try", "command", Kind::Measured, "host").baseline(base).variant(new).paired();
+    part.metric("elapsed_ms", "ms", Better::Lower).samples(base, [1.0; 6]).samples(new, [1.0; 6]);
+    let text = text(&part, &part, new, &Terminal { width: Some(200), ..Terminal::plain() });
+    let expected = "To deploy  sysctl -w 'vm.lowmem_reserve_ratio=128 64 32 0'; sysctl -w vm.swappiness=1\n";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
 fn other_parts_have_a_verdict_and_ten_rows_in_words() {
     let mut part =
         Part::new("refill-check", "huge", Kind::Measured, "host").baseline("a").variant("b").paired();

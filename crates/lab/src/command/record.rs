@@ -7,6 +7,7 @@ use std::process::ExitStatus;
 
 use framewright_report::error::{Error, Result};
 use framewright_report::table::{Format, Listing};
+use framewright_report::terminal::Terminal;
 use framewright_trace::kernel_time::Samples;
 use framewright_trace::output::Output;
 use framewright_trace::record::{self, Options, Recording, Scope, User};
@@ -202,7 +203,8 @@ fn summarise(args: &Args, session: &Session, recording: &Recording, summary: Opt
         ] {
             listing.row([name.to_owned(), value]);
         }
-        listing.render(session.format, &session.terminal)
+        // Neither standard error nor a file has the colours of standard output.
+        listing.render(session.format, &Terminal { colour: false, ..session.terminal })
     };
     match summary {
         Some(summary) => summary.finish(text.as_bytes()).map_err(Error::failed),

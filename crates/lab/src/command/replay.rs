@@ -12,6 +12,7 @@ use framewright_workload::replay::Ageing;
 use crate::answer::{self, SHARE, SHARE_RANGE};
 use crate::command::{Noise, check_threads, count, cpus_here, mib};
 use crate::configure::{Measures, Setup};
+use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::modelled::{self, Modelled};
 use crate::progress::Progress;
@@ -181,7 +182,13 @@ fn share(part: &mut Part, samples: &Samples) {
 const PREDICTED_SAMPLES: u32 = 6;
 
 /// The prediction of a replay for a change of settings, in a sentence.
-pub(super) fn prediction(trace: &Trace, base: &Settings, new: &Settings, seed: u64) -> Result<String> {
+pub(super) fn prediction(
+    trace: &Trace,
+    base: &Settings,
+    new: &Settings,
+    seed: u64,
+    stop: &Interrupt,
+) -> Result<String> {
     let preset = Settings::from_pairs(&format!("preset={}", nearest_preset(&trace.meta.kernel)))?;
     let baseline = Setup::from_settings(&preset)?.with(base)?;
     let setups = [("base".to_owned(), baseline), ("new".to_owned(), baseline.with(new)?)];
@@ -191,7 +198,7 @@ pub(super) fn prediction(trace: &Trace, base: &Settings, new: &Settings, seed: u
     if let Some(samples) = Samples::of(trace) {
         share(&mut part, &samples);
     }
-    let progress = Progress::interruptible("predict", u64::from(PREDICTED_SAMPLES + 1) * 2);
+    let progress = Progress::until(stop, "predict", u64::from(PREDICTED_SAMPLES + 1) * 2);
     replay.measure(&setups, PREDICTED_SAMPLES, &mut part, &progress)?;
     let ageing = Ageing { seed, ..Ageing::default() };
     replay.age(&setups, &ageing, &mut part, &progress)?;

@@ -11,6 +11,7 @@ use framewright_trace::record::{self, Options, User};
 use crate::answer::PREDICTED;
 use crate::command::{Noise, count, replay};
 use crate::configure::Setting;
+use crate::interrupt::Interrupt;
 use crate::progress::{Progress, notice};
 use crate::session::{ReportArgs, Session};
 use crate::settings::Settings;
@@ -87,11 +88,16 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let line: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
     part.condition("command", line.join(" "));
     let user = User::behind_sudo().map_err(Error::failed)?;
+    // Before the recorder's handlers, which end the process while nothing is recorded and no other handler is there.
+    let stop = Interrupt::ending_in_order();
     if !args.no_prediction {
-        part.condition(PREDICTED, predicted(args, &knobs, user.clone()));
+        part.condition(PREDICTED, predicted(args, &knobs, user.clone(), &stop));
+    }
+    let progress = Progress::until(&stop, "try", 2 * u64::from(args.rounds));
+    if stop.is_raised() {
+        return replay::ended(&part, args.rounds, progress);
     }
     let noise = Noise::before();
-    let progress = Progress::interruptible("try", 2 * u64::from(args.rounds));
     let runs = Runs { command: &args.command, prepare: args.prepare.as_deref(), user, rounds: args.rounds };
     let held = Knobs::hold(&args.root, knobs)?;
     let ended = run_rounds(&runs, &held, &mut part, &progress);
@@ -105,7 +111,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
 }
 
 /// The prediction of `replay` for this change, in a sentence, or the reason why there is none.
-fn predicted(args: &Args, knobs: &[Knob], user: Option<User>) -> String {
+fn predicted(args: &Args, knobs: &[Knob], user: Option<User>, stop: &Interrupt) -> String {
     let known = |name: &str| Setting::find(name).is_ok_and(|setting| setting.sysctl() == Some(name));
     let all = |value: fn(&Knob) -> &String| {
         let pairs: Vec<String> = knobs
@@ -119,7 +125,7 @@ fn predicted(args: &Args, knobs: &[Knob], user: Option<User>) -> String {
         return format!("not: replay has no {}", knob.name);
     }
     notice("framewright: recording one run, to predict");
-    let options = Options { user, most_bytes: 256 << 20, ..Options::default() };
+    let options = Options { user, is_silent: true, most_bytes: 256 << 20, ..Options::default() };
     let predict = || -> Result<String> {
         let recording = record::record(&args.command, &options).map_err(Error::failed)?;
         replay::prediction(
@@ -127,6 +133,7 @@ fn predicted(args: &Args, knobs: &[Knob], user: Option<User>) -> String {
             &all(|knob| &knob.previous)?,
             &all(|knob| &knob.value)?,
             args.report.seed(),
+            stop,
         )
     };
     predict().unwrap_or_else(|error| format!("not: {error}"))

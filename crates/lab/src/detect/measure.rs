@@ -4,6 +4,8 @@ use core::time::Duration;
 use std::time::Instant;
 
 use framewright_workload::probe::{self, Figure, Stream};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
 
 use super::clock;
 use super::system::{Place, System};
@@ -22,6 +24,11 @@ const MOST: usize = 256 << 20;
 const LEAST: usize = 64 << 20;
 /// Longest time that cores are kept busy before the first measurement, while their clock rises.
 const WARM_UP: Duration = Duration::from_millis(300);
+/// A thread that gets less than this share of its CPU's time measures the scheduler: wherever it is preempted within
+/// a burst, and wherever it holds a lock that another thread waits for.
+const LEAST_GIVEN: f64 = 0.8;
+/// Looks until one finds that the CPUs are this process's: something else may run for a moment.
+const LOOKS: u32 = 5;
 
 /// A field of the description.
 #[derive(Clone, Debug)]
@@ -61,6 +68,8 @@ pub(super) struct Measured {
     pub(super) cycles: Fields,
     pub(super) caches: Fields,
     pub(super) missing: Vec<String>,
+    /// Other programs run on the CPUs: only short bursts can be measured.
+    pub(super) is_disturbed: bool,
     /// Ends measuring when it is raised.
     stop: Option<Interrupt>,
 }
@@ -81,6 +90,7 @@ impl Default for Measured {
             cycles: all(&[("pause", 50.0), ("l1", 5.0), ("l2", 14.0), ("l3", 60.0)]),
             caches: all(&[("l1", CACHE_KIB[0]), ("l2", CACHE_KIB[1]), ("l3", CACHE_KIB[2])]),
             missing: Vec::new(),
+            is_disturbed: false,
             stop: None,
         }
     }
@@ -124,7 +134,7 @@ const NEAR: [Near; 5] = [
 
 impl Measured {
     pub(super) fn of(system: &System, allowed: &[usize], stop: &Interrupt) -> Self {
-        let usable: Vec<Place> = system.cpus.iter().copied().filter(|at| allowed.contains(&at.cpu)).collect();
+        let usable = usable(system, allowed);
         let mut measured = Self { latency: Vec::new(), stop: Some(stop.clone()), ..Self::default() };
         let Some(first) = usable.first().copied() else {
             measured.latency = Self::default().latency;
@@ -140,7 +150,13 @@ impl Measured {
                 system.cpus.len()
             ));
         }
-        warm_up(&usable);
+        if let Some(what) = disturbed(&usable) {
+            measured.is_disturbed = true;
+            measured.missing.push(format!(
+                "{what}: bandwidth_gbps and store_exposed are assumptions, and cycles.access is that of a short loop, about half of \
+                 what an allocator takes; run it again while they rest"
+            ));
+        }
         let look = || probe::on_cpu(first.cpu, probe::cycle).map(|cycle| 1000.0 / cycle.value);
         let before = look();
         measured.transfers(&usable);
@@ -311,7 +327,10 @@ impl Measured {
             let what = if how == Stream::Read { "read" } else { "read and written back" };
             let mib = bytes >> 20;
             let source = format!("CPUs {cpus:?} at once, {mib} MiB {what}; low is the median round");
-            let field = self.field(name, CORE_GBPS, source, || probe::stream(cpus, bytes, how));
+            let field = match self.is_disturbed {
+                true => Field::estimate(CORE_GBPS, "an assumption"),
+                false => self.field(name, CORE_GBPS, source, || probe::stream(cpus, bytes, how)),
+            };
             bandwidth.push((name, field));
         }
         self.bandwidth = bandwidth;
@@ -332,18 +351,54 @@ impl Measured {
     }
 }
 
-/// Keeps all CPUs busy until their clocks no longer rise, each for itself.
-fn warm_up(usable: &[Place]) {
-    let begin = Instant::now();
-    std::thread::scope(|scope| {
-        for at in usable {
-            scope.spawn(move || {
-                probe::pin_to(at.cpu);
-                let look = || probe::cycle().map(|cycle| 1000.0 / cycle.value);
-                clock::settle(look, || begin.elapsed() > WARM_UP);
-            });
+/// A warning where other programs have begun to run while the machine was measured.
+pub(super) fn disturbance(system: &System, allowed: &[usize]) -> Option<String> {
+    let what = disturbed(&usable(system, allowed))?;
+    Some(format!(
+        "{what} when it was measured: bandwidth_gbps, cycles.access and store_exposed may be theirs; run it again while they rest"
+    ))
+}
+
+/// The CPUs that this process may run on.
+fn usable(system: &System, allowed: &[usize]) -> Vec<Place> {
+    system.cpus.iter().copied().filter(|at| allowed.contains(&at.cpu)).collect()
+}
+
+/// Warms the CPUs up. Says how much of one's time this process did not get, if it is much each time that it looks.
+fn disturbed(usable: &[Place]) -> Option<String> {
+    let mut most = 0.0_f64;
+    for look in 0..LOOKS {
+        if look > 0 {
+            std::thread::sleep(WARM_UP);
         }
-    });
+        most = most.max(warm_up(usable));
+        if most >= LEAST_GIVEN {
+            return None;
+        }
+    }
+    Some(format!("other programs, or a limit on this one, had {:.0} % of a CPU's time", 100.0 * (1.0 - most)))
+}
+
+/// Keeps all CPUs busy until their clocks no longer rise, each for itself. Returns the least share of its time that a
+/// CPU gave its thread.
+fn warm_up(usable: &[Place]) -> f64 {
+    let cpu_seconds = || {
+        let usage = getrusage(UsageWho::RUSAGE_THREAD).ok()?;
+        let seconds = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+        Some(seconds(usage.user_time()) + seconds(usage.system_time()))
+    };
+    let warm = |at: &Place| {
+        probe::pin_to(at.cpu);
+        let (begin, before) = (Instant::now(), cpu_seconds());
+        let look = || probe::cycle().map(|cycle| 1000.0 / cycle.value);
+        clock::settle(look, || begin.elapsed() > WARM_UP);
+        let (wall, after) = (begin.elapsed().as_secs_f64(), cpu_seconds());
+        after.zip(before).map_or(1.0, |(after, before)| (after - before) / wall)
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = usable.iter().map(|at| scope.spawn(move || warm(at))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or(1.0)).fold(1.0, f64::min)
+    })
 }
 
 /// As much memory as no cache holds, but no more than a quarter of what is available.
@@ -377,5 +432,34 @@ fn without_walk(alone: Figure, together: Figure) -> Figure {
         value: walkless(alone.value, together.value),
         low: walkless(alone.value, together.low),
         high: together.high,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// Four loops on two CPUs made the allocator's run eight times as long, and the description said nothing of it.
+    #[test]
+    fn programs_that_have_the_cpu_are_noticed() {
+        let Some(&cpu) = probe::allowed_cpus().first() else { return };
+        let place = Place { cpu, core: 0, l3: 0, node: 0, package: 0 };
+        let over = AtomicBool::new(false);
+        let said = std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    probe::pin_to(cpu);
+                    while !over.load(Ordering::Relaxed) {
+                        core::hint::spin_loop();
+                    }
+                });
+            }
+            let said = disturbed(&[place]);
+            over.store(true, Ordering::Relaxed);
+            said
+        });
+        assert!(said.as_ref().is_some_and(|said| said.ends_with("% of a CPU's time")), "{said:?}");
     }
 }

@@ -63,6 +63,11 @@ impl System {
             .unwrap_or_default();
         system.zones = text("proc/zoneinfo").map(|zones| zones_of(&zones)).unwrap_or_default();
         system.zones_from = "/proc/zoneinfo";
+        let total = machine.memory("MemTotal").map_or(0, |bytes| (bytes >> 10) / u64::from(page_kib));
+        if bring_deferred(&mut system.zones, total) {
+            system.zones_from =
+                "/proc/zoneinfo, with what deferred initialisation has still to bring by MemTotal";
+        }
         if system.zones.is_empty() {
             system.unread.push("/proc/zoneinfo says nothing: one zone of all memory is assumed".to_owned());
             system.zones_from = "MemTotal of /proc/meminfo, as one zone from 4 GiB on";
@@ -169,6 +174,26 @@ pub(super) fn least_mhz(cpus: &str) -> Option<f64> {
     let lines = cpus.lines().filter(|line| line.starts_with("cpu MHz"));
     let named = lines.filter_map(|line| line.split_once(':')?.1.trim().parse().ok());
     named.reduce(f64::min).filter(|mhz| *mhz > 0.0)
+}
+
+/// Adds to the managed pages what the system counts as its own, `total`, and no zone has yet: to the zones that lack
+/// most. Returns whether there was any.
+fn bring_deferred(zones: &mut [Zone], total: u64) -> bool {
+    let managed: u64 = zones.iter().map(|zone| zone.managed_pages).sum();
+    let mut deferred = total.saturating_sub(managed);
+    // Less is on its way from one count to the other.
+    if deferred <= total / 100 {
+        return false;
+    }
+    let lacks = |zone: &Zone| zone.present_pages.saturating_sub(zone.managed_pages);
+    let mut lacking: Vec<&mut Zone> = zones.iter_mut().collect();
+    lacking.sort_by_key(|zone| core::cmp::Reverse(lacks(zone)));
+    for zone in lacking {
+        let brought = lacks(zone).min(deferred);
+        zone.managed_pages += brought;
+        deferred -= brought;
+    }
+    true
 }
 
 /// The zones that have pages, in the order of their addresses. Memory of devices is not the allocator's: it has no

@@ -452,7 +452,7 @@ fn full_group(group: &Group) -> Option<Finding> {
         expected: format!("less than {NEARLY_FULL:.0} %, and none killed"),
         why: "At its limit each allocation of the group reclaims the group's own pages, however much memory the machine has."
             .to_owned(),
-        advice: "Raise the group's memory.max, or find out which of its memory grows.".to_owned(),
+        advice: "Raise the group's memory.max (version 1: memory.limit_in_bytes), or find out which of its memory grows.".to_owned(),
         shell: Some(format!("cat {folder}/memory.stat")),
         ..Finding::default()
     })

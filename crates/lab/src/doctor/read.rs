@@ -230,13 +230,13 @@ impl State {
 
 /// Memory figures of a control group.
 fn group(root: &Root, path: &str) -> Option<Group> {
-    let number = |file: &str| root.of_group(path, file).ok()?.trim().parse::<u64>().ok();
-    let events = root.of_group(path, "memory.events").unwrap_or_default();
+    let (limit, [used, killed]) = root.memory_limit(path)?;
+    let events = root.of_group(path, killed).unwrap_or_default();
     let killed = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
     Some(Group {
         path: path.to_owned(),
-        limit: number("memory.max")?,
-        used: number("memory.current")?,
+        limit,
+        used: root.of_group(path, used).ok()?.trim().parse().ok()?,
         killed: killed.and_then(|count| count.trim().parse().ok()).unwrap_or(0),
     })
 }

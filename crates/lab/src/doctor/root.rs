@@ -32,9 +32,17 @@ pub const FILES: [&str; 15] = [
 const NODES: &str = "sys/devices/system/node";
 const OF_NODE: [&str; 2] = ["cpulist", "distance"];
 
-/// Folder of the control groups, and the files of those that limit memory.
+/// Folder of the control groups; below it is that of the groups of memory, where they are of version 1.
 const GROUPS: &str = "sys/fs/cgroup";
-const OF_GROUP: [&str; 3] = ["memory.max", "memory.current", "memory.events"];
+const OF_MEMORY: &str = "memory";
+/// Files of a group: the limit of its memory, how much is in use, and how many processes were killed. Of version 2 and
+/// of version 1.
+const OF_GROUP: [[&str; 3]; 2] = [
+    ["memory.max", "memory.current", "memory.events"],
+    ["memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control"],
+];
+/// In version 1 no limit is the largest number of whole pages.
+const NO_LIMIT: u64 = 1 << 62;
 /// Depth to which groups are looked for, and largest number of groups that are read.
 const DEEPEST: usize = 4;
 const MOST_GROUPS: usize = 4096;
@@ -103,35 +111,46 @@ impl Root {
     pub fn limited_groups(&self) -> Vec<String> {
         let mut found = match &self.archive {
             Some(files) => {
-                let limits =
-                    files.keys().filter_map(|name| name.strip_prefix(GROUPS)?.strip_suffix("/memory.max"));
-                limits.map(|name| name.trim_start_matches('/').to_owned()).collect()
+                let groups = files.keys().filter_map(|name| {
+                    let below = name.strip_prefix(GROUPS)?;
+                    OF_GROUP.iter().find_map(|[limit, ..]| below.strip_suffix(*limit))
+                });
+                groups.map(|name| name.trim_matches('/').to_owned()).collect()
             }
             None => {
-                let (mut found, mut next, mut seen) = (Vec::new(), vec![(String::new(), 0)], 0);
-                while let Some((group, depth)) = next.pop().filter(|_| seen < MOST_GROUPS) {
-                    seen += 1;
-                    let limit = self.of_group(&group, "memory.max").unwrap_or_else(|_| "max".to_owned());
-                    if limit.trim() != "max" {
-                        found.push(group.clone());
-                    }
-                    if depth == DEEPEST {
-                        continue;
-                    }
-                    let below =
-                        fs::read_dir(self.path.join(GROUPS).join(&group)).into_iter().flatten().flatten();
-                    for entry in below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-                        if let Ok(name) = entry.file_name().into_string() {
-                            let path = if group.is_empty() { name } else { format!("{group}/{name}") };
-                            next.push((path, depth + 1));
-                        }
-                    }
-                }
-                found
+                let has_own = self.of_group(OF_MEMORY, OF_GROUP[1][0]).is_ok();
+                self.groups_below(if has_own { OF_MEMORY } else { "" })
             }
         };
+        found.retain(|group| self.memory_limit(group).is_some());
         found.sort();
         found
+    }
+
+    /// A control group and those below it.
+    fn groups_below(&self, group: &str) -> Vec<String> {
+        let (mut found, mut next) = (Vec::new(), vec![(group.to_owned(), 0)]);
+        while let Some((group, depth)) = next.pop().filter(|_| found.len() < MOST_GROUPS) {
+            let below = fs::read_dir(self.path.join(GROUPS).join(&group)).into_iter().flatten().flatten();
+            for entry in below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+                if let (Ok(name), true) = (entry.file_name().into_string(), depth < DEEPEST) {
+                    let path = if group.is_empty() { name } else { format!("{group}/{name}") };
+                    next.push((path, depth + 1));
+                }
+            }
+            found.push(group);
+        }
+        found
+    }
+
+    /// The limit of a control group's memory in bytes, and the names of the files with what is in use and with who was
+    /// killed; `None` if it has no limit.
+    #[must_use]
+    pub fn memory_limit(&self, group: &str) -> Option<(u64, [&'static str; 2])> {
+        OF_GROUP.into_iter().find_map(|[limit, used, killed]| {
+            let bytes = self.of_group(group, limit).ok()?.trim().parse().ok();
+            Some((bytes.filter(|&bytes| bytes < NO_LIMIT)?, [used, killed]))
+        })
     }
 
     /// A file of a control group.
@@ -171,7 +190,8 @@ impl Root {
         nodes.dedup();
         names.extend(nodes.iter().flat_map(|node| OF_NODE.map(|file| format!("{NODES}/{node}/{file}"))));
         for group in self.limited_groups() {
-            names.extend(OF_GROUP.map(|file| format!("{GROUPS}/{group}/{file}")));
+            let folder = if group.is_empty() { GROUPS.to_owned() } else { format!("{GROUPS}/{group}") };
+            names.extend(OF_GROUP.as_flattened().iter().map(|file| format!("{folder}/{file}")));
         }
         let mut builder = Builder::new(Vec::new());
         for name in names {

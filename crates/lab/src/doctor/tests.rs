@@ -236,15 +236,48 @@ fn huge_pages_and_memory_control_groups_are_looked_at() {
     }
     let root = Root::open(&copy.0).expect("a folder");
     assert_eq!(root.limited_groups(), ["a/full", "a/roomy", "killed"]);
+    let expected = [(Severity::Warning, "a/full".to_owned()), (Severity::Info, "killed".to_owned())];
+    groups_are_found(&copy, &expected);
+}
+
+/// As of systemd without `unified_cgroup_hierarchy`, and of this project's own machines.
+#[test]
+fn memory_control_groups_of_version_1_are_looked_at() {
+    let copy = Copy::new("groups-1");
+    for (group, limit, used, killed) in [
+        ("memory", (u64::MAX / 2) & !4095, 990, 9),
+        ("memory/kubepods/burstable/pod/full", 1000, 990, 0),
+        ("memory/killed", 1000, 1, 3),
+        // Another controller's.
+        ("cpu/full", 1000, 990, 0),
+    ] {
+        let folder = copy.0.join("sys/fs/cgroup").join(group);
+        fs::create_dir_all(&folder).expect("made");
+        for (file, text) in [
+            ("memory.limit_in_bytes", format!("{limit}\n")),
+            ("memory.usage_in_bytes", format!("{used}\n")),
+            ("memory.oom_control", format!("oom_kill_disable 0\nunder_oom 0\noom_kill {killed}\n")),
+        ] {
+            fs::write(folder.join(file), text).expect("written");
+        }
+    }
+    let expected = [
+        (Severity::Warning, "memory/kubepods/burstable/pod/full".to_owned()),
+        (Severity::Info, "memory/killed".to_owned()),
+    ];
+    groups_are_found(&copy, &expected);
+}
+
+/// The groups that are found, in the folder and in an archive of it.
+fn groups_are_found(copy: &Copy, expected: &[(Severity, String)]) {
     let of_groups = |findings: Vec<Finding>| -> Vec<(Severity, String)> {
         let groups = findings.into_iter().filter(|finding| finding.id == "memory-group-full");
         groups
             .map(|finding| (finding.severity, finding.read.split(':').next().unwrap_or_default().to_owned()))
             .collect()
     };
-    let expected = [(Severity::Warning, "a/full".to_owned()), (Severity::Info, "killed".to_owned())];
     assert_eq!(of_groups(copy.findings()), expected);
-    // An archive has them as well.
+    let root = Root::open(&copy.0).expect("a folder");
     let saved = copy.0.join("saved.tar");
     fs::write(&saved, root.archive().expect("it has zoneinfo")).expect("written");
     assert_eq!(

@@ -16,6 +16,13 @@ use crate::progress::say;
 
 /// Folder of transparent huge pages.
 const HUGE_PAGES: &str = "sys/kernel/mm/transparent_hugepage";
+/// Pairs of settings of which Linux uses one: a write of either makes its partner 0, which only a write of the partner
+/// undoes. Most of them refuse to be written 0.
+const PARTNERS: [[&str; 2]; 3] = [
+    ["vm.dirty_bytes", "vm.dirty_ratio"],
+    ["vm.dirty_background_bytes", "vm.dirty_background_ratio"],
+    ["vm.overcommit_kbytes", "vm.overcommit_ratio"],
+];
 /// The journal, below the root.
 const JOURNAL: &str = "run/framewright-try.json";
 
@@ -29,6 +36,8 @@ pub struct Knob {
     /// Its value now.
     pub previous: String,
     path: PathBuf,
+    /// The file and the content that bring that value back: its own, or of an unused one of [`PARTNERS`], the other's.
+    restored_by: (PathBuf, String),
 }
 
 /// State that is written before the first change.
@@ -74,8 +83,8 @@ impl Knob {
         };
         let path = match name.strip_prefix("transparent_hugepage") {
             Some("") => root.join(HUGE_PAGES).join("enabled"),
-            Some(rest) => root.join(HUGE_PAGES).join(rest.trim_start_matches(['.', '/'])),
-            None => root.join("proc/sys").join(name.replace('.', "/")),
+            Some(rest) => root.join(HUGE_PAGES).join(rest.trim_start_matches(['.', '/']).replace('.', "/")),
+            None => sysctl_path(root, name),
         };
         if name.contains("..") || name.starts_with('/') {
             return Err(Error::usage(format_args!("--set {text}: {name} is no name of a setting")));
@@ -83,13 +92,26 @@ impl Knob {
         let previous = read(&path).map_err(|cause| {
             Error::failed(format_args!("--set {text}: cannot read {}: {cause}", path.display()))
         })?;
+        // As the kernel writes a value of several words.
+        let value = value.split_whitespace().collect::<Vec<_>>().join(" ");
         if previous == value {
             return Err(Error::usage(format_args!(
                 "--set {text}: it is {value} already, so nothing would be compared"
             )));
         }
-        Ok(Self { name: name.to_owned(), value: value.to_owned(), previous, path })
+        let partner = PARTNERS.iter().find(|pair| pair.contains(&name) && previous == "0");
+        let partner = partner.and_then(|[a, b]| {
+            let path = sysctl_path(root, if name == *a { b } else { a });
+            let used = read(&path).ok()?;
+            Some((path, used))
+        });
+        let restored_by = partner.unwrap_or_else(|| (path.clone(), previous.clone()));
+        Ok(Self { name: name.to_owned(), value, previous, path, restored_by })
     }
+}
+
+fn sysctl_path(root: &Path, name: &str) -> PathBuf {
+    root.join("proc/sys").join(name.replace('.', "/"))
 }
 
 /// The value in a file: of several words the one in brackets.
@@ -123,7 +145,7 @@ impl Knobs {
         undo(root)?;
         let journal = root.join(JOURNAL);
         let pid = std::process::id();
-        let settings = knobs.iter().map(|knob| (knob.path.clone(), knob.previous.clone())).collect();
+        let settings = knobs.iter().map(|knob| knob.restored_by.clone()).collect();
         let text =
             serde_json::to_string(&Journal { pid, started: started(pid).unwrap_or_default(), settings })
                 .map_err(Error::failed)?;
@@ -149,8 +171,13 @@ impl Knobs {
     /// The kernel refuses a value.
     pub fn set(&self, tried: bool) -> Result<()> {
         for knob in &self.knobs {
+            let (path, value) = &knob.restored_by;
+            let (path, value) = if tried { (&knob.path, &knob.value) } else { (path, value) };
+            write(path, value)?;
+        }
+        // Later: a setting may change one that was set before.
+        for knob in &self.knobs {
             let value = if tried { &knob.value } else { &knob.previous };
-            write(&knob.path, value)?;
             let found = read(&knob.path).map_err(|cause| Error::io("read", &knob.path, &cause))?;
             if found != *value {
                 return Err(Error::failed(format_args!(
@@ -171,7 +198,8 @@ impl Drop for Knobs {
             if read(&knob.path).is_ok_and(|now| now == knob.previous) {
                 continue;
             }
-            if let Err(error) = write(&knob.path, &knob.previous) {
+            let (path, value) = &knob.restored_by;
+            if let Err(error) = write(path, value) {
                 say(&format!("framewright: {}={} could not be restored: {error}", knob.name, knob.previous));
                 all = false;
             }
@@ -226,10 +254,19 @@ mod tests {
     impl Fake {
         fn new(name: &str) -> Self {
             let root = std::env::temp_dir().join(format!("framewright-try-{name}-{}", std::process::id()));
-            for folder in ["proc/sys/vm", HUGE_PAGES, "run"] {
+            let khugepaged = format!("{HUGE_PAGES}/khugepaged");
+            for folder in ["proc/sys/vm", &khugepaged, "run"] {
                 fs::create_dir_all(root.join(folder)).expect("the temporary directory can be written");
             }
-            fs::write(root.join("proc/sys/vm/compaction_proactiveness"), "20\n").expect("written");
+            for (name, text) in [
+                ("compaction_proactiveness", "20\n"),
+                ("dirty_bytes", "0\n"),
+                ("dirty_ratio", "20\n"),
+                ("lowmem_reserve_ratio", "256\t256\t32\t0\n"),
+            ] {
+                fs::write(root.join("proc/sys/vm").join(name), text).expect("written");
+            }
+            fs::write(root.join(khugepaged).join("defrag"), "1\n").expect("written");
             fs::write(root.join(HUGE_PAGES).join("enabled"), "always [madvise] never\n").expect("written");
             Self(root)
         }
@@ -294,6 +331,28 @@ mod tests {
         assert!(undo(&fake.0).expect("nothing").is_empty() && !fake.has_journal());
     }
 
+    /// Linux refuses 0 for `vm.dirty_bytes`; a write of `vm.dirty_ratio` makes it so.
+    #[test]
+    fn an_unused_one_of_two_partners_comes_back_by_the_other() {
+        let fake = Fake::new("partners");
+        let [bytes, ratio] = ["dirty_bytes", "dirty_ratio"].map(|name| fake.0.join("proc/sys/vm").join(name));
+        let held = |text: &str| Knobs::hold(&fake.0, vec![Knob::parse(&fake.0, text).expect("a setting")]);
+        let tried = held("vm.dirty_bytes=16777216").expect("held");
+        tried.set(true).expect("set");
+        // As Linux does.
+        fs::write(&ratio, "0\n").expect("written");
+        drop(tried);
+        let now = |file| read(file).expect("there");
+        assert_eq!((now(&bytes), now(&ratio)), ("16777216".to_owned(), "20".to_owned()));
+        assert!(!fake.has_journal());
+        // The one that is used comes back by itself.
+        fs::write(&bytes, "0\n").expect("written");
+        let tried = held("vm.dirty_ratio=30").expect("held");
+        tried.set(true).expect("set");
+        drop(tried);
+        assert_eq!((now(&bytes), now(&ratio)), ("0".to_owned(), "20".to_owned()));
+    }
+
     #[test]
     fn wrong_names_and_values_are_refused() {
         let fake = Fake::new("wrong");
@@ -313,6 +372,10 @@ mod tests {
             (by_own_name.name.as_str(), by_own_name.previous.as_str()),
             ("vm.compaction_proactiveness", "20")
         );
+        let words = Knob::parse(&fake.0, "vm.lowmem_reserve_ratio=128  64 32 0").expect("a sysctl");
+        assert_eq!((&*words.previous, &*words.value), ("256 256 32 0", "128 64 32 0"));
+        let file = Knob::parse(&fake.0, "transparent_hugepage.khugepaged.defrag=0").expect("a file");
+        assert!(file.path.ends_with("transparent_hugepage/khugepaged/defrag"));
         // A kernel that takes another value than it was given is not believed.
         let mut knobs = fake.knobs();
         knobs[0].path = PathBuf::from("/dev/full");

@@ -565,6 +565,34 @@ fn a_killed_recording_leaves_no_tracing_on_and_can_be_finished() {
     assert!(said.contains(&format!("framewright import {folder} -o ")), "{said}");
 }
 
+/// `nohup` has a process ignore SIGHUP, and the command that it starts.
+#[test]
+fn a_recording_and_its_command_go_on_after_a_hangup_under_nohup() {
+    let places = Places::new("nohup");
+    let (trace, begun, done) = (places.path("x.parquet"), places.path("begun"), places.path("done"));
+    let script = format!("touch {begun}; sleep 1; touch {done}");
+    let mut child = Command::new("nohup")
+        .args([env!("CARGO_BIN_EXE_framewright"), "record", "-o", &trace, "--", "sh", "-c", &script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("nohup can be run");
+    while !Path::new(&begun).exists() {
+        if child.try_wait().expect("ours").is_some() {
+            let said = child.wait_with_output().expect("ours").stderr;
+            eprintln!("skipped: record, which says {}", String::from_utf8_lossy(&said).trim());
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    let kill = Command::new("kill").args(["-s", "HUP", &child.id().to_string()]).status();
+    assert!(kill.expect("kill can be run").success());
+    let output = child.wait_with_output().expect("ours");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(Path::new(&done).exists() && Trace::read(trace.as_ref()).is_ok());
+}
+
 #[test]
 fn a_run_of_everything_begins_with_how_long_it_takes() {
     let places = Places::new("lasts");

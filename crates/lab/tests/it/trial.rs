@@ -2,11 +2,12 @@
 
 use core::time::Duration;
 use std::fs;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
 use framewright_report::result::Document;
+use framewright_trace::proc::signals;
 
 use crate::{Scratch, framewright, refusal, run, text};
 
@@ -97,6 +98,64 @@ fn what_a_killed_try_left_changed_the_next_start_brings_back() {
     assert!(run(&next).status.success(), "{}", String::from_utf8_lossy(&run(&next).stderr));
     assert_eq!(fs::read_to_string(&setting).expect("there"), "20");
     killed.wait().expect("it has ended");
+}
+
+/// Also of the run that is recorded for the prediction: what it printed stood before the JSON.
+#[test]
+fn the_output_of_the_command_is_dropped() {
+    let scratch = Scratch::new("try-output");
+    let set = ["try", "--root", &root(&scratch), "--set", "vm.compaction_proactiveness=98", "--rounds", "1"];
+    let command = ["--format", "json", "--", "sh", "-c", "echo noise; echo noise >&2"];
+    let output = run(&[&set[..], &command].concat());
+    let [shown, said] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"));
+    assert!(Document::parse(&shown).is_ok() && !said.contains("noise"), "{shown}{said}");
+}
+
+/// Whatever ends it: also after a prediction, whose recording has handlers of its own, and a second signal.
+#[test]
+fn a_try_that_a_signal_ends_restores_the_setting() {
+    for (signal, prediction) in [("INT", &[][..]), ("TERM", &["--no-prediction"]), ("HUP", &[])] {
+        // These tests may run under `nohup` themselves.
+        if signal == "HUP" && signals("SigIgn") & 1 == 1 {
+            continue;
+        }
+        let scratch = Scratch::new(&format!("try-{signal}"));
+        let root = root(&scratch);
+        let setting = scratch.path("proc/sys/vm/compaction_proactiveness");
+        let set = ["try", "--root", &root, "--set", "vm.compaction_proactiveness=98", "--rounds", "1000"];
+        let arguments = [&set[..], prediction, &["--", "sleep", "0.3"]].concat();
+        let mut child =
+            framewright(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+        let begin = Instant::now();
+        while !fs::read_to_string(&setting).expect("there").contains("98") {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it was never set");
+            thread::sleep(Duration::from_millis(2));
+        }
+        for _ in 0..2 {
+            let kill = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
+            assert!(kill.expect("kill can be run").success());
+            thread::sleep(Duration::from_millis(20));
+        }
+        let status = child.wait().expect("ours");
+        assert_eq!(fs::read_to_string(&setting).expect("there"), "20", "SIG{signal}: {status}");
+        assert!(status.code() == Some(1) && !scratch.0.join("run/framewright-try.json").exists(), "{status}");
+    }
+}
+
+/// Linux makes `vm.dirty_ratio` 0 where `vm.dirty_bytes` is set, and refuses to set that to 0 again.
+#[test]
+fn a_setting_that_zeroes_another_comes_back_with_it() {
+    let files = ["/proc/sys/vm/dirty_bytes", "/proc/sys/vm/dirty_ratio"];
+    let read = || files.map(|file| fs::read_to_string(file).unwrap_or_default().trim().to_owned());
+    let before = read();
+    if before[0] != "0" || fs::write(files[1], &before[1]).is_err() {
+        eprintln!("skipped: vm.dirty_ratio is not in use here, or cannot be set");
+        return;
+    }
+    text(&["try", "--set", "vm.dirty_bytes=1073741824", "--rounds", "2", "--", "true"]);
+    let after = read();
+    let _ = fs::write(files[1], &before[1]);
+    assert_eq!(after, before);
 }
 
 /// Sets this kernel's transparent huge pages until it is dropped.

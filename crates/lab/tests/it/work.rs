@@ -317,8 +317,11 @@ fn bench_measures_every_workload_of_the_allocator() {
 fn a_recording_works_or_says_what_is_missing() {
     let dir = scratch("record");
     let trace = dir.join("true.parquet").display().to_string();
-    let output = run(&["record", "-o", &trace, "--", "true"]);
+    let output = run(&["record", "--color", "always", "-o", &trace, "--", "true"]);
     if output.status.success() {
+        // The colours are those of standard output; what goes elsewhere has none, nor what is left of them.
+        let summary = String::from_utf8(output.stderr).expect("text");
+        assert!(summary.contains(&format!("\nRecorded to {trace}\nname ")), "{summary}");
         let document = document(&["replay", &trace, "--samples", "1"]);
         assert!(document.results[0].find("wall_ms").is_some());
     } else {

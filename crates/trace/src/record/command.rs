@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::Instant;
@@ -15,9 +15,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
-use super::processes;
-use super::user::User;
+use super::{Options, processes};
 use crate::error::Error;
+use crate::proc::signals;
 
 /// Time between two looks for the command's end, and for signals.
 const TICK: Duration = Duration::from_millis(5);
@@ -41,13 +41,22 @@ struct Handlers {
     noted: [Arc<AtomicBool>; NOTED.len()],
 }
 
-/// Installed once: a handler cannot be taken back without losing signals.
+/// Installed once: a handler cannot be taken back without losing signals. A signal that this process had a handler for
+/// before the first recording is left to that one when nothing is recorded; and a process that began by ignoring
+/// `SIGHUP` (`nohup`) goes on doing so, as does its command.
 static HANDLERS: LazyLock<Handlers> = LazyLock::new(|| {
     let handlers = Handlers { default: Arc::new(AtomicBool::new(true)), noted: Default::default() };
+    let is_among = |signals: u64, signal: i32| signals >> (signal - 1) & 1 == 1;
+    let (ignored, caught) = (signals("SigIgn"), signals("SigCgt"));
     for ((signal, _), noted) in NOTED.into_iter().zip(&handlers.noted) {
-        flag::register_conditional_default(signal, Arc::clone(&handlers.default))
-            .and_then(|_| flag::register(signal, Arc::clone(noted)))
-            .expect("these signals can be caught");
+        if signal == SIGHUP && is_among(ignored, signal) {
+            continue;
+        }
+        if !is_among(caught, signal) {
+            flag::register_conditional_default(signal, Arc::clone(&handlers.default))
+                .expect("these signals can be caught");
+        }
+        flag::register(signal, Arc::clone(noted)).expect("these signals can be caught");
     }
     // A file that may grow no more (`ulimit -f`) is as a full disk: the write says so.
     flag::register(SIGXFSZ, Arc::default()).expect("this signal can be caught");
@@ -80,15 +89,15 @@ impl Drop for Signals {
     }
 }
 
-/// Runs a command, as `user` if there is one; returns how it ended. `started` is called with its process number.
+/// Runs a command, as the user of `options` if there is one; returns how it ended. `started` is called with its process
+/// number.
 ///
-/// When `limit` has passed, it and its descendants are told to end, and those that still live after a while are
+/// When its limit has passed, it and its descendants are told to end, and those that still live after a while are
 /// killed. Also one that has left the command's session or lost its parent is found, if it was a descendant when
 /// the time was up.
 pub(super) fn run(
     command: &[OsString],
-    user: Option<&User>,
-    limit: Option<Duration>,
+    options: &Options,
     signals: &Signals,
     started: impl FnOnce(u32) -> Result<(), Error>,
 ) -> Result<ExitStatus, Error> {
@@ -98,13 +107,16 @@ pub(super) fn run(
     }
     let mut to_run = Command::new(&command[0]);
     to_run.args(&command[1..]);
-    let child = match user {
+    if options.is_silent {
+        to_run.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    }
+    let child = match &options.user {
         Some(user) => user.spawn(&mut to_run),
         None => to_run.spawn(),
     };
     let mut child = child.map_err(failed)?;
     let saved = started(child.id());
-    let status = wait(&mut child, limit, signals).map_err(failed)?;
+    let status = wait(&mut child, options.limit, signals).map_err(failed)?;
     saved.map(|()| status)
 }
 
