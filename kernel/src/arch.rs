@@ -81,7 +81,6 @@ pub(crate) fn forget_all() {
 const INTERRUPTS: u64 = 1 << 9;
 
 /// Interrupts are off for as long as this lives; then they are as before.
-#[derive(Debug)]
 pub(crate) struct InterruptsOff {
     flags: u64,
     /// It belongs to the CPU that made it.

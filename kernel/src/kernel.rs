@@ -54,7 +54,6 @@ pub(crate) type Pages = Allocator<'static, Metal, Page>;
 pub(crate) const MAX_BAD: usize = 64;
 
 /// The kernel that boot has made.
-#[derive(Debug)]
 pub(crate) struct Kernel {
     pub(crate) machine: &'static Machine,
     /// The page allocator.

@@ -79,7 +79,6 @@ pub(crate) struct NodeMemory {
 }
 
 /// The machine. CPUs and nodes are numbered from 0, the boot CPU first.
-#[derive(Debug)]
 pub(crate) struct Machine {
     /// The firmware's memory map, as it came.
     pub(crate) ranges: List<Range, MAX_RANGES>,

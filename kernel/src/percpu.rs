@@ -3,7 +3,6 @@
 
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
-use core::fmt;
 use core::hint;
 use core::mem::{offset_of, size_of};
 use core::ptr;
@@ -82,12 +81,6 @@ pub(crate) struct PerCpu {
     segments: UnsafeCell<[u64; 6]>,
     task: UnsafeCell<TaskSegment>,
     stacks: UnsafeCell<[u8; STACK_BYTES[0] + STACK_BYTES[1] + STACK_BYTES[2]]>,
-}
-
-impl fmt::Debug for PerCpu {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PerCpu").field("number", &self.number).finish_non_exhaustive()
-    }
 }
 
 // SAFETY: shared fields are atomic or never change; the others are touched by their own CPU only.

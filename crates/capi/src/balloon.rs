@@ -4,7 +4,6 @@
 
 use core::cell::Cell;
 use core::ffi::c_void;
-use core::fmt;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use framewright_host::framewright::reclaim::{
@@ -91,12 +90,6 @@ pub(crate) struct Balloon {
     blocks: Mutex<Vec<(Pfn, Order)>>,
     pub(crate) hooks: Hooks,
     pub(crate) hooked: OnceLock<()>,
-}
-
-impl fmt::Debug for Balloon {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Balloon").field("pages", &self.pages()).finish_non_exhaustive()
-    }
 }
 
 impl Balloon {

@@ -12,7 +12,6 @@ use framewright::defer::{Deferred, DeferredMemory, ZoneCursor};
 use crate::platform::Host;
 
 /// The deferral, and everything that it borrows. Vectors, so that they may move while they are borrowed.
-#[derive(Debug)]
 pub(crate) struct DeferredInit {
     /// One.
     deferred: Vec<Deferred<'static, Host>>,

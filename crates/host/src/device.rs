@@ -66,7 +66,6 @@ pub(crate) fn io_error(error: &io::Error) -> IoError {
 // ---- open files ------------------------------------------------------------------------------------------
 
 /// A file of the system's, open. However often a path is opened, there is one of these for a file.
-#[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) file: File,
     /// Whether its pages pass the system's cache by.

@@ -1,7 +1,6 @@
 //! Helpers of an arena when its memory runs short, and the threads that reclaim in the background.
 #![expect(unsafe_code, reason = "a mover passes requests on")]
 
-use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::Thread;
@@ -19,15 +18,6 @@ pub(crate) struct Pressure {
     /// By node: the thread that reclaims in the background.
     pub(crate) threads: Box<[Mutex<Option<Thread>>]>,
     pub(crate) stopping: AtomicBool,
-}
-
-impl fmt::Debug for Pressure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pressure")
-            .field("reclaim", &self.reclaim.get().is_some())
-            .field("migrate", &self.migrate.get().is_some())
-            .finish_non_exhaustive()
-    }
 }
 
 impl Pressure {

@@ -3,7 +3,6 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// By CPU: whether its thread is idle, so that no other thread attaches to it while its lock is free.
-#[derive(Debug)]
 pub(crate) struct IdleCpus(Box<[AtomicBool]>);
 
 impl IdleCpus {

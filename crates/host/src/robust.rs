@@ -6,7 +6,6 @@
 #![expect(unsafe_code, reason = "mutexes are reached by address")]
 
 use core::cell::UnsafeCell;
-use core::fmt;
 use core::ptr::NonNull;
 use core::slice;
 use std::io;
@@ -122,12 +121,6 @@ unsafe impl Send for OwnerLocks {}
 // SAFETY: as above.
 unsafe impl Sync for OwnerLocks {}
 
-impl fmt::Debug for OwnerLocks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnerLocks").field("len", &self.len()).finish()
-    }
-}
-
 impl OwnerLocks {
     /// `count` free locks.
     pub(crate) fn new(count: usize) -> Result<Self, ArenaError> {
@@ -183,7 +176,6 @@ impl OwnerLocks {
 }
 
 /// A lock that is released when this is dropped.
-#[derive(Debug)]
 pub(crate) struct OwnerGuard<'a> {
     locks: &'a OwnerLocks,
     n: usize,

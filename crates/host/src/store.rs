@@ -15,7 +15,6 @@ use crate::platform::{Host, HostPin};
 
 /// All structures of an allocator. What is borrowed from it is `'static` in name only: the arena that holds
 /// both lends the allocator for no longer than itself, and drops it first.
-#[derive(Debug)]
 pub(crate) struct Store {
     /// Frame descriptors: the bulk, and touched at random.
     descriptors: Mapping,

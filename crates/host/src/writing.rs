@@ -169,7 +169,6 @@ impl Queue {
 }
 
 /// A writer, until dropped.
-#[derive(Debug)]
 pub(crate) struct Entered<'a>(&'a Queue);
 
 impl Drop for Entered<'_> {

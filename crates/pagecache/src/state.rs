@@ -141,7 +141,6 @@ counters! {
 }
 
 /// Data that the lock guards.
-#[derive(Debug)]
 pub(crate) struct State {
     /// A bit for each frame, from the first that a link can name: whether it is a page of the index. The slot of a
     /// frame has no mark of it: one that is not the cache's must not be looked at.

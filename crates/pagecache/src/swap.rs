@@ -58,7 +58,6 @@ struct Taken {
 /// They are handed out next to each other: pages that reclaim writes together then are together, and go in one
 /// call, as Linux has them. Where the next slot is not free, a cluster that no thread has begun is looked for, the
 /// lowest first, so that what is used of the file stays short; if there is none, the next free slot will do.
-#[derive(Debug)]
 pub(crate) struct SwapMap {
     /// How many there are.
     len: u32,

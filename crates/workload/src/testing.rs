@@ -26,7 +26,6 @@ pub(crate) enum Quirk {
 }
 
 /// A buddy allocator of ordered sets behind a lock.
-#[derive(Debug)]
 pub(crate) struct Buddy {
     frames: u64,
     takes_parts: bool,

@@ -6,7 +6,6 @@ use crate::machine::List;
 use crate::{clock, log};
 
 /// Steps with the ticks they took.
-#[derive(Debug)]
 pub(crate) struct Phases {
     since: u64,
     steps: List<(&'static str, u64), 16>,

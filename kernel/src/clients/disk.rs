@@ -11,7 +11,6 @@ use crate::kernel::{memory, the};
 use crate::paging::{DIRECT_END, PAGE, direct};
 
 /// The kernel, as `virtio-drivers` asks for it.
-#[derive(Debug)]
 pub(crate) struct Frames;
 
 // SAFETY: blocks are new, zeroed and contiguous; all memory is mapped one to one, so a buffer's address is its

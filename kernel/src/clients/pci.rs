@@ -6,7 +6,6 @@ use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction};
 use crate::arch;
 
 /// The two ports that lead to it. One CPU at a time uses it.
-#[derive(Debug)]
 pub(crate) struct Ports;
 
 impl Ports {

@@ -10,7 +10,6 @@ use crate::kernel::Kernel;
 use crate::paging::{PAGE, direct};
 
 /// Frames for tables.
-#[derive(Debug)]
 pub(crate) struct Frames(pub(crate) &'static Kernel);
 
 // SAFETY: a frame is new and zeroed, and no other code's until it is given back.

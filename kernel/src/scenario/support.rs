@@ -12,7 +12,6 @@ use crate::paging::PAGE;
 use crate::{log, smp};
 
 /// A xorshift generator: small, and the same on every run.
-#[derive(Debug)]
 pub(crate) struct Rng(u64);
 
 impl Rng {
@@ -36,7 +35,6 @@ impl Rng {
 }
 
 /// Places of all pages at one moment, with nothing on per-CPU lists.
-#[derive(Debug)]
 pub(crate) struct Books(pub(crate) Account);
 
 impl Books {

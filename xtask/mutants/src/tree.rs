@@ -19,7 +19,6 @@ const ROOT: &str = "crates/core/src/lib.rs";
 const PROGRAMS: [&str; 3] = ["--lib", "--test", "all"];
 
 /// A copy with its mutants.
-#[derive(Debug)]
 pub(crate) struct Tree {
     folder: PathBuf,
     target: PathBuf,
@@ -32,7 +31,6 @@ pub(crate) struct Tree {
     count: usize,
 }
 
-#[derive(Debug)]
 struct File {
     path: String,
     text: String,

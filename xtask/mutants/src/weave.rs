@@ -23,7 +23,6 @@ pub(crate) struct Mutant {
 }
 
 /// A file's text with its mutants.
-#[derive(Debug)]
 pub(crate) struct Woven {
     pub(crate) text: String,
     /// Which mutants stand where in `text`, in bytes. Ranges nest.
@@ -148,7 +147,6 @@ impl<'ast> Visit<'ast> for Places {
 }
 
 /// One place of the text that changes.
-#[derive(Debug)]
 struct Edit {
     range: Range<usize>,
     /// The content of a function's body: an early return, not an expression.

@@ -32,7 +32,6 @@ pub(super) fn memory_file(name: &CStr, bytes: usize, huge: bool) -> io::Result<O
 // ---- memory ------------------------------------------------------------------------------------------------------
 
 /// A file's memory at one address, unmapped when dropped.
-#[derive(Debug)]
 pub(super) struct Memory {
     start: NonNull<u8>,
     bytes: usize,
@@ -105,7 +104,6 @@ pub(super) unsafe fn clear(file: RawFd, offset: usize, memory: NonNull<u8>, byte
 
 /// A process's own opening of the file. The system drops the locks that were taken through it when the process ends,
 /// however it ends.
-#[derive(Debug)]
 pub(super) struct Life(RawFd);
 
 impl Life {

@@ -57,7 +57,6 @@ impl Field {
 
 type Fields = Vec<(&'static str, Field)>;
 
-#[derive(Debug)]
 pub(super) struct Measured {
     pub(super) cycle: Field,
     pub(super) smt_yield: Option<Field>,

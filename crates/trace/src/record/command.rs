@@ -25,7 +25,6 @@ const TICK: Duration = Duration::from_millis(5);
 const GRACE: Duration = Duration::from_secs(5);
 
 /// While one exists, `SIGINT`, `SIGTERM` and `SIGHUP` are noted instead of ending the process.
-#[derive(Debug)]
 pub(super) struct Signals(&'static Handlers);
 
 /// Signals that are noted, and how each is passed on. Not the interrupt: a terminal sends it to the command as well.
@@ -33,7 +32,6 @@ const NOTED: [(c_int, Option<Signal>); 3] =
     [(SIGINT, None), (SIGTERM, Some(Signal::TERM)), (SIGHUP, Some(Signal::HUP))];
 
 /// State that the process's signal handlers share with the recorder.
-#[derive(Debug)]
 struct Handlers {
     /// Do what the signal does by default.
     default: Arc<AtomicBool>,

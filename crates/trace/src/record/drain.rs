@@ -35,7 +35,6 @@ pub(super) fn always() -> impl Iterator<Item = String> {
 }
 
 /// Layouts of the running kernel's events.
-#[derive(Debug)]
 pub(super) struct Decoder {
     pages: ring::Layout,
     pid: Field,
@@ -150,7 +149,6 @@ impl Decoder {
 }
 
 /// Result of a reader.
-#[derive(Debug)]
 pub(super) struct Drained {
     pub(super) cpu: u16,
     pub(super) spool: Spool,
@@ -161,7 +159,6 @@ pub(super) struct Drained {
 }
 
 /// The ring buffer of a CPU, and where what it reports is kept.
-#[derive(Debug)]
 pub(super) struct Buffer {
     pub(super) cpu: u16,
     pub(super) pages: File,

@@ -31,7 +31,6 @@ const EVENTS: &str = "events-";
 const SAMPLES: &str = "samples-";
 
 /// The folder of a recording that runs.
-#[derive(Debug)]
 pub(super) struct Folder {
     folder: TempDir,
     _locked: File,

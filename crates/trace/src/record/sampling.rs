@@ -42,7 +42,6 @@ const IS_LOST: u32 = 2;
 const MARKS: u64 = (-4095_i64).cast_unsigned();
 
 /// The samples of one CPU as they come.
-#[derive(Debug)]
 pub(super) struct Sampler {
     _event: OwnedFd,
     /// `HEAD` and `BUFFER` bytes, mapped until this is dropped.

@@ -11,7 +11,6 @@ use std::path::Path;
 const CHUNK: usize = 256 << 10;
 
 /// Bytes that may still be kept, for all CPUs together.
-#[derive(Debug)]
 pub(super) struct Budget {
     left: AtomicU64,
     disk_full: AtomicBool,
@@ -51,7 +50,6 @@ pub(super) fn is_full(cause: &io::Error) -> bool {
 }
 
 /// The pages of one CPU, in the order in which they came: in a file, and the last of them in memory.
-#[derive(Debug)]
 pub(super) struct Spool {
     file: File,
     /// Bytes in the file, in whole pages. Bytes after them are not read.
@@ -122,7 +120,6 @@ impl Spool {
 }
 
 /// The pages of a [`Spool`].
-#[derive(Debug)]
 pub(super) struct Pages {
     bytes: io::Chain<BufReader<io::Take<File>>, Cursor<Vec<u8>>>,
 }

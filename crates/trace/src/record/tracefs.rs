@@ -23,7 +23,6 @@ const CONFIG: &str = "use a kernel built with CONFIG_FTRACE and CONFIG_EVENT_TRA
 const LOCKDOWN: &str = "check the kernel's lockdown and tracing settings";
 
 /// The place where the kernel's tracing is. If it was not mounted, it is while this exists.
-#[derive(Debug)]
 pub(super) struct Root {
     path: PathBuf,
     /// Keeps it mounted, also against another recording that mounted it and ends first.
@@ -67,7 +66,6 @@ impl Drop for Root {
 }
 
 /// A trace instance, removed with its buffers when dropped, and by a watchdog if this process is killed before.
-#[derive(Debug)]
 pub(super) struct Instance {
     path: PathBuf,
     watchdog: Child,

@@ -9,13 +9,11 @@ use super::stage::{Backoff, Meeting, SharedWord};
 const SLOTS: usize = 256;
 
 /// A value that no other shares a cache line, or the neighbour that hardware prefetches, with.
-#[derive(Debug)]
 #[repr(align(128))]
 struct Alone<T>(T);
 
 /// The queue. Sender and receiver each keep a copy of the other's index and look again only when that says
 /// full or empty, so that the index lines move once per batch.
-#[derive(Debug)]
 pub(super) struct Ring<W> {
     /// Numbers in flight at most, 1 to [`SLOTS`].
     room: u64,
@@ -51,7 +49,6 @@ impl<W: SharedWord> Ring<W> {
 }
 
 /// Puts numbers into a ring.
-#[derive(Debug)]
 pub(super) struct Sender<'a, W, G> {
     ring: &'a Ring<W>,
     gate: &'a G,
@@ -86,7 +83,6 @@ impl<W: SharedWord, G: Meeting> Sender<'_, W, G> {
 }
 
 /// Takes numbers out of a ring.
-#[derive(Debug)]
 pub(super) struct Receiver<'a, W, G> {
     ring: &'a Ring<W>,
     gate: &'a G,

@@ -65,7 +65,6 @@ impl Meeting for Gate {
 }
 
 /// A count that all threads of a team share: the smallest that one of them proposed.
-#[derive(Debug)]
 pub(crate) struct Agreed(AtomicU64);
 
 impl Agreed {

@@ -217,7 +217,6 @@ struct At {
     thread: usize,
 }
 
-#[derive(Debug)]
 struct Compiler {
     plan: Plan,
     page_cache: PageCache,

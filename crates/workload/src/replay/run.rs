@@ -32,12 +32,10 @@ const FAILED: u64 = u64::MAX - 1;
 const HUGE: u8 = 9;
 
 /// A position that others read now and then, on a cache line (and the one fetched with it) of its own.
-#[derive(Debug)]
 #[repr(align(128))]
 struct Progress(AtomicU64);
 
 /// What the threads share.
-#[derive(Debug)]
 struct Shared<'a> {
     plan: &'a Plan,
     options: &'a Options,
