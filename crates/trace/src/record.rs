@@ -473,7 +473,10 @@ fn roots(scope: &Scope) -> Result<HashSet<u32>, Error> {
     match scope {
         Scope::Tree | Scope::System => Ok(HashSet::new()),
         Scope::Process(pid) => {
-            let processes = processes::trees(&HashSet::from([*pid]));
+            let mut processes = processes::trees(&HashSet::from([*pid]));
+            // Of a shell that has started this process, say: what the recorder does is not the shell's.
+            let recorder = std::process::id();
+            processes.retain(|process| process.pid != recorder || *pid == recorder);
             let threads: HashSet<u32> =
                 processes.iter().flat_map(|process| processes::threads(process.pid)).collect();
             // The parent that /proc gives the first processes is none.

@@ -443,7 +443,7 @@ fn full_group(group: &Group) -> Option<Finding> {
         id: "memory-group-full",
         severity: if share >= NEARLY_FULL { Severity::Warning } else { Severity::Info },
         read: format!(
-            "{}: {} of {} in use ({share:.0} %), {} processes killed since it was made, {folder}",
+            "{}: {} of {} in use ({share:.0} %), processes killed since it was made: {}, {folder}",
             group.path,
             profile::size(group.used),
             profile::size(group.limit),
