@@ -43,7 +43,6 @@ fn value_of(argument: &clap::Arg) -> String {
 }
 
 /// A line for each command with what it needs, one for each of its options, and some that people write.
-#[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut lines: Vec<Vec<String>> =
         WRITTEN.iter().map(|line| line.split(' ').map(str::to_owned).collect()).collect();

@@ -96,8 +96,8 @@ fn machine(path: &str) -> framewright_report::error::Result<()> {
 /// As `framewright study FILE` does before it runs anything.
 fn study(path: &str) -> framewright_report::error::Result<()> {
     let study = Study::find(path)?;
-    assert!(study.variants().next().is_some_and(|first| first.name == study.baseline()));
-    for part in study.parts() {
+    assert!(study.variants().next().is_some_and(|first| first.name == study.baseline));
+    for part in &study.parts {
         for varied in part.combinations() {
             for variant in study.variants() {
                 let mut setup = Setup::default();
@@ -113,7 +113,6 @@ fn study(path: &str) -> framewright_report::error::Result<()> {
 ///
 /// # Panics
 /// A file of the checkout cannot be read.
-#[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> = vec![RESULT.into(), SETTINGS.into()];
     for folder in ["../machines", "../studies"] {
@@ -138,7 +137,12 @@ const RESULT: &str = r#"{"framewright": "0.1.0", "command": "study x", "host": {
     "samples": {"vanilla": [3.25, 3.5, 3e0], "reset": [2.5, 2.75, 2.625]}, "interval": {"vanilla": [3.0, 4.0]}},
    {"name": "files_per_second", "unit": "1/s", "better": "higher", "samples": {"vanilla": [0], "reset": [1e300, 7]}}]}]}"#;
 
-#[test]
-fn texts_written_here_are_taken() {
-    assert!(run(SETTINGS.as_bytes()) && run(RESULT.as_bytes()));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_written_here_are_taken() {
+        assert!(run(SETTINGS.as_bytes()) && run(RESULT.as_bytes()));
+    }
 }

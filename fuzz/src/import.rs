@@ -19,7 +19,6 @@ pub fn run(input: &[u8]) -> bool {
 ///
 /// # Panics
 /// A file of the checkout cannot be read.
-#[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/trace/tests/data");
     let read = |name: &str| std::fs::read(recordings.join(name)).expect("the checkout has it");

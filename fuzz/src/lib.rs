@@ -75,7 +75,6 @@ pub fn check_refusal(message: &str) {
 ///
 /// # Panics
 /// A file of the checkout cannot be read.
-#[must_use]
 pub fn regressions(target: &Target) -> Vec<Vec<u8>> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("regressions").join(target.name);
     let Ok(files) = folder.read_dir() else { return Vec::new() };

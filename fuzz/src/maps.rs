@@ -169,7 +169,6 @@ fn boot(division: &Division<'_>, hand_over: &HandOver<'_>, bytes: &mut Bytes<'_>
 }
 
 /// A PC, nodes that interleave, and ranges that overlap.
-#[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let seed = |rules: [u8; 5], ranges: &[[u8; 5]], nodes: &[[u8; 6]], rest: &[u8]| {
         let mut seed = rules.to_vec();

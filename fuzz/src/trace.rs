@@ -42,13 +42,11 @@ fn check_trace(mut trace: Trace) {
 }
 
 /// An empty trace, a small one, and one whose columns need more than one page.
-#[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     [0, 12, 20_000].map(|events| sample(events).to_bytes().expect("a sample keeps the rules")).into()
 }
 
 /// A trace with every kind of event.
-#[must_use]
 pub fn sample(events: u64) -> Trace {
     let mut trace = Trace {
         meta: Meta {

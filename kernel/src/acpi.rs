@@ -8,7 +8,6 @@ use crate::bytes;
 const HEADER: usize = 36;
 
 /// Whether all bytes add up to zero, as each table's must.
-#[must_use]
 pub fn sums_to_zero(table: &[u8]) -> bool {
     table.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)) == 0
 }
@@ -24,7 +23,6 @@ pub struct Root {
 
 impl Root {
     /// Reads the root pointer (36 bytes, of which version 1 uses 20).
-    #[must_use]
     pub fn read(rsdp: &[u8]) -> Option<Self> {
         if bytes::array(rsdp, 0)? != *b"RSD PTR " || !sums_to_zero(rsdp.get(..20)?) {
             return None;
@@ -50,7 +48,6 @@ impl Root {
 }
 
 /// A table's name and length, from its first eight bytes.
-#[must_use]
 pub fn header(table: &[u8]) -> Option<([u8; 4], usize)> {
     Some((bytes::array(table, 0)?, bytes::u32(table, 4)? as usize))
 }
@@ -77,7 +74,6 @@ pub fn cpus(madt: &[u8]) -> impl Iterator<Item = u32> {
 }
 
 /// The distance from one domain to another in the SLIT; 10 is local.
-#[must_use]
 pub fn distance(slit: &[u8], from: usize, to: usize) -> Option<u8> {
     let domains = bytes::u64(slit, HEADER)? as usize;
     if from >= domains || to >= domains {

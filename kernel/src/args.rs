@@ -1,7 +1,6 @@
 //! The kernel's command line: words, of which some are `name=value`.
 
 /// The word `name`, or what stands behind `name=`. The last one counts.
-#[must_use]
 pub fn find<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     line.split_ascii_whitespace().rev().find_map(|word| {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
@@ -10,7 +9,6 @@ pub fn find<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// The number behind `name=`, decimal; `None` if it is missing or no number.
-#[must_use]
 pub fn number(line: &str, name: &str) -> Option<u64> {
     find(line, name)?.parse().ok()
 }

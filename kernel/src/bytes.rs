@@ -1,31 +1,26 @@
 //! Little-endian fields of a byte slice. A field beyond its end is `None`: tables may be cut or wrong.
 
 /// `N` bytes at `at`.
-#[must_use]
 pub fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()
 }
 
 /// A byte.
-#[must_use]
 pub fn u8(bytes: &[u8], at: usize) -> Option<u8> {
     bytes.get(at).copied()
 }
 
 /// Two bytes.
-#[must_use]
 pub fn u16(bytes: &[u8], at: usize) -> Option<u16> {
     array(bytes, at).map(u16::from_le_bytes)
 }
 
 /// Four bytes.
-#[must_use]
 pub fn u32(bytes: &[u8], at: usize) -> Option<u32> {
     array(bytes, at).map(u32::from_le_bytes)
 }
 
 /// Eight bytes.
-#[must_use]
 pub fn u64(bytes: &[u8], at: usize) -> Option<u64> {
     array(bytes, at).map(u64::from_le_bytes)
 }

@@ -102,11 +102,11 @@ pub(crate) fn the() -> &'static Kernel {
 impl Kernel {
     /// Lets `cpu` use the allocator: [`with_cpu`](Self::with_cpu) works there from now on.
     pub(crate) fn give_view(&'static self, cpu: &PerCpu) {
-        let place = VIEWS.0[cpu.number().index()].get();
+        let place = VIEWS.0[cpu.number.index()].get();
         // SAFETY: the CPU does not run, or is this one and has no view yet, so no other code uses its place. Its pin
         // is used through `with_cpu` only, by that CPU, with interrupts off.
         unsafe {
-            (*place).pin = Some(Pin::new(cpu.number()));
+            (*place).pin = Some(Pin::new(cpu.number));
             let pin = (*place).pin.as_ref().expect("it was put there just now");
             let view = (*place).view.insert(self.pages.cpu(pin));
             cpu.set_client(ptr::from_ref(view).cast());
@@ -216,7 +216,7 @@ impl Kernel {
         for cpu in self.online() {
             let turn = cpu.turns.load(Ordering::Acquire);
             if turn % 2 == 0 {
-                apic::wake(cpu.apic());
+                apic::wake(cpu.apic);
                 // Awake, done what was asked, and asleep again; or given something better to do.
                 while cpu.turns.load(Ordering::Acquire) < turn + 2 && clock::ticks() < until {
                     percpu::relax();

@@ -5,9 +5,10 @@ use core::cell::UnsafeCell;
 use core::{ops, slice, str};
 
 use framewright::NodeId;
+use framewright::boot::map::Kind;
 use framewright::boot::srat::{self, Affinity};
 use framewright_kernel::acpi::{self, Root};
-use framewright_kernel::pvh::{self, Kind, Range, StartInfo};
+use framewright_kernel::pvh::{self, Range, StartInfo};
 
 use crate::arch;
 use crate::log;
@@ -200,7 +201,7 @@ impl Machine {
             self.memory.push(NodeMemory { start: 0, end: DIRECT_END, node, hotplug: false });
             self.distances[0][0] = 10;
         }
-        let boot = percpu::current().apic();
+        let boot = percpu::current().apic;
         let at = self.cpus.iter().position(|cpu| cpu.apic == boot).expect("the boot CPU is listed");
         self.cpus[..=at].rotate_right(1);
     }
@@ -230,7 +231,7 @@ impl Machine {
         log!("BIOS-provided physical RAM map:");
         for range in self.ranges.iter() {
             let last = range.start.saturating_add(range.bytes).wrapping_sub(1);
-            log!("BIOS-e820: [mem {:#018x}-{last:#018x}] {}", range.start, range.kind.name());
+            log!("BIOS-e820: [mem {:#018x}-{last:#018x}] {}", range.start, range.kind);
         }
         for near in self.memory.iter() {
             let hotplug = if near.hotplug { " hotplug" } else { "" };

@@ -66,9 +66,10 @@ pub(crate) struct PerCpu {
     this: *const Self,
     /// Room that `kernel` keeps for this CPU: the second word. Written before the CPU runs.
     client: Cell<*const ()>,
-    number: CpuId,
-    node: NodeId,
-    apic: u32,
+    pub(crate) number: CpuId,
+    pub(crate) node: NodeId,
+    /// Its number on the interrupt bus.
+    pub(crate) apic: u32,
     state: AtomicU32,
     /// The last piece of work it was given. Written by who gives it.
     pub(crate) given: AtomicU64,
@@ -123,19 +124,6 @@ impl PerCpu {
             }),
             stacks: UnsafeCell::new([0; STACK_BYTES[0] + STACK_BYTES[1] + STACK_BYTES[2]]),
         }
-    }
-
-    pub(crate) const fn number(&self) -> CpuId {
-        self.number
-    }
-
-    pub(crate) const fn node(&self) -> NodeId {
-        self.node
-    }
-
-    /// Its number on the interrupt bus.
-    pub(crate) const fn apic(&self) -> u32 {
-        self.apic
     }
 
     pub(crate) fn state(&self) -> State {

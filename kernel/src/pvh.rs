@@ -1,5 +1,7 @@
 //! The PVH boot protocol: what the loader tells of the machine. Layouts are those of version 1.
 
+use framewright::boot::map::Kind;
+
 use crate::bytes;
 
 /// First field of the start info.
@@ -24,7 +26,6 @@ pub struct StartInfo {
 
 impl StartInfo {
     /// Reads the start info; `None` if it is none, or has no memory map.
-    #[must_use]
     pub fn read(info: &[u8]) -> Option<Self> {
         if bytes::u32(info, 0)? != MAGIC || bytes::u32(info, 4)? < 1 {
             return None;
@@ -35,35 +36,6 @@ impl StartInfo {
             memory_map: bytes::u64(info, 40)?,
             entries: bytes::u32(info, 48)?,
         })
-    }
-}
-
-/// Kind of a range of addresses. Numbers are those of the firmware.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// 1: memory to be used.
-    Usable,
-    /// 2, and every number unknown here.
-    Reserved,
-    /// 3: ACPI tables, which could be given back.
-    Acpi,
-    /// 4: what firmware needs across sleep.
-    AcpiNvs,
-    /// 5: memory found bad.
-    Unusable,
-}
-
-impl Kind {
-    /// As a boot log prints it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Usable => "usable",
-            Self::Reserved => "reserved",
-            Self::Acpi => "ACPI data",
-            Self::AcpiNvs => "ACPI NVS",
-            Self::Unusable => "unusable",
-        }
     }
 }
 
@@ -78,13 +50,14 @@ pub struct Range {
     pub kind: Kind,
 }
 
-/// The entries of a memory map, as they come.
+/// The entries of a memory map, as they come. Kinds have the firmware's numbers; 2, and every number unknown here, is
+/// reserved.
 pub fn ranges(map: &[u8]) -> impl Iterator<Item = Range> {
     map.chunks_exact(ENTRY_BYTES).filter_map(|entry| {
         let kind = match bytes::u32(entry, 16)? {
             1 => Kind::Usable,
-            3 => Kind::Acpi,
-            4 => Kind::AcpiNvs,
+            3 => Kind::AcpiTables,
+            4 => Kind::AcpiStorage,
             5 => Kind::Unusable,
             _ => Kind::Reserved,
         };
@@ -122,8 +95,8 @@ mod tests {
     fn every_kind_of_range_is_known_or_reserved() {
         let map: Vec<u8> = (0..7).flat_map(|kind| entry(u64::from(kind) << 20, 4096, kind)).collect();
         let kinds: Vec<Kind> = ranges(&map).map(|range| range.kind).collect();
-        use Kind::{Acpi, AcpiNvs, Reserved, Unusable, Usable};
-        assert_eq!(kinds, [Reserved, Usable, Reserved, Acpi, AcpiNvs, Unusable, Reserved]);
+        use Kind::{AcpiStorage, AcpiTables, Reserved, Unusable, Usable};
+        assert_eq!(kinds, [Reserved, Usable, Reserved, AcpiTables, AcpiStorage, Unusable, Reserved]);
         assert_eq!(ranges(&map[..47]).count(), 1, "half an entry is none");
     }
 }

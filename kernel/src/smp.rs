@@ -66,7 +66,7 @@ pub(crate) fn start(kernel: &'static Kernel, cpu: CpuId) {
     kernel.give_view(target);
     prepare_trampoline(target, stack);
     let _off = InterruptsOff::new();
-    apic::start_cpu(target.apic(), (TRAMPOLINE / PAGE) as u8);
+    apic::start_cpu(target.apic, (TRAMPOLINE / PAGE) as u8);
     let until = clock::ticks() + ARRIVAL_MS * clock::ticks_per_ms();
     while target.state() != State::Online {
         assert!(clock::ticks() < until, "{cpu:?} does not arrive");
@@ -82,7 +82,7 @@ pub(crate) fn stop(kernel: &Kernel, cpu: CpuId) {
         "{cpu:?} cannot be stopped"
     );
     target.set_state(State::Leaving);
-    apic::wake(target.apic());
+    apic::wake(target.apic);
     while target.state() != State::Off {
         percpu::relax();
     }
@@ -152,7 +152,7 @@ fn idle(cpu: &'static PerCpu) -> ! {
         if given != done {
             done = given;
             arch::interrupts_on();
-            WORK.run(cpu.number());
+            WORK.run(cpu.number);
             arch::interrupts_off();
         } else if cpu.state() == State::Leaving {
             kernel::the().as_cpu(|cpu| cpu.drain());
@@ -223,8 +223,8 @@ pub(crate) fn beside<R>(
     theirs: &(dyn Fn(CpuId) + Sync),
     here: impl FnOnce() -> R,
 ) -> R {
-    let me = percpu::current().number();
-    let others = || kernel.online().filter(|cpu| cpu.number() != me && cpu.number().index() < cpus);
+    let me = percpu::current().number;
+    let others = || kernel.online().filter(|cpu| cpu.number != me && cpu.number.index() < cpus);
     let generation = WORK.generation.fetch_add(1, Ordering::Relaxed) + 1;
     // SAFETY: no CPU works, for the CPU that gave the last work has waited for it. The lifetime ends after the wait
     // below; nothing here unwinds.
@@ -235,7 +235,7 @@ pub(crate) fn beside<R>(
     WORK.left.store(others().count() as u32, Ordering::Release);
     for cpu in others() {
         cpu.given.store(generation, Ordering::Release);
-        apic::wake(cpu.apic());
+        apic::wake(cpu.apic);
     }
     let result = here();
     while WORK.left.load(Ordering::Acquire) != 0 {
@@ -248,7 +248,7 @@ pub(crate) fn beside<R>(
 
 /// Runs `job` on the first `cpus` CPUs that run, this one among them; returns when all are through.
 pub(crate) fn everywhere(kernel: &Kernel, cpus: usize, job: &(dyn Fn(CpuId) + Sync)) {
-    beside(kernel, cpus, job, || job(percpu::current().number()));
+    beside(kernel, cpus, job, || job(percpu::current().number));
 }
 
 /// A barrier of CPUs.

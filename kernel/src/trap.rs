@@ -94,7 +94,7 @@ const fn exception_name(vector: u64) -> &'static str {
 #[unsafe(no_mangle)]
 extern "C" fn exception_report(exception: &Exception) -> ! {
     first_report_only();
-    let cpu = percpu::current().number();
+    let cpu = percpu::current().number;
     let (name, vector) = (exception_name(exception.vector), exception.vector);
     let (rip, error) = (exception.rip, exception.error);
     if vector == 14 {
@@ -120,7 +120,7 @@ extern "C" fn exception_report(exception: &Exception) -> ! {
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
     first_report_only();
-    let cpu = percpu::current().number();
+    let cpu = percpu::current().number;
     let message = info.message();
     match info.location() {
         Some(at) => serial::last_words(format_args!("kernel failure on {cpu:?}: {message}\n  at {at}")),
@@ -133,7 +133,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
 /// ends the run itself.
 fn first_report_only() {
     static REPORTER: AtomicU32 = AtomicU32::new(u32::MAX);
-    let cpu = u32::from(percpu::current().number().0);
+    let cpu = u32::from(percpu::current().number.0);
     match REPORTER.compare_exchange(u32::MAX, cpu, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => {}
         Err(reporter) if reporter == cpu => exit::now(Verdict::Failure),

@@ -87,10 +87,15 @@ fn count(path: &str, text: &str) -> (Counts, Vec<String>) {
     (counts, modules)
 }
 
-#[test]
-fn each_line_is_counted_once() {
-    let text = "//! A.\n\nfn f() {} // f\n#[cfg(test)]\nfn g() {}\n#[cfg(test)]\nmod t;\n#[cfg(test)]\nmod u {\n\n}\nx\n";
-    let expected = (Counts([4, 1, 1, 6]), vec!["a/b/t".to_owned()]);
-    assert_eq!(count("a/b.rs", text), expected);
-    assert_eq!(count("a/b/lib.rs", text), expected);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_is_counted_once() {
+        let text = "//! A.\n\nfn f() {} // f\n#[cfg(test)]\nfn g() {}\n#[cfg(test)]\nmod t;\n#[cfg(test)]\nmod u {\n\n}\nx\n";
+        let expected = (Counts([4, 1, 1, 6]), vec!["a/b/t".to_owned()]);
+        assert_eq!(count("a/b.rs", text), expected);
+        assert_eq!(count("a/b/lib.rs", text), expected);
+    }
 }

@@ -341,19 +341,24 @@ fn release() -> Result<()> {
     run("cargo", &["test", "--package", "xtask", "--test", "tidy"])
 }
 
-/// Where the targets are installed: `./test` says if they are not.
-#[test]
-fn what_is_portable_compiles_for_64_bit_arm() {
-    if ARM.iter().all(|target| size::is_installed(target).expect("rustup runs")) {
-        assert_eq!(portable(), Ok(()));
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-#[test]
-fn a_word_is_no_number_of_seconds() {
-    assert_eq!(number("fuzz", "SECONDS", "20"), Ok(20));
-    for word in ["--help", "0", "-1", "1.5", "10s"] {
-        let refused = number("fuzz", "SECONDS", word).expect_err("no number");
-        assert!(refused.contains(word) && !refused.contains('\n'), "{refused}");
+    /// Where the targets are installed: `./test` says if they are not.
+    #[test]
+    fn what_is_portable_compiles_for_64_bit_arm() {
+        if ARM.iter().all(|target| size::is_installed(target).expect("rustup runs")) {
+            assert_eq!(portable(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_word_is_no_number_of_seconds() {
+        assert_eq!(number("fuzz", "SECONDS", "20"), Ok(20));
+        for word in ["--help", "0", "-1", "1.5", "10s"] {
+            let refused = number("fuzz", "SECONDS", word).expect_err("no number");
+            assert!(refused.contains(word) && !refused.contains('\n'), "{refused}");
+        }
     }
 }

@@ -67,23 +67,28 @@ pub(crate) fn print() -> Result<()> {
     Ok(())
 }
 
-/// The two smallest, and with `--full` all, where the target is installed: `./test` says if it is not.
-#[test]
-fn no_configuration_has_more_code_than_it_may() {
-    if !is_installed(TARGET).expect("rustup runs") {
-        return;
-    }
-    let full = std::env::var_os("FRAMEWRIGHT_FULL").is_some();
-    let measured = &CONFIGURATIONS[..if full { 4 } else { 2 }];
-    let sizes = measure(measured).expect("it builds");
-    for ((feature, _, most), size) in measured.iter().zip(&sizes) {
-        assert!(size <= most, "{feature}: {size} bytes of code, {most} at most");
-    }
-    assert!(sizes.is_sorted(), "{sizes:?}: each has what the one before has");
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-#[test]
-fn a_file_that_is_no_program_has_no_text() {
-    assert_eq!(text(b"\x7fELF"), None);
-    assert_eq!(text(&[0; 200]), None);
+    /// The two smallest, and with `--full` all, where the target is installed: `./test` says if it is not.
+    #[test]
+    fn no_configuration_has_more_code_than_it_may() {
+        if !is_installed(TARGET).expect("rustup runs") {
+            return;
+        }
+        let full = std::env::var_os("FRAMEWRIGHT_FULL").is_some();
+        let measured = &CONFIGURATIONS[..if full { 4 } else { 2 }];
+        let sizes = measure(measured).expect("it builds");
+        for ((feature, _, most), size) in measured.iter().zip(&sizes) {
+            assert!(size <= most, "{feature}: {size} bytes of code, {most} at most");
+        }
+        assert!(sizes.is_sorted(), "{sizes:?}: each has what the one before has");
+    }
+
+    #[test]
+    fn a_file_that_is_no_program_has_no_text() {
+        assert_eq!(text(b"\x7fELF"), None);
+        assert_eq!(text(&[0; 200]), None);
+    }
 }

@@ -175,9 +175,8 @@ impl Reclaim for Balloon {
                 end: ask.ranges.last().map_or(0, |range| range.end.0),
                 may_wait: ask.may_wait.into(),
             };
-            let place: &dyn Release = to;
             let mut handle =
-                fw_release { to: core::ptr::from_ref(&place).cast(), free: release, freed: Cell::new(0) };
+                fw_release { to: core::ptr::from_ref(&to).cast(), free: release, freed: Cell::new(0) };
             // SAFETY: by the promise of the caller that set it; both structures outlive the call.
             done.scanned = unsafe { function(context.0, &raw const asked, &raw mut handle) };
             done.freed = handle.freed.get();

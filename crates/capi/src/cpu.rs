@@ -3,6 +3,7 @@
 
 use core::ffi::c_void;
 
+use framewright_host::framewright::hotplug::OfflineFailure;
 use framewright_host::{AllocError, Migratetype, Order, Pfn, Request};
 
 use crate::arena::FW_NO_FRAME;
@@ -85,7 +86,7 @@ unsafe fn attach(arena: *mut fw_arena, number: Option<usize>, out: *mut *mut fw_
     let opened = unsafe { arena_of(arena) }.and_then(|kept| {
         open_cpu(kept, |arena| {
             let attached = number.map_or_else(|| arena.attach(), |number| arena.attach_to(number));
-            attached.map_err(|error| status::fail(Failure::Attach(error)))
+            attached.map_err(status::attach)
         })
     });
     match opened {
@@ -331,8 +332,11 @@ pub unsafe extern "C" fn fw_offline(cpu: *mut fw_cpu, pfn: u64, pages: u64, gone
     let Some(end) = pfn.checked_add(pages) else {
         return status::argument("the range wraps around");
     };
-    let pages =
-        tried!(cpu.offline(Pfn(pfn)..Pfn(end)).map_err(|error| status::fail(Failure::Offline(error))));
+    let pages = tried!(cpu.offline(Pfn(pfn)..Pfn(end)).map_err(|error| {
+        let is_busy = error.why != OfflineFailure::NotPageblocks;
+        let status = if is_busy { fw_status::FW_ERR_BUSY } else { fw_status::FW_ERR_ARGUMENT };
+        fw_error { pfn: error.start.0, ..fw_error::of(status) }.tell(error)
+    }));
     // SAFETY: by the caller's promise.
     unsafe { status::give(gone, pages) };
     fw_status::FW_OK
@@ -346,8 +350,10 @@ pub unsafe extern "C" fn fw_offline(cpu: *mut fw_cpu, pfn: u64, pages: u64, gone
 pub unsafe extern "C" fn fw_online(arena: *mut fw_arena, pfn: u64, pages: u64) -> fw_status {
     // SAFETY: by the caller's promise.
     let kept = tried!(unsafe { arena_of(arena) });
-    status::ended(kept.arena.allocator().online(Pfn(pfn), pages).map_err(|error| {
-        let made = fw_error { pfn, ..fw_error::of(fw_status::FW_ERR_ARGUMENT) };
-        status::fail(made.told(error.to_string()))
-    }))
+    status::ended(
+        kept.arena
+            .allocator()
+            .online(Pfn(pfn), pages)
+            .map_err(|error| fw_error { pfn, ..fw_error::of(fw_status::FW_ERR_ARGUMENT) }.tell(error)),
+    )
 }

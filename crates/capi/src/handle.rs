@@ -99,7 +99,7 @@ const _: () = assert!(core::mem::offset_of!(CpuShell, inline) == 8 && size_of::<
 pub(crate) struct Held {
     // Before what it borrows from, so that it is dropped first.
     cpu: Cpu<'static>,
-    kept: Arc<Kept>,
+    pub(crate) kept: Arc<Kept>,
     /// Calls under way: more than one where a call runs a function of the caller's.
     calls: Cell<u32>,
 }
@@ -218,13 +218,7 @@ pub(crate) unsafe fn ours<'a>(cpu: *const fw_cpu) -> Option<&'a Cpu<'static>> {
 }
 
 /// An attachment during a call: a function of the caller's that runs in it cannot close it.
-pub(crate) struct Called<'a>(&'a Held);
-
-impl<'a> Called<'a> {
-    pub(crate) const fn kept(&self) -> &'a Arc<Kept> {
-        &self.0.kept
-    }
-}
+pub(crate) struct Called<'a>(pub(crate) &'a Held);
 
 impl Deref for Called<'_> {
     type Target = Cpu<'static>;

@@ -12,12 +12,11 @@ use crate::balloon::{
 };
 use crate::cpu::order_of;
 use crate::handle::{Kept, arena_of, cpu_of, fw_arena, fw_cpu};
-use crate::status::{self, Failure, fw_status, tried};
+use crate::status::{self, fw_status, tried};
 
 fn hook_up(kept: &Kept) {
     kept.balloon.hooked.get_or_init(|| {
-        let reclaim: Arc<Balloon> = Arc::clone(&kept.balloon);
-        kept.arena.set_reclaim(reclaim);
+        kept.arena.set_reclaim(Arc::<Balloon>::clone(&kept.balloon));
     });
 }
 
@@ -62,8 +61,7 @@ pub unsafe extern "C" fn fw_set_migrate(
     if kept.balloon.hooks.migrate.set((migrate, Context(context))).is_err() {
         return status::plain(fw_status::FW_ERR_BUSY, "the arena has a mover already");
     }
-    let mover: Arc<Balloon> = Arc::clone(&kept.balloon);
-    kept.arena.set_migrate(mover);
+    kept.arena.set_migrate(Arc::<Balloon>::clone(&kept.balloon));
     fw_status::FW_OK
 }
 
@@ -161,8 +159,8 @@ pub unsafe extern "C" fn fw_balloon_inflate(cpu: *mut fw_cpu, pages: u64) -> u64
                 break;
             };
             taken += order.pages();
-            cpu.kept().balloon.tell(|hooks| hooks.inflated, pfn, order);
-            cpu.kept().balloon.blocks().push((pfn, order));
+            cpu.0.kept.balloon.tell(|hooks| hooks.inflated, pfn, order);
+            cpu.0.kept.balloon.blocks().push((pfn, order));
         }
     }
     taken
@@ -177,7 +175,7 @@ pub unsafe extern "C" fn fw_balloon_deflate(cpu: *mut fw_cpu, pages: u64) -> u64
     // SAFETY: by the caller's promise.
     let Ok(cpu) = (unsafe { cpu_of(cpu) }) else { return 0 };
     // SAFETY: what is in the balloon is the balloon's.
-    cpu.kept().balloon.deflate(pages, |_| true, |pfn, order| unsafe { cpu.free(pfn, order) }.is_ok())
+    cpu.0.kept.balloon.deflate(pages, |_| true, |pfn, order| unsafe { cpu.free(pfn, order) }.is_ok())
 }
 
 /// Works for a node in the background, on this thread, until `fw_stop_background`: reclaims, in an arena with
@@ -193,9 +191,7 @@ pub unsafe extern "C" fn fw_run_background(arena: *mut fw_arena, node: u32) -> f
     let Ok(node) = u16::try_from(node) else {
         return status::argument("there is no such node");
     };
-    status::ended(
-        kept.arena.run_background(NodeId(node)).map_err(|error| status::fail(Failure::Attach(error))),
-    )
+    status::ended(kept.arena.run_background(NodeId(node)).map_err(status::attach))
 }
 
 /// Ends `fw_run_background` of all nodes, now and later, without waiting for it.

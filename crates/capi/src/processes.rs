@@ -10,7 +10,7 @@ use framewright_host::{Order, Pfn};
 use crate::arena::{self, FW_BACKING_BASE, FW_BACKING_HUGETLB, FW_NO_FRAME, fw_options};
 use crate::cpu::{kind, order_of};
 use crate::shell::{Shell, Shells};
-use crate::status::{self, Failure, fw_error, fw_status, fw_why, tried};
+use crate::status::{self, Failure, fw_error, fw_status, fw_why, of_violation, tried};
 
 /// First word of an open handle. Handles of other kinds begin with other words.
 const OPEN: usize = 0x6677_5f73_686d_2121;
@@ -59,37 +59,33 @@ fn fail(error: ProcessError) -> fw_status {
 
 /// Like [`fail`], of a call that named a block of `order`.
 fn fail_with(error: ProcessError, order: u32) -> fw_status {
-    let told = |status, error: &ProcessError| fw_error::of(status).told(error.to_string());
-    let failure = match error {
-        ProcessError::Alloc(error) => Failure::Alloc(error),
-        ProcessError::Free(error) => Failure::Free(error),
-        ProcessError::Violation(error) => Failure::Violation(error),
-        ProcessError::System { ref source, .. } => {
-            let system = source.raw_os_error().unwrap_or(0);
-            fw_error { system, ..fw_error::of(fw_status::FW_ERR_SYSTEM) }.told(error.to_string())
+    let status = match error {
+        ProcessError::Alloc(error) => return status::fail(Failure::Alloc(error)),
+        ProcessError::Free(error) => return status::fail(Failure::Free(error)),
+        ProcessError::Violation(error) => {
+            return of_violation(&error, fw_status::FW_ERR_INVARIANT).tell(error);
         }
-        ProcessError::NotOwner { pfn, owner } => fw_error {
-            pfn: pfn.0,
-            order,
-            why: fw_why::FW_WHY_NOT_OWNER,
-            other_owner: owner.unwrap_or(0).into(),
-            ..fw_error::of(fw_status::FW_ERR_REFUSED)
-        }
-        .told(error.to_string()),
-        ProcessError::NoSuchBlock { pfn, order } => fw_error {
-            pfn: pfn.0,
-            order: order.get().into(),
-            why: fw_why::FW_WHY_NOT_ALLOCATED,
-            ..fw_error::of(fw_status::FW_ERR_REFUSED)
-        }
-        .told(error.to_string()),
-        ProcessError::Forked => told(fw_status::FW_ERR_HANDLE, &error),
-        ProcessError::Full => told(fw_status::FW_ERR_NO_CPU, &error),
-        ProcessError::AddressTaken(_) => told(fw_status::FW_ERR_BUSY, &error),
-        ProcessError::Broken | ProcessError::Owners { .. } => told(fw_status::FW_ERR_INVARIANT, &error),
-        _ => told(fw_status::FW_ERR_SETUP, &error),
+        ProcessError::System { .. } => fw_status::FW_ERR_SYSTEM,
+        ProcessError::NotOwner { .. } | ProcessError::NoSuchBlock { .. } => fw_status::FW_ERR_REFUSED,
+        ProcessError::Forked => fw_status::FW_ERR_HANDLE,
+        ProcessError::Full => fw_status::FW_ERR_NO_CPU,
+        ProcessError::AddressTaken(_) => fw_status::FW_ERR_BUSY,
+        ProcessError::Broken | ProcessError::Owners { .. } => fw_status::FW_ERR_INVARIANT,
+        _ => fw_status::FW_ERR_SETUP,
     };
-    status::fail(failure)
+    let mut told = fw_error::of(status);
+    match error {
+        ProcessError::System { ref source, .. } => told.system = source.raw_os_error().unwrap_or(0),
+        ProcessError::NotOwner { pfn, owner } => {
+            (told.why, told.pfn, told.order) = (fw_why::FW_WHY_NOT_OWNER, pfn.0, order);
+            told.other_owner = owner.unwrap_or(0).into();
+        }
+        ProcessError::NoSuchBlock { pfn, order } => {
+            (told.why, told.pfn, told.order) = (fw_why::FW_WHY_NOT_ALLOCATED, pfn.0, order.get().into());
+        }
+        _ => {}
+    }
+    told.tell(error)
 }
 
 /// # Safety

@@ -24,8 +24,7 @@ pub unsafe extern "C" fn fw_alloc_at(cpu: *mut fw_cpu, pfn: u64, order: u32) -> 
     // SAFETY: by the caller's promise.
     let cpu = tried!(unsafe { cpu_of(cpu) });
     let order = tried!(order_of(order));
-    cpu.alloc_at(Pfn(pfn), order)
-        .map_or_else(|error| status::fail(of_place(&error).told(error.to_string())), |()| fw_status::FW_OK)
+    cpu.alloc_at(Pfn(pfn), order).map_or_else(|error| of_place(&error).tell(error), |()| fw_status::FW_OK)
 }
 
 /// As `fw_alloc`, and the block holds zeroes. O(bytes), unless free memory holds them anyway (`FW_INIT_ON_FREE`).
@@ -74,16 +73,11 @@ pub unsafe extern "C" fn fw_alloc_bulk(
             break;
         }
         // Why there are no more, unless a thread has freed one since.
-        match cpu.alloc(order, migratetype) {
-            Ok(pfn) => {
-                out[got] = pfn;
-                got += 1;
-            }
-            Err(error) => {
-                status::fail(Failure::Alloc(error));
-                break;
-            }
+        out[got] = Pfn(allocated(cpu.alloc(order, migratetype)));
+        if out[got].0 == FW_NO_FRAME {
+            break;
         }
+        got += 1;
     }
     got
 }
@@ -136,10 +130,7 @@ pub unsafe extern "C" fn fw_alloc_contig(cpu: *mut fw_cpu, pfn: u64, pages: u64)
     // SAFETY: by the caller's promise.
     let cpu = tried!(unsafe { cpu_of(cpu) });
     let range = tried!(range(pfn, pages));
-    cpu.alloc_contig_range(range).map_or_else(
-        |error| status::fail(of_place(&error.place).told(error.to_string())),
-        |()| fw_status::FW_OK,
-    )
+    status::ended(cpu.alloc_contig_range(range).map_err(|error| of_place(&error.place).tell(error)))
 }
 
 /// Frees what `fw_alloc_contig` has allocated, if none of it was split or freed.
@@ -199,15 +190,11 @@ pub unsafe extern "C" fn fw_alloc_runs(
     }
     if left > 0 && len < room {
         // Why there are no more, unless a thread has freed one since.
-        match cpu.alloc(order, migratetype) {
-            Ok(pfn) => {
-                // SAFETY: it was allocated just now.
-                let freed = unsafe { cpu.free(pfn, order) };
-                debug_assert!(freed.is_ok(), "{freed:?}");
-            }
-            Err(error) => {
-                status::fail(Failure::Alloc(error));
-            }
+        let pfn = allocated(cpu.alloc(order, migratetype));
+        if pfn != FW_NO_FRAME {
+            // SAFETY: it was allocated just now.
+            let freed = unsafe { cpu.free(Pfn(pfn), order) };
+            debug_assert!(freed.is_ok(), "{freed:?}");
         }
     }
     len
@@ -257,7 +244,7 @@ fn hwpoison_failed(pfn: u64, error: HwpoisonError) -> fw_status {
             fw_status::FW_ERR_REFUSED
         }
     };
-    status::fail(fw_error { pfn, ..fw_error::of(status) }.told(error.to_string()))
+    fw_error { pfn, ..fw_error::of(status) }.tell(error)
 }
 
 /// Takes a frame out of use whose memory is bad: immediately if it is free, else as soon as its block is freed. Telling

@@ -9,7 +9,7 @@ use framewright_host::framewright::units::NR_ORDERS;
 
 use crate::arena::FW_ORDERS;
 use crate::handle::{arena_of, fw_arena, others_attached};
-use crate::status::{self, Failure, copy, fw_error, fw_status, tried};
+use crate::status::{self, copy, fw_status, of_violation, tried};
 
 /// An arena's counters since it was made, and what is where now. Pages are base pages; a racy read while threads are
 /// busy.
@@ -224,11 +224,9 @@ pub unsafe extern "C" fn fw_verify(arena: *const fw_arena, out: *mut fw_account)
             unsafe { status::give(out, account) };
             fw_status::FW_OK
         }
-        Err(violation) if others_attached(kept) => status::fail(
-            fw_error { pfn: violation.pfn.map_or(0, |pfn| pfn.0), ..fw_error::of(fw_status::FW_ERR_BUSY) }
-                .told(format!("{violation}; or other threads are at work: detach them, and verify again")),
-        ),
-        Err(violation) => status::fail(Failure::Violation(violation)),
+        Err(violation) if others_attached(kept) => of_violation(&violation, fw_status::FW_ERR_BUSY)
+            .tell(format_args!("{violation}; or other threads are at work: detach them, and verify again")),
+        Err(violation) => of_violation(&violation, fw_status::FW_ERR_INVARIANT).tell(violation),
     }
 }
 

@@ -6,7 +6,6 @@ use core::ffi::{c_char, c_int};
 use core::fmt;
 
 use framewright_host::framewright::error::{AllocFailure, FreeFailure, Shortfall};
-use framewright_host::framewright::hotplug::{OfflineError, OfflineFailure};
 use framewright_host::framewright::verify::Violation;
 use framewright_host::{
     AllocError, ArenaError, AttachError, FreeError, Order, PlaceError, PlaceFailure, State,
@@ -14,9 +13,10 @@ use framewright_host::{
 
 /// How a call ended. 0 is success, everything else is negative.
 #[repr(i32)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum fw_status {
     /// It did what it should.
+    #[default]
     FW_OK = 0,
     /// A pointer is NULL that must not be.
     FW_ERR_NULL = -1,
@@ -48,9 +48,10 @@ use fw_status::*;
 
 /// Why a free was refused, or a given place cannot be had: the member `why` of `fw_error`.
 #[repr(i32)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum fw_why {
     /// The error is about something else.
+    #[default]
     FW_WHY_NONE = 0,
     /// The frame is not the arena's.
     FW_WHY_FOREIGN = 1,
@@ -106,7 +107,7 @@ pub struct fw_shortfall {
 
 /// Reason why this thread's last failed call failed.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct fw_error {
     /// How the call ended.
     pub status: fw_status,
@@ -139,28 +140,14 @@ pub struct fw_error {
 }
 
 impl fw_error {
-    /// With the text that explains it.
-    pub(crate) fn told(self, text: String) -> Failure {
-        Failure::Told(self, text.into())
+    /// Keeps it, with the text that explains it, as why this thread's call fails.
+    #[cold]
+    pub(crate) fn tell(self, text: impl fmt::Display) -> fw_status {
+        fail(Failure::Told(self, text.to_string().into()))
     }
 
-    pub(crate) const fn of(status: fw_status) -> Self {
-        Self {
-            status,
-            system: 0,
-            pfn: 0,
-            order: 0,
-            why: FW_WHY_NONE,
-            other_pfn: 0,
-            other_order: 0,
-            other_owner: 0,
-            zones_tried: 0,
-            largest_order: -1,
-            free: 0,
-            on_other_cpus: 0,
-            kept: 0,
-            reclaimable: 0,
-        }
+    pub(crate) fn of(status: fw_status) -> Self {
+        Self { status, largest_order: -1, ..Self::default() }
     }
 }
 
@@ -170,9 +157,6 @@ pub(crate) enum Failure {
     Plain(fw_status, &'static str),
     Alloc(AllocError),
     Free(FreeError),
-    Offline(OfflineError),
-    Violation(Violation),
-    Attach(AttachError),
     Told(fw_error, Box<str>),
 }
 
@@ -185,20 +169,6 @@ impl Failure {
             Self::Plain(status, _) => fw_error::of(*status),
             Self::Alloc(error) => of_alloc(error),
             Self::Free(error) => of_free(error),
-            Self::Offline(error) => fw_error {
-                pfn: error.start.0,
-                ..fw_error::of(match error.why {
-                    OfflineFailure::NotPageblocks => FW_ERR_ARGUMENT,
-                    _ => FW_ERR_BUSY,
-                })
-            },
-            Self::Violation(error) => {
-                fw_error { pfn: error.pfn.map_or(0, |pfn| pfn.0), ..fw_error::of(FW_ERR_INVARIANT) }
-            }
-            Self::Attach(AttachError::NoSuchCpu { .. } | AttachError::NoBackground(_)) => {
-                fw_error::of(FW_ERR_ARGUMENT)
-            }
-            Self::Attach(_) => fw_error::of(FW_ERR_NO_CPU),
             Self::Told(error, _) => *error,
         }
     }
@@ -211,12 +181,22 @@ impl fmt::Display for Failure {
             Self::Plain(_, text) => f.write_str(text),
             Self::Alloc(error) => error.fmt(f),
             Self::Free(error) => error.fmt(f),
-            Self::Offline(error) => error.fmt(f),
-            Self::Violation(error) => error.fmt(f),
-            Self::Attach(error) => error.fmt(f),
             Self::Told(_, text) => f.write_str(text),
         }
     }
+}
+
+pub(crate) fn of_violation(violation: &Violation, status: fw_status) -> fw_error {
+    fw_error { pfn: violation.pfn.map_or(0, |pfn| pfn.0), ..fw_error::of(status) }
+}
+
+#[cold]
+pub(crate) fn attach(error: AttachError) -> fw_status {
+    let status = match error {
+        AttachError::NoSuchCpu { .. } | AttachError::NoBackground(_) => FW_ERR_ARGUMENT,
+        _ => FW_ERR_NO_CPU,
+    };
+    fw_error::of(status).tell(error)
 }
 
 fn of_alloc(error: &AllocError) -> fw_error {
@@ -382,8 +362,7 @@ pub(crate) fn arena(error: &ArenaError) -> fw_status {
         }
         _ => (FW_ERR_SETUP, None),
     };
-    let told = fw_error { system: source.unwrap_or(0), ..fw_error::of(status) };
-    fail(Failure::Told(told, error.to_string().into()))
+    fw_error { system: source.unwrap_or(0), ..fw_error::of(status) }.tell(error)
 }
 
 /// Why this thread's last failed call failed. `FW_OK` in the status if none has.

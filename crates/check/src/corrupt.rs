@@ -57,19 +57,16 @@ pub mod heads {
     pub const BODY: u64 = 0;
 
     /// Of a movable block with a caller or on a list.
-    #[must_use]
     pub const fn taken(order: u64) -> u64 {
         1 << 55 | order << 48 | (Migratetype::Movable as u64) << 52
     }
 
     /// Of a free block of free lists.
-    #[must_use]
     pub const fn free(order: u64, list: Migratetype, next: u64, prev: u64) -> u64 {
         1 << 63 | order << 59 | (list as u64) << 56 | prev << 28 | next
     }
 
     /// Of a pageblock that is in a bin of maps.
-    #[must_use]
     pub const fn open(free: u64, largest: u64, prev: u64, next: u64) -> u64 {
         4 << 55 | free << 45 | largest << 38 | prev << 19 | next
     }

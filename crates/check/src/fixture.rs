@@ -49,10 +49,12 @@ pub const PAGE_BYTES: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Spec {
     zones: Vec<ZoneSpec>,
-    memory: Vec<(Pfn, u64)>,
+    /// Ranges of its memory: first frame and pages.
+    pub memory: Vec<(Pfn, u64)>,
     cpu_nodes: Vec<NodeId>,
     distances: Option<Vec<u8>>,
-    config: Config,
+    /// Its configuration.
+    pub config: Config,
     sized: bool,
     pages: bool,
     bare: bool,
@@ -356,16 +358,6 @@ impl Spec {
     /// An oracle for the memory of this world.
     pub fn oracle(&self) -> Oracle {
         Oracle::new(self.memory.iter().copied())
-    }
-
-    /// Its configuration.
-    pub const fn settings(&self) -> &Config {
-        &self.config
-    }
-
-    /// Ranges of its memory: first frame and pages.
-    pub fn ranges(&self) -> &[(Pfn, u64)] {
-        &self.memory
     }
 
     /// The first frame that the descriptors describe.

@@ -84,7 +84,7 @@ pub fn play_in<D: Draw>(
     look_every: u64,
     goes_on: impl Fn(&D, u64) -> bool,
 ) -> Counts {
-    let config = spec.settings();
+    let config = &spec.config;
     // Under the lock the count of free CMA pages drifts with each bad block, as Linux' did, which `verify` reports.
     let checks = config.experiment.refill_check == RefillCheck::AfterUnlock;
     let is_bad = |pfn: Pfn| checks && crate::mix(pfn.0).is_multiple_of(bad);
@@ -220,7 +220,7 @@ impl<'a, M: FrameUser, F: Fn(Pfn) -> bool> History<'a, M, F> {
     fn new(world: &'a World<Plain, M>, is_bad: F) -> Self {
         let pins = (0..world.allocator().cpus()).map(|cpu| world.pin(cpu)).collect();
         let mut oracle = world.spec().oracle();
-        for &(start, pages) in world.spec().ranges() {
+        for &(start, pages) in &world.spec().memory {
             let frames = (start.0..start.0 + pages).map(Pfn);
             frames.filter(|&pfn| is_bad(pfn)).for_each(|pfn| oracle.went_bad(pfn));
         }
@@ -431,7 +431,7 @@ impl<'a, M: FrameUser, F: Fn(Pfn) -> bool> History<'a, M, F> {
             Call::Retype(pfn, to) => drop(allocator.set_pageblock_type(pfn, to)),
             Call::AddMemoryAgain => {
                 if let Some(&(start, pages)) =
-                    self.world.spec().ranges().first().filter(|_| self.offline.is_empty())
+                    self.world.spec().memory.first().filter(|_| self.offline.is_empty())
                 {
                     let again = allocator.add_memory(start, pages);
                     check_refusal(&again.expect_err("memory that is in use was added").to_string());

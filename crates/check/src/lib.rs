@@ -32,7 +32,6 @@ pub mod slot;
 
 /// A number that looks random, the same in every run: for contents and choices that follow from a place or a count.
 /// Tests that draw a sequence use `fastrand`. O(1).
-#[must_use]
 pub const fn mix(n: u64) -> u64 {
     let n = (n ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ n >> 29).wrapping_mul(0x94d0_49bb_1331_11eb);

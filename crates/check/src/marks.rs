@@ -30,7 +30,6 @@ impl Floors {
     /// Of a request that is about to be made by a CPU that is not in reclaim. Blocks reserved for high orders count as
     /// if the request could use them. Nothing is promised where zones keep no marks, or are refilled block by block as
     /// Linux does it.
-    #[must_use]
     pub fn before<P: Platform, M: FrameUser>(allocator: &Allocator<'_, P, M>, request: &Request<'_>) -> Self {
         let config = allocator.config();
         if !config.keep_marks || config.engine == Engine::Linux {

@@ -213,7 +213,6 @@ impl Oracle {
     }
 
     /// Whether a free of `block` has to be refused, and why.
-    #[must_use]
     pub fn judge(&self, block: Block) -> Option<BadFree> {
         if !self.manages(block) {
             return Some(BadFree::Foreign);
@@ -230,7 +229,6 @@ impl Oracle {
     }
 
     /// The live block that holds `pfn`.
-    #[must_use]
     pub fn owner_of(&self, pfn: Pfn) -> Option<Block> {
         let (&start, &order) = self.live.range(..=pfn.0).next_back()?;
         let block = Block { pfn: Pfn(start), order };
@@ -243,13 +241,11 @@ impl Oracle {
     }
 
     /// Pages that have an owner.
-    #[must_use]
     pub const fn pages_owned(&self) -> u64 {
         self.pages_owned
     }
 
     /// Pages without an owner: what the allocator has to account for.
-    #[must_use]
     pub fn pages_free(&self) -> u64 {
         self.memory.iter().map(|(start, end)| end - start).sum::<u64>() - self.pages_owned
     }
@@ -268,7 +264,6 @@ impl Oracle {
     }
 
     /// Any live block that shares a frame with `block`.
-    #[must_use]
     pub fn owner_within(&self, block: Block) -> Option<Block> {
         self.owner_of(block.pfn).or_else(|| {
             let (&start, &order) = self.live.range(block.pfn.0..block.end()).next()?;
@@ -293,7 +288,6 @@ pub struct SharedOracle {
 
 impl SharedOracle {
     /// `pages` frames from `base` on; none has an owner.
-    #[must_use]
     pub fn new(base: Pfn, pages: u64) -> Self {
         Self {
             base,
@@ -337,7 +331,6 @@ impl SharedOracle {
     }
 
     /// Pages that have an owner. Exact once no thread is at work.
-    #[must_use]
     pub fn pages_owned(&self) -> u64 {
         self.owned.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
     }
@@ -385,7 +378,6 @@ unsafe impl<P: Platform> Send for Payload<P> {}
 
 impl<P: Platform> Payload<P> {
     /// No frame is owned.
-    #[must_use]
     pub fn new(base: Pfn, pages: u64) -> Self {
         Self { base, cells: (0..pages).map(|_| P::Cell::new(0)).collect() }
     }

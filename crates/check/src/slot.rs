@@ -20,7 +20,6 @@ impl Slot {
     pub const PANICS: Self = Self(u64::MAX - 2);
 
     /// That of a bad frame, or of a good one.
-    #[must_use]
     pub const fn bad(is_bad: bool) -> Self {
         if is_bad { Self::BAD } else { Self::GOOD }
     }
@@ -32,7 +31,6 @@ std::thread_local! {
 }
 
 /// Checks of slots by this thread so far.
-#[must_use]
 pub fn checks() -> u64 {
     CHECKS.get()
 }

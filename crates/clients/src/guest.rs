@@ -47,7 +47,6 @@ impl Guest {
     }
 
     /// The memory, as `vm-memory` uses it.
-    #[must_use]
     pub const fn memory(&self) -> &GuestMemoryMmap {
         &self.memory
     }

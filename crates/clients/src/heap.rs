@@ -15,7 +15,6 @@ pub struct Segments {
 
 impl Segments {
     /// No segment yet, of this arena.
-    #[must_use]
     pub fn new(arena: SharedArena) -> Self {
         Self { arena, blocks: Mutex::default() }
     }

@@ -36,7 +36,6 @@ impl<'a> Frames<'_, 'a> {
     ///
     /// # Panics
     /// If no frame is left, or the arena has no memory.
-    #[must_use]
     pub fn tables(&mut self) -> OffsetPageTable<'a> {
         let root = self.allocate_frame().expect("a frame for the root");
         let arena = self.0.arena();

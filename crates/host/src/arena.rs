@@ -99,18 +99,18 @@ pub struct Arena<M: FrameUser = ()> {
     store: Store,
     /// Memory that is left for boot to initialise, if the arena boots.
     deferred: Option<DeferredInit>,
-    pages: Pages,
+    pub(crate) pages: Pages,
     frames: Range<Pfn>,
     /// Bytes in a base page, as a power of two.
     page_shift: u32,
     /// One lock per CPU: the thread that holds it may use the CPU's pin.
-    owners: OwnerLocks,
-    idle_cpus: IdleCpus,
+    pub(crate) owners: OwnerLocks,
+    pub(crate) idle_cpus: IdleCpus,
     /// CPUs that threads may attach to; any others are the arena's own.
     attachable: usize,
     /// The first of the CPUs for background threads, one per node; none if it is past the last CPU.
     background: usize,
-    pressure: Pressure,
+    pub(crate) pressure: Pressure,
     /// The machine's node of each of the arena's, if they are bound.
     pub(crate) bound: Option<Vec<usize>>,
     /// Whether listeners are told nothing.
@@ -252,18 +252,10 @@ impl<M: FrameUser> Arena<M> {
         if self.is_forked() { Err(refusal()) } else { Ok(()) }
     }
 
-    pub(crate) const fn pages(&self) -> &Pages {
-        &self.pages
-    }
-
     /// Keeps what its allocator borrows besides.
     pub(crate) fn keeping(mut self, deferred: DeferredInit) -> Self {
         self.deferred = Some(deferred);
         self
-    }
-
-    pub(crate) const fn pressure(&self) -> &Pressure {
-        &self.pressure
     }
 
     /// The CPU of a node's background thread, if the arena has one.
@@ -330,7 +322,7 @@ impl<M: FrameUser> Arena<M> {
     /// [`ArenaBuilder::engine`](crate::ArenaBuilder::engine).
     #[must_use]
     pub const fn metadata_bytes(&self) -> usize {
-        self.store.metadata_bytes()
+        self.store.metadata
     }
 
     /// Address of a frame's first byte: `(pfn - first)` [base pages](Self::page_bytes) behind that of the first
@@ -549,14 +541,6 @@ impl<M: FrameUser> Arena<M> {
         f()
     }
 
-    pub(crate) const fn idle_cpus(&self) -> &IdleCpus {
-        &self.idle_cpus
-    }
-
-    pub(crate) const fn owners(&self) -> &OwnerLocks {
-        &self.owners
-    }
-
     /// The allocator as CPU `cpu`.
     ///
     /// # Safety
@@ -576,5 +560,33 @@ impl<M: FrameUser> Arena<M> {
     /// that fails. Whether there was anything.
     pub(crate) fn reclaim(&self) -> bool {
         self.sweep(|cpu| self.pages_on(cpu) > 0).pages > 0
+    }
+
+    /// Begins to tell memory checkers, if there is memory and one looks. None of it has an owner.
+    pub(crate) fn annotate(&mut self) {
+        let frames = self.frames();
+        if let Some(start) = self.address(frames.start) {
+            let bytes = (frames.end.0 - frames.start.0) as usize * self.page_bytes();
+            self.annotated = Annotated::begin(start, bytes, frames.start, self.page_bytes());
+        }
+    }
+
+    /// Tells of a block, if there is one at that place: a free that is wrong will be refused, and has told nothing.
+    #[inline(always)]
+    pub(crate) fn annotate_freed(&self, pfn: Pfn, order: Order) {
+        if self.annotated.is_on() && self.frames().contains(&pfn) {
+            let (start, state) = self.allocator().frames().find(pfn);
+            if start == pfn && matches!(state, State::Taken { order: allocated, .. } if allocated == order) {
+                self.annotated.close(pfn, order.pages());
+            }
+        }
+    }
+
+    /// Fills a block that was allocated just now with zeroes: what the allocator does itself where no checker is told.
+    pub(crate) fn clear(&self, pfn: Pfn, order: Order) {
+        if let Some(start) = self.address(pfn) {
+            // SAFETY: the block was allocated just now, and its memory is this arena's.
+            unsafe { start.write_bytes(0, self.page_bytes() << order.get()) };
+        }
     }
 }

@@ -314,8 +314,11 @@ impl<M: FrameUser> Cpu<'_, M> {
         order: Order,
         migratetype: Migratetype,
     ) -> Result<Block<'_, M>, AllocError> {
-        let hit =
-            if self.arena().is_annotated() { None } else { self.core().alloc_hit_zeroed(order, migratetype) };
+        let hit = if self.arena().annotated.is_on() {
+            None
+        } else {
+            self.core().alloc_hit_zeroed(order, migratetype)
+        };
         let pfn = match hit {
             Some(pfn) => pfn,
             None => self.alloc_with(&Request::new(order, migratetype).with(Flags::ZERO))?,

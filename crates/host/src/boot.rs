@@ -203,11 +203,7 @@ impl BootMap {
             Descriptors::Cleared => allocator.defer_and_clear(deferred),
         }
         let slots = cpu_nodes.len();
-        let owners = OwnerLocks::new(slots).map_err(|source| ArenaError::Reserve {
-            what: "CPUs",
-            bytes: slots * 40,
-            source,
-        })?;
+        let owners = OwnerLocks::new(slots)?;
         let end = plan.base.add(plan.pageblocks as u64 * PAGEBLOCK_PAGES);
         // SAFETY: all parts borrow from this store and from `init`, and no thread has used them.
         let arena = unsafe {

@@ -399,11 +399,7 @@ impl ArenaBuilder {
             }
         }
         allocator.resize_pcps();
-        let owners = OwnerLocks::new(slots).map_err(|source| ArenaError::Reserve {
-            what: "CPUs",
-            bytes: slots * 40,
-            source,
-        })?;
+        let owners = OwnerLocks::new(slots)?;
         // SAFETY: all parts borrow from this store, no thread has used them but to add memory, and `pages` is
         // where `frames` are.
         let mut arena =

@@ -136,9 +136,9 @@ impl<M: FrameUser> Arena<M> {
         number: usize,
         f: impl FnOnce(&Cpu<'_, M>) -> R,
     ) -> Result<R, AttachError> {
-        let acquired = self.owners().acquire(number);
-        let turn = self.owners().guard(number);
-        if self.idle_cpus().contains(number) {
+        let acquired = self.owners.acquire(number);
+        let turn = self.owners.guard(number);
+        if self.idle_cpus.contains(number) {
             return Err(AttachError::Taken(CpuId(number as u16)));
         }
         // SAFETY: the CPU's lock is held until `turn` is dropped, after `f` has returned.
@@ -179,9 +179,9 @@ impl<M: FrameUser> Arena<M> {
     }
 
     fn try_attach(&self, number: usize) -> Option<Cpu<'_, M>> {
-        let acquired = self.owners().try_acquire(number)?;
-        let held = self.owners().guard(number);
-        if self.idle_cpus().contains(number) {
+        let acquired = self.owners.try_acquire(number)?;
+        let held = self.owners.guard(number);
+        if self.idle_cpus.contains(number) {
             return None;
         }
         // SAFETY: this thread has just taken the CPU's lock. It gives it back when `Cpu` is dropped; if
@@ -264,7 +264,7 @@ impl<M: FrameUser> Drop for Cpu<'_, M> {
             return;
         }
         let number = self.id().index();
-        let released = self.arena.owners().guard(number);
+        let released = self.arena.owners.guard(number);
         self.arena.take_left(&self.cpu);
         self.cpu.drain();
         drop(released);
@@ -326,7 +326,7 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
     #[must_use]
     pub fn alloc_hit(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         let hit = self.cpu.alloc_hit(order, migratetype)?;
-        self.arena.annotate_owned(hit, order.pages());
+        self.arena.annotated.open(hit, order.pages());
         Some(hit)
     }
 
@@ -338,14 +338,14 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
     #[inline(always)]
     #[must_use]
     pub unsafe fn free_hit(&self, pfn: Pfn, order: Order) -> bool {
-        !self.arena.is_annotated() && self.cpu.free_hit(pfn, order)
+        !self.arena.annotated.is_on() && self.cpu.free_hit(pfn, order)
     }
 
     /// Words that this CPU's hits of order 0 read and write, for code that is not Rust and makes them without a call.
     /// They are good until the thread detaches.
     #[must_use]
     pub fn hit_words(&self, migratetype: Migratetype) -> Option<HitWords<Host>> {
-        if self.arena.is_annotated() { None } else { self.cpu.hit_words(migratetype) }
+        if self.arena.annotated.is_on() { None } else { self.cpu.hit_words(migratetype) }
     }
 
     // Out of line, so that a hit needs no room on the stack for a miss' error.
@@ -356,7 +356,7 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
         self.arena.refuse_fork(&request)?;
         match self.cpu.alloc_unhelped(order, migratetype) {
             Some(pfn) => {
-                self.arena.annotate_owned(pfn, order.pages());
+                self.arena.annotated.open(pfn, order.pages());
                 Ok(pfn)
             }
             None => self.alloc_with(&request),
@@ -370,13 +370,13 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
     /// As [`alloc`](Self::alloc).
     pub fn alloc_with(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
         self.arena.refuse_fork(request)?;
-        if self.arena.is_annotated() && request.flags.has(Flags::ZERO) {
+        if self.arena.annotated.is_on() && request.flags.has(Flags::ZERO) {
             let plain = Request { flags: request.flags.without(Flags::ZERO), ..*request };
             return self.alloc_with(&plain).inspect(|&pfn| self.arena.clear(pfn, request.order));
         }
         let alloc = || self.cpu.alloc_with(request, &self.arena.helpers());
         let last = self.or_with_unused(alloc, |failed| failed.why != AllocFailure::Injected);
-        last.inspect(|&pfn| self.arena.annotate_owned(pfn, request.order.pages()))
+        last.inspect(|&pfn| self.arena.annotated.open(pfn, request.order.pages()))
             .inspect_err(|failed| tell_failed(self.arena, failed))
     }
 

@@ -17,7 +17,7 @@ impl FileCache<'_> {
     /// moved by the arena's mover ([`Arena::set_migrate`](crate::Arena::set_migrate)).
     #[must_use]
     pub fn helpers(&self) -> Helpers<'_> {
-        self.arena().helpers().with_reclaim(&self.cache).with_migrate(self)
+        self.arena.helpers().with_reclaim(&self.cache).with_migrate(self)
     }
 
     /// Reclaims this cache's pages for a node in the background, on this thread, and moves them together so that huge
@@ -32,7 +32,7 @@ impl FileCache<'_> {
                 thread::sleep(Duration::from_nanos(stall));
             }
         };
-        self.arena().run_background_with(node, stall, || self.helpers())
+        self.arena.run_background_with(node, stall, || self.helpers())
     }
 }
 
@@ -41,7 +41,7 @@ unsafe impl Migrate for FileCache<'_> {
     unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         // SAFETY: by the caller's promise; where the cache leaves the block, it has kept nothing of `to`.
         let by_cache = unsafe { self.cache.migrate(from, to, order) };
-        match self.arena().helpers().mover() {
+        match self.arena.helpers().mover() {
             // SAFETY: by the caller's promise: `to` is the caller's still.
             Some(mover) if by_cache == Migrated::Stays => unsafe { mover.migrate(from, to, order) },
             _ => by_cache,
@@ -49,7 +49,7 @@ unsafe impl Migrate for FileCache<'_> {
     }
 
     fn can_move(&self, from: Pfn, order: Order, asked: Migratetype) -> bool {
-        let mover = || self.arena().helpers().mover();
+        let mover = || self.arena.helpers().mover();
         self.cache.can_move(from, order, asked)
             || mover().is_some_and(|mover| mover.can_move(from, order, asked))
     }

@@ -52,7 +52,7 @@ use crate::writing::Next;
 /// ```
 pub struct FileCache<'a> {
     pub(crate) cache: Cache<'a, Host, FileDevice<'a>>,
-    arena: &'a Arena<PageSlot>,
+    pub(crate) arena: &'a Arena<PageSlot>,
     /// Files that `open` has handed out.
     openers: RwLock<BTreeMap<FileId, Arc<Handle>>>,
     /// By device and inode, what is open.
@@ -595,11 +595,6 @@ impl<'a> FileCache<'a> {
     /// Some could not be written. It is dirty still.
     pub fn write_back(&self) -> Result<(), CacheError> {
         self.here()?.write_all()
-    }
-
-    /// The arena that the cache's pages are in.
-    pub(crate) const fn arena(&self) -> &'a Arena<PageSlot> {
-        self.arena
     }
 
     /// Writes pages out on this thread, until [`stop_writing`](Self::stop_writing): those that others have begun

@@ -15,8 +15,8 @@ impl<M: FrameUser> Drop for Back<'_, '_, M> {
         if arena.is_forked() {
             return;
         }
-        let acquired = arena.owners().acquire(slot);
-        arena.idle_cpus().set(slot, false);
+        let acquired = arena.owners.acquire(slot);
+        arena.idle_cpus.set(slot, false);
         if acquired == Acquired::OwnerDied {
             // A thread ended in the middle of bringing the pages back.
             self.0.drain();
@@ -49,10 +49,10 @@ impl<M: FrameUser> Cpu<'_, M> {
         if arena.is_forked() {
             return f();
         }
-        arena.idle_cpus().set(slot, true);
+        arena.idle_cpus.set(slot, true);
         // Requests that came before: from now on no thread waits for this thread to answer them.
         self.answer();
-        drop(arena.owners().guard(slot));
+        drop(arena.owners.guard(slot));
         let _back = Back(self);
         f()
     }

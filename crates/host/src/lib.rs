@@ -123,7 +123,7 @@
 //! | `event` | what listeners are told, with the feature `tracing` |
 //! | `error` | why an arena could not be made, or a thread not attach |
 //! | `store` | memory for the allocator's own structures |
-//! | `annotate`, `annotated` | what Valgrind and AddressSanitizer are told, with the feature `annotations`, and when |
+//! | `annotate` | what Valgrind and AddressSanitizer are told, with the feature `annotations`, and when |
 //! | `arena`, `builder` | an allocator and its memory; describing one |
 //! | `deferred`, `idle_cpus`, `helpers` | initialisation that boot defers; CPUs whose threads are idle; reclaimer, mover and background threads |
 //! | `boot` | arenas that boot from a firmware memory map |
@@ -148,7 +148,6 @@
 #![deny(unsafe_code)]
 
 mod annotate;
-mod annotated;
 mod anon;
 mod arena;
 mod block;

@@ -75,7 +75,7 @@ impl<M: FrameUser> Arena<M> {
     /// ```
     #[must_use]
     pub fn resident(&self) -> Resident {
-        let Pages::Own(mapping) = self.pages() else { return Resident::default() };
+        let Pages::Own(mapping) = &self.pages else { return Resident::default() };
         if self.is_forked() {
             return Resident::default();
         }
@@ -191,14 +191,14 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
                 .prefault()
                 .build()
                 .unwrap_or_else(|error| panic!("{placement:?}: {error}"));
-            let Pages::Own(mapping) = arena.pages() else { panic!("its own memory") };
+            let Pages::Own(mapping) = &arena.pages else { panic!("its own memory") };
             let wanted = match placement {
                 Placement::FirstTouch => libc::MPOL_DEFAULT,
                 Placement::Preferred(_) => libc::MPOL_PREFERRED,
                 Placement::Bind(_) => libc::MPOL_BIND,
                 Placement::Interleave(_) => libc::MPOL_INTERLEAVE,
             };
-            assert_eq!(mapping.policy().unwrap(), wanted, "{placement:?}");
+            assert_eq!(crate::os::tests::policy(mapping).unwrap(), wanted, "{placement:?}");
             let got = arena.resident();
             assert_eq!(got.bytes, 4 << 20);
             if placement != Placement::FirstTouch {

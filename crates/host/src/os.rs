@@ -67,6 +67,11 @@ pub(crate) fn reserve(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
+/// What a system call that returned a number below 0 failed with.
+pub(crate) fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Makes a system call again as long as signals interrupt it.
 fn until_uninterrupted(mut call: impl FnMut() -> libc::c_int) -> io::Result<()> {
     while call() != 0 {
@@ -290,10 +295,7 @@ impl Mapping {
     /// Keeps the memory from being swapped out: all pages are committed now, and stay.
     pub(crate) fn lock(&self) -> io::Result<()> {
         // SAFETY: it does not change what the memory holds.
-        match unsafe { libc::mlock(self.start.as_ptr().cast(), self.bytes) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        check(unsafe { libc::mlock(self.start.as_ptr().cast(), self.bytes) })
     }
 
     /// How many pages of a part of the range are in memory. The part is whole pages.
@@ -319,10 +321,7 @@ impl Mapping {
     /// Asks for huge pages where the range has room for them.
     pub(crate) fn advise_huge(&self) -> io::Result<()> {
         // SAFETY: advice on our own mapping; it does not change what the memory holds.
-        match unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_HUGEPAGE) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        check(unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_HUGEPAGE) })
     }
 
     /// Gives the memory back to the system: it reads as zeroes from now on. No code uses it during the call.
@@ -368,19 +367,6 @@ impl Mapping {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The policy of its first page.
-    #[cfg(test)]
-    pub(crate) fn policy(&self) -> io::Result<i32> {
-        let mut mode = -1_i32;
-        // `MPOL_F_ADDR`, which the crate `libc` lacks.
-        let (none, flag) = (ptr::null_mut::<usize>(), 2);
-        // SAFETY: a valid place for the answer, and none for a mask.
-        let failed = unsafe {
-            libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, none, 0, self.start.as_ptr(), flag)
-        };
-        if failed == 0 { Ok(mode) } else { Err(io::Error::last_os_error()) }
-    }
-
     pub(crate) const fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -423,8 +409,20 @@ unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// The policy of a mapping's first page.
+    pub(crate) fn policy(mapping: &Mapping) -> io::Result<i32> {
+        let mut mode = -1_i32;
+        // `MPOL_F_ADDR`, which the crate `libc` lacks.
+        let (none, flag) = (ptr::null_mut::<usize>(), 2);
+        // SAFETY: a valid place for the answer, and none for a mask.
+        let failed = unsafe {
+            libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, none, 0, mapping.start.as_ptr(), flag)
+        };
+        if failed == 0 { Ok(mode) } else { Err(io::Error::last_os_error()) }
+    }
 
     #[test]
     fn lists_of_nodes_and_cpus() {

@@ -88,7 +88,7 @@ impl<M: FrameUser> Arena<M> {
     /// the arena alive, such as a pool with a [`SharedArena`](crate::SharedArena) in it, is set by
     /// [`set_weak_reclaim`](Self::set_weak_reclaim) instead: otherwise neither is ever freed.
     pub fn set_reclaim(&self, reclaim: Arc<dyn Reclaim + Send + Sync>) -> bool {
-        self.pressure().reclaim.set(reclaim).is_ok()
+        self.pressure.reclaim.set(reclaim).is_ok()
     }
 
     /// Like [`set_reclaim`](Self::set_reclaim), but the arena does not keep `reclaim` alive, and asks it while it is.
@@ -100,7 +100,7 @@ impl<M: FrameUser> Arena<M> {
     /// ([`Config::compaction_round_ms`]), before a request wants one, if a thread [works in the
     /// background](Self::run_background). Returns whether it was set: once for good.
     pub fn set_migrate(&self, migrate: Arc<dyn Migrate + Send + Sync>) -> bool {
-        self.pressure().migrate.set(self.annotating(migrate)).is_ok()
+        self.pressure.migrate.set(self.annotated.annotating(migrate)).is_ok()
     }
 
     /// Like [`set_migrate`](Self::set_migrate), but the arena does not keep `migrate` alive, and asks it while it is.
@@ -111,7 +111,7 @@ impl<M: FrameUser> Arena<M> {
     /// Those who help this arena, for [`Cpu::alloc_with`](framewright::Cpu::alloc_with).
     #[must_use]
     pub fn helpers(&self) -> Helpers<'_> {
-        let pressure = self.pressure();
+        let pressure = &self.pressure;
         let mut helpers = Helpers::NONE.with_background(pressure);
         if let Some(reclaim) = pressure.reclaim.get() {
             helpers = helpers.with_reclaim(&**reclaim);
@@ -208,7 +208,7 @@ impl<M: FrameUser> Arena<M> {
         helpers: impl Fn() -> Helpers<'h>,
     ) -> Result<(), AttachError> {
         let cpu = self.attach_background(node)?;
-        let pressure = self.pressure();
+        let pressure = &self.pressure;
         *pressure.thread(node) = Some(thread::current());
         let _registered = Registered { pressure, node };
         let config = self.allocator().config();
@@ -259,7 +259,7 @@ impl<M: FrameUser> Arena<M> {
 
     /// Ends [`run_background`](Self::run_background) of all nodes, now and later. Does not wait for it.
     pub fn stop_background(&self) {
-        let pressure = self.pressure();
+        let pressure = &self.pressure;
         pressure.stopping.store(true, Ordering::Release);
         (0..pressure.threads.len()).for_each(|node| pressure.wake(NodeId(node as u16)));
     }

@@ -57,7 +57,7 @@ impl<M: FrameUser> Cpu<'_, M> {
     pub fn alloc_at(&self, pfn: Pfn, order: Order) -> Result<(), PlaceError> {
         self.place_here(pfn, order.pages())?;
         self.or_with_unused(|| self.core().alloc_at(pfn, order), is_in_use)
-            .inspect(|()| self.arena().annotate_owned(pfn, order.pages()))
+            .inspect(|()| self.arena().annotated.open(pfn, order.pages()))
     }
 
     /// Like [`alloc_at`](Self::alloc_at), as a block that frees itself through this CPU.
@@ -95,8 +95,8 @@ impl<M: FrameUser> Cpu<'_, M> {
         if got < out.len() && self.arena().take_unused(self.core()) {
             got += self.core().alloc_bulk(order, migratetype, &mut out[got..]);
         }
-        if self.arena().is_annotated() {
-            out[..got].iter().for_each(|&pfn| self.arena().annotate_owned(pfn, order.pages()));
+        if self.arena().annotated.is_on() {
+            out[..got].iter().for_each(|&pfn| self.arena().annotated.open(pfn, order.pages()));
         }
         got
     }
@@ -112,7 +112,7 @@ impl<M: FrameUser> Cpu<'_, M> {
         if self.arena().is_forked() {
             return Ok(());
         }
-        if self.arena().is_annotated() {
+        if self.arena().annotated.is_on() {
             blocks.iter().for_each(|&pfn| self.arena().annotate_freed(pfn, order));
         }
         self.core().free_bulk(order, blocks)
@@ -160,7 +160,7 @@ impl<M: FrameUser> Cpu<'_, M> {
             len = alloc(out);
         }
         for run in &out[..len] {
-            self.arena().annotate_owned(run.start, run.end.0 - run.start.0);
+            self.arena().annotated.open(run.start, run.end.0 - run.start.0);
         }
         &out[..len]
     }
@@ -190,7 +190,7 @@ impl<M: FrameUser> Cpu<'_, M> {
         self.arena().refuse_fork(&Request::new(Order::ZERO, migratetype))?;
         let alloc = || self.core().alloc_layout(layout, migratetype);
         self.or_with_unused(alloc, |failed| failed.why != AllocFailure::Injected)
-            .inspect(|range| self.arena().annotate_owned(range.start, range.end.0 - range.start.0))
+            .inspect(|range| self.arena().annotated.open(range.start, range.end.0 - range.start.0))
             .inspect_err(|failed| tell_failed(self.arena(), failed))
     }
 
@@ -211,14 +211,14 @@ impl<M: FrameUser> Cpu<'_, M> {
         let within = self.arena().frames();
         let ours = range.start.max(within.start)..range.end.min(within.end);
         if ours.start < ours.end {
-            self.arena().annotate_range_freed(ours.start, ours.end.0 - ours.start.0);
+            self.arena().annotated.close(ours.start, ours.end.0 - ours.start.0);
         }
         // SAFETY: our caller's promise.
         unsafe { self.core().free_range(range) }.inspect_err(|refused| {
             // What is refused, and all after it, is as it was.
             let left = ours.start.max(refused.pfn);
             if left < ours.end {
-                self.arena().annotate_owned(left, ours.end.0 - left.0);
+                self.arena().annotated.open(left, ours.end.0 - left.0);
             }
         })
     }
@@ -245,7 +245,7 @@ impl<M: FrameUser> Cpu<'_, M> {
         self.place_here(range.start, pages).map_err(|place| ContigError { place, moved: 0 })?;
         let alloc = || self.core().alloc_contig_range(range.clone(), &self.arena().helpers());
         self.or_with_unused(alloc, |failed| is_in_use(&failed.place))
-            .inspect(|()| self.arena().annotate_owned(range.start, range.end.0 - range.start.0))
+            .inspect(|()| self.arena().annotated.open(range.start, range.end.0 - range.start.0))
     }
 
     /// Frees what [`alloc_contig_range`](Self::alloc_contig_range) has allocated, if none of it was split or freed.
@@ -266,12 +266,12 @@ impl<M: FrameUser> Cpu<'_, M> {
         let within = self.arena().frames();
         let is_ours = within.contains(&start) && range.end <= within.end;
         if is_ours {
-            self.arena().annotate_range_freed(start, pages);
+            self.arena().annotated.close(start, pages);
         }
         // Refused, it is as it was.
         self.core().free_contig_range(range).inspect_err(|_| {
             if is_ours {
-                self.arena().annotate_owned(start, pages)
+                self.arena().annotated.open(start, pages)
             }
         })
     }
@@ -336,9 +336,9 @@ impl<M: FrameUser> Cpu<'_, M> {
             return Reported::default();
         }
         self.core().report_free(order, |blocks| {
-            blocks.iter().for_each(|&(pfn, order)| self.arena().annotate_owned(pfn, order.pages()));
+            blocks.iter().for_each(|&(pfn, order)| self.arena().annotated.open(pfn, order.pages()));
             let wants_more = hook(blocks);
-            blocks.iter().for_each(|&(pfn, order)| self.arena().annotate_range_freed(pfn, order.pages()));
+            blocks.iter().for_each(|&(pfn, order)| self.arena().annotated.close(pfn, order.pages()));
             wants_more
         })
     }
@@ -392,7 +392,7 @@ mod tests {
         let barrier = Barrier::new(2);
         thread::scope(|scope| {
             scope.spawn(|| {
-                let owners = arena.owners();
+                let owners = &arena.owners;
                 let free = (0..owners.len()).filter(|&slot| owners.try_acquire(slot).is_some());
                 let held: Vec<_> = free.map(|slot| owners.guard(slot)).collect();
                 barrier.wait();

@@ -12,6 +12,8 @@ use core::slice;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
+use crate::error::ArenaError;
+
 // Part of POSIX and of every Linux C library's stable interface; the crate `libc` lacks the declarations.
 unsafe extern "C" {
     fn pthread_mutexattr_setrobust(attr: *mut libc::pthread_mutexattr_t, robust: i32) -> i32;
@@ -128,12 +130,13 @@ impl fmt::Debug for OwnerLocks {
 
 impl OwnerLocks {
     /// `count` free locks.
-    pub(crate) fn new(count: usize) -> io::Result<Self> {
+    pub(crate) fn new(count: usize) -> Result<Self, ArenaError> {
         let locks: Box<[RobustMutex]> = (0..count).map(|_| RobustMutex::new()).collect();
         let locks = Self(NonNull::from(Box::leak(locks)));
         // SAFETY: no thread has seen them.
-        locks.row().iter().try_for_each(|lock| unsafe { lock.init(false) })?;
-        Ok(locks)
+        let made = locks.row().iter().try_for_each(|lock| unsafe { lock.init(false) });
+        let bytes = size_of_val(locks.row());
+        made.map(|()| locks).map_err(|source| ArenaError::Reserve { what: "CPUs", bytes, source })
     }
 
     fn row(&self) -> &[RobustMutex] {

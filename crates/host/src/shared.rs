@@ -125,7 +125,7 @@ impl<M: FrameUser> SharedArena<M> {
     /// As [`Cpu::alloc`].
     pub fn alloc_with(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
         self.refuse_fork(request)?;
-        if self.is_annotated() && request.flags.has(Flags::ZERO) {
+        if self.annotated.is_on() && request.flags.has(Flags::ZERO) {
             let plain = Request { flags: request.flags.without(Flags::ZERO), ..*request };
             return self.alloc_with(&plain).inspect(|&pfn| self.clear(pfn, request.order));
         }
@@ -143,7 +143,7 @@ impl<M: FrameUser> SharedArena<M> {
         let last = alloc().or_else(|failed| {
             if failed.why != AllocFailure::Injected && self.take_back() { alloc() } else { Err(failed) }
         });
-        last.inspect(|&pfn| self.annotate_owned(pfn, request.order.pages()))
+        last.inspect(|&pfn| self.annotated.open(pfn, request.order.pages()))
             .inspect_err(|failed| tell_failed(&self.0.arena, failed))
     }
 

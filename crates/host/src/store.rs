@@ -22,7 +22,7 @@ pub(crate) struct Store {
     /// Everything else.
     tables: Mapping,
     /// Bytes of descriptors and maps.
-    metadata: usize,
+    pub(crate) metadata: usize,
 }
 
 /// Memory for the descriptors of frames, which outlives an arena: the next one may have it
@@ -109,11 +109,6 @@ impl Store {
     /// Memory of the descriptors, which is left when the structures are gone.
     pub(crate) fn into_descriptors(self) -> DescriptorMemory {
         DescriptorMemory(self.descriptors)
-    }
-
-    /// Bytes of what is kept for frames and pageblocks.
-    pub(crate) const fn metadata_bytes(&self) -> usize {
-        self.metadata
     }
 
     /// Bytes of address space, committed or not.

@@ -117,7 +117,7 @@ impl<M: FrameUser> Cpu<'_, M> {
         if self.arena().is_forked() {
             return trimmed;
         }
-        let (Some(least), Pages::Own(mapping)) = (self.arena().trims, self.arena().pages()) else {
+        let (Some(least), Pages::Own(mapping)) = (self.arena().trims, &self.arena().pages) else {
             return trimmed;
         };
         let least = least.max(order);
@@ -182,7 +182,7 @@ impl<M: FrameUser> Arena<M> {
         let mut ages = FreeAges::default();
         let mut all = Trimmed::default();
         let mut ticked = Instant::now();
-        while !self.pressure().is_stopping(Acquire) {
+        while !self.pressure.is_stopping(Acquire) {
             if ticked.elapsed() >= TICK {
                 ticked = Instant::now();
                 self.tick();
@@ -200,7 +200,7 @@ impl<M: FrameUser> Arena<M> {
                 Err(_) => {}
             }
             let until = Instant::now() + policy.interval;
-            while Instant::now() < until && !self.pressure().is_stopping(Acquire) {
+            while Instant::now() < until && !self.pressure.is_stopping(Acquire) {
                 thread::sleep(policy.interval.min(Duration::from_millis(50)));
             }
         }

@@ -72,7 +72,6 @@ const ORDER: &[&str] = &[
 
 /// True for the parts that this module answers: those that compare. Arithmetic, and allocators side by side, stay
 /// tables.
-#[must_use]
 pub fn is_answered(part: &Part) -> bool {
     let compares = |variant: &String| {
         let has_both =
@@ -183,7 +182,6 @@ impl<'a> Change<'a> {
 
 /// The answer for one variant, and its most important rows: `whole` has those, too, that say little and are not in
 /// `part`.
-#[must_use]
 pub fn text(part: &Part, whole: &Part, variant: &str, terminal: &Terminal) -> String {
     let mut out = String::new();
     let mut push = |text: &str, tone: Tone| {
@@ -275,7 +273,6 @@ fn noise(part: &Part) -> Option<String> {
 }
 
 /// The effect on the run, and on huge pages, in a sentence.
-#[must_use]
 pub fn in_a_sentence(part: &Part, variant: &str) -> String {
     let said = [time(part, variant), huge_pages(part, variant)];
     said.into_iter().flatten().collect::<Vec<_>>().join("; huge pages ")

@@ -80,7 +80,6 @@ impl Bootable {
 
     /// A map that was read. Early allocation takes what its frame descriptors need, `descriptor_bytes` each, on the
     /// node that they describe. CPUs that nothing is said of are spread over the nodes.
-    #[must_use]
     pub fn of_firmware(mut firmware: Firmware, descriptor_bytes: u64, cpus: usize) -> Self {
         if firmware.cpu_nodes.is_empty() {
             let mut nodes: Vec<NodeId> = firmware.map.nodes.iter().map(|(_, _, home)| home.node).collect();

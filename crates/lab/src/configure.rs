@@ -20,7 +20,7 @@ pub use framewright_subject::{Descriptor, Subject};
 const GONE: [&str; 5] = ["bulk", "free_store", "large_heads", "metadata", "pcp_counting"];
 
 /// An allocator to be made: its configuration, and what surrounds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setup {
     /// The allocator's own configuration.
     pub config: Config,
@@ -34,7 +34,6 @@ pub struct Setup {
 
 impl Setup {
     /// The same with descriptors of 8 bytes.
-    #[must_use]
     pub(crate) fn compact(self) -> Self {
         Self { descriptor: Descriptor::Compact, ..self }
     }
@@ -48,12 +47,6 @@ impl Setup {
             return Err(Error::failed("engine = compact: it needs descriptor_bytes = 8"));
         }
         Subject::new(self.config, self.descriptor, frames, cpus).map_err(Error::failed)
-    }
-}
-
-impl Default for Setup {
-    fn default() -> Self {
-        Self::new(Config::framewright())
     }
 }
 
@@ -85,35 +78,23 @@ impl Setting {
     }
 
     /// The sysctl that sets it on a running Linux, if there is one.
-    #[must_use]
     pub fn sysctl(&self) -> Option<&'static str> {
         let name = self.source.split([',', ' ']).next()?;
         name.starts_with("vm.").then_some(name)
     }
 
     /// Its value in a setup.
-    #[must_use]
     pub fn of(&self, setup: &Setup) -> String {
         (self.get)(setup)
     }
 
     /// Presets by name, in the order of the generations they are of.
     pub fn presets() -> impl Iterator<Item = (&'static str, Setup)> {
-        declared::PRESETS.iter().map(|&(name, config)| (name, Setup::new(config)))
+        declared::PRESETS.iter().map(|&(name, config)| (name, Setup { config, ..Setup::default() }))
     }
 }
 
 impl Setup {
-    /// A configuration, with small descriptors.
-    fn new(config: Config) -> Self {
-        Self {
-            config,
-            descriptor: Descriptor::Compact,
-            split: Split::default(),
-            page_cache: PageCache::default(),
-        }
-    }
-
     /// The default with `settings` applied in order.
     ///
     /// # Errors
@@ -147,14 +128,12 @@ impl Setup {
     }
 
     /// Every setting by name, as results record it.
-    #[must_use]
     pub fn described(&self) -> BTreeMap<String, String> {
         SETTINGS.iter().map(|setting| (setting.name.to_owned(), setting.of(self))).collect()
     }
 
     /// Says of each of these settings that makes no difference in a replay or a benchmark why that is so: one zone,
     /// initialised whole, with nothing to reclaim.
-    #[must_use]
     pub fn without_effect(&self, settings: &Settings, what: Measures) -> Vec<String> {
         let reason = |acts: Acts| match acts {
             Acts::Always => None,

@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use framewright_report::error::Result;
 
+pub use checks::joined;
 pub(crate) use read::zoneinfo;
 pub use read::{Group, Kernel, Pageset, State, Zone};
 pub use root::{FILES, Root};
@@ -65,7 +66,6 @@ pub enum Severity {
 
 impl Severity {
     /// Name of the severity.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -92,12 +92,6 @@ pub fn examine_since(root: &Root, earlier: Option<&State>) -> Result<(State, Vec
     let state = State::read(root)?;
     let findings = checks::all(&state, earlier);
     Ok((state, findings))
-}
-
-/// Findings for reading: a finding that several zones have in common is one, with the value of each zone.
-#[must_use]
-pub fn joined(findings: &[Finding]) -> Vec<Finding> {
-    checks::joined(findings)
 }
 
 #[cfg(test)]

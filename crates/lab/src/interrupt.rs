@@ -13,13 +13,11 @@ pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// Watches for the first signal from now on; the second ends the process.
-    #[must_use]
     pub fn watched() -> Self {
         Self::watching(true)
     }
 
     /// Like [`watched`](Self::watched), but no later signal ends the process, which has to restore what it changed.
-    #[must_use]
     pub fn ending_in_order() -> Self {
         Self::watching(false)
     }
@@ -44,7 +42,6 @@ impl Interrupt {
     }
 
     /// True after an interrupt.
-    #[must_use]
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

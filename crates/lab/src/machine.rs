@@ -234,7 +234,6 @@ pub struct KernelSizes {
 
 impl Parameter {
     /// The range to vary it in: as measured, ±25 % for an estimate, else the value alone.
-    #[must_use]
     pub fn interval(&self) -> (f64, f64) {
         let margin = if self.source == Source::Estimate { 0.25 * self.value.abs() } else { 0.0 };
         (self.low.unwrap_or(self.value - margin), self.high.unwrap_or(self.value + margin))
@@ -303,7 +302,7 @@ impl Machine {
     pub fn find_with_text(argument: &str) -> Result<(Self, String)> {
         if is_path(argument) {
             let file = TomlFile::read(Path::new(argument))?;
-            return Ok((Self::parse(&file)?, file.text().to_owned()));
+            return Ok((Self::parse(&file)?, file.text.clone()));
         }
         let machine = Self::find(argument)?;
         let file = format!("{}.toml", machine.name);
@@ -325,13 +324,11 @@ impl Machine {
     }
 
     /// Logical CPUs.
-    #[must_use]
     pub const fn cpus(&self) -> u32 {
         self.nodes * self.cores_per_node * self.threads_per_core
     }
 
     /// Memory that is plugged in, in GiB.
-    #[must_use]
     pub fn memory_gib(&self) -> u64 {
         u64::from(self.nodes) * self.gib_per_node
     }
@@ -441,7 +438,6 @@ impl Machine {
     }
 
     /// Every parameter with its name, such as `latency_ns.same_l3`, in the order of the description.
-    #[must_use]
     pub fn parameters(&self) -> Vec<(&'static str, Parameter)> {
         let latency = &self.latency_ns;
         let cache = self.cache_kib.as_ref();

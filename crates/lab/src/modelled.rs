@@ -320,7 +320,6 @@ fn add(part: &mut Part, variant: &str, outcome: &Outcome) {
 }
 
 /// An empty part for a trace on a machine.
-#[must_use]
 pub fn part(machine: &Machine, baseline: &str, seed: u64) -> Part {
     let mut part =
         Part::new("replay", "trace", Kind::Simulated, &*machine.name).baseline(baseline).seed(seed);

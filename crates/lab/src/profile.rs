@@ -46,7 +46,6 @@ pub struct Profile {
 
 impl Profile {
     /// The profile of a trace. O(n log n) in its events.
-    #[must_use]
     pub fn of(trace: &Trace) -> Self {
         let mut profile = Self { duration_ns: trace.duration_ns(), ..Self::default() };
         let mut comms: HashMap<u32, Share> = HashMap::new();
@@ -79,7 +78,6 @@ impl Profile {
     }
 
     /// A quantile of the lifetimes, in ns; `None` if no block was freed.
-    #[must_use]
     pub fn lifetime_ns(&self, quantile: f64) -> Option<u64> {
         let last = self.lifetimes_ns.len().checked_sub(1)?;
         self.lifetimes_ns.get((last as f64 * quantile.clamp(0.0, 1.0)).round() as usize).copied()
@@ -134,7 +132,6 @@ pub(crate) fn free_kind(trace: &Trace) -> EventKind {
 }
 
 /// `350 ns`, `1.20 ms`, `2.80 s`.
-#[must_use]
 pub fn time(ns: f64) -> String {
     match ns {
         ns if ns < 1e3 => format!("{ns:.0} ns"),
@@ -145,7 +142,6 @@ pub fn time(ns: f64) -> String {
 }
 
 /// An amount of memory in a readable unit.
-#[must_use]
 pub fn size(bytes: u64) -> String {
     let mib = bytes as f64 / f64::from(1 << 20);
     match bytes >> 10 {
@@ -156,7 +152,6 @@ pub fn size(bytes: u64) -> String {
 }
 
 /// Name of a migratetype in Linux.
-#[must_use]
 pub fn type_name(migratetype: Option<u8>) -> String {
     match migratetype {
         Some(0) => "unmovable".to_owned(),

@@ -21,7 +21,6 @@ pub fn silence() {
 }
 
 /// True if no progress is shown.
-#[must_use]
 pub fn is_silent() -> bool {
     SILENT.get().is_some()
 }
@@ -56,14 +55,12 @@ pub struct Progress {
 
 impl Progress {
     /// Work of `steps` steps.
-    #[must_use]
     pub fn new(what: &str, steps: u64) -> Self {
         let bar = if is_silent() { ProgressBar::hidden() } else { LINES.add(ProgressBar::new(steps)) };
         Self::on(bar, what)
     }
 
     /// Like [`new`](Self::new), but the first Ctrl-C from now on only means that no further step is to begin.
-    #[must_use]
     pub fn interruptible(what: &str, steps: u64) -> Self {
         Self::until(&Interrupt::watched(), what, steps)
     }
@@ -77,7 +74,6 @@ impl Progress {
     }
 
     /// True after an interrupt: no further step begins.
-    #[must_use]
     pub fn is_interrupted(&self) -> bool {
         self.stop.as_ref().is_some_and(Interrupt::is_raised)
     }
@@ -113,7 +109,6 @@ impl Progress {
     }
 
     /// Steps done.
-    #[must_use]
     pub fn position(&self) -> u64 {
         self.bar.position()
     }

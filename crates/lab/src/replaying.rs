@@ -103,7 +103,6 @@ impl<'a> Replay<'a> {
     }
 
     /// The trace's content.
-    #[must_use]
     pub const fn counts(&self) -> &Counts {
         self.plans.as_traced.counts()
     }

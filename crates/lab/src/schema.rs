@@ -6,10 +6,9 @@ use crate::configure::SETTINGS;
 use crate::machine::Machine;
 use crate::settings::Takes;
 use crate::study::workload::{Declaration, Workload};
-use crate::study::{Content, registry};
+use crate::study::{Plan, registry};
 
 /// The schema of a machine's description.
-#[must_use]
 pub fn machine() -> Value {
     let mut schema = schemars::schema_for!(Machine).to_value();
     schema["title"] = json!("A machine of framewright");
@@ -17,9 +16,8 @@ pub fn machine() -> Value {
 }
 
 /// The schema of a study: what its file is read into, with the settings and the workloads that there are.
-#[must_use]
 pub fn study() -> Value {
-    let mut schema = schemars::schema_for!(Content).to_value();
+    let mut schema = schemars::schema_for!(Plan).to_value();
     let workloads: Vec<&Declaration> = registry::all().map(Workload::declaration).collect();
     let definitions = &mut schema["$defs"];
     definitions["settings"] = configuration();

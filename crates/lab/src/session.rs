@@ -53,7 +53,6 @@ pub struct ReportArgs {
 
 impl ReportArgs {
     /// The seed.
-    #[must_use]
     pub fn seed(&self) -> u64 {
         self.seed.unwrap_or(1)
     }
@@ -123,7 +122,6 @@ impl Session {
     }
 
     /// An empty document of this run: `command` in short, the command line, the time and the host.
-    #[must_use]
     pub fn document(&self, command: impl Into<String>) -> Document {
         let mut document = Document::new(command, Host::probe());
         document.argv =
@@ -271,7 +269,6 @@ impl Reporter<'_> {
     }
 
     /// The legend of the tables of all results.
-    #[must_use]
     pub fn legend(&self, document: &Document, style: Style) -> String {
         let (_, rest) = self.answers(document, document, style);
         table::legend_text(&table::tables(&rest, style, self.args.options()), &self.session.terminal)
@@ -280,7 +277,6 @@ impl Reporter<'_> {
 
 impl ReportArgs {
     /// Options that a table style leaves open.
-    #[must_use]
     pub fn options(&self) -> Options {
         Options { all_statistics: self.all_statistics }
     }

@@ -63,7 +63,6 @@ pub enum Takes {
 
 impl Takes {
     /// True if a value is one of those.
-    #[must_use]
     pub fn accepts(self, value: &Value) -> bool {
         match (self, value) {
             (Self::Whole(least, most), Value::Integer(number)) => (least..=most).contains(number),
@@ -140,7 +139,6 @@ impl Settings {
     }
 
     /// Value of `key`.
-    #[must_use]
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.entries.iter().rev().find(|entry| entry.key == key).map(|entry| &entry.value)
     }
@@ -154,7 +152,6 @@ impl Settings {
     }
 
     /// These settings, refined by `others`.
-    #[must_use]
     pub fn with(&self, others: &Self) -> Self {
         Self { entries: self.entries.iter().chain(&others.entries).cloned().collect() }
     }

@@ -5,6 +5,7 @@ pub(crate) mod samples;
 
 use core::cell::Cell;
 use core::fmt;
+use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
 use std::thread;
@@ -14,7 +15,6 @@ use framewright_report::stats::quantile_of_sorted;
 use framewright_sim::clock::{Rng, mix};
 use framewright_sim::model::{Bandwidth, Batches, Caches, Fitted, Kernel, Latency, Shape, drift_pages};
 use framewright_sim::{Model, model};
-use serde::Deserialize;
 
 use crate::machine::{Machine, Parameter};
 use crate::toml_file::TomlFile;
@@ -38,33 +38,18 @@ const EXCHANGE_CYCLES: f64 = 18.0;
 /// Core cycles of a mispredicted branch: 15 to 20 cycles in tables of microarchitectures since 2015.
 const MISPREDICT_CYCLES: f64 = 17.0;
 
-/// The file of fitted parameters.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FittedFile {
-    alloc_ns: f64,
-    free_ns: f64,
-    access_ns: f64,
-    walk_ns: f64,
-    dependent: f64,
-    page_ns: f64,
-}
-
 /// The fitted parameters.
 ///
 /// # Errors
 /// The file is wrong. It is part of this crate, and a test reads it.
 pub fn fitted() -> Result<Fitted> {
-    let file: FittedFile = TomlFile::embedded("machines/calibration", "fitted.toml", FITTED).parse()?;
-    let FittedFile { alloc_ns, free_ns, access_ns, walk_ns, dependent, page_ns } = file;
-    Ok(Fitted { alloc_ns, free_ns, access_ns, walk_ns, dependent, page_ns })
-}
-
-/// The file of left-out orders: quantiles of ln(simulated / measured), ascending.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LeftOutFile {
-    quantiles: Vec<f64>,
+    let file = TomlFile::embedded("machines/calibration", "fitted.toml", FITTED);
+    let values: BTreeMap<String, f64> = file.parse()?;
+    let named = Fitted::NAMES.map(|name| values.get(name).copied().unwrap_or(f64::NAN));
+    if named.iter().any(|value| value.is_nan()) {
+        return Err(file.error(None, "a parameter is missing"));
+    }
+    Ok(Fitted::from_values(named))
 }
 
 /// For each of `count` models how far the model itself is off, as a factor on the times that it predicts: what the
@@ -74,8 +59,9 @@ struct LeftOutFile {
 /// # Errors
 /// The file is wrong. It is part of this crate, and a test reads it.
 pub fn model_errors(count: usize, seed: u64) -> Result<Vec<f64>> {
-    let file: LeftOutFile = TomlFile::embedded("machines/calibration", "left-out.toml", LEFT_OUT).parse()?;
-    let quantiles = file.quantiles;
+    let file = TomlFile::embedded("machines/calibration", "left-out.toml", LEFT_OUT);
+    // Of ln(simulated / measured), ascending.
+    let quantiles = file.parse::<BTreeMap<String, Vec<f64>>>()?.remove("quantiles").unwrap_or_default();
     if quantiles.is_empty() || !quantiles.is_sorted() {
         return Err(Error::failed("machines/calibration/left-out.toml: quantiles are not ascending"));
     }

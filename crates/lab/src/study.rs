@@ -28,6 +28,5 @@ mod validation;
 pub mod workload;
 
 pub use job::{Job, jobs};
-pub(crate) use plan::Content;
 pub use plan::{Metric, Part, Plan, Variant};
 pub use run::{Configured, Run, configured, result_part};

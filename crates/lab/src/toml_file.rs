@@ -12,11 +12,11 @@ use framewright_report::error::{Error, Result};
 const LONGEST: u64 = 1 << 20;
 
 /// The text of a TOML file and where it comes from, to say where something is wrong.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct TomlFile {
     /// As the reader of a message knows it.
     pub(crate) name: String,
-    text: String,
+    pub(crate) text: String,
     on_disk: bool,
 }
 
@@ -28,11 +28,6 @@ impl TomlFile {
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let text = input::text(path, LONGEST, "expected TOML").map_err(Error::failed)?;
         Ok(Self { name: path.display().to_string(), text, on_disk: true })
-    }
-
-    /// Text of the file.
-    pub(crate) fn text(&self) -> &str {
-        &self.text
     }
 
     /// Folder of the file; none if it is built in.

@@ -151,7 +151,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     fn build(allocator: &'c Allocator<'c, P, PageSlot>, device: D, swap: Option<Swap>) -> Self {
         let slots = Slots::new(allocator);
         let slots_of_swap = swap.map_or(0, |swap| swap.slots);
-        let state = State::new(allocator.zones().len(), slots.frames(), slots_of_swap);
+        let state = State::new(allocator.zones().len(), slots.frames, slots_of_swap);
         Self {
             allocator,
             device,
@@ -496,7 +496,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         self.locked(|state| {
             let pages: Vec<Pfn> = state.index.values().copied().collect();
             pages.iter().for_each(|&pfn| self.slots.with(pfn, |slot| *slot = PageSlot::default()));
-            *state = State::new(self.allocator.zones().len(), self.slots.frames(), swap_slots);
+            *state = State::new(self.allocator.zones().len(), self.slots.frames, swap_slots);
             pages
         })
     }

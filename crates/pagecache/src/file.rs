@@ -33,7 +33,7 @@ pub(crate) struct File {
     pub(crate) last_read: Option<u64>,
     pub(crate) window: u64,
     /// Writes and syncs that have failed, and what the last of them said.
-    errors: u64,
+    pub(crate) errors: u64,
     last_error: Option<IoError>,
     /// Errors that some opener was told of.
     pub(crate) reported: u64,
@@ -49,11 +49,11 @@ pub(crate) struct File {
     gone: bool,
     /// The sync that is under way.
     sync: Option<Sync>,
-    /// Syncs begun so far, and the last of them that succeeded.
-    syncs: u64,
+    /// Syncs begun so far (one that begins from now on has a higher number), and the last of them that succeeded.
+    pub(crate) syncs: u64,
     synced: u64,
     /// Why some of the file is lost.
-    lost: Option<IoError>,
+    pub(crate) lost: Option<IoError>,
 }
 
 /// Whether a sync is to be made.
@@ -73,10 +73,6 @@ impl File {
         self.last_error = Some(error);
     }
 
-    pub(crate) const fn errors(&self) -> u64 {
-        self.errors
-    }
-
     /// The last error, if there were more than `heard`. Every opener that asks is told then.
     pub(crate) fn report(&mut self, heard: u64) -> Option<IoError> {
         self.reported = self.reported.max(self.errors);
@@ -86,10 +82,6 @@ impl File {
     /// The last error, if there were more than `before`.
     pub(crate) fn error_after(&self, before: u64) -> Option<IoError> {
         self.last_error.filter(|_| self.errors > before)
-    }
-
-    pub(crate) const fn lost(&self) -> Option<IoError> {
-        self.lost
     }
 
     // ---- pages on their way ------------------------------------------------------------------------------
@@ -140,11 +132,6 @@ impl File {
             let covered = sync.pages.remove(&index);
             sync.gone |= covered && !dropped;
         }
-    }
-
-    /// Syncs begun so far: one that begins from now on has a higher number.
-    pub(crate) const fn syncs(&self) -> u64 {
-        self.syncs
     }
 
     /// Decides which caller makes the sync with a number above `after`.
@@ -206,11 +193,11 @@ mod tests {
     #[test]
     fn everybody_is_told_once() {
         let mut file = File::default();
-        let (first, second) = (file.errors(), file.errors());
+        let (first, second) = (file.errors, file.errors);
         file.begin_write(3);
         file.end_write(3, Err(BROKEN));
         assert_eq!([file.report(first), file.report(second)], [Some(BROKEN); 2]);
-        assert_eq!(file.report(file.errors()), None);
+        assert_eq!(file.report(file.errors), None);
         assert_eq!(file.reported, 1);
     }
 
@@ -236,7 +223,7 @@ mod tests {
         file.begin_write(10);
         let again: Vec<_> = file.end_sync(Err(BROKEN)).into_iter().collect();
         assert_eq!(
-            (again, file.lost()),
+            (again, file.lost),
             (alloc::vec![1, 2, 3, 9, 10], None),
             "some of them may have come too late"
         );
@@ -254,7 +241,7 @@ mod tests {
         file.end_write(2, Ok(()));
         file.leave(2, false);
         file.end_sync(Err(BROKEN));
-        assert_eq!(file.lost(), Some(BROKEN));
+        assert_eq!(file.lost, Some(BROKEN));
     }
 
     #[test]
@@ -270,7 +257,7 @@ mod tests {
                     file.leave(1, dropped);
                 }
                 assert_eq!(file.end_sync(Err(BROKEN)).into_iter().collect::<Vec<_>>(), [2]);
-                assert_eq!(file.lost(), (!dropped).then_some(BROKEN));
+                assert_eq!(file.lost, (!dropped).then_some(BROKEN));
             }
         }
         let mut file = written(&[1]);
@@ -278,6 +265,6 @@ mod tests {
         assert_eq!((file.take_turn(0), file.end_sync(Ok(())).len()), (Turn::Mine, 0));
         assert_eq!(file.take_turn(1), Turn::Mine);
         file.end_sync(Err(BROKEN));
-        assert_eq!(file.lost(), None, "the sync before covered it");
+        assert_eq!(file.lost, None, "the sync before covered it");
     }
 }

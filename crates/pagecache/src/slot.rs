@@ -126,7 +126,7 @@ impl FrameUser for PageSlot {
 pub(crate) struct Slots<'c, P: Platform> {
     allocator: &'c Allocator<'c, P, PageSlot>,
     base: Pfn,
-    frames: u64,
+    pub(crate) frames: u64,
 }
 
 impl<'c, P: Platform> Slots<'c, P> {
@@ -151,11 +151,6 @@ impl<'c, P: Platform> Slots<'c, P> {
 
     pub(crate) fn link(&self, pfn: Pfn) -> u32 {
         (pfn.0 - self.base.0) as u32
-    }
-
-    /// Frames from the first that a link can name to the last.
-    pub(crate) const fn frames(&self) -> u64 {
-        self.frames
     }
 
     pub(crate) fn pfn(&self, link: u32) -> Option<Pfn> {

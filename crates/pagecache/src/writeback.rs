@@ -104,13 +104,13 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         // of a page that this call found clean.
         let told = self.locked(|state| {
             let file = state.file(file);
-            let (errors, told) = (file.errors(), file.report(heard));
+            let (errors, told) = (file.errors, file.report(heard));
             if let Some(opener) = opener
                 && opener.load(Relaxed) < errors
             {
                 opener.store(errors, Relaxed);
             }
-            file.lost().map_or(told.map(CacheError::Io), |error| Some(CacheError::Lost(error)))
+            file.lost.map_or(told.map(CacheError::Io), |error| Some(CacheError::Lost(error)))
         });
         told.map_or(Ok(()), Err)
     }
@@ -142,7 +142,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
     /// Has the device make durable what was written to a file before. One that another flush has made for it will do,
     /// if it began later than this call. Errors are noted with the file.
     fn sync(&self, file: FileId) {
-        let before = self.locked(|state| state.file(file).syncs());
+        let before = self.locked(|state| state.file(file).syncs);
         let mut waited = 0;
         loop {
             match self.locked(|state| state.file(file).take_turn(before)) {
@@ -201,7 +201,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
     /// Some could not be written. It is dirty still.
     pub fn write_all(&self) -> Result<(), CacheError> {
         let before: BTreeMap<_, _> =
-            self.locked(|state| state.files.iter().map(|(&file, known)| (file, known.errors())).collect());
+            self.locked(|state| state.files.iter().map(|(&file, known)| (file, known.errors)).collect());
         self.write_dirty(None);
         let error = self.locked(|state| {
             let errors_before = |file| before.get(file).copied().unwrap_or_default();

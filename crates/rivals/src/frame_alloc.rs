@@ -114,7 +114,7 @@ impl<A: RegionInit> Rival<A> {
         #[expect(unsafe_code, reason = "the allocator must be told which memory is its own")]
         // SAFETY: the region is mapped, has no other owner, outlives the allocator, and can be reached through
         // `Mapped`; this is the only thread that knows the allocator.
-        unsafe { allocator.try_init_region(region.start(), bytes) }.map_err(|error| format!("{error}"))?;
+        unsafe { allocator.try_init_region(region.start, bytes) }.map_err(|error| format!("{error}"))?;
         Ok(Self { allocator, region })
     }
 }
@@ -127,17 +127,14 @@ impl<A: PhysicalAllocator + Sync> Target for Rival<A> {
 
     fn attach(&self, cpu: usize) -> Access<'_, A> {
         CPU.set(cpu);
-        Access { allocator: &self.allocator, start: self.region.start() }
+        Access { allocator: &self.allocator, start: self.region.start }
     }
 
     fn frames(&self) -> Option<u64> {
-        Some((self.region.bytes() / FRAME.bytes()) as u64)
+        Some((self.region.bytes / FRAME.bytes()) as u64)
     }
 
-    fn free_blocks(&self, _order: u8) -> Option<u64> {
-        // Behind a feature that counts on the hot path as well.
-        None
-    }
+    // No `free_blocks`: behind a feature that counts on the hot path as well.
 }
 
 /// One thread's access.
@@ -156,15 +153,8 @@ impl<A> core::fmt::Debug for Access<'_, A> {
 #[inline]
 fn count(order: u8) -> NonZeroUsize {
     NonZeroUsize::MIN
-        .checked_mul(const { two() }.saturating_pow(u32::from(order)))
+        .checked_mul(const { NonZeroUsize::new(2).unwrap() }.saturating_pow(u32::from(order)))
         .unwrap_or(NonZeroUsize::MAX)
-}
-
-const fn two() -> NonZeroUsize {
-    match NonZeroUsize::new(2) {
-        Some(two) => two,
-        None => unreachable!(),
-    }
 }
 
 impl<A: PhysicalAllocator> TargetCpu for Access<'_, A> {
@@ -198,8 +188,8 @@ mod region {
     pub(super) struct Region {
         mapping: *mut c_void,
         mapped: usize,
-        start: usize,
-        bytes: usize,
+        pub(super) start: usize,
+        pub(super) bytes: usize,
     }
 
     // SAFETY: a region is only an address range; nothing here reads or writes through the pointer.
@@ -218,14 +208,6 @@ mod region {
                 .map_err(|error| format!("cannot reserve {} MiB of addresses: {error}", mapped >> 20))?;
             let start = mapping.expose_provenance().next_multiple_of(align);
             Ok(Self { mapping, mapped, start, bytes })
-        }
-
-        pub(super) const fn start(&self) -> usize {
-            self.start
-        }
-
-        pub(super) const fn bytes(&self) -> usize {
-            self.bytes
         }
     }
 

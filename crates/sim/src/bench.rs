@@ -371,9 +371,7 @@ impl Driver {
             lockless_reads: world.lockless_reads(),
         }
     }
-}
 
-impl Driver {
     /// Allocates a movable block.
     ///
     /// # Panics

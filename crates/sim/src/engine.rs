@@ -280,66 +280,50 @@ pub fn clear(address: usize, bytes: usize) {
     }
 }
 
+/// What `f` makes of the engine that runs; `None` outside a run. `f` does not leave the coroutine.
+#[inline]
+fn with_running<R>(f: impl FnOnce(&mut Engine) -> R) -> Option<R> {
+    // SAFETY: as above; the reference ends before the coroutine is left.
+    ptr::NonNull::new(CURRENT.get()).map(|mut engine| f(unsafe { engine.as_mut() }))
+}
+
 /// Lets the running CPU pause.
 pub(crate) fn relax() {
-    let engine = CURRENT.get();
-    if !engine.is_null() {
-        // SAFETY: as above; the reference ends before the coroutine is left.
-        let sleeps = unsafe { (*engine).pause() };
-        if sleeps {
-            // SAFETY: as above.
-            unsafe { Engine::leave(engine) }
-        }
+    if with_running(Engine::pause) == Some(true) {
+        // SAFETY: as above.
+        unsafe { Engine::leave(CURRENT.get()) }
     }
 }
 
 /// The running CPU's clock; 0 outside a run.
 #[must_use]
 pub fn now() -> Ps {
-    let engine = CURRENT.get();
-    if engine.is_null() {
-        return Ps(0);
-    }
-    // SAFETY: as above.
-    let engine = unsafe { &*engine };
-    engine.cpus[usize::from(engine.current)].clock
+    with_running(|engine| engine.cpus[usize::from(engine.current)].clock).unwrap_or(Ps(0))
 }
 
 /// Like [`now`], and a recorder takes note of it.
 pub(crate) fn look_at_clock() -> Ps {
     let at = now();
-    let engine = CURRENT.get();
-    if !engine.is_null() {
-        // SAFETY: as above.
-        let engine = unsafe { &mut *engine };
-        let cpu = engine.current;
+    with_running(|engine| {
         if let Some(recorder) = &mut engine.recorder {
-            recorder.clock(cpu, at);
+            recorder.clock(engine.current, at);
         }
-    }
+    });
     at
 }
 
 /// Lets the running CPU work on its own for so long. Outside a run nothing happens.
 pub fn spend(time: Ps) {
-    let engine = CURRENT.get();
-    if !engine.is_null() {
-        // SAFETY: as above.
-        let engine = unsafe { &mut *engine };
-        engine.work(time);
-    }
+    with_running(|engine| engine.work(time));
 }
 
 /// Lets the running CPU work on its own for about so long, a tenth more or less: what a CPU does never takes exactly as
 /// long twice, and CPUs in exact lockstep would show what no machine does. Outside a run nothing happens.
 pub fn spend_about(time: Ps) {
-    let engine = CURRENT.get();
-    if !engine.is_null() {
-        // SAFETY: as above.
-        let engine = unsafe { &mut *engine };
+    with_running(|engine| {
         let jitter = Ps(engine.rng.below(time.0 / 5 + 1));
         engine.work(Ps(time.0 - time.0 / 10) + jitter);
-    }
+    });
 }
 
 impl Simulator {
@@ -495,7 +479,7 @@ impl Simulator {
 
     /// The recorded spans, if there are any.
     pub fn recorded(&mut self, title: &str) -> Option<Recorded> {
-        let spans = self.engine.recorder.take()?.into_spans();
+        let spans = self.engine.recorder.take()?.spans;
         let names = self.engine.traffic.iter().map(|traffic| traffic.name.clone()).collect();
         Some(Recorded { title: title.to_owned(), spans, names })
     }

@@ -42,7 +42,7 @@ pub struct Span {
 /// Spans as they come. Once full it takes no more of them but runs.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    spans: Vec<Span>,
+    pub(crate) spans: Vec<Span>,
     most: usize,
     /// The times at which each CPU has looked at its clock since it last gave a lock back.
     clocks: Vec<Vec<Ps>>,
@@ -89,10 +89,6 @@ impl Recorder {
 
     pub(crate) fn wakes(&mut self, cpu: u16, at: Ps, name: Option<usize>) {
         self.add(cpu, self.asleep[usize::from(cpu)], at, Doing::Poll(name));
-    }
-
-    pub(crate) fn into_spans(self) -> Vec<Span> {
-        self.spans
     }
 }
 
@@ -206,7 +202,7 @@ mod tests {
         recorder.add(0, Ps(1), Ps(2), Doing::LockWait);
         recorder.add(0, Ps(2), Ps(3), Doing::LockHold);
         recorder.add(0, Ps(0), Ps(4), Doing::Run);
-        let kinds: Vec<Doing> = recorder.into_spans().iter().map(|span| span.doing).collect();
+        let kinds: Vec<Doing> = recorder.spans.iter().map(|span| span.doing).collect();
         assert_eq!(kinds, [Doing::LockWait, Doing::Run]);
     }
 }

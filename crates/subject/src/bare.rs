@@ -13,17 +13,12 @@ use framewright_workload::target::{Compaction, Counter, Mobility, Move, Target, 
 
 /// An arena as a target, without a choice of descriptor on the timed path.
 #[derive(Debug)]
-pub struct Bare<M: FrameUser = ()>(Box<Arena<M>>);
+pub struct Bare<M: FrameUser = ()>(pub(crate) Box<Arena<M>>);
 
 impl<M: FrameUser> Bare<M> {
     /// A target that has this arena to itself.
-    #[must_use]
     pub fn new(arena: Arena<M>) -> Self {
         Self(Box::new(arena))
-    }
-
-    pub(crate) fn into_arena(self) -> Arena<M> {
-        *self.0
     }
 }
 

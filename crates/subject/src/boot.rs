@@ -79,7 +79,6 @@ impl Subject {
     }
 
     /// Begins the boot of an arena of a map: the early part. `None` if it has begun before.
-    #[must_use]
     pub fn begin(&self) -> Option<Booting<'_>> {
         match self {
             Self::Compact(arena) => arena.allocator().begin().map(Booting::Compact),
@@ -100,31 +99,26 @@ impl Subject {
     }
 
     /// Pages that each zone manages now.
-    #[must_use]
     pub fn managed_pages(&self) -> Vec<u64> {
         with!(self, arena => arena.allocator().zones().iter().map(|zone| zone.managed_pages()).collect())
     }
 
     /// Pages that each zone's memory has.
-    #[must_use]
     pub fn present_pages(&self) -> Vec<u64> {
         with!(self, arena => arena.allocator().zones().iter().map(|zone| zone.present_pages()).collect())
     }
 
     /// Free pages.
-    #[must_use]
     pub fn free_pages(&self) -> u64 {
         with!(self, arena => arena.allocator().free_pages())
     }
 
     /// Pages that are not initialised.
-    #[must_use]
     pub fn left(&self) -> u64 {
         with!(self, arena => arena.allocator().deferred().map_or(0, |rest| rest.left()))
     }
 
     /// Counts of per-CPU lists by their size.
-    #[must_use]
     pub fn lists(&self) -> Lists {
         let mut lists = Lists::new();
         with!(self, arena => {
@@ -140,9 +134,8 @@ impl Subject {
     }
 
     /// Ends the arena, and keeps the memory that its frame descriptors had.
-    #[must_use]
     pub fn into_descriptors(self) -> DescriptorMemory {
-        with!(self, arena => arena.into_arena().into_descriptors())
+        with!(self, arena => arena.0.into_descriptors())
     }
 }
 
@@ -150,7 +143,6 @@ impl Booting<'_> {
     /// Initialises what was left for later, with `threads` threads: one node after another, or under
     /// [`Split::OneThread`] all nodes together with a thread each. `None` if the arena has fewer worker slots than that
     /// takes.
-    #[must_use]
     pub fn initialise(&self, nodes: &[NodeId], split: Split, threads: usize) -> Option<Vec<NodeTime>> {
         booting!(self, booting => initialise(booting, nodes, split, threads))
     }
@@ -224,7 +216,6 @@ fn run_timed<R>(gate: &Barrier, job: impl FnOnce() -> R) -> (R, Instant, Instant
 ///
 /// # Panics
 /// If the memory has fewer bytes.
-#[must_use]
 pub fn fill(
     memory: &mut DescriptorMemory,
     bytes: Range<usize>,

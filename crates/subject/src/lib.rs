@@ -34,14 +34,14 @@ pub use bare::{Bare, Slot};
 
 use load::Load;
 
-/// Size of a frame descriptor.
+/// Size of a frame descriptor, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Descriptor {
     /// 8 bytes: nothing of the user's.
     #[default]
-    Compact,
+    Compact = 8,
     /// 64 bytes, as Linux' `struct page`.
-    Struct64,
+    Struct64 = 64,
 }
 
 /// An arena of either descriptor size.
@@ -80,19 +80,16 @@ impl Subject {
     }
 
     /// Counts of the allocator's operations since it was made.
-    #[must_use]
     pub fn totals(&self) -> Totals {
         with!(self, arena => arena.allocator().totals())
     }
 
     /// Replays a plan once. The subject should be fresh, for as many CPUs as the plan has threads.
-    #[must_use]
     pub fn replay(&self, plan: &Plan) -> Report {
         with!(self, arena => replay(plan, arena, &Options::default()))
     }
 
     /// Runs a trace again and again (see [`age_while`]). `None` if `go_on` said no.
-    #[must_use]
     pub fn age(
         &self,
         trace: &Trace,
@@ -104,14 +101,12 @@ impl Subject {
     }
 
     /// Runs one round of a load on threads.
-    #[must_use]
     pub fn perform(&self, load: &Load<'_>, round: u64) -> Measurement {
         with!(self, arena => load.perform(&Threads(arena), round))
     }
 }
 
 /// Runs the workloads of `bench` on arenas of this configuration, with descriptors of 8 bytes.
-#[must_use]
 pub fn runner(name: &str, config: Config) -> Box<dyn Runner> {
     Box::new(Allocator::new(name, move |frames, cpus| {
         let builder = Arena::builder().pages(frames).cpus(cpus).backing(Backing::Described).config(config);

@@ -24,14 +24,12 @@ pub enum Load<'a> {
 
 impl Load<'_> {
     /// Order-0 blocks in bulk.
-    #[must_use]
     pub fn bulk(cpus: usize) -> Self {
         let scale = Scale { frames: FRAMES, operations: OPERATIONS, ..Scale::default() };
         Self::Bench(Case { workload: Workload::Bulk, order: 0, cpus }, scale)
     }
 
     /// CPUs that it runs on.
-    #[must_use]
     pub const fn cpus(&self) -> usize {
         match self {
             Self::Bench(case, _) => case.cpus,
@@ -40,7 +38,6 @@ impl Load<'_> {
     }
 
     /// Frames that an allocator needs for it.
-    #[must_use]
     pub fn frames(&self) -> u64 {
         match self {
             Self::Bench(_, scale) => scale.frames,
@@ -99,13 +96,11 @@ impl Pair {
     }
 
     /// Mean hold of the zone lock, in ns, on the arena that times it.
-    #[must_use]
     pub fn held_ns(&self, load: &Load<'_>, round: u64) -> f64 {
         self.timed(load, round, Measurement::default()).lock[2]
     }
 
     /// Runs the load on both.
-    #[must_use]
     pub fn sample(&self, load: &Load<'_>, round: u64) -> Sample {
         let measurement = self.plain.perform(load, round);
         self.timed(load, round, measurement)

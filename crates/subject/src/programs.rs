@@ -354,13 +354,11 @@ pub struct Folder {
 
 impl Folder {
     /// The folder with that path.
-    #[must_use]
     pub fn new(path: &Path) -> Self {
         Self { path: path.into(), direct: Mutex::new(true) }
     }
 
     /// Whether no file so far went through the system's cache.
-    #[must_use]
     pub fn is_direct(&self) -> bool {
         *self.direct.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -383,7 +381,6 @@ struct Met {
 
 impl Meeting {
     /// A point for that many tasks.
-    #[must_use]
     pub fn new(tasks: usize) -> Self {
         Self { tasks, state: Mutex::default(), changed: Condvar::new() }
     }
@@ -433,7 +430,6 @@ pub struct Work<'a> {
 
 impl<'a> Work<'a> {
     /// That of so many tasks, which begins now.
-    #[must_use]
     pub fn new(cache: &'a FileCache<'a>, folder: &'a Folder, tasks: usize) -> Self {
         Self { cache, folder, meeting: Meeting::new(tasks), begun: Instant::now() }
     }

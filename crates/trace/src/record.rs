@@ -39,7 +39,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -194,8 +194,8 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
     instance.set("options/overwrite", "0")?;
     instance.set("buffer_size_kb", &options.buffer_kib.max(1).to_string())?;
     let events = sets::resolve(&instance, &options.events)?;
-    let functions = sets::functions(&options.events)?;
-    sets::filter(&instance, &functions)?;
+    let tick = sets::tick(&options.events)?;
+    sets::filter(&instance, tick.as_deref())?;
     let layouts = instance.layouts(&events)?;
     let decoder = Decoder::parse(&layouts)?;
     for event in &events {
@@ -212,7 +212,7 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
     let folder = Folder::create(&options.spool)?;
     folder.save_head(&layouts, &meta)?;
     let Run { watched, drained, lost, states, unsampled } =
-        run(command, &instance, &decoder, options, (&signals, &folder, &functions))?;
+        run(command, &instance, &decoder, options, (&signals, &folder, tick.as_deref()))?;
     let cpus: Vec<u16> = drained.iter().map(|drained| drained.cpu).collect();
     let event_cost = if unsampled.is_none() { cost::measured(&instance, &cpus) } else { None };
     drop((instance, root));
@@ -366,9 +366,9 @@ struct Watched {
     disk_full: bool,
 }
 
-/// Inputs of watching beside the options: signals that end it, the folder that keeps its beginning, lines of
-/// `/proc/kallsyms` that name the addresses in events of work.
-type Watch<'a> = (&'a Signals, &'a Folder, &'a [String]);
+/// Inputs of watching beside the options: signals that end it, the folder that keeps its beginning, the line of
+/// `/proc/kallsyms` that names the address in events of work.
+type Watch<'a> = (&'a Signals, &'a Folder, Option<&'a str>);
 
 fn run(
     command: &[OsString],
@@ -424,16 +424,16 @@ fn watch(
     command: &[OsString],
     instance: &Instance,
     options: &Options,
-    (signals, folder, functions): Watch<'_>,
+    (signals, folder, tick): Watch<'_>,
     states: &mut Vec<Note>,
 ) -> Result<Watched, Error> {
     instance.set("tracing_on", "1")?;
     if options.states {
         states.extend(machine::states(0));
     }
-    if !functions.is_empty() {
+    if let Some(tick) = tick {
         let time_ns = states.first().map_or(0, |state| state.time_ns);
-        let (name, text) = ("/proc/kallsyms".to_owned(), functions.join("\n"));
+        let (name, text) = ("/proc/kallsyms".to_owned(), tick.to_owned());
         states.insert(0, Note { time_ns, cpu: 0, pid: 0, comm: 0, name, text });
     }
     // Later than the start, so that no thread is in neither.
@@ -473,9 +473,12 @@ fn roots(scope: &Scope) -> Result<HashSet<u32>, Error> {
     match scope {
         Scope::Tree | Scope::System => Ok(HashSet::new()),
         Scope::Process(pid) => {
-            let processes = processes::trees(&HashSet::from([*pid]));
+            let mut processes = processes::trees(&HashSet::from([*pid]));
+            // Of a shell that has started this process, say: what the recorder does is not the shell's.
+            let recorder = std::process::id();
+            processes.retain(|process| process.pid != recorder || *pid == recorder);
             let threads: HashSet<u32> =
-                processes.iter().flat_map(|process| processes::threads(process.pid())).collect();
+                processes.iter().flat_map(|process| processes::threads(process.pid)).collect();
             // The parent that /proc gives the first processes is none.
             if threads.is_empty() || *pid == 0 {
                 let what = format!("there is no process {pid}");
@@ -483,10 +486,7 @@ fn roots(scope: &Scope) -> Result<HashSet<u32>, Error> {
             }
             Ok(threads)
         }
-        Scope::Group(path) => group(path),
+        Scope::Group(path) => processes::group_threads(path)
+            .map_err(|cause| Error::io("read", &path.join("cgroup.procs"), cause)),
     }
-}
-
-fn group(path: &Path) -> Result<HashSet<u32>, Error> {
-    processes::group_threads(path).map_err(|cause| Error::io("read", &path.join("cgroup.procs"), cause))
 }

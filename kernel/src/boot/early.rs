@@ -16,7 +16,7 @@ use framewright::config::{Experiment, RefillCheck};
 use framewright::defer::{DeferredMemory, ZoneCursor};
 use framewright::units::SECTION_PAGES;
 use framewright::{Config, Frame, Memory, NodeId, Pfn, Plan, ZoneSpec, ZoneType};
-use framewright_kernel::{args, pvh};
+use framewright_kernel::args;
 
 use crate::kernel::{MAX_BAD, Page};
 use crate::machine::{List, Machine};
@@ -119,19 +119,9 @@ pub(super) fn prepare(machine: &'static Machine, notes: &'static mut Notes) -> P
     Prepared { division, hand_over, config, memory, deferred, cpu_nodes, bad }
 }
 
-const fn kind(kind: pvh::Kind) -> map::Kind {
-    match kind {
-        pvh::Kind::Usable => map::Kind::Usable,
-        pvh::Kind::Acpi => map::Kind::AcpiTables,
-        pvh::Kind::AcpiNvs => map::Kind::AcpiStorage,
-        pvh::Kind::Unusable => map::Kind::Unusable,
-        pvh::Kind::Reserved => map::Kind::Reserved,
-    }
-}
-
 fn read_map(map: &mut MemoryMap<'_>, machine: &Machine) {
     for range in machine.ranges.iter() {
-        map.add(range.start, range.bytes, kind(range.kind)).unwrap_or_else(|error| panic!("{error}"));
+        map.add(range.start, range.bytes, range.kind).unwrap_or_else(|error| panic!("{error}"));
     }
     for near in machine.memory.iter() {
         let home = Home { node: near.node, hot_pluggable: near.hotplug };

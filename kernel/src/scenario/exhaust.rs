@@ -11,7 +11,7 @@ use crate::machine::{List, MAX_NODES};
 use crate::{log, percpu};
 
 pub(super) fn run(kernel: &'static Kernel) {
-    let cpu = percpu::current().number();
+    let cpu = percpu::current().number;
     let node = kernel.cpu_nodes[cpu.index()];
     let chain = Chain::new();
     let mut order_of_nodes: List<(NodeId, u64), MAX_NODES> = List::new((NodeId(0), 0));

@@ -21,7 +21,7 @@ pub(super) fn cpus(kernel: &'static Kernel) {
             kernel.free(pfn, Order::ZERO).unwrap_or_else(|error| panic!("{error}"));
         });
         for percpu in kernel.online().skip(1) {
-            let cpu = percpu.number();
+            let cpu = percpu.number;
             let held = |cpu| -> u32 {
                 kernel.pages.zones().iter().map(|zone| kernel.pages.pcp(zone.id(), cpu).count()).sum()
             };
@@ -30,7 +30,7 @@ pub(super) fn cpus(kernel: &'static Kernel) {
             assert_eq!((percpu.state(), held(cpu)), (State::Off, 0), "{cpu:?} left pages on its lists");
             log!("smpboot: {cpu:?} is now offline; it gave back {before} pages");
             smp::start(kernel, cpu);
-            log!("smpboot: {cpu:?} on {:?} is online", percpu.node());
+            log!("smpboot: {cpu:?} on {:?} is online", percpu.node);
         }
         let all = kernel.pages.cpus();
         assert_eq!(kernel.online().count(), all, "a CPU is missing");
@@ -52,7 +52,7 @@ pub(super) fn memory(kernel: &'static Kernel) {
         };
         let numbers = spec.start.0.div_ceil(SECTION_PAGES)..spec.end().0 / SECTION_PAGES;
         let mut sections = numbers.rev().map(section).filter(is_whole);
-        let before = (Books::read(kernel).free(), zone.managed_pages(), zone.present_pages());
+        let before = (Books::read(kernel).0.free, zone.managed_pages(), zone.present_pages());
         let mut refused = 0;
         let gone = sections.find(|range| kernel.offline(range.clone()).inspect_err(|_| refused += 1).is_ok());
         let Some(gone) = gone else {
@@ -61,14 +61,14 @@ pub(super) fn memory(kernel: &'static Kernel) {
             continue;
         };
         let pages = SECTION_PAGES;
-        let after = (Books::read(kernel).free(), zone.managed_pages(), zone.present_pages());
+        let after = (Books::read(kernel).0.free, zone.managed_pages(), zone.present_pages());
         assert_eq!(after, (before.0 - pages, before.1 - pages, before.2 - pages), "what is gone is counted");
         log!("memory: node {} section {:?} is offline; {refused} above it are in use", node.0, gone.start);
         must_not_come_from(kernel, &gone);
         let again = kernel.offline(gone.clone()).expect_err("it is gone");
         assert_eq!(again.why, OfflineFailure::NotPageblocks);
         kernel.pages.online(gone.start, pages).unwrap_or_else(|error| panic!("{error}"));
-        let back = (Books::read(kernel).free(), zone.managed_pages(), zone.present_pages());
+        let back = (Books::read(kernel).0.free, zone.managed_pages(), zone.present_pages());
         assert_eq!(back, before, "it is back");
     }
 }

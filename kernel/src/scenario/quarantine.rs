@@ -31,7 +31,7 @@ pub(super) fn run(kernel: &'static Kernel) {
         kernel.free(pfn, order).unwrap_or_else(|error| panic!("{error}"));
     }
     let after = Books::read(kernel);
-    assert_eq!(after.quarantined(), before.quarantined() + 1, "{bad:?} was not found");
+    assert_eq!(after.0.quarantined, before.0.quarantined + 1, "{bad:?} was not found");
     let error = kernel.free(bad, Order::ZERO).expect_err("it is out of use");
     log!("quarantine: {bad:?} was found and is out of use; {error}");
 }

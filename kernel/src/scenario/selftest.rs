@@ -75,7 +75,7 @@ impl Owned {
 
 pub(super) fn run(kernel: &'static Kernel) {
     let owned = Owned::new(kernel);
-    let free = Books::read(kernel).free();
+    let free = Books::read(kernel).0.free;
     let cpus = kernel.online().count();
     let chains = [const { Chain::new() }; MAX_CPUS];
     let taken = AtomicU64::new(0);

@@ -37,7 +37,7 @@ impl Rng {
 
 /// Places of all pages at one moment, with nothing on per-CPU lists.
 #[derive(Debug)]
-pub(crate) struct Books(Account);
+pub(crate) struct Books(pub(crate) Account);
 
 impl Books {
     /// Drains all lists, checks every invariant and adds up.
@@ -49,16 +49,6 @@ impl Books {
         let account = kernel.pages.verify().unwrap_or_else(|violation| panic!("{violation}"));
         assert_eq!(account.on_pcp, 0, "drained lists hold pages");
         Self(account)
-    }
-
-    /// Pages that can be allocated.
-    pub(crate) const fn free(&self) -> u64 {
-        self.0.free
-    }
-
-    /// Pages out of use because they are bad.
-    pub(crate) const fn quarantined(&self) -> u64 {
-        self.0.quarantined
     }
 
     /// Nothing was lost since, and nothing is held that was not held before.

@@ -45,7 +45,6 @@ pub(crate) struct Lists<'a> {
 
 impl Layout {
     /// Pages that an arena needs to be [arranged](Self::arrange) like this.
-    #[must_use]
     pub(crate) const fn pages(&self) -> u64 {
         self.span.next_multiple_of(LARGEST) + LARGEST
     }

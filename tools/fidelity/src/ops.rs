@@ -59,7 +59,6 @@ impl Ops {
     /// The first `most` operations of a trace, its CPUs shared out to `cpus`. All blocks become movable: the module's
     /// zone holds nothing else. Left out are frees of blocks that the trace did not allocate, frees in parts, and
     /// blocks for which the machine would have no room.
-    #[must_use]
     pub(crate) fn of_trace(trace: &Trace, cpus: u8, most: usize) -> Self {
         let mut ops = Self { cpus, slots: 0, list: Vec::new() };
         let mut live: HashMap<u64, (u8, u32)> = HashMap::new();
@@ -97,7 +96,6 @@ impl Ops {
     /// `most` operations that no program makes, to see rules that recorded traces do not reach: bursts of 10 to 4,000
     /// allocations or frees of single pages, of orders 1 to 3, of huge blocks and of mixtures, freed last first or in
     /// any order. The same list each time. With several CPUs each burst is on one of them.
-    #[must_use]
     pub(crate) fn made_up(cpus: u8, most: usize) -> Self {
         const BURSTS: [u64; 5] = [10, 50, 200, 1_000, 4_000];
         const MIXTURES: [&[u8]; 6] = [
@@ -142,7 +140,6 @@ impl Ops {
     }
 
     /// The list's file.
-    #[must_use]
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let head = [MAGIC, self.list.len() as u32, self.slots, u32::from(self.cpus)];
         let word = |op: &Op| {

@@ -63,7 +63,7 @@ pub(crate) fn replay(ops: &Ops, config: &Config, kernel: &Answer) -> Result<Repl
         let drained = after.drained_pages - before.drained_pages;
         if refilled + drained > 0 {
             let (count, high) = (lists(cpu).count(), lists(cpu).high());
-            let (op, cpu, frames) = (number as u64, op.cpu.into(), frames.number());
+            let (op, cpu, frames) = (number as u64, op.cpu.into(), frames.0);
             steps.push(Step { op, cpu, refilled, drained, count, high, frames });
         }
     }
@@ -99,7 +99,6 @@ fn own_size(config: &Config, kernel: &Answer, cpus: u8) -> Sizing {
 }
 
 /// The first operation at which two sequences differ, with what each did; `None` if they are the same.
-#[must_use]
 pub(crate) fn first_difference(kernel: &[Step], ours: &[Step]) -> Option<String> {
     let place = kernel.iter().zip(ours).position(|(kernel, ours)| !kernel.moves_as(ours));
     let place = match place {
@@ -116,7 +115,6 @@ pub(crate) fn first_difference(kernel: &[Step], ours: &[Step]) -> Option<String>
 
 /// The last operation up to which both are known to have handed out the same frames, and the first one at which they
 /// are known not to; `None` if they always have.
-#[must_use]
 pub(crate) fn first_other_frame(kernel: &[Step], ours: &[Step]) -> Option<(u64, u64)> {
     let same = |(kernel, ours): (&Step, &Step)| kernel.frames == ours.frames;
     let place = kernel.iter().zip(ours).position(|both| !same(both))?;
@@ -163,7 +161,7 @@ mod tests {
         // Head first: pages 29 to 0, then the first refill's, from 1024 on.
         let mut frames = Frames::default();
         (0..30).rev().chain([1024]).for_each(|frame| frames.add(frame));
-        assert_eq!(replayed.steps[0].frames, frames.number());
+        assert_eq!(replayed.steps[0].frames, frames.0);
         // All but what was in use is free again, or waits.
         let free: u64 = (0..11).map(|order| replayed.free_blocks[order] << order).sum();
         let waits = u64::from(replayed.steps.last().unwrap().count);

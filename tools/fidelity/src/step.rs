@@ -23,7 +23,6 @@ pub(crate) struct Step {
 
 impl Step {
     /// Whether two kernels did the same, whichever frames they handed out.
-    #[must_use]
     pub(crate) fn moves_as(&self, second: &Self) -> bool {
         Self { frames: second.frames, ..*self } == *second
     }
@@ -31,7 +30,7 @@ impl Step {
 
 /// Digest of what was handed out: FNV-1a over the frames, a word at a time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Frames(u32);
+pub(crate) struct Frames(pub(crate) u32);
 
 impl Default for Frames {
     fn default() -> Self {
@@ -43,11 +42,6 @@ impl Frames {
     /// Adds a block by its first frame, counted from where the kernel counts.
     pub(crate) const fn add(&mut self, frame: u64) {
         self.0 = (self.0 ^ frame as u32).wrapping_mul(16_777_619);
-    }
-
-    #[must_use]
-    pub(crate) const fn number(self) -> u32 {
-        self.0
     }
 }
 

@@ -36,7 +36,6 @@ pub struct Tally {
 
 impl Tally {
     /// Accesses to words and cells.
-    #[must_use]
     pub const fn accesses(&self) -> u64 {
         self.loads + self.stores + self.rmws + self.cell_reads + self.cell_writes
     }

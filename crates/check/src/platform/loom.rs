@@ -110,7 +110,6 @@ unsafe impl<const DRAINS: bool> Platform for LoomWith<DRAINS> {
 
 /// Whether models get wider bounds and histories their full length: `FRAMEWRIGHT_FULL` is set, to something
 /// else than 0, in the environment.
-#[must_use]
 pub fn full() -> bool {
     is_set("FRAMEWRIGHT_FULL")
 }
@@ -121,7 +120,6 @@ fn is_set(variable: &str) -> bool {
 
 /// Whether all tests together are to take a minute: `./test --quick` sets `FRAMEWRIGHT_QUICK` in the environment.
 /// Models then have a preemption less, random schedules are a tenth, and histories and small worlds are few.
-#[must_use]
 pub fn quick() -> bool {
     is_set("FRAMEWRIGHT_QUICK")
 }
@@ -139,7 +137,6 @@ pub struct Bounds {
 
 impl Bounds {
     /// These bounds, or in a full run one preemption and twice the spins more.
-    #[must_use]
     pub fn widened_if_full(self) -> Self {
         if full() { Self { preemptions: self.preemptions + 1, spins: self.spins * 2 } } else { self }
     }

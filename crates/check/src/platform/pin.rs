@@ -24,7 +24,6 @@ impl OwnedPin {
     /// # Safety
     /// No other pin of the same CPU is used with the same allocator as long as this one lives.
     #[expect(unsafe_code, reason = "the caller vouches for uniqueness")]
-    #[must_use]
     pub const unsafe fn new(cpu: CpuId) -> Self {
         Self { cpu, not_sync: PhantomData }
     }

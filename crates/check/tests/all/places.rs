@@ -289,7 +289,7 @@ impl<'w> Drive<'w> {
                     sum += range.end - range.start;
                     books.oracle.went_offline(Pfn(at), range.end - at).expect("it has no owner");
                     books.set(&range, At::Absent);
-                    if world.spec().settings().engine == Engine::Linux {
+                    if world.spec().config.engine == Engine::Linux {
                         let gone: Vec<_> = books.oracle.bad().filter(|pfn| range.contains(&pfn.0)).collect();
                         gone.into_iter().for_each(|pfn| books.oracle.became_good(pfn));
                     }
@@ -350,7 +350,7 @@ impl<'w> Drive<'w> {
         }
         let books = self.owner.0.get_mut();
         let is_known = books.oracle.bad().any(|bad| bad.0 == pfn);
-        let is_compact = world.spec().settings().engine == Engine::Compact;
+        let is_compact = world.spec().config.engine == Engine::Compact;
         let expected = match books.at(pfn) {
             // Of a frame in a pageblock that has others, only a word says that it was never added.
             _ if is_compact && found == Err(HwpoisonError::NoWords) => found.map(|_| None),
@@ -550,7 +550,7 @@ fn play(seed: u64, world: &World<Plain>, mut random: fastrand::Rng) {
     };
     let booting = world.allocator().begin();
     let at = if booting.is_some() { At::Later } else { At::Online };
-    for &(start, pages) in spec.ranges() {
+    for &(start, pages) in &spec.memory {
         books.set(&(start.0..start.0 + pages), at);
     }
     // No worker at all, or one that may stop anywhere.

@@ -79,7 +79,7 @@ impl Small {
             let actions = run.actions();
             ((run.model, types, lists), actions)
         });
-        println!("{:?}: {reached:?}", self.spec.settings().engine);
+        println!("{:?}: {reached:?}", self.spec.config.engine);
     }
 
     /// Every sequence of calls. In the end of each all that is free comes together again.
@@ -97,7 +97,7 @@ impl Small {
             run.model.taken.clear();
             run.judge();
         });
-        println!("{:?}: {runs} sequences", self.spec.settings().engine);
+        println!("{:?}: {runs} sequences", self.spec.config.engine);
     }
 }
 
@@ -114,7 +114,7 @@ impl<'a> Run<'a> {
     }
 
     fn has_lists(&self) -> bool {
-        self.small.spec.settings().experiment.pcp_orders != PcpOrders::None
+        self.small.spec.config.experiment.pcp_orders != PcpOrders::None
     }
 
     fn actions(&self) -> Vec<Action> {

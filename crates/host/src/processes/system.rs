@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use crate::forks::{self, Generation};
+use crate::os::check;
 
 /// A new file of `bytes` bytes of zeroes, in memory, whose size no process can change.
 pub(super) fn memory_file(name: &CStr, bytes: usize, huge: bool) -> io::Result<OwnedFd> {
@@ -26,10 +27,6 @@ pub(super) fn memory_file(name: &CStr, bytes: usize, huge: bool) -> io::Result<O
     // SAFETY: no memory is involved.
     check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) })?;
     Ok(file.into())
-}
-
-fn check(result: i32) -> io::Result<()> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 // ---- memory ------------------------------------------------------------------------------------------------------

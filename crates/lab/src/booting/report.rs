@@ -8,8 +8,8 @@ use framewright::{NodeId, Pfn, ZoneType};
 use framewright_host::{BootMap, BootOptions, Descriptors};
 use framewright_report::error::{Error, Result};
 use framewright_report::result::{Better, Kind, Part};
+use framewright_subject::Subject;
 use framewright_subject::boot::{Lists, NodeTime};
-use framewright_subject::{Descriptor, Subject};
 
 use super::{Bootable, PAGE_SHIFT, Taken};
 use crate::configure::Setup;
@@ -79,10 +79,7 @@ pub fn boot(name: &str, bootable: &Bootable, how: How) -> Result<Report> {
     let start = Instant::now();
     let mut log = Log { start, last: start, phases: Vec::new(), lines: Vec::new() };
     let cpu_nodes = &bootable.firmware.cpu_nodes;
-    let descriptor = match how.setup.descriptor {
-        Descriptor::Compact => 8,
-        Descriptor::Struct64 => 64,
-    };
+    let descriptor = how.setup.descriptor as u64;
     log.say(format!("boot of {name}: {} CPUs, descriptors of {descriptor} bytes", cpu_nodes.len()));
     log.resume();
     let (map, taken) = bootable.divide()?;
@@ -268,13 +265,11 @@ fn say_end(log: &mut Log, map: &BootMap, how: &How, after: &(Vec<u64>, Lists), l
 
 impl Report {
     /// The log, a line for each thing.
-    #[must_use]
     pub fn log(&self) -> String {
         self.log.iter().map(|(seconds, line)| format!("[{seconds:12.6}] {line}\n")).collect()
     }
 
     /// These figures as results: pages and lists before and after late initialisation, and times on this host.
-    #[must_use]
     pub fn parts(&self) -> Vec<Part> {
         vec![self.zones(), self.lists(), self.times()]
     }

@@ -10,7 +10,7 @@ use framewright_trace::input;
 use crate::booting::Bootable;
 use crate::booting::report::{How, boot};
 use crate::command::cpus_here;
-use crate::configure::{Descriptor, Setup};
+use crate::configure::Setup;
 use crate::machine::Machine;
 use crate::session::{ReportArgs, Session, whole};
 use crate::settings::Settings;
@@ -122,12 +122,8 @@ fn bootable(args: &Args, setup: &Setup) -> Result<(String, Bootable)> {
         let there = firmware.cpu_nodes.len();
         return Err(Error::usage(format_args!("{name} describes {there} CPUs: --cpus changes nothing")));
     }
-    let descriptor = match setup.descriptor {
-        Descriptor::Compact => 8,
-        Descriptor::Struct64 => 64,
-    };
     let cpus = args.cpus.map_or_else(cpus_here, usize::from);
-    Ok((name, Bootable::of_firmware(firmware, descriptor, cpus)))
+    Ok((name, Bootable::of_firmware(firmware, setup.descriptor as u64, cpus)))
 }
 
 fn read_map(path: &Path) -> Result<Firmware> {

@@ -137,7 +137,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     // The studies' own styles print what their authors printed: where all parts can be measured on this host, on the
     // page and with --all. On a terminal the answer comes first.
     let printed = match plans {
-        [plan] if plan.is_measurable() => plan.style(),
+        [plan] if plan.is_measurable() => plan.style,
         _ => Style::Framewright,
     };
     let style = args.report.style.unwrap_or(printed);
@@ -190,11 +190,11 @@ fn chosen(name: &str, part: Option<&str>) -> Result<Vec<Plan>> {
     }
     let mut plans = Plan::all()?;
     match part {
-        None => plans.retain(|plan| plan.name() != "validation"),
+        None => plans.retain(|plan| plan.name != "validation"),
         Some(part) => {
-            let has_part = |plan: &Plan| plan.parts().iter().any(|known| known.name == part);
+            let has_part = |plan: &Plan| plan.parts.iter().any(|known| known.name == part);
             if !plans.iter().any(has_part) {
-                let parts = plans.iter().flat_map(Plan::parts).map(|part| part.name.as_str());
+                let parts = plans.iter().flat_map(|plan| &plan.parts).map(|part| part.name.as_str());
                 let hint = did_you_mean(part, parts.clone());
                 let fix = if hint.is_empty() { "; `framewright study` lists them" } else { &hint };
                 return Err(Error::usage(format_args!("no study has a part `{part}`{fix}")));
@@ -316,12 +316,9 @@ fn run_jobs(
     let mut tasks = Vec::new();
     for &(job, machine) in work {
         match job.hindrance(machine)? {
-            Some(why) => ended.skipped.push(format!(
-                "{} {} ({}) is skipped: {why}",
-                job.plan.name(),
-                job.part.name,
-                job.kind
-            )),
+            Some(why) => ended
+                .skipped
+                .push(format!("{} {} ({}) is skipped: {why}", job.plan.name, job.part.name, job.kind)),
             None => tasks.push((job, options.of(machine))),
         }
     }
@@ -335,7 +332,7 @@ fn run_jobs(
                 if !quiet {
                     let Job { plan, part, kind } = jobs[n];
                     let since = since(begin.elapsed());
-                    notice(&format!("[{begun}/{count}] {} {}, {kind}{since}", plan.name(), part.name));
+                    notice(&format!("[{begun}/{count}] {} {}, {kind}{since}", plan.name, part.name));
                 }
                 return Ok(());
             }
@@ -417,8 +414,8 @@ fn list(args: &Args, session: &Session) -> Result<()> {
     }
     let mut listing = Listing::new("", &["study", "year", "change or question, and its parts"]);
     for plan in &plans {
-        let year = plan.year().map_or_else(String::new, |year| year.to_string());
-        listing.row([plan.name().to_owned(), year, plan.short().to_owned()]);
+        let year = plan.year.map_or_else(String::new, |year| year.to_string());
+        listing.row([plan.name.clone(), year, plan.short.clone()]);
         listing.row([String::new(), String::new(), parts(plan)]);
     }
     session.terminal.print(&listing.render(session.format, &session.terminal))?;
@@ -438,8 +435,7 @@ fn parts(plan: &Plan) -> String {
     let kinds =
         [(Kind::Measured, "measured here"), (Kind::Simulated, "simulated"), (Kind::Derived, "derived")];
     let named = kinds.iter().filter_map(|(kind, title)| {
-        let names =
-            plan.parts().iter().filter(|part| part.kinds.contains(kind)).map(|part| part.name.as_str());
+        let names = plan.parts.iter().filter(|part| part.kinds.contains(kind)).map(|part| part.name.as_str());
         let names = names.collect::<Vec<_>>().join(", ");
         (!names.is_empty()).then(|| format!("{title}: {names}"))
     });
@@ -453,7 +449,7 @@ const fn lasts(quick: bool) -> &'static str {
 
 fn json(plan: &Plan) -> serde_json::Value {
     let parts: Vec<BTreeMap<&str, serde_json::Value>> = plan
-        .parts()
+        .parts
         .iter()
         .map(|part| {
             BTreeMap::from([
@@ -464,7 +460,7 @@ fn json(plan: &Plan) -> serde_json::Value {
         })
         .collect();
     serde_json::json!({
-        "name": plan.name(), "year": plan.year(), "short": plan.short(), "question": plan.question(),
+        "name": plan.name, "year": plan.year, "short": plan.short, "question": plan.question,
         "machine": plan.machine(), "parts": parts,
     })
 }

@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = count)]
     pub rounds: u32,
 
-    /// Shell command to run before each run; it is not measured
+    /// Shell command to run before each run, as root; it is not measured
     #[arg(long, value_name = "COMMAND")]
     pub prepare: Option<String>,
 

@@ -66,7 +66,6 @@ const OF_USERS: &[&str] = &[
 
 impl Setting {
     /// True if it is there for a study of one change only.
-    #[must_use]
     pub fn is_experiment(&self) -> bool {
         !OF_USERS.contains(&self.name)
     }

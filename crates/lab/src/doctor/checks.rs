@@ -34,8 +34,8 @@ pub(super) fn all(state: &State, earlier: Option<&State>) -> Vec<Finding> {
     findings
 }
 
-/// Equal findings of several zones as one, with what was read of each.
-pub(super) fn joined(findings: &[Finding]) -> Vec<Finding> {
+/// Findings for reading: a finding that several zones have in common is one, with the value of each zone.
+pub fn joined(findings: &[Finding]) -> Vec<Finding> {
     let mut joined: Vec<Finding> = Vec::new();
     for finding in findings {
         let same = |known: &&mut Finding| {
@@ -443,7 +443,7 @@ fn full_group(group: &Group) -> Option<Finding> {
         id: "memory-group-full",
         severity: if share >= NEARLY_FULL { Severity::Warning } else { Severity::Info },
         read: format!(
-            "{}: {} of {} in use ({share:.0} %), {} processes killed since it was made, {folder}",
+            "{}: {} of {} in use ({share:.0} %), processes killed since it was made: {}, {folder}",
             group.path,
             profile::size(group.used),
             profile::size(group.limit),

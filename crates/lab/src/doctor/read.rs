@@ -100,19 +100,16 @@ pub struct Pageset {
 
 impl Zone {
     /// `node 0 Normal`.
-    #[must_use]
     pub fn title(&self) -> String {
         format!("node {} {}", self.node, self.name)
     }
 
     /// Pages on the lists of all CPUs.
-    #[must_use]
     pub fn on_lists(&self) -> u64 {
         self.pagesets.iter().map(|(_, set)| set.count).sum()
     }
 
     /// Free pages in blocks of at least this order.
-    #[must_use]
     pub fn free_in_blocks(&self, order: usize) -> u64 {
         self.blocks.iter().enumerate().skip(order).map(|(order, blocks)| blocks << order).sum()
     }
@@ -132,7 +129,7 @@ impl State {
     /// # Errors
     /// `/proc/zoneinfo` is missing or cannot be understood.
     pub fn read(root: &Root) -> Result<Self> {
-        let path = root.path().join("proc/zoneinfo");
+        let path = root.path.join("proc/zoneinfo");
         let text = root.read("proc/zoneinfo").map_err(|cause| Error::io("read", &path, &cause))?;
         let file = |name: &str| root.read(name).ok();
         let mut zones = zoneinfo(&text)
@@ -184,14 +181,12 @@ impl State {
     }
 
     /// Whether its counters may be those that `later` has gone on from: of the same kernel, and not after it.
-    #[must_use]
     pub fn may_precede(&self, later: &Self) -> bool {
         let in_turn = |(then, now)| then <= now;
         self.release == later.release && self.uptime.zip(later.uptime).is_none_or(in_turn)
     }
 
     /// This state with only what was counted since `earlier`.
-    #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let moved = |(name, value): (&String, &u64)| {
             (name.clone(), value.saturating_sub(earlier.vmstat.get(name).copied().unwrap_or(0)))
@@ -206,14 +201,12 @@ impl State {
     }
 
     /// Version of the kernel, if its release says one.
-    #[must_use]
     pub fn kernel(&self) -> Option<Kernel> {
         Kernel::parse(&self.release)
     }
 
     /// The setting that gives per-CPU lists a fraction of each zone, by this kernel's name for it, and its value: 0 for
     /// the kernel's own rule. Linux v5.14 renamed it.
-    #[must_use]
     pub fn list_fraction(&self) -> (&'static str, u32) {
         let old = self.kernel().is_some_and(|kernel| kernel < Kernel(5, 14));
         let name = if old { "percpu_pagelist_fraction" } else { "percpu_pagelist_high_fraction" };
@@ -221,14 +214,12 @@ impl State {
     }
 
     /// A counter of `/proc/vmstat`; 0 if this kernel has none.
-    #[must_use]
     pub fn counter(&self, name: &str) -> u64 {
         self.vmstat.get(name).copied().unwrap_or(0)
     }
 
     /// The counter of this name, and those of zones under it: `pgalloc` is `pgalloc_normal` and others. What else
     /// begins so counts something else (`pgscan_direct_throttle`), or the same again (`thp_fault_fallback_charge`).
-    #[must_use]
     pub fn counters(&self, name: &str) -> u64 {
         let is_of_zone = |rest: &str| rest.strip_prefix('_').is_some_and(|zone| ZONES.contains(&zone));
         let counts =

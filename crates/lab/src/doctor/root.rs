@@ -56,7 +56,8 @@ const MOST_OF_ALL: u64 = 128 << 20;
 /// A system's files.
 #[derive(Clone, Debug)]
 pub struct Root {
-    path: PathBuf,
+    /// The folder or archive.
+    pub(crate) path: PathBuf,
     /// By path without a leading slash; none if they are in a folder.
     archive: Option<BTreeMap<String, String>>,
 }
@@ -86,12 +87,6 @@ impl Root {
         Ok(Self { path: path.to_owned(), archive: Some(archive) })
     }
 
-    /// The folder or archive.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// The content of a file, whose path has no leading slash.
     ///
     /// # Errors
@@ -107,14 +102,12 @@ impl Root {
     }
 
     /// Time that tasks waited for memory (PSI), in microseconds since boot.
-    #[must_use]
     pub fn memory_wait_us(&self) -> Option<f64> {
         let text = self.read("proc/pressure/memory").ok()?;
         text.lines().next()?.rsplit_once("total=")?.1.trim().parse().ok()
     }
 
     /// Control groups whose memory is limited, by their paths below that of all groups.
-    #[must_use]
     pub fn limited_groups(&self) -> Vec<String> {
         let mut found = match &self.archive {
             Some(files) => {

@@ -95,7 +95,7 @@ fn pages(part: &Part, run: &Run<'_>) -> Result<u32> {
 
 /// Runs each case under each variant and model.
 fn simulate(plan: &Plan, part: &Part, run: &Run<'_>, cases: &[(String, Case)]) -> Result<ResultPart> {
-    tasks::described(run.machine)?;
+    tasks::check(run.machine)?;
     let models = sampled_models(run.machine, run.models as usize, run.seed)?;
     let variants = configured(plan, &Settings::default())?;
     let work: Vec<(&(String, Case), &Configured)> =
@@ -156,7 +156,7 @@ mod tests {
         machine.cores_per_node = 6;
         let trace = Trace::default();
         let run = Run::shortest(&machine, &trace);
-        let part = |name: &str| plan.parts().iter().find(|part| part.name == name).expect("a part");
+        let part = |name: &str| plan.parts.iter().find(|part| part.name == name).expect("a part");
         let warm = warm_up(&plan, part("warm_up"), &run).expect("simulated");
         let value =
             |result: &ResultPart, name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];

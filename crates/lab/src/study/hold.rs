@@ -21,8 +21,7 @@ use crate::simulate::{in_parallel, model_errors, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::identify::{self, Draw, Priors};
 use crate::study::run::{Configured, Run, configured, machines_named, progress, result_part};
-use crate::study::tasks::described;
-use crate::study::{Part, Plan};
+use crate::study::{Part, Plan, tasks};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
@@ -63,7 +62,7 @@ fn machines(part: &Part, run: &Run<'_>) -> Result<Vec<Machine>> {
 /// A machine cannot be simulated.
 fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let machines = machines(part, run)?;
-    machines.iter().try_for_each(|machine| described(machine).map(drop))?;
+    machines.iter().try_for_each(tasks::check)?;
     let variants = configured(plan, &Settings::default())?;
     let count = run.models.max(1) as usize;
     let pages = (WORKLOAD.value::<f64>(part, "simulated_mib") * 256.0) as u32;
@@ -133,7 +132,7 @@ mod tests {
     #[test]
     fn a_hold_grows_with_the_batch_on_each_machine() {
         let plan = Plan::find("pcp-batch").expect("it is built in");
-        let part = plan.parts().iter().find(|part| part.name == "hold").expect("a part");
+        let part = plan.parts.iter().find(|part| part.name == "hold").expect("a part");
         let (machine, trace) = (Machine::find("skylake-4s").expect("it is built in"), Trace::default());
         let result = run(&plan, part, &Run::shortest(&machine, &trace)).expect("simulated");
         for machine in ["sapphire-rapids-2s", "ice-lake-2s", "cascade-lake-2s"] {

@@ -53,14 +53,12 @@ impl Prior {
     /// The value below which it is with probability `share`.
     fn quantile(&self, share: f64) -> f64 {
         match self {
-            Self::LogNormal { median, spread, .. } => median * (spread * standard().inverse_cdf(share)).exp(),
+            Self::LogNormal { median, spread, .. } => {
+                median * (spread * Normal::standard().inverse_cdf(share)).exp()
+            }
             Self::Uniform { low, high, .. } => low + share * (high - low),
         }
     }
-}
-
-fn standard() -> Normal {
-    Normal::standard()
 }
 
 impl Priors {
@@ -105,7 +103,8 @@ impl Priors {
     }
 
     /// Looks for the value of an unknown at which `off` is 0: the logarithm of a figure over what was published, which
-    /// grows with the unknown. Each try is given what the one before brought along. At most `tries`.
+    /// grows with the unknown. At most `tries`. Returns what the last try brought along, and the logarithm of how
+    /// likely the value is.
     ///
     /// # Errors
     /// What `off` runs into.
@@ -113,8 +112,8 @@ impl Priors {
         &self,
         name: &str,
         tries: usize,
-        mut off: impl FnMut(f64, Option<&T>) -> Result<(f64, T)>,
-    ) -> Result<Solved<T>> {
+        mut off: impl FnMut(f64) -> Result<(f64, T)>,
+    ) -> Result<(T, f64)> {
         let (median, spread) = self.spreads(name)?;
         // As multiples of the spread, from the median.
         let value = |at: f64| median * (at * spread).exp();
@@ -131,7 +130,7 @@ impl Priors {
             if let Some((x, y)) = tried.last() {
                 at = (x - y / slope).clamp(x - 2.0, x + 2.0).clamp(-3.5, 3.5);
             }
-            let (y, with) = off(value(at), brought.as_ref())?;
+            let (y, with) = off(value(at))?;
             tried.push((at, y));
             brought = Some(with);
             if y.abs() < 0.03 && n >= 2 {
@@ -141,25 +140,8 @@ impl Priors {
         let misfit = tried.last().map_or(f64::INFINITY, |(_, y)| *y);
         let log_weight = -0.5 * at * at - slope.ln() - 0.5 * (misfit / MISFIT).powi(2);
         let brought = brought.ok_or_else(|| Error::failed("nothing was tried"))?;
-        Ok(Solved {
-            #[cfg(test)]
-            value: value(at),
-            log_weight,
-            brought,
-        })
+        Ok((brought, log_weight))
     }
-}
-
-/// What was found.
-#[derive(Debug)]
-pub(crate) struct Solved<T> {
-    /// The unknown.
-    #[cfg(test)]
-    pub(crate) value: f64,
-    /// How likely that is.
-    pub(crate) log_weight: f64,
-    /// What the last try brought along.
-    pub(crate) brought: T,
 }
 
 /// Models that were drawn, and which of them are kept.
@@ -257,13 +239,11 @@ mod tests {
     #[test]
     fn an_unknown_is_solved_for_and_weighed() {
         let priors = Priors::parse("test.toml", TEXT).expect("priors");
-        let solve = |goal: f64| {
-            priors.solve("a", 6, |a, _: Option<&()>| Ok((2.5 * (a / goal).ln(), ()))).expect("solved")
-        };
+        let solve = |goal: f64| priors.solve("a", 6, |a| Ok((2.5 * (a / goal).ln(), a))).expect("solved");
         let (near, far) = (solve(12.0), solve(40.0));
-        assert!((near.value / 12.0 - 1.0).abs() < 0.02, "{near:?}");
-        assert!((far.value / 40.0 - 1.0).abs() < 0.05, "{far:?}");
-        assert!(near.log_weight > far.log_weight + 2.0, "{near:?} {far:?}");
+        assert!((near.0 / 12.0 - 1.0).abs() < 0.02, "{near:?}");
+        assert!((far.0 / 40.0 - 1.0).abs() < 0.05, "{far:?}");
+        assert!(near.1 > far.1 + 2.0, "{near:?} {far:?}");
     }
 
     #[test]

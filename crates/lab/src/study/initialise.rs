@@ -17,6 +17,7 @@ use crate::booting::report::{self, no_slots, stay_behind};
 use crate::configure::Setup;
 use crate::progress::Progress;
 use crate::settings::Settings;
+use crate::simulate::doubled;
 use crate::study::declare::*;
 use crate::study::run::{Configured, Run, configured, in_turn, progress, result_part};
 use crate::study::{Part, Plan};
@@ -158,14 +159,6 @@ pub(crate) fn options(setup: &Setup, cpus: usize) -> BootOptions {
     }
 }
 
-/// 1, 2, 4, … and as many threads as the machine has CPUs.
-fn thread_counts() -> Vec<usize> {
-    let most = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut counts: Vec<usize> = (0..).map(|n| 1 << n).take_while(|&n| n < most).collect();
-    counts.push(most);
-    counts
-}
-
 /// Runs `host` or `fragmented`, whichever the part's workload says.
 ///
 /// # Errors
@@ -178,7 +171,8 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let variants = configured(plan, &Settings::default())?;
     let mut rig = Rig::new(memory(gib, fragmented)?)?;
     let mut result = result_part(plan, part, Kind::Measured, "host", run.seed);
-    let counts = thread_counts();
+    let most = std::thread::available_parallelism().map_or(1, usize::from);
+    let counts: Vec<usize> = doubled(most as u16).map(usize::from).collect();
     let fresh = if fragmented { 0 } else { run.samples.min(FRESH_SAMPLES) };
     let steps = variants.len() * (run.samples as usize * counts.len() + fresh as usize);
     let progress = progress(plan, part, steps);
@@ -190,7 +184,6 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             }
         }
     }
-    let most = *counts.last().expect("there is one");
     for (round, variant) in in_turn(fresh, &variants) {
         measure.sample(variant, most, round % 2 == 1, true)?;
     }

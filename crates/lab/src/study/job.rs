@@ -29,13 +29,13 @@ pub struct Job<'a> {
 /// No part of the name.
 pub fn jobs<'a>(plan: &'a Plan, part: Option<&str>, kind: Option<Kind>) -> Result<Vec<Job<'a>>> {
     if let Some(name) = part
-        && !plan.parts().iter().any(|part| part.name == name)
+        && !plan.parts.iter().any(|part| part.name == name)
     {
-        let names = plan.parts().iter().map(|part| part.name.as_str());
+        let names = plan.parts.iter().map(|part| part.name.as_str());
         let list = did_you_mean_or(name, names, "; there are");
-        return Err(Error::usage(format_args!("{} has no part `{name}`{list}", plan.name())));
+        return Err(Error::usage(format_args!("{} has no part `{name}`{list}", plan.name)));
     }
-    let wanted = plan.parts().iter().filter(|known| part.is_none_or(|name| known.name == name));
+    let wanted = plan.parts.iter().filter(|known| part.is_none_or(|name| known.name == name));
     let jobs_of = |part: &'a Part| {
         let kinds = part.kinds.iter().filter(|known| kind.is_none_or(|wanted| wanted == **known));
         kinds.map(move |&kind| Job { plan, part, kind })
@@ -128,9 +128,7 @@ impl Job<'_> {
     fn set_beside(&self, result: &mut ResultPart) {
         for declared in &self.part.metrics {
             let names_machine = declared.name.contains("machine=");
-            // What the published program was measured to do here is compared as a change, never as a figure.
-            let is_measured = result.kind == Kind::Measured;
-            if !names_machine && !is_measured && result.machine != self.part.machine(self.plan) {
+            if !names_machine && result.machine != self.part.machine(self.plan) {
                 continue;
             }
             // Where settings vary, what was published is of the first.
@@ -163,9 +161,9 @@ mod tests {
     fn what_was_published_stands_beside_every_prediction() {
         let mut figures = 0;
         for plan in Plan::all().expect("plans") {
-            for part in plan.parts().iter().filter(|part| part.kinds.contains(&Kind::Simulated)) {
+            for part in plan.parts.iter().filter(|part| part.kinds.contains(&Kind::Simulated)) {
                 let mut result =
-                    ResultPart::new(plan.name(), &part.name, Kind::Simulated, part.machine(&plan))
+                    ResultPart::new(&plan.name, &part.name, Kind::Simulated, part.machine(&plan))
                         .baseline(part.baseline(&plan));
                 let mut wanted: Vec<(String, f64)> = Vec::new();
                 for metric in &part.metrics {
@@ -180,7 +178,7 @@ mod tests {
                 let terminal = Terminal::plain();
                 let plots = plot::document(&documents, &terminal);
                 let page = html::html(&documents, Style::Framewright, Options::default());
-                let styles = [Style::Framewright, plan.style()];
+                let styles = [Style::Framewright, plan.style];
                 let texts = styles.map(|style| {
                     let tables = table::tables(&documents, style, Options::default());
                     // Notes are wrapped.
@@ -194,7 +192,7 @@ mod tests {
                         assert!(
                             text.contains(&said),
                             "{} {} {variant}: {said}\n{text}",
-                            plan.name(),
+                            plan.name,
                             part.name
                         );
                     }
@@ -202,7 +200,7 @@ mod tests {
                     assert!(
                         plots.contains(&short),
                         "{} {} {variant}: {short}\n{plots}",
-                        plan.name(),
+                        plan.name,
                         part.name
                     );
                 }

@@ -195,7 +195,7 @@ impl Study<'_> {
 /// # Errors
 /// The machine cannot be simulated, or the plan lacks a figure of the baseline.
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
-    tasks::described(run.machine)?;
+    tasks::check(run.machine)?;
     let study = Study {
         run,
         whole: Whole::of(part, run.machine.cpus())?,
@@ -261,7 +261,7 @@ mod tests {
         let plan = Plan::find("pcp-reset").expect("it is built in");
         let machine = Machine::find("epyc-7742-2s").expect("it is built in");
         let trace = Trace::default();
-        let part = plan.parts().iter().find(|part| part.name == "kernbench").expect("a part");
+        let part = plan.parts.iter().find(|part| part.name == "kernbench").expect("a part");
         let result = super::run(&plan, part, &Run::shortest(&machine, &trace)).expect("simulated");
         let value = |name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];
         for (name, published) in

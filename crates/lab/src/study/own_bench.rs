@@ -94,7 +94,7 @@ fn tell_failures<'c>(result: &mut ResultPart, failures: impl IntoIterator<Item =
 }
 
 fn empty(plan: &Plan, part: &Part, kind: Kind, about: &str, seed: u64) -> ResultPart {
-    ResultPart::new(plan.name(), &part.name, kind, about).seed(seed).variant(VARIANT).baseline(VARIANT)
+    ResultPart::new(&plan.name, &part.name, kind, about).seed(seed).variant(VARIANT).baseline(VARIANT)
 }
 
 /// Runs the part on this machine's threads.
@@ -192,7 +192,7 @@ mod tests {
         let plan = Plan::find("validation").expect("it is built in");
         let machine = Machine::find("xeon-gold-5320").expect("it is built in");
         let trace = framewright_trace::trace::Trace::default();
-        let part = plan.parts().iter().find(|part| part.name == "host").expect("a part");
+        let part = plan.parts.iter().find(|part| part.name == "host").expect("a part");
         let run = Run { models: 2, ..Run::shortest(&machine, &trace) };
         let result = simulated(&plan, part, &run).expect("simulated");
         // Four with an order, two figures of one of them and of one without, on one CPU and on two; a ring only on two.

@@ -22,7 +22,7 @@ use crate::simulate::{in_parallel, sampled_models};
 use crate::study::declare::*;
 use crate::study::identify::{self, Draw, Priors, median};
 use crate::study::run::{Configured, Run, configured, progress, result_part};
-use crate::study::tasks::{add_causes, described};
+use crate::study::tasks::{self, add_causes};
 use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
@@ -147,7 +147,7 @@ impl Case {
             let parameters = format!("machine={}", machine.name);
             cases.push(Self { parameters, processes: machine.cpus(), machine, published: None });
         }
-        cases.iter().try_for_each(|case| described(&case.machine).map(drop))?;
+        cases.iter().try_for_each(|case| tasks::check(&case.machine))?;
         Ok(cases)
     }
 }
@@ -441,7 +441,7 @@ mod tests {
 
     fn small(machine: &str, study: &str, asked: bool) -> ResultPart {
         let plan = Plan::find(study).expect("it is built in");
-        let part = plan.parts().iter().find(|part| part.name == "page_fault1").expect("a part");
+        let part = plan.parts.iter().find(|part| part.name == "page_fault1").expect("a part");
         let mut machine = Machine::find(machine).expect("it is built in");
         machine.cores_per_node = 4;
         let trace = Trace::default();
@@ -478,7 +478,7 @@ mod tests {
     #[test]
     fn a_machine_with_fewer_cpus_says_how_many_processes_ran() {
         let plan = Plan::find("lock-line").expect("it is built in");
-        let part = plan.parts().iter().find(|part| part.name == "page_fault1").expect("a part");
+        let part = plan.parts.iter().find(|part| part.name == "page_fault1").expect("a part");
         for (name, expected) in [
             ("xeon-8358-2s", &["processes=128", "processes=16"][..]),
             ("xeon-gold-5320", &["processes=26", "processes=16"]),
@@ -501,7 +501,7 @@ mod tests {
     #[test]
     fn the_factors_of_a_machine_are_not_used_for_that_machine() {
         let plan = Plan::find("pcp-batch").expect("it is built in");
-        let part = plan.parts().iter().find(|part| part.name == "page_fault1").expect("a part");
+        let part = plan.parts.iter().find(|part| part.name == "page_fault1").expect("a part");
         for name in ["skylake-4s", "xeon-8358-2s", "xeon-gold-5320"] {
             let machine = Machine::find(name).expect("it is built in");
             let trace = Trace::default();

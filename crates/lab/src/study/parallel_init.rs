@@ -20,7 +20,7 @@ use crate::simulate::{doubled, in_parallel, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::identify::{Draw, Priors, keep};
 use crate::study::run::{Configured, Run, configured, machines_named, progress, result_part};
-use crate::study::{Part, Plan};
+use crate::study::{Metric, Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
@@ -104,10 +104,8 @@ impl Rig {
     /// Models that agree with what was published of one thread and of all CPUs. The latter was predicted once and is
     /// learned from now.
     fn conditioned(mut self, plan: &Plan, variants: &[Configured], count: usize, seed: u64) -> Result<Self> {
-        let name = format!("deferred_init_ms[machine={}]", self.machine.name);
-        let published = plan.parts().iter().flat_map(|part| &part.metrics).find(|metric| metric.name == name);
-        let open =
-            published.and_then(|metric| Some([metric.published?.mean, metric.changed.get(CURVE)?.mean]));
+        let metric = declared(plan, "deferred_init_ms", &self.machine.name);
+        let open = metric.and_then(|metric| Some([metric.published?.mean, metric.changed.get(CURVE)?.mean]));
         let Some([by_one_ms, all]) = open else {
             self.models = sampled_models(&self.machine, count, seed)?;
             self.besides = vec![[0.0, 1.0]; self.models.len()];
@@ -116,7 +114,7 @@ impl Rig {
         let variant_of = |name: &str| variants.iter().find(|known| known.variant == name);
         let missing = || Error::failed("the study's variants have other names");
         let (by_one, by_all) =
-            (variant_of(plan.baseline()).ok_or_else(missing)?, variant_of(CURVE).ok_or_else(missing)?);
+            (variant_of(&plan.baseline).ok_or_else(missing)?, variant_of(CURVE).ok_or_else(missing)?);
         let priors = Priors::parse("boot.toml", include_str!("../../../../studies/priors/boot.toml"))?;
         let drawn = (count * DRAWN).div_ceil(2);
         let models = sampled_models(&self.machine, drawn, seed)?;
@@ -136,14 +134,14 @@ impl Rig {
             let core = (ms(&model, by_one, 1)? - start) / (by_one_ms - start).max(by_one_ms / 2.0);
             model.bandwidth.core *= core;
             let Bandwidth { node_read, node_mixed, .. } = model.bandwidth;
-            let solved = priors.solve("node_time", 4, |times, _: Option<&Model>| {
+            let (solved, log_weight) = priors.solve("node_time", 4, |times| {
                 let mut model = model.clone();
                 model.bandwidth.node_read = node_read / times;
                 model.bandwidth.node_mixed = node_mixed / times;
                 Ok(((ms(&model, by_all, self.cpus_per_node())? / all).ln(), model))
             })?;
             let core = (core.ln() / CORE_SPREAD).powi(2);
-            Ok((solved.brought, start, solved.log_weight - 0.5 * core))
+            Ok((solved, start, log_weight - 0.5 * core))
         };
         let found = in_parallel(&items, condition, || ()).into_iter().collect::<Result<Vec<_>>>()?;
         let weights: Vec<f64> = found.iter().map(|(.., weight)| *weight).collect();
@@ -204,7 +202,7 @@ impl Work<'_> {
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let curve = WORKLOAD.value(part, "threads");
     let count = run.models as usize;
-    let named = machines_named(plan.parts().iter().flat_map(|part| &part.metrics));
+    let named = machines_named(plan.parts.iter().flat_map(|part| &part.metrics));
     let machines = if run.asked || named.is_empty() {
         vec![run.machine.clone()]
     } else {
@@ -268,34 +266,30 @@ fn worker_counts(all: u16, curve: bool, split: Split, quick: bool) -> Vec<u16> {
     }
 }
 
+fn declared<'a>(plan: &'a Plan, family: &str, machine: &str) -> Option<&'a Metric> {
+    let name = format!("{family}[machine={machine}]");
+    plan.parts.iter().flat_map(|part| &part.metrics).find(|metric| metric.name == name)
+}
+
 /// A law that needs no model, to hold predictions against: workers that share a bandwidth take `max(one / n, all)` of
 /// the published figures of one and of all.
 fn roofline(plan: &Plan, machine: &str, variant: &str, workers: u16) -> Option<f64> {
-    let name = format!("deferred_init_ms[machine={machine}]");
-    let metric = plan.parts().iter().flat_map(|part| &part.metrics).find(|metric| metric.name == name)?;
+    let metric = declared(plan, "deferred_init_ms", machine)?;
     Some((metric.published?.mean / f64::from(workers.max(1))).max(metric.changed.get(variant)?.mean))
 }
 
 /// A boot is the published one of the baseline with its deferred part replaced.
 fn add(result: &mut ResultPart, plan: &Plan, machine: &str, variant: &str, ms: f64) {
-    let declared = |family: &str| {
-        let name = format!("{family}[machine={machine}]");
-        plan.parts().iter().flat_map(|part| &part.metrics).find(|metric| metric.name == name)
-    };
-    let deferred = declared("deferred_init_ms").and_then(|metric| metric.published);
-    if let Some((metric, published)) =
-        declared("boot_ms").and_then(|metric| Some((metric, metric.published?)))
-    {
-        let rest = published.mean - deferred.map_or(0.0, |deferred| deferred.mean);
-        let entry = result.figure(&metric.name).published(published);
-        entry.sample(variant, rest + ms);
+    let published = |family| declared(plan, family, machine).and_then(|metric| metric.published);
+    let deferred = published("deferred_init_ms");
+    if let Some(boot) = published("boot_ms") {
+        let rest = boot.mean - deferred.map_or(0.0, |deferred| deferred.mean);
+        result.figure(format!("boot_ms[machine={machine}]")).published(boot).sample(variant, rest + ms);
     }
-    let entry = result.figure(format!("deferred_init_ms[machine={machine}]"));
-    let entry = match deferred {
-        Some(published) => entry.published(published),
-        None => entry,
-    };
-    entry.sample(variant, ms);
+    let entry = result.figure(format!("deferred_init_ms[machine={machine}]")).sample(variant, ms);
+    if let Some(published) = deferred {
+        entry.published(published);
+    }
 }
 
 /// Says what the figures are, and what they are not.
@@ -351,7 +345,7 @@ mod tests {
     #[test]
     fn the_smallest_machine_boots_under_every_variant() {
         let plan = Plan::find("parallel-init").expect("it is built in");
-        assert_eq!(machines_named(plan.parts().iter().flat_map(|part| &part.metrics)).len(), 6);
+        assert_eq!(machines_named(plan.parts.iter().flat_map(|part| &part.metrics)).len(), 6);
         let variants = configured(&plan, &Settings::default()).expect("they are valid");
         let machine = Machine::find("haswell-2699v3-vm4").expect("it is built in");
         let rig = Rig::new(machine, |machine| sampled_models(machine, 2, 1)).expect("a rig");
@@ -377,7 +371,7 @@ mod tests {
         let variants = configured(&plan, &Settings::default()).expect("they are valid");
         let machine = Machine::find("naples-7551-vm16").expect("it is built in");
         let name = "deferred_init_ms[machine=naples-7551-vm16]";
-        let metrics = plan.parts().iter().flat_map(|part| &part.metrics);
+        let metrics = plan.parts.iter().flat_map(|part| &part.metrics);
         let metric = metrics.into_iter().find(|metric| metric.name == name).expect("a metric");
         let open = [metric.published.expect("published").mean, metric.changed[CURVE].mean];
         let rig = Rig::sliced(machine).expect("a slice").conditioned(&plan, &variants, 2, 1).expect("models");

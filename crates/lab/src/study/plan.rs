@@ -15,29 +15,22 @@ use toml::Spanned;
 use crate::settings::{Settings, Value};
 use crate::toml_file::TomlFile;
 
-/// A study.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    pub(super) file: TomlFile,
-    pub(super) content: Content,
-}
-
 /// A study as its file has it. What is left out follows from the rest.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "A study of framewright")]
-pub(crate) struct Content {
+pub struct Plan {
     /// The name it is chosen by; the file's name, if it is left out.
     #[serde(default)]
-    pub(super) name: String,
+    pub name: String,
     /// When the change that it is about was published.
-    pub(super) year: Option<u32>,
+    pub(crate) year: Option<u32>,
     /// What it asks, in a few words.
     #[serde(default)]
-    pub(super) short: String,
+    pub(crate) short: String,
     /// What it asks.
     #[serde(default)]
-    pub(super) question: String,
+    pub(crate) question: String,
     /// Published figures that no part predicts, each with the reason.
     #[serde(default)]
     pub(super) unpredicted: Vec<String>,
@@ -45,11 +38,11 @@ pub(crate) struct Content {
     pub(super) machine: Option<String>,
     /// The variant that the others are compared with; the first, if it is left out.
     #[serde(default)]
-    pub(super) baseline: String,
+    pub baseline: String,
     /// Whose tables its results are shown in.
     #[serde(default)]
     #[schemars(schema_with = "styles")]
-    pub(super) style: Style,
+    pub style: Style,
     /// Settings of all variants.
     #[serde(default)]
     pub(super) config: Settings,
@@ -59,9 +52,11 @@ pub(crate) struct Content {
     /// Ways to answer the question.
     #[serde(rename = "part")]
     pub(super) written: Vec<WrittenPart>,
-    /// The same with everything looked up that they name.
+    /// These ways with everything looked up that they name, in the order they are told.
     #[serde(skip)]
-    pub(super) parts: Vec<Part>,
+    pub parts: Vec<Part>,
+    #[serde(skip)]
+    pub(super) file: TomlFile,
 }
 
 /// One configuration that is compared.
@@ -202,90 +197,38 @@ impl Metric {
 }
 
 impl Plan {
-    /// The name it is chosen by.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.content.name
-    }
-
-    /// Year in which the change was published.
-    #[must_use]
-    pub const fn year(&self) -> Option<u32> {
-        self.content.year
-    }
-
-    /// Its question, in a few words.
-    #[must_use]
-    pub fn short(&self) -> &str {
-        &self.content.short
-    }
-
     /// The folder that its file lies in; none if it is built in.
-    #[must_use]
     pub fn folder(&self) -> Option<&Path> {
         self.file.folder()
     }
 
-    /// Its question.
-    #[must_use]
-    pub fn question(&self) -> &str {
-        &self.content.question
-    }
-
     /// Name of the machine that its published figures come from, or that is simulated where it names none.
-    #[must_use]
     pub fn machine(&self) -> &str {
-        self.content.machine.as_deref().unwrap_or(USUAL_MACHINE)
-    }
-
-    /// Whether it names a machine.
-    #[must_use]
-    pub const fn names_machine(&self) -> bool {
-        self.content.machine.is_some()
-    }
-
-    /// The table style of its published figures.
-    #[must_use]
-    pub const fn style(&self) -> Style {
-        self.content.style
+        self.machine.as_deref().unwrap_or(USUAL_MACHINE)
     }
 
     /// Whether every part can be measured here.
-    #[must_use]
     pub fn is_measurable(&self) -> bool {
-        self.parts().iter().all(|part| part.kinds.contains(&Kind::Measured))
-    }
-
-    /// Name of the variant that the others are compared with.
-    #[must_use]
-    pub fn baseline(&self) -> &str {
-        &self.content.baseline
+        self.parts.iter().all(|part| part.kinds.contains(&Kind::Measured))
     }
 
     /// All variants, the baseline first.
     pub fn variants(&self) -> impl Iterator<Item = &Variant> {
         let (base, others): (Vec<&Variant>, Vec<&Variant>) =
-            self.content.variants.iter().partition(|variant| variant.name == self.content.baseline);
+            self.variants.iter().partition(|variant| variant.name == self.baseline);
         base.into_iter().chain(others)
     }
 
-    /// All parts, in the order they are told.
-    #[must_use]
-    pub fn parts(&self) -> &[Part] {
-        &self.content.parts
-    }
-
     /// Its texts.
-    #[must_use]
     pub fn text(&self) -> StudyText {
         StudyText {
-            name: self.name().to_owned(),
-            short: self.short().to_owned(),
-            question: self.question().to_owned(),
-            unpredicted: self.content.unpredicted.clone(),
-            year: self.year(),
+            name: self.name.clone(),
+            short: self.short.clone(),
+            question: self.question.clone(),
+            unpredicted: self.unpredicted.clone(),
+            year: self.year,
             variants: self.variants().map(|item| (item.name.clone(), item.about.clone())).collect(),
-            parts: self.parts().iter().map(|item| (item.name.clone(), item.about.clone())).collect(),
+            parts: self.parts.iter().map(|item| (item.name.clone(), item.about.clone())).collect(),
         }
     }
 
@@ -300,7 +243,7 @@ impl Plan {
         varied: &Settings,
         apply: impl FnMut(&str, &Value) -> core::result::Result<(), String>,
     ) -> Result<()> {
-        self.content.config.with(&variant.config).with(varied).apply(Some(&self.file), apply)
+        self.config.with(&variant.config).with(varied).apply(Some(&self.file), apply)
     }
 }
 
@@ -309,19 +252,16 @@ const USUAL_MACHINE: &str = "xeon-gold-5320";
 
 impl Part {
     /// The variant that its others are compared with: its own, or the study's.
-    #[must_use]
     pub fn baseline(&self, plan: &Plan) -> String {
-        self.workload.get("baseline").map_or_else(|| plan.baseline().to_owned(), ToString::to_string)
+        self.workload.get("baseline").map_or_else(|| plan.baseline.clone(), ToString::to_string)
     }
 
     /// The machine that its published figures come from, where they do not name one: its own, or the study's.
-    #[must_use]
     pub fn machine(&self, plan: &Plan) -> String {
         self.workload.get("machine").map_or_else(|| plan.machine().to_owned(), ToString::to_string)
     }
 
     /// Every combination of the values of varied settings; one empty combination if none varies.
-    #[must_use]
     pub fn combinations(&self) -> Vec<Settings> {
         let mut combinations = vec![Settings::default()];
         for (key, values) in &self.vary {

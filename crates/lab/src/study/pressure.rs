@@ -82,9 +82,9 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let mut is_direct = true;
     for (_, variant) in in_turn(run.costly_samples, &variants) {
         progress.doing(&variant.variant);
-        let (sample, direct) = work.sample(variant.setup.config)?;
-        is_direct &= direct;
-        sample.add(&mut result, &variant.variant);
+        let facts = work.measure(variant.setup.config)?;
+        is_direct &= facts.is_direct;
+        Figures { result: &mut result, variant: &variant.variant }.add(&facts);
         progress.step(&variant.variant);
     }
     add_published(&mut result, part);
@@ -176,17 +176,16 @@ impl Work {
         )
     }
 
-    /// Runs the program once. Whether its files passed the system's cache by is told, too.
-    fn sample(&self, config: Config) -> Result<(Sample, bool)> {
+    /// Runs the program once.
+    fn measure(&self, config: Config) -> Result<Facts> {
         let within = std::env::temp_dir();
         let &Self { memory, node1_share, storage_mbps, .. } = self;
         let place = Place { memory, node1_share, storage_mbps, folder: &within };
-        let facts = measure(&self.program, &place, config).map_err(|failure| match failure {
+        measure(&self.program, &place, config).map_err(|failure| match failure {
             Failure::Cache(CacheError::Io(error)) => cannot_write(&within, &error),
             Failure::File(error) => cannot_write(&within, &error),
             failure => Error::failed(failure),
-        })?;
-        Ok((Sample::new(&facts), facts.is_direct))
+        })
     }
 }
 
@@ -197,28 +196,27 @@ fn cannot_write(folder: &Path, error: &dyn core::error::Error) -> Error {
     ))
 }
 
-/// What one run of a program showed: values by metric.
-#[derive(Default)]
-struct Sample {
-    values: Vec<(String, Vec<f64>)>,
+/// Where the figures of a variant go.
+struct Figures<'a> {
+    result: &'a mut ResultPart,
+    variant: &'a str,
 }
 
-impl Sample {
-    fn new(facts: &Facts) -> Self {
-        let mut sample = Self::default();
-        sample.times(&facts.stretches);
-        sample.allocations(facts);
+impl Figures<'_> {
+    /// What one run of a program showed.
+    fn add(&mut self, facts: &Facts) {
+        self.times(&facts.stretches);
+        self.allocations(facts);
         for (name, ns) in
             [DURATION_USER, DURATION_SYSTEM, DURATION_ELAPSED].into_iter().zip(facts.durations_ns)
         {
-            sample.one(name, ns as f64 / 1e9);
+            self.one(name, ns as f64 / 1e9);
         }
-        sample.counters(facts);
-        sample
+        self.counters(facts);
     }
 
     fn one(&mut self, name: impl Into<String>, value: f64) {
-        self.values.push((name.into(), vec![value]));
+        self.result.figure(name).sample(self.variant, value);
     }
 
     /// Files per second and overhead of each loop, or seconds of each step.
@@ -245,8 +243,8 @@ impl Sample {
             }
         }
         if !files.is_empty() {
-            self.values.push(("files_per_second".to_owned(), files));
-            self.values.push(("overhead_us".to_owned(), overhead));
+            self.result.figure("files_per_second").samples(self.variant, files);
+            self.result.figure("overhead_us").samples(self.variant, overhead);
         }
     }
 
@@ -290,12 +288,6 @@ impl Sample {
             ("kswapd_inode_steals", 0.0),
         ] {
             self.one(name, value);
-        }
-    }
-
-    fn add(self, result: &mut ResultPart, variant: &str) {
-        for (name, values) in self.values {
-            result.figure(name).samples(variant, values);
         }
     }
 }

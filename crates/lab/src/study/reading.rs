@@ -8,7 +8,7 @@ use std::path::Path;
 use framewright_report::error::{Error, Result, did_you_mean, did_you_mean_or};
 use framewright_report::result::Better;
 
-use super::plan::{Content, Metric, Part, Plan, WrittenMetric, WrittenPart};
+use super::plan::{Metric, Part, Plan, WrittenMetric, WrittenPart};
 use super::registry;
 use super::workload::{Declaration, Quantity, Role};
 use crate::configure::{Setup, set_twice};
@@ -25,7 +25,7 @@ impl Plan {
         let parse = |(file, text): &(&str, &str)| Self::parse(TomlFile::embedded("studies", file, text));
         let mut plans = STUDIES.iter().map(parse).collect::<Result<Vec<Self>>>()?;
         // Those about a published change first, in the order of their year.
-        plans.sort_by_key(|plan| (plan.content.year.is_none(), plan.content.year));
+        plans.sort_by_key(|plan| (plan.year.is_none(), plan.year));
         Ok(plans)
     }
 
@@ -39,23 +39,22 @@ impl Plan {
             return Self::parse(TomlFile::read(Path::new(argument))?);
         }
         let mut all = Self::all()?;
-        match all.iter().position(|plan| plan.name() == argument) {
+        match all.iter().position(|plan| plan.name == argument) {
             Some(index) => Ok(all.swap_remove(index)),
             None => {
-                let list = did_you_mean_or(argument, all.iter().map(Self::name), "; there are");
+                let list =
+                    did_you_mean_or(argument, all.iter().map(|plan| plan.name.as_str()), "; there are");
                 Err(Error::usage(format_args!("no study `{argument}`{list}")))
             }
         }
     }
 
     fn parse(file: TomlFile) -> Result<Self> {
-        let mut content: Content = file.parse()?;
-        content.complete(&file)?;
-        Ok(Self { file, content })
+        let mut plan: Self = file.parse()?;
+        plan.complete(&file)?;
+        Ok(Self { file, ..plan })
     }
-}
 
-impl Content {
     /// Looks up everything that it names, and fills in what was left out.
     fn complete(&mut self, file: &TomlFile) -> Result<()> {
         let known = |settings: &Settings| {
@@ -73,6 +72,52 @@ impl Content {
             self.baseline.clone_from(&first.name);
         }
         self.check().map_err(|what| file.error(None, what))
+    }
+
+    /// What the format cannot say.
+    fn check(&self) -> core::result::Result<(), String> {
+        let names = |what: &str, names: Vec<&str>| match names
+            .iter()
+            .enumerate()
+            .find(|(index, name)| name.is_empty() || names[..*index].contains(name))
+        {
+            Some((_, name)) => Err(format!("{what} `{name}` is empty or occurs twice")),
+            None if names.is_empty() => Err(format!("no {what}")),
+            None => Ok(()),
+        };
+        names("variant", self.variants.iter().map(|variant| variant.name.as_str()).collect())?;
+        names("part", self.parts.iter().map(|part| part.name.as_str()).collect())?;
+        let lists = self.variants.iter().map(|variant| &variant.config).chain([&self.config]);
+        if let Some(what) = lists.filter_map(set_twice).next() {
+            return Err(what);
+        }
+        if !self.variants.iter().any(|variant| variant.name == self.baseline) {
+            let hint =
+                did_you_mean(&self.baseline, self.variants.iter().map(|variant| variant.name.as_str()));
+            return Err(format!("baseline `{}` is not among the variants{hint}", self.baseline));
+        }
+        for part in &self.parts {
+            names(
+                &format!("metric of part {}", part.name),
+                part.metrics.iter().map(|metric| metric.name.as_str()).collect(),
+            )?;
+            if part.kinds.is_empty() {
+                return Err(format!("part {} has no kinds", part.name));
+            }
+            let variants = || self.variants.iter().map(|variant| variant.name.as_str());
+            let mut published = part.metrics.iter().flat_map(|metric| metric.changed.keys());
+            if let Some(name) = published.find(|name| !variants().any(|variant| variant == **name)) {
+                return Err(format!(
+                    "part {}: figures are published of `{name}`, which is no variant{}",
+                    part.name,
+                    did_you_mean(name, variants())
+                ));
+            }
+            if let Some((key, _)) = part.vary.iter().find(|(_, values)| values.is_empty()) {
+                return Err(format!("part {} varies {key} over no value", part.name));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -193,54 +238,6 @@ impl Metric {
     }
 }
 
-impl Content {
-    /// What the format cannot say.
-    fn check(&self) -> core::result::Result<(), String> {
-        let names = |what: &str, names: Vec<&str>| match names
-            .iter()
-            .enumerate()
-            .find(|(index, name)| name.is_empty() || names[..*index].contains(name))
-        {
-            Some((_, name)) => Err(format!("{what} `{name}` is empty or occurs twice")),
-            None if names.is_empty() => Err(format!("no {what}")),
-            None => Ok(()),
-        };
-        names("variant", self.variants.iter().map(|variant| variant.name.as_str()).collect())?;
-        names("part", self.parts.iter().map(|part| part.name.as_str()).collect())?;
-        let lists = self.variants.iter().map(|variant| &variant.config).chain([&self.config]);
-        if let Some(what) = lists.filter_map(set_twice).next() {
-            return Err(what);
-        }
-        if !self.variants.iter().any(|variant| variant.name == self.baseline) {
-            let hint =
-                did_you_mean(&self.baseline, self.variants.iter().map(|variant| variant.name.as_str()));
-            return Err(format!("baseline `{}` is not among the variants{hint}", self.baseline));
-        }
-        for part in &self.parts {
-            names(
-                &format!("metric of part {}", part.name),
-                part.metrics.iter().map(|metric| metric.name.as_str()).collect(),
-            )?;
-            if part.kinds.is_empty() {
-                return Err(format!("part {} has no kinds", part.name));
-            }
-            let variants = || self.variants.iter().map(|variant| variant.name.as_str());
-            let mut published = part.metrics.iter().flat_map(|metric| metric.changed.keys());
-            if let Some(name) = published.find(|name| !variants().any(|variant| variant == **name)) {
-                return Err(format!(
-                    "part {}: figures are published of `{name}`, which is no variant{}",
-                    part.name,
-                    did_you_mean(name, variants())
-                ));
-            }
-            if let Some((key, _)) = part.vary.iter().find(|(_, values)| values.is_empty()) {
-                return Err(format!("part {} varies {key} over no value", part.name));
-            }
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use framewright_report::result::{Kind, Published};
@@ -293,7 +290,7 @@ published = { mean = 1.5 }
         let plan = parse(SMALL).expect("a plan");
         let names: Vec<&str> = plan.variants().map(|variant| variant.name.as_str()).collect();
         assert_eq!(names, ["old", "new"], "the baseline is first");
-        let part = &plan.parts()[0];
+        let part = &plan.parts[0];
         let combinations: Vec<String> = part.combinations().iter().map(Settings::to_string).collect();
         assert_eq!(
             combinations,
@@ -424,8 +421,11 @@ published = { mean = 1.5 }
         let text = "[[variant]]\nname = \"old\"\n[[variant]]\nname = \"new\"\nconfig = { batch = 7 }\n\
                     [[part]]\nworkload = { name = \"bulk\" }\n";
         let plan = Plan::parse(TomlFile::embedded("studies", "mine.toml", text)).expect("a plan");
-        assert_eq!((plan.name(), plan.baseline(), plan.machine()), ("mine", "old", "xeon-gold-5320"));
-        let part = &plan.parts()[0];
+        assert_eq!(
+            (plan.name.as_str(), plan.baseline.as_str(), plan.machine()),
+            ("mine", "old", "xeon-gold-5320")
+        );
+        let part = &plan.parts[0];
         let metrics: Vec<&str> = part.metrics.iter().map(|metric| metric.name.as_str()).collect();
         assert_eq!(metrics, ["alloc_ns", "free_ns", "zone_lock_wait_ns", "zone_lock_hold_ns"]);
         assert_eq!((part.name.as_str(), part.kinds.len()), ("bulk", 2));
@@ -446,13 +446,13 @@ published = { mean = 1.5 }
         let plans = Plan::all().expect("all are valid");
         assert!(plans.len() >= 3);
         for plan in plans {
-            assert_eq!(plan.file.name, format!("studies/{}.toml", plan.name()));
-            if plan.parts().iter().all(|part| part.kinds == [Kind::Measured]) {
+            assert_eq!(plan.file.name, format!("studies/{}.toml", plan.name));
+            if plan.parts.iter().all(|part| part.kinds == [Kind::Measured]) {
                 // It is about the machine that it runs on.
                 continue;
             }
             let machine = crate::machine::Machine::find(plan.machine()).expect("it exists");
-            assert!(machine.studies.iter().any(|study| study == plan.name()), "{}", plan.name());
+            assert!(machine.studies.contains(&plan.name), "{}", plan.name);
         }
     }
 }

@@ -48,7 +48,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let (small, large, huge) = (memory(gib, false)?, memory(TIB, false)?, memory(16 * TIB, false)?);
     let samples = run.samples.min(SAMPLES);
     let progress = progress(plan, part, samples as usize);
-    let mut result = ResultPart::new(plan.name(), &part.name, Kind::Measured, "host")
+    let mut result = ResultPart::new(&plan.name, &part.name, Kind::Measured, "host")
         .baseline(STRUCT64)
         .variant(COMPACT)
         .seed(run.seed);

@@ -64,7 +64,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         let mut setup = variant.setup;
         if let Some(PcpFixed { batch, high }) = setup.config.experiment.pcp_fixed {
             result.note(format!("{}: batch {batch}, high {high}, as the study says.", variant.variant));
-        } else if plan.names_machine() || run.asked {
+        } else if plan.machine.is_some() || run.asked {
             let zone = main_zone(run.machine)
                 .ok_or_else(|| Error::failed(format_args!("{} has no Normal zone", run.machine.name)))?;
             let size = zone_sizing(run.machine, zone, &setup, setup.config.experiment.pcp_reset);

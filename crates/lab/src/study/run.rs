@@ -74,9 +74,8 @@ pub fn configured(plan: &Plan, varied: &Settings) -> Result<Vec<Configured>> {
 }
 
 /// An empty part with the plan's variants as columns.
-#[must_use]
 pub fn result_part(plan: &Plan, part: &Part, kind: Kind, machine: &str, seed: u64) -> ResultPart {
-    let empty = ResultPart::new(plan.name(), &part.name, kind, machine).baseline(plan.baseline()).seed(seed);
+    let empty = ResultPart::new(&plan.name, &part.name, kind, machine).baseline(&plan.baseline).seed(seed);
     plan.variants().fold(empty, |result, variant| result.variant(&variant.name))
 }
 
@@ -106,25 +105,29 @@ pub(crate) fn in_turn<T>(rounds: u32, items: &[T]) -> impl Iterator<Item = (u64,
 
 /// A line of progress for a part of so many steps.
 pub(crate) fn progress(plan: &Plan, part: &Part, steps: usize) -> Progress {
-    Progress::new(&format!("{} {}", plan.name(), part.name), steps as u64)
+    Progress::new(&format!("{} {}", plan.name, part.name), steps as u64)
 }
 
 #[cfg(test)]
-impl<'a> Run<'a> {
-    /// One sample of everything, as short as there is.
-    pub(crate) fn shortest(machine: &'a Machine, trace: &'a Trace) -> Self {
-        Self {
-            machine,
-            asked: false,
-            samples: 1,
-            models: 1,
-            quick: true,
-            costly_samples: 1,
-            costly_models: 1,
-            scale: 1.0,
-            memory_gib: 64,
-            seed: 1,
-            trace: Some(trace),
+mod tests {
+    use super::*;
+
+    impl<'a> Run<'a> {
+        /// One sample of everything, as short as there is.
+        pub(crate) fn shortest(machine: &'a Machine, trace: &'a Trace) -> Self {
+            Self {
+                machine,
+                asked: false,
+                samples: 1,
+                models: 1,
+                quick: true,
+                costly_samples: 1,
+                costly_models: 1,
+                scale: 1.0,
+                memory_gib: 64,
+                seed: 1,
+                trace: Some(trace),
+            }
         }
     }
 }

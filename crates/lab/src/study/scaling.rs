@@ -298,7 +298,7 @@ mod tests {
         let mut machine = Machine::find("epyc-7742-2s").expect("it is built in");
         (machine.cores_per_node, machine.gib_per_node) = (8, 4);
         let trace = shipped::trace().expect("it is built in");
-        let part = &plan.parts()[0];
+        let part = &plan.parts[0];
         let whole = Run { quick: false, ..Run::shortest(&machine, &trace) };
         let result = run(&plan, part, &whole).expect("simulated");
         assert_eq!(result.variants, ["linux_v6_7", FLOOR, "lists", "framewright"]);
@@ -327,7 +327,7 @@ mod tests {
         let line = |metric: &framewright_report::result::Metric| metric.family() == "line_wait_ns";
         assert!(result.metrics.iter().any(line));
         assert_eq!(result.settings.len(), 3);
-        let library = run(&plan, &plan.parts()[1], &Run::shortest(&machine, &trace)).expect("simulated");
+        let library = run(&plan, &plan.parts[1], &Run::shortest(&machine, &trace)).expect("simulated");
         assert_eq!(library.variants, ["lists", FLOOR, "framewright"]);
         let churn =
             |result: &ResultPart| result.find("churn_ns[cpus=1]").expect("one CPU").of("framewright")[0];
@@ -344,7 +344,7 @@ mod tests {
         (machine.cores_per_node, machine.gib_per_node) = (2, 4);
         let trace = shipped::trace().expect("it is built in");
         let whole = Run { quick: false, ..Run::shortest(&machine, &trace) };
-        let result = run(&plan, &plan.parts()[1], &whole).expect("simulated");
+        let result = run(&plan, &plan.parts[1], &whole).expect("simulated");
         let put = result.find("bulk_put_ns[cpus=8]").expect("on all CPUs").of("framewright")[0];
         let said = format!("bulk_put_ns {put:.1} / ");
         assert!(result.notes.iter().any(|note| note.contains(&said)), "{said}: {:?}", result.notes);

@@ -9,6 +9,7 @@ use crate::simulate::allocator::allocator;
 use crate::simulate::samples::{Interval, add_moved, close_models};
 use crate::simulate::{doubled, on_models, sampled_models};
 use crate::study::declare::order;
+use crate::study::library::parameters;
 use crate::study::run::{Configured, Run, configured, metric, progress, result_part};
 use crate::study::{Part, Plan};
 
@@ -36,11 +37,7 @@ pub(crate) fn bulk(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart
         })?;
         for ((cores, variant), _, outcome) in &runs {
             hashes.push(outcome.events.hash);
-            let prefix: Vec<String> = varied
-                .iter()
-                .map(|(key, value)| format!("{}={value},", key.trim_start_matches("lock_")))
-                .collect();
-            let parameters = format!("{}cores={cores}", prefix.concat());
+            let parameters = parameters(varied, usize::from(*cores));
             add(&mut result, part, &parameters, &variant.variant, outcome);
             if *cores == all {
                 // For each hold of the zone lock.
@@ -99,7 +96,7 @@ mod tests {
         let mut machine = Machine::find("ivy-bridge-ex-4s").expect("it is built in");
         machine.cores_per_node = 4;
         let trace = shipped::trace().expect("it is built in");
-        let part = plan.parts().iter().find(|part| part.name == "contend").expect("a part");
+        let part = plan.parts.iter().find(|part| part.name == "contend").expect("a part");
         let result = bulk(&plan, part, &Run::shortest(&machine, &trace)).expect("simulated");
         let hold = |kind: &str, place: &str| {
             let name = format!("zone_lock_hold_ns[kind={kind},cores=16]");
@@ -122,7 +119,7 @@ mod tests {
         machine.cores_per_node = 6;
         let trace = shipped::trace().expect("it is built in");
         let run = Run { quick: false, ..Run::shortest(&machine, &trace) };
-        let part = plan.parts().iter().find(|part| part.name == "huge").expect("a part");
+        let part = plan.parts.iter().find(|part| part.name == "huge").expect("a part");
         let result = bulk(&plan, part, &run).expect("simulated");
         let value = |name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];
         let hold = |variant| value("zone_lock_hold_ns[cores=6]", variant);

@@ -2,7 +2,6 @@
 
 use framewright_report::error::{Error, Result};
 use framewright_report::result::Part as ResultPart;
-use framewright_sim::Model;
 use framewright_sim::outcome::Outcome;
 
 use crate::machine::Machine;
@@ -11,16 +10,15 @@ use crate::simulate::samples::add_moved;
 use crate::study::Part;
 use crate::study::run::metric;
 
-/// The machine as it is described, to run tasks on.
+/// Refuses a machine that tasks cannot run on.
 ///
 /// # Errors
 /// It cannot be simulated, or nothing is said of its kernel.
-pub(crate) fn described(machine: &Machine) -> Result<Model> {
-    let model = central_model(machine)?;
-    if model.kernel.is_none() {
+pub(crate) fn check(machine: &Machine) -> Result<()> {
+    if central_model(machine)?.kernel.is_none() {
         return Err(Error::failed(format_args!("{}: no kernel_ns to simulate tasks with", machine.name)));
     }
-    Ok(model)
+    Ok(())
 }
 
 /// The published figure of a baseline, which says how much is done.
@@ -48,12 +46,15 @@ pub(crate) fn add(
     value: f64,
 ) {
     let Some(metric) = metric(part, family) else { return };
-    let name = if parameters.is_empty() { family.to_owned() } else { format!("{family}[{parameters}]") };
     let first = result.metrics.iter().all(|known| known.family() != family);
-    let entry = result.figure(name).sample(variant, value);
+    let entry = result.figure(named(family, parameters)).sample(variant, value);
     if let Some(published) = metric.published.filter(|_| first) {
         entry.published(published);
     }
+}
+
+fn named(family: &str, parameters: &str) -> String {
+    if parameters.is_empty() { family.to_owned() } else { format!("{family}[{parameters}]") }
 }
 
 /// Adds where the time goes, for each page that was allocated: the use of zone and LRU locks, and what
@@ -63,25 +64,21 @@ pub(crate) fn add_causes(result: &mut ResultPart, parameters: &str, variant: &st
     let parameter = |name: String| {
         if parameters.is_empty() { name } else { format!("{name},{parameters}") }
     };
-    for (zone, [locks, wait, hold]) in outcome.locks.iter().enumerate() {
-        let place = parameter(format!("zone={zone}"));
-        let mut add = |family: &str, value: f64| {
-            result.figure(format!("{family}[{place}]")).sample(variant, value);
-        };
-        let each = (*locks as f64).max(1.0);
-        add("zone_lock_acquisitions_per_page", *locks as f64 / pages);
-        add("zone_lock_wait_ns", *wait as f64 / each);
-        add("zone_lock_hold_ns", *hold as f64 / each);
+    let mut add = |lock: &str, place: &str, locks: u64, [wait, hold]: [f64; 2]| {
+        let each = (locks as f64).max(1.0);
+        let use_of = [
+            ("acquisitions_per_page", locks as f64 / pages),
+            ("wait_ns", wait / each),
+            ("hold_ns", hold / each),
+        ];
+        for (what, value) in use_of {
+            result.figure(named(&format!("{lock}_lock_{what}"), place)).sample(variant, value);
+        }
+    };
+    for (zone, &[locks, wait, hold]) in outcome.locks.iter().enumerate() {
+        add("zone", &parameter(format!("zone={zone}")), locks, [wait as f64, hold as f64]);
     }
     let lru = outcome.usage.lru;
-    let each = (lru.locks as f64).max(1.0);
-    for (family, value) in [
-        ("lru_lock_acquisitions_per_page", lru.locks as f64 / pages),
-        ("lru_lock_wait_ns", lru.wait.as_ns() / each),
-        ("lru_lock_hold_ns", lru.hold.as_ns() / each),
-    ] {
-        let name = if parameters.is_empty() { family.to_owned() } else { format!("{family}[{parameters}]") };
-        result.figure(name).sample(variant, value);
-    }
+    add("lru", parameters, lru.locks, [lru.wait.as_ns(), lru.hold.as_ns()]);
     add_moved(result, &parameter, variant, &outcome.moved, pages);
 }

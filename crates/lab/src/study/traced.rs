@@ -29,20 +29,20 @@ const APART: Ps = Ps(100_000);
 /// # Errors
 /// A part that is not simulated run by run, or a file that cannot be written.
 pub fn write(plan: &Plan, part: &str, machine: &Machine, seed: u64, output: Output) -> Result<usize> {
-    let found = plan.parts().iter().find(|known| known.name == part);
+    let found = plan.parts.iter().find(|known| known.name == part);
     let runs = match found.map(|part| (part, workload(part))) {
         Some((part, "bulk")) => bulk(plan, part, machine, seed)?,
         Some((part, "boot")) => booted(plan, part, machine, seed)?,
         _ => {
             let runnable = |plan: &Plan| -> Vec<String> {
-                let traced = plan.parts().iter().filter(|part| !workload(part).is_empty());
+                let traced = plan.parts.iter().filter(|part| !workload(part).is_empty());
                 traced.map(|part| part.name.clone()).collect()
             };
             let parts = runnable(plan);
             let list = if parts.is_empty() {
                 let all = Plan::all()?;
                 let others = all.iter().flat_map(|plan| {
-                    runnable(plan).into_iter().map(|part| format!("{} --part {part}", plan.name()))
+                    runnable(plan).into_iter().map(|part| format!("{} --part {part}", plan.name))
                 });
                 others.collect::<Vec<_>>().join(", ")
             } else {
@@ -50,7 +50,7 @@ pub fn write(plan: &Plan, part: &str, machine: &Machine, seed: u64, output: Outp
             };
             return Err(Error::usage(format_args!(
                 "{}, part {part}: no timeline can be written of it, but of {list}",
-                plan.name()
+                plan.name
             )));
         }
     };

@@ -74,7 +74,6 @@ pub enum Need {
 
 impl Need {
     /// The first table of a machine's description that is missing for it.
-    #[must_use]
     pub const fn missing(self, machine: &Machine) -> Option<&'static str> {
         match self {
             Self::Model if machine.cache_kib.is_none() => Some("cache_kib"),
@@ -103,7 +102,6 @@ pub enum Opt {
 
 impl Opt {
     /// As it is written.
-    #[must_use]
     pub const fn flag(self) -> &'static str {
         match self {
             Self::Machine => "--machine",
@@ -131,7 +129,6 @@ impl Declaration {
     };
 
     /// Whether an option changes how it runs.
-    #[must_use]
     pub fn heeds(&self, option: Opt, kind: Kind) -> bool {
         self.options.contains(&(option, kind))
     }
@@ -169,7 +166,6 @@ impl Declaration {
     }
 
     /// The first key that must be set and is not.
-    #[must_use]
     pub fn missing(&self, set: &Settings) -> Option<&'static Key> {
         self.keys.iter().find(|key| key.default.is_none() && set.get(key.name).is_none())
     }

@@ -8,6 +8,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use framewright_report::error::{Error, Result};
+use framewright_trace::proc::chosen;
 use serde::{Deserialize, Serialize};
 
 use crate::configure::Setting;
@@ -116,8 +117,7 @@ fn sysctl_path(root: &Path, name: &str) -> PathBuf {
 /// The value in a file: of several words the one in brackets.
 fn read(path: &Path) -> std::io::Result<String> {
     let text = fs::read_to_string(path)?;
-    let chosen = text.split_once('[').and_then(|(_, rest)| Some(rest.split_once(']')?.0));
-    Ok(chosen.unwrap_or(&text).split_whitespace().collect::<Vec<_>>().join(" "))
+    Ok(chosen(&text).unwrap_or(&text).split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 fn write(path: &Path, value: &str) -> Result<()> {

@@ -165,8 +165,7 @@ fn once(runs: &Runs<'_>, knobs: &Knobs, tried: bool, progress: &Progress) -> Res
     }
     let name = runs.command[0].to_string_lossy();
     // Messages of every run would bury the answer; those of a run that fails say why.
-    let messages =
-        tempfile::tempfile().map_err(|cause| Error::failed(format_args!("no temporary file: {cause}")))?;
+    let messages = tempfile::tempfile().map_err(|cause| Error::io("write", &std::env::temp_dir(), &cause))?;
     let stderr = messages.try_clone().map_err(Error::failed)?;
     let before = Counts::now();
     let mut command = Command::new(&runs.command[0]);

@@ -124,9 +124,7 @@ impl Costs {
             overlaps: 1.0 - fitted.dependent,
         }
     }
-}
 
-impl Costs {
     /// How long `lines` lines in a row keep idle memory's core that writes them busy, and how long their memory.
     pub(super) fn written(&self, lines: u64) -> [Ps; 2] {
         [Ps(self.core_line.0 * lines), Ps(self.node_write_line.0 * lines)]
@@ -195,6 +193,12 @@ struct Found {
     /// The transfer from another CPU, or the time until other CPUs' copies are gone; 0 where no other CPU holds the
     /// line.
     moved: Ps,
+}
+
+impl Found {
+    const fn in_cache(latency: Ps) -> Self {
+        Self { latency, exposed: latency, from_memory: false, in_l1: false, moved: Ps(0) }
+    }
 }
 
 impl Engine {
@@ -369,13 +373,7 @@ impl Engine {
         if entry.is_sole(me) || access == Access::Read && self.lines.holds(entry, me) {
             let seen = if owner == me { age } else { self.seen_ago(line) };
             if seen <= self.costs.l1 {
-                return Found {
-                    latency: Ps(0),
-                    exposed: Ps(0),
-                    from_memory: false,
-                    in_l1: true,
-                    moved: Ps(0),
-                };
+                return Found { in_l1: true, ..Found::in_cache(Ps(0)) };
             }
             let level = if age <= l2 { self.costs.l2_hit } else { self.costs.l3_hit };
             let latency = level + self.walk(line);
@@ -385,15 +383,9 @@ impl Engine {
                 // In a stream no read waits for the one before: a prefetcher runs ahead of them, out of a cache as out
                 // of memory.
                 let stalled = self.prefetched(at, self.costs.apart(level), lines, Ps(0));
-                return Found {
-                    latency: stalled,
-                    exposed: stalled,
-                    from_memory: false,
-                    in_l1: false,
-                    moved: Ps(0),
-                };
+                return Found::in_cache(stalled);
             }
-            return Found { latency, exposed: latency, from_memory: false, in_l1: false, moved: Ps(0) };
+            return Found::in_cache(latency);
         }
         let mut latency = self.transfer(line, entry, access);
         if age > l2 && holder.place.l3 == self.cpus[usize::from(me)].place.l3 {
@@ -401,7 +393,7 @@ impl Engine {
         }
         let moved = latency;
         latency += self.walk(line);
-        Found { latency, exposed: latency, from_memory: false, in_l1: false, moved }
+        Found { moved, ..Found::in_cache(latency) }
     }
 
     /// How long a question for a line is on its way to others that have what this access needs; `None` if no CPU has to

@@ -32,6 +32,7 @@ pub enum Around {
 pub const MOST: usize = 1024;
 
 /// A stack in simulated memory: its head, in lines of its own, and its slots. Only where they are is of use.
+#[derive(Debug)]
 #[repr(C)]
 struct Lines {
     head: [u64; 16],
@@ -42,12 +43,6 @@ struct Lines {
 struct Stack<'w> {
     blocks: RefCell<Vec<Pfn>>,
     lines: Placed<'w, Lines>,
-}
-
-impl core::fmt::Debug for Lines {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Lines").finish_non_exhaustive()
-    }
 }
 
 impl<'w> Floor<'w> {

@@ -1,5 +1,6 @@
 //! Running the recorded command to its end, also when signals come.
 
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::collections::HashSet;
@@ -25,36 +26,29 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// While one exists, `SIGINT`, `SIGTERM` and `SIGHUP` are noted instead of ending the process.
 #[derive(Debug)]
-pub(super) struct Signals {
-    handlers: &'static Handlers,
-}
+pub(super) struct Signals(&'static Handlers);
+
+/// Signals that are noted, and how each is passed on. Not the interrupt: a terminal sends it to the command as well.
+const NOTED: [(c_int, Option<Signal>); 3] =
+    [(SIGINT, None), (SIGTERM, Some(Signal::TERM)), (SIGHUP, Some(Signal::HUP))];
 
 /// State that the process's signal handlers share with the recorder.
 #[derive(Debug)]
 struct Handlers {
     /// Do what the signal does by default.
     default: Arc<AtomicBool>,
-    interrupt: Arc<AtomicBool>,
-    terminate: Arc<AtomicBool>,
-    hang_up: Arc<AtomicBool>,
+    /// One for each of [`NOTED`]: it has come.
+    noted: [Arc<AtomicBool>; NOTED.len()],
 }
 
 /// Installed once: a handler cannot be taken back without losing signals. A signal that this process had a handler for
 /// before the first recording is left to that one when nothing is recorded; and a process that began by ignoring
 /// `SIGHUP` (`nohup`) goes on doing so, as does its command.
 static HANDLERS: LazyLock<Handlers> = LazyLock::new(|| {
-    let flag = |value| Arc::new(AtomicBool::new(value));
-    let handlers = Handlers {
-        default: flag(true),
-        interrupt: flag(false),
-        terminate: flag(false),
-        hang_up: flag(false),
-    };
+    let handlers = Handlers { default: Arc::new(AtomicBool::new(true)), noted: Default::default() };
     let is_among = |signals: u64, signal: i32| signals >> (signal - 1) & 1 == 1;
     let (ignored, caught) = (signals("SigIgn"), signals("SigCgt"));
-    for (signal, noted) in
-        [(SIGINT, &handlers.interrupt), (SIGTERM, &handlers.terminate), (SIGHUP, &handlers.hang_up)]
-    {
+    for ((signal, _), noted) in NOTED.into_iter().zip(&handlers.noted) {
         if signal == SIGHUP && is_among(ignored, signal) {
             continue;
         }
@@ -72,34 +66,26 @@ static HANDLERS: LazyLock<Handlers> = LazyLock::new(|| {
 impl Signals {
     pub(super) fn catch() -> Self {
         let handlers = &*HANDLERS;
-        for noted in [&handlers.interrupt, &handlers.terminate, &handlers.hang_up] {
-            noted.store(false, Ordering::SeqCst);
-        }
+        handlers.noted.iter().for_each(|noted| noted.store(false, Ordering::SeqCst));
         handlers.default.store(false, Ordering::SeqCst);
-        Self { handlers }
+        Self(handlers)
     }
 
     /// True after a signal has come.
     fn any(&self) -> bool {
-        let Handlers { interrupt, terminate, hang_up, .. } = self.handlers;
-        [interrupt, terminate, hang_up].iter().any(|noted| noted.load(Ordering::SeqCst))
+        self.0.noted.iter().any(|noted| noted.load(Ordering::SeqCst))
     }
 
-    /// The signal to pass on, once. Not the interrupt: a terminal sends it to the command as well.
+    /// The signal to pass on, once.
     fn to_pass_on(&self) -> Option<Signal> {
-        if self.handlers.terminate.swap(false, Ordering::SeqCst) {
-            Some(Signal::TERM)
-        } else if self.handlers.hang_up.swap(false, Ordering::SeqCst) {
-            Some(Signal::HUP)
-        } else {
-            None
-        }
+        let mut all = NOTED.into_iter().zip(&self.0.noted);
+        all.find_map(|((_, signal), noted)| signal.filter(|_| noted.swap(false, Ordering::SeqCst)))
     }
 }
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        self.handlers.default.store(true, Ordering::SeqCst);
+        self.0.default.store(true, Ordering::SeqCst);
     }
 }
 

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// A process, and when it started: numbers are given again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Process {
-    pid: u32,
+    pub(super) pid: u32,
     start: u64,
 }
 
@@ -18,10 +18,6 @@ impl Process {
     pub(super) fn find(pid: u32) -> Option<Self> {
         let (state, _, start) = stat(pid)?;
         (state != "Z" && state != "X").then_some(Self { pid, start })
-    }
-
-    pub(super) const fn pid(self) -> u32 {
-        self.pid
     }
 
     pub(super) fn lives(self) -> bool {

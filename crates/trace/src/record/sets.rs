@@ -16,12 +16,12 @@ pub struct Set {
     pub about: &'static str,
     /// Events, `GROUP/NAME`, and whole groups, `GROUP/`.
     events: &'static [&'static str],
-    /// Only the events of [`WORK`] that run this function of the kernel.
-    work: Option<&'static str>,
 }
 
 /// A worker of the kernel begins a piece of work.
 const WORK: &str = "workqueue/workqueue_execute_start";
+/// The function of the kernel whose work alone the set `ticks` is.
+const TICK: &str = "vmstat_update";
 
 /// All of them. Kernels differ in what they have: what a kernel lacks is left out.
 pub const SETS: [Set; 6] = [
@@ -36,51 +36,35 @@ pub const SETS: [Set; 6] = [
             "kmem/mm_alloc_contig_migrate_range_info",
             "page_isolation/",
         ],
-        work: None,
     },
     Set {
         name: "compaction",
         about: "direct and background compaction",
         events: &["compaction/", "migrate/"],
-        work: None,
     },
     Set {
         name: "reclaim",
         about: "kswapd, direct reclaim, shrinkers, the OOM killer",
         events: &["vmscan/", "oom/"],
-        work: None,
     },
     Set {
         name: "locks",
         about: "waits for any lock of the kernel (many events)",
         events: &["lock/contention_begin", "lock/contention_end"],
-        work: None,
     },
-    Set {
-        name: "faults",
-        about: "page faults (many events)",
-        events: &["exceptions/page_fault_user"],
-        work: None,
-    },
-    Set {
-        name: "ticks",
-        about: "when each CPU let its lists shrink: about once a second",
-        events: &[WORK],
-        work: Some("vmstat_update"),
-    },
+    Set { name: "faults", about: "page faults (many events)", events: &["exceptions/page_fault_user"] },
+    Set { name: "ticks", about: "when each CPU let its lists shrink: about once a second", events: &[WORK] },
 ];
 
-/// The functions whose work alone is wanted, as lines of `/proc/kallsyms`; none if `wanted` names all work, too.
-pub(super) fn functions(wanted: &[String]) -> Result<Vec<String>, Error> {
-    let all = |word: &String| word == WORK || word == "workqueue/";
-    let named = |set: &&Set| wanted.iter().any(|word| word == set.name);
-    let functions: Vec<&str> = SETS.iter().filter(named).filter_map(|set| set.work).collect();
-    if functions.is_empty() || wanted.iter().any(all) {
-        return Ok(Vec::new());
+/// Where [`TICK`] lies, as a line of `/proc/kallsyms`; none if its work is not wanted, or all work is.
+pub(super) fn tick(wanted: &[String]) -> Result<Option<String>, Error> {
+    let names = |names: &[&str]| wanted.iter().any(|word| names.contains(&word.as_str()));
+    if !names(&["ticks"]) || names(&[WORK, "workqueue/"]) {
+        return Ok(None);
     }
     let path = Path::new("/proc/kallsyms");
     let text = fs::read_to_string(path).map_err(|cause| Error::io("read", path, cause))?;
-    functions.iter().map(|function| line_of(&text, function)).collect()
+    line_of(&text, TICK).map(Some)
 }
 
 fn line_of(kallsyms: &str, function: &str) -> Result<String, Error> {
@@ -96,14 +80,10 @@ fn address(line: &str) -> Option<u64> {
     u64::from_str_radix(line.split_whitespace().next()?, 16).ok()
 }
 
-/// Has the kernel report only work of these functions, lines of `/proc/kallsyms`.
-pub(super) fn filter(instance: &Instance, functions: &[String]) -> Result<(), Error> {
-    if functions.is_empty() {
-        return Ok(());
-    }
-    let addresses = functions.iter().filter_map(|line| address(line));
-    let one_of: Vec<String> = addresses.map(|address| format!("function == {address:#x}")).collect();
-    instance.set(&format!("events/{WORK}/filter"), &one_of.join(" || "))
+/// Has the kernel report only work of this function, a line of `/proc/kallsyms`.
+pub(super) fn filter(instance: &Instance, function: Option<&str>) -> Result<(), Error> {
+    let Some(address) = function.and_then(address) else { return Ok(()) };
+    instance.set(&format!("events/{WORK}/filter"), &format!("function == {address:#x}"))
 }
 
 /// The events, `GROUP/NAME`, that `wanted` names: sets, `GROUP/NAME`, `GROUP/`. Those that every recording has come
@@ -162,8 +142,8 @@ mod tests {
     #[test]
     fn all_work_is_kept_if_it_is_wanted() {
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-        assert_eq!(functions(&words(&["reclaim"])).unwrap(), Vec::<String>::new());
-        assert_eq!(functions(&words(&["ticks", WORK])).unwrap(), Vec::<String>::new());
-        assert_eq!(functions(&words(&["ticks", "workqueue/"])).unwrap(), Vec::<String>::new());
+        assert_eq!(tick(&words(&["reclaim"])).unwrap(), None);
+        assert_eq!(tick(&words(&["ticks", WORK])).unwrap(), None);
+        assert_eq!(tick(&words(&["ticks", "workqueue/"])).unwrap(), None);
     }
 }

@@ -72,7 +72,14 @@ pub(super) fn metadata_length_fault(length: u64, size: u64) -> Option<String> {
 /// What is wrong with metadata, if anything.
 pub(super) fn metadata_fault(metadata: &[u8]) -> Option<String> {
     const SCHEMA: u64 = 2;
-    let columns = Thrift { bytes: metadata }.largest(SCHEMA, &Thrift::list_length)?;
+    let mut columns = 0;
+    // Also if the bytes end early: what was seen until then is what the decoder has believed.
+    let _ = Thrift { bytes: metadata }.fields(|field, kind, thrift| {
+        if field == SCHEMA && matches!(kind, Kind::LIST | Kind::SET) {
+            columns = columns.max(Thrift { bytes: thrift.bytes }.list()?.1);
+        }
+        thrift.skip(kind, DEPTH)
+    });
     (columns > MOST_COLUMNS).then(|| format!("a table of {columns} columns"))
 }
 
@@ -170,24 +177,6 @@ impl Thrift<'_> {
         let head = self.byte()?;
         let short = u64::from(head >> 4);
         Some((Kind(head & 15), if short == 15 { self.varint()? } else { short }))
-    }
-
-    fn list_length(kind: Kind, thrift: &mut Self) -> Option<u64> {
-        let mut ahead = Thrift { bytes: thrift.bytes };
-        matches!(kind, Kind::LIST | Kind::SET).then(|| ahead.list().map(|(_, length)| length))?
-    }
-
-    /// The largest value that `value` has for a field of that number. `None` if it has none.
-    fn largest(mut self, number: u64, value: &dyn Fn(Kind, &mut Self) -> Option<u64>) -> Option<u64> {
-        let mut largest = None;
-        // Also if the bytes end early: what was seen until then is what the decoder has believed.
-        let _ = self.fields(|field, kind, thrift| {
-            if field == number {
-                largest = largest.max(value(kind, thrift));
-            }
-            thrift.skip(kind, DEPTH)
-        });
-        largest
     }
 
     /// Calls `each` with number and type of every field of a structure. It passes over the field's value.

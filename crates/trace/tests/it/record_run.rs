@@ -313,6 +313,27 @@ fn a_running_process_is_recorded_with_what_it_starts() {
     }
 }
 
+/// The recorder is among the descendants of the shell that has started it.
+#[test]
+fn a_process_is_recorded_without_its_recorder() {
+    let _turn = turn();
+    if !can_record() {
+        eprintln!("skipped: record_run: this machine cannot record");
+        return;
+    }
+    let parent = rustix::process::getppid().expect("a parent").as_raw_nonzero().get().cast_unsigned();
+    let limit = Some(Duration::from_millis(300));
+    let scopes = [parent, std::process::id()].map(Scope::Process);
+    let [of_parent, of_itself] = scopes.map(|scope| {
+        let recording = record(&[], &Options { scope, limit, ..Options::default() }).unwrap();
+        let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
+        let threads: Vec<u32> =
+            threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        recording.trace.events.iter().filter(|event| threads.contains(&event.pid)).count()
+    });
+    assert!(of_parent == 0 && of_itself > 0, "{of_parent} {of_itself}");
+}
+
 #[test]
 fn a_signal_ends_the_command_but_not_the_recording() {
     let _turn = turn();

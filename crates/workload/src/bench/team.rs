@@ -35,9 +35,11 @@ impl Gate {
             broken: AtomicBool::new(false),
         }
     }
+}
 
+impl Meeting for Gate {
     /// Returns when all threads have called it as often. What they wrote before is visible after.
-    pub(crate) fn wait(&self) {
+    fn wait(&self) {
         let round = self.passed.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             self.arrived.store(0, Ordering::Relaxed);
@@ -52,8 +54,13 @@ impl Gate {
     }
 
     /// Ends this thread if another has died.
-    pub(crate) fn check(&self) {
+    fn check(&self) {
         assert!(!self.broken.load(Ordering::Relaxed), "another thread of the team panicked");
+    }
+
+    #[inline]
+    fn pause(&self, tried: &mut Backoff) {
+        tried.wait();
     }
 }
 

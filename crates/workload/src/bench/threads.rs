@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::time::Instant;
 
-use super::stage::{Backoff, Done, Meeting, SharedWord, Stage};
+use super::stage::{Done, SharedWord, Stage};
 use super::team::{Gate, on_cpus};
 use crate::target::Target;
 
@@ -45,21 +45,6 @@ impl<T: Target> Stage for Threads<'_, T> {
         work: impl Fn(usize, &Gate, &mut T::Cpu<'s>) -> R + Sync,
     ) -> Done<R> {
         on_cpus(self.0, cpus, work)
-    }
-}
-
-impl Meeting for Gate {
-    fn wait(&self) {
-        Self::wait(self);
-    }
-
-    fn check(&self) {
-        Self::check(self);
-    }
-
-    #[inline]
-    fn pause(&self, tried: &mut Backoff) {
-        tried.wait();
     }
 }
 

@@ -18,7 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::latency::{Latency, clock_ns, elapsed_ns};
 use super::plan::{Action, Op, Plan};
 use super::{Options, Report};
-use crate::bench::stage::Backoff;
+use crate::bench::stage::{Backoff, Meeting as _};
 use crate::bench::team::{Gate, on_cpus};
 use crate::target::{Counter, Target, TargetCpu};
 

@@ -64,7 +64,7 @@ complete -F _framewright_whole_words -o bashdefault -o default framewright
 /// Arguments whose values are names that this program knows: command, argument, names. Files may stand there as well,
 /// so that only completions have them.
 fn known_names() -> Result<Vec<(&'static str, &'static str, Vec<String>)>> {
-    let mut studies: Vec<String> = Plan::all()?.iter().map(|plan| plan.name().to_owned()).collect();
+    let mut studies: Vec<String> = Plan::all()?.iter().map(|plan| plan.name.clone()).collect();
     studies.push("all".to_owned());
     let machines: Vec<String> = Machine::all()?.iter().map(|machine| machine.name.clone()).collect();
     let presets: Vec<String> = Setting::presets().map(|(name, _)| format!("preset={name}")).collect();

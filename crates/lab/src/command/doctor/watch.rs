@@ -128,7 +128,7 @@ pub(super) fn watch(root: &Root, session: &Session) -> Result<()> {
     loop {
         let (state, findings) = examine_since(root, Some(&began))?;
         let now = Instant::now();
-        let mut text = format!("Linux {} at {}; q ends\n\n", state.release, root.path().display());
+        let mut text = format!("Linux {} at {}; q ends\n\n", state.release, root.path.display());
         text += &zones(&state).render(Format::Table, &session.terminal);
         if let Some((earlier, at)) = &before {
             let seconds = (now - *at).as_secs_f64();
