@@ -346,8 +346,14 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         for zone in self.zones.iter().filter(|_| cfg!(feature = "lists")) {
             let managed = self.expected_pages(zone);
             if managed > 0 {
-                let size = sizing(&self.config, managed, low_watermark(zone), zone.cpus);
-                self.resize_pcps_of(zone.id(), size);
+                let low = low_watermark(zone);
+                let size = |cpus| sizing(&self.config, managed, low, cpus);
+                let (of_all, alone) = (size(zone.cpus), size(1));
+                // Each CPU divides it by those that use the zone at the time: see `pcp/counting.rs`.
+                let is_divided_later =
+                    P::DRAINS_REMOTELY && !self.config.counts_each_call() && alone.is_tuned();
+                let high_max = if is_divided_later { alone.high_max } else { of_all.high_max };
+                self.resize_pcps_of(zone.id(), Sizing { high_max, ..of_all });
             }
         }
     }

@@ -165,6 +165,9 @@ pub struct Pcp<'m, P: Platform> {
     turn: P::Word,
     /// The section that last gave a block, if the zone has several. Written by the owner.
     section: P::Word,
+    /// CPUs that share what lists may hold, as the owner last read; 0 while it is none of them: see `counting`. Written
+    /// by the owner, and by a CPU that drains.
+    sharers: P::Word,
 }
 
 /// Lists of one CPU and zone for the orders that have no lists in Linux: 4 to 8.
@@ -196,14 +199,17 @@ pub(crate) fn shut_or_open<P: Platform>(of_zone: &[Pcp<'_, P>], closed: bool) {
     }
 }
 
-/// Most base pages that one list of a CPU can have in a zone.
+/// Most base pages that one list of a CPU can have in a zone: if all CPUs use it, and if no other CPU does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Most {
     /// A list of blocks below the pageblock order.
-    pub(crate) below: u64,
+    pub(crate) below: [u64; 2],
     /// A list of blocks of the pageblock order.
-    pub(crate) huge: u64,
+    pub(crate) huge: [u64; 2],
 }
+
+/// Slots that a list has for the case that few CPUs use the zone.
+const SLOTS_OF_FEW: u64 = 32;
 
 /// Slots of a list under a configuration: a power of two; 1 if the order has no lists, 0 if it has none in Linux
 /// either.
@@ -225,7 +231,9 @@ fn slots_per_list(config: &Config, list: usize, most: Most) -> usize {
         _ => {}
     }
     let pages = if order < PAGEBLOCK_ORDER { most.below } else { most.huge };
-    let wanted = (pages >> order.get()) + u64::from(config.experiment.pcp_min_refill) + 1;
+    let [of_all, alone] =
+        pages.map(|pages| (pages >> order.get()) + u64::from(config.experiment.pcp_min_refill) + 1);
+    let wanted = of_all.max(alone.min(SLOTS_OF_FEW));
     wanted.min(u64::from(config.experiment.pcp_slots)).next_power_of_two() as usize
 }
 
@@ -293,6 +301,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             inside: P::Word::new(0),
             turn: P::Word::new(0),
             section: P::Word::new(section as u64),
+            sharers: P::Word::new(0),
         };
         pcp.resize(Sizing::BOOT);
         pcp
@@ -502,7 +511,7 @@ mod tests {
             (PcpOrders::UpToCostlyAndHuge, |k| k <= 3 || k == 9),
             (PcpOrders::UpToHuge, |k| k <= 9),
         ];
-        let most = Most { below: 100, huge: 5 << 9 };
+        let most = Most { below: [100; 2], huge: [5 << 9; 2] };
         for config in [Config::framewright(), Config::linux_v6_1()] {
             for (orders, is_listed) in choices {
                 let counts = config.counts_each_call();
@@ -550,7 +559,7 @@ mod tests {
             ..Config::linux_v5_4()
         };
         let size = Sizing { batch: 3, high_min: 18, high_max: 18 };
-        let most = Most { below: size.high_max.into(), huge: size.high_max.into() };
+        let most = Most { below: [size.high_max.into(); 2], huge: [size.high_max.into(); 2] };
         let slots: Vec<_> = (0..slots_per_pcp(&config, most)).map(|_| Word::new(0)).collect();
         let pcp: Pcp<'_, Machine> = Pcp::new(&config, CpuId(0), 0, most, slots.leak(), None);
         let pcp: &Pcp<'_, Machine> = Box::leak(Box::new(pcp));

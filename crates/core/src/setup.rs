@@ -190,24 +190,28 @@ fn check_zones(zones: &[ZoneSpec]) -> Result<(), SetupError> {
 /// Most base pages that one list of a CPU can have in a zone, however much of its memory is there.
 pub(crate) fn most_on_list(zone: &ZoneSpec, config: &Config, cpu_nodes: &[NodeId]) -> Most {
     if !cfg!(feature = "lists") {
-        return Most { below: 0, huge: 0 };
+        return Most { below: [0; 2], huge: [0; 2] };
     }
     if config.counts_each_call() {
         // A single CPU shares with no other, and no low watermark exceeds an eighth of the zone. The pages at `high`,
         // and one largest refill or free in addition.
         let Sizing { high_max, batch, .. } = sizing(config, zone.pages, zone.pages / 8, 1);
         let pages = u64::from(high_max) + (u64::from(batch) << MAX_SCALE);
-        return Most { below: pages, huge: pages };
+        return Most { below: [pages; 2], huge: [pages; 2] };
     }
-    let cpus = cpus_of(zone, cpu_nodes);
     let low = match cfg!(feature = "passes") {
         true => watermarks(config, zone.kind, zone.pages, zone.pages).low,
         false => 0,
     };
-    let largest = sizing(config, zone.pages, low, cpus);
-    let of_free = share_of_free(zone.pages, cpus, config.pcp_free_part);
-    let below = if largest.is_tuned() { largest.within(of_free) } else { largest };
-    Most { below: below.high_max.into(), huge: largest.high_max.into() }
+    let largest = [cpus_of(zone, cpu_nodes), 1].map(|cpus| {
+        let largest = sizing(config, zone.pages, low, cpus);
+        let of_free = share_of_free(zone.pages, cpus, config.pcp_free_part);
+        (if largest.is_tuned() { largest.within(of_free) } else { largest }, largest)
+    });
+    Most {
+        below: largest.map(|(below, _)| below.high_max.into()),
+        huge: largest.map(|(_, huge)| huge.high_max.into()),
+    }
 }
 
 /// Watermarks of a zone with `managed` pages; `lowmem` are those of all zones that are not Movable.

@@ -22,11 +22,12 @@
 
 use core::fmt;
 use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::alloc::Allocator;
 use crate::buddy::Buddy;
 use crate::frame::{FrameUser, ListPlace, State};
-use crate::platform::Platform;
+use crate::platform::{Platform, Word};
 use crate::policy::{fallback, init};
 use crate::units::{
     CpuId, MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId,
@@ -187,7 +188,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 
     /// Walks the lists of all CPUs. Returns their pages, and how many of these pages no word records.
     fn verify_pcps(&self, zone: &Zone<P>) -> Result<(u64, u64), Violation> {
-        let (mut total, mut unsaid) = (0, 0);
+        let (mut total, mut unsaid, mut sharers) = (0, 0, 0);
         for cpu in (0..self.cpus()).map(|cpu| CpuId(cpu as u16)) {
             let pcp = self.pcp(zone.id(), cpu);
             let mut pages = 0;
@@ -216,8 +217,17 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             let count = u64::from(pcp.count());
             let what = "a per-CPU count is not the sum of its lists";
             check(zone.id(), None, (pages, count))(pages == count, what)?;
+            let what = "a CPU has blocks on lists, and no share of what lists may hold";
+            check(zone.id(), None, (pages, 0))(pcp.is_empty_without_share(), what)?;
+            sharers += u64::from(pcp.is_sharer());
             total += pages;
         }
+        // A process that dies may leave one that shares no more.
+        let counted = zone.sharers.load(Relaxed);
+        check(zone.id(), None, (sharers, counted))(
+            sharers <= counted,
+            "more CPUs share a zone than it counts",
+        )?;
         Ok((total, unsaid))
     }
 

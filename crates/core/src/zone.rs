@@ -111,6 +111,9 @@ pub struct Zone<'m, P: Platform> {
     lock_timing: bool,
     /// CPUs that share the zone's pages: those of its node (see [`sharing_cpus`](crate::policy::pcp::sharing_cpus)).
     pub(crate) cpus: u32,
+    /// CPUs whose lists may hold pages of the zone, unless hits count. Any CPU adds itself, and takes itself or a CPU
+    /// whose lists it has drained away.
+    pub(crate) sharers: P::Word,
     /// Division of the store into sections.
     pub(crate) cut: Cut,
     /// All sections but the first.
@@ -154,6 +157,7 @@ impl<'m, P: Platform> Zone<'m, P> {
             spec,
             lock_timing: config.experiment.lock_timing,
             cpus,
+            sharers: P::Word::new(0),
             cut,
             more,
         }

@@ -162,6 +162,28 @@ fn what_random_frees_leave_is_filled_before_any_whole_pageblock() {
     }
 }
 
+/// A request for a pageblock takes one whose buddy is in use, in whichever section around it is, before one of a pair:
+/// as many blocks of the largest order remain as in a zone of one section.
+#[test]
+fn pageblocks_whose_buddies_are_in_use_are_taken_before_pairs() {
+    const PAGES: u64 = 512 * PAGEBLOCK_PAGES;
+    for section in [0, PAGES / 16] {
+        let without_lists = |config: &mut Config| config.experiment.pcp_orders = PcpOrders::None;
+        let world = Spec::one_zone(PAGES, 4).sections(section).but(without_lists).plain();
+        let mut random = fastrand::Rng::with_seed(5);
+        let mut all: Vec<Pfn> = (0..512).map(|_| world.must_alloc(0, PAGEBLOCK_ORDER)).collect();
+        random.shuffle(&mut all);
+        all.drain(..200).for_each(|pfn| world.must_free(0, pfn, PAGEBLOCK_ORDER));
+        let [free, pairs] = [PAGEBLOCK_ORDER, MAX_ORDER].map(|order| world.allocator().free_blocks(order));
+        assert_eq!(free, 200);
+        for left in (2 * pairs..free).rev() {
+            world.must_alloc(random.usize(..4), PAGEBLOCK_ORDER);
+            let still = world.allocator().free_blocks(MAX_ORDER);
+            assert_eq!(still, pairs, "{left} are free, sections of {section} pages");
+        }
+    }
+}
+
 /// Lists are shut while a pageblock of any section is isolated, whichever is isolated or freed from isolation
 /// meanwhile. shuttle.
 #[test]

@@ -12,9 +12,10 @@ use crate::policy::watermark;
 pub struct Config {
     /// How zones keep free memory, and which metadata each frame has.
     pub engine: Engine,
-    /// Part of a zone's free memory that per-CPU lists may hold, under [`PcpRule::Auto`]: the lists of all CPUs of the
-    /// zone's node together hold at most 1 / `pcp_free_part` of its free pages. Free blocks of the pageblock order are
-    /// not counted (see [`share_of_free`](crate::policy::pcp::share_of_free)). At least 1, which is no bound.
+    /// Part of a zone's free memory that per-CPU lists may hold, under [`PcpRule::Auto`]: the CPUs that use the zone
+    /// divide 1 / `pcp_free_part` of its free pages, and each notices at its next slow call that others have come; if
+    /// lists of idle CPUs cannot be drained, all CPUs of the zone's node divide it. Free blocks of the pageblock order
+    /// are not counted (see [`share_of_free`](crate::policy::pcp::share_of_free)). At least 1, which is no bound.
     ///
     /// Two exceptions: a list may always hold one refill, and each CPU may set aside up to 128 blocks and 512 pages of
     /// each zone, which it gives back together.

@@ -22,6 +22,11 @@
 //! list only.
 //!
 //! A list that is not in `used` is empty, and shut. Empty lists leave `used` when `level` changes.
+//!
+//! Where lists of idle CPUs can be drained, what lists may hold is divided by the CPUs whose lists may hold pages of
+//! the zone: its `sharers`. A CPU is one of them from its first refill, or its first free, on, until all of its lists
+//! are drained; from then on they are shut, so that its next call is slow. A CPU that another one joins notices at its
+//! next slow call: until then its lists may hold what they held. Elsewhere it is divided by all CPUs.
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
@@ -97,10 +102,27 @@ impl<'m, P: Platform> Pcp<'m, P> {
     pub(super) fn share_of(&self, list: usize, shares: Shares) -> u32 {
         let (order, _) = KINDS[list];
         let pages = match order {
-            PAGEBLOCK_ORDER => self.high_max.load(Relaxed) as u32,
+            PAGEBLOCK_ORDER => self.high_max.load(Relaxed) as u32 / self.sharers(),
             _ => shares.of(order, self.used.load(Relaxed) >> list & 1 != 0),
         };
         (pages >> order.get()).max(1)
+    }
+
+    /// If hits do not count, and the lists of idle CPUs can be drained: CPUs that share what the lists of the zone may
+    /// hold, as the owner last read; at least 1.
+    pub(super) fn sharers(&self) -> u32 {
+        if P::DRAINS_REMOTELY { (self.sharers.load(Relaxed) as u32).max(1) } else { 1 }
+    }
+
+    /// Whether this CPU shares what the lists of the zone may hold.
+    pub(crate) fn is_sharer(&self) -> bool {
+        self.sharers.load(Relaxed) != 0
+    }
+
+    /// Whether it has blocks on lists only if it [shares](Self::is_sharer). For verification.
+    pub(crate) fn is_empty_without_share(&self) -> bool {
+        let holds_nothing = || self.lists().all(|list| list.len() == 0);
+        !P::DRAINS_REMOTELY || self.counts() || self.is_sharer() || holds_nothing()
     }
 
     /// Whether hits count.
@@ -351,7 +373,11 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.lists_used().for_each(|number| self.open_to_share(number, shares));
     }
 
+    /// Without a share the lists stay empty, and shut.
     fn open_to_share(&self, number: usize, shares: Shares) {
+        if P::DRAINS_REMOTELY && !self.is_sharer() {
+            return;
+        }
         let list = self.list(number);
         let more = self.share_of(number, shares).saturating_sub(list.len());
         let ceiling = (list.top() + u64::from(more)).min(list.end());
@@ -385,7 +411,7 @@ mod tests {
             let experiment =
                 Experiment { pcp_rule: rule, pcp_orders: PcpOrders::Zero, ..Experiment::framewright() };
             let config = Config { experiment, ..Config::linux_v6_1() };
-            let most = Most { below: 64, huge: 64 };
+            let most = Most { below: [64; 2], huge: [64; 2] };
             let slots: Vec<_> = (0..slots_per_pcp(&config, most)).map(|_| Word::new(0)).collect();
             let pcp: Pcp<'_, Machine> = Pcp::new(&config, CpuId(0), 0, most, &slots, None);
             pcp.resize(sizing);

@@ -66,8 +66,37 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             return sizing;
         }
         // A larger drain is not cheaper if blocks merge one by one under the lock: with free lists all CPUs share.
-        let cpus = if self.frames.has_maps() { self.zone.cpus } else { self.waiter.nodes.len() as u32 };
-        sizing.within(share_of_free(self.zone.free_pages(), cpus, self.config.pcp_free_part))
+        let (sharers, cpus) = match self.frames.has_maps() {
+            true if P::DRAINS_REMOTELY => (self.pcp.sharers(), self.pcp.sharers()),
+            true => (1, self.zone.cpus),
+            false => (1, self.waiter.nodes.len() as u32),
+        };
+        let of_free = share_of_free(self.zone.free_pages(), cpus, self.config.pcp_free_part);
+        sizing.within(of_free.min(sizing.high_max / sharers))
+    }
+
+    /// If hits do not count: shares what the lists of the zone may hold, from now on.
+    pub(super) fn take_share(&self) {
+        if !P::DRAINS_REMOTELY {
+            return;
+        }
+        let before = self.pcp.sharers.load(Relaxed);
+        let now = match before {
+            0 => self.zone.sharers.fetch_add(1, Relaxed) + 1,
+            _ => self.zone.sharers.load(Relaxed),
+        };
+        if now != before {
+            self.pcp.sharers.store(now, Relaxed);
+        }
+    }
+
+    /// After a drain of all lists: leaves their share to the CPUs that use the zone.
+    fn give_share_up(&self) {
+        if P::DRAINS_REMOTELY && !self.pcp.counts() && self.pcp.is_sharer() {
+            self.pcp.lists_used().for_each(|number| self.pcp.list(number).shut());
+            self.pcp.sharers.store(0, Relaxed);
+            self.zone.sharers.fetch_add(u64::MAX, Relaxed);
+        }
     }
 
     /// The list of an order and an ordinary type, if it may hold blocks.
@@ -279,6 +308,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// share.
     fn give_half_back(&self, number: usize) {
         self.answer();
+        self.take_share();
         let (room, len) = (self.room(number), self.pcp.list(number).len());
         if len > room.blocks {
             self.give_back();
@@ -347,6 +377,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.answer();
         self.give_back();
         self.drain(u64::from(self.pcp.count()), 0);
+        self.give_share_up();
     }
 
     /// After the barrier of a remote drain: drains all lists, unless the owner is in a call. The gates stay shut.
@@ -357,6 +388,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
         let pages = u64::from(self.pcp.count());
         self.give_all_back();
+        self.give_share_up();
         // Cleared last: the CPU that waits for this finds the pages in the zone.
         self.pcp.clear(REQUEST_DRAIN);
         self.pcp.finish();

@@ -79,6 +79,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             let fewest = if order == Order::ZERO { 0 } else { self.config.experiment.pcp_min_refill };
             (Some((sizing, tuning)), if blocks > 1 { blocks.max(fewest) } else { 1 })
         } else {
+            self.take_share();
             (None, self.room(number).unit)
         };
         // Memory on lists would be missing when blocks of all orders fill the zone.

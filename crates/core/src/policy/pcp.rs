@@ -81,7 +81,8 @@ pub struct Sizing {
     pub batch: u32,
     /// Lower bound of `high`, and its first value.
     pub high_min: u32,
-    /// Upper bound of `high`. Differs from `high_min` only where `high` is tuned at run time.
+    /// Upper bound of `high`. Differs from `high_min` only where `high` is tuned at run time. Under
+    /// [`PcpRule::Auto`], if the lists of idle CPUs can be drained, the CPUs that use the zone divide it.
     pub high_max: u32,
 }
 
@@ -130,9 +131,10 @@ pub fn raw_batch(pages: u64, cap: u64) -> u64 {
 }
 
 /// Base pages that one of `cpus` CPUs may keep on its lists of a zone with `free` free pages: all CPUs together keep
-/// one page in `part` ([`Config::pcp_free_part`](crate::config::Config::pcp_free_part)). `cpus` are those of its node
-/// ([`sharing_cpus`]). A page on a list keeps its pageblock from being whole, so lists reduce the huge pages that the
-/// free memory can give. Linux' bound is an eighth of all memory, however little of it is free. O(1).
+/// one page in `part` ([`Config::pcp_free_part`](crate::config::Config::pcp_free_part)). `cpus` are those that use the
+/// zone, if the lists of idle CPUs can be drained, and else those of its node ([`sharing_cpus`]). A page on a list
+/// keeps its pageblock from being whole, so lists reduce the huge pages that the free memory can give. Linux' bound is
+/// an eighth of all memory, however little of it is free. O(1).
 #[must_use]
 pub fn share_of_free(free: u64, cpus: u32, part: u32) -> u32 {
     narrow(free / (u64::from(part.max(1)) * u64::from(cpus.max(1))))

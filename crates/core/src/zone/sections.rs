@@ -12,7 +12,8 @@
 //! pageblock with such a block, it goes to the first after them that has one and whose lock is free, before it opens a
 //! pageblock that is free as a whole. It stays with its last section while that has a largest block of the same order
 //! and is at most [`CLOSE`] classes less full. If the lock of the chosen section is held, it takes an equally good one.
-//! For whole pageblocks all sections are equally good.
+//! A request of the pageblock order goes to a section with a single before it breaks a pair in its own, unless that
+//! lock is held. For a pageblock that a smaller request opens all sections are equally good.
 //!
 //! # The words
 //! For each type one word a section, contiguous: bit `n` is set if bin `n` has a pageblock, bit [`WHOLE`] if a
@@ -169,9 +170,11 @@ impl<P: Platform> Zone<'_, P> {
         let is_close =
             |rank: u32, best: u32| rank != NONE && rank / classes == best / classes && rank <= best + CLOSE;
         let own_rank = rank(from);
+        // A single elsewhere is better than one of a pair here.
+        let stays = |best: u32| own_rank == best || order < PAGEBLOCK_ORDER && is_close(own_rank, best);
         // No other section has a better bin.
         let best_of_all = fits.trailing_zeros();
-        if is_close(own_rank, best_of_all) && !self.is_held(from) {
+        if stays(best_of_all) && !self.is_held(from) {
             return Some(from);
         }
         let next = |n: usize| if n + 1 < sections { n + 1 } else { 0 };
@@ -200,7 +203,7 @@ impl<P: Platform> Zone<'_, P> {
         if best == NONE {
             return None;
         }
-        if is_close(own_rank, best) {
+        if stays(best) {
             at = from;
         }
         // If its lock is held, one of the first that are as good.

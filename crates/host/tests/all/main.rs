@@ -16,3 +16,4 @@ mod fuzz;
 mod ops;
 mod pages;
 mod ranges;
+mod sharers;

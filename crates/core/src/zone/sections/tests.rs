@@ -136,7 +136,8 @@ impl Zone<'_, Machine> {
             return Some(open);
         }
         let is_good = |n: &usize| rank(*n).is_some_and(|bin| bin / 7 == best / 7 && bin <= best + 1);
-        let chosen = if is_good(&from) { Some(from) } else { around().find(|&n| rank(n) == Some(best)) };
+        let stays = if order < PAGEBLOCK_ORDER { is_good(&from) } else { rank(from) == Some(best) };
+        let chosen = if stays { Some(from) } else { around().find(|&n| rank(n) == Some(best)) };
         let is_free = |n: &usize| !held.contains(n);
         chosen.filter(is_free).or_else(|| around().filter(is_good).take(3).find(is_free)).or(chosen)
     }
