@@ -4,7 +4,6 @@ use core::time::Duration;
 use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Instant;
 
 use framewright_report::result::Document;
 use framewright_trace::proc::signals;
@@ -66,22 +65,26 @@ fn a_command_runs_under_both_settings_in_turn_and_they_come_back() {
     assert!(refusal(&wrong, 1).contains("cannot read"));
 }
 
+/// Runs the command until a setting has that value, however long that takes beside other programs.
+fn started_until(arguments: &[&str], file: &str, value: &str) -> Child {
+    let mut child =
+        framewright(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    while !fs::read_to_string(file).expect("there").contains(value) {
+        assert_eq!(child.try_wait().expect("ours"), None, "it has ended, and {file} was never {value}");
+        thread::sleep(Duration::from_millis(2));
+    }
+    child
+}
+
 /// Runs the command until a setting has that value, then kills it with SIGKILL. Its parent does not ask for its end, so
 /// that it stays in `/proc` as a zombie.
 fn killed_while(arguments: &[&str], file: &str, value: &str) -> Child {
-    let mut child =
-        framewright(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
-    let begin = Instant::now();
-    let wait = |until: &dyn Fn() -> bool| {
-        while !until() {
-            assert!(begin.elapsed() < Duration::from_secs(60), "it was never set, or never ended");
-            thread::sleep(Duration::from_millis(2));
-        }
-    };
-    wait(&|| fs::read_to_string(file).expect("there").contains(value));
+    let mut child = started_until(arguments, file, value);
     child.kill().expect("it runs");
     let stat = format!("/proc/{}/stat", child.id());
-    wait(&|| fs::read_to_string(&stat).expect("a zombie").contains(") Z "));
+    while !fs::read_to_string(&stat).expect("a zombie").contains(") Z ") {
+        thread::sleep(Duration::from_millis(2));
+    }
     child
 }
 
@@ -124,13 +127,7 @@ fn a_try_that_a_signal_ends_restores_the_setting() {
         let setting = scratch.path("proc/sys/vm/compaction_proactiveness");
         let set = ["try", "--root", &root, "--set", "vm.compaction_proactiveness=98", "--rounds", "1000"];
         let arguments = [&set[..], prediction, &["--", "sleep", "0.3"]].concat();
-        let mut child =
-            framewright(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
-        let begin = Instant::now();
-        while !fs::read_to_string(&setting).expect("there").contains("98") {
-            assert!(begin.elapsed() < Duration::from_secs(60), "it was never set");
-            thread::sleep(Duration::from_millis(2));
-        }
+        let mut child = started_until(&arguments, &setting, "98");
         for _ in 0..2 {
             let kill = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
             assert!(kill.expect("kill can be run").success());
