@@ -373,11 +373,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.lists_used().for_each(|number| self.open_to_share(number, shares));
     }
 
-    /// Without a share the lists stay empty, and shut.
     fn open_to_share(&self, number: usize, shares: Shares) {
-        if P::DRAINS_REMOTELY && !self.is_sharer() {
-            return;
-        }
         let list = self.list(number);
         let more = self.share_of(number, shares).saturating_sub(list.len());
         let ceiling = (list.top() + u64::from(more)).min(list.end());
