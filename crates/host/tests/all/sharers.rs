@@ -66,19 +66,23 @@ fn cpus_that_come_take_a_share_and_those_that_end_give_it_back() {
     }
 }
 
-/// A CPU that serves requests after it has drained its lists opens none of them: its next free takes a share.
+/// A CPU that has drained its lists has them shut, also after it has served requests: its next free takes a share.
 #[test]
 fn lists_stay_shut_until_their_cpu_has_a_share() {
-    let arena = arena(4);
-    let cpu = arena.attach().expect("a slot");
-    let order = order(3);
-    let blocks: Vec<_> =
-        (0..4).map(|_| cpu.alloc(order, Migratetype::Movable).expect("there is room")).collect();
-    cpu.drain();
-    cpu.answer();
-    for pfn in blocks {
-        // SAFETY: a frame without memory, allocated above.
-        unsafe { cpu.free(pfn, order) }.expect("it is allocated");
-        assert!(listed(&arena, order) > 0);
+    for answers in [false, true] {
+        let arena = arena(4);
+        let cpu = arena.attach().expect("a slot");
+        let order = order(3);
+        let blocks: Vec<_> =
+            (0..4).map(|_| cpu.alloc(order, Migratetype::Movable).expect("there is room")).collect();
+        cpu.drain();
+        if answers {
+            cpu.answer();
+        }
+        for pfn in blocks {
+            // SAFETY: a frame without memory, allocated above.
+            unsafe { cpu.free(pfn, order) }.expect("it is allocated");
+            assert!(listed(&arena, order) > 0);
+        }
     }
 }
