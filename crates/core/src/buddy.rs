@@ -452,14 +452,13 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         }
         if self.frames.has_maps() {
             let wholes = self.take_wholes(order, list, most)?;
-            let (blocks, mut bad) = (wholes.blocks(order), 0);
+            let (blocks, starts) = (wholes.blocks(order), wholes.starts(order));
             self.account(list, -((blocks << order.get()) as i64));
-            wholes.each(order, |pfn| bad += sink.add(pfn, 1));
-            return Some(Taken { list, blocks, bad });
+            return Some(Taken { list, blocks, bad: sink.add(wholes.start, starts, PAGEBLOCK_PAGES) });
         }
         let first = self.carve(order, list)?;
         self.account(list, -(order.pages() as i64));
-        Some(Taken { list, blocks: 1, bad: sink.add(first, 1) })
+        Some(Taken { list, blocks: 1, bad: sink.add(first, 1, 1) })
     }
 
     /// Whether free blocks of this order are kept as bits.

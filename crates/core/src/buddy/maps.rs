@@ -259,7 +259,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.account(list, -((blocks << order.get()) as i64));
         for (n, &starts) in found[..end].iter().enumerate() {
             if starts != 0 {
-                bad += sink.add(start.add(n as u64 * 64), starts);
+                bad += sink.add(start.add(n as u64 * 64), starts, 1);
             }
         }
         Taken { list, blocks, bad }

@@ -9,8 +9,9 @@ pub(crate) trait Sink {
         usize::MAX
     }
 
-    /// Receives the blocks that start at frame `first` plus the set bits of `starts`. Returns the number of bad ones.
-    fn add(&mut self, first: Pfn, starts: u64) -> u64;
+    /// Receives the blocks that start at frame `first` plus the set bits of `starts`, each of which stands for `step`
+    /// frames. Returns the number of bad ones.
+    fn add(&mut self, first: Pfn, starts: u64, step: u64) -> u64;
 }
 
 /// Calls a function with each block, which returns whether the block is good.
@@ -18,10 +19,10 @@ pub(crate) struct Each<F>(pub(crate) F);
 
 impl<F: FnMut(Pfn) -> bool> Sink for Each<F> {
     #[inline]
-    fn add(&mut self, first: Pfn, starts: u64) -> u64 {
+    fn add(&mut self, first: Pfn, starts: u64, step: u64) -> u64 {
         let mut bad = 0;
         for n in Ones(starts) {
-            bad += u64::from(!self.0(first.add(n as u64)));
+            bad += u64::from(!self.0(first.add(n as u64 * step)));
         }
         bad
     }
@@ -51,7 +52,7 @@ impl Sink for Pieces<'_> {
     }
 
     #[inline]
-    fn add(&mut self, first: Pfn, starts: u64) -> u64 {
+    fn add(&mut self, first: Pfn, starts: u64, _: u64) -> u64 {
         self.pieces[self.len] = (first, starts);
         self.len += 1;
         0

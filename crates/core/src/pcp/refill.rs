@@ -10,7 +10,7 @@ use crate::config::RefillCheck;
 use crate::frame::{FrameUser, State};
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::{Shortage, Sizing, Tuning, moved_at_once};
-use crate::units::{MAX_ORDER, Migratetype, Ones, Order, PAGEBLOCK_ORDER, Pfn};
+use crate::units::{MAX_ORDER, Migratetype, Ones, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 /// Words of maps that a refill has room for: of few blocks, and of any number. Single frames usually are in fewer.
 const FEW: usize = 8;
@@ -36,9 +36,8 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             return 0;
         }
         let (tuned, wanted) = self.plan(number);
-        let late = self.frames.has_maps()
-            && self.config.experiment.refill_check != RefillCheck::UnderZoneLock
-            && order < PAGEBLOCK_ORDER;
+        let late =
+            self.frames.has_maps() && self.config.experiment.refill_check != RefillCheck::UnderZoneLock;
         let (taken, places) = match (late, wanted <= FEW as u64) {
             (true, true) => self.take_late(number, migratetype, wanted, &mut [(Pfn(0), 0); FEW]),
             (true, false) => self.take_late(number, migratetype, wanted, &mut [(Pfn(0), 0); WORDS]),
@@ -129,12 +128,13 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         let list = self.pcp.list(number);
         let mut pieces = Pieces::new(words);
         let taken = self.take_by(self.wanted(order, migratetype), wanted, &mut pieces);
+        let step = if order < PAGEBLOCK_ORDER { 1 } else { PAGEBLOCK_PAGES };
         // From the top down: the first block taken is the first one handed out.
         let mut index = taken;
         for &(first, starts) in pieces.words() {
             for n in Ones(starts) {
                 index -= 1;
-                list.set(index, first.add(n as u64));
+                list.set(index, first.add(n as u64 * step));
             }
         }
         (taken, 0..taken)

@@ -125,17 +125,22 @@ impl<P: Platform> Whole<P> {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::buddy) struct Wholes {
     /// First frame of the word's first pageblock.
-    start: Pfn,
+    pub(in crate::buddy) start: Pfn,
     /// The pageblocks.
     bits: u64,
 }
 
 impl Wholes {
-    /// Calls `each` with the first frame of every block of the order that they were taken as, ascending.
+    /// The first pageblock of every block of the order that they were taken as.
+    #[inline]
+    pub(in crate::buddy) const fn starts(&self, order: Order) -> u64 {
+        if order.get() == MAX_ORDER.get() { self.bits & LOWER } else { self.bits }
+    }
+
+    /// Calls `each` with the first frame of every block of that order, ascending.
     #[inline]
     pub(in crate::buddy) fn each(&self, order: Order, mut each: impl FnMut(Pfn)) {
-        let starts = if order == MAX_ORDER { self.bits & LOWER } else { self.bits };
-        for n in Ones(starts) {
+        for n in Ones(self.starts(order)) {
             each(self.start.add(n as u64 * PAGEBLOCK_PAGES));
         }
     }
