@@ -380,8 +380,8 @@ impl Measured {
     }
 }
 
-/// Whether another thread works on a core on which a step that fills it takes `wide`, and `least` alone. What that thread
-/// does makes it take up to twice as long.
+/// Whether another thread works on a core on which a step that fills it takes `wide`, and `least` alone. With such a
+/// thread it takes up to twice as long.
 fn is_shared(wide: f64, least: f64) -> bool {
     wide > 1.2 * least
 }
