@@ -16,7 +16,6 @@ use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
 use crate::policy::compact::{CLUSTER, Resume, is_suitable};
 use crate::policy::passes::{Mark, Walk};
-use crate::policy::watermark::Access;
 use crate::reclaim::{Migrate, Reclaiming, has_moved};
 use crate::request::Request;
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
@@ -120,8 +119,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let events = &self.allocator.node(self.allocator.node_of(self.cpu)).events;
         count(&events.compact_stall, 1);
         self.allocator.drain_others(None, self.zones_of(path), None, false);
-        let access = Access { cma: request.migratetype == Migratetype::Movable, ..Access::default() };
-        let pass = Walk { mark: Mark::Min, access, allowed_only: true };
+        let pass = Walk::plain(Mark::Min, request.migratetype == Migratetype::Movable);
         for zone in self.zones_of(path).filter(|zone| request.allowed.has(zone.spec().node)) {
             let mut defer = zone.pressure.defer();
             let passes_over = defer.passes_over(request.order);

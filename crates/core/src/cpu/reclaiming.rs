@@ -164,9 +164,9 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     /// Reclaims for a request, over all its zones, with rising effort.
     pub(super) fn reclaim_directly(&self, path: &Path<'_, 'm>) -> Outcome {
-        let Some(reclaimer) = path.helpers.reclaim else { return Outcome::NoProgress };
+        let Some(reclaimer) = path.helpers.reclaim else { return Outcome::No };
         let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else {
-            return Outcome::NoProgress;
+            return Outcome::No;
         };
         count(&self.allocator.node(self.allocator.node_of(self.cpu)).events.allocstall, 1);
         let mut total = Reclaimed::default();
@@ -195,7 +195,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         // In v3.0 a zone that may still have reclaimable pages counts as progress, too.
         let hope = self.allocator.config.experiment.reclaim == Generation::V3_0
             && self.zones_of(path).any(|zone| self.has_hope(reclaimer, zone));
-        if hope { Outcome::Progress(0) } else { Outcome::NoProgress }
+        if hope { Outcome::Progress(0) } else { Outcome::No }
     }
 
     fn has_hope(&self, reclaimer: &dyn Reclaim, zone: &Zone<P>) -> bool {

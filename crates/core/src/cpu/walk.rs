@@ -13,7 +13,7 @@ use crate::pcp::{Local, REQUEST_RESIZE};
 use crate::platform::Platform;
 use crate::policy::Generation;
 use crate::policy::passes::{Mark, Walk};
-use crate::policy::watermark::{self, Access, FreePages, Lack};
+use crate::policy::watermark::{self, FreePages, Lack};
 use crate::policy::zlc::{self, Seen};
 use crate::reclaim::BackgroundRequest;
 use crate::request::Request;
@@ -293,8 +293,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         if !config.keep_marks {
             return u64::MAX;
         }
-        let cma = request.migratetype == Migratetype::Movable;
-        let pass = Walk { mark, access: Access { cma, ..Access::default() }, allowed_only: true };
+        let pass = Walk::plain(mark, request.migratetype == Migratetype::Movable);
         watermark::may_leave(config.experiment.marks, &self.check_of(zone, request, &pass), free_of(zone))
     }
 
@@ -351,7 +350,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         if path.helpers.background.is_none() {
             return;
         }
-        let low = Walk { mark: Mark::Low, access: Access::default(), allowed_only: true };
+        let low = Walk::plain(Mark::Low, false);
         for id in path.list {
             let zone = &self.allocator.zones[id.index()];
             if path.covers(zone.spec()) && self.meets(zone, path.request, &low).is_err() {
