@@ -1,7 +1,6 @@
 //! Steps of an allocation that the fast path could not serve. [`policy::passes`](crate::policy::passes) decides them.
 
 use super::Cpu;
-use super::path::Path;
 use crate::error::{AllocError, AllocFailure, Shortfall};
 use crate::events::count;
 use crate::frame::FrameUser;
@@ -11,11 +10,42 @@ use crate::policy::passes::{self, Facts, Mark, Means, Outcome, Step, Walk};
 use crate::policy::reclaim::could_help;
 use crate::reclaim::{Helpers, Reclaiming};
 use crate::request::{Flags, Request};
-use crate::units::{CpuId, Migratetype, NodeMask, Pfn};
-use crate::zone::{Zone, largest_order};
+use crate::units::{Migratetype, NodeMask, Pfn, ZoneId};
+use crate::zone::{Zone, ZoneSpec, largest_order};
 
 /// Longest wait for a congested device before the next round.
 const PAUSE_MS: u32 = 20;
+
+/// A request, its zones and its helpers.
+pub(super) struct Path<'p, 'm> {
+    pub(super) request: &'p Request<'p>,
+    pub(super) helpers: &'p Helpers<'p>,
+    pub(super) choice: Choice,
+    /// The zonelist of the node at which the request starts.
+    pub(super) list: &'m [ZoneId],
+    /// Whether this CPU is in reclaim.
+    pub(super) reclaiming: bool,
+    /// Whether other types give whole pageblocks only, and only zones of the first zone's node are tried.
+    pub(super) avoid_fragmentation: bool,
+}
+
+impl Path<'_, '_> {
+    /// Whether the request may use the zone.
+    pub(super) fn covers(&self, spec: &ZoneSpec) -> bool {
+        self.request.may_use(spec.kind) && self.choice.only.has(spec.node)
+    }
+
+    /// Pages that a zone keeps from the request.
+    pub(super) fn kept_of<P: Platform>(&self, zone: &Zone<P>) -> u64 {
+        zone.marks().min + zone.reserve(self.request.highest_usable())
+    }
+
+    /// Pages of a zone that the reclaimer could free, by its own count; 0 without one.
+    pub(super) fn reclaimable_of<P: Platform>(&self, zone: &Zone<P>) -> u64 {
+        let reclaimable = self.helpers.reclaim.map(|reclaimer| reclaimer.reclaimable(zone.id()));
+        reclaimable.map_or(0, |pages| pages.on_lists().saturating_add(pages.slab))
+    }
+}
 
 impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// Allocates a block for `request`, with the help of `helpers`.
@@ -208,8 +238,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let largest = self.with_free_blocks(zone, |has_block| {
             largest_order(|order| ordinary().any(|list| has_block(order, list)))
         });
-        let others = (0..self.allocator.cpus()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| cpu != self.cpu);
-        let others = others.map(|cpu| u64::from(self.allocator.pcp(zone.id(), cpu).count()));
+        let pcps = self.allocator.cpu_ids().zip(self.allocator.pcps_of(zone.id()));
+        let others = pcps.filter(|&(cpu, _)| cpu != self.cpu).map(|(_, pcp)| u64::from(pcp.count()));
         let pages = |pages: u64| pages.min(u64::from(u32::MAX)) as u32;
         Shortfall {
             zone: zone.id(),

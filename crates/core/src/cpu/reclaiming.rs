@@ -4,7 +4,7 @@
 use core::cell::Cell;
 
 use super::Cpu;
-use super::path::Path;
+use super::passes::Path;
 use crate::error::FreeError;
 use crate::events::count;
 use crate::frame::FrameUser;
@@ -104,21 +104,17 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             unreclaimable: zone.is_unreclaimable(),
         };
         let reclaimable = reclaimer.reclaimable(zone.id());
-        match policy::zone_reclaim(config.zone_reclaim, &reclaimable, zone.managed_pages(), caller) {
-            ZoneReclaim::Full => Err(Seen::Full),
-            ZoneReclaim::NotScanned => Err(Seen::NotScanned),
-            ZoneReclaim::Run { page_cache, slab } => {
-                let _lock = zone.pressure.lock_reclaim().ok_or(Seen::NotScanned)?;
-                let here = Reclaiming::<P>::enter(self.allocator.context(self.cpu));
-                let _here = here.ok_or(Seen::NotScanned)?;
-                let order = path.request.order;
-                let freed = self.run_zone_reclaim(reclaimer, zone, order, page_cache, slab);
-                let events = &self.allocator.node(there).events;
-                count(&events.zone_reclaim_scans, 1);
-                count(&events.zone_reclaim_failed, u64::from(freed < order.pages()));
-                Ok(())
-            }
-        }
+        let ZoneReclaim { page_cache, slab } =
+            policy::zone_reclaim(config.zone_reclaim, &reclaimable, zone.managed_pages(), caller)?;
+        let _lock = zone.pressure.lock_reclaim().ok_or(Seen::NotScanned)?;
+        let here = Reclaiming::<P>::enter(self.allocator.context(self.cpu));
+        let _here = here.ok_or(Seen::NotScanned)?;
+        let order = path.request.order;
+        let freed = self.run_zone_reclaim(reclaimer, zone, order, page_cache, slab);
+        let events = &self.allocator.node(there).events;
+        count(&events.zone_reclaim_scans, 1);
+        count(&events.zone_reclaim_failed, u64::from(freed < order.pages()));
+        Ok(())
     }
 
     fn run_zone_reclaim(
