@@ -32,6 +32,7 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 use super::{KINDS, LINUX_LISTS, LISTS, Pcp, TYPES};
 use crate::config::Config;
+use crate::frame::PlaceTag;
 use crate::pcp::list::{List, Missed};
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::{PcpRule, Shares, Shortage, Sizing, Traffic, Tuning};
@@ -244,6 +245,9 @@ impl<'m, P: Platform> Pcp<'m, P> {
         let place = head.load(Relaxed);
         if place == top {
             return self.put_last_on(list, top, pfn);
+        }
+        if PlaceTag::same_list(place, top) {
+            return false;
         }
         for migratetype in [Migratetype::Unmovable, Migratetype::Reclaimable] {
             let Some(list) = self.hit_list(order, migratetype) else { break };

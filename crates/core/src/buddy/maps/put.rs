@@ -55,9 +55,14 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// [`State::Body`](crate::frame::State::Body) already, except for marks (see
     /// [`FrameMap::clear_head`](crate::frame::FrameMap)).
     #[inline(always)]
-    pub(crate) fn free_run(&mut self, run: Run) {
-        if run.count > 1 || !self.put_block(run.first, run.order) {
-            self.free_any_run(run.first, u64::from(run.count), run.order);
+    pub(crate) fn free_run(&mut self, Run { first, count, order }: Run) {
+        let is_put = if order < PAGEBLOCK_ORDER {
+            count == 1 && self.put_block(first, order)
+        } else {
+            order == PAGEBLOCK_ORDER && self.put_pageblocks(first, u64::from(count))
+        };
+        if !is_put {
+            self.free_any_run(first, u64::from(count), order);
         }
         self.note_freed();
     }
@@ -66,15 +71,10 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     #[inline(never)]
     fn free_any_run(&mut self, first: Pfn, count: u64, order: Order) {
         let pages = count << order.get();
-        let put = if order >= PAGEBLOCK_ORDER {
-            order == PAGEBLOCK_ORDER && self.put_pageblocks(first, count)
-        } else {
-            // If no frame of it is free, its map need not be read.
-            pages == PAGEBLOCK_PAGES
-                && self.frames.open_head(first).is_none()
-                && self.put_pageblocks(first, 1)
-        };
-        if put {
+        // If no frame of it is free, its map need not be read.
+        let is_pageblock =
+            order < PAGEBLOCK_ORDER && pages == PAGEBLOCK_PAGES && self.frames.open_head(first).is_none();
+        if is_pageblock && self.put_pageblocks(first, 1) {
         } else if order < PAGEBLOCK_ORDER && !self.frames.info(first).is_poisoned() {
             self.put_bits(first, pages, order);
         } else {

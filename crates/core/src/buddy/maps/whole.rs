@@ -198,14 +198,28 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         (bit << shift).min(groups)..((bit + 1) << shift).min(groups)
     }
 
-    /// After word `group` of a bitmap has changed: brings the roots up to date.
+    /// After word `group` of a bitmap has changed: brings the roots up to date, and records whether what the section
+    /// publishes may have changed.
     #[inline(always)]
     fn has_changed(&mut self, list: Migratetype, group: usize, old: u64, now: u64) {
         let differ = |kind: fn(u64) -> u64| (kind(old) == 0) != (kind(now) == 0);
-        self.note_wholes_changed(list);
         if differ(singles) || differ(pairs) {
+            self.note_wholes_changed(list);
             self.set_roots(list, group, now);
+        } else if self.is_of_several() && self.near_singles() != 0 {
+            self.note_wholes_changed(list);
         }
+    }
+
+    /// Bits of roots of which two ordinary types have singles: there may be buddies among them.
+    #[inline]
+    fn near_singles(&self) -> u128 {
+        let ordinary = Migratetype::ALL.into_iter().filter(|list| list.is_ordinary());
+        let (_, near) = ordinary.fold((0, 0), |(any, both), list| {
+            let root = self.root(list, Kind::Singles);
+            (any | root, both | any & root)
+        });
+        near
     }
 
     /// After word `group` of a bitmap has become `now`: sets or clears its bit of both roots.
@@ -298,11 +312,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// O(pageblocks / 64), if two types have singles near each other.
     pub(in crate::buddy) fn mixed_pair(&self, lower: Option<Migratetype>) -> Option<Pfn> {
         let ordinary = || Migratetype::ALL.into_iter().filter(|list| list.is_ordinary());
-        // Bits that two types have.
-        let (_, mut near) = ordinary().fold((0, 0), |(any, both), list| {
-            let root = self.root(list, Kind::Singles);
-            (any | root, both | any & root)
-        });
+        let mut near = self.near_singles();
         while near != 0 {
             for group in self.span(near.trailing_zeros() as usize) {
                 let all = ordinary().fold(0, |all, list| all | singles(self.group(list, group)));
@@ -494,28 +504,26 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         }
     }
 
-    /// Like [`set_whole`](Self::set_whole), for `pageblocks`, from a pageblock's number on, word by word.
+    /// Like [`set_whole`](Self::set_whole), for `pageblocks` of one word, from a pageblock's number on.
     #[inline(always)]
-    fn set_wholes(&mut self, mut number: usize, pageblocks: &[Pageblock<P>], list: Migratetype) {
+    fn set_wholes(&mut self, number: usize, pageblocks: &[Pageblock<P>], list: Migratetype) {
         let head = FreeHead::whole(list).word();
         pageblocks.iter().for_each(|pageblock| pageblock.set_head_word(head));
-        let end = number + pageblocks.len();
-        while number < end {
-            let (group, at) = (number / GROUP, number % GROUP);
-            let count = (GROUP - at).min(end - number);
-            let (map, n) = self.group_at(list, group);
-            let old = map.word(n);
-            let now = old | u64::MAX >> (GROUP - count) << at;
-            map.set_word(n, now);
-            self.has_changed(list, group, old, now);
-            number += count;
-        }
+        let (group, at) = (number / GROUP, number % GROUP);
+        let (map, n) = self.group_at(list, group);
+        let old = map.word(n);
+        let now = old | u64::MAX >> (GROUP - pageblocks.len()) << at;
+        map.set_word(n, now);
+        self.has_changed(list, group, old, now);
     }
 
-    /// Frees adjacent pageblocks in the most common case: all are of one ordinary type, without bad frames, and none is
-    /// free already. On `false` the state is unchanged. The caller records that a block was freed.
+    /// Frees adjacent pageblocks in the most common case: all are of one word and one ordinary type, without bad
+    /// frames, and none is free already. On `false` the state is unchanged. The caller records that a block was freed.
     pub(in crate::buddy) fn put_pageblocks(&mut self, pfn: Pfn, count: u64) -> bool {
         let number = self.number_of(pfn) as usize;
+        if number % GROUP + count as usize > GROUP {
+            return false;
+        }
         let Some(all) = self.pageblocks.get(number..number + count as usize) else { return false };
         let Some(info) = all.first().map(Pageblock::info) else { return false };
         let Some(list) = info.plain_type() else { return false };

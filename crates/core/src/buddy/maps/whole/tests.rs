@@ -83,7 +83,7 @@ fn bitmaps_answer_what_follows_from_the_pageblocks_that_are_free() {
     // Free pages and counters as they should be.
     let (mut counted, mut refused, mut retyped) = (0_i64, 0, 0);
     let mut put = 0;
-    for step in 0..1600 {
+    for step in 0..2000 {
         let (n, list) = (any_pageblock(random), any_type(random));
         let (even, order) = (n / 2 * 2, if random.below(2) == 0 { PAGEBLOCK_ORDER } else { MAX_ORDER });
         let at = Store::pageblock(n);
@@ -100,9 +100,9 @@ fn bitmaps_answer_what_follows_from_the_pageblocks_that_are_free() {
                 naive.0.extend([(even, list), (even + 1, list)]);
             }
             2 => {
-                // A run across several words, all of one type, or of the type of each of them.
+                // A run, also across several words, all of one type, or of the type of each of them.
                 let first = n.saturating_sub(random.below(3) * 30);
-                let numbers = first..(first + 1 + random.below(100)).min(PAGEBLOCKS);
+                let numbers = first..(first + 1 + random.below(50)).min(PAGEBLOCKS);
                 let all = || numbers.clone().filter(|n| !naive.0.contains_key(n));
                 if random.below(4) > 0 {
                     all().for_each(|n| store.set_type(n, list));
@@ -117,7 +117,8 @@ fn bitmaps_answer_what_follows_from_the_pageblocks_that_are_free() {
                 }
                 let types: Vec<_> =
                     numbers.clone().map(|n| frames.info(Store::pageblock(n)).migratetype()).collect();
-                let may = types[0].is_ordinary()
+                let may = numbers.start / 64 == (numbers.end - 1) / 64
+                    && types[0].is_ordinary()
                     && types.iter().all(|&list| list == types[0])
                     && naive.0.range(numbers.clone()).next().is_none();
                 let count = numbers.end - numbers.start;
