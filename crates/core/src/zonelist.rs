@@ -68,8 +68,8 @@ pub(crate) fn build(
     Ok(())
 }
 
-/// Whether there is a distance for each pair of nodes, and every node is at distance 10 from itself and no nearer to any
-/// other.
+/// Whether there is a distance for each pair of nodes, and every node is at distance 10 from itself and no nearer to
+/// any other.
 fn is_table(distance: &[u8], nodes: usize) -> bool {
     let is_sound =
         |(n, &distance)| if n / nodes == n % nodes { distance == LOCAL } else { distance >= LOCAL };

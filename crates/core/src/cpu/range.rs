@@ -120,8 +120,9 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         None
     }
 
-    /// Allocates `pages` contiguous frames at a multiple of `align` frames, in the first zone that has such a range, also
-    /// more than the largest block has: 2^18 frames are a gigantic page of 1 GiB. They count as unmovable, and may be freed in any parts.
+    /// Allocates `pages` contiguous frames at a multiple of `align` frames, in the first zone that has such a range,
+    /// also more than the largest block has: 2^18 frames are a gigantic page of 1 GiB. They count as unmovable, and may
+    /// be freed in any parts.
     ///
     /// Of all ranges of whole pageblocks it takes the one with the fewest frames in use, the first of equals; without a
     /// mover, only free ranges. Ranges with unmovable, reclaimable, reserved or absent frames are skipped. If the range

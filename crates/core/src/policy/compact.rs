@@ -15,8 +15,8 @@ pub const CLUSTER: usize = 32;
 pub const MAX_DEFER_SHIFT: u8 = 6;
 
 /// Whether compaction of a zone could make a block of `order`: the free pages are at least the low mark plus twice the
-/// block, so that there is room to move frames to (v3.0; v6.1 demands the same for costly orders). If not, reclaim must come
-/// first. O(1).
+/// block, so that there is room to move frames to (v3.0; v6.1 demands the same for costly orders). If not, reclaim must
+/// come first. O(1).
 #[must_use]
 pub fn is_suitable(order: Order, low: u64, reserve: u64, free: FreePages) -> bool {
     let mark = low.saturating_add(2 << order.get());

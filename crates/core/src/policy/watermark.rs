@@ -235,8 +235,8 @@ pub fn may_leave(generation: Generation, request: &Check, free: FreePages) -> u6
 /// Whether a zone passes the watermark check of v3.0. `nr_free` gives the number of free blocks of an order; it is
 /// called only for orders below the request's. A passed check is a hint: nothing is reserved.
 ///
-/// With k = order, f = `free` - (2^k + 1) and m = [`Access::lowered`]: no if f ≤ m + reserve. Then for o = 0 … k-1: f −=
-/// `nr_free(o)` · 2^o, m = m/2, and no if f ≤ m. O(k).
+/// With k = order, f = `free` - (2^k + 1) and m = [`Access::lowered`]: no if f ≤ m + reserve. Then for o = 0 … k-1: f
+/// −= `nr_free(o)` · 2^o, m = m/2, and no if f ≤ m. O(k).
 #[must_use]
 pub fn check_v3_0(request: &Check, free: u64, mut nr_free: impl FnMut(Order) -> u64) -> bool {
     let order = request.order;

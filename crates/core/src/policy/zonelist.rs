@@ -83,8 +83,8 @@ pub(crate) fn node_order(
 }
 
 /// Calls `put` with the zones of a node's zonelist in turn: every zone type of `nodes`, which are in the order of
-/// [`node_order`]; `by_zone`: as in [`ListOrder::Zone`], else as in [`ListOrder::Node`]. A request for a lower zone type
-/// skips the ones above it. O(nodes · zone types).
+/// [`node_order`]; `by_zone`: as in [`ListOrder::Zone`], else as in [`ListOrder::Node`]. A request for a lower zone
+/// type skips the ones above it. O(nodes · zone types).
 pub(crate) fn zonelist(by_zone: bool, nodes: &[NodeId], mut put: impl FnMut(NodeId, ZoneType)) {
     let zones = ZoneType::ALL.into_iter().rev();
     match by_zone {

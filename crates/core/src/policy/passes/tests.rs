@@ -55,8 +55,8 @@ struct Seen {
 /// Goes through the passes once for each sequence of outcomes, and checks each step against the permissions of the
 /// request.
 fn explore(generation: Generation, facts: Facts, means: Means) {
-    let has = |flag| facts.flags.has(flag);
-    let endless = has(Flags::NO_FAIL) && !has(Flags::NO_WAIT) && !facts.reclaiming;
+    let flagged = |flag| facts.flags.has(flag);
+    let endless = flagged(Flags::NO_FAIL) && !flagged(Flags::NO_WAIT) && !facts.reclaiming;
     // Numbers of the outcomes that are not tried yet of each step that has several.
     let mut choices: Vec<&[Outcome]> = Vec::new();
     loop {
@@ -93,7 +93,7 @@ fn explore(generation: Generation, facts: Facts, means: Means) {
         assert!(depth > 20 || !endless, "a request that must not fail did: {}", case());
         let walked = matches!(so_far.last, Some(Step::Walk(_) | Step::Wake));
         assert!(walked || so_far.drained || endless, "{}", case());
-        let linux = has(Flags::NO_WAIT) && means.as_linux;
+        let linux = flagged(Flags::NO_WAIT) && means.as_linux;
         assert!(so_far.drained || linux || endless, "failed with full lists: {}", case());
         // The next sequence: another outcome of the last step that has one.
         while choices.last().is_some_and(|choice| choice.len() == 1) {
@@ -105,9 +105,9 @@ fn explore(generation: Generation, facts: Facts, means: Means) {
 }
 
 fn check(generation: Generation, facts: Facts, means: Means, so_far: &Seen, step: Step) {
-    let has = |flag| facts.flags.has(flag);
-    let can_wait = !has(Flags::NO_WAIT);
-    let no_reserves = has(Flags::NO_RESERVES);
+    let flagged = |flag| facts.flags.has(flag);
+    let can_wait = !flagged(Flags::NO_WAIT);
+    let no_reserves = flagged(Flags::NO_RESERVES);
     let may_help = can_wait && !facts.reclaiming;
     let last = so_far.last;
     let case = || std::format!("{generation:?} {facts:?} {means:?} {last:?} {step:?}");
@@ -120,7 +120,7 @@ fn check(generation: Generation, facts: Facts, means: Means, so_far: &Seen, step
         Step::Walk(walk) => {
             let first = Walk { mark: Mark::Low, allowed_only: true, ..walk };
             assert!(last.is_some() || walk == first, "{}", case());
-            let exempt = (facts.reclaiming || has(Flags::VICTIM)) && !no_reserves;
+            let exempt = (facts.reclaiming || flagged(Flags::VICTIM)) && !no_reserves;
             assert!(walk.mark != Mark::None || exempt, "{}", case());
             assert!(walk.allowed_only || exempt || !can_wait, "{}", case());
             assert!(!walk.access.harder || !can_wait && !no_reserves, "{}", case());
@@ -132,11 +132,11 @@ fn check(generation: Generation, facts: Facts, means: Means, so_far: &Seen, step
     assert!(is_walk || !matches!(last, Some(Step::Drain | Step::Compact)), "no walk after it: {}", case());
     assert!(step != Step::Kill || !so_far.killed, "killed twice without a look: {}", case());
     assert!(step != Step::Reclaim || !so_far.paused, "reclaims after a pause without a look: {}", case());
-    let victim = has(Flags::VICTIM) && !has(Flags::NO_FAIL);
+    let victim = flagged(Flags::VICTIM) && !flagged(Flags::NO_FAIL);
     let spares = step != Step::Kill && (step != Step::Reclaim || generation == Generation::V6_1);
     assert!(!victim || spares, "a victim fails instead: {}", case());
     let again = step == Step::Reclaim && so_far.reclaims > 0;
-    assert!(!again || !has(Flags::NO_RETRY) || has(Flags::NO_FAIL), "{}", case());
+    assert!(!again || !flagged(Flags::NO_RETRY) || flagged(Flags::NO_FAIL), "{}", case());
 }
 
 /// Every request with every combination of helpers in both generations, for every outcome of each step.
