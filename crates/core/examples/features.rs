@@ -8,7 +8,8 @@ use core::ptr::NonNull;
 use framewright::config::Engine;
 use framewright::platform::OneCpu;
 use framewright::{
-    Allocator, Config, Cpu, Memory, Migratetype, NodeId, Order, Pfn, Plan, SetupError, ZoneSpec, ZoneType,
+    Allocator, Config, Cpu, Helpers, Memory, Migratetype, NodeId, Order, Pfn, Plan, SetupError, ZoneSpec,
+    ZoneType,
 };
 
 /// The second one is tried first: it has the higher type.
@@ -126,7 +127,7 @@ fn main() {
     let again = allocator.set_pageblock_type(block, Migratetype::Movable);
     assert_eq!(again.is_some(), cfg!(feature = "mobility"));
     churn(&cpu);
-    let range = cpu.alloc_contig(2048, 2048, Migratetype::Movable);
+    let range = cpu.alloc_contig_with(2048, 2048, Migratetype::Movable, &Helpers::NONE);
     assert_eq!(range.is_ok(), cfg!(feature = "mobility"), "{range:?}");
     if let Ok(range) = range {
         // SAFETY: it is this program's, and not used.

@@ -98,22 +98,15 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         direct_map: Option<DirectMap>,
     ) -> Result<Self, SetupError> {
         let plan = Plan::new(zones, cpu_nodes, &config)?;
-        // One by one: a list of them all is more code.
-        let check =
-            |len, planned, name| if len == planned { Ok(()) } else { Err(SetupError::WrongBuffer(name)) };
-        check(memory.frames.len(), plan.frames, "frames")?;
-        check(memory.pageblocks.len(), plan.pageblocks, "pageblocks")?;
-        check(memory.maps.len(), plan.maps, "maps")?;
-        check(memory.slots.len(), plan.slots, "slots")?;
-        check(memory.pcps.len(), plan.pcps, "pcps")?;
-        check(memory.more_lists.len(), plan.more_lists, "more_lists")?;
-        check(memory.zones.len(), plan.zones, "zones")?;
-        check(memory.sections.len(), plan.sections, "sections")?;
-        check(memory.section_words.len(), plan.section_words, "section_words")?;
-        check(memory.queue.len(), plan.queue, "queue")?;
-        check(memory.zonelist.len(), plan.zonelist, "zonelist")?;
-        check(memory.nodes.len(), plan.nodes, "nodes")?;
-        check(memory.contexts.len(), plan.contexts, "contexts")?;
+        macro_rules! check {
+            ($($buffer:ident)*) => {$(
+                if memory.$buffer.len() != plan.$buffer {
+                    return Err(SetupError::WrongBuffer(stringify!($buffer)));
+                }
+            )*};
+        }
+        check! { frames pageblocks maps slots pcps more_lists zones sections }
+        check! { section_words queue zonelist nodes contexts }
         if !config.engine.has_words() && (size_of::<M>() > 0 || M::CHECKED) {
             return Err(SetupError::CompactNeeds("frames without user slots (`M = ()`)"));
         }
@@ -208,6 +201,16 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     #[must_use]
     pub const fn frames(&self) -> &FrameMap<'m, P, M> {
         &self.frames
+    }
+
+    /// Every CPU.
+    pub(crate) fn cpu_ids(&self) -> impl Iterator<Item = CpuId> + Clone + use<P, M> {
+        (0..self.cpus() as u16).map(CpuId)
+    }
+
+    /// All CPUs' lists of one zone, by CPU.
+    pub(crate) fn pcps_of(&self, zone: ZoneId) -> &'m [Pcp<'m, P>] {
+        &self.pcps[zone.index() * self.cpus()..][..self.cpus()]
     }
 
     /// One CPU's lists of one zone, for reading.
@@ -378,12 +381,21 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Sets the size of all per-CPU lists of a zone. Each CPU applies it at its next call that is no hit. A list holds
     /// no more blocks than the configuration could give it, for which [`Plan::slots`] has room. O(CPUs).
     pub fn resize_pcps_of(&self, zone: ZoneId, size: Sizing) {
-        for cpu in 0..self.cpus() {
-            self.pcp(zone, CpuId(cpu as u16)).resize(size);
-        }
+        self.pcps_of(zone).iter().for_each(|pcp| pcp.resize(size));
     }
 
     // ---- pageblocks ------------------------------------------------------------------------------------
+
+    /// Runs `f` with the lock of the section of `pfn` in its zone.
+    pub(crate) fn in_section_of<R>(
+        &self,
+        zone: &Zone<'_, P>,
+        pfn: Pfn,
+        cpu: Option<CpuId>,
+        f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R,
+    ) -> R {
+        zone.with_section(zone.cut.number_of(pfn), &self.frames, self.waiter(cpu), f).0
+    }
 
     /// Runs `f` under the lock of the zone of `pfn`; `None` if no zone has memory there.
     fn with_zone_of<R>(&self, pfn: Pfn, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> Option<R>) -> Option<R> {
@@ -393,13 +405,12 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let zone = self.zones.get(info.zone().index());
         let zone = zone.filter(|zone| zone.spec().spans(pfn))?;
         // It may be absent, or another CPU may take it offline at this moment.
-        let f = |buddy: &mut Buddy<'_, 'm, P, M>| if self.frames.contains(pfn) { f(buddy) } else { None };
-        zone.with_section(zone.cut.number_of(pfn), &self.frames, self.waiter(None), f).0
+        self.in_section_of(zone, pfn, None, |buddy| if self.frames.contains(pfn) { f(buddy) } else { None })
     }
 
     /// Runs `f`, which isolates a pageblock or ends its isolation, and then shuts or opens the lists: in the same hold,
     /// or in one of the first section's lock if the zone has several sections.
-    pub(crate) fn with_isolation_of(
+    fn with_isolation_of(
         &self,
         pfn: Pfn,
         f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> Option<u64>,
@@ -414,8 +425,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             pages
         });
         if let Some(zone) = several {
-            let shut = |buddy: &mut Buddy<'_, 'm, P, M>| self.shut_or_open_lists(buddy);
-            self.zones[zone.index()].with_section(0, &self.frames, self.waiter(None), shut);
+            let zone = &self.zones[zone.index()];
+            self.in_section_of(zone, zone.spec().start, None, |buddy| self.shut_or_open_lists(buddy));
         }
         pages
     }
@@ -424,22 +435,33 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// it join them. Returns the free pages withdrawn; `None` if there is no such pageblock or it is isolated already,
     /// and without the feature `mobility`. Blocks on per-CPU lists stay there until they drain.
     pub fn isolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
-        self.with_isolation_of(pfn, |buddy| buddy.isolate(pfn, None))
+        self.hold_pageblock(pfn, None)
+    }
+
+    /// Like [`isolate_pageblock`](Self::isolate_pageblock); with a `holder`, for a call of that CPU that ends the
+    /// isolation itself: no other call can, so that what is free in the pageblock stays free in it.
+    pub(crate) fn hold_pageblock(&self, pfn: Pfn, holder: Option<CpuId>) -> Option<u64> {
+        self.with_isolation_of(pfn, |buddy| buddy.isolate(pfn, holder))
     }
 
     /// Shuts the lists of all CPUs, so that each free checks its pageblock, or opens them, so that frees hit. Called
     /// after pageblocks of a zone were isolated or no longer are, or frames in use became bad or no longer are. With
     /// the lock of the zone's first section. O(CPUs).
     pub(crate) fn shut_or_open_lists(&self, buddy: &Buddy<'_, 'm, P, M>) {
-        let of_zone = &self.pcps[buddy.zone().index() * self.cpus()..][..self.cpus()];
-        pcp::shut_or_open(of_zone, buddy.has_special_pageblocks());
+        pcp::shut_or_open(self.pcps_of(buddy.zone()), buddy.has_special_pageblocks());
     }
 
     /// Ends the isolation of the pageblock of `pfn`. Returns the free pages that are available again; `None` if it was
     /// not isolated, or if a call in progress has isolated it: [`Cpu::offline`](crate::Cpu::offline) or
     /// [`Cpu::alloc_contig_range`](crate::Cpu::alloc_contig_range).
     pub fn unisolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
-        self.with_isolation_of(pfn, |buddy| buddy.unisolate(pfn, None))
+        self.let_pageblock_go(pfn, None)
+    }
+
+    /// Ends what [`hold_pageblock`](Self::hold_pageblock) has begun. Does nothing to a pageblock that another call has
+    /// isolated.
+    pub(crate) fn let_pageblock_go(&self, pfn: Pfn, holder: Option<CpuId>) -> Option<u64> {
+        self.with_isolation_of(pfn, |buddy| buddy.unisolate(pfn, holder))
     }
 
     /// Changes the type of the pageblock of `pfn`; its free blocks move to that type's lists. Returns its free pages;

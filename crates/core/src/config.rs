@@ -6,6 +6,7 @@ pub use crate::policy::passes::Limits;
 pub use crate::policy::pcp::PcpRule;
 pub use crate::policy::reclaim::ZoneReclaimMode;
 pub use crate::policy::zlc::Rule as ZonelistCache;
+pub use crate::policy::zonelist::ListOrder;
 
 /// Cache line of the zone lock, relative to the free lists that it guards.
 ///
@@ -117,18 +118,6 @@ pub enum PcpOrders {
     /// Orders 0 to 9.
     #[default]
     UpToHuge,
-}
-
-/// Order of nodes and zone types in a zonelist.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum ListOrder {
-    /// Node by node: local memory first (v4.19).
-    #[default]
-    Node,
-    /// Zone type by zone type: low zones last.
-    Zone,
-    /// The order that v3.0 chooses for the machine.
-    AsV3_0,
 }
 
 mod settings;

@@ -10,7 +10,6 @@ mod free;
 mod hit_words;
 mod named;
 mod passes;
-mod path;
 mod range;
 mod reclaiming;
 mod split;
@@ -21,7 +20,6 @@ use core::fmt;
 use core::marker::PhantomData;
 
 use crate::alloc::Allocator;
-use crate::config::ZonelistCache;
 use crate::error::{AllocError, AllocFailure, FreeError};
 use crate::frame::{BlockInfo, FrameMap, FrameUser, ZoneFrames};
 use crate::pcp::{Local, Missed, Pcp};
@@ -144,7 +142,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     ) -> Result<Pfn, AllocError> {
         match self.take_missed(order, migratetype, missed) {
             Some(pfn) => Ok(pfn),
-            None => self.alloc_slow(order, migratetype, ZoneType::Movable),
+            None => self.alloc_in(order, migratetype, ZoneType::Movable),
         }
     }
 
@@ -181,9 +179,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// block gives it, from this CPU's list or through a refill. Everything else is [`alloc_with`](Self::alloc_with)'s.
     fn take_plainly(&self, request: &Request<'_>) -> Option<Pfn> {
         let config = &self.allocator.config;
-        let plain = !config.keep_marks
-            && matches!(config.experiment.zonelist_cache, ZonelistCache::Off)
-            && !config.fault_injection;
+        let plain = !config.keep_marks && config.tries_zones_plainly();
         // While boot has left memory for later, a zone may grow before the next one is tried. The presets' loads stay
         // as when their figures were taken.
         let may_grow = || {
@@ -248,8 +244,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             let lower = zone.spec();
             lower.node == spec.node && lower.kind == ZoneType::Dma32 && zone.managed_pages() > 0
         };
-        self.allocator.config.experiment.avoid_fragmentation
-            && spec.kind == ZoneType::Normal
+        spec.kind == ZoneType::Normal
             && (self.allocator.nodes().len() == 1 || self.allocator.zones.iter().any(below))
     }
 
@@ -275,24 +270,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc).
-    pub fn alloc_in(
-        &self,
-        order: Order,
-        migratetype: Migratetype,
-        highest: ZoneType,
-    ) -> Result<Pfn, AllocError> {
-        self.alloc_slow(order, migratetype, highest)
-    }
-
-    /// This CPU's lists of a zone, for a slow call. Holds the lists' `turn` until the result is dropped.
-    fn local(&self, zone: ZoneId) -> Local<'a, 'm, P, M> {
-        let mut local = self.allocator.local(zone, self.cpu, Some(self.cpu));
-        local.turn = local.pcp.take_turn();
-        local
-    }
-
     #[cold]
-    fn alloc_slow(
+    pub fn alloc_in(
         &self,
         order: Order,
         migratetype: Migratetype,
@@ -305,29 +284,27 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         self.alloc_with(&request, &Helpers::NONE)
     }
 
+    /// This CPU's lists of a zone, for a slow call. Holds the lists' `turn` until the result is dropped.
+    fn local(&self, zone: ZoneId) -> Local<'a, 'm, P, M> {
+        let mut local = self.allocator.local(zone, self.cpu, Some(self.cpu));
+        local.turn = local.pcp.take_turn();
+        local
+    }
+
     /// The zones in turn; then, once more, after lists are drained, this CPU's and others'.
     fn alloc_without_passes(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
         let Request { order, migratetype, .. } = *request;
-        for drains in [false, true] {
-            if drains && !cfg!(feature = "lists") {
-                break;
-            }
-            if drains {
+        let mut found = None;
+        if migratetype.is_ordinary() {
+            found = self.take_first(request, false);
+            if found.is_none() && cfg!(feature = "lists") {
                 self.drain();
-                self.allocator.drain_others_and_wait(
-                    Some(self.cpu),
-                    self.allocator.zones.iter(),
-                    None,
-                    false,
-                );
-            }
-            if migratetype.is_ordinary()
-                && let Some(pfn) = self.take_first(request, false)
-            {
-                return Ok(pfn);
+                let zones = self.allocator.zones.iter();
+                self.allocator.drain_others_and_wait(Some(self.cpu), zones, None, false);
+                found = self.take_first(request, false);
             }
         }
-        Err(AllocError::new(AllocFailure::NoMemory, order, migratetype))
+        found.ok_or(AllocError::new(AllocFailure::NoMemory, order, migratetype))
     }
 
     /// Frees a block that any CPU allocated, with the order it was allocated with.

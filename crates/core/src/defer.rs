@@ -190,15 +190,22 @@ pub struct Deferred<'m, P: Platform> {
     zones: &'m [ZoneCursor<'m, P>],
     slots: &'m [P::Word],
     how: How,
-    /// 1 while allocations that fail may initialise memory themselves.
-    growth: P::Word,
-    /// Number of these initialisations, and their base pages.
+    /// Number of initialisations by allocations that found too little, and their base pages.
     grown: P::Word,
     grown_pages: P::Word,
-    /// Stage of boot: see `boot::late`.
+    /// The [`Stage`] of boot.
     stage: P::Word,
-    /// 1 if the rest is not initialised until it is needed.
-    lazy: P::Word,
+}
+
+/// Stage of boot, in this order; one of the last two ends it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    New,
+    Begun,
+    /// All memory is initialised.
+    Finished,
+    /// The rest is not initialised until it is needed.
+    Lazy,
 }
 
 impl<P: Platform> fmt::Debug for Deferred<'_, P> {
@@ -233,11 +240,9 @@ impl<'m, P: Platform> Deferred<'m, P> {
             zones: frame::fill(memory.zones, |n| ZoneCursor::new(rest_of(ZoneId(n as u8)))),
             slots: memory.slots,
             how,
-            growth: P::Word::new(1),
             grown: P::Word::new(0),
             grown_pages: P::Word::new(0),
-            stage: P::Word::new(0),
-            lazy: P::Word::new(0),
+            stage: P::Word::new(Stage::New as u64),
         }
     }
 
@@ -268,21 +273,13 @@ impl<'m, P: Platform> Deferred<'m, P> {
     /// Whether allocations that fail may initialise memory.
     #[must_use]
     pub fn may_grow(&self) -> bool {
-        self.growth.load(Relaxed) != 0
+        self.stage.load(Relaxed) != Stage::Finished as u64
     }
 
     /// Whether the rest is initialised only when it is needed.
     #[must_use]
     pub fn is_lazy(&self) -> bool {
-        self.lazy.load(Relaxed) != 0
-    }
-
-    pub(crate) fn stay_lazy(&self) {
-        self.lazy.store(1, Relaxed);
-    }
-
-    pub(crate) fn end_growth(&self) {
-        self.growth.store(0, Relaxed);
+        self.stage.load(Relaxed) == Stage::Lazy as u64
     }
 
     pub(crate) fn count_growth(&self, pages: u64) {
@@ -297,9 +294,9 @@ impl<'m, P: Platform> Deferred<'m, P> {
         rest.is_some_and(|rest| rest.left() > 0 && init::clipped(rest.rest.free, within).next().is_some())
     }
 
-    /// Moves from one stage to the next. `false` if the stage is not `from`.
-    pub(crate) fn advance(&self, from: u64) -> bool {
-        self.stage.compare_exchange(from, from + 1, AcqRel, Acquire).is_ok()
+    /// Moves from one stage to another. `false` if the stage is not `from`.
+    pub(crate) fn advance(&self, from: Stage, to: Stage) -> bool {
+        self.stage.compare_exchange(from as u64, to as u64, AcqRel, Acquire).is_ok()
     }
 
     /// Claims about a section of a zone for a CPU that needs memory now: from the cursor, or else from the end of a

@@ -21,10 +21,6 @@ macro_rules! events {
         }
 
         impl $plain {
-            /// Names of the counters, in their order.
-            pub const NAMES: &'static [&'static str] =
-                &[$(stringify!($elsewhere),)* $(stringify!($name),)*];
-
             /// Each counter with its name.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [

@@ -16,7 +16,6 @@ use core::fmt;
 use core::ops::Range;
 
 use crate::alloc::Allocator;
-use crate::buddy::Buddy;
 use crate::cpu::Cpu;
 use crate::error::SetupError;
 use crate::frame::{FrameUser, State};
@@ -127,7 +126,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         }
         let mut any = false;
         for block in self.pageblocks(&range) {
-            if self.hold_pageblock(block).is_none() {
+            if allocator.hold_pageblock(block, Some(self.id())).is_none() {
                 self.unisolate(range.start..block);
                 return Err(error(OfflineFailure::Isolated(block)));
             }
@@ -155,20 +154,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
 
     fn unisolate(&self, range: Range<Pfn>) {
         for block in self.pageblocks(&range) {
-            self.let_pageblock_go(block);
+            self.allocator().let_pageblock_go(block, Some(self.id()));
         }
-    }
-
-    /// Like [`isolate_pageblock`](Allocator::isolate_pageblock), for a call of this CPU that ends the isolation itself:
-    /// no other call can, so that what is free in the pageblock stays free in it.
-    pub(crate) fn hold_pageblock(&self, pfn: Pfn) -> Option<u64> {
-        self.allocator().with_isolation_of(pfn, |buddy| buddy.isolate(pfn, Some(self.id())))
-    }
-
-    /// Ends what [`hold_pageblock`](Self::hold_pageblock) has begun. Does nothing to a pageblock that another call has
-    /// isolated.
-    pub(crate) fn let_pageblock_go(&self, pfn: Pfn) {
-        self.allocator().with_isolation_of(pfn, |buddy| buddy.unisolate(pfn, Some(self.id())));
     }
 
     /// Drains this CPU's lists of all zones, and the lists of all CPUs of `zone`.
@@ -181,21 +168,13 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// Takes the pageblocks of `range` that this call has isolated out of the zone, if all of their blocks are free or
     /// bad.
     fn take_out(&self, zone: &Zone<P>, range: &Range<Pfn>) -> Result<u64, OfflineError> {
-        let allocator = self.allocator();
-        let with = |pfn: Pfn, f: &mut dyn FnMut(&mut Buddy<'_, '_, P, M>)| {
-            zone.with_section(
-                zone.cut.number_of(pfn),
-                allocator.frames(),
-                allocator.waiter(Some(self.id())),
-                f,
-            );
-        };
+        let (allocator, cpu) = (self.allocator(), Some(self.id()));
         // Not those that came online since the others were isolated, nor those that another call has isolated then.
-        let is_ours = |&block: &Pfn| allocator.frames().info(block).holder() == Some(self.id());
+        let is_ours = |&block: &Pfn| allocator.frames().info(block).holder() == cpu;
         let isolated = || Pfn::pageblocks(range.clone()).filter(is_ours);
         let (mut count, mut holders) = (0, [None; HOLDERS_EXPLAINED]);
         for block in isolated() {
-            with(block, &mut |_| {
+            allocator.in_section_of(zone, block, cpu, |_| {
                 self.find_holders(range, block, |holder| {
                     if let Some(place) = holders.get_mut(count as usize) {
                         *place = Some(holder);
@@ -210,14 +189,14 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let mut gone = 0;
         for block in isolated() {
             let pages = block.add(PAGEBLOCK_PAGES).min(range.end).0 - block.0;
-            with(block, &mut |buddy| {
+            allocator.in_section_of(zone, block, cpu, |buddy| {
                 allocator.count_hwpoisoned(-(buddy.take_offline(block) as i64));
                 buddy.count_managed(-(pages as i64));
                 buddy.count_present(-(pages as i64));
             });
             gone += pages;
         }
-        with(zone.spec().start, &mut |buddy| allocator.shut_or_open_lists(buddy));
+        allocator.in_section_of(zone, zone.spec().start, cpu, |buddy| allocator.shut_or_open_lists(buddy));
         Ok(gone)
     }
 

@@ -127,7 +127,7 @@ pub use crate::config::Config;
 pub use crate::cpu::Cpu;
 pub use crate::error::{AllocError, FreeError, SetupError};
 pub use crate::frame::{Frame, FrameUser};
-pub use crate::owned::{OwnedBlock, OwnedFrames};
+pub use crate::owned::OwnedFrames;
 pub use crate::platform::{PinnedCpu, Platform, SharedCell, Word};
 pub use crate::reclaim::{Helpers, Migrate, Reclaim};
 pub use crate::request::{Flags, Request};

@@ -28,7 +28,7 @@ use crate::cpu::Cpu;
 use crate::error::{AllocError, FreeError};
 use crate::frame::FrameUser;
 use crate::platform::Platform;
-use crate::units::{Migratetype, Order, Pfn};
+use crate::units::{Migratetype, Pfn};
 
 /// How an owner gives its frames back.
 ///
@@ -174,82 +174,7 @@ impl<G: GiveBack> fmt::Debug for OwnedFrames<G> {
     }
 }
 
-/// Owner of one block: 2^order frames, aligned to their number. Dropping it frees them.
-#[must_use = "dropping it frees the block"]
-#[derive(Debug)]
-pub struct OwnedBlock<G: GiveBack> {
-    frames: OwnedFrames<G>,
-}
-
-impl<G: GiveBack> OwnedBlock<G> {
-    /// Makes an owner of a block that has none.
-    ///
-    /// # Safety
-    /// As for [`OwnedFrames::from_raw`], and the block was allocated with this order.
-    pub const unsafe fn from_raw(pfn: Pfn, order: Order, home: G) -> Self {
-        // SAFETY: by the caller's promise.
-        Self { frames: unsafe { OwnedFrames::from_raw(pfn..pfn.add(order.pages()), home) } }
-    }
-
-    /// Returns the block. From now on only the caller frees it.
-    #[must_use = "the block has no owner now"]
-    pub fn into_raw(self) -> (Pfn, Order, G) {
-        let order = self.order();
-        let (range, home) = self.frames.into_raw();
-        (range.start, order, home)
-    }
-
-    /// Returns the block's first frame; the block is never freed.
-    pub fn leak(self) -> Pfn {
-        self.frames.leak().start
-    }
-
-    /// First frame of the block.
-    #[must_use]
-    pub const fn pfn(&self) -> Pfn {
-        self.frames.range.start
-    }
-
-    /// Order of the block.
-    #[must_use]
-    pub fn order(&self) -> Order {
-        Order::new(self.frames.pages().trailing_zeros() as u8).expect("made of a block")
-    }
-
-    /// Splits the block into its two halves, each a block.
-    ///
-    /// # Errors
-    /// The block itself, if its order is 0.
-    pub fn split(self) -> Result<(Self, Self), Self> {
-        let pages = self.frames.pages();
-        if pages == 1 {
-            return Err(self);
-        }
-        let (low, high) = self.frames.split(pages / 2);
-        Ok((Self { frames: low }, Self { frames: high }))
-    }
-
-    /// Converts into an owner of a range, which can be split and merged.
-    pub fn into_frames(self) -> OwnedFrames<G> {
-        self.frames
-    }
-}
-
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
-    /// Allocates a block, like [`alloc`](Self::alloc), with an owner that frees it on drop.
-    ///
-    /// # Errors
-    /// As [`alloc`](Self::alloc).
-    pub fn alloc_owned(
-        &self,
-        order: Order,
-        migratetype: Migratetype,
-    ) -> Result<OwnedBlock<&Self>, AllocError> {
-        let pfn = self.alloc(order, migratetype)?;
-        // SAFETY: it was allocated just now, and no other code knows of it.
-        Ok(unsafe { OwnedBlock::from_raw(pfn, order, self) })
-    }
-
     /// Allocates `pages` contiguous frames, like [`alloc_layout`](Self::alloc_layout) without an alignment, with an
     /// owner that frees them on drop.
     ///
@@ -261,7 +186,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         migratetype: Migratetype,
     ) -> Result<OwnedFrames<&Self>, AllocError> {
         let range = self.alloc_pages(pages, 1, migratetype)?;
-        // SAFETY: as above.
+        // SAFETY: they were allocated just now, and no other code knows of them.
         Ok(unsafe { OwnedFrames::from_raw(range, self) })
     }
 }

@@ -1,59 +1,8 @@
 //! Allocation requests: order, type, zones, nodes and flags.
 
 use crate::policy::nodes::NodePolicy;
-use crate::policy::passes::Facts;
+pub use crate::policy::passes::Flags;
 use crate::units::{Migratetype, NodeMask, Order, ZoneType};
-
-/// Flags of a request: how far it goes, and which reserves it may use. The names are those of Linux' `__GFP_…`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Flags(u32);
-
-impl Flags {
-    /// Waits, retries small orders, and may have pages written back, like most requests (`GFP_KERNEL`).
-    pub const NONE: Self = Self(0);
-    /// Important: may use half of the min mark (`__GFP_HIGH`).
-    pub const HIGH: Self = Self(1);
-    /// Cannot wait: does not reclaim, compact or drain, and may go further below the mark.
-    pub const NO_WAIT: Self = Self(1 << 1);
-    /// Urgent, and from a context that must not wait (`GFP_ATOMIC`).
-    pub const ATOMIC: Self = Self(Self::HIGH.0 | Self::NO_WAIT.0);
-    /// Fails rather than retries (`__GFP_NORETRY`).
-    pub const NO_RETRY: Self = Self(1 << 2);
-    /// Retries costly orders, too (`__GFP_REPEAT`, later `__GFP_RETRY_MAYFAIL`).
-    pub const REPEAT: Self = Self(1 << 3);
-    /// Never fails, and waits without a bound if it must (`__GFP_NOFAIL`).
-    pub const NO_FAIL: Self = Self(1 << 4);
-    /// Takes from the first node's own zones only (`__GFP_THISNODE`).
-    pub const THIS_NODE: Self = Self(1 << 5);
-    /// Must not cause write-back: the caller holds locks that write-back needs (no `__GFP_FS`).
-    pub const NO_WRITE: Self = Self(1 << 6);
-    /// Must not use the reserves, even if the caller otherwise could (`__GFP_NOMEMALLOC`).
-    pub const NO_RESERVES: Self = Self(1 << 7);
-    /// The caller frees memory soon, and needs a little for this (`TIF_MEMDIE`, `PF_MEMALLOC`).
-    pub const VICTIM: Self = Self(1 << 8);
-    /// Does not wake background reclaim (no `__GFP_KSWAPD_RECLAIM`).
-    pub const NO_WAKE: Self = Self(1 << 9);
-    /// The block must hold zeroes (`__GFP_ZERO`). Needs a direct map.
-    pub const ZERO: Self = Self(1 << 10);
-
-    /// The flags of both sets.
-    #[must_use]
-    pub const fn and(self, more: Self) -> Self {
-        Self(self.0 | more.0)
-    }
-
-    /// The flags of this set that are not in `flags`.
-    #[must_use]
-    pub const fn without(self, flags: Self) -> Self {
-        Self(self.0 & !flags.0)
-    }
-
-    /// Whether all of `flags` are set.
-    #[must_use]
-    pub const fn has(self, flags: Self) -> bool {
-        self.0 & flags.0 == flags.0
-    }
-}
 
 /// A request for one block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,7 +67,7 @@ impl<'w> Request<'w> {
     /// Whether the request asks for a block of an order and a type, and for nothing else.
     pub(crate) const fn is_plain(&self) -> bool {
         let Self { highest, flags, nodes, allowed, .. } = self;
-        flags.0 == 0
+        Flags::NONE.has(*flags)
             && matches!((highest, nodes), (ZoneType::Movable, NodePolicy::Local))
             && allowed.0 == NodeMask::ALL.0
     }
@@ -133,25 +82,6 @@ impl<'w> Request<'w> {
     #[must_use]
     pub fn highest_usable(&self) -> ZoneType {
         ZoneType::ALL.into_iter().rev().find(|&kind| self.may_use(kind)).unwrap_or(ZoneType::Dma)
-    }
-
-    /// The properties of the request that the passes depend on.
-    #[must_use]
-    pub fn facts(&self, reclaiming: bool) -> Facts {
-        let flagged = |flag| self.flags.has(flag);
-        Facts {
-            order: self.order,
-            movable: self.migratetype == Migratetype::Movable,
-            can_wait: !flagged(Flags::NO_WAIT),
-            high: flagged(Flags::HIGH),
-            no_retry: flagged(Flags::NO_RETRY),
-            repeat: flagged(Flags::REPEAT),
-            no_fail: flagged(Flags::NO_FAIL),
-            may_write: !flagged(Flags::NO_WRITE),
-            no_reserves: flagged(Flags::NO_RESERVES),
-            reclaiming,
-            victim: flagged(Flags::VICTIM),
-        }
     }
 }
 

@@ -114,7 +114,7 @@ pub(crate) fn cut_of(zone: &ZoneSpec, config: &Config, cpu_nodes: &[NodeId]) -> 
 /// CPUs that share the pages of a zone.
 fn cpus_of(zone: &ZoneSpec, cpu_nodes: &[NodeId]) -> u32 {
     let on_node = cpu_nodes.iter().filter(|&&node| node == zone.node).count();
-    sharing_cpus(on_node as u32, false, cpu_nodes.len() as u32)
+    sharing_cpus(on_node as u32, cpu_nodes.len() as u32)
 }
 
 /// Maps of free pageblocks that a zone has. O(sections).

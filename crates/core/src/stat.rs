@@ -11,7 +11,7 @@ use crate::pcp::PcpEvents;
 use crate::platform::Platform;
 use crate::policy::pcp::Sizing;
 use crate::policy::watermark::Marks;
-use crate::units::{CpuId, MAX_ORDER, Migratetype, NR_ORDERS, NodeId, Order, PAGEBLOCK_ORDER, Pfn, ZoneType};
+use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, NodeId, Order, PAGEBLOCK_ORDER, Pfn, ZoneType};
 use crate::zone::{Zone, ZoneSpec};
 
 /// State of a zone at one moment. Counts are base pages unless a field states another unit.
@@ -159,8 +159,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     pub fn node_events(&self, node: NodeId) -> NodeEvents {
         let mut sum = self.node(node).events.read();
         for zone in self.zones.iter().filter(|zone| zone.spec().node == node) {
-            for cpu in (0..self.cpus()).map(|cpu| CpuId(cpu as u16)) {
-                let PcpEvents { numa_hit, numa_miss, numa_foreign, .. } = self.pcp(zone.id(), cpu).events();
+            for (cpu, pcp) in self.cpu_ids().zip(self.pcps_of(zone.id())) {
+                let PcpEvents { numa_hit, numa_miss, numa_foreign, .. } = pcp.events();
                 sum.numa_hit += numa_hit;
                 sum.numa_miss += numa_miss;
                 sum.numa_foreign += numa_foreign;
@@ -180,14 +180,10 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             writeln!(f, "nr_free_cma {}", self.zones.iter().map(Zone::free_cma_pages).sum::<u64>())?;
             let out = |pcp: &PcpEvents| pcp.refilled_pages + pcp.direct_alloc_pages;
             self.write_by_type(f, "pgalloc", |zone| out(&self.pcp_events(zone)))?;
-            let back: u64 = self
-                .zones
-                .iter()
-                .map(|zone| self.pcp_events(zone))
-                .map(|pcp| pcp.drained_pages + pcp.direct_free_pages)
-                .sum();
+            let back = self.zones.iter().map(|zone| self.pcp_events(zone));
+            let back: u64 = back.map(|pcp| pcp.drained_pages + pcp.direct_free_pages).sum();
             writeln!(f, "pgfree {back}")?;
-            for (n, name) in ZoneEvents::NAMES.iter().enumerate() {
+            for (n, (name, _)) in ZoneEvents::default().iter().enumerate() {
                 let value = |zone: &Zone<P>| zone.events().iter().nth(n).map_or(0, |(_, value)| value);
                 self.write_by_type(f, name, value)?;
             }
@@ -215,8 +211,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 
     /// Events of the lists of all CPUs in a zone.
     fn pcp_events(&self, zone: &Zone<P>) -> PcpEvents {
-        (0..self.cpus()).fold(PcpEvents::default(), |mut sum, cpu| {
-            sum += self.pcp(zone.id(), CpuId(cpu as u16)).events();
+        self.pcps_of(zone.id()).iter().fold(PcpEvents::default(), |mut sum, pcp| {
+            sum += pcp.events();
             sum
         })
     }
@@ -263,8 +259,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         writeln!(f, "      nr_free_pages {}", snapshot.free)?;
         writeln!(f, "      nr_free_cma  {}", snapshot.free_cma)?;
         writeln!(f, "  pagesets")?;
-        for cpu in 0..self.cpus() {
-            let pcp = self.pcp(zone.id(), CpuId(cpu as u16));
+        for (cpu, pcp) in self.pcps_of(zone.id()).iter().enumerate() {
             let Sizing { batch, high_min, high_max } = pcp.sizing();
             writeln!(f, "    cpu: {cpu}")?;
             for (name, value) in [

@@ -29,9 +29,7 @@ use crate::buddy::Buddy;
 use crate::frame::{FrameUser, ListPlace, State};
 use crate::platform::{Platform, Word};
 use crate::policy::{fallback, init};
-use crate::units::{
-    CpuId, MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId,
-};
+use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use crate::zone::Zone;
 
 /// Base pages by their state.
@@ -189,8 +187,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Walks the lists of all CPUs. Returns their pages, and how many of these pages no word records.
     fn verify_pcps(&self, zone: &Zone<P>) -> Result<(u64, u64), Violation> {
         let (mut total, mut unsaid, mut sharers) = (0, 0, 0);
-        for cpu in (0..self.cpus()).map(|cpu| CpuId(cpu as u16)) {
-            let pcp = self.pcp(zone.id(), cpu);
+        for (cpu, pcp) in self.cpu_ids().zip(self.pcps_of(zone.id())) {
             let mut pages = 0;
             for (order, list, position, pfn) in pcp.blocks() {
                 pages += order.pages();

@@ -4,7 +4,6 @@
 //! those of the zonelist cache ([`policy::zlc`](crate::policy::zlc)): one set per node, shared by its CPUs, hints
 //! without a lock. A lost or stale note costs one try, never a page.
 
-use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::config::ListOrder;
@@ -12,7 +11,7 @@ use crate::error::SetupError;
 use crate::platform::{Platform, Word, update};
 use crate::policy::watermark::ZONES;
 use crate::policy::zlc;
-use crate::policy::zonelist::{self as order, Topology, ZonelistOrder};
+use crate::policy::zonelist::{Topology, is_by_zone_in_v3_0, node_order, zonelist};
 use crate::units::{MAX_NODES, NodeId, ZoneId};
 use crate::zone::ZoneSpec;
 
@@ -31,15 +30,15 @@ pub(crate) fn build(
     out: &mut [ZoneId],
 ) -> Result<(), SetupError> {
     // The zones of a node and type are ordered by address. There are several if one would be larger than 1 TiB.
-    let fill = |row: &mut [ZoneId], by, nodes: &[NodeId]| {
+    let fill = |row: &mut [ZoneId], by_zone, nodes: &[NodeId]| {
         let mut places = row.iter_mut();
-        order::zonelist(by, nodes, |node, kind| {
+        zonelist(by_zone, nodes, |node, kind| {
             let found = specs.iter().zip(0..).filter(|(zone, _)| zone.node == node && zone.kind == kind);
             found.zip(&mut places).for_each(|((_, n), place)| *place = ZoneId(n));
         });
     };
     if !cfg!(feature = "smp") {
-        fill(out, ZonelistOrder::Node, &[NodeId(0)]);
+        fill(out, false, &[NodeId(0)]);
         return Ok(());
     }
     // At most `MAX_NODES`: a plan has no more.
@@ -51,29 +50,30 @@ pub(crate) fn build(
     cpu_nodes.iter().for_each(|node| has_cpus[usize::from(node.0)] = true);
     let mut pages = [[0; ZONES]; MAX_NODES];
     specs.iter().for_each(|zone| pages[usize::from(zone.node.0)][zone.kind as usize] += zone.pages);
-    let topology = Topology::new(distance, &has_cpus[..nodes], &pages[..nodes])
-        .filter(|_| is_table(distance, nodes))
-        .ok_or(SetupError::Distances { nodes, entries: distance.len() })?;
-    let by = match by {
-        ListOrder::Node => ZonelistOrder::Node,
-        ListOrder::Zone => ZonelistOrder::Zone,
-        ListOrder::AsV3_0 => order::default_order_v3_0(&topology),
+    if !is_table(distance, nodes) {
+        return Err(SetupError::Distances { nodes, entries: distance.len() });
+    }
+    let topology = Topology { distance, has_cpus: &has_cpus[..nodes], pages: &pages[..nodes] };
+    let by_zone = match by {
+        ListOrder::Node => false,
+        ListOrder::Zone => true,
+        ListOrder::AsV3_0 => is_by_zone_in_v3_0(&topology),
     };
     let mut load = [0; MAX_NODES];
     for (local, row) in out.chunks_exact_mut(specs.len()).enumerate() {
         let mut near = [NodeId(0); MAX_NODES];
-        let len = order::node_order(&topology, NodeId(local as u16), &mut load, &mut near);
-        fill(row, by, &near[..len]);
+        let len = node_order(&topology, NodeId(local as u16), &mut load, &mut near);
+        fill(row, by_zone, &near[..len]);
     }
     Ok(())
 }
 
-/// Whether every node is at distance 10 from itself and no nearer to any other.
+/// Whether there is a distance for each pair of nodes, and every node is at distance 10 from itself and no nearer to
+/// any other.
 fn is_table(distance: &[u8], nodes: usize) -> bool {
-    distance
-        .iter()
-        .enumerate()
-        .all(|(n, &distance)| if n / nodes == n % nodes { distance == LOCAL } else { distance >= LOCAL })
+    let is_sound =
+        |(n, &distance)| if n / nodes == n % nodes { distance == LOCAL } else { distance >= LOCAL };
+    distance.len() == nodes * nodes && distance.iter().enumerate().all(is_sound)
 }
 
 /// Words for a bit per zone of a zonelist: there are at most 255 zones.
@@ -86,12 +86,6 @@ pub(crate) struct Hints<P: Platform> {
     full: [P::Word; WORDS],
     /// Time at which a set-up last wiped the notes, in nanoseconds.
     last_zap_ns: P::Word,
-}
-
-impl<P: Platform> fmt::Debug for Hints<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.full.iter().map(|word| word.load(Relaxed))).finish()
-    }
 }
 
 impl<P: Platform> Hints<P> {

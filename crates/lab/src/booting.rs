@@ -133,9 +133,7 @@ impl Bootable {
 fn wants(zone: &Zone) -> Vec<Want> {
     let (start, end) = (Pfn(zone.start_pfn), Pfn(zone.start_pfn + zone.present_pages));
     let defers = zone.early_managed_pages < zone.managed_pages;
-    let whole = start..end;
-    let first_deferred =
-        init::first_deferred(core::slice::from_ref(&whole), SECTION_PAGES).filter(|_| defers).unwrap_or(end);
+    let first_deferred = init::first_deferred([start..end], SECTION_PAGES).filter(|_| defers).unwrap_or(end);
     let early = (first_deferred.0 - start.0).saturating_sub(zone.early_managed_pages);
     let all = zone.present_pages - zone.managed_pages;
     let early = early.min(all);
@@ -146,7 +144,7 @@ fn wants(zone: &Zone) -> Vec<Want> {
     let mut wants = Vec::new();
     // Without a deferred part, everything comes from the top.
     if first_deferred == end {
-        wants.push(want(all, whole, Side::Top));
+        wants.push(want(all, start..end, Side::Top));
     } else {
         wants.push(want(early, start..first_deferred, Side::Bottom));
         wants.push(want(all - early, first_deferred..end, Side::Top));

@@ -59,7 +59,7 @@ fn detect_under(root: &Path, stop: &Interrupt) -> Result<Detected> {
     if !measured.is_disturbed {
         let (_, machine) = text(&measured, &missing)?;
         progress.step("an allocator on one CPU");
-        match contend::access(&machine, stop) {
+        match contend::access(&machine, &mut measured, stop) {
             Ok(field) => measured.set_access(field),
             Err(error) => missing.push(format!("access: {error}: accesses of code like an allocator's")),
         }
@@ -70,6 +70,11 @@ fn detect_under(root: &Path, stop: &Interrupt) -> Result<Detected> {
                 Ok(field) => measured.store_exposed = Some(field),
                 Err(error) => missing.push(format!("store_exposed: {error}: an assumption")),
             }
+        }
+        measured.look(&allowed);
+        // Where a core's threads are known, what they cost one another is `smt_yield`.
+        if cpuid::hypervisor().is_some() && machine.threads_per_core == 1 {
+            measured.set_core_shared();
         }
         missing.extend(measure::disturbance(&system, &allowed).filter(|_| !stop.is_raised()));
     }
@@ -146,7 +151,11 @@ fn written(host: &Host, system: &System, measured: &Measured, seconds: f64, miss
         line(format!("remote_distance = {} # {how}", distance.unwrap_or(20)));
     }
     line("lock_kind = \"queued\" # Linux since v4.2 on x86, since v4.19 on Arm".to_owned());
-    for (name, field) in [("smt_yield", &measured.smt_yield), ("store_exposed", &measured.store_exposed)] {
+    for (name, field) in [
+        ("smt_yield", &measured.smt_yield),
+        ("core_shared", &measured.core_shared),
+        ("store_exposed", &measured.store_exposed),
+    ] {
         if let Some(field) = field {
             line(field.line(name));
         }

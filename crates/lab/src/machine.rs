@@ -64,6 +64,9 @@ pub struct Machine {
     pub cache_kib: Option<CacheSizes>,
     /// Throughput of two busy siblings together, as a multiple of one; absent without siblings.
     pub smt_yield: Option<Parameter>,
+    /// Share of the time in which another guest's thread works on the same core, from 0 to 1; absent: 0. A guest is not
+    /// told of the other hardware thread of its cores.
+    pub core_shared: Option<Parameter>,
     /// Transfers that a CPU waits for when it stores to a line that another CPU polls; absent: 1.25 (0.5 to 2.5).
     pub store_exposed: Option<Parameter>,
     /// Costs of the kernel around the allocator; without it no tasks can be simulated.
@@ -374,15 +377,16 @@ impl Machine {
         for (name, parameter) in self.parameters() {
             let (low, high) = parameter.interval();
             let positive = parameter.value > 0.0 && parameter.value.is_finite();
-            let may_be_0 = name == "kernel.lru_batch";
+            let may_be_0 = ["kernel.lru_batch", "core_shared"].contains(&name);
             if !(positive || may_be_0 && parameter.value == 0.0) {
                 return Err(format!("{name} is {}; it must be above 0", parameter.value));
             }
             if !(low > 0.0 || may_be_0 && low == 0.0) {
                 return Err(format!("{name} goes down to {low}; it must be above 0"));
             }
-            if high > LARGEST {
-                return Err(format!("{name} reaches {high:e}; it must be at most {LARGEST:e}"));
+            let most = if name == "core_shared" { 1.0 } else { LARGEST };
+            if high > most {
+                return Err(format!("{name} reaches {high:e}; it must be at most {most:e}"));
             }
             if !(low <= parameter.value && parameter.value <= high) {
                 return Err(format!(
@@ -471,6 +475,7 @@ impl Machine {
             ("cache_kib.l2", cache.map(|cache| cache.l2)),
             ("cache_kib.l3", cache.map(|cache| cache.l3)),
             ("smt_yield", self.smt_yield),
+            ("core_shared", self.core_shared),
             ("store_exposed", Some(self.store_exposed.unwrap_or(STORE_EXPOSED))),
             ("kernel_ns.page_fault", kernel.map(|kernel| kernel.page_fault)),
             ("kernel_ns.page_free", kernel.map(|kernel| kernel.page_free)),
@@ -571,6 +576,10 @@ mod tests {
         assert_eq!(
             refusal("gib_per_node = 128", "gib_per_node = 9223372036854775807"),
             "gib_per_node is 9223372036854775807; it must be at most 1048576"
+        );
+        assert_eq!(
+            refusal("page_kib = 4", "core_shared = { value = 2.0, source = \"measured\" }\npage_kib = 4"),
+            "core_shared reaches 2e0; it must be at most 1e0"
         );
         assert_eq!(refusal("cores_per_l3 = 4", "cores_per_l3 = 0"), "cores_per_l3 must be at least 1");
         assert_eq!(refusal("cores_per_node = 64", "cores_per_node = 4000000000"), "more than 65536 CPUs");

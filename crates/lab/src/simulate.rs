@@ -35,6 +35,9 @@ const SATURATED: f64 = 166.0 / 92.0;
 /// Cycles of a locked compare-and-swap of a line in the first-level cache, on any x86 of the last ten years
 /// (instruction tables say 17 to 20).
 const EXCHANGE_CYCLES: f64 = 18.0;
+/// Work of two busy hardware threads of a core together, as a multiple of one, where a guest shares its cores with
+/// threads of which it is not told: that of all machines in `machines/` with two threads a core.
+const HIDDEN_YIELD: f64 = 1.25;
 /// Core cycles of a mispredicted branch: 15 to 20 cycles in tables of microarchitectures since 2015.
 const MISPREDICT_CYCLES: f64 = 17.0;
 
@@ -70,6 +73,11 @@ pub fn model_errors(count: usize, seed: u64) -> Result<Vec<f64>> {
     Ok(strata(0.0, 1.0, count.max(1), &mut rng).into_iter().map(factor).collect())
 }
 
+/// How much longer a core takes for private work that another guest's thread works on for that share of the time.
+pub(crate) fn slower(core_shared: f64) -> f64 {
+    1.0 + core_shared * (2.0 / HIDDEN_YIELD - 1.0)
+}
+
 /// Costs of a machine, with each parameter as `choose` has it: by name, from its description.
 ///
 /// # Errors
@@ -91,7 +99,8 @@ pub fn model_of(machine: &Machine, mut choose: impl FnMut(&str, Parameter) -> f6
     let node_read = need("bandwidth_gbps.socket_read")?;
     let dram = need("latency_ns.dram_local")?;
     let cores = machine.cores_per_node;
-    Ok(Model {
+    let slower = slower(need("core_shared").unwrap_or(0.0));
+    let model = Model {
         shape: Shape {
             sockets: machine.sockets as u16,
             nodes: machine.nodes as u16,
@@ -146,7 +155,8 @@ pub fn model_of(machine: &Machine, mut choose: impl FnMut(&str, Parameter) -> f6
                 },
             }),
         },
-    })
+    };
+    Ok(model.with_slower_cores(slower))
 }
 
 /// The model with every parameter as described.
@@ -308,6 +318,7 @@ fn take_turns(count: usize, work: &(dyn Fn(usize) + Sync), done: &mut dyn FnMut(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::Source;
 
     #[test]
     fn every_built_in_machine_can_be_simulated() {
@@ -315,6 +326,20 @@ mod tests {
             let model = central_model(&machine).expect("it has all that is needed");
             assert_eq!(u32::from(model.shape.cpus()), machine.cpus(), "{}", machine.name);
         }
+    }
+
+    #[test]
+    fn a_guest_that_shares_its_cores_takes_longer_for_what_it_does_in_them() {
+        let machine = Machine::find("xeon-gold-5320").expect("it is built in");
+        let shared = |share: f64| {
+            let core_shared = Parameter { value: share, source: Source::Measured, low: None, high: None };
+            central_model(&Machine { core_shared: Some(core_shared), ..machine.clone() }).expect("a model")
+        };
+        let alone = central_model(&machine).expect("a model");
+        assert_eq!(shared(0.0), alone);
+        let slow = shared(1.0);
+        assert!((slow.fitted.access_ns / alone.fitted.access_ns - 1.6).abs() < 1e-9, "{slow:?}");
+        assert_eq!((slow.latency, slow.bandwidth), (alone.latency, alone.bandwidth), "outside of the core");
     }
 
     #[test]

@@ -309,6 +309,26 @@ impl Model {
         Self { fitted: Fitted { access_ns, ..self.fitted }, guesses: true, ..self.clone() }
     }
 
+    /// The machine with cores on which private work takes `times` as long, as while other threads work on them; what
+    /// is outside of a core takes as long as before.
+    #[must_use]
+    pub fn with_slower_cores(&self, times: f64) -> Self {
+        let fitted = Fitted {
+            alloc_ns: self.fitted.alloc_ns * times,
+            free_ns: self.fitted.free_ns * times,
+            access_ns: self.fitted.access_ns * times,
+            page_ns: self.fitted.page_ns * times,
+            ..self.fitted
+        };
+        Self {
+            fitted,
+            own_access_ns: self.own_access_ns.map(|ns| ns * times),
+            own_hit_ns: self.own_hit_ns * times,
+            mispredict_ns: self.mispredict_ns * times,
+            ..self.clone()
+        }
+    }
+
     /// A machine whose memory delivers any amount in no time.
     #[must_use]
     pub fn with_infinite_bandwidth(&self) -> Self {

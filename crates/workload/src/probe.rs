@@ -115,6 +115,32 @@ pub fn cycle() -> Option<Figure> {
     Some(figure.map(|ns| ns / CYCLES))
 }
 
+/// ns of a step of code that is bound by what a core can do at a time: twelve operations in six chains, three to four
+/// cycles on a core with four units. More, up to twice as much, while another hardware thread of the core works, of
+/// which a guest is not told; [`cycle`] then stays as it is.
+#[must_use]
+pub fn wide() -> Option<Figure> {
+    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut chains = black_box([1_u64, 2, 3, 4, 5, 6]);
+    bursts(1 << 13, |steps| {
+        let mut all = chains;
+        for _ in 0..steps {
+            // No vector unit rotates words, so that each chain stays in a register of its own.
+            all = all.map(|chain| chain.rotate_left(9).wrapping_add(STEP));
+        }
+        chains = black_box(all);
+    })
+}
+
+/// Time of a [`wide`] step on each of these CPUs, in ns: medians, all measured together.
+#[must_use]
+pub fn wide_on(cpus: &[usize]) -> Vec<f64> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = cpus.iter().map(|&cpu| scope.spawn(move || on_cpu(cpu, wide))).collect();
+        threads.into_iter().filter_map(|thread| Some(thread.join().ok()??.high)).collect()
+    })
+}
+
 /// ns of a pause instruction.
 #[must_use]
 pub fn pause() -> Option<Figure> {

@@ -4,8 +4,8 @@ use core::alloc::Layout;
 use core::ops::Range;
 use std::rc::Rc;
 
+use framewright::OwnedFrames;
 use framewright::owned::GiveBack;
-use framewright::{OwnedBlock, OwnedFrames};
 use framewright_check::prelude::*;
 
 const ENGINES: [Engine; 3] = [Engine::Linux, Engine::Framewright, Engine::Compact];
@@ -186,27 +186,23 @@ fn owners_hold_every_frame_once_through_splits_and_merges() {
 }
 
 #[test]
-#[expect(unsafe_code, reason = "a block without an owner gets one again")]
+#[expect(unsafe_code, reason = "frames without an owner get one again")]
 fn a_block_is_split_in_halves_leaked_and_taken_over() {
     let world = world(Engine::Framewright);
     world.on(0, |cpu| {
-        let order = Order::new(3).expect("an order");
-        let block = cpu.alloc_owned(order, Migratetype::Unmovable).expect("there is room");
-        assert_eq!(block.order(), order);
-        let pfn = block.pfn();
-        let (low, high) = block.split().expect("it has eight frames");
-        assert_eq!((low.pfn(), high.pfn(), low.order()), (pfn, pfn.add(4), Order::new(2).expect("an order")));
-        let (start, order, home) = high.into_raw();
+        let block = cpu.alloc_frames(8, Migratetype::Unmovable).expect("there is room");
+        let start = block.range().start;
+        let (low, high) = block.split(4);
+        assert_eq!([&low, &high].map(|half| half.range().start), [start, start.add(4)]);
+        let (range, home) = high.into_raw();
         let leaked = low.leak();
         cpu.drain();
-        assert_eq!((leaked, cpu.allocator().free_pages()), (pfn, PAGES - 8));
+        assert_eq!((&leaked, cpu.allocator().free_pages()), (&(start..start.add(4)), PAGES - 8));
         // SAFETY: both were given up just now.
         unsafe {
-            drop(OwnedBlock::from_raw(start, order, home));
-            drop(OwnedFrames::from_raw(leaked..leaked.add(4), home));
+            drop(OwnedFrames::from_raw(range, home));
+            drop(OwnedFrames::from_raw(leaked, home));
         }
-        let frame = cpu.alloc_owned(Order::ZERO, Migratetype::Movable).expect("there is room");
-        assert!(frame.split().is_err(), "one frame has no halves");
         assert!(
             std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
                 let _ = cpu.alloc_frames(4, Migratetype::Movable).expect("there is room").split(4);
@@ -452,7 +448,8 @@ fn only_layouts_above_the_largest_block_are_ranges() {
             free_range(cpu, range).expect("it was allocated");
         }
         for (pages, align, asked) in [(0, 512, M), (512, 3, M), (512, 512, Migratetype::Cma)] {
-            let refused = cpu.alloc_contig(pages, align, asked).map_err(|error| error.why);
+            let refused =
+                cpu.alloc_contig_with(pages, align, asked, &Helpers::NONE).map_err(|error| error.why);
             assert_eq!(refused, Err(AllocFailure::NotAllowed), "{pages} at {align} of {asked}");
         }
     });

@@ -51,13 +51,12 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let parts = || zone.cut.parts(start..end);
         // All parts are checked before the first one is added; no other CPU adds memory in between.
         for part in parts().filter(|_| zone.cut.is_cut()) {
-            zone.with_section(zone.cut.number_of(part.start), &self.frames, self.waiter(None), |buddy| {
+            self.in_section_of(zone, part.start, None, |buddy| {
                 self.check_part(buddy, &part, &self.to_leave(buddy, &part))
-            })
-            .0?;
+            })?;
         }
         for part in parts() {
-            let add = |buddy: &mut Buddy<'_, 'm, P, M>| {
+            self.in_section_of(zone, part.start, None, |buddy| {
                 let left = self.to_leave(buddy, &part);
                 if !zone.cut.is_cut() {
                     self.check_part(buddy, &part, &left)?;
@@ -71,8 +70,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 buddy.count_managed(pages as i64);
                 buddy.count_present(appeared(zone, pages) as i64);
                 Ok(())
-            };
-            zone.with_section(zone.cut.number_of(part.start), &self.frames, self.waiter(None), add).0?;
+            })?;
         }
         Ok(())
     }
@@ -151,12 +149,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let holds = |range: &Range<Pfn>| !range.is_empty() && range.start < end && start < range.end;
         for zone in self.zones {
             for untouched in zone.untouched().filter(holds) {
-                zone.with_section(
-                    zone.cut.number_of(untouched.start),
-                    &self.frames,
-                    self.waiter(None),
-                    |buddy| buddy.touch_upto(end),
-                );
+                self.in_section_of(zone, untouched.start, None, |buddy| buddy.touch_upto(end));
             }
         }
     }
@@ -208,11 +201,10 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// frames, orders and CPUs. O(pages on lists). For compact metadata, which does not record it. A racy read.
     pub(crate) fn listed_blocks(&self, range: Range<Pfn>) -> impl Iterator<Item = (Pfn, Order, CpuId)> {
         let zone = self.frames.info(range.start).zone();
-        let cpus = (0..self.cpus()).map(|cpu| CpuId(cpu as u16));
-        let listed = cpus.flat_map(move |cpu| {
-            let blocks = self.pcp(zone, cpu).blocks();
-            blocks.map(move |(order, _, _, start)| (start, order, cpu))
-        });
+        let listed = self
+            .cpu_ids()
+            .zip(self.pcps_of(zone))
+            .flat_map(|(cpu, pcp)| pcp.blocks().map(move |(order, _, _, start)| (start, order, cpu)));
         listed.filter(move |(start, order, _)| *start < range.end && range.start < start.add(order.pages()))
     }
 

@@ -16,9 +16,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         only: Option<CpuId>,
     ) -> impl Iterator<Item = (ZoneId, CpuId, &'m Pcp<'m, P>)> + 'a {
         zones.flat_map(move |zone| {
-            let cpus = (0..self.cpus()).map(|cpu| CpuId(cpu as u16));
-            let cpus = cpus.filter(move |&cpu| Some(cpu) != caller && only.is_none_or(|only| only == cpu));
-            cpus.map(move |cpu| (zone.id(), cpu, self.pcp(zone.id(), cpu)))
+            let pcps = self.cpu_ids().zip(self.pcps_of(zone.id()));
+            let is_meant = move |cpu| Some(cpu) != caller && only.is_none_or(|only| only == cpu);
+            pcps.filter(move |&(cpu, _)| is_meant(cpu)).map(|(cpu, pcp)| (zone.id(), cpu, pcp))
         })
     }
 

@@ -65,7 +65,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// O(pages / 1024), and O(pages) where descriptors must be cleared.
     pub fn grow(&self, zone: ZoneId, order: Order, cpu: Option<CpuId>) -> bool {
         let Some(later) = self.later().filter(|later| later.deferred.may_grow()) else { return false };
-        let target = init::growth_target(order, later.deferred.how().section);
+        let target = order.pages().next_multiple_of(later.deferred.how().section);
         let mut pages = 0;
         while pages < target
             && let Some(taken) = later.deferred.take(zone)
@@ -141,33 +141,31 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             // A hold stays within one section.
             let end = zone.cut.range(zone.cut.number_of(start)).end.min(range.end);
             let units = start..end_of_hold(free, start..end);
-            let (pages, _) =
-                zone.with_section(zone.cut.number_of(start), &self.frames, self.waiter(cpu), |buddy| {
-                    for block in with_free(free, units.clone()) {
-                        let info = BlockInfo::new(zone.id(), Migratetype::Movable);
-                        let there =
-                            || init::clipped(free, block.clone()).map(|part| part.end.0 - part.start.0);
-                        let absent =
-                            if self.frames.is_compact() { PAGEBLOCK_PAGES - there().sum::<u64>() } else { 0 };
-                        self.frames.set_info(block.start, info.with_absent(absent));
+            let pages = self.in_section_of(zone, start, cpu, |buddy| {
+                for block in with_free(free, units.clone()) {
+                    let info = BlockInfo::new(zone.id(), Migratetype::Movable);
+                    let there = || init::clipped(free, block.clone()).map(|part| part.end.0 - part.start.0);
+                    let absent =
+                        if self.frames.is_compact() { PAGEBLOCK_PAGES - there().sum::<u64>() } else { 0 };
+                    self.frames.set_info(block.start, info.with_absent(absent));
+                }
+                let mut pages = 0;
+                for part in init::clipped(free, units.clone()) {
+                    let mut at = part.start;
+                    while at < part.end {
+                        let order = match one_by_one {
+                            true => init::release_order(at, part.end),
+                            false => Order::largest_at(at, part.end.0 - at.0),
+                        };
+                        buddy.free(at, order, Placement::Tail);
+                        at = at.add(order.pages());
                     }
-                    let mut pages = 0;
-                    for part in init::clipped(free, units.clone()) {
-                        let mut at = part.start;
-                        while at < part.end {
-                            let order = match one_by_one {
-                                true => init::release_order(at, part.end),
-                                false => Order::largest_at(at, part.end.0 - at.0),
-                            };
-                            buddy.free(at, order, Placement::Tail);
-                            at = at.add(order.pages());
-                        }
-                        pages += part.end.0 - part.start.0;
-                    }
-                    buddy.count_managed(pages as i64);
-                    rest.done(if units.start < rest.rest().deferred_from { 0 } else { pages });
-                    pages
-                });
+                    pages += part.end.0 - part.start.0;
+                }
+                buddy.count_managed(pages as i64);
+                rest.done(if units.start < rest.rest().deferred_from { 0 } else { pages });
+                pages
+            });
             done((units.end.0 - units.start.0).div_ceil(MAX_ORDER.pages()));
             all += pages;
             start = units.end;

@@ -15,7 +15,8 @@ use core::ops::Range;
 use crate::alloc::Allocator;
 use crate::boot::deferred::Worker;
 use crate::boot::zones::{Division, ranges_of};
-use crate::defer::{Deferred, DeferredMemory, DeferredZone, Growth, How};
+use crate::buddy::Buddy;
+use crate::defer::{Deferred, DeferredMemory, DeferredZone, Growth, How, Stage};
 use crate::frame::FrameUser;
 use crate::platform::Platform;
 use crate::policy::init::Split;
@@ -63,19 +64,15 @@ impl<P: Platform, M> fmt::Debug for Booting<'_, '_, P, M> {
     }
 }
 
-const NEW: u64 = 0;
-const BEGUN: u64 = 1;
-
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Begins boot: the caller initialises the early part of every zone, from its first frame on, and sizes the per-CPU
     /// lists for it. `None` if nothing was [deferred](Self::defer), or boot has begun before.
     pub fn begin(&self) -> Option<Booting<'_, 'm, P, M>> {
-        let later = self.later().filter(|later| later.deferred.advance(NEW))?;
+        let later = self.later().filter(|later| later.deferred.advance(Stage::New, Stage::Begun))?;
         for (zone, rest) in self.zones.iter().zip(later.deferred.zones()) {
             let rest = rest.rest();
-            zone.with_section(0, &self.frames, self.waiter(None), |buddy| {
-                buddy.count_present(rest.present as i64);
-            });
+            let count = |buddy: &mut Buddy<'_, 'm, P, M>| buddy.count_present(rest.present as i64);
+            self.in_section_of(zone, rest.spec.start, None, count);
             self.initialise(later, zone.id(), rest.spec.start..rest.deferred_from, None);
         }
         self.size_pcps_at_boot();
@@ -109,16 +106,15 @@ impl<'a, 'm, P: Platform, M: FrameUser> Booting<'a, 'm, P, M> {
     }
 
     /// Ends boot: sizes the per-CPU lists again if [`Experiment::pcp_reset`](crate::config::Experiment::pcp_reset) is
-    /// on, then ends on-demand growth. Returns the count
-    /// of it.
+    /// on, and ends on-demand growth. Returns the count of it.
     ///
     /// # Errors
     /// Memory is left, or a worker still works. The state is unchanged, and workers may continue.
     pub fn finish(self) -> Result<Growth, Self> {
-        if self.deferred.left() != 0 || !self.deferred.advance(BEGUN) {
+        if self.deferred.left() != 0 || !self.deferred.advance(Stage::Begun, Stage::Finished) {
             return Err(self);
         }
-        Ok(self.end(Deferred::end_growth))
+        Ok(self.end())
     }
 
     /// Ends boot without initialising the rest: also later, each allocation that finds too little initialises another
@@ -127,16 +123,14 @@ impl<'a, 'm, P: Platform, M: FrameUser> Booting<'a, 'm, P, M> {
     ///
     /// If descriptors need no writing, any amount of memory is ready immediately.
     pub fn stay_lazy(self) -> Growth {
-        self.deferred.advance(BEGUN);
-        self.deferred.stay_lazy();
-        self.end(|_| ())
+        self.deferred.advance(Stage::Begun, Stage::Lazy);
+        self.end()
     }
 
-    fn end(self, then: impl FnOnce(&Deferred<'m, P>)) -> Growth {
+    fn end(self) -> Growth {
         if self.allocator.config().experiment.pcp_reset {
             self.allocator.resize_pcps();
         }
-        then(self.deferred);
         self.deferred.growth()
     }
 }

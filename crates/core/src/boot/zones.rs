@@ -347,8 +347,7 @@ fn defer(map: &MemoryMap<'_>, rules: &Rules, nodes: &mut [NodePart], specs: &[Zo
         };
         let memory = map.memory().filter(|piece| piece.home.node == node.node);
         let ranges = memory.map(|piece| piece.range.start.max(floor)..piece.range.end);
-        node.first_deferred =
-            init::first_deferred_of(ranges.filter(|range| !range.is_empty()), rules.section);
+        node.first_deferred = init::first_deferred(ranges.filter(|range| !range.is_empty()), rules.section);
         let Some(first) = node.first_deferred else { continue };
         for (spec, part) in specs.iter().zip(&mut *parts) {
             if (spec.node, spec.kind) == (node.node, kind) {

@@ -214,6 +214,11 @@ impl Config {
                 || self.experiment.pcp_rule.watches_orders())
     }
 
+    /// Whether a zone may be tried without a look at fault injection and the zonelist cache.
+    pub(crate) const fn tries_zones_plainly(&self) -> bool {
+        matches!(self.experiment.zonelist_cache, ZonelistCache::Off) && !self.fault_injection
+    }
+
     /// This configuration with watermarks, for an allocator that has a reclaimer.
     #[must_use]
     pub const fn with_marks(mut self) -> Self {

@@ -5,7 +5,6 @@ use core::ops::Range;
 
 use super::Cpu;
 use crate::buddy::{Picked, Wanted};
-use crate::config::ZonelistCache;
 use crate::frame::FrameUser;
 use crate::pcp::Local;
 use crate::platform::Platform;
@@ -80,9 +79,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     ) -> &'o [Range<Pfn>] {
         let left = if migratetype.is_ordinary() { pages } else { 0 };
         let mut runs = Runs { out, len: 0, left, is_tidy: true };
-        let config = &self.allocator.config;
-        let by_zone = config.experiment.zonelist_cache == ZonelistCache::Off && !config.fault_injection;
-        if by_zone && self.frames.has_maps() {
+        if self.allocator.config.tries_zones_plainly() && self.frames.has_maps() {
             for &zone in self.allocator.zonelist_of(self.cpu) {
                 self.runs_of(zone, migratetype, &mut runs);
             }

@@ -17,7 +17,7 @@ use crate::frame::FrameUser;
 use crate::platform::Platform;
 use crate::policy::Generation;
 use crate::policy::reclaim::{self as policy, Balance, CLUSTER, FIRST_PRIORITY, WAIT_PRIORITY};
-use crate::policy::watermark::{self, Access, boost_after_reclaim};
+use crate::policy::watermark::{self, Access};
 use crate::reclaim::{BackgroundRequest, By, Helpers, Reclaim, ReclaimRequest, Reclaimed, Reclaiming};
 use crate::units::{NodeId, Order, ZoneType};
 use crate::zone::Zone;
@@ -128,7 +128,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         for zone in self.on_node(&run) {
             let (pressure, seen) = (&zone.pressure, boosts[zone.id().index()]);
             if seen > 0 {
-                pressure.set_boost(boost_after_reclaim(pressure.boost(), seen));
+                // The reclaim has worked it off (v6.1).
+                pressure.set_boost(pressure.boost().saturating_sub(seen));
             }
         }
         if rest.balanced {
@@ -153,7 +154,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
 
     fn meets_mark(&self, zone: &Zone<P>, order: Order, mark: u64, reserve: u64) -> bool {
         let access = Access { cma: true, ..Access::default() };
-        self.has_above(zone, &watermark::Check { order, mark, reserve, access }).is_ok()
+        self.has_above(zone, &watermark::Check { order, mark, reserve, access })
     }
 
     /// Writes the state of the run's zones to `out`. Returns how many there are.

@@ -4,7 +4,6 @@
 use core::fmt;
 
 use super::Cpu;
-use crate::config::ZonelistCache;
 use crate::error::FreeError;
 use crate::frame::{BlockInfo, FrameUser, State};
 use crate::platform::Platform;
@@ -53,8 +52,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             return 0;
         }
         let mut got = fill(out, || self.alloc_hit(order, migratetype));
-        let config = &self.allocator.config;
-        let by_zone = config.experiment.zonelist_cache == ZonelistCache::Off && !config.fault_injection;
+        let by_zone = self.allocator.config.tries_zones_plainly();
         for &zone in self.allocator.zonelist_of(self.cpu).iter().filter(|_| by_zone) {
             if got == out.len() {
                 break;

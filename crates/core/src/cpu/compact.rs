@@ -8,7 +8,7 @@ mod empty;
 mod round;
 
 use super::Cpu;
-use super::path::Path;
+use super::passes::Path;
 use super::walk::free_of;
 use crate::buddy::Buddy;
 use crate::events::{NodeWords, count};
@@ -16,7 +16,6 @@ use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
 use crate::policy::compact::{CLUSTER, Resume, is_suitable};
 use crate::policy::passes::{Mark, Walk};
-use crate::policy::watermark::Access;
 use crate::reclaim::{Migrate, Reclaiming, has_moved};
 use crate::request::Request;
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
@@ -120,16 +119,16 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let events = &self.allocator.node(self.allocator.node_of(self.cpu)).events;
         count(&events.compact_stall, 1);
         self.allocator.drain_others(None, self.zones_of(path), None, false);
-        let access = Access { cma: request.migratetype == Migratetype::Movable, ..Access::default() };
-        let pass = Walk { mark: Mark::Min, access, allowed_only: true };
+        let pass = Walk::plain(Mark::Min, request.migratetype == Migratetype::Movable);
         for zone in self.zones_of(path).filter(|zone| request.allowed.has(zone.spec().node)) {
             let mut defer = zone.pressure.defer();
             let passes_over = defer.passes_over(request.order);
             zone.pressure.set_defer(defer);
-            if passes_over || !self.is_suitable(zone, request) {
+            let reserve = || zone.reserve(request.highest_usable());
+            if passes_over || !is_suitable(request.order, zone.marks().low, reserve(), free_of(zone)) {
                 continue;
             }
-            let done = || self.meets(zone, request, &pass).is_ok() && self.has_block(zone, request);
+            let done = || self.meets(zone, request, &pass) && self.has_block(zone, request);
             self.compact_zone(zone, migrate, Resume::is_kept(self.allocator.config.experiment.reclaim), done);
             if done() {
                 count(&events.compact_success, 1);
@@ -139,11 +138,6 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             zone.pressure.set_defer(zone.pressure.defer().failed(request.order));
         }
         count(&events.compact_fail, 1);
-    }
-
-    fn is_suitable(&self, zone: &Zone<P>, request: &Request<'_>) -> bool {
-        let reserve = zone.reserve(request.highest_usable());
-        is_suitable(request.order, zone.marks().low, reserve, free_of(zone)).is_ok()
     }
 
     /// Whether a list of an ordinary type has a block that is large enough.

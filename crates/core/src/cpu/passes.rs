@@ -1,22 +1,51 @@
 //! Steps of an allocation that the fast path could not serve. [`policy::passes`](crate::policy::passes) decides them.
 
 use super::Cpu;
-use super::path::Path;
 use crate::error::{AllocError, AllocFailure, Shortfall};
 use crate::events::count;
 use crate::frame::FrameUser;
 use crate::platform::Platform;
 use crate::policy::nodes::{self, Choice};
-use crate::policy::passes::{Mark, Means, Outcome, Passes, Step, Walk};
+use crate::policy::passes::{self, Facts, Mark, Means, Outcome, Step, Walk};
 use crate::policy::reclaim::could_help;
-use crate::policy::watermark::Access;
 use crate::reclaim::{Helpers, Reclaiming};
 use crate::request::{Flags, Request};
-use crate::units::{CpuId, Migratetype, NodeMask, Pfn};
-use crate::zone::{Zone, largest_order};
+use crate::units::{Migratetype, NodeMask, Pfn, ZoneId};
+use crate::zone::{Zone, ZoneSpec, largest_order};
 
 /// Longest wait for a congested device before the next round.
 const PAUSE_MS: u32 = 20;
+
+/// A request, its zones and its helpers.
+pub(super) struct Path<'p, 'm> {
+    pub(super) request: &'p Request<'p>,
+    pub(super) helpers: &'p Helpers<'p>,
+    pub(super) choice: Choice,
+    /// The zonelist of the node at which the request starts.
+    pub(super) list: &'m [ZoneId],
+    /// Whether this CPU is in reclaim.
+    pub(super) reclaiming: bool,
+    /// Whether other types give whole pageblocks only, and only zones of the first zone's node are tried.
+    pub(super) avoid_fragmentation: bool,
+}
+
+impl Path<'_, '_> {
+    /// Whether the request may use the zone.
+    pub(super) fn covers(&self, spec: &ZoneSpec) -> bool {
+        self.request.may_use(spec.kind) && self.choice.only.has(spec.node)
+    }
+
+    /// Pages that a zone keeps from the request.
+    pub(super) fn kept_of<P: Platform>(&self, zone: &Zone<P>) -> u64 {
+        zone.marks().min + zone.reserve(self.request.highest_usable())
+    }
+
+    /// Pages of a zone that the reclaimer could free, by its own count; 0 without one.
+    pub(super) fn reclaimable_of<P: Platform>(&self, zone: &Zone<P>) -> u64 {
+        let reclaimable = self.helpers.reclaim.map(|reclaimer| reclaimer.reclaimable(zone.id()));
+        reclaimable.map_or(0, |pages| pages.on_lists().saturating_add(pages.slab))
+    }
+}
 
 impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// Allocates a block for `request`, with the help of `helpers`.
@@ -48,18 +77,18 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         if !migratetype.is_ordinary() {
             return Err(AllocError::new(AllocFailure::NotAllowed, order, migratetype));
         }
+        let movable = migratetype == Migratetype::Movable;
         let reclaiming = Reclaiming::<P>::is_in(self.allocator.context(self.cpu));
         let path = self.path(request, helpers, reclaiming);
         let config = &self.allocator.config;
         if let Some(first) = path.choice.first {
             let choice = Choice { only: first, ..path.choice };
-            let access = Access { cma: migratetype == Migratetype::Movable, ..Access::default() };
-            let pass = Walk { mark: Mark::Low, access, allowed_only: true };
+            let pass = Walk::plain(Mark::Low, movable);
             if let Some(pfn) = self.walk(&Path { choice, ..path }, &pass) {
                 return Ok(pfn);
             }
         }
-        let facts = request.facts(reclaiming);
+        let facts = Facts { order, movable, flags: request.flags, reclaiming };
         let means = Means {
             marks: config.keep_marks,
             reclaim: helpers.reclaim.is_some(),
@@ -67,19 +96,11 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             forget: config.experiment.zonelist_cache.clears_after_progress(),
             as_linux: !config.engine.has_maps(),
         };
-        let (mut passes, mut step) =
-            Passes::begin(config.experiment.passes, facts, means, config.experiment.limits);
-        loop {
-            let outcome = match step {
-                Step::Walk(pass) => match self.walk(&path, &pass) {
-                    Some(pfn) => return Ok(pfn),
-                    None => Outcome::Done,
-                },
-                Step::Fail => return Err(self.explain_path(&path, |_| {})),
-                _ => self.act(&path, step),
-            };
-            step = passes.next(outcome);
-        }
+        let mut found = None;
+        passes::run(config.experiment.passes, facts, means, config.experiment.limits, |step| {
+            self.act(&path, step, &mut found)
+        });
+        found.ok_or_else(|| self.explain_path(&path, |_| {}))
     }
 
     fn path<'p>(&self, request: &'p Request<'p>, helpers: &'p Helpers<'p>, reclaiming: bool) -> Path<'p, 'm> {
@@ -105,11 +126,14 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         Path { request, helpers, choice, list, reclaiming, avoid_fragmentation: false }
     }
 
-    /// Carries out a step that is no walk.
-    fn act(&self, path: &Path<'_, 'm>, step: Step) -> Outcome {
+    /// Carries out a step. A walk writes the block that it finds to `found`.
+    fn act(&self, path: &Path<'_, 'm>, step: Step, found: &mut Option<Pfn>) -> Outcome {
         let start = self.allocator.node(path.choice.start);
         match step {
-            Step::Walk(_) | Step::Fail => {}
+            Step::Walk(pass) => {
+                *found = self.walk(path, &pass);
+                return found.is_some().into();
+            }
             Step::Wake => {
                 if !path.request.flags.has(Flags::NO_WAKE) {
                     self.wake(path);
@@ -122,7 +146,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             Step::Reclaim => return self.reclaim_directly(path),
             Step::Forget => start.hints.clear(),
             Step::Drain => self.drain_everywhere(path),
-            Step::Assess => return if self.could_be_reclaimed(path) { Outcome::Yes } else { Outcome::No },
+            Step::Assess => return self.could_be_reclaimed(path).into(),
             Step::Pause => {
                 if let (Some(reclaimer), Some(zone)) = (path.helpers.reclaim, path.list.first()) {
                     reclaimer.wait_if_congested(*zone, PAUSE_MS);
@@ -132,10 +156,10 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             Step::Kill => {
                 let killed = path.helpers.reclaim.is_some_and(|reclaimer| self.kill(reclaimer));
                 count(&start.events.oom_kill, u64::from(killed));
-                return if killed { Outcome::Yes } else { Outcome::No };
+                return killed.into();
             }
         }
-        Outcome::Done
+        Outcome::No
     }
 
     /// The zones of a request.
@@ -214,8 +238,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let largest = self.with_free_blocks(zone, |has_block| {
             largest_order(|order| ordinary().any(|list| has_block(order, list)))
         });
-        let others = (0..self.allocator.cpus()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| cpu != self.cpu);
-        let others = others.map(|cpu| u64::from(self.allocator.pcp(zone.id(), cpu).count()));
+        let pcps = self.allocator.cpu_ids().zip(self.allocator.pcps_of(zone.id()));
+        let others = pcps.filter(|&(cpu, _)| cpu != self.cpu).map(|(_, pcp)| u64::from(pcp.count()));
         let pages = |pages: u64| pages.min(u64::from(u32::MAX)) as u32;
         Shortfall {
             zone: zone.id(),

@@ -22,7 +22,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// Up to the largest block (order 10) and its alignment this is one [`alloc`](Self::alloc), plus O(log pages) to
     /// free the rest of the block if the size is no power of two. If no block is free, and any frame will do as the
     /// first, one search for a run ([`alloc_runs`](Self::alloc_runs)). Above it,
-    /// [`alloc_contig`](Self::alloc_contig).
+    /// [`alloc_contig_with`](Self::alloc_contig_with).
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc); a layout of 0 bytes is [not allowed](AllocFailure::NotAllowed).
@@ -85,7 +85,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         migratetype: Migratetype,
     ) -> Result<Range<Pfn>, AllocError> {
         let Some(order) = Order::for_pages(pages.max(align)) else {
-            return self.alloc_contig(pages, align, migratetype);
+            return self.alloc_contig_with(pages, align, migratetype, &Helpers::NONE);
         };
         if pages == 0 {
             return Err(AllocError::new(AllocFailure::NotAllowed, Order::ZERO, migratetype));
@@ -120,23 +120,9 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         None
     }
 
-    /// Allocates `pages` contiguous frames at a multiple of `align` frames, in any zone: ranges larger than the largest
-    /// block, up to gigantic pages. Like [`alloc_contig_with`](Self::alloc_contig_with) without helpers, so that only
-    /// free frames can be taken.
-    ///
-    /// # Errors
-    /// As [`alloc_contig_with`](Self::alloc_contig_with).
-    pub fn alloc_contig(
-        &self,
-        pages: u64,
-        align: u64,
-        migratetype: Migratetype,
-    ) -> Result<Range<Pfn>, AllocError> {
-        self.alloc_contig_with(pages, align, migratetype, &Helpers::NONE)
-    }
-
-    /// Allocates `pages` contiguous frames at a multiple of `align` frames, in the first zone that has such a range; a
-    /// range of 2^18 frames is a gigantic page of 1 GiB. They count as unmovable, and may be freed in any parts.
+    /// Allocates `pages` contiguous frames at a multiple of `align` frames, in the first zone that has such a range,
+    /// also more than the largest block has: 2^18 frames are a gigantic page of 1 GiB. They count as unmovable, and may
+    /// be freed in any parts.
     ///
     /// Of all ranges of whole pageblocks it takes the one with the fewest frames in use, the first of equals; without a
     /// mover, only free ranges. Ranges with unmovable, reclaimable, reserved or absent frames are skipped. If the range

@@ -4,7 +4,7 @@
 use core::cell::Cell;
 
 use super::Cpu;
-use super::path::Path;
+use super::passes::Path;
 use crate::error::FreeError;
 use crate::events::count;
 use crate::frame::FrameUser;
@@ -104,21 +104,17 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             unreclaimable: zone.is_unreclaimable(),
         };
         let reclaimable = reclaimer.reclaimable(zone.id());
-        match policy::zone_reclaim(config.zone_reclaim, &reclaimable, zone.managed_pages(), caller) {
-            ZoneReclaim::Full => Err(Seen::Full),
-            ZoneReclaim::NotScanned => Err(Seen::NotScanned),
-            ZoneReclaim::Run { page_cache, slab } => {
-                let _lock = zone.pressure.lock_reclaim().ok_or(Seen::NotScanned)?;
-                let here = Reclaiming::<P>::enter(self.allocator.context(self.cpu));
-                let _here = here.ok_or(Seen::NotScanned)?;
-                let order = path.request.order;
-                let freed = self.run_zone_reclaim(reclaimer, zone, order, page_cache, slab);
-                let events = &self.allocator.node(there).events;
-                count(&events.zone_reclaim_scans, 1);
-                count(&events.zone_reclaim_failed, u64::from(freed < order.pages()));
-                Ok(())
-            }
-        }
+        let ZoneReclaim { page_cache, slab } =
+            policy::zone_reclaim(config.zone_reclaim, &reclaimable, zone.managed_pages(), caller)?;
+        let _lock = zone.pressure.lock_reclaim().ok_or(Seen::NotScanned)?;
+        let here = Reclaiming::<P>::enter(self.allocator.context(self.cpu));
+        let _here = here.ok_or(Seen::NotScanned)?;
+        let order = path.request.order;
+        let freed = self.run_zone_reclaim(reclaimer, zone, order, page_cache, slab);
+        let events = &self.allocator.node(there).events;
+        count(&events.zone_reclaim_scans, 1);
+        count(&events.zone_reclaim_failed, u64::from(freed < order.pages()));
+        Ok(())
     }
 
     fn run_zone_reclaim(
@@ -164,9 +160,9 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     /// Reclaims for a request, over all its zones, with rising effort.
     pub(super) fn reclaim_directly(&self, path: &Path<'_, 'm>) -> Outcome {
-        let Some(reclaimer) = path.helpers.reclaim else { return Outcome::NoProgress };
+        let Some(reclaimer) = path.helpers.reclaim else { return Outcome::No };
         let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else {
-            return Outcome::NoProgress;
+            return Outcome::No;
         };
         count(&self.allocator.node(self.allocator.node_of(self.cpu)).events.allocstall, 1);
         let mut total = Reclaimed::default();
@@ -195,7 +191,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         // In v3.0 a zone that may still have reclaimable pages counts as progress, too.
         let hope = self.allocator.config.experiment.reclaim == Generation::V3_0
             && self.zones_of(path).any(|zone| self.has_hope(reclaimer, zone));
-        if hope { Outcome::Progress(0) } else { Outcome::NoProgress }
+        if hope { Outcome::Progress(0) } else { Outcome::No }
     }
 
     fn has_hope(&self, reclaimer: &dyn Reclaim, zone: &Zone<P>) -> bool {

@@ -5,19 +5,18 @@
 //! check of the zone's marks: it left the zone's count of free pages earlier.
 
 use super::Cpu;
-use super::path::Path;
-use crate::buddy::Buddy;
+use super::passes::Path;
 use crate::events::{NodeWords, count};
 use crate::frame::FrameUser;
 use crate::pcp::{Local, REQUEST_RESIZE};
 use crate::platform::Platform;
 use crate::policy::Generation;
 use crate::policy::passes::{Mark, Walk};
-use crate::policy::watermark::{self, Access, FreePages, Lack};
+use crate::policy::watermark::{self, FreePages};
 use crate::policy::zlc::{self, Seen};
 use crate::reclaim::BackgroundRequest;
 use crate::request::Request;
-use crate::units::{CpuId, Migratetype, NodeMask, Order, PAGEBLOCK_PAGES, Pfn, ZoneId};
+use crate::units::{Migratetype, NodeMask, Order, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use crate::zone::{Zone, ZoneSpec};
 use crate::zonelist::Hints;
 
@@ -132,17 +131,14 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         }
         self.note_free_pages(zone);
         if config.keep_marks && pass.mark != Mark::None {
-            let met = || self.meets(zone, path.request, pass).ok();
+            let met = || self.meets(zone, path.request, pass).then_some(());
             if met().or_else(|| self.grow_and_try(zone.id(), order, met)).is_none() {
                 notes.saw(position, Seen::BelowMark);
-                if !config.zone_reclaim.is_on() || path.helpers.reclaim.is_none() {
-                    notes.saw(position, Seen::ReclaimOff);
+                let is_on = config.zone_reclaim.is_on() && path.helpers.reclaim.is_some();
+                if is_on && notes.walk.looks_twice() && notes.skips(position, zone.spec()) {
                     return None;
                 }
-                if notes.walk.looks_twice() && notes.skips(position, zone.spec()) {
-                    return None;
-                }
-                let scanned = self.zone_reclaim(path, zone);
+                let scanned = if is_on { self.zone_reclaim(path, zone) } else { Err(Seen::ReclaimOff) };
                 let seen = scanned.err().or_else(|| met().is_none().then_some(Seen::StillBelow));
                 if let Some(seen) = seen {
                     notes.saw(position, seen);
@@ -170,12 +166,9 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// Writes a change of a zone's pressure to the lists of all CPUs, if each free compares a count with the lists'
     /// limit. If hits do not count, a CPU reads the zone's pressure in its next slow call, and nothing is written.
     pub(super) fn tell_pressure(&self, zone: &Zone<P>) {
-        if !self.allocator.config.counts_each_call() {
-            return;
+        if self.allocator.config.counts_each_call() {
+            self.allocator.pcps_of(zone.id()).iter().for_each(|pcp| pcp.set_request(REQUEST_RESIZE));
         }
-        (0..self.allocator.cpus()).for_each(|cpu| {
-            self.allocator.pcp(zone.id(), CpuId(cpu as u16)).set_request(REQUEST_RESIZE);
-        });
     }
 
     /// Tries `attempt`; while it fails and boot has left memory of the zone for later, initialises more and tries
@@ -243,29 +236,20 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             && ordinary
             && has_room()
         {
-            let waiter = self.allocator.waiter(Some(self.cpu));
-            let reserve = |buddy: &mut Buddy<'_, 'm, P, M>| {
+            self.allocator.in_section_of(zone, pfn, Some(self.cpu), |buddy| {
                 // Checked again with the lock held: another CPU may have reserved the last allowed pageblock, or this
                 // one.
                 let from = self.allocator.frames.info(pfn).migratetype();
                 if from.is_ordinary() && has_room() {
                     buddy.set_pageblock_type(pfn, Some(from), Migratetype::HighAtomic);
                 }
-            };
-            zone.with_section(zone.cut.number_of(pfn), &self.allocator.frames, waiter, reserve);
+            });
         }
     }
 
     /// Whether a zone meets a mark for a request.
-    ///
-    /// # Errors
-    /// The lack.
-    pub(super) fn meets(&self, zone: &Zone<P>, request: &Request<'_>, pass: &Walk) -> Result<(), Lack> {
-        if pass.mark == Mark::None {
-            Ok(())
-        } else {
-            self.has_above(zone, &self.check_of(zone, request, pass))
-        }
+    pub(super) fn meets(&self, zone: &Zone<P>, request: &Request<'_>, pass: &Walk) -> bool {
+        pass.mark == Mark::None || self.has_above(zone, &self.check_of(zone, request, pass))
     }
 
     /// The check of a zone that a walk makes for a request.
@@ -293,8 +277,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         if !config.keep_marks {
             return u64::MAX;
         }
-        let cma = request.migratetype == Migratetype::Movable;
-        let pass = Walk { mark, access: Access { cma, ..Access::default() }, allowed_only: true };
+        let pass = Walk::plain(mark, request.migratetype == Migratetype::Movable);
         watermark::may_leave(config.experiment.marks, &self.check_of(zone, request, &pass), free_of(zone))
     }
 
@@ -310,7 +293,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     /// Whether a zone meets a check. Order 0 reads counters. Above order 0 it also reads the free areas: without the
     /// lock, as Linux does, if the zone publishes them; else with the lock.
-    pub(super) fn has_above(&self, zone: &Zone<P>, wanted: &watermark::Check) -> Result<(), Lack> {
+    pub(super) fn has_above(&self, zone: &Zone<P>, wanted: &watermark::Check) -> bool {
         let is_v3_0 = self.allocator.config.experiment.marks == Generation::V3_0;
         let check =
             |has_block: &dyn Fn(Order, Migratetype) -> bool, nr_free: &dyn Fn(Order) -> u64| match is_v3_0 {
@@ -318,10 +301,10 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 false => watermark::check_v6_1(wanted, free_of(zone), has_block),
             };
         // A check that fails by the counts alone needs no lock.
-        check(&|_, _| true, &|_| 0)?;
+        let may_hold = check(&|_, _| true, &|_| 0);
         let areas = zone.counters();
-        if wanted.order == Order::ZERO {
-            return Ok(());
+        if !may_hold || wanted.order == Order::ZERO {
+            return may_hold;
         } else if areas.are_areas_shown() {
             return check(&|order, list| areas.has(order, list), &|order| areas.nr_free(order));
         } else if is_v3_0 {
@@ -341,9 +324,9 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         if let Some(shown) = zone.shown() {
             return f(&|order, list| shown.has(order, list));
         }
-        let waiter = self.allocator.waiter(Some(self.cpu));
-        let look = |buddy: &mut Buddy<'_, 'm, P, M>| f(&|order, list| buddy.has(order, list));
-        zone.with_section(0, &self.allocator.frames, waiter, look).0
+        self.allocator.in_section_of(zone, zone.spec().start, Some(self.cpu), |buddy| {
+            f(&|order, list| buddy.has(order, list))
+        })
     }
 
     /// Wakes background reclaim for every zone of the request that is below its low mark.
@@ -351,10 +334,10 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         if path.helpers.background.is_none() {
             return;
         }
-        let low = Walk { mark: Mark::Low, access: Access::default(), allowed_only: true };
+        let low = Walk::plain(Mark::Low, false);
         for id in path.list {
             let zone = &self.allocator.zones[id.index()];
-            if path.covers(zone.spec()) && self.meets(zone, path.request, &low).is_err() {
+            if path.covers(zone.spec()) && !self.meets(zone, path.request, &low) {
                 self.wake_zone(path, zone);
             }
         }

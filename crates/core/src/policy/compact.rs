@@ -6,7 +6,7 @@
 //! Background compaction works in rounds, before a request needs a huge page (Linux from v5.9): see [`Marks`].
 
 use super::Generation;
-use super::watermark::{Access, Check, FreePages, Lack, check_v6_1};
+use super::watermark::{Access, Check, FreePages, check_v6_1};
 use crate::units::{MAX_ZONE_PAGES, Order, PAGEBLOCK_PAGES};
 
 /// Blocks that are moved together (Linux: `COMPACT_CLUSTER_MAX`).
@@ -15,11 +15,10 @@ pub const CLUSTER: usize = 32;
 pub const MAX_DEFER_SHIFT: u8 = 6;
 
 /// Whether compaction of a zone could make a block of `order`: the free pages are at least the low mark plus twice the
-/// block, so that there is room to move frames to (v3.0; v6.1 demands the same for costly orders). O(1).
-///
-/// # Errors
-/// The lack. Reclaim must come first.
-pub fn is_suitable(order: Order, low: u64, reserve: u64, free: FreePages) -> Result<(), Lack> {
+/// block, so that there is room to move frames to (v3.0; v6.1 demands the same for costly orders). If not, reclaim must
+/// come first. O(1).
+#[must_use]
+pub fn is_suitable(order: Order, low: u64, reserve: u64, free: FreePages) -> bool {
     let mark = low.saturating_add(2 << order.get());
     let access = Access { cma: true, ..Access::default() };
     check_v6_1(&Check { order: Order::ZERO, mark, reserve, access }, free, |_, _| true)
@@ -190,11 +189,11 @@ mod tests {
     #[test]
     fn room_for_twice_the_block_above_low() {
         let free = |all| FreePages { all, ..FreePages::default() };
-        assert_eq!(is_suitable(order(9), 100, 0, free(1125)), Ok(()));
-        assert_eq!(is_suitable(order(9), 100, 0, free(1124)), Err(Lack::Pages(1)));
-        assert_eq!(is_suitable(order(9), 100, 10, free(1124)), Err(Lack::Pages(11)));
+        assert!(is_suitable(order(9), 100, 0, free(1125)));
+        assert!(!is_suitable(order(9), 100, 0, free(1124)));
+        assert!(!is_suitable(order(9), 100, 10, free(1134)) && is_suitable(order(9), 100, 10, free(1135)));
         let lent = FreePages { cma: 1000, ..free(1125) };
-        assert_eq!(is_suitable(order(9), 100, 0, lent), Ok(()), "there is room in what is lent");
+        assert!(is_suitable(order(9), 100, 0, lent), "there is room in what is lent");
     }
 
     #[test]

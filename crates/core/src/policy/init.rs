@@ -1,7 +1,7 @@
 //! Deferred initialisation: the part of the memory map that boot leaves for later, and how CPUs share it.
 //!
 //! Boot initialises little more than one section of each node's highest zone ([`first_deferred`]). Requests that cannot
-//! wait for the rest grow the zone by sections ([`growth_target`]). Later all nodes initialise the rest in parallel:
+//! wait for the rest grow the zone by sections (`Allocator::grow`). Later all nodes initialise the rest in parallel:
 //! [`jobs`] divides it into jobs, workers [`claim`](Job::claim) chunks of a job, and go through a chunk by max-order
 //! units.
 //!
@@ -22,12 +22,7 @@ const CHUNKS_PER_THREAD: u64 = 4;
 /// `ranges` are the ranges of the node's last zone, reserved frames included. So boot initialises exactly one section
 /// of a zone with an aligned start, and less than two of any other. O(ranges).
 #[must_use]
-pub fn first_deferred(ranges: &[Range<Pfn>], section: u64) -> Option<Pfn> {
-    first_deferred_of(ranges.iter().cloned(), section)
-}
-
-/// Like [`first_deferred`], but for ranges that are not in a slice.
-pub fn first_deferred_of(ranges: impl IntoIterator<Item = Range<Pfn>>, section: u64) -> Option<Pfn> {
+pub fn first_deferred(ranges: impl IntoIterator<Item = Range<Pfn>>, section: u64) -> Option<Pfn> {
     let section = section.max(1);
     let mut seen = 0_u64;
     for range in ranges {
@@ -39,12 +34,6 @@ pub fn first_deferred_of(ranges: impl IntoIterator<Item = Range<Pfn>>, section: 
         seen = seen.saturating_add(range.end.0.saturating_sub(range.start.0));
     }
     None
-}
-
-/// Fewest base pages that one step of on-demand growth initialises: `2^order` rounded up to whole sections. O(1).
-#[must_use]
-pub const fn growth_target(order: Order, section: u64) -> u64 {
-    round_up(order.pages(), section)
 }
 
 /// End of the max-order unit that starts at `start`: the next multiple of 1024 strictly above. O(1).
@@ -220,15 +209,15 @@ mod tests {
         for start in 0..3 * 8 {
             for len in 0..50 {
                 let ranges = [span(start, start + len)];
-                let first = first_deferred(&ranges, 8);
+                let first = first_deferred(ranges.clone(), 8);
                 assert_eq!(first, first_deferred_by_counting(&ranges, 8), "{ranges:?}");
                 let kept = first.map(|first| first.0 - start);
                 assert!(kept.is_none_or(|kept| (8..16).contains(&kept) && (start % 8 != 0 || kept == 8)));
             }
         }
         let node = [span(4 * GIB, 384 * GIB)];
-        assert_eq!(first_deferred(&node, SECTION_PAGES), Some(Pfn(1_081_344)));
-        assert_eq!(first_deferred(&[], SECTION_PAGES), None);
+        assert_eq!(first_deferred(node.clone(), SECTION_PAGES), Some(Pfn(1_081_344)));
+        assert_eq!(first_deferred([], SECTION_PAGES), None);
     }
 
     #[test]
@@ -239,20 +228,12 @@ mod tests {
                     let (a, b) = (start + gap_at, start + gap_at + gap);
                     let ranges = [span(start, a), span(b, b + 30)];
                     assert_eq!(
-                        first_deferred(&ranges, 8),
+                        first_deferred(ranges.clone(), 8),
                         first_deferred_by_counting(&ranges, 8),
                         "{ranges:?}"
                     );
                 }
             }
-        }
-    }
-
-    #[test]
-    fn growth_goes_by_sections() {
-        for order in Order::all() {
-            assert_eq!(growth_target(order, SECTION_PAGES), SECTION_PAGES);
-            assert_eq!(growth_target(order, 64), order.pages().max(64));
         }
     }
 
@@ -288,7 +269,7 @@ mod tests {
     #[test]
     fn the_worked_machine_of_two_times_26_cores() {
         let node = [span(4 * GIB, 384 * GIB)];
-        let first = first_deferred(&node, SECTION_PAGES).expect("most is deferred");
+        let first = first_deferred(node.clone(), SECTION_PAGES).expect("most is deferred");
         for (split, chunk, claims, head, tail) in [
             (Split::AllCpus, 479_232, 209, 356_352, None),
             (Split::AllCpusBySection, 491_520, 203, 393_216, Some(393_216)),

@@ -66,11 +66,10 @@ pub fn choose(policy: NodePolicy<'_>, local: NodeId, usable: NodeMask, this_node
         }
         NodePolicy::Bind(nodes) => Choice { only: nodes, cached: false, ..anywhere(local) },
         NodePolicy::Interleave { nodes, turn } => {
-            anywhere(weighted(nodes.and(usable), |_| 1, turn).unwrap_or(local))
+            anywhere(weighted(nodes.and(usable), &[], turn).unwrap_or(local))
         }
         NodePolicy::Weighted { nodes, weights, turn } => {
-            let weight = |node: NodeId| weights.get(usize::from(node.0)).map_or(1, |&w| u64::from(w.max(1)));
-            anywhere(weighted(nodes.and(usable), weight, turn).unwrap_or(local))
+            anywhere(weighted(nodes.and(usable), weights, turn).unwrap_or(local))
         }
     };
     if this_node {
@@ -81,8 +80,9 @@ pub fn choose(policy: NodePolicy<'_>, local: NodeId, usable: NodeMask, this_node
 }
 
 /// The node whose turn it is.
-fn weighted(nodes: NodeMask, weight: impl Fn(NodeId) -> u64, turn: u64) -> Option<NodeId> {
-    let total: u64 = nodes.iter().map(&weight).sum();
+fn weighted(nodes: NodeMask, weights: &[u8], turn: u64) -> Option<NodeId> {
+    let weight = |node: NodeId| weights.get(node.index()).map_or(1, |&weight| u64::from(weight.max(1)));
+    let total: u64 = nodes.iter().map(weight).sum();
     let mut left = turn.checked_rem(total)?;
     nodes.iter().find(|&node| {
         let found = left < weight(node);

@@ -1,5 +1,5 @@
-//! The passes of one allocation, from the first walk to the failure, as a state machine: it decides each step from the
-//! outcome of the last one. It is pure; `cpu/passes.rs` carries the steps out.
+//! The passes of one allocation, from the first walk to the failure. [`run`] decides each step from the outcomes of the
+//! last ones. It is pure: its caller, `cpu/passes.rs`, carries the steps out.
 //!
 //! | | v3.0 | v6.1 |
 //! |---|---|---|
@@ -40,31 +40,68 @@ impl Limits {
     pub const DEFAULT: Self = Self { without_progress: 16, rounds: 1024 };
 }
 
+/// Flags of a request: how far it goes, and which reserves it may use. The names are those of Linux' `__GFP_…`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Flags(u32);
+
+impl Flags {
+    /// Waits, retries small orders, and may have pages written back, like most requests (`GFP_KERNEL`).
+    pub const NONE: Self = Self(0);
+    /// Important: may use half of the min mark (`__GFP_HIGH`).
+    pub const HIGH: Self = Self(1);
+    /// Cannot wait: does not reclaim, compact or drain, and may go further below the mark.
+    pub const NO_WAIT: Self = Self(1 << 1);
+    /// Urgent, and from a context that must not wait (`GFP_ATOMIC`).
+    pub const ATOMIC: Self = Self(Self::HIGH.0 | Self::NO_WAIT.0);
+    /// Fails rather than retries (`__GFP_NORETRY`).
+    pub const NO_RETRY: Self = Self(1 << 2);
+    /// Retries costly orders, too (`__GFP_REPEAT`, later `__GFP_RETRY_MAYFAIL`).
+    pub const REPEAT: Self = Self(1 << 3);
+    /// Never fails, and waits without a bound if it must (`__GFP_NOFAIL`).
+    pub const NO_FAIL: Self = Self(1 << 4);
+    /// Takes from the first node's own zones only (`__GFP_THISNODE`).
+    pub const THIS_NODE: Self = Self(1 << 5);
+    /// Must not cause write-back: the caller holds locks that write-back needs (no `__GFP_FS`).
+    pub const NO_WRITE: Self = Self(1 << 6);
+    /// Must not use the reserves, even if the caller otherwise could (`__GFP_NOMEMALLOC`).
+    pub const NO_RESERVES: Self = Self(1 << 7);
+    /// The caller frees memory soon, and needs a little for this (`TIF_MEMDIE`, `PF_MEMALLOC`).
+    pub const VICTIM: Self = Self(1 << 8);
+    /// Does not wake background reclaim (no `__GFP_KSWAPD_RECLAIM`).
+    pub const NO_WAKE: Self = Self(1 << 9);
+    /// The block must hold zeroes (`__GFP_ZERO`). Needs a direct map.
+    pub const ZERO: Self = Self(1 << 10);
+
+    /// The flags of both sets.
+    #[must_use]
+    pub const fn and(self, more: Self) -> Self {
+        Self(self.0 | more.0)
+    }
+
+    /// The flags of this set that are not in `flags`.
+    #[must_use]
+    pub const fn without(self, flags: Self) -> Self {
+        Self(self.0 & !flags.0)
+    }
+
+    /// Whether all of `flags` are set.
+    #[must_use]
+    pub const fn has(self, flags: Self) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+}
+
 /// Properties of a request that the passes depend on.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Facts {
     /// Order of the block.
     pub order: Order,
     /// Whether the request is for movable memory.
     pub movable: bool,
-    /// May wait: reclaim, compact, drain.
-    pub can_wait: bool,
-    /// Important: may use half of the min mark.
-    pub high: bool,
-    /// Fails rather than retries.
-    pub no_retry: bool,
-    /// Retries costly orders, too.
-    pub repeat: bool,
-    /// Never fails.
-    pub no_fail: bool,
-    /// May cause write-back. Only such a request may kill.
-    pub may_write: bool,
-    /// Uses no reserves, even if the other properties would allow it.
-    pub no_reserves: bool,
+    /// How far the request goes.
+    pub flags: Flags,
     /// The CPU is already reclaiming.
     pub reclaiming: bool,
-    /// The caller was chosen as an OOM victim, and frees memory soon.
-    pub victim: bool,
 }
 
 /// Helpers of the request, and properties of the allocator.
@@ -108,6 +145,16 @@ pub struct Walk {
     pub allowed_only: bool,
 }
 
+impl Walk {
+    /// A walk for a request without flags.
+    #[must_use]
+    pub const fn plain(mark: Mark, movable: bool) -> Self {
+        let cma = movable;
+        let access = Access { high: false, harder: false, oom_victim: false, highatomic: false, cma };
+        Self { mark, access, allowed_only: true }
+    }
+}
+
 /// Next step of an allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
@@ -129,64 +176,36 @@ pub enum Step {
     Pause,
     /// Kill a process.
     Kill,
-    /// Give up.
-    Fail,
 }
 
 /// The outcome of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Outcome {
-    /// The step is done; a walk found no block.
-    Done,
+    /// [`Step::Walk`]: no block. [`Step::Reclaim`]: no progress. [`Step::Assess`] and [`Step::Kill`]: no.
+    No,
+    /// [`Step::Walk`]: a block. [`Step::Assess`] and [`Step::Kill`]: yes.
+    Yes,
     /// Reclaim made progress and freed this number of pages. May be 0 in v3.0, where a zone that is still reclaimable
     /// counts.
     Progress(u64),
-    /// Reclaim made no progress.
-    NoProgress,
-    /// [`Step::Assess`]: yes. [`Step::Kill`]: a process was killed.
-    Yes,
-    /// [`Step::Assess`]: no. [`Step::Kill`]: no process was killed.
-    No,
 }
 
-/// State of a request: its last step.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum At {
-    FirstWalk,
-    Woken,
-    SlowWalk,
-    EarlyCompacted,
-    EarlyWalk,
-    ExemptWalk,
-    Compacted,
-    CompactWalk,
-    Reclaimed,
-    Forgotten,
-    ReclaimWalk,
-    Drained,
-    DrainWalk,
-    Assessed,
-    HighWalk,
-    Killed,
-    Paused,
-    Rewoken,
-    RetryWalk,
-    LastDrained,
-    LastWalk,
+impl From<bool> for Outcome {
+    fn from(yes: bool) -> Self {
+        if yes { Self::Yes } else { Self::No }
+    }
 }
+
+/// A walk has found a block.
+struct Found;
 
 /// The passes of one request.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Passes {
+struct Passes<F> {
     generation: Generation,
     facts: Facts,
     means: Means,
     limits: Limits,
-    at: At,
-    /// Whether the last direct reclaim made progress.
-    progress: bool,
-    /// Whether the last direct reclaim freed pages.
-    gained: bool,
+    act: F,
     /// Pages reclaimed for this request.
     reclaimed: u64,
     /// Rounds in a row without progress.
@@ -198,275 +217,208 @@ pub struct Passes {
     killed: bool,
 }
 
-impl Passes {
-    /// The passes of a request, and its first step: a walk at the low mark.
-    #[must_use]
-    pub const fn begin(generation: Generation, facts: Facts, means: Means, limits: Limits) -> (Self, Step) {
-        let passes = Self {
-            generation,
-            facts,
-            means,
-            limits,
-            at: At::FirstWalk,
-            progress: false,
-            gained: false,
-            reclaimed: 0,
-            idle: 0,
-            rounds: 0,
-            drained: false,
-            killed: false,
-        };
-        let walk = Walk { mark: Mark::Low, access: passes.plain_access(), allowed_only: true };
-        (passes, Step::Walk(walk))
-    }
+/// Goes through the passes of a request. `act` carries out a step. Returns when a walk has found a block, or when the
+/// request fails.
+pub fn run(
+    generation: Generation,
+    facts: Facts,
+    means: Means,
+    limits: Limits,
+    act: impl FnMut(Step) -> Outcome,
+) {
+    let passes = Passes {
+        generation,
+        facts,
+        means,
+        limits,
+        act,
+        reclaimed: 0,
+        idle: 0,
+        rounds: 0,
+        drained: false,
+        killed: false,
+    };
+    let (Ok(()) | Err(Found)) = passes.all();
+}
 
-    const fn plain_access(&self) -> Access {
-        Access { high: false, harder: false, oom_victim: false, highatomic: false, cma: self.facts.movable }
-    }
-
-    /// Whether the request may go further below the mark because it cannot wait.
-    const fn harder(&self) -> bool {
-        !self.facts.can_wait && !self.facts.no_reserves
-    }
-
-    const fn slow_walk(&self, mark: Mark) -> Step {
-        Step::Walk(self.slow(mark))
-    }
-
-    /// A walk without marks, over all nodes.
-    const fn exempt_walk(&self) -> Step {
-        Step::Walk(Walk { allowed_only: false, ..self.slow(Mark::None) })
-    }
-
-    /// The walk after a drain.
-    const fn last_walk(&self) -> Step {
-        match self.exempt() && !self.means.as_linux {
-            true => self.exempt_walk(),
-            false => self.slow_walk(Mark::Min),
+impl<F: FnMut(Step) -> Outcome> Passes<F> {
+    fn all(mut self) -> Result<(), Found> {
+        self.walk(Walk::plain(Mark::Low, self.facts.movable))?;
+        (self.act)(Step::Wake);
+        // Without marks the first walk was the same.
+        if self.means.marks {
+            self.walk(self.slow(Mark::Min))?;
         }
-    }
-
-    const fn slow(&self, mark: Mark) -> Walk {
-        let access = Access {
-            high: self.facts.high,
-            harder: self.harder(),
-            oom_victim: self.facts.victim && !self.facts.no_reserves,
-            highatomic: self.harder() && (self.facts.order.get() > 0 || !self.means.as_linux),
-            ..self.plain_access()
-        };
-        Walk { mark, access, allowed_only: !self.harder() }
-    }
-
-    const fn exempt(&self) -> bool {
-        (self.facts.reclaiming || self.facts.victim) && !self.facts.no_reserves
-    }
-
-    fn go(&mut self, at: At, step: Step) -> Step {
-        self.at = at;
-        step
-    }
-
-    /// The next step after the last one had `outcome`.
-    pub fn next(&mut self, outcome: Outcome) -> Step {
-        match self.at {
-            At::FirstWalk => self.go(At::Woken, Step::Wake),
-            // Without marks the first walk was the same.
-            At::Woken if !self.means.marks => self.after_slow_walk(),
-            At::Woken => self.go(At::SlowWalk, self.slow_walk(Mark::Min)),
-            At::SlowWalk => self.after_slow_walk(),
-            At::EarlyCompacted => self.go(At::EarlyWalk, self.slow_walk(Mark::Min)),
-            At::EarlyWalk => self.begin_round(),
-            At::ExemptWalk => self.without_exemption(),
-            At::Compacted => self.go(At::CompactWalk, self.slow_walk(Mark::Min)),
-            At::CompactWalk => match self.generation {
-                Generation::V3_0 => self.reclaim(),
-                Generation::V6_1 => self.end_round(),
-            },
-            At::Reclaimed => self.after_reclaim(outcome),
-            At::Forgotten => self.go(At::ReclaimWalk, self.slow_walk(Mark::Min)),
-            At::ReclaimWalk => self.go(At::Drained, Step::Drain),
-            At::Drained => {
-                self.drained = true;
-                self.go(At::DrainWalk, self.last_walk())
-            }
-            At::DrainWalk => self.after_reclaim_walks(),
-            At::Assessed if outcome == Outcome::Yes => self.go(At::Paused, Step::Pause),
-            At::Assessed => self.last_resort(),
-            At::HighWalk if self.facts.order <= COSTLY_ORDER && !self.facts.victim => {
-                self.go(At::Killed, Step::Kill)
-            }
-            At::HighWalk => self.after_last_resort(false),
-            At::Killed => self.after_last_resort(outcome == Outcome::Yes),
-            // Linux v3.0 `rebalance`: other CPUs may have freed pages.
-            At::Paused if self.generation == Generation::V3_0 && !self.killed => {
-                self.go(At::RetryWalk, self.slow_walk(Mark::Min))
-            }
-            // Linux v3.0 `restart`, v6.1 `retry`.
-            At::Paused => self.go(At::Rewoken, Step::Wake),
-            At::Rewoken => {
-                self.killed = false;
-                self.go(At::RetryWalk, self.slow_walk(Mark::Min))
-            }
-            At::RetryWalk => self.begin_round(),
-            At::LastDrained => self.go(At::LastWalk, self.last_walk()),
-            At::LastWalk => self.fail(),
-        }
-    }
-
-    fn after_slow_walk(&mut self) -> Step {
         let early = self.facts.order > COSTLY_ORDER || !self.facts.movable;
-        if self.generation == Generation::V6_1 && self.may_compact() && early {
-            return self.go(At::EarlyCompacted, Step::Compact);
+        if early && self.may_compact_in(Generation::V6_1) {
+            self.compact()?;
         }
-        self.begin_round()
+        while self.round()? {
+            (self.act)(Step::Pause);
+            // Linux v3.0 `rebalance`: other CPUs may have freed pages. After a kill `restart`; v6.1 `retry`.
+            if self.generation == Generation::V6_1 || self.killed {
+                (self.act)(Step::Wake);
+                self.killed = false;
+            }
+            self.walk(self.slow(Mark::Min))?;
+        }
+        Ok(())
     }
 
-    const fn may_compact(&self) -> bool {
-        self.means.compact && self.facts.order.get() > 0 && self.may_reclaim_at_all()
-    }
-
-    const fn may_reclaim_at_all(&self) -> bool {
-        self.facts.can_wait && !self.facts.reclaiming
-    }
-
-    fn begin_round(&mut self) -> Step {
+    /// One round of reclaim and compaction. Returns whether the request pauses and tries another one.
+    fn round(&mut self) -> Result<bool, Found> {
+        let order = self.facts.order;
+        let (no_retry, no_fail) = (self.has(Flags::NO_RETRY), self.has(Flags::NO_FAIL));
         self.rounds = self.rounds.saturating_add(1);
-        if self.exempt() {
-            return self.go(At::ExemptWalk, self.exempt_walk());
+        if self.is_exempt() {
+            self.walk(self.exempt())?;
         }
-        self.without_exemption()
-    }
-
-    fn without_exemption(&mut self) -> Step {
-        if !self.facts.can_wait {
-            return if self.means.as_linux { self.give_up() } else { self.finish() };
+        if self.has(Flags::NO_WAIT) && self.means.as_linux {
+            return Ok(false);
         }
-        let victim = self.facts.victim && self.generation == Generation::V3_0 && !self.facts.no_fail;
-        if self.facts.reclaiming || victim {
+        let victim = self.has(Flags::VICTIM) && self.generation == Generation::V3_0 && !no_fail;
+        if !self.may_help() || victim {
+            return self.finish();
+        }
+        if self.may_compact_in(Generation::V3_0) {
+            self.compact()?;
+        }
+        let progress = self.reclaim()?;
+        if self.may_compact_in(Generation::V6_1) {
+            self.compact()?;
+        }
+        let counts = self.generation == Generation::V3_0 || order <= COSTLY_ORDER;
+        self.idle = if counts && progress > Some(0) { 0 } else { self.idle.saturating_add(1) };
+        if !self.means.reclaim && !no_fail {
             return self.finish();
         }
         match self.generation {
-            Generation::V3_0 if self.may_compact() => self.go(At::Compacted, Step::Compact),
-            _ => self.reclaim(),
+            Generation::V3_0 if progress.is_none() && !self.has(Flags::NO_WRITE) && !no_retry => {
+                self.last_resort()
+            }
+            Generation::V3_0 => self.retry_v3_0(),
+            Generation::V6_1 if no_retry || (order > COSTLY_ORDER && !self.has(Flags::REPEAT)) => self.fail(),
+            Generation::V6_1 if self.is_within_limits() && (self.act)(Step::Assess) == Outcome::Yes => {
+                Ok(true)
+            }
+            Generation::V6_1 => self.last_resort(),
         }
     }
 
-    fn reclaim(&mut self) -> Step {
+    /// Direct reclaim, and the walks after it. Returns the pages freed; `None` without progress.
+    fn reclaim(&mut self) -> Result<Option<u64>, Found> {
         self.drained = false;
-        self.progress = false;
-        self.gained = false;
-        if self.means.reclaim {
-            return self.go(At::Reclaimed, Step::Reclaim);
-        }
-        // Without a reclaimer only a drain can help.
-        self.go(At::Drained, Step::Drain)
-    }
-
-    fn after_reclaim(&mut self, outcome: Outcome) -> Step {
-        if let Outcome::Progress(pages) = outcome {
-            self.progress = true;
-            self.gained = pages > 0;
+        let outcome = if self.means.reclaim { (self.act)(Step::Reclaim) } else { Outcome::No };
+        let progress = if let Outcome::Progress(pages) = outcome { Some(pages) } else { None };
+        if let Some(pages) = progress {
             self.reclaimed = self.reclaimed.saturating_add(pages);
             if self.means.forget {
-                return self.go(At::Forgotten, Step::Forget);
+                (self.act)(Step::Forget);
             }
-            return self.go(At::ReclaimWalk, self.slow_walk(Mark::Min));
+            self.walk(self.slow(Mark::Min))?;
         }
-        // A request that must not fail waits until other CPUs free pages; these may be on per-CPU lists.
-        if self.facts.no_fail { self.go(At::Drained, Step::Drain) } else { self.after_reclaim_walks() }
+        // Without a reclaimer only a drain can help. A request that must not fail waits until other CPUs free pages;
+        // these may be on per-CPU lists.
+        if progress.is_some() || !self.means.reclaim || self.has(Flags::NO_FAIL) {
+            self.drain()?;
+            self.drained = true;
+        }
+        Ok(progress)
     }
 
-    /// Direct reclaim and the walks after it gave no block.
-    fn after_reclaim_walks(&mut self) -> Step {
+    fn compact(&mut self) -> Result<(), Found> {
+        (self.act)(Step::Compact);
+        self.walk(self.slow(Mark::Min))
+    }
+
+    /// A drain of all lists, and the walk after it.
+    fn drain(&mut self) -> Result<(), Found> {
+        (self.act)(Step::Drain);
+        let exempt = self.is_exempt() && !self.means.as_linux;
+        self.walk(if exempt { self.exempt() } else { self.slow(Mark::Min) })
+    }
+
+    fn retry_v3_0(&mut self) -> Result<bool, Found> {
+        let order = self.facts.order;
+        let repeats = self.has(Flags::REPEAT) && self.reclaimed < order.pages();
+        let wanted = !self.has(Flags::NO_RETRY) && (order <= COSTLY_ORDER || repeats);
+        if wanted && self.is_within_limits() { Ok(true) } else { self.fail() }
+    }
+
+    /// A walk at the high mark, because another CPU may have freed many pages; if it finds no block, a kill.
+    fn last_resort(&mut self) -> Result<bool, Found> {
+        self.walk(self.slow(Mark::High))?;
+        let may_kill = self.facts.order <= COSTLY_ORDER && !self.has(Flags::VICTIM);
+        if may_kill && (self.act)(Step::Kill) == Outcome::Yes && self.rounds < self.limits.rounds {
+            (self.idle, self.killed) = (0, true);
+            return Ok(true);
+        }
         match self.generation {
-            Generation::V6_1 if self.may_compact() => self.go(At::Compacted, Step::Compact),
-            _ => self.end_round(),
+            Generation::V3_0 => self.retry_v3_0(),
+            Generation::V6_1 => self.fail(),
         }
     }
 
-    /// Counts a round. Returns whether the limits allow another one.
-    const fn count_round(&mut self) -> bool {
-        let costly = self.facts.order.get() > COSTLY_ORDER.get();
-        let resets = match self.generation {
-            Generation::V3_0 => self.gained,
-            Generation::V6_1 => self.gained && !costly,
-        };
-        self.idle = if resets { 0 } else { self.idle.saturating_add(1) };
-        self.is_within_limits()
+    /// Fails, unless the request must not.
+    fn fail(&mut self) -> Result<bool, Found> {
+        if self.has(Flags::NO_FAIL) { Ok(true) } else { self.finish() }
+    }
+
+    /// A drain of all lists, unless they are drained already, and the last walk.
+    fn finish(&mut self) -> Result<bool, Found> {
+        if self.drained {
+            return Ok(false);
+        }
+        self.drain()?;
+        Ok(self.has(Flags::NO_FAIL) && self.may_help())
+    }
+
+    const fn has(&self, flag: Flags) -> bool {
+        self.facts.flags.has(flag)
+    }
+
+    fn walk(&mut self, walk: Walk) -> Result<(), Found> {
+        if (self.act)(Step::Walk(walk)) == Outcome::Yes { Err(Found) } else { Ok(()) }
+    }
+
+    /// A walk after the first one.
+    const fn slow(&self, mark: Mark) -> Walk {
+        let mut walk = Walk::plain(mark, self.facts.movable);
+        let may_use_reserves = !self.has(Flags::NO_RESERVES);
+        // It may go further below the mark because it cannot wait.
+        let harder = self.has(Flags::NO_WAIT) && may_use_reserves;
+        walk.access.high = self.has(Flags::HIGH);
+        walk.access.harder = harder;
+        walk.access.oom_victim = self.has(Flags::VICTIM) && may_use_reserves;
+        walk.access.highatomic = harder && (self.facts.order.get() > 0 || !self.means.as_linux);
+        walk.allowed_only = !harder;
+        walk
+    }
+
+    /// A walk without marks, over all nodes.
+    const fn exempt(&self) -> Walk {
+        Walk { allowed_only: false, ..self.slow(Mark::None) }
+    }
+
+    const fn is_exempt(&self) -> bool {
+        (self.facts.reclaiming || self.has(Flags::VICTIM)) && !self.has(Flags::NO_RESERVES)
+    }
+
+    /// Whether the request may reclaim and compact.
+    const fn may_help(&self) -> bool {
+        !self.has(Flags::NO_WAIT) && !self.facts.reclaiming
+    }
+
+    /// Whether it compacts, at a point where this generation does.
+    fn may_compact_in(&self, generation: Generation) -> bool {
+        self.generation == generation
+            && self.means.compact
+            && self.facts.order > Order::ZERO
+            && self.may_help()
     }
 
     const fn is_within_limits(&self) -> bool {
         self.idle <= self.limits.without_progress && self.rounds < self.limits.rounds
-    }
-
-    fn end_round(&mut self) -> Step {
-        let within = self.count_round();
-        if !self.means.reclaim && !self.facts.no_fail {
-            return self.finish();
-        }
-        match self.generation {
-            Generation::V3_0 => {
-                if !self.progress && self.facts.may_write && !self.facts.no_retry {
-                    return self.last_resort();
-                }
-                self.retry_v3_0(within)
-            }
-            Generation::V6_1 => {
-                if self.facts.no_retry || (self.facts.order > COSTLY_ORDER && !self.facts.repeat) {
-                    return self.fail_unless_no_fail();
-                }
-                if within { self.go(At::Assessed, Step::Assess) } else { self.last_resort() }
-            }
-        }
-    }
-
-    fn retry_v3_0(&mut self, within: bool) -> Step {
-        let facts = &self.facts;
-        let wanted = !facts.no_retry
-            && (facts.order <= COSTLY_ORDER
-                || (facts.repeat && self.reclaimed < facts.order.pages())
-                || facts.no_fail);
-        if wanted && (within || facts.no_fail) {
-            return self.go(At::Paused, Step::Pause);
-        }
-        self.fail_unless_no_fail()
-    }
-
-    /// A walk at the high mark, because another CPU may have freed many pages; if it finds no block, a kill.
-    fn last_resort(&mut self) -> Step {
-        self.go(At::HighWalk, self.slow_walk(Mark::High))
-    }
-
-    fn after_last_resort(&mut self, killed: bool) -> Step {
-        if killed && self.rounds < self.limits.rounds {
-            self.idle = 0;
-            self.killed = true;
-            return self.go(At::Paused, Step::Pause);
-        }
-        match self.generation {
-            Generation::V3_0 => self.retry_v3_0(self.is_within_limits()),
-            Generation::V6_1 => self.fail_unless_no_fail(),
-        }
-    }
-
-    fn fail_unless_no_fail(&mut self) -> Step {
-        if self.facts.no_fail { self.go(At::Paused, Step::Pause) } else { self.finish() }
-    }
-
-    /// A drain of all lists, unless they are drained already, and the last walk.
-    fn finish(&mut self) -> Step {
-        if self.drained { self.give_up() } else { self.go(At::LastDrained, Step::Drain) }
-    }
-
-    fn fail(&mut self) -> Step {
-        if self.facts.no_fail && self.may_reclaim_at_all() {
-            return self.go(At::Paused, Step::Pause);
-        }
-        self.give_up()
-    }
-
-    fn give_up(&mut self) -> Step {
-        self.go(At::LastWalk, Step::Fail)
     }
 }
 

@@ -2,15 +2,15 @@
 //!
 //! A list set has a `count` (base pages held), a `batch` (pages that a refill or drain moves) and a `high` (a free that
 //! makes `count >= high` drains). [`size`] computes batch and high from a zone; [`Tuning`] decides how much each refill
-//! and drain moves. Only [`Traffic`] runs on every allocation and free.
+//! and drain moves.
 
 use crate::units::{COSTLY_ORDER, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 
-mod traffic;
 mod tuning;
 
-pub use traffic::Traffic;
-pub use tuning::{MAX_SCALE, Shares, Shortage, Tuning, round_robin};
+#[cfg(test)]
+pub(crate) use tuning::is_small_high;
+pub use tuning::{MAX_SCALE, Shares, Shortage, Traffic, Tuning, round_robin};
 
 /// Cap of the batch computation in v5.4 to v6.7: 1 MiB, in 4 KiB pages.
 pub const BATCH_CAP: u64 = 256;
@@ -155,14 +155,10 @@ pub fn moved_at_once(order: Order, room: u32, sizing: Sizing) -> u32 {
     blocks.min(room).min(most).max(1)
 }
 
-/// Number of CPUs that share a zone's pages (v6.1): those of its node, one more while a CPU comes online; all online
-/// CPUs if that is 0.
+/// Number of CPUs that share a zone's pages (v6.1): those of its node; all online CPUs if it has none.
 #[must_use]
-pub const fn sharing_cpus(node_cpus: u32, coming_online: bool, online_cpus: u32) -> u32 {
-    match node_cpus.saturating_add(coming_online as u32) {
-        0 => online_cpus,
-        cpus => cpus,
-    }
+pub const fn sharing_cpus(node_cpus: u32, online_cpus: u32) -> u32 {
+    if node_cpus == 0 { online_cpus } else { node_cpus }
 }
 
 /// Size of each CPU's list set for one zone, with 4 KiB pages. See [`size_with_cap`]. O(1).
@@ -360,10 +356,8 @@ mod tests {
 
     #[test]
     fn a_node_without_cpus_shares_among_all() {
-        assert_eq!(sharing_cpus(128, false, 256), 128);
-        assert_eq!(sharing_cpus(128, true, 256), 129);
-        assert_eq!(sharing_cpus(0, true, 256), 1);
-        assert_eq!(sharing_cpus(0, false, 256), 256);
+        assert_eq!(sharing_cpus(128, 256), 128);
+        assert_eq!(sharing_cpus(0, 256), 256);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Rules are those of v3.0 unless a name states another release. Sizes are base pages.
 
 use super::Generation;
+use super::zlc::Seen;
 use crate::units::Order;
 
 /// First priority of direct and background reclaim: a scan looks at `pages >> priority`.
@@ -111,39 +112,34 @@ pub struct Caller {
     pub unreclaimable: bool,
 }
 
-/// Whether a zone is reclaimed before the next zone is tried. The caller must still take the zone's flag: one CPU at a
-/// time reclaims a zone.
+/// Pages that zone reclaim frees.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ZoneReclaim {
-    /// No: it would free too little.
-    Full,
-    /// No, not by this caller, or not now.
-    NotScanned,
-    /// Yes: reclaim from these.
-    Run {
-        /// Reclaim page cache.
-        page_cache: bool,
-        /// Shrink caches of small objects.
-        slab: bool,
-    },
+pub struct ZoneReclaim {
+    /// Page cache.
+    pub page_cache: bool,
+    /// Caches of small objects.
+    pub slab: bool,
 }
 
-/// Decides on zone reclaim of a zone of `pages` pages: more than 1 % of it must be page cache within reach, or more
-/// than 5 % slab. O(1).
-#[must_use]
+/// Decides whether a zone of `pages` pages is reclaimed before the next zone is tried: more than 1 % of it must be page
+/// cache within reach, or more than 5 % slab. The caller must still take the zone's flag: one CPU at a time reclaims a
+/// zone. O(1).
+///
+/// # Errors
+/// [`Seen::Full`]: it would free too little. [`Seen::NotScanned`]: not by this caller, or not now.
 pub const fn zone_reclaim(
     mode: ZoneReclaimMode,
     reclaimable: &Reclaimable,
     pages: u64,
     caller: Caller,
-) -> ZoneReclaim {
+) -> Result<ZoneReclaim, Seen> {
     let page_cache = reclaimable.page_cache(mode) > pages / 100;
     let slab = reclaimable.slab > pages / 20;
     match caller {
-        _ if !page_cache && !slab => ZoneReclaim::Full,
-        Caller { unreclaimable: true, .. } => ZoneReclaim::Full,
-        Caller { must_not: true, .. } | Caller { remote_with_cpus: true, .. } => ZoneReclaim::NotScanned,
-        _ => ZoneReclaim::Run { page_cache, slab },
+        _ if !page_cache && !slab => Err(Seen::Full),
+        Caller { unreclaimable: true, .. } => Err(Seen::Full),
+        Caller { must_not: true, .. } | Caller { remote_with_cpus: true, .. } => Err(Seen::NotScanned),
+        _ => Ok(ZoneReclaim { page_cache, slab }),
     }
 }
 
@@ -247,12 +243,12 @@ mod tests {
         let caller = Caller::default();
         let all = Caller { must_not: true, remote_with_cpus: true, unreclaimable: true };
         let ask = |zone: Reclaimable, caller| zone_reclaim(ON, &zone, 10_000, caller);
-        assert_eq!(ask(zone(100, 500), caller), ZoneReclaim::Full, "at both thresholds");
-        assert_eq!(ask(zone(100, 500), all), ZoneReclaim::Full);
-        assert_eq!(ask(zone(101, 500), caller), ZoneReclaim::Run { page_cache: true, slab: false });
-        assert_eq!(ask(zone(100, 501), caller), ZoneReclaim::Run { page_cache: false, slab: true });
-        assert_eq!(ask(zone(101, 501), all), ZoneReclaim::Full, "unreclaimable comes before the caller");
-        let not = ZoneReclaim::NotScanned;
+        assert_eq!(ask(zone(100, 500), caller), Err(Seen::Full), "at both thresholds");
+        assert_eq!(ask(zone(100, 500), all), Err(Seen::Full));
+        assert_eq!(ask(zone(101, 500), caller), Ok(ZoneReclaim { page_cache: true, slab: false }));
+        assert_eq!(ask(zone(100, 501), caller), Ok(ZoneReclaim { page_cache: false, slab: true }));
+        assert_eq!(ask(zone(101, 501), all), Err(Seen::Full), "unreclaimable comes before the caller");
+        let not = Err(Seen::NotScanned);
         assert_eq!(ask(zone(101, 0), Caller { must_not: true, ..caller }), not);
         assert_eq!(ask(zone(101, 0), Caller { remote_with_cpus: true, ..caller }), not);
     }

@@ -109,12 +109,6 @@ pub fn boost_after_steal(boost: u64, high: u64, managed: u64, factor: u64) -> u6
     boost.saturating_add(PAGEBLOCK_PAGES).min(most.max(PAGEBLOCK_PAGES))
 }
 
-/// The boost after background reclaim has worked off `seen`, the boost at its start (v6.1). O(1).
-#[must_use]
-pub const fn boost_after_reclaim(boost: u64, seen: u64) -> u64 {
-    boost.saturating_sub(seen)
-}
-
 /// The lowmem reserve of one node: a request that may use zones up to j must leave `table[i][j]` base pages in zone i.
 ///
 /// For i < j it is the sum of zones i+1 to j divided by the ratio of i, else 0. v6.1: 0 also if the ratio is 0 or zone
@@ -218,15 +212,6 @@ pub struct Check {
     pub access: Access,
 }
 
-/// The reason why a zone cannot serve a request.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Lack {
-    /// This number of base pages more would have to be free.
-    Pages(u64),
-    /// Enough pages are free, but too few of them in usable blocks of at least this order.
-    Blocks(Order),
-}
-
 /// Number of base pages that may leave a zone before a request no longer meets its mark. Every way to memory calls it:
 /// one block, many together, a refill, a given range. A racy hint, like the counts: CPUs that call it at the same
 /// instant get the same answer.
@@ -235,11 +220,6 @@ pub enum Lack {
 /// not use. These are: in v6.1 high-atomic and CMA pages, unless it has access; in v3.0 two pages. O(1).
 #[must_use]
 pub fn may_leave(generation: Generation, request: &Check, free: FreePages) -> u64 {
-    free.all.saturating_sub(kept(generation, request, free))
-}
-
-/// Base pages that must stay in the zone.
-fn kept(generation: Generation, request: &Check, free: FreePages) -> u64 {
     let Check { mark, reserve, access, .. } = *request;
     let barred = |entitled: bool, pages| if entitled { 0 } else { pages };
     let unusable = match generation {
@@ -248,55 +228,47 @@ fn kept(generation: Generation, request: &Check, free: FreePages) -> u64 {
             barred(access.highatomic, free.highatomic).saturating_add(barred(access.cma, free.cma))
         }
     };
-    unusable.saturating_add(access.lowered(generation, mark)).saturating_add(reserve)
+    let kept = unusable.saturating_add(access.lowered(generation, mark)).saturating_add(reserve);
+    free.all.saturating_sub(kept)
 }
 
-/// Fails unless one block of the request may leave the zone.
-fn holds(generation: Generation, request: &Check, free: FreePages) -> Result<(), Lack> {
-    let needed = kept(generation, request, free).saturating_add(request.order.pages() - 1);
-    if free.all > needed { Ok(()) } else { Err(Lack::Pages((needed - free.all).saturating_add(1))) }
-}
-
-/// The watermark check of v3.0. `nr_free` gives the number of free blocks of an order; it is called only for orders
-/// below the request's.
+/// Whether a zone passes the watermark check of v3.0. `nr_free` gives the number of free blocks of an order; it is
+/// called only for orders below the request's. A passed check is a hint: nothing is reserved.
 ///
-/// With k = order, f = `free` - (2^k + 1) and m = [`Access::lowered`]: fails if f ≤ m + reserve. Then for o = 0 … k-1:
-/// f −= `nr_free(o)` · 2^o, m = m/2, and it fails if f ≤ m. O(k).
-///
-/// # Errors
-/// The lack. A passed check is a hint: nothing is reserved.
-pub fn check_v3_0(request: &Check, free: u64, mut nr_free: impl FnMut(Order) -> u64) -> Result<(), Lack> {
-    holds(Generation::V3_0, request, FreePages { all: free, ..FreePages::default() })?;
+/// With k = order, f = `free` - (2^k + 1) and m = [`Access::lowered`]: no if f ≤ m + reserve. Then for o = 0 … k-1: f
+/// −= `nr_free(o)` · 2^o, m = m/2, and no if f ≤ m. O(k).
+#[must_use]
+pub fn check_v3_0(request: &Check, free: u64, mut nr_free: impl FnMut(Order) -> u64) -> bool {
+    let order = request.order;
+    if may_leave(Generation::V3_0, request, FreePages { all: free, ..FreePages::default() }) < order.pages() {
+        return false;
+    }
     let mut m = request.access.lowered(Generation::V3_0, request.mark);
     // Everything subtracted from f is added on the other side instead, where it cannot go negative.
-    let mut gone = request.order.pages() + 1;
-    for order in Order::all().take(request.order.index()) {
-        gone = gone.saturating_add(nr_free(order).saturating_mul(order.pages()));
+    let mut gone = order.pages() + 1;
+    Order::all().take(order.index()).all(|smaller| {
+        gone = gone.saturating_add(nr_free(smaller).saturating_mul(smaller.pages()));
         m /= 2;
-        if free <= gone.saturating_add(m) {
-            return Err(Lack::Blocks(order.up()));
-        }
-    }
-    Ok(())
+        free > gone.saturating_add(m)
+    })
 }
 
-/// The watermark check of v6.1 and later. `has_free` answers whether a list of the zone holds a block; it is called for
-/// orders from the request's up, and not at all for order 0.
+/// Whether a zone passes the watermark check of v6.1 and later. `has_free` answers whether a list of the zone holds a
+/// block; it is called for orders from the request's up, and not at all for order 0. A passed check is a hint: nothing
+/// is reserved.
 ///
-/// Fails unless a block [may leave](may_leave) the zone. Order 0 then passes; for order k > 0 one block of order ≥ k on
-/// a usable list suffices. O(1) for order 0, else O(orders · types).
-///
-/// # Errors
-/// The lack. A passed check is a hint: nothing is reserved.
+/// No unless a block [may leave](may_leave) the zone. Order 0 then passes; for order k > 0 one block of order ≥ k on a
+/// usable list suffices. O(1) for order 0, else O(orders · types).
+#[must_use]
 pub fn check_v6_1(
     request: &Check,
     free: FreePages,
     mut has_free: impl FnMut(Order, Migratetype) -> bool,
-) -> Result<(), Lack> {
+) -> bool {
     let Check { order, access, .. } = *request;
-    holds(Generation::V6_1, request, free)?;
     let mut usable = |order| Migratetype::ALL.into_iter().any(|t| access.may_use(t) && has_free(order, t));
-    if order == Order::ZERO || order.and_above().any(&mut usable) { Ok(()) } else { Err(Lack::Blocks(order)) }
+    may_leave(Generation::V6_1, request, free) >= order.pages()
+        && (order == Order::ZERO || order.and_above().any(&mut usable))
 }
 
 /// `a · b / c` without overflow in between; 0 if c is 0, `u64::MAX` if the result does not fit.
@@ -437,8 +409,6 @@ mod tests {
         boost = boost_after_steal(boost, high, NORMAL_1, BOOST_FACTOR);
         assert_eq!(boost, 59_028, "one and a half high marks");
         assert_eq!(boost_after_steal(boost, high, NORMAL_1, BOOST_FACTOR), 59_028);
-        assert_eq!(boost_after_reclaim(boost, 59_000), 28);
-        assert_eq!(boost_after_reclaim(28, 59_000), 0);
         // A small mark still gets one pageblock; a mark of 0, a factor of 0 and a tiny zone get none.
         assert_eq!(boost_after_steal(0, 10, 2048, BOOST_FACTOR), 512);
         assert_eq!(boost_after_steal(0, 10, 2047, BOOST_FACTOR), 0);
@@ -460,36 +430,34 @@ mod tests {
     #[test]
     fn the_worked_check_of_v3_0() {
         let nr_free = |order: Order| [3000, 1000][order.index()];
-        assert_eq!(check_v3_0(&request(2, 4000), 10_000, nr_free), Ok(()));
+        assert!(check_v3_0(&request(2, 4000), 10_000, nr_free));
         // 9995 > 4000, 6995 > 2000, 4995 > 1000: each comparison is strict.
-        assert_eq!(check_v3_0(&request(2, 9995), 10_000, nr_free), Err(Lack::Pages(1)));
-        assert_eq!(check_v3_0(&request(2, 9994), 10_000, |_| 0), Ok(()));
+        assert!(!check_v3_0(&request(2, 9995), 10_000, nr_free));
+        assert!(check_v3_0(&request(2, 9994), 10_000, |_| 0));
         let with_order_0 = |blocks| move |order: Order| [blocks, 0][order.index()];
-        assert_eq!(check_v3_0(&request(2, 4000), 10_000, with_order_0(7994)), Ok(()));
-        assert_eq!(check_v3_0(&request(2, 4000), 10_000, with_order_0(7995)), Err(Lack::Blocks(order(1))));
+        assert!(check_v3_0(&request(2, 4000), 10_000, with_order_0(7994)));
+        assert!(!check_v3_0(&request(2, 4000), 10_000, with_order_0(7995)));
         let with_order_1 = |blocks| move |order: Order| [0, blocks][order.index()];
-        assert_eq!(check_v3_0(&request(2, 4000), 10_000, with_order_1(4497)), Ok(()));
-        assert_eq!(check_v3_0(&request(2, 4000), 10_000, with_order_1(4498)), Err(Lack::Blocks(order(2))));
+        assert!(check_v3_0(&request(2, 4000), 10_000, with_order_1(4497)));
+        assert!(!check_v3_0(&request(2, 4000), 10_000, with_order_1(4498)));
     }
 
     #[test]
-    fn both_checks_count_the_reserve_and_say_what_lacks() {
+    fn both_checks_count_the_reserve() {
         for (mark, reserve) in [(0, 0), (1000, 0), (1000, 63_488)] {
             let request = Check { reserve, ..request(0, mark) };
             // v3.0 asks for one page more than v6.1 does, and then one.
             let (old, new) = (mark + reserve + 2, mark + reserve);
-            assert_eq!(check_v3_0(&request, old, |_| 0), Err(Lack::Pages(1)));
-            assert_eq!(check_v3_0(&request, old + 1, |_| 0), Ok(()));
-            assert_eq!(check_v3_0(&request, 0, |_| 0), Err(Lack::Pages(old + 1)));
+            assert!(!check_v3_0(&request, old, |_| 0));
+            assert!(check_v3_0(&request, old + 1, |_| 0));
+            assert!(!check_v3_0(&request, 0, |_| 0));
             let free = |all| FreePages { all, ..FreePages::default() };
-            assert_eq!(check_v6_1(&request, free(new), |_, _| false), Err(Lack::Pages(1)));
-            assert_eq!(check_v6_1(&request, free(new + 1), |_, _| false), Ok(()));
+            assert!(!check_v6_1(&request, free(new), |_, _| false));
+            assert!(check_v6_1(&request, free(new + 1), |_, _| false));
         }
         let endless = Check { reserve: u64::MAX, ..request(0, u64::MAX) };
-        assert!(check_v3_0(&endless, 1 << 40, |_| u64::MAX).is_err());
-        assert!(
-            check_v6_1(&endless, FreePages { all: 1 << 40, ..FreePages::default() }, |_, _| true).is_err()
-        );
+        assert!(!check_v3_0(&endless, 1 << 40, |_| u64::MAX));
+        assert!(!check_v6_1(&endless, FreePages { all: 1 << 40, ..FreePages::default() }, |_, _| true));
     }
 
     /// The blocks that pass a check one after another are as many as may leave.
@@ -511,7 +479,7 @@ mod tests {
                         Generation::V6_1 => check_v6_1(&request, free(all), |_, _| true),
                     };
                     let mut left = all;
-                    while met(left).is_ok() {
+                    while met(left) {
                         left -= request.order.pages();
                     }
                     let pages = may_leave(generation, &request, free(all));
@@ -537,8 +505,8 @@ mod tests {
             assert_eq!(access.lowered(Generation::V6_1, 1001), v6_1, "{access:?}");
         }
         let relaxed = Check { access: access(true, false, false), ..request(0, 1000) };
-        assert_eq!(check_v3_0(&relaxed, 502, |_| 0), Err(Lack::Pages(1)));
-        assert_eq!(check_v3_0(&relaxed, 503, |_| 0), Ok(()));
+        assert!(!check_v3_0(&relaxed, 502, |_| 0));
+        assert!(check_v3_0(&relaxed, 503, |_| 0));
     }
 
     #[test]
@@ -549,8 +517,8 @@ mod tests {
         {
             let access = Access { highatomic, cma, ..Access::default() };
             let at = |mark| check_v6_1(&Check { access, ..request(0, mark) }, free, |_, _| false);
-            assert_eq!(at(usable - 1), Ok(()));
-            assert_eq!(at(usable), Err(Lack::Pages(1)));
+            assert!(at(usable - 1));
+            assert!(!at(usable));
         }
     }
 
@@ -568,7 +536,7 @@ mod tests {
                             || (list == Migratetype::HighAtomic && highatomic)
                             || (list == Migratetype::Cma && cma);
                         let passes = on.get() >= k && usable;
-                        assert_eq!(got, if passes { Ok(()) } else { Err(Lack::Blocks(order(k))) });
+                        assert_eq!(got, passes);
                     }
                 }
             }
@@ -576,6 +544,6 @@ mod tests {
         // All but one page of the block count as taken already: with 1000 + 4 pages order 2 passes, with 1003 it does
         // not.
         let at = |all| check_v6_1(&request(2, 1000), FreePages { all, ..FreePages::default() }, |_, _| true);
-        assert_eq!((at(1003), at(1004)), (Err(Lack::Pages(1)), Ok(())));
+        assert!(!at(1003) && at(1004));
     }
 }

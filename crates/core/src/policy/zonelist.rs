@@ -1,61 +1,44 @@
 //! Order in which zones are tried.
 //!
 //! Every node has a list of all zones, best first, and a second one of its own zones only. The order of nodes comes
-//! from their distances ([`node_order`]); the list's [`ZonelistOrder`] is how zones and nodes interleave. Lists are
+//! from their distances (`node_order`); the list's [`ListOrder`] is how zones and nodes interleave. Lists are
 //! built once, when the allocator is made; not on any hot path.
 
 use super::watermark::ZONES;
 use crate::units::{NodeId, ZoneType};
 
-/// How a zonelist interleaves nodes and zone types.
+/// Order of nodes and zone types in a zonelist.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum ZonelistOrder {
+pub enum ListOrder {
     /// Node by node, each from its highest zone down: local memory first. The only order from v4.19.
     #[default]
     Node,
     /// Zone type by zone type from the highest, each through all nodes: low zones last (v3.0).
     Zone,
+    /// The order that v3.0 chooses for the machine.
+    AsV3_0,
 }
 
 /// Nodes of a machine, as zonelists need them.
 #[derive(Clone, Copy, Debug)]
-pub struct Topology<'a> {
-    distance: &'a [u8],
-    has_cpus: &'a [bool],
-    pages: &'a [[u64; ZONES]],
+pub(crate) struct Topology<'a> {
+    /// The table of distances between nodes, row by row; 10 is local.
+    pub(crate) distance: &'a [u8],
+    /// By node.
+    pub(crate) has_cpus: &'a [bool],
+    /// Present base pages by node and zone type, 0 for an absent zone.
+    pub(crate) pages: &'a [[u64; ZONES]],
 }
 
-/// Most nodes that 16-bit ids can name.
-const MAX_NODES: usize = 1 << 16;
-
-impl<'a> Topology<'a> {
-    /// `distance` is the n × n table of node distances, row by row (10 is local); `has_cpus` and
-    /// `pages` (present base pages by zone type, 0 for an absent zone) have n entries. `None` if the
-    /// lengths disagree, or if n is 0 or above 65,536.
-    #[must_use]
-    pub fn new(distance: &'a [u8], has_cpus: &'a [bool], pages: &'a [[u64; ZONES]]) -> Option<Self> {
-        let nodes = pages.len();
-        let fits =
-            (1..=MAX_NODES).contains(&nodes) && has_cpus.len() == nodes && distance.len() == nodes * nodes;
-        fits.then_some(Self { distance, has_cpus, pages })
-    }
-
-    /// Number of nodes.
-    #[must_use]
-    pub const fn nodes(&self) -> usize {
-        self.pages.len()
-    }
-
-    fn ids(&self) -> impl Iterator<Item = NodeId> {
-        (0..self.nodes()).map(|node| NodeId(node as u16))
-    }
-
+impl Topology<'_> {
     fn distance(&self, from: NodeId, to: NodeId) -> u8 {
-        self.distance[usize::from(from.0) * self.nodes() + usize::from(to.0)]
+        self.distance[from.index() * self.pages.len() + to.index()]
     }
 
-    fn has_memory(&self, node: NodeId) -> bool {
-        self.pages[usize::from(node.0)].iter().any(|&pages| pages > 0)
+    /// The nodes with memory.
+    fn with_memory(&self) -> impl Iterator<Item = NodeId> {
+        let nodes = (0..self.pages.len()).map(|node| NodeId(node as u16));
+        nodes.filter(|node| self.pages[node.index()].iter().any(|&pages| pages > 0))
     }
 }
 
@@ -72,21 +55,26 @@ impl<'a> Topology<'a> {
 ///
 /// # Panics
 /// If `local` is not a node of the topology, or `load` or `out` has fewer than n entries.
-pub fn node_order(topology: &Topology<'_>, local: NodeId, load: &mut [u32], out: &mut [NodeId]) -> usize {
+pub(crate) fn node_order(
+    topology: &Topology<'_>,
+    local: NodeId,
+    load: &mut [u32],
+    out: &mut [NodeId],
+) -> usize {
     let distance = |node| topology.distance(local, node);
     let mut placed = 0;
     let mut previous = local;
     loop {
         let done = &out[..placed];
         let score = |node: NodeId| {
-            let id = usize::from(node.0);
+            let id = node.index();
             let rank = u64::from(distance(node)) + u64::from(node < local) + u64::from(topology.has_cpus[id]);
             (node != local, rank, load[id])
         };
-        let rest = topology.ids().filter(|&node| topology.has_memory(node) && !done.contains(&node));
+        let rest = topology.with_memory().filter(|node| !done.contains(node));
         let Some(next) = rest.min_by_key(|&node| score(node)) else { return placed };
         if distance(next) != distance(previous) {
-            load[usize::from(next.0)] += 1;
+            load[next.index()] += 1;
         }
         previous = next;
         out[placed] = next;
@@ -95,22 +83,22 @@ pub fn node_order(topology: &Topology<'_>, local: NodeId, load: &mut [u32], out:
 }
 
 /// Calls `put` with the zones of a node's zonelist in turn: every zone type of `nodes`, which are in the order of
-/// [`node_order`]. A request for a lower zone type skips the ones above it. O(nodes · zone types).
-pub fn zonelist(order: ZonelistOrder, nodes: &[NodeId], mut put: impl FnMut(NodeId, ZoneType)) {
+/// [`node_order`]; `by_zone`: as in [`ListOrder::Zone`], else as in [`ListOrder::Node`]. A request for a lower zone
+/// type skips the ones above it. O(nodes · zone types).
+pub(crate) fn zonelist(by_zone: bool, nodes: &[NodeId], mut put: impl FnMut(NodeId, ZoneType)) {
     let zones = ZoneType::ALL.into_iter().rev();
-    match order {
-        ZonelistOrder::Node => nodes.iter().for_each(|&node| zones.clone().for_each(|zone| put(node, zone))),
-        ZonelistOrder::Zone => zones.for_each(|zone| nodes.iter().for_each(|&node| put(node, zone))),
+    match by_zone {
+        false => nodes.iter().for_each(|&node| zones.clone().for_each(|zone| put(node, zone))),
+        true => zones.for_each(|zone| nodes.iter().for_each(|&node| put(node, zone))),
     }
 }
 
-/// The order that v3.0 chooses itself. "Low" memory is DMA and DMA32; sizes are present pages.
+/// Whether v3.0 chooses [`ListOrder::Zone`] itself. "Low" memory is DMA and DMA32; sizes are present pages.
 ///
 /// Node order if some node has no Normal zone; if no memory is low, or more than half is; or if more than 70 % of a
 /// node that is larger than total / (nodes with memory + 1) is low. Else zone order, which spares the low memory of
 /// single nodes. O(n).
-#[must_use]
-pub fn default_order_v3_0(topology: &Topology<'_>) -> ZonelistOrder {
+pub(crate) fn is_by_zone_in_v3_0(topology: &Topology<'_>) -> bool {
     let low =
         |node: &[u64; ZONES]| node[ZoneType::Dma as usize].saturating_add(node[ZoneType::Dma32 as usize]);
     let all = |node: &[u64; ZONES]| node.iter().copied().fold(0, u64::saturating_add);
@@ -118,16 +106,13 @@ pub fn default_order_v3_0(topology: &Topology<'_>) -> ZonelistOrder {
         |size: &dyn Fn(&[u64; ZONES]) -> u64| topology.pages.iter().map(size).fold(0, u64::saturating_add);
     let (total_low, total) = (sum(&low), sum(&all));
     let lacks_normal = topology.pages.iter().any(|node| node[ZoneType::Normal as usize] == 0);
-    if lacks_normal || total_low == 0 || total_low > total / 2 {
-        return ZonelistOrder::Node;
-    }
-    let with_memory = topology.ids().filter(|&node| topology.has_memory(node)).count() as u64;
-    let average = total / (with_memory + 1);
+    let average = total / (topology.with_memory().count() as u64 + 1);
     let mostly_low = |node: &[u64; ZONES]| {
         let (low, all) = (low(node), all(node));
         all > average && u128::from(low) > u128::from(all) * 70 / 100
     };
-    if topology.pages.iter().any(mostly_low) { ZonelistOrder::Node } else { ZonelistOrder::Zone }
+    let is_by_node = lacks_normal || total_low == 0 || total_low > total / 2;
+    !is_by_node && !topology.pages.iter().any(mostly_low)
 }
 
 #[cfg(test)]
@@ -145,8 +130,8 @@ mod tests {
 
     /// Every node's order, as plain numbers.
     fn orders(distance: &[u8], has_cpus: &[bool], pages: &[[u64; ZONES]]) -> Vec<Vec<u16>> {
-        let topology = Topology::new(distance, has_cpus, pages).expect("a topology of the test");
-        let n = topology.nodes();
+        let topology = Topology { distance, has_cpus, pages };
+        let n = pages.len();
         let mut load = vec![0; n];
         let mut out = vec![NodeId(0); n];
         let order = |local| {
@@ -156,23 +141,14 @@ mod tests {
         (0..n as u16).map(order).collect()
     }
 
-    fn list(order: ZonelistOrder, pages: &[[u64; ZONES]], nodes: &[u16]) -> Vec<(u16, ZoneType)> {
+    fn list(by_zone: bool, pages: &[[u64; ZONES]], nodes: &[u16]) -> Vec<(u16, ZoneType)> {
         let nodes: Vec<NodeId> = nodes.iter().map(|&node| NodeId(node)).collect();
         let mut list = Vec::new();
-        zonelist(order, &nodes, |node, zone| {
+        zonelist(by_zone, &nodes, |node, zone| {
             let is_populated = pages[usize::from(node.0)][zone as usize] > 0;
             list.extend(is_populated.then_some((node.0, zone)));
         });
         list
-    }
-
-    #[test]
-    fn slices_of_other_lengths_are_refused() {
-        let pages = [NORMAL_ONLY; 2];
-        assert!(Topology::new(&[10; 4], &[true; 2], &pages).is_some());
-        assert!(Topology::new(&[10; 3], &[true; 2], &pages).is_none());
-        assert!(Topology::new(&[10; 4], &[true; 1], &pages).is_none());
-        assert!(Topology::new(&[], &[], &[]).is_none());
     }
 
     #[test]
@@ -260,8 +236,8 @@ mod tests {
     #[test]
     fn node_and_zone_order_of_the_worked_machine() {
         let pages = [WITH_LOW, NORMAL_ONLY];
-        let by_node = |nodes: &[u16]| list(ZonelistOrder::Node, &pages, nodes);
-        let by_zone = |nodes: &[u16]| list(ZonelistOrder::Zone, &pages, nodes);
+        let by_node = |nodes: &[u16]| list(false, &pages, nodes);
+        let by_zone = |nodes: &[u16]| list(true, &pages, nodes);
         assert_eq!(by_node(&[0, 1]), [(0, Normal), (0, Dma32), (0, Dma), (1, Normal)]);
         assert_eq!(by_node(&[1, 0]), [(1, Normal), (0, Normal), (0, Dma32), (0, Dma)]);
         assert_eq!(by_zone(&[0, 1]), [(0, Normal), (1, Normal), (0, Dma32), (0, Dma)]);
@@ -277,8 +253,8 @@ mod tests {
             });
             let nodes = [2, 3, 0, 1];
             let place = |node: u16| nodes.iter().position(|&n| n == node);
-            let by_node = list(ZonelistOrder::Node, &pages, &nodes);
-            let by_zone = list(ZonelistOrder::Zone, &pages, &nodes);
+            let by_node = list(false, &pages, &nodes);
+            let by_zone = list(true, &pages, &nodes);
             assert_eq!(by_node.len(), set.count_ones() as usize);
             assert_eq!(by_zone.len(), by_node.len());
             let down = core::cmp::Reverse;
@@ -293,20 +269,20 @@ mod tests {
         let chosen = |pages: &[[u64; ZONES]]| {
             let n = pages.len();
             let (distance, has_cpus) = (vec![10; n * n], vec![true; n]);
-            default_order_v3_0(&Topology::new(&distance, &has_cpus, pages).expect("a topology of the test"))
+            is_by_zone_in_v3_0(&Topology { distance: &distance, has_cpus: &has_cpus, pages })
         };
-        assert_eq!(chosen(&[WITH_LOW, NORMAL_ONLY]), ZonelistOrder::Zone);
-        assert_eq!(chosen(&[WITH_LOW, [0, 500, 0, 0]]), ZonelistOrder::Node, "a node without Normal");
-        assert_eq!(chosen(&[NORMAL_ONLY, NORMAL_ONLY]), ZonelistOrder::Node, "no low memory");
+        assert!(chosen(&[WITH_LOW, NORMAL_ONLY]));
+        assert!(!chosen(&[WITH_LOW, [0, 500, 0, 0]]), "a node without Normal");
+        assert!(!chosen(&[NORMAL_ONLY, NORMAL_ONLY]), "no low memory");
         // Half of the total is still little; one page more is not.
-        assert_eq!(chosen(&[[0, 500, 500, 0]]), ZonelistOrder::Zone);
-        assert_eq!(chosen(&[[0, 501, 500, 0]]), ZonelistOrder::Node);
+        assert!(chosen(&[[0, 500, 500, 0]]));
+        assert!(!chosen(&[[0, 501, 500, 0]]));
         // 1000 pages on node 0 against total / 3: 70 % low is accepted, more is not.
-        assert_eq!(chosen(&[[0, 700, 300, 0], NORMAL_ONLY]), ZonelistOrder::Zone);
-        assert_eq!(chosen(&[[0, 701, 299, 0], NORMAL_ONLY]), ZonelistOrder::Node);
+        assert!(chosen(&[[0, 700, 300, 0], NORMAL_ONLY]));
+        assert!(!chosen(&[[0, 701, 299, 0], NORMAL_ONLY]));
         // The same node is too small to count beside one of 2000: 1000 is exactly the average.
-        assert_eq!(chosen(&[[0, 701, 299, 0], [0, 0, 2000, 0]]), ZonelistOrder::Zone);
-        assert_eq!(chosen(&[[0, 701, 299, 0], [0, 0, 1999, 0]]), ZonelistOrder::Node);
-        assert_eq!(chosen(&[[u64::MAX; ZONES]; 2]), ZonelistOrder::Node, "sums saturate");
+        assert!(chosen(&[[0, 701, 299, 0], [0, 0, 2000, 0]]));
+        assert!(!chosen(&[[0, 701, 299, 0], [0, 0, 1999, 0]]));
+        assert!(!chosen(&[[u64::MAX; ZONES]; 2]), "sums saturate");
     }
 }

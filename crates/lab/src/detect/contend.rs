@@ -7,13 +7,14 @@ use framewright_report::stats::quantile_of_sorted as quantile;
 use framewright_sim::Model;
 use framewright_subject::load::{Load, Sample};
 use framewright_subject::modelled::modelled;
+use framewright_workload::probe;
 
-use super::measure::Field;
+use super::measure::{Field, Measured};
 use crate::configure::Setup;
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::settings::Settings;
-use crate::simulate::{central_model, in_parallel};
+use crate::simulate::{central_model, in_parallel, slower};
 use crate::study::library::pair;
 
 /// CPUs that contend.
@@ -116,18 +117,24 @@ fn simulated_alone(setup: &Setup, model: &Model) -> Result<Vec<f64>> {
 ///
 /// # Errors
 /// The machine cannot be simulated, or `stop` was raised.
-pub(super) fn access(machine: &Machine, stop: &Interrupt) -> Result<Field> {
+pub(super) fn access(machine: &Machine, looks: &mut Measured, stop: &Interrupt) -> Result<Field> {
     let setup = &setups()?[PLACES.len() - 1];
     let load = Load::bulk(1);
     let pair = pair(setup, &load)?;
-    let mut measured = Vec::new();
+    let cpu = probe::allowed_cpus().into_iter().take(1).collect::<Vec<usize>>();
+    let mut rounds = Vec::new();
     for round in 0..=ROUNDS {
         go_on(stop)?;
+        let mut around = looks.look(&cpu);
         let sample = pair.sample(&load, round);
+        around.extend(looks.look(&cpu));
         if round > 0 {
-            measured.push(pair_ns(&sample));
+            rounds.push((pair_ns(&sample), around));
         }
     }
+    // As on a core of its own.
+    let alone = |(ns, around): &(f64, Vec<f64>)| ns / slower(looks.shared(around));
+    let mut measured: Vec<f64> = rounds.iter().map(alone).collect();
     measured.sort_by(f64::total_cmp);
     let model = central_model(machine)?;
     let simulated = simulated_alone(setup, &model)?;
@@ -139,7 +146,7 @@ pub(super) fn access(machine: &Machine, stop: &Interrupt) -> Result<Field> {
         high: Some(at(0.75) * OTHER_LOADS),
         source: "measured",
         how: format!(
-            "contend: an allocation and a free take {:.1} ns on one CPU, {ROUNDS} rounds; low and high: quartiles, x/÷ {OTHER_LOADS}",
+            "contend: an allocation and a free take {:.1} ns on one CPU with a core of its own, {ROUNDS} rounds; low and high: quartiles, x/÷ {OTHER_LOADS}",
             quantile(&measured, 0.5)
         ),
     })

@@ -62,6 +62,10 @@ pub(super) struct Measured {
     pub(super) smt_yield: Option<Field>,
     /// Transfers that a store to a polled line waits for.
     pub(super) store_exposed: Option<Field>,
+    /// Share of the time in which another guest's thread works on the same core.
+    pub(super) core_shared: Option<Field>,
+    /// Times of a step that fills a core, of all CPUs, at several moments.
+    wide: Vec<f64>,
     pub(super) latency: Fields,
     pub(super) bandwidth: Fields,
     pub(super) cycles: Fields,
@@ -84,6 +88,8 @@ impl Default for Measured {
             cycle: Field::estimate(MHZ, none),
             smt_yield: None,
             store_exposed: None,
+            core_shared: None,
+            wide: Vec::new(),
             latency: all(&[("same_l3", LINE_NS), ("dram_local", DRAM_NS)]),
             bandwidth: all(&[("socket_read", CORE_GBPS), ("core", CORE_GBPS)]),
             cycles: all(&[("pause", 50.0), ("l1", 5.0), ("l2", 14.0), ("l3", 60.0)]),
@@ -158,15 +164,39 @@ impl Measured {
         }
         let look = || probe::on_cpu(first.cpu, probe::cycle).map(|cycle| 1000.0 / cycle.value);
         let before = look();
+        let cpus: Vec<usize> = usable.iter().map(|at| at.cpu).collect();
+        measured.look(&cpus);
         measured.transfers(&usable);
+        measured.look(&cpus);
         let bytes = memory_bytes(system);
         probe::on_cpu(first.cpu, || measured.alone(system, bytes));
+        measured.look(&cpus);
         measured.remote(&usable, bytes);
         measured.streams(&usable, bytes);
+        measured.look(&cpus);
         if let (Some(before), Some(after)) = (before, look()) {
             measured.missing.extend(clock::doubts(before, after, system.nominal_mhz));
         }
         measured
+    }
+
+    /// Looks whether these CPUs have their cores to themselves. Returns the time of a step that fills a core, by CPU.
+    pub(super) fn look(&mut self, cpus: &[usize]) -> Vec<f64> {
+        let wide = probe::wide_on(cpus);
+        self.wide.extend(&wide);
+        wide
+    }
+
+    /// Share of these looks that found another thread on the core.
+    pub(super) fn shared(&self, looks: &[f64]) -> f64 {
+        let least = self.wide.iter().copied().fold(f64::INFINITY, f64::min);
+        let shared = looks.iter().filter(|&&wide| is_shared(wide, least)).count();
+        shared as f64 / looks.len().max(1) as f64
+    }
+
+    /// Describes whether this guest has had its cores to itself during all looks.
+    pub(super) fn set_core_shared(&mut self) {
+        self.core_shared = core_shared(&self.wide);
     }
 
     /// Measures a figure; if there is none, keeps a line about it.
@@ -350,6 +380,30 @@ impl Measured {
     }
 }
 
+/// Whether another thread works on a core on which a step that fills it takes `wide`, and `least` alone. With such a
+/// thread it takes up to twice as long.
+fn is_shared(wide: f64, least: f64) -> bool {
+    wide > 1.2 * least
+}
+
+/// The field from all looks; none if there were none.
+fn core_shared(wide: &[f64]) -> Option<Field> {
+    let least = wide.iter().copied().min_by(f64::total_cmp)?;
+    let shared = wide.iter().filter(|&&wide| is_shared(wide, least)).count();
+    Some(Field {
+        value: shared as f64 / wide.len() as f64,
+        // The least took it alone.
+        low: Some(0.0),
+        high: Some(f64::from(u8::from(shared > 0))),
+        source: "measured",
+        how: format!(
+            "{shared} of {} looks found code that fills a core slower than the fastest, {least:.2} ns a step, by more than a fifth; low and \
+             high: of one moment",
+            wide.len()
+        ),
+    })
+}
+
 /// A warning where other programs have begun to run while the machine was measured.
 pub(super) fn disturbance(system: &System, allowed: &[usize]) -> Option<String> {
     let what = disturbed(&usable(system, allowed))?;
@@ -439,6 +493,15 @@ mod tests {
     use core::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+
+    #[test]
+    fn a_core_is_shared_while_code_that_fills_it_takes_longer() {
+        let field = core_shared(&[1.3, 1.0, 2.1, 1.0, 1.1]).expect("looks");
+        assert_eq!((field.value, field.low, field.high), (0.4, Some(0.0), Some(1.0)));
+        let alone = core_shared(&[1.0, 1.05]).expect("looks");
+        assert_eq!((alone.value, alone.low, alone.high), (0.0, Some(0.0), Some(0.0)));
+        assert!(core_shared(&[]).is_none());
+    }
 
     /// Four loops on two CPUs made the allocator's run eight times as long, and the description said nothing of it.
     #[test]

@@ -129,7 +129,7 @@ fn undersized(state: &State, zone: &Zone) -> Option<Finding> {
     let (Some(kernel), true) = (state.kernel(), zone.managed > 0) else { return None };
     let node_cpus = state.node_cpus.get(&zone.node).copied().unwrap_or(state.online);
     let (setting, fraction) = state.list_fraction();
-    let cpus = sharing_cpus(node_cpus, false, state.online);
+    let cpus = sharing_cpus(node_cpus, state.online);
     let right = size(rule(kernel), zone.managed, zone.low, cpus, fraction);
     let online = || zone.pagesets.iter().filter(|(_, set)| set.batch > 0);
     let is_small = |set: &super::Pageset| {

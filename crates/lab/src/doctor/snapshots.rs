@@ -159,7 +159,7 @@ fn the_rules_give_what_real_kernels_have() {
         let kernel = state.kernel().expect("a release");
         let fraction = state.list_fraction().1;
         for zone in &state.zones {
-            let cpus = sharing_cpus(state.node_cpus[&zone.node], false, state.online);
+            let cpus = sharing_cpus(state.node_cpus[&zone.node], state.online);
             let right = size(rule(kernel), zone.managed, zone.low, cpus, fraction);
             for (cpu, set) in &zone.pagesets {
                 let what = format!("{name}: {} on CPU {cpu}: {set:?}, {right:?}", zone.title());

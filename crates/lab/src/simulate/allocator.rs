@@ -38,7 +38,7 @@ pub(crate) fn zone_sizing(machine: &Machine, zone: &Zone, setup: &Setup, after: 
     } else {
         0
     };
-    let cpus = sharing_cpus(machine.cpus() / machine.nodes.max(1), false, machine.cpus());
+    let cpus = sharing_cpus(machine.cpus() / machine.nodes.max(1), machine.cpus());
     size(setup.config.experiment.pcp_rule, managed(zone), low, cpus, setup.config.experiment.pcp_fraction)
 }
 

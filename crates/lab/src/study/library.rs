@@ -36,7 +36,8 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
             },
             &ZONE_LOCK,
             &quantities! {
-                transfer_ns "ns" None Cause "A line's way from one CPU to another, measured before each round."
+                transfer_ns "ns" None Cause "A line's way from one CPU to another, measured before and after each sample."
+                wide_ns "ns" None Cause "A step of code that fills a core, before and after each sample: more where another guest works on it."
                 zone_lock_acquisitions_per_operation "1" Lower Main "Acquisitions of zone locks, those of a warm-up included, per timed operation."
             },
         ),
@@ -59,6 +60,7 @@ const CLOCK_NS: [f64; 2] = [15.0, 40.0];
 const COUNTS_OFF: f64 = 1.05;
 
 const TRANSFER: &str = "transfer_ns";
+const WIDE: &str = "wide_ns";
 const COUNTS: &str = "zone_lock_acquisitions_per_operation";
 
 /// Adds the figures of a sample, times by a factor, and holds with what the clock adds to them.
@@ -149,17 +151,17 @@ fn measured(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     }
     let cpus = probe::allowed_cpus();
     for round in 0..u64::from(run.samples) {
-        // What contention costs is counts times this; on a guest it changes as its CPUs are moved.
-        if let [first, second, ..] = cpus[..]
-            && let Some(transfer) = probe::ping_pong(first, second)
-        {
-            let all = result.variants.clone();
-            let figure = result.figure(TRANSFER);
-            all.iter().fold(figure, |figure, variant| figure.sample(variant, transfer.value));
-        }
         for turn in 0..all.len() {
             let (variant, parameters, pair, load) = &all[(round as usize + turn) % all.len()];
+            let used = &cpus[..load.cpus().min(cpus.len())];
+            let before = placed(used, parameters);
             add(&pair.sample(load, round), &mut result, variant, parameters, [1.0, 0.0]);
+            let after = placed(used, parameters);
+            for (name, before) in before {
+                if let Some((_, after)) = after.iter().find(|(known, _)| *known == name) {
+                    result.figure(name).sample(variant, f64::midpoint(before, *after));
+                }
+            }
             progress.step(variant);
         }
     }
@@ -167,10 +169,24 @@ fn measured(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     Ok(result)
 }
 
-/// Leaves the metrics that the part names, in its order, and the transfer.
+/// Where a hypervisor has its guest's CPUs now: what contention costs is counts times the transfer, and what a CPU does
+/// for itself takes longer on a core that another guest has a part of. Both change within seconds.
+fn placed(cpus: &[usize], parameters: &str) -> Vec<(String, f64)> {
+    let transfer = match *cpus {
+        [first, second, ..] => probe::ping_pong(first, second),
+        _ => None,
+    };
+    let transfer = transfer.map(|transfer| (format!("{TRANSFER}[{parameters}]"), transfer.value));
+    let wide = probe::wide_on(cpus).into_iter().enumerate();
+    transfer.into_iter().chain(wide.map(|(n, ns)| (format!("{WIDE}[{parameters},cpu={n}]"), ns))).collect()
+}
+
+/// Leaves the metrics that the part names, in its order, and where the CPUs were.
 fn settle(result: &mut ResultPart, part: &Part) {
     let place = |family: &str| part.metrics.iter().position(|known| known.name == family);
-    result.metrics.retain(|metric| metric.family() == TRANSFER || place(metric.family()).is_some());
+    result
+        .metrics
+        .retain(|metric| [TRANSFER, WIDE].contains(&metric.family()) || place(metric.family()).is_some());
     result.metrics.sort_by_key(|metric| place(metric.family()));
 }
 

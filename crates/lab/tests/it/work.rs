@@ -181,6 +181,28 @@ fn a_users_study_replays_its_own_trace_with_its_own_lists() {
     assert!(output.status.code() == Some(1) && error.starts_with(&expected), "{error}");
 }
 
+/// A hypervisor moves its guest's CPUs within seconds: each sample comes with where they were.
+#[test]
+fn each_sample_of_the_library_says_where_its_cpus_were() {
+    const STUDY: &str = "[[variant]]\nname = \"a\"\nconfig = { preset = \"linux_v5_4\", batch = 31, high = 186 }\n\
+        [[part]]\nworkload = { name = \"library\", cpus = 2 }\n[[part.metric]]\nname = \"alloc_ns\"\n";
+    let scratch = Scratch::new("work-library");
+    let study = scratch.file("mine.toml", STUDY);
+    let document = document(&["study", &study, "--kind", "measured", "--samples", "2"]);
+    let part = &document.results[0];
+    let samples = |name: &str| part.find(name).map_or(0, |metric| metric.of("a").len());
+    let second = samples("alloc_ns[cores=2]");
+    assert_eq!(
+        [samples("alloc_ns[cores=1]"), samples("wide_ns[cores=1,cpu=0]")],
+        [2, 2],
+        "{:?}",
+        part.metrics
+    );
+    for name in ["wide_ns[cores=2,cpu=0]", "wide_ns[cores=2,cpu=1]", "transfer_ns[cores=2]"] {
+        assert_eq!(samples(name), second, "{name}");
+    }
+}
+
 /// What `--new` does not name is as `--base` says: where the lock lies changes nothing that is counted.
 #[test]
 fn a_change_changes_what_it_names() {

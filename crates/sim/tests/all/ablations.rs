@@ -42,6 +42,18 @@ fn the_place_of_a_queued_lock_matters_as_far_as_stores_are_waited_for() {
 }
 
 #[test]
+fn slower_cores_take_longer_where_no_line_moves_and_little_where_lines_do() {
+    let model = socket(CORES);
+    let effect = |cores| {
+        let time = |model: &Model| pair_ns(&bulk(model, &locked(Queued, OwnLine, 3, 18), cores, 1500, 1));
+        time(&model.with_slower_cores(1.6)) / time(&model)
+    };
+    let (alone, contended) = (effect(1), effect(CORES));
+    assert!((1.4..1.6).contains(&alone), "memory and other levels take as long as before: {alone}");
+    assert!(contended < 1.0 + (alone - 1.0) / 2.0, "alone {alone}, contended {contended}");
+}
+
+#[test]
 fn without_hand_over_small_batches_cost_less_more() {
     // Lists as small as early boot leaves them, and as large as they should be.
     let effect = |model: &Model| {

@@ -29,17 +29,26 @@ impl Lists {
         if self.held[order.index()][list] == 0 {
             let (next, blocks) = self.tuning.refill(self.rule, self.sizing, order, Shortage::None);
             let pages = blocks << order.get();
-            self.tuning = Tuning { traffic: next.traffic.refilled(pages), ..next };
+            self.tuning = next;
+            self.tuning.traffic.count += pages;
             self.held[order.index()][list] += blocks;
             self.refilled += u64::from(pages);
         }
         self.held[order.index()][list] -= 1;
-        self.tuning.traffic = self.tuning.traffic.on_alloc(order.pages() as u32);
+        let traffic = &mut self.tuning.traffic;
+        traffic.count -= order.pages() as u32;
+        traffic.free_count /= 2;
+        traffic.free_factor /= 2;
     }
 
     fn free(&mut self, order: Order, list: usize, only_order_0: bool) {
         self.held[order.index()][list] += 1;
-        self.tuning.traffic = self.tuning.traffic.on_free(self.rule, self.sizing.batch, order.pages() as u32);
+        let (traffic, pages) = (&mut self.tuning.traffic, order.pages() as u32);
+        traffic.count += pages;
+        traffic.alloc_factor /= 2;
+        if traffic.free_count < self.rule.most_counted(self.sizing.batch) {
+            traffic.free_count = traffic.free_count.saturating_add(pages);
+        }
         let (next, pages) = self.tuning.drain(self.rule, self.sizing, order, Shortage::None);
         self.tuning = next;
         if pages > 0 {
@@ -65,7 +74,7 @@ impl Lists {
             }
         }
         self.drained += u64::from(gone);
-        self.tuning.traffic = self.tuning.traffic.drained(gone);
+        self.tuning.traffic.count -= gone;
     }
 
     fn resize(&mut self, sizing: Sizing) {

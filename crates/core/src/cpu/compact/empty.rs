@@ -88,11 +88,8 @@ impl<P: Platform, M: FrameUser> Compaction<'_, '_, '_, P, M> {
         if info.zone() != self.zone.id() || !is_of_use {
             return false;
         }
-        let (mut at, end) = (start, start.add(PAGEBLOCK_PAGES));
-        while at < end {
+        for (head, state) in self.cpu.frames.blocks_of(start) {
             self.looks += 1;
-            let (head, state) = self.cpu.frames.find(at);
-            at = head.add(state.pages()).max(at.add(1));
             match state {
                 State::Taken { order, asked, .. } => {
                     if self.cpu.may_free(head, order, info) && !self.moves(head, order, asked) {

@@ -43,7 +43,9 @@ struct Isolated<'c, 'a, 'm, P: Platform, M: FrameUser> {
 
 impl<P: Platform, M: FrameUser> Drop for Isolated<'_, '_, '_, P, M> {
     fn drop(&mut self) {
-        Pfn::pageblocks(self.pageblocks.clone()).for_each(|start| self.cpu.let_pageblock_go(start));
+        for start in Pfn::pageblocks(self.pageblocks.clone()) {
+            self.cpu.allocator.let_pageblock_go(start, Some(self.cpu.cpu));
+        }
     }
 }
 
@@ -80,7 +82,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let mut isolated = Isolated { cpu: self, pageblocks: first..first };
         while isolated.pageblocks.end < range.end {
             let start = isolated.pageblocks.end;
-            if self.hold_pageblock(start).is_none() {
+            if self.allocator.hold_pageblock(start, Some(self.cpu)).is_none() {
                 let is_there = self.allocator.frames.info(start).is_present();
                 let why = if is_there { PlaceFailure::Isolated(start) } else { PlaceFailure::Foreign };
                 return Err(error(why, 0));

@@ -1,4 +1,5 @@
-//! Allocation of a given block: for device carve-outs, regions chosen by firmware or a hypervisor, memory to be tested.
+//! Allocation of a given block: for device carve-outs, regions chosen by firmware or a hypervisor, memory to be tested;
+//! and of what is free in a pageblock, for work on unused memory, such as giving it back to a host.
 
 use core::fmt;
 use core::ops::Range;
@@ -7,7 +8,7 @@ use crate::cpu::Cpu;
 use crate::frame::{FrameUser, State};
 use crate::pcp::Local;
 use crate::platform::Platform;
-use crate::units::{CpuId, Migratetype, Order, Pfn};
+use crate::units::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 use crate::zone::Zone;
 
 /// Reason why a given block cannot be allocated.
@@ -99,6 +100,27 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let take = || self.take_frames(&local, range.clone(), false);
         self.with_lists_drained(zone, take).map_err(error)?;
         if local.accept(pfn, order) { Ok(()) } else { Err(error(PlaceFailure::Bad)) }
+    }
+
+    /// Allocates the free blocks of at least order `least` that begin in the pageblock of `pfn`, each with its own
+    /// order, until `out` is full. With maps, the largest come first. Returns the number of blocks. Blocks on CPUs'
+    /// lists, in reserves and in isolated pageblocks are not taken; an absent pageblock has none. Each block is freed
+    /// like any other.
+    ///
+    /// No mark is checked: the caller keeps the blocks for a moment only. O(512), under the lock of one zone.
+    pub fn take_free(&self, pfn: Pfn, least: Order, out: &mut [(Pfn, Order)]) -> usize {
+        let start = pfn.block_start(PAGEBLOCK_ORDER);
+        if !self.frames.contains(start) || !self.frames.info(start).is_present() {
+            return 0;
+        }
+        let zone = &self.allocator.zones[self.frames.info(start).zone().index()];
+        self.allocator.in_section_of(zone, start, Some(self.cpu), |buddy| {
+            let taken = buddy.take_whole(start, least, out);
+            for &(pfn, order) in &out[..taken] {
+                self.frames.set_tiles(pfn..pfn.add(order.pages()), Migratetype::Movable);
+            }
+            taken
+        })
     }
 
     /// The zone that holds all `pages` frames from `pfn` on; `None` if there is none, or the first frame has no memory.

@@ -1,6 +1,5 @@
 extern crate std;
 
-use std::collections::HashSet;
 use std::vec::Vec;
 
 use super::*;
@@ -12,35 +11,37 @@ fn order(order: u8) -> Order {
     Order::new(order).expect("an order of the test")
 }
 
-const PLAIN: Facts = Facts {
-    order: Order::ZERO,
-    movable: true,
-    can_wait: true,
-    high: false,
-    no_retry: false,
-    repeat: false,
-    no_fail: false,
-    may_write: true,
-    no_reserves: false,
-    reclaiming: false,
-    victim: false,
-};
+const PLAIN: Facts = Facts { order: Order::ZERO, movable: true, flags: Flags::NONE, reclaiming: false };
+
+/// All flags that decide which steps there are.
+const FLAGS: [Flags; 7] = [
+    Flags::NO_WAIT,
+    Flags::NO_RETRY,
+    Flags::REPEAT,
+    Flags::NO_FAIL,
+    Flags::NO_WRITE,
+    Flags::NO_RESERVES,
+    Flags::VICTIM,
+];
+
+/// A plain request with these flags.
+const fn with(flags: Flags) -> Facts {
+    Facts { flags, ..PLAIN }
+}
 
 const ALL: Means = Means { marks: true, reclaim: true, compact: true, forget: false, as_linux: false };
 
 /// Possible outcomes of a step.
 fn outcomes(step: Step) -> &'static [Outcome] {
     match step {
-        Step::Reclaim => {
-            &[Outcome::NoProgress, Outcome::Progress(0), Outcome::Progress(32), Outcome::Progress(1024)]
-        }
+        Step::Reclaim => &[Outcome::No, Outcome::Progress(0), Outcome::Progress(32), Outcome::Progress(1024)],
         Step::Assess | Step::Kill => &[Outcome::Yes, Outcome::No],
-        _ => &[Outcome::Done],
+        _ => &[Outcome::No],
     }
 }
 
-/// Events on the way to a state.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+/// Events on the way to a step.
+#[derive(Default)]
 struct Seen {
     drained: bool,
     reclaims: u32,
@@ -51,70 +52,91 @@ struct Seen {
     paused: bool,
 }
 
-/// Goes through every state that can be reached, and checks each step against the permissions of the request.
+/// Goes through the passes once for each sequence of outcomes, and checks each step against the permissions of the
+/// request.
 fn explore(generation: Generation, facts: Facts, means: Means) {
-    let (passes, first) = Passes::begin(generation, facts, means, LIMITS);
-    assert!(matches!(first, Step::Walk(Walk { mark: Mark::Low, allowed_only: true, .. })));
-    let mut seen = HashSet::new();
-    let mut stack = Vec::from([(passes, first, Seen::default(), 0_u32)]);
-    let endless = facts.no_fail && facts.can_wait && !facts.reclaiming;
-    while let Some((passes, step, so_far, depth)) = stack.pop() {
-        if !seen.insert((passes, step, so_far)) || (endless && depth > 40) {
-            continue;
-        }
-        assert!(depth < 200, "no end: {facts:?} {means:?}");
-        let may_help = facts.can_wait && !facts.reclaiming;
-        let case = || std::format!("{generation:?} {facts:?} {means:?} {so_far:?} {step:?}");
-        match step {
-            Step::Reclaim => assert!(may_help && means.reclaim, "{}", case()),
-            Step::Compact => assert!(may_help && means.compact && facts.order > Order::ZERO, "{}", case()),
-            Step::Forget => assert!(means.forget && so_far.progress, "{}", case()),
-            Step::Pause | Step::Assess | Step::Kill => assert!(may_help, "{}", case()),
-            Step::Drain => assert!(facts.can_wait || !means.as_linux, "{}", case()),
-            Step::Walk(walk) => {
-                let exempt = (facts.reclaiming || facts.victim) && !facts.no_reserves;
-                assert!(walk.mark != Mark::None || exempt, "{}", case());
-                assert!(walk.allowed_only || exempt || !facts.can_wait, "{}", case());
-                assert!(!walk.access.harder || !facts.can_wait && !facts.no_reserves, "{}", case());
+    let flagged = |flag| facts.flags.has(flag);
+    let endless = flagged(Flags::NO_FAIL) && !flagged(Flags::NO_WAIT) && !facts.reclaiming;
+    // Numbers of the outcomes that are not tried yet of each step that has several.
+    let mut choices: Vec<&[Outcome]> = Vec::new();
+    loop {
+        let (mut so_far, mut depth, mut made) = (Seen::default(), 0, 0);
+        run(generation, facts, means, Limits { rounds: 2, ..LIMITS }, |step| {
+            depth += 1;
+            assert!(depth < 200, "no end: {facts:?} {means:?}");
+            if endless && depth > 20 {
+                return Outcome::Yes;
             }
-            Step::Wake => {}
-            Step::Fail => {
-                assert!(!endless, "a request that must not fail did: {}", case());
-                let walked = matches!(so_far.last, Some(Step::Walk(_)) | Some(Step::Wake));
-                assert!(walked || so_far.drained, "{}", case());
-                assert!(
-                    so_far.drained || !facts.can_wait && means.as_linux,
-                    "failed with full lists: {}",
-                    case()
-                );
-                continue;
-            }
-        }
-        if so_far.last == Some(Step::Drain) || so_far.last == Some(Step::Compact) {
-            assert!(matches!(step, Step::Walk(_)), "no walk after it: {}", case());
-        }
-        let at_min = matches!(step, Step::Walk(walk) if walk.mark == Mark::Min);
-        assert!(step != Step::Kill || !so_far.killed, "killed twice without a look: {}", case());
-        assert!(step != Step::Reclaim || !so_far.paused, "reclaims after a pause without a look: {}", case());
-        let victim = facts.victim && !facts.no_fail;
-        let spares = step != Step::Kill && (step != Step::Reclaim || generation == Generation::V6_1);
-        assert!(!victim || spares, "a victim fails instead: {}", case());
-        let reclaims = so_far.reclaims + u32::from(step == Step::Reclaim);
-        assert!(reclaims <= 1 || !facts.no_retry || facts.no_fail, "{}", case());
-        for &outcome in outcomes(step) {
-            let mut after = passes;
-            let next = after.next(outcome);
-            let so_far = Seen {
+            check(generation, facts, means, &so_far, step);
+            let outcome = match outcomes(step) {
+                &[only] => only,
+                all => {
+                    made += 1;
+                    if made > choices.len() {
+                        choices.push(all);
+                    }
+                    choices[made - 1][0]
+                }
+            };
+            let at_min = matches!(step, Step::Walk(walk) if walk.mark == Mark::Min);
+            so_far = Seen {
                 drained: so_far.drained || step == Step::Drain,
-                reclaims: reclaims.min(2),
+                reclaims: so_far.reclaims + u32::from(step == Step::Reclaim),
                 last: Some(step),
                 progress: matches!(outcome, Outcome::Progress(_)),
                 killed: !at_min && (so_far.killed || (step == Step::Kill && outcome == Outcome::Yes)),
                 paused: !at_min && (so_far.paused || step == Step::Pause),
             };
-            stack.push((after, next, so_far, depth + 1));
+            outcome
+        });
+        let case = || std::format!("{generation:?} {facts:?} {means:?}");
+        assert!(depth > 20 || !endless, "a request that must not fail did: {}", case());
+        let walked = matches!(so_far.last, Some(Step::Walk(_) | Step::Wake));
+        assert!(walked || so_far.drained || endless, "{}", case());
+        let linux = flagged(Flags::NO_WAIT) && means.as_linux;
+        assert!(so_far.drained || linux || endless, "failed with full lists: {}", case());
+        // The next sequence: another outcome of the last step that has one.
+        while choices.last().is_some_and(|choice| choice.len() == 1) {
+            choices.pop();
         }
+        let Some(last) = choices.last_mut() else { return };
+        *last = &last[1..];
     }
+}
+
+fn check(generation: Generation, facts: Facts, means: Means, so_far: &Seen, step: Step) {
+    let flagged = |flag| facts.flags.has(flag);
+    let can_wait = !flagged(Flags::NO_WAIT);
+    let no_reserves = flagged(Flags::NO_RESERVES);
+    let may_help = can_wait && !facts.reclaiming;
+    let last = so_far.last;
+    let case = || std::format!("{generation:?} {facts:?} {means:?} {last:?} {step:?}");
+    match step {
+        Step::Reclaim => assert!(may_help && means.reclaim, "{}", case()),
+        Step::Compact => assert!(may_help && means.compact && facts.order > Order::ZERO, "{}", case()),
+        Step::Forget => assert!(means.forget && so_far.progress, "{}", case()),
+        Step::Pause | Step::Assess | Step::Kill => assert!(may_help, "{}", case()),
+        Step::Drain => assert!(can_wait || !means.as_linux, "{}", case()),
+        Step::Walk(walk) => {
+            let first = Walk { mark: Mark::Low, allowed_only: true, ..walk };
+            assert!(last.is_some() || walk == first, "{}", case());
+            let exempt = (facts.reclaiming || flagged(Flags::VICTIM)) && !no_reserves;
+            assert!(walk.mark != Mark::None || exempt, "{}", case());
+            assert!(walk.allowed_only || exempt || !can_wait, "{}", case());
+            assert!(!walk.access.harder || !can_wait && !no_reserves, "{}", case());
+        }
+        Step::Wake => {}
+    }
+    let is_walk = matches!(step, Step::Walk(_));
+    assert!(last.is_some() || is_walk, "{}", case());
+    assert!(is_walk || !matches!(last, Some(Step::Drain | Step::Compact)), "no walk after it: {}", case());
+    assert!(step != Step::Kill || !so_far.killed, "killed twice without a look: {}", case());
+    assert!(step != Step::Reclaim || !so_far.paused, "reclaims after a pause without a look: {}", case());
+    let victim = flagged(Flags::VICTIM) && !flagged(Flags::NO_FAIL);
+    let spares = step != Step::Kill && (step != Step::Reclaim || generation == Generation::V6_1);
+    assert!(!victim || spares, "a victim fails instead: {}", case());
+    let again = step == Step::Reclaim && so_far.reclaims > 0;
+    assert!(!again || !flagged(Flags::NO_RETRY) || flagged(Flags::NO_FAIL), "{}", case());
 }
 
 /// Every request with every combination of helpers in both generations, for every outcome of each step.
@@ -124,19 +146,9 @@ fn every_request_ends_and_keeps_its_limits() {
         for bits in 0..1_u32 << 9 {
             let bit = |n: u32| bits >> n & 1 == 1;
             for order in [order(0), order(3), order(9)] {
-                let facts = Facts {
-                    order,
-                    movable: bit(0),
-                    can_wait: bit(1),
-                    high: true,
-                    no_retry: bit(2),
-                    repeat: bit(3),
-                    no_fail: bit(4),
-                    may_write: bit(5),
-                    no_reserves: bit(6),
-                    reclaiming: bit(7),
-                    victim: bit(8),
-                };
+                let flags = FLAGS.into_iter().enumerate().filter(|&(n, _)| bit(n as u32));
+                let flags = flags.fold(Flags::HIGH, |all, (_, flag)| all.and(flag));
+                let facts = Facts { order, movable: bit(7), flags, reclaiming: bit(8) };
                 for means in 0..32 {
                     let bit = |n: u32| means >> n & 1 == 1;
                     let means = Means {
@@ -166,19 +178,17 @@ fn steps_within(
     reclaim: Outcome,
     kill: Outcome,
 ) -> Vec<Step> {
-    let (mut passes, mut step) = Passes::begin(generation, facts, means, limits);
-    let mut steps = Vec::from([step]);
-    while step != Step::Fail {
-        let outcome = match step {
+    let mut steps = Vec::new();
+    run(generation, facts, means, limits, |step| {
+        steps.push(step);
+        assert!(steps.len() < 100);
+        match step {
             Step::Reclaim => reclaim,
             Step::Assess => Outcome::Yes,
             Step::Kill => kill,
-            _ => Outcome::Done,
-        };
-        step = passes.next(outcome);
-        steps.push(step);
-        assert!(steps.len() < 100);
-    }
+            _ => Outcome::No,
+        }
+    });
     steps
 }
 
@@ -198,7 +208,6 @@ fn marks(steps: &[Step]) -> std::string::String {
         Step::Assess => "assess",
         Step::Pause => "pause",
         Step::Kill => "kill",
-        Step::Fail => "fail",
     };
     steps.iter().map(name).collect::<Vec<_>>().join(" ")
 }
@@ -207,23 +216,23 @@ fn marks(steps: &[Step]) -> std::string::String {
 fn an_allocator_without_helpers_walks_drains_and_walks() {
     let means = Means { marks: false, reclaim: false, compact: false, ..ALL };
     for generation in BOTH {
-        let all = steps(generation, PLAIN, means, Outcome::NoProgress);
-        assert_eq!(marks(&all), "low wake drain min fail", "{generation:?}");
+        let all = steps(generation, PLAIN, means, Outcome::No);
+        assert_eq!(marks(&all), "low wake drain min", "{generation:?}");
     }
 }
 
 #[test]
 fn who_cannot_wait_tries_the_reserve_and_fails() {
-    let atomic = Facts { can_wait: false, high: true, ..PLAIN };
+    let atomic = with(Flags::ATOMIC);
     for generation in BOTH {
-        let linux = steps(generation, atomic, Means { as_linux: true, ..ALL }, Outcome::NoProgress);
-        assert_eq!(marks(&linux), "low wake min fail", "{generation:?}");
-        let all = steps(generation, atomic, ALL, Outcome::NoProgress);
-        assert_eq!(marks(&all), "low wake min drain min fail", "{generation:?}");
+        let linux = steps(generation, atomic, Means { as_linux: true, ..ALL }, Outcome::No);
+        assert_eq!(marks(&linux), "low wake min", "{generation:?}");
+        let all = steps(generation, atomic, ALL, Outcome::No);
+        assert_eq!(marks(&all), "low wake min drain min", "{generation:?}");
         let Step::Walk(walk) = all[2] else { panic!("{all:?}") };
         assert!(walk.access.high && walk.access.harder && walk.access.highatomic && !walk.allowed_only);
-        let polite = Facts { no_reserves: true, ..atomic };
-        let Step::Walk(walk) = steps(generation, polite, ALL, Outcome::NoProgress)[2] else { panic!() };
+        let polite = with(Flags::ATOMIC.and(Flags::NO_RESERVES));
+        let Step::Walk(walk) = steps(generation, polite, ALL, Outcome::No)[2] else { panic!() };
         assert!(walk.access.high && !walk.access.harder && walk.allowed_only);
     }
 }
@@ -232,8 +241,8 @@ fn who_cannot_wait_tries_the_reserve_and_fails() {
 fn a_reclaimer_may_have_the_last_page_and_never_reclaims() {
     let inside = Facts { reclaiming: true, ..PLAIN };
     for generation in BOTH {
-        let all = steps(generation, inside, ALL, Outcome::NoProgress);
-        assert_eq!(marks(&all), "low wake min none drain none fail", "{generation:?}");
+        let all = steps(generation, inside, ALL, Outcome::No);
+        assert_eq!(marks(&all), "low wake min none drain none", "{generation:?}");
     }
 }
 
@@ -241,77 +250,70 @@ fn a_reclaimer_may_have_the_last_page_and_never_reclaims() {
 fn the_passes_of_v3_0() {
     let passes = |facts, means, reclaim| marks(&steps(Generation::V3_0, facts, means, reclaim));
     assert_eq!(
-        passes(PLAIN, ALL, Outcome::NoProgress),
-        "low wake min reclaim high kill pause min reclaim high kill drain min fail"
+        passes(PLAIN, ALL, Outcome::No),
+        "low wake min reclaim high kill pause min reclaim high kill drain min"
     );
     let huge = Facts { order: order(9), ..PLAIN };
     assert_eq!(
         passes(huge, ALL, Outcome::Progress(32)),
-        "low wake min compact min reclaim min drain min fail",
+        "low wake min compact min reclaim min drain min",
         "a costly request is not retried"
     );
-    let repeat = Facts { repeat: true, ..huge };
+    let repeat = Facts { flags: Flags::REPEAT, ..huge };
     assert_eq!(
         passes(repeat, ALL, Outcome::Progress(256)),
-        "low wake min compact min reclaim min drain min pause min compact min reclaim min drain min fail",
+        "low wake min compact min reclaim min drain min pause min compact min reclaim min drain min",
         "until as much was reclaimed as it wants"
     );
-    let gentle = Facts { no_retry: true, ..PLAIN };
-    assert_eq!(passes(gentle, ALL, Outcome::NoProgress), "low wake min reclaim drain min fail");
+    let gentle = with(Flags::NO_RETRY);
+    assert_eq!(passes(gentle, ALL, Outcome::No), "low wake min reclaim drain min");
     let forget = Means { forget: true, ..ALL };
-    assert_eq!(
-        passes(gentle, forget, Outcome::Progress(1)),
-        "low wake min reclaim forget min drain min fail"
-    );
+    assert_eq!(passes(gentle, forget, Outcome::Progress(1)), "low wake min reclaim forget min drain min");
 }
 
 #[test]
 fn the_passes_of_v6_1() {
     let passes = |facts, means, reclaim| marks(&steps(Generation::V6_1, facts, means, reclaim));
     assert_eq!(
-        passes(PLAIN, ALL, Outcome::NoProgress),
-        "low wake min reclaim assess pause wake min reclaim high kill drain min fail"
+        passes(PLAIN, ALL, Outcome::No),
+        "low wake min reclaim assess pause wake min reclaim high kill drain min"
     );
     let huge = Facts { order: order(9), ..PLAIN };
     assert_eq!(
         passes(huge, ALL, Outcome::Progress(32)),
-        "low wake min compact min reclaim min drain min compact min fail"
+        "low wake min compact min reclaim min drain min compact min"
     );
     // Movable blocks of orders that are not costly are reclaimed for first.
     for (k, first) in
         [(0, "low wake min reclaim "), (3, "low wake min reclaim "), (4, "low wake min compact ")]
     {
         let facts = Facts { order: order(k), ..PLAIN };
-        assert!(passes(facts, ALL, Outcome::NoProgress).starts_with(first), "order {k}");
+        assert!(passes(facts, ALL, Outcome::No).starts_with(first), "order {k}");
     }
-    let unmovable = Facts { order: order(1), movable: false, no_retry: true, ..PLAIN };
-    assert_eq!(
-        passes(unmovable, ALL, Outcome::NoProgress),
-        "low wake min compact min reclaim compact min drain min fail"
-    );
-    let victim = Facts { victim: true, no_retry: true, ..PLAIN };
-    assert_eq!(passes(victim, ALL, Outcome::NoProgress), "low wake min none reclaim drain none fail");
+    let unmovable = Facts { order: order(1), movable: false, ..with(Flags::NO_RETRY) };
+    assert_eq!(passes(unmovable, ALL, Outcome::No), "low wake min compact min reclaim compact min drain min");
+    let victim = with(Flags::VICTIM.and(Flags::NO_RETRY));
+    assert_eq!(passes(victim, ALL, Outcome::No), "low wake min none reclaim drain none");
 }
 
 #[test]
 fn reserves_are_for_victims_and_for_requests_that_cannot_wait() {
     let access = |facts: Facts, means: Means| {
-        let (passes, _) = Passes::begin(Generation::V6_1, facts, means, LIMITS);
-        let Access { oom_victim, highatomic, .. } = passes.slow(Mark::Min).access;
-        (oom_victim, highatomic)
+        let Step::Walk(walk) = steps(Generation::V6_1, facts, means, Outcome::No)[2] else { panic!() };
+        (walk.access.oom_victim, walk.access.highatomic)
     };
     let linux = Means { as_linux: true, ..ALL };
-    let atomic = Facts { can_wait: false, ..PLAIN };
-    let victim = Facts { victim: true, ..PLAIN };
+    let atomic = with(Flags::NO_WAIT);
+    let victim = with(Flags::VICTIM);
     for (facts, means, expected) in [
         (PLAIN, ALL, (false, false)),
         (atomic, ALL, (false, true)),
         (atomic, linux, (false, false)),
         (Facts { order: order(1), ..atomic }, linux, (false, true)),
         (Facts { order: order(1), ..PLAIN }, linux, (false, false)),
-        (Facts { no_reserves: true, ..atomic }, ALL, (false, false)),
+        (with(Flags::NO_WAIT.and(Flags::NO_RESERVES)), ALL, (false, false)),
         (victim, linux, (true, false)),
-        (Facts { no_reserves: true, ..victim }, linux, (false, false)),
+        (with(Flags::VICTIM.and(Flags::NO_RESERVES)), linux, (false, false)),
     ] {
         assert_eq!(access(facts, means), expected, "{facts:?}, {means:?}");
     }
@@ -326,8 +328,8 @@ fn rounds_end_at_their_limits() {
         let all = steps_within(limits, generation, (facts, Means { compact: false, ..ALL }), reclaim, kill);
         [Step::Reclaim, Step::Kill].map(|step| all.iter().filter(|&&taken| taken == step).count())
     };
-    let repeat = |k| Facts { order: order(k), repeat: true, ..PLAIN };
-    let (none, some, yes, no) = (Outcome::NoProgress, Outcome::Progress(32), Outcome::Yes, Outcome::No);
+    let repeat = |k| Facts { order: order(k), ..with(Flags::REPEAT) };
+    let (none, some, yes, no) = (Outcome::No, Outcome::Progress(32), Outcome::Yes, Outcome::No);
     let (v3_0, v6_1) = (Generation::V3_0, Generation::V6_1);
     // Reclaims and kills.
     for (without_progress, rounds, generation, facts, reclaim, kill, expected) in [

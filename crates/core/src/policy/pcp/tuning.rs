@@ -1,8 +1,7 @@
 //! Amounts that each refill and drain of a per-CPU list set moves.
 
-use super::traffic::is_small_high;
-use super::{PcpRule, Sizing, Traffic};
-use crate::units::{NR_ORDERS, Order};
+use super::{PcpRule, Sizing};
+use crate::units::{COSTLY_ORDER, NR_ORDERS, Order};
 
 /// The auto-tuned rule scales a batch to at most `batch << MAX_SCALE`.
 pub const MAX_SCALE: u8 = 5;
@@ -19,10 +18,53 @@ pub enum Shortage {
     Reclaim,
 }
 
+/// Page count of one CPU's lists, and the history of their traffic. The lists keep these fields in three words; where
+/// hits count, each allocation and free updates them.
+///
+/// | field | changed by | read by |
+/// |---|---|---|
+/// | `count` | all | all |
+/// | `free_count` | free, up to [`PcpRule::most_counted`]; halves on an allocation | v6.7 |
+/// | `alloc_factor` | refill; halves on a free | v6.7 |
+/// | `free_factor` | drain; halves on an allocation | v6.1 |
+/// | `freed_high` | free, in [`Tuning::drain`] | v6.7 |
+///
+/// Every rule reads only its own fields, and v5.4 only `count`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Traffic {
+    /// Base pages held.
+    pub count: u32,
+    /// Base pages freed in a row: an allocation halves it.
+    pub free_count: u32,
+    /// A v6.7 refill of order 0 brings `batch << alloc_factor`.
+    pub alloc_factor: u8,
+    /// A v6.1 drain gives back `batch << free_factor`, within bounds.
+    pub free_factor: u8,
+    /// Whether the last free was of order 1 to 3. Allocations in between do not matter.
+    pub freed_high: bool,
+}
+
+impl Traffic {
+    /// No pages and no history.
+    pub const NONE: Self =
+        Self { count: 0, free_count: 0, alloc_factor: 0, free_factor: 0, freed_high: false };
+
+    /// v6.1: an order 1 to 3 block freed after a drain and no allocation since. `free_factor` is 0 under the other
+    /// rules.
+    pub(crate) const fn drains_all(self, order: Order) -> bool {
+        is_small_high(order) && self.free_factor > 0
+    }
+}
+
+/// Orders 1 to 3: those of which many on the lists fragment memory.
+pub(crate) const fn is_small_high(order: Order) -> bool {
+    0 < order.get() && order.get() <= COSTLY_ORDER.get()
+}
+
 /// State of one CPU's lists of one zone that changes between a refill and a drain.
 ///
-/// Each method returns the new state and the amount to move. The caller moves the pages and counts them
-/// ([`Traffic::refilled`], [`Traffic::drained`]): a refill may find less, and a drain of large blocks may move more.
+/// Each method returns the new state and the amount to move. The caller moves the pages and counts them: a refill may
+/// find less, and a drain of large blocks may move more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tuning {
     /// Count and history.
@@ -96,7 +138,7 @@ impl Tuning {
         }
     }
 
-    /// Base pages to give back after a free of `order`, which [`Traffic::on_free`] has counted. 0 below the threshold,
+    /// Base pages to give back after a free of `order`, which is counted already. 0 below the threshold,
     /// and never more than `count`.
     ///
     /// Here `high` is the effective one: under reclaim at most four batches; under v6.7 and below the high watermark
