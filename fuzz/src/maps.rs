@@ -2,10 +2,10 @@
 //! enough to be described.
 
 use framewright::boot::deferred::UnitStep;
-use framewright::boot::early::{Early, EarlyRequest, Side, Where};
+use framewright::boot::early::{Early, EarlyRequest, Side};
 use framewright::boot::map::{Home, Kind, MemoryMap};
 use framewright::boot::spans::Span;
-use framewright::boot::zones::{Buffers, Division, HandOver, Movable, NodePart, Part, Rules};
+use framewright::boot::zones::{Buffers, Division, HandOver, NodePart, Part, Rules};
 use framewright::defer::How;
 use framewright::policy::init::Split;
 use framewright::units::{NodeId, Order, Pfn, ZoneId, ZoneType};
@@ -33,15 +33,16 @@ fn address(bytes: &mut Bytes<'_>) -> u64 {
 
 fn rules(bytes: &mut Bytes<'_>) -> Rules {
     let dma = bytes.below(5) as u64 * 1024;
-    let movable = match bytes.below(3) {
-        0 => Movable::None,
-        1 => Movable::HotPluggable,
-        _ => Movable::KernelCore(address(bytes) >> 12),
+    let movable_node = match bytes.below(3) {
+        0 => false,
+        1 => true,
+        // So that what comes after it keeps its meaning: there was a third rule, with a number.
+        _ => address(bytes) & 1 == 1,
     };
     Rules {
         dma_end: Pfn(dma),
         dma32_end: Pfn(dma + bytes.below(5) as u64 * 1024),
-        movable,
+        movable_node,
         section: 1024 << bytes.below(3),
         defer: !bytes.byte().is_multiple_of(8),
     }
@@ -112,7 +113,7 @@ fn allocate(early: &mut Early<'_>, bytes: &mut Bytes<'_>) {
                 let node = NodeId(bytes.below(5) as u16);
                 let request = EarlyRequest {
                     align: 1 << bytes.below(12),
-                    place: bytes.pick(&[Where::Anywhere, Where::Preferably(node), Where::On(node)]),
+                    near: bytes.pick(&[None, Some(node), Some(node)]),
                     from: bytes.pick(&[Side::Bottom, Side::Top]),
                     hot_pluggable: bytes.byte().is_multiple_of(2),
                     ..EarlyRequest::new(bytes.number().into())

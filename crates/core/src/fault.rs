@@ -15,10 +15,9 @@ use crate::units::Order;
 /// have failed.
 ///
 /// ```
-/// use framewright::Order;
 /// use framewright::fault::FaultRule;
 ///
-/// let third_large_one = FaultRule::nth(3).from_order(Order::new(4).unwrap());
+/// let third_large_one = FaultRule { orders: u16::MAX << 4, ..FaultRule::nth(3) };
 /// assert_eq!((third_large_one.interval, third_large_one.times), (3, Some(1)));
 /// let one_in_ten = FaultRule::share(10, 42);
 /// assert_eq!(one_in_ten.times, None);
@@ -48,20 +47,6 @@ impl FaultRule {
     #[must_use]
     pub const fn share(percent: u8, seed: u64) -> Self {
         Self { orders: u16::MAX, probability: percent, interval: 1, times: None, seed }
-    }
-
-    /// Limits the rule to allocations of at least `order`.
-    #[must_use]
-    pub const fn from_order(mut self, order: Order) -> Self {
-        self.orders = u16::MAX << order.get();
-        self
-    }
-
-    /// Limits the rule to `times` failures.
-    #[must_use]
-    pub const fn times(mut self, times: u32) -> Self {
-        self.times = Some(times);
-        self
     }
 
     /// Whether the `n`-th counted allocation, from 1, fails. Does not look at `times`. Pure.

@@ -26,7 +26,7 @@
 //! 7. **A free that is no hit** takes one of five ways, by a table (`cpu/free.rs`): onto the list; onto the list, which
 //!    drains; back to the zone with others, if that makes a pageblock whole; claimed first by a compare-and-swap, if
 //!    another CPU handed the block out; or all checks, and a refusal.
-//! 8. **An allocation that finds nothing** goes on in passes, decided by a pure state machine ([`policy::passes`]): the
+//! 8. **An allocation that finds nothing** goes on in passes, decided by a pure function ([`policy::passes`]): the
 //!    next zone of the node's zonelist ([`zonelist`]), background reclaim, lower watermarks, compaction, direct reclaim
 //!    with what the request brings ([`reclaim`]), the lists of other CPUs. Then [`AllocError`] states what each zone
 //!    lacked.

@@ -14,7 +14,7 @@ use crate::platform::Platform;
 use crate::policy::Generation;
 use crate::policy::pcp::{
     BATCH_CAP, BATCH_CAP_V3_0, MAX_SCALE, PcpRule, Sizing, accepts_fraction, share_of_free, sharing_cpus,
-    size_with_cap,
+    size,
 };
 use crate::policy::watermark::{self, Marks};
 use crate::reclaim::Node;
@@ -236,7 +236,7 @@ pub(crate) fn sizing(config: &Config, managed: u64, low_watermark: u64, cpus: u3
             };
             // The same number of bytes for every size of base page.
             let cap = of_4_kib * 4 / u64::from(config.page_kib);
-            size_with_cap(
+            size(
                 config.experiment.pcp_rule,
                 managed,
                 low_watermark,

@@ -180,32 +180,6 @@ impl Order {
     }
 }
 
-/// Error: the number is larger than [`MAX_ORDER`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct NoOrder(pub u64);
-
-impl fmt::Display for NoOrder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is no order: there are 0 to {}", self.0, MAX_ORDER.get())
-    }
-}
-
-impl core::error::Error for NoOrder {}
-
-macro_rules! orders_from {
-    ($($number:ty)*) => {
-        $(impl TryFrom<$number> for Order {
-            type Error = NoOrder;
-
-            fn try_from(order: $number) -> Result<Self, NoOrder> {
-                u8::try_from(order).ok().and_then(Self::new).ok_or(NoOrder(order as u64))
-            }
-        })*
-    };
-}
-
-orders_from! { u32 u64 usize }
-
 impl fmt::Debug for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "order {}", self.0)
@@ -462,11 +436,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_come_from_numbers() {
-        assert_eq!(Order::try_from(10_u32), Ok(MAX_ORDER));
-        assert_eq!(Order::try_from(0_usize), Ok(Order::ZERO));
-        assert_eq!(Order::try_from(256_u64 + 3), Err(NoOrder(259)), "not cut to 8 bits");
-        assert_eq!(Order::try_from(11_u32).unwrap_err().0, 11);
+    fn an_order_for_pages_is_the_smallest_that_holds_them() {
         let for_pages = |pages| Order::for_pages(pages).map(Order::get);
         assert_eq!([0, 1, 2, 3, 4, 5, 1023, 1024].map(for_pages), [0, 0, 1, 2, 2, 3, 10, 10].map(Some));
         assert_eq!([1025, u64::MAX].map(for_pages), [None; 2]);

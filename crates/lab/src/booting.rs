@@ -5,7 +5,7 @@ pub mod report;
 
 use core::ops::Range;
 
-use framewright::boot::early::{Early, EarlyError, EarlyRequest, Side, Where};
+use framewright::boot::early::{Early, EarlyError, EarlyRequest, Side};
 use framewright::boot::map::{Home, Kind};
 use framewright::boot::zones::Rules;
 use framewright::policy::init;
@@ -92,8 +92,7 @@ impl Bootable {
         if let Ok(map) = firmware.map.divide(Rules::default(), |_| Ok(())) {
             for node in &map.nodes {
                 let pages = (node.present * descriptor_bytes).div_ceil(1 << PAGE_SHIFT);
-                let request =
-                    EarlyRequest { place: Where::Preferably(node.node), ..EarlyRequest::new(pages.max(1)) };
+                let request = EarlyRequest { near: Some(node.node), ..EarlyRequest::new(pages.max(1)) };
                 wants.push(Want { request, what: format!("descriptors of {:?}", node.node) });
             }
         }

@@ -8,10 +8,10 @@ use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 use core::{ptr, slice};
 
-use framewright::boot::early::{Early, EarlyRequest, Where};
+use framewright::boot::early::{Early, EarlyRequest};
 use framewright::boot::map::{self, Home, MemoryMap};
 use framewright::boot::spans::Span;
-use framewright::boot::zones::{Buffers, Division, HandOver, Movable, NodePart, Part, Rules};
+use framewright::boot::zones::{Buffers, Division, HandOver, NodePart, Part, Rules};
 use framewright::config::{Experiment, RefillCheck};
 use framewright::defer::{DeferredMemory, ZoneCursor};
 use framewright::units::SECTION_PAGES;
@@ -98,8 +98,8 @@ pub(super) fn prepare(machine: &'static Machine, notes: &'static mut Notes) -> P
 
     let room = Buffers { specs, parts, nodes };
     let is_given = |word| args::find(machine.command_line(), word).is_some();
-    let movable = if is_given("movable_node") { Movable::HotPluggable } else { Movable::None };
-    let rules = Rules { movable, defer: !is_given("nodefer"), ..Rules::default() };
+    let movable_node = is_given("movable_node");
+    let rules = Rules { movable_node, defer: !is_given("nodefer"), ..Rules::default() };
     let division = Division::new(early.map(), rules, room).unwrap_or_else(|error| panic!("zones: {error}"));
     print_zones(&division);
 
@@ -191,7 +191,7 @@ fn print_zones(division: &Division<'_>) {
 fn early_pages(early: &mut Early<'_>, pages: u64, align: u64, node: NodeId) -> Pfn {
     // What is mapped one to one ends; memory behind that can be managed, but not used so early.
     let within = Pfn(0)..Pfn(paging::DIRECT_END / PAGE);
-    let request = EarlyRequest { align, within, place: Where::Preferably(node), ..EarlyRequest::new(pages) };
+    let request = EarlyRequest { align, within, near: Some(node), ..EarlyRequest::new(pages) };
     early.alloc(&request).unwrap_or_else(|error| panic!("early memory: {error}"))
 }
 

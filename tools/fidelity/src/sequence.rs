@@ -95,7 +95,9 @@ fn own_size(config: &Config, kernel: &Answer, cpus: u8) -> Sizing {
     let managed = kernel.states[0].managed;
     let share = watermark::share(watermark::pages_min(kib, 4).max(wanted), managed, lowmem);
     let marks = Marks::new(config.experiment.marks, managed, share, config.watermark_scale, !shares);
-    pcp::size(config.experiment.pcp_rule, managed, marks.low, u32::from(cpus), config.experiment.pcp_fraction)
+    let experiment = &config.experiment;
+    let cpus = u32::from(cpus);
+    pcp::size(experiment.pcp_rule, managed, marks.low, cpus, experiment.pcp_fraction, pcp::BATCH_CAP)
 }
 
 /// The first operation at which two sequences differ, with what each did; `None` if they are the same.

@@ -21,18 +21,6 @@ pub enum Side {
     Top,
 }
 
-/// Node of an early allocation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Where {
-    /// Any node.
-    #[default]
-    Anywhere,
-    /// This node, or any other if it has no room.
-    Preferably(NodeId),
-    /// This node only.
-    On(NodeId),
-}
-
 /// An early allocation: number of frames, and their place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EarlyRequest {
@@ -42,8 +30,8 @@ pub struct EarlyRequest {
     pub align: u64,
     /// All frames are in this range.
     pub within: Range<Pfn>,
-    /// Node of the frames.
-    pub place: Where,
+    /// The node of the frames, if it has room; else any.
+    pub near: Option<NodeId>,
     /// End of the free range to take from.
     pub from: Side,
     /// Whether hot-pluggable memory may be taken. It cannot be removed then.
@@ -58,7 +46,7 @@ impl EarlyRequest {
             pages,
             align: 1,
             within: Pfn(0)..Pfn(u64::MAX),
-            place: Where::Anywhere,
+            near: None,
             from: Side::Top,
             hot_pluggable: false,
         }
@@ -183,14 +171,9 @@ impl<'b> Early<'b> {
         if request.pages == 0 || !request.align.is_power_of_two() {
             return Err(EarlyError::BadRequest(request.clone()));
         }
-        let (first, last) = match request.place {
-            Where::Anywhere => (None, None),
-            Where::Preferably(node) => (Some(node), None),
-            Where::On(node) => (Some(node), Some(node)),
-        };
-        let found = self.find(request, first).or_else(|| self.find(request, last));
+        let found = self.find(request, request.near).or_else(|| self.find(request, None));
         let Some(first) = found else {
-            let largest = self.candidates(request, last).map(|range| range.end.0 - range.start.0).max();
+            let largest = self.candidates(request, None).map(|range| range.end.0 - range.start.0).max();
             return Err(EarlyError::NoMemory { request: request.clone(), largest: largest.unwrap_or(0) });
         };
         self.reserve(first..first.add(request.pages))?;
@@ -286,9 +269,9 @@ mod tests {
             early.alloc(&EarlyRequest { hot_pluggable: true, align: 64, ..EarlyRequest::new(10) }),
             Ok(Pfn(384))
         );
-        let on = |node| EarlyRequest { place: Where::On(NodeId(node)), ..EarlyRequest::new(65) };
-        assert_eq!(early.alloc(&on(0)), Err(EarlyError::NoMemory { request: on(0), largest: 64 }));
-        assert_eq!(early.alloc(&EarlyRequest { place: Where::Preferably(NodeId(0)), ..on(0) }), Ok(Pfn(125)));
+        let near_0 = |pages| EarlyRequest { near: Some(NodeId(0)), ..EarlyRequest::new(pages) };
+        assert_eq!(early.alloc(&near_0(65)), Ok(Pfn(125)), "node 0 has 64");
+        assert_eq!(early.alloc(&near_0(99)), Err(EarlyError::NoMemory { request: near_0(99), largest: 64 }));
         assert_eq!(
             early.alloc(&EarlyRequest { within: Pfn(40)..Pfn(60), ..EarlyRequest::new(20) }),
             Ok(Pfn(40))

@@ -15,6 +15,9 @@ use crate::units::{NodeId, Pfn};
 /// End of physical addresses, in bytes: 4 PiB. Ranges above are cut off, and counted.
 pub const ADDRESS_END: u64 = 1 << 52;
 
+/// Pages have 4 KiB.
+const PAGE_SHIFT: u32 = 12;
+
 /// Kind of a range of memory. Each kind is more restrictive than those before it: where two ranges overlap, the more
 /// restrictive kind wins.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -131,7 +134,6 @@ impl core::error::Error for MapError {}
 pub struct MemoryMap<'b> {
     kinds: Spans<'b, Kind>,
     homes: Spans<'b, Home>,
-    page_shift: u32,
     counts: MapCounts,
 }
 
@@ -141,23 +143,7 @@ impl<'b> MemoryMap<'b> {
     /// there is one node.
     #[must_use]
     pub fn new(kinds: &'b mut [Span<Kind>], homes: &'b mut [Span<Home>]) -> Self {
-        Self {
-            kinds: Spans::new(kinds),
-            homes: Spans::new(homes),
-            page_shift: 12,
-            counts: MapCounts::default(),
-        }
-    }
-
-    /// Sets the page size to `1 << shift` bytes; 9 to 30.
-    ///
-    /// # Panics
-    /// If `shift` is out of range.
-    #[must_use]
-    pub const fn page_shift(mut self, shift: u32) -> Self {
-        assert!(shift >= 9 && shift <= 30, "pages are 512 B to 1 GiB");
-        self.page_shift = shift;
-        self
+        Self { kinds: Spans::new(kinds), homes: Spans::new(homes), counts: MapCounts::default() }
     }
 
     /// Adds a range of `bytes` bytes from `start` on. Where it overlaps other ranges, the more restrictive kind wins.
@@ -213,8 +199,7 @@ impl<'b> MemoryMap<'b> {
     }
 
     /// The nodes' ranges, in bytes, likewise. They are addresses and may hold no memory.
-    #[must_use]
-    pub fn homes(&self) -> &[Span<Home>] {
+    fn homes(&self) -> &[Span<Home>] {
         self.homes.as_slice()
     }
 
@@ -224,18 +209,12 @@ impl<'b> MemoryMap<'b> {
         &self.counts
     }
 
-    /// Binary logarithm of a page's bytes.
-    #[must_use]
-    pub const fn shift(&self) -> u32 {
-        self.page_shift
-    }
-
     /// The frames that `bytes` bytes from `start` on touch, below [`ADDRESS_END`]: for memory to reserve.
     #[must_use]
     pub fn touched(&self, start: u64, bytes: u64) -> Range<Pfn> {
         let end = start.saturating_add(bytes).min(ADDRESS_END);
-        let first = Pfn(start.min(end) >> self.page_shift);
-        first..if bytes == 0 { first } else { Pfn(end.div_ceil(1 << self.page_shift)) }
+        let first = Pfn(start.min(end) >> PAGE_SHIFT);
+        first..if bytes == 0 { first } else { Pfn(end.div_ceil(1 << PAGE_SHIFT)) }
     }
 
     /// The memory in whole pages, sorted, cut where the home changes. A page that two nodes share belongs to the later
@@ -255,24 +234,23 @@ impl<'b> MemoryMap<'b> {
 
     /// Pieces of [`memory`](Self::memory), also cut where memory that no node claims meets memory of node 0.
     fn pieces(&self) -> impl Iterator<Item = Piece> {
-        let shift = self.page_shift;
         // The present kind and home; frames before `at` are done.
         let (mut kind, mut home, mut at) = (0, 0, 0);
         core::iter::from_fn(move || {
             loop {
                 let span = self.kinds().get(kind)?;
-                let (first, end) = (span.start.div_ceil(1 << shift).max(at), span.end >> shift);
+                let (first, end) = (span.start.div_ceil(1 << PAGE_SHIFT).max(at), span.end >> PAGE_SHIFT);
                 if span.tag != Kind::Usable || first >= end {
                     kind += 1;
                     continue;
                 }
                 // The home of the first frame; if it has none, the piece ends at the start of the next home.
-                while self.homes().get(home).is_some_and(|span| span.end >> shift <= first) {
+                while self.homes().get(home).is_some_and(|span| span.end >> PAGE_SHIFT <= first) {
                     home += 1;
                 }
                 let (until, home) = match self.homes().get(home) {
-                    Some(span) if span.start >> shift <= first => (span.end >> shift, span.tag),
-                    Some(span) => (span.start >> shift, Home::default()),
+                    Some(span) if span.start >> PAGE_SHIFT <= first => (span.end >> PAGE_SHIFT, span.tag),
+                    Some(span) => (span.start >> PAGE_SHIFT, Home::default()),
                     None => (u64::MAX, Home::default()),
                 };
                 at = end.min(until);
@@ -292,7 +270,7 @@ impl<'b> MemoryMap<'b> {
     pub fn trimmed_bytes(&self) -> u64 {
         let usable = self.kinds().iter().filter(|span| span.tag == Kind::Usable);
         let bytes: u64 = usable.map(|span| span.end - span.start).sum();
-        bytes - (self.pages() << self.page_shift)
+        bytes - (self.pages() << PAGE_SHIFT)
     }
 
     /// Base pages of memory that no node claims; 0 if no node claims any. O(ranges).
@@ -303,7 +281,7 @@ impl<'b> MemoryMap<'b> {
         }
         let claimed = |piece: &Piece| {
             let within = |span: &Span<Home>| {
-                let (from, to) = (span.start >> self.page_shift, span.end >> self.page_shift);
+                let (from, to) = (span.start >> PAGE_SHIFT, span.end >> PAGE_SHIFT);
                 to.min(piece.range.end.0).saturating_sub(from.max(piece.range.start.0))
             };
             self.homes().iter().map(within).sum::<u64>()
@@ -410,7 +388,7 @@ mod tests {
         map.add(0, 1024 * K, Kind::Usable).expect("there is room");
         map.add_node(256 * K, 256 * K, NODE_1).expect("no other node has it");
         assert_eq!(pieces(&map), [(0, 64, 0), (64, 128, 1), (128, 256, 0)]);
-        assert_eq!((map.unclaimed_pages(), map.shift()), (192, 12));
+        assert_eq!(map.unclaimed_pages(), 192);
     }
 
     /// Memory that no node claims is one piece with memory of node 0 beside it, unless that is hot-pluggable.

@@ -15,19 +15,6 @@ use crate::policy::init;
 use crate::units::{MAX_ORDER, NodeId, Pfn, SECTION_PAGES, ZoneType};
 use crate::zone::ZoneSpec;
 
-/// Memory that becomes a Movable zone: hot-pluggable memory, or memory that unmovable blocks must not use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Movable {
-    /// No Movable zones; hot-pluggable memory is treated like any other.
-    #[default]
-    None,
-    /// A node's memory from its first hot-pluggable frame on (Linux' `movable_node`).
-    HotPluggable,
-    /// All memory but this number of base pages, spread evenly over the nodes (Linux' `kernelcore=`). Below the
-    /// machine's highest type nothing is Movable.
-    KernelCore(u64),
-}
-
 /// Rules by which memory is divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
@@ -35,8 +22,9 @@ pub struct Rules {
     pub dma_end: Pfn,
     /// End of DMA32; a multiple of 1024, not below `dma_end`. With 4 KiB pages: 4 GiB.
     pub dma32_end: Pfn,
-    /// Memory of Movable zones.
-    pub movable: Movable,
+    /// Whether a node's memory from its first hot-pluggable frame on is a Movable zone, which unmovable blocks must not
+    /// use (Linux' `movable_node`). If not, hot-pluggable memory is treated like any other.
+    pub movable_node: bool,
     /// Base pages in a section; a multiple of 1024.
     pub section: u64,
     /// Whether most of each node is left for later (see [`policy::init`](crate::policy::init)).
@@ -49,7 +37,7 @@ impl Default for Rules {
         Self {
             dma_end: Pfn(0x1000),
             dma32_end: Pfn(0x10_0000),
-            movable: Movable::None,
+            movable_node: false,
             section: SECTION_PAGES,
             defer: true,
         }
@@ -169,7 +157,9 @@ impl<'b> Division<'b> {
         let Buffers { specs, parts, nodes } = room;
         let node_count = collect_nodes(map, nodes)?;
         let nodes = &mut nodes[..node_count];
-        find_movable(map, &rules, nodes);
+        if rules.movable_node {
+            find_movable(map, &rules, nodes);
+        }
         let mut zones = Zones { specs, parts, len: 0, lost: 0 };
         for piece in map.memory() {
             let movable_from = node_of(nodes, piece.home.node).and_then(|node| node.movable_from);
@@ -221,47 +211,11 @@ fn find_movable(map: &MemoryMap<'_>, rules: &Rules, nodes: &mut [NodePart]) {
     let Some(last) = map.memory().last() else { return };
     // Only the machine's highest type is divided: lower addresses are scarce.
     let floor = rules.floor(rules.by_address(Pfn(last.range.end.0 - 1)).0);
-    for n in 0..nodes.len() {
-        let node = nodes[n].node;
-        let mut memory = map.memory().filter(|piece| piece.home.node == node);
-        let from = match rules.movable {
-            Movable::None => None,
-            Movable::HotPluggable => {
-                memory.find(|piece| piece.home.hot_pluggable).map(|piece| piece.range.start)
-            }
-            Movable::KernelCore(pages) => end_of_first(memory, core_share(nodes, n, pages)),
-        };
-        nodes[n].movable_from = from.map(|from| up(from).max(floor));
+    for part in nodes {
+        let mut memory = map.memory().filter(|piece| piece.home.node == part.node);
+        let first = memory.find(|piece| piece.home.hot_pluggable);
+        part.movable_from = first.map(|piece| up(piece.range.start).max(floor));
     }
-}
-
-/// Share of node `n` in `pages` that are spread evenly over the nodes. A small node takes what it has; the others share
-/// the rest. O(nodes²).
-fn core_share(nodes: &[NodePart], n: usize, pages: u64) -> u64 {
-    // Level to which all nodes are filled: it rises until the small nodes are full and the others equal.
-    let (mut left, mut level) = (pages, 0);
-    loop {
-        let open = nodes.iter().filter(|node| node.present > level).count() as u64;
-        if open == 0 || left < open {
-            break nodes[n].present.min(level);
-        }
-        let next_full = nodes.iter().map(|node| node.present).filter(|&present| present > level).min();
-        let step = (left / open).min(next_full.unwrap_or(level) - level);
-        level += step;
-        left -= step * open;
-    }
-}
-
-/// End of the first `pages` base pages of some memory; `None` if it has fewer.
-fn end_of_first(mut memory: impl Iterator<Item = Piece>, pages: u64) -> Option<Pfn> {
-    let mut left = pages;
-    memory.find_map(|piece| {
-        if left <= piece.pages() {
-            return Some(piece.range.start.add(left));
-        }
-        left -= piece.pages();
-        None
-    })
 }
 
 /// The next max-order border at or above `pfn`.

@@ -193,22 +193,18 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let before = local.pcp.pages_taken();
         let may_reserve = pass.access.highatomic && self.allocator.config.keep_marks;
         let has_reserve = may_reserve && zone.pressure.highatomic() > 0;
-        let reserved = || {
+        let from_reserve = || {
             has_reserve.then(|| local.take_directly(order, Migratetype::HighAtomic, migratetype)).flatten()
         };
         // Above order 0 the blocks reserved for such requests come first; for order 0 they are the last resort.
         let reserves = may_reserve && order > Order::ZERO;
-        let from_reserve = if reserves { reserved() } else { None };
-        let is_reserved = from_reserve.is_some();
-        let taken =
-            from_reserve.or_else(|| local.take_new(order, migratetype)).or_else(|| match reserves {
-                true => None,
-                false => reserved(),
-            })?;
+        let reserved = if reserves { from_reserve() } else { None };
+        let taken = reserved.or_else(|| local.take_new(order, migratetype));
+        let taken = taken.or_else(|| if reserves { None } else { from_reserve() })?;
         if let Some(wanted) = self.zones_of(path).next() {
             self.count_numa(wanted.id(), &local, (local.pcp.pages_taken() - before) >> order.get());
         }
-        if reserves && !is_reserved {
+        if reserves && reserved.is_none() {
             self.reserve_highatomic(zone, taken, order);
         }
         if zone.pressure.take_boosted() {

@@ -161,12 +161,6 @@ pub const fn sharing_cpus(node_cpus: u32, online_cpus: u32) -> u32 {
     if node_cpus == 0 { online_cpus } else { node_cpus }
 }
 
-/// Size of each CPU's list set for one zone, with 4 KiB pages. See [`size_with_cap`]. O(1).
-#[must_use]
-pub fn size(rule: PcpRule, managed: u64, low_watermark: u64, cpus: u32, fraction: u32) -> Sizing {
-    size_with_cap(rule, managed, low_watermark, cpus, fraction, BATCH_CAP)
-}
-
 /// Size of each CPU's list set for one zone. With B = [`raw_batch`] and f = `fraction`:
 ///
 /// | rule | batch | high |
@@ -179,7 +173,7 @@ pub fn size(rule: PcpRule, managed: u64, low_watermark: u64, cpus: u32, fraction
 /// `managed` and `low_watermark` (with any boost) are in base pages; `cpus` comes from [`sharing_cpus`], 0 counts as 1;
 /// `batch_cap` is 1 MiB in base pages ([`BATCH_CAP`]). A `high` is at most `i32::MAX`. O(1).
 #[must_use]
-pub fn size_with_cap(
+pub fn size(
     rule: PcpRule,
     managed: u64,
     low_watermark: u64,
@@ -247,6 +241,10 @@ mod tests {
 
     const ZONE_4G: u64 = 1 << 20;
 
+    fn size(rule: PcpRule, managed: u64, low_watermark: u64, cpus: u32, fraction: u32) -> Sizing {
+        super::size(rule, managed, low_watermark, cpus, fraction, BATCH_CAP)
+    }
+
     fn fixed(batch: u32, high: u32) -> Sizing {
         Sizing { batch, high_min: high, high_max: high }
     }
@@ -301,7 +299,7 @@ mod tests {
     #[test]
     fn v3_0_stops_at_half_the_batch() {
         assert_eq!(raw_batch(ZONE_4G, BATCH_CAP_V3_0), 31);
-        assert_eq!(size_with_cap(PcpRule::V5_4, ZONE_4G, 0, 1, 0, BATCH_CAP_V3_0), fixed(31, 186));
+        assert_eq!(super::size(PcpRule::V5_4, ZONE_4G, 0, 1, 0, BATCH_CAP_V3_0), fixed(31, 186));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A function for each finding. Thresholds are said where they are used; none of them is a matter of taste alone.
 
 use framewright::config::PcpRule;
-use framewright::policy::pcp::{sharing_cpus, size};
+use framewright::policy::pcp::{BATCH_CAP, sharing_cpus, size};
 
 use super::read::{Group, Kernel, State, Zone};
 use super::{Finding, Severity};
@@ -130,7 +130,7 @@ fn undersized(state: &State, zone: &Zone) -> Option<Finding> {
     let node_cpus = state.node_cpus.get(&zone.node).copied().unwrap_or(state.online);
     let (setting, fraction) = state.list_fraction();
     let cpus = sharing_cpus(node_cpus, state.online);
-    let right = size(rule(kernel), zone.managed, zone.low, cpus, fraction);
+    let right = size(rule(kernel), zone.managed, zone.low, cpus, fraction, BATCH_CAP);
     let online = || zone.pagesets.iter().filter(|(_, set)| set.batch > 0);
     let is_small = |set: &super::Pageset| {
         // From v6.7 on `high` is tuned, and moves to new bounds gradually. Linux 6.18 shows the bounds, 6.12 does not.

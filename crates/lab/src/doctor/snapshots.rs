@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use framewright::policy::pcp::{sharing_cpus, size};
+use framewright::policy::pcp::{BATCH_CAP, sharing_cpus, size};
 
 use super::checks::rule;
 use super::{Finding, Root, Severity, State, examine};
@@ -160,7 +160,7 @@ fn the_rules_give_what_real_kernels_have() {
         let fraction = state.list_fraction().1;
         for zone in &state.zones {
             let cpus = sharing_cpus(state.node_cpus[&zone.node], state.online);
-            let right = size(rule(kernel), zone.managed, zone.low, cpus, fraction);
+            let right = size(rule(kernel), zone.managed, zone.low, cpus, fraction, BATCH_CAP);
             for (cpu, set) in &zone.pagesets {
                 let what = format!("{name}: {} on CPU {cpu}: {set:?}, {right:?}", zone.title());
                 assert_eq!(set.batch, u64::from(right.batch), "{what}");

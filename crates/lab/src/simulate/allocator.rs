@@ -2,7 +2,7 @@
 
 use framewright::Config;
 use framewright::config::{Experiment, PcpFixed};
-use framewright::policy::pcp::{Sizing, sharing_cpus, size};
+use framewright::policy::pcp::{BATCH_CAP, Sizing, sharing_cpus, size};
 use framewright::policy::{Generation, watermark};
 use framewright_sim::bench::Linux;
 
@@ -39,7 +39,8 @@ pub(crate) fn zone_sizing(machine: &Machine, zone: &Zone, setup: &Setup, after: 
         0
     };
     let cpus = sharing_cpus(machine.cpus() / machine.nodes.max(1), machine.cpus());
-    size(setup.config.experiment.pcp_rule, managed(zone), low, cpus, setup.config.experiment.pcp_fraction)
+    let experiment = &setup.config.experiment;
+    size(experiment.pcp_rule, managed(zone), low, cpus, experiment.pcp_fraction, BATCH_CAP)
 }
 
 /// The machine's largest zone: the one whose lists a workload mostly uses.

@@ -278,7 +278,11 @@ impl<'w, M: FrameUser> Drive<'w, M> {
             3 => {
                 let rule = match self.random.u32(0..3) {
                     0 => None,
-                    1 => Some(FaultRule::nth(3).from_order(order).times(2)),
+                    1 => Some(FaultRule {
+                        orders: u16::MAX << order.get(),
+                        times: Some(2),
+                        ..FaultRule::nth(3)
+                    }),
                     _ => Some(FaultRule::share(30, 7)),
                 };
                 self.call(|| world.allocator().inject(rule.as_ref()));

@@ -7,7 +7,7 @@ use framewright::boot::deferred::UnitStep;
 use framewright::boot::early::Early;
 use framewright::boot::map::{Home, Kind, MemoryMap};
 use framewright::boot::spans::Span;
-use framewright::boot::zones::{Buffers, Division, HandOver, Movable, NodePart, Part, Rules};
+use framewright::boot::zones::{Buffers, Division, HandOver, NodePart, Part, Rules};
 use framewright_check::free_lists::FreeLists;
 use framewright_check::prelude::*;
 use proptest::prelude::*;
@@ -49,15 +49,10 @@ fn nodes() -> impl Strategy<Value = Vec<(u64, u64, Home)>> {
 }
 
 fn rules() -> impl Strategy<Value = Rules> {
-    let movable = prop_oneof![
-        2 => Just(Movable::None),
-        1 => Just(Movable::HotPluggable),
-        1 => (0..FRAMES).prop_map(Movable::KernelCore)
-    ];
-    (0..3_u64, 0..3_u64, movable, 1..3_u64).prop_map(|(dma, dma32, movable, section)| Rules {
+    (0..3_u64, 0..3_u64, any::<bool>(), 1..3_u64).prop_map(|(dma, dma32, movable_node, section)| Rules {
         dma_end: Pfn(dma * 1024),
         dma32_end: Pfn((dma + dma32) * 1024),
-        movable,
+        movable_node,
         section: section * 1024,
         defer: true,
     })

@@ -53,9 +53,15 @@ fn a_share_fails_by_seed_and_order_and_so_often_only() {
     };
     assert_eq!(run(FaultRule::share(30, 5)), run(FaultRule::share(30, 5)));
     assert_ne!(run(FaultRule::share(30, 5)), run(FaultRule::share(30, 6)));
-    let large = run(FaultRule::share(100, 0).from_order(order(2)));
+    let large = run(FaultRule { orders: u16::MAX << 2, ..FaultRule::share(100, 0) });
     assert!(large.iter().zip(0..).all(|(&failed, n)| failed == (n % 3 == 2)));
-    assert_eq!(run(FaultRule::share(100, 0).times(7)).iter().filter(|&&failed| failed).count(), 7);
+    assert_eq!(
+        run(FaultRule { times: Some(7), ..FaultRule::share(100, 0) })
+            .iter()
+            .filter(|&&failed| failed)
+            .count(),
+        7
+    );
 }
 
 #[test]

@@ -181,49 +181,29 @@ fn what_shares_a_block_with_another_zone_is_lost() {
 #[test]
 fn movable_memory() {
     let memory = [(0, 8 * GIB, 0, false), (8 * GIB, 9 * GIB, 1, false), (9 * GIB, 16 * GIB, 2, true)];
-    let starts = |movable, expected: &[(u16, u64)]| {
-        with_division(&memory, Rules { movable, ..Rules::default() }, &[], |made| {
+    let starts = |movable_node, expected: &[(u16, u64)]| {
+        with_division(&memory, Rules { movable_node, ..Rules::default() }, &[], |made| {
             let (division, _) = made.expect("it is sound");
             let movable = division.specs.iter().filter(|spec| spec.kind == ZoneType::Movable);
             let found: Vec<_> = movable.map(|spec| (spec.node.0, spec.start.0)).collect();
             assert_eq!(found, expected);
         });
     };
-    starts(Movable::None, &[]);
-    starts(Movable::HotPluggable, &[(2, 9 * GIB)]);
-    // Node 1 can take only 1 GiB of its third: the others take 7 each, and node 2 has no more.
-    starts(Movable::KernelCore(15 * GIB), &[(0, 7 * GIB)]);
-    // Node 0's share ends below 4 GiB, where nothing is Movable.
-    starts(Movable::KernelCore(3 * GIB + 100), &[(0, 4 * GIB), (2, 10 * GIB + 1024)]);
+    starts(false, &[]);
+    starts(true, &[(2, 9 * GIB)]);
 }
 
-/// Where the kernel's share is all of a node's first piece of memory, all of the next one is Movable, as in Linux.
+/// Below 4 GiB nothing is Movable if the machine has more; a node is Movable from a border of largest blocks on.
 #[test]
-fn a_share_that_ends_with_a_piece_of_memory() {
-    let next = 6 * GIB + 300;
-    let memory = [(0, 5 * GIB, 0, false), (next, 8 * GIB, 0, false)];
-    for (pages, start) in [(5 * GIB - 1, 6 * GIB), (5 * GIB, 6 * GIB), (5 * GIB + 1, 6 * GIB + 1024)] {
-        let rules = Rules { movable: Movable::KernelCore(pages), ..Rules::default() };
-        with_division(&memory, rules, &[], |made| {
+fn movable_memory_begins_in_the_highest_type_at_a_border() {
+    for (start, from) in [(2 * GIB, 4 * GIB), (5 * GIB, 5 * GIB), (5 * GIB + 1, 5 * GIB + 1024)] {
+        let memory = [(0, start, 0, false), (start, 8 * GIB, 0, true)];
+        with_division(&memory, Rules { movable_node: true, ..Rules::default() }, &[], |made| {
             let (division, _) = made.expect("it is sound");
+            assert_eq!(division.nodes[0].movable_from, Some(Pfn(from)));
             let last = division.specs.last().expect("there are zones");
-            assert_eq!((last.kind, last.start.0), (ZoneType::Movable, start), "{pages}");
+            assert_eq!((last.kind, last.start.0), (ZoneType::Movable, from));
         });
-    }
-}
-
-#[test]
-fn shares_of_the_core_add_up() {
-    for presents in [[1, 1, 1], [0, 5, 9], [100, 1, 3], [7, 7, 2]] {
-        let nodes = presents.map(|present| NodePart { present, ..NodePart::default() });
-        let total: u64 = presents.iter().sum();
-        for pages in 0..total + 5 {
-            let shares: Vec<_> = (0..3).map(|n| core_share(&nodes, n, pages)).collect();
-            assert!(shares.iter().zip(presents).all(|(&share, present)| share <= present));
-            let sum = shares.iter().sum::<u64>();
-            // What is left is less than a page for each node that has room.
-            assert!(sum <= pages && pages.min(total) - sum < 3, "{pages} of {presents:?}: {shares:?}");
-        }
     }
 }
 
@@ -265,18 +245,11 @@ fn an_early_allocation_is_not_handed_over() {
     assert_eq!(hand_over.free(), [Pfn(0)..Pfn(0x1000), Pfn(0x1000)..first]);
 }
 
-#[test]
-fn each_round_fills_the_next_smallest_node() {
-    let nodes = [10, 20, 1000].map(|present| NodePart { present, ..NodePart::default() });
-    let shares = |pages| [0, 1, 2].map(|n| core_share(&nodes, n, pages));
-    assert_eq!((shares(55), shares(30), shares(52)), ([10, 20, 25], [10, 10, 10], [10, 20, 22]));
-}
-
 /// The last frame decides the machine's highest type, not the frame after it.
 #[test]
 fn a_machine_that_ends_at_a_border_is_divided_below_it() {
-    let rules = Rules { movable: Movable::KernelCore(GIB), ..Rules::default() };
-    with_division(&[(0, 4 * GIB, 0, false)], rules, &[], |made| {
+    let rules = Rules { movable_node: true, ..Rules::default() };
+    with_division(&[(0, GIB, 0, false), (GIB, 4 * GIB, 0, true)], rules, &[], |made| {
         let (division, _) = made.expect("it is sound");
         let last = division.specs.last().expect("there are zones");
         assert_eq!((last.kind, last.start, last.end()), (ZoneType::Movable, Pfn(GIB), Pfn(4 * GIB)));
@@ -296,19 +269,6 @@ fn no_range_that_is_handed_over_is_empty() {
                 [Pfn(0x10_0000)..Pfn(0x10_0100), Pfn(reserved.end)..Pfn(0x10_1000)],
                 "{reserved:x?}"
             );
-        });
-    }
-}
-
-/// The part of a node that is not Movable may end in any of the node's pieces.
-#[test]
-fn a_node_in_pieces_becomes_movable_in_the_right_one() {
-    let memory = [(4 * GIB, 5 * GIB, 0, false), (6 * GIB, 8 * GIB, 0, false), (9 * GIB, 10 * GIB, 0, false)];
-    for (kept, from) in [(GIB / 2, 4 * GIB + GIB / 2), (2 * GIB, 7 * GIB), (3 * GIB + 1024, 9 * GIB + 1024)] {
-        let rules = Rules { movable: Movable::KernelCore(kept), ..Rules::default() };
-        with_division(&memory, rules, &[], |made| {
-            let (division, _) = made.expect("it is sound");
-            assert_eq!(division.nodes[0].movable_from, Some(Pfn(from)));
         });
     }
 }
