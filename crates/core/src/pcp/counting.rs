@@ -247,6 +247,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             return self.put_last_on(list, top, pfn);
         }
         if PlaceTag::same_list(place, top) {
+            // It left this list before others did: no other list's top names it.
             return false;
         }
         for migratetype in [Migratetype::Unmovable, Migratetype::Reclaimable] {

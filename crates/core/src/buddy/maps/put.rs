@@ -75,7 +75,9 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let is_pageblock =
             order < PAGEBLOCK_ORDER && pages == PAGEBLOCK_PAGES && self.frames.open_head(first).is_none();
         if is_pageblock && self.put_pageblocks(first, 1) {
-        } else if order < PAGEBLOCK_ORDER && !self.frames.info(first).is_poisoned() {
+            return;
+        }
+        if order < PAGEBLOCK_ORDER && !self.frames.info(first).is_poisoned() {
             self.put_bits(first, pages, order);
         } else {
             (0..count).for_each(|n| self.free(first.add(n << order.get()), order, Placement::Likely));
