@@ -130,12 +130,14 @@ fn what_changed_is_kept_sorted_and_summed_up() {
     assert_eq!(names(&document), ["x[ninth]", "x[half]", "same"]);
     sort_metrics(&mut document, Sort::Name);
     assert_eq!(names(&document), ["same", "x[half]", "x[ninth]"]);
+    // Only some variants have what no other can have.
+    document.results[0].metric("new_alone", "ns", Better::Lower).samples("b", around(3.0));
     keep_changed(&mut document);
     assert_eq!(names(&document), ["x[half]", "x[ninth]"]);
     document.results[0].metric("count", "1", Better::Lower).samples("a", [1.0]).samples("b", [9.0]);
     add_means(&mut document);
     let notes = &document.results[0].notes;
-    assert_eq!(notes[0], "1 row hidden: no clear change.");
+    assert_eq!(notes[0], "2 rows hidden: no clear change.");
     // The square root of 1/2 times 1/9, a little more for the spread; nothing of another family.
     assert!(notes[1].starts_with("Geometric means of the ratios: x, 2 rows: 0.24"), "{notes:?}");
 }
