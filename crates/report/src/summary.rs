@@ -3,7 +3,7 @@
 
 use crate::result::{Basis, Better, Document, Kind, Metric, Part};
 use crate::stats::median;
-use crate::stats::ratio::{Ratio, Verdict, verdict};
+use crate::stats::ratio::{Ratio, Verdict, needed, verdict};
 use crate::table::{beside, columns, significant, wrapped};
 use crate::terminal::{Terminal, Tone};
 
@@ -254,7 +254,7 @@ pub struct Row<'a> {
     pub here: Option<Headline<'a>>,
     /// Prediction for the machine of the publication.
     pub there: Option<Headline<'a>>,
-    /// Predictions whose range holds the published figure, and all that have one.
+    /// Predictions by enough models whose range holds the published figure, and all that have one.
     pub held: [usize; 2],
     /// Published figures that no part predicts, each with the reason.
     pub unpredicted: &'a [String],
@@ -301,7 +301,8 @@ pub fn rows(document: &Document) -> Vec<Row<'_>> {
         for (metric, variant) in
             part.metrics.iter().flat_map(|metric| part.variants.iter().map(move |variant| (metric, variant)))
         {
-            if let Some(held) = part.covers(metric, variant) {
+            let is_known = metric.of(variant).len() >= needed(part);
+            if let Some(held) = part.covers(metric, variant).filter(|_| is_known) {
                 row.held[0] += usize::from(held);
                 row.held[1] += 1;
             }

@@ -100,7 +100,8 @@ fn the_free_cma_counter_drifts_only_where_the_check_is_under_the_lock() {
     // It repeats exactly: one sample is judged, and no more are advised, which the part would refuse.
     let answer = text(&["study", "refill-check", "--part", "bad_block"]);
     assert!(
-        answer.contains("Verdict    better: The counter of free CMA") && !answer.contains("--samples"),
+        answer.contains("Verdict    better: Error of the counter of free CMA")
+            && !answer.contains("--samples"),
         "{answer}"
     );
 }
