@@ -1,6 +1,6 @@
 //! The real binary, as a user runs it: exit codes, what goes to which stream, and bad input.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -454,6 +454,17 @@ fn a_reader_that_goes_away_is_no_error() {
     child.stderr.take().expect("piped").read_to_string(&mut error).expect("text");
     assert!(first.starts_with("study,part"), "{first}");
     assert_eq!((status.code(), error.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn help_that_cannot_be_written_is_an_error() {
+    for line in ["--help", "replay --help", "help trace", "--version"] {
+        let full = File::options().write(true).open("/dev/full").expect("Linux has it");
+        let arguments: Vec<&str> = line.split(' ').collect();
+        let output = framewright(&arguments).stdout(full).output().expect("it runs");
+        assert!(one_line(&output).contains("cannot write to standard output"), "{line}");
+        assert_eq!(output.status.code(), Some(1), "{line}");
+    }
 }
 
 /// `2>&1 | head` leaves nothing that reads standard error. What is said there is lost; the work and its status are not.
