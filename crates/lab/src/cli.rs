@@ -2,6 +2,7 @@
 //! line in `run`.
 
 use std::env;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -156,10 +157,10 @@ pub fn main_with_rivals(workloads: &[&'static dyn Workload], rivals: Rivals) -> 
 fn run_command(workloads: &[&'static dyn Workload], rivals: Option<Rivals>) -> ExitCode {
     workloads.iter().for_each(|&workload| registry::add(workload));
     let command = grouped(Cli::command()).color(Colour::of_arguments(env::args_os()));
-    // What the derived command accepts, the derived reader reads; what it refuses, clap says itself.
-    let cli = match Cli::from_arg_matches(&command.get_matches()) {
+    let cli = command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match cli {
         Ok(cli) => cli,
-        Err(error) => error.exit(),
+        Err(answer) => return answered(&answer),
     };
     if cli.quiet {
         progress::silence();
@@ -168,13 +169,26 @@ fn run_command(workloads: &[&'static dyn Workload], rivals: Option<Rivals>) -> E
     let session = Session { rivals, format: cli.format, terminal: Terminal::of_stdout(cli.color) };
     match run(&cli.command, &session) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            if !matches!(error, Error::OutputClosed) {
-                say(&format!("framewright: {error}"));
-            }
-            error.exit_code()
-        }
+        Err(error) => failed(&error),
     }
+}
+
+/// Prints what clap answers by itself: help on standard output, which may be full, or wrong usage.
+fn answered(answer: &clap::Error) -> ExitCode {
+    let printed = answer.print().and_then(|()| io::stdout().flush());
+    match printed.map_err(|cause| Error::output(&cause)) {
+        _ if answer.use_stderr() => ExitCode::from(2),
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(&error),
+    }
+}
+
+/// Says what went wrong; returns its exit code.
+fn failed(error: &Error) -> ExitCode {
+    if !matches!(error, Error::OutputClosed) {
+        say(&format!("framewright: {error}"));
+    }
+    error.exit_code()
 }
 
 /// Brings back what a `try` that was killed has left changed.

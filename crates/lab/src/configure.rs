@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use framewright::config::{Config, Engine};
 use framewright::policy::init::Split;
 
-use framewright_report::error::{Error, Result, did_you_mean_or};
+use framewright_report::error::{Error, Result, did_you_mean};
 use framewright_workload::replay::PageCache;
 
 use crate::settings::{Settings, Value};
@@ -65,7 +65,7 @@ impl Setting {
     /// The setting of this name, or of this sysctl.
     ///
     /// # Errors
-    /// There is none; the message suggests one or lists all.
+    /// There is none; the message suggests one.
     pub fn find(name: &str) -> core::result::Result<&'static Self, String> {
         let is_it = |setting: &&Self| setting.name == name || setting.sysctl() == Some(name);
         SETTINGS.iter().find(is_it).ok_or_else(|| {
@@ -73,7 +73,10 @@ impl Setting {
                 return format!("{name} is part of engine now: write engine=linux, framewright or compact");
             }
             let names = SETTINGS.iter().map(|setting| setting.name);
-            format!("no such setting{}", did_you_mean_or(name, names, "; there are"))
+            match did_you_mean(name, names) {
+                hint if hint.is_empty() => "no such setting; `framewright settings` lists them".to_owned(),
+                hint => format!("no such setting{hint}"),
+            }
         })
     }
 

@@ -135,7 +135,7 @@ pub(crate) fn free_kind(trace: &Trace) -> EventKind {
 pub fn time(ns: f64) -> String {
     match ns {
         ns if ns < 1e3 => format!("{ns:.0} ns"),
-        ns if ns < 1e6 => format!("{:.3} us", ns / 1e3),
+        ns if ns < 1e6 => format!("{:.2} us", ns / 1e3),
         ns if ns < 1e9 => format!("{:.2} ms", ns / 1e6),
         ns => format!("{:.2} s", ns / 1e9),
     }
@@ -254,6 +254,6 @@ mod tests {
 
     #[test]
     fn times_have_the_unit_that_suits_them() {
-        assert_eq!([350.0, 1.2e3, 1.2e6, 2.8e9].map(time), ["350 ns", "1.200 us", "1.20 ms", "2.80 s"]);
+        assert_eq!([350.0, 1.2e3, 1.2e6, 2.8e9].map(time), ["350 ns", "1.20 us", "1.20 ms", "2.80 s"]);
     }
 }

@@ -121,6 +121,15 @@ impl Session {
         self.terminal.print(&lists.into_iter().map(text).collect::<Vec<_>>().join("\n"))
     }
 
+    /// Prints a remark below a list, after a blank line.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn print_below(&self, remark: &str) -> Result<()> {
+        let lines = table::wrapped(remark, Some(self.terminal.columns()), "");
+        self.terminal.print(&format!("\n{}\n", lines.join("\n")))
+    }
+
     /// An empty document of this run: `command` in short, the command line, the time and the host.
     pub fn document(&self, command: impl Into<String>) -> Document {
         let mut document = Document::new(command, Host::probe());

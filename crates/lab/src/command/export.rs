@@ -16,8 +16,8 @@ const EXAMPLES: &str = "\
 Examples:
   framewright trace export compile.parquet --to perfetto -o compile.json
   framewright trace export compile.parquet --to folded -o compile.folded
-  framewright trace export compile.parquet --to folded --weight page-milliseconds \\
-      | inferno-flamegraph >held.svg
+  framewright trace export compile.parquet --to folded \\
+      --weight page-milliseconds | inferno-flamegraph >held.svg
 
 perfetto: for ui.perfetto.dev. A track for each CPU shows when each thread
 allocated; counters show the pages in use, in all and by the threads that hold

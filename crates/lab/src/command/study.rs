@@ -420,9 +420,8 @@ fn list(args: &Args, session: &Session) -> Result<()> {
     }
     session.terminal.print(&listing.render(session.format, &session.terminal))?;
     if session.format == Format::Table {
-        session.terminal.print(&format!(
-            "\n`framewright study NAME` runs one, `study all` runs all but validation:\n\
-             it takes {}, with --quick {}.\n",
+        session.print_below(&format!(
+            "`framewright study NAME` runs one, `study all` runs all but validation: it takes {}, with --quick {}.",
             lasts(false),
             lasts(true)
         ))?;

@@ -88,6 +88,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let line: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
     part.condition("command", line.join(" "));
     let user = User::behind_sudo().map_err(Error::failed)?;
+    // Before the command runs, which may take long: a value that the kernel refuses.
+    let held = Knobs::hold(&args.root, knobs.clone())?;
+    held.set(true).and_then(|()| held.set(false))?;
     // Before the recorder's handlers, which end the process while nothing is recorded and no other handler is there.
     let stop = Interrupt::ending_in_order();
     if !args.no_prediction {
@@ -99,7 +102,6 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     }
     let noise = Noise::before();
     let runs = Runs { command: &args.command, prepare: args.prepare.as_deref(), user, rounds: args.rounds };
-    let held = Knobs::hold(&args.root, knobs)?;
     let ended = run_rounds(&runs, &held, &mut part, &progress);
     drop(held);
     noise.after(&mut part);

@@ -44,7 +44,7 @@ pub(crate) const BAD_BLOCK: BuiltIn = BuiltIn {
         about: "Plants a bad page in a CMA pageblock, lets a refill find it, and checks the counter of free CMA pages.",
         kinds: &[Kind::Measured],
         metrics: &quantities! {
-            free_cma_drift_pages "pages" Lower Main "The counter of free CMA pages less those that are free; 0 is right."
+            free_cma_drift_pages "pages" Lower Main "Error of the counter of free CMA memory."
         },
         ..Declaration::NONE
     },

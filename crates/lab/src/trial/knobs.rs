@@ -89,8 +89,12 @@ impl Knob {
         if name.contains("..") || name.starts_with('/') {
             return Err(Error::usage(format_args!("--set {text}: {name} is no name of a setting")));
         }
-        let previous = read(&path).map_err(|cause| {
-            Error::failed(format_args!("--set {text}: cannot read {}: {cause}", path.display()))
+        let previous = read(&path).map_err(|cause| match cause.kind() {
+            ErrorKind::NotFound => Error::usage(format_args!(
+                "--set {text}: this kernel has no such setting, which would be {}",
+                path.display()
+            )),
+            _ => Error::failed(format_args!("--set {text}: cannot read {}: {cause}", path.display())),
         })?;
         // As the kernel writes a value of several words.
         let value = value.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -359,7 +363,7 @@ mod tests {
         for (text, expected) in [
             ("vm.compaction_proactiveness", "expected NAME=VALUE"),
             ("vm.compaction_proactiveness=20", "it is 20 already"),
-            ("vm.nothing=1", "cannot read"),
+            ("vm.nothing=1", "no such setting"),
             ("lock_place=own_line", "not in Linux"),
             ("/etc/passwd=1", "no name of a setting"),
             ("vm/../../x..=1", "no name of a setting"),

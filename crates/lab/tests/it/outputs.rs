@@ -326,16 +326,6 @@ fn a_study_leaves_no_file_unasked_and_looks_at_its_folder_first() {
     assert!(places.names("plain").is_empty(), "{:?}", places.names("plain"));
 }
 
-#[test]
-fn what_is_read_is_not_overwritten() {
-    let places = Places::new("same");
-    let (_, script) = inputs(&places);
-    let before = fs::read(&script).expect("there");
-    let output = framewright(&["import", &script, "-o", &script]).output().expect("it runs");
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    assert_eq!(fs::read(&script).expect("there"), before);
-}
-
 /// Studies that take long: one that replays, and one whose programs write files.
 const LONG: [&str; 2] =
     ["study pcp-reset --kind measured", "study zone-reclaim --kind measured --part fsmark"];

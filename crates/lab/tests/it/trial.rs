@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::fs;
+use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
@@ -62,7 +63,7 @@ fn a_command_runs_under_both_settings_in_turn_and_they_come_back() {
     assert!(said.trim_end().ends_with("cannot be compared: no such input"), "{said}");
     assert_eq!(fs::read_to_string(&setting).expect("there"), "20");
     let wrong = ["try", "--root", &root, "--set", "vm.nothing=1", "--", "true"];
-    assert!(refusal(&wrong, 1).contains("cannot read"));
+    assert!(refusal(&wrong, 2).contains("no such setting"));
 }
 
 /// Runs the command until a setting has that value, however long that takes beside other programs.
@@ -153,6 +154,20 @@ fn a_setting_that_zeroes_another_comes_back_with_it() {
     let after = read();
     let _ = fs::write(files[1], &before[1]);
     assert_eq!(after, before);
+}
+
+/// A refused value costs no run of the command.
+#[test]
+fn a_value_that_the_kernel_refuses_is_refused_before_the_command_runs() {
+    if fs::write(OWN, "no such value").is_err_and(|cause| cause.kind() != ErrorKind::InvalidInput) {
+        eprintln!("skipped: transparent huge pages cannot be set here");
+        return;
+    }
+    let scratch = Scratch::new("try-refused");
+    let log = scratch.path("log");
+    let refused = ["try", "--set", "transparent_hugepage=no_such_value", "--", "touch", &log];
+    assert!(refusal(&refused, 1).contains("cannot write no_such_value to"));
+    assert!(!scratch.0.join("log").exists());
 }
 
 /// Sets this kernel's transparent huge pages until it is dropped.

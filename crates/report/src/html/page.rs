@@ -1,5 +1,7 @@
 //! The page around tables and plots.
 
+use std::collections::BTreeSet;
+
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::figure;
@@ -165,12 +167,21 @@ fn text<'a>(document: &'a Document, study: &str) -> Option<&'a StudyText> {
 /// What the variants do that the results have, as their study says.
 fn variants(text: &StudyText, document: &Document, parts: &[usize]) -> Markup {
     let used = |name: &str| parts.iter().any(|&n| document.results[n].variants.iter().any(|v| v == name));
-    let is_base = |name: &str| parts.iter().any(|&n| document.results[n].baseline == name);
+    let base = |name: &str| {
+        let parts = parts.iter().map(|&n| &document.results[n]);
+        let of_parts: BTreeSet<&str> =
+            parts.clone().filter(|part| part.baseline == name).map(|part| &*part.part).collect();
+        match of_parts.len() {
+            0 => String::new(),
+            _ if parts.clone().all(|part| part.baseline == name) => " (baseline)".to_owned(),
+            _ => format!(" (baseline of {})", Vec::from_iter(of_parts).join(", ")),
+        }
+    };
     html! {
         dl.variants {
             @for (name, about) in text.variants.iter().filter(|(name, _)| used(name)) {
                 div {
-                    dt { (name) @if is_base(name) { " (baseline)" } }
+                    dt { (name) (base(name)) }
                     dd { (about) }
                 }
             }

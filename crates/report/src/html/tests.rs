@@ -1,6 +1,6 @@
 use super::html;
 use crate::host::Host;
-use crate::result::{Better, Document, Kind, Part};
+use crate::result::{Better, Document, Kind, Part, StudyText};
 use crate::table::{Options, Style};
 
 /// A part for every way to draw one, and text that would break a page that did not escape it.
@@ -72,6 +72,22 @@ fn what_the_summary_names_is_drawn_in_sight() {
     let bars = in_sight("pcp-reset");
     assert_eq!(bars.matches("class=\"bar\"").count(), 2, "a bar for each variant");
     assert!(bars.contains("time of an operation") && !bars.contains("lists["));
+}
+
+/// Parts of a study may differ in what they compare with.
+#[test]
+fn a_baseline_of_some_parts_is_named_with_them() {
+    let mut document = document();
+    let named = ["linux", "new", "vanilla"].map(|name| (name.to_owned(), String::new()));
+    let text =
+        |name: &str| StudyText { name: name.to_owned(), variants: named.to_vec(), ..StudyText::default() };
+    document.studies = ["validation", "pcp-reset"].map(text).to_vec();
+    document.results.push(Part { baseline: "new".to_owned(), ..document.results[0].clone() });
+    document.results[3].part = "again".to_owned();
+    let page = html(&document, Style::Framewright, Options::default());
+    for name in ["linux (baseline of bulk)", "new (baseline of again)", "vanilla (baseline)"] {
+        assert!(page.contains(&format!("<dt>{name}</dt>")), "{name}");
+    }
 }
 
 #[test]

@@ -182,6 +182,7 @@ pub fn verdict(part: &Part, metric: &Metric, variant: &str, ratio: Option<Ratio>
         None => (super::max(new) < super::min(base), super::min(new) > super::max(base)),
     };
     match (below, above, metric.better) {
+        _ if base.is_empty() || new.is_empty() => Verdict::TooFew,
         // Counts that never differ need no statistics.
         _ if few && base.iter().chain(new).any(|sample| *sample != base[0]) => Verdict::TooFew,
         (false, false, _) => Verdict::Unclear,

@@ -63,7 +63,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
                 return session.terminal.print_json(&machines);
             }
             session.terminal.print(&overview(&machines).render(session.format, &session.terminal))?;
-            if session.format == Format::Table { session.terminal.print(LEGEND) } else { Ok(()) }
+            if session.format == Format::Table { session.print_below(LEGEND) } else { Ok(()) }
         }
     }
 }
@@ -103,10 +103,8 @@ fn overview(machines: &[Machine]) -> Listing {
 }
 
 /// Explains the column `simulates`.
-const LEGEND: &str = "
-boot: initialising memory. bulk: allocating and freeing in loops. tasks:
-programs that fault pages in, wait for locks and exit.
-";
+const LEGEND: &str = "boot: initialising memory. bulk: allocating and freeing in loops. tasks: programs that fault pages in, \
+                      wait for locks and exit.";
 
 /// Workloads that the description suffices for.
 fn simulates(machine: &Machine) -> String {
