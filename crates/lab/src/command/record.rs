@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
@@ -33,6 +34,9 @@ arguments, so only its owner may read it.
 Sets of --events: fallbacks, compaction, reclaim, locks, faults, ticks. Their
 events are rows with a text in the trace. /proc/zoneinfo, buddyinfo,
 pagetypeinfo and vmstat at the start and at the end are rows, too.
+
+Exit status: that of the command, 128 and its number if a signal ended it; 0 if
+--duration did. 1 if the trace lacks events after a full disk or --max-size.
 
 DuckDB, Polars and pandas can open the trace.";
 
@@ -91,8 +95,8 @@ pub(super) fn seconds(text: &str) -> core::result::Result<Duration, String> {
 /// Records a command and shows a summary.
 ///
 /// # Errors
-/// Root or a tracepoint is missing, the command cannot be started or failed, or the trace cannot be written. A
-/// trace is written even if the command failed.
+/// Root or a tracepoint is missing, the command cannot be started or failed, or the trace cannot be written, or not
+/// whole. A trace is written even if the command failed or recording stopped early.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
     let user = match &args.user {
         None => User::behind_sudo().map_err(Error::failed)?,
@@ -141,19 +145,27 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             "framewright: the kernel could not be sampled ({why}), so the share of page allocation is not known"
         ));
     }
-    if recording.disk_full {
-        say(&format!(
-            "framewright: recording stopped before the command ended: no space left in {}, or `ulimit -f` allows no more; the events until then are in {}",
+    let ended = recording.status.map_or(Ok(()), |status| succeeded(status, args.duration.is_some()));
+    if !recording.cut {
+        return ended;
+    }
+    let why = if recording.disk_full {
+        format!(
+            "recording stopped before the command ended: no space left in {}, or `ulimit -f` allows no more; the events until then are in {}",
             options.spool.display(),
             args.output.display()
-        ));
-    } else if recording.cut {
-        say(&format!(
-            "framewright: recording stopped at {} MiB, before the command ended; --max-size MIB allows more",
+        )
+    } else {
+        format!(
+            "recording stopped at {} MiB, before the command ended; --max-size MIB allows more",
             args.max_size
-        ));
+        )
+    };
+    if ended.is_ok() {
+        return Err(Error::failed(why));
     }
-    recording.status.map_or(Ok(()), |status| succeeded(status, args.duration.is_some()))
+    say(&format!("framewright: {why}"));
+    ended
 }
 
 /// Shows what was recorded, away from the command's own output.
@@ -217,14 +229,16 @@ fn summarise(args: &Args, session: &Session, recording: &Recording, summary: Opt
 
 /// A command that was ended because its time was up has not failed.
 fn succeeded(status: ExitStatus, limited: bool) -> Result<()> {
-    match status.code() {
-        Some(0) => Ok(()),
-        Some(code) => {
-            Err(Error::failed(format_args!("the command failed with exit code {code}; its trace is kept")))
+    let (how, code) = match (status.code(), status.signal()) {
+        (Some(0), _) => return Ok(()),
+        (None, _) if limited => return Ok(()),
+        (Some(code), _) => (format!("failed with exit status {code}"), code),
+        (None, signal) => {
+            let signal = signal.unwrap_or_default();
+            (format!("was ended by signal {signal}"), 128 + signal)
         }
-        None if limited => Ok(()),
-        None => Err(Error::failed("the command was ended by a signal; its trace is kept")),
-    }
+    };
+    Err(Error::Command(format!("the command {how}; its trace is kept"), code as u8))
 }
 
 #[cfg(test)]

@@ -257,15 +257,19 @@ fn a_recording_beside_a_full_disk_keeps_what_it_has() {
 
 /// Checks a recording that found no room. False where this machine cannot record.
 fn kept_what_it_had(output: Output, trace: &str) -> bool {
+    stopped_early(output, trace, "no space left in")
+}
+
+/// Checks a recording that stopped before its command ended: its status and one line say so, and the trace is kept.
+/// False where this machine cannot record.
+fn stopped_early(output: Output, trace: &str, why: &str) -> bool {
     let error = String::from_utf8(output.stderr).expect("text");
-    assert!(output.status.code().is_some(), "ended by a signal: {error}");
-    if !output.status.success() && !["No space left", "File too large"].iter().any(|why| error.contains(why))
-    {
+    if error.contains("cannot record") {
         eprintln!("skipped: record, which says {}", error.trim());
         return false;
     }
-    assert!(output.status.success(), "{error}");
-    let said = error.lines().filter(|line| line.contains("no space left in")).count();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    let said = error.lines().filter(|line| line.contains(why)).count();
     assert_eq!(said, 1, "{error}");
     let trace = Trace::read(trace.as_ref()).expect("it is whole");
     assert!(trace.meta.cut && !trace.events.is_empty());
@@ -289,6 +293,28 @@ fn a_recording_under_a_limit_of_files_keeps_what_it_has() {
     if kept_what_it_had(output, &trace) {
         assert_eq!(places.names("plain"), ["x.parquet"]);
     }
+}
+
+/// A script learns that the trace ends before the command did; the command goes on, and its own status comes first.
+#[test]
+fn a_recording_that_reaches_its_size_says_so_by_its_status() {
+    let places = Places::new("size");
+    let (trace, done) = (places.path("plain/x.parquet"), places.path("plain/done"));
+    let command = format!(
+        "for n in 1 2 3 4 5; do head -c 50m /dev/zero | tail -c 50m >/dev/null; sleep 0.1; done; touch {done}; exit "
+    );
+    let record = |status: u8| {
+        let command = format!("{command}{status}");
+        framewright(&["record", "-a", "--max-size", "1", "-o", &trace, "--", "sh", "-c", &command]).output()
+    };
+    if !stopped_early(record(0).expect("it runs"), &trace, "stopped at 1 MiB") {
+        return;
+    }
+    assert_eq!(places.names("plain"), ["done", "x.parquet"]);
+    let both = record(7).expect("it runs");
+    let error = String::from_utf8(both.stderr).expect("text");
+    assert_eq!(both.status.code(), Some(7), "{error}");
+    assert!(error.contains("stopped at 1 MiB") && error.contains("exit status 7"), "{error}");
 }
 
 /// A saved result, and the text of perf script.
