@@ -492,6 +492,13 @@ fn a_reader_of_messages_that_goes_away_ends_no_work() {
 fn a_state_is_saved_to_a_pipe_and_examined_from_one() {
     let snapshot = "tests/data/snapshots/linux-5.10-sized-early.tar.gz";
     let saved = run(&["doctor", "--root", snapshot, "--save", "/dev/stdout"]);
+    // No path names it afterwards.
+    assert_eq!(String::from_utf8_lossy(&saved.stderr), "");
+    let scratch = Scratch::new("cli-saved");
+    let file = scratch.path("state.tar");
+    let named = run(&["doctor", "--root", snapshot, "--save", &file]);
+    let said = String::from_utf8(named.stderr).expect("text");
+    assert!(said.contains(&format!("`framewright doctor --root {file}` examines it")), "{said}");
     let mut command = framewright(&["doctor", "--root", "/dev/stdin"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
     child.stdin.take().expect("piped").write_all(&saved.stdout).expect("it reads");
