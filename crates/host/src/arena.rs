@@ -582,6 +582,22 @@ impl<M: FrameUser> Arena<M> {
         }
     }
 
+    /// The blocks of a range, cut at its ends, each as it is when it is asked for; and whether it is allocated. A frame
+    /// in no allocated block stands for itself.
+    pub(crate) fn parts(&self, range: Range<Pfn>) -> impl Iterator<Item = (Range<Pfn>, bool)> {
+        let mut at = range.start;
+        core::iter::from_fn(move || {
+            let start = (at < range.end).then_some(at)?;
+            let found = self.frames().contains(&start).then(|| self.allocator().frames().find(start));
+            let end = match found {
+                Some((head, State::Taken { order, .. })) => Some(head.add(order.pages())),
+                _ => None,
+            };
+            at = end.unwrap_or(start.add(1)).min(range.end);
+            Some((start..at, end.is_some()))
+        })
+    }
+
     /// Fills a block that was allocated just now with zeroes: what the allocator does itself where no checker is told.
     pub(crate) fn clear(&self, pfn: Pfn, order: Order) {
         if let Some(start) = self.address(pfn) {
