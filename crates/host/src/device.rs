@@ -8,7 +8,8 @@
 //! all that a cut takes away was beyond the content's end, and of no page that was dirty by then.
 #![expect(unsafe_code, reason = "pages are read and written where they lie")]
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU64};
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -206,17 +207,18 @@ impl Open {
 
     /// The file is longer than what was written to it, or is to be cut.
     pub(crate) fn note_gap(&self) {
-        self.gap.store(true, Relaxed);
+        self.gap.store(true, Release);
     }
 
     /// Gives the file its length, if storage may hold more, or less.
     fn cut(&self) -> io::Result<()> {
         let _alone = alone(&self.cut);
+        // Before `len` is read: a gap that comes later is for the next cut.
+        let gap = self.gap.swap(false, Acquire);
         let len = self.len.load(Relaxed);
-        if self.stored.load(Relaxed) > len || self.gap.load(Relaxed) {
-            self.file.set_len(len)?;
+        if gap || self.stored.load(Relaxed) > len {
+            self.file.set_len(len).inspect_err(|_| self.note_gap())?;
             self.stored.store(len, Relaxed);
-            self.gap.store(false, Relaxed);
         }
         Ok(())
     }
@@ -656,6 +658,31 @@ mod tests {
         }
         Open::named(&path, &made).unwrap().sync_folder(&made).unwrap();
         assert!(Open::named(&path, &made).unwrap().take_folder().is_none());
+    }
+
+    /// A gap that comes while the file is cut is for the next cut: or the file would stay shorter than `len` says.
+    #[test]
+    fn a_gap_beside_a_cut_is_not_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gaps");
+        std::fs::write(&path, "").unwrap();
+        let open = opened(&path, true);
+        for round in 0..200 {
+            thread::scope(|scope| {
+                let grower = scope.spawn(|| {
+                    for _ in 0..20 {
+                        open.len.fetch_add(1, Relaxed);
+                        open.note_gap();
+                    }
+                });
+                while !grower.is_finished() {
+                    open.cut().unwrap();
+                }
+            });
+            open.cut().unwrap();
+            let (stored, len) = (std::fs::metadata(&path).unwrap().len(), open.len.load(Relaxed));
+            assert_eq!(stored, len, "round {round}");
+        }
     }
 
     /// A cut that fails, here because the file may not be written, is made good by the next one.
