@@ -136,14 +136,14 @@ impl<M: FrameUser> Arena<M> {
         number: usize,
         f: impl FnOnce(&Cpu<'_, M>) -> R,
     ) -> Result<R, AttachError> {
-        let acquired = self.owners.acquire(number);
-        let turn = self.owners.guard(number);
+        // Not in a child, where another thread of the parent may hold it permanently: there each call does nothing.
+        let turn = (!self.is_forked()).then(|| (self.owners.acquire(number), self.owners.guard(number)));
         if self.idle_cpus.contains(number) {
             return Err(AttachError::Taken(CpuId(number as u16)));
         }
         // SAFETY: the CPU's lock is held until `turn` is dropped, after `f` has returned.
         let cpu = unsafe { self.cpu(CpuId(number as u16)) };
-        if acquired == Acquired::OwnerDied {
+        if turn.as_ref().is_some_and(|(acquired, _)| *acquired == Acquired::OwnerDied) {
             cpu.drain();
         }
         // Not to be dropped: that would drain the lists, and give the lock back.

@@ -667,6 +667,40 @@ mod tests {
         });
     }
 
+    /// Another thread of the parent may hold the spare CPU, and does not exist in a child.
+    #[test]
+    fn a_child_does_not_wait_for_the_spare_cpu() {
+        let (arena, _) = arena();
+        let (held, forked) = (Barrier::new(2), Barrier::new(2));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                arena.with_spare(|_| {
+                    held.wait();
+                    forked.wait();
+                });
+            });
+            held.wait();
+            // SAFETY: the child makes calls of this arena, allocates nothing, and ends.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: one that waits permanently is ended by the signal.
+                let code = unsafe {
+                    libc::alarm(10);
+                    let freed = arena.free_bulk(Order::ZERO, &[Pfn(0)]).is_ok();
+                    let none = arena.alloc_bulk(Order::ZERO, Migratetype::Movable, &mut [Pfn(0)]) == 0;
+                    i32::from(!(freed && none && arena.trim(Order::ZERO) == Trimmed::default()))
+                };
+                // SAFETY: nothing else of the program runs here.
+                unsafe { libc::_exit(code) };
+            }
+            let mut status = -1;
+            // SAFETY: a valid place for the answer.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            forked.wait();
+            assert_eq!(status, 0);
+        });
+    }
+
     #[test]
     fn a_thread_that_ends_lets_go() {
         let (arena, weak) = arena();
