@@ -77,7 +77,8 @@ fn arenas(config: Config) {
     assert_eq!(in_a_child(|| i32::from(arena.verify().err() != Some(VerifyError::Forked))), 0);
     // A thread of the parent may hold the zone's lock, and never gives it back in a child.
     let locks = || arena.allocator().totals().pcp.lock_acquisitions;
-    let calls: [fn(&Arena, &Cpu<'_>); 6] = [
+    let calls: [fn(&Arena, &Cpu<'_>); 7] = [
+        |arena, _| assert_eq!(arena.prometheus(&[]), ""),
         |_, cpu| cpu.drain(),
         |_, cpu| cpu.tick(),
         |_, cpu| cpu.answer(),
