@@ -47,7 +47,7 @@ use std::thread;
 pub(crate) use folder::finish;
 pub use folder::unfinished;
 pub(crate) use machine::quote;
-pub use output::keep_private;
+pub use output::{keep_private, write_elsewhere};
 pub use sets::{SETS, Set};
 pub use user::User;
 

@@ -134,7 +134,12 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     }
     let recording = record::record(&args.command, &options).map_err(Error::failed)?;
     notice("framewright: compressing and writing the trace");
-    recording.trace.write_to(output).map_err(Error::failed)?;
+    if let Err(why) = recording.trace.write_to(output) {
+        // It cannot be recorded again.
+        let kept = record::write_elsewhere(&recording.trace, user.as_ref());
+        let kept = kept.map_err(|also| Error::failed(format_args!("{why}; nor elsewhere: {also}")))?;
+        return Err(Error::failed(format_args!("{why}; the trace is kept: it is in {}", kept.display())));
+    }
     record::keep_private(&args.output, user.as_ref()).map_err(Error::failed)?;
     summarise(args, session, &recording, summary)?;
     if recording.trace.meta.lost_events.is_some_and(|lost| lost > 0) {
