@@ -146,7 +146,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         }
     }
 
-    /// Allocates a block from this CPU's list, also if hits count, or from the first zone that has one, if zones keep
+    /// Allocates a block from this CPU's lists, also if hits count, or from the first zone that has one, if zones keep
     /// no marks; for callers with a slow path of their own. Drains no other CPU's lists and calls no helper. `None`
     /// means only that [`alloc`](Self::alloc) or [`alloc_with`](Self::alloc_with) has more to do.
     #[inline(never)]
@@ -164,7 +164,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         {
             return Some(pfn);
         }
-        self.take_plainly(&Request::new(order, migratetype))
+        self.take_at_once(&Request::new(order, migratetype))
     }
 
     /// A hit that counts, or that sets the bits which record that a caller has the block.
@@ -175,21 +175,65 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         Some(pfn)
     }
 
-    /// What an allocation that missed does where zones keep no marks: the first zone in this CPU's zonelist that has a
-    /// block gives it, from this CPU's list or through a refill. Everything else is [`alloc_with`](Self::alloc_with)'s.
-    fn take_plainly(&self, request: &Request<'_>) -> Option<Pfn> {
+    /// What an allocation that missed does without passes: a hit in another zone; and where zones keep no marks, what
+    /// the first zone in this CPU's zonelist gives that has a block. Everything else is
+    /// [`alloc_with`](Self::alloc_with)'s. The request is [plain](Request::is_plain).
+    #[inline(always)]
+    fn take_at_once(&self, request: &Request<'_>) -> Option<Pfn> {
         let config = &self.allocator.config;
-        let plain = !config.keep_marks && config.tries_zones_plainly();
         // While boot has left memory for later, a zone may grow before the next one is tried. The presets' loads stay
         // as when their figures were taken.
         let may_grow = || {
             let later = self.allocator.later();
             later.is_some_and(|later| !self.frames.has_maps() || later.deferred.may_grow())
         };
-        if !plain || !request.migratetype.is_ordinary() || may_grow() {
+        if !config.tries_zones_plainly() || !request.migratetype.is_ordinary() || may_grow() {
             return None;
         }
-        if config.experiment.avoid_fragmentation {
+        if self.allocator.zones.len() > 1
+            && let Some(pfn) = self.take_elsewhere(request)
+        {
+            return Some(pfn);
+        }
+        if config.keep_marks { None } else { self.take_plainly(request) }
+    }
+
+    /// A hit in a zone that is not this CPU's first, if the zones before it have nothing to give: the CPU has used them
+    /// up, or they are for other types. O(zones).
+    #[inline(never)]
+    fn take_elsewhere(&self, request: &Request<'_>) -> Option<Pfn> {
+        let allocator = self.allocator;
+        // Zone reclaim comes before another node's memory.
+        if self.pcp.counts() || allocator.config.zone_reclaim.is_on() {
+            return None;
+        }
+        let Request { order, migratetype, .. } = *request;
+        for &id in allocator.zonelist_of(self.cpu) {
+            let zone = &allocator.zones[id.index()];
+            if !request.may_use(zone.spec().kind) {
+                continue;
+            }
+            let pcp = allocator.pcp(id, self.cpu);
+            if id != self.zone
+                && let Ok(pfn) = pcp.take(order, migratetype)
+            {
+                return Some(pfn);
+            }
+            let kept = match allocator.config.keep_marks {
+                true => zone.marks().low + zone.reserve(request.highest_usable()),
+                false => 0,
+            };
+            if zone.free_pages() >= kept + order.pages() || pcp.is_asked() || pcp.has_aside() {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// A block of the first zone that has one: at first without mixing types within pageblocks, where that is to be
+    /// avoided.
+    fn take_plainly(&self, request: &Request<'_>) -> Option<Pfn> {
+        if self.allocator.config.experiment.avoid_fragmentation {
             let mut zones =
                 self.allocator.zonelist_of(self.cpu).iter().map(|id| &self.allocator.zones[id.index()]);
             let first = zones.find(|zone| request.may_use(zone.spec().kind));

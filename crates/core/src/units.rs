@@ -379,6 +379,9 @@ impl Migratetype {
         self as usize
     }
 
+    /// The three types that requests name.
+    pub const ORDINARY: [Self; 3] = [Self::Unmovable, Self::Movable, Self::Reclaimable];
+
     /// Whether this is one of the three types that requests name and per-CPU lists hold. Blocks of these types may
     /// merge across pageblock borders.
     #[must_use]

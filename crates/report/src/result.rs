@@ -272,6 +272,11 @@ impl fmt::Display for Basis {
     }
 }
 
+/// Whether a range of a ratio holds both no change and a doubling or halving.
+pub(crate) fn says_nothing(low: f64, high: f64) -> bool {
+    low <= 1.0 && high >= 1.0 && (high >= 2.0 || low <= 0.5)
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 const fn is_false(value: &bool) -> bool {
     !*value
@@ -453,7 +458,7 @@ impl Part {
         }
     }
 
-    /// Whether the change of a variant may be none and a doubling or halving.
+    /// Whether the change of a variant may be none and a doubling or halving, as far as its pairs show.
     fn is_unknown(&self, metric: &Metric, variant: &str) -> bool {
         let (new, old) = (metric.of(variant), metric.of(&self.baseline));
         if new.is_empty() || new.len() != old.len() || old.iter().any(|old| *old <= 0.0) {
@@ -461,7 +466,7 @@ impl Part {
         }
         let ratios = || new.iter().zip(old).map(|(new, old)| new / old);
         let (low, high) = (ratios().fold(f64::MAX, f64::min), ratios().fold(f64::MIN, f64::max));
-        low <= 1.0 && high >= 1.0 && (high >= 2.0 || low <= 0.5)
+        says_nothing(low, high)
     }
 
     /// The variants that are compared with the baseline.

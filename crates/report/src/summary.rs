@@ -1,7 +1,7 @@
 //! A result in a few lines: of each study what was changed, and what that did here, on the published machine, and in
 //! what was published, as changes in percent.
 
-use crate::result::{Basis, Better, Document, Kind, Metric, Part};
+use crate::result::{Basis, Better, Document, Kind, Metric, Part, says_nothing};
 use crate::stats::median;
 use crate::stats::ratio::{Ratio, Verdict, needed, verdict};
 use crate::table::{beside, columns, significant, wrapped};
@@ -150,7 +150,7 @@ impl<'a> Headline<'a> {
         let published = self.published_ratio()?;
         Some(match (self.ratio, self.verdict) {
             (_, Verdict::TooFew) | (None, _) => Outcome::TooFew,
-            (Some(ratio), _) if says_nothing(ratio) => Outcome::Unknown,
+            (Some(ratio), _) if says_nothing(ratio.low, ratio.high) => Outcome::Unknown,
             (Some(ratio), _) if (ratio.low..=ratio.high).contains(&published) => Outcome::Reproduced,
             (Some(ratio), _) if (0.5..=2.0).contains(&(ratio.ratio.ln() / published.ln())) => Outcome::Near,
             (Some(_), _) => Outcome::Missed,
@@ -178,11 +178,6 @@ impl<'a> Headline<'a> {
     const fn tone_beside_published(&self) -> Tone {
         if self.metric.published.is_some() { Tone::Plain } else { self.verdict.tone() }
     }
-}
-
-/// True if the range holds both no change and a doubling or halving.
-fn says_nothing(ratio: Ratio) -> bool {
-    ratio.low <= 1.0 && ratio.high >= 1.0 && (ratio.high >= 2.0 || ratio.low <= 0.5)
 }
 
 /// The reason why such a range is no prediction, and the measurements that would narrow it.

@@ -113,8 +113,7 @@ pub fn run(model: &Model, allocator: &Linux, case: &Case, seed: u64) -> Result<W
     if case.afterwards > Ps(0) && !afterwards.is_empty() {
         task::run(&mut world, cpus, frames, afterwards, Some(case.afterwards));
     }
-    let lock =
-        warmed.locks.iter().fold([0; 3], |sum, lock| [sum[0] + lock[0], sum[1] + lock[1], sum[2] + lock[2]]);
+    let lock = warmed.all_locks();
     Ok(Warmed {
         warm,
         gbps: (huge * 4096) as f64 / warm.as_ns().max(1.0),

@@ -268,27 +268,39 @@ impl Trace {
 
     /// The first event that breaks a rule of [`Trace`], with the rule. O(n).
     fn first_fault(&self) -> Option<(usize, String)> {
-        let mut earlier = 0;
-        for (row, event) in self.events.iter().enumerate() {
-            if let Some(what) = fault(event, earlier, self.comms.len()) {
-                return Some((row, what));
-            }
-            earlier = event.time_ns;
-        }
-        None
+        first_fault(
+            &self.events,
+            |event| event.time_ns,
+            |event, earlier| fault(event, earlier, self.comms.len()),
+        )
     }
 
     /// The first note that breaks a rule of [`Trace`], with the rule. O(n).
     fn first_note_fault(&self) -> Option<(usize, String)> {
-        let mut earlier = 0;
-        for (number, note) in self.notes.iter().enumerate() {
-            if let Some(what) = note_fault(note, earlier, self.comms.len()) {
-                return Some((number, what));
-            }
-            earlier = note.time_ns;
-        }
-        None
+        first_fault(
+            &self.notes,
+            |note| note.time_ns,
+            |note, earlier| note_fault(note, earlier, self.comms.len()),
+        )
     }
+}
+
+fn first_fault<T>(
+    rows: &[T],
+    time: impl Fn(&T) -> u64,
+    fault: impl Fn(&T, u64) -> Option<String>,
+) -> Option<(usize, String)> {
+    let earlier = core::iter::once(0).chain(rows.iter().map(time));
+    rows.iter().zip(earlier).enumerate().find_map(|(n, (row, earlier))| Some((n, fault(row, earlier)?)))
+}
+
+/// What is wrong with the thread of an event or a note, if anything.
+fn thread_fault(pid: u32, comm: u32, comms: usize) -> Option<String> {
+    if pid > i32::MAX.unsigned_abs() {
+        return Some(format!("pid {pid} is out of range"));
+    }
+    let is_unknown = usize::try_from(comm).is_ok_and(|comm| comm >= comms);
+    is_unknown.then(|| format!("comm {comm} is not in the table of names"))
 }
 
 /// What is wrong with a note that follows one at `earlier`, if anything.
@@ -302,13 +314,7 @@ fn note_fault(note: &Note, earlier: u64, comms: usize) -> Option<String> {
     if note.text.len() > bounds::LONGEST_TEXT {
         return Some(format!("a text of {} bytes, above {}", note.text.len(), bounds::LONGEST_TEXT));
     }
-    if note.pid > i32::MAX.unsigned_abs() {
-        return Some(format!("pid {} is out of range", note.pid));
-    }
-    if usize::try_from(note.comm).is_ok_and(|comm| comm >= comms) {
-        return Some(format!("comm {} is not in the table of names", note.comm));
-    }
-    None
+    thread_fault(note.pid, note.comm, comms)
 }
 
 /// What is wrong with an event that follows one at `earlier`, if anything.
@@ -322,14 +328,8 @@ fn fault(event: &Event, earlier: u64, comms: usize) -> Option<String> {
     if event.pfn >= PFN_LIMIT {
         return Some(format!("pfn {} is no frame number", event.pfn));
     }
-    if event.pid > i32::MAX.unsigned_abs() {
-        return Some(format!("pid {} is out of range", event.pid));
-    }
     if let Some(number @ 128..) = event.migratetype {
         return Some(format!("migratetype {number} is out of range"));
     }
-    if usize::try_from(event.comm).is_ok_and(|comm| comm >= comms) {
-        return Some(format!("comm {} is not in the table of names", event.comm));
-    }
-    None
+    thread_fault(event.pid, event.comm, comms)
 }

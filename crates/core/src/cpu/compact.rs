@@ -142,9 +142,11 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     /// Whether a list of an ordinary type has a block that is large enough.
     fn has_block(&self, zone: &Zone<P>, request: &Request<'_>) -> bool {
-        let ordinary = || Migratetype::ALL.into_iter().filter(|list| list.is_ordinary());
         self.with_free_blocks(zone, |has_block| {
-            request.order.and_above().any(|order| ordinary().any(|list| has_block(order, list)))
+            request
+                .order
+                .and_above()
+                .any(|order| Migratetype::ORDINARY.into_iter().any(|list| has_block(order, list)))
         })
     }
 

@@ -4,9 +4,9 @@ use super::Cpu;
 use super::claim::Claim;
 use crate::error::{FreeError, FreeFailure};
 use crate::frame::{BlockInfo, FrameUser, Pageblock, State, TakenHead};
-use crate::pcp::{Left, List, Local};
+use crate::pcp::{Left, List, Local, Pcp};
 use crate::platform::Platform;
-use crate::units::{Migratetype, Order, Pfn};
+use crate::units::{Migratetype, Order, Pfn, ZoneId};
 
 /// Facts that decide the way of a freed block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,7 +19,7 @@ struct Facts {
     fits: bool,
 }
 
-/// Way of a block of the preferred zone.
+/// Way of a block of a plain pageblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     /// Onto this CPU's list.
@@ -48,16 +48,22 @@ const fn route(Facts { left, is_sparse, fits }: Facts) -> Way {
     }
 }
 
-/// Words of a block of the preferred zone, of an ordinary pageblock without bad frames that is not isolated.
-struct NearBlock<'a, 'm, P: Platform> {
+/// Words of a block of an ordinary pageblock without bad frames that is not isolated.
+struct PlainBlock<'a, 'm, P: Platform> {
     /// The block's head word.
     head: &'m P::Word,
-    /// This CPU's list of its order and its pageblock's type.
+    /// This CPU's lists of its zone.
+    pcp: &'a Pcp<'m, P>,
+    /// The one of its order and its pageblock's type.
     list: &'a List<'m, P>,
     pageblock: &'m Pageblock<P>,
 }
 
-impl<P: Platform> NearBlock<'_, '_, P> {
+impl<P: Platform> PlainBlock<'_, '_, P> {
+    fn zone(&self) -> ZoneId {
+        self.pageblock.info().zone()
+    }
+
     /// Way of the block, which last was at `left`.
     #[inline(always)]
     fn way(&self, left: Left) -> Way {
@@ -71,54 +77,61 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     // that was not allocated last needs no stack frame, either.
     #[inline(never)]
     pub(super) fn free_missed(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>) {
-        let Some(near) = self.near_block(pfn, order) else { return self.free_checked(pfn, order, error) };
+        let Some(block) = self.plain_block(pfn, order) else { return self.free_checked(pfn, order, error) };
         if self.pcp.counts() {
-            return self.free_counted(pfn, order, error, near);
+            return self.free_counted(pfn, order, error, block);
         }
-        let way = near.way(near.list.left(near.head, pfn));
+        let way = block.way(block.list.left(block.head, pfn));
         match way {
             // No other CPU can free it at the same time.
             Way::Claim if !cfg!(feature = "smp") => self.free_checked(pfn, order, error),
-            Way::Claim => self.free_claiming(pfn, order, error, near),
+            Way::Claim => self.free_claiming(pfn, order, error, block),
             Way::Check => self.free_checked(pfn, order, error),
             Way::Put | Way::PutAndDrain | Way::Return => {
-                if !self.goes_its_way(pfn, order, &near, way) {
-                    self.free_in_turn(pfn, order, error, near, way);
+                if !self.goes_its_way(pfn, order, &block, way) {
+                    self.free_in_turn(pfn, order, error, block, way);
                 }
             }
         }
     }
 
     #[inline(always)]
-    fn near_block(&self, pfn: Pfn, order: Order) -> Option<NearBlock<'a, 'm, P>> {
+    fn plain_block(&self, pfn: Pfn, order: Order) -> Option<PlainBlock<'a, 'm, P>> {
         let located = self.frames.locate(pfn)?;
         let pageblock = located.pageblock();
-        let migratetype = pageblock.info().ordinary_as(self.home)?;
+        let info = pageblock.info();
+        let (pcp, migratetype) = match info.ordinary_as(self.home) {
+            Some(migratetype) => (self.pcp, migratetype),
+            None if self.home == BlockInfo::NOWHERE || self.pcp.counts() || !info.is_present() => {
+                return None;
+            }
+            None => (self.allocator.pcp(info.zone(), self.cpu), info.plain_type()?),
+        };
         let head = located.head(pfn, order)?;
-        let list = self.pcp.hit_list(order, migratetype)?;
-        Some(NearBlock { head, list, pageblock })
+        let list = pcp.hit_list(order, migratetype)?;
+        Some(PlainBlock { head, pcp, list, pageblock })
     }
 
     /// Puts a block that only this CPU has onto its list, or sets it aside, without the lists' `turn`. On `false` the
     /// state is unchanged: there is no room, or a remote drain has shut the gate.
     #[inline(always)]
-    fn goes_its_way(&self, pfn: Pfn, order: Order, near: &NearBlock<'a, 'm, P>, way: Way) -> bool {
+    fn goes_its_way(&self, pfn: Pfn, order: Order, block: &PlainBlock<'a, 'm, P>, way: Way) -> bool {
         if way != Way::Return {
-            return self.pcp.put_hit(near.list, near.head, pfn);
+            return block.pcp.put_hit(block.list, block.head, pfn);
         }
         // A block of an order without lists is not set aside.
-        let is_aside = near.list.capacity() > 0 && self.pcp.set_aside(Some(near.head), pfn, order);
+        let is_aside = block.list.capacity() > 0 && block.pcp.set_aside(Some(block.head), pfn, order);
         // Every free looks for requests of other CPUs; blocks set aside return to the zone then, too.
-        if is_aside && self.pcp.is_asked() {
-            self.answer_asked();
+        if is_aside && block.pcp.is_asked() {
+            self.answer_asked(block.zone());
         }
         is_aside
     }
 
     #[cold]
     #[inline(never)]
-    fn answer_asked(&self) {
-        self.local(self.zone).answer();
+    fn answer_asked(&self, zone: ZoneId) {
+        self.local(zone).answer();
     }
 
     /// Frees a block where hits count.
@@ -128,11 +141,11 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         pfn: Pfn,
         order: Order,
         error: &mut Option<FreeError>,
-        near: NearBlock<'a, 'm, P>,
+        block: PlainBlock<'a, 'm, P>,
     ) {
         // Without maps no pageblock is open, so none is read.
-        let is_sparse = || self.frames.has_maps() && near.pageblock.is_sparse();
-        if !near.list.put_back(near.head, pfn, is_sparse) {
+        let is_sparse = || self.frames.has_maps() && block.pageblock.is_sparse();
+        if !block.list.put_back(block.head, pfn, is_sparse) {
             self.free_checked(pfn, order, error);
         } else if self.pcp.count_freed(order) {
             let migratetype = self.allocator.frames.info(pfn).migratetype();
@@ -148,12 +161,12 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         pfn: Pfn,
         order: Order,
         error: &mut Option<FreeError>,
-        near: NearBlock<'a, 'm, P>,
+        block: PlainBlock<'a, 'm, P>,
         way: Way,
     ) {
-        let local = self.local(self.zone);
+        let local = self.local(block.zone());
         // Checked again while holding the turn: a remote drain may have taken a block that the caller frees twice.
-        match near.list.left(near.head, pfn) {
+        match block.list.left(block.head, pfn) {
             Left::Here { .. } => self.put_in_turn(&local, pfn, order, way),
             _ => self.free_checked(pfn, order, error),
         }
@@ -192,17 +205,17 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         pfn: Pfn,
         order: Order,
         error: &mut Option<FreeError>,
-        near: NearBlock<'a, 'm, P>,
+        block: PlainBlock<'a, 'm, P>,
     ) {
-        let claim = match TakenHead::read(near.head, order) {
-            Some(seen) => self.claim_seen(|| near.head, seen, || self.waits(pfn, order, seen, self.zone)),
+        let claim = match TakenHead::read(block.head, order) {
+            Some(seen) => self.claim_seen(|| block.head, seen, || self.waits(pfn, order, seen, block.zone())),
             None => Claim::Again,
         };
         match claim {
             Claim::Got => {
-                let way = near.way(Left::Here { is_last: false });
-                if !self.goes_its_way(pfn, order, &near, way) {
-                    self.put_in_turn(&self.local(self.zone), pfn, order, way);
+                let way = block.way(Left::Here { is_last: false });
+                if !self.goes_its_way(pfn, order, &block, way) {
+                    self.put_in_turn(&self.local(block.zone()), pfn, order, way);
                 }
             }
             Claim::Refused => *error = Some(self.refuse(pfn, order)),

@@ -60,7 +60,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         // A request that asks for nothing in particular needs no passes, as long as a zone has a block.
         if self.frames.has_maps()
             && request.is_plain()
-            && let Some(pfn) = self.take_plainly(request)
+            && let Some(pfn) = self.take_at_once(request)
         {
             return Ok(pfn);
         }
@@ -234,9 +234,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     }
 
     fn shortfall(&self, path: &Path<'_, 'm>, zone: &Zone<P>) -> Shortfall {
-        let ordinary = || Migratetype::ALL.into_iter().filter(|list| list.is_ordinary());
         let largest = self.with_free_blocks(zone, |has_block| {
-            largest_order(|order| ordinary().any(|list| has_block(order, list)))
+            largest_order(|order| Migratetype::ORDINARY.into_iter().any(|list| has_block(order, list)))
         });
         let pcps = self.allocator.cpu_ids().zip(self.allocator.pcps_of(zone.id()));
         let others = pcps.filter(|&(cpu, _)| cpu != self.cpu).map(|(_, pcp)| u64::from(pcp.count()));

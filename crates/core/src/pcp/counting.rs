@@ -304,6 +304,11 @@ impl<'m, P: Platform> Pcp<'m, P> {
         word.is_some()
     }
 
+    /// Whether blocks are set aside, for the zone.
+    pub(crate) fn has_aside(&self) -> bool {
+        self.outgoing.pages() > 0
+    }
+
     /// Counts a block that was put onto a list. Returns whether the owner must drain now.
     #[inline(always)]
     pub(crate) fn count_freed(&self, order: Order) -> bool {

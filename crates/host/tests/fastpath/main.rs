@@ -232,6 +232,34 @@ fn a_pair_past_the_lists_costs_no_more_than_it_did() {
     }
 }
 
+/// Most instructions of a pair in another node's memory, of two nodes and of four.
+const MOST_ELSEWHERE: [f64; 2] = [390.0, 520.0];
+
+#[test]
+fn pairs_on_the_other_node() {
+    past::pairs_elsewhere(2);
+}
+
+#[test]
+fn pairs_on_the_last_of_four_nodes() {
+    past::pairs_elsewhere(4);
+}
+
+#[test]
+fn a_pair_in_another_nodes_memory_costs_no_more_than_it_did() {
+    if !has("valgrind") {
+        return;
+    }
+    let tests = ["pairs_on_the_other_node", "pairs_on_the_last_of_four_nodes"];
+    for (test, most) in tests.into_iter().zip(MOST_ELSEWHERE) {
+        let instructions = count_in(test, "pair_elsewhere", past::PAIRS);
+        println!("{test}: {instructions} instructions a pair");
+        if cfg!(target_arch = "x86_64") {
+            assert!(instructions <= most, "{instructions} instructions, {most} at most");
+        }
+    }
+}
+
 /// A test, a function that it calls, the blocks of all its calls, and the most instructions of a block on x86-64:
 /// frames in one section; huge pages in eight, as on two CPUs.
 const MOST_WHOLE: [(&str, &str, u64, f64); 5] = [

@@ -1,11 +1,12 @@
 //! Cost of a pair past the lists: an allocation of order 4 and its free, where only single frames have lists and three
-//! quarters of the memory are held in blocks of orders 0 to 6.
+//! quarters of the memory are held in blocks of orders 0 to 6. And of a pair in another node's memory.
 
 use core::hint::black_box;
 
 use framewright_host::framewright::config::PcpOrders;
 use framewright_host::framewright::platform::{Metal, PinnedTo};
 use framewright_host::framewright::{Config, Cpu, CpuId, Migratetype, Order, Pfn};
+use framewright_host::{Arena, Backing};
 
 use crate::runs::{FRAMES, allocator};
 
@@ -51,4 +52,27 @@ pub(crate) fn pairs(sections: u64) {
         held[at] = cpu.alloc(order, Migratetype::Movable).unwrap();
         assert!(pair_past_the_lists(black_box(&cpu), black_box(order)));
     }
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn pair_elsewhere(cpu: &framewright_host::Cpu<'_>) -> bool {
+    let pair = cpu.alloc(Order::ZERO, Migratetype::Movable);
+    // SAFETY: frames without memory.
+    pair.is_ok_and(|pfn| unsafe { cpu.free(pfn, Order::ZERO) }.is_ok())
+}
+
+/// Makes [`PAIRS`] pairs on a CPU that has used up its own node and `nodes - 2` others.
+pub(crate) fn pairs_elsewhere(nodes: usize) {
+    let arena = Arena::<()>::builder().pages(FRAMES).backing(Backing::Described).cpus(1).nodes(nodes);
+    let arena = arena.build().unwrap();
+    let cpu = arena.attach().unwrap();
+    let used_up = (nodes as u64 - 1) * (FRAMES / nodes as u64);
+    for _ in 0..used_up {
+        cpu.alloc(Order::ZERO, Migratetype::Movable).unwrap();
+    }
+    let first = cpu.alloc(Order::ZERO, Migratetype::Movable).unwrap();
+    // SAFETY: frames without memory.
+    unsafe { cpu.free(first, Order::ZERO) }.unwrap();
+    (0..PAIRS).for_each(|_| assert!(pair_elsewhere(black_box(&cpu))));
 }

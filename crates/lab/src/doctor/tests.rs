@@ -29,6 +29,13 @@ impl Copy {
         self
     }
 
+    /// Adds files to a folder of control groups.
+    fn group(&self, path: &str, files: &[(&str, String)]) {
+        let folder = self.0.join("sys/fs/cgroup").join(path);
+        fs::create_dir_all(&folder).expect("made");
+        files.iter().for_each(|(file, text)| fs::write(folder.join(file), text).expect("written"));
+    }
+
     fn findings(&self) -> Vec<Finding> {
         examine(&Root::open(&self.0).expect("a folder")).expect("it can be read").1
     }
@@ -224,15 +231,13 @@ fn huge_pages_and_memory_control_groups_are_looked_at() {
         ("free", "max", "990", 9),
         ("killed", "1000", "1", 3),
     ] {
-        let folder = copy.0.join("sys/fs/cgroup").join(group);
-        fs::create_dir_all(&folder).expect("made");
-        for (file, text) in [
+        let events = format!("low 0\noom 0\noom_kill {killed}\n");
+        let files = [
             ("memory.max", limit.to_owned()),
             ("memory.current", used.to_owned()),
-            ("memory.events", format!("low 0\noom 0\noom_kill {killed}\n")),
-        ] {
-            fs::write(folder.join(file), text).expect("written");
-        }
+            ("memory.events", events),
+        ];
+        copy.group(group, &files);
     }
     let root = Root::open(&copy.0).expect("a folder");
     assert_eq!(root.limited_groups(), ["a/full", "a/roomy", "killed"]);
@@ -251,15 +256,14 @@ fn memory_control_groups_of_version_1_are_looked_at() {
         // Another controller's.
         ("cpu/full", 1000, 990, 0),
     ] {
-        let folder = copy.0.join("sys/fs/cgroup").join(group);
-        fs::create_dir_all(&folder).expect("made");
-        for (file, text) in [
-            ("memory.limit_in_bytes", format!("{limit}\n")),
-            ("memory.usage_in_bytes", format!("{used}\n")),
-            ("memory.oom_control", format!("oom_kill_disable 0\nunder_oom 0\noom_kill {killed}\n")),
-        ] {
-            fs::write(folder.join(file), text).expect("written");
-        }
+        let control = format!("oom_kill_disable 0\nunder_oom 0\noom_kill {killed}\n");
+        let [limit, used] = [limit, used].map(|bytes| format!("{bytes}\n"));
+        let files = [
+            ("memory.limit_in_bytes", limit),
+            ("memory.usage_in_bytes", used),
+            ("memory.oom_control", control),
+        ];
+        copy.group(group, &files);
     }
     let expected = [
         (Severity::Warning, "memory/kubepods/burstable/pod/full".to_owned()),

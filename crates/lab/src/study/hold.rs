@@ -20,7 +20,7 @@ use crate::simulate::samples::{Interval, close_models};
 use crate::simulate::{in_parallel, model_errors, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::identify::{self, Draw, Priors};
-use crate::study::run::{Configured, Run, configured, machines_named, progress, result_part};
+use crate::study::run::{Configured, Run, configured, machines, progress, result_part};
 use crate::study::{Part, Plan, tasks};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
@@ -48,20 +48,12 @@ fn priors() -> Result<Priors> {
     Priors::parse("hold.toml", include_str!("../../../../studies/priors/hold.toml"))
 }
 
-/// The machines that the part's metrics name, each once; or the one that was asked for.
-fn machines(part: &Part, run: &Run<'_>) -> Result<Vec<Machine>> {
-    if run.asked {
-        return Ok(vec![run.machine.clone()]);
-    }
-    machines_named(&part.metrics).into_iter().map(Machine::find).collect()
-}
-
 /// Runs the part.
 ///
 /// # Errors
 /// A machine cannot be simulated.
 fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
-    let machines = machines(part, run)?;
+    let machines = machines(&part.metrics, run)?;
     machines.iter().try_for_each(tasks::check)?;
     let variants = configured(plan, &Settings::default())?;
     let count = run.models.max(1) as usize;

@@ -16,7 +16,7 @@ use crate::simulate::samples::{Interval, close_models};
 use crate::simulate::{on_models, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::replay::trace;
-use crate::study::run::{Run, configured, progress, result_part};
+use crate::study::run::{Run, configured, keep_declared, progress, result_part};
 use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
@@ -165,7 +165,7 @@ fn measured(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
             progress.step(variant);
         }
     }
-    settle(&mut result, part);
+    keep_declared(part, &mut result, &[TRANSFER, WIDE]);
     Ok(result)
 }
 
@@ -179,15 +179,6 @@ fn placed(cpus: &[usize], parameters: &str) -> Vec<(String, f64)> {
     let transfer = transfer.map(|transfer| (format!("{TRANSFER}[{parameters}]"), transfer.value));
     let wide = probe::wide_on(cpus).into_iter().enumerate();
     transfer.into_iter().chain(wide.map(|(n, ns)| (format!("{WIDE}[{parameters},cpu={n}]"), ns))).collect()
-}
-
-/// Leaves the metrics that the part names, in its order, and where the CPUs were.
-fn settle(result: &mut ResultPart, part: &Part) {
-    let place = |family: &str| part.metrics.iter().position(|known| known.name == family);
-    result
-        .metrics
-        .retain(|metric| [TRANSFER, WIDE].contains(&metric.family()) || place(metric.family()).is_some());
-    result.metrics.sort_by_key(|metric| place(metric.family()));
 }
 
 /// Runs the part on models of the machine.
@@ -220,7 +211,7 @@ fn simulated(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     for ((variant, parameters, _), n, sample) in samples {
         add(&sample, &mut result, &variant.variant, parameters, [errors[n].exp(), clocks[n]]);
     }
-    settle(&mut result, part);
+    keep_declared(part, &mut result, &[TRANSFER, WIDE]);
     close_models(&mut result, count, [], Interval::FourFifths);
     for metric in result.metrics.iter_mut().filter(|metric| metric.family() == COUNTS) {
         for [low, high] in metric.interval.values_mut() {

@@ -220,8 +220,7 @@ impl Sample {
 pub(crate) fn demands(model: &Model, draw: &Draw, outcome: &Outcome) -> Result<[f64; 2]> {
     let hand_over = draw.get("hand_over")? * model.latency.same_l3[0] * model.transfers;
     let pages = (outcome.paid.faults.0 + outcome.paid.frees.0).max(1) as f64 / 2.0;
-    let [locks, _, held] =
-        outcome.locks.iter().fold([0; 3], |sum, lock| [sum[0] + lock[0], sum[1] + lock[1], sum[2] + lock[2]]);
+    let [locks, _, held] = outcome.all_locks();
     let lru = outcome.usage.lru;
     Ok([
         (held as f64 + locks as f64 * hand_over) / pages,

@@ -19,7 +19,7 @@ use crate::simulate::samples::{Interval, close_simulated, note_models};
 use crate::simulate::{doubled, in_parallel, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::identify::{Draw, Priors, keep};
-use crate::study::run::{Configured, Run, configured, machines_named, progress, result_part};
+use crate::study::run::{Configured, Run, configured, machines, progress, result_part};
 use crate::study::{Metric, Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
@@ -202,12 +202,7 @@ impl Work<'_> {
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let curve = WORKLOAD.value(part, "threads");
     let count = run.models as usize;
-    let named = machines_named(plan.parts.iter().flat_map(|part| &part.metrics));
-    let machines = if run.asked || named.is_empty() {
-        vec![run.machine.clone()]
-    } else {
-        named.into_iter().map(Machine::find).collect::<Result<_>>()?
-    };
+    let machines = machines(plan.parts.iter().flat_map(|part| &part.metrics), run)?;
     let variants = configured(plan, &Settings::default())?;
     let rig = |machine: Machine| match curve {
         true => Rig::sliced(machine)?.conditioned(plan, &variants, count, run.seed),
@@ -345,9 +340,13 @@ mod tests {
     #[test]
     fn the_smallest_machine_boots_under_every_variant() {
         let plan = Plan::find("parallel-init").expect("it is built in");
-        assert_eq!(machines_named(plan.parts.iter().flat_map(|part| &part.metrics)).len(), 6);
         let variants = configured(&plan, &Settings::default()).expect("they are valid");
         let machine = Machine::find("haswell-2699v3-vm4").expect("it is built in");
+        let trace = framewright_trace::trace::Trace::default();
+        let run = Run::shortest(&machine, &trace);
+        let all =
+            machines(plan.parts.iter().flat_map(|part| &part.metrics), &run).expect("they are built in");
+        assert_eq!(all.len(), 6);
         let rig = Rig::new(machine, |machine| sampled_models(machine, 2, 1)).expect("a rig");
         let mut result = ResultPart::new("parallel-init", "machines", Kind::Simulated, "all");
         for variant in &variants {

@@ -14,7 +14,7 @@ use crate::settings::Settings;
 use crate::shipped;
 use crate::simulate::allocator::{main_zone, zone_sizing};
 use crate::study::declare::*;
-use crate::study::run::{Run, configured, progress, result_part};
+use crate::study::run::{Run, configured, keep_declared, progress, result_part};
 use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
@@ -82,7 +82,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         let ageing = Ageing { seed: run.seed, ..Ageing::default() };
         replay.age(&setups, &ageing, &mut result, &progress)?;
     }
-    keep_declared(part, &mut result);
+    keep_declared(part, &mut result, &[]);
     Ok(result)
 }
 
@@ -95,11 +95,4 @@ pub(crate) fn trace<'a>(plan: &Plan, part: &Part, run: &Run<'a>) -> Result<(Cow<
     let path = plan.folder().unwrap_or(Path::new("")).join(name);
     let (trace, id) = shipped::read(&path)?;
     Ok((Cow::Owned(trace), id))
-}
-
-/// Leaves the metrics that the part's plan declares, in its order.
-pub(crate) fn keep_declared(part: &Part, result: &mut ResultPart) {
-    let place = |family: &str| part.metrics.iter().position(|metric| metric.name == family);
-    result.metrics.retain(|metric| place(metric.family()).is_some());
-    result.metrics.sort_by_key(|metric| place(metric.family()));
 }

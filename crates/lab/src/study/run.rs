@@ -84,14 +84,28 @@ pub(crate) fn metric<'a>(part: &'a Part, family: &str) -> Option<&'a Metric> {
     part.metrics.iter().find(|metric| metric.name == family)
 }
 
-/// The machines that metrics name as their only parameter, each once.
-pub(crate) fn machines_named<'a>(metrics: impl IntoIterator<Item = &'a Metric>) -> Vec<&'a str> {
+/// The machines that metrics name as their only parameter, each once; or the one that was asked for, or where none is
+/// named.
+pub(crate) fn machines<'a>(
+    metrics: impl IntoIterator<Item = &'a Metric>,
+    run: &Run<'_>,
+) -> Result<Vec<Machine>> {
     let mut names = Vec::new();
     for metric in metrics {
         let name = metric.name.split_once("[machine=").and_then(|(_, rest)| rest.strip_suffix(']'));
         names.extend(name.filter(|name| !names.contains(name)));
     }
-    names
+    if run.asked || names.is_empty() {
+        return Ok(vec![run.machine.clone()]);
+    }
+    names.into_iter().map(Machine::find).collect()
+}
+
+/// Leaves the metrics that the part's plan declares, in its order, and before them those of the families `besides`.
+pub(crate) fn keep_declared(part: &Part, result: &mut ResultPart, besides: &[&str]) {
+    let place = |family: &str| part.metrics.iter().position(|metric| metric.name == family);
+    result.metrics.retain(|metric| besides.contains(&metric.family()) || place(metric.family()).is_some());
+    result.metrics.sort_by_key(|metric| place(metric.family()));
 }
 
 /// Every item in each of `rounds` rounds, with the round's number. Each round begins with the next item, so that what

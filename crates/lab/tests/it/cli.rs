@@ -69,22 +69,8 @@ fn numbers_that_are_none_are_refused_with_what_is_expected() {
 fn help_shows_every_command_and_fits_the_screen() {
     let help = run(&["--help"]);
     assert!(help.status.success() && help.stderr.is_empty());
-    for command in [
-        "study",
-        "record",
-        "import",
-        "replay",
-        "bench",
-        "compare",
-        "boot",
-        "machines",
-        "settings",
-        "workloads",
-        "doctor",
-        "trace",
-        "completions",
-        "man",
-    ] {
+    let commands = "study record import replay bench compare boot machines settings workloads doctor trace completions man";
+    for command in commands.split(' ') {
         assert!(stdout(&help).contains(&format!("\n  {command} ")), "{}", stdout(&help));
         let its_help = run(&[command, "--help"]);
         assert!(stdout(&its_help).contains(&format!("Examples:\n  framewright {command}")), "{its_help:?}");
@@ -131,24 +117,15 @@ fn a_trace_of_nothing_has_a_summary_of_zeroes() {
 }
 
 #[test]
-fn machines_are_listed_shown_and_found_by_alias() {
-    let list = stdout(&run(&["machines"]));
-    assert!(list.contains("epyc-7742-2s           256      2  256  boot bulk tasks"), "{list}");
-    let shown = stdout(&run(&["machines", "rome"]));
-    assert!(shown.starts_with("epyc-7742-2s\n"), "{shown}");
-    assert!(shown.contains("256: 2 sockets, 2 nodes of 64 cores, 2 threads each"), "{shown}");
-    for text in [&list, &shown] {
-        for line in text.lines() {
-            assert!(line.chars().count() <= 80, "{line}");
-        }
-    }
-    let json = stdout(&run(&["--format", "json", "machines", "rome"]));
-    let machine: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-    assert_eq!(machine["zone"].as_array().map(Vec::len), Some(4));
-    let all: serde_json::Value =
-        serde_json::from_str(&stdout(&run(&["machines", "--format", "json"]))).expect("JSON");
+fn machines_are_found_by_alias_and_printed_as_json() {
+    assert!(stdout(&run(&["machines", "rome"])).starts_with("epyc-7742-2s\n"));
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&stdout(&run(arguments))).expect("JSON")
+    };
+    let zones = json(&["--format", "json", "machines", "rome"])["zone"].as_array().map(Vec::len);
+    let all = json(&["machines", "--format", "json"]).as_array().map(Vec::len);
     let shipped = framewright_lab::machine::Machine::all().expect("all are valid").len();
-    assert_eq!(all.as_array().map(Vec::len), Some(shipped));
+    assert_eq!((zones, all), (Some(4), Some(shipped)));
 }
 
 #[test]
@@ -308,32 +285,10 @@ fn a_users_machine_is_read_and_its_mistakes_are_named() {
     let mine = scratch.file("mine.toml", rome.replace("\"epyc-7742-2s\"", "\"mine\""));
     assert!(stdout(&run(&["machines", &mine])).starts_with("mine\n"));
 
-    let wrong = |from: &str, to: &str| {
-        assert!(rome.contains(from), "{from}");
-        let path = scratch.file("wrong.toml", rome.replacen(from, to, 1));
-        let error = refusal(&["machines", &path]);
-        error.strip_prefix(&path).unwrap_or_else(|| panic!("the path comes first: {error}")).to_owned()
-    };
-    let line = |key: &str| 1 + rome.lines().position(|line| line.starts_with(key)).expect("it is there");
-    let at = line("cores_per_node");
-    let error = wrong("cores_per_node", "corse_per_node");
-    assert!(error.starts_with(&format!(":{at}: unknown field `corse_per_node`, expected one of")), "{error}");
-    let at = line("sockets");
-    assert_eq!(wrong("sockets = 2", "sockets = two").split(": ").next(), Some(format!(":{at}").as_str()));
-    assert_eq!(wrong("nodes = 2", "nodes = 0"), ": nodes must be at least 1");
-    assert_eq!(wrong("remote_distance = 32\n", ""), ": with several nodes, remote_distance must be above 10");
-    assert_eq!(wrong("page_kib = 4", "page_kib = 5"), ": page_kib is 5; base pages have 4, 16 or 64 KiB");
-    assert_eq!(wrong("value = 25.3", "value = -25.3"), ": latency_ns.same_l3 is -25.3; it must be above 0");
-    assert_eq!(
-        wrong("value = 25.3", "value = 1e30"),
-        ": latency_ns.same_l3 reaches 1e30; it must be at most 1e9"
-    );
-    assert_eq!(
-        wrong("early_managed_pages = 3975", "early_managed_pages = 3976"),
-        ": zone DMA of node 0: expected early_managed_pages <= managed_pages <= present_pages"
-    );
-    let empty = scratch.file("empty.toml", "\n");
-    assert_eq!(refusal(&["machines", &empty]), format!("{empty}: empty file; expected TOML"));
+    let at = 1 + rome.lines().position(|line| line.starts_with("cores_per_node")).expect("it is there");
+    let wrong = scratch.file("wrong.toml", rome.replace("cores_per_node", "corse_per_node"));
+    let expected = format!("{wrong}:{at}: unknown field `corse_per_node`, expected one of");
+    assert!(refusal(&["machines", &wrong]).starts_with(&expected));
 }
 
 #[test]
@@ -393,39 +348,17 @@ fn a_regression_fails_and_is_named() {
 fn what_is_no_result_is_refused_with_its_path() {
     let scratch = Scratch::new("cli-refused");
     let good = scratch.result("good.json", 10.0);
-    let empty = scratch.file("empty.json", "");
-    assert_eq!(
-        refusal(&["compare", &empty]),
-        format!("{empty}: empty file; expected a JSON file saved with -o")
-    );
     let text = scratch.file("text.json", "hello");
     assert_eq!(
         refusal(&["compare", &good, &text]),
         format!("{text}: not JSON: expected value at line 1 column 1")
     );
     let none = scratch.path("none.json");
-    assert_eq!(
-        refusal(&["compare", &none]),
-        format!("cannot read {none}: No such file or directory (os error 2); check the path")
-    );
-    let binary = scratch.path("binary.json");
-    fs::write(&binary, [0x50, 0x41, 0xff, 0x31]).expect("written");
-    assert_eq!(
-        refusal(&["compare", &binary]),
-        format!("{binary}: not text (byte 2 is not UTF-8); expected a JSON file saved with -o")
-    );
-    let later = fs::read_to_string(&good).expect("read").replace(env!("CARGO_PKG_VERSION"), "99.1.0");
-    let later = scratch.file("later.json", &later);
-    assert!(refusal(&["compare", &later]).contains("written by framewright 99.1.0"), "{later}");
+    let missing = "No such file or directory (os error 2); check the path";
+    assert_eq!(refusal(&["compare", &none]), format!("cannot read {none}: {missing}"));
     assert_eq!(
         refused(&["compare", &good, "--metric", "bytes*"], 2),
         "no metric matches `bytes*`; there are ns_per_operation, pages_per_second"
-    );
-    let unwritable = scratch.path("none/out.json");
-    let error = refusal(&["compare", &good, "-o", &unwritable]);
-    assert_eq!(
-        error,
-        format!("cannot write {unwritable}: No such file or directory (os error 2); check the path")
     );
 }
 

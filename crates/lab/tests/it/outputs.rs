@@ -16,7 +16,7 @@ use std::time::Instant;
 use framewright_report::result::{Basis, Document, Metric};
 use framewright_trace::trace::Trace;
 
-use crate::{framewright, short_traces};
+use crate::{can_record, framewright, short_traces, signal};
 
 /// Set in the process that has mounts of its own.
 const INSIDE: &str = "FRAMEWRIGHT_MOUNTS";
@@ -103,13 +103,9 @@ fn writers(result: &str, script: &str) -> Vec<(Vec<String>, &'static [u8])> {
         (words("bench --workload hot_pair --order 0 --cpus 1 --memory 64 --samples 1 -o OUT"), b"{\n"),
         (words(&format!("replay {} --samples 1 --threads 1 -o OUT", short_traces()[0])), b"{\n"),
     ];
-    // Needs tracepoints of the kernel.
-    let probe = framewright(&["record", "-o", "/dev/null", "--", "true"]).output().expect("it runs");
-    if probe.status.success() {
+    if can_record() {
         all.push((words("record -o OUT -- true"), b"PAR1"));
         all.push((words("record -o /dev/null --summary OUT -- true"), b"Recorded to /dev/null"));
-    } else {
-        eprintln!("skipped: record, which says {}", String::from_utf8_lossy(&probe.stderr).trim());
     }
     all
 }
@@ -383,16 +379,6 @@ fn a_study_leaves_no_file_unasked_and_looks_at_its_folder_first() {
     assert!(places.names("plain").is_empty(), "{:?}", places.names("plain"));
 }
 
-#[test]
-fn what_is_read_is_not_overwritten() {
-    let places = Places::new("same");
-    let (_, script) = inputs(&places);
-    let before = fs::read(&script).expect("there");
-    let output = framewright(&["import", &script, "-o", &script]).output().expect("it runs");
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    assert_eq!(fs::read(&script).expect("there"), before);
-}
-
 /// Studies that take long: one that replays, and one whose programs write files.
 const LONG: [&str; 2] =
     ["study pcp-reset --kind measured", "study zone-reclaim --kind measured --part fsmark"];
@@ -457,7 +443,7 @@ fn signals_leave_nothing_half_written() {
                 thread::sleep(Duration::from_millis(10));
             }
         }
-        assert!(Command::new("kill").args(["-s", signal, &pid]).status().expect("kill can be run").success());
+        crate::signal(&child, signal);
         let since = Instant::now();
         while child.try_wait().expect("ours").is_none() {
             assert!(since.elapsed() < Duration::from_secs(60), "SIG{signal} ends it");
@@ -481,8 +467,7 @@ fn an_interrupt_shows_and_saves_the_parts_that_are_done() {
     let second =
         lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("[2/3] pcp-reset replay")));
     assert!(second.is_some());
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-s", "INT", &pid]).status().expect("kill can be run").success());
+    signal(&child, "INT");
     let output = child.wait_with_output().expect("ours");
     assert_eq!(output.status.code(), Some(1));
     let last = lines.last().expect("a line").expect("text");
@@ -524,9 +509,7 @@ fn what_is_interrupted_keeps_what_was_measured() {
                 thread::sleep(Duration::from_millis(20));
             }
             thread::sleep(Duration::from_secs(wait));
-            assert!(
-                Command::new("kill").args(["-s", "INT", &pid]).status().expect("kill can be run").success()
-            );
+            signal(&child, "INT");
             child.wait_with_output().expect("ours")
         };
         let waits = if name == "here.toml" { &[1, 0][..] } else { &[4, 20, 80] };
@@ -643,8 +626,7 @@ fn a_recording_and_its_command_go_on_after_a_hangup_under_nohup() {
         }
         thread::sleep(Duration::from_millis(10));
     }
-    let kill = Command::new("kill").args(["-s", "HUP", &child.id().to_string()]).status();
-    assert!(kill.expect("kill can be run").success());
+    signal(&child, "HUP");
     let output = child.wait_with_output().expect("ours");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(Path::new(&done).exists() && Trace::read(trace.as_ref()).is_ok());

@@ -1,18 +1,12 @@
 //! The commands that do the work, on the real binary: studies, traces, replays, benchmarks.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use framewright_report::result::{Document, Kind, Metric, Part};
 
 use crate::{Scratch, TRACE, document, refusal, run, short_traces, text};
-
-fn scratch(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("framewright-work-{name}-{}", std::process::id()));
-    fs::create_dir_all(&path).expect("the temporary directory can be written");
-    path
-}
 
 /// The README's main command, short, as it writes its results: run once for the tests of what is in them.
 fn everything() -> &'static (String, Document) {
@@ -51,33 +45,11 @@ fn every_study_runs_and_its_results_are_read_back() {
 }
 
 #[test]
-fn the_structure_part_prints_what_the_formulas_say() {
-    let part = part("pcp-reset", "structure", Kind::Derived);
-    for (name, vanilla, reset) in [
-        ("lists[batch=1,high=0]", 256.0, 256.0),
-        ("lists[batch=7,high=42]", 512.0, 0.0),
-        ("lists[batch=63,high=378]", 256.0, 768.0),
-    ] {
-        let metric = part.find(name).unwrap_or_else(|| panic!("{name} is there"));
-        assert_eq!((metric.of("vanilla"), metric.of("reset")), ([vanilla].as_slice(), [reset].as_slice()));
-    }
-    assert_eq!(part.metrics.len(), 3, "no other size occurs");
-}
-
-#[test]
-fn a_page_of_the_results_is_written_whole_or_not_at_all() {
-    let folder = scratch("html");
-    let page = folder.join("page.html");
-    let name = page.to_str().expect("text");
-    let output = run(&["study", "pcp-reset", "--part", "structure", "--html", name]);
-    assert!(output.status.success());
-    assert!(String::from_utf8_lossy(&output.stdout).contains(name), "the reader is told where it is");
-    let html = fs::read_to_string(&page).expect("it was written");
-    assert!(html.contains("lists[batch=63,high=378]") && html.contains("track stack"));
-    let error = refusal(&["study", "pcp-reset", "--part", "structure", "--html", "/nowhere/page.html"], 1);
-    assert!(error.contains("/nowhere/page.html"), "{error}");
-    assert_eq!(fs::read_dir(&folder).expect("it is there").count(), 1, "no leftovers");
-    fs::remove_dir_all(folder).expect("it is ours");
+fn a_page_of_the_results_is_named() {
+    let scratch = Scratch::new("work-page");
+    let page = scratch.path("page.html");
+    assert!(text(&["study", "pcp-reset", "--part", "structure", "--html", &page]).contains(&page));
+    assert!(fs::read_to_string(page).expect("it was written").contains("track stack"));
 }
 
 #[test]
@@ -119,39 +91,6 @@ fn fs_mark_writes_all_that_it_allocates_for() {
         assert!(series("files_per_second") > 0.0 && series("allocation_us[at=p99.9]") > 0.0);
         assert_eq!(series("page_allocations") * 4.0, series("page_outs_kib"), "all is written");
     }
-}
-
-#[test]
-fn measured_parts_run_for_every_variant() {
-    let part = part("lock-line", "contend", Kind::Measured);
-    assert_eq!(part.variants, ["with_order0_lists", "other_end", "own_line"]);
-    for kind in ["ticket", "queued"] {
-        let metric = part.find(&format!("alloc_ns[kind={kind},cores=2]")).expect("both lock kinds");
-        assert!(part.variants.iter().all(|variant| metric.of(variant)[0] > 0.0));
-    }
-}
-
-#[test]
-fn a_replay_reports_each_configuration_and_the_small_lists_lose() {
-    let small = "preset=linux_v5_4,batch=7,high=42";
-    let large = "preset=linux_v5_4,batch=63,high=378";
-    let document = document(&["replay", TRACE, "--base", small, "--new", large, "--samples", "1"]);
-    let part = &document.results[0];
-    assert_eq!(part.variants, [small, large]);
-    for name in [
-        "pages_moved_per_page",
-        "refills",
-        "drains",
-        "wall_ms",
-        "cpu_ms",
-        "fallbacks",
-        "steals",
-        "free_huge_blocks",
-    ] {
-        assert_eq!(part.find(name).unwrap_or_else(|| panic!("{name}")).of(large).len(), 1);
-    }
-    let refills = part.find("refills").expect("counted");
-    assert!(refills.of(small)[0] > 3.0 * refills.of(large)[0]);
 }
 
 /// A study of a user's own: the trace that it names lies beside its file, and its variants' lists are as it says.
@@ -204,18 +143,22 @@ fn each_sample_of_the_library_says_where_its_cpus_were() {
     }
 }
 
-/// What `--new` does not name is as `--base` says: where the lock lies changes nothing that is counted.
+/// What `--new` does not name is as `--base` says: where the lock lies changes nothing that is counted, and small lists
+/// are refilled more often.
 #[test]
 fn a_change_changes_what_it_names() {
-    let arguments =
-        ["replay", short_traces()[0], "--base", "preset=linux_v5_4", "--new", "lock_place=own_line"];
-    let document = document(&[&arguments[..], &["--samples", "1", "--threads", "1"]].concat());
+    let line =
+        "--base preset=linux_v5_4 --new lock_place=own_line --new batch=7,high=42 --samples 1 --threads 1";
+    let document =
+        document(&["replay", short_traces()[0]].into_iter().chain(line.split(' ')).collect::<Vec<_>>());
     let part = &document.results[0];
-    assert_eq!(part.variants, ["preset=linux_v5_4", "base + lock_place=own_line"]);
-    for name in ["refills", "drains", "steals", "fallbacks"] {
-        let metric = part.find(name).unwrap_or_else(|| panic!("{name}"));
-        assert_eq!(metric.of(&part.variants[0]), metric.of(&part.variants[1]), "{name}");
-    }
+    assert_eq!(part.variants, ["preset=linux_v5_4", "base + lock_place=own_line", "base + batch=7,high=42"]);
+    let [base, place, small] = [0, 1, 2].map(|n| {
+        ["refills", "drains", "steals", "fallbacks"]
+            .map(|name| part.find(name).expect(name).of(&part.variants[n])[0])
+    });
+    assert_eq!(base, place);
+    assert!(small[0] > 3.0 * base[0] && small[1] > 3.0 * base[1], "{small:?} {base:?}");
 }
 
 /// A machine that was asked for is the one that is simulated; where the amount of work is another machine's, none is.
@@ -257,61 +200,32 @@ fn results_of_other_traces_are_not_compared_without_a_word() {
 
 #[test]
 fn wrong_requests_are_refused_in_one_line() {
-    let dir = scratch("wrong");
-    let empty = dir.join("empty");
-    fs::write(&empty, "").expect("written");
-    let out = dir.join("out.parquet");
-    let (empty, out) = (empty.display().to_string(), out.display().to_string());
-    assert!(refusal(&["replay", &empty], 1).contains(&empty));
-    assert!(refusal(&["replay", TRACE, "--new", "lock_kind=mcs"], 2).contains("ticket, queued"));
+    let scratch = Scratch::new("work-wrong");
+    let out = scratch.path("out.parquet");
     assert!(refusal(&["replay", TRACE, "--new", "lock_knd=ticket"], 2).contains("did you mean"));
     assert!(refusal(&["replay", TRACE, "--memory", "4"], 1).contains("--memory"));
-    assert!(refusal(&["import", &empty, "-o", &out], 1).contains("empty"));
     assert!(refusal(&["import", TRACE, "-o", &out], 1).contains("replay"));
-    assert!(!std::path::Path::new(&out).exists(), "nothing half-written");
-    assert!(refusal(&["study", "pcp-rest"], 2).contains("did you mean"));
-    assert!(refusal(&["study", "pcp-reset", "--part", "struct"], 2).contains("structure"));
+    assert!(!Path::new(&out).exists(), "nothing half-written");
     let nothing = refusal(&["study", "zone-reclaim", "--kind", "derived"], 1);
     assert!(nothing.contains("nothing of zone-reclaim is derived"), "{nothing}");
-    let output = run(&["bench", "--workload", "hot"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("hot_pair"), "{output:?}");
-    fs::remove_dir_all(dir).expect("ours");
-}
-
-#[test]
-fn a_truncated_trace_is_refused() {
-    let dir = scratch("cut");
-    let bytes = fs::read(TRACE).expect("shipped");
-    let cut = dir.join("cut.parquet");
-    fs::write(&cut, &bytes[..bytes.len() / 2]).expect("written");
-    let cut = cut.display().to_string();
-    assert!(refusal(&["replay", &cut], 1).contains(&cut));
-    fs::remove_dir_all(dir).expect("ours");
 }
 
 #[test]
 fn the_text_of_perf_script_becomes_a_trace_that_replays() {
-    let dir = scratch("import");
-    let text = dir.join("script.txt");
-    let mut lines = String::new();
-    for n in 0..100 {
-        let pfn = 0x1000 + n;
-        lines += &format!(
-            "cc1 {} [001] 10.{n:06}: kmem:mm_page_alloc: page=0x1 pfn=0x{pfn:x} order=0 migratetype=1 gfp_flags=GFP_KERNEL\n",
-            100 + n
-        );
-        lines +=
-            &format!("cc1 {} [000] 11.{n:06}: kmem:mm_page_free: page=0x1 pfn=0x{pfn:x} order=0\n", 100 + n);
-    }
-    fs::write(&text, lines).expect("written");
-    let (text, trace) = (text.display().to_string(), dir.join("t.parquet").display().to_string());
-    let imported = run(&["import", &text, "-o", &trace]);
-    assert!(imported.status.success(), "{}", String::from_utf8_lossy(&imported.stderr));
+    let scratch = Scratch::new("work-import");
+    let line = |n: u32| {
+        let (pid, pfn) = (100 + n, 0x1000 + n);
+        format!(
+            "cc1 {pid} [001] 10.{n:06}: kmem:mm_page_alloc: page=0x1 pfn=0x{pfn:x} order=0 migratetype=1 gfp_flags=GFP_KERNEL\n\
+             cc1 {pid} [000] 11.{n:06}: kmem:mm_page_free: page=0x1 pfn=0x{pfn:x} order=0\n"
+        )
+    };
+    let script = scratch.file("script.txt", (0..100).map(line).collect::<String>());
+    let trace = scratch.path("t.parquet");
+    text(&["import", &script, "-o", &trace]);
     let document = document(&["replay", &trace, "--samples", "1", "--threads", "2"]);
     let failed = document.results[0].find("failed_allocations").expect("counted");
     assert!(failed.samples.values().all(|samples| samples == &[0.0]));
-    fs::remove_dir_all(dir).expect("ours");
 }
 
 #[test]
@@ -338,8 +252,8 @@ fn bench_measures_every_workload_of_the_allocator() {
 /// Where root and tracefs are to be had; elsewhere it must say in one line what is missing.
 #[test]
 fn a_recording_works_or_says_what_is_missing() {
-    let dir = scratch("record");
-    let trace = dir.join("true.parquet").display().to_string();
+    let scratch = Scratch::new("work-record");
+    let trace = scratch.path("true.parquet");
     let output = run(&["record", "--color", "always", "-o", &trace, "--", "true"]);
     if output.status.success() {
         // The colours are those of standard output; what goes elsewhere has none, nor what is left of them.
@@ -359,5 +273,4 @@ fn a_recording_works_or_says_what_is_missing() {
         assert_eq!(error.lines().count(), 1, "{error}");
         assert!(error.starts_with("framewright: cannot record"), "{error}");
     }
-    fs::remove_dir_all(dir).expect("ours");
 }

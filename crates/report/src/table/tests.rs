@@ -252,30 +252,6 @@ fn deviations_divide_as_their_year_did() {
 }
 
 #[test]
-fn a_title_says_how_the_figures_came_about() {
-    let title = |document: &Document, style| {
-        let text = render(&tables(document, style, Options::default()), Format::Table, &Terminal::plain());
-        text.lines().next().expect("a title").to_owned()
-    };
-    for style in Style::value_variants() {
-        assert_eq!(title(&refill(), *style), "refill-check, part huge: measured on host");
-        assert_eq!(title(&kernbench(), *style), "pcp-reset, part kernbench: simulated on epyc-7742-2s");
-        assert_eq!(title(&structure(), *style), "pcp-reset, part structure: derived for epyc-7742-2s");
-    }
-}
-
-#[test]
-fn few_samples_are_warned_about() {
-    let text = |document: &Document| {
-        render(&tables(document, Style::Framewright, Options::default()), Format::Table, &Terminal::plain())
-    };
-    // As many as a verdict needs: those of three are marked.
-    assert!(text(&kernbench()).contains("? too few samples to judge: 3 or more"));
-    assert!(!text(&refill()).contains("too few samples"));
-    assert!(!text(&structure()).contains("too few samples"), "arithmetic needs no samples");
-}
-
-#[test]
 fn nothing_at_all_is_a_table_too() {
     let empty = Document::new("test", host()).with(Part::new("s", "p", Kind::Measured, "host").baseline("v"));
     for style in Style::value_variants() {

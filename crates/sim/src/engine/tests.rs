@@ -26,13 +26,43 @@ const APART: usize = SETS / 2;
 struct Own(SimWord);
 
 /// A machine whose memory is `words` words on lines of their own.
-fn machine(model: Model, words: usize, seed: u64) -> (Simulator, &'static [Own]) {
+fn machine(model: Model, words: usize) -> (Simulator, &'static [Own]) {
+    machine_of(model, words)
+}
+
+/// A machine whose memory is `words` words in a row.
+fn packed(model: Model, words: usize) -> (Simulator, &'static [SimWord]) {
+    machine_of(model, words)
+}
+
+fn machine_of<T>(model: Model, words: usize) -> (Simulator, &'static [T]) {
     let mut room = Room::default();
-    let place = room.add::<Own>(words);
+    let place = room.add::<T>(words);
     let memory = Mapping::new(room.bytes()).expect("memory");
     // SAFETY: zeroes are words, and every test drops its machine last.
     let words = unsafe { place.slice(&memory) };
-    (Simulator::new(model, memory, seed).expect("memory"), words)
+    (Simulator::new(model, memory, 1).expect("memory"), words)
+}
+
+/// A machine with one CPU whose page walks take 40 ns. It knows where `known` pages of 32 words are.
+fn walking(pages: usize, caches: Option<[u32; 3]>, known: f64) -> (Simulator, &'static [Own]) {
+    let walks = Model { fitted: crate::Fitted { walk_ns: 40.0, ..model(1).fitted }, ..model(1) };
+    let (mut simulator, words) = machine(walks, pages << 5);
+    let end = simulator.memory().bytes();
+    simulator.set_regions(vec![Region { end, node: 0, caches }]);
+    simulator.limit_translations(known / TRANSLATIONS as f64);
+    (simulator, words)
+}
+
+fn load(word: &SimWord) {
+    word.load(Relaxed);
+}
+
+/// Time that something takes on the CPU that does it, in ns.
+fn took<T>(work: impl FnOnce() -> T) -> f64 {
+    let before = now();
+    work();
+    now().since(before).as_ns()
 }
 
 fn programs<'a>(cpus: usize, program: &'a dyn Fn(usize)) -> Vec<Box<dyn FnOnce() + 'a>> {
@@ -45,9 +75,7 @@ fn costs(simulator: &mut Simulator, accesses: &[&dyn Fn()]) -> Vec<f64> {
     simulator.run(
         programs(1, &|_| {
             for access in accesses {
-                let before = now();
-                access();
-                spent.borrow_mut().push(now().since(before).as_ns());
+                spent.borrow_mut().push(took(access));
             }
         }),
         Ps(0),
@@ -57,40 +85,24 @@ fn costs(simulator: &mut Simulator, accesses: &[&dyn Fn()]) -> Vec<f64> {
 
 #[test]
 fn a_line_ages_from_level_to_level() {
-    let (mut simulator, words) = machine(model(1), 200 * APART, 1);
-    let read = |n: usize| words[n * APART].0.load(Relaxed);
-    let touch = |from: usize, lines: usize| {
-        (from..from + lines).for_each(|n| {
-            read(n);
-        })
-    };
+    let (mut simulator, words) = machine(model(1), 200 * APART);
+    let read = |n: usize| load(&words[n * APART].0);
+    let touch = |from: usize, lines: usize| (from..from + lines).for_each(read);
+    // What falls into other sets leaves it where it is.
+    let elsewhere = || (0..200).for_each(|n| load(&words[n * APART + 1].0));
+    let again = || read(0);
     let found = costs(
         &mut simulator,
         &[
-            &|| {
-                read(0);
-            },
-            &|| {
-                // What falls into other sets leaves it where it is.
-                (0..200).for_each(|n| {
-                    words[n * APART + 1].0.load(Relaxed);
-                });
-            },
-            &|| {
-                read(0);
-            },
+            &again,
+            &elsewhere,
+            &again,
             &|| touch(1, 5),
-            &|| {
-                read(0);
-            },
+            &again,
             &|| touch(6, 20),
-            &|| {
-                read(0);
-            },
+            &again,
             &|| touch(30, 100),
-            &|| {
-                read(0);
-            },
+            &again,
         ],
     );
     // Memory, first level; after 5 others second level, after 20 the last, after 100 memory again.
@@ -100,33 +112,28 @@ fn a_line_ages_from_level_to_level() {
 
 #[test]
 fn a_copy_beside_others_ages_as_well() {
-    let (mut simulator, words) = machine(model(2), 20 * APART, 1);
-    let took = Cell::new([0.0; 2]);
+    let (mut simulator, words) = machine(model(2), 20 * APART);
+    let found = Cell::new([0.0; 2]);
     let program = |n: usize| {
-        let read = |n: usize| words[n * APART].0.load(Relaxed);
+        let read = |n: usize| load(&words[n * APART].0);
         if n == 0 {
-            read(0);
-            return;
+            return read(0);
         }
         spend(Ps::from_ns(1000.0));
         read(0);
-        took.set([1, 7].map(|others| {
-            (0..others).for_each(|n| {
-                read(n);
-            });
-            let before = now();
-            read(0);
-            now().since(before).as_ns()
+        found.set([1, 7].map(|others| {
+            (0..others).for_each(read);
+            took(|| read(0))
         }));
     };
     simulator.run(programs(2, &program), Ps(0));
-    assert_eq!(took.get(), [1.0, 7.0], "the first level, the second");
+    assert_eq!(found.get(), [1.0, 7.0], "the first level, the second");
 }
 
 #[test]
 fn a_cpu_adds_what_it_has_counted_to_the_totals_when_it_is_too_much() {
     // Line 0 is counted in; lines 2 and 4 are the totals.
-    let (mut simulator, words) = machine(model(2), 4, 1);
+    let (mut simulator, words) = machine(model(2), 4);
     let offset = |n: usize| core::ptr::from_ref(&words[n]).addr() - simulator.memory().start().addr().get();
     let [word, counts, all] = [0, 1, 2].map(offset);
     simulator.keep_apart(word, word + LINE);
@@ -149,22 +156,18 @@ fn a_cpu_adds_what_it_has_counted_to_the_totals_when_it_is_too_much() {
     assert_eq!(moves(&simulator), [0, 0], "8 up and 8 down are not too much");
     // Three make more than 8. Each total comes from the other CPU, in 50 ns, one after the other; no CPU waits for them
     // but who wants the buffer to be empty.
-    let took = Cell::new([0.0; 2]);
+    let found = Cell::new([0.0; 2]);
     simulator.run(programs(1, &|_| count(4, 3)), Ps(0));
     let program = |n: usize| {
         if n == 1 {
             words[3].0.load(Relaxed);
             count(4, 2);
-            let start = now();
-            count(4, 1);
-            let counted = now();
-            words[3].0.swap(1, Acquire);
-            took.set([counted.since(start).as_ns(), now().since(counted).as_ns()]);
+            found.set([took(|| count(4, 1)), took(|| words[3].0.swap(1, Acquire))]);
         }
     };
     simulator.run(programs(2, &program), Ps(0));
     assert_eq!(moves(&simulator), [2, 2]);
-    let [counts, waits] = took.get();
+    let [counts, waits] = found.get();
     assert!(counts < 5.0 && (95.0..105.0).contains(&waits), "{counts} {waits}");
     assert_eq!(words[0].0.load(Relaxed), 24);
 }
@@ -172,14 +175,8 @@ fn a_cpu_adds_what_it_has_counted_to_the_totals_when_it_is_too_much() {
 #[test]
 fn a_core_knows_where_some_pages_are() {
     // 32 words to a page; 32 pages fit.
-    let walks = Model { fitted: crate::Fitted { walk_ns: 40.0, ..model(1).fitted }, ..model(1) };
-    let (mut simulator, words) = machine(walks, 40 << 5, 1);
-    let end = simulator.memory().bytes();
-    simulator.set_regions(vec![Region { end, node: 0, caches: Some([20_480, 20_480, 640_000]) }]);
-    simulator.limit_translations(32.0 / TRANSLATIONS as f64);
-    let read = |page: usize, word: usize| {
-        words[page << 5 | word].0.load(Relaxed);
-    };
+    let (mut simulator, words) = walking(40, Some([20_480, 20_480, 640_000]), 32.0);
+    let read = |page: usize, word: usize| load(&words[page << 5 | word].0);
     let found = costs(
         &mut simulator,
         &[
@@ -199,14 +196,8 @@ fn a_core_knows_where_some_pages_are() {
 fn what_a_cache_holds_takes_the_walk_as_well() {
     // Lines of one set, each in a page of its own; the first level has four of them.
     let again = [32.0, 256.0].map(|known| {
-        let walks = Model { fitted: crate::Fitted { walk_ns: 40.0, ..model(1).fitted }, ..model(1) };
-        let (mut simulator, words) = machine(walks, 200 << 5, 1);
-        let end = simulator.memory().bytes();
-        simulator.set_regions(vec![Region { end, node: 0, caches: Some([16 * SETS as u32, 0, 640_000]) }]);
-        simulator.limit_translations(known / TRANSLATIONS as f64);
-        let read = |page: usize| {
-            words[page << 5].0.load(Relaxed);
-        };
+        let (mut simulator, words) = walking(200, Some([16 * SETS as u32, 0, 640_000]), known);
+        let read = |page: usize| load(&words[page << 5].0);
         let near = || (1..10).for_each(read);
         let far = || (10..110).for_each(read);
         let found = costs(&mut simulator, &[&|| read(0), &|| read(0), &near, &|| read(0), &far, &|| read(0)]);
@@ -219,19 +210,13 @@ fn what_a_cache_holds_takes_the_walk_as_well() {
 
 #[test]
 fn one_line_of_a_page_table_is_for_eight_pages() {
-    let walks = Model { fitted: crate::Fitted { walk_ns: 40.0, ..model(1).fitted }, ..model(1) };
-    let (mut simulator, words) = machine(walks, 64 << 5, 1);
-    let end = simulator.memory().bytes();
-    simulator.set_regions(vec![Region { end, node: 0, caches: None }]);
+    let (mut simulator, words) = walking(64, None, TRANSLATIONS as f64);
     // Not neighbours that would make a stream, and each in another set.
     let walked = Cell::new(0);
     let program = |_: usize| {
-        let took = [7, 10, 8, 14, 15, 40, 9].map(|page: usize| {
-            let before = now();
-            words[page << 5 | page].0.load(Relaxed);
-            now().since(before).as_ns()
-        });
-        walked.set(took.iter().fold(0, |all, took| all << 1 | u8::from(*took > 140.0)));
+        let read = |page: usize| took(|| words[page << 5 | page].0.load(Relaxed));
+        let pages = [7, 10, 8, 14, 15, 40, 9].into_iter();
+        walked.set(pages.fold(0, |all, page| all << 1 | u8::from(read(page) > 140.0)));
     };
     simulator.run(programs(1, &program), Ps(0));
     // Pages 7 to 14 share a line, as the first page of this memory is not the first that a line is for.
@@ -240,37 +225,30 @@ fn one_line_of_a_page_table_is_for_eight_pages() {
 
 #[test]
 fn another_cpus_read_brings_no_line_into_this_cpus_first_level() {
-    let (mut simulator, words) = machine(model(2), 20 * APART, 1);
-    let took = Cell::new([0.0; 2]);
+    let (mut simulator, words) = machine(model(2), 20 * APART);
+    let found = Cell::new([0.0; 2]);
     let program = |n: usize| {
-        let read = |n: usize| words[n * APART].0.load(Relaxed);
+        let read = |n: usize| load(&words[n * APART].0);
         read(0);
         if n == 1 {
             // Between the first CPU's reads of others and its next read of this one.
             spend(Ps::from_ns(5000.0));
-            read(0);
-            return;
+            return read(0);
         }
         spend(Ps::from_ns(1000.0));
         read(0);
-        let before = now();
-        read(0);
-        let at_once = now().since(before).as_ns();
-        (1..8).for_each(|n| {
-            read(n);
-        });
+        let repeated = took(|| read(0));
+        (1..8).for_each(read);
         spend(Ps::from_ns(10_000.0));
-        let before = now();
-        read(0);
-        took.set([at_once, now().since(before).as_ns()]);
+        found.set([repeated, took(|| read(0))]);
     };
     simulator.run(programs(2, &program), Ps(0));
-    assert_eq!(took.get(), [1.0, 7.0], "the first level, the second");
+    assert_eq!(found.get(), [1.0, 7.0], "the first level, the second");
 }
 
 #[test]
 fn work_that_takes_about_so_long_keeps_no_cpus_in_step() {
-    let (mut simulator, _) = machine(model(1), 1, 1);
+    let (mut simulator, _) = machine(model(1), 1);
     let report = simulator.run(programs(1, &|_| (0..1000).for_each(|_| spend_about(Ps(100_000)))), Ps(0));
     let mean = report.mean().as_ns() / 1000.0;
     assert!((99.0..101.0).contains(&mean) && mean != 100.0, "{mean}");
@@ -278,20 +256,9 @@ fn work_that_takes_about_so_long_keeps_no_cpus_in_step() {
 
 #[test]
 fn neighbours_stream_at_the_bandwidth_of_a_core() {
-    let mut room = Room::default();
-    let place = room.add::<SimWord>(8 * 10_000);
-    let memory = Mapping::new(room.bytes()).expect("memory");
-    // SAFETY: zeroes are words; the machine is dropped last.
-    let words: &[SimWord] = unsafe { place.slice(&memory) };
-    let mut simulator = Simulator::new(model(1), memory, 1).expect("memory");
-    let report = simulator.run(
-        programs(1, &|_| {
-            words.iter().step_by(8).for_each(|word| {
-                word.load(Relaxed);
-            })
-        }),
-        Ps(0),
-    );
+    let (mut simulator, words) = packed(model(1), 8 * 10_000);
+    let read = || words.iter().step_by(8).for_each(load);
+    let report = simulator.run(programs(1, &|_| read()), Ps(0));
     // 64 bytes at 12.8 GB/s are 5 ns.
     let per_line = report.mean().as_ns() / 10_000.0;
     assert!((4.9..5.2).contains(&per_line), "{per_line}");
@@ -300,54 +267,33 @@ fn neighbours_stream_at_the_bandwidth_of_a_core() {
 #[test]
 fn lines_in_a_row_stream_out_of_a_cache_as_well() {
     // Twice a first level; and lines too far apart for a stream.
-    let took = [1, 24].map(|apart: usize| {
+    let found = [1, 24].map(|apart: usize| {
         const LINES: usize = 512;
-        let mut room = Room::default();
-        let place = room.add::<SimWord>(8 * LINES * apart);
-        let memory = Mapping::new(room.bytes()).expect("memory");
-        // SAFETY: zeroes are words; the machine is dropped last.
-        let words: &[SimWord] = unsafe { place.slice(&memory) };
         let caches = Caches { l2: 128 * SETS as u32, ..model(1).caches };
-        let mut simulator = Simulator::new(Model { caches, ..model(1) }, memory, 1).expect("memory");
-        let read = || {
-            words.iter().step_by(8 * apart).for_each(|word| {
-                word.load(Relaxed);
-            });
-        };
+        let (mut simulator, words) = packed(Model { caches, ..model(1) }, 8 * LINES * apart);
+        let read = || words.iter().step_by(8 * apart).for_each(load);
         costs(&mut simulator, &[&read, &read])[1] / LINES as f64
     });
-    assert!(took[0] < 1.1 && took[1] == 7.0, "{took:?}");
+    assert!(found[0] < 1.1 && found[1] == 7.0, "{found:?}");
 }
 
 #[test]
 fn a_line_moves_at_the_cost_of_a_transfer() {
-    let (mut simulator, words) = machine(model(2), 1, 1);
+    let (mut simulator, words) = machine(model(2), 1);
     let word = &words[0].0;
     let costs = core::cell::RefCell::new([0.0; 4]);
-    let timed = |index: usize, access: &dyn Fn()| {
-        let before = now();
-        access();
-        costs.borrow_mut()[index] = now().since(before).as_ns();
-    };
+    let timed = |index: usize, access: &dyn Fn() -> u64| costs.borrow_mut()[index] = took(access);
     let program = |n: usize| {
         if n == 0 {
             word.store(1, Relaxed);
             spend(Ps::from_ns(1000.0));
-            timed(2, &|| {
-                word.swap(3, Acquire);
-            });
+            timed(2, &|| word.swap(3, Acquire));
         } else {
             spend(Ps::from_ns(500.0));
-            timed(0, &|| {
-                word.load(Relaxed);
-            });
-            timed(1, &|| {
-                word.load(Relaxed);
-            });
+            timed(0, &|| word.load(Relaxed));
+            timed(1, &|| word.load(Relaxed));
             spend(Ps::from_ns(1000.0));
-            timed(3, &|| {
-                word.load(Relaxed);
-            });
+            timed(3, &|| word.load(Relaxed));
         }
     };
     simulator.run(programs(2, &program), Ps(0));
@@ -357,7 +303,7 @@ fn a_line_moves_at_the_cost_of_a_transfer() {
 
 #[test]
 fn a_line_stays_where_it_is_until_the_question_arrives() {
-    let (mut simulator, words) = machine(model(2), 1, 1);
+    let (mut simulator, words) = machine(model(2), 1);
     let word = &words[0].0;
     let asked = Cell::new(0.0);
     let costs = core::cell::RefCell::new(Vec::new());
@@ -367,15 +313,13 @@ fn a_line_stays_where_it_is_until_the_question_arrives() {
             spend(Ps::from_ns(500.0));
             for _ in 0..8 {
                 spend(Ps::from_ns(4.0));
-                let before = now();
-                word.fetch_add(1, Relaxed);
-                costs.borrow_mut().push(now().since(before).as_ns());
+                costs.borrow_mut().push(took(|| word.fetch_add(1, Relaxed)));
             }
         } else {
             spend(Ps::from_ns(500.0));
-            let before = now();
-            assert_eq!(word.fetch_add(100, Relaxed), 5, "what the owner did meanwhile came first");
-            asked.set(now().since(before).as_ns());
+            asked.set(took(|| {
+                assert_eq!(word.fetch_add(100, Relaxed), 5, "what the owner did meanwhile came first");
+            }));
         }
     };
     simulator.run(programs(2, &program), Ps(0));
@@ -388,33 +332,28 @@ fn a_line_stays_where_it_is_until_the_question_arrives() {
 
 #[test]
 fn an_exchange_costs_more_than_a_load_where_it_finds_the_line() {
-    let (mut simulator, words) = machine(Model { exchange_ns: 8.0, ..model(2) }, 1, 1);
+    let (mut simulator, words) = machine(Model { exchange_ns: 8.0, ..model(2) }, 1);
     let word = &words[0].0;
-    let took = Cell::new([0.0; 3]);
+    let found = Cell::new([0.0; 3]);
     let program = |n: usize| {
-        let timed = |work: &dyn Fn() -> u64| {
-            let before = now();
-            work();
-            now().since(before).as_ns()
-        };
         if n == 0 {
             word.store(1, Relaxed);
         } else {
             spend(Ps::from_ns(500.0));
-            let mut costs = [0.0; 3];
-            costs[0] = timed(&|| word.swap(2, Acquire));
-            costs[1] = timed(&|| word.swap(3, Acquire));
-            costs[2] = timed(&|| word.load(Acquire));
-            took.set(costs);
+            found.set([
+                took(|| word.swap(2, Acquire)),
+                took(|| word.swap(3, Acquire)),
+                took(|| word.load(Acquire)),
+            ]);
         }
     };
     simulator.run(programs(2, &program), Ps(0));
-    assert_eq!(took.get(), [51.0, 9.0, 1.0], "what was measured as a transfer has an exchange in it");
+    assert_eq!(found.get(), [51.0, 9.0, 1.0], "what was measured as a transfer has an exchange in it");
 }
 
 #[test]
 fn stores_do_not_wait_but_become_visible_in_order() {
-    let (mut simulator, words) = machine(model(2), 2, 1);
+    let (mut simulator, words) = machine(model(2), 2);
     let program = |n: usize| {
         if n == 0 {
             words[0].0.store(1, Relaxed);
@@ -437,7 +376,7 @@ fn stores_do_not_wait_but_become_visible_in_order() {
 
 #[test]
 fn requests_for_one_line_queue() {
-    let (mut simulator, words) = machine(model(8), 1, 1);
+    let (mut simulator, words) = machine(model(8), 1);
     let report = simulator.run(
         programs(8, &|_| {
             words[0].0.fetch_add(1, Relaxed);
@@ -453,7 +392,7 @@ fn requests_for_one_line_queue() {
 
 #[test]
 fn a_poller_sleeps_until_the_line_is_written() {
-    let (mut simulator, words) = machine(model(5), 1, 1);
+    let (mut simulator, words) = machine(model(5), 1);
     let word = &words[0].0;
     let program = |n: usize| {
         if n == 0 {
@@ -477,7 +416,7 @@ fn a_poller_sleeps_until_the_line_is_written() {
 #[test]
 fn a_cpu_that_waits_for_none_is_found() {
     let result = std::panic::catch_unwind(|| {
-        let (mut simulator, words) = machine(model(1), 1, 1);
+        let (mut simulator, words) = machine(model(1), 1);
         simulator.run(
             programs(1, &|_| {
                 while words[0].0.load(Acquire) == 0 {
@@ -490,13 +429,13 @@ fn a_cpu_that_waits_for_none_is_found() {
     let panic = result.expect_err("it never ends");
     assert!(panic.downcast_ref::<&str>().is_some_and(|text| text.starts_with("deadlock")));
     // And the thread can run others.
-    let (mut simulator, words) = machine(model(1), 1, 1);
+    let (mut simulator, words) = machine(model(1), 1);
     simulator.run(programs(1, &|_| words[0].0.store(1, Relaxed)), Ps(0));
 }
 
 #[test]
 fn whoever_waits_in_vain_again_and_again_is_no_deadlock() {
-    let (mut simulator, words) = machine(model(2), 3, 1);
+    let (mut simulator, words) = machine(model(2), 3);
     let program = |n: usize| {
         if n == 1 {
             while words[0].0.load(Acquire) == 0 {
@@ -525,7 +464,7 @@ fn a_busy_sibling_slows_and_a_waiting_one_does_not() {
     let mut smt = model(1);
     smt.shape.threads_per_core = 2;
     let time = |sibling_polls: bool| {
-        let (mut simulator, words) = machine(smt.clone(), 2, 1);
+        let (mut simulator, words) = machine(smt.clone(), 2);
         let program = |n: usize| {
             if n == 0 {
                 for _ in 0..1000 {
@@ -553,12 +492,7 @@ fn a_busy_sibling_slows_and_a_waiting_one_does_not() {
 fn thousands_of_cpus_and_terabytes_of_memory() {
     let mut wide = model(1);
     wide.shape = Shape { sockets: 2, nodes: 8, cores_per_node: 250, cores_per_l3: 10, threads_per_core: 2 };
-    let mut room = Room::default();
-    let place = room.add::<SimWord>(1 << 38);
-    let memory = Mapping::new(room.bytes()).expect("address space");
-    // SAFETY: zeroes are words; the machine is dropped last.
-    let words: &[SimWord] = unsafe { place.slice(&memory) };
-    let mut simulator = Simulator::new(wide, memory, 1).expect("address space");
+    let (mut simulator, words) = packed(wide, 1 << 38);
     simulator.run(
         programs(4000, &|n| {
             words[(n + 1) << 25].store(1, Relaxed);
@@ -576,51 +510,44 @@ fn a_core_hides_a_time_and_not_a_share() {
     // Half of the reads hide all that fits into a window of 60 ns: of 30 ns half, of 200 ns thirty.
     for (far, exposed) in [(30.0, 15.0), (60.0, 30.0), (200.0, 170.0)] {
         model.latency.same_l3 = [far; 2];
-        let (mut simulator, words) = machine(model.clone(), 1, 1);
-        let took = Cell::new(0.0);
+        let (mut simulator, words) = machine(model.clone(), 1);
+        let found = Cell::new(0.0);
         let program = |n: usize| {
             if n == 0 {
                 words[0].0.store(1, Relaxed);
                 spend(Ps::from_ns(1000.0));
             } else {
                 spend(Ps::from_ns(500.0));
-                let before = now();
-                words[0].0.load(Relaxed);
-                took.set(now().since(before).as_ns());
+                found.set(took(|| words[0].0.load(Relaxed)));
             }
         };
         simulator.run(programs(2, &program), Ps(0));
-        assert_eq!(took.get(), 1.0 + exposed, "{far}");
+        assert_eq!(found.get(), 1.0 + exposed, "{far}");
     }
 }
 
 #[test]
 fn what_is_only_changed_and_stored_again_is_not_waited_for() {
-    let (mut simulator, words) = machine(model(2), 2, 1);
-    let took = Cell::new([0.0; 2]);
+    let (mut simulator, words) = machine(model(2), 2);
+    let found = Cell::new([0.0; 2]);
     let program = |n: usize| {
         if n == 0 {
             words.iter().for_each(|word| word.0.store(1, Relaxed));
             spend(Ps::from_ns(1000.0));
         } else {
             spend(Ps::from_ns(500.0));
-            let timed = |work: &dyn Fn()| {
-                let before = now();
-                work();
-                now().since(before).as_ns()
-            };
-            let changed = timed(&|| words[0].0.store(words[0].0.load(Relaxed) + 1, Relaxed));
+            let changed = took(|| words[0].0.store(words[0].0.load(Relaxed) + 1, Relaxed));
             // The CPU that looks at it first needs it.
-            let used = timed(&|| {
+            let used = took(|| {
                 words[1].0.load(Relaxed);
                 words[0].0.load(Relaxed);
                 words[1].0.store(2, Relaxed);
             });
-            took.set([changed, used]);
+            found.set([changed, used]);
         }
     };
     simulator.run(programs(2, &program), Ps(0));
-    let [changed, used] = took.get();
+    let [changed, used] = found.get();
     assert_eq!(changed, 2.0);
     assert!(used > 61.0, "{used}");
 }
@@ -656,7 +583,7 @@ fn a_core_gets_less_of_memory_that_is_busy_or_far() {
 
 #[test]
 fn what_is_kept_apart_moves_nowhere() {
-    let (mut simulator, words) = machine(model(4), 2, 1);
+    let (mut simulator, words) = machine(model(4), 2);
     let start = core::ptr::from_ref(&words[0]).addr() - simulator.memory().start().addr().get();
     simulator.keep_apart(start, start + 64);
     let report = simulator.run(

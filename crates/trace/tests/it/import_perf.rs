@@ -197,46 +197,35 @@ fn what_surrounds_the_events_of_a_text() {
 
 #[test]
 fn lines_that_say_wrong_or_nothing_are_refused() {
+    let free = "a 1 [000] 1.0: kmem:mm_page_free:";
     let refused = |line: &str| {
-        let text = format!("a 1 [000] 1.0: kmem:mm_page_free: page=0x5 pfn=0x5 order=0\n{line}\n");
-        let (_, what) = message(text.as_bytes())
-            .split_once("f: line 2 (byte 59): ")
-            .map(|(a, b)| (a.to_owned(), b.to_owned()))
-            .unwrap();
-        what.strip_suffix(&format!("; {FIX}")).unwrap().to_owned()
+        let text = format!("{free} page=0x5 pfn=0x5 order=0\n{line}\n");
+        let message = message(text.as_bytes());
+        let what = message.strip_prefix("f: line 2 (byte 59): ").and_then(|what| what.strip_suffix(FIX));
+        what.and_then(|what| what.strip_suffix("; ")).unwrap_or_else(|| panic!("{message}")).to_owned()
     };
-    assert_eq!(
-        refused("a 1 [000] 1.0: kmem:mm_page_free: page=0x5 pfn=0x5 order=11"),
-        "mm_page_free of order 11, above 10"
-    );
-    assert_eq!(refused("a 1 [000] 1.0: kmem:mm_page_free: page=0x5 pfn=0x5"), "mm_page_free without order");
-    assert_eq!(refused("a 1 [000] 1.0: kmem:mm_page_free: order=0"), "mm_page_free without pfn");
-    assert_eq!(refused("a 1 [000] 1.0: kmem:mm_page_free: pfn=0xg order=0"), "pfn=0xg is no number");
-    assert_eq!(
-        refused("a 1 [000] 1.0: kmem:mm_page_free: pfn=0x10000000000000 order=0"),
-        "mm_page_free of pfn 0x10000000000000, which is no frame number"
-    );
-    assert_eq!(
-        refused("a 1 [000] 1.0: kmem:mm_page_alloc: pfn=1 order=0 migratetype=0 gfp_flags=new"),
-        "unknown allocation flag \"new\""
-    );
-    assert_eq!(refused("a 1 [000] 1: kmem:mm_page_free: pfn=1 order=0"), "the time \"1\" is not one");
-    assert_eq!(
-        refused("a 1 [000] 1.0000000001: kmem:mm_page_free: pfn=1 order=0"),
-        "the time \"1.0000000001\" is not one"
-    );
-    assert_eq!(
-        refused("a 1 1.0: kmem:mm_page_free: pfn=1 order=0"),
-        "not a line of perf script or ftrace: \"a 1 1.0: kmem:mm_page_free: pfn=1 order=0\""
-    );
-    assert_eq!(
-        refused("a b [000] 1.0: kmem:mm_page_free: pfn=1 order=0"),
-        "no thread before the CPU: \"a b\""
-    );
-    assert_eq!(
-        refused("a 1 [70000] 1.0: kmem:mm_page_free: pfn=1 order=0"),
-        "not a line of perf script or ftrace: \"a 1 [70000] 1.0: kmem:mm_page_free: pfn=1 order=0\""
-    );
+    for (fields, what) in [
+        ("page=0x5 pfn=0x5 order=11", "mm_page_free of order 11, above 10"),
+        ("page=0x5 pfn=0x5", "mm_page_free without order"),
+        ("order=0", "mm_page_free without pfn"),
+        ("pfn=0xg order=0", "pfn=0xg is no number"),
+        ("pfn=0x10000000000000 order=0", "mm_page_free of pfn 0x10000000000000, which is no frame number"),
+    ] {
+        assert_eq!(refused(&format!("{free} {fields}")), what);
+    }
+    let alloc = "a 1 [000] 1.0: kmem:mm_page_alloc: pfn=1 order=0 migratetype=0 gfp_flags=new";
+    assert_eq!(refused(alloc), "unknown allocation flag \"new\"");
+    for (head, what) in [
+        ("a 1 [000] 1:", "the time \"1\" is not one"),
+        ("a 1 [000] 1.0000000001:", "the time \"1.0000000001\" is not one"),
+        ("a b [000] 1.0:", "no thread before the CPU: \"a b\""),
+    ] {
+        assert_eq!(refused(&format!("{head} kmem:mm_page_free: pfn=1 order=0")), what);
+    }
+    for head in ["a 1 1.0:", "a 1 [70000] 1.0:"] {
+        let line = format!("{head} kmem:mm_page_free: pfn=1 order=0");
+        assert_eq!(refused(&line), format!("not a line of perf script or ftrace: {line:?}"));
+    }
 }
 
 #[test]

@@ -43,6 +43,15 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// As [`turn`]; `None`, said on standard error, where this machine cannot record.
+fn turn_to_record() -> Option<MutexGuard<'static, ()>> {
+    if !can_record() {
+        eprintln!("skipped: this machine cannot record");
+        return None;
+    }
+    Some(turn())
+}
+
 /// Our instances in the kernel. One that is on its way out, as the kernel keeps it for a reader, is given a minute.
 fn instances() -> Vec<OsString> {
     let instance = format!("framewright-{}", std::process::id());
@@ -143,15 +152,6 @@ fn what_the_buffers_cannot_hold_is_counted() {
     assert!(recording.trace.meta.lost_events.is_some_and(|lost| lost > 0), "{:?}", recording.trace.meta);
 }
 
-#[test]
-fn a_run_can_be_limited() {
-    let _turn = turn();
-    let options = Options { limit: Some(Duration::from_millis(100)), ..Options::default() };
-    let Some(recording) = run("exec sleep 600", &options) else { return };
-    assert_eq!(recording.status.unwrap().signal(), Some(15));
-    assert!(!recording.trace.events.is_empty());
-}
-
 /// Whether a process still runs.
 fn lives(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -170,7 +170,8 @@ fn what_a_limited_run_has_started_ends_with_it() {
     );
     let options = Options { limit: Some(Duration::from_millis(500)), ..Options::default() };
     let Some(recording) = run(&script, &options) else { return };
-    assert!(recording.status.is_some());
+    assert_eq!(recording.status.unwrap().signal(), Some(15));
+    assert!(!recording.trace.events.is_empty());
     let pid: u32 = fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
     assert!(!lives(pid), "process {pid} of the command's tree runs on");
 }
@@ -284,11 +285,7 @@ fn the_allocators_inside_is_kept_beside_the_blocks() {
 
 #[test]
 fn a_running_process_is_recorded_with_what_it_starts() {
-    let _turn = turn();
-    if !can_record() {
-        eprintln!("skipped: a_running_process_is_recorded_with_what_it_starts: this machine cannot record");
-        return;
-    }
+    let Some(_turn) = turn_to_record() else { return };
     let mut shell = Command::new("sh");
     shell.args(["-c", "read go; head -c 8M /dev/zero | tail -c 7M >/dev/null; true"]);
     let mut child = shell.stdin(std::process::Stdio::piped()).spawn().unwrap();
@@ -316,11 +313,7 @@ fn a_running_process_is_recorded_with_what_it_starts() {
 /// The recorder is among the descendants of the shell that has started it.
 #[test]
 fn a_process_is_recorded_without_its_recorder() {
-    let _turn = turn();
-    if !can_record() {
-        eprintln!("skipped: record_run: this machine cannot record");
-        return;
-    }
+    let Some(_turn) = turn_to_record() else { return };
     let parent = rustix::process::getppid().expect("a parent").as_raw_nonzero().get().cast_unsigned();
     let limit = Some(Duration::from_millis(300));
     let scopes = [parent, std::process::id()].map(Scope::Process);
@@ -338,11 +331,7 @@ fn a_process_is_recorded_without_its_recorder() {
 
 #[test]
 fn a_signal_ends_the_command_but_not_the_recording() {
-    let _turn = turn();
-    if !can_record() {
-        eprintln!("skipped: record_run: this machine cannot record");
-        return;
-    }
+    let Some(_turn) = turn_to_record() else { return };
     let dir = Folder::new("record-run");
     let started = dir.path().join("started");
     let script = format!("touch {}; exec sleep 600", started.display());
@@ -363,11 +352,7 @@ fn a_signal_ends_the_command_but_not_the_recording() {
 
 #[test]
 fn a_command_that_is_not_there_is_told_and_leaves_nothing() {
-    let _turn = turn();
-    if !can_record() {
-        eprintln!("skipped: record_run: this machine cannot record");
-        return;
-    }
+    let Some(_turn) = turn_to_record() else { return };
     let error = record(&["/nowhere/cc".into()], &Options::default()).unwrap_err().to_string();
     assert_eq!(
         error,

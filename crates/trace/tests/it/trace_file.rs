@@ -142,32 +142,20 @@ fn messages() {
 
 #[test]
 fn an_invalid_trace_is_not_written() {
-    let refuse = |change: fn(&mut Event)| {
+    type Change = fn(&mut Event);
+    let cases: [(Change, &str); 6] = [
+        (|event| event.order = 11, "order 11 is above 10"),
+        (|event| event.time_ns = 5, "time_ns 5 is before the row above it, 1001"),
+        (|event| event.pfn = 1 << 52, "pfn 4503599627370496 is no frame number"),
+        (|event| event.pid = 1 << 31, "pid 2147483648 is out of range"),
+        (|event| event.migratetype = Some(128), "migratetype 128 is out of range"),
+        (|event| event.comm = 2, "comm 2 is not in the table of names"),
+    ];
+    for (change, what) in cases {
         let mut trace = small_trace();
         change(&mut trace.events[2]);
-        trace.to_bytes().unwrap_err().to_string()
-    };
-    assert_eq!(refuse(|event| event.order = 11), "trace not written: event 2: order 11 is above 10");
-    assert_eq!(
-        refuse(|event| event.time_ns = 5),
-        "trace not written: event 2: time_ns 5 is before the row above it, 1001"
-    );
-    assert_eq!(
-        refuse(|event| event.pfn = 1 << 52),
-        "trace not written: event 2: pfn 4503599627370496 is no frame number"
-    );
-    assert_eq!(
-        refuse(|event| event.pid = 1 << 31),
-        "trace not written: event 2: pid 2147483648 is out of range"
-    );
-    assert_eq!(
-        refuse(|event| event.migratetype = Some(128)),
-        "trace not written: event 2: migratetype 128 is out of range"
-    );
-    assert_eq!(
-        refuse(|event| event.comm = 2),
-        "trace not written: event 2: comm 2 is not in the table of names"
-    );
+        assert_eq!(trace.to_bytes().unwrap_err().to_string(), format!("trace not written: event 2: {what}"));
+    }
 }
 
 #[test]
@@ -268,14 +256,6 @@ fn foreign() -> Vec<(&'static str, Column)> {
     ]
 }
 
-/// The table with one column replaced.
-fn with(name: &str, declaration: &'static str, values: Column) -> Vec<u8> {
-    let mut columns = foreign();
-    let found = columns.iter_mut().find(|(old, _)| old.split(' ').nth(2) == Some(name));
-    *found.expect("a column of that name") = (declaration, values);
-    table(&columns, Compression::SNAPPY)
-}
-
 #[test]
 fn tables_of_other_tools_are_read() {
     for compression in [Compression::SNAPPY, Compression::UNCOMPRESSED, Compression::ZSTD(Default::default())]
@@ -292,53 +272,51 @@ fn tables_of_other_tools_are_read() {
 #[test]
 fn tables_that_are_no_traces_are_refused() {
     let message = |bytes: &[u8]| Trace::read_bytes(bytes, "t").unwrap_err().to_string();
-    let narrow = |values: [i32; 2]| Column::Narrow(values.to_vec(), None);
-
+    let give = "give a file written by `framewright record` or `framewright import`";
     let mut columns = foreign();
     columns.remove(0);
     assert_eq!(
         message(&table(&columns, Compression::SNAPPY)),
-        "t: no column gfp, only: order, pid, comm, event, time_ns, pfn, migratetype, cpu, weight; \
-         give a file written by `framewright record` or `framewright import`"
+        format!(
+            "t: no column gfp, only: order, pid, comm, event, time_ns, pfn, migratetype, cpu, weight; {give}"
+        )
     );
-    let text = Column::Text(vec!["1", "2"]);
-    assert_eq!(
-        message(&with("pfn", "required binary pfn (STRING)", text)),
-        "t: column pfn holds BYTE_ARRAY, not one of integers per row; \
-         give a file written by `framewright record` or `framewright import`"
-    );
-    let row = |bytes: Vec<u8>| message(&bytes);
-    let fix = "correct the value or record again";
-    assert_eq!(
-        row(with("order", "required int32 order", narrow([0, 11]))),
-        format!("t: row 2: order is 11, not one of 0 to 10; {fix}")
-    );
-    assert_eq!(
-        row(with("order", "required int32 order", narrow([-1, 0]))),
-        format!("t: row 1: order is -1, not one of 0 to 10; {fix}")
-    );
-    assert_eq!(
-        row(with("cpu", "required int32 cpu", narrow([0, 65536]))),
-        format!("t: row 2: cpu is 65536, not one of 0 to 65535; {fix}")
-    );
-    assert_eq!(
-        row(with(
-            "event",
-            "required binary event (STRING)",
-            Column::Text(vec!["mm_page_free", "mm_page_move"])
-        )),
-        format!("t: row 2: unknown event \"mm_page_move\"; {fix}")
-    );
-    assert_eq!(
-        row(with("migratetype", "required int32 migratetype", narrow([0, -2]))),
-        format!("t: row 2: migratetype is -2, not one of -1 to 127; {fix}")
-    );
+    let narrow = |values: [i32; 2]| Column::Narrow(values.to_vec(), None);
     let null = Column::Narrow(vec![9], Some(vec![1, 0]));
-    assert_eq!(row(with("pid", "optional int32 pid", null)), format!("t: row 2: pid is null; {fix}"));
-    assert_eq!(
-        row(with("time_ns", "required int32 time_ns", narrow([2, 1]))),
-        "t: row 2: time_ns 1 is before the row above it, 2; sort the rows by time_ns"
-    );
+    let fix = "correct the value or record again";
+    for (declaration, values, what, then) in [
+        (
+            "binary pfn (STRING)",
+            Column::Text(vec!["1", "2"]),
+            "column pfn holds BYTE_ARRAY, not one of integers per row",
+            give,
+        ),
+        ("int32 order", narrow([0, 11]), "row 2: order is 11, not one of 0 to 10", fix),
+        ("int32 order", narrow([-1, 0]), "row 1: order is -1, not one of 0 to 10", fix),
+        ("int32 cpu", narrow([0, 65536]), "row 2: cpu is 65536, not one of 0 to 65535", fix),
+        (
+            "binary event (STRING)",
+            Column::Text(vec!["mm_page_free", "mm_page_move"]),
+            "row 2: unknown event \"mm_page_move\"",
+            fix,
+        ),
+        ("int32 migratetype", narrow([0, -2]), "row 2: migratetype is -2, not one of -1 to 127", fix),
+        ("int32 pid", null, "row 2: pid is null", fix),
+        (
+            "int32 time_ns",
+            narrow([2, 1]),
+            "row 2: time_ns 1 is before the row above it, 2",
+            "sort the rows by time_ns",
+        ),
+    ] {
+        let presence = if declaration == "int32 pid" { "optional" } else { "required" };
+        let declaration = format!("{presence} {declaration}");
+        let mut columns = foreign();
+        let same = |known: &str| known.split(' ').nth(2) == declaration.split(' ').nth(2);
+        let place = columns.iter().position(|(known, _)| same(known)).expect("a column of that name");
+        columns[place] = (&declaration, values);
+        assert_eq!(message(&table(&columns, Compression::SNAPPY)), format!("t: {what}; {then}"));
+    }
 }
 
 #[test]

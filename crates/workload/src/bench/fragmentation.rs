@@ -14,11 +14,9 @@ use std::collections::BinaryHeap;
 
 use crate::random::Rng;
 
+use super::stress::{HUGE, huge_left};
 use super::{Measurement, Metric, Scale};
 use crate::target::{Mobility, Target, TargetCpu};
-
-/// Order of the blocks that are counted: a huge page of 2 MiB.
-const HUGE: u8 = 9;
 
 /// How often the memory in use is replaced.
 const TURNOVERS: u64 = 16;
@@ -56,7 +54,7 @@ pub(super) fn fragmentation<T: Target>(
         let rng = Rng::of_thread(scale.seed, stream, 0);
         let live_frames = run(&target, frames, rng, &mut measurement);
         let ideal = (frames - live_frames) >> HUGE;
-        let left = huge_left(&target, frames);
+        let left = huge_left(&mut target.attach(0));
         let asked = measurement.allocations - before.0;
         let failed = measurement.failures - before.1;
         measurement.metrics.extend([
@@ -208,12 +206,4 @@ fn draw(rng: &mut Rng, shares: &[usize]) -> usize {
 fn draw_lifetime(rng: &mut Rng, frames: u64) -> u64 {
     let class = draw(rng, &LIFETIMES.map(|(share, _)| share));
     rng.exponential(LIFETIMES[class].1 * frames as f64) as u64
-}
-
-/// Allocates huge blocks until there is none, and frees them again.
-fn huge_left<T: Target>(target: &T, frames: u64) -> u64 {
-    let mut cpu = target.attach(0);
-    let blocks: Vec<u64> = (0..frames >> HUGE).map_while(|_| cpu.alloc(HUGE, Mobility::Movable)).collect();
-    blocks.iter().for_each(|&block| cpu.free(block, HUGE));
-    blocks.len() as u64
 }

@@ -63,13 +63,11 @@ where
             Workload::Ready => ready(&mut self.build, scale),
             Workload::Fragmentation => fragmentation(&mut self.build, scale),
             _ => {
-                let target = match self.target.take() {
+                let target = match &mut self.target {
                     Some(target) => target,
-                    None => (self.build)(scale.frames, case.cpus)?,
+                    none => none.insert((self.build)(scale.frames, case.cpus)?),
                 };
-                let measurement = measure(&target, case, scale, round);
-                self.target = Some(target);
-                Ok(measurement)
+                Ok(measure(target, case, scale, round))
             }
         }
     }

@@ -20,7 +20,7 @@ use crate::target::{Mobility, TargetCpu};
 const HELD: [u64; 3] = [50, 75, 90];
 
 /// Order of the blocks that are counted: a huge page of 2 MiB. Also the largest that is asked for.
-const HUGE: u8 = 9;
+pub(super) const HUGE: u8 = 9;
 
 /// Of so many frees, one leaves the block to the next thread.
 const HANDED_OVER: usize = 8;
@@ -156,8 +156,8 @@ struct Stretch {
     huge_left: u64,
 }
 
-/// Huge blocks that one CPU can have while the others rest.
-fn huge_left(cpu: &mut impl TargetCpu) -> u64 {
+/// Huge blocks that one CPU of a bounded allocator can have while the others rest.
+pub(super) fn huge_left(cpu: &mut impl TargetCpu) -> u64 {
     let mut blocks = Vec::new();
     while let Some(block) = cpu.alloc(HUGE, Mobility::Movable) {
         blocks.push(block);

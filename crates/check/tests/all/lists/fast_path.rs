@@ -156,3 +156,56 @@ fn without_help_only_what_is_at_hand_is_given() {
         assert_eq!(marks.on(0, |cpu| cpu.alloc_unhelped(Order::ZERO, M)), None);
     }
 }
+
+/// A CPU that has used up its own node, with marks and without: its pairs in another node's memory take no lock, and
+/// the next block is one of its own node as soon as that has any.
+#[test]
+fn pairs_in_another_nodes_memory_lock_nothing() {
+    for (config, order) in [Config::default(), Config::default().with_marks()]
+        .into_iter()
+        .flat_map(|c| orders().map(move |o| (c, o)))
+    {
+        let zone = |n: u16| ZoneSpec {
+            node: NodeId(n),
+            kind: ZoneType::Normal,
+            start: BASE.add(u64::from(n) << 16),
+            pages: 1 << 16,
+        };
+        let world: World<Checked> = Spec::zones([zone(0), zone(1), zone(2)], 2)
+            .cpu_nodes([NodeId(0), NodeId(2)])
+            .config(config)
+            .fixed(2048, 100_000)
+            .build();
+        let node_of = |pfn: Pfn| world.allocator().frames().info(pfn).zone().0;
+        world.on(0, |cpu| {
+            let mut held: Vec<Pfn> = Vec::new();
+            while held.last().is_none_or(|&pfn| node_of(pfn) < 2) {
+                held.push(cpu.must_alloc_of(order, M));
+            }
+            // The second free makes room on the list, the first one may drain it.
+            for _ in 0..2 {
+                let pfn = held.pop().expect("blocks of node 2");
+                cpu.must_free(pfn, order);
+                held.push(cpu.must_alloc_of(order, M));
+            }
+            let ((), tally) = checked::tally(|| {
+                let pfn = cpu.must_alloc_of(order, M);
+                assert_eq!(node_of(pfn), 2, "order {order}");
+                cpu.must_free(pfn, order);
+            });
+            assert_eq!(tally.rmws, 0, "order {order}: {tally:?}");
+            let [ours, theirs]: [Vec<Pfn>; 2] =
+                [0, 1].map(|n| held.iter().copied().filter(|&p| node_of(p) == n).collect());
+            for pfn in theirs {
+                cpu.must_free(pfn, order);
+            }
+            cpu.drain();
+            assert_eq!(node_of(cpu.must_alloc_of(order, M)), 1, "order {order}");
+            for pfn in ours {
+                cpu.must_free(pfn, order);
+            }
+            cpu.drain();
+            assert_eq!(node_of(cpu.must_alloc_of(order, M)), 0, "order {order}");
+        });
+    }
+}

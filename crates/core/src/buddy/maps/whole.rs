@@ -219,8 +219,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// Bits of roots of which two ordinary types have singles: there may be buddies among them.
     #[inline]
     fn near_singles(&self) -> u128 {
-        let ordinary = Migratetype::ALL.into_iter().filter(|list| list.is_ordinary());
-        let (_, near) = ordinary.fold((0, 0), |(any, both), list| {
+        let (_, near) = Migratetype::ORDINARY.into_iter().fold((0, 0), |(any, both), list| {
             let root = self.root(list, Kind::Singles);
             (any | root, both | any & root)
         });
@@ -281,9 +280,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// together.
     fn group_of_all(&self, list: Migratetype, group: usize) -> (u64, u64) {
         let typed = self.group(list, group);
-        let ordinary = Migratetype::ALL.into_iter().filter(|all| all.is_ordinary());
         let all = if list.is_ordinary() {
-            ordinary.map(|list| self.group(list, group)).fold(0, u64::bitor)
+            Migratetype::ORDINARY.map(|list| self.group(list, group)).into_iter().fold(0, u64::bitor)
         } else {
             typed
         };
@@ -316,11 +314,11 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// The lower of two free buddy pageblocks of different ordinary types; of type `lower`, if one is named.
     /// O(pageblocks / 64), if two types have singles near each other.
     pub(in crate::buddy) fn mixed_pair(&self, lower: Option<Migratetype>) -> Option<Pfn> {
-        let ordinary = || Migratetype::ALL.into_iter().filter(|list| list.is_ordinary());
+        let ordinary = Migratetype::ORDINARY;
         let mut near = self.near_singles();
         while near != 0 {
             for group in self.span(near.trailing_zeros() as usize) {
-                let all = ordinary().fold(0, |all, list| all | singles(self.group(list, group)));
+                let all = ordinary.into_iter().fold(0, |all, list| all | singles(self.group(list, group)));
                 let from = lower.map_or(u64::MAX, |list| singles(self.group(list, group)));
                 let found = pairs(all) & from;
                 if found != 0 {

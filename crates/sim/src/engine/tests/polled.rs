@@ -6,7 +6,7 @@ use super::*;
 fn a_store_to_a_line_that_another_cpu_polls_is_waited_for_and_others_are_not() {
     // One CPU stores to a line again and again; the other polls that line, or has only read it once.
     let took = [(true, 1.0), (true, 0.5), (false, 1.0)].map(|(polls, store_exposed)| {
-        let (mut simulator, words) = machine(Model { store_exposed, ..model(2) }, 2, 1);
+        let (mut simulator, words) = machine(Model { store_exposed, ..model(2) }, 2);
         let took = Cell::new(0.0);
         let program = |n: usize| {
             let word = &words[0].0;
