@@ -150,7 +150,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             "framewright: the kernel could not be sampled ({why}), so the share of page allocation is not known"
         ));
     }
-    let ended = recording.status.map_or(Ok(()), |status| succeeded(status, args.duration.is_some()));
+    let ended = recording.status.map_or(Ok(()), |status| succeeded(status, recording.timed_out));
     if !recording.cut {
         return ended;
     }
@@ -233,10 +233,9 @@ fn summarise(args: &Args, session: &Session, recording: &Recording, summary: Opt
 }
 
 /// A command that was ended because its time was up has not failed.
-fn succeeded(status: ExitStatus, limited: bool) -> Result<()> {
+fn succeeded(status: ExitStatus, timed_out: bool) -> Result<()> {
     let (how, code) = match (status.code(), status.signal()) {
-        (Some(0), _) => return Ok(()),
-        (None, _) if limited => return Ok(()),
+        _ if timed_out || status.success() => return Ok(()),
         (Some(code), _) => (format!("failed with exit status {code}"), code),
         (None, signal) => {
             let signal = signal.unwrap_or_default();

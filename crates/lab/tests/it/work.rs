@@ -268,6 +268,10 @@ fn a_recording_works_or_says_what_is_missing() {
             assert_eq!(output.status.code(), Some(status), "{command}");
             assert!(fs::metadata(&trace).expect("kept").len() > 0, "{command}");
         }
+        // A command that is told to end has not failed, whatever it says then.
+        let script = "trap 'exit 3' TERM; sleep 600 & wait";
+        let output = run(&["record", "--duration", "0.3", "-o", &trace, "--", "sh", "-c", script]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
     } else {
         let error = String::from_utf8(output.stderr).expect("text");
         assert_eq!(error.lines().count(), 1, "{error}");
