@@ -87,8 +87,8 @@ impl Drop for Signals {
     }
 }
 
-/// Runs a command, as the user of `options` if there is one; returns how it ended, and whether that was because its time
-/// was up. `started` is called with its process number.
+/// Runs a command, as the user of `options` if there is one; returns how it ended, and whether that was because its
+/// time was up. `started` is called with its process number.
 ///
 /// When its limit has passed, it and its descendants are told to end, and those that still live after a while are
 /// killed. Also one that has left the command's session or lost its parent is found, if it was a descendant when
