@@ -78,7 +78,7 @@ pub fn run(input: &[u8]) -> bool {
             return false;
         }
     };
-    assert_eq!(division.present() + division.lost, map.pages());
+    assert_eq!(division.parts.iter().map(|part| part.present).sum::<u64>() + division.lost, map.pages());
     Plan::new(division.specs, &[NodeId(0)], &Config::default()).expect("zones that an allocator takes");
     let mut reserved = [Span::default(); 16];
     let mut early = Early::new(map, &mut reserved);

@@ -72,6 +72,14 @@ static void right(struct fw_cpu *cpu, uint64_t kept) {
   CHECK(pthread_create(&thread, NULL, in_a_thread, block) == 0 && pthread_join(thread, NULL) == 0);
 }
 
+// Frees 642 to 647, of which 644 is free already: what is before it is freed, and the rest is as it was.
+static void refused(struct fw_cpu *cpu) {
+  CHECK(fw_alloc_at(cpu, 640, 3) == FW_OK && fw_split(cpu, 640, 3, 0) == FW_OK);
+  CHECK(fw_free(cpu, 644, 0) == FW_OK && fw_free(cpu, 646, 0) == FW_OK);
+  CHECK(fw_free_range(cpu, 642, 6) == FW_ERR_REFUSED);
+  use(645, 0), use(647, 0);
+}
+
 int main(int argc, char **argv) {
   struct fw_options options;
   struct fw_cpu *cpu;
@@ -84,6 +92,10 @@ int main(int argc, char **argv) {
   } else if (!strcmp(argv[1], "freed")) {
     CHECK(fw_free_pages(cpu, (void *)page, 0) == FW_OK);
     page[5] = 1;
+  } else if (!strncmp(argv[1], "refused", 7)) {
+    // Then uses a frame before the one that is refused, that one, or one after it.
+    refused(cpu);
+    *(volatile char *)fw_address(arena, 642 + (uint64_t)(argv[1][7] - '0')) = 1;
   } else if (!strcmp(argv[1], "beyond"))
     page[page == (char *)fw_address(arena, 4095) ? -1 : FW_PAGE_BYTES] = 1;
   CHECK(fw_detach(cpu) == FW_OK && fw_arena_close(arena) == FW_OK);

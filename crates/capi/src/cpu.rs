@@ -53,8 +53,9 @@ pub(crate) fn allocated(result: Result<Pfn, AllocError>) -> u64 {
 }
 
 /// Attaches this thread to a free CPU: from then on it allocates and frees through the lists of that CPU without
-/// locks. The end of the thread detaches, too, before destructors of `pthread_key_create` run; what is attached in one
-/// is detached there. One thread may be attached to several arenas, and more than once to one.
+/// locks. The end of the thread detaches, too, before destructors of `pthread_key_create` run. A destructor that
+/// attaches must detach: nothing does it later, and `fw_arena_close` returns `FW_ERR_BUSY` permanently. One thread may
+/// be attached to several arenas, and more than once to one.
 ///
 /// # Safety
 /// `arena` is NULL or was a handle; `out` is NULL or can be written to.

@@ -250,6 +250,9 @@ fn hwpoison_failed(pfn: u64, error: HwpoisonError) -> fw_status {
 /// Takes a frame out of use whose memory is bad: immediately if it is free, else as soon as its block is freed. Telling
 /// its user is the caller's affair. Says in `out`, if that is not NULL, what has become of it.
 ///
+/// If a thread that stays in a call, as in a reclaimer, frees or splits the block at this moment, the mark may be lost:
+/// the frame is handed out again.
+///
 /// # Safety
 /// `cpu` is NULL or was a handle; `out` is NULL or can be written to.
 #[unsafe(no_mangle)]

@@ -314,7 +314,7 @@ fn checkers_are_told_whose_memory_is_whose() {
         ("memcheck", &memcheck as &dyn Fn(&str) -> Output, "Invalid write of size 1"),
         ("AddressSanitizer", &sanitized, "use-after-poison"),
     ] {
-        for what in ["right", "freed", "beyond"] {
+        for what in ["right", "freed", "beyond", "refused0", "refused2", "refused4"] {
             let ended = output(what);
             let text = String::from_utf8_lossy(&ended.stderr);
             assert_eq!(ended.status.success(), what == "right", "{tool}, {what}: {text}");

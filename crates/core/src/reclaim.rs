@@ -152,7 +152,9 @@ pub trait Reclaim {
         Reclaimable::UNKNOWN
     }
 
-    /// Waits until the device of the user is no longer congested, `ms` milliseconds at most.
+    /// Waits until the device of the user is no longer congested, `ms` milliseconds at most. A device is congested,
+    /// not a zone: as Linux passes its preferred zone, `zone` is the first of the zonelist, or of the node if reclaim
+    /// runs in the background, whichever zones were scanned.
     fn wait_if_congested(&self, zone: ZoneId, ms: u32) {
         let _ = (zone, ms);
     }

@@ -219,12 +219,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             sharers += u64::from(pcp.is_sharer());
             total += pages;
         }
-        // A process that dies may leave one that shares no more.
         let counted = zone.sharers.load(Relaxed);
-        check(zone.id(), None, (sharers, counted))(
-            sharers <= counted,
-            "more CPUs share a zone than it counts",
-        )?;
+        let what = "a zone does not count the CPUs that share it";
+        check(zone.id(), None, (sharers, counted))(sharers == counted, what)?;
         Ok((total, unsaid))
     }
 

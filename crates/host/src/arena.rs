@@ -78,12 +78,14 @@ unsafe impl Sync for Pages {}
 /// # Forks
 /// An arena belongs to the process that made it. In a child, [`attach`](Self::attach) returns
 /// [`AttachError::Forked`](crate::AttachError::Forked); an allocation that does more than take a block off the thread's
-/// own list fails with [`AllocFailure::Forked`], calls about given frames fail with `Foreign`, and frees, blocks and
-/// attachments that are dropped do nothing. Memory of the arena's own reads as zeroes, and what is written there is the
-/// child's alone; pages of hugetlb are a fault (`SIGSEGV`) instead. Memory of the caller's
-/// ([`memory`](crate::ArenaBuilder::memory)) is as it was mapped. Forks by `fork(3)` are noticed, and those by code
-/// that calls its handlers; not by a bare system call. Handlers of `fork` that the program has itself must not make,
-/// use or drop arenas.
+/// own list fails with [`AllocFailure::Forked`], calls about given frames fail with `Foreign`, and drains, blocks and
+/// attachments that are dropped do nothing. Do not free a raw block there ([`Cpu::free`](crate::Cpu::free)): that is
+/// not looked at, and may wait permanently for a lock that another thread of the parent held.
+///
+/// Memory of the arena's own reads as zeroes, and what is written there is the child's alone; pages of hugetlb are a
+/// fault (`SIGSEGV`) instead. Memory of the caller's ([`memory`](crate::ArenaBuilder::memory)) is as it was mapped.
+/// Forks by `fork(3)` are noticed, and those by code that calls its handlers; not by a bare system call. Handlers of
+/// `fork` that the program has itself must not make, use or drop arenas.
 ///
 /// # Signals, and calls from within calls
 /// No call is async-signal-safe: all may wait for a lock that the interrupted thread holds. A reclaimer, a mover or a
@@ -429,6 +431,9 @@ impl<M: FrameUser> Arena<M> {
     /// call, immediately; the others at their next call that is no hit, for which this waits `wait` at most. Returns
     /// the CPUs that still have pages, and how many.
     pub fn drain_all(&self, wait: Duration) -> Vec<(CpuId, u64)> {
+        if self.is_forked() {
+            return Vec::new();
+        }
         // `None`: longer than the clock counts.
         let until = Instant::now().checked_add(wait);
         loop {
@@ -580,6 +585,22 @@ impl<M: FrameUser> Arena<M> {
                 self.annotated.close(pfn, order.pages());
             }
         }
+    }
+
+    /// The blocks of a range, cut at its ends, each as it is when it is asked for; and whether it is allocated. A frame
+    /// in no allocated block stands for itself.
+    pub(crate) fn parts(&self, range: Range<Pfn>) -> impl Iterator<Item = (Range<Pfn>, bool)> {
+        let mut at = range.start;
+        core::iter::from_fn(move || {
+            let start = (at < range.end).then_some(at)?;
+            let found = self.frames().contains(&start).then(|| self.allocator().frames().find(start));
+            let end = match found {
+                Some((head, State::Taken { order, .. })) => Some(head.add(order.pages())),
+                _ => None,
+            };
+            at = end.unwrap_or(start.add(1)).min(range.end);
+            Some((start..at, end.is_some()))
+        })
     }
 
     /// Fills a block that was allocated just now with zeroes: what the allocator does itself where no checker is told.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use framewright::cpu::{Compacted, HitWords};
 use framewright::error::{AllocFailure, Shortfall};
 use framewright::frame::FrameUser;
-use framewright::hotplug::OfflineError;
+use framewright::hotplug::{HOLDERS_EXPLAINED, OfflineError, OfflineFailure};
 use framewright::reclaim::Migrate;
 use framewright::{
     AllocError, CpuId, Flags, FreeError, Migratetype, NodeId, Order, Pfn, Request, ZoneId, ZoneType,
@@ -136,14 +136,14 @@ impl<M: FrameUser> Arena<M> {
         number: usize,
         f: impl FnOnce(&Cpu<'_, M>) -> R,
     ) -> Result<R, AttachError> {
-        let acquired = self.owners.acquire(number);
-        let turn = self.owners.guard(number);
+        // Not in a child, where another thread of the parent may hold it permanently: there each call does nothing.
+        let turn = (!self.is_forked()).then(|| (self.owners.acquire(number), self.owners.guard(number)));
         if self.idle_cpus.contains(number) {
             return Err(AttachError::Taken(CpuId(number as u16)));
         }
         // SAFETY: the CPU's lock is held until `turn` is dropped, after `f` has returned.
         let cpu = unsafe { self.cpu(CpuId(number as u16)) };
-        if acquired == Acquired::OwnerDied {
+        if turn.as_ref().is_some_and(|(acquired, _)| *acquired == Acquired::OwnerDied) {
             cpu.drain();
         }
         // Not to be dropped: that would drain the lists, and give the lock back.
@@ -384,6 +384,9 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
     /// details behind an [`AllocError`]. As [`framewright::Cpu::explain`].
     pub fn explain(&self, request: &Request<'_>) -> Vec<Shortfall> {
         let mut zones = Vec::new();
+        if self.arena.is_forked() {
+            return zones;
+        }
         self.cpu.explain(request, &self.arena.helpers(), |zone| zones.push(*zone));
         zones
     }
@@ -406,20 +409,24 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
     /// # Panics
     /// If there is no such zone.
     pub fn compact(&self, zone: ZoneId) -> Compacted {
-        self.arena.helpers().mover().map(|migrate| self.cpu.compact(zone, migrate)).unwrap_or_default()
+        let migrate = self.arena.helpers().mover().filter(|_| !self.arena.is_forked());
+        migrate.map(|migrate| self.cpu.compact(zone, migrate)).unwrap_or_default()
     }
 
     /// One round of background compaction of a node, if this arena has a mover (see [`Arena::set_migrate`]): as
     /// [`framewright::Cpu::compact_proactively`]. For a thread that calls it every
     /// [`Config::compaction_round_ms`](crate::Config::compaction_round_ms) milliseconds.
     pub fn compact_proactively(&self, node: NodeId) -> Compacted {
-        let migrate = self.arena.helpers().mover();
-        migrate.map(|migrate| self.cpu.compact_proactively(node, migrate)).unwrap_or_default()
+        let helpers = self.arena.helpers();
+        helpers.mover().map(|migrate| self.compact_proactively_with(node, migrate)).unwrap_or_default()
     }
 
     /// Like [`compact_proactively`](Self::compact_proactively), with a mover for this round only. Memory checkers are
     /// not told of what it moves.
     pub fn compact_proactively_with(&self, node: NodeId, migrate: &dyn Migrate) -> Compacted {
+        if self.arena.is_forked() {
+            return Compacted::default();
+        }
         self.cpu.compact_proactively(node, migrate)
     }
 
@@ -430,6 +437,10 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
     /// # Errors
     /// The block that is in the way, and its holder. Nothing has changed then.
     pub fn offline(&self, range: Range<Pfn>) -> Result<u64, OfflineError> {
+        if self.arena.is_forked() {
+            let (why, holders) = (OfflineFailure::NotPageblocks, [None; HOLDERS_EXPLAINED]);
+            return Err(OfflineError { why, start: range.start, holders });
+        }
         self.or_with_unused(|| self.cpu.offline(range.clone()), |_| true)
     }
 
@@ -479,18 +490,24 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
 
     /// Gives the pages on the CPU's lists back to the zones. O(pages).
     pub fn drain(&self) {
-        self.cpu.drain();
+        if !self.arena.is_forked() {
+            self.cpu.drain();
+        }
     }
 
     /// Lets the CPU's lists shrink where they hold more than it uses recently. To be called about once a second by a
     /// thread that stays attached for long. O(pages that go back).
     pub fn tick(&self) {
-        self.cpu.tick();
+        if !self.arena.is_forked() {
+            self.cpu.tick();
+        }
     }
 
     /// Does what other CPUs have asked this one for. Every call does; a thread that makes none for long may
     /// call this instead.
     pub fn answer(&self) {
-        self.cpu.answer();
+        if !self.arena.is_forked() {
+            self.cpu.answer();
+        }
     }
 }

@@ -8,7 +8,8 @@
 //! all that a cut takes away was beyond the content's end, and of no page that was dirty by then.
 #![expect(unsafe_code, reason = "pages are read and written where they lie")]
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU64};
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -206,17 +207,18 @@ impl Open {
 
     /// The file is longer than what was written to it, or is to be cut.
     pub(crate) fn note_gap(&self) {
-        self.gap.store(true, Relaxed);
+        self.gap.store(true, Release);
     }
 
     /// Gives the file its length, if storage may hold more, or less.
     fn cut(&self) -> io::Result<()> {
         let _alone = alone(&self.cut);
+        // Before `len` is read: a gap that comes later is for the next cut.
+        let gap = self.gap.swap(false, Acquire);
         let len = self.len.load(Relaxed);
-        if self.stored.load(Relaxed) > len || self.gap.load(Relaxed) {
-            self.file.set_len(len)?;
+        if gap || self.stored.load(Relaxed) > len {
+            self.file.set_len(len).inspect_err(|_| self.note_gap())?;
             self.stored.store(len, Relaxed);
-            self.gap.store(false, Relaxed);
         }
         Ok(())
     }
@@ -615,61 +617,4 @@ impl Device for FileDevice<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn opened(path: &Path, writes: bool) -> Open {
-        Open::new(OpenOptions::new().read(true).write(writes).open(path).unwrap(), false, None).unwrap()
-    }
-
-    /// A file system may return less than was asked for: that is no end of the file.
-    #[test]
-    fn a_short_read_is_not_the_end() {
-        let short = |most: usize| {
-            move |bytes: &mut [u8], _| {
-                let read = bytes.len().min(most);
-                bytes[..read].fill(1);
-                Ok(read)
-            }
-        };
-        for (most, is_direct, read) in
-            [(1000, false, 4096), (1000, true, 1000), (512, true, 4096), (4096, true, 4096)]
-        {
-            let mut bytes = [0; 4096];
-            assert_eq!(
-                fill(&mut bytes, 0, is_direct, short(most)).unwrap(),
-                read,
-                "{most}, direct {is_direct}"
-            );
-            assert_eq!(bytes.iter().filter(|&&byte| byte == 1).count(), read);
-        }
-    }
-
-    /// A file that was made here owes its folder a sync until one has succeeded, also if it was closed and opened
-    /// again.
-    #[test]
-    fn a_new_name_is_owed_until_it_is_synced() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, made) = (folder.path().join("new"), Made::default());
-        for _ in 0..2 {
-            assert!(Open::named(&path, &made).unwrap().take_folder().is_some());
-        }
-        Open::named(&path, &made).unwrap().sync_folder(&made).unwrap();
-        assert!(Open::named(&path, &made).unwrap().take_folder().is_none());
-    }
-
-    /// A cut that fails, here because the file may not be written, is made good by the next one.
-    #[test]
-    fn a_cut_that_failed_is_not_forgotten() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("cut");
-        std::fs::write(&path, [1; 100]).unwrap();
-        let mut open = opened(&path, false);
-        open.len.store(150, Relaxed);
-        open.note_gap();
-        assert!([open.cut(), open.cut()].iter().all(Result::is_err));
-        open.file = opened(&path, true).file;
-        open.cut().unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), 150);
-    }
-}
+mod tests;

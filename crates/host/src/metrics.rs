@@ -40,7 +40,7 @@ impl<M: FrameUser> Arena<M> {
     /// every line, such as the arena's name; values may be anything. O(zones × CPUs).
     ///
     /// Pages are base pages, of `framewright_page_bytes` each. Counters begin at 0 with the arena. A racy read while
-    /// threads are busy.
+    /// threads are busy. Empty in a child of the process that made the arena.
     ///
     /// ```
     /// use framewright_host::{Arena, Migratetype, Order};
@@ -68,8 +68,10 @@ impl<M: FrameUser> Arena<M> {
         let labels: Vec<String> =
             labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
         let mut page = Page { text: String::new(), labels: &labels.join(",") };
-        // Writing to a `String` cannot fail.
-        let _ = self.write_metrics(&mut page);
+        if !self.is_forked() {
+            // Writing to a `String` cannot fail.
+            let _ = self.write_metrics(&mut page);
+        }
         page.text
     }
 

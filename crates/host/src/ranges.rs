@@ -12,6 +12,7 @@ use framewright::error::{AllocFailure, FreeFailure};
 use framewright::frame::FrameUser;
 use framewright::{AllocError, FreeError, Migratetype, Order, Pfn, Request};
 
+use crate::annotate::Annotated;
 use crate::block::Block;
 use crate::cpu::{Cpu, tell_failed};
 use crate::event::event;
@@ -208,18 +209,17 @@ impl<M: FrameUser> Cpu<'_, M> {
         if self.arena().is_forked() {
             return Ok(());
         }
-        let within = self.arena().frames();
-        let ours = range.start.max(within.start)..range.end.min(within.end);
-        if ours.start < ours.end {
-            self.arena().annotated.close(ours.start, ours.end.0 - ours.start.0);
+        if !self.arena().annotated.is_on() {
+            // SAFETY: our caller's promise.
+            return unsafe { self.core().free_range(range) };
         }
-        // SAFETY: our caller's promise.
-        unsafe { self.core().free_range(range) }.inspect_err(|refused| {
-            // What is refused, and all after it, is as it was.
-            let left = ours.start.max(refused.pfn);
-            if left < ours.end {
-                self.arena().annotated.open(left, ours.end.0 - left.0);
+        // Block by block, so that nothing is told of the one that is refused, nor of those after it.
+        self.arena().parts(range).try_for_each(|(part, is_allocated)| {
+            if is_allocated {
+                self.arena().annotated.close(part.start, part.end.0 - part.start.0);
             }
+            // SAFETY: our caller's promise.
+            unsafe { self.core().free_range(part) }
         })
     }
 
@@ -262,22 +262,24 @@ impl<M: FrameUser> Cpu<'_, M> {
         if range.start >= range.end {
             return Err(FreeError { why: FreeFailure::Foreign, pfn: range.start, order: Order::ZERO });
         }
-        let (start, pages) = (range.start, range.end.0 - range.start.0);
-        let within = self.arena().frames();
-        let is_ours = within.contains(&start) && range.end <= within.end;
-        if is_ours {
-            self.arena().annotated.close(start, pages);
-        }
-        // Refused, it is as it was.
-        self.core().free_contig_range(range).inspect_err(|_| {
-            if is_ours {
-                self.arena().annotated.open(start, pages)
+        let annotated = &self.arena().annotated;
+        let tell = |told: fn(&Annotated, Pfn, u64)| {
+            for (part, _) in self.arena().parts(range.clone()).filter(|(_, is_allocated)| *is_allocated) {
+                told(annotated, part.start, part.end.0 - part.start.0);
             }
-        })
+        };
+        if !annotated.is_on() {
+            return self.core().free_contig_range(range);
+        }
+        tell(Annotated::close);
+        // Refused, it is as it was.
+        self.core().free_contig_range(range.clone()).inspect_err(|_| tell(Annotated::open))
     }
 
     /// Takes a frame out of use whose memory is bad: immediately if it is free, else as soon as its block is freed. Its
-    /// user goes on using it until then: telling it is the caller's affair.
+    /// user goes on using it until then: telling it is the caller's affair. If a thread that stays in a call, as in a
+    /// reclaimer, frees or splits the block at this moment, the mark may be lost: see
+    /// [`framewright::Cpu::hwpoison`].
     ///
     /// ```
     /// use framewright_host::{Arena, Hwpoisoned, Order, Pfn};

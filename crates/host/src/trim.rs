@@ -199,8 +199,8 @@ impl<M: FrameUser> Arena<M> {
                 // Every CPU is in use: the next look may find one.
                 Err(_) => {}
             }
-            let until = Instant::now() + policy.interval;
-            while Instant::now() < until && !self.pressure.is_stopping(Acquire) {
+            let looked = Instant::now();
+            while looked.elapsed() < policy.interval && !self.pressure.is_stopping(Acquire) {
                 thread::sleep(policy.interval.min(Duration::from_millis(50)));
             }
         }

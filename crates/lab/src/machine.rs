@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_that_cannot_be_are_refused() {
+    fn machines_that_cannot_be_are_refused() {
         let (_, rome) = MACHINES.iter().find(|(file, _)| file.starts_with("epyc")).expect("it is built in");
         let gib = "gib_per_node = 128";
         let shared = "core_shared = { value = 2.0, source = \"measured\" }\npage_kib = 4";
@@ -575,6 +575,16 @@ mod tests {
                 "low = 114.0",
                 "low = 130.0",
                 "latency_ns.other_l3: 124.5 does not lie between low 130 and high 135",
+            ),
+            ("nodes = 2", "nodes = 0", "nodes must be at least 1"),
+            ("remote_distance = 32\n", "", "with several nodes, remote_distance must be above 10"),
+            ("page_kib = 4", "page_kib = 5", "page_kib is 5; base pages have 4, 16 or 64 KiB"),
+            ("value = 25.3", "value = -25.3", "latency_ns.same_l3 is -25.3; it must be above 0"),
+            ("value = 25.3", "value = 1e30", "latency_ns.same_l3 reaches 1e30; it must be at most 1e9"),
+            (
+                "early_managed_pages = 3975",
+                "early_managed_pages = 3976",
+                "zone DMA of node 0: expected early_managed_pages <= managed_pages <= present_pages",
             ),
             ("low = 114.0", "low = 0.0", &format!("{range} 0; it must be above 0")),
             ("low = 114.0", "low = -1.0", &format!("{range} -1; it must be above 0")),

@@ -20,6 +20,8 @@ pub enum Error {
     Regressed(String),
     /// `doctor` found something that it was told to fail on. Exit code 4.
     Found(String),
+    /// A command that was run failed. Its own exit code, or 128 and the number of the signal that ended it.
+    Command(String, u8),
     /// The reader of the output is gone (`… | head`). Exit code 0, and no message.
     OutputClosed,
 }
@@ -69,6 +71,7 @@ impl Error {
             Self::Usage(_) => ExitCode::from(2),
             Self::Regressed(_) => ExitCode::from(3),
             Self::Found(_) => ExitCode::from(4),
+            Self::Command(_, code) => ExitCode::from(*code),
             Self::OutputClosed => ExitCode::SUCCESS,
         }
     }
@@ -80,7 +83,8 @@ impl fmt::Display for Error {
             Self::Failed(message)
             | Self::Usage(message)
             | Self::Regressed(message)
-            | Self::Found(message) => f.write_str(message),
+            | Self::Found(message)
+            | Self::Command(message, _) => f.write_str(message),
             Self::OutputClosed => f.write_str("standard output was closed"),
         }
     }

@@ -128,16 +128,13 @@ impl Program {
     }
 
     /// A quarter of its loops, copies or pages.
-    pub const fn quartered(self) -> Self {
-        match self {
-            Self::FsMark { tasks, loops, files, file_bytes, write_bytes } => {
-                Self::FsMark { tasks, loops: loops.div_ceil(4), files, file_bytes, write_bytes }
-            }
-            Self::LargeDd { bytes, copies, block_bytes } => {
-                Self::LargeDd { bytes, copies: copies.div_ceil(4), block_bytes }
-            }
-            Self::MappedWriter { tasks, pages } => Self::MappedWriter { tasks, pages: pages.div_ceil(4) },
+    pub const fn quartered(mut self) -> Self {
+        match &mut self {
+            Self::FsMark { loops, .. } => *loops = loops.div_ceil(4),
+            Self::LargeDd { copies, .. } => *copies = copies.div_ceil(4),
+            Self::MappedWriter { pages, .. } => *pages = pages.div_ceil(4),
         }
+        self
     }
 
     /// Number of its tasks.

@@ -92,6 +92,12 @@ impl Output {
         &self.path
     }
 
+    /// Whether the path names a file that holds what was written: not a device, a pipe or standard output.
+    #[must_use]
+    pub const fn stays(&self) -> bool {
+        !matches!(self.way, Way::Through(_))
+    }
+
     /// Whether finishing would replace this file: an input that is named as output as well.
     #[must_use]
     pub fn replaces(&self, input: &Path) -> bool {

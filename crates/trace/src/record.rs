@@ -47,7 +47,7 @@ use std::thread;
 pub(crate) use folder::finish;
 pub use folder::unfinished;
 pub(crate) use machine::quote;
-pub use output::keep_private;
+pub use output::{keep_private, write_elsewhere};
 pub use sets::{SETS, Set};
 pub use user::User;
 
@@ -134,6 +134,8 @@ pub struct Recording {
     pub trace: Trace,
     /// Exit status of the command, if there was one.
     pub status: Option<ExitStatus>,
+    /// The command was told to end, because [`Options::limit`] had passed.
+    pub timed_out: bool,
     /// Page-allocator events of the whole machine while it ran.
     pub system_events: usize,
     /// Threads of the command's process tree, over its whole life; of the whole machine, those that had an event.
@@ -252,7 +254,8 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
     }
     Ok(Recording {
         trace,
-        status: watched.status,
+        status: watched.ended.map(|(status, _)| status),
+        timed_out: watched.ended.is_some_and(|(_, timed_out)| timed_out),
         system_events,
         threads,
         cut: watched.cut,
@@ -361,7 +364,8 @@ struct Watched {
     whose: Whose,
     /// Of the threads that existed before.
     names: HashMap<u32, String>,
-    status: Option<ExitStatus>,
+    /// Exit status of the command, and whether its time was up.
+    ended: Option<(ExitStatus, bool)>,
     cut: bool,
     disk_full: bool,
 }
@@ -444,7 +448,7 @@ fn watch(
         scope => Whose::Trees(roots(scope)?),
     };
     folder.save_whose(&whose)?;
-    let status = if command.is_empty() {
+    let ended = if command.is_empty() {
         let watched = match options.scope {
             Scope::Process(pid) => Process::find(pid),
             _ => None,
@@ -465,7 +469,7 @@ fn watch(
         states.extend(machine::states(0));
     }
     instance.set("tracing_on", "0")?;
-    Ok(Watched { whose, names, status, cut: false, disk_full: false })
+    Ok(Watched { whose, names, ended, cut: false, disk_full: false })
 }
 
 /// Threads that a scope begins with, beside the command's.

@@ -175,12 +175,6 @@ impl<'b> Division<'b> {
         }
         Ok(Self { specs, parts, nodes, lost, rules })
     }
-
-    /// Base pages of memory in zones.
-    #[must_use]
-    pub fn present(&self) -> u64 {
-        self.parts.iter().map(|part| part.present).sum()
-    }
 }
 
 fn node_of(nodes: &[NodePart], node: NodeId) -> Option<&NodePart> {

@@ -67,12 +67,7 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
     }
 
     fn try_alloc_of(&self, zone: &Zone<'_, P>, near: CpuId, request: &Request<'_>) -> Option<Pfn> {
-        let Request { order, migratetype, .. } = *request;
-        let may_use_cma = migratetype == Migratetype::Movable;
-        let generation = self.config.experiment.fallback;
-        let avoid_fragmentation = false;
-        let all =
-            Wanted { order, migratetype, may_use_cma, may_fall_back: true, generation, avoid_fragmentation };
+        let all = self.local(zone.id(), near, None).wanted(request.order, request.migratetype);
         // If a section is locked, or has nothing after all, the sections after it are tried.
         let sections = zone.sections();
         let from = (0..sections).map(|n| (near.index() + n) % sections);

@@ -1,13 +1,14 @@
 //! Handles of a parent in a forked child: it can harm none, and none can harm it.
 
+use core::time::Duration;
 use std::fs;
 
 use framewright_host::framewright::config::Engine;
 use framewright_host::framewright::error::AllocFailure;
 use framewright_host::processes::{ProcessArena, ProcessError, ProcessOptions};
 use framewright_host::{
-    Arena, AttachError, Backing, CacheError, Config, FileCache, Migratetype, Order, PAGE_BYTES, PageSlot,
-    SharedArena, VerifyError,
+    Arena, AttachError, Backing, CacheError, Config, Cpu, FileCache, Migratetype, Order, PAGE_BYTES,
+    PageSlot, Pfn, Request, SharedArena, VerifyError,
 };
 
 use crate::cache::files::Folder;
@@ -74,6 +75,30 @@ fn arenas(config: Config) {
     assert_eq!(in_a_child(|| i32::from(arena.attach().err() != Some(AttachError::Forked))), 0);
     assert_eq!(in_a_child(|| i32::from(arena.attach_to(3).err() != Some(AttachError::Forked))), 0);
     assert_eq!(in_a_child(|| i32::from(arena.verify().err() != Some(VerifyError::Forked))), 0);
+    // A thread of the parent may hold the zone's lock, and never gives it back in a child.
+    let locks = || arena.allocator().totals().pcp.lock_acquisitions;
+    let calls: [fn(&Arena, &Cpu<'_>); 7] = [
+        |arena, _| assert_eq!(arena.prometheus(&[]), ""),
+        |_, cpu| cpu.drain(),
+        |_, cpu| cpu.tick(),
+        |_, cpu| cpu.answer(),
+        |_, cpu| assert!(cpu.offline(Pfn(1024)..Pfn(1536)).is_err()),
+        |_, cpu| assert_eq!(cpu.explain(&Request::new(Order::ZERO, MOVABLE)), []),
+        |arena, _| assert_eq!(arena.drain_all(Duration::MAX), []),
+    ];
+    let pages: Vec<_> = (0..10).map(|_| cpu.alloc(Order::ZERO, MOVABLE).unwrap()).collect();
+    // SAFETY: allocated above, and not used.
+    pages.iter().for_each(|&pfn| unsafe { cpu.free(pfn, Order::ZERO) }.unwrap());
+    for (n, call) in calls.iter().enumerate() {
+        let before = locks();
+        let ended = in_a_child(|| {
+            // SAFETY: a call that waits permanently is ended.
+            unsafe { libc::alarm(10) };
+            call(&arena, &cpu);
+            i32::from(locks() != before)
+        });
+        assert_eq!(ended, 0, "call {n}");
+    }
     let refused = |why| i32::from(why != Some(AllocFailure::Forked));
     assert_eq!(in_a_child(|| refused(forked(cpu.alloc(order(10), MOVABLE)))), 0);
     assert_eq!(in_a_child(|| cpu.idle(|| i32::from(arena.reap().pages > 0))), 0);

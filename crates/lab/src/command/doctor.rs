@@ -79,8 +79,11 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             return Err(Error::usage("--save writes a tar archive; leave --format out"));
         }
         let output = open_beside(path, &[&args.root])?;
+        let stays = output.stays();
         output.finish(&Root::open(&args.root)?.archive()?).map_err(Error::failed)?;
-        notice(&format!("Saved to {0}: `framewright doctor --root {0}` examines it.", path.display()));
+        if stays {
+            notice(&format!("Saved to {0}: `framewright doctor --root {0}` examines it.", path.display()));
+        }
         return Ok(());
     }
     let root = Root::open(&args.root)?;

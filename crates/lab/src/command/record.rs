@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
@@ -33,6 +34,9 @@ arguments, so only its owner may read it.
 Sets of --events: fallbacks, compaction, reclaim, locks, faults, ticks. Their
 events are rows with a text in the trace. /proc/zoneinfo, buddyinfo,
 pagetypeinfo and vmstat at the start and at the end are rows, too.
+
+Exit status: that of the command, 128 and its number if a signal ended it; 0 if
+--duration did. 1 if the trace lacks events after a full disk or --max-size.
 
 DuckDB, Polars and pandas can open the trace.";
 
@@ -91,8 +95,8 @@ pub(super) fn seconds(text: &str) -> core::result::Result<Duration, String> {
 /// Records a command and shows a summary.
 ///
 /// # Errors
-/// Root or a tracepoint is missing, the command cannot be started or failed, or the trace cannot be written. A
-/// trace is written even if the command failed.
+/// Root or a tracepoint is missing, the command cannot be started or failed, or the trace cannot be written, or not
+/// whole. A trace is written even if the command failed or recording stopped early.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
     let user = match &args.user {
         None => User::behind_sudo().map_err(Error::failed)?,
@@ -130,7 +134,12 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     }
     let recording = record::record(&args.command, &options).map_err(Error::failed)?;
     notice("framewright: compressing and writing the trace");
-    recording.trace.write_to(output).map_err(Error::failed)?;
+    if let Err(why) = recording.trace.write_to(output) {
+        // It cannot be recorded again.
+        let kept = record::write_elsewhere(&recording.trace, user.as_ref());
+        let kept = kept.map_err(|also| Error::failed(format_args!("{why}; nor elsewhere: {also}")))?;
+        return Err(Error::failed(format_args!("{why}; the trace is kept: it is in {}", kept.display())));
+    }
     record::keep_private(&args.output, user.as_ref()).map_err(Error::failed)?;
     summarise(args, session, &recording, summary)?;
     if recording.trace.meta.lost_events.is_some_and(|lost| lost > 0) {
@@ -141,19 +150,27 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             "framewright: the kernel could not be sampled ({why}), so the share of page allocation is not known"
         ));
     }
-    if recording.disk_full {
-        say(&format!(
-            "framewright: recording stopped before the command ended: no space left in {}, or `ulimit -f` allows no more; the events until then are in {}",
+    let ended = recording.status.map_or(Ok(()), |status| succeeded(status, recording.timed_out));
+    if !recording.cut {
+        return ended;
+    }
+    let why = if recording.disk_full {
+        format!(
+            "recording stopped before the command ended: no space left in {}, or `ulimit -f` allows no more; the events until then are in {}",
             options.spool.display(),
             args.output.display()
-        ));
-    } else if recording.cut {
-        say(&format!(
-            "framewright: recording stopped at {} MiB, before the command ended; --max-size MIB allows more",
+        )
+    } else {
+        format!(
+            "recording stopped at {} MiB, before the command ended; --max-size MIB allows more",
             args.max_size
-        ));
+        )
+    };
+    if ended.is_ok() {
+        return Err(Error::failed(why));
     }
-    recording.status.map_or(Ok(()), |status| succeeded(status, args.duration.is_some()))
+    say(&format!("framewright: {why}"));
+    ended
 }
 
 /// Shows what was recorded, away from the command's own output.
@@ -216,15 +233,16 @@ fn summarise(args: &Args, session: &Session, recording: &Recording, summary: Opt
 }
 
 /// A command that was ended because its time was up has not failed.
-fn succeeded(status: ExitStatus, limited: bool) -> Result<()> {
-    match status.code() {
-        Some(0) => Ok(()),
-        Some(code) => {
-            Err(Error::failed(format_args!("the command failed with exit code {code}; its trace is kept")))
+fn succeeded(status: ExitStatus, timed_out: bool) -> Result<()> {
+    let (how, code) = match (status.code(), status.signal()) {
+        _ if timed_out || status.success() => return Ok(()),
+        (Some(code), _) => (format!("failed with exit status {code}"), code),
+        (None, signal) => {
+            let signal = signal.unwrap_or_default();
+            (format!("was ended by signal {signal}"), 128 + signal)
         }
-        None if limited => Ok(()),
-        None => Err(Error::failed("the command was ended by a signal; its trace is kept")),
-    }
+    };
+    Err(Error::Command(format!("the command {how}; its trace is kept"), code as u8))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use framewright_workload::replay::Ageing;
 use crate::answer::{self, SHARE, SHARE_RANGE};
 use crate::command::{Noise, check_threads, count, cpus_here, mib};
 use crate::configure::{Measures, Setup};
+use crate::doctor::Kernel;
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::modelled::{self, Modelled};
@@ -205,18 +206,9 @@ pub(super) fn prediction(
     Ok(answer::in_a_sentence(&part, "new"))
 }
 
-/// The preset whose rules are those of a kernel's release, or the newest before it.
-pub(super) fn nearest_preset(kernel: &str) -> &'static str {
-    let mut numbers = kernel.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
-    match (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) {
-        (0, _) => "linux_v6_16",
-        version if version >= (6, 16) => "linux_v6_16",
-        version if version >= (6, 7) => "linux_v6_7",
-        // Lists sized by watermark came with v5.14.
-        version if version >= (5, 14) => "linux_v6_1",
-        version if version >= (4, 0) => "linux_v5_4",
-        _ => "linux_v3_0",
-    }
+/// The preset nearest to a kernel's release; the newest one if that is not known.
+pub(super) fn nearest_preset(release: &str) -> &'static str {
+    Kernel::parse(release).map_or("linux_v6_16", |kernel| kernel.preset().0)
 }
 
 /// Frames that are described at most if nothing else is asked for: 64 GiB take 128 MiB of descriptors.
@@ -287,7 +279,8 @@ mod tests {
             ("7.0.0", "linux_v6_16"),
             ("6.12.9-amd64", "linux_v6_7"),
             ("6.1.0-18-amd64", "linux_v6_1"),
-            ("5.10.0", "linux_v5_4"),
+            ("5.14.0-427.el9", "linux_v6_1"),
+            ("5.13.19", "linux_v5_4"),
             ("3.10.0-1160.el7", "linux_v3_0"),
             ("", "linux_v6_16"),
         ] {

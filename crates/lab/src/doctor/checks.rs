@@ -114,14 +114,8 @@ fn not_managed(state: &State, zone: &Zone) -> Option<Finding> {
 }
 
 /// The rule by which a kernel sizes its per-CPU lists.
-pub(super) fn rule(kernel: Kernel) -> PcpRule {
-    match kernel {
-        kernel if kernel >= Kernel(6, 16) => PcpRule::V6_16,
-        kernel if kernel >= Kernel(6, 7) => PcpRule::V6_7,
-        // Sizes by watermark came with v5.14.
-        kernel if kernel >= Kernel(5, 14) => PcpRule::V6_1,
-        _ => PcpRule::V5_4,
-    }
+pub(super) const fn rule(kernel: Kernel) -> PcpRule {
+    kernel.preset().1.experiment.pcp_rule
 }
 
 /// Lists that are smaller than the zone's size asks for: they were sized while less was managed, and not again.

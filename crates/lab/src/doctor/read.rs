@@ -3,6 +3,7 @@
 use core::ops::RangeInclusive;
 use std::collections::BTreeMap;
 
+use framewright::config::Config;
 use framewright_report::error::{Error, Result};
 use framewright_trace::proc;
 
@@ -117,9 +118,21 @@ impl Zone {
 
 impl Kernel {
     /// The two numbers that a release begins with.
-    fn parse(release: &str) -> Option<Self> {
+    pub(crate) fn parse(release: &str) -> Option<Self> {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
         Some(Self(numbers.next()?.ok()?, numbers.next()?.ok()?))
+    }
+
+    /// The preset whose rules are this kernel's, or the newest before it.
+    pub(crate) const fn preset(self) -> (&'static str, Config) {
+        match (self.0, self.1) {
+            (7.., _) | (6, 16..) => ("linux_v6_16", Config::linux_v6_16()),
+            (6, 7..) => ("linux_v6_7", Config::linux_v6_7()),
+            // Lists sized by watermark came with v5.14.
+            (6, _) | (5, 14..) => ("linux_v6_1", Config::linux_v6_1()),
+            (4.., _) => ("linux_v5_4", Config::linux_v5_4()),
+            _ => ("linux_v3_0", Config::linux_v3_0()),
+        }
     }
 }
 

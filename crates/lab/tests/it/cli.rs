@@ -285,32 +285,10 @@ fn a_users_machine_is_read_and_its_mistakes_are_named() {
     let mine = scratch.file("mine.toml", rome.replace("\"epyc-7742-2s\"", "\"mine\""));
     assert!(stdout(&run(&["machines", &mine])).starts_with("mine\n"));
 
-    let wrong = |from: &str, to: &str| {
-        assert!(rome.contains(from), "{from}");
-        let path = scratch.file("wrong.toml", rome.replacen(from, to, 1));
-        let error = refusal(&["machines", &path]);
-        error.strip_prefix(&path).unwrap_or_else(|| panic!("the path comes first: {error}")).to_owned()
-    };
-    let line = |key: &str| 1 + rome.lines().position(|line| line.starts_with(key)).expect("it is there");
-    let at = line("cores_per_node");
-    let error = wrong("cores_per_node", "corse_per_node");
-    assert!(error.starts_with(&format!(":{at}: unknown field `corse_per_node`, expected one of")), "{error}");
-    let at = line("sockets");
-    assert_eq!(wrong("sockets = 2", "sockets = two").split(": ").next(), Some(format!(":{at}").as_str()));
-    assert_eq!(wrong("nodes = 2", "nodes = 0"), ": nodes must be at least 1");
-    assert_eq!(wrong("remote_distance = 32\n", ""), ": with several nodes, remote_distance must be above 10");
-    assert_eq!(wrong("page_kib = 4", "page_kib = 5"), ": page_kib is 5; base pages have 4, 16 or 64 KiB");
-    assert_eq!(wrong("value = 25.3", "value = -25.3"), ": latency_ns.same_l3 is -25.3; it must be above 0");
-    assert_eq!(
-        wrong("value = 25.3", "value = 1e30"),
-        ": latency_ns.same_l3 reaches 1e30; it must be at most 1e9"
-    );
-    assert_eq!(
-        wrong("early_managed_pages = 3975", "early_managed_pages = 3976"),
-        ": zone DMA of node 0: expected early_managed_pages <= managed_pages <= present_pages"
-    );
-    let empty = scratch.file("empty.toml", "\n");
-    assert_eq!(refusal(&["machines", &empty]), format!("{empty}: empty file; expected TOML"));
+    let at = 1 + rome.lines().position(|line| line.starts_with("cores_per_node")).expect("it is there");
+    let wrong = scratch.file("wrong.toml", rome.replace("cores_per_node", "corse_per_node"));
+    let expected = format!("{wrong}:{at}: unknown field `corse_per_node`, expected one of");
+    assert!(refusal(&["machines", &wrong]).starts_with(&expected));
 }
 
 #[test]
@@ -447,6 +425,13 @@ fn a_reader_of_messages_that_goes_away_ends_no_work() {
 fn a_state_is_saved_to_a_pipe_and_examined_from_one() {
     let snapshot = "tests/data/snapshots/linux-5.10-sized-early.tar.gz";
     let saved = run(&["doctor", "--root", snapshot, "--save", "/dev/stdout"]);
+    // No path names it afterwards.
+    assert_eq!(String::from_utf8_lossy(&saved.stderr), "");
+    let scratch = Scratch::new("cli-saved");
+    let file = scratch.path("state.tar");
+    let named = run(&["doctor", "--root", snapshot, "--save", &file]);
+    let said = String::from_utf8(named.stderr).expect("text");
+    assert!(said.contains(&format!("`framewright doctor --root {file}` examines it")), "{said}");
     let mut command = framewright(&["doctor", "--root", "/dev/stdin"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
     child.stdin.take().expect("piped").write_all(&saved.stdout).expect("it reads");

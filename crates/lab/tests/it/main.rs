@@ -16,7 +16,7 @@ mod work;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use framewright_report::result::Document;
@@ -73,6 +73,21 @@ fn refusal(arguments: &[&str], code: i32) -> String {
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
     assert!(error.starts_with("error: ") || error.lines().count() == 1, "one line: {error}");
     error
+}
+
+/// Sends a child a signal.
+fn signal(child: &Child, name: &str) {
+    let kill = Command::new("kill").args(["-s", name, &child.id().to_string()]).status();
+    assert!(kill.expect("kill can be run").success());
+}
+
+/// Whether this machine can record, which needs tracepoints of the kernel. If not, standard error says why.
+fn can_record() -> bool {
+    let probe = run(&["record", "-o", "/dev/null", "--", "true"]);
+    if !probe.status.success() {
+        eprintln!("skipped: record, which says {}", String::from_utf8_lossy(&probe.stderr).trim());
+    }
+    probe.status.success()
 }
 
 /// A folder of a test, removed at its end.

@@ -218,16 +218,13 @@ fn every_option_of_every_command_acts_or_is_refused() {
         }
     }
     let files = Files::new("act");
-    let probe = run(&["record", "-o", "/dev/null", "--", "true"]);
-    if !probe.status.success() {
-        eprintln!("skipped: record, which says {}", String::from_utf8_lossy(&probe.stderr).trim());
-    }
+    let can_record = crate::can_record();
     let problems = Mutex::new(Vec::new());
     on_all_cpus(checks.len(), |n| {
         let check = &checks[n];
         let named = (check.command.to_owned(), check.option.to_owned());
         assert!(known.contains(&named), "{} has no option {}", named.0, named.1);
-        if check.command == "record" && !probe.status.success() {
+        if check.command == "record" && !can_record {
             return;
         }
         if let Some(problem) = files.problem(check) {

@@ -16,7 +16,7 @@ use std::time::Instant;
 use framewright_report::result::{Basis, Document, Metric};
 use framewright_trace::trace::Trace;
 
-use crate::{framewright, short_traces};
+use crate::{can_record, framewright, short_traces, signal};
 
 /// Set in the process that has mounts of its own.
 const INSIDE: &str = "FRAMEWRIGHT_MOUNTS";
@@ -103,13 +103,9 @@ fn writers(result: &str, script: &str) -> Vec<(Vec<String>, &'static [u8])> {
         (words("bench --workload hot_pair --order 0 --cpus 1 --memory 64 --samples 1 -o OUT"), b"{\n"),
         (words(&format!("replay {} --samples 1 --threads 1 -o OUT", short_traces()[0])), b"{\n"),
     ];
-    // Needs tracepoints of the kernel.
-    let probe = framewright(&["record", "-o", "/dev/null", "--", "true"]).output().expect("it runs");
-    if probe.status.success() {
+    if can_record() {
         all.push((words("record -o OUT -- true"), b"PAR1"));
         all.push((words("record -o /dev/null --summary OUT -- true"), b"Recorded to /dev/null"));
-    } else {
-        eprintln!("skipped: record, which says {}", String::from_utf8_lossy(&probe.stderr).trim());
     }
     all
 }
@@ -255,17 +251,41 @@ fn a_recording_beside_a_full_disk_keeps_what_it_has() {
     }
 }
 
+/// A trace that cannot be written where it belongs is kept in the folder for temporary files: it cannot be recorded
+/// again.
+#[test]
+fn a_recording_that_does_not_fit_is_kept_elsewhere() {
+    let places = Places::new("kept");
+    let mut record = framewright(&["record", "-o", "/dev/full", "--", "true"]);
+    let output = record.env("TMPDIR", places.path("plain")).output().expect("it runs");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    if error.contains("cannot record") {
+        eprintln!("skipped: record, which says {}", error.trim());
+        return;
+    }
+    let kept = places.names("plain");
+    assert_eq!((output.status.code(), kept.len()), (Some(1), 1), "{error}");
+    let path = places.path(&format!("plain/{}", kept[0]));
+    assert!(error.contains("No space left") && error.contains(&format!("it is in {path}\n")), "{error}");
+    assert!(!Trace::read(path.as_ref()).expect("it is whole").events.is_empty());
+    assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
+}
+
 /// Checks a recording that found no room. False where this machine cannot record.
 fn kept_what_it_had(output: Output, trace: &str) -> bool {
+    stopped_early(output, trace, "no space left in")
+}
+
+/// Checks a recording that stopped before its command ended: its status and one line say so, and the trace is kept.
+/// False where this machine cannot record.
+fn stopped_early(output: Output, trace: &str, why: &str) -> bool {
     let error = String::from_utf8(output.stderr).expect("text");
-    assert!(output.status.code().is_some(), "ended by a signal: {error}");
-    if !output.status.success() && !["No space left", "File too large"].iter().any(|why| error.contains(why))
-    {
+    if error.contains("cannot record") {
         eprintln!("skipped: record, which says {}", error.trim());
         return false;
     }
-    assert!(output.status.success(), "{error}");
-    let said = error.lines().filter(|line| line.contains("no space left in")).count();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    let said = error.lines().filter(|line| line.contains(why)).count();
     assert_eq!(said, 1, "{error}");
     let trace = Trace::read(trace.as_ref()).expect("it is whole");
     assert!(trace.meta.cut && !trace.events.is_empty());
@@ -289,6 +309,28 @@ fn a_recording_under_a_limit_of_files_keeps_what_it_has() {
     if kept_what_it_had(output, &trace) {
         assert_eq!(places.names("plain"), ["x.parquet"]);
     }
+}
+
+/// A script learns that the trace ends before the command did; the command goes on, and its own status comes first.
+#[test]
+fn a_recording_that_reaches_its_size_says_so_by_its_status() {
+    let places = Places::new("size");
+    let (trace, done) = (places.path("plain/x.parquet"), places.path("plain/done"));
+    let command = format!(
+        "for n in 1 2 3 4 5; do head -c 50m /dev/zero | tail -c 50m >/dev/null; sleep 0.1; done; touch {done}; exit "
+    );
+    let record = |status: u8| {
+        let command = format!("{command}{status}");
+        framewright(&["record", "-a", "--max-size", "1", "-o", &trace, "--", "sh", "-c", &command]).output()
+    };
+    if !stopped_early(record(0).expect("it runs"), &trace, "stopped at 1 MiB") {
+        return;
+    }
+    assert_eq!(places.names("plain"), ["done", "x.parquet"]);
+    let both = record(7).expect("it runs");
+    let error = String::from_utf8(both.stderr).expect("text");
+    assert_eq!(both.status.code(), Some(7), "{error}");
+    assert!(error.contains("stopped at 1 MiB") && error.contains("exit status 7"), "{error}");
 }
 
 /// A saved result, and the text of perf script.
@@ -390,7 +432,7 @@ fn signals_leave_nothing_half_written() {
                 thread::sleep(Duration::from_millis(10));
             }
         }
-        assert!(Command::new("kill").args(["-s", signal, &pid]).status().expect("kill can be run").success());
+        crate::signal(&child, signal);
         let since = Instant::now();
         while child.try_wait().expect("ours").is_none() {
             assert!(since.elapsed() < Duration::from_secs(60), "SIG{signal} ends it");
@@ -414,8 +456,7 @@ fn an_interrupt_shows_and_saves_the_parts_that_are_done() {
     let second =
         lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("[2/3] pcp-reset replay")));
     assert!(second.is_some());
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-s", "INT", &pid]).status().expect("kill can be run").success());
+    signal(&child, "INT");
     let output = child.wait_with_output().expect("ours");
     assert_eq!(output.status.code(), Some(1));
     let last = lines.last().expect("a line").expect("text");
@@ -457,9 +498,7 @@ fn what_is_interrupted_keeps_what_was_measured() {
                 thread::sleep(Duration::from_millis(20));
             }
             thread::sleep(Duration::from_secs(wait));
-            assert!(
-                Command::new("kill").args(["-s", "INT", &pid]).status().expect("kill can be run").success()
-            );
+            signal(&child, "INT");
             child.wait_with_output().expect("ours")
         };
         let waits = if name == "here.toml" { &[1, 0][..] } else { &[4, 20, 80] };
@@ -576,8 +615,7 @@ fn a_recording_and_its_command_go_on_after_a_hangup_under_nohup() {
         }
         thread::sleep(Duration::from_millis(10));
     }
-    let kill = Command::new("kill").args(["-s", "HUP", &child.id().to_string()]).status();
-    assert!(kill.expect("kill can be run").success());
+    signal(&child, "HUP");
     let output = child.wait_with_output().expect("ours");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(Path::new(&done).exists() && Trace::read(trace.as_ref()).is_ok());

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::fs;
 use std::io::ErrorKind;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread;
 
 use framewright_report::result::Document;
@@ -130,8 +130,7 @@ fn a_try_that_a_signal_ends_restores_the_setting() {
         let arguments = [&set[..], prediction, &["--", "sleep", "0.3"]].concat();
         let mut child = started_until(&arguments, &setting, "98");
         for _ in 0..2 {
-            let kill = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
-            assert!(kill.expect("kill can be run").success());
+            crate::signal(&child, signal);
             thread::sleep(Duration::from_millis(20));
         }
         let status = child.wait().expect("ours");

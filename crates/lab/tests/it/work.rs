@@ -261,6 +261,17 @@ fn a_recording_works_or_says_what_is_missing() {
         assert!(summary.contains(&format!("\nRecorded to {trace}\nname ")), "{summary}");
         let document = document(&["replay", &trace, "--samples", "1"]);
         assert!(document.results[0].find("wall_ms").is_some());
+        // The command's own status is that of the recorder, as a shell has it; the trace is kept.
+        for (command, status) in [("exit 3", 3), ("kill -KILL $$", 128 + 9)] {
+            fs::remove_file(&trace).expect("ours");
+            let output = run(&["record", "-o", &trace, "--", "sh", "-c", command]);
+            assert_eq!(output.status.code(), Some(status), "{command}");
+            assert!(fs::metadata(&trace).expect("kept").len() > 0, "{command}");
+        }
+        // A command that is told to end has not failed, whatever it says then.
+        let script = "trap 'exit 3' TERM; sleep 600 & wait";
+        let output = run(&["record", "--duration", "0.3", "-o", &trace, "--", "sh", "-c", script]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
     } else {
         let error = String::from_utf8(output.stderr).expect("text");
         assert_eq!(error.lines().count(), 1, "{error}");

@@ -267,52 +267,38 @@ mod tests {
 
     #[test]
     fn contradictions_name_the_part_the_metric_and_the_variant() {
-        let refused = |change: fn(&mut Part)| {
+        type Change<'a> = (&'a dyn Fn(&mut Part), &'a str);
+        let (reset, metric) = (|| "reset".to_owned(), "metric `ns_per_operation`");
+        let cases: [Change<'_>; 8] = [
+            (&|part| part.baseline = "none".to_owned(), "baseline `none` is not among the variants"),
+            (&|part| part.variants.push("vanilla".to_owned()), "variant `vanilla` is listed twice"),
+            (&|part| part.metrics.push(part.metrics[0].clone()), &format!("{metric} occurs twice")),
+            (
+                &|part| drop(part.metrics[0].samples.insert("rest".to_owned(), vec![1.0])),
+                &format!("{metric}: samples of `rest`, which is not among the variants"),
+            ),
+            (
+                &|part| drop(part.metrics[0].samples.insert(reset(), Vec::new())),
+                &format!("{metric}: no samples of `reset`; leave out a variant that has none"),
+            ),
+            (
+                &|part| drop(part.metrics[0].samples.remove("reset")),
+                &format!("{metric}: an interval of `reset`, which has no samples"),
+            ),
+            (
+                &|part| part.metrics[0].interval.extend([(reset(), [1.0, 0.0])]),
+                &format!("{metric}: the interval of `reset` does not go from low to high"),
+            ),
+            (&|part| part.metrics[0].samples.clear(), &format!("{metric}: no samples")),
+        ];
+        for (change, expected) in cases {
             let mut document = document();
             change(&mut document.results[0]);
             let unchecked = serde_json::to_string(&document).expect("it has a JSON form");
             let message = refusal(&unchecked);
+            assert_eq!(message, format!("pcp-reset replay on host: {expected}"));
             assert_eq!(document.to_json().expect_err("nor is it written").to_string(), message);
-            message.strip_prefix("pcp-reset replay on host: ").expect("the part comes first").to_owned()
-        };
-        assert_eq!(
-            refused(|part| part.baseline = "none".to_owned()),
-            "baseline `none` is not among the variants"
-        );
-        assert_eq!(
-            refused(|part| part.variants.push("vanilla".to_owned())),
-            "variant `vanilla` is listed twice"
-        );
-        assert_eq!(
-            refused(|part| part.metrics.push(part.metrics[0].clone())),
-            "metric `ns_per_operation` occurs twice"
-        );
-        let of_metric = |change: fn(&mut Metric)| {
-            let mut document = document();
-            change(&mut document.results[0].metrics[0]);
-            let message = document.validate().expect_err("it contradicts itself").to_string();
-            let prefix = "pcp-reset replay on host: metric `ns_per_operation`: ";
-            message.strip_prefix(prefix).expect("part and metric come first").to_owned()
-        };
-        assert_eq!(
-            of_metric(|metric| drop(metric.samples.insert("rest".to_owned(), vec![1.0]))),
-            "samples of `rest`, which is not among the variants"
-        );
-        assert_eq!(
-            of_metric(|metric| drop(metric.samples.insert("reset".to_owned(), Vec::new()))),
-            "no samples of `reset`; leave out a variant that has none"
-        );
-        assert_eq!(
-            of_metric(|metric| drop(metric.samples.remove("reset"))),
-            "an interval of `reset`, which has no samples"
-        );
-        assert_eq!(
-            of_metric(|metric| {
-                metric.interval.insert("reset".to_owned(), [1.0, 0.0]);
-            }),
-            "the interval of `reset` does not go from low to high"
-        );
-        assert_eq!(of_metric(|metric| metric.samples.clear()), "no samples");
+        }
     }
 
     #[test]

@@ -186,28 +186,23 @@ fn is_significant(base: &[f64], new: &[f64], better: Better, generation: Generat
 
 impl Statistic {
     fn name(self, better: Better, generation: Generation) -> String {
-        let of_2011 = generation == Generation::Of2011;
+        use Generation::{Of2011, Of2024};
         let harmonic = better == Better::Higher;
-        match self {
-            Self::Min => if of_2011 { "min" } else { "Min" }.to_owned(),
-            Self::Max => if of_2011 { "max" } else { "Max" }.to_owned(),
-            Self::Mean => if of_2011 {
-                "mean"
-            } else if harmonic {
-                "Hmean"
-            } else {
-                "Amean"
-            }
-            .to_owned(),
-            Self::Stddev => match generation {
-                Generation::Of2011 => "stddev",
-                Generation::Of2024 if harmonic => "HStddev",
-                _ => "Stddev",
-            }
-            .to_owned(),
-            Self::CoeffVar => "CoeffVar".to_owned(),
-            Self::BestMean(percent) => format!("BAmean-{percent}"),
-        }
+        let name = match (self, generation) {
+            (Self::BestMean(percent), _) => return format!("BAmean-{percent}"),
+            (Self::Min, Of2011) => "min",
+            (Self::Min, _) => "Min",
+            (Self::Max, Of2011) => "max",
+            (Self::Max, _) => "Max",
+            (Self::Mean, Of2011) => "mean",
+            (Self::Mean, _) if harmonic => "Hmean",
+            (Self::Mean, _) => "Amean",
+            (Self::Stddev, Of2011) => "stddev",
+            (Self::Stddev, Of2024) if harmonic => "HStddev",
+            (Self::Stddev, _) => "Stddev",
+            (Self::CoeffVar, _) => "CoeffVar",
+        };
+        name.to_owned()
     }
 
     fn of(self, samples: &[f64], better: Better, generation: Generation) -> f64 {

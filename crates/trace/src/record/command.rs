@@ -87,8 +87,8 @@ impl Drop for Signals {
     }
 }
 
-/// Runs a command, as the user of `options` if there is one; returns how it ended. `started` is called with its process
-/// number.
+/// Runs a command, as the user of `options` if there is one; returns how it ended, and whether that was because its
+/// time was up. `started` is called with its process number.
 ///
 /// When its limit has passed, it and its descendants are told to end, and those that still live after a while are
 /// killed. Also one that has left the command's session or lost its parent is found, if it was a descendant when
@@ -98,7 +98,7 @@ pub(super) fn run(
     options: &Options,
     signals: &Signals,
     started: impl FnOnce(u32) -> Result<(), Error>,
-) -> Result<ExitStatus, Error> {
+) -> Result<(ExitStatus, bool), Error> {
     let failed = |cause| Error::Command { command: command[0].to_string_lossy().into_owned(), cause };
     if signals.any() {
         return Err(failed(io::ErrorKind::Interrupted.into()));
@@ -126,14 +126,14 @@ pub(super) fn linger(limit: Option<Duration>, signals: &Signals, over: impl Fn()
     }
 }
 
-fn wait(child: &mut Child, limit: Option<Duration>, signals: &Signals) -> io::Result<ExitStatus> {
+fn wait(child: &mut Child, limit: Option<Duration>, signals: &Signals) -> io::Result<(ExitStatus, bool)> {
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(status);
+            return Ok((status, false));
         }
         if limit.is_some_and(|limit| start.elapsed() >= limit) {
-            return end(child);
+            return end(child).map(|status| (status, true));
         }
         if let Some(signal) = signals.to_pass_on() {
             kill_process(Pid::from_child(child), signal)?;
@@ -147,6 +147,7 @@ fn end(child: &mut Child) -> io::Result<ExitStatus> {
     let told = Instant::now();
     let root = HashSet::from([child.id()]);
     let mut processes = processes::trees(&root);
+    // Parents first: a shell whose program ends goes on with the next.
     processes.iter().for_each(|process| process.signal(Signal::TERM));
     let mut status = None;
     loop {

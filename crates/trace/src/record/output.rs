@@ -1,13 +1,30 @@
 //! The file that a recording went to.
 
 use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt, fchown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
 use super::User;
 use crate::error::Error;
+use crate::trace::Trace;
+
+/// Writes a trace to a new file in the folder for temporary files, and returns its path: for one that could not be
+/// written where it belongs, as its disk is full. It is its owner's alone; that is `user`, if there is one.
+///
+/// # Errors
+/// It cannot be written there, either.
+pub fn write_elsewhere(trace: &Trace, user: Option<&User>) -> Result<PathBuf, Error> {
+    let bytes = trace.to_bytes()?;
+    let failed = |cause| Error::io("write", &std::env::temp_dir(), cause);
+    let mut file =
+        tempfile::Builder::new().prefix("framewright-").suffix(".parquet").tempfile().map_err(failed)?;
+    file.write_all(&bytes).map_err(failed)?;
+    let path = file.into_temp_path().keep().map_err(|kept| failed(kept.error))?;
+    keep_private(&path, user).map(|()| path)
+}
 
 /// Makes a trace its owner's alone, because it names the command with all its arguments; the owner is `user`, if
 /// there is one. What is no regular file, or has other names, stays as it is.

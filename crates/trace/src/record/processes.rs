@@ -51,8 +51,8 @@ fn numbered(path: &Path) -> impl Iterator<Item = (u32, PathBuf)> {
     entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
 }
 
-/// The processes of these numbers and all their descendants, those that have ended left out. A process whose
-/// parent has ended is another's child.
+/// The processes of these numbers and all their descendants, each after its parent, those that have ended left out. A
+/// process whose parent has ended is another's child.
 pub(super) fn trees(roots: &HashSet<u32>) -> Vec<Process> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for (pid, _) in numbered(Path::new("/proc")) {
@@ -60,14 +60,12 @@ pub(super) fn trees(roots: &HashSet<u32>) -> Vec<Process> {
             children.entry(parent).or_default().push(pid);
         }
     }
-    let mut found = roots.clone();
-    let mut open: Vec<u32> = roots.iter().copied().collect();
-    while let Some(pid) = open.pop() {
-        for &child in children.get(&pid).into_iter().flatten() {
-            if found.insert(child) {
-                open.push(child);
-            }
-        }
+    let mut known = roots.clone();
+    let mut found: Vec<u32> = roots.iter().copied().collect();
+    let mut at = 0;
+    while let Some(&pid) = found.get(at) {
+        at += 1;
+        found.extend(children.remove(&pid).into_iter().flatten().filter(|&child| known.insert(child)));
     }
     found.into_iter().filter_map(Process::find).collect()
 }

@@ -43,6 +43,15 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// As [`turn`]; `None`, said on standard error, where this machine cannot record.
+fn turn_to_record() -> Option<MutexGuard<'static, ()>> {
+    if !can_record() {
+        eprintln!("skipped: this machine cannot record");
+        return None;
+    }
+    Some(turn())
+}
+
 /// Our instances in the kernel. One that is on its way out, as the kernel keeps it for a reader, is given a minute.
 fn instances() -> Vec<OsString> {
     let instance = format!("framewright-{}", std::process::id());
@@ -276,11 +285,7 @@ fn the_allocators_inside_is_kept_beside_the_blocks() {
 
 #[test]
 fn a_running_process_is_recorded_with_what_it_starts() {
-    let _turn = turn();
-    if !can_record() {
-        eprintln!("skipped: a_running_process_is_recorded_with_what_it_starts: this machine cannot record");
-        return;
-    }
+    let Some(_turn) = turn_to_record() else { return };
     let mut shell = Command::new("sh");
     shell.args(["-c", "read go; head -c 8M /dev/zero | tail -c 7M >/dev/null; true"]);
     let mut child = shell.stdin(std::process::Stdio::piped()).spawn().unwrap();
@@ -308,11 +313,7 @@ fn a_running_process_is_recorded_with_what_it_starts() {
 /// The recorder is among the descendants of the shell that has started it.
 #[test]
 fn a_process_is_recorded_without_its_recorder() {
-    let _turn = turn();
-    if !can_record() {
-        eprintln!("skipped: record_run: this machine cannot record");
-        return;
-    }
+    let Some(_turn) = turn_to_record() else { return };
     let parent = rustix::process::getppid().expect("a parent").as_raw_nonzero().get().cast_unsigned();
     let limit = Some(Duration::from_millis(300));
     let scopes = [parent, std::process::id()].map(Scope::Process);
@@ -330,11 +331,7 @@ fn a_process_is_recorded_without_its_recorder() {
 
 #[test]
 fn a_signal_ends_the_command_but_not_the_recording() {
-    let _turn = turn();
-    if !can_record() {
-        eprintln!("skipped: record_run: this machine cannot record");
-        return;
-    }
+    let Some(_turn) = turn_to_record() else { return };
     let dir = Folder::new("record-run");
     let started = dir.path().join("started");
     let script = format!("touch {}; exec sleep 600", started.display());
@@ -355,11 +352,7 @@ fn a_signal_ends_the_command_but_not_the_recording() {
 
 #[test]
 fn a_command_that_is_not_there_is_told_and_leaves_nothing() {
-    let _turn = turn();
-    if !can_record() {
-        eprintln!("skipped: record_run: this machine cannot record");
-        return;
-    }
+    let Some(_turn) = turn_to_record() else { return };
     let error = record(&["/nowhere/cc".into()], &Options::default()).unwrap_err().to_string();
     assert_eq!(
         error,

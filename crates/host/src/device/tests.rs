@@ -1,0 +1,77 @@
+use super::*;
+
+fn opened(path: &Path, writes: bool) -> Open {
+    Open::new(OpenOptions::new().read(true).write(writes).open(path).unwrap(), false, None).unwrap()
+}
+
+/// A file system may return less than was asked for: that is no end of the file.
+#[test]
+fn a_short_read_is_not_the_end() {
+    let short = |most: usize| {
+        move |bytes: &mut [u8], _| {
+            let read = bytes.len().min(most);
+            bytes[..read].fill(1);
+            Ok(read)
+        }
+    };
+    for (most, is_direct, read) in
+        [(1000, false, 4096), (1000, true, 1000), (512, true, 4096), (4096, true, 4096)]
+    {
+        let mut bytes = [0; 4096];
+        assert_eq!(fill(&mut bytes, 0, is_direct, short(most)).unwrap(), read, "{most}, direct {is_direct}");
+        assert_eq!(bytes.iter().filter(|&&byte| byte == 1).count(), read);
+    }
+}
+
+/// A file that was made here owes its folder a sync until one has succeeded, also if it was closed and opened
+/// again.
+#[test]
+fn a_new_name_is_owed_until_it_is_synced() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, made) = (folder.path().join("new"), Made::default());
+    for _ in 0..2 {
+        assert!(Open::named(&path, &made).unwrap().take_folder().is_some());
+    }
+    Open::named(&path, &made).unwrap().sync_folder(&made).unwrap();
+    assert!(Open::named(&path, &made).unwrap().take_folder().is_none());
+}
+
+/// A gap that comes while the file is cut is for the next cut: or the file would stay shorter than `len` says.
+#[test]
+fn a_gap_beside_a_cut_is_not_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gaps");
+    std::fs::write(&path, "").unwrap();
+    let open = opened(&path, true);
+    for round in 0..200 {
+        thread::scope(|scope| {
+            let grower = scope.spawn(|| {
+                for _ in 0..20 {
+                    open.len.fetch_add(1, Relaxed);
+                    open.note_gap();
+                }
+            });
+            while !grower.is_finished() {
+                open.cut().unwrap();
+            }
+        });
+        open.cut().unwrap();
+        let (stored, len) = (std::fs::metadata(&path).unwrap().len(), open.len.load(Relaxed));
+        assert_eq!(stored, len, "round {round}");
+    }
+}
+
+/// A cut that fails, here because the file may not be written, is made good by the next one.
+#[test]
+fn a_cut_that_failed_is_not_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cut");
+    std::fs::write(&path, [1; 100]).unwrap();
+    let mut open = opened(&path, false);
+    open.len.store(150, Relaxed);
+    open.note_gap();
+    assert!([open.cut(), open.cut()].iter().all(Result::is_err));
+    open.file = opened(&path, true).file;
+    open.cut().unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 150);
+}
