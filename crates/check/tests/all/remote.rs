@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
+use framewright::pcp::Pcp;
 use framewright_check::platform::loom::{self, Bounds, Flaw, LoomWith, full};
 use framewright_check::platform::shuttle::{self, Shuttle};
 use framewright_check::prelude::*;
@@ -231,4 +232,33 @@ fn without_a_barrier_no_list_is_drained_by_another_cpu() {
         count.fetch_add(u64::from(now), Relaxed);
     });
     assert!(left.load(Relaxed) > 0, "a list was drained without a barrier");
+}
+
+/// What lists may hold is divided by the CPUs that use the zone, not by all; those that drain their lists give their
+/// share back. Small blocks have a part of the free memory, huge ones a part of all.
+#[test]
+fn cpus_that_use_a_zone_share_what_its_lists_may_hold() {
+    type Pages = fn(&Pcp<'_, Shuttle>) -> u32;
+    shuttle::random(1, || {
+        let cases: [(Order, u32, Pages, u32); 2] =
+            [(O, 2000, |pcp| pcp.high(), 512), (order(9), 30, |pcp| pcp.huge_pages(), 4096)];
+        for (order, blocks, pages, most) in cases {
+            let world = Spec::one_zone(1 << 15, 16).build::<Shuttle>();
+            let used = |n: u16| {
+                world.on(n.into(), |cpu| {
+                    let held: Vec<Pfn> = (0..blocks).map(|_| cpu.must_alloc(order)).collect();
+                    held.into_iter().for_each(|pfn| cpu.must_free(pfn, order));
+                });
+                world.settled();
+                pages(world.pcp(n))
+            };
+            let alone = used(0);
+            assert!((most / 2 + 1..=most).contains(&alone), "order {order}: {alone} alone");
+            (0..2).for_each(|_| (1..4).for_each(|n| assert!(used(n) < alone)));
+            let of_four = used(0);
+            assert!((most / 16..=most / 4).contains(&of_four), "order {order}: {of_four} of four");
+            (1..4).for_each(|n| world.on(n, |cpu| cpu.drain()));
+            assert_eq!(used(0), alone, "order {order}: alone again");
+        }
+    });
 }

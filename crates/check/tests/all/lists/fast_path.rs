@@ -209,3 +209,41 @@ fn pairs_in_another_nodes_memory_lock_nothing() {
         });
     }
 }
+
+/// Blocks of the own node that a CPU has set aside come before another node's.
+#[test]
+fn what_is_set_aside_comes_before_another_nodes_memory() {
+    let zone = |n: u16| ZoneSpec {
+        node: NodeId(n),
+        kind: ZoneType::Normal,
+        start: BASE.add(u64::from(n) << 14),
+        pages: 1 << 14,
+    };
+    let world: World<Checked> =
+        Spec::zones([zone(0), zone(1)], 2).config(Config::default().orders(PcpOrders::Zero)).build();
+    let node_of = |pfn: Pfn| world.allocator().frames().info(pfn).zone().0;
+    world.on(0, |cpu| {
+        let mut held: Vec<Pfn> = Vec::new();
+        while held.last().is_none_or(|&pfn| node_of(pfn) < 1) {
+            held.push(cpu.must_alloc(0));
+        }
+        // Pageblocks of the own node become mostly free, so that the next of their frames are set aside.
+        held.sort_unstable();
+        held.drain(..2000).for_each(|pfn| cpu.must_free(pfn, 0));
+        while cpu.alloc_hit(Order::ZERO, M).is_some() {}
+        held.drain(..3).for_each(|pfn| cpu.must_free(pfn, 0));
+        assert_eq!(cpu.alloc_hit(Order::ZERO, M), None, "they are not on a list");
+    });
+    // All that the node has otherwise is another CPU's.
+    let zone = &world.allocator().zones()[0];
+    world.on(1, |cpu| {
+        while zone.free_pages() > 0 {
+            cpu.must_alloc(0);
+        }
+    });
+    assert!(world.pcp(0).count() >= 3, "set aside");
+    let far = world.allocator().pcp(ZoneId(1), CpuId(0));
+    assert!(far.count() > 0, "there would be a hit on the other node");
+    let next = world.on(0, |cpu| [(); 3].map(|()| node_of(cpu.must_alloc(0))));
+    assert_eq!(next, [0; 3]);
+}
