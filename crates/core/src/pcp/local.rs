@@ -375,7 +375,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Drains all lists.
     pub(crate) fn drain_all(&self) {
         self.answer();
-        self.give_all_back();
+        self.give_back();
+        self.drain(u64::from(self.pcp.count()), 0);
         self.give_share_up();
     }
 

@@ -179,9 +179,6 @@ proptest! {
                         world.on(0, |cpu| cpu.drain());
                         let all = lists.tuning.traffic.count;
                         lists.drain(all, 0, only_order_0);
-                        if rule == PcpRule::Auto {
-                            lists.tuning.high = lists.sizing.high_min;
-                        }
                     }
                     Call::Resize(sizing) => {
                         let before = world.pcp(0).high();
@@ -409,9 +406,7 @@ fn lists_keep_four_batches_while_reclaim_works() {
     world.settled();
 }
 
-/// Lists that no call uses shrink from tick to tick, and immediately when another CPU finds nothing. Those of a CPU
-/// that has drained them are as short as at first: a thread that comes after another does not begin with its long
-/// refills.
+/// Lists that no call uses shrink from tick to tick, and immediately when another CPU finds nothing.
 #[test]
 fn idle_lists_shrink() {
     let (world, _) = grown(1 << 18);
@@ -429,19 +424,11 @@ fn idle_lists_shrink() {
     assert_eq!(pcp.high(), least);
     assert!(pcp.count() <= least);
     world.settled();
-    let drains: [fn(&World<Plain>); 2] = [
-        |world| {
-            world.allocator().request_drain();
-            world.on(0, |cpu| cpu.answer());
-        },
-        |world| world.on(0, |cpu| cpu.drain()),
-    ];
-    for drain in drains {
-        let (world, _) = grown(1 << 18);
-        drain(&world);
-        let pcp = world.pcp(0);
-        assert_eq!((pcp.count(), pcp.high()), (0, pcp.sizing().high_min));
-    }
+    let (world, _) = grown(1 << 18);
+    let pcp = world.pcp(0);
+    world.allocator().request_drain();
+    world.on(0, |cpu| cpu.answer());
+    assert_eq!((pcp.count(), pcp.high()), (0, pcp.sizing().high_min));
 }
 
 /// However many blocks a refill is to bring at least, it brings no more than a list has room for.
