@@ -38,7 +38,7 @@ pub use crate::slot::Slot;
 pub const M: Migratetype = Migratetype::Movable;
 
 /// The types that requests may have without reserves.
-pub const ORDINARY: [Migratetype; 3] = [Migratetype::Unmovable, M, Migratetype::Reclaimable];
+pub const ORDINARY: [Migratetype; 3] = Migratetype::ORDINARY;
 
 /// Both stores of free memory.
 pub const STORES: [Engine; 2] = [Engine::Framewright, Engine::Linux];

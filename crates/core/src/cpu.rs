@@ -200,6 +200,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
 
     /// A hit in a zone that is not this CPU's first, if the zones before it have nothing to give: the CPU has used them
     /// up, or they are for other types. O(zones).
+    // Out of line: where there is one zone, no register is saved for it.
     #[inline(never)]
     fn take_elsewhere(&self, request: &Request<'_>) -> Option<Pfn> {
         let allocator = self.allocator;

@@ -192,8 +192,6 @@ mod tests {
     use super::*;
     use Migratetype::{Cma, HighAtomic, Isolate, Movable, Reclaimable, Unmovable};
 
-    const ORDINARY: [Migratetype; 3] = [Unmovable, Movable, Reclaimable];
-
     fn order(order: u8) -> Order {
         Order::new(order).expect("an order of the test")
     }
@@ -220,7 +218,7 @@ mod tests {
     #[test]
     fn who_may_steal_whole_pageblocks() {
         for found in Order::all() {
-            for requester in ORDINARY {
+            for requester in Migratetype::ORDINARY {
                 let large = found.get() >= 4;
                 let v6_1 = large || requester != Movable;
                 let v3_0 = large || requester == Reclaimable;
@@ -266,7 +264,7 @@ mod tests {
     #[test]
     fn choose_follows_the_rule_for_every_set_of_free_lists() {
         let orders = [0, 2, 4, 9, 10];
-        for requester in ORDINARY {
+        for requester in Migratetype::ORDINARY {
             let [first, second] = *fallbacks(requester) else { panic!("two fallbacks") };
             for set in 0_u32..1 << 10 {
                 let has_free = |o: Order, t: Migratetype| {
@@ -333,7 +331,10 @@ mod tests {
                 for b in Migratetype::ALL {
                     let expected = match order.get() {
                         10 => false,
-                        9 => a == b || (ORDINARY.contains(&a) && ORDINARY.contains(&b)),
+                        9 => {
+                            a == b
+                                || (Migratetype::ORDINARY.contains(&a) && Migratetype::ORDINARY.contains(&b))
+                        }
                         _ => true,
                     };
                     assert_eq!(may_merge(order, a, b), expected, "{order}, {a} and {b}");

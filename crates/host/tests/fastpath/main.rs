@@ -205,9 +205,6 @@ fn few_runs_cost_little() {
     }
 }
 
-/// Most instructions of a pair past the lists, with one section and with sixteen.
-const MOST_PAST: [f64; 2] = [2_400.0, 2_900.0];
-
 #[test]
 fn pairs_in_one_section() {
     past::pairs(1);
@@ -219,23 +216,6 @@ fn pairs_in_sixteen_sections() {
 }
 
 #[test]
-fn a_pair_past_the_lists_costs_no_more_than_it_did() {
-    if !has("valgrind") {
-        return;
-    }
-    for (test, most) in ["pairs_in_one_section", "pairs_in_sixteen_sections"].into_iter().zip(MOST_PAST) {
-        let instructions = count_in(test, "pair_past_the_lists", past::PAIRS);
-        println!("{test}: {instructions} instructions a pair");
-        if cfg!(target_arch = "x86_64") {
-            assert!(instructions <= most, "{instructions} instructions, {most} at most");
-        }
-    }
-}
-
-/// Most instructions of a pair in another node's memory, of two nodes and of four.
-const MOST_ELSEWHERE: [f64; 2] = [390.0, 520.0];
-
-#[test]
 fn pairs_on_the_other_node() {
     past::pairs_elsewhere(2);
 }
@@ -245,24 +225,14 @@ fn pairs_on_the_last_of_four_nodes() {
     past::pairs_elsewhere(4);
 }
 
-#[test]
-fn a_pair_in_another_nodes_memory_costs_no_more_than_it_did() {
-    if !has("valgrind") {
-        return;
-    }
-    let tests = ["pairs_on_the_other_node", "pairs_on_the_last_of_four_nodes"];
-    for (test, most) in tests.into_iter().zip(MOST_ELSEWHERE) {
-        let instructions = count_in(test, "pair_elsewhere", past::PAIRS);
-        println!("{test}: {instructions} instructions a pair");
-        if cfg!(target_arch = "x86_64") {
-            assert!(instructions <= most, "{instructions} instructions, {most} at most");
-        }
-    }
-}
-
-/// A test, a function that it calls, the blocks of all its calls, and the most instructions of a block on x86-64:
-/// frames in one section; huge pages in eight, as on two CPUs.
-const MOST_WHOLE: [(&str, &str, u64, f64); 5] = [
+/// A test, a function that it calls, the blocks or pairs of all its calls, and the most instructions of each on x86-64:
+/// pairs past the lists; pairs on the second of two nodes, and on the last of four; frames in one section; huge pages
+/// in eight, as on two CPUs.
+const MOST: [(&str, &str, u64, f64); 9] = [
+    ("pairs_in_one_section", "pair_past_the_lists", past::PAIRS, 2_400.0),
+    ("pairs_in_sixteen_sections", "pair_past_the_lists", past::PAIRS, 2_900.0),
+    ("pairs_on_the_other_node", "pair_elsewhere", past::PAIRS, 390.0),
+    ("pairs_on_the_last_of_four_nodes", "pair_elsewhere", past::PAIRS, 520.0),
     ("all_the_memory_is_had_and_given_back", "get_all_frames", 2 * whole::FRAMES, 50.0),
     ("all_the_memory_is_had_and_given_back", "put_in_order", whole::FRAMES, 160.0),
     ("all_the_memory_is_had_and_given_back", "put_at_random", whole::FRAMES, 345.0),
@@ -282,13 +252,13 @@ fn all_huge_pages_are_had_and_given_back() {
 
 /// What a compiler inlines, or does not, is as large a part of a refill as what the code says.
 #[test]
-fn refills_and_drains_cost_no_more_than_they_did() {
+fn calls_that_miss_cost_no_more_than_they_did() {
     if !has("valgrind") {
         return;
     }
-    for (test, function, blocks, most) in MOST_WHOLE {
+    for (test, function, blocks, most) in MOST {
         let instructions = count_in(test, function, blocks);
-        println!("{function}: {instructions:.1} instructions a block");
+        println!("{test}, {function}: {instructions:.1} instructions");
         if cfg!(target_arch = "x86_64") {
             assert!(instructions <= most, "{function}: {instructions} instructions, {most} at most");
         }

@@ -165,12 +165,7 @@ fn pairs_in_another_nodes_memory_lock_nothing() {
         .into_iter()
         .flat_map(|c| orders().map(move |o| (c, o)))
     {
-        let zone = |n: u16| ZoneSpec {
-            node: NodeId(n),
-            kind: ZoneType::Normal,
-            start: BASE.add(u64::from(n) << 16),
-            pages: 1 << 16,
-        };
+        let zone = |n: u16| normal(n, BASE.0 + (u64::from(n) << 16), 1 << 16);
         let world: World<Checked> = Spec::zones([zone(0), zone(1), zone(2)], 2)
             .cpu_nodes([NodeId(0), NodeId(2)])
             .config(config)
@@ -213,12 +208,7 @@ fn pairs_in_another_nodes_memory_lock_nothing() {
 /// Blocks of the own node that a CPU has set aside come before another node's.
 #[test]
 fn what_is_set_aside_comes_before_another_nodes_memory() {
-    let zone = |n: u16| ZoneSpec {
-        node: NodeId(n),
-        kind: ZoneType::Normal,
-        start: BASE.add(u64::from(n) << 14),
-        pages: 1 << 14,
-    };
+    let zone = |n: u16| normal(n, BASE.0 + (u64::from(n) << 14), 1 << 14);
     let world: World<Checked> =
         Spec::zones([zone(0), zone(1)], 2).config(Config::default().orders(PcpOrders::Zero)).build();
     let node_of = |pfn: Pfn| world.allocator().frames().info(pfn).zone().0;
