@@ -20,15 +20,19 @@ fn few_runs(cpu: &Cpu<'_, '_, Metal>, out: &mut [Range<Pfn>]) -> usize {
     cpu.alloc_runs(256, Migratetype::Movable, out).len()
 }
 
-pub(crate) fn allocator(config: Config) -> Allocator<'static, Metal> {
-    let zones = [ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(FRAMES), pages: FRAMES }];
-    let plan = Plan::new(&zones, &[NodeId(0)], &config).unwrap();
+pub(crate) fn without_memory(zones: &[ZoneSpec], config: Config) -> Allocator<'static, Metal> {
+    let plan = Plan::new(zones, &[NodeId(0)], &config).unwrap();
     // SAFETY: the layout has a size; the memory is zeroed, of that layout, and reached from nowhere else.
     let memory = unsafe {
         let room = NonNull::new(alloc_zeroed(plan.layout::<Metal, ()>().unwrap())).unwrap();
         Memory::carve(&plan, room)
     };
-    let allocator = Allocator::new(&zones, &[NodeId(0)], config, memory, None).unwrap();
+    Allocator::new(zones, &[NodeId(0)], config, memory, None).unwrap()
+}
+
+pub(crate) fn allocator(config: Config) -> Allocator<'static, Metal> {
+    let zones = [ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(FRAMES), pages: FRAMES }];
+    let allocator = without_memory(&zones, config);
     allocator.add_memory(zones[0].start, FRAMES).unwrap();
     allocator.resize_pcps();
     allocator

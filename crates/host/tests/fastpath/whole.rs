@@ -1,13 +1,16 @@
 //! Cost of a block where all of the memory is allocated, and freed again in order or at random: refills and drains, of
-//! frames and of huge pages.
+//! frames and of huge pages. And of a pageblock that is added.
 
 use core::hint::black_box;
 
 use framewright_host::framewright::platform::{Metal, PinnedTo};
-use framewright_host::framewright::{Config, Cpu, CpuId, Migratetype, Order, Pfn};
+use framewright_host::framewright::units::PAGEBLOCK_PAGES;
+use framewright_host::framewright::{
+    Allocator, Config, Cpu, CpuId, Migratetype, NodeId, Order, Pfn, ZoneSpec, ZoneType,
+};
 
 pub(crate) use super::runs::FRAMES;
-use super::runs::allocator;
+use super::runs::{allocator, without_memory};
 
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -81,4 +84,22 @@ pub(crate) fn get_and_put_huge_pages() {
         random.shuffle(&mut held);
         put_huge_pages_at_random(black_box(&cpu), &mut held);
     }
+}
+
+/// Pageblocks of the memory that is added.
+pub(crate) const ADDED: u64 = 8 << 10;
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn add_pageblocks(allocator: &Allocator<'_, Metal>, start: Pfn) {
+    allocator.add_memory(start, ADDED * PAGEBLOCK_PAGES).unwrap();
+}
+
+/// Adds 16 GiB, as at boot.
+pub(crate) fn add() {
+    let pages = ADDED * PAGEBLOCK_PAGES;
+    let zones = [ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(pages), pages }];
+    let allocator = without_memory(&zones, Config::default());
+    add_pageblocks(black_box(&allocator), zones[0].start);
+    assert_eq!(allocator.zones()[0].free_pages(), pages);
 }

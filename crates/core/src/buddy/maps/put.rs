@@ -77,10 +77,26 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         if is_pageblock && self.put_pageblocks(first, 1) {
             return;
         }
-        if order < PAGEBLOCK_ORDER && !self.frames.info(first).is_poisoned() {
+        if order == PAGEBLOCK_ORDER {
+            self.free_pageblocks(first, count);
+        } else if order < PAGEBLOCK_ORDER && !self.frames.info(first).is_poisoned() {
             self.put_bits(first, pages, order);
         } else {
             (0..count).for_each(|n| self.free(first.add(n << order.get()), order, Placement::Likely));
+        }
+    }
+
+    /// Frees adjacent pageblocks: those of a word of bits together, if they are alike.
+    fn free_pageblocks(&mut self, first: Pfn, count: u64) {
+        let mut done = 0;
+        while done < count {
+            let at = first.add(done * PAGEBLOCK_PAGES);
+            let together = self.left_in_word(at).min(count - done);
+            if !self.put_pageblocks(at, together) {
+                let each = (0..together).map(|n| at.add(n * PAGEBLOCK_PAGES));
+                each.for_each(|start| self.free(start, PAGEBLOCK_ORDER, Placement::Likely));
+            }
+            done += together;
         }
     }
 

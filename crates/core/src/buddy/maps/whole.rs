@@ -520,6 +520,11 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.has_changed(list, group, old, now);
     }
 
+    /// Pageblocks from `pfn` on whose bits are in one word.
+    pub(in crate::buddy) fn left_in_word(&self, pfn: Pfn) -> u64 {
+        (GROUP - self.number_of(pfn) as usize % GROUP) as u64
+    }
+
     /// Frees adjacent pageblocks in the most common case: all are of one word and one ordinary type, without bad
     /// frames, and none is free already. On `false` the state is unchanged. The caller records that a block was freed.
     pub(in crate::buddy) fn put_pageblocks(&mut self, pfn: Pfn, count: u64) -> bool {
