@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::vec::Vec;
 
 use super::*;
-use crate::buddy::{Placement, Run};
 use crate::buddy::testing::{Store, ZONE};
+use crate::buddy::{Placement, Run};
 use crate::frame::BlockInfo;
 use crate::platform::machine::Machine;
 use crate::policy::testing::Xorshift;
@@ -124,14 +124,14 @@ fn bitmaps_answer_what_follows_from_the_pageblocks_that_are_free() {
                 let count = numbers.end - numbers.start;
                 if random.below(3) == 0 {
                     // In any case: what is free already is refused, and all else freed to its own type.
-                    let run = Run { first: Store::pageblock(first), count: count as u32, order: PAGEBLOCK_ORDER };
+                    let run =
+                        Run { first: Store::pageblock(first), count: count as u32, order: PAGEBLOCK_ORDER };
                     store.with(|buddy| buddy.free_run(run));
                     for (n, list) in numbers.zip(types) {
-                        if naive.0.contains_key(&n) {
+                        if naive.0.insert(n, list).is_some() {
                             refused += PAGEBLOCK_PAGES;
-                        } else {
-                            counted += if list == Migratetype::Isolate { 0 } else { PAGEBLOCK_PAGES as i64 };
-                            naive.0.insert(n, list);
+                        } else if list != Migratetype::Isolate {
+                            counted += PAGEBLOCK_PAGES as i64;
                         }
                     }
                     continue;
