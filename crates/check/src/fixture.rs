@@ -30,7 +30,7 @@ use framewright::pcp::{MoreLists, Pcp};
 use framewright::platform::{PinnedCpu, Platform, Word};
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
-use framewright::units::{CpuId, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
+use framewright::units::{CpuId, MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
 use framewright::zone::{Section, Zone, ZoneSpec};
 use framewright::{Allocator, Cpu, Memory, Plan};
 
@@ -225,6 +225,18 @@ impl Spec {
     /// With CPU `n` on node `nodes[n]`.
     pub fn cpu_nodes(mut self, nodes: impl Into<Vec<NodeId>>) -> Self {
         self.cpu_nodes = nodes.into();
+        self
+    }
+
+    /// If it `is_away`: with all CPUs on a node without memory, so that all they have is another node's.
+    pub fn away(mut self, is_away: bool) -> Self {
+        if !is_away {
+            return self;
+        }
+        let end = self.zones.iter().map(|zone| zone.end().0).max().unwrap_or_default();
+        let (start, node) = (Pfn(end.next_multiple_of(MAX_ORDER.pages())), NodeId(1));
+        self.zones.push(ZoneSpec { node, kind: ZoneType::Normal, start, pages: 1 });
+        self.cpu_nodes.fill(node);
         self
     }
 

@@ -129,13 +129,27 @@ fn below(n: u64) -> u64 {
 }
 
 impl Shop {
-    fn new(config: Config, pageblocks: u64, pages: u64) -> Self {
-        let stride = config.experiment.section_pages.max(PAGEBLOCK_PAGES);
-        let world: World<Shuttle> = Spec::one_zone(pageblocks * stride, CPUS + 1)
-            .memory(Vec::from_iter((0..pageblocks).map(|n| (BASE.add(n * stride), pages))))
+    /// All pageblocks in one zone; or each in one of its own, the last one for movable blocks, on nodes in turn, as
+    /// CPUs are.
+    fn new(config: Config, pageblocks: u64, pages: u64, nodes: u16) -> Self {
+        let least = if nodes > 1 { MAX_ORDER.pages() } else { PAGEBLOCK_PAGES };
+        let stride = config.experiment.section_pages.max(least);
+        let starts = || (0..pageblocks).map(|n| BASE.add(n * stride));
+        let last = BASE.add((pageblocks - 1) * stride);
+        let zones = (0..).zip(starts()).map(|(n, start)| {
+            let kind = if start == last { ZoneType::Movable } else { ZoneType::Normal };
+            zone(n % nodes, kind, start.0, stride)
+        });
+        let spec = match nodes {
+            1 => Spec::one_zone(pageblocks * stride, CPUS + 1),
+            _ => Spec::zones(Vec::from_iter(zones), CPUS + 1),
+        };
+        let world: World<Shuttle> = spec
+            .memory(Vec::from_iter(starts().map(|start| (start, pages))))
+            .cpu_nodes(Vec::from_iter((0..=CPUS as u16).map(|n| NodeId(n % nodes))))
             .config(config)
             .build();
-        assert_eq!(world.zone().sections() > 1, stride > PAGEBLOCK_PAGES);
+        assert_eq!(world.zone().sections() > 1, nodes == 1 && stride > PAGEBLOCK_PAGES);
         let oracle = Arc::new(SharedOracle::new(BASE, pageblocks * stride));
         let pool = Pool { oracle: oracle.clone(), blocks: Mutex::default() };
         Self { stride, pageblocks, pages, world, oracle, pool, marked: Mutex::default() }
@@ -144,6 +158,14 @@ impl Shop {
     /// Any frame of the first `pageblocks`.
     fn frame(&self, pageblocks: u64) -> Pfn {
         BASE.add(below(pageblocks) * self.stride + below(self.pages))
+    }
+
+    fn zone(&self) -> ZoneId {
+        ZoneId(below(self.world.allocator().zones().len() as u64) as u8)
+    }
+
+    fn node(&self) -> NodeId {
+        NodeId(below(self.world.allocator().nodes().len() as u64) as u16)
     }
 
     /// Pages of a range: seldom more than a block of the largest order.
@@ -189,7 +211,7 @@ impl Shop {
             match below(9) {
                 0 => {
                     let (batch, high) = (1 + below(7) as u32, below(32) as u32);
-                    allocator.resize_pcps_of(ZoneId(0), Sizing { batch, high_min: high, high_max: high });
+                    allocator.resize_pcps_of(self.zone(), Sizing { batch, high_min: high, high_max: high });
                 }
                 1 => allocator.request_drain(),
                 2 => drop(allocator.isolate_pageblock(pageblock)),
@@ -328,8 +350,8 @@ impl Caller<'_> {
             23..27 => self.many(order, asked),
             27..31 => self.of_a_place(order),
             31..34 => self.bad_frames(),
-            34 => drop(cpu.compact_proactively(NodeId(0), &shop.pool)),
-            35 => drop(cpu.compact(ZoneId(0), &shop.pool)),
+            34 => drop(cpu.compact_proactively(shop.node(), &shop.pool)),
+            35 => drop(cpu.compact(shop.zone(), &shop.pool)),
             36 => {
                 let flags = [Flags::NONE, Flags::HIGH, Flags::NO_WAIT, Flags::ATOMIC, Flags::VICTIM];
                 let request = Request::new(order, asked).with(flags[below(5) as usize]);
@@ -454,16 +476,16 @@ impl Caller<'_> {
 
 /// Nine threads together, under random schedules and under schedules with few priority changes.
 fn run(config: Config) {
-    run_in(config, 3, FEW);
+    run_in(config, 3, FEW, 1);
 }
 
-fn run_in(config: Config, pageblocks: u64, pages: u64) {
+fn run_in(config: Config, pageblocks: u64, pages: u64, nodes: u16) {
     let steps = if full() { 60 } else { 24 };
-    schedules(if full() { 1000 } else { 8 }, move || all_at_once(config, pageblocks, pages, steps));
+    schedules(if full() { 1000 } else { 8 }, move || all_at_once(config, pageblocks, pages, nodes, steps));
 }
 
-fn all_at_once(config: Config, pageblocks: u64, pages: u64, steps: u32) {
-    let shop = Arc::new(Shop::new(config, pageblocks, pages));
+fn all_at_once(config: Config, pageblocks: u64, pages: u64, nodes: u16, steps: u32) {
+    let shop = Arc::new(Shop::new(config, pageblocks, pages, nodes));
     let workers: Vec<_> = (0..CPUS)
         .map(|cpu| {
             let shop = shop.clone();
@@ -514,6 +536,14 @@ fn nine_threads_lose_nothing_in_two_sections() {
 fn nine_threads_lose_nothing_in_whole_pageblocks() {
     for engine in STORES {
         let config = with_engine(engine).slots(16).spins(3).with_marks();
-        run_in(config.but(|config| config.free_reporting = true), 6, PAGEBLOCK_PAGES);
+        run_in(config.but(|config| config.free_reporting = true), 6, PAGEBLOCK_PAGES, 1);
+    }
+}
+
+/// Two nodes, each with less than its CPUs want: they live on each other's memory, of which the last goes offline.
+#[test]
+fn nine_threads_lose_nothing_on_two_nodes() {
+    for config in [small(Config::framewright()), small(Config::framewright().with_marks())] {
+        run_in(config, 3, FEW, 2);
     }
 }

@@ -11,14 +11,20 @@ use framewright_check::refute::must_fail;
 
 const O: Order = Order::ZERO;
 
+fn spec(pages: u64, cpus: usize, pcp_orders: PcpOrders) -> Spec {
+    Spec::one_zone(pages, cpus).slots(4).fixed(2, 4).orders(pcp_orders).spins(1)
+}
+
 fn world<P: Platform<Pin = OwnedPin>>(pages: u64, cpus: usize, pcp_orders: PcpOrders) -> World<P> {
-    Spec::one_zone(pages, cpus).slots(4).fixed(2, 4).orders(pcp_orders).spins(1).build()
+    spec(pages, cpus, pcp_orders).build()
 }
 
 /// CPU 0 allocates and frees the pages of its list; each of `drainers` other CPUs drains all lists and takes a page.
-fn drained_under_the_owner(drainers: usize, preemptions: usize) {
+/// If they are `away`, these lists are not of the first zone.
+fn drained_under_the_owner(drainers: usize, preemptions: usize, away: bool) {
     let executions = loom::model(Bounds { preemptions, spins: 2 }, move || {
-        let world = Arc::new(world::<LoomWith<true>>(4, 1 + drainers, PcpOrders::Zero));
+        let spec = spec(4, 1 + drainers, PcpOrders::Zero).away(away);
+        let world = Arc::new(spec.build::<LoomWith<true>>());
         world.on(0, |cpu| {
             let pages = [(); 2].map(|()| cpu.must_alloc(O));
             pages.into_iter().for_each(|pfn| cpu.must_free(pfn, O));
@@ -50,9 +56,11 @@ fn drained_under_the_owner(drainers: usize, preemptions: usize) {
 
 #[test]
 fn loom_sees_no_page_with_two_owners() {
-    drained_under_the_owner(1, if full() { 3 } else { 1 });
-    if full() {
-        drained_under_the_owner(2, 1);
+    for away in [false, true] {
+        drained_under_the_owner(1, if full() { 3 } else { 1 }, away);
+        if full() {
+            drained_under_the_owner(2, 1, away);
+        }
     }
 }
 
@@ -62,21 +70,22 @@ fn loom_misses_either_half_of_the_barrier() {
     let told = ["two owners", "settled", "is allocated", "per-CPU", "list"];
     must_fail("no barrier in hits", &told, || {
         loom::lack(Flaw::NoLightBarrier);
-        drained_under_the_owner(1, 1);
+        drained_under_the_owner(1, 1, false);
     });
     must_fail("no barrier in drains", &told, || {
         loom::lack(Flaw::NoHeavyBarrier);
-        drained_under_the_owner(1, 1);
+        drained_under_the_owner(1, 1, false);
     });
 }
 
 /// Two owners allocate, free and hand over; three CPUs run out of memory again and again.
 #[test]
 fn shuttle_sees_every_page_accounted_for() {
-    for engine in [Engine::Framewright, Engine::Compact] {
+    for (engine, away) in
+        [(Engine::Framewright, false), (Engine::Framewright, true), (Engine::Compact, false)]
+    {
         shuttle::random(if full() { 20_000 } else { 100 }, move || {
-            let config = world::<Shuttle>(64, 5, PcpOrders::UpToHuge).allocator().config().engine(engine);
-            let world = Spec::one_zone(64, 5).config(config).build::<Shuttle>();
+            let world = spec(64, 5, PcpOrders::UpToHuge).engine(engine).away(away).build::<Shuttle>();
             let shared = Arc::new((world, SharedOracle::new(BASE, 64)));
             shuttle_team(&shared, 5, |(world, oracle), n| run(world, oracle, n));
             shared.0.settled();

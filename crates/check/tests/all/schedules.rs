@@ -16,6 +16,11 @@ use framewright_check::prelude::*;
 
 const CPUS: usize = 8;
 
+/// One zone, of the CPUs' node or of another one.
+fn somewhere(pages: u64, cpus: usize) -> Spec {
+    Spec::one_zone(pages, cpus).away(thread_rng().gen_bool(0.5))
+}
+
 fn config() -> Config {
     few_pages(16, 4, 12, 3)
 }
@@ -94,7 +99,7 @@ fn what_is_asked_is_done_and_hits_go_on() {
 #[test]
 fn others_count_what_lists_can_hold() {
     let run = || {
-        let world = Arc::new(Spec::one_zone(64, 3).config(config()).build::<Shuttle>());
+        let world = Arc::new(somewhere(64, 3).config(config()).build::<Shuttle>());
         // Each ends with its drain, so that a schedule with two changes lets one pass between the two looks.
         let owner = |n| {
             let world = world.clone();
@@ -145,7 +150,7 @@ fn two_frees(form: Engine, pages: u64) {
     at_once(
         100,
         move || {
-            let world = Spec::one_zone(pages, CPUS).config(config_of(form)).build::<Shuttle>();
+            let world = somewhere(pages, CPUS).config(config_of(form)).build::<Shuttle>();
             let blocks: Vec<_> = (0..BLOCKS).map(|n| alloc(&world, n % 2).expect("memory is left")).collect();
             Shared { world, blocks, freed: (0..BLOCKS).map(|_| AtomicU64::new(0)).collect() }
         },
@@ -179,7 +184,7 @@ fn in_blocks(form: Engine) {
     at_once(
         60,
         move || {
-            let world = Spec::one_zone(PAGEBLOCK_PAGES, CPUS).config(config_of(form)).build::<Shuttle>();
+            let world = somewhere(PAGEBLOCK_PAGES, CPUS).config(config_of(form)).build::<Shuttle>();
             let blocks: Vec<_> = (0..4).map(|_| alloc(&world, 0).expect("memory is left")).collect();
             let events = world.pcp(0).events();
             assert!(blocks[..3].iter().all(|&pfn| free(&world, 0, pfn)));
@@ -237,7 +242,7 @@ fn rounds_of_compaction_against_frees() {
         || {
             const PAGES: u64 = 3 * PAGEBLOCK_PAGES;
             let config = config().but(|config| config.compaction_proactiveness = 100);
-            let world = Spec::one_zone(PAGES, CPUS).config(config).build();
+            let world = somewhere(PAGES, CPUS).config(config).build();
             let oracle = SharedOracle::new(BASE, PAGES);
             let mut blocks = Vec::new();
             // One pageblock is nearly full, one nearly free.
@@ -300,7 +305,7 @@ fn in_offline(form: Engine) {
     at_once(
         30,
         move || Shared {
-            world: Spec::one_zone(2 * PAGEBLOCK_PAGES, CPUS).config(config_of(form)).build(),
+            world: somewhere(2 * PAGEBLOCK_PAGES, CPUS).config(config_of(form)).build(),
             offline: AtomicBool::new(false),
         },
         |Shared { world, offline }, n| {
@@ -338,9 +343,7 @@ fn what_was_added_is_not_added_again_while_it_is_in_use() {
     for (form, pages) in FORMS.into_iter().flat_map(|form| [(form, 6), (form, PAGEBLOCK_PAGES)]) {
         at_once(
             60,
-            move || {
-                Spec::one_zone(PAGEBLOCK_PAGES, CPUS).config(config_of(form)).memory([(BASE, pages)]).build()
-            },
+            move || somewhere(PAGEBLOCK_PAGES, CPUS).config(config_of(form)).memory([(BASE, pages)]).build(),
             move |world: &World<Shuttle>, n| {
                 for step in 0..6 {
                     if n > 0 {
@@ -369,7 +372,7 @@ fn one_cpu_gives_a_reserve_to_its_type() {
     let order = order(3);
     // Two threads and few steps: a thread that stops between two given ones is met often enough.
     shuttle::pct(3, if full() { 20_000 } else { 2000 }, move || {
-        let world: World<Shuttle> = Spec::one_zone(PAGEBLOCK_PAGES, 2).config(config.with_marks()).build();
+        let world: World<Shuttle> = somewhere(PAGEBLOCK_PAGES, 2).config(config.with_marks()).build();
         world.allocator().set_pageblock_type(BASE, Migratetype::HighAtomic).expect("it is there");
         let world = Arc::new(world);
         let types = [M, Migratetype::Unmovable];

@@ -58,11 +58,11 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// The reason, and the lack of the zones. No block is held then. With [`Flags::NO_FAIL`] the call waits instead.
     pub fn alloc_with(&self, request: &Request<'_>, helpers: &Helpers<'_>) -> Result<Pfn, AllocError> {
         // A request that asks for nothing in particular needs no passes, as long as a zone has a block.
-        if self.frames.has_maps()
-            && request.is_plain()
-            && let Some(pfn) = self.take_at_once(request)
-        {
-            return Ok(pfn);
+        if self.frames.has_maps() && request.is_plain() {
+            let listed = self.take_hit(request.order, request.migratetype).ok();
+            if let Some(pfn) = listed.or_else(|| self.take_at_once(request)) {
+                return Ok(pfn);
+            }
         }
         self.refuse_early(request)?;
         let pfn = self.find_block(request, helpers)?;

@@ -372,6 +372,8 @@ fn random_calls_leave_every_block_to_its_owner() {
         ("untouched sections", cut(Config { lazy_pageblocks: true, ..usual })),
         ("compact sections", cut(compact)),
         ("two nodes", cut(usual)),
+        ("uneven nodes", cut(usual)),
+        ("uneven nodes with marks", cut(usual.with_marks())),
         ("holes", cut(Config { lazy_pageblocks: true, ..usual })),
         ("pages of 16 KiB", cut(usual)),
         ("default", Config { free_reporting: true, ..usual }),
@@ -386,6 +388,7 @@ fn random_calls_leave_every_block_to_its_owner() {
         let builder = Arena::builder().bytes(bytes).cpus(callers as usize + 2).config(config).background();
         let builder = match name {
             "two nodes" => builder.nodes(2).base(Pfn(1 << 20)),
+            "uneven nodes" | "uneven nodes with marks" => builder.node_shares([1, 5, 2]),
             "holes" => builder.base(Pfn(1024)).holes([Pfn(1024)..Pfn(1031), Pfn(3000)..Pfn(5500)]),
             "pages of 16 KiB" => builder.page_bytes(16 << 10).bytes(4 * bytes),
             _ => builder,

@@ -189,6 +189,15 @@ fn pairs_in_another_nodes_memory_lock_nothing() {
                 cpu.must_free(pfn, order);
             });
             assert_eq!(tally.rmws, 0, "order {order}: {tally:?}");
+            // What is on lists of the own node comes first, whichever call asks.
+            for pfn in held.drain(..2) {
+                assert_eq!(node_of(pfn), 0, "order {order}");
+                cpu.must_free(pfn, order);
+            }
+            for _ in 0..2 {
+                held.push(cpu.request(&Request::new(order, M)).expect("memory is left"));
+                assert_eq!(held.last().map(|&pfn| node_of(pfn)), Some(0), "order {order}");
+            }
             let [ours, theirs]: [Vec<Pfn>; 2] =
                 [0, 1].map(|n| held.iter().copied().filter(|&p| node_of(p) == n).collect());
             for pfn in theirs {

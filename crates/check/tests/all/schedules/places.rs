@@ -10,6 +10,8 @@ use ::shuttle::rand::{Rng, thread_rng};
 use ::shuttle::sync::Mutex;
 use framewright_check::prelude::*;
 
+use super::somewhere;
+
 const CPUS: usize = 3;
 const PAGEBLOCKS: u64 = 4;
 const PAGES: u64 = PAGEBLOCKS * PAGEBLOCK_PAGES;
@@ -130,7 +132,7 @@ fn calls_by_place_lose_no_frame() {
             let config =
                 few_pages(16, 4, 12, 100_000).engine(engine).but(|config| config.free_reporting = true);
             let config = config.sections([1024, 4096][thread_rng().gen_range(0..2)]);
-            let world = Spec::one_zone(PAGES, CPUS).config(config).build();
+            let world = somewhere(PAGES, CPUS).config(config).build();
             let shared = Arc::new(Shared {
                 world,
                 oracle: SharedOracle::new(BASE, PAGES),

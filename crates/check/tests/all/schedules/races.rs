@@ -6,6 +6,8 @@ use std::sync::Arc;
 use framewright::hotplug::{OfflineError, OfflineFailure};
 use framewright_check::prelude::*;
 
+use super::somewhere;
+
 /// Two threads and few steps: a thread that stops between two given ones is met often enough.
 fn races(body: impl Fn() + Copy + Send + Sync + 'static) {
     schedules(if full() { 20_000 } else { 100 }, body);
@@ -36,7 +38,7 @@ const BETWEEN: u64 = 4;
 fn of_a_free_in_bulk_and_another_one_is_refused() {
     races(|| {
         for engine in STORES {
-            let world = Arc::new(Spec::one_zone(64, 3).config(lists(engine)).build::<Shuttle>());
+            let world = Arc::new(somewhere(64, 3).config(lists(engine)).build::<Shuttle>());
             let blocks = two_runs(&world);
             let (first, second) = (blocks.clone(), blocks);
             let (refused, freed) = shuttle_pair(
@@ -61,7 +63,7 @@ fn of_a_free_in_bulk_and_another_one_is_refused() {
 fn a_frame_goes_bad_while_it_is_freed() {
     races(|| {
         for engine in STORES {
-            let world = Arc::new(Spec::one_zone(64, 2).config(lists(engine)).build::<Shuttle>());
+            let world = Arc::new(somewhere(64, 2).config(lists(engine)).build::<Shuttle>());
             let blocks = two_runs(&world);
             let bad = blocks[5];
             let (found, ()) = shuttle_pair(
@@ -98,7 +100,7 @@ fn a_frame_goes_bad_while_its_block_is_split() {
         for (engine, n) in STORES.into_iter().flat_map(|engine| [(engine, 0), (engine, 5)]) {
             // A call that waits for another CPU waits for longer than a split takes.
             let config = lists(engine).spins(200);
-            let world = Arc::new(Spec::one_zone(64, 2).config(config).build::<Shuttle>());
+            let world = Arc::new(somewhere(64, 2).config(config).build::<Shuttle>());
             let pfn = world.must_alloc(1, 3);
             let (found, split) = shuttle_pair(
                 &world,
@@ -123,7 +125,7 @@ fn a_reserve_has_a_bound_for_all_cpus_together() {
         // Two pageblocks, in each of them one block that is large enough; both requests are served below the low mark.
         let order = order(4);
         let memory = [0, 1].map(|n| (BASE.add(n * PAGEBLOCK_PAGES), order.pages() + 8));
-        let spec = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).memory(memory);
+        let spec = somewhere(2 * PAGEBLOCK_PAGES, 2).memory(memory);
         let world = Arc::new(spec.config(config.with_marks()).build::<Shuttle>());
         let request = Request::new(order, Migratetype::Unmovable).with(Flags::ATOMIC);
         let get = move |world: &World<Shuttle>, n: usize| {
@@ -144,7 +146,7 @@ fn a_reserve_has_a_bound_for_all_cpus_together() {
 fn no_caller_ends_the_isolation_of_a_pageblock_that_goes_offline() {
     races(|| {
         for engine in STORES {
-            let zone = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).config(lists(engine).bare());
+            let zone = somewhere(2 * PAGEBLOCK_PAGES, 2).config(lists(engine).bare());
             let world = Arc::new(zone.build::<Shuttle>());
             let goes = BASE..BASE.add(PAGEBLOCK_PAGES);
             let range = goes.clone();
@@ -169,7 +171,7 @@ fn no_caller_ends_the_isolation_of_a_pageblock_that_goes_offline() {
 fn memory_that_comes_online_beside_what_goes_offline_stays() {
     races(|| {
         for engine in STORES {
-            let spec = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).memory([(BASE, PAGEBLOCK_PAGES)]);
+            let spec = somewhere(2 * PAGEBLOCK_PAGES, 2).memory([(BASE, PAGEBLOCK_PAGES)]);
             let world = Arc::new(spec.config(lists(engine).bare()).build::<Shuttle>());
             let (gone, got) = shuttle_pair(
                 &world,
@@ -197,7 +199,7 @@ fn memory_that_comes_online_beside_what_goes_offline_stays() {
 fn each_call_takes_offline_what_it_has_isolated() {
     races(|| {
         for (engine, is_held) in STORES.into_iter().flat_map(|engine| [(engine, false), (engine, true)]) {
-            let spec = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).memory([(BASE, PAGEBLOCK_PAGES)]);
+            let spec = somewhere(2 * PAGEBLOCK_PAGES, 2).memory([(BASE, PAGEBLOCK_PAGES)]);
             let world = Arc::new(spec.config(lists(engine).bare()).build::<Shuttle>());
             if is_held {
                 world.must_alloc(1, Order::ZERO);
@@ -231,7 +233,7 @@ fn counts_and_sizes_follow_where_memory_comes_and_goes() {
         for pages in [1, 2].map(|sections| sections * MAX_ORDER.pages()) {
             let config = Config::default().with_marks().spins(1).sections(MAX_ORDER.pages());
             let config = config.but(|config| config.watermark_scale = 3000);
-            let spec = Spec::one_zone(pages, 2).config(config).memory([(BASE, PAGEBLOCK_PAGES)]);
+            let spec = somewhere(pages, 2).config(config).memory([(BASE, PAGEBLOCK_PAGES)]);
             let world = Arc::new(spec.build::<Shuttle>());
             let last = BASE.add(pages - PAGEBLOCK_PAGES);
             let (gone, come) = shuttle_pair(
@@ -259,7 +261,7 @@ fn counts_and_sizes_follow_where_memory_comes_and_goes() {
 fn frames_go_bad_or_good_while_their_pageblock_goes_offline() {
     races(|| {
         for (engine, were_bad) in STORES.into_iter().flat_map(|engine| [(engine, false), (engine, true)]) {
-            let spec = Spec::one_zone(PAGEBLOCK_PAGES, 2).config(lists(engine).bare());
+            let spec = somewhere(PAGEBLOCK_PAGES, 2).config(lists(engine).bare());
             let world = Arc::new(spec.build::<Shuttle>());
             let change = move |world: &World<Shuttle>, go_bad: bool| {
                 world.on(1, |cpu| {
@@ -291,7 +293,7 @@ fn frames_go_bad_or_good_while_their_pageblock_goes_offline() {
 fn a_pageblock_goes_offline_once() {
     races(|| {
         for engine in STORES {
-            let world = Arc::new(Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).config(lists(engine).bare()).build());
+            let world = Arc::new(somewhere(2 * PAGEBLOCK_PAGES, 2).config(lists(engine).bare()).build());
             let go = |world: &World<Shuttle>, n: usize| {
                 world.on(n, |cpu| cpu.offline(BASE..BASE.add(PAGEBLOCK_PAGES)))
             };
@@ -308,7 +310,7 @@ fn a_pageblock_goes_offline_once() {
 #[test]
 fn a_range_ends_no_isolation_but_its_own() {
     races(|| {
-        let zone = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).config(lists(Engine::Framewright).bare());
+        let zone = somewhere(2 * PAGEBLOCK_PAGES, 2).config(lists(Engine::Framewright).bare());
         let world = Arc::new(zone.build::<Shuttle>());
         let (_, isolates) = shuttle_pair(
             &world,
@@ -335,7 +337,7 @@ fn a_block_is_freed_while_its_frame_goes_bad_or_good() {
             .into_iter()
             .flat_map(|engine| [(false, false), (true, false), (false, true)].map(|(a, b)| (engine, a, b)))
         {
-            let world = Arc::new(Spec::one_zone(64, 3).config(lists(engine)).build::<Shuttle>());
+            let world = Arc::new(somewhere(64, 3).config(lists(engine)).build::<Shuttle>());
             let block = world.must_alloc(1, 0);
             if was_bad {
                 world.on(2, |cpu| cpu.hwpoison(block)).expect("it is the zone's");
@@ -367,7 +369,7 @@ fn a_block_is_freed_while_its_frame_goes_bad_or_good() {
 fn a_free_beside_a_split_does_not_forget_its_bad_frame() {
     races(|| {
         for engine in STORES {
-            let world = Arc::new(Spec::one_zone(PAGEBLOCK_PAGES, 2).config(lists(engine).bare()).build());
+            let world = Arc::new(somewhere(PAGEBLOCK_PAGES, 2).config(lists(engine).bare()).build());
             let [split, freed] = [0, 1].map(|cpu| world.must_alloc(cpu, 3));
             for block in [split, freed] {
                 world.on(0, |cpu| cpu.hwpoison(block)).expect("it is the zone's");
@@ -393,7 +395,7 @@ fn a_free_beside_a_split_does_not_forget_its_bad_frame() {
 fn a_frame_is_found_good_while_its_block_is_split() {
     races(|| {
         for engine in STORES {
-            let world = Arc::new(Spec::one_zone(PAGEBLOCK_PAGES, 2).config(lists(engine).bare()).build());
+            let world = Arc::new(somewhere(PAGEBLOCK_PAGES, 2).config(lists(engine).bare()).build());
             let block = world.must_alloc(0, 3);
             world.on(0, |cpu| cpu.hwpoison(block)).expect("it is the zone's");
             let (good, ()) = shuttle_pair(
@@ -419,7 +421,7 @@ fn a_frame_is_found_good_while_its_block_is_split() {
 fn a_frame_goes_bad_while_its_block_of_two_pageblocks_is_on_its_way() {
     races(|| {
         for (engine, goes_back) in STORES.into_iter().flat_map(|engine| [(engine, false), (engine, true)]) {
-            let zone = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).config(lists(engine).bare());
+            let zone = somewhere(2 * PAGEBLOCK_PAGES, 2).config(lists(engine).bare());
             let world = Arc::new(zone.build::<Shuttle>());
             let largest = MAX_ORDER.get();
             let held = goes_back.then(|| world.must_alloc(0, largest));
@@ -455,7 +457,7 @@ fn a_frame_goes_bad_between_the_looks_of_a_free() {
             // In bulk the bad frame is the block's first one: its word is the head word, which the free writes.
             let (order, n) = if in_bulk { (Order::ZERO, 0) } else { (order(1), 1) };
             let config = Config::default().slots(16).fixed(4, 64).spins(200);
-            let world = Arc::new(Spec::one_zone(64, 3).config(config).build::<Shuttle>());
+            let world = Arc::new(somewhere(64, 3).config(config).build::<Shuttle>());
             let block = world.must_alloc(owner, order);
             let bad = block.add(n);
             let ((), found) = shuttle_pair(
@@ -510,7 +512,7 @@ fn a_frame_is_found_good_while_its_list_is_drained() {
 fn a_frame_that_went_bad_on_its_way_leaves_no_pageblock_marked() {
     long_stops(|| {
         for is_good in [false, true] {
-            let spec = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).config(Config::default().bare().spins(200));
+            let spec = somewhere(2 * PAGEBLOCK_PAGES, 2).config(Config::default().bare().spins(200));
             let world = Arc::new(spec.build::<Shuttle>());
             world.must_alloc_at(0, BASE, PAGEBLOCK_ORDER);
             let bad = world.must_alloc(0, 0);
@@ -537,7 +539,7 @@ fn a_frame_that_went_bad_on_its_way_leaves_no_pageblock_marked() {
 fn sizes_are_those_of_memory_that_comes_while_they_are_set() {
     races(|| {
         let config = Config::default().with_marks().spins(1).but(|config| config.watermark_scale = 3000);
-        let spec = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).memory([(BASE, PAGEBLOCK_PAGES)]).config(config);
+        let spec = somewhere(2 * PAGEBLOCK_PAGES, 2).memory([(BASE, PAGEBLOCK_PAGES)]).config(config);
         let world = Arc::new(spec.build::<Shuttle>());
         let ((), come) = shuttle_pair(
             &world,
@@ -556,7 +558,7 @@ fn sizes_are_those_of_memory_that_comes_while_they_are_set() {
 fn memory_that_comes_in_at_this_moment_can_be_named() {
     long_stops(|| {
         let config = Config::default().bare().spins(1).but(|config| config.lazy_pageblocks = true);
-        let world = Arc::new(Spec::one_zone(16 * PAGEBLOCK_PAGES, 2).config(config).build::<Shuttle>());
+        let world = Arc::new(somewhere(16 * PAGEBLOCK_PAGES, 2).config(config).build::<Shuttle>());
         shuttle_pair(
             &world,
             |world: &World<Shuttle>| {
