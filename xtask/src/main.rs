@@ -219,7 +219,7 @@ const ARM: [&str; 2] = ["aarch64-unknown-linux-gnu", "aarch64-unknown-none"];
 /// links the Parquet library's zstd through `trace`); the allocator and its page cache also without an operating
 /// system.
 fn portable() -> Result<()> {
-    let linux = ["framewright", "framewright-pagecache", "framewright-host"];
+    let linux = ["framewright", "framewright-pagecache", "framewright-host", "framewright-capi"];
     // With the derives that the build of released tests has left.
     for (target, crates) in ARM.into_iter().zip([&linux[..], &linux[..2]]) {
         let mut words = vec!["check", "--quiet", "--release", "--target", target];

@@ -32,7 +32,7 @@ const INSIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/inside.p
 fn short_traces() -> [&'static str; 2] {
     static SHORT: OnceLock<[String; 2]> = OnceLock::new();
     let [compile, inside] = SHORT.get_or_init(|| {
-        [(TRACE, 20_000), (INSIDE, 40_000)].map(|(path, events)| {
+        [(TRACE, 10_000), (INSIDE, 20_000)].map(|(path, events)| {
             let mut trace = Trace::read(path.as_ref()).expect("shipped");
             trace.events.truncate(events);
             let name = Path::new(path).file_name().expect("a file").to_string_lossy();
