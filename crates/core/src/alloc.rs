@@ -473,16 +473,32 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         self.with_zone_of(pfn, |buddy| buddy.set_pageblock_type(pfn, None, to))
     }
 
-    /// Gives one pageblock of a zone that is reserved for high orders, and has free memory, to requests of type `to`.
-    /// Returns whether there was one.
+    /// Gives one pageblock of a zone that is reserved for high orders to requests of type `to`: one that has free
+    /// memory, if there is one. With maps else one that is in use, which counts as kept, too. Returns whether there was
+    /// one. O(pageblocks).
     pub(crate) fn unreserve(&self, zone: &Zone<P>, to: Migratetype, waiter: Waiter<'_, P>) -> bool {
+        let reserved = Migratetype::HighAtomic;
+        let give = |buddy: &mut Buddy<'_, 'm, P, M>, pfn| {
+            buddy.set_pageblock_type(pfn, Some(reserved), to).is_some()
+        };
         // Found and retyped in one hold, so that no other CPU retypes or takes it in between.
         let retype = |buddy: &mut Buddy<'_, 'm, P, M>| {
-            let reserved = Migratetype::HighAtomic;
             let first = buddy.first_with(reserved);
-            first.is_some_and(|pfn| buddy.set_pageblock_type(pfn, Some(reserved), to).is_some())
+            first.is_some_and(|pfn| give(buddy, pfn))
         };
-        (0..zone.cut.sections()).any(|n| zone.with_section(n, &self.frames, waiter, retype).0)
+        if (0..zone.cut.sections()).any(|n| zone.with_section(n, &self.frames, waiter, retype).0) {
+            return true;
+        }
+        let (spec, frames) = (zone.spec(), &self.frames);
+        let is_reserved = |&block: &Pfn| {
+            let info = frames.info(block);
+            info.is_present() && info.zone() == zone.id() && info.migratetype() == reserved
+        };
+        let in_use = frames.has_maps().then(|| Pfn::pageblocks(spec.start..spec.end()).find(is_reserved));
+        in_use.flatten().is_some_and(|pfn| {
+            let section = zone.cut.number_of(pfn.max(spec.start));
+            zone.with_section(section, frames, waiter, |buddy| give(buddy, pfn)).0
+        })
     }
 
     // ---- CPUs --------------------------------------------------------------------------------------------

@@ -168,3 +168,24 @@ fn an_urgent_page_comes_from_the_reserve_in_the_end() {
         );
     }
 }
+
+/// What is reserved for high orders and in use is kept from no request a second time.
+#[test]
+fn a_reserve_that_is_used_up_goes_back_to_all() {
+    for (name, spec) in specs(PAGEBLOCKS, 1, Config::with_marks).filter(|(name, _)| *name != "linux_v6_7") {
+        let world: World<Plain> = spec.build();
+        world.allocator().set_pageblock_type(BASE, Migratetype::HighAtomic).expect("it has memory");
+        let page = Request::new(Order::ZERO, Migratetype::Unmovable);
+        let large = Request::new(order(3), Migratetype::Unmovable).with(Flags::ATOMIC);
+        let patient = page.with(Flags::NO_WAIT.and(Flags::NO_RESERVES));
+        world.on(0, |cpu| {
+            let pages = cpu.request_all(&patient);
+            let used = (0..64).map(|_| cpu.request(&large).expect("reserved"));
+            assert!(used.into_iter().all(|pfn| pfn.block_start(PAGEBLOCK_ORDER) == BASE), "{name}");
+            pages.into_iter().for_each(|pfn| cpu.must_free(pfn, 0));
+            cpu.request_all(&page);
+        });
+        let (free, min) = (world.zone().free_pages(), world.zone().marks().min);
+        assert!(free <= min, "{name}: {free} pages are left, {min} are kept");
+    }
+}
