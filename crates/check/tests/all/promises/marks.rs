@@ -169,7 +169,7 @@ fn an_urgent_page_comes_from_the_reserve_in_the_end() {
     }
 }
 
-/// What is reserved for high orders and in use is kept from no request a second time.
+/// A reserve for high orders that is in use is kept from no request a second time.
 #[test]
 fn a_reserve_that_is_used_up_goes_back_to_all() {
     for (name, spec) in specs(PAGEBLOCKS, 1, Config::with_marks).filter(|(name, _)| *name != "linux_v6_7") {
@@ -180,8 +180,9 @@ fn a_reserve_that_is_used_up_goes_back_to_all() {
         let patient = page.with(Flags::NO_WAIT.and(Flags::NO_RESERVES));
         world.on(0, |cpu| {
             let pages = cpu.request_all(&patient);
-            let used = (0..64).map(|_| cpu.request(&large).expect("reserved"));
-            assert!(used.into_iter().all(|pfn| pfn.block_start(PAGEBLOCK_ORDER) == BASE), "{name}");
+            let is_reserved =
+                |_| cpu.request(&large).expect("it is reserved").block_start(PAGEBLOCK_ORDER) == BASE;
+            assert!((0..64).all(is_reserved), "{name}");
             pages.into_iter().for_each(|pfn| cpu.must_free(pfn, 0));
             cpu.request_all(&page);
         });
