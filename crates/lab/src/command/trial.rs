@@ -88,12 +88,13 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let line: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
     part.condition("command", line.join(" "));
     let user = User::behind_sudo().map_err(Error::failed)?;
+    // Before the first setting is written; and before the recorder's handlers, which end the process while nothing is
+    // recorded and no other handler is there.
+    let stop = Interrupt::ending_in_order();
     // Before the command runs, which may take long: a value that the kernel refuses.
     let held = Knobs::hold(&args.root, knobs.clone())?;
     held.set(true).and_then(|()| held.set(false))?;
-    // Before the recorder's handlers, which end the process while nothing is recorded and no other handler is there.
-    let stop = Interrupt::ending_in_order();
-    if !args.no_prediction {
+    if !args.no_prediction && !stop.is_raised() {
         part.condition(PREDICTED, predicted(args, &knobs, user.clone(), &stop));
     }
     let progress = Progress::until(&stop, "try", 2 * u64::from(args.rounds));
