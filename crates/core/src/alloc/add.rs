@@ -128,7 +128,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             let order = Order::largest_at(at, end.0 - at.0).min(largest);
             let pageblocks = (end.0 - at.0) / PAGEBLOCK_PAGES;
             if order == largest && pageblocks > 1 && self.frames.has_maps() && !self.config.poison {
-                // One word of bits at a time.
+                // The store sets a word of bits at a time.
                 buddy.free_run(Run { first: at, count: pageblocks as u32, order: PAGEBLOCK_ORDER });
                 at = at.add(pageblocks * PAGEBLOCK_PAGES);
                 continue;
