@@ -382,7 +382,8 @@ fn run(
     watch_with: Watch<'_>,
 ) -> Result<Run, Error> {
     let cpus = instance.cpus()?;
-    let (samplers, unsampled) = match sampling::start(&cpus, PERIOD_NS) {
+    let samplers = sampling::functions_are_shown().and_then(|()| sampling::start(&cpus, PERIOD_NS));
+    let (samplers, unsampled) = match samplers {
         Ok(samplers) => (samplers, None),
         Err(why) => (Vec::new(), Some(why)),
     };
