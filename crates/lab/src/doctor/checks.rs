@@ -433,12 +433,13 @@ const NEARLY_FULL: f64 = 95.0;
 fn full_group(group: &Group) -> Option<Finding> {
     let share = percent(group.used, group.limit);
     let folder = format!("/sys/fs/cgroup/{}", group.path);
+    let folder = folder.trim_end_matches('/');
+    let name = if group.path.is_empty() { "/" } else { &group.path };
     (share >= NEARLY_FULL || group.killed > 0).then(|| Finding {
         id: "memory-group-full",
         severity: if share >= NEARLY_FULL { Severity::Warning } else { Severity::Info },
         read: format!(
-            "{}: {} of {} in use ({share:.0} %), processes killed since it was made: {}, {folder}",
-            group.path,
+            "{name}: {} of {} in use ({share:.0} %), processes killed since it was made: {}, {folder}",
             profile::size(group.used),
             profile::size(group.limit),
             group.killed

@@ -226,6 +226,8 @@ fn huge_pages_and_memory_control_groups_are_looked_at() {
     copy.find("huge-pages-off");
     copy.is_fine("huge-faults-compact");
     for (group, limit, used, killed) in [
+        // Of a container, which sees no group but its own.
+        ("", "1000", "980", 0),
         ("a/full", "1000", "990", 0),
         ("a/roomy", "1000", "100", 0),
         ("free", "max", "990", 9),
@@ -240,9 +242,13 @@ fn huge_pages_and_memory_control_groups_are_looked_at() {
         copy.group(group, &files);
     }
     let root = Root::open(&copy.0).expect("a folder");
-    assert_eq!(root.limited_groups(), ["a/full", "a/roomy", "killed"]);
-    let expected = [(Severity::Warning, "a/full".to_owned()), (Severity::Info, "killed".to_owned())];
+    assert_eq!(root.limited_groups(), ["", "a/full", "a/roomy", "killed"]);
+    let expected = [(Severity::Warning, "/"), (Severity::Warning, "a/full"), (Severity::Info, "killed")]
+        .map(|(severity, group)| (severity, group.to_owned()));
     groups_are_found(&copy, &expected);
+    let found = copy.find("memory-group-full");
+    assert!(found.read.ends_with(" 0, /sys/fs/cgroup"), "{}", found.read);
+    assert_eq!(found.shell.as_deref(), Some("cat /sys/fs/cgroup/memory.stat"));
 }
 
 /// As of systemd without `unified_cgroup_hierarchy`, and of this project's own machines.
