@@ -48,9 +48,9 @@ impl Saved {
 
 /// One document out of several, the first being the baseline. One file alone stays as it is.
 ///
-/// Parts belong together if study, part, kind and machine agree. If all files share variants, each shared variant becomes
-/// a part of its own whose columns are the files; else the variants stand side by side, with the file's name where several
-/// files have one. What only some files have is named in a note.
+/// Parts belong together if study, part, kind and machine agree. If all files share variants, each shared variant
+/// becomes a part of its own whose columns are the files; else the variants stand side by side, with the file's name
+/// where several files have one. What only some files have is named in a note.
 ///
 /// # Errors
 /// No file, or no part that the first file shares with all others.

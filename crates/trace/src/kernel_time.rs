@@ -255,8 +255,8 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Those of a recording; `None` if it was made without, if none fell into the run, or if those in the kernel have no
-    /// functions: then no share is known.
+    /// Those of a recording; `None` if it was made without, if none fell into the run, or if those in the kernel have
+    /// no functions: then no share is known.
     #[must_use]
     pub fn of(trace: &Trace) -> Option<Self> {
         let mut samples = Self::parse(&trace.notes.iter().find(|note| note.name == NOTE)?.text)?;
