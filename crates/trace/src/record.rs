@@ -385,6 +385,8 @@ fn run(
     watch_with: Watch<'_>,
 ) -> Result<Run, Error> {
     let cpus = instance.cpus()?;
+    // Of each CPU the buffer, the sampler and what is kept of both.
+    command::allow_files(4 * cpus.len() as u64 + 64);
     let samplers = sampling::functions_are_shown().and_then(|()| sampling::start(&cpus, PERIOD_NS));
     let (samplers, unsampled) = match samplers {
         Ok(samplers) => (samplers, None),
