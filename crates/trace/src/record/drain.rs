@@ -25,6 +25,9 @@ use crate::trace::EventKind;
 /// kernel wakes it earlier if the buffer is half full.
 const WAIT_NS: i64 = 50_000_000;
 
+/// Time until a reader looks again for the buffer of a CPU that is not online: machines may have slots for hundreds.
+const ABSENT: Duration = Duration::from_millis(250);
+
 /// Tracepoint of a new process.
 const FORK: &str = "sched/sched_process_fork";
 /// Tracepoint of a new name of a thread, by `exec` and otherwise.
@@ -231,7 +234,7 @@ pub(super) fn drain(
         let _ = poll(&mut wait, Some(&time));
         // There is nothing to wait for.
         if wait[0].revents().contains(PollFlags::ERR) {
-            thread::sleep(Duration::from_nanos(WAIT_NS.unsigned_abs()));
+            thread::sleep(ABSENT);
         }
     }
 }
