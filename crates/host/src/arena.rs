@@ -78,9 +78,8 @@ unsafe impl Sync for Pages {}
 /// # Forks
 /// An arena belongs to the process that made it. In a child, [`attach`](Self::attach) returns
 /// [`AttachError::Forked`](crate::AttachError::Forked); an allocation that does more than take a block off the thread's
-/// own list fails with [`AllocFailure::Forked`], calls about given frames fail with `Foreign`, and drains, blocks and
-/// attachments that are dropped do nothing. Do not free a raw block there ([`Cpu::free`](crate::Cpu::free)): that is
-/// not looked at, and may wait permanently for a lock that another thread of the parent held.
+/// own list fails with [`AllocFailure::Forked`], calls about given frames fail with `Foreign`, and frees, splits,
+/// drains, blocks and attachments that are dropped do nothing, or change the child's copy of that list only.
 ///
 /// Memory of the arena's own reads as zeroes, and what is written there is the child's alone; pages of hugetlb are a
 /// fault (`SIGSEGV`) instead. Memory of the caller's ([`memory`](crate::ArenaBuilder::memory)) is as it was mapped.

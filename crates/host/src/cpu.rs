@@ -468,10 +468,13 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
     ///
     /// # Errors
     /// The fault of the free, and the state in the frame's descriptor.
-    #[inline]
+    // Always: a hit is less than a call.
+    #[inline(always)]
     pub unsafe fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         self.arena.annotate_freed(pfn, order);
-        self.cpu.free(pfn, order)
+        // In a child, all but hits would take locks, which threads of the parent may hold.
+        let is_done = self.cpu.free_hit(pfn, order) || self.arena.is_forked();
+        if is_done { Ok(()) } else { self.cpu.free_miss(pfn, order) }
     }
 
     /// Turns an allocated block of order `from` into allocated blocks of order `to`, each to be freed on its
@@ -486,6 +489,9 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
     pub unsafe fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
         // SAFETY: our caller's promise.
         unsafe { self.cpu.split(pfn, from, to) }
+        if self.arena.is_forked() {
+            return Ok(());
+        }
     }
 
     /// Gives the pages on the CPU's lists back to the zones. O(pages).

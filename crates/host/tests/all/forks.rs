@@ -77,14 +77,21 @@ fn arenas(config: Config) {
     assert_eq!(in_a_child(|| i32::from(arena.verify().err() != Some(VerifyError::Forked))), 0);
     // A thread of the parent may hold the zone's lock, and never gives it back in a child.
     let locks = || arena.allocator().totals().pcp.lock_acquisitions;
-    let calls: [fn(&Arena, &Cpu<'_>); 7] = [
-        |arena, _| assert_eq!(arena.prometheus(&[]), ""),
-        |_, cpu| cpu.drain(),
-        |_, cpu| cpu.tick(),
-        |_, cpu| cpu.answer(),
-        |_, cpu| assert!(cpu.offline(Pfn(1024)..Pfn(1536)).is_err()),
-        |_, cpu| assert_eq!(cpu.explain(&Request::new(Order::ZERO, MOVABLE)), []),
-        |arena, _| assert_eq!(arena.drain_all(Duration::MAX), []),
+    // A block of an order without a list, with a bad frame where there is a word for it.
+    let raw = cpu.alloc(order(10), MOVABLE).unwrap();
+    assert_eq!(cpu.hwpoison(raw).is_ok(), config.engine != Engine::Compact);
+    let calls: [fn(&Arena, &Cpu<'_>, Pfn); 9] = [
+        |arena, _, _| assert_eq!(arena.prometheus(&[]), ""),
+        |_, cpu, _| cpu.drain(),
+        |_, cpu, _| cpu.tick(),
+        |_, cpu, _| cpu.answer(),
+        |_, cpu, _| assert!(cpu.offline(Pfn(1024)..Pfn(1536)).is_err()),
+        |_, cpu, _| assert_eq!(cpu.explain(&Request::new(Order::ZERO, MOVABLE)), []),
+        |arena, _, _| assert_eq!(arena.drain_all(Duration::MAX), []),
+        // SAFETY: allocated above, and not used.
+        |_, cpu, raw| unsafe { cpu.free(raw, order(10)) }.unwrap(),
+        // SAFETY: as above.
+        |_, cpu, raw| unsafe { cpu.split(raw, order(10), order(9)) }.unwrap(),
     ];
     let pages: Vec<_> = (0..10).map(|_| cpu.alloc(Order::ZERO, MOVABLE).unwrap()).collect();
     // SAFETY: allocated above, and not used.
@@ -94,7 +101,7 @@ fn arenas(config: Config) {
         let ended = in_a_child(|| {
             // SAFETY: a call that waits permanently is ended.
             unsafe { libc::alarm(10) };
-            call(&arena, &cpu);
+            call(&arena, &cpu, raw);
             i32::from(locks() != before)
         });
         assert_eq!(ended, 0, "call {n}");
