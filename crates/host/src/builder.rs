@@ -14,7 +14,7 @@ use crate::arena::{Arena, Pages};
 use crate::error::ArenaError;
 use crate::event::event;
 use crate::numa::Placement;
-use crate::os::{Mapping, machine_nodes};
+use crate::os::{Mapping, machine_nodes, system_page_bytes};
 use crate::robust::OwnerLocks;
 use crate::shared::SharedArena;
 use crate::store::Store;
@@ -505,11 +505,12 @@ impl ArenaBuilder {
     fn trims(&self) -> Option<Order> {
         match self.memory {
             // A free would write to the memory, and commit it again.
+        // What goes back are whole pages of the system, or of the pool.
+        let whole = |bytes: usize| Order::for_pages(bytes.div_ceil(self.page()) as u64);
             _ if self.locked || self.config.poison || self.config.init_on_free => None,
             Source::Caller { .. } | Source::Backing(Backing::Described) => None,
-            Source::Backing(Backing::Base | Backing::Huge) => Some(Order::ZERO),
-            // What goes back are whole pages of the pool.
-            Source::Backing(Backing::HugeTlb) => Order::for_pages((HUGE_PAGE / self.page()) as u64),
+            Source::Backing(Backing::Base | Backing::Huge) => whole(system_page_bytes()),
+            Source::Backing(Backing::HugeTlb) => whole(HUGE_PAGE),
             Source::Backing(Backing::GiantTlb) => None,
         }
     }

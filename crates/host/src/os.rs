@@ -298,10 +298,10 @@ impl Mapping {
         check(unsafe { libc::mlock(self.start.as_ptr().cast(), self.bytes) })
     }
 
-    /// How many pages of a part of the range are in memory. The part is whole pages.
+    /// How many pages that a part of the range reaches into are in memory. The part begins with a page.
     pub(crate) fn resident(&self, offset: usize, bytes: usize) -> usize {
         debug_assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes));
-        let mut pages = vec![0_u8; bytes / system_page_bytes()];
+        let mut pages = vec![0_u8; bytes.div_ceil(system_page_bytes())];
         // SAFETY: a part of our own mapping; the list has a byte for each of its pages.
         let failed =
             unsafe { libc::mincore(self.start.as_ptr().add(offset).cast(), bytes, pages.as_mut_ptr()) };
@@ -453,6 +453,15 @@ pub(crate) mod tests {
         assert!(Mapping::lazy(usize::MAX, 4096).is_err());
         assert!(Mapping::lazy(isize::MAX as usize, 4 << 20).is_err());
         assert!(Mapping::lazy(1 << 60, 4096).is_err());
+    }
+
+    /// Where the system's pages are larger than ours, a zone may end inside one.
+    #[test]
+    fn a_part_of_a_page_counts_as_a_page() {
+        let page = system_page_bytes();
+        let mapping = Mapping::lazy(2 * page, page).unwrap();
+        mapping.populate().unwrap();
+        assert_eq!(mapping.resident(0, page + 1), 2);
     }
 
     /// Pages of hugetlb, where the machine has a pool, and shared memory in their place, which the kernel does not wipe
