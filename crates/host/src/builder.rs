@@ -488,7 +488,8 @@ impl ArenaBuilder {
         let placed = self.placement.apply(mapping);
         placed.map_err(|(node, source)| ArenaError::Bind { node, source })?;
         if !self.copied_by_fork {
-            mapping.keep_from_children();
+            let kept = mapping.keep_from_children();
+            kept.map_err(|source| ArenaError::Reserve { what: "pages", bytes: mapping.bytes(), source })?;
         }
         let from_pool = matches!(self.memory, Source::Backing(Backing::HugeTlb | Backing::GiantTlb))
             && self.bound.is_some();
