@@ -134,7 +134,9 @@ impl Open {
             let ends_so = |name: &&OsStr| path.as_os_str().as_bytes().ends_with(name.as_bytes());
             let name = path.file_name().filter(ends_so).ok_or(io::ErrorKind::IsADirectory)?;
             let within = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
-            match with_direct(|flags| options(flags).create_new(true).mode(0o666).open(&within)) {
+            // Where direct access is refused, the file is made by then.
+            let make = |flags| options(flags).create(true).create_new(flags != 0).mode(0o666).open(&within);
+            match with_direct(make) {
                 Ok((file, direct)) => {
                     let open = Self::new(file, direct, Some(folder))?;
                     held(made).insert(open.key);
