@@ -478,10 +478,11 @@ impl ArenaBuilder {
         let page = self.page();
         if let Some(bound) = &self.bound {
             for zone in zones {
-                let bytes = |pages: u64| pages as usize * page;
+                let start = (zone.start.0 - self.base.0) as usize * page;
                 let node = bound[usize::from(zone.node.0)];
+                // To the mapping's end, where later zones are bound anew: zones may end inside a huge page.
                 mapping
-                    .bind(bytes(zone.start.0 - self.base.0), bytes(zone.pages), node)
+                    .bind(start, mapping.bytes() - start, node)
                     .map_err(|source| ArenaError::Bind { node, source })?;
             }
         }
@@ -504,10 +505,10 @@ impl ArenaBuilder {
 
     /// The least order of free blocks that can go back to the system, if any can.
     fn trims(&self) -> Option<Order> {
-        match self.memory {
-            // A free would write to the memory, and commit it again.
         // What goes back are whole pages of the system, or of the pool.
         let whole = |bytes: usize| Order::for_pages(bytes.div_ceil(self.page()) as u64);
+        match self.memory {
+            // A free would write to the memory, and commit it again.
             _ if self.locked || self.config.poison || self.config.init_on_free => None,
             Source::Caller { .. } | Source::Backing(Backing::Described) => None,
             Source::Backing(Backing::Base | Backing::Huge) => whole(system_page_bytes()),
