@@ -25,7 +25,7 @@ use crate::helpers::Pressure;
 use crate::idle_cpus::IdleCpus;
 use crate::os::Mapping;
 use crate::platform::{Host, HostPin};
-use crate::robust::{Acquired, OwnerLocks, Refused};
+use crate::robust::{Acquired, FirstLocks, OwnerLocks, Refused};
 use crate::store::{DescriptorMemory, Store};
 
 /// Bytes of a base page, the unit that frames are counted in, unless
@@ -417,11 +417,11 @@ impl<M: FrameUser> Arena<M> {
             return Err(VerifyError::Forked);
         }
         let _sweeping = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut held = Vec::with_capacity(self.owners.len());
+        let mut held = FirstLocks { locks: &self.owners, count: 0 };
         for slot in 0..self.owners.len() {
             let busy = || VerifyError::Busy(CpuId(slot as u16));
             self.owners.try_acquire(slot).ok_or_else(busy)?;
-            held.push(self.owners.guard(slot));
+            held.count += 1;
         }
         self.allocator.verify().map_err(VerifyError::Wrong)
     }

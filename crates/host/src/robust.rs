@@ -160,8 +160,16 @@ impl OwnerLocks {
 
     /// Acquires lock `n`, which this thread does not hold; sleeps until it can.
     pub(crate) fn acquire(&self, n: usize) -> Acquired {
-        self.whole(n, self.row()[n].lock())
+        self.acquire_unless_mine(n)
             .expect("this thread holds the CPU's lock already: it was entered again from within a call")
+    }
+
+    /// Like [`acquire`](Self::acquire), but `None` if this thread holds the lock already.
+    pub(crate) fn acquire_unless_mine(&self, n: usize) -> Option<Acquired> {
+        match self.whole(n, self.row()[n].lock()) {
+            Err(Refused::Mine) => None,
+            acquired => Some(acquired.expect("who finds its owner dead mends it")),
+        }
     }
 
     /// Releases a lock that this thread holds when dropped, also when a panic passes.
@@ -191,6 +199,19 @@ impl OwnerGuard<'_> {
 impl Drop for OwnerGuard<'_> {
     fn drop(&mut self) {
         self.locks.release(self.n);
+    }
+}
+
+/// The first locks of a row, which this thread holds, released when this is dropped. No list of guards: that may have
+/// to come from the very arena, through `Heap`.
+pub(crate) struct FirstLocks<'a> {
+    pub(crate) locks: &'a OwnerLocks,
+    pub(crate) count: usize,
+}
+
+impl Drop for FirstLocks<'_> {
+    fn drop(&mut self) {
+        (0..self.count).for_each(|n| self.locks.release(n));
     }
 }
 
