@@ -9,7 +9,7 @@ use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::slice;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use crate::error::ArenaError;
 
@@ -225,10 +225,8 @@ impl Drop for OwnerLocks {
         for n in 0..self.len() {
             match self.try_acquire(n) {
                 Some(_) => self.release(n),
-                None => {
-                    KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(Self(self.0));
-                    return;
-                }
+                // In a child another thread of the parent may hold the list permanently: what is not on it stays, too.
+                None => return drop(KEPT.try_lock().map(|mut kept| kept.push(Self(self.0)))),
             }
         }
         // SAFETY: no thread holds or waits for any of them, and `new` made the row from this box.
@@ -284,5 +282,26 @@ mod tests {
         lock.unlock();
         // SAFETY: no thread holds it any more, and `new` made it from a box.
         drop(unsafe { Box::from_raw(row.as_ptr()) });
+    }
+
+    /// As if another thread of the parent had dropped a row in the moment of the fork.
+    #[test]
+    fn a_child_does_not_wait_for_the_list_of_rows() {
+        let mut locks = Some(OwnerLocks::new(1).unwrap());
+        assert_eq!(locks.as_ref().unwrap().try_acquire(0), Some(Acquired::Free));
+        let list = KEPT.lock();
+        // SAFETY: the child drops its copy, and ends; one that waits permanently is ended by the signal.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::alarm(10);
+                drop(locks.take());
+                libc::_exit(0);
+            }
+            let mut status = -1;
+            assert_eq!((libc::waitpid(child, &mut status, 0), status), (child, 0));
+        }
+        drop(list);
+        locks.unwrap().release(0);
     }
 }
