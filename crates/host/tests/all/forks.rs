@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 
 use framewright_host::framewright::config::Engine;
 use framewright_host::framewright::error::AllocFailure;
@@ -60,6 +62,7 @@ fn a_child_and_its_parents_handles() {
     for config in [Config::framewright(), Config::linux_v6_7()] {
         caches(config.with_marks());
     }
+    swap_of_a_dead_parent();
     processes();
 }
 
@@ -189,6 +192,29 @@ fn caches(config: Config) {
         assert_eq!(u64::from_le_bytes(bytes), page);
     }
     assert!(cache.events().pswpin > 0);
+}
+
+/// A process that ends without notice lets go of its swap file, also if a child of it lives on.
+fn swap_of_a_dead_parent() {
+    let (folder, config) = (Folder::new(), Config::framewright().with_marks());
+    let arena = || Arena::builder().pages(512).cpus(1).config(config).build::<PageSlot>().unwrap();
+    let ((mut end, alive), (mut lives, mut tells)) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+    let ended = in_a_child(|| {
+        let arena = arena();
+        let _cache = FileCache::with_swap(&arena, &folder.file(1), 64).unwrap();
+        // SAFETY: neither of the two runs anything else of this program.
+        unsafe {
+            if libc::fork() == 0 {
+                libc::close(alive.as_raw_fd());
+                let _ = tells.write(&[0]).and_then(|_| end.read(&mut [0]));
+            }
+            libc::_exit(0)
+        }
+    });
+    assert_eq!((ended, lives.read(&mut [0]).unwrap()), (0, 1));
+    let again = arena();
+    assert_eq!(FileCache::with_swap(&again, &folder.file(1), 64).err().map(|error| error.kind()), None);
+    drop(alive);
 }
 
 /// A child that attaches itself is not disturbed by the end of what it inherited. And a process may have many arenas.
