@@ -211,4 +211,14 @@ fn ranges_become_an_allocator() {
     let mut ranges = overlapping.clone();
     let refused = over(&mut ranges, &given[2]).err();
     assert_eq!((refused, ranges), (Some(SetupError::RangeInUse(BASE.add(2900))), overlapping));
+    // A range with frames that the structures are in, and with no others.
+    let (first, last) = (given[2].start, given[2].start.add(taken - 1));
+    for overlapping in [first..first.add(1), last..last.add(1)] {
+        let overlapping = [overlapping, given[2].clone()];
+        let mut ranges = overlapping.clone();
+        let refused = over(&mut ranges, &given[2]).err();
+        assert_eq!((refused, ranges), (Some(SetupError::RangeInUse(overlapping[0].start)), overlapping));
+    }
+    // One without a frame is in no one's way.
+    assert!(over(&mut [first.add(1)..first.add(1), given[2].clone()], &given[2]).is_ok());
 }

@@ -25,8 +25,8 @@ impl<P: Platform, M: Zeroable> Allocator<'static, P, M> {
     /// are a word and a cell as [`Memory::carve`] demands.
     ///
     /// # Errors
-    /// As [`Plan::new`], [`new`](Self::new) and [`add_memory`](Self::add_memory); no range has room for the structures.
-    /// The ranges are unchanged then.
+    /// As [`Plan::new`], [`new`](Self::new) and [`add_memory`](Self::add_memory); no range has room for the structures;
+    /// two ranges overlap. The ranges are unchanged then.
     pub unsafe fn over(
         ranges: &mut [Range<Pfn>],
         cpu_nodes: &'static [NodeId],
@@ -48,6 +48,13 @@ impl<P: Platform, M: Zeroable> Allocator<'static, P, M> {
                 Some((n, (room.end <= range.end).then(|| address(&room)).flatten()?))
             });
         let (in_range, room) = found.ok_or(SetupError::TooLarge)?;
+        // Where other ranges overlap, the second one is refused as it is added; these frames are not added.
+        let taken = ranges[in_range].start..ranges[in_range].start.add(pages);
+        let others = ranges.iter().enumerate().filter(|(n, range)| *n != in_range && !range.is_empty());
+        let mut overlapping = others.filter(|(_, range)| range.start < taken.end && taken.start < range.end);
+        if let Some((_, range)) = overlapping.next() {
+            return Err(SetupError::RangeInUse(range.start.max(taken.start)));
+        }
         // SAFETY: it has the plan's size and a frame's alignment, by the caller's promise no other code uses it, and it
         // is zeroed here.
         let memory = unsafe {
