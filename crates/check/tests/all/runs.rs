@@ -267,6 +267,36 @@ fn a_range_with_a_bad_frame_is_left_alone() {
     }
 }
 
+/// A range for what does not move is in no zone and in no pageblock that blocks must leave: as a single block is not.
+#[test]
+fn a_range_that_stays_is_not_where_all_must_move() {
+    let pages = 2 * MAX_ORDER.pages();
+    let zone = |kind, start| ZoneSpec { node: NodeId(0), kind, start, pages };
+    let (normal, movable) = (zone(ZoneType::Normal, BASE), zone(ZoneType::Movable, BASE.add(pages)));
+    for config in ENGINES {
+        let world = Spec::zones([normal, movable], 1).config(config).plain();
+        world.allocator().set_pageblock_type(BASE, Migratetype::Cma).expect("it has memory");
+        let got = |pages: u64, asked| {
+            world
+                .on(0, |cpu| cpu.alloc_contig_with(pages, 1, asked, &Helpers::NONE))
+                .map_err(|error| error.why)
+        };
+        let whole = |start: Pfn, pages| Ok(start..start.add(pages));
+        for asked in [Migratetype::Unmovable, Migratetype::Reclaimable] {
+            let rest = pages - PAGEBLOCK_PAGES;
+            assert_eq!(got(pages, asked), Err(AllocFailure::NoMemory), "{:?}", config.engine);
+            assert_eq!(got(rest, asked), whole(BASE.add(PAGEBLOCK_PAGES), rest), "{:?}", config.engine);
+            assert_eq!(got(1, asked), Err(AllocFailure::NoMemory), "{:?}", config.engine);
+            assert_eq!(got(pages, M), whole(movable.start, pages), "{:?}", config.engine);
+            assert_eq!(got(1, M), whole(BASE, 1), "{:?}", config.engine);
+            world.on(0, |cpu| {
+                give_back(cpu, BASE..BASE.add(1));
+                give_back(cpu, BASE.add(PAGEBLOCK_PAGES)..movable.end());
+            });
+        }
+    }
+}
+
 /// What is the matter with a pageblock of a small world.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Fate {

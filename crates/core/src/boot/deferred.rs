@@ -64,8 +64,13 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     ///
     /// O(pages / 1024), and O(pages) where descriptors must be cleared.
     pub fn grow(&self, zone: ZoneId, order: Order, cpu: Option<CpuId>) -> bool {
+        self.grow_by(zone, order.pages(), cpu)
+    }
+
+    /// [`grow`](Self::grow), after a request for `wanted` contiguous pages.
+    pub(crate) fn grow_by(&self, zone: ZoneId, wanted: u64, cpu: Option<CpuId>) -> bool {
         let Some(later) = self.later().filter(|later| later.deferred.may_grow()) else { return false };
-        let target = order.pages().next_multiple_of(later.deferred.how().section);
+        let target = wanted.next_multiple_of(later.deferred.how().section);
         let mut pages = 0;
         while pages < target
             && let Some(taken) = later.deferred.take(zone)

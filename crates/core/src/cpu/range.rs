@@ -9,7 +9,9 @@ use crate::error::{AllocError, AllocFailure, FreeError, FreeFailure};
 use crate::frame::{BlockInfo, FrameUser, State};
 use crate::platform::Platform;
 use crate::reclaim::Helpers;
+use crate::request::Request;
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::zone::ZoneSpec;
 
 /// Ranges of a zone that a search tries.
 const TRIES: usize = 3;
@@ -122,7 +124,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
 
     /// Allocates `pages` contiguous frames at a multiple of `align` frames, in the first zone that has such a range,
     /// also more than the largest block has: 2^18 frames are a gigantic page of 1 GiB. They count as unmovable, and may
-    /// be freed in any parts.
+    /// be freed in any parts. Only a movable request gets Movable zones and CMA pageblocks. If no range is ready, more
+    /// of the memory that boot has left for later is initialised.
     ///
     /// Of all ranges of whole pageblocks it takes the one with the fewest frames in use, the first of equals; without a
     /// mover, only free ranges. Ranges with unmovable, reclaimable, reserved or absent frames are skipped. If the range
@@ -147,44 +150,63 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             if drained {
                 self.drain();
             }
-            for zone in self.allocator.zonelist_of(self.cpu) {
-                let zone = self.allocator.zones[zone.index()].spec();
-                let within = zone.start..zone.end();
-                self.allocator.touch(within.start, within.end);
-                let mut last = None;
-                for _ in 0..TRIES {
-                    let best = self.best_start(&within, pages, align.max(PAGEBLOCK_PAGES), last);
-                    let Some((used, start)) =
-                        best.filter(|&(used, _)| used == 0 || helpers.migrate.is_some())
-                    else {
-                        break;
-                    };
-                    if self.alloc_contig_range(start..start.add(pages), helpers).is_ok() {
+            for &id in self.allocator.zonelist_of(self.cpu) {
+                let zone = self.allocator.zones[id.index()].spec();
+                if pages > zone.pages || !Request::new(MAX_ORDER, migratetype).may_use(zone.kind) {
+                    continue;
+                }
+                self.allocator.touch(zone.start, zone.end());
+                loop {
+                    if let Some(start) = self.contig_of(zone, pages, align, migratetype, helpers) {
                         return Ok(start..start.add(pages));
                     }
-                    last = Some((used, start));
+                    if !self.allocator.grow_by(id, pages, Some(self.cpu)) {
+                        break;
+                    }
                 }
             }
         }
         Err(AllocError::new(AllocFailure::NoMemory, MAX_ORDER, migratetype))
     }
 
+    /// Allocates one of the best ranges of a zone. Returns its first frame.
+    fn contig_of(
+        &self,
+        zone: &ZoneSpec,
+        pages: u64,
+        align: u64,
+        asked: Migratetype,
+        helpers: &Helpers<'_>,
+    ) -> Option<Pfn> {
+        let mut last = None;
+        for _ in 0..TRIES {
+            let best = self.best_start(zone, pages, align.max(PAGEBLOCK_PAGES), asked, last);
+            let (used, start) = best.filter(|&(used, _)| used == 0 || helpers.migrate.is_some())?;
+            if self.alloc_contig_range(start..start.add(pages), helpers).is_ok() {
+                return Some(start);
+            }
+            last = Some((used, start));
+        }
+        None
+    }
+
     /// The start of the range with fewest frames in use, and how many these are, of those that come after `last`. A
     /// racy look, without a lock.
     fn best_start(
         &self,
-        within: &Range<Pfn>,
+        zone: &ZoneSpec,
         pages: u64,
         align: u64,
+        asked: Migratetype,
         last: Option<(u64, Pfn)>,
     ) -> Option<(u64, Pfn)> {
         let mut best: Option<(u64, Pfn)> = None;
-        let mut start = within.start.0.checked_next_multiple_of(align)?;
+        let mut start = zone.start.0.checked_next_multiple_of(align)?;
         // The pageblocks from `start` to `at` have `used` frames in use, and all can be had.
         let (mut at, mut used) = (start, 0);
-        'starts: while start.checked_add(pages).is_some_and(|end| end <= within.end.0) {
+        'starts: while start.checked_add(pages).is_some_and(|end| end <= zone.end().0) {
             while at < start + pages {
-                let movable = self.movable_in(Pfn(at));
+                let movable = self.movable_in(Pfn(at), asked);
                 (at, used) = (at + PAGEBLOCK_PAGES, used + movable.unwrap_or(0));
                 if movable.is_none() {
                     // The next range begins after this pageblock.
@@ -202,7 +224,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             }
             let next = start.saturating_add(align);
             for passed in (start..next.min(at)).step_by(PAGEBLOCK_PAGES as usize) {
-                used -= self.movable_in(Pfn(passed)).unwrap_or(0).min(used);
+                used -= self.movable_in(Pfn(passed), asked).unwrap_or(0).min(used);
             }
             start = next;
             if start >= at {
@@ -212,13 +234,15 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         best
     }
 
-    /// Frames in use of a pageblock that can be had: it is free, or its frames are movable. `None` if not.
-    fn movable_in(&self, start: Pfn) -> Option<u64> {
+    /// Frames in use of a pageblock that can be had for a type: it is free, or its frames are movable. `None` if not.
+    fn movable_in(&self, start: Pfn, asked: Migratetype) -> Option<u64> {
         let frames = &self.allocator.frames;
         let info = if frames.contains(start) { frames.info(start) } else { BlockInfo::ABSENT };
         let list = info.migratetype();
         let free = match frames.find(start) {
             _ if !info.is_present() || info.is_poisoned() || list == Migratetype::Isolate => return None,
+            // It is lent to movable blocks only.
+            _ if list == Migratetype::Cma && asked != Migratetype::Movable => return None,
             (_, State::Free { order, .. }) if order >= PAGEBLOCK_ORDER => PAGEBLOCK_PAGES,
             _ if frames.has_maps() => frames.open_head(start).map_or(0, |head| u64::from(head.free())),
             _ => {

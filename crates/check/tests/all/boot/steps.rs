@@ -94,6 +94,24 @@ fn a_lazy_boot_initialises_what_is_used() {
     assert_eq!(world.zone().managed_pages(), pages(&FREE));
 }
 
+/// A range is had that is nowhere in what is ready yet, also if it is larger than a section.
+#[test]
+fn a_lazy_boot_initialises_what_a_range_needs() {
+    for config in ENGINES {
+        let world = one_zone(Split::default(), &FREE, 0).config(config).plain();
+        world.allocator().begin().expect("it is the first time").stay_lazy();
+        world.on(0, |cpu| {
+            for (start, pages) in [(0x2400, 0x1800), (0x8200, 0x7c00)] {
+                let got = cpu.alloc_contig_with(pages, 1, M, &Helpers::NONE);
+                assert_eq!(got, Ok(Pfn(start)..Pfn(start + pages)), "{:?}", config.engine);
+            }
+            for pages in [0x8000, u64::MAX] {
+                assert!(cpu.alloc_contig_with(pages, 1, M, &Helpers::NONE).is_err(), "no range is so long");
+            }
+        });
+    }
+}
+
 #[test]
 fn what_boot_reserved_is_given_back_when_its_pageblock_is_ready() {
     let free = [(0x1000, 0x3000), (0x3800, 0x4001), (0x4003, 0x6000)];
