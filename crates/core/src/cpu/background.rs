@@ -93,11 +93,16 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return rest };
         let mut run = NodeRun { node, order: asked.order, highest: asked.highest, reclaimer };
         count(&state.events.pageoutrun, 1);
-        let mut boosts = [0; MOST_ZONES];
-        self.on_node(&run).for_each(|zone| boosts[zone.id().index()] = zone.pressure.boost());
+        let (mut boosts, mut had_memory) = ([0; MOST_ZONES], [false; MOST_ZONES]);
+        for zone in self.on_node(&run) {
+            (boosts[zone.id().index()], had_memory[zone.id().index()]) = (zone.pressure.boost(), true);
+        }
         // During the run CPUs keep fewer pages on their lists (v6.1 and later).
-        let set_active = |active| {
-            for zone in self.zones_on(node, asked.highest) {
+        let set_active = |active: bool| {
+            // A zone may have lost its last memory since.
+            let covers =
+                |zone: &&Zone<P>| zone.managed_pages() > 0 || !active && had_memory[zone.id().index()];
+            for zone in self.zones_on(node, asked.highest).filter(covers) {
                 if zone.pressure.set_reclaim_active(active) {
                     self.tell_pressure(zone);
                 }
@@ -140,15 +145,14 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
 
     /// The populated zones of the run, lowest first.
     fn on_node<'r>(&'r self, run: &NodeRun<'_>) -> impl Iterator<Item = &'r Zone<'r, P>> + 'r {
-        self.zones_on(run.node, run.highest)
+        self.zones_on(run.node, run.highest).filter(|zone| zone.managed_pages() > 0)
     }
 
+    /// The zones of a node up to a type, lowest first.
     fn zones_on<'r>(&'r self, node: NodeId, highest: ZoneType) -> impl Iterator<Item = &'r Zone<'r, P>> + 'r {
         let zones = self.allocator.zones;
         ZoneType::ALL.into_iter().filter(move |&kind| kind <= highest).flat_map(move |kind| {
-            zones.iter().filter(move |zone| {
-                zone.spec().node == node && zone.spec().kind == kind && zone.managed_pages() > 0
-            })
+            zones.iter().filter(move |zone| zone.spec().node == node && zone.spec().kind == kind)
         })
     }
 
