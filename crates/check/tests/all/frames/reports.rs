@@ -47,6 +47,32 @@ fn each_block_is_reported_once_until_it_is_allocated() {
     }
 }
 
+/// A hook takes the memory of the blocks, which holds something else then: no check takes that for a write to free
+/// memory.
+#[test]
+fn a_hook_may_write_to_what_it_is_told_of() {
+    for engine in STORES {
+        for wants in [Some(true), Some(false), None] {
+            let spec = Spec::one_zone(4 * MAX_ORDER.pages(), 1).engine(engine).bare();
+            let world = spec.but(|config| (config.poison, config.free_reporting) = (true, true)).plain();
+            let pin = world.pin(0);
+            let report = AssertUnwindSafe(|| {
+                world.cpu(&pin).report_free(PAGEBLOCK_ORDER, |blocks| {
+                    let pages = |&(pfn, order): &(Pfn, Order)| (0..order.pages()).map(move |n| pfn.add(n));
+                    blocks.iter().flat_map(pages).for_each(|pfn| world.scribble(pfn));
+                    wants.expect("a hook that fails")
+                })
+            });
+            let reported = catch_unwind(report).ok();
+            world.unpin(pin);
+            let told = if wants == Some(true) { 4 } else { 0 };
+            assert_eq!(reported.map(|reported| reported.blocks), wants.map(|_| told), "{engine:?}");
+            assert_eq!(world.everything().len() as u64, 4 * MAX_ORDER.pages(), "{engine:?}, {wants:?}");
+            assert_eq!(world.allocator().totals().pcp.poison_overwrites, 0, "{engine:?}, {wants:?}");
+        }
+    }
+}
+
 #[test]
 fn what_was_allocated_is_reported_again() {
     for world in worlds(16 * 1024) {

@@ -34,6 +34,9 @@ impl<P: Platform, M: FrameUser> Drop for Unreported<'_, '_, '_, P, M> {
     fn drop(&mut self) {
         let local = self.cpu.local(self.zone);
         for &(pfn, order) in &self.blocks[..self.len] {
+            if self.cpu.allocator.config.poison {
+                self.cpu.fill_freed(pfn, order);
+            }
             local.under_lock(pfn, |buddy| buddy.put_reported(pfn, order, self.told));
         }
     }
@@ -46,7 +49,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     ///
     /// The blocks are allocated while the hook runs, with no lock held, and free again when it returns. If it returns
     /// `false`, or panics, they count as not reported, and the call ends. Blocks on CPUs' lists are not free. Nothing
-    /// is taken from a zone that is near its low mark. Without
+    /// is taken from a zone that is near its low mark. With poisoning, blocks are filled again after the hook. Without
     /// [`Config::free_reporting`](crate::Config::free_reporting) the call does nothing.
     ///
     /// To be called from time to time, by one CPU at a time. O(pageblocks), and the lock of a zone for each block.
