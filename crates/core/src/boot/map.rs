@@ -273,7 +273,7 @@ impl<'b> MemoryMap<'b> {
         bytes - (self.pages() << PAGE_SHIFT)
     }
 
-    /// Base pages of memory that no node claims; 0 if no node claims any. O(ranges).
+    /// Base pages of memory that no node claims; 0 if no node claims any. O(ranges × ranges of nodes).
     #[must_use]
     pub fn unclaimed_pages(&self) -> u64 {
         if self.homes().is_empty() {

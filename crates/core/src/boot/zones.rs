@@ -314,7 +314,7 @@ pub struct HandOver<'b> {
 
 impl<'b> HandOver<'b> {
     /// Ends early allocation: writes the memory that is free and in a zone of `division` to `room`, sorted, cut where
-    /// zones end. O(ranges).
+    /// zones end. O(zones × ranges).
     ///
     /// # Errors
     /// `room` is smaller than [`HandOver::ranges`].
@@ -332,7 +332,7 @@ impl<'b> HandOver<'b> {
         Ok(Self { early, free: &room[..len] })
     }
 
-    /// Number of ranges that would be handed over now. O(ranges).
+    /// Number of ranges that would be handed over now. O(zones × ranges).
     #[must_use]
     pub fn ranges(early: &Early<'_>, division: &Division<'_>) -> usize {
         in_zones(early, division.specs).count()
