@@ -376,6 +376,8 @@ static void a_child_of_a_process_that_shares(void) {
   uint64_t mine = fw_shm_alloc(shm, 3, FW_MOVABLE);
   CHECK(mine != FW_NO_FRAME && fw_shm_adopt(shm, mine, 3) == FW_ERR_REFUSED && last().why == FW_WHY_NOT_OWNER);
   CHECK(last().pfn == mine && last().order == 3 && last().other_owner == fw_shm_number(shm));
+  struct fw_cpu *none;
+  CHECK(fw_attach((struct fw_arena *)shm, &none) == FW_ERR_HANDLE && fw_detach((struct fw_cpu *)shm) == FW_ERR_HANDLE);
   int fd = dup(fw_shm_fd(shm));
   pid_t child = fork();
   if (child == 0) {

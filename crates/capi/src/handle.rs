@@ -13,12 +13,12 @@ use std::sync::Arc;
 use framewright_host::{Arena, Cpu, Migratetype};
 
 use crate::balloon::Balloon;
-use crate::shell::{CLOSED, INHERITED, Shell, Shells, closed};
+use crate::shell::{CLOSED, Shell, Shells, closed};
 use crate::status::{self, fw_status};
 
-/// An open arena: no thread's control block is at an odd address.
+/// An open arena. All kinds but threads are odd numbers: no thread's control block is at an odd address.
 const ARENA: usize = 0x6677_6172_656e_6121;
-/// An attachment whose thread lends its lists. An odd number, too.
+/// An attachment whose thread lends its lists.
 const LENT: usize = 0x6677_6c65_6e74_2101;
 
 /// Closes all handles in a forked child: the CPUs that they stand for are its parent's.
@@ -254,13 +254,12 @@ pub(crate) unsafe fn cpu_of<'a>(cpu: *const fw_cpu) -> Result<Called<'a>, fw_sta
 unsafe fn not_ours(cpu: *const fw_cpu) -> fw_status {
     // SAFETY: shells are never given back.
     let Some(shell) = (unsafe { cpu.as_ref() }) else { return status::null("the CPU handle is NULL") };
-    match shell.0.kind.load(Ordering::Relaxed) {
-        CLOSED | ARENA | LENT | INHERITED => closed(),
-        _ => status::plain(
-            fw_status::FW_ERR_THREAD,
-            "another thread attached this handle: each thread attaches for itself",
-        ),
+    let kind = shell.0.kind.load(Ordering::Relaxed);
+    if kind == CLOSED || kind % 2 == 1 {
+        return closed();
     }
+    let text = "another thread attached this handle: each thread attaches for itself";
+    status::plain(fw_status::FW_ERR_THREAD, text)
 }
 
 /// Whether other threads are attached to an arena.

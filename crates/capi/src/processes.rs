@@ -12,7 +12,7 @@ use crate::cpu::{kind, order_of};
 use crate::shell::{Shell, Shells};
 use crate::status::{self, Failure, fw_error, fw_status, fw_why, of_violation, tried};
 
-/// First word of an open handle. Handles of other kinds begin with other words.
+/// First word of an open handle, an odd number. Handles of other kinds begin with other words.
 const OPEN: usize = 0x6677_5f73_686d_2121;
 
 /// This process's use of an arena that it shares with others. Any thread may use the handle.

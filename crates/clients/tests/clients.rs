@@ -192,9 +192,9 @@ fn page_tables_are_made_of_our_frames() {
     assert_eq!(arena.allocator().free_pages(), 4095, "all but the root came back");
 }
 
-/// Notes the text and the fields of each event.
+/// Notes the text and the fields of each event; and allocates, if there is an arena.
 #[derive(Clone, Default)]
-struct Listener(Arc<Mutex<Vec<String>>>);
+struct Listener(Arc<Mutex<Vec<String>>>, Option<SharedArena>);
 
 impl tracing::Subscriber for Listener {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
@@ -218,6 +218,8 @@ impl tracing::Subscriber for Listener {
         }
         let mut line = Line(format!("{} ", event.metadata().level()));
         event.record(&mut line);
+        let allocates = |arena: &SharedArena| arena.alloc_block(Order::ZERO, Migratetype::Movable).is_ok();
+        assert!(self.1.as_ref().is_none_or(allocates));
         self.0.lock().unwrap().push(line.0);
     }
 
@@ -258,4 +260,18 @@ fn listeners_are_told_what_an_arena_does() {
         assert!(line.starts_with(wanted), "{wanted}: {told:#?}");
     }
     assert_eq!(told.len(), wanted.len(), "{told:#?}");
+}
+
+/// A listener may allocate from the arena that tells it of something, also where all CPUs are taken.
+#[test]
+fn a_listener_allocates_during_a_call_through_the_spare_cpu() {
+    let arena: SharedArena = Arena::builder().bytes(4 << 20).cpus(1).build_shared().unwrap();
+    let _only = arena.attach().unwrap();
+    let listener = Listener(Arc::default(), Some(arena.clone()));
+    tracing::subscriber::with_default(listener.clone(), || {
+        while listener.0.lock().unwrap().is_empty() {
+            tracing::callsite::rebuild_interest_cache();
+            arena.trim(Order::ZERO);
+        }
+    });
 }

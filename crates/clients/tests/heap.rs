@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Barrier;
 use std::thread;
 
-use framewright_host::Heap;
+use framewright_host::{Heap, Order};
 
 const ARENA_BYTES: u64 = 256 << 20;
 
@@ -154,6 +154,36 @@ fn threads_that_make_the_first_allocation_together_get_one_arena() {
         }
     });
     assert!(FIRST.arena().expect("made").counts().allocated > 0);
+}
+
+/// A call that needs memory of its own, from lists that are empty, waits for no lock that it holds itself.
+#[test]
+fn calls_of_the_heaps_arena_may_allocate() {
+    const ALONE: &str = "FRAMEWRIGHT_HEAP_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        alone.args(["--exact", "calls_of_the_heaps_arena_may_allocate"]).env(ALONE, "1");
+        let ended = alone.output().unwrap();
+        return assert!(ended.status.success(), "{ended:?}");
+    }
+    // SAFETY: a call that waits permanently is ended.
+    unsafe { libc::alarm(20) };
+    let arena = HEAP.arena().unwrap();
+    arena.detach();
+    let all: [_; 32] = core::array::from_fn(|_| arena.attach().ok());
+    assert!(all.iter().any(Option::is_none), "all CPUs are taken");
+    for size in [16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048] {
+        // SAFETY: the layout has a size.
+        let is_first_of_chunk = || unsafe {
+            let before = arena.counts().allocated;
+            HEAP.alloc(layout(size, 16));
+            arena.counts().allocated > before
+        };
+        while !is_first_of_chunk() {}
+        (1..16384 / size).for_each(|_| assert!(!is_first_of_chunk()));
+    }
+    assert!(arena.verify().is_err());
+    arena.trim(Order::ZERO);
 }
 
 /// A child has copies of all objects, frees none of the arena's, and allocates from the system; its parent goes on.

@@ -363,9 +363,15 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     // Always inlined: the caller knows the order, and the code is a hit and a call.
     #[inline(always)]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        if self.free_hit(pfn, order) {
-            return Ok(());
-        }
+        if self.free_hit(pfn, order) { Ok(()) } else { self.free_miss(pfn, order) }
+    }
+
+    /// [`free`](Self::free) of a block for which [`free_hit`](Self::free_hit) has returned `false`.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free).
+    #[inline(always)]
+    pub fn free_miss(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let mut error = None;
         self.free_missed(pfn, order, &mut error);
         match error {

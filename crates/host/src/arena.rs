@@ -25,7 +25,7 @@ use crate::helpers::Pressure;
 use crate::idle_cpus::IdleCpus;
 use crate::os::Mapping;
 use crate::platform::{Host, HostPin};
-use crate::robust::{Acquired, OwnerLocks, Refused};
+use crate::robust::{Acquired, FirstLocks, OwnerLocks, Refused};
 use crate::store::{DescriptorMemory, Store};
 
 /// Bytes of a base page, the unit that frames are counted in, unless
@@ -78,9 +78,8 @@ unsafe impl Sync for Pages {}
 /// # Forks
 /// An arena belongs to the process that made it. In a child, [`attach`](Self::attach) returns
 /// [`AttachError::Forked`](crate::AttachError::Forked); an allocation that does more than take a block off the thread's
-/// own list fails with [`AllocFailure::Forked`], calls about given frames fail with `Foreign`, and drains, blocks and
-/// attachments that are dropped do nothing. Do not free a raw block there ([`Cpu::free`](crate::Cpu::free)): that is
-/// not looked at, and may wait permanently for a lock that another thread of the parent held.
+/// own list fails with [`AllocFailure::Forked`], calls about given frames fail with `Foreign`, and frees, splits,
+/// drains, blocks and attachments that are dropped do nothing, or change the child's copy of that list only.
 ///
 /// Memory of the arena's own reads as zeroes, and what is written there is the child's alone; pages of hugetlb are a
 /// fault (`SIGSEGV`) instead. Memory of the caller's ([`memory`](crate::ArenaBuilder::memory)) is as it was mapped.
@@ -418,11 +417,11 @@ impl<M: FrameUser> Arena<M> {
             return Err(VerifyError::Forked);
         }
         let _sweeping = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut held = Vec::with_capacity(self.owners.len());
+        let mut held = FirstLocks { locks: &self.owners, count: 0 };
         for slot in 0..self.owners.len() {
             let busy = || VerifyError::Busy(CpuId(slot as u16));
             self.owners.try_acquire(slot).ok_or_else(busy)?;
-            held.push(self.owners.guard(slot));
+            held.count += 1;
         }
         self.allocator.verify().map_err(VerifyError::Wrong)
     }

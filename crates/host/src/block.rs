@@ -146,10 +146,6 @@ impl<'c, M: FrameUser> Block<'c, M> {
 impl<M: FrameUser> Drop for Block<'_, M> {
     #[inline]
     fn drop(&mut self) {
-        // In a child it is the parent's.
-        if self.arena().is_forked() {
-            return;
-        }
         // SAFETY: the block is ours, and this is its end.
         if let Err(error) = unsafe { self.cpu.free(self.pfn, self.order) } {
             refused(error);

@@ -14,7 +14,7 @@ use crate::arena::{Arena, Pages};
 use crate::error::ArenaError;
 use crate::event::event;
 use crate::numa::Placement;
-use crate::os::{Mapping, machine_nodes};
+use crate::os::{Mapping, machine_nodes, system_page_bytes};
 use crate::robust::OwnerLocks;
 use crate::shared::SharedArena;
 use crate::store::Store;
@@ -478,17 +478,19 @@ impl ArenaBuilder {
         let page = self.page();
         if let Some(bound) = &self.bound {
             for zone in zones {
-                let bytes = |pages: u64| pages as usize * page;
+                let start = (zone.start.0 - self.base.0) as usize * page;
                 let node = bound[usize::from(zone.node.0)];
+                // To the mapping's end, where later zones are bound anew: zones may end inside a huge page.
                 mapping
-                    .bind(bytes(zone.start.0 - self.base.0), bytes(zone.pages), node)
+                    .bind(start, mapping.bytes() - start, node)
                     .map_err(|source| ArenaError::Bind { node, source })?;
             }
         }
         let placed = self.placement.apply(mapping);
         placed.map_err(|(node, source)| ArenaError::Bind { node, source })?;
         if !self.copied_by_fork {
-            mapping.keep_from_children();
+            let kept = mapping.keep_from_children();
+            kept.map_err(|source| ArenaError::Reserve { what: "pages", bytes: mapping.bytes(), source })?;
         }
         let from_pool = matches!(self.memory, Source::Backing(Backing::HugeTlb | Backing::GiantTlb))
             && self.bound.is_some();
@@ -503,13 +505,14 @@ impl ArenaBuilder {
 
     /// The least order of free blocks that can go back to the system, if any can.
     fn trims(&self) -> Option<Order> {
+        // What goes back are whole pages of the system, or of the pool.
+        let whole = |bytes: usize| Order::for_pages(bytes.div_ceil(self.page()) as u64);
         match self.memory {
             // A free would write to the memory, and commit it again.
             _ if self.locked || self.config.poison || self.config.init_on_free => None,
             Source::Caller { .. } | Source::Backing(Backing::Described) => None,
-            Source::Backing(Backing::Base | Backing::Huge) => Some(Order::ZERO),
-            // What goes back are whole pages of the pool.
-            Source::Backing(Backing::HugeTlb) => Order::for_pages((HUGE_PAGE / self.page()) as u64),
+            Source::Backing(Backing::Base | Backing::Huge) => whole(system_page_bytes()),
+            Source::Backing(Backing::HugeTlb) => whole(HUGE_PAGE),
             Source::Backing(Backing::GiantTlb) => None,
         }
     }

@@ -137,7 +137,7 @@ impl<M: FrameUser> Arena<M> {
     /// If this thread holds the CPU already.
     pub fn on_cpu<R>(&self, cpu: usize, f: impl FnOnce(&Cpu<'_, M>) -> R) -> Result<R, AttachError> {
         self.check_number(cpu)?;
-        self.act_as(cpu, f)
+        self.act_as(cpu, Some(self.owners.acquire(cpu)), f)
     }
 
     fn check_number(&self, cpu: usize) -> Result<(), AttachError> {
@@ -148,20 +148,22 @@ impl<M: FrameUser> Arena<M> {
         if cpu < cpus { Ok(()) } else { Err(AttachError::NoSuchCpu { cpu, cpus }) }
     }
 
-    /// Like [`on_cpu`](Self::on_cpu), for any CPU that the arena has.
+    /// Like [`on_cpu`](Self::on_cpu), for any CPU that the arena has, with its lock as it was acquired for this.
+    /// `None`: this thread holds it for a call that is between two of the core's, or the arena is the parent's.
     pub(crate) fn act_as<R>(
         &self,
         number: usize,
+        acquired: Option<Acquired>,
         f: impl FnOnce(&Cpu<'_, M>) -> R,
     ) -> Result<R, AttachError> {
-        // Not in a child, where another thread of the parent may hold it permanently: there each call does nothing.
-        let turn = (!self.is_forked()).then(|| (self.owners.acquire(number), self.owners.guard(number)));
+        let turn = acquired.map(|_| self.owners.guard(number));
         if self.idle_cpus.contains(number) {
             return Err(AttachError::Taken(CpuId(number as u16)));
         }
-        // SAFETY: the CPU's lock is held until `turn` is dropped, after `f` has returned.
+        // SAFETY: the CPU's lock is held until `turn` is dropped, after `f` has returned, or longer. In a child each
+        // call does nothing.
         let cpu = unsafe { self.cpu(CpuId(number as u16)) };
-        if turn.as_ref().is_some_and(|(acquired, _)| *acquired == Acquired::OwnerDied) {
+        if acquired == Some(Acquired::OwnerDied) {
             cpu.drain();
         }
         // Not to be dropped: that would drain the lists, and give the lock back.
@@ -485,10 +487,13 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
     ///
     /// # Errors
     /// The fault of the free, and the state in the frame's descriptor.
-    #[inline]
+    // Always: a hit is less than a call.
+    #[inline(always)]
     pub unsafe fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         self.arena.annotate_freed(pfn, order);
-        self.cpu.free(pfn, order)
+        // In a child, all but hits would take locks, which threads of the parent may hold.
+        let is_done = self.cpu.free_hit(pfn, order) || self.arena.is_forked();
+        if is_done { Ok(()) } else { self.cpu.free_miss(pfn, order) }
     }
 
     /// Turns an allocated block of order `from` into allocated blocks of order `to`, each to be freed on its
@@ -501,6 +506,9 @@ impl<'a, M: FrameUser> Cpu<'a, M> {
     /// # Errors
     /// As [`free`](Self::free), if the block is not allocated with order `from`, or `to` is larger.
     pub unsafe fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
+        if self.arena.is_forked() {
+            return Ok(());
+        }
         // SAFETY: our caller's promise.
         unsafe { self.cpu.split(pfn, from, to) }
     }

@@ -28,6 +28,7 @@ use framewright::platform::Platform;
 use framewright_pagecache::{Completion, Device, FileId, IoError, PageSlot, Progress};
 
 use crate::arena::{Arena, PAGE_BYTES};
+use crate::forks::{self, Withheld};
 use crate::os::{effective_user, set_direct, write_pieces};
 use crate::platform::Host;
 use crate::writing::{Queue, ToWrite};
@@ -68,6 +69,8 @@ pub(crate) fn io_error(error: &io::Error) -> IoError {
 
 /// A file of the system's, open. However often a path is opened, there is one of these for a file.
 pub(crate) struct Open {
+    // Before the file, so that it is dropped first.
+    _withheld: Option<Withheld>,
     pub(crate) file: File,
     /// Whether its pages pass the system's cache by.
     pub(crate) direct: bool,
@@ -99,6 +102,7 @@ impl Open {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
         }
         Ok(Self {
+            _withheld: None,
             file,
             direct,
             named: true,
@@ -134,7 +138,9 @@ impl Open {
             let ends_so = |name: &&OsStr| path.as_os_str().as_bytes().ends_with(name.as_bytes());
             let name = path.file_name().filter(ends_so).ok_or(io::ErrorKind::IsADirectory)?;
             let within = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
-            match with_direct(|flags| options(flags).create_new(true).mode(0o666).open(&within)) {
+            // Where direct access is refused, the file is made by then.
+            let make = |flags| options(flags).create(true).create_new(flags != 0).mode(0o666).open(&within);
+            match with_direct(make) {
                 Ok((file, direct)) => {
                     let open = Self::new(file, direct, Some(folder))?;
                     held(made).insert(open.key);
@@ -174,7 +180,11 @@ impl Open {
     pub(crate) fn private(path: &Path) -> io::Result<Self> {
         let refuse = |why| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         let open = |flags| options(flags | libc::O_NOFOLLOW).create(true).mode(0o600).open(path);
+        // No child may share the lock: it would keep it after this process has ended.
+        let mut duties = forks::hold();
         let (file, direct) = with_direct(open)?;
+        let withheld = Some(duties.withhold(&file));
+        drop(duties);
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return refuse("it is no regular file");
@@ -189,7 +199,7 @@ impl Open {
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process swaps to it"));
         }
         file.set_permissions(PermissionsExt::from_mode(0o600))?;
-        Self::new(file, direct, None)
+        Ok(Self { _withheld: withheld, ..Self::new(file, direct, None)? })
     }
 
     /// Takes the file's length from the system: another process may have changed it since it was opened.

@@ -8,9 +8,9 @@
 //! | event | level | fields |
 //! |---|---|---|
 //! | arena made | DEBUG | `pages`, `page_bytes`, `nodes`, `slots` |
-//! | no slot to attach to | DEBUG | `slots` |
+//! | no CPU to attach to | DEBUG | `cpus` |
 //! | allocation failed | DEBUG | `order`, `migratetype`, `error` |
-//! | pages of ended threads brought back | DEBUG | `slots`, `pages` |
+//! | pages of ended threads brought back | DEBUG | `cpus`, `pages` |
 //! | memory given back to the system | DEBUG | `pages`, `blocks` |
 //! | background reclaim | DEBUG | `node`, `freed`, `balanced` |
 //! | a frame is bad | WARN | `pfn`, `found` |

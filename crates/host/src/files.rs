@@ -5,7 +5,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 
@@ -108,7 +108,8 @@ impl Drop for FileCache<'_> {
             return;
         }
         for lost in self.flush_all() {
-            eprintln!("framewright: {lost}");
+            // Not `eprintln`, which panics where it cannot write: standard error may be on the same full disk.
+            let _ = writeln!(io::stderr(), "framewright: {lost}");
         }
         self.arena.free_left(self.cache.take_pages());
         // It holds memory of this process.

@@ -9,7 +9,8 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::os::fd::RawFd;
+use std::fs::File;
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 /// Forks between this process and the one that made its first handle.
@@ -37,6 +38,8 @@ impl Generation {
 pub struct Duties {
     /// Closes these: open, they would keep its parent alive in the eyes of other processes.
     openings: Vec<RawFd>,
+    /// Puts an empty file in the place of these, which would keep their parent's locks, too: handles close them later.
+    withheld: Vec<RawFd>,
     /// Takes these address ranges, which a child does not inherit, so that nothing else comes to be there.
     holes: Vec<(usize, usize)>,
     /// Calls these.
@@ -44,7 +47,7 @@ pub struct Duties {
 }
 
 static DUTIES: Mutex<Duties> =
-    Mutex::new(Duties { openings: Vec::new(), holes: Vec::new(), others: Vec::new() });
+    Mutex::new(Duties { openings: Vec::new(), withheld: Vec::new(), holes: Vec::new(), others: Vec::new() });
 
 impl fmt::Debug for Duties {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,6 +81,12 @@ impl Duties {
         at.map(|at| self.openings.swap_remove(at)).is_some()
     }
 
+    /// Keeps an open file from children as long as the result lives, which has to end before the file is closed.
+    pub(crate) fn withhold(&mut self, file: &File) -> Withheld {
+        self.withheld.push(file.as_raw_fd());
+        Withheld(file.as_raw_fd())
+    }
+
     pub(crate) fn fill(&mut self, start: usize, bytes: usize) {
         self.holes.push((start, bytes));
     }
@@ -91,6 +100,15 @@ impl Duties {
             // SAFETY: the child's copy of a descriptor whose owner asks `end_close` before it closes it.
             unsafe { libc::close(opening) };
         }
+        for opening in self.withheld.drain(..) {
+            // SAFETY: as above, and the number stays that of an open file, its handle's to close. Where no file can be
+            // made, the child keeps the lock.
+            unsafe {
+                let empty = libc::eventfd(0, libc::EFD_CLOEXEC);
+                libc::dup3(empty, opening, libc::O_CLOEXEC);
+                libc::close(empty);
+            }
+        }
         for (start, bytes) in self.holes.drain(..) {
             let flags =
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
@@ -103,6 +121,15 @@ impl Duties {
             }
         }
         self.others.iter().for_each(|f| f());
+    }
+}
+
+/// See [`Duties::withhold`].
+pub(crate) struct Withheld(RawFd);
+
+impl Drop for Withheld {
+    fn drop(&mut self) {
+        hold().withheld.retain(|&opening| opening != self.0);
     }
 }
 

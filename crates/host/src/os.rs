@@ -226,10 +226,11 @@ impl Mapping {
             unmap(all, before);
             unmap(all.add(before + 2 * guard + bytes), slack - before);
             let start = all.add(before + guard);
+            let mapping = Self { start, bytes, guard, made: Generation::now() };
             for place in [start.sub(guard), start.add(bytes)].into_iter().filter(|_| guard > 0) {
-                libc::mprotect(place.as_ptr().cast(), guard, libc::PROT_NONE);
+                check(libc::mprotect(place.as_ptr().cast(), guard, libc::PROT_NONE))?;
             }
-            Ok(Self { start, bytes, guard, made: Generation::now() })
+            Ok(mapping)
         }
     }
 
@@ -262,13 +263,15 @@ impl Mapping {
     /// direct I/O on memory that is shared with a child may corrupt it (open(2), `O_DIRECT`). The range stays taken
     /// there: it reads as zeroes in a child, or, where the kernel does not offer that (pages of hugetlb), a touch is a
     /// fault.
-    pub(crate) fn keep_from_children(&self) {
+    pub(crate) fn keep_from_children(&self) -> io::Result<()> {
         // SAFETY: advice that does not change what the memory holds here.
-        let advise = |advice| unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, advice) };
-        if advise(libc::MADV_WIPEONFORK) != 0 {
-            forks::hold().fill(self.start.as_ptr() as usize, self.bytes);
-            advise(libc::MADV_DONTFORK);
+        let advise = |advice| check(unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, advice) });
+        if advise(libc::MADV_WIPEONFORK).is_err() {
+            let mut duties = forks::hold();
+            advise(libc::MADV_DONTFORK)?;
+            duties.fill(self.start.as_ptr() as usize, self.bytes);
         }
+        Ok(())
     }
 
     /// Has the system commit all pages now, as if each were written to.
@@ -298,10 +301,10 @@ impl Mapping {
         check(unsafe { libc::mlock(self.start.as_ptr().cast(), self.bytes) })
     }
 
-    /// How many pages of a part of the range are in memory. The part is whole pages.
+    /// How many pages that a part of the range reaches into are in memory. The part begins with a page.
     pub(crate) fn resident(&self, offset: usize, bytes: usize) -> usize {
         debug_assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes));
-        let mut pages = vec![0_u8; bytes / system_page_bytes()];
+        let mut pages = vec![0_u8; bytes.div_ceil(system_page_bytes())];
         // SAFETY: a part of our own mapping; the list has a byte for each of its pages.
         let failed =
             unsafe { libc::mincore(self.start.as_ptr().add(offset).cast(), bytes, pages.as_mut_ptr()) };
@@ -455,6 +458,72 @@ pub(crate) mod tests {
         assert!(Mapping::lazy(1 << 60, 4096).is_err());
     }
 
+    /// Where the system's pages are larger than ours, a zone may end inside one.
+    #[test]
+    fn a_part_of_a_page_counts_as_a_page() {
+        let page = system_page_bytes();
+        let mapping = Mapping::lazy(2 * page, page).unwrap();
+        mapping.populate().unwrap();
+        assert_eq!(mapping.resident(0, page + 1), 2);
+    }
+
+    /// The system refuses to cut a mapping in two where a process has too many.
+    #[test]
+    fn memory_is_guarded_and_kept_from_children_or_refused() {
+        // SAFETY: a child, in which no thread beside it needs a mapping, makes system calls, and ends.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::_exit(std::panic::catch_unwind(with_many_mappings).unwrap_or(100));
+            }
+            let mut status = -1;
+            assert_eq!((libc::waitpid(child, &mut status, 0), status), (child, 0));
+        }
+    }
+
+    fn with_many_mappings() -> i32 {
+        let page = system_page_bytes();
+        let outer = Mapping::lazy(3 * page, page).unwrap();
+        // SAFETY: one-page mappings that nothing uses, a child that ends, and a pipe: the system can read the guard
+        // pages, or cannot.
+        unsafe {
+            let made = Generation::now();
+            let inner = Mapping { start: outer.start.add(page), bytes: page, guard: 0, made };
+            let mut some = [ptr::null_mut(); 16];
+            for n in 0.. {
+                // Neighbours that differ, so that each is one of its own.
+                let protection = if n % 2 == 0 { libc::PROT_NONE } else { libc::PROT_READ };
+                let at = libc::mmap(ptr::null_mut(), 1, protection, ANONYMOUS, -1, 0);
+                if at == libc::MAP_FAILED {
+                    break;
+                }
+                some[n % some.len()] = at;
+                if n == 200_000 {
+                    // The limit is beyond what a test should reach.
+                    return 0;
+                }
+            }
+            let _refused = inner.keep_from_children();
+            core::mem::forget(inner);
+            let guarded = some.into_iter().find_map(|at| {
+                libc::munmap(at, 1);
+                Mapping::guarded(page, page).ok()
+            });
+            let guarded = guarded.unwrap();
+            let mut pipe = [0; 2];
+            assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
+            let guards = [guarded.start.sub(page), guarded.start.add(page)];
+            let is_open = guards.iter().any(|guard| libc::write(pipe[1], guard.as_ptr().cast(), 1) == 1);
+            let child = libc::fork();
+            if child == 0 {
+                libc::_exit(0);
+            }
+            let mut status = -1;
+            libc::waitpid(child, &mut status, 0);
+            i32::from(is_open) | i32::from(status != 0) << 1
+        }
+    }
+
     /// Pages of hugetlb, where the machine has a pool, and shared memory in their place, which the kernel does not wipe
     /// on a fork, either. In a child the range is taken, and a touch is a fault.
     #[test]
@@ -472,7 +541,7 @@ pub(crate) mod tests {
 
     fn is_a_taken_hole_in_a_child(mapping: &Mapping) {
         let (start, bytes) = (mapping.start, mapping.bytes);
-        mapping.keep_from_children();
+        mapping.keep_from_children().unwrap();
         let range = start.as_ptr() as usize..start.as_ptr() as usize + bytes;
         // SAFETY: a child makes system calls, reads memory of its own, and ends.
         let in_a_child = |touches: bool| unsafe {

@@ -9,7 +9,7 @@ use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::slice;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use crate::error::ArenaError;
 
@@ -160,8 +160,16 @@ impl OwnerLocks {
 
     /// Acquires lock `n`, which this thread does not hold; sleeps until it can.
     pub(crate) fn acquire(&self, n: usize) -> Acquired {
-        self.whole(n, self.row()[n].lock())
+        self.acquire_unless_mine(n)
             .expect("this thread holds the CPU's lock already: it was entered again from within a call")
+    }
+
+    /// Like [`acquire`](Self::acquire), but `None` if this thread holds the lock already.
+    pub(crate) fn acquire_unless_mine(&self, n: usize) -> Option<Acquired> {
+        match self.whole(n, self.row()[n].lock()) {
+            Err(Refused::Mine) => None,
+            acquired => Some(acquired.expect("who finds its owner dead mends it")),
+        }
     }
 
     /// Releases a lock that this thread holds when dropped, also when a panic passes.
@@ -194,6 +202,19 @@ impl Drop for OwnerGuard<'_> {
     }
 }
 
+/// The first locks of a row, which this thread holds, released when this is dropped. No list of guards: that may have
+/// to come from the very arena, through `Heap`.
+pub(crate) struct FirstLocks<'a> {
+    pub(crate) locks: &'a OwnerLocks,
+    pub(crate) count: usize,
+}
+
+impl Drop for FirstLocks<'_> {
+    fn drop(&mut self) {
+        (0..self.count).for_each(|n| self.locks.release(n));
+    }
+}
+
 /// Rows that outlive their arenas. It is never read: it shows leak checkers that these are kept on purpose.
 static KEPT: Mutex<Vec<OwnerLocks>> = Mutex::new(Vec::new());
 
@@ -204,10 +225,8 @@ impl Drop for OwnerLocks {
         for n in 0..self.len() {
             match self.try_acquire(n) {
                 Some(_) => self.release(n),
-                None => {
-                    KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(Self(self.0));
-                    return;
-                }
+                // In a child another thread of the parent may hold the list permanently: what is not on it stays, too.
+                None => return drop(KEPT.try_lock().map(|mut kept| kept.push(Self(self.0)))),
             }
         }
         // SAFETY: no thread holds or waits for any of them, and `new` made the row from this box.
@@ -263,5 +282,26 @@ mod tests {
         lock.unlock();
         // SAFETY: no thread holds it any more, and `new` made it from a box.
         drop(unsafe { Box::from_raw(row.as_ptr()) });
+    }
+
+    /// As if another thread of the parent had dropped a row in the moment of the fork.
+    #[test]
+    fn a_child_does_not_wait_for_the_list_of_rows() {
+        let mut locks = Some(OwnerLocks::new(1).unwrap());
+        assert_eq!(locks.as_ref().unwrap().try_acquire(0), Some(Acquired::Free));
+        let list = KEPT.lock();
+        // SAFETY: the child drops its copy, and ends; one that waits permanently is ended by the signal.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::alarm(10);
+                drop(locks.take());
+                libc::_exit(0);
+            }
+            let mut status = -1;
+            assert_eq!((libc::waitpid(child, &mut status, 0), status), (child, 0));
+        }
+        drop(list);
+        locks.unwrap().release(0);
     }
 }

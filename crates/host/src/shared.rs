@@ -338,7 +338,11 @@ impl<M: FrameUser> SharedArena<M> {
     /// CPU that no thread holds.
     #[cold]
     fn with_spare<R>(&self, f: impl FnOnce(&Cpu<'_, M>) -> R) -> R {
-        self.act_as(self.cpus(), f).expect("the spare CPU is never idle")
+        let spare = self.cpus();
+        // Not in a child, where another thread of the parent may hold it permanently. This thread holds it already in a
+        // listener that is told of a call through it.
+        let acquired = if self.is_forked() { None } else { self.owners.acquire_unless_mine(spare) };
+        self.act_as(spare, acquired, f).expect("the spare CPU is never idle")
     }
 }
 

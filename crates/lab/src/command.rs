@@ -31,6 +31,8 @@ fn cpus_here() -> usize {
 /// Other work of the machine during a measurement.
 struct Noise {
     load: f64,
+    /// CPUs of the machine, whose load that is: this process may use fewer.
+    cpus: usize,
     /// Ticks that were stolen, and all, of all CPUs since boot.
     ticks: [f64; 2],
 }
@@ -38,8 +40,12 @@ struct Noise {
 impl Noise {
     fn before() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let load = read("/proc/loadavg").split_whitespace().next().and_then(|load| load.parse().ok());
-        let stat = read("/proc/stat");
+        Self::of(&read("/proc/loadavg"), &read("/proc/stat"))
+    }
+
+    fn of(loadavg: &str, stat: &str) -> Self {
+        let load = loadavg.split_whitespace().next().and_then(|load| load.parse().ok());
+        let lines = stat.lines().filter(|line| line.starts_with("cpu")).count();
         // user, nice, system, idle, iowait, irq, softirq, steal.
         let fields: Vec<f64> = stat
             .lines()
@@ -50,24 +56,28 @@ impl Noise {
             .filter_map(|field| field.parse().ok())
             .collect();
         let stolen = fields.get(7).copied().unwrap_or(0.0);
-        Self { load: load.unwrap_or(0.0), ticks: [stolen, fields.iter().sum()] }
+        let cpus = lines.saturating_sub(1).max(1);
+        Self { load: load.unwrap_or(0.0), cpus, ticks: [stolen, fields.iter().sum()] }
     }
 
     /// Adds a note to `part` if other work disturbed the measurement.
     fn after(&self, part: &mut Part) {
-        let now = Self::before().ticks;
-        let [stolen, all] = [0, 1].map(|n| now[n] - self.ticks[n]);
+        if let Some(what) = self.disturbance(&Self::before()) {
+            part.condition(BUSY, what);
+        }
+    }
+
+    fn disturbance(&self, now: &Self) -> Option<String> {
+        let [stolen, all] = [0, 1].map(|n| now.ticks[n] - self.ticks[n]);
         let share = 100.0 * stolen / all.max(1.0);
         let mut said = Vec::new();
-        if self.load > 0.5 * cpus_here() as f64 {
-            said.push(format!("load {:.1} on {} CPUs before this began", self.load, cpus_here()));
+        if self.load > 0.5 * self.cpus as f64 {
+            said.push(format!("load {:.1} on {} CPUs before this began", self.load, self.cpus));
         }
         if share > MOST_STOLEN {
             said.push(format!("the host took {share:.0} % of the CPU time"));
         }
-        if !said.is_empty() {
-            part.condition(BUSY, said.join("; "));
-        }
+        (!said.is_empty()).then(|| said.join("; "))
     }
 }
 
@@ -130,6 +140,25 @@ fn count(text: &str) -> core::result::Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As in a container that may use two CPUs of 64: the load is that of all.
+    #[test]
+    fn a_load_is_judged_by_the_cpus_of_the_machine() {
+        let stat = |ticks: u32| {
+            let each: String = (0..64).map(|cpu| format!("cpu{cpu} 1 0 0 1 0 0 0 0 0 0\n")).collect();
+            format!("cpu  {ticks} 0 0 100 0 0 0 5 0 0\n{each}intr 7\n")
+        };
+        let noise = |load: &str, later: u32| {
+            let before = Noise::of(&format!("{load} 9.00 9.00 1/100 7\n"), &stat(0));
+            before.disturbance(&Noise::of("", &stat(later)))
+        };
+        assert_eq!(noise("20.00", 10), None);
+        assert_eq!(noise("40.00", 10).as_deref(), Some("load 40.0 on 64 CPUs before this began"));
+        assert_eq!(
+            Noise::of("1.00", "").disturbance(&Noise::of("", "")).as_deref(),
+            Some("load 1.0 on 1 CPUs before this began")
+        );
+    }
 
     #[test]
     fn amounts_of_memory_have_units_or_mean_the_usual_one() {

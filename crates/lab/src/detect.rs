@@ -296,6 +296,55 @@ mod tests {
         }
     }
 
+    /// Memory without CPUs, as of an expander; CPUs without memory; numbers with gaps; a container without sysfs.
+    #[test]
+    fn nodes_are_those_with_cpus_and_memory_counted_from_0() {
+        let root = fake("nodes");
+        let node = |n: u32| format!("sys/devices/system/node/node{n}");
+        let write = |path: &str, text: &str| fs::write(root.join(path), text).expect("written");
+        let nodes = || {
+            let system = System::read(&root, &[0], 4);
+            let text = written(&Host::default(), &system, &Measured::default(), 0.0, &system.unread);
+            let machine =
+                Machine::parse_text("detected.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+            let zones = machine.zones.iter().map(|zone| zone.node).collect::<Vec<_>>();
+            (machine.nodes, machine.cpus(), zones, system.unread)
+        };
+        let zones = fs::read_to_string(root.join("proc/zoneinfo")).expect("there");
+        let second = "        present  2097152\n        managed  2000000\n  start_pfn:           3145728\n";
+        fs::rename(root.join(node(1)), root.join(node(8))).expect("renamed");
+        write("sys/devices/system/node/online", "0,8\n");
+        write("proc/zoneinfo", &zones.replace("Node 1,", "Node 8,"));
+        assert_eq!(nodes(), (2, 8, vec![0, 0, 1], Vec::new()));
+
+        write("sys/devices/system/node/online", "0,2,8\n");
+        fs::create_dir(root.join(node(2))).expect("made");
+        write(&format!("{}/cpulist", node(2)), "\n");
+        let expander = second.replace("3145728", "9437184");
+        write(
+            "proc/zoneinfo",
+            &format!("{}Node 2, zone  Movable\n{expander}", zones.replace("Node 1,", "Node 8,")),
+        );
+        let unread = "node 2 has memory and no CPUs: its zones are left out".to_owned();
+        assert_eq!(nodes(), (2, 8, vec![0, 0, 1], vec![unread]));
+
+        write(
+            "proc/zoneinfo",
+            zones
+                .split_once("Node 0")
+                .map_or("", |(_, rest)| rest)
+                .replacen(", zone", "Node 0, zone", 1)
+                .as_str(),
+        );
+        assert_eq!(nodes(), (1, 8, vec![0, 0], Vec::new()));
+
+        fs::remove_dir_all(root.join("sys")).expect("removed");
+        write("proc/zoneinfo", &zones);
+        let (count, cpus, zones, _) = nodes();
+        assert_eq!((count, cpus, zones), (1, 1, vec![0, 0, 0]));
+        fs::remove_dir_all(&root).expect("removed");
+    }
+
     /// As on a guest that initialises its memory when it is needed: a quarter of the zone was there.
     #[test]
     fn memory_that_is_not_initialised_yet_counts_as_managed_later() {

@@ -48,9 +48,9 @@ impl Saved {
 
 /// One document out of several, the first being the baseline. One file alone stays as it is.
 ///
-/// Parts belong together if study, part, kind and machine agree. If the first file and another share
-/// variants, each shared variant becomes a part of its own whose columns are the files; else the variants
-/// stand side by side. What only some files have is named in a note.
+/// Parts belong together if study, part, kind and machine agree. If all files share variants, each shared variant
+/// becomes a part of its own whose columns are the files; else the variants stand side by side, with the file's name
+/// where several files have one. What only some files have is named in a note.
 ///
 /// # Errors
 /// No file, or no part that the first file shares with all others.
@@ -183,7 +183,7 @@ fn one_variant(
         }
     }
     let columns = files.iter().zip(metrics).filter_map(|((file, _), metrics)| {
-        Some(Column { name: &file.label, variant, metrics: metrics.get(variant)? })
+        Some(Column { name: file.label.clone(), variant, metrics: metrics.get(variant)? })
     });
     fill(&mut part, columns);
     for compared in others {
@@ -196,13 +196,25 @@ fn one_variant(
 fn side_by_side(files: &[(&Saved, &Part)], metrics: &[BTreeMap<&str, Vec<&Metric>>]) -> Part {
     let (base, others) = (files[0], &files[1..]);
     let mut part = without_results(base.1);
-    part.baseline.clone_from(&base.1.baseline);
-    part.variants.clone_from(&base.1.variants);
-    part.settings = files.iter().flat_map(|(_, part)| part.settings.clone()).collect();
-    let columns = files.iter().zip(metrics).flat_map(|((_, compared), metrics)| {
+    let mut owners: BTreeMap<&String, u32> = BTreeMap::new();
+    files
+        .iter()
+        .flat_map(|(_, part)| &part.variants)
+        .for_each(|variant| *owners.entry(variant).or_default() += 1);
+    let name = |file: &Saved, variant: &String| match owners.get(variant) {
+        Some(2..) => format!("{variant} ({})", file.label),
+        _ => variant.clone(),
+    };
+    part.baseline = name(base.0, &base.1.baseline);
+    part.variants = base.1.variants.iter().map(|variant| name(base.0, variant)).collect();
+    let settings = files.iter().flat_map(|(file, part)| {
+        part.settings.iter().map(|(variant, settings)| (name(file, variant), settings.clone()))
+    });
+    part.settings = settings.collect();
+    let columns = files.iter().zip(metrics).flat_map(|((file, compared), metrics)| {
         let with_metrics =
-            compared.variants.iter().filter_map(|variant| Some((&**variant, metrics.get(&**variant)?)));
-        with_metrics.map(|(variant, metrics)| Column { name: variant, variant, metrics })
+            compared.variants.iter().filter_map(|variant| Some((variant, metrics.get(&**variant)?)));
+        with_metrics.map(|(variant, metrics)| Column { name: name(file, variant), variant, metrics })
     });
     fill(&mut part, columns);
     for compared in others {
@@ -273,7 +285,7 @@ fn note_differences(
 
 /// A column of a merged part: a variant of a file, under the name that it gets.
 struct Column<'a> {
-    name: &'a str,
+    name: String,
     variant: &'a str,
     metrics: &'a [&'a Metric],
 }
@@ -284,8 +296,8 @@ fn fill<'a>(part: &mut Part, columns: impl Iterator<Item = Column<'a>>) {
     let mut known_columns: BTreeSet<String> = part.variants.iter().cloned().collect();
     let mut rows: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for Column { name, variant, metrics } in columns {
-        if known_columns.insert(name.to_owned()) {
-            part.variants.push(name.to_owned());
+        if known_columns.insert(name.clone()) {
+            part.variants.push(name.clone());
         }
         for found in metrics {
             let row = *rows.entry((&found.name, &found.unit)).or_insert_with(|| {
@@ -300,9 +312,9 @@ fn fill<'a>(part: &mut Part, columns: impl Iterator<Item = Column<'a>>) {
             });
             let metric = &mut part.metrics[row];
             metric.is_exact &= found.is_exact;
-            metric.samples.entry(name.to_owned()).or_default().extend_from_slice(found.of(variant));
+            metric.samples.entry(name.clone()).or_default().extend_from_slice(found.of(variant));
             if let Some(interval) = found.interval.get(variant) {
-                metric.interval.insert(name.to_owned(), *interval);
+                metric.interval.insert(name.clone(), *interval);
             }
         }
     }

@@ -17,6 +17,8 @@ const LONGEST: usize = 2 << 20;
 /// Stack of a thread outside the kernel, and of one whose functions are not known.
 const USER: &str = "user";
 pub(crate) const UNKNOWN: &str = "kernel";
+/// A function that is not known, within a stack.
+pub(crate) const NO_FUNCTION: &str = "?";
 
 /// Activity of a sampled thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -247,16 +249,19 @@ pub struct Samples {
     by_part: HashMap<Doing, u64>,
     /// Samples outside the kernel.
     user: u64,
+    /// Whether any function is known.
+    are_named: bool,
     call_sites: Vec<(String, u64)>,
 }
 
 impl Samples {
-    /// Those of a recording; `None` if it was made without, or if none fell into the run: then no share is known.
+    /// Those of a recording; `None` if it was made without, if none fell into the run, or if those in the kernel have
+    /// no functions: then no share is known.
     #[must_use]
     pub fn of(trace: &Trace) -> Option<Self> {
         let mut samples = Self::parse(&trace.notes.iter().find(|note| note.name == NOTE)?.text)?;
         samples.take_out_recording(EventKind::ALL.map(|kind| trace.count(kind) as u64));
-        (samples.count() > 0).then_some(samples)
+        (samples.count() > 0 && (samples.are_named || samples.count() == samples.user)).then_some(samples)
     }
 
     /// Counts for the recording what it cost, which samples alone do not show: the kernel writes two kinds of events
@@ -303,6 +308,7 @@ impl Samples {
                 stack.split(';').map(|name| name.split('.').next().unwrap_or_default()).collect();
             let part = doing(&stack);
             samples.user += if stack == [USER] { count } else { 0 };
+            samples.are_named |= stack.iter().any(|name| ![USER, UNKNOWN, NO_FUNCTION].contains(name));
             *samples.by_part.entry(part).or_default() += count;
             if part == Doing::Allocating
                 && let Some(site) = call_site(&stack)
@@ -439,6 +445,12 @@ mod tests {
         let head = "period_ns=1001001 lost=0 block_ns=900 sample_ns=30000\n";
         assert_eq!(sampled(head), None);
         assert_eq!(sampled(&format!("{head}1 user\n")).expect("a sample").count(), 1);
+        // Nor where the kernel hides its functions, from record or from perf: none is found to allocate.
+        for hidden in ["90 user\n9 ?;?;?\n1 ?\n", "90 user\n10 kernel;kernel\n"] {
+            assert_eq!(sampled(&format!("{head}{hidden}")), None);
+        }
+        // What does not fit the note loses its names.
+        assert_eq!(sampled(&format!("{head}8 do_sys_open\n2 kernel\n")).expect("samples").count(), 10);
     }
 
     #[test]

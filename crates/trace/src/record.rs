@@ -43,6 +43,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 pub(crate) use folder::finish;
 pub use folder::unfinished;
@@ -213,10 +214,12 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
     };
     let folder = Folder::create(&options.spool)?;
     folder.save_head(&layouts, &meta)?;
+    let begun = Instant::now();
     let Run { watched, drained, lost, states, unsampled } =
         run(command, &instance, &decoder, options, (&signals, &folder, tick.as_deref()))?;
     let cpus: Vec<u16> = drained.iter().map(|drained| drained.cpu).collect();
-    let event_cost = if unsampled.is_none() { cost::measured(&instance, &cpus) } else { None };
+    let took = begun.elapsed();
+    let event_cost = if unsampled.is_none() { cost::measured(&instance, &cpus, took) } else { None };
     drop((instance, root));
 
     let mut cost = Cost::default();
@@ -382,7 +385,10 @@ fn run(
     watch_with: Watch<'_>,
 ) -> Result<Run, Error> {
     let cpus = instance.cpus()?;
-    let (samplers, unsampled) = match sampling::start(&cpus, PERIOD_NS) {
+    // Of each CPU the buffer, the sampler and what is kept of both.
+    command::allow_files(4 * cpus.len() as u64 + 64);
+    let samplers = sampling::functions_are_shown().and_then(|()| sampling::start(&cpus, PERIOD_NS));
+    let (samplers, unsampled) = match samplers {
         Ok(samplers) => (samplers, None),
         Err(why) => (Vec::new(), Some(why)),
     };

@@ -36,6 +36,28 @@ fn a_new_name_is_owed_until_it_is_synced() {
     assert!(Open::named(&path, &made).unwrap().take_folder().is_none());
 }
 
+/// Direct access is refused when the file is made already, where a file system has none: as in ramfs.
+#[test]
+fn a_new_name_is_owed_without_direct_access_too() {
+    const FOLDER: &str = "FRAMEWRIGHT_RAMFS";
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        let folder = tempfile::tempdir().unwrap();
+        let mounts = "mount -t ramfs none \"$0\" && \"$1\" --exact device::tests::a_new_name_is_owed_without_direct_access_too";
+        let mut inside = std::process::Command::new("unshare");
+        inside.args(["-m", "--propagation", "private", "sh", "-c", mounts]).arg(folder.path());
+        match inside.arg(std::env::current_exe().unwrap()).env(FOLDER, folder.path()).output() {
+            Ok(ended) if String::from_utf8_lossy(&ended.stdout).contains("running 1 test") => {
+                assert!(ended.status.success(), "{ended:?}");
+            }
+            ended => println!("skipped: nothing can be mounted here: {ended:?}"),
+        }
+        return;
+    };
+    let made = Made::default();
+    let open = Open::named(&Path::new(&folder).join("new"), &made).unwrap();
+    assert!(!open.direct && open.take_folder().is_some());
+}
+
 /// A gap that comes while the file is cut is for the next cut: or the file would stay shorter than `len` says.
 #[test]
 fn a_gap_beside_a_cut_is_not_forgotten() {

@@ -269,6 +269,12 @@ fn huge_pages_from_the_pool_work_or_are_explained() {
             let mut block = cpu.alloc_block(order(10), MOVABLE).unwrap();
             assert_eq!(block.bytes().as_ptr() as usize % (4 << 20), 0);
             block.bytes_mut().fill(1);
+            drop(block);
+            drop(cpu);
+            drop(arena);
+            // Half of the last page is the arena's; the system binds whole ones.
+            let builder = Arena::builder().bytes(7 << 20).backing(Backing::HugeTlb);
+            assert_eq!(builder.machine_nodes().build::<()>().unwrap().counts().managed, 7 * 256);
         }
         Err(error) => assert!(error.to_string().contains("vm.nr_hugepages=4"), "{error}"),
     }

@@ -245,6 +245,29 @@ fn a_full_disk_says_so() {
     assert_eq!(files.len(file).unwrap(), fs::metadata(folder.file(1)).unwrap().len());
 }
 
+/// What is lost is told on standard error. If that is on the full disk, too, the cache ends all the same.
+#[test]
+fn a_cache_ends_where_no_line_can_be_written() {
+    const INSIDE: &str = "FRAMEWRIGHT_NO_LINE";
+    if std::env::var_os(INSIDE).is_none() {
+        let mut inside = Command::new(std::env::current_exe().unwrap());
+        inside.args(["--exact", "durability::a_cache_ends_where_no_line_can_be_written", "--nocapture"]);
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        assert!(inside.env(INSIDE, "1").stderr(full).status().unwrap().success());
+        return;
+    }
+    let (folder, arena) = (Folder::new(), arena(512, 1));
+    let cpu = arena.attach().unwrap();
+    let files = FileCache::new(&arena);
+    for n in 1..3 {
+        let file = files.open(&folder.file(n)).unwrap();
+        files.write(&cpu, file, 0, b"lost").unwrap();
+    }
+    files.inject_full(1);
+    drop(files);
+    assert_eq!(arena.counts().allocated, 0);
+}
+
 /// A disk of its own, in a file: ext4 keeps what it found room for when it cannot reserve all.
 #[test]
 fn a_swap_area_that_does_not_fit_leaves_the_disk_as_it_was() {

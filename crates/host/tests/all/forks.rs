@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 
 use framewright_host::framewright::config::Engine;
 use framewright_host::framewright::error::AllocFailure;
@@ -60,6 +62,7 @@ fn a_child_and_its_parents_handles() {
     for config in [Config::framewright(), Config::linux_v6_7()] {
         caches(config.with_marks());
     }
+    swap_of_a_dead_parent();
     processes();
 }
 
@@ -77,14 +80,21 @@ fn arenas(config: Config) {
     assert_eq!(in_a_child(|| i32::from(arena.verify().err() != Some(VerifyError::Forked))), 0);
     // A thread of the parent may hold the zone's lock, and never gives it back in a child.
     let locks = || arena.allocator().totals().pcp.lock_acquisitions;
-    let calls: [fn(&Arena, &Cpu<'_>); 7] = [
-        |arena, _| assert_eq!(arena.prometheus(&[]), ""),
-        |_, cpu| cpu.drain(),
-        |_, cpu| cpu.tick(),
-        |_, cpu| cpu.answer(),
-        |_, cpu| assert!(cpu.offline(Pfn(1024)..Pfn(1536)).is_err()),
-        |_, cpu| assert_eq!(cpu.explain(&Request::new(Order::ZERO, MOVABLE)), []),
-        |arena, _| assert_eq!(arena.drain_all(Duration::MAX), []),
+    // A block of an order without a list, with a bad frame where there is a word for it.
+    let raw = cpu.alloc(order(10), MOVABLE).unwrap();
+    assert_eq!(cpu.hwpoison(raw).is_ok(), config.engine != Engine::Compact);
+    let calls: [fn(&Arena, &Cpu<'_>, Pfn); 9] = [
+        |arena, _, _| assert_eq!(arena.prometheus(&[]), ""),
+        |_, cpu, _| cpu.drain(),
+        |_, cpu, _| cpu.tick(),
+        |_, cpu, _| cpu.answer(),
+        |_, cpu, _| assert!(cpu.offline(Pfn(1024)..Pfn(1536)).is_err()),
+        |_, cpu, _| assert_eq!(cpu.explain(&Request::new(Order::ZERO, MOVABLE)), []),
+        |arena, _, _| assert_eq!(arena.drain_all(Duration::MAX), []),
+        // SAFETY: allocated above, and not used.
+        |_, cpu, raw| unsafe { cpu.free(raw, order(10)) }.unwrap(),
+        // SAFETY: as above.
+        |_, cpu, raw| unsafe { cpu.split(raw, order(10), order(9)) }.unwrap(),
     ];
     let pages: Vec<_> = (0..10).map(|_| cpu.alloc(Order::ZERO, MOVABLE).unwrap()).collect();
     // SAFETY: allocated above, and not used.
@@ -94,7 +104,7 @@ fn arenas(config: Config) {
         let ended = in_a_child(|| {
             // SAFETY: a call that waits permanently is ended.
             unsafe { libc::alarm(10) };
-            call(&arena, &cpu);
+            call(&arena, &cpu, raw);
             i32::from(locks() != before)
         });
         assert_eq!(ended, 0, "call {n}");
@@ -182,6 +192,29 @@ fn caches(config: Config) {
         assert_eq!(u64::from_le_bytes(bytes), page);
     }
     assert!(cache.events().pswpin > 0);
+}
+
+/// A process that ends without notice lets go of its swap file, also if a child of it lives on.
+fn swap_of_a_dead_parent() {
+    let (folder, config) = (Folder::new(), Config::framewright().with_marks());
+    let arena = || Arena::builder().pages(512).cpus(1).config(config).build::<PageSlot>().unwrap();
+    let ((mut end, alive), (mut lives, mut tells)) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+    let ended = in_a_child(|| {
+        let arena = arena();
+        let _cache = FileCache::with_swap(&arena, &folder.file(1), 64).unwrap();
+        // SAFETY: neither of the two runs anything else of this program.
+        unsafe {
+            if libc::fork() == 0 {
+                libc::close(alive.as_raw_fd());
+                let _ = tells.write(&[0]).and_then(|_| end.read(&mut [0]));
+            }
+            libc::_exit(0)
+        }
+    });
+    assert_eq!((ended, lives.read(&mut [0]).unwrap()), (0, 1));
+    let again = arena();
+    assert_eq!(FileCache::with_swap(&again, &folder.file(1), 64).err().map(|error| error.kind()), None);
+    drop(alive);
 }
 
 /// A child that attaches itself is not disturbed by the end of what it inherited. And a process may have many arenas.

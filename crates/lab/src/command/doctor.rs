@@ -253,7 +253,7 @@ fn zones(state: &State) -> Listing {
                 _ => String::new(),
             }
         };
-        let mib = |pages: u64| (pages >> 8).to_string();
+        let mib = |pages: u64| state.mib(pages).to_string();
         listing.row([
             zone.title(),
             mib(zone.managed),

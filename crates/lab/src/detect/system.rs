@@ -56,7 +56,6 @@ impl System {
         system.kernel = machine.line("proc/sys/kernel/osrelease").unwrap_or_default();
         system.nominal_mhz = text("proc/cpuinfo").and_then(|cpus| least_mhz(&cpus));
         system.available_bytes = machine.memory("MemAvailable");
-        system.read_topology(&text, allowed);
         system.read_caches(&text);
         system.distances = text("sys/devices/system/node/node0/distance")
             .map(|row| row.split_whitespace().filter_map(|word| word.parse().ok()).collect())
@@ -82,6 +81,7 @@ impl System {
                 early_managed_pages: pages,
             });
         }
+        system.read_topology(&text, allowed);
         system
     }
 
@@ -93,7 +93,8 @@ impl System {
             .into_iter()
             .filter_map(|node| {
                 let cpus = text(&format!("sys/devices/system/node/node{node}/cpulist"))?;
-                Some((node, numbers(&cpus))).filter(|(_, cpus)| !cpus.is_empty())
+                let has_memory = self.zones.iter().any(|zone| zone.node as usize == node);
+                Some((node, numbers(&cpus))).filter(|(_, cpus)| has_memory && !cpus.is_empty())
             })
             .collect();
         let place = |cpu: usize| -> Option<Place> {
@@ -103,7 +104,7 @@ impl System {
                 cpu,
                 core: first("topology/thread_siblings_list")?,
                 l3: first("cache/index3/shared_cpu_list").unwrap_or(0),
-                // Counted among those that have CPUs.
+                // Counted among those that have CPUs and memory.
                 node: nodes.iter().position(|(_, cpus)| cpus.contains(&cpu)).unwrap_or(0),
                 package: first("topology/physical_package_id").unwrap_or(0),
             })
@@ -111,8 +112,10 @@ impl System {
         self.cpus = online.into_iter().filter_map(place).collect();
         self.topology_from = "sysfs";
         if !self.cpus.is_empty() {
+            self.count_nodes(&nodes.iter().map(|(node, _)| *node as u32).collect::<Vec<_>>());
             return;
         }
+        self.count_nodes(&[]);
         let threads = cpuid::threads_per_core().unwrap_or(1);
         self.unread.push(format!(
             "sysfs has no topology: one node of the {} CPUs that this process may use, {threads} to a core by CPUID",
@@ -124,6 +127,20 @@ impl System {
             .iter()
             .map(|&cpu| Place { cpu, core: cpu / threads * threads, l3: all[0], node: 0, package: 0 })
             .collect();
+    }
+
+    /// Counts the nodes of zones from 0, as those of CPUs are, and leaves out the others. Without `nodes` there is one.
+    fn count_nodes(&mut self, nodes: &[u32]) {
+        self.zones.retain_mut(|zone| {
+            let place = nodes.iter().position(|node| *node == zone.node);
+            if place.is_none() && !nodes.is_empty() {
+                let what = format!("node {} has memory and no CPUs: its zones are left out", zone.node);
+                self.unread.extend(Some(what).filter(|what| !self.unread.contains(what)));
+                return false;
+            }
+            zone.node = place.unwrap_or(0) as u32;
+            true
+        });
     }
 
     fn read_caches(&mut self, text: &impl Fn(&str) -> Option<String>) {

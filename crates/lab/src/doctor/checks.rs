@@ -66,14 +66,10 @@ fn percent(part: u64, whole: u64) -> f64 {
     100.0 * part as f64 / whole.max(1) as f64
 }
 
-fn mib(pages: u64) -> u64 {
-    pages >> 8
-}
-
-/// Less than this share of a zone is managed, and more than these pages are not: firmware, the kernel's image and the
+/// Less than this share of a zone is managed, and more than these MiB are not: firmware, the kernel's image and the
 /// memory map take a few percent, of a small machine some tens of MiB.
 const LEAST_MANAGED: f64 = 90.0;
-const MOST_RESERVED: u64 = 128 << 8;
+const MOST_RESERVED: u64 = 128;
 
 fn not_managed(state: &State, zone: &Zone) -> Option<Finding> {
     let share = percent(zone.managed, zone.present);
@@ -82,7 +78,7 @@ fn not_managed(state: &State, zone: &Zone) -> Option<Finding> {
     let managed: u64 = state.zones.iter().map(|zone| zone.managed).sum();
     let deferred = state.total.unwrap_or(0).saturating_sub(managed).min(missing);
     let is_deferred = percent(missing - deferred, zone.present) <= 100.0 - LEAST_MANAGED;
-    (share < LEAST_MANAGED && missing > MOST_RESERVED).then(|| Finding {
+    (share < LEAST_MANAGED && state.mib(missing) > MOST_RESERVED).then(|| Finding {
         id: if is_deferred { "zone-being-initialised" } else { "zone-not-managed" },
         severity: if is_deferred { Severity::Info } else { Severity::Warning },
         zone: Some(zone.title()),
@@ -92,13 +88,13 @@ fn not_managed(state: &State, zone: &Zone) -> Option<Finding> {
             format!(
                 "{} MiB of MemTotal are in no zone yet: deferred initialisation brings them, later or on demand. Until then \
                  list sizes and watermarks are those of a smaller machine.",
-                mib(deferred)
+                state.mib(deferred)
             )
         } else {
             format!(
                 "{} MiB exist that the allocator cannot hand out. List sizes and watermarks were computed from what was \
                  managed at the time.",
-                mib(missing)
+                state.mib(missing)
             )
         },
         advice: if is_deferred {
@@ -124,7 +120,8 @@ fn undersized(state: &State, zone: &Zone) -> Option<Finding> {
     let node_cpus = state.node_cpus.get(&zone.node).copied().unwrap_or(state.online);
     let (setting, fraction) = state.list_fraction();
     let cpus = sharing_cpus(node_cpus, state.online);
-    let right = size(rule(kernel), zone.managed, zone.low, cpus, fraction, BATCH_CAP);
+    let cap = BATCH_CAP * 4 / state.page_kib;
+    let right = size(rule(kernel), zone.managed, zone.low, cpus, fraction, cap);
     let online = || zone.pagesets.iter().filter(|(_, set)| set.batch > 0);
     let is_small = |set: &super::Pageset| {
         // From v6.7 on `high` is tuned, and moves to new bounds gradually. Linux 6.18 shows the bounds, 6.12 does not.
@@ -226,12 +223,12 @@ fn earlier_kswapd(state: &State) -> String {
 const HUGE: usize = 9;
 /// Nearly all free memory is in smaller blocks, and there is enough of it for hundreds of huge pages.
 const MOST_SMALL: f64 = 90.0;
-const WORTH_PAGES: u64 = 1 << 17;
+const WORTH_MIB: u64 = 512;
 
 fn fragmented(state: &State, zone: &Zone) -> Option<Finding> {
     let free = zone.free_in_blocks(0);
     let small = percent(free - zone.free_in_blocks(HUGE), free);
-    if zone.blocks.len() <= HUGE || free < WORTH_PAGES || small < MOST_SMALL {
+    if zone.blocks.len() <= HUGE || state.mib(free) < WORTH_MIB || small < MOST_SMALL {
         return None;
     }
     let largest = zone.blocks.iter().rposition(|blocks| *blocks > 0).unwrap_or(0);
@@ -243,7 +240,7 @@ fn fragmented(state: &State, zone: &Zone) -> Option<Finding> {
         read: format!(
             "{small:.0} % of {} MiB free are in blocks below order {HUGE}; the largest free block has order {largest}, \
              /proc/buddyinfo",
-            mib(free)
+            state.mib(free)
         ),
         expected: format!("less than {MOST_SMALL:.0} %"),
         why: "A huge page must be compacted together first, which takes microseconds to milliseconds in the fault."
@@ -410,11 +407,11 @@ fn huge_defrag(state: &State) -> Option<Finding> {
 }
 
 /// Linux itself turns huge pages off on machines with less than 512 MiB.
-const SMALL_PAGES: u64 = 1 << 17;
+const SMALL_MIB: u64 = 512;
 
 fn huge_never(state: &State) -> Option<Finding> {
     let managed: u64 = state.zones.iter().map(|zone| zone.managed).sum();
-    (managed >= SMALL_PAGES && state.huge_pages.as_deref() == Some("never")).then(|| Finding {
+    (state.mib(managed) >= SMALL_MIB && state.huge_pages.as_deref() == Some("never")).then(|| Finding {
         id: "huge-pages-off",
         severity: Severity::Info,
         read: "never, /sys/kernel/mm/transparent_hugepage/enabled".to_owned(),
@@ -433,12 +430,13 @@ const NEARLY_FULL: f64 = 95.0;
 fn full_group(group: &Group) -> Option<Finding> {
     let share = percent(group.used, group.limit);
     let folder = format!("/sys/fs/cgroup/{}", group.path);
+    let folder = folder.trim_end_matches('/');
+    let name = if group.path.is_empty() { "/" } else { &group.path };
     (share >= NEARLY_FULL || group.killed > 0).then(|| Finding {
         id: "memory-group-full",
         severity: if share >= NEARLY_FULL { Severity::Warning } else { Severity::Info },
         read: format!(
-            "{}: {} of {} in use ({share:.0} %), processes killed since it was made: {}, {folder}",
-            group.path,
+            "{name}: {} of {} in use ({share:.0} %), processes killed since it was made: {}, {folder}",
             profile::size(group.used),
             profile::size(group.limit),
             group.killed

@@ -36,6 +36,8 @@ pub struct State {
     pub huge_defrag: Option<String>,
     /// Pages that the system says it has in all, `/proc/meminfo`.
     pub total: Option<u64>,
+    /// KiB of a page.
+    pub page_kib: u64,
     /// Control groups whose memory is limited.
     pub groups: Vec<Group>,
     /// Time since boot in seconds.
@@ -175,6 +177,9 @@ impl State {
             let text = file(&format!("sys/kernel/mm/transparent_hugepage/{name}"))?;
             proc::chosen(&text).map(str::to_owned)
         };
+        let meminfo = file("proc/meminfo").unwrap_or_default();
+        let kib = |name: &str| proc::memory(&meminfo, name).map(|bytes| bytes >> 10);
+        let page_kib = page_kib(zones.iter().map(|zone| zone.free).sum(), kib("MemFree"));
         let release = file("proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
         Ok(Self {
             release,
@@ -186,7 +191,8 @@ impl State {
             online,
             huge_pages: chosen("enabled"),
             huge_defrag: chosen("defrag"),
-            total: file("proc/meminfo").and_then(|text| Some(proc::memory(&text, "MemTotal")? / 4096)),
+            total: kib("MemTotal").map(|kib| kib / page_kib),
+            page_kib,
             groups: root.limited_groups().iter().filter_map(|path| group(root, path)).collect(),
             uptime: file("proc/uptime").and_then(|text| text.split_whitespace().next()?.parse().ok()),
             period: "since boot".to_owned(),
@@ -211,6 +217,11 @@ impl State {
             None => "since the earlier state".to_owned(),
         };
         Self { vmstat: self.vmstat.iter().map(moved).collect(), period, ..self.clone() }
+    }
+
+    /// Pages in MiB.
+    pub const fn mib(&self, pages: u64) -> u64 {
+        pages.saturating_mul(self.page_kib) >> 10
     }
 
     /// Version of the kernel, if its release says one.
@@ -239,6 +250,14 @@ impl State {
             |known: &str| known.strip_prefix(name).is_some_and(|rest| rest.is_empty() || is_of_zone(rest));
         self.vmstat.iter().filter(|(known, _)| counts(known)).map(|(_, value)| value).sum()
     }
+}
+
+/// The size of a page, by the free memory in pages and in KiB, which are read one after the other; 4 where that is not
+/// said.
+fn page_kib(pages: u64, kib: Option<u64>) -> u64 {
+    let is_of =
+        |size: &u64| kib.is_some_and(|kib| (size * 3 / 4..size * 3 / 2).contains(&(kib / pages.max(1))));
+    [16, 64].into_iter().find(is_of).unwrap_or(4)
 }
 
 /// Memory figures of a control group.

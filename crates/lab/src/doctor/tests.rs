@@ -120,6 +120,24 @@ fn lists_that_were_sized_too_early_are_found() {
     copy.write("proc/zoneinfo", &good).is_fine("pcp-undersized");
 }
 
+/// As of Arm servers whose kernel has pages of 64 KiB: 1 MiB, the most that a refill is computed from, is 16 of them.
+#[test]
+fn pages_may_be_larger() {
+    let copy = Copy::new("pages");
+    let root = Root::open(&copy.0).expect("a folder");
+    let state = || State::read(&root).expect("it can be read");
+    let free = state().zones.iter().map(|zone| zone.free).sum::<u64>();
+    copy.replace("proc/zoneinfo", "batch:    63", "batch:    3");
+    copy.write("proc/meminfo", &format!("MemFree:       {} kB\n", 4 * free + 100));
+    copy.find("pcp-undersized");
+    assert_eq!((state().page_kib, state().mib(512)), (4, 2));
+    copy.write("proc/meminfo", &format!("MemTotal: 640 kB\nMemFree:       {} kB\n", 64 * free - 100));
+    copy.is_fine("pcp-undersized");
+    assert_eq!((state().page_kib, state().mib(512), state().total), (64, 32, Some(10)));
+    copy.write("proc/meminfo", "MemTotal: 640 kB\n");
+    assert_eq!(state().page_kib, 4, "it does not say");
+}
+
 #[test]
 fn what_is_wrong_elsewhere_is_found_too() {
     let copy = Copy::new("rest");
@@ -226,6 +244,8 @@ fn huge_pages_and_memory_control_groups_are_looked_at() {
     copy.find("huge-pages-off");
     copy.is_fine("huge-faults-compact");
     for (group, limit, used, killed) in [
+        // Of a container, which sees no group but its own.
+        ("", "1000", "980", 0),
         ("a/full", "1000", "990", 0),
         ("a/roomy", "1000", "100", 0),
         ("free", "max", "990", 9),
@@ -240,9 +260,13 @@ fn huge_pages_and_memory_control_groups_are_looked_at() {
         copy.group(group, &files);
     }
     let root = Root::open(&copy.0).expect("a folder");
-    assert_eq!(root.limited_groups(), ["a/full", "a/roomy", "killed"]);
-    let expected = [(Severity::Warning, "a/full".to_owned()), (Severity::Info, "killed".to_owned())];
+    assert_eq!(root.limited_groups(), ["", "a/full", "a/roomy", "killed"]);
+    let expected = [(Severity::Warning, "/"), (Severity::Warning, "a/full"), (Severity::Info, "killed")]
+        .map(|(severity, group)| (severity, group.to_owned()));
     groups_are_found(&copy, &expected);
+    let found = copy.find("memory-group-full");
+    assert!(found.read.ends_with(" 0, /sys/fs/cgroup"), "{}", found.read);
+    assert_eq!(found.shell.as_deref(), Some("cat /sys/fs/cgroup/memory.stat"));
 }
 
 /// As of systemd without `unified_cgroup_hierarchy`, and of this project's own machines.

@@ -311,6 +311,22 @@ fn a_recording_under_a_limit_of_files_keeps_what_it_has() {
     }
 }
 
+/// As on a machine with 256 CPUs, whose buffers and spools are more files than the 1024 that most systems allow.
+#[test]
+fn a_recording_may_have_more_files_open_than_its_command() {
+    if !can_record() {
+        return;
+    }
+    let places = Places::new("files");
+    let recorder = framewright(&[]).get_program().to_owned();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -Sn 12 && exec \"$@\"", "sh"]).arg(recorder);
+    shell.args(["record", "-q", "-o", &places.path("plain/x.parquet"), "--", "sh", "-c", "ulimit -Sn"]);
+    let output = shell.output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "12\n");
+}
+
 /// A script learns that the trace ends before the command did; the command goes on, and its own status comes first.
 #[test]
 fn a_recording_that_reaches_its_size_says_so_by_its_status() {

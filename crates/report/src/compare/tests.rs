@@ -34,6 +34,20 @@ fn files_with_different_variants_stand_side_by_side() {
     assert_eq!(merged.results[0].variants, ["vanilla", "reset"]);
 }
 
+/// Two runs of one variant were one column, of the samples of both.
+#[test]
+fn a_variant_of_some_files_only_has_a_column_for_each() {
+    let files = [saved("a", &["v"], 10.0), saved("b", &["v"], 20.0), saved("c", &["w"], 30.0)];
+    for (order, expected) in [([0, 1, 2], ["v (a)", "v (b)", "w"]), ([2, 1, 0], ["w", "v (b)", "v (a)"])] {
+        let merged = merge(&order.map(|n| files[n].clone())).expect("they share a part");
+        let part = &merged.results[0];
+        assert_eq!((&*part.variants, &*part.baseline), (&expected.map(str::to_owned)[..], expected[0]));
+        let medians = expected.map(|name| median(part.metrics[0].of(name)));
+        assert_eq!(medians, order.map(|n| [10.1, 20.1, 30.1][n]));
+        merged.validate().expect("a merged document is a document");
+    }
+}
+
 #[test]
 fn one_variant_needs_no_name() {
     let merged = merge(&[saved("a", &["v"], 1.0), saved("b", &["v"], 2.0)]).expect("they share a part");

@@ -56,6 +56,8 @@ pub(super) fn attribute(
         Whose::Trees(roots) => (false, roots),
     };
     let mut out = Attributed { threads: roots.len(), ..Attributed::default() };
+    // Those that are started during the recording.
+    let mut unborn: HashSet<u32> = roots.iter().filter(|root| !names.contains_key(root)).copied().collect();
     let mut names = Names::new(names);
     let mut tree = roots.clone();
     let mut frames = Frames::default();
@@ -71,7 +73,7 @@ pub(super) fn attribute(
                 if all {
                 } else if member {
                     out.threads += usize::from(tree.insert(*child));
-                } else if !roots.contains(child) {
+                } else if !unborn.remove(child) {
                     tree.remove(child);
                 }
             }

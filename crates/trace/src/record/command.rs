@@ -6,12 +6,13 @@ use core::time::Duration;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::Instant;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
@@ -61,6 +62,29 @@ static HANDLERS: LazyLock<Handlers> = LazyLock::new(|| {
     handlers
 });
 
+/// Limit of open files with which this process began, and its command begins.
+static FILES: LazyLock<Rlimit> = LazyLock::new(|| getrlimit(Resource::Nofile));
+
+/// Lets this process have so many files open, or as many as it may be allowed.
+pub(super) fn allow_files(number: u64) {
+    let Rlimit { current, maximum } = *FILES;
+    if current.is_some_and(|current| current < number) {
+        let current = Some(maximum.map_or(number, |maximum| maximum.min(number)));
+        // Where it fails, opening the files says so.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum });
+    }
+}
+
+/// Gives a command the limit of open files that this process began with.
+#[expect(unsafe_code, reason = "only the new process can set its own limits before its program runs")]
+fn limit_files(command: &mut Command) {
+    let before = *FILES;
+    if getrlimit(Resource::Nofile) != before {
+        // SAFETY: a system call and nothing else, as in a signal handler.
+        unsafe { command.pre_exec(move || Ok(setrlimit(Resource::Nofile, before)?)) };
+    }
+}
+
 impl Signals {
     pub(super) fn catch() -> Self {
         let handlers = &*HANDLERS;
@@ -108,6 +132,7 @@ pub(super) fn run(
     if options.is_silent {
         to_run.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     }
+    limit_files(&mut to_run);
     let child = match &options.user {
         Some(user) => user.spawn(&mut to_run),
         None => to_run.spawn(),

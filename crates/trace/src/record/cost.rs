@@ -3,6 +3,7 @@
 //! the recording cannot show it: code that writes events also waits for earlier instructions, the sampler does not see
 //! code that runs with interrupts off, and no sample shows the time of the sampler itself.
 
+use core::time::Duration;
 use std::fs::File;
 use std::io::{self, Write as _};
 
@@ -22,9 +23,13 @@ const TURNS: usize = 3;
 /// Time between two samples while their cost is measured: short, so that they stand out from other work on the machine,
 /// and long enough for the walk to replace what they left in a core's own caches.
 const SAMPLE_EACH_NS: u64 = PERIOD_NS / 4;
-/// Samples that come during a walk, and walks with the samplers on and with them off.
+/// Samples that come during a walk.
 const SAMPLES: u64 = 20;
-const WALKS: usize = 40;
+/// Walks with the samplers on and with them off, at least and at most. On a busy guest the standard deviation of a
+/// sample's cost was 12 us of 5 walks, 5 us of 40.
+const WALKS: [u128; 2] = [5, 40];
+/// Time of the run for which there is a walk. Its own samples leave more than twice as much of its CPU time open.
+const EACH: Duration = Duration::from_millis(250);
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
@@ -56,9 +61,13 @@ fn median(mut times: Vec<i64>) -> i64 {
 }
 
 /// Cost of an allocation with its free and their events, and cost of a sample; `None` where they cannot
-/// be measured. The instance records nothing more afterwards.
-pub(super) fn measured(instance: &Instance, cpus: &[u16]) -> Option<Cost> {
-    Some(Cost { block_ns: of_a_block(instance)?, sample_ns: of_a_sample(cpus)? })
+/// be measured. Of a longer `run` more exactly. The instance records nothing more afterwards.
+pub(super) fn measured(instance: &Instance, cpus: &[u16], run: Duration) -> Option<Cost> {
+    Some(Cost { block_ns: of_a_block(instance)?, sample_ns: of_a_sample(cpus, walks(run))? })
+}
+
+fn walks(run: Duration) -> u128 {
+    (run.as_millis() / EACH.as_millis()).clamp(WALKS[0], WALKS[1])
 }
 
 fn of_a_block(instance: &Instance) -> Option<u64> {
@@ -115,7 +124,7 @@ impl Walk {
 }
 
 /// The median of the differences between a walk with the samplers and the one before, as the machine's speed changes.
-fn of_a_sample(cpus: &[u16]) -> Option<u64> {
+fn of_a_sample(cpus: &[u16], walks: u128) -> Option<u64> {
     const TRIAL: u64 = 200_000;
     let mut walk = Walk::new();
     let trial = median((0..5).map(|_| walk.read(TRIAL)).collect()).max(1);
@@ -127,6 +136,17 @@ fn of_a_sample(cpus: &[u16]) -> Option<u64> {
         drop(samplers);
         Some(with - without)
     };
-    let differences = (0..WALKS).map(difference).collect::<Option<Vec<i64>>>()?;
+    let differences = (0..walks).map(difference).collect::<Option<Vec<i64>>>()?;
     Some(median(differences).max(0).unsigned_abs() / SAMPLES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Duration, walks};
+
+    #[test]
+    fn a_short_run_is_not_followed_by_a_long_measurement() {
+        let of_seconds = [0, 1, 5, 10, 100].map(|seconds| walks(Duration::from_secs(seconds)));
+        assert_eq!(of_seconds, [5, 5, 20, 40, 40]);
+    }
 }

@@ -4,8 +4,10 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::path::Path;
+use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
@@ -22,6 +24,9 @@ use crate::trace::EventKind;
 /// Time that a reader waits for its buffer to fill before it looks for the end of the recording, in nanoseconds. The
 /// kernel wakes it earlier if the buffer is half full.
 const WAIT_NS: i64 = 50_000_000;
+
+/// Time until a reader looks again for the buffer of a CPU that is not online: machines may have slots for hundreds.
+const ABSENT: Duration = Duration::from_millis(250);
 
 /// Tracepoint of a new process.
 const FORK: &str = "sched/sched_process_fork";
@@ -79,7 +84,9 @@ impl Decoder {
             } else if format.name == "sched_process_fork" {
                 Layout::Fork { child: format.need("child_pid")? }
             } else if format.name == "task_rename" {
-                Layout::Rename { pid: format.need("pid")?, new: format.need("newcomm")? }
+                // Linux v6.14 to v6.18 do not say whose name it is: nearly always the thread's own.
+                let pid = format.find("pid").map_or_else(|| format.need("common_pid"), Ok)?;
+                Layout::Rename { pid, new: format.need("newcomm")? }
             } else {
                 Layout::Other(format.clone())
             };
@@ -159,9 +166,9 @@ pub(super) struct Drained {
 }
 
 /// The ring buffer of a CPU, and where what it reports is kept.
-pub(super) struct Buffer {
+pub(super) struct Buffer<P = File> {
     pub(super) cpu: u16,
-    pub(super) pages: File,
+    pub(super) pages: P,
     pub(super) page_bytes: usize,
     pub(super) spool: Spool,
     /// The CPU's sampler and where its samples are kept.
@@ -171,7 +178,7 @@ pub(super) struct Buffer {
 /// Keeps what a CPU reports until `stop`. Calls `full` when the budget is spent or the disk is full; what the buffer
 /// holds by then is still kept.
 pub(super) fn drain(
-    buffer: Buffer,
+    buffer: Buffer<impl Read + AsFd>,
     budget: &Budget,
     stop: &AtomicBool,
     full: impl Fn() -> Result<(), Error>,
@@ -199,6 +206,8 @@ pub(super) fn drain(
                 }
                 Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
                 Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => break,
+                // A CPU has no buffer before it is online.
+                Err(cause) if cause.raw_os_error() == Some(libc::ENODEV) => break,
                 Err(cause) => return Err(failed("read", "trace_pipe_raw", cause)),
             }
         }
@@ -223,6 +232,10 @@ pub(super) fn drain(
         let time = Timespec { tv_sec: 0, tv_nsec: WAIT_NS };
         // Woken early or not, the buffer is looked at again.
         let _ = poll(&mut wait, Some(&time));
+        // There is nothing to wait for.
+        if wait[0].revents().contains(PollFlags::ERR) {
+            thread::sleep(ABSENT);
+        }
     }
 }
 
@@ -306,5 +319,78 @@ impl Iterator for Reports<'_> {
             }
         }
         self.decoded.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, BorrowedFd};
+
+    use super::*;
+    use crate::kmem::report::name;
+
+    const RENAME: &str = include_str!("../../tests/data/format-6.18/task_rename");
+
+    /// As Linux v6.14 to v6.18 report it.
+    #[test]
+    fn a_new_name_without_a_thread_is_of_the_thread_that_reports_it() {
+        let without: String = RENAME
+            .lines()
+            .filter(|line| !line.contains("pid_t pid;"))
+            .map(|line| line.to_owned() + "\n")
+            .collect();
+        for (format, pid) in [(RENAME, 8), (&without, 7)] {
+            let format = Format::parse(format).unwrap();
+            let pages = include_str!("../../tests/data/format-6.18/header_page");
+            let pages = ring::Layout::parse(pages, include_str!("../../tests/data/format-6.18/header_event"))
+                .unwrap();
+            let decoder = Decoder::from_formats(pages, core::slice::from_ref(&format)).unwrap();
+            let mut event = [0; 48];
+            event[..2].copy_from_slice(&format.id.to_ne_bytes());
+            event[4..8].copy_from_slice(&7_u32.to_ne_bytes());
+            event[8..12].copy_from_slice(&8_u32.to_ne_bytes());
+            event[28..31].copy_from_slice(b"cc1");
+            let what = What::Rename { pid, name: name(b"cc1") };
+            assert_eq!(decoder.event(&event).unwrap(), Some((7, what)));
+        }
+    }
+
+    /// The buffer of a CPU that is online from the second look on.
+    struct Late<'a> {
+        looks: u32,
+        stop: &'a AtomicBool,
+        file: File,
+    }
+
+    impl Read for Late<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            self.looks += 1;
+            match self.looks {
+                1 => Err(io::Error::from_raw_os_error(libc::ENODEV)),
+                2 => {
+                    self.stop.store(true, Ordering::Release);
+                    into[..4].copy_from_slice(b"page");
+                    Ok(4)
+                }
+                _ => Err(io::ErrorKind::WouldBlock.into()),
+            }
+        }
+    }
+
+    impl AsFd for Late<'_> {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.file.as_fd()
+        }
+    }
+
+    #[test]
+    fn a_cpu_that_was_never_online_has_no_buffer_yet() {
+        let folder = tempfile::tempdir().unwrap();
+        let stop = AtomicBool::new(false);
+        let pages = Late { looks: 0, stop: &stop, file: File::open("/dev/null").unwrap() };
+        let spool = Spool::create(&folder.path().join("events")).unwrap();
+        let buffer = Buffer { cpu: 3, pages, page_bytes: 4096, spool, sampling: None };
+        let drained = drain(buffer, &Budget::new(1 << 20), &stop, || Ok(())).unwrap();
+        assert_eq!(drained.spool.bytes(), 4 + 4);
     }
 }

@@ -4,7 +4,7 @@
 //! machines as well. Idle CPUs are not sampled.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::os::fd::{FromRawFd as _, OwnedFd};
 
 use core::ffi::c_void;
@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use crate::kernel_time::NO_FUNCTION;
 use crate::kmem::report::{Report, What};
 
 /// CPU time between two samples of a CPU, in nanoseconds: 999 in a second, so that no timer of 1000 Hz is in step.
@@ -162,6 +163,27 @@ pub(super) fn decode(cpu: u16, records: &[u8], recorder: u32, reports: &mut impl
     lost
 }
 
+/// The function in a line of `/proc/kallsyms`, and its address, unless the kernel hides that.
+fn function(line: &str) -> Option<(u64, String)> {
+    let mut words = line.split_whitespace();
+    let address = u64::from_str_radix(words.next()?, 16).ok().filter(|&address| address > 0)?;
+    let is_code = matches!(words.next()?, "t" | "T" | "w" | "W");
+    is_code.then(|| Some((address, words.next()?.to_owned())))?
+}
+
+/// Whether a text as of `/proc/kallsyms` says where any function is.
+fn has_functions(kallsyms: impl BufRead) -> bool {
+    kallsyms.lines().map_while(Result::ok).any(|line| function(&line).is_some())
+}
+
+/// Fails where the kernel hides its functions: no sample would say what it was doing.
+pub(super) fn functions_are_shown() -> Result<(), String> {
+    let file = File::open("/proc/kallsyms").map(BufReader::new);
+    let shown = file.map_err(|cause| format!("/proc/kallsyms: {cause}")).map(has_functions)?;
+    let hidden = "/proc/kallsyms hides where functions are: set kernel.kptr_restrict to 0 or 1";
+    shown.then_some(()).ok_or_else(|| hidden.to_owned())
+}
+
 /// The kernel's functions by address.
 #[derive(Debug, Default)]
 pub(super) struct Symbols(Vec<(u64, String)>);
@@ -174,22 +196,16 @@ impl Symbols {
     }
 
     fn parse(kallsyms: &str) -> Self {
-        let function = |line: &str| {
-            let mut words = line.split_whitespace();
-            let address = u64::from_str_radix(words.next()?, 16).ok().filter(|&address| address > 0)?;
-            let is_code = matches!(words.next()?, "t" | "T" | "w" | "W");
-            is_code.then(|| Some((address, words.next()?.to_owned())))?
-        };
         let mut functions: Vec<_> = kallsyms.lines().filter_map(function).collect();
         functions.sort();
         functions.dedup_by_key(|(address, _)| *address);
         Self(functions)
     }
 
-    /// The function at an address; `?` if there is none.
+    /// The function at an address, or [`NO_FUNCTION`].
     pub(super) fn name(&self, address: u64) -> &str {
         let after = self.0.partition_point(|&(start, _)| start <= address);
-        after.checked_sub(1).map_or("?", |n| &self.0[n].1)
+        after.checked_sub(1).map_or(NO_FUNCTION, |n| &self.0[n].1)
     }
 }
 
@@ -227,5 +243,10 @@ mod tests {
             Symbols::parse("ff20 t rmqueue\nff10 T get_page\nff30 D data\n0 t hidden\nff40 t m [ext4]\n");
         let names = [0xff0f, 0xff10, 0xff2f, 0xff35, 0xff41].map(|address| symbols.name(address));
         assert_eq!(names, ["?", "get_page", "rmqueue", "rmqueue", "m"]);
+        // As kernel.kptr_restrict = 2 shows them.
+        let hidden = "0000000000000000 A fixed\n0000000000000000 T get_page\n";
+        assert!(
+            !has_functions(hidden.as_bytes()) && has_functions("0 A fixed\nff10 T get_page\n".as_bytes())
+        );
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! On Linux credentials belong to a thread, and a new process inherits those of the thread that starts it. The
 //! command is therefore started by a helper thread that has taken the user's credentials; all other threads keep
-//! root's. No code of ours runs between fork and exec.
+//! root's. Between fork and exec nothing of ours runs but a system call.
 
 use std::ffi::{CString, OsString};
 use std::io;

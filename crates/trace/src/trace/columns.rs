@@ -71,10 +71,17 @@ pub(super) fn properties(meta: &Meta, packing: Packing) -> WriterProperties {
 
 /// Keys of the file's metadata, all under this prefix.
 const PREFIX: &str = "framewright.";
+/// Longest value in bytes, without the mark of a longer one: far less than what a reader accepts of all metadata.
+const LONGEST: usize = 1 << 14;
 
 pub(crate) fn to_pairs(meta: &Meta) -> Vec<KeyValue> {
     let mut pairs = Vec::new();
-    let mut put = |key: &str, value: String| {
+    let mut put = |key: &str, mut value: String| {
+        // Of a command with thousands of files, say.
+        if value.len() > LONGEST {
+            value.truncate(value.floor_char_boundary(LONGEST));
+            value.push('…');
+        }
         if !value.is_empty() {
             pairs.push(KeyValue::new(format!("{PREFIX}{key}"), value));
         }

@@ -71,6 +71,27 @@ fn a_trace_that_repeats_itself_is_read_back() {
     }
 }
 
+/// As of a command with thousands of files, and of `/proc/zoneinfo` on a machine of a thousand CPUs.
+#[test]
+fn long_texts_are_read_back() {
+    let small = small_trace();
+    let long = |n: u64| {
+        (0..200_000)
+            .map(|at: u64| format!("{:x} ", (at + (n << 18)).wrapping_mul(0x9e37_79b9_7f4a)))
+            .collect()
+    };
+    let note = |n| Note { time_ns: n, cpu: 0, pid: 1, comm: 0, name: "/proc/zoneinfo".into(), text: long(n) };
+    let noted = Trace { notes: (0..5).map(note).collect(), ..small.clone() };
+    assert!(noted.notes.iter().all(|note| note.text.len() > 3 << 20));
+    let read = Trace::read_bytes(&noted.to_bytes().unwrap(), "t").unwrap();
+    assert!(named_notes(&read) == named_notes(&noted));
+    let command = "éa ".repeat(1 << 20);
+    let called = Trace { meta: Meta { command: command.clone(), ..meta() }, ..small };
+    let read = Trace::read_bytes(&called.to_bytes().unwrap(), "t").unwrap();
+    let begin = read.meta.command.strip_suffix('…').unwrap();
+    assert!(begin.len() > 10_000 && command.starts_with(begin));
+}
+
 #[test]
 fn a_trace_of_nothing_is_a_trace() {
     let empty = Trace { meta: meta(), ..Trace::default() };

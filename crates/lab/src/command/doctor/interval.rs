@@ -105,7 +105,7 @@ fn table(state: &State, rates: &[Rate], time: &str) -> Listing {
         let blocks: Vec<String> = zone.blocks.iter().map(u64::to_string).collect();
         listing.row([
             zone.title(),
-            (zone.free >> 8).to_string(),
+            state.mib(zone.free).to_string(),
             format!("{:.0}", huge_percent(zone)),
             zone.on_lists().to_string(),
             blocks.join(" "),

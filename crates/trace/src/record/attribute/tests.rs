@@ -17,7 +17,7 @@ fn run(reports: &[(u32, What)]) -> Attributed {
         .zip(reports)
         .map(|(time_ns, (pid, what))| Report { time_ns, cpu: 1, pid: *pid, what: what.clone() })
         .collect();
-    let names = HashMap::from([(ROOT, "framewright".to_owned()), (OTHER, "other".to_owned())]);
+    let names = HashMap::from([(1, "framewright".to_owned()), (OTHER, "other".to_owned())]);
     attribute(reports, &Whose::Trees([ROOT].into()), &names)
 }
 
@@ -55,6 +55,24 @@ fn a_tree_is_what_its_members_fork() {
     assert_eq!(out.events.iter().map(|event| event.pfn).collect::<Vec<_>>(), [1, 3, 4]);
     assert_eq!((out.threads, out.saw_root), (3, true));
     assert!(!run(&reports[1..]).saw_root);
+}
+
+/// Of a process that ran before, and has ended since: its number is another's.
+#[test]
+fn a_number_that_is_given_again_is_no_roots() {
+    let reports = [
+        (OTHER, page(PageAlloc, 1, 0)),
+        (1, What::Fork { child: OTHER }),
+        (OTHER, page(PageAlloc, 2, 0)),
+        (1, What::Fork { child: ROOT }),
+        (ROOT, page(PageAlloc, 3, 0)),
+        (1, What::Fork { child: ROOT }),
+        (ROOT, page(PageAlloc, 4, 0)),
+    ];
+    let reports = (0..).zip(reports).map(|(time_ns, (pid, what))| Report { time_ns, cpu: 1, pid, what });
+    let names = HashMap::from([(OTHER, "other".to_owned())]);
+    let out = attribute(reports, &Whose::Trees([OTHER, ROOT].into()), &names);
+    assert_eq!(out.events.iter().map(|event| event.pfn).collect::<Vec<_>>(), [1, 3]);
 }
 
 #[test]
@@ -120,6 +138,7 @@ fn lists_and_failures_belong_to_who_ran() {
 fn names_are_those_of_the_moment() {
     let alloc = || page(PageAlloc, 8, 0);
     let out = run(&[
+        (1, What::Fork { child: ROOT }),
         (ROOT, alloc()),
         (ROOT, rename(ROOT, "make")),
         (ROOT, alloc()),
