@@ -323,8 +323,8 @@ impl<M: FrameUser> SharedArena<M> {
         Some(using)
     }
 
-    /// The place of this thread's attachment, if it has one. O(1) if the CPU has the number that the thread took last in
-    /// any arena, as a rule; else O(CPUs). However many arenas the thread uses.
+    /// The place of this thread's attachment, if it has one. As a rule the CPU has the number that the thread took last
+    /// in any arena: then O(1), else O(CPUs), however many arenas the thread uses.
     fn find(&self) -> Option<NonNull<Link>> {
         let (threads, thread, last) = (&self.0.threads, thread_number(), last_cpu());
         // Relaxed: a word with this thread's number was written by this thread.

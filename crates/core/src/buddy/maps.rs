@@ -271,8 +271,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     ///
     /// A pageblock is in bins of its own type only, so a fallback either gives the requester the pageblock with the
     /// largest block and all its free frames, or takes only the blocks requested, of the smallest ones that suffice
-    /// (the rule of Linux since v6.15). `kept` is the last pageblock that kept its type in this take: as its free frames
-    /// only become fewer, it is not looked at again.
+    /// (the rule of Linux since v6.15). `kept` is the last pageblock that kept its type in this take: its free frames
+    /// only become fewer, so it is not looked at again.
     #[expect(clippy::option_option, reason = "found nothing, made something available, take it there")]
     pub(super) fn fall_back(
         &mut self,

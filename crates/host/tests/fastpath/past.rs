@@ -1,5 +1,6 @@
 //! Cost of a pair past the lists: an allocation of order 4 and its free, where only single frames have lists and three
-//! quarters of the memory are held in blocks of orders 0 to 6. And of a pair in another node's memory, or in another arena.
+//! quarters of the memory are held in blocks of orders 0 to 6. And of a pair in another node's memory, or in another
+//! arena.
 
 use core::hint::black_box;
 
