@@ -150,6 +150,34 @@ fn truncate_frees_at_once() {
     cache.verify().unwrap();
 }
 
+/// What another thread reads during a cut is the old page or the new one. After it, it is the new one.
+#[test]
+fn what_is_read_during_a_cut_does_not_stay() {
+    let world = world(Generation::V6_1, 2);
+    let cache = Cache::new(world.allocator(), Disk::default());
+    let file = FileId(7);
+    let read = |cpu: &Handle<'_>| {
+        let mut bytes = [9; BYTES];
+        cache.read(cpu, &cache.helpers(), (file, 1, 0), &mut bytes).unwrap();
+        bytes
+    };
+    world.on(0, |cpu| cache.write(cpu, &cache.helpers(), (file, 1, 0), &[1; BYTES]).unwrap());
+    cache.flush(file).unwrap();
+    cache.device().holds_cuts.store(true, Relaxed);
+    std::thread::scope(|scope| {
+        let (world, cache) = (&world, &cache);
+        let cut = scope.spawn(move || world.on(1, |cpu| cache.truncate(cpu, file, 1)));
+        while cache.device().cuts.load(Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        world.on(0, |cpu| assert!([[0; BYTES], [1; BYTES]].contains(&read(cpu))));
+        cache.device().holds_cuts.store(false, Relaxed);
+        cut.join().unwrap().unwrap();
+    });
+    world.on(0, |cpu| assert_eq!(read(cpu), [0; BYTES]));
+    cache.verify().unwrap();
+}
+
 /// Pages of a file that cannot be written keep no thread from writing those of others.
 #[test]
 fn each_dirty_page_has_its_turn() {
