@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use framewright::config::{Config, Experiment, Generation, ZoneReclaimMode, ZonelistCache};
 use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneType};
 use framewright::zone::ZoneSpec;
-use framewright::{Cpu, Helpers};
+use framewright::{Cpu, Flags, Helpers, Request};
 use framewright_check::fixture::{But, Spec, World};
 use framewright_check::mix;
 use framewright_check::platform::plain::Plain;
@@ -232,6 +232,25 @@ fn an_error_of_pages_that_are_gone_explains_nothing() {
         cache.truncate(cpu, FileId(1), 0).unwrap();
         take_all();
         assert!(matches!(write(2), Err(CacheError::NoMemory(_))));
+    });
+}
+
+/// The caller of a request that must not cause write-back holds locks that writing needs.
+#[test]
+fn a_request_that_must_not_write_writes_nothing() {
+    let world = world(Generation::V6_1, 1);
+    let cache = Cache::new(world.allocator(), Disk::default());
+    world.on(0, |cpu| {
+        let helpers = cache.helpers();
+        for index in 0..100 {
+            cache.write(cpu, &helpers, (FileId(1), index, 0), &[1; BYTES]).unwrap();
+        }
+        while cpu.alloc(Order::ZERO, Migratetype::Movable).is_ok() {}
+        let request = Request::new(Order::ZERO, Migratetype::Movable);
+        let block = cpu.alloc_with(&request.with(Flags::NO_WRITE), &helpers);
+        assert_eq!((cache.events().pgpgout, cache.pages(), block.is_err()), (0, (100, 100), true));
+        assert!(cache.write_in_background() > 0, "but who may write is asked to");
+        cpu.alloc_with(&request, &helpers).unwrap();
     });
 }
 
