@@ -28,6 +28,9 @@ impl Root {
             return None;
         }
         let long = bytes::u8(rsdp, 15)? >= 2 && bytes::u64(rsdp, 24)? != 0;
+        if long && !sums_to_zero(rsdp.get(..36)?) {
+            return None;
+        }
         let narrow = u64::from(bytes::u32(rsdp, 16)?);
         Some(if long {
             Self { address: bytes::u64(rsdp, 24)?, width: 8 }
@@ -36,7 +39,7 @@ impl Root {
         })
     }
 
-    /// The addresses in the table of tables.
+    /// The addresses in the table of tables. A place that firmware has left empty is none.
     pub fn tables<'t>(&self, table: &'t [u8]) -> impl Iterator<Item = u64> + use<'t> {
         let width = self.width;
         table
@@ -44,6 +47,7 @@ impl Root {
             .unwrap_or_default()
             .chunks_exact(width)
             .map(move |address| address.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+            .filter(|&address| address != 0)
     }
 }
 
@@ -109,10 +113,13 @@ mod tests {
         rsdp[15] = 2;
         rsdp[24..32].copy_from_slice(&0x1_0000_5678_u64.to_le_bytes());
         seal(&mut rsdp);
+        assert_eq!(Root::read(&rsdp), None, "a wrong sum of all 36 bytes");
+        rsdp[32] = 0_u8.wrapping_sub(rsdp.iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte)));
         let root = Root::read(&rsdp).unwrap();
         assert_eq!(root, Root { address: 0x1_0000_5678, width: 8 });
-        let tables = table(b"XSDT", 0, &[&0x11_u64.to_le_bytes(), &(1_u64 << 40).to_le_bytes(), &[1, 2]]);
-        assert_eq!(root.tables(&tables).collect::<Vec<_>>(), [0x11, 1 << 40]);
+        let addresses = [0x11, 0, 1_u64 << 40].map(u64::to_le_bytes);
+        let tables = table(b"XSDT", 0, &[addresses.as_flattened(), &[1, 2]]);
+        assert_eq!(root.tables(&tables).collect::<Vec<_>>(), [0x11, 1 << 40], "firmware leaves places empty");
         rsdp[8] ^= 1;
         assert_eq!(Root::read(&rsdp), None, "a wrong sum");
     }

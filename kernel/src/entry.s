@@ -25,8 +25,8 @@ pvh_start:
     cli
     cld
     mov %ebx, %ebp
-    # One to one, 512 GiB: by 1 GiB pages, the first 1 GiB by 2 MiB, the first 2 MiB by 4 KiB, so that page 0
-    # can go (paging.rs) once the loader's structures in it have been read.
+    # One to one, 512 GiB: by 1 GiB pages, the first 1 GiB by 2 MiB, the first 4 MiB by 4 KiB, so that the page
+    # below the stack is not mapped, and page 0 can go (paging.rs) once the loader's structures in it have been read.
     mov $boot_pdpt + 3, %eax
     mov %eax, boot_pml4
     mov $boot_pd + 3, %eax
@@ -48,14 +48,18 @@ pvh_start:
     inc %ecx
     cmp $512, %ecx
     jne 1b
+    movl $boot_pt + 4096 + 3, boot_pd + 8
     xor %ecx, %ecx
 2:  mov %ecx, %eax
     shl $12, %eax
     or $3, %eax
     mov %eax, boot_pt(,%ecx,8)
     inc %ecx
-    cmp $512, %ecx
+    cmp $1024, %ecx
     jne 2b
+    mov $boot_guard, %eax
+    shr $12, %eax
+    movl $0, boot_pt(,%eax,8)
 
     mov $boot_pml4, %eax
     mov %eax, %cr3
@@ -143,10 +147,11 @@ trampoline_end:
 
 .section .bss.entry, "aw", @nobits
 .align 4096
-.global boot_pml4, boot_pt
+.global boot_pml4, boot_pt, boot_guard
 boot_pml4: .skip 4096
 boot_pdpt: .skip 4096
 boot_pd:   .skip 4096
-boot_pt:   .skip 4096
+boot_pt:   .skip 2 * 4096
+boot_guard: .skip 4096              # never mapped
 boot_stack: .skip 65536
 boot_stack_end:

@@ -130,7 +130,9 @@ impl Machine {
             if from == 0 || byte == [0] {
                 break;
             }
-            self.command_line.push(byte[0]);
+            if byte.is_ascii() {
+                self.command_line.push(byte[0]);
+            }
         }
     }
 
@@ -174,6 +176,11 @@ impl Machine {
             let node = domain.map_or(NodeId(0), |domain| self.node_of(domain));
             self.cpus.push(CpuInfo { apic, node });
         }
+        // Firmware that has no SRAT, or one that says nothing of memory.
+        if self.memory.is_empty() {
+            let node = self.node_of(0);
+            self.memory.push(NodeMemory { start: 0, end: DIRECT_END, node, hotplug: false });
+        }
         let slit = find(*b"SLIT");
         for (row, &from) in self.distances.iter_mut().zip(self.domains.iter()) {
             for (distance, &to) in row.iter_mut().zip(self.domains.iter()) {
@@ -193,13 +200,8 @@ impl Machine {
         NodeId(number as u16)
     }
 
-    /// A machine without an SRAT is one node. The boot CPU comes first.
+    /// The boot CPU comes first.
     fn complete(&mut self) {
-        if self.memory.is_empty() {
-            let node = self.node_of(0);
-            self.memory.push(NodeMemory { start: 0, end: DIRECT_END, node, hotplug: false });
-            self.distances[0][0] = 10;
-        }
         let boot = percpu::current().apic;
         let at = self.cpus.iter().position(|cpu| cpu.apic == boot).expect("the boot CPU is listed");
         self.cpus[..=at].rotate_right(1);

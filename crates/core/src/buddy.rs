@@ -429,8 +429,8 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             } else {
                 self.steal(wanted).then_some(None)?
             };
-            if let Some((start, list, limit)) = source
-                && let Some(taken) = self.take_open(start, list, order, most.min(limit), sink)
+            if let Some((start, list)) = source
+                && let Some(taken) = self.take_open(start, list, order, most, sink)
             {
                 return Some(taken);
             }

@@ -7,6 +7,7 @@ use core::cell::Cell;
 use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ops::Range;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use framewright::cpu::{Compacted, HitWords};
@@ -26,9 +27,26 @@ use crate::platform::Host;
 use crate::robust::Acquired;
 
 thread_local!(
-    /// The CPU this thread last gave up, of any arena: its lists' memory may still be in the cache.
+    /// The CPU this thread took last, of any arena: its lists' memory may still be in the cache. Threads that use many
+    /// arenas so have one number in most of them.
     static LAST_CPU: Cell<usize> = const { Cell::new(0) }
 );
+
+/// Number of the CPU that this thread took last, of any arena.
+pub(crate) fn last_cpu() -> usize {
+    LAST_CPU.get()
+}
+
+/// A number of this thread that no other thread has or had; not 0.
+pub(crate) fn thread_number() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    // Without a destructor: it is there to the end of the thread, and allocates nothing.
+    thread_local!(static THREAD: Cell<usize> = const { Cell::new(0) });
+    if THREAD.get() == 0 {
+        THREAD.set(THREADS.fetch_add(1, Ordering::Relaxed) + 1);
+    }
+    THREAD.get()
+}
 
 impl<M: FrameUser> Arena<M> {
     /// Attaches this thread to a CPU that no living thread holds: the one it had last, or the next free
@@ -38,7 +56,7 @@ impl<M: FrameUser> Arena<M> {
     /// Living threads hold all CPUs.
     pub fn attach(&self) -> Result<Cpu<'_, M>, AttachError> {
         let cpus = self.cpus();
-        let last = LAST_CPU.get() % cpus;
+        let last = last_cpu() % cpus;
         self.attach_any(|| (last..cpus).chain(0..last))
     }
 
@@ -194,6 +212,7 @@ impl<M: FrameUser> Arena<M> {
         }
         self.take_left(&cpu);
         held.keep();
+        LAST_CPU.set(number);
         Some(Cpu { cpu, arena: self })
     }
 }
@@ -270,8 +289,6 @@ impl<M: FrameUser> Drop for Cpu<'_, M> {
         self.arena.take_left(&self.cpu);
         self.cpu.drain();
         drop(released);
-        // At the end of a thread the note may be gone already; it is only a hint.
-        let _ = LAST_CPU.try_with(|last| last.set(number));
     }
 }
 

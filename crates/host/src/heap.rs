@@ -7,15 +7,15 @@
 #![expect(unsafe_code, reason = "an allocator vouches for its memory")]
 
 use core::alloc::{GlobalAlloc, Layout};
-use core::cell::Cell;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::alloc::System;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use framewright::{Migratetype, Order};
 
 use crate::arena::Arena;
+use crate::cpu::thread_number;
 use crate::shared::SharedArena;
 
 /// Sizes of small objects. An object is aligned to the largest power of two that divides its size.
@@ -141,12 +141,7 @@ impl Heap {
 
     /// The lists of this thread's group.
     fn shard(&self) -> &Shard {
-        static THREADS: AtomicUsize = AtomicUsize::new(0);
-        // Without a destructor: it is there to the end of the thread, and allocates nothing.
-        thread_local!(static THREAD: Cell<Option<usize>> = const { Cell::new(None) });
-        let number = THREAD.get().unwrap_or_else(|| THREADS.fetch_add(1, Relaxed));
-        THREAD.set(Some(number));
-        &self.shards[number % SHARDS]
+        &self.shards[thread_number() % SHARDS]
     }
 
     /// An object of size `index`. No lock is held while the arena is asked.

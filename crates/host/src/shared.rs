@@ -21,7 +21,7 @@ use framewright::verify::Account;
 use framewright::{AllocError, Flags, FreeError, Helpers, Migratetype, Order, Pfn, Request};
 
 use crate::arena::Arena;
-use crate::cpu::{Cpu, tell_failed};
+use crate::cpu::{Cpu, last_cpu, tell_failed, thread_number};
 use crate::error::{AttachError, VerifyError};
 use crate::platform::Host;
 use crate::trim::Trimmed;
@@ -33,6 +33,8 @@ pub(crate) struct Shared<M: FrameUser> {
     handles: AtomicUsize,
     /// By CPU: where the attachment of the thread is that has it.
     places: Box<[Place<M>]>,
+    /// By CPU: number of the thread whose attachment is in the place, or 0. Written by that thread alone.
+    threads: Box<[AtomicUsize]>,
 }
 
 /// References to its arena that a thread keeps for its next blocks: counting one up and down is an atomic operation
@@ -101,7 +103,8 @@ impl<M: FrameUser> SharedArena<M> {
     /// An arena made with one CPU more than threads may attach to.
     pub(crate) fn new(arena: Arena<M>) -> Self {
         let places = (0..arena.cpus()).map(|_| Place::new()).collect();
-        Self(Arc::new(Shared { arena, handles: AtomicUsize::new(1), places }))
+        let threads = (0..arena.cpus()).map(|_| AtomicUsize::new(0)).collect();
+        Self(Arc::new(Shared { arena, handles: AtomicUsize::new(1), places, threads }))
     }
 
     /// One handle more.
@@ -135,10 +138,10 @@ impl<M: FrameUser> SharedArena<M> {
             let hit = if is_plain { cpu.alloc_hit(request.order, request.migratetype) } else { None };
             hit.map_or_else(|| cpu.alloc_with(request, helpers), Ok)
         };
-        let alloc = || match ATTACHMENTS.try_with(|table| self.attachment(table)) {
-            Ok(Some(attachment)) => on(attachment.cpu.core(), &self.helpers()),
-            Ok(None) | Err(_) if request.flags.has(Flags::NO_FAIL) => self.wait_with_spare(request),
-            Ok(None) | Err(_) => self.with_spare(|spare| on(spare.core(), &Helpers::NONE)),
+        let alloc = || match self.attachment() {
+            Some(attachment) => on(attachment.cpu.core(), &self.helpers()),
+            None if request.flags.has(Flags::NO_FAIL) => self.wait_with_spare(request),
+            None => self.with_spare(|spare| on(spare.core(), &Helpers::NONE)),
         };
         let last = alloc().or_else(|failed| {
             if failed.why != AllocFailure::Injected && self.take_back() { alloc() } else { Err(failed) }
@@ -234,8 +237,8 @@ impl<M: FrameUser> SharedArena<M> {
         if self.is_forked() {
             return Err(AttachError::Forked);
         }
-        let attachment = ATTACHMENTS.try_with(|table| self.attachment(table)).ok().flatten();
-        attachment.map(|attachment| f(&attachment.cpu)).ok_or(AttachError::AllTaken { cpus: self.cpus() })
+        let attachment = self.attachment().ok_or(AttachError::AllTaken { cpus: self.cpus() })?;
+        Ok(f(&attachment.cpu))
     }
 
     /// Frees a block whose reference to the arena is given up, too.
@@ -260,11 +263,8 @@ impl<M: FrameUser> SharedArena<M> {
     /// Gives up the CPU that this thread has, if it has one, with all pages on its lists. The thread's next call
     /// attaches it again.
     pub fn detach(&self) {
-        if LAST_USED.get().key == self.key() {
-            LAST_USED.set(NONE);
-        }
         // At the end of a thread the table may be gone already, and the attachment with it.
-        let _ = ATTACHMENTS.try_with(|table| table.remove(self.key()));
+        let _ = ATTACHMENTS.try_with(|table| self.find().map(|link| table.remove(link)));
     }
 
     /// Checks the allocator's books (see [`Arena::verify`]); this thread gives up its CPU for it.
@@ -283,33 +283,55 @@ impl<M: FrameUser> SharedArena<M> {
     /// Runs `f` with this thread's CPU, or with the spare CPU if it gets none of its own. `f` does not call
     /// back into this arena.
     pub(crate) fn on_any_cpu<R>(&self, f: impl FnOnce(&Cpu<'_, M>) -> R) -> R {
-        match ATTACHMENTS.try_with(|table| self.attachment(table)) {
-            Ok(Some(attachment)) => f(&attachment.cpu),
-            // No CPU is free, or the thread is ending and has given its own up.
-            Ok(None) | Err(_) => self.with_spare(f),
+        match self.attachment() {
+            Some(attachment) => f(&attachment.cpu),
+            None => self.with_spare(f),
         }
     }
 
-    /// This thread's CPU, after trying to get one. It is the one used last from now on.
-    fn attachment(&self, table: &Attachments) -> Option<Using<M>> {
-        let using = match table.find(self.key()) {
-            // SAFETY: an attachment keeps its arena alive, so no other is at the same address: the place is of this
-            // `M`.
+    /// This thread's CPU, after trying to get one. It is the one used last from now on. `None` if no CPU is free, or if
+    /// the thread is ending and has given its own up.
+    #[inline]
+    fn attachment(&self) -> Option<Using<M>> {
+        let LastUsed { key, link } = LAST_USED.get();
+        if key == self.key() {
+            // SAFETY: an attachment that a thread gives up is not the one used last any more. It keeps its arena alive,
+            // so no other is at the same address: the place is of this `M`.
+            return Some(unsafe { Using::of(link.cast()) });
+        }
+        ATTACHMENTS.try_with(|table| self.attachment_in(table)).ok().flatten()
+    }
+
+    fn attachment_in(&self, table: &Attachments) -> Option<Using<M>> {
+        let using = match self.find() {
+            // SAFETY: this thread's attachment is there.
             Some(link) => unsafe { Using::of(link.cast()) },
             None => {
                 let attachment = Attachment::new(self)?;
                 let slot = attachment.cpu.id().index();
                 // SAFETY: this thread has just taken the CPU.
-                let link = unsafe { self.0.places[slot].fill(self.key(), attachment) };
+                let link = unsafe { self.0.places[slot].fill(attachment) };
                 // SAFETY: filled just now.
                 let using = unsafe { Using::of(link.cast()) };
+                self.0.threads[slot].store(thread_number(), Ordering::Relaxed);
                 table.push(link);
                 table.remove_unused();
                 using
             }
         };
-        LAST_USED.set(LastUsed { key: self.key(), attachment: core::ptr::from_ref(&*using).cast() });
+        LAST_USED.set(LastUsed { key: self.key(), link: using.0.cast() });
         Some(using)
+    }
+
+    /// The place of this thread's attachment, if it has one. As a rule the CPU has the number that the thread took last
+    /// in any arena: then O(1), else O(CPUs), however many arenas the thread uses.
+    fn find(&self) -> Option<NonNull<Link>> {
+        let (threads, thread, last) = (&self.0.threads, thread_number(), last_cpu());
+        // Relaxed: a word with this thread's number was written by this thread.
+        let is_mine = |word: &AtomicUsize| word.load(Ordering::Relaxed) == thread;
+        let cpu =
+            if threads.get(last).is_some_and(is_mine) { last } else { threads.iter().position(is_mine)? };
+        Some(NonNull::from(&self.0.places[cpu]).cast())
     }
 
     /// Its pages stay on the spare CPU's lists for the next one; if memory runs short, they are reaped as those of any
@@ -329,15 +351,16 @@ thread_local!(
     static ATTACHMENTS: Attachments = const { Attachments(Cell::new(None)) }
 );
 
-/// Address of the attachment that a thread has used last: most calls need it, without a search, and without the look
-/// whether the thread is ending that a table with a destructor takes.
+/// The attachment that a thread has used last: most calls need it, without a search, and without the look whether the
+/// thread is ending that a table with a destructor takes.
 #[derive(Clone, Copy)]
 struct LastUsed {
+    /// Address of what the attachment keeps alive; 0 if there is none.
     key: usize,
-    attachment: *const (),
+    link: NonNull<Link>,
 }
 
-const NONE: LastUsed = LastUsed { key: 0, attachment: core::ptr::null() };
+const NONE: LastUsed = LastUsed { key: 0, link: NonNull::dangling() };
 
 thread_local!(static LAST_USED: Cell<LastUsed> = const { Cell::new(NONE) });
 
@@ -348,13 +371,13 @@ thread_local!(static LAST_USED: Cell<LastUsed> = const { Cell::new(NONE) });
 /// use of another arena, code of others.
 #[inline(always)]
 pub(crate) unsafe fn last_used<'t, M: FrameUser>(shared: &Arc<Shared<M>>) -> Option<&'t Attachment<M>> {
-    let LastUsed { key, attachment } = LAST_USED.get();
+    let LastUsed { key, link } = LAST_USED.get();
     if key != Arc::as_ptr(shared) as usize {
         return None;
     }
-    // SAFETY: an attachment clears this when it is dropped, so it lives now, and by our caller's promise as long as the
-    // result is used. It keeps its arena alive, so no other is at the same address: it is of this `M`.
-    Some(unsafe { &*attachment.cast() })
+    // SAFETY: a thread that gives an attachment up clears this, so it lives now, and by our caller's promise as long as
+    // the result is used. It keeps its arena alive, so no other is at the same address: it is of this `M`.
+    Some(unsafe { Place::attachment(link) })
 }
 
 /// A thread's attachments, linked through the places where they are.
@@ -363,13 +386,13 @@ struct Attachments(Cell<Option<NonNull<Link>>>);
 /// Parts of an attachment, to any arena, that a thread's table needs. Read and written by the thread whose
 /// table it is in.
 struct Link {
-    /// The address of what the attachment keeps alive.
-    key: Cell<usize>,
     next: Cell<Option<NonNull<Self>>>,
     /// The table, if it is there, and calls under way.
     users: Cell<u32>,
     /// Whether no handle of the arena is left.
     is_unused: unsafe fn(NonNull<Self>) -> bool,
+    /// Has the thread not find the attachment any more.
+    hide: unsafe fn(NonNull<Self>),
     /// Drops the attachment, and maybe the arena with this place in it.
     end: unsafe fn(NonNull<Self>),
 }
@@ -394,10 +417,10 @@ impl<M: FrameUser> Place<M> {
     const fn new() -> Self {
         Self {
             link: Link {
-                key: Cell::new(0),
                 next: Cell::new(None),
                 users: Cell::new(0),
                 is_unused: Self::is_unused,
+                hide: Self::hide,
                 end: Self::end,
             },
             attachment: UnsafeCell::new(MaybeUninit::uninit()),
@@ -408,8 +431,7 @@ impl<M: FrameUser> Place<M> {
     ///
     /// # Safety
     /// This thread holds the CPU, and there is no attachment to it here.
-    unsafe fn fill(&self, key: usize, attachment: Attachment<M>) -> NonNull<Link> {
-        self.link.key.set(key);
+    unsafe fn fill(&self, attachment: Attachment<M>) -> NonNull<Link> {
         self.link.next.set(None);
         self.link.users.set(1);
         // SAFETY: by the caller's promise no other thread looks at it.
@@ -433,13 +455,21 @@ impl<M: FrameUser> Place<M> {
     }
 
     /// # Safety
+    /// As [`attachment`](Self::attachment).
+    unsafe fn hide(link: NonNull<Link>) {
+        // SAFETY: by the caller's promise.
+        let Attachment { cpu, shared, .. } = unsafe { Self::attachment(link) };
+        shared.threads[cpu.id().index()].store(0, Ordering::Relaxed);
+        if LAST_USED.get().link == link {
+            LAST_USED.set(NONE);
+        }
+    }
+
+    /// # Safety
     /// As [`attachment`](Self::attachment), and it is not used any more.
     unsafe fn end(link: NonNull<Link>) {
         // SAFETY: by the caller's promise.
         let attachment: *const Attachment<M> = unsafe { Self::attachment(link) };
-        if core::ptr::eq(LAST_USED.get().attachment, attachment.cast()) {
-            LAST_USED.set(NONE);
-        }
         // SAFETY: moved out once. When it is dropped, the CPU is another thread's, and the place may be gone with the
         // arena: nothing is looked at after that.
         drop(unsafe { attachment.read() });
@@ -453,11 +483,6 @@ impl Attachments {
         core::iter::successors(self.0.get(), |link| unsafe { link.as_ref() }.next.get())
     }
 
-    fn find(&self, key: usize) -> Option<NonNull<Link>> {
-        // SAFETY: as in `iter`.
-        self.iter().find(|link| unsafe { link.as_ref() }.key.get() == key)
-    }
-
     fn push(&self, link: NonNull<Link>) {
         // SAFETY: the caller has filled it just now.
         unsafe { link.as_ref() }.next.set(self.0.replace(Some(link)));
@@ -465,6 +490,8 @@ impl Attachments {
 
     /// Takes one out of the table.
     fn unlink(&self, link: NonNull<Link>) {
+        // SAFETY: as in `iter`; the function is the one of its type.
+        unsafe { (link.as_ref().hide)(link) };
         // SAFETY: as in `iter`.
         let next = unsafe { link.as_ref() }.next.get();
         // SAFETY: as in `iter`.
@@ -475,13 +502,11 @@ impl Attachments {
         }
     }
 
-    fn remove(&self, key: usize) {
-        if let Some(link) = self.find(key) {
-            self.unlink(link);
-            // What is dropped now may drop other handles, which look at this table.
-            // SAFETY: the table was a user.
-            unsafe { give_up(link) };
-        }
+    fn remove(&self, link: NonNull<Link>) {
+        self.unlink(link);
+        // What is dropped now may drop other handles, which look at this table.
+        // SAFETY: the table was a user.
+        unsafe { give_up(link) };
     }
 
     /// Gives up what keeps arenas alive that no other thread uses.
@@ -489,9 +514,7 @@ impl Attachments {
         // From the beginning each time: what is dropped may change the table.
         // SAFETY: as in `iter`; the function is the one of its type.
         while let Some(link) = self.iter().find(|&link| unsafe { (link.as_ref().is_unused)(link) }) {
-            self.unlink(link);
-            // SAFETY: the table was a user.
-            unsafe { give_up(link) };
+            self.remove(link);
         }
     }
 }
@@ -499,9 +522,7 @@ impl Attachments {
 impl Drop for Attachments {
     fn drop(&mut self) {
         while let Some(link) = self.0.get() {
-            self.unlink(link);
-            // SAFETY: the table was a user.
-            unsafe { give_up(link) };
+            self.remove(link);
         }
     }
 }

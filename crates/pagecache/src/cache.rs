@@ -103,6 +103,8 @@ pub struct Cache<'c, P: Platform, D> {
     /// Dirty pages · 2³² + pages being written, for those who need no more than that. The thread that holds the lock
     /// writes it.
     unwritten: P::Word,
+    /// Pages that reclaim has asked the background writer for since it last looked.
+    pub(crate) asked: P::Word,
 }
 
 /// Linux' ticket lock where a CPU is never taken away; where threads are, a lock that waits for none in particular.
@@ -160,6 +162,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
             shrinkers: Shrinkers::new(&[]),
             state: Locked::new(LockPlace::OwnLine, lock_kind::<P>(), state, ()),
             unwritten: P::Word::new(0),
+            asked: P::Word::new(0),
         }
     }
 

@@ -169,7 +169,8 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
     }
 
     /// Drops the pages of a file from page `index` on, here and on storage: memory is free immediately, and what
-    /// was not flushed is gone. Waits for those who use them.
+    /// was not flushed is gone. Waits for those who use them. Other threads may read there during the call, but not
+    /// write.
     ///
     /// # Errors
     /// The device failed, or the file is the swap area.
@@ -182,6 +183,8 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         self.is_ordinary(file)?;
         self.drop_each(cpu, file.into(), (index, u64::MAX), true, |_| true);
         self.device.truncate(file, index)?;
+        // What another thread has read from storage before that.
+        self.drop_each(cpu, file.into(), (index, u64::MAX), true, |_| true);
         Ok(())
     }
 

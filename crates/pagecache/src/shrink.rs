@@ -1,6 +1,8 @@
 //! Reclaim: the LRU lists as the allocator's reclaimer (v3.0's rules).
 
-use framewright::platform::Platform;
+use core::sync::atomic::Ordering::Relaxed;
+
+use framewright::platform::{Platform, Word};
 use framewright::reclaim::{By, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release};
 use framewright::{Pfn, ZoneId};
 
@@ -226,7 +228,7 @@ impl<P: Platform, D: Device> Reclaim for Cache<'_, P, D> {
     }
 
     fn wake_flushers(&self, pages: u64) {
-        // No other thread writes: the caller does a little of it.
-        self.write_back(pages.min(SLICE));
+        // For the background writer. The caller itself may hold locks that writing needs (`Flags::NO_WRITE`).
+        self.asked.store(pages, Relaxed);
     }
 }

@@ -297,11 +297,13 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         }
     }
 
-    /// Writes some dirty pages out if there are many: what a background writer does whenever it has nothing else
-    /// to do. Returns the pages written, or on their way.
+    /// Writes some dirty pages out if there are many, or if reclaim has asked for that: what a background writer does
+    /// whenever it has nothing else to do. Returns the pages written, or on their way.
     pub fn write_in_background(&self) -> u64 {
         let (dirty, _) = self.unwritten();
-        if dirty * 100 > self.memory() * BACKGROUND_PERCENT { self.write_back(BACKGROUND_PAGES) } else { 0 }
+        let are_many = dirty * 100 > self.memory() * BACKGROUND_PERCENT;
+        let asked = self.asked.swap(0, Relaxed);
+        self.write_back(if are_many { BACKGROUND_PAGES } else { asked.min(BACKGROUND_PAGES) })
     }
 
     /// Pages of memory.

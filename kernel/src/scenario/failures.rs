@@ -15,12 +15,20 @@ pub(super) fn page_fault(_: &'static Kernel) {
     unsafe { ptr::without_provenance_mut::<u64>(black_box(0x18)).write_volatile(1) };
 }
 
-pub(super) fn stack_overflow(kernel: &'static Kernel) {
+fn run_off_the_stack() {
     fn deeper(n: u64) -> u64 {
         let room = black_box([n; 64]);
         if n == 0 { room[0] } else { deeper(n - 1) + room[1] }
     }
-    smp::beside(kernel, usize::MAX, &|_| _ = black_box(deeper(black_box(1000))), || ());
+    black_box(deeper(black_box(1000)));
+}
+
+pub(super) fn stack_overflow(kernel: &'static Kernel) {
+    smp::beside(kernel, usize::MAX, &|_| run_off_the_stack(), || ());
+}
+
+pub(super) fn boot_stack_overflow(_: &'static Kernel) {
+    run_off_the_stack();
 }
 
 pub(super) fn double_free(kernel: &'static Kernel) {

@@ -48,12 +48,17 @@ const PASSING: [Scenario; 6] = [
 ];
 
 /// Those that must fail the run.
-const FAILING: [Scenario; 4] = [
+const FAILING: [Scenario; 5] = [
     Scenario { name: "page-fault", what: "a null pointer is written through", run: failures::page_fault },
     Scenario {
         name: "stack-overflow",
         what: "a secondary CPU runs off its stack",
         run: failures::stack_overflow,
+    },
+    Scenario {
+        name: "boot-stack-overflow",
+        what: "the boot CPU runs off its stack",
+        run: failures::boot_stack_overflow,
     },
     Scenario { name: "double-free", what: "a page is freed twice", run: failures::double_free },
     Scenario {

@@ -185,8 +185,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
                 let start = self.unlink_closed(list)?;
                 return Some(self.take_of(start, None, list, order, most, sink));
             }
-            let first = self.cold.bins.ends[list as usize][fit.trailing_zeros() as usize].get().first;
-            if let Some(taken) = self.take_open(self.pageblock_of(first), list, order, most, sink) {
+            let start = self.first_in(list, fit.trailing_zeros());
+            if let Some(taken) = self.take_open(start, list, order, most, sink) {
                 return Some(taken);
             }
         }
@@ -266,18 +266,19 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     }
 
     /// Makes a block of at least `order` available to `wanted`: from two buddies of different types, or from another
-    /// type. Returns the pageblock, its type and the most blocks to take there, if it keeps that type; `Some(None)` if
-    /// the lists of `wanted` have blocks now.
+    /// type. Returns the pageblock to take from and its type, if it keeps that type; `Some(None)` if the lists of
+    /// `wanted` have blocks now.
     ///
-    /// A pageblock is in bins of its own type only, so a fallback either gives the requester the pageblock with all its
-    /// free frames, or takes only the blocks requested (the rule of Linux since v6.10). `kept` is the last pageblock
-    /// that kept its type in this take: as its free frames only become fewer, it is not looked at again.
+    /// A pageblock is in bins of its own type only, so a fallback either gives the requester the pageblock with the
+    /// largest block and all its free frames, or takes only the blocks requested, of the smallest ones that suffice
+    /// (the rule of Linux since v6.15). `kept` is the last pageblock that kept its type in this take: its free frames
+    /// only become fewer, so it is not looked at again.
     #[expect(clippy::option_option, reason = "found nothing, made something available, take it there")]
     pub(super) fn fall_back(
         &mut self,
         wanted: Wanted,
         kept: &mut Option<Pfn>,
-    ) -> Option<Option<(Pfn, Migratetype, u64)>> {
+    ) -> Option<Option<(Pfn, Migratetype)>> {
         let Wanted { order, migratetype: wanted, generation, avoid_fragmentation, .. } = wanted;
         if order == MAX_ORDER
             && wanted.is_ordinary()
@@ -287,12 +288,10 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             self.take_over(lower.add(PAGEBLOCK_PAGES), wanted);
             return Some(None);
         }
-        let has_block = |at: Order, list| match at >= PAGEBLOCK_ORDER {
-            true => self.has_whole(at, list),
-            false => self.has_bits(at, list),
-        };
         let Source { order: found, migratetype: from, steal } =
-            fallback::choose(generation, order, wanted, self.grouping(), avoid_fragmentation, has_block)?;
+            fallback::choose(generation, order, wanted, self.grouping(), avoid_fragmentation, |at, list| {
+                if at >= PAGEBLOCK_ORDER { self.has_whole(at, list) } else { self.has_bits(at, list) }
+            })?;
         // A damaged list gives nothing, and nothing is counted.
         let count = |counts: &mut BuddyCounts, retyped: u64| {
             counts.fallbacks += 1;
@@ -308,32 +307,39 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             taken.each(PAGEBLOCK_ORDER, |start| self.give_whole(start, from, wanted));
             return Some(None);
         }
-        // Of the pageblocks with such a block, the one with most free frames.
-        let fit = self.cold.bins.occupied[from as usize].get() & exactly(found);
-        let bin = fit.checked_ilog2()? as usize;
-        let first = self.cold.bins.ends[from as usize][bin].get().first;
-        let start = self.pageblock_of(first);
-        let Some(head) = self.frames.open_head(start) else {
-            self.rebuild();
-            return Some(None);
-        };
-        let takes_all = steal == Steal::Pageblock && *kept != Some(start) && {
-            let free = u64::from(head.free());
-            let certain = fallback::retypes(free, 0, self.grouping());
-            let movable = if certain { 0 } else { self.movable_pages(start) };
-            let compatible = fallback::compatible_pages(generation, wanted, from, free, movable);
-            fallback::retypes(free, compatible, self.grouping())
-        };
-        self.count_in(|counts| count(counts, u64::from(takes_all)));
-        if takes_all {
-            self.retype(start, wanted);
-            self.move_bits(start, from, wanted);
-            return Some(None);
-        }
         if steal == Steal::Pageblock {
+            // Of the pageblocks with such a block, the one with most free frames.
+            let fit = self.cold.bins.occupied[from as usize].get() & exactly(found);
+            let start = self.first_in(from, fit.checked_ilog2()?);
+            let Some(head) = self.frames.open_head(start) else {
+                self.rebuild();
+                return Some(None);
+            };
+            let takes_all = *kept != Some(start) && {
+                let free = u64::from(head.free());
+                let certain = fallback::retypes(free, 0, self.grouping());
+                let movable = if certain { 0 } else { self.movable_pages(start) };
+                let compatible = fallback::compatible_pages(generation, wanted, from, free, movable);
+                fallback::retypes(free, compatible, self.grouping())
+            };
+            if takes_all {
+                self.count_in(|counts| count(counts, 1));
+                self.retype(start, wanted);
+                self.move_bits(start, from, wanted);
+                return Some(None);
+            }
             *kept = Some(start);
         }
-        Some(Some((start, from, 1 << (found.get() - order.get()))))
+        self.count_in(|counts| count(counts, 0));
+        // Nothing else comes along, so no larger block is broken than must be.
+        let (_, from) = fallback::smallest(order, wanted, |at, list| self.has_bits(at, list))?;
+        let fit = self.cold.bins.occupied[from as usize].get() & AT_LEAST[order.index()];
+        Some(Some((self.first_in(from, fit.trailing_zeros()), from)))
+    }
+
+    /// The first pageblock of a bin that has one.
+    fn first_in(&self, list: Migratetype, bin: u32) -> Pfn {
+        self.pageblock_of(self.cold.bins.ends[list as usize][bin as usize].get().first)
     }
 
     /// Changes the event counters.

@@ -84,24 +84,25 @@ fn bad_huge_blocks_of_cma_stay_counted() {
     assert_eq!((counters.free_pages(), counters.free_cma_pages()), (PAGEBLOCK_PAGES, 2 * PAGEBLOCK_PAGES));
 }
 
-/// A request that takes single blocks of another type's pageblock takes no more of it than its largest block has: of
-/// two such pageblocks each gives as much.
+/// A request that takes blocks of another type, and not its pageblock, takes the smallest that suffice: also if a
+/// larger one is in a pageblock with more free frames, or of the type that comes first.
 #[test]
-fn a_fallback_takes_no_more_than_one_block_has() {
-    let mut store = Store::new(2, true);
+fn a_fallback_breaks_no_larger_block_than_it_must() {
+    let mut store = Store::new(3, true);
     // Large enough to group by mobility.
     store.with(|buddy| buddy.count_managed(1 << 20));
-    for n in 0..2 {
-        store.free(n, (0..8).chain((16..64).step_by(4).flat_map(|frame| [frame, frame + 1])));
-    }
+    store.set_type(2, Migratetype::Reclaimable);
+    store.free(0, (0..8).chain((16..128).step_by(2)));
+    store.free(1, (64..80).step_by(4).flat_map(|frame| [frame, frame + 1]));
+    store.free(2, 128..132);
     let unmovable = Wanted {
         migratetype: Migratetype::Unmovable,
         may_fall_back: true,
         generation: Generation::V3_0,
         ..wanted(Order::ZERO.up())
     };
-    let taken = take(&mut store, unmovable, 8, None, u64::MAX);
-    assert_eq!(taken.iter().filter(|&&first| first < 512).count(), 4, "{taken:?}");
+    let pairs = take(&mut store, unmovable, 8, None, u64::MAX);
+    assert_eq!(pairs, [512 + 64, 512 + 68, 512 + 72, 512 + 76, 1024 + 128, 1024 + 130, 0, 2]);
     store.check();
 }
 

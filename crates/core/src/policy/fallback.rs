@@ -116,14 +116,31 @@ pub fn choose(
     avoid_fragmentation: bool,
     mut has_free: impl FnMut(Order, Migratetype) -> bool,
 ) -> Option<Source> {
-    let mut at = |order| fallbacks(requester).iter().map(|&t| (order, t)).find(|&(o, t)| has_free(o, t));
     let floor = if avoid_fragmentation { wanted.max(PAGEBLOCK_ORDER) } else { wanted };
-    let mut found = floor.and_above().rev().find_map(&mut at)?;
+    let mut found = floor.and_above().rev().find_map(|order| at(order, requester, &mut has_free))?;
     if takes_smallest(generation, found.0, requester, grouping) {
-        found = floor.and_above().find_map(&mut at)?;
+        found = smallest(floor, requester, &mut has_free)?;
     }
     let (order, migratetype) = found;
     Some(Source { order, migratetype, steal: steal(generation, order, requester, grouping) })
+}
+
+fn at(
+    order: Order,
+    requester: Migratetype,
+    has_free: &mut impl FnMut(Order, Migratetype) -> bool,
+) -> Option<(Order, Migratetype)> {
+    fallbacks(requester).iter().map(|&list| (order, list)).find(|&(order, list)| has_free(order, list))
+}
+
+/// The smallest block of another type that has at least `wanted`, and its type. O(orders).
+#[must_use]
+pub fn smallest(
+    wanted: Order,
+    requester: Migratetype,
+    mut has_free: impl FnMut(Order, Migratetype) -> bool,
+) -> Option<(Order, Migratetype)> {
+    wanted.and_above().find_map(|order| at(order, requester, &mut has_free))
 }
 
 /// Number of a pageblock's allocated pages that suit the requester and count towards retyping.

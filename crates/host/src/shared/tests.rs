@@ -66,6 +66,42 @@ fn a_thread_that_goes_on_keeps_the_arena_until_it_uses_another() {
     });
 }
 
+#[test]
+fn each_thread_finds_its_cpu_in_each_arena() {
+    const CPUS: usize = 3;
+    let arenas: Vec<SharedArena> =
+        (0..9).map(|_| Arena::builder().bytes(4 << 20).cpus(CPUS).build_shared().unwrap()).collect();
+    let taken: Vec<[AtomicUsize; CPUS]> = arenas.iter().map(|_| Default::default()).collect();
+    let (arenas, taken) = (&arenas, &taken);
+    thread::scope(|scope| {
+        for thread in 1..=CPUS {
+            scope.spawn(move || {
+                let mut had: Vec<Option<usize>> = vec![None; arenas.len()];
+                for step in 0..3000 {
+                    let number = (step * 7 + step / 9 * thread) % arenas.len();
+                    let (arena, taken) = (&arenas[number], &taken[number]);
+                    if step % (10 + thread) == 0 {
+                        if let Some(cpu) = had[number].take() {
+                            taken[cpu].store(0, Ordering::Relaxed);
+                        }
+                        arena.detach();
+                        continue;
+                    }
+                    let cpu = arena.with_cpu(|cpu| cpu.id().index()).unwrap();
+                    let before = taken[cpu].swap(thread, Ordering::Relaxed);
+                    let expected = if had[number].is_some() { thread } else { 0 };
+                    assert_eq!((before, had[number].unwrap_or(cpu)), (expected, cpu), "arena {number}");
+                    had[number] = Some(cpu);
+                }
+                // The end of the thread gives up what it has left.
+                for (number, cpu) in had.into_iter().enumerate().filter_map(|(n, cpu)| Some((n, cpu?))) {
+                    taken[number][cpu].store(0, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+}
+
 /// Another thread of the parent may hold the spare CPU, and does not exist in a child.
 #[test]
 fn a_child_does_not_wait_for_the_spare_cpu() {

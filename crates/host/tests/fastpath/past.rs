@@ -1,12 +1,13 @@
 //! Cost of a pair past the lists: an allocation of order 4 and its free, where only single frames have lists and three
-//! quarters of the memory are held in blocks of orders 0 to 6. And of a pair in another node's memory.
+//! quarters of the memory are held in blocks of orders 0 to 6. And of a pair in another node's memory, or in another
+//! arena.
 
 use core::hint::black_box;
 
 use framewright_host::framewright::config::PcpOrders;
 use framewright_host::framewright::platform::{Metal, PinnedTo};
 use framewright_host::framewright::{Config, Cpu, CpuId, Migratetype, Order, Pfn};
-use framewright_host::{Arena, Backing};
+use framewright_host::{Arena, Backing, SharedArena};
 
 use crate::runs::{FRAMES, allocator};
 
@@ -75,4 +76,29 @@ pub(crate) fn pairs_elsewhere(nodes: usize) {
     // SAFETY: frames without memory.
     unsafe { cpu.free(first, Order::ZERO) }.unwrap();
     (0..PAIRS).for_each(|_| assert!(pair_elsewhere(black_box(&cpu))));
+}
+
+/// Arenas that one thread uses in turn: as many as a hypervisor has guests.
+const ARENAS: usize = 256;
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn pair_in_turn(arena: &SharedArena) -> bool {
+    let pair = arena.alloc(Order::ZERO, Migratetype::Movable);
+    // SAFETY: frames without memory.
+    pair.is_ok_and(|pfn| unsafe { arena.free(pfn, Order::ZERO) }.is_ok())
+}
+
+/// Makes [`PAIRS`] pairs, each in another arena than the one before.
+pub(crate) fn pairs_in_turn() {
+    let builder = || Arena::<()>::builder().pages(512).backing(Backing::Described).cpus(2);
+    let arenas: Vec<SharedArena> = (0..ARENAS).map(|_| builder().build_shared().unwrap()).collect();
+    for arena in &arenas {
+        let first = arena.alloc(Order::ZERO, Migratetype::Movable).unwrap();
+        // SAFETY: frames without memory.
+        unsafe { arena.free(first, Order::ZERO) }.unwrap();
+    }
+    for n in 0..PAIRS as usize {
+        assert!(pair_in_turn(black_box(&arenas[n % ARENAS])));
+    }
 }

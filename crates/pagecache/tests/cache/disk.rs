@@ -44,6 +44,9 @@ pub(crate) struct Disk {
     /// Reads wait here as long as this is set, before they have read anything; and how many have come.
     pub(crate) holds_reads: AtomicBool,
     pub(crate) reads: AtomicU64,
+    /// Cuts likewise.
+    pub(crate) holds_cuts: AtomicBool,
+    pub(crate) cuts: AtomicU64,
     /// Pages that move; and how often a thread has waited for another.
     pub(crate) holds_copies: AtomicBool,
     pub(crate) copies: AtomicU64,
@@ -160,6 +163,10 @@ impl Device for Disk {
     }
 
     fn truncate(&self, file: FileId, index: u64) -> Result<(), IoError> {
+        self.cuts.fetch_add(1, Relaxed);
+        while self.holds_cuts.load(Relaxed) {
+            thread::sleep(NAP);
+        }
         self.stored.lock().unwrap().retain(|&(in_file, at), _| in_file != file || at < index);
         Ok(())
     }

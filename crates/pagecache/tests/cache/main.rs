@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use framewright::config::{Config, Experiment, Generation, ZoneReclaimMode, ZonelistCache};
 use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneType};
 use framewright::zone::ZoneSpec;
-use framewright::{Cpu, Helpers};
+use framewright::{Cpu, Flags, Helpers, Request};
 use framewright_check::fixture::{But, Spec, World};
 use framewright_check::mix;
 use framewright_check::platform::plain::Plain;
@@ -150,6 +150,34 @@ fn truncate_frees_at_once() {
     cache.verify().unwrap();
 }
 
+/// What another thread reads during a cut is the old page or the new one. After it, it is the new one.
+#[test]
+fn what_is_read_during_a_cut_does_not_stay() {
+    let world = world(Generation::V6_1, 2);
+    let cache = Cache::new(world.allocator(), Disk::default());
+    let file = FileId(7);
+    let read = |cpu: &Handle<'_>| {
+        let mut bytes = [9; BYTES];
+        cache.read(cpu, &cache.helpers(), (file, 1, 0), &mut bytes).unwrap();
+        bytes
+    };
+    world.on(0, |cpu| cache.write(cpu, &cache.helpers(), (file, 1, 0), &[1; BYTES]).unwrap());
+    cache.flush(file).unwrap();
+    cache.device().holds_cuts.store(true, Relaxed);
+    std::thread::scope(|scope| {
+        let (world, cache) = (&world, &cache);
+        let cut = scope.spawn(move || world.on(1, |cpu| cache.truncate(cpu, file, 1)));
+        while cache.device().cuts.load(Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        world.on(0, |cpu| assert!([[0; BYTES], [1; BYTES]].contains(&read(cpu))));
+        cache.device().holds_cuts.store(false, Relaxed);
+        cut.join().unwrap().unwrap();
+    });
+    world.on(0, |cpu| assert_eq!(read(cpu), [0; BYTES]));
+    cache.verify().unwrap();
+}
+
 /// Pages of a file that cannot be written keep no thread from writing those of others.
 #[test]
 fn each_dirty_page_has_its_turn() {
@@ -204,6 +232,25 @@ fn an_error_of_pages_that_are_gone_explains_nothing() {
         cache.truncate(cpu, FileId(1), 0).unwrap();
         take_all();
         assert!(matches!(write(2), Err(CacheError::NoMemory(_))));
+    });
+}
+
+/// The caller of a request that must not cause write-back holds locks that writing needs.
+#[test]
+fn a_request_that_must_not_write_writes_nothing() {
+    let world = world(Generation::V6_1, 1);
+    let cache = Cache::new(world.allocator(), Disk::default());
+    world.on(0, |cpu| {
+        let helpers = cache.helpers();
+        for index in 0..100 {
+            cache.write(cpu, &helpers, (FileId(1), index, 0), &[1; BYTES]).unwrap();
+        }
+        while cpu.alloc(Order::ZERO, Migratetype::Movable).is_ok() {}
+        let request = Request::new(Order::ZERO, Migratetype::Movable);
+        let block = cpu.alloc_with(&request.with(Flags::NO_WRITE), &helpers);
+        assert_eq!((cache.events().pgpgout, cache.pages(), block.is_err()), (0, (100, 100), true));
+        assert!(cache.write_in_background() > 0, "but who may write is asked to");
+        cpu.alloc_with(&request, &helpers).unwrap();
     });
 }
 

@@ -11,6 +11,8 @@
 //! the end of time when done, so no published position is below p. So p can go on: a contradiction.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
+use std::thread;
 use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -27,6 +29,10 @@ const EMPTY: u64 = u64::MAX;
 
 /// In a slot: the allocation failed.
 const FAILED: u64 = u64::MAX - 1;
+
+/// A thread that has waited for so long sleeps between its looks, so that the one it waits for gets the processor.
+const AWAKE: Duration = Duration::from_millis(1);
+const NAP: Duration = Duration::from_micros(50);
 
 /// Order of the blocks that are counted at the end: a huge page of 2 MiB.
 const HUGE: u8 = 9;
@@ -316,7 +322,11 @@ impl<'a, C: TargetCpu> Worker<'a, C> {
                 break result;
             }
             self.gate.check();
-            backoff.wait();
+            if start.elapsed() < AWAKE {
+                backoff.wait();
+            } else {
+                thread::sleep(NAP);
+            }
         };
         self.done.report.waited_ns += elapsed_ns(start);
         self.done.report.waited_cpu_ns += thread_cpu_ns() - cpu_start;
