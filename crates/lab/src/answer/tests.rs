@@ -277,6 +277,6 @@ fn a_baseline_that_takes_no_time_has_no_share_that_is_no_number() {
     );
     assert_eq!(
         effect(2.0),
-        "an operation 0 → 2.00 ns, from 0; how much of the run that is cannot be said, as the baseline's is 0"
+        "an operation 0 → 2 ns, from 0; how much of the run that is cannot be said, as the baseline's is 0"
     );
 }

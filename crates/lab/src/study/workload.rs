@@ -75,7 +75,7 @@ pub enum Need {
 }
 
 impl Need {
-    /// What of a machine's description is missing for it.
+    /// The part of a machine's description that is missing for it.
     pub fn missing(self, machine: &Machine) -> Option<&'static str> {
         match self {
             Self::Model if machine.cache_kib.is_none() => Some("cache_kib"),
