@@ -134,12 +134,12 @@ impl Arena {
     /// Frees what `alloc` has returned.
     fn free(&self, pfn: &Bound<'_, PyAny>) -> PyResult<()> {
         let frame = number(pfn)?;
-        let freed = self.with(|opened| {
+        self.with(|opened| {
             let block = frame.and_then(|frame| opened.live.remove_entry(&frame));
-            block.map(|(frame, order)| free(&opened.arena, frame, order)).transpose()
-        })?;
-        // `pfn` is printed by code of its own, which may use the arena or let threads run that do.
-        freed.ok_or_else(|| WrongFree::new_err(format!("no allocated block starts at frame {pfn}")))
+            let missing = || WrongFree::new_err(format!("no allocated block starts at frame {pfn}"));
+            let (frame, order) = block.ok_or_else(missing)?;
+            free(&opened.arena, frame, order)
+        })
     }
 
     /// Allocates a block with its memory, which holds zeroes.
