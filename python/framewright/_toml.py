@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 
 def dumps(document: Mapping[str, Any]) -> str:
     """The document; tables inside become inline tables."""
@@ -24,7 +26,7 @@ def _text(text: str) -> str:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, bool):
+    if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
     # Also numpy's, whose own forms name their types.
     if isinstance(value, Integral):

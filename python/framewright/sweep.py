@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -51,9 +52,16 @@ def latin_hypercube(points: int, seed: int = 1, **axes: Sequence[Any]) -> list[d
     return [dict(zip(columns, values)) for values in zip(*columns.values())]
 
 
+def _plain(value: Any) -> Any:
+    """A number of numpy's, as ``arange`` and frames have them, as the one of Python's that it is."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
 def name_of(point: Point) -> str:
     """The name of a point's file: the same wherever it is computed."""
-    text = json.dumps(point, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(point, sort_keys=True, separators=(",", ":"), default=_plain)
     return hashlib.sha256(text.encode()).hexdigest()[:24] + ".parquet"
 
 
@@ -62,7 +70,7 @@ def run_point(point: Point, folder: str) -> str:
     path = Path(folder, name_of(point))
     if not path.exists():
         frame = simulate(**point).frame()
-        frame.insert(0, "point", json.dumps(point, sort_keys=True))
+        frame.insert(0, "point", json.dumps(point, sort_keys=True, default=_plain))
         table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
         part = path.with_suffix(f".part-{os.getpid()}")
         pq.write_table(table, part)

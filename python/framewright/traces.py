@@ -47,13 +47,18 @@ class Trace:
         ends = pc.min_max(self.table["time_ns"]).as_py()
         return (ends["max"] - ends["min"]) / 1e9
 
+    def _free(self) -> str:
+        """The event that is a free: ``mm_page_free_batched`` accompanies ``mm_page_free``, but where there is none of those."""
+        batched = not pc.any(pc.equal(self.table["event"], "mm_page_free")).as_py()
+        return "mm_page_free_batched" if batched else "mm_page_free"
+
     def by_order(self) -> pd.DataFrame:
         """For each order: ``allocations``, ``frees`` (blocks), and ``pages`` allocated (4 KiB each)."""
         counts = self.table.group_by(["order", "event"]).aggregate([("pfn", "count")]).to_pandas()
         wide = counts.pivot_table(index="order", columns="event", values="pfn_count", fill_value=0)
         frame = pd.DataFrame(index=pd.RangeIndex(11, name="order"))
         frame["allocations"] = wide.get("mm_page_alloc", pd.Series(dtype=int)).reindex(frame.index, fill_value=0).astype(int)
-        frame["frees"] = wide.get("mm_page_free", pd.Series(dtype=int)).reindex(frame.index, fill_value=0).astype(int)
+        frame["frees"] = wide.get(self._free(), pd.Series(dtype=int)).reindex(frame.index, fill_value=0).astype(int)
         frame["pages"] = frame["allocations"] * 2**frame.index
         return frame
 
@@ -71,7 +76,7 @@ class Trace:
 
         A free of what was allocated before the trace began counts for nothing.
         """
-        used = pc.is_in(self.table["event"], pa.array(["mm_page_alloc", "mm_page_free"]))
+        used = pc.is_in(self.table["event"], pa.array(["mm_page_alloc", self._free()]))
         events = self.table.filter(used).select(["time_ns", "event", "order", "pfn"]).to_pandas()
         # Blocks may be freed in parts: each counts as so many of the smallest that occur in its 1,024 frames.
         unit = 2 ** events.groupby(events["pfn"] // 1024)["order"].transform("min").astype("int64")

@@ -146,6 +146,13 @@ def test_a_trace_is_a_table(tmp_path):
     ]).cast(trace.table.schema)
     split = fw.traces.Trace(TRACE, rows, {})
     assert split.live_pages()["pages"].tolist() == [512, 511, 519, 519, 517, 261]
+    # As the command: frees in batches accompany others, but where there are no others.
+    batched = pa.Table.from_pylist([
+        row | {"event": row["event"].replace("mm_page_free", "mm_page_free_batched")} for row in rows.to_pylist()
+    ]).cast(rows.schema)
+    alone, both = (fw.traces.Trace(TRACE, table, {}) for table in (batched, pa.concat_tables([rows, batched])))
+    assert alone.live_pages()["pages"].tolist() == split.live_pages()["pages"].tolist()
+    assert alone.by_order().equals(split.by_order()) and both.by_order()["frees"].equals(split.by_order()["frees"])
     pq.write_table(trace.table.slice(0, 0), tmp_path / "empty.parquet")
     empty = fw.open_trace(tmp_path / "empty.parquet")
     assert empty.live_pages().empty and empty.seconds == 0 and not empty.by_order()["pages"].any()
@@ -192,7 +199,7 @@ def test_a_study_runs_with_other_settings_and_machines(tmp_path):
 
 def test_names_and_numbers_may_be_of_any_kind():
     study = tomllib.loads(fw._native.studies()["pcp-reset"]) | {"name": "ours"}
-    settings = {"old \x7f": {"pcp_reset": False}, "new 😀": {"pcp_reset": True, "min_free_kib": np.int64(0)}}
+    settings = {"old \x7f": {"pcp_reset": False}, "new 😀": {"pcp_reset": np.bool_(True), "min_free_kib": np.int64(0)}}
     machine = fw.machines()["epyc-7742-2s"]
     machine = {key: np.float64(value) if isinstance(value, float) else value for key, value in machine.items()}
     ours = fw.simulate(study, "structure", machine=machine, settings=settings)
@@ -270,6 +277,12 @@ def test_points_of_a_sweep():
     assert sorted(int(point["share"] * 10) for point in points) == list(range(10))
     assert sum(point["machine"] == "x" for point in points) == 5
     assert points == sweeps.latin_hypercube(10, seed=3, share=(0.0, 1.0), machine=["x", "y"])
+
+
+def test_a_point_may_have_numbers_of_numpy(tmp_path):
+    plain, numpy = ([STRUCTURE | {"seed": kind(seed)} for seed in (1, 2)] for kind in (int, np.int64))
+    assert [sweeps.name_of(point) for point in numpy] == [sweeps.name_of(point) for point in plain]
+    assert sweeps.sweep(numpy, tmp_path, "serial").equals(sweeps.sweep(plain, tmp_path, "serial"))
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -314,6 +314,9 @@ fn time(part: &Part, variant: &str) -> Option<String> {
     }
     let figures = change.figures();
     let effect = match part.conditions.get(SHARE).and_then(|share| share.parse::<f64>().ok()) {
+        Some(_) if change.base == 0.0 && change.new != 0.0 => {
+            "how much of the run that is cannot be said, as the baseline's is 0".to_owned()
+        }
         Some(share) => {
             let of_run = |share: f64, ratio: f64| share * (ratio - 1.0) + 0.0;
             let known = share_range(part);
@@ -330,7 +333,7 @@ fn time(part: &Part, variant: &str) -> Option<String> {
             let known = known.map_or_else(String::new, |[low, high]| format!(" [{low:.2}, {high:.2}]"));
             format!(
                 "{:+.2} %{range} of the run's CPU time, of which page allocation took {share:.2} %{known}",
-                of_run(share, change.new / change.base)
+                of_run(share, if change.new == change.base { 1.0 } else { change.new / change.base })
             )
         }
         None => "the allocator's share of the run is not known (no samples in the trace)".to_owned(),

@@ -355,8 +355,9 @@ impl Machine {
             return Err(format!("{name} must be at least 1"));
         }
         let cpus = counts[2..].iter().try_fold(1_u32, |product, (_, count)| product.checked_mul(*count));
-        if cpus.is_none_or(|cpus| cpus > 1 << 16) {
-            return Err("more than 65536 CPUs".to_owned());
+        // Numbers of CPUs have 16 bits, also those of siblings before they are taken round.
+        if cpus.is_none_or(|cpus| cpus > 1 << 15) {
+            return Err("more than 32768 CPUs".to_owned());
         }
         if !self.nodes.is_multiple_of(self.sockets) && !self.sockets.is_multiple_of(self.nodes) {
             return Err(format!("{} nodes cannot be shared out to {} sockets", self.nodes, self.sockets));
@@ -569,7 +570,9 @@ mod tests {
             (gib, "gib_per_node = 1048577", "gib_per_node is 1048577; it must be at most 1048576"),
             ("page_kib = 4", shared, "core_shared reaches 2e0; it must be at most 1e0"),
             ("cores_per_l3 = 4", "cores_per_l3 = 0", "cores_per_l3 must be at least 1"),
-            ("cores_per_node = 64", "cores_per_node = 4000000000", "more than 65536 CPUs"),
+            ("cores_per_node = 64", "cores_per_node = 4000000000", "more than 32768 CPUs"),
+            // As many as have no number of 16 bits.
+            ("cores_per_node = 64", "cores_per_node = 16384", "more than 32768 CPUs"),
             ("nodes = 2", "nodes = 3", "3 nodes cannot be shared out to 2 sockets"),
             (
                 "low = 114.0",

@@ -259,3 +259,24 @@ fn the_verdict_and_the_way_to_deploy_follow_from_the_figures() {
     part.conditions.remove(SHARE);
     assert!(shown(&part).contains("is not known (no samples in the trace)"), "{}", shown(&part));
 }
+
+/// `+NaN %`, and `+inf %`.
+#[test]
+fn a_baseline_that_takes_no_time_has_no_share_that_is_no_number() {
+    let effect = |new: f64| {
+        let mut part = part("preset=framewright", 0.75, 0.1);
+        let time = part.metrics.iter_mut().find(|metric| metric.name == "cpu_ns_per_operation");
+        let samples = &mut time.expect("a row").samples;
+        samples.insert("preset=linux_v6_16".to_owned(), vec![0.0; 10]);
+        samples.insert("preset=framewright".to_owned(), vec![new; 10]);
+        super::time(&part, "preset=framewright").expect("it has times")
+    };
+    assert_eq!(
+        effect(0.0),
+        "an operation 0 → 0 ns, unchanged; +0.00 % of the run's CPU time, of which page allocation took 0.89 %"
+    );
+    assert_eq!(
+        effect(2.0),
+        "an operation 0 → 2 ns, from 0; how much of the run that is cannot be said, as the baseline's is 0"
+    );
+}

@@ -182,7 +182,7 @@ impl Measured {
 
     /// Looks whether these CPUs have their cores to themselves. Returns the time of a step that fills a core, by CPU.
     pub(super) fn look(&mut self, cpus: &[usize]) -> Vec<f64> {
-        let wide = probe::wide_on(cpus);
+        let wide: Vec<f64> = probe::wide_on(cpus).into_iter().flatten().collect();
         self.wide.extend(&wide);
         wide
     }

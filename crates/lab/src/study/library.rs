@@ -177,8 +177,13 @@ fn placed(cpus: &[usize], parameters: &str) -> Vec<(String, f64)> {
         _ => None,
     };
     let transfer = transfer.map(|transfer| (format!("{TRANSFER}[{parameters}]"), transfer.value));
-    let wide = probe::wide_on(cpus).into_iter().enumerate();
-    transfer.into_iter().chain(wide.map(|(n, ns)| (format!("{WIDE}[{parameters},cpu={n}]"), ns))).collect()
+    transfer.into_iter().chain(by_cpu(probe::wide_on(cpus), parameters)).collect()
+}
+
+/// Names of the times on each CPU. One whose probe did not end in time has none.
+fn by_cpu(wide: Vec<Option<f64>>, parameters: &str) -> impl Iterator<Item = (String, f64)> {
+    let wide = wide.into_iter().enumerate().filter_map(|(n, ns)| Some((n, ns?)));
+    wide.map(move |(n, ns)| (format!("{WIDE}[{parameters},cpu={n}]"), ns))
 }
 
 /// Runs the part on models of the machine.
@@ -219,4 +224,16 @@ fn simulated(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
         }
     }
     Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The time of the second CPU was that of the first, where the first had none.
+    #[test]
+    fn a_cpu_without_a_time_leaves_the_others_their_names() {
+        let named: Vec<_> = by_cpu(vec![None, Some(2.0)], "cores=2").collect();
+        assert_eq!(named, [("wide_ns[cores=2,cpu=1]".to_owned(), 2.0)]);
+    }
 }

@@ -38,7 +38,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
             boot_ms "ms" Lower Main "The published boot with its deferred part replaced."
         },
         options: &[SIMULATED[0], SIMULATED[1], SIMULATED[2], (Opt::Trace, Kind::Simulated)],
-        needs: &[Need::Model],
+        needs: &[Need::Model, Need::Late],
         ..Declaration::NONE
     },
     runners: &[(Kind::Simulated, run)],

@@ -70,14 +70,19 @@ pub enum Need {
     Model,
     /// The costs of its kernel.
     Kernel,
+    /// Memory that is initialised late.
+    Late,
 }
 
 impl Need {
-    /// The first table of a machine's description that is missing for it.
-    pub const fn missing(self, machine: &Machine) -> Option<&'static str> {
+    /// The part of a machine's description that is missing for it.
+    pub fn missing(self, machine: &Machine) -> Option<&'static str> {
         match self {
             Self::Model if machine.cache_kib.is_none() => Some("cache_kib"),
             Self::Kernel if machine.kernel_ns.is_none() => Some("kernel_ns"),
+            Self::Late if machine.zones.iter().all(|zone| zone.early_managed_pages == zone.managed_pages) => {
+                Some("zone with fewer early_managed_pages than managed_pages")
+            }
             _ => None,
         }
     }

@@ -128,18 +128,25 @@ fn each_sample_of_the_library_says_where_its_cpus_were() {
         [[part]]\nworkload = { name = \"library\", cpus = 2 }\n[[part.metric]]\nname = \"alloc_ns\"\n";
     let scratch = Scratch::new("work-library");
     let study = scratch.file("mine.toml", STUDY);
-    let document = document(&["study", &study, "--kind", "measured", "--samples", "2"]);
-    let part = &document.results[0];
-    let samples = |name: &str| part.find(name).map_or(0, |metric| metric.of("a").len());
-    let second = samples("alloc_ns[cores=2]");
-    assert_eq!(
-        [samples("alloc_ns[cores=1]"), samples("wide_ns[cores=1,cpu=0]")],
-        [2, 2],
-        "{:?}",
-        part.metrics
-    );
-    for name in ["wide_ns[cores=2,cpu=0]", "wide_ns[cores=2,cpu=1]", "transfer_ns[cores=2]"] {
-        assert_eq!(samples(name), second, "{name}");
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let document = document(&["study", &study, "--kind", "measured", "--samples", "2"]);
+        let part = &document.results[0];
+        let samples = |name: &str| part.find(name).map_or(0, |metric| metric.of("a").len());
+        let [first, second] = ["alloc_ns[cores=1]", "alloc_ns[cores=2]"].map(samples);
+        assert_eq!(first, 2, "{:?}", part.metrics);
+        let places = [
+            ("wide_ns[cores=1,cpu=0]", first),
+            ("wide_ns[cores=2,cpu=0]", second),
+            ("wide_ns[cores=2,cpu=1]", second),
+            ("transfer_ns[cores=2]", second),
+        ];
+        if places.iter().all(|&(name, wanted)| samples(name) == wanted) {
+            break;
+        }
+        // A probe that other work keeps from its CPU says nothing.
+        assert!(tries < 20, "{:?}", part.metrics);
     }
 }
 
@@ -171,6 +178,12 @@ fn a_machine_that_was_asked_for_is_simulated_or_refused() {
     let named =
         |metric: &framewright_report::result::Metric| metric.name.ends_with("[machine=haswell-2699v3-vm4]");
     assert!(part.metrics.len() == 2 && part.metrics.iter().all(named), "{:?}", part.metrics);
+    // Of nothing it told that all CPUs take ten times as long: when they started.
+    let error = refusal(&["study", "parallel-init", "--part", "machines", "--machine", "skylake-4s"], 1);
+    assert!(
+        error.contains("skylake-4s has no zone with fewer early_managed_pages than managed_pages"),
+        "{error}"
+    );
     let kernbench =
         ["study", "pcp-reset", "--part", "kernbench", "--kind", "simulated", "--machine", "xeon-gold-5320"];
     let error = refusal(&kernbench, 2);

@@ -96,7 +96,7 @@ fn cell(part: &Part, metric: &Metric, variant: &str) -> Cell {
     let deviation = if samples.len() > 1 { stddev(&samples) } else { 0.0 };
     let is_base = variant == part.baseline;
     let speedup = speedup_percent(mean(&part.baseline), time);
-    let shown = if is_base || speedup.is_nan() { "--".to_owned() } else { format!("{speedup:.1}%") };
+    let shown = if is_base || !speedup.is_finite() { "--".to_owned() } else { format!("{speedup:.1}%") };
     let mut fields = vec![("mean", plain(time)), ("stddev", plain(deviation))];
     if !is_base {
         fields.push(("speedup_percent", plain(speedup)));

@@ -209,6 +209,16 @@ fn deferred_init_2020() {
     insta::assert_snapshot!("deferred-init-2020", all_formats(&boot(), Style::DeferredInit2020));
 }
 
+/// A time that rounds to no millisecond has no speedup: that of 1 ms over it was `-inf%`.
+#[test]
+fn a_baseline_of_no_whole_millisecond_has_no_speedup() {
+    let part = Part::new("parallel-init", "machines", Kind::Simulated, "all").baseline("one");
+    let mut part = part.variant("every");
+    part.metric("boot_ms", "ms", Better::Lower).samples("one", [0.3; 3]).samples("every", [1.2; 3]);
+    let document = Document::new("study parallel-init", host()).with(part);
+    assert_eq!(line(&document, Style::DeferredInit2020, "every"), "every         --       1.0 (   0.0)");
+}
+
 /// The row of a text table that begins, or for LKP ends, with a label.
 fn line(document: &Document, style: Style, label: &str) -> String {
     let text = render(&tables(document, style, Options::default()), Format::Table, &Terminal::plain());

@@ -257,6 +257,17 @@ impl Owners {
         Some(held)
     }
 
+    /// A block that is freed in part. What is left of it does not move, nor does what comes to lie where it began move
+    /// it.
+    fn parted(&mut self, lifetime: u32) -> Option<Held> {
+        let held = self.blocks[lifetime as usize]?;
+        let owner = &mut self.by_frame[held.frame as usize];
+        if *owner == lifetime {
+            *owner = NO_BLOCK;
+        }
+        Some(held)
+    }
+
     fn stays(&mut self, lifetime: u32) {
         if let Some(held) = self.goes(lifetime) {
             self.by_frame[held.frame as usize] = STAYS | self.staying.len() as u32;
@@ -423,7 +434,7 @@ impl<'a, T: Target> Driver<'a, T> {
 
     fn free_part(&mut self, cpu: usize, index: u32, offset: u16, part: u8) {
         let partial = self.plan.partials[index as usize];
-        let Some(whole) = self.owners.blocks[partial.slot as usize] else { return };
+        let Some(whole) = self.owners.parted(partial.slot) else { return };
         let frame = whole.frame + u64::from(offset);
         let piece = Held { frame, order: part, ..whole };
         if self.cpu(cpu).free_part(frame, part, whole.order) {

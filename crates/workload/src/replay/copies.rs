@@ -38,6 +38,8 @@ impl Recorded {
         let mut recorded = Self::default();
         let mut live: HashMap<u64, (u32, u8)> = HashMap::new();
         let mut frames = 0_u64;
+        let is_batched = trace.count(EventKind::PageFree) == 0;
+        let free = if is_batched { EventKind::PageFreeBatched } else { EventKind::PageFree };
         for event in trace.events.iter().take(events).filter(|event| event.order <= MAX_ORDER) {
             if event.kind == EventKind::PageAlloc {
                 let block = recorded.blocks as u32;
@@ -48,7 +50,7 @@ impl Recorded {
                 recorded.frames = recorded.frames.max(frames);
                 let asks = Some(PageCache::AsTraced.mobility(event));
                 recorded.steps.push(Step { block, order: event.order, asks });
-            } else if event.kind == EventKind::PageFree
+            } else if event.kind == free
                 && let Some(&(block, order)) = live.get(&event.pfn)
                 && order == event.order
             {
@@ -124,19 +126,21 @@ mod tests {
     use crate::oracle::Oracle;
     use crate::testing::Buddy;
 
+    fn event(kind: EventKind, pfn: u64, order: u8) -> Event {
+        Event { time_ns: 0, pfn, gfp: 0, pid: 0, comm: 0, cpu: 0, order, migratetype: Some(1), kind }
+    }
+
+    #[test]
+    fn a_trace_of_batched_frees_alone_is_freed_by_them() {
+        let events = |free| vec![event(EventKind::PageAlloc, 3, 0), event(free, 3, 0)];
+        let recorded = |events| Recorded::new(&Trace { events, ..Trace::default() }, usize::MAX);
+        let batched = recorded(events(EventKind::PageFreeBatched));
+        assert_eq!(batched, recorded(events(EventKind::PageFree)));
+        assert_eq!(batched.steps.len(), 2);
+    }
+
     #[test]
     fn every_copy_does_all_of_it_from_a_place_of_its_own() {
-        let event = |kind, pfn, order| Event {
-            time_ns: 0,
-            pfn,
-            gfp: 0,
-            pid: 0,
-            comm: 0,
-            cpu: 0,
-            order,
-            migratetype: Some(1),
-            kind,
-        };
         let mut events = Vec::new();
         for n in 0..100 {
             events.push(event(EventKind::PageAlloc, 8 * n, (n % 3) as u8));

@@ -463,6 +463,63 @@ impl TargetCpu for &Restless {
     }
 }
 
+/// Blocks of order 1 begin at frame 10, others at 8. Compaction finds one of order 1 at 10.
+struct Rest;
+
+impl Target for Rest {
+    type Cpu<'a> = Self;
+
+    fn attach(&self, _cpu: usize) -> Self {
+        Self
+    }
+
+    fn frames(&self) -> Option<u64> {
+        Some(FRAMES)
+    }
+
+    fn free_blocks(&self, _order: u8) -> Option<u64> {
+        Some(0)
+    }
+
+    fn compaction_round_ms(&self) -> Option<u32> {
+        Some(500)
+    }
+}
+
+impl TargetCpu for Rest {
+    fn alloc(&mut self, order: u8, _mobility: Mobility) -> Option<u64> {
+        Some(if order == 1 { 10 } else { 8 })
+    }
+
+    fn free(&mut self, _frame: u64, _order: u8) {}
+
+    fn free_part(&mut self, _frame: u64, _part: u8, _whole: u8) -> bool {
+        true
+    }
+
+    fn compact(&mut self, by: &mut dyn Move) -> Option<Compaction> {
+        assert!(!by.can_move(10, 1), "it is the rest of a block");
+        Some(Compaction::default())
+    }
+}
+
+/// It moved as the block that had been freed in parts there before, and was freed where it no longer was.
+#[test]
+fn the_rest_of_a_block_is_not_taken_for_one_that_was_there_before() {
+    let mut trace = trace(&[
+        (PageAlloc, 0, 10, 1),
+        (PageFree, 0, 10, 0),
+        (PageFree, 0, 11, 0),
+        (PageAlloc, 0, 8, 2),
+        (PageFree, 0, 8, 1),
+        (PageFree, 0, 10, 1),
+    ]);
+    trace.events[5].time_ns = 1_000_000_000;
+    let plan = Plan::compile(&trace, 1).unwrap();
+    let runs = age(&trace, &plan, &Rest, &Ageing { runs: 2, ..Ageing::default() }).expect("it has a range");
+    assert_eq!([runs[0].rounds, runs[1].rounds], [1, 1]);
+}
+
 /// Blocks that have moved are freed where they are, also those that earlier runs have left; what the traced kernel
 /// could not move stays.
 #[test]

@@ -103,14 +103,15 @@ fn overview(machines: &[Machine]) -> Listing {
 }
 
 /// Explains the column `simulates`.
-const LEGEND: &str = "boot: initialising memory. bulk: allocating and freeing in loops. tasks: programs that fault pages in, \
+const LEGEND: &str = "boot: initialising memory late. bulk: allocating and freeing in loops. tasks: programs that fault pages in, \
                       wait for locks and exit.";
 
 /// Workloads that the description suffices for.
 fn simulates(machine: &Machine) -> String {
-    let able = [(Need::Model, "boot bulk"), (Need::Kernel, "tasks")];
-    let able: Vec<&str> =
-        able.iter().filter(|(need, _)| need.missing(machine).is_none()).map(|(_, what)| *what).collect();
+    let able: [(&[Need], &str); 3] =
+        [(&[Need::Model, Need::Late], "boot"), (&[Need::Model], "bulk"), (&[Need::Kernel], "tasks")];
+    let has_all = |needs: &[Need]| needs.iter().all(|need| need.missing(machine).is_none());
+    let able: Vec<&str> = able.iter().filter(|(needs, _)| has_all(needs)).map(|(_, what)| *what).collect();
     if able.is_empty() { "nothing".to_owned() } else { able.join(" ") }
 }
 
