@@ -110,7 +110,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let here = Reclaiming::<P>::enter(self.allocator.context(self.cpu));
         let _here = here.ok_or(Seen::NotScanned)?;
         let order = path.request.order;
-        let freed = self.run_zone_reclaim(reclaimer, zone, order, page_cache, slab);
+        let freed = self.run_zone_reclaim(reclaimer, zone, path.request, page_cache, slab);
         let events = &self.allocator.node(there).events;
         count(&events.zone_reclaim_scans, 1);
         count(&events.zone_reclaim_failed, u64::from(freed < order.pages()));
@@ -121,7 +121,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         &self,
         reclaimer: &dyn Reclaim,
         zone: &Zone<P>,
-        order: Order,
+        &Request { order, flags, .. }: &Request<'_>,
         page_cache: bool,
         slab: bool,
     ) -> u64 {
@@ -131,7 +131,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             order,
             priority,
             target: policy::zone_reclaim_target(order),
-            may_write: mode.has(ZoneReclaimMode::WRITE),
+            may_write: mode.has(ZoneReclaimMode::WRITE) && !flags.has(Flags::NO_WRITE),
             may_unmap: mode.has(ZoneReclaimMode::UNMAP),
             ..ReclaimRequest::ANY
         };

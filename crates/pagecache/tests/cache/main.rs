@@ -238,7 +238,12 @@ fn an_error_of_pages_that_are_gone_explains_nothing() {
 /// The caller of a request that must not cause write-back holds locks that writing needs.
 #[test]
 fn a_request_that_must_not_write_writes_nothing() {
-    let world = world(Generation::V6_1, 1);
+    for zone_reclaim in [ZoneReclaimMode::OFF, ZoneReclaimMode::ON.and(ZoneReclaimMode::WRITE)] {
+        must_not_write(&world_of(Config { zone_reclaim, ..Config::framewright() }, 1));
+    }
+}
+
+fn must_not_write(world: &Kept) {
     let cache = Cache::new(world.allocator(), Disk::default());
     world.on(0, |cpu| {
         let helpers = cache.helpers();
