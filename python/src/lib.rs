@@ -134,12 +134,12 @@ impl Arena {
     /// Frees what `alloc` has returned.
     fn free(&self, pfn: &Bound<'_, PyAny>) -> PyResult<()> {
         let frame = number(pfn)?;
-        self.with(|opened| {
+        let freed = self.with(|opened| {
             let block = frame.and_then(|frame| opened.live.remove_entry(&frame));
-            let missing = || WrongFree::new_err(format!("no allocated block starts at frame {pfn}"));
-            let (frame, order) = block.ok_or_else(missing)?;
-            free(&opened.arena, frame, order)
-        })
+            block.map(|(frame, order)| free(&opened.arena, frame, order)).transpose()
+        })?;
+        // `pfn` is printed by code of its own, which may use the arena or let threads run that do.
+        freed.ok_or_else(|| WrongFree::new_err(format!("no allocated block starts at frame {pfn}")))
     }
 
     /// Allocates a block with its memory, which holds zeroes.

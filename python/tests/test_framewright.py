@@ -87,6 +87,23 @@ def test_a_closed_arena_says_so():
     block.free()
 
 
+def test_a_frame_number_that_prints_the_arena_is_a_wrong_free():
+    # In a process of its own: both waited for the arena for ever.
+    program = """
+import framewright as fw
+arena = fw.Arena(1024)
+class Frame(int):
+    def __str__(self):
+        return f"{int(self)} of {arena!r}"
+try:
+    arena.free(Frame(7))
+except fw.WrongFree as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert "frame 7 of <framewright.Arena: 1024 pages, 1024 free>" in done.stdout
+
+
 def test_a_wrong_size_is_a_value_error():
     for pages in (-1, 0, 2**62, 2**64):
         with pytest.raises(ValueError):
