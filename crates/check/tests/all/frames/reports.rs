@@ -73,6 +73,23 @@ fn a_hook_may_write_to_what_it_is_told_of() {
     }
 }
 
+/// What is out of use may have been written to.
+#[test]
+fn a_frame_that_is_found_good_is_filled_again() {
+    for engine in STORES {
+        let spec = Spec::one_zone(MAX_ORDER.pages(), 1).engine(engine).bare();
+        let world = spec.but(|config| config.poison = true).plain();
+        let bad = BASE.add(77);
+        world.on(0, |cpu| {
+            assert_eq!(cpu.hwpoison(bad), Ok(Hwpoisoned::Withdrawn), "{engine:?}");
+            world.scribble(bad);
+            assert_eq!(cpu.unpoison(bad), Ok(()), "{engine:?}");
+        });
+        assert_eq!(world.everything().len() as u64, MAX_ORDER.pages(), "{engine:?}");
+        assert_eq!(world.allocator().totals().pcp.poison_overwrites, 0, "{engine:?}");
+    }
+}
+
 #[test]
 fn what_was_allocated_is_reported_again() {
     for world in worlds(16 * 1024) {

@@ -150,8 +150,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         }
     }
 
-    /// Reverses [`hwpoison`](Self::hwpoison): a frame that is out of use is free again; a frame in use is like any
-    /// other.
+    /// Reverses [`hwpoison`](Self::hwpoison): a frame that is out of use is free again, and filled as freed ones are; a
+    /// frame in use is like any other.
     ///
     /// # Errors
     /// The reason. The state is unchanged.
@@ -161,6 +161,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let _turn = self.allocator.begin_change();
         self.local(zone.id()).under_lock(pfn, |buddy| {
             if frames.is_withdrawn(pfn) {
+                self.fill_freed(pfn, Order::ZERO);
                 frames.set_state(pfn, Order::ZERO, State::Body);
                 buddy.free(pfn, Order::ZERO, crate::buddy::Placement::Tail);
                 self.allocator.count_hwpoisoned(-1);
