@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::fs;
 use std::io::ErrorKind;
 use std::process::{Child, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use framewright_report::result::Document;
@@ -14,6 +15,12 @@ use crate::{Scratch, framewright, refusal, run, text};
 const ENABLED: &str = "sys/kernel/mm/transparent_hugepage/enabled";
 /// Where this kernel has the same file.
 const OWN: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+/// Only one `try` at a time changes this kernel's settings.
+fn turn_on_this_kernel() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A root with a setting that costs nothing: files of its own.
 fn root(scratch: &Scratch) -> String {
@@ -95,7 +102,9 @@ fn what_a_killed_try_left_changed_the_next_start_brings_back() {
     let root = root(&scratch);
     let setting = scratch.path("proc/sys/vm/compaction_proactiveness");
     let set = ["try", "--root", &root, "--no-prediction", "--set", "vm.compaction_proactiveness=98"];
-    let mut killed = killed_while(&[&set[..], &["--", "sleep", "0.3"]].concat(), &setting, "98");
+    // Longer than it takes to kill it, however busy the machine is.
+    let program = format!("! grep -q 98 {setting} || sleep 20");
+    let mut killed = killed_while(&[&set[..], &["--", "sh", "-c", &program]].concat(), &setting, "98");
     assert_eq!(fs::read_to_string(&setting).expect("there"), "98");
     let next = [&set[..], &["--rounds", "1", "--", "true"]].concat();
     // The next one finds that it is 98, and must not take that for what it was.
@@ -142,6 +151,7 @@ fn a_try_that_a_signal_ends_restores_the_setting() {
 /// Linux makes `vm.dirty_ratio` 0 where `vm.dirty_bytes` is set, and refuses to set that to 0 again.
 #[test]
 fn a_setting_that_zeroes_another_comes_back_with_it() {
+    let _turn = turn_on_this_kernel();
     let files = ["/proc/sys/vm/dirty_bytes", "/proc/sys/vm/dirty_ratio"];
     let read = || files.map(|file| fs::read_to_string(file).unwrap_or_default().trim().to_owned());
     let before = read();
@@ -158,6 +168,7 @@ fn a_setting_that_zeroes_another_comes_back_with_it() {
 /// A refused value costs no run of the command.
 #[test]
 fn a_value_that_the_kernel_refuses_is_refused_before_the_command_runs() {
+    let _turn = turn_on_this_kernel();
     if fs::write(OWN, "no such value").is_err_and(|cause| cause.kind() != ErrorKind::InvalidInput) {
         eprintln!("skipped: transparent huge pages cannot be set here");
         return;
@@ -191,6 +202,7 @@ impl Drop for HugePages {
 /// `never` against `always` for an array: a setting that matters, on this kernel.
 #[test]
 fn huge_pages_show_on_this_kernel_and_come_back_after_a_kill() {
+    let _turn = turn_on_this_kernel();
     let Some(_restored) = HugePages::set("always") else {
         eprintln!("skipped: transparent huge pages cannot be set here");
         return;
