@@ -38,7 +38,7 @@ pub struct fw_stats {
     pub lock_acquisitions: u64,
     /// Times that another CPU held it first.
     pub lock_waits: u64,
-    /// Blocks taken from another type's pageblocks.
+    /// Times an allocation or a refill took from another type's pageblocks.
     pub fallbacks: u64,
     /// Pages found bad and taken out of use.
     pub bad_pages: u64,

@@ -15,7 +15,7 @@
 //! 4. **Placement.** An allocation takes from the bin whose largest block is as small as suffices, and of those from
 //!    the fullest. So small blocks do not break large ones, and pageblocks that are nearly free become whole again. A
 //!    whole pageblock is opened only when no bin has the block. If the type has none either, another type gives up a
-//!    pageblock that is mostly free, or else gives of its smallest block that suffices ([`policy::fallback`]). A CPU
+//!    pageblock that is mostly free, or else a part of its smallest block that suffices ([`policy::fallback`]). A CPU
 //!    compares the bins of up to sixteen sections, its last one first, without a lock, and then locks one section.
 //! 5. **Per-CPU lists** ([`pcp`]). Each CPU has a stack of blocks for each order up to 9 and each type, in each zone.
 //!    [`Cpu::alloc`] pops the top and [`Cpu::free`] pushes: a *hit* has no lock, no atomic read-modify-write and no

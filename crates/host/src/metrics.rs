@@ -120,7 +120,11 @@ impl<M: FrameUser> Arena<M> {
             ("drained_pages", "Base pages that drains took back.", pcp.drained_pages),
             ("lock_acquisitions", "Times that a zone lock was taken.", pcp.lock_acquisitions),
             ("lock_waits", "Times that another slot held a zone lock first.", pcp.lock_waits),
-            ("fallbacks", "Blocks taken from another type's pageblocks.", totals.fallbacks),
+            (
+                "fallbacks",
+                "Times an allocation or a refill took from another type's pageblocks.",
+                totals.fallbacks,
+            ),
             ("bad_pages", "Base pages that a check found bad.", pcp.bad_pages),
         ] {
             let name = format!("framewright_{name}_total");

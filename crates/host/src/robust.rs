@@ -168,7 +168,7 @@ impl OwnerLocks {
     pub(crate) fn acquire_unless_mine(&self, n: usize) -> Option<Acquired> {
         match self.whole(n, self.row()[n].lock()) {
             Err(Refused::Mine) => None,
-            acquired => Some(acquired.expect("who finds its owner dead mends it")),
+            acquired => Some(acquired.expect("a lock whose owner died is mended when it is acquired")),
         }
     }
 

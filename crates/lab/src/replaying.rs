@@ -20,7 +20,7 @@ pub(crate) const QUANTITIES: &[Quantity] = &quantities! {
     zone_lock_waits "1" Lower Main "Acquisitions of the zone lock that had to wait."
     refills "1" Lower Main "Refills of per-CPU lists."
     drains "1" Lower Main "Drains of per-CPU lists."
-    fallbacks "1" Lower Main "Allocations served from pageblocks of another migratetype."
+    fallbacks "1" Lower Main "Times an allocation or a refill took from pageblocks of another migratetype."
     steals "1" Lower Main "Pageblocks taken over by another migratetype."
     wall_ms "ms" Lower Main "Wall time of the replay."
     cpu_ms "ms" Lower Main "CPU time of all threads."

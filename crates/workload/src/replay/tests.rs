@@ -404,14 +404,17 @@ fn pageblocks_with_unmovable_blocks_are_counted() {
     assert_eq!(runs[0].unmovable_pageblocks(), 0.75);
 }
 
-/// Single frames, of which each round of compaction moves all that can move.
-struct Restless(Mutex<Vec<bool>>, AtomicU64);
+/// A target that has rounds of compaction, of a CPU that says what they do.
+struct Compacting<C>(C);
 
-impl Target for Restless {
-    type Cpu<'a> = &'a Self;
+impl<C: Sync + 'static> Target for Compacting<C>
+where
+    for<'a> &'a C: TargetCpu,
+{
+    type Cpu<'a> = &'a C;
 
-    fn attach(&self, _cpu: usize) -> &Self {
-        self
+    fn attach(&self, _cpu: usize) -> &C {
+        &self.0
     }
 
     fn frames(&self) -> Option<u64> {
@@ -426,6 +429,9 @@ impl Target for Restless {
         Some(500)
     }
 }
+
+/// Single frames, of which each round of compaction moves all that can move.
+struct Restless(Mutex<Vec<bool>>, AtomicU64);
 
 impl TargetCpu for &Restless {
     fn alloc(&mut self, _order: u8, _mobility: Mobility) -> Option<u64> {
@@ -466,27 +472,7 @@ impl TargetCpu for &Restless {
 /// Blocks of order 1 begin at frame 10, others at 8. Compaction finds one of order 1 at 10.
 struct Rest;
 
-impl Target for Rest {
-    type Cpu<'a> = Self;
-
-    fn attach(&self, _cpu: usize) -> Self {
-        Self
-    }
-
-    fn frames(&self) -> Option<u64> {
-        Some(FRAMES)
-    }
-
-    fn free_blocks(&self, _order: u8) -> Option<u64> {
-        Some(0)
-    }
-
-    fn compaction_round_ms(&self) -> Option<u32> {
-        Some(500)
-    }
-}
-
-impl TargetCpu for Rest {
+impl TargetCpu for &Rest {
     fn alloc(&mut self, order: u8, _mobility: Mobility) -> Option<u64> {
         Some(if order == 1 { 10 } else { 8 })
     }
@@ -516,7 +502,8 @@ fn the_rest_of_a_block_is_not_taken_for_one_that_was_there_before() {
     ]);
     trace.events[5].time_ns = 1_000_000_000;
     let plan = Plan::compile(&trace, 1).unwrap();
-    let runs = age(&trace, &plan, &Rest, &Ageing { runs: 2, ..Ageing::default() }).expect("it has a range");
+    let runs = age(&trace, &plan, &Compacting(Rest), &Ageing { runs: 2, ..Ageing::default() })
+        .expect("it has a range");
     assert_eq!([runs[0].rounds, runs[1].rounds], [1, 1]);
 }
 
@@ -540,7 +527,7 @@ fn blocks_are_freed_where_compaction_has_left_them() {
     for page_cache in PageCache::ALL {
         let plan = Plan::compile_with(&trace, 2, page_cache).unwrap();
         let ageing = Ageing { runs: 2, looks: 4, one_stays_in: 1, seed: 1 };
-        let target = Restless(Mutex::new(vec![false; FRAMES as usize]), AtomicU64::new(0));
+        let target = Compacting(Restless(Mutex::new(vec![false; FRAMES as usize]), AtomicU64::new(0)));
         let runs = age(&trace, &plan, &target, &ageing).expect("it has a range");
         // Both in the two rounds before 1.2 s, one in the three after it; in the second run also the one that was left.
         let seen: Vec<(u64, Compaction)> = runs.iter().map(|run| (run.rounds, run.compaction)).collect();
@@ -548,12 +535,12 @@ fn blocks_are_freed_where_compaction_has_left_them() {
         assert_eq!(seen, [outcome(2 * 2 + 3, 2 * 2 + 3), outcome(2 * 2 + 3 + 5, 2 * 2 + 3)]);
         assert_eq!((runs[0].allocated, runs[0].moved_per_allocated()), (4, 7.0 / 4.0));
         assert_eq!(
-            target.1.load(Ordering::Relaxed),
+            target.0.1.load(Ordering::Relaxed),
             2 * 2 * 2,
             "in each run two seconds, on each of two CPUs"
         );
         assert!(
-            target.0.lock().expect("no thread panicked").iter().all(|used| !used),
+            target.0.0.lock().expect("no thread panicked").iter().all(|used| !used),
             "all is free in the end"
         );
     }
@@ -570,10 +557,10 @@ fn of_a_pause_in_the_trace_the_last_hour_counts() {
     trace.events[1].time_ns = u64::MAX;
     let plan = Plan::compile(&trace, 1).unwrap();
     let age_of = |goes_on: &dyn Fn() -> bool| {
-        let target = Restless(Mutex::new(vec![false; FRAMES as usize]), AtomicU64::new(0));
+        let target = Compacting(Restless(Mutex::new(vec![false; FRAMES as usize]), AtomicU64::new(0)));
         let ageing = Ageing { runs: 3, ..Ageing::default() };
         let runs = age_while(&trace, &plan, &target, &ageing, goes_on).expect("it has a range");
-        (runs.iter().map(|run| run.rounds).collect::<Vec<_>>(), target.1.load(Ordering::Relaxed))
+        (runs.iter().map(|run| run.rounds).collect::<Vec<_>>(), target.0.1.load(Ordering::Relaxed))
     };
     assert_eq!(age_of(&|| true), (vec![7200; 3], 3 * 3600));
     // An interrupt ends a run, which is then left out.
