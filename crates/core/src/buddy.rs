@@ -39,7 +39,7 @@ use crate::sync::Slot;
 use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 pub(crate) use account::{Counters, Pending};
 use lists::EMPTY;
-pub(crate) use maps::{AT_LEAST, Bitmaps, CLASSES, Picked, exactly, maps_of_bitmaps};
+pub(crate) use maps::{AT_LEAST, Bitmaps, CLASSES, MAY_BE_CLAIMED, Picked, exactly, maps_of_bitmaps};
 use maps::{Bins, Whole};
 pub(crate) use shown::{MIXED, WHOLE, WORDS};
 pub(crate) use sink::{Each, Pieces, Sink};
@@ -372,7 +372,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             None => (self.common.counters.free_pages(), self.common.counters.free_cma_pages()),
         };
         let is_one_of_several = self.common.is_cut() && self.has_bits_of(wanted.order);
-        let bin = if is_one_of_several { self.next_bin(wanted.order, wanted.migratetype) } else { 0 };
+        let bin = if is_one_of_several { self.next_bin(&wanted) } else { 0 };
         let (mut taken, mut taken_cma, mut kept) = (0, 0, None);
         while taken < count && sink.room() != 0 {
             let free_cma = free_cma.saturating_sub(taken_cma << wanted.order.get());
@@ -389,7 +389,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
                 taken_cma += blocks;
                 self.pending.cma += (bad << wanted.order.get()) as i64;
             }
-            if is_one_of_several && self.next_bin(wanted.order, wanted.migratetype) > bin {
+            if is_one_of_several && self.next_bin(&wanted) > bin {
                 break;
             }
         }

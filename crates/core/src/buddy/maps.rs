@@ -96,6 +96,19 @@ pub(crate) const fn exactly(order: Order) -> u64 {
     AT_LEAST[at] & !(if at + 1 < ORDERS { AT_LEAST[at + 1] } else { 0 })
 }
 
+/// Bins whose pageblocks may have half of their frames free, as [`fallback::retypes`] asks.
+pub(crate) const MAY_BE_CLAIMED: u64 = {
+    let (mut table, mut bin) = (0, 0);
+    while bin < BINS {
+        let class = bin % CLASSES;
+        if class == CLASSES - 1 || CLASS_BOUNDS[class] as u64 > PAGEBLOCK_PAGES / 2 {
+            table |= 1 << bin;
+        }
+        bin += 1;
+    }
+    table
+};
+
 impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// The map of the pageblock of `pfn`. Only with maps, and in this zone.
     #[inline]

@@ -24,10 +24,10 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::{Zone, ZoneSpec};
-use crate::buddy::{AT_LEAST, CLASSES, MIXED, WHOLE, WORDS, Wanted, exactly};
+use crate::buddy::{AT_LEAST, CLASSES, MAY_BE_CLAIMED, MIXED, WHOLE, WORDS, Wanted, exactly};
 use crate::config::Config;
 use crate::platform::{Platform, Word};
-use crate::policy::fallback;
+use crate::policy::fallback::{self, Source, Steal};
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
 const TYPES: usize = Migratetype::ALL.len();
@@ -136,6 +136,12 @@ impl Shown {
             Some(kind) => self.0[TYPES] >> (2 * list.index() + usize::from(kind)) & 1 != 0,
             None => self.0[list.index()] & exactly(order) != 0,
         }
+    }
+
+    /// Whether there is one below the pageblock order in a pageblock that another type may claim: about half of it, or
+    /// more, is free.
+    fn has_to_claim(&self, order: Order, list: Migratetype) -> bool {
+        self.0[list.index()] & exactly(order) & MAY_BE_CLAIMED != 0
     }
 }
 
@@ -279,9 +285,17 @@ impl<P: Platform> Zone<'_, P> {
         } else {
             let has_block = |order, list| shown.has_unmixed(order, list);
             let grouping = self.common.counters.grouping();
-            let source =
+            let Source { order: largest, migratetype: list, steal } =
                 fallback::choose(generation, order, migratetype, grouping, avoid_fragmentation, has_block)?;
-            (Shown::has_unmixed, source.order, source.migratetype)
+            if steal != Steal::Pageblock {
+                (Shown::has_unmixed, largest, list)
+            } else if shown.has_to_claim(largest, list) {
+                (Shown::has_to_claim, largest, list)
+            } else {
+                // Hardly any pageblock would be taken as a whole, so that the smallest block is broken.
+                let (smallest, list) = fallback::smallest(order, migratetype, has_block)?;
+                (Shown::has_unmixed, smallest, list)
+            }
         };
         let n =
             (from..self.cut.sections()).chain(0..from).find(|&n| shows(&self.shown_by(n), found, list))?;

@@ -285,26 +285,28 @@ fn types_that_take_turns_are_served_in_memory_that_is_nearly_full() {
     for (name, config, _) in
         super::WAYS.into_iter().filter(|&(name, _, zones)| zones == 1 && name != "linux_v6_7")
     {
-        let world: World<Plain> = Spec::one_zone(pages, 1).config(config()).build();
-        let mut random = fastrand::Rng::with_seed(7);
-        let (mut held, mut used, mut refused) = (Vec::new(), 0, 0);
-        world.on(0, |cpu| {
-            for n in 0..3 * pages as usize {
-                let order = order([0, 0, 0, 0, 1, 1, 2, 3][random.usize(..8)]);
-                match cpu.alloc(order, types[n / 20_000 % types.len()]) {
-                    Ok(pfn) => {
-                        held.push((pfn, order));
-                        used += order.pages();
+        for cpus in [1, 16] {
+            let world: World<Plain> = Spec::one_zone(pages, cpus).config(config()).build();
+            let mut random = fastrand::Rng::with_seed(7);
+            let (mut held, mut used, mut refused) = (Vec::new(), 0, 0);
+            world.on(0, |cpu| {
+                for n in 0..3 * pages as usize {
+                    let order = order([0, 0, 0, 0, 1, 1, 2, 3][random.usize(..8)]);
+                    match cpu.alloc(order, types[n / 20_000 % types.len()]) {
+                        Ok(pfn) => {
+                            held.push((pfn, order));
+                            used += order.pages();
+                        }
+                        Err(_) => refused += 1,
                     }
-                    Err(_) => refused += 1,
+                    while used > pages * 97 / 100 {
+                        let (pfn, order) = held.swap_remove(random.usize(..held.len()));
+                        cpu.must_free(pfn, order);
+                        used -= order.pages();
+                    }
                 }
-                while used > pages * 97 / 100 {
-                    let (pfn, order) = held.swap_remove(random.usize(..held.len()));
-                    cpu.must_free(pfn, order);
-                    used -= order.pages();
-                }
-            }
-        });
-        assert_eq!(refused, 0, "{name}");
+            });
+            assert_eq!(refused, 0, "{name} with {cpus} CPUs");
+        }
     }
 }

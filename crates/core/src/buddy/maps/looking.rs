@@ -2,9 +2,11 @@
 
 use super::bins::NONE;
 use super::{AT_LEAST, Buddy, CLASS_AT, CLASSES, ORDERS, STEP, bin_of, exactly};
+use crate::buddy::Wanted;
 use crate::frame::{Bits, OpenHead};
 use crate::platform::Platform;
-use crate::units::{Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
+use crate::policy::fallback;
+use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 /// Most pageblocks of one bin that compaction looks at for one with few enough free frames.
 const LOOKS: u32 = 16;
@@ -15,11 +17,20 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.cold.bins.occupied[list as usize].get() & exactly(order) != 0
     }
 
-    /// Number of the bin from which a request takes its next block; 64 if no open pageblock has one. A larger number is
-    /// a worse bin.
+    /// Number of the bin from which a request takes its next block. If no open pageblock of its type has one, 64, and
+    /// more by the order of the smallest block that it may take of another type. A larger number is a worse bin.
     #[inline]
-    pub(in crate::buddy) fn next_bin(&self, order: Order, list: Migratetype) -> u32 {
-        (self.occupied(list) & AT_LEAST[order.index()]).trailing_zeros()
+    pub(in crate::buddy) fn next_bin(
+        &self,
+        &Wanted { order, migratetype, may_fall_back, .. }: &Wanted,
+    ) -> u32 {
+        let bin = (self.occupied(migratetype) & AT_LEAST[order.index()]).trailing_zeros();
+        if bin < u64::BITS || !may_fall_back {
+            return bin;
+        }
+        let is_open = |at, list| at < PAGEBLOCK_ORDER && self.has_bits(at, list);
+        let smallest = fallback::smallest(order, migratetype, is_open);
+        bin + u32::from(smallest.map_or(MAX_ORDER, |(order, _)| order).get())
     }
 
     /// A bit for each bin of a type that has a pageblock.

@@ -101,6 +101,11 @@ impl Zone<'_, Machine> {
         self.bins_of(n, order, list).iter().any(|&bin| kind(bin) == u32::from(order.get()) && bin < 63)
     }
 
+    /// Whether it has such a block in a pageblock with 192 free frames or more.
+    fn has_to_claim(&self, n: usize, order: Order, list: Migratetype) -> bool {
+        self.bins_of(n, order, list).iter().any(|&bin| bin / 7 == u32::from(order.get()) && bin % 7 >= 4)
+    }
+
     fn has_mixed(&self, n: usize) -> bool {
         self.common.words[TYPES * self.cut.sections() + n].load(Relaxed) >> 12 & 1 != 0
     }
@@ -204,7 +209,7 @@ fn a_cpu_goes_to_the_best_section_around_it_whose_lock_is_free() {
 #[test]
 fn a_request_goes_where_its_type_is_or_where_the_fallback_finds_a_block() {
     let mut random = Xorshift(0x9e37_79b9_7f4a_7c15);
-    let fell_back = &mut 0;
+    let (fell_back, claims_one) = (&mut 0, &mut 0);
     for count in [2, 3, 20] {
         let zone = sections(count);
         for _ in 0..4000 {
@@ -233,9 +238,21 @@ fn a_request_goes_where_its_type_is_or_where_the_fallback_finds_a_block() {
                 let any = |order, list| zone.sections_from(0).any(|n| zone.has_exactly(n, order, list));
                 let grouping = zone.common.counters.grouping();
                 fallback::choose(generation, order, migratetype, grouping, avoid_fragmentation, any).map(
-                    |source| {
+                    |Source { order: largest, migratetype: list, steal }| {
                         *fell_back += 1;
-                        let shows = |n: &usize| zone.has_exactly(*n, source.order, source.migratetype);
+                        let claims = |n: &usize| zone.has_to_claim(*n, largest, list);
+                        let claimed = zone.sections_from(from).find(claims);
+                        if let (Steal::Pageblock, Some(n)) = (steal, claimed) {
+                            *claims_one += 1;
+                            return (n, wanted);
+                        }
+                        let (found, list) = match steal {
+                            Steal::Pageblock => {
+                                fallback::smallest(order, migratetype, any).expect("that one")
+                            }
+                            _ => (largest, list),
+                        };
+                        let shows = |n: &usize| zone.has_exactly(*n, found, list);
                         (zone.sections_from(from).find(shows).expect("a section has it"), wanted)
                     },
                 )
@@ -243,7 +260,7 @@ fn a_request_goes_where_its_type_is_or_where_the_fallback_finds_a_block() {
             assert_eq!(zone.section_for(&wanted, from), expected, "{wanted:?} from {from} of {count}");
         }
     }
-    assert!(*fell_back > 200, "{fell_back}");
+    assert!(*fell_back > 200 && (50..*fell_back - 50).contains(claims_one), "{fell_back}, {claims_one}");
     let wanted = any_request(&mut random);
     assert_eq!(sections(1).section_for(&wanted, 0), Some((0, wanted)), "there is but one");
 }
