@@ -462,8 +462,10 @@ fn zone_reclaim_shrinks_caches_of_small_objects() {
 /// A reclaimer frees onto the lists of the CPU that asks: the refill after zone reclaim loses none of these pages.
 #[test]
 fn a_refill_after_zone_reclaim_loses_no_page_of_the_list() {
-    let own = Config::framewright().with_marks();
-    for config in [own, own.fixed(4, 8), own.engine(Engine::Compact).fixed(4, 8), Config::linux_v3_0()] {
+    let default = Config::framewright().with_marks();
+    for config in
+        [default, default.fixed(4, 8), default.engine(Engine::Compact).fixed(4, 8), Config::linux_v3_0()]
+    {
         let config = config.but(|config| config.zone_reclaim = ZoneReclaimMode::ON);
         let world = Spec::one_zone(16 << 10, 1).config(config).plain();
         let cache = Cache::default();
