@@ -39,7 +39,7 @@ fn taken(outcome: framewright_report::error::Result<()>) -> bool {
 fn settings(text: &str) -> framewright_report::error::Result<()> {
     let settings = Settings::from_pairs(text)?;
     assert_eq!(Settings::from_pairs(&settings.to_string())?.to_string(), settings.to_string());
-    configure(&Setup::from_settings(&settings)?);
+    configure(&Setup::default().with(&settings)?);
     Ok(())
 }
 

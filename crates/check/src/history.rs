@@ -16,7 +16,7 @@ use framewright::fault::FaultRule;
 use framewright::frame::{FrameUser, State};
 use framewright::hotplug::OfflineError;
 use framewright::policy::pcp::Sizing;
-use framewright::reclaim::{Helpers, Migrate, Migrated};
+use framewright::reclaim::{Helpers, Migrate, Migrated, Reclaim, ReclaimRequest, Reclaimed, Release};
 use framewright::units::*;
 use framewright::zone::Zone;
 use framewright::{Flags, Plan, Request};
@@ -36,6 +36,9 @@ const MAX_FRAMES: usize = 1 << 14;
 const MAX_SLOTS: usize = 1 << 18;
 /// One frame in this many is bad in short histories: large blocks are soon out of use.
 pub const BAD: u64 = 128;
+/// Most pages that the owner gives back in one call, and blocks that it looks at.
+const RECLAIMED: u64 = 48;
+const LOOKS: usize = 256;
 /// Calls that are shown of a history that fails.
 const SHOWN: usize = 500;
 
@@ -187,6 +190,29 @@ unsafe impl Migrate for Owner {
     fn can_move(&self, from: Pfn, order: Order, _: Migratetype) -> bool {
         let block = self.0.borrow().oracle.owner_of(from);
         block == Some(Block { pfn: from, order }) && from.0 % 8 != 3
+    }
+}
+
+#[expect(unsafe_code, reason = "a reclaimer vouches for owning what it frees")]
+impl Reclaim for Owner {
+    /// Gives the blocks of the zone back that it got last.
+    fn reclaim(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
+        let mut books = self.0.borrow_mut();
+        let target = ask.target.min(RECLAIMED);
+        let mut done = Reclaimed::default();
+        let last: Vec<Block> = books.live.iter().rev().take(LOOKS).copied().collect();
+        for block in last.into_iter().filter(|block| ask.wants(block.pfn)) {
+            if done.freed >= target {
+                break;
+            }
+            // SAFETY: one thread makes all calls, and the books have the block.
+            let freed = unsafe { to.free(block.pfn, block.order) };
+            freed.unwrap_or_else(|error| panic!("{block:?} is allocated, yet {error}"));
+            books.disown(block);
+            done.freed += block.order.pages();
+        }
+        done.scanned = done.freed;
+        done
     }
 }
 
@@ -352,6 +378,7 @@ impl<'a, M: FrameUser, F: Fn(Pfn) -> bool> History<'a, M, F> {
                 let got = match (flags, highest) {
                     (Flags::NONE, ZoneType::Movable) => on.alloc(order, asked),
                     (Flags::NONE, highest) => on.alloc_in(order, asked, highest),
+                    (Flags::HIGH, _) => on.alloc_with(&request, &Helpers::NONE.with_reclaim(&self.owner)),
                     _ => on.alloc_with(&request, &Helpers::NONE),
                 };
                 self.must_keep(&floors, &request);

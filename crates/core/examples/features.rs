@@ -5,7 +5,9 @@
 use core::ptr::NonNull;
 
 #[cfg(feature = "settings")]
-use framewright::config::Engine;
+use framewright::CpuId;
+#[cfg(feature = "settings")]
+use framewright::config::{Engine, Experiment, LockKind};
 use framewright::platform::OneCpu;
 use framewright::{
     Allocator, Config, Cpu, Helpers, Memory, Migratetype, NodeId, Order, Pfn, Plan, SetupError, ZoneSpec,
@@ -99,6 +101,16 @@ fn main() {
         assert_eq!(marks.err(), refused);
         for engine in [Engine::Linux, Engine::Compact] {
             assert!(make(Config { engine, ..Config::default() }).is_ok(), "{engine:?}");
+        }
+        for lock_kind in [LockKind::Ticket, LockKind::Queued, LockKind::Parking] {
+            let experiment = Experiment { lock_kind, ..Experiment::default() };
+            let allocator = make(Config { experiment, ..Config::default() }).expect("any lock");
+            for zone in ZONES {
+                allocator.add_memory(zone.start, zone.pages).expect("the zone's memory");
+            }
+            let block = allocator.try_alloc(CpuId(0), Order::ZERO, Migratetype::Movable);
+            let freed = block.map(|block| allocator.try_free(block, Order::ZERO));
+            assert_eq!(freed, Some(Ok(())), "no CPU holds the {lock_kind:?} lock");
         }
     }
     #[cfg(not(feature = "settings"))]

@@ -162,6 +162,12 @@ impl<P: Platform> Pageblock<P> {
         self.head.store(word, Relaxed);
     }
 
+    /// Whether no frame of it is free, as its head word says: that of a taken block, or of none.
+    #[inline(always)]
+    pub(crate) fn is_taken(&self) -> bool {
+        self.head_word() >> state::KIND <= state::KIND_TAKEN
+    }
+
     /// Whether the pageblock is mostly free. A racy read.
     #[inline(always)]
     pub(crate) fn is_sparse(&self) -> bool {

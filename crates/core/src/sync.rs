@@ -354,12 +354,13 @@ impl<P: Platform, H, C> Locked<P, H, C> {
 
     #[inline]
     const fn kind(&self) -> LockKind {
-        if cfg!(feature = "settings") {
-            self.kind
-        } else if cfg!(feature = "smp") {
-            P::LOCK
-        } else {
+        if !cfg!(feature = "smp") {
+            // As `acquire` takes it: the second word is 1 while it is held.
             LockKind::Queued
+        } else if cfg!(feature = "settings") {
+            self.kind
+        } else {
+            P::LOCK
         }
     }
 

@@ -1,4 +1,5 @@
-//! The commands: arguments of each, and the way from them to what is printed.
+//! The commands: arguments of each, and the way from them to what is printed. Their files import all that is here: what
+//! several of them need.
 
 pub mod about;
 pub mod bench;
@@ -13,12 +14,26 @@ pub mod study;
 pub mod trace;
 pub mod trial;
 
+use core::time::Duration;
+use std::path::{Path, PathBuf};
+
 use framewright_report::error::{Error, Result};
-use framewright_report::result::Part;
+use framewright_report::result::{Document, Kind, Part};
+use framewright_report::table::{Format, Listing, Style, wrapped};
+use framewright_report::terminal::{Terminal, Tone};
+use framewright_trace::kernel_time::{Doing, Samples};
+use framewright_trace::trace::Trace;
 
 use crate::answer::BUSY;
-use crate::progress::say;
-use crate::session::whole;
+use crate::configure::Setup;
+use crate::interrupt::Interrupt;
+use crate::machine::Machine;
+use crate::progress::{Progress, notice, say};
+use crate::replaying::Replay;
+use crate::session::{ReportArgs, Reporter, Session, open, open_beside, whole};
+use crate::settings::Settings;
+use crate::shipped;
+use crate::toml_file::is_path;
 
 /// More threads than this for each CPU measure nothing but the scheduler.
 const MOST_THREADS_PER_CPU: usize = 16;

@@ -93,23 +93,22 @@ impl Setting {
 
     /// Presets by name, in the order of the generations they are of.
     pub fn presets() -> impl Iterator<Item = (&'static str, Setup)> {
-        declared::PRESETS.iter().map(|&(name, config)| (name, Setup { config, ..Setup::default() }))
+        let Takes::Words(names) = SETTINGS[0].takes else { unreachable!("presets have names") };
+        let setup = |&name| {
+            let mut setup = Setup::default();
+            (SETTINGS[0].set)(&mut setup, &Value::Text(String::from(name))).expect("it is one of its words");
+            (name, setup)
+        };
+        names.iter().map(setup)
     }
 }
 
 impl Setup {
-    /// The default with `settings` applied in order.
-    ///
-    /// # Errors
-    /// A setting that does not exist, or a value that it does not take; the message lists what it takes.
-    pub fn from_settings(settings: &Settings) -> Result<Self> {
-        Self::default().with(settings)
-    }
-
     /// This setup with `settings` applied in order.
     ///
     /// # Errors
-    /// As [`from_settings`](Self::from_settings); also a setting that has two values, under two names.
+    /// A setting that does not exist, or one that has two values, under two names; or a value that it does not take:
+    /// the message lists what it takes.
     pub fn with(mut self, settings: &Settings) -> Result<Self> {
         if let Some(what) = set_twice(settings) {
             return Err(Error::usage(what));
@@ -191,7 +190,7 @@ mod tests {
     use super::*;
 
     fn setup(pairs: &str) -> Result<Setup> {
-        Setup::from_settings(&Settings::from_pairs(pairs)?)
+        Setup::default().with(&Settings::from_pairs(pairs)?)
     }
 
     fn refusal(pairs: &str) -> String {
@@ -306,8 +305,6 @@ mod tests {
                 assert_eq!(set.described()[setting.name], word);
             }
         }
-        let presets: Vec<&str> = Setting::presets().map(|(name, _)| name).collect();
-        assert_eq!(SETTINGS[0].takes, Takes::Words(presets.leak()), "the list of presets");
     }
 
     #[test]

@@ -334,14 +334,14 @@ mod tests {
     use crate::shipped;
 
     fn event(time_ns: u64, cpu: u16, kind: EventKind, pfn: u64, order: u8) -> Event {
-        Event { time_ns, pfn, gfp: 0, pid: 0, comm: 0, cpu, order, migratetype: Some(1), kind }
+        Event { time_ns, pfn, cpu, order, migratetype: Some(1), kind, ..Event::default() }
     }
 
     /// Copies of a trace on one model of a machine: the value of a metric.
     fn simulated(events: Vec<Event>, machine: &str, copies: usize, preset: &str) -> impl Fn(&str) -> f64 {
         let trace = Trace { events, ..Trace::default() };
         let machine = Machine::find(machine).expect("it is built in");
-        let setup = Setup::from_settings(&Settings::from_pairs(preset).expect("pairs")).expect("settings");
+        let setup = Setup::default().with(&Settings::from_pairs(preset).expect("pairs")).expect("settings");
         let modelled = Modelled::new(&trace, &machine, copies).expect("it has CPUs enough");
         let mut part = part(&machine, preset, 1);
         let progress = Progress::new("replay", 1);
@@ -429,7 +429,7 @@ mod tests {
         let modelled = Modelled::new(&trace, &machine, 2).expect("it has CPUs enough");
         let setup = |pairs: &str| {
             let settings = Settings::from_pairs(pairs).expect("pairs");
-            (pairs.to_owned(), Setup::from_settings(&settings).expect("settings"))
+            (pairs.to_owned(), Setup::default().with(&settings).expect("settings"))
         };
         let setups =
             [setup("preset=linux_v5_4,batch=7,high=42"), setup("preset=linux_v5_4,batch=63,high=378")];

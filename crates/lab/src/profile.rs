@@ -189,14 +189,12 @@ mod tests {
         let (cc1, make) = (comms.intern("cc1"), comms.intern("make"));
         let event = |time_ns, kind, comm, pfn, order| Event {
             time_ns,
-            cpu: 0,
-            pid: 7,
             comm,
             kind,
             pfn,
             order,
             migratetype: Some(1),
-            gfp: 0,
+            ..Event::default()
         };
         let events = vec![
             event(100, EventKind::PageAlloc, cc1, 16, 0),
@@ -224,9 +222,13 @@ mod tests {
     /// As a huge page is that was split: each page goes by itself, the first one not first, and is allocated again.
     #[test]
     fn a_block_that_is_freed_in_parts_is_in_use_until_the_last_of_them() {
-        let event = |time_ns, kind, pfn, order| {
-            let migratetype = Some(1);
-            Event { time_ns, cpu: 0, pid: 7, comm: 0, kind, pfn, order, migratetype, gfp: 0 }
+        let event = |time_ns, kind, pfn, order| Event {
+            time_ns,
+            kind,
+            pfn,
+            order,
+            migratetype: Some(1),
+            ..Event::default()
         };
         let mut events = vec![
             event(0, EventKind::PageAlloc, 512, 9),

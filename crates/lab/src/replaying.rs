@@ -300,13 +300,9 @@ mod tests {
         let event = |n: u64| Event {
             time_ns: n * 1000,
             pfn: 1000 + n / 2,
-            gfp: 0,
-            pid: 1,
-            comm: 0,
-            cpu: 0,
-            order: 0,
             migratetype: Some(1),
             kind: if n.is_multiple_of(2) { EventKind::PageAlloc } else { EventKind::PageFree },
+            ..Event::default()
         };
         let trace = Trace { events: (0..200).map(event).collect(), comms, ..Trace::default() };
         let replay = Replay::new(&trace, 1, None).expect("it holds events");
@@ -332,7 +328,7 @@ mod tests {
         let replay = Replay::new(&trace, 1, None).expect("it holds events");
         let run = |pairs: &str| {
             let settings = Settings::from_pairs(pairs).expect("pairs");
-            let setup = Setup::from_settings(&settings).expect("settings");
+            let setup = Setup::default().with(&settings).expect("settings");
             replay.repeated(&setup, 1, |_| true).expect("replayed");
             replay.plans.reclaimable.get().is_some()
         };

@@ -4,7 +4,6 @@ pub(crate) mod allocator;
 pub(crate) mod samples;
 
 use core::cell::Cell;
-use core::fmt;
 use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
@@ -264,27 +263,6 @@ pub fn in_parallel<T: Sync, R: Send>(
     take_turns(items.len(), &keep, &mut done);
     let result = |slot: Mutex<Option<R>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.into_iter().filter_map(result).collect()
-}
-
-/// Simulates each item on each of the models, in parallel. `simulate` is given an item, a model with its number, and a
-/// seed, which is one model's for all items. The runs of an item follow one another, in the order of the models.
-///
-/// # Errors
-/// The first that a run ran into.
-pub(crate) fn on_models<'a, T: Sync, R: Send, E: fmt::Display + Send>(
-    items: &'a [T],
-    models: &[Model],
-    seed: u64,
-    done: impl FnMut(),
-    simulate: impl Fn(&'a T, (&Model, usize), u64) -> core::result::Result<R, E> + Sync,
-) -> Result<Vec<(&'a T, usize, R)>> {
-    let runs: Vec<(&T, usize)> =
-        items.iter().flat_map(|item| (0..models.len()).map(move |n| (item, n))).collect();
-    let run =
-        |(item, n): &(&'a T, usize)| simulate(item, (&models[*n], *n), mix(seed ^ (*n as u64 + 1) << 32));
-    let outcomes = in_parallel(&runs, run, done);
-    let both = runs.iter().zip(outcomes);
-    both.map(|(&(item, n), outcome)| Ok((item, n, outcome.map_err(Error::failed)?))).collect()
 }
 
 /// Calls `work` with each number below `count`, as [`in_parallel`] says. Not generic: threads and a channel for each

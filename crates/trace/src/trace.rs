@@ -32,9 +32,10 @@ pub const MAX_ORDER: u8 = 10;
 pub const PFN_LIMIT: u64 = 1 << 52;
 
 /// The tracepoint that an event comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
     /// `mm_page_alloc`: a block was handed to a caller.
+    #[default]
     PageAlloc,
     /// `mm_page_free`: a caller gave a block back, or a part of one that it had split.
     PageFree,
@@ -84,7 +85,7 @@ impl fmt::Display for EventKind {
 }
 
 /// One event of the page allocator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Event {
     /// Nanoseconds on the recording's clock ([`Meta::clock`]); only differences have a meaning.
     pub time_ns: u64,

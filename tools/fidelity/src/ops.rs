@@ -180,17 +180,7 @@ mod tests {
 
     #[test]
     fn a_list_has_what_can_be_replayed_and_nothing_else() {
-        let event = |kind, pfn, order, cpu| Event {
-            time_ns: 0,
-            pfn,
-            gfp: 0,
-            pid: 1,
-            comm: 0,
-            cpu,
-            order,
-            migratetype: Some(0),
-            kind,
-        };
+        let event = |kind, pfn, order, cpu| Event { kind, pfn, order, cpu, ..Event::default() };
         let events = vec![
             event(EventKind::PageFree, 9, 0, 0),
             event(EventKind::PageAlloc, 8, 3, 0),

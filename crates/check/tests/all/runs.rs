@@ -104,6 +104,23 @@ fn free_memory_gives_one_run() {
     }
 }
 
+/// The rest of a request comes from a pageblock in use that has as long a run, not from as large a block as before.
+#[test]
+fn the_rest_of_a_request_breaks_no_larger_block_than_it_must() {
+    for (engine, sections) in FORMS.into_iter().flat_map(|engine| [0, 8].map(|sections| (engine, sections))) {
+        let spec = Spec::one_zone(17 * PAGEBLOCK_PAGES, 2).config(with_engine(engine).bare());
+        let world = spec.sections(sections * PAGEBLOCK_PAGES).plain();
+        // A quarter of the last pageblock is free.
+        let last = BASE.add(16 * PAGEBLOCK_PAGES);
+        world.on(0, |cpu| (0..384).for_each(|n| cpu.must_alloc_at(last.add(n), 0)));
+        let mut out = [NONE; 8];
+        let runs = world.on(0, |cpu| cpu.alloc_runs(1024 + 100, M, &mut out).to_vec());
+        assert_eq!(pages(&runs), 1024 + 100);
+        let end = last.add(384);
+        assert!(runs.contains(&(end..end.add(100))), "{engine:?}, {sections} pageblocks a section: {runs:?}");
+    }
+}
+
 /// A world half full after random allocations and frees of single frames.
 fn churned(config: Config) -> World<Plain> {
     let world = Spec::one_zone(64 << 10, 1).config(config).plain();

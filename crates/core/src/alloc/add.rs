@@ -11,6 +11,9 @@ use crate::sync::ExclusiveTurn;
 use crate::units::{CpuId, MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use crate::zone::Zone;
 
+/// Untouched frames that are initialised in one hold of a lock.
+const TOUCHED_AT_ONCE: u64 = 8 * MAX_ORDER.pages();
+
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Gives the allocator `pages` frames from `start` on, as movable pageblocks, at the tail of the lists in ascending
     /// order. Other frames of the pageblocks at both ends count as reserved until they are added, too. O(pages / 1024);
@@ -149,7 +152,11 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let holds = |range: &Range<Pfn>| !range.is_empty() && range.start < end && start < range.end;
         for zone in self.zones {
             for untouched in zone.untouched().filter(holds) {
-                self.in_section_of(zone, untouched.start, None, |buddy| buddy.touch_upto(end));
+                let mut upto = untouched.start;
+                while upto < end.min(untouched.end) {
+                    upto = upto.add(TOUCHED_AT_ONCE).min(end);
+                    self.in_section_of(zone, untouched.start, None, |buddy| buddy.touch_upto(upto));
+                }
             }
         }
     }

@@ -29,7 +29,9 @@ mod put;
 mod whole;
 
 use super::{Buddy, BuddyCounts, Each, Placement, Sink, Taken, Wanted};
-use crate::frame::{Bits, BlockInfo, Map, OpenHead, State, WORDS, lowest, range_in_word, starts};
+use crate::frame::{
+    Bits, BlockInfo, FreeHead, Map, OpenHead, Pageblock, State, WORDS, lowest, range_in_word, starts,
+};
 use crate::platform::Platform;
 use crate::policy::fallback::{self, Source, Steal};
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
@@ -382,7 +384,11 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let list = self.frames.info(first).migratetype();
         let start = first.block_start(PAGEBLOCK_ORDER);
         let map = self.map(first);
-        let old = self.frames.open_head(start);
+        let head = self.frames.pageblock(start).map_or(0, Pageblock::head_word);
+        if FreeHead::of_order(head, PAGEBLOCK_ORDER).is_some() {
+            return self.count_refused(pages);
+        }
+        let old = OpenHead::of(head);
         let from = first.0 % PAGEBLOCK_PAGES;
         let (mut largest, mut refused, mut full) =
             (old.map_or(0, OpenHead::largest).max(order.get()), 0, false);

@@ -106,6 +106,34 @@ fn a_fallback_breaks_no_larger_block_than_it_must() {
     store.check();
 }
 
+/// Two CPUs have freed one block at the same instant: the second free comes when its pageblock is free as a whole.
+#[test]
+fn frames_of_a_pageblock_that_is_free_as_a_whole_are_free_already() {
+    for (order, has_words) in (0..9).flat_map(|k| [true, false].map(|words| (Order::from_bits(k), words))) {
+        for whole in [false, true] {
+            let mut store = Store::new(2, has_words);
+            store.free(0, 0..PAGEBLOCK_PAGES);
+            let count = if whole { PAGEBLOCK_PAGES >> order.get() } else { 1 };
+            let run = Run { first: Store::pageblock(0), count: count as u32, order };
+            store.with(|buddy| buddy.free_run(run));
+            assert_eq!(store.check(), PAGEBLOCK_PAGES, "{run:?}");
+            store.with(|buddy| assert_eq!(buddy.counts().refused_pages, count << order.get()));
+        }
+    }
+}
+
+/// Likewise of large blocks, a pageblock of which is free in part when the second free comes.
+#[test]
+fn a_large_block_of_which_a_frame_is_free_is_free_already() {
+    for (order, open) in [(PAGEBLOCK_ORDER, 0), (MAX_ORDER, 0), (MAX_ORDER, 1)] {
+        let mut store = Store::new(4, true);
+        store.free(open, 3..7);
+        store.with(|buddy| buddy.free_run(Run { first: BASE, count: 1, order }));
+        assert_eq!(store.check(), 4, "{order}");
+        store.with(|buddy| assert_eq!(buddy.counts().refused_pages, order.pages()));
+    }
+}
+
 /// A caller that panics under the lock has freed what it freed, and other CPUs see it.
 #[test]
 fn a_hold_that_panics_counts_and_shows_its_changes() {

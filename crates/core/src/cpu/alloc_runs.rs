@@ -102,9 +102,11 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         self.note_free_pages(zone);
         let wanted = self.may_leave(zone, &request, Mark::Low).min(runs.left);
         let last = runs.left - wanted;
-        let mut order = Order::for_pages(wanted).unwrap_or(MAX_ORDER);
+        let mut order = MAX_ORDER;
         while runs.left > last && runs.room() != 0 {
-            if self.take_runs(&local, order, migratetype, runs.left - last, runs) {
+            let wanted = runs.left - last;
+            order = order.min(Order::for_pages(wanted).unwrap_or(MAX_ORDER));
+            if self.take_runs(&local, order, migratetype, wanted, runs) {
                 continue;
             }
             // One section was asked for all orders below the pageblock order.

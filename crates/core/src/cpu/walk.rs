@@ -144,6 +144,11 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                     notes.saw(position, seen);
                     return None;
                 }
+                // The reclaimer frees onto this CPU's lists, and a refill needs an empty one.
+                let listed = self.local(zone.id()).take_listed(order, migratetype);
+                if listed.is_some() {
+                    return listed;
+                }
             }
         }
         let take = || self.take(path, pass, zone);

@@ -11,7 +11,7 @@ fn part(new: &str, time: f64, noise: f64) -> Part {
         .variant(new)
         .paired();
     for name in [&part.baseline.clone(), new] {
-        let setup = Setup::from_settings(&Settings::from_pairs(name).expect("pairs")).expect("settings");
+        let setup = Setup::default().with(&Settings::from_pairs(name).expect("pairs")).expect("settings");
         part.settings.insert(name.to_owned(), setup.described());
     }
     part.condition("memory_mib", 24_000).condition("threads", 2).condition(SHARE, 0.89);

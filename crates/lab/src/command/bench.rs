@@ -2,17 +2,12 @@
 
 use clap::builder::PossibleValuesParser;
 use framewright_host::{Config, Engine};
-use framewright_report::error::{Error, Result};
-use framewright_report::result::{Better, Kind, Part};
-use framewright_report::table::Style;
+use framewright_report::result::Better;
 use framewright_subject::runner;
 use framewright_workload::bench::{self, Beside, Case, Runner, Scale, Workload};
 
-use crate::command::{check_threads, count, cpus_here, crowded, mib};
-use crate::configure::{Descriptor, Measures, Setup};
-use crate::progress::Progress;
-use crate::session::{ReportArgs, Session, whole};
-use crate::settings::Settings;
+use crate::command::*;
+use crate::configure::{Descriptor, Measures};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -97,7 +92,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         return Err(Error::usage("handoff needs an even number of threads, such as --cpus 2"));
     }
     let settings = Settings::from_pairs(args.config.as_deref().unwrap_or(""))?;
-    let setup = Setup::from_settings(&settings)?;
+    let setup = Setup::default().with(&settings)?;
     if setup.descriptor != Descriptor::Compact {
         return Err(Error::usage(
             "bench has descriptors of 8 bytes only: `framewright study refill-check` has others",

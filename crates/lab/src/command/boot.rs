@@ -1,20 +1,11 @@
 //! `framewright boot`.
 
-use std::path::{Path, PathBuf};
-
 use framewright_host::firmware::{Affinity, Firmware, read_e820, read_linux, read_srat};
-use framewright_report::error::{Error, Result};
-use framewright_report::table::{Format, Style};
 use framewright_trace::input;
 
 use crate::booting::Bootable;
 use crate::booting::report::{How, boot};
-use crate::command::cpus_here;
-use crate::configure::Setup;
-use crate::machine::Machine;
-use crate::session::{ReportArgs, Session, whole};
-use crate::settings::Settings;
-use crate::toml_file::is_path;
+use crate::command::*;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -69,7 +60,7 @@ pub struct Args {
 /// # Errors
 /// A machine or file that is refused, with the line or the range; or no memory for the descriptors.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
-    let setup = Setup::from_settings(&Settings::from_pairs(&args.config)?)?;
+    let setup = Setup::default().with(&Settings::from_pairs(&args.config)?)?;
     if args.report.seed.is_some() {
         return Err(Error::usage("nothing in a boot is random: --seed changes nothing"));
     }

@@ -1,16 +1,14 @@
 //! `framewright compare`.
 
-use std::path::{Path, PathBuf};
-
 use framewright_report::compare::{
     Regression, Saved, Sort, add_means, keep_changed, keep_metrics, keep_part, merge, regressions,
     sort_metrics,
 };
-use framewright_report::error::{Error, Result};
-use framewright_report::result::{Document, Kind, Source};
-use framewright_report::table::{Format, Style, markdown_lines, wrapped};
+use framewright_report::result::Source;
+use framewright_report::table::markdown_lines;
 
-use crate::session::{COMMIT, ReportArgs, Session};
+use crate::command::*;
+use crate::session::COMMIT;
 
 const EXAMPLES: &str = "\
 Examples:

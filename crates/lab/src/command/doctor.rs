@@ -3,18 +3,9 @@
 mod interval;
 mod watch;
 
-use core::time::Duration;
-use std::path::{Path, PathBuf};
-
-use framewright_report::error::{Error, Result};
-use framewright_report::table::{Format, Listing, wrapped};
-use framewright_report::terminal::{Terminal, Tone};
-
-use crate::command::count;
 use crate::command::record::seconds;
+use crate::command::*;
 use crate::doctor::{Finding, Root, Severity, State, Zone, examine_since, joined};
-use crate::progress::notice;
-use crate::session::{Session, open_beside};
 
 const EXAMPLES: &str = "\
 Examples:

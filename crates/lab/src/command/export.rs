@@ -2,15 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
-use std::path::PathBuf;
 
 use clap::ValueEnum;
-use framewright_report::error::{Error, Result};
-use framewright_trace::trace::{Event, EventKind, Trace};
+use framewright_trace::trace::{Event, EventKind};
 
+use crate::command::*;
 use crate::profile::{Ended, follow, free_kind, type_name};
-use crate::session::{Session, open_beside};
-use crate::shipped;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -273,13 +270,13 @@ mod tests {
         let event = |ms: u64, cpu: u16, who: usize, kind, pfn, order| Event {
             time_ns: ms * 1_000_000,
             pfn,
-            gfp: 0,
             pid: 10 + who as u32,
             comm: names[who],
             cpu,
             order,
             migratetype: (kind == EventKind::PageAlloc).then_some(1),
             kind,
+            ..Event::default()
         };
         let events = vec![
             event(0, 0, 0, EventKind::PageAlloc, 8, 3),

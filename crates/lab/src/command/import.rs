@@ -1,13 +1,8 @@
 //! `framewright import`.
 
-use std::path::{Path, PathBuf};
-
-use framewright_report::error::{Error, Result};
-use framewright_report::table::{Format, Listing};
 use framewright_trace::import;
 
-use crate::progress::say;
-use crate::session::{Session, open_beside};
+use crate::command::*;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,22 +1,15 @@
 //! `framewright record`.
 
-use core::time::Duration;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
-use framewright_report::error::{Error, Result};
-use framewright_report::table::{Format, Listing};
-use framewright_report::terminal::Terminal;
-use framewright_trace::kernel_time::Samples;
 use framewright_trace::output::Output;
 use framewright_trace::record::{self, Options, Recording, Scope, User};
 use framewright_trace::trace::EventKind;
 
-use crate::command::count;
-use crate::progress::{is_silent, notice, say};
-use crate::session::{Session, open, whole};
+use crate::command::*;
+use crate::progress::is_silent;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,27 +1,13 @@
 //! `framewright replay`.
 
-use std::path::{Path, PathBuf};
-
-use framewright_report::error::{Error, Result};
-use framewright_report::result::{Document, Kind, Part, TraceId};
-use framewright_report::table::Style;
-use framewright_trace::kernel_time::{Doing, Samples};
-use framewright_trace::trace::Trace;
+use framewright_report::result::TraceId;
 use framewright_workload::replay::Ageing;
 
 use crate::answer::{self, SHARE, SHARE_RANGE};
-use crate::command::{Noise, check_threads, count, cpus_here, mib};
-use crate::configure::{Measures, Setup};
+use crate::command::*;
+use crate::configure::Measures;
 use crate::doctor::Kernel;
-use crate::interrupt::Interrupt;
-use crate::machine::Machine;
 use crate::modelled::{self, Modelled};
-use crate::progress::Progress;
-use crate::replaying::Replay;
-use crate::session::{ReportArgs, Reporter, Session};
-use crate::settings::Settings;
-use crate::shipped;
-use crate::toml_file::is_path;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -191,7 +177,7 @@ pub(super) fn prediction(
     stop: &Interrupt,
 ) -> Result<String> {
     let preset = Settings::from_pairs(&format!("preset={}", nearest_preset(&trace.meta.kernel)))?;
-    let baseline = Setup::from_settings(&preset)?.with(base)?;
+    let baseline = Setup::default().with(&preset)?.with(base)?;
     let setups = [("base".to_owned(), baseline), ("new".to_owned(), baseline.with(new)?)];
     let mut replay = Replay::new(trace, cpus_here(), None)?;
     replay.enlarge(largest_zone(trace));
@@ -231,7 +217,7 @@ fn setups(args: &Args, kernel: &str) -> Result<Setups> {
     let nearest = format!("preset={}", nearest_preset(kernel));
     let base = args.base.as_deref().unwrap_or(&nearest);
     let common = Settings::from_pairs(base)?;
-    let baseline = Setup::from_settings(&common)?;
+    let baseline = Setup::default().with(&common)?;
     let mut setups = vec![(if base.is_empty() { "preset=framewright" } else { base }.to_owned(), baseline)];
     let mut all = vec![common];
     let default = ["preset=framewright".to_owned()];
@@ -260,7 +246,7 @@ mod tests {
         let setups: Vec<_> = ["preset=framewright", "engine=framewright", "batch=63", "high=378"]
             .map(|pairs| {
                 let settings = Settings::from_pairs(pairs).expect("pairs");
-                (pairs.to_owned(), Setup::from_settings(&settings).expect("settings"))
+                (pairs.to_owned(), Setup::default().with(&settings).expect("settings"))
             })
             .into();
         let same = |name: &str, known: &str| {

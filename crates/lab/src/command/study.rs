@@ -2,27 +2,17 @@
 
 mod queue;
 
-use core::time::Duration;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, stderr};
-use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use framewright_report::error::{Error, Result, did_you_mean};
-use framewright_report::result::{Document, Kind, Part};
+use framewright_report::error::did_you_mean;
 use framewright_report::summary::{marks, part_line, summary};
-use framewright_report::table::{Format, Listing, Style, wrapped};
-use framewright_report::terminal::Tone;
 
-use crate::answer::BUSY;
-use crate::command::{Noise, count, gib};
-use crate::interrupt::Interrupt;
-use crate::machine::Machine;
-use crate::progress::{aside, notice};
-use crate::session::{ReportArgs, Reporter, Session, open_beside};
+use crate::command::*;
+use crate::progress::aside;
 use crate::study::workload::Opt;
 use crate::study::{Job, Plan, Run, jobs, traced};
-use crate::toml_file::is_path;
 use queue::Event;
 
 const EXAMPLES: &str = "\

@@ -1,20 +1,11 @@
 //! `framewright trace`.
 
-use std::path::PathBuf;
-
 use clap::Subcommand;
-use framewright_report::error::{Error, Result};
-use framewright_report::table::{Format, Listing};
-use framewright_trace::kernel_time::{self, Doing, Samples};
-use framewright_trace::trace::Trace;
+use framewright_trace::kernel_time;
 
+use crate::command::*;
 use crate::command::{export, replay::nearest_preset};
-use crate::configure::Setup;
 use crate::profile::{Profile, Share, size, time, type_name};
-use crate::replaying::Replay;
-use crate::session::Session;
-use crate::settings::Settings;
-use crate::shipped;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -78,7 +69,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let (trace, id) = shipped::read(&args.trace)?;
     let nearest = || format!("preset={}", nearest_preset(&trace.meta.kernel));
     let config = args.config.clone().unwrap_or_else(nearest);
-    let setup = Setup::from_settings(&given.map_or_else(|| Settings::from_pairs(&config), Ok)?)?;
+    let setup = Setup::default().with(&given.map_or_else(|| Settings::from_pairs(&config), Ok)?)?;
     let profile = Profile::of(&trace);
     let is_idle = profile.all.allocations + profile.frees == 0;
     let cost = if is_idle { Cost::default() } else { cost(&trace, &setup)? };

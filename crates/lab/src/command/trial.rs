@@ -1,20 +1,13 @@
 //! `framewright try`.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
-use framewright_report::error::{Error, Result};
-use framewright_report::result::{Kind, Part};
-use framewright_report::table::Style;
 use framewright_trace::record::{self, Options, User};
 
 use crate::answer::PREDICTED;
-use crate::command::{Noise, count, replay};
+use crate::command::replay;
+use crate::command::*;
 use crate::configure::Setting;
-use crate::interrupt::Interrupt;
-use crate::progress::{Progress, notice};
-use crate::session::{ReportArgs, Session};
-use crate::settings::Settings;
 use crate::trial::{Knob, Knobs, Runs, run as run_rounds, undo};
 
 const EXAMPLES: &str = "\

@@ -76,16 +76,6 @@ fn of_generation() -> impl Iterator<Item = &'static Setting> {
     SETTINGS.iter().filter(|setting| OF_GENERATION.contains(&setting.name))
 }
 
-/// Presets by name.
-pub(super) const PRESETS: &[(&str, Config)] = &[
-    ("framewright", Config::framewright()),
-    ("linux_v3_0", Config::linux_v3_0()),
-    ("linux_v5_4", Config::linux_v5_4()),
-    ("linux_v6_1", Config::linux_v6_1()),
-    ("linux_v6_7", Config::linux_v6_7()),
-    ("linux_v6_16", Config::linux_v6_16()),
-];
-
 /// A setting that is one of several words.
 macro_rules! choice {
     ($name:literal, $($field:ident).+, $acts:ident, [$($word:literal => $value:expr),+ $(,)?], $about:literal, $source:literal) => {
@@ -143,28 +133,10 @@ macro_rules! flag {
 
 /// Every setting, in the order in which they are listed.
 pub const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "preset",
-        takes: Takes::Words(&[
-            "framewright",
-            "linux_v3_0",
-            "linux_v5_4",
-            "linux_v6_1",
-            "linux_v6_7",
-            "linux_v6_16",
-        ]),
-        about: "Sets all other settings of the allocator at once; write it first.",
-        source: "the generation of Linux in its name",
-        acts: Acts::Always,
-        get: |setup| {
-            let known = PRESETS.iter().find(|(_, config)| *config == setup.config);
-            known.map_or("none", |(name, _)| name).to_owned()
-        },
-        set: |setup, value| {
-            setup.config = chosen(value, PRESETS)?;
-            Ok(())
-        },
-    },
+    choice! { "preset", config, Always,
+    ["framewright" => Config::framewright(), "linux_v3_0" => Config::linux_v3_0(), "linux_v5_4" => Config::linux_v5_4(),
+     "linux_v6_1" => Config::linux_v6_1(), "linux_v6_7" => Config::linux_v6_7(), "linux_v6_16" => Config::linux_v6_16()],
+    "Sets all other settings of the allocator at once; write it first.", "the generation of Linux in its name" },
     choice! { "pcp_rule", config.experiment.pcp_rule, Always,
     ["v5_4" => PcpRule::V5_4, "v6_1" => PcpRule::V6_1, "v6_7" => PcpRule::V6_7, "v6_16" => PcpRule::V6_16,
      "auto" => PcpRule::Auto],
@@ -324,7 +296,7 @@ pub const SETTINGS: &[Setting] = &[
 ];
 
 fn word<T: PartialEq>(choices: &[(&str, T)], set: &T) -> String {
-    choices.iter().find(|(_, choice)| choice == set).map_or("?", |(word, _)| word).to_owned()
+    choices.iter().find(|(_, choice)| choice == set).map_or("none", |(word, _)| word).to_owned()
 }
 
 /// Ratios by zone type, lowest first, with colons between them: the comma separates settings.

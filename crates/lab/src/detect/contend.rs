@@ -39,7 +39,7 @@ fn setups() -> Result<Vec<Setup>> {
             "preset=linux_v5_4,batch=31,high=186,lock_kind={kind},lock_place={place},lock_timing=true"
         );
         let settings = Settings::from_pairs(&pairs).map_err(Error::failed)?;
-        Setup::from_settings(&settings).map(Setup::compact)
+        Setup::default().with(&settings).map(Setup::compact)
     };
     pairs.map(setup).collect()
 }

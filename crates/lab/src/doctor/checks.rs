@@ -98,7 +98,7 @@ fn not_managed(state: &State, zone: &Zone) -> Option<Finding> {
             )
         },
         advice: if is_deferred {
-            "Measure when it has ended; if it never does, boot without deferred initialisation.".to_owned()
+            "Measure when it has ended; if it never does, boot without deferred initialisation.".into()
         } else {
             "Look for a balloon or memory that is not yet plugged in (virtio-mem, virtio_balloon), and for hugetlb and \
              crash-kernel reservations on the kernel's command line."
@@ -158,8 +158,7 @@ fn undersized(state: &State, zone: &Zone) -> Option<Finding> {
             kernel.1,
             zone.managed
         ),
-        why: "Each CPU refills and drains its lists more often, and takes the zone lock each time."
-            .to_owned(),
+        why: "Each CPU refills and drains its lists more often, and takes the zone lock each time.".into(),
         advice: format!(
             "Set vm.{setting} to 8, then back to {fraction}: the lists are sized again. {}",
             again(kernel)
@@ -185,13 +184,11 @@ fn boosted(zone: &Zone) -> Option<Finding> {
         severity: Severity::Info,
         zone: Some(zone.title()),
         read: format!("boost {} pages on top of low {}, /proc/zoneinfo", zone.boost, zone.low),
-        expected: "boost 0".to_owned(),
+        expected: "boost 0".into(),
         why: "Allocations fell back to pageblocks of another type; until kswapd has freed as much again, it reclaims \
-              that much more."
-            .to_owned(),
+              that much more.".into(),
         advice: "Nothing, if it passes. If it stays, set vm.watermark_boost_factor to 0 and see whether huge pages become \
-                 scarcer."
-            .to_owned(),
+                 scarcer.".into(),
         shell: Some("sysctl -w vm.watermark_boost_factor=0".to_owned()),
         ..Finding::default()
     })
@@ -203,11 +200,11 @@ fn below_min(state: &State, zone: &Zone) -> Option<Finding> {
         severity: if zone.free < zone.min { Severity::Warning } else { Severity::Info },
         zone: Some(zone.title()),
         read: format!("free {} pages; min {}, low {}, /proc/zoneinfo", zone.free, zone.min, zone.low),
-        expected: "free above low".to_owned(),
-        why: "kswapd is awake; below min, allocating tasks reclaim themselves.".to_owned(),
+        expected: "free above low".into(),
+        why: "kswapd is awake; below min, allocating tasks reclaim themselves.".into(),
         advice: "See whether allocstall_* in /proc/vmstat grows (`framewright doctor --watch`); a larger \
                  vm.watermark_scale_factor wakes kswapd earlier."
-            .to_owned(),
+            .into(),
         shell: Some(earlier_kswapd(state)),
         study: Some("zone-reclaim"),
     })
@@ -243,11 +240,9 @@ fn fragmented(state: &State, zone: &Zone) -> Option<Finding> {
             state.mib(free)
         ),
         expected: format!("less than {MOST_SMALL:.0} %"),
-        why: "A huge page must be compacted together first, which takes microseconds to milliseconds in the fault."
-            .to_owned(),
+        why: "A huge page must be compacted together first, which takes microseconds to milliseconds in the fault.".into(),
         advice: "echo 1 > /proc/sys/vm/compact_memory once; for services that start late, reserve huge pages at boot, or \
-                 raise vm.compaction_proactiveness."
-            .to_owned(),
+                 raise vm.compaction_proactiveness.".into(),
         shell: Some("echo 1 > /proc/sys/vm/compact_memory".to_owned()),
         ..Finding::default()
     })
@@ -265,9 +260,8 @@ fn zone_reclaim(state: &State) -> Option<Finding> {
         read: format!("vm.zone_reclaim_mode = {mode}; the farthest node is at distance {farthest}"),
         expected: format!("0, unless nodes lie {FAR} or more apart and programs fit into one"),
         why: "An allocation reclaims in its own node before it takes a page of another: file-backed programs lose their \
-              cache while other nodes have free memory."
-            .to_owned(),
-        advice: "Turn it off.".to_owned(),
+              cache while other nodes have free memory.".into(),
+        advice: "Turn it off.".into(),
         shell: Some("sysctl -w vm.zone_reclaim_mode=0".to_owned()),
         study: Some("zone-reclaim"),
         ..Finding::default()
@@ -287,11 +281,11 @@ fn compaction(state: &State) -> Option<Finding> {
             "compact_fail {failed}, compact_success {done} ({share:.0} % failed) {}, /proc/vmstat",
             state.period
         ),
-        expected: "at most half".to_owned(),
-        why: "Tasks that ask for large blocks wait for compaction and mostly get none.".to_owned(),
+        expected: "at most half".into(),
+        why: "Tasks that ask for large blocks wait for compaction and mostly get none.".into(),
         advice: "Find unmovable pages in movable pageblocks (/proc/pagetypeinfo); set \
                  /sys/kernel/mm/transparent_hugepage/defrag to `defer` or `madvise`."
-            .to_owned(),
+            .into(),
         shell: Some("echo defer > /sys/kernel/mm/transparent_hugepage/defrag".to_owned()),
         ..Finding::default()
     })
@@ -307,10 +301,9 @@ fn stalls(state: &State) -> Option<Finding> {
         id: "allocation-stalls",
         severity: Severity::Warning,
         read: format!("allocstall {stalls} for {pages} allocated pages {}, /proc/vmstat", state.period),
-        expected: "fewer than 1 for 100,000 pages".to_owned(),
-        why: "These allocations reclaimed memory themselves: milliseconds instead of nanoseconds.".to_owned(),
-        advice: "Raise vm.watermark_scale_factor so that kswapd begins earlier, or limit the memory of the program that grows."
-            .to_owned(),
+        expected: "fewer than 1 for 100,000 pages".into(),
+        why: "These allocations reclaimed memory themselves: milliseconds instead of nanoseconds.".into(),
+        advice: "Raise vm.watermark_scale_factor so that kswapd begins earlier, or limit the memory of the program that grows.".into(),
         shell: Some(earlier_kswapd(state)),
         study: Some("zone-reclaim"),
         ..Finding::default()
@@ -327,10 +320,10 @@ fn huge_faults(state: &State) -> Option<Finding> {
             "thp_fault_fallback {fallback}, thp_fault_alloc {done} ({share:.0} % fell back) {}, /proc/vmstat",
             state.period
         ),
-        expected: "less than 30 %".to_owned(),
-        why: "Faults that could have mapped 2 MiB mapped 4 KiB: more faults, more TLB misses.".to_owned(),
+        expected: "less than 30 %".into(),
+        why: "Faults that could have mapped 2 MiB mapped 4 KiB: more faults, more TLB misses.".into(),
         advice: "See `fragmented`; run programs that need huge pages early, or reserve them with hugetlb."
-            .to_owned(),
+            .into(),
         shell: Some("echo 1 > /proc/sys/vm/compact_memory".to_owned()),
         study: Some("refill-check"),
         ..Finding::default()
@@ -343,13 +336,13 @@ fn fraction(state: &State) -> Option<Finding> {
         id: "pcp-fraction-set",
         severity: Severity::Info,
         read: format!("vm.{setting} = {fraction}"),
-        expected: "0, the kernel's own rule".to_owned(),
+        expected: "0, the kernel's own rule".into(),
         why: if setting == "percpu_pagelist_fraction" {
-            "Each CPU's lists may hold that fraction of each zone.".to_owned()
+            "Each CPU's lists may hold that fraction of each zone.".into()
         } else {
-            "The lists of all CPUs may hold that fraction of each zone; from v6.7 on they are no longer tuned.".to_owned()
+            "The lists of all CPUs may hold that fraction of each zone; from v6.7 on they are no longer tuned.".into()
         },
-        advice: "Keep it if it was measured; else return to the kernel's rule.".to_owned(),
+        advice: "Keep it if it was measured; else return to the kernel's rule.".into(),
         shell: Some(format!("sysctl -w vm.{setting}=0")),
         study: Some("pcp-reset"),
         ..Finding::default()
@@ -362,10 +355,9 @@ fn oom_kills(state: &State) -> Option<Finding> {
         id: "oom-kills",
         severity: Severity::Warning,
         read: format!("oom_kill {kills} {}, /proc/vmstat", state.period),
-        expected: "0".to_owned(),
-        why: "Programs were killed because an allocation found no page.".to_owned(),
-        advice: "dmesg names them with the state of each zone; a request for a large block may fail with much memory free."
-            .to_owned(),
+        expected: "0".into(),
+        why: "Programs were killed because an allocation found no page.".into(),
+        advice: "dmesg names them with the state of each zone; a request for a large block may fail with much memory free.".into(),
         shell: Some("dmesg | grep -iE -A30 'invoked oom-killer'".to_owned()),
         ..Finding::default()
     })
@@ -382,10 +374,10 @@ fn remote(state: &State) -> Option<Finding> {
             hit + miss,
             state.period
         ),
-        expected: "less than 5 %".to_owned(),
+        expected: "less than 5 %".into(),
         why: "Pages came from another node than was asked for: each access to them crosses the interconnect."
-            .to_owned(),
-        advice: "See which node is full, and bind or interleave the programs that fill it.".to_owned(),
+            .into(),
+        advice: "See which node is full, and bind or interleave the programs that fill it.".into(),
         shell: Some("numastat -m".to_owned()),
         study: Some("zone-reclaim"),
         ..Finding::default()
@@ -397,10 +389,10 @@ fn huge_defrag(state: &State) -> Option<Finding> {
     (always && state.huge_pages.as_deref() != Some("never")).then(|| Finding {
         id: "huge-faults-compact",
         severity: Severity::Info,
-        read: "always, /sys/kernel/mm/transparent_hugepage/defrag".to_owned(),
-        expected: "madvise, the kernel's default".to_owned(),
-        why: "Each fault that wants a huge page and finds none free compacts memory itself, for up to milliseconds.".to_owned(),
-        advice: "Keep it if throughput matters and latency does not.".to_owned(),
+        read: "always, /sys/kernel/mm/transparent_hugepage/defrag".into(),
+        expected: "madvise, the kernel's default".into(),
+        why: "Each fault that wants a huge page and finds none free compacts memory itself, for up to milliseconds.".into(),
+        advice: "Keep it if throughput matters and latency does not.".into(),
         shell: Some("echo madvise > /sys/kernel/mm/transparent_hugepage/defrag".to_owned()),
         ..Finding::default()
     })
@@ -414,11 +406,11 @@ fn huge_never(state: &State) -> Option<Finding> {
     (state.mib(managed) >= SMALL_MIB && state.huge_pages.as_deref() == Some("never")).then(|| Finding {
         id: "huge-pages-off",
         severity: Severity::Info,
-        read: "never, /sys/kernel/mm/transparent_hugepage/enabled".to_owned(),
-        expected: "madvise, so that programs that ask for them get some".to_owned(),
-        why: "Large arrays take 512 faults and TLB entries where one would do.".to_owned(),
+        read: "never, /sys/kernel/mm/transparent_hugepage/enabled".into(),
+        expected: "madvise, so that programs that ask for them get some".into(),
+        why: "Large arrays take 512 faults and TLB entries where one would do.".into(),
         advice: "See what it would change: `framewright try --set transparent_hugepage=madvise -- COMMAND`."
-            .to_owned(),
+            .into(),
         shell: Some("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled".to_owned()),
         ..Finding::default()
     })
@@ -442,9 +434,8 @@ fn full_group(group: &Group) -> Option<Finding> {
             group.killed
         ),
         expected: format!("less than {NEARLY_FULL:.0} %, and none killed"),
-        why: "At its limit each allocation of the group reclaims the group's own pages, however much memory the machine has."
-            .to_owned(),
-        advice: "Raise the group's memory.max (version 1: memory.limit_in_bytes), or find out which of its memory grows.".to_owned(),
+        why: "At its limit each allocation of the group reclaims the group's own pages, however much memory the machine has.".into(),
+        advice: "Raise the group's memory.max (version 1: memory.limit_in_bytes), or find out which of its memory grows.".into(),
         shell: Some(format!("cat {folder}/memory.stat")),
         ..Finding::default()
     })

@@ -1,19 +1,14 @@
 //! Parts that allocate and free in bulk: every thread takes as many blocks as fit, then frees them, while the
 //! zone lock is contended.
 
-use framewright_report::error::{Error, Result};
-use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_subject::bad_block::free_cma_drift;
 use framewright_subject::load::Load;
 use framewright_workload::bench::{Case, Scale, Workload};
 
 use crate::configure::Descriptor;
-use crate::settings::Settings;
 use crate::study::declare::*;
 use crate::study::library::{add, pair, parameters};
-use crate::study::run::{Configured, Run, configured, in_turn, metric, progress, result_part};
 use crate::study::simulated;
-use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {

@@ -1,18 +1,31 @@
 //! Declarations of this crate's workloads: their type, and the keys, quantities and options that several of them have.
+//! Each of their files imports all of this, and with it the names that most of them use.
 //!
 //! A workload declares itself beside the function that runs it, as a [`BuiltIn`] that the registry lists.
-
-use framewright_report::error::Result;
-use framewright_report::result::{Kind, Part as ResultPart};
 
 use core::str::FromStr;
 
 use framewright_host::Order;
 
-pub(crate) use super::workload::{Declaration, Key, Need, Opt, Takes};
-use super::{Part, Plan, Run};
-pub(crate) use crate::quantity::{NETWORK, TIMES, TRAFFIC, ZONE_LOCK, ZONE_LOCK_CAUSES, joined};
+pub(crate) use framewright_report::error::{Error, Result};
 pub(crate) use framewright_report::quantity::{Quantity, quantities};
+pub(crate) use framewright_report::result::{Kind, Part as ResultPart};
+pub(crate) use framewright_sim::Model;
+pub(crate) use framewright_sim::clock::{Ps, Rng, mix};
+
+pub(crate) use super::identify::{Draw, Priors};
+pub(crate) use super::run::{
+    Configured, Run, configured, in_turn, keep_declared, machines, metric, on_models, progress, result_part,
+};
+pub(crate) use super::workload::{Declaration, Key, Need, Opt, Takes};
+pub(crate) use super::{Metric, Part, Plan};
+pub(crate) use crate::configure::Setup;
+pub(crate) use crate::machine::Machine;
+pub(crate) use crate::quantity::{NETWORK, TIMES, TRAFFIC, ZONE_LOCK, ZONE_LOCK_CAUSES, joined};
+pub(crate) use crate::settings::Settings;
+pub(crate) use crate::simulate::allocator::{allocator, main_zone, zone_sizing};
+pub(crate) use crate::simulate::samples::{Interval, add_moved, close_models, close_simulated, note_models};
+pub(crate) use crate::simulate::{doubled, in_parallel, model_errors, sampled_models, strata};
 
 pub(crate) type Runner = fn(&Plan, &Part, &Run<'_>) -> Result<ResultPart>;
 

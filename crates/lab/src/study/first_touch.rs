@@ -1,18 +1,9 @@
 //! Parts that touch memory for the first time, simulated: `warm_up` of `refill-check`, and its control.
 
-use framewright_report::error::Result;
-use framewright_report::result::{Kind, Part as ResultPart};
-use framewright_sim::clock::Ps;
 use framewright_sim::first_touch::{self, Case, Warmed};
 
-use crate::settings::Settings;
-use crate::simulate::allocator::allocator;
-use crate::simulate::samples::{Interval, add_moved, close_models};
-use crate::simulate::{doubled, on_models, sampled_models};
 use crate::study::declare::*;
-use crate::study::run::{Configured, Run, configured, progress, result_part};
 use crate::study::tasks::{self, add};
-use crate::study::{Part, Plan};
 
 /// Quantities of both parts.
 const TIMES_OF_BLOCKS: [Quantity; 5] = quantities! {
@@ -100,11 +91,15 @@ fn simulate(plan: &Plan, part: &Part, run: &Run<'_>, cases: &[(String, Case)]) -
     let variants = configured(plan, &Settings::default())?;
     let work: Vec<(&(String, Case), &Configured)> =
         cases.iter().flat_map(|case| variants.iter().map(move |variant| (case, variant))).collect();
-    let progress = progress(plan, part, work.len() * models.len());
-    let done = || progress.step("first touches");
-    let runs = on_models(&work, &models, run.seed, done, |((_, case), variant), (model, _), seed| {
-        first_touch::run(model, &allocator(run.machine, &variant.setup), case, seed)
-    })?;
+    let runs = on_models(
+        (plan, part, "first touches"),
+        &work,
+        &models,
+        run.seed,
+        |((_, case), variant), (model, _), seed| {
+            first_touch::run(model, &allocator(run.machine, &variant.setup), case, seed)
+        },
+    )?;
     let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);
     let mut hashes = Vec::new();
     for (((parameters, case), variant), _, outcome) in runs {
@@ -144,28 +139,23 @@ fn add_figures(
 
 #[cfg(test)]
 mod tests {
-    use framewright_trace::trace::Trace;
-
     use super::*;
-    use crate::machine::Machine;
 
     #[test]
     fn where_blocks_are_checked_shows_while_memory_warms_and_not_in_what_clearing_takes() {
-        let plan = Plan::find("refill-check").expect("it is built in");
-        let mut machine = Machine::find("xeon-gold-5320").expect("it is built in");
-        machine.cores_per_node = 6;
-        let trace = Trace::default();
-        let run = Run::shortest(&machine, &trace);
-        let part = |name: &str| plan.parts.iter().find(|part| part.name == name).expect("a part");
-        let warm = warm_up(&plan, part("warm_up"), &run).expect("simulated");
+        let (plan, part) = Plan::with_part("refill-check", "warm_up");
+        let machine = Machine::with_cores("xeon-gold-5320", 6);
+        let run = Run::shortest(&machine);
+        let warm = warm_up(&plan, &part, &run).expect("simulated");
         let value =
             |result: &ResultPart, name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];
         let hold = |variant| value(&warm, "zone_lock_hold_ns", variant);
         assert!(hold("under_zone_lock") > 1.2 * hold("off"), "{warm:?}");
-        for metric in &part("warm_up").metrics {
+        for metric in &part.metrics {
             assert_eq!(warm.find(&metric.name).expect("a figure").samples.len(), 3, "{}", metric.name);
         }
-        let control = control(&plan, part("first_touch"), &run).expect("simulated");
+        let control =
+            control(&plan, &Plan::with_part("refill-check", "first_touch").1, &run).expect("simulated");
         let gbps = |variant| value(&control, "first_touch_gbps[cores=6]", variant);
         let ratio = gbps("under_zone_lock") / gbps("off");
         assert!((0.9..1.02).contains(&ratio), "{ratio}");

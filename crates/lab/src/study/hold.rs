@@ -6,22 +6,13 @@
 
 use framewright::config::PcpFixed;
 use framewright::policy::pcp::Sizing;
-use framewright_report::error::{Error, Result};
-use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::bench::Linux;
-use framewright_sim::clock::{Ps, Rng, mix};
 use framewright_sim::outcome::Pace;
 use framewright_sim::page_fault::{self, Load};
 
-use crate::machine::Machine;
-use crate::settings::Settings;
-use crate::simulate::allocator::allocator;
-use crate::simulate::samples::{Interval, close_models};
-use crate::simulate::{in_parallel, model_errors, sampled_models, strata};
 use crate::study::declare::*;
-use crate::study::identify::{self, Draw, Priors};
-use crate::study::run::{Configured, Run, configured, machines, progress, result_part};
-use crate::study::{Part, Plan, tasks};
+use crate::study::identify;
+use crate::study::tasks;
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
@@ -117,16 +108,13 @@ fn sampled_clocks(machine: &Machine, count: usize, seed: u64) -> Result<Vec<f64>
 
 #[cfg(test)]
 mod tests {
-    use framewright_trace::trace::Trace;
-
     use super::*;
 
     #[test]
     fn a_hold_grows_with_the_batch_on_each_machine() {
-        let plan = Plan::find("pcp-batch").expect("it is built in");
-        let part = plan.parts.iter().find(|part| part.name == "hold").expect("a part");
-        let (machine, trace) = (Machine::find("skylake-4s").expect("it is built in"), Trace::default());
-        let result = run(&plan, part, &Run::shortest(&machine, &trace)).expect("simulated");
+        let (plan, part) = Plan::with_part("pcp-batch", "hold");
+        let machine = Machine::find("skylake-4s").expect("it is built in");
+        let result = run(&plan, &part, &Run::shortest(&machine)).expect("simulated");
         for machine in ["sapphire-rapids-2s", "ice-lake-2s", "cascade-lake-2s"] {
             for family in FAMILIES {
                 let metric = result.find(&format!("{family}[machine={machine}]")).expect(family);

@@ -6,21 +6,14 @@ use framewright::boot::zones::Rules;
 use framewright::units::PAGEBLOCK_PAGES;
 use framewright::{NodeId, Pfn};
 use framewright_host::{BootMap, BootOptions, DescriptorMemory, Descriptors, FirmwareMap};
-use framewright_report::error::{Error, Result};
-use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_subject::boot::fill;
 use framewright_subject::{Descriptor, Subject};
 use framewright_workload::random::Rng;
 
 use crate::booting::PAGE_SHIFT;
 use crate::booting::report::{self, no_slots, stay_behind};
-use crate::configure::Setup;
 use crate::progress::Progress;
-use crate::settings::Settings;
-use crate::simulate::doubled;
 use crate::study::declare::*;
-use crate::study::run::{Configured, Run, configured, in_turn, progress, result_part};
-use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {

@@ -5,25 +5,14 @@
 //! analysis says what demand of the zone's lock that implies. What the change alters in it is counted and timed in
 //! slices of the real allocator on one node.
 
-use framewright_report::error::{Error, Result};
-use framewright_report::result::{Kind, Part as ResultPart};
-use framewright_sim::Model;
-use framewright_sim::clock::{Ps, mix};
 use framewright_sim::outcome::{Outcome, Pace};
 use framewright_sim::page_fault::{self, Load};
 use framewright_sim::queue::Network;
 
-use crate::machine::Machine;
-use crate::settings::Settings;
-use crate::simulate::allocator::allocator;
-use crate::simulate::samples::{Interval, close_models};
-use crate::simulate::{in_parallel, sampled_models};
 use crate::study::declare::*;
-use crate::study::identify::{self, Draw, Priors, median};
+use crate::study::identify::{self, median};
 use crate::study::page_fault::demands;
-use crate::study::run::{Configured, Run, configured, progress, result_part};
 use crate::study::tasks::{self, published};
-use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
@@ -252,17 +241,13 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
 
 #[cfg(test)]
 mod tests {
-    use framewright_trace::trace::Trace;
-
     use super::*;
 
     #[test]
     fn the_baseline_is_as_published_and_larger_lists_take_the_lock_less_often() {
-        let plan = Plan::find("pcp-reset").expect("it is built in");
+        let (plan, part) = Plan::with_part("pcp-reset", "kernbench");
         let machine = Machine::find("epyc-7742-2s").expect("it is built in");
-        let trace = Trace::default();
-        let part = plan.parts.iter().find(|part| part.name == "kernbench").expect("a part");
-        let result = super::run(&plan, part, &Run::shortest(&machine, &trace)).expect("simulated");
+        let result = super::run(&plan, &part, &Run::shortest(&machine)).expect("simulated");
         let value = |name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];
         for (name, published) in
             [("user_seconds", 13_249.5), ("syst_seconds", 14_760.3), ("elsp_seconds", 162.42)]

@@ -1,23 +1,14 @@
 //! Parts that run this project's allocator as a library, measured on this machine's threads and simulated on a modelled
 //! one, by the same code: every CPU allocates and frees in bulk, or replays a copy of a trace as fast as it can.
 
-use framewright_report::error::{Error, Result};
-use framewright_report::result::{Kind, Part as ResultPart};
-use framewright_sim::clock::{Rng, mix};
 use framewright_subject::load::{Load, Pair, Sample};
 use framewright_subject::modelled::modelled;
 use framewright_trace::trace::Trace;
 use framewright_workload::probe;
 use framewright_workload::replay::Recorded;
 
-use crate::configure::Setup;
-use crate::settings::Settings;
-use crate::simulate::samples::{Interval, close_models};
-use crate::simulate::{on_models, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::replay::trace;
-use crate::study::run::{Run, configured, keep_declared, progress, result_part};
-use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
@@ -205,13 +196,17 @@ fn simulated(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
             }
         }
     }
-    let progress = progress(plan, part, work.len() * count);
-    let done = || progress.step("simulated");
-    let samples = on_models(&work, &models, run.seed, done, |(variant, _, load), (model, _), seed| {
-        let mut config = variant.setup.config;
-        config.experiment.lock_timing = true;
-        modelled(model, config, load, seed)
-    })?;
+    let samples = on_models(
+        (plan, part, "simulated"),
+        &work,
+        &models,
+        run.seed,
+        |(variant, _, load), (model, _), seed| {
+            let mut config = variant.setup.config;
+            config.experiment.lock_timing = true;
+            modelled(model, config, load, seed)
+        },
+    )?;
     let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);
     for ((variant, parameters, _), n, sample) in samples {
         add(&sample, &mut result, &variant.variant, parameters, [errors[n].exp(), clocks[n]]);

@@ -1,22 +1,13 @@
 //! Part `host` of `validation`: this command's own `bench` on one CPU, two and more, measured here, and simulated on a
 //! description of this machine (`machines --detect`). Both run the same code.
 
-use framewright_report::error::{Error, Result};
-use framewright_report::result::{Kind, Part as ResultPart};
-use framewright_sim::Model;
 use framewright_sim::world::WorldError;
 use framewright_subject::load::{Load, Sample};
 use framewright_subject::modelled::modelled;
 use framewright_subject::runner;
 use framewright_workload::bench::{self, Case, Scale, Workload as Bench};
 
-use crate::configure::Setup;
-use crate::machine::Machine;
-use crate::simulate::samples::{Interval, close_simulated};
-use crate::simulate::{model_errors, on_models, sampled_models};
 use crate::study::declare::*;
-use crate::study::run::{Run, progress};
-use crate::study::{Part, Plan};
 
 /// The column of the allocator as it is by default.
 const VARIANT: &str = "framewright";
@@ -149,9 +140,7 @@ pub(crate) fn simulated(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Resul
     let errors = model_errors(count, run.seed)?;
     let cases = cases(part, run.machine.cpus() as usize);
     let scale = scale(&cases, run, Kind::Simulated);
-    let progress = progress(plan, part, cases.len() * count);
-    let done = || progress.step("simulated");
-    let runs = on_models(&cases, &models, run.seed, done, |case, (model, _), seed| {
+    let runs = on_models((plan, part, "simulated"), &cases, &models, run.seed, |case, (model, _), seed| {
         simulate(case, model, &scale, seed)
     })?;
     let mut result = empty(plan, part, Kind::Simulated, &run.machine.name, run.seed);
@@ -183,18 +172,15 @@ fn explain(result: &mut ResultPart, machine: &Machine, models: usize) {
 
 #[cfg(test)]
 mod tests {
-    use framewright_sim::clock::mix;
 
     use super::*;
 
     #[test]
     fn every_row_is_simulated_by_the_code_that_is_measured() {
-        let plan = Plan::find("validation").expect("it is built in");
+        let (plan, part) = Plan::with_part("validation", "host");
         let machine = Machine::find("xeon-gold-5320").expect("it is built in");
-        let trace = framewright_trace::trace::Trace::default();
-        let part = plan.parts.iter().find(|part| part.name == "host").expect("a part");
-        let run = Run { models: 2, ..Run::shortest(&machine, &trace) };
-        let result = simulated(&plan, part, &run).expect("simulated");
+        let run = Run { models: 2, ..Run::shortest(&machine) };
+        let result = simulated(&plan, &part, &run).expect("simulated");
         // Four with an order, two figures of one of them and of one without, on one CPU and on two; a ring only on two.
         assert_eq!(result.metrics.len(), 2 * (5 * 3 + 3) + 2 * 3);
         assert!(result.metrics.iter().all(|metric| {
@@ -217,10 +203,9 @@ mod tests {
     #[test]
     fn on_many_cpus_there_are_large_blocks_for_all_and_failures_are_named() {
         let machine = Machine::find("xeon-gold-5320").expect("it is built in");
-        let trace = framewright_trace::trace::Trace::default();
         let model = &sampled_models(&machine, 1, 1).expect("a model")[0];
         let cases = Case::all(&[Bench::HotPair, Bench::Churn], &[9], &[16]);
-        let quick = scale(&cases, &Run::shortest(&machine, &trace), Kind::Simulated);
+        let quick = scale(&cases, &Run::shortest(&machine), Kind::Simulated);
         for case in cases {
             let failures = |scale: Scale| {
                 simulate(&case, model, &scale, mix(1)).expect("simulated").measurement.failures

@@ -7,23 +7,14 @@
 //! the slices are multiplied by those ([`IMPLIED`]), and the range is ×/÷ 2.5 wider. What is not known has priors
 //! (`studies/priors/page_fault1.toml`).
 
-use framewright_report::error::{Error, Result};
-use framewright_report::result::{Kind, Part as ResultPart, Published};
-use framewright_sim::Model;
-use framewright_sim::clock::{Ps, mix};
+use framewright_report::result::Published;
 use framewright_sim::outcome::{Outcome, Pace};
 use framewright_sim::page_fault::{self, Load};
 use framewright_sim::queue::{Network, Station};
 
-use crate::machine::Machine;
-use crate::simulate::allocator::allocator;
-use crate::simulate::samples::{Interval, close_models};
-use crate::simulate::{in_parallel, sampled_models};
 use crate::study::declare::*;
-use crate::study::identify::{self, Draw, Priors, median};
-use crate::study::run::{Configured, Run, configured, progress, result_part};
+use crate::study::identify::{self, median};
 use crate::study::tasks::{self, add_causes};
-use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
@@ -434,18 +425,12 @@ fn widen(result: &mut ResultPart, parameters: &str) {
 
 #[cfg(test)]
 mod tests {
-    use framewright_trace::trace::Trace;
-
     use super::*;
 
     fn small(machine: &str, study: &str, asked: bool) -> ResultPart {
-        let plan = Plan::find(study).expect("it is built in");
-        let part = plan.parts.iter().find(|part| part.name == "page_fault1").expect("a part");
-        let mut machine = Machine::find(machine).expect("it is built in");
-        machine.cores_per_node = 4;
-        let trace = Trace::default();
-        let run_ = Run { asked, ..Run::shortest(&machine, &trace) };
-        run(&plan, part, &run_).expect("simulated")
+        let (plan, part) = Plan::with_part(study, "page_fault1");
+        let machine = Machine::with_cores(machine, 4);
+        run(&plan, &part, &Run { asked, ..Run::shortest(&machine) }).expect("simulated")
     }
 
     #[test]
@@ -476,8 +461,7 @@ mod tests {
 
     #[test]
     fn a_machine_with_fewer_cpus_says_how_many_processes_ran() {
-        let plan = Plan::find("lock-line").expect("it is built in");
-        let part = plan.parts.iter().find(|part| part.name == "page_fault1").expect("a part");
+        let (_, part) = Plan::with_part("lock-line", "page_fault1");
         for (name, expected) in [
             ("xeon-8358-2s", &["processes=128", "processes=16"][..]),
             ("xeon-gold-5320", &["processes=26", "processes=16"]),
@@ -485,9 +469,8 @@ mod tests {
         ] {
             let mut machine = Machine::find(name).expect("it is built in");
             machine.kernel_ns = Machine::find("xeon-8358-2s").expect("it is built in").kernel_ns;
-            let trace = Trace::default();
-            let run_ = Run { asked: true, ..Run::shortest(&machine, &trace) };
-            let cases = Case::all(part, &run_).expect("cases");
+            let run_ = Run { asked: true, ..Run::shortest(&machine) };
+            let cases = Case::all(&part, &run_).expect("cases");
             let all: Vec<_> = cases.iter().map(|case| case.parameters.as_str()).collect();
             assert_eq!(all, expected, "{name}");
             assert!(
@@ -499,13 +482,11 @@ mod tests {
 
     #[test]
     fn the_factors_of_a_machine_are_not_used_for_that_machine() {
-        let plan = Plan::find("pcp-batch").expect("it is built in");
-        let part = plan.parts.iter().find(|part| part.name == "page_fault1").expect("a part");
+        let (_, part) = Plan::with_part("pcp-batch", "page_fault1");
         for name in ["skylake-4s", "xeon-8358-2s", "xeon-gold-5320"] {
             let machine = Machine::find(name).expect("it is built in");
-            let trace = Trace::default();
-            let run_ = Run { asked: true, models: 8, ..Run::shortest(&machine, &trace) };
-            let case = Case::all(part, &run_).expect("cases").remove(0);
+            let run_ = Run { asked: true, models: 8, ..Run::shortest(&machine) };
+            let case = Case::all(&part, &run_).expect("cases").remove(0);
             let used: Vec<_> =
                 Sample::all(&case, &run_).expect("samples").iter().map(|sample| sample.implied).collect();
             for (machine, factors) in IMPLIED {

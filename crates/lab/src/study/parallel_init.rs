@@ -3,24 +3,14 @@
 
 use framewright::policy::init::Split;
 use framewright_host::BootMap;
-use framewright_report::error::{Error, Result};
-use framewright_report::result::{Kind, Part as ResultPart};
-use framewright_sim::Model;
 use framewright_sim::boot::{Outcome, boot};
-use framewright_sim::clock::{Rng, mix};
 use framewright_sim::model::Bandwidth;
 use framewright_sim::world::{BootMemory, WorldError};
 use statrs::distribution::{ContinuousCDF as _, Normal};
 
 use crate::booting::Bootable;
-use crate::machine::Machine;
-use crate::settings::Settings;
-use crate::simulate::samples::{Interval, close_simulated, note_models};
-use crate::simulate::{doubled, in_parallel, sampled_models, strata};
 use crate::study::declare::*;
-use crate::study::identify::{Draw, Priors, keep};
-use crate::study::run::{Configured, Run, configured, machines, progress, result_part};
-use crate::study::{Metric, Part, Plan};
+use crate::study::identify::keep;
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
@@ -342,8 +332,7 @@ mod tests {
         let plan = Plan::find("parallel-init").expect("it is built in");
         let variants = configured(&plan, &Settings::default()).expect("they are valid");
         let machine = Machine::find("haswell-2699v3-vm4").expect("it is built in");
-        let trace = framewright_trace::trace::Trace::default();
-        let run = Run::shortest(&machine, &trace);
+        let run = Run::shortest(&machine);
         let all =
             machines(plan.parts.iter().flat_map(|part| &part.metrics), &run).expect("they are built in");
         assert_eq!(all.len(), 6);

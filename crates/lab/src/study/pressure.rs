@@ -6,15 +6,10 @@ use std::path::Path;
 
 use framewright::events::ZoneEvents;
 use framewright_host::{CacheError, Config, PAGE_BYTES};
-use framewright_report::error::{Error, Result};
-use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_report::table::{DURATION_ELAPSED, DURATION_SYSTEM, DURATION_USER};
 use framewright_subject::programs::{Facts, Failure, Place, Program, Stretch, measure};
 
-use crate::settings::Settings;
 use crate::study::declare::*;
-use crate::study::run::{Run, configured, in_turn, progress, result_part};
-use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {

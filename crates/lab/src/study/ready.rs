@@ -5,17 +5,12 @@ use std::time::Instant;
 
 use framewright::NodeId;
 use framewright_host::{BootMap, BootOptions, DescriptorMemory, Descriptors};
-use framewright_report::error::{Error, Result};
-use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_report::stats::ratio::FEW_PAIRS;
 use framewright_subject::{Descriptor, Subject};
 
 use crate::booting::report::{no_slots, stay_behind};
-use crate::configure::Setup;
 use crate::study::declare::*;
 use crate::study::initialise::{enough_memory, memory, options};
-use crate::study::run::{Run, progress};
-use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {

@@ -4,18 +4,13 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use framewright::config::PcpFixed;
-use framewright_report::error::{Error, Result};
-use framewright_report::result::{Kind, Part as ResultPart, TraceId};
+use framewright_report::result::TraceId;
 use framewright_trace::trace::Trace;
 use framewright_workload::replay::Ageing;
 
 use crate::replaying::{QUANTITIES, Replay};
-use crate::settings::Settings;
 use crate::shipped;
-use crate::simulate::allocator::{main_zone, zone_sizing};
 use crate::study::declare::*;
-use crate::study::run::{Run, configured, keep_declared, progress, result_part};
-use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {

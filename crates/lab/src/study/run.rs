@@ -1,7 +1,11 @@
 //! What a workload is given beside its part, and what all workloads do alike.
 
-use framewright_report::error::Result;
+use core::fmt;
+
+use framewright_report::error::{Error, Result};
 use framewright_report::result::{Kind, Part as ResultPart};
+use framewright_sim::Model;
+use framewright_sim::clock::mix;
 use framewright_trace::trace::Trace;
 
 use crate::configure::Setup;
@@ -9,6 +13,7 @@ use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::shipped;
+use crate::simulate::in_parallel;
 use crate::study::{Metric, Part, Plan, Variant};
 
 /// How much of a study to run, and on what.
@@ -122,13 +127,52 @@ pub(crate) fn progress(plan: &Plan, part: &Part, steps: usize) -> Progress {
     Progress::new(&format!("{} {}", plan.name, part.name), steps as u64)
 }
 
+/// Simulates each item on each of the models, in parallel, with a line of progress. `simulate` is given an item, a
+/// model with its number, and a seed, which is one model's for all items. The runs of an item follow one another, in
+/// the order of the models.
+///
+/// # Errors
+/// The first that a run ran into.
+pub(crate) fn on_models<'a, T: Sync, R: Send, E: fmt::Display + Send>(
+    (plan, part, doing): (&Plan, &Part, &str),
+    items: &'a [T],
+    models: &[Model],
+    seed: u64,
+    simulate: impl Fn(&'a T, (&Model, usize), u64) -> core::result::Result<R, E> + Sync,
+) -> Result<Vec<(&'a T, usize, R)>> {
+    let runs: Vec<(&T, usize)> =
+        items.iter().flat_map(|item| (0..models.len()).map(move |n| (item, n))).collect();
+    let progress = progress(plan, part, runs.len());
+    let run =
+        |(item, n): &(&'a T, usize)| simulate(item, (&models[*n], *n), mix(seed ^ (*n as u64 + 1) << 32));
+    let outcomes = in_parallel(&runs, run, || progress.step(doing));
+    let both = runs.iter().zip(outcomes);
+    both.map(|(&(item, n), outcome)| Ok((item, n, outcome.map_err(Error::failed)?))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    impl Plan {
+        /// A study that ships, and its part of this name.
+        pub(crate) fn with_part(study: &str, name: &str) -> (Self, Part) {
+            let plan = Self::find(study).expect("it is built in");
+            let part = plan.parts.iter().find(|part| part.name == name).expect("a part").clone();
+            (plan, part)
+        }
+    }
+
+    impl Machine {
+        /// A machine that ships, with so many cores on each node.
+        pub(crate) fn with_cores(name: &str, cores_per_node: u32) -> Self {
+            Self { cores_per_node, ..Self::find(name).expect("it is built in") }
+        }
+    }
+
     impl<'a> Run<'a> {
         /// One sample of everything, as short as there is.
-        pub(crate) fn shortest(machine: &'a Machine, trace: &'a Trace) -> Self {
+        pub(crate) fn shortest(machine: &'a Machine) -> Self {
             Self {
                 machine,
                 asked: false,
@@ -140,7 +184,7 @@ mod tests {
                 scale: 1.0,
                 memory_gib: 64,
                 seed: 1,
-                trace: Some(trace),
+                trace: None,
             }
         }
     }

@@ -8,22 +8,12 @@
 //! allocator at all ([`Floor`](framewright_sim::stage::Floor)), and of the last variant, on all CPUs, on the same
 //! machine with memory that passes any amount at once, with siblings that do not slow each other down, and with both.
 
-use framewright_report::error::{Error, Result};
-use framewright_report::result::{Better, Kind, Part as ResultPart};
-use framewright_sim::Model;
-use framewright_sim::clock::mix;
+use framewright_report::result::Better;
 use framewright_sim::world::WorldError;
 use framewright_subject::scaling::{Case, Outcome};
 use framewright_workload::bench::Workload as Bench;
 
-use crate::machine::Machine;
-use crate::settings::Settings;
-use crate::simulate::allocator::allocator;
-use crate::simulate::samples::{Interval, add_moved, close_models};
-use crate::simulate::{doubled, in_parallel, on_models, sampled_models};
 use crate::study::declare::*;
-use crate::study::run::{Configured, Run, configured, progress, result_part};
-use crate::study::{Part, Plan};
 
 /// Order-0 blocks of each CPU.
 const BLOCKS: u64 = 1024;
@@ -128,11 +118,13 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
             runs.extend(variants.iter().map(|variant| (case(load, cpus), Some(variant))));
         }
     }
-    let progress = progress(plan, part, runs.len() * models.len());
-    let done = || progress.step("simulated");
-    let outcomes = on_models(&runs, &models, run.seed, done, |&(case, variant), (model, _), seed| {
-        Work { case, variant, model, seed }.run(run.machine)
-    })?;
+    let outcomes = on_models(
+        (plan, part, "simulated"),
+        &runs,
+        &models,
+        run.seed,
+        |&(case, variant), (model, _), seed| Work { case, variant, model, seed }.run(run.machine),
+    )?;
     let outcomes: Vec<Outcome> = outcomes.into_iter().map(|(.., outcome)| outcome).collect();
     let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);
     result.variants = variants.iter().map(|variant| variant.variant.clone()).collect();
@@ -290,16 +282,14 @@ mod tests {
     use framewright_host::Order;
 
     use super::*;
-    use crate::shipped;
 
     #[test]
     fn the_study_reports_every_load_on_one_and_on_all_cpus_and_where_the_time_goes() {
         let plan = Plan::find("scaling").expect("it is built in");
         let mut machine = Machine::find("epyc-7742-2s").expect("it is built in");
         (machine.cores_per_node, machine.gib_per_node) = (8, 4);
-        let trace = shipped::trace().expect("it is built in");
         let part = &plan.parts[0];
-        let whole = Run { quick: false, ..Run::shortest(&machine, &trace) };
+        let whole = Run { quick: false, ..Run::shortest(&machine) };
         let result = run(&plan, part, &whole).expect("simulated");
         assert_eq!(result.variants, ["linux_v6_7", FLOOR, "lists", "framewright"]);
         let allocators = ["linux_v6_7", "lists", "framewright"];
@@ -327,7 +317,7 @@ mod tests {
         let line = |metric: &framewright_report::result::Metric| metric.family() == "line_wait_ns";
         assert!(result.metrics.iter().any(line));
         assert_eq!(result.settings.len(), 3);
-        let library = run(&plan, &plan.parts[1], &Run::shortest(&machine, &trace)).expect("simulated");
+        let library = run(&plan, &plan.parts[1], &Run::shortest(&machine)).expect("simulated");
         assert_eq!(library.variants, ["lists", FLOOR, "framewright"]);
         let churn =
             |result: &ResultPart| result.find("churn_ns[cpus=1]").expect("one CPU").of("framewright")[0];
@@ -342,8 +332,7 @@ mod tests {
         let plan = Plan::find("scaling").expect("it is built in");
         let mut machine = Machine::find("epyc-7742-2s").expect("it is built in");
         (machine.cores_per_node, machine.gib_per_node) = (2, 4);
-        let trace = shipped::trace().expect("it is built in");
-        let whole = Run { quick: false, ..Run::shortest(&machine, &trace) };
+        let whole = Run { quick: false, ..Run::shortest(&machine) };
         let result = run(&plan, &plan.parts[1], &whole).expect("simulated");
         let put = result.find("bulk_put_ns[cpus=8]").expect("on all CPUs").of("framewright")[0];
         let said = format!("bulk_put_ns {put:.1} / ");
@@ -353,8 +342,7 @@ mod tests {
 
     #[test]
     fn no_allocator_costs_less_than_none_and_lists_spare_the_lock_under_churn() {
-        let mut machine = Machine::find("epyc-7742-2s").expect("it is built in");
-        machine.cores_per_node = 4;
+        let machine = Machine::with_cores("epyc-7742-2s", 4);
         let model = crate::simulate::central_model(&machine).expect("a model");
         let ours = allocator(&machine, &crate::configure::Setup::default());
         let run = |load, cpus, library, allocator| {

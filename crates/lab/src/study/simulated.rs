@@ -1,17 +1,10 @@
 //! Bulk parts on the model of a machine: what the variants cost on so many cores, and where the time goes.
 
 use framewright::units::COSTLY_ORDER;
-use framewright_report::error::Result;
-use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::bench::{Bench, Case, Outcome, linux};
 
-use crate::simulate::allocator::allocator;
-use crate::simulate::samples::{Interval, add_moved, close_models};
-use crate::simulate::{doubled, on_models, sampled_models};
-use crate::study::declare::order;
+use crate::study::declare::*;
 use crate::study::library::parameters;
-use crate::study::run::{Configured, Run, configured, metric, progress, result_part};
-use crate::study::{Part, Plan};
 
 /// Runs a bulk part on 1, 2, 4, … cores of the machine (quickly: 1, 16, …) and on all.
 ///
@@ -29,12 +22,16 @@ pub(crate) fn bulk(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart
         let variants = configured(plan, varied)?;
         let work: Vec<(u16, &Configured)> =
             cores.iter().flat_map(|&cores| variants.iter().map(move |variant| (cores, variant))).collect();
-        let progress = progress(plan, part, work.len() * models.len());
-        let done = || progress.step("simulated");
-        let runs = on_models(&work, &models, run.seed, done, |(cores, variant), (model, _), seed| {
-            let case = brief(Case::published(Bench::Bulk, order, *cores));
-            linux(model, &allocator(run.machine, &variant.setup), &case, seed)
-        })?;
+        let runs = on_models(
+            (plan, part, "simulated"),
+            &work,
+            &models,
+            run.seed,
+            |(cores, variant), (model, _), seed| {
+                let case = brief(Case::published(Bench::Bulk, order, *cores));
+                linux(model, &allocator(run.machine, &variant.setup), &case, seed)
+            },
+        )?;
         for ((cores, variant), _, outcome) in &runs {
             hashes.push(outcome.events.hash);
             let parameters = parameters(varied, usize::from(*cores));
@@ -87,17 +84,12 @@ fn add(result: &mut ResultPart, part: &Part, parameters: &str, variant: &str, ou
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Machine;
-    use crate::shipped;
 
     #[test]
     fn where_the_lock_is_the_bound_its_line_matters_to_those_who_poll_it() {
-        let plan = Plan::find("lock-line").expect("it is built in");
-        let mut machine = Machine::find("ivy-bridge-ex-4s").expect("it is built in");
-        machine.cores_per_node = 4;
-        let trace = shipped::trace().expect("it is built in");
-        let part = plan.parts.iter().find(|part| part.name == "contend").expect("a part");
-        let result = bulk(&plan, part, &Run::shortest(&machine, &trace)).expect("simulated");
+        let (plan, part) = Plan::with_part("lock-line", "contend");
+        let machine = Machine::with_cores("ivy-bridge-ex-4s", 4);
+        let result = bulk(&plan, &part, &Run::shortest(&machine)).expect("simulated");
         let hold = |kind: &str, place: &str| {
             let name = format!("zone_lock_hold_ns[kind={kind},cores=16]");
             result.find(&name).unwrap_or_else(|| panic!("{name}")).of(place)[0]
@@ -114,13 +106,10 @@ mod tests {
 
     #[test]
     fn checking_behind_the_unlock_shortens_the_hold_and_the_wait() {
-        let plan = Plan::find("refill-check").expect("it is built in");
-        let mut machine = Machine::find("xeon-gold-5320").expect("it is built in");
-        machine.cores_per_node = 6;
-        let trace = shipped::trace().expect("it is built in");
-        let run = Run { quick: false, ..Run::shortest(&machine, &trace) };
-        let part = plan.parts.iter().find(|part| part.name == "huge").expect("a part");
-        let result = bulk(&plan, part, &run).expect("simulated");
+        let (plan, part) = Plan::with_part("refill-check", "huge");
+        let machine = Machine::with_cores("xeon-gold-5320", 6);
+        let run = Run { quick: false, ..Run::shortest(&machine) };
+        let result = bulk(&plan, &part, &run).expect("simulated");
         let value = |name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];
         let hold = |variant| value("zone_lock_hold_ns[cores=6]", variant);
         assert!(hold("after_unlock") < hold("under_zone_lock") / 4.0);

@@ -5,16 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use framewright_report::error::Result;
-use framewright_report::result::{Kind, Part as ResultPart};
-
-use crate::configure::Setup;
-use crate::machine::Machine;
-use crate::settings::Settings;
-use crate::simulate::allocator::zone_sizing;
 use crate::study::declare::*;
-use crate::study::run::{Run, configured, result_part};
-use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {

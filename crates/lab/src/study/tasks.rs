@@ -1,14 +1,9 @@
 //! What the simulated parts that run tasks have in common: the figures that they start from, and where the time goes.
 
-use framewright_report::error::{Error, Result};
-use framewright_report::result::Part as ResultPart;
 use framewright_sim::outcome::Outcome;
 
-use crate::machine::Machine;
 use crate::simulate::central_model;
-use crate::simulate::samples::add_moved;
-use crate::study::Part;
-use crate::study::run::metric;
+use crate::study::declare::*;
 
 /// Refuses a machine that tasks cannot run on.
 ///

@@ -2,21 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use framewright_report::error::{Error, Result};
 use framewright_sim::bench::{Bench, Case, linux_recorded};
 use framewright_sim::boot::boot;
-use framewright_sim::clock::Ps;
 use framewright_sim::trace::{Doing, Recorded, Span, chrome};
 use framewright_trace::output::Output;
 
 use crate::booting::Bootable;
-use crate::machine::Machine;
-use crate::simulate::allocator::allocator;
 use crate::simulate::central_model;
-use crate::study::declare::order;
+use crate::study::declare::*;
 use crate::study::parallel_init::memory;
-use crate::study::run::{Configured, configured};
-use crate::study::{Part, Plan};
 
 /// Spans of one run that are recorded: about 20 MB of JSON, less when waits are joined.
 const SPANS: usize = 150_000;

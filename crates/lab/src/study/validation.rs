@@ -2,19 +2,12 @@
 //! against measurements it never saw.
 
 use framewright_host::Order;
-use framewright_report::error::{Error, Result};
-use framewright_report::result::{Kind, Part as ResultPart};
 use framewright_sim::bench::{Bench, Case, Linux, linux, linux_6_0};
 use framewright_sim::calibration;
 
-use crate::configure::Setup;
-use crate::machine::Machine;
+use crate::simulate;
 use crate::simulate::allocator;
-use crate::simulate::samples::{Interval, close_models};
-use crate::simulate::{self, in_parallel, on_models};
 use crate::study::declare::*;
-use crate::study::run::{Run, progress, result_part};
-use crate::study::{Part, Plan};
 
 pub(crate) const CALIBRATION: BuiltIn = BuiltIn {
     declaration: &Declaration {
@@ -109,9 +102,7 @@ pub(crate) fn curves(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPa
     let allocator = linux_6_0_on(run.machine);
     let cores = (run.machine.cores_per_node * run.machine.nodes) as u16;
     let cases = cases(cores, run.quick);
-    let progress = progress(plan, part, cases.len() * models.len());
-    let done = || progress.step("curves");
-    let runs = on_models(&cases, &models, run.seed, done, |case, (model, _), seed| {
+    let runs = on_models((plan, part, "curves"), &cases, &models, run.seed, |case, (model, _), seed| {
         linux(model, &allocator, case, seed)
     })?;
     let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);

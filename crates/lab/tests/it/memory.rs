@@ -73,18 +73,8 @@ fn trace(events: u64) -> Trace {
     let event = |n: u64| {
         let kind = if n < events / 2 { EventKind::PageAlloc } else { EventKind::PageFree };
         let migratetype = (kind == EventKind::PageAlloc).then_some(1);
-        let pfn = pfn(n % (events / 2));
-        Event {
-            time_ns: 1000 * n,
-            pfn,
-            gfp: 0xcc0,
-            pid: 7,
-            comm,
-            cpu: (n % 2) as u16,
-            order: 0,
-            migratetype,
-            kind,
-        }
+        let (time_ns, pfn, cpu) = (1000 * n, pfn(n % (events / 2)), (n % 2) as u16);
+        Event { time_ns, pfn, comm, cpu, migratetype, kind, ..Event::default() }
     };
     trace.events = (0..events).map(event).collect();
     trace

@@ -227,19 +227,6 @@ struct Group<'a> {
     reader: &'a dyn RowGroupReader,
 }
 
-/// What a row is until its columns are read.
-const BLANK: Event = Event {
-    time_ns: 0,
-    pfn: 0,
-    gfp: 0,
-    pid: 0,
-    comm: 0,
-    cpu: 0,
-    order: 0,
-    migratetype: None,
-    kind: EventKind::PageAlloc,
-};
-
 impl Group<'_> {
     /// Appends the group's rows. Each column is decoded into its field of the events, so that no more than one
     /// page of one column is held beside them.
@@ -251,7 +238,7 @@ impl Group<'_> {
         let first_note = notes.len();
         let mut earlier = events.last().map_or(0, |event| event.time_ns);
         // Grows with what is there, not with what the file claims.
-        self.integers(time_ns, &any, |_, time_ns| events.push(Event { time_ns, ..BLANK }))?;
+        self.integers(time_ns, &any, |_, time_ns| events.push(Event { time_ns, ..Event::default() }))?;
         let rows = &mut events[self.first_row..];
 
         // The columns' ranges make every `as` below exact.

@@ -71,10 +71,9 @@ pub(crate) fn small_trace() -> Trace {
         gfp: 0xcc0,
         pid: 42,
         comm: cc,
-        cpu: 0,
         order: 3,
         migratetype: Some(1),
-        kind: EventKind::PageAlloc,
+        ..Event::default()
     };
     let free = Event { time_ns: 2_000, gfp: 0, migratetype: None, kind: EventKind::PageFree, ..alloc };
     let events = vec![

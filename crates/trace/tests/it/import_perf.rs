@@ -160,11 +160,10 @@ fn lines_of_all_ages() {
         pfn: 0x1234,
         gfp: 0xcc0,
         pid: 12,
-        comm: 0,
         cpu: 3,
         order: 2,
         migratetype: Some(1),
-        kind: EventKind::PageAlloc,
+        ..Event::default()
     };
     assert_eq!(event, expected);
     let event = line(

@@ -127,7 +127,7 @@ mod tests {
     use crate::testing::Buddy;
 
     fn event(kind: EventKind, pfn: u64, order: u8) -> Event {
-        Event { time_ns: 0, pfn, gfp: 0, pid: 0, comm: 0, cpu: 0, order, migratetype: Some(1), kind }
+        Event { pfn, order, migratetype: Some(1), kind, ..Event::default() }
     }
 
     #[test]

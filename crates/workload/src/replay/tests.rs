@@ -17,18 +17,11 @@ use EventKind::{PageAlloc, PageAllocZoneLocked, PageFree, PageFreeBatched, PageP
 
 /// A trace of (kind, cpu, pfn, order).
 fn trace(events: &[(EventKind, u16, u64, u8)]) -> Trace {
-    let event = |(time, &(kind, cpu, pfn, order)): (usize, &(EventKind, u16, u64, u8))| Event {
-        time_ns: time as u64,
-        pfn,
-        gfp: 0,
-        pid: 1,
-        comm: 0,
-        cpu,
-        order,
-        migratetype: (kind == PageAlloc).then_some(1),
-        kind,
+    let event = |(time_ns, &(kind, cpu, pfn, order)): (u64, &(EventKind, u16, u64, u8))| {
+        let migratetype = (kind == PageAlloc).then_some(1);
+        Event { time_ns, pfn, cpu, order, migratetype, kind, ..Event::default() }
     };
-    Trace { events: events.iter().enumerate().map(event).collect(), ..Trace::default() }
+    Trace { events: (0..).zip(events).map(event).collect(), ..Trace::default() }
 }
 
 const FRAMES: u64 = 1 << 14;

@@ -117,6 +117,24 @@ fn p07_no_hold_of_a_zone_lock_grows_with_the_zone() {
     }
 }
 
+/// Likewise where memory is untouched before a frame that a call names.
+#[test]
+fn p07_untouched_memory_is_initialised_in_holds_that_do_not_grow_with_it() {
+    for config in FORMS.map(with_engine) {
+        let config = config.but(|config| {
+            (config.lazy_pageblocks, config.experiment.lock_timing) = (true, true);
+        });
+        let [small, large] = [32, 1024].map(|pageblocks| {
+            let world: World<Checked> =
+                Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).config(config).build();
+            let last = BASE.add((pageblocks - 1) * PAGEBLOCK_PAGES);
+            longest_hold(|| world.must_alloc_at(0, last, 0)).1
+        });
+        println!("{:?}: {small} accesses, {large} in the large zone", config.engine);
+        assert!(large <= small + small / 2 + 64, "{:?}: {small} accesses, then {large}", config.engine);
+    }
+}
+
 /// An owner of frames with nothing in them.
 struct Nothing;
 

@@ -458,3 +458,26 @@ fn zone_reclaim_shrinks_caches_of_small_objects() {
         assert_eq!(before - slabs.pages.borrow().len(), shrunk, "{per_round}");
     }
 }
+
+/// A reclaimer frees onto the lists of the CPU that asks: the refill after zone reclaim loses none of these pages.
+#[test]
+fn a_refill_after_zone_reclaim_loses_no_page_of_the_list() {
+    let default = Config::framewright().with_marks();
+    for config in
+        [default, default.fixed(4, 8), default.engine(Engine::Compact).fixed(4, 8), Config::linux_v3_0()]
+    {
+        let config = config.but(|config| config.zone_reclaim = ZoneReclaimMode::ON);
+        let world = Spec::one_zone(16 << 10, 1).config(config).plain();
+        let cache = Cache::default();
+        world.on(0, |cpu| {
+            for _ in 0..20 << 10 {
+                cache.keep(cpu.alloc_with(&page(), &helpers(&cache)).expect("the cache makes room"));
+            }
+            assert!(world.allocator().node_events(NodeId(0)).zone_reclaim_scans > 0);
+            let left = core::mem::take(&mut *cache.pages.lock().expect("no thread panicked"));
+            left.into_iter().for_each(|pfn| cpu.must_free(pfn, 0));
+            cpu.drain();
+        });
+        assert_eq!(world.settled().allocated, 0, "{config:?}");
+    }
+}

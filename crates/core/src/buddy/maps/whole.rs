@@ -536,8 +536,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let Some(info) = all.first().map(Pageblock::info) else { return false };
         let Some(list) = info.plain_type() else { return false };
         for pageblock in all {
-            let is_free = FreeHead::of_order(pageblock.head_word(), PAGEBLOCK_ORDER).is_some();
-            if is_free || pageblock.info() != info {
+            if !pageblock.is_taken() || pageblock.info() != info {
                 return false;
             }
         }
@@ -550,8 +549,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// to its own type: it may have been isolated or retyped while it was allocated.
     pub(in crate::buddy) fn put_large(&mut self, pfn: Pfn, order: Order, placement: super::Placement) {
         let starts = || (0..order.pages() / PAGEBLOCK_PAGES).map(|n| pfn.add(n * PAGEBLOCK_PAGES));
-        let free = starts().filter(|&start| self.frames.free_whole(start).is_some()).count() as u64;
-        if free != 0 {
+        if !starts().all(|start| self.frames.pageblock(start).is_some_and(Pageblock::is_taken)) {
             return self.count_refused(order.pages());
         }
         if self.frames.info(pfn).is_poisoned() && self.free_around_marks(pfn, order, placement) {

@@ -2,11 +2,9 @@
 
 use clap::builder::PossibleValuesParser;
 use clap_complete::Shell;
-use framewright_report::error::{Error, Result};
 
+use crate::command::*;
 use crate::configure::{SETTINGS, Setting};
-use crate::machine::Machine;
-use crate::session::Session;
 use crate::study::{Plan, registry};
 
 const COMPLETIONS: &str = "\

@@ -1,15 +1,8 @@
 //! `framewright machines`.
 
-use std::path::PathBuf;
-
-use framewright_report::error::{Error, Result};
-use framewright_report::table::{Format, Listing};
-
+use crate::command::*;
 use crate::detect;
-use crate::interrupt::Interrupt;
-use crate::machine::{Machine, Source};
-use crate::progress::notice;
-use crate::session::{Session, open};
+use crate::machine::Source;
 use crate::study::workload::Need;
 
 const EXAMPLES: &str = "\

@@ -1,10 +1,9 @@
 //! `framewright schema`: what an editor needs to complete and check studies and machines.
 
 use clap::ValueEnum;
-use framewright_report::error::Result;
 
+use crate::command::*;
 use crate::schema;
-use crate::session::Session;
 
 const EXAMPLES: &str = "\
 Examples:

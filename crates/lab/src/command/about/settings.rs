@@ -1,10 +1,7 @@
 //! `framewright settings`.
 
-use framewright_report::error::{Error, Result};
-use framewright_report::table::{Format, Listing};
-
+use crate::command::*;
 use crate::configure::{Acts, SETTINGS, Setting};
-use crate::session::Session;
 
 const EXAMPLES: &str = "\
 Examples:

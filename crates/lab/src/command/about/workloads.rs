@@ -1,10 +1,8 @@
 //! `framewright workloads`.
 
-use framewright_report::error::{Error, Result};
 use framewright_report::result::Better;
-use framewright_report::table::{Format, Listing};
 
-use crate::session::Session;
+use crate::command::*;
 use crate::study::registry;
 use crate::study::workload::{Declaration, Role};
 

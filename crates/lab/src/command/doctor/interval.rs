@@ -1,17 +1,13 @@
 //! `doctor --interval`: of each interval a line for each zone, with free blocks by order and the rates of what the
 //! allocator counts.
 
-use core::time::Duration;
 use std::thread;
 use std::time::{Instant, SystemTime};
 
-use framewright_report::error::Result;
-use framewright_report::table::{Format, Listing};
-
 use super::{Rate, huge_percent, rates, zone_json};
+use crate::command::*;
 use crate::doctor::{Root, State};
-use crate::interrupt::Interrupt;
-use crate::session::{Session, now};
+use crate::session::now;
 
 /// Longest time until a signal is heeded.
 const LOOK: Duration = Duration::from_millis(50);

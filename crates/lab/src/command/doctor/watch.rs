@@ -1,6 +1,5 @@
 //! `doctor --watch`: the zones, the rates of their counters, and the findings, drawn every second.
 
-use core::time::Duration;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Instant;
 
@@ -8,13 +7,10 @@ use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{execute, queue};
-use framewright_report::error::{Error, Result};
-use framewright_report::table::{Format, Listing};
 
 use super::{Rate, rates, zones};
+use crate::command::*;
 use crate::doctor::{Root, State, examine, examine_since};
-use crate::interrupt::Interrupt;
-use crate::session::Session;
 
 /// Interval between two screens.
 const EVERY: Duration = Duration::from_secs(1);

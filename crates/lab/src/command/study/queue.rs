@@ -3,15 +3,11 @@
 
 use core::any::Any;
 use core::panic::AssertUnwindSafe;
-use core::time::Duration;
 use std::panic::{catch_unwind, resume_unwind};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 
-use framewright_report::error::Result;
-use framewright_report::result::{Kind, Part};
-
-use crate::interrupt::Interrupt;
+use crate::command::*;
 use crate::study::{Job, Run};
 
 /// A part that is to be run.
