@@ -260,7 +260,7 @@ impl<P: Platform> Zone<'_, P> {
     /// section that has the type; if none has, and the request may fall back, from the section of the block that a
     /// fallback takes.
     pub(crate) fn section_for(&self, wanted: &Wanted, from: usize) -> Option<(usize, Wanted)> {
-        let Wanted { order, migratetype, generation, avoid_fragmentation, .. } = *wanted;
+        let Wanted { order, migratetype, .. } = *wanted;
         if !self.cut.is_cut() {
             return Some((0, *wanted));
         }
@@ -275,9 +275,15 @@ impl<P: Platform> Zone<'_, P> {
         if let Some(n) = found {
             return Some((n, Wanted { may_fall_back: false, ..*wanted }));
         }
-        if !wanted.may_fall_back {
-            return None;
-        }
+        if wanted.may_fall_back { Some((self.fallback_section(wanted, from)?, *wanted)) } else { None }
+    }
+
+    /// The section of the block that a fallback takes: the largest one, if it may be claimed with its pageblock; else
+    /// the smallest that suffices.
+    #[cold]
+    #[inline(never)]
+    fn fallback_section(&self, wanted: &Wanted, from: usize) -> Option<usize> {
+        let Wanted { order, migratetype, generation, avoid_fragmentation, .. } = *wanted;
         let shown = self.shown()?;
         // No section has a block of the type, but one may have two buddies of different types.
         let (shows, found, list): (fn(&Shown, _, _) -> bool, _, _) = if shown.has(order, migratetype) {
@@ -297,9 +303,7 @@ impl<P: Platform> Zone<'_, P> {
                 (Shown::has_unmixed, smallest, list)
             }
         };
-        let n =
-            (from..self.cut.sections()).chain(0..from).find(|&n| shows(&self.shown_by(n), found, list))?;
-        Some((n, *wanted))
+        (from..self.cut.sections()).chain(0..from).find(|&n| shows(&self.shown_by(n), found, list))
     }
 }
 

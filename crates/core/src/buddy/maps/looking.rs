@@ -19,18 +19,21 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Number of the bin from which a request takes its next block. If no open pageblock of its type has one, 64, and
     /// more by the order of the smallest block that it may take of another type. A larger number is a worse bin.
-    #[inline]
+    #[inline(always)]
     pub(in crate::buddy) fn next_bin(
         &self,
         &Wanted { order, migratetype, may_fall_back, .. }: &Wanted,
     ) -> u32 {
         let bin = (self.occupied(migratetype) & AT_LEAST[order.index()]).trailing_zeros();
-        if bin < u64::BITS || !may_fall_back {
-            return bin;
-        }
+        if may_fall_back && bin == u64::BITS { bin + self.smallest_fallback(order, migratetype) } else { bin }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn smallest_fallback(&self, order: Order, requester: Migratetype) -> u32 {
         let is_open = |at, list| at < PAGEBLOCK_ORDER && self.has_bits(at, list);
-        let smallest = fallback::smallest(order, migratetype, is_open);
-        bin + u32::from(smallest.map_or(MAX_ORDER, |(order, _)| order).get())
+        let smallest = fallback::smallest(order, requester, is_open);
+        u32::from(smallest.map_or(MAX_ORDER, |(order, _)| order).get())
     }
 
     /// A bit for each bin of a type that has a pageblock.
