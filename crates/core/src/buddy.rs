@@ -39,7 +39,7 @@ use crate::sync::Slot;
 use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 pub(crate) use account::{Counters, Pending};
 use lists::EMPTY;
-pub(crate) use maps::{AT_LEAST, Bitmaps, CLASSES, MAY_BE_CLAIMED, Picked, exactly, maps_of_bitmaps};
+pub(crate) use maps::{AT_LEAST, Bitmaps, CLAIMABLE, CLASSES, Picked, exactly, maps_of_bitmaps};
 use maps::{Bins, Whole};
 pub(crate) use shown::{MIXED, WHOLE, WORDS};
 pub(crate) use sink::{Each, Pieces, Sink};

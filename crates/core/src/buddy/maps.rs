@@ -99,7 +99,7 @@ pub(crate) const fn exactly(order: Order) -> u64 {
 }
 
 /// Bins whose pageblocks may have half of their frames free, as [`fallback::retypes`] asks.
-pub(crate) const MAY_BE_CLAIMED: u64 = {
+pub(crate) const CLAIMABLE: u64 = {
     let (mut table, mut bin) = (0, 0);
     while bin < BINS {
         let class = bin % CLASSES;
@@ -347,7 +347,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         }
         self.count_in(|counts| count(counts, 0));
         // Nothing else comes along, so no larger block is broken than must be.
-        let (_, from) = fallback::smallest(order, wanted, |at, list| self.has_bits(at, list))?;
+        let (_, from) = self.smallest_fallback(order, wanted)?;
         let fit = self.cold.bins.occupied[from as usize].get() & AT_LEAST[order.index()];
         Some(Some((self.first_in(from, fit.trailing_zeros()), from)))
     }

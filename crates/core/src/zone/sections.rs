@@ -24,7 +24,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::{Zone, ZoneSpec};
-use crate::buddy::{AT_LEAST, CLASSES, MAY_BE_CLAIMED, MIXED, WHOLE, WORDS, Wanted, exactly};
+use crate::buddy::{AT_LEAST, CLAIMABLE, CLASSES, MIXED, WHOLE, WORDS, Wanted, exactly};
 use crate::config::Config;
 use crate::platform::{Platform, Word};
 use crate::policy::fallback::{self, Source, Steal};
@@ -140,8 +140,8 @@ impl Shown {
 
     /// Whether there is one below the pageblock order in a pageblock that another type may claim: about half of it, or
     /// more, is free.
-    fn has_to_claim(&self, order: Order, list: Migratetype) -> bool {
-        self.0[list.index()] & exactly(order) & MAY_BE_CLAIMED != 0
+    fn has_claimable(&self, order: Order, list: Migratetype) -> bool {
+        self.0[list.index()] & exactly(order) & CLAIMABLE != 0
     }
 }
 
@@ -295,10 +295,10 @@ impl<P: Platform> Zone<'_, P> {
                 fallback::choose(generation, order, migratetype, grouping, avoid_fragmentation, has_block)?;
             if steal != Steal::Pageblock {
                 (Shown::has_unmixed, largest, list)
-            } else if shown.has_to_claim(largest, list) {
-                (Shown::has_to_claim, largest, list)
+            } else if shown.has_claimable(largest, list) {
+                (Shown::has_claimable, largest, list)
             } else {
-                // Hardly any pageblock would be taken as a whole, so that the smallest block is broken.
+                // Hardly any pageblock could be claimed: the smallest block is broken.
                 let (smallest, list) = fallback::smallest(order, migratetype, has_block)?;
                 (Shown::has_unmixed, smallest, list)
             }

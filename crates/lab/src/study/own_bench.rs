@@ -172,7 +172,6 @@ fn explain(result: &mut ResultPart, machine: &Machine, models: usize) {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]

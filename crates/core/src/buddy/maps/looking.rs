@@ -25,15 +25,22 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         &Wanted { order, migratetype, may_fall_back, .. }: &Wanted,
     ) -> u32 {
         let bin = (self.occupied(migratetype) & AT_LEAST[order.index()]).trailing_zeros();
-        if may_fall_back && bin == u64::BITS { bin + self.smallest_fallback(order, migratetype) } else { bin }
+        if !may_fall_back || bin < u64::BITS {
+            return bin;
+        }
+        let smallest = self.smallest_fallback(order, migratetype);
+        bin + u32::from(smallest.map_or(MAX_ORDER, |(order, _)| order).get())
     }
 
+    /// The smallest block below the pageblock order of another type that has at least `order`, and its type.
     #[cold]
     #[inline(never)]
-    fn smallest_fallback(&self, order: Order, requester: Migratetype) -> u32 {
-        let is_open = |at, list| at < PAGEBLOCK_ORDER && self.has_bits(at, list);
-        let smallest = fallback::smallest(order, requester, is_open);
-        u32::from(smallest.map_or(MAX_ORDER, |(order, _)| order).get())
+    pub(super) fn smallest_fallback(
+        &self,
+        order: Order,
+        requester: Migratetype,
+    ) -> Option<(Order, Migratetype)> {
+        fallback::smallest(order, requester, |at, list| at < PAGEBLOCK_ORDER && self.has_bits(at, list))
     }
 
     /// A bit for each bin of a type that has a pageblock.

@@ -102,7 +102,7 @@ impl Zone<'_, Machine> {
     }
 
     /// Whether it has such a block in a pageblock with 192 free frames or more.
-    fn has_to_claim(&self, n: usize, order: Order, list: Migratetype) -> bool {
+    fn has_claimable(&self, n: usize, order: Order, list: Migratetype) -> bool {
         self.bins_of(n, order, list).iter().any(|&bin| bin / 7 == u32::from(order.get()) && bin % 7 >= 4)
     }
 
@@ -240,7 +240,7 @@ fn a_request_goes_where_its_type_is_or_where_the_fallback_finds_a_block() {
                 fallback::choose(generation, order, migratetype, grouping, avoid_fragmentation, any).map(
                     |Source { order: largest, migratetype: list, steal }| {
                         *fell_back += 1;
-                        let claims = |n: &usize| zone.has_to_claim(*n, largest, list);
+                        let claims = |n: &usize| zone.has_claimable(*n, largest, list);
                         let claimed = zone.sections_from(from).find(claims);
                         if let (Steal::Pageblock, Some(n)) = (steal, claimed) {
                             *claims_one += 1;
