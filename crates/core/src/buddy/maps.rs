@@ -286,8 +286,9 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     ///
     /// A pageblock is in bins of its own type only, so a fallback either gives the requester the pageblock with the
     /// largest block and all its free frames, or takes only the blocks requested, of the smallest ones that suffice
-    /// (the rule of Linux since v6.15). `kept` is the last pageblock that kept its type in this take: its free frames
-    /// only become fewer, so it is not looked at again.
+    /// (the rule of Linux since v6.15). Of a pair it gets both pageblocks: so those of types that do not move are
+    /// neighbours, and the ranges between them are long. `kept` is the last pageblock that kept its type in this take:
+    /// its free frames only become fewer, so it is not looked at again.
     #[expect(clippy::option_option, reason = "found nothing, made something available, take it there")]
     pub(super) fn fall_back(
         &mut self,
@@ -315,8 +316,6 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             counts.retyped += retyped;
         };
         if found >= PAGEBLOCK_ORDER {
-            // Of a pair one pageblock suffices for a smaller block.
-            let found = if order < PAGEBLOCK_ORDER { PAGEBLOCK_ORDER } else { found };
             let Some(taken) = self.take_wholes(found, from, 1) else { return Some(None) };
             self.count_in(|counts| count(counts, found.pages() / PAGEBLOCK_PAGES));
             taken.each(PAGEBLOCK_ORDER, |start| self.give_whole(start, from, wanted));

@@ -250,3 +250,28 @@ fn huge_neighbours_go_back_as_their_pageblocks_are() {
         assert_eq!((world.settled().free, world.settled().on_pcp), (8 * 1024, 0), "{a} and {b}");
     }
 }
+
+/// Frames that stay come with three times as many that go. Those that stay are in pairs of pageblocks: all blocks of
+/// the largest order are free again but those that they fill, and one that they have begun.
+#[test]
+fn pageblocks_that_other_types_give_up_are_neighbours() {
+    const PAIRS: u64 = 64;
+    for config in ENGINES {
+        for sections in [0, 16 * MAX_ORDER.pages()] {
+            let world =
+                Spec::one_zone(PAIRS * MAX_ORDER.pages(), 2).config(config).sections(sections).plain();
+            let stay = PAIRS / 4 * MAX_ORDER.pages() - PAGEBLOCK_PAGES;
+            let go = world.on(0, |cpu| {
+                let round = |_| {
+                    cpu.must_alloc_of(0, Migratetype::Unmovable);
+                    [(); 3].map(|()| cpu.must_alloc(0))
+                };
+                (0..stay).flat_map(round).collect::<Vec<_>>()
+            });
+            go.iter().for_each(|&pfn| world.must_free(0, pfn, 0));
+            world.drain_all();
+            let whole = world.allocator().free_blocks(MAX_ORDER);
+            assert!(whole >= PAIRS - PAIRS / 4 - 1, "{whole} of {PAIRS}, {:?}, {sections}", config.engine);
+        }
+    }
+}
