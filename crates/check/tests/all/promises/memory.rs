@@ -161,6 +161,25 @@ fn p04_a_frame_whose_memory_failed_is_not_handed_out_again() {
     }
 }
 
+/// A pageblock that went offline with a bad frame comes back in two parts, and another one is isolated in between.
+#[test]
+fn p04_frees_hit_again_after_a_bad_frame_came_back_online() {
+    let world = Spec::one_zone(8 * PAGEBLOCK_PAGES, 1).plain();
+    let (allocator, start) = (world.allocator(), BASE.add(PAGEBLOCK_PAGES));
+    world.on(0, |cpu| cpu.hwpoison(start.add(511))).expect("it is free");
+    world.on(0, |cpu| cpu.offline(start..start.add(PAGEBLOCK_PAGES))).expect("it is free");
+    allocator.online(start, 200).expect("it went offline");
+    allocator.isolate_pageblock(BASE).expect("it is there");
+    allocator.unisolate_pageblock(BASE).expect("it is isolated");
+    allocator.online(start.add(200), 312).expect("it went offline");
+    world.on(0, |cpu| {
+        let pfn = cpu.must_alloc(0);
+        cpu.must_free(pfn, 0);
+        let pfn = cpu.must_alloc(0);
+        assert!(cpu.free_hit(pfn, Order::ZERO));
+    });
+}
+
 /// A bad frame goes out of use in one way or another. From then on frees hit as before, on every CPU.
 #[test]
 fn p04_frees_hit_again_when_the_last_bad_frame_is_out_of_use() {
