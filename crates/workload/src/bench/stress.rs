@@ -382,8 +382,8 @@ mod tests {
             threads[1].take_inbox(&mut cpu, true);
             received += buddy.inner().frees() - frees;
         }
-        let own = buddy.inner().frees() - before - received;
-        let handed_over = STEPS - threads[0].asked - own;
+        let freed = buddy.inner().frees() - before - received;
+        let handed_over = STEPS - threads[0].asked - freed;
         let parts = STEPS as f64 / handed_over as f64;
         assert!((14.0..18.0).contains(&parts), "one of {parts}");
     }
