@@ -284,7 +284,7 @@ fn counts_of_lists_are_right_beside_another_cpu() {
 /// Blocks of 1, 1, 2, 4 … 2^(n-1) frames fill 2^n frames.
 #[test]
 fn blocks_that_add_up_to_the_memory_fill_it() {
-    let ways = super::WAYS.into_iter().filter(|&(name, _, zones)| zones == 1 && name != "linux_v6_7");
+    let ways = super::WAYS.into_iter().filter(|&(name, _, sections)| sections == 1 && name != "linux_v6_7");
     for (name, config, _) in ways {
         for n in 2..=10 {
             let world: World<Plain> = Spec::one_zone(1 << n, 1).config(config()).build();
@@ -302,7 +302,7 @@ fn blocks_that_add_up_to_the_memory_fill_it() {
 fn types_that_take_turns_are_served_in_memory_that_is_nearly_full() {
     let (pages, types) = (512 * PAGEBLOCK_PAGES, Migratetype::ORDINARY);
     for (name, config, _) in
-        super::WAYS.into_iter().filter(|&(name, _, zones)| zones == 1 && name != "linux_v6_7")
+        super::WAYS.into_iter().filter(|&(name, _, sections)| sections == 1 && name != "linux_v6_7")
     {
         for cpus in [1, 16] {
             let world: World<Plain> = Spec::one_zone(pages, cpus).config(config()).build();
