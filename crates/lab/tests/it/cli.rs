@@ -465,6 +465,7 @@ fn what_cannot_be_used_is_refused_at_once() {
     let none = scratch.path("none.parquet");
     assert!(refusal(&["study", &study]).starts_with(&format!("cannot read {none}: ")));
     assert!(refusal(&["doctor", "--save", "-"]).contains("standard output is /dev/stdout"));
+    assert!(refusal(&["trace", "summary", "-"]).ends_with("; standard input is /dev/stdin"));
     for (uid, gid) in [("abc", "1000"), ("1000", "")] {
         let mut command = framewright(&["record", "-o", "/dev/null", "--", "true"]);
         let output = command.env("SUDO_UID", uid).env("SUDO_GID", gid).output().expect("it runs");
