@@ -542,14 +542,14 @@ impl<'a, M: FrameUser, F: Fn(Pfn) -> bool> History<'a, M, F> {
         assert!(is_obstructed, "{error}");
     }
 
-    /// If no zone keeps anything back, a request is refused for want of memory only if no zone has a block for it, and
-    /// a movable page only if none has a page, nor a list of the CPU that asks.
+    /// A request is refused for want of memory only if no zone has a block for it; if no zone keeps anything back, a
+    /// movable page only if none has a page, nor a list of the CPU that asks.
     fn must_be_exhausted(&mut self, cpu: usize, request: &Request<'_>, error: &AllocError) {
         check_refusal(&error.to_string());
         self.filling = false;
         self.counts.failed += 1;
         let (allocator, config) = (self.world.allocator(), self.world.allocator().config());
-        if error.why == AllocFailure::NoMemory && !config.keep_marks && config.engine != Engine::Linux {
+        if error.why == AllocFailure::NoMemory && config.engine != Engine::Linux {
             assert!(error.largest < Some(request.order), "{error}");
         }
         let for_all = request.order == Order::ZERO
