@@ -1,4 +1,4 @@
-// Three allocators that are each wrong in one way: what shows that the suite can fail, and for the right reason.
+// Four allocators that are each wrong in one way: what shows that the suite can fail, and for the right reason.
 #include "bitmap.h"
 
 #include <stdatomic.h>
@@ -27,12 +27,13 @@ static int free_and_lose(void *arena, uint64_t frame, unsigned order) {
   return bitmap_free(arena, frame, order);
 }
 
-#define BROKEN(name, alloc, free) {name, 10, 0, bitmap_open, bitmap_close, bitmap_attach, bitmap_detach, alloc, free}
+#define BROKEN(name, promises, alloc, free) {name, 10, promises, bitmap_open, bitmap_close, bitmap_attach, bitmap_detach, alloc, free}
 
 const struct allocator broken[] = {
-    BROKEN("broken: misaligned", alloc_misaligned, bitmap_free),
-    BROKEN("broken: hands out twice", alloc_twice, free_anything),
-    BROKEN("broken: loses frames", bitmap_alloc, free_and_lose),
+    BROKEN("broken: misaligned", 0, alloc_misaligned, bitmap_free),
+    BROKEN("broken: hands out twice", 0, alloc_twice, free_anything),
+    BROKEN("broken: loses frames", 0, bitmap_alloc, free_and_lose),
+    BROKEN("broken: takes any free", REFUSES_WRONG_FREES, bitmap_alloc, free_anything),
     {0},
 };
 
@@ -40,4 +41,5 @@ const unsigned broken_fails[] = {
     1u << ALIGNMENT,
     1u << EXCLUSIVITY,
     1u << EXHAUSTION | 1u << COALESCING,
+    1u << WRONG_FREES,
 };

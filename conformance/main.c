@@ -8,14 +8,17 @@ static int wanted(const char *name, const char *only) { return !only || !strncmp
 
 int main(int argc, char **argv) {
   const char *only = argc > 1 ? argv[1] : NULL;
-  int wrong = 0;
+  int wrong = 0, tried = 0;
   const struct allocator *const lists[] = {framewrights, stand_ins};
   for (int list = 0; list < 2; list++)
     for (const struct allocator *one = lists[list]; one->name; one++)
-      if (wanted(one->name, only))
+      if (wanted(one->name, only)) {
         wrong += conform(one, stdout) != 0;
+        tried++;
+      }
   for (int n = 0; broken[n].name; n++)
     if (wanted(broken[n].name, only)) {
+      tried++;
       unsigned failed = conform(&broken[n], stdout);
       // It must fail what it breaks; what rests on that may fail, too.
       if ((failed & broken_fails[n]) != broken_fails[n]) {
@@ -23,6 +26,6 @@ int main(int argc, char **argv) {
         wrong++;
       }
     }
-  printf("%d wrong\n", wrong);
-  return wrong != 0;
+  printf("%d wrong of %d\n", wrong, tried);
+  return wrong != 0 || tried == 0;
 }

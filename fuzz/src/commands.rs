@@ -68,13 +68,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
 const WRITTEN: &[&str] = &[
     "study all --quick -o results.json --format json",
     "study pcp-reset --part structure --machine westmere --samples 3",
-    "study --new preset=linux_v6_7,batch=31 --base linux_v5_4",
+    "trace export trace.parquet --to folded --weight pages -o folded.txt",
     "record -o trace.parquet -- make -j 8 all",
     "replay trace.parquet --base preset=linux_v5_4 --new pcp_fraction=8,bulk=runs --threads 2 --samples 5",
     "bench --workload hot_pair --order 0,3,9 --cpus 1,2 --memory 64M --samples 2 --color never -q",
     "compare a.json b.json --format markdown",
     "machines --detect --format toml",
-    "boot map.txt --quiet",
+    "boot --map map.txt --quiet",
     "help study",
     "--version",
 ];

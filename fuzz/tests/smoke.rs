@@ -138,6 +138,16 @@ fn maps() {
     run("maps");
 }
 
+/// A folder of another name would be read by no target.
+#[test]
+fn every_regression_is_a_targets() {
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    for folder in here.join("regressions").read_dir().expect("the checkout has it") {
+        let name = folder.expect("it is listed").file_name().into_string().expect("text");
+        assert!(here.join("fuzz_targets").join(format!("{name}.rs")).exists(), "regressions/{name}");
+    }
+}
+
 #[test]
 fn a_target_that_breaks_is_seen() {
     let run = |input: &[u8]| {

@@ -208,7 +208,8 @@ def replay(
 ) -> Results:
     """Replays a trace on real threads under two or more configurations, and measures them interleaved.
 
-    ``new``: one configuration, or several. ``memory_mib``: memory of each allocator in MiB; by default twice what the trace uses.
+    ``new``: one configuration, or several. ``memory_mib``: memory of each allocator in MiB; by default the largest zone of the
+    trace's machine, and for huge pages 1.3 times what the trace uses.
     """
     arguments = ["replay", str(trace), "--base", base, "--samples", str(samples), "--seed", str(seed)]
     for config in [new] if isinstance(new, str) else new:

@@ -26,7 +26,7 @@ usage: cargo xtask TASK
   readme [FILE]      puts the figures of FILE [target/bench.json] into README.md and docs/performance.md
   readme --check     says how old these figures are; fails if they are older than 60 days
   lines              lines of all Rust files by crate: code, comments, blank, tests
-  size               code of the allocator in three configurations without an operating system; needs target x86_64-unknown-none
+  size               code of the allocator in four configurations without an operating system; needs target x86_64-unknown-none
   programs           replays the traces of ten programs and writes docs/validation/programs.md
   soak [CALLS]       random calls against the oracle under the default, with marks and checks, and under linux_v6_7
                      [1000000000 each]

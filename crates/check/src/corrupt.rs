@@ -23,6 +23,8 @@ pub enum Spot {
     MapWord(Pfn, usize),
     /// A slot of the per-CPU lists' storage; the first are those of the unmovable order-0 list.
     Slot(usize),
+    /// What other CPUs ask of the per-CPU lists, and whether frees check their pageblocks.
+    PcpRequest,
     /// The page count of the per-CPU lists.
     PcpCount,
     /// Of the movable order-0 list: the place behind its head, floor, ceiling, and the place of its coldest block.
@@ -140,10 +142,11 @@ impl<P: Platform<Pin = OwnedPin>> World<P> {
                 unsafe { map.cast::<u8>().add(8 * (n % 8)) }
             }
             Spot::Slot(n) => core::ptr::from_ref(&slots[n]).cast(),
-            Spot::PcpCount => {
+            Spot::PcpRequest | Spot::PcpCount => {
                 let pcp = self.allocator().pcp(ZoneId(0), CpuId(0));
-                // SAFETY: the count is the second word of a list set.
-                unsafe { core::ptr::from_ref(pcp).cast::<u8>().add(8) }
+                let offset = if spot == Spot::PcpCount { 8 } else { 0 };
+                // SAFETY: the requests are the first word of a list set, the count is the second.
+                unsafe { core::ptr::from_ref(pcp).cast::<u8>().add(offset) }
             }
             Spot::ListWord(n) => {
                 assert!(n < 4, "a list has four words");

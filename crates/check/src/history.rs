@@ -10,8 +10,8 @@ mod spell;
 use core::cell::RefCell;
 
 use framewright::config::{Engine, RefillCheck};
-use framewright::cpu::Hwpoisoned;
-use framewright::error::AllocError;
+use framewright::cpu::{Hwpoisoned, PlaceError, PlaceFailure};
+use framewright::error::{AllocError, AllocFailure};
 use framewright::fault::FaultRule;
 use framewright::frame::{FrameUser, State};
 use framewright::hotplug::OfflineError;
@@ -393,7 +393,7 @@ impl<'a, M: FrameUser, F: Fn(Pfn) -> bool> History<'a, M, F> {
             }
             Call::AllocAt(Block { pfn, order }) => match on.alloc_at(pfn, order) {
                 Ok(()) => self.got(Block { pfn, order }),
-                Err(error) => check_refusal(&error.to_string()),
+                Err(error) => self.must_be_obstructed(cpu, Block { pfn, order }, &error),
             },
             Call::AllocBulk(order, asked, count) => {
                 let request = Request::new(order, asked);
@@ -518,13 +518,40 @@ impl<'a, M: FrameUser, F: Fn(Pfn) -> bool> History<'a, M, F> {
         floors.check(self.world.allocator(), request).unwrap_or_else(|breach: Breach| panic!("{breach:?}"));
     }
 
-    /// If no zone keeps anything back, a movable page is refused only if no zone has one, nor a list of the CPU that
-    /// asks.
+    /// A given block is refused only if the reason that is named is there.
+    fn must_be_obstructed(&self, cpu: usize, block: Block, error: &PlaceError) {
+        check_refusal(&error.to_string());
+        let (allocator, oracle) = (self.world.allocator(), &self.owner.0.borrow().oracle);
+        let last = Pfn(block.pfn.0.wrapping_add(block.order.pages() - 1));
+        let is_obstructed = match error.why {
+            PlaceFailure::Misaligned => !block.pfn.is_aligned(block.order),
+            PlaceFailure::Foreign => {
+                let holds = |zone: &Zone<'_, Plain>| zone.spec().spans(block.pfn) && zone.spec().spans(last);
+                !oracle.manages(block) || !allocator.zones().iter().any(holds)
+            }
+            PlaceFailure::InUse { state, .. } => {
+                let is_bad = matches!(state, State::Quarantined { .. });
+                is_bad || !oracle.manages(block) || oracle.owner_within(block).is_some()
+            }
+            PlaceFailure::Listed { cpu: lister, .. } => lister.index() != cpu,
+            PlaceFailure::Isolated(pfn) => allocator.frames().info(pfn).migratetype() == Migratetype::Isolate,
+            PlaceFailure::Bad => oracle.bad().any(|bad| block.pfn <= bad && bad <= last),
+            PlaceFailure::BelowMark => false,
+            PlaceFailure::Injected => allocator.config().fault_injection,
+        };
+        assert!(is_obstructed, "{error}");
+    }
+
+    /// A request is refused for want of memory only if no zone has a block for it; if no zone keeps anything back, a
+    /// movable page only if none has a page, nor a list of the CPU that asks.
     fn must_be_exhausted(&mut self, cpu: usize, request: &Request<'_>, error: &AllocError) {
         check_refusal(&error.to_string());
         self.filling = false;
         self.counts.failed += 1;
         let (allocator, config) = (self.world.allocator(), self.world.allocator().config());
+        if error.why == AllocFailure::NoMemory && config.engine != Engine::Linux {
+            assert!(error.largest < Some(request.order), "{error}");
+        }
         let for_all = request.order == Order::ZERO
             && request.migratetype == Migratetype::Movable
             && request.highest == ZoneType::Movable;

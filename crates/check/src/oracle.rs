@@ -250,7 +250,8 @@ impl Oracle {
         self.memory.iter().map(|(start, end)| end - start).sum::<u64>() - self.pages_owned
     }
 
-    fn manages(&self, block: Block) -> bool {
+    /// Whether all frames of a block are the allocator's.
+    pub fn manages(&self, block: Block) -> bool {
         let Some(end) = block.pfn.0.checked_add(block.order.pages()) else { return false };
         self.memory.range(..=block.pfn.0).next_back().is_some_and(|(_, &range_end)| end <= range_end)
     }

@@ -658,6 +658,16 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         self.common.zone
     }
 
+    /// The frames of the section.
+    pub(crate) fn range(&self) -> Range<Pfn> {
+        self.extent.range.clone()
+    }
+
+    /// Number of pageblocks with a bad frame in use.
+    pub(crate) fn marked_pageblocks(&self) -> u64 {
+        self.cold.marked_pageblocks.get()
+    }
+
     /// Number of isolated pageblocks.
     #[must_use]
     pub fn isolated_pageblocks(&self) -> u64 {

@@ -130,9 +130,9 @@ impl AllocError {
         }
     }
 
-    /// Adds the lack of one more zone.
-    pub(crate) fn add(&mut self, zone: &Shortfall) {
-        if zone.kept > 0 && zone.largest >= Some(self.order) {
+    /// Adds the lack of one more zone. The rule of v3.0 keeps pages even where the mark is 0.
+    pub(crate) fn add(&mut self, zone: &Shortfall, keeps_marks: bool) {
+        if keeps_marks && zone.largest >= Some(self.order) {
             self.why = AllocFailure::BelowMark;
         } else if self.why == AllocFailure::NoSuchZone {
             self.why = AllocFailure::NoMemory;

@@ -193,8 +193,7 @@ impl<P: Platform> fmt::Debug for Pcp<'_, P> {
 pub(crate) fn shut_or_open<P: Platform>(of_zone: &[Pcp<'_, P>], closed: bool) {
     // The lists of all CPUs are closed, or of none: isolating a range writes to them once. If hits count, frees check
     // in any case.
-    let is_closed = |pcp: &Pcp<'_, P>| cfg!(feature = "lists") && pcp.request.load(Relaxed) & CLOSED != 0;
-    if !of_zone[0].counts() && is_closed(&of_zone[0]) != closed {
+    if !of_zone[0].counts() && of_zone[0].is_closed() != closed {
         of_zone.iter().for_each(|pcp| pcp.set_closed(closed));
     }
 }
@@ -351,6 +350,11 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Whether the owner has not yet served a drain request.
     pub(crate) fn drain_pending(&self) -> bool {
         self.request.load(Acquire) & REQUEST_DRAIN != 0
+    }
+
+    /// Whether each free checks its pageblock, so that none hits.
+    pub(crate) fn is_closed(&self) -> bool {
+        cfg!(feature = "lists") && self.request.load(Relaxed) & CLOSED != 0
     }
 
     /// Lets every free of the owner check its pageblock, while a pageblock of the zone is isolated. Called under the

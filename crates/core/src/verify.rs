@@ -17,6 +17,8 @@
 //!    pageblock does not record bad frames, the frame is out of use.
 //! 8. Untouched memory is free, in blocks of the largest order, which no list holds; its pageblocks are as new.
 //! 9. If a zone has several sections, each shows the bins and free pageblocks that it has.
+//! 10. A section counts its pageblocks that are isolated and those with bad frames in use, a zone those reserved for
+//!     high orders. Frees check their pageblock if one is isolated, and hit if there is none of the first two kinds.
 //!
 //! [`Allocator::verify`] checks these statements; comments give the number of each.
 
@@ -78,6 +80,14 @@ struct Tiles {
     none: u64,
 }
 
+/// Pageblocks that frees have to look at, and those reserved for high orders.
+#[derive(Default)]
+struct Special {
+    /// Isolated pageblocks, and pageblocks with a bad frame in use.
+    found: [u64; 2],
+    reserved_pages: u64,
+}
+
 /// An invariant that does not hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Violation {
@@ -129,16 +139,32 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             // 6: blocks on per-CPU lists are taken, and their head words state their places.
             let (on_pcp, unsaid) = self.verify_pcps(zone)?;
             let (mut lists, mut untouched, mut tiles) = (Listed::default(), 0, Tiles::default());
+            let mut special = Special::default();
             for n in 0..zone.cut.sections() {
                 let check = |buddy: &mut Buddy<'_, 'm, P, M>| {
                     // 2: lists and bins are chains of free blocks.
                     self.verify_lists(zone, buddy, &mut lists)?;
                     // 8: untouched memory is whole blocks, and no descriptor of it was written.
                     untouched += self.verify_untouched(zone, buddy)?;
+                    self.verify_special(zone, buddy, &mut special)?;
                     // 9: CPUs that choose a section see its present bins and bitmaps.
                     same("a section shows other free blocks than it has", u64::from(buddy.is_as_shown()), 1)
                 };
                 zone.with_section(n, &self.frames, self.waiter(None), check).0?;
+            }
+            // 10: frees look at their pageblocks where they must, and only there.
+            same(
+                "pages reserved for high orders are not counted so",
+                special.reserved_pages,
+                zone.pressure.highatomic(),
+            )?;
+            for pcp in self.pcps_of(zone.id()).iter().filter(|pcp| !pcp.counts()) {
+                let is_right = if pcp.is_closed() { special.found != [0; 2] } else { special.found[0] == 0 };
+                let [isolated, marked] = special.found;
+                check(zone.id(), None, (isolated, marked))(
+                    is_right,
+                    "frees check their pageblocks, or do not, without reason",
+                )?;
             }
             // 3: the counters equal the sums of the lists.
             same("free pages are not the sum of the lists", lists.pages + untouched, zone.free_pages())?;
@@ -258,6 +284,39 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             count(list, singles * PAGEBLOCK_PAGES + pairs * MAX_ORDER.pages());
         }
         Ok(())
+    }
+
+    /// Walks a section's pageblocks, and adds those that are special.
+    fn verify_special(
+        &self,
+        zone: &Zone<P>,
+        buddy: &Buddy<'_, 'm, P, M>,
+        special: &mut Special,
+    ) -> Result<(), Violation> {
+        let mut found = [0; 2];
+        for info in Pfn::pageblocks(buddy.range())
+            .map(|block| self.frames.info(block))
+            .filter(|info| info.is_present())
+        {
+            let migratetype = info.migratetype();
+            found[0] += u64::from(migratetype == Migratetype::Isolate);
+            found[1] += u64::from(info.is_poisoned());
+            special.reserved_pages += u64::from(migratetype == Migratetype::HighAtomic) * PAGEBLOCK_PAGES;
+        }
+        let counted = [buddy.isolated_pageblocks(), buddy.marked_pageblocks()];
+        for (n, what) in
+            ["isolated pageblocks are not counted so", "pageblocks with bad frames are not counted so"]
+                .into_iter()
+                .enumerate()
+        {
+            check(zone.id(), None, (found[n], counted[n]))(found[n] == counted[n], what)?;
+            special.found[n] += found[n];
+        }
+        let is_known = found == [0; 2] || buddy.has_special_pageblocks();
+        check(zone.id(), None, (found[0], found[1]))(
+            is_known,
+            "a zone does not know of its special pageblocks",
+        )
     }
 
     /// Walks the untouched pageblocks. Returns their pages.

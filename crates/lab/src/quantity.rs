@@ -51,8 +51,8 @@ pub(crate) const ZONE_LOCK_CAUSES: [Quantity; 2] =
 /// Use of the memory's bandwidth, and traffic of cache lines.
 pub(crate) const TRAFFIC: [Quantity; 3] = quantities! {
     memory_bandwidth "%" None Cause "Share of a node's memory bandwidth that is used."
-    line_transfers "1" Lower Cause "Moves of a cache line between CPUs, per page or acquisition."
-    line_wait_ns "ns" Lower Cause "Time that CPUs wait for a cache line that another CPU has, per page or acquisition."
+    line_transfers "1" Lower Cause "Moves of a cache line between CPUs, per page, call or acquisition."
+    line_wait_ns "ns" Lower Cause "Time that CPUs wait for a cache line, per page, call or acquisition."
 };
 /// Metrics of a closed queueing network.
 pub(crate) const NETWORK: [Quantity; 3] = quantities! {

@@ -80,8 +80,14 @@ pub(crate) fn slower(core_shared: f64) -> f64 {
 /// Costs of a machine, with each parameter as `choose` has it: by name, from its description.
 ///
 /// # Errors
-/// The description lacks the sizes of caches.
+/// The description lacks the sizes of caches, or has cores of more than two threads.
 pub fn model_of(machine: &Machine, mut choose: impl FnMut(&str, Parameter) -> f64) -> Result<Model> {
+    if machine.threads_per_core > 2 {
+        let (name, threads) = (&machine.name, machine.threads_per_core);
+        return Err(Error::failed(format_args!(
+            "{name}: cores of {threads} threads are not simulated, only of 1 or 2"
+        )));
+    }
     let all = machine.parameters();
     let mut get = |name: &str| {
         all.iter().find(|(known, _)| *known == name).map(|(name, parameter)| choose(name, *parameter))
@@ -304,6 +310,15 @@ mod tests {
             let model = central_model(&machine).expect("it has all that is needed");
             assert_eq!(u32::from(model.shape.cpus()), machine.cpus(), "{}", machine.name);
         }
+    }
+
+    #[test]
+    fn cores_of_more_than_two_threads_cannot_be_simulated() {
+        let machine = Machine::find("xeon-gold-5320").expect("it is built in");
+        let wide = |threads_per_core| central_model(&Machine { threads_per_core, ..machine.clone() });
+        wide(2).expect("a thread has a sibling");
+        let error = wide(4).expect_err("a thread has three siblings").to_string();
+        assert!(error.contains("4 threads"), "{error}");
     }
 
     #[test]

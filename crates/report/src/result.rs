@@ -27,6 +27,7 @@ use crate::host::Host;
 
 /// One run of a command: what it found, and where.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[must_use]
 pub struct Document {
     /// Version of framewright that wrote this.
     pub framewright: String,
@@ -106,6 +107,7 @@ pub struct TraceId {
 
 /// Results that belong into one table: one machine, one baseline and its variants.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[must_use]
 pub struct Part {
     /// The study, or the command if it is none.
     pub study: String,
@@ -300,7 +302,6 @@ pub(crate) fn grouped<T, K: PartialEq>(
 
 impl Document {
     /// A document of this version, on this host, without results. The program that writes it knows its commit.
-    #[must_use]
     pub fn new(command: impl Into<String>, host: Host) -> Self {
         Self {
             framewright: env!("CARGO_PKG_VERSION").to_owned(),
@@ -326,7 +327,6 @@ impl Document {
     }
 
     /// Adds a part.
-    #[must_use]
     pub fn with(mut self, part: Part) -> Self {
         self.results.push(part);
         self
@@ -335,7 +335,6 @@ impl Document {
 
 impl Part {
     /// A part without variants and metrics.
-    #[must_use]
     pub fn new(
         study: impl Into<String>,
         part: impl Into<String>,
@@ -346,7 +345,6 @@ impl Part {
     }
 
     /// Names the baseline; it becomes the first column.
-    #[must_use]
     pub fn baseline(mut self, variant: impl Into<String>) -> Self {
         self.baseline = variant.into();
         self.variants.retain(|known| *known != self.baseline);
@@ -355,28 +353,24 @@ impl Part {
     }
 
     /// Adds a column. Variants that samples name are added by themselves; this settles the order.
-    #[must_use]
     pub fn variant(mut self, variant: impl Into<String>) -> Self {
         self.know(&variant.into());
         self
     }
 
     /// Sets the seed.
-    #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
     /// Says that samples of the same position belong together.
-    #[must_use]
     pub const fn paired(mut self) -> Self {
         self.paired = true;
         self
     }
 
     /// The part, whose variants stand side by side in a table.
-    #[must_use]
     pub const fn table(mut self) -> Self {
         self.is_table = true;
         self
@@ -389,7 +383,6 @@ impl Part {
     }
 
     /// Sets the hash of all simulated events.
-    #[must_use]
     pub fn event_log_hash(mut self, hash: impl Into<String>) -> Self {
         self.event_log_hash = Some(hash.into());
         self

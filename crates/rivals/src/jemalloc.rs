@@ -80,9 +80,10 @@ pub struct Access<'a> {
     quota: Quota<'a>,
 }
 
+/// Blocks of one page lie at multiples of it in any case; with flags, calls of jemalloc leave its fast path.
 #[inline]
 const fn flags(order: u8) -> c_int {
-    je::MALLOCX_LG_ALIGN((SHIFT + order as u32) as usize)
+    if order == 0 { 0 } else { je::MALLOCX_LG_ALIGN((SHIFT + order as u32) as usize) }
 }
 
 impl TargetCpu for Access<'_> {
@@ -91,8 +92,14 @@ impl TargetCpu for Access<'_> {
         if !self.quota.allocate(order) {
             return None;
         }
+        let size = 1 << (SHIFT + u32::from(order));
         // SAFETY: the size is not 0, and the alignment is a power of two.
-        let block = unsafe { je::mallocx(1 << (SHIFT + u32::from(order)), flags(order)) };
+        let block = unsafe {
+            match flags(order) {
+                0 => je::malloc(size),
+                flags => je::mallocx(size, flags),
+            }
+        };
         if block.is_null() {
             self.quota.free(order);
             return None;

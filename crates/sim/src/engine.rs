@@ -442,8 +442,8 @@ impl Simulator {
         self.engine.translations = [limited(TRANSLATIONS), limited(NEAR_TABLES)];
     }
 
-    /// Gives the bytes from `start` to `end` a name, under which their traffic is counted. The first name given to a
-    /// line stays.
+    /// Gives the bytes from `start` to `end` a name, under which their traffic is counted. Where names overlap, a line
+    /// has the one that begins last; of those that begin together the last one given.
     pub fn name(&mut self, start: usize, end: usize, name: &str) {
         let traffic = &mut self.engine.traffic;
         let index = traffic.iter().position(|moved| moved.name == name).unwrap_or_else(|| {
@@ -472,7 +472,7 @@ impl Simulator {
         Moved { lines: self.engine.traffic.clone(), bandwidth: busy.collect() }
     }
 
-    /// Records what each CPU does from now on, at most `spans` spans.
+    /// Records what each CPU does from now on, at most `most` spans.
     pub fn record(&mut self, most: usize) {
         self.engine.recorder = Some(Recorder::new(self.engine.cpus.len(), most));
     }

@@ -18,7 +18,7 @@ pub struct Shape {
     pub cores_per_node: u16,
     /// Cores that share a last-level cache.
     pub cores_per_l3: u16,
-    /// Logical CPUs of each core.
+    /// Logical CPUs of each core: 1 or 2.
     pub threads_per_core: u16,
 }
 

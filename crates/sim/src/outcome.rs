@@ -108,13 +108,13 @@ impl Outcome {
         }
     }
 
-    /// This result without the use of the locks before the run.
     /// The locks of all zones together.
     #[must_use]
     pub fn all_locks(&self) -> [u64; 3] {
         self.locks.iter().fold([0; 3], |sum, lock| core::array::from_fn(|n| sum[n] + lock[n]))
     }
 
+    /// This result without the use of the locks before the run.
     pub(crate) fn since(mut self, before: &[[u64; 3]]) -> Self {
         for (after, before) in self.locks.iter_mut().zip(before) {
             *after = [after[0] - before[0], after[1] - before[1], after[2] - before[2]];

@@ -466,7 +466,7 @@ impl<M: FrameUser> World<M> {
         &self.simulator
     }
 
-    /// Records what each CPU does from now on, at most `spans` spans.
+    /// Records what each CPU does from now on, at most `most` spans.
     pub fn record(&mut self, most: usize) {
         self.simulator.record(most);
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The operating system refused to read or write a file.
-    #[error("cannot {action} {path}: {cause}{hint}", path = .path.display(), hint = io_hint(.cause))]
+    #[error("cannot {action} {path}: {cause}{hint}", path = .path.display(), hint = io_hint(.path, .cause))]
     Io {
         /// What was tried, as a verb: `read`, `write`, …
         action: &'static str,
@@ -114,8 +114,9 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn io_hint(cause: &io::Error) -> &'static str {
+fn io_hint(path: &Path, cause: &io::Error) -> &'static str {
     match cause.kind() {
+        io::ErrorKind::NotFound if path == Path::new("-") => "; standard input is /dev/stdin",
         io::ErrorKind::NotFound => "; check the path",
         io::ErrorKind::PermissionDenied => "; check its permissions, or run as root",
         io::ErrorKind::StorageFull => "; free some space or choose another place",

@@ -79,8 +79,8 @@ pub enum Workload {
     /// freed by another thread, every block marked: `stress_50_ns` to `stress_90_ns` are per operation,
     /// `stress_50_huge_percent` to `stress_90_huge_percent` the order-9 blocks that one thread can have behind it, in
     /// percent of what the free frames could make, `stress_50_refused_percent` to `stress_90_refused_percent` the
-    /// allocations that found no block (a figure, not failures). One operation in eight, which hands a block over, does
-    /// not call the allocator.
+    /// allocations that found no block (a figure, not failures). One operation in sixteen, which hands a block over,
+    /// does not call the allocator.
     Stress,
     /// Short processes: some live at a time on each thread, each faults in thousands of order-0 pages in small
     /// bursts, then frees all in one burst and gives way to the next. `exit_storm_ns` is per operation over
@@ -90,9 +90,9 @@ pub enum Workload {
     /// `metadata_bytes_per_frame` of those that tell.
     Ready,
     /// Order-9 blocks that can still be had, in percent of what the free frames could make: `huge_left_percent` at 50 %
-    /// and at 80 % occupancy, each after a churn of 16 times the memory in use, and at 50 % after 200 rounds that each
-    /// replace a tenth; and of the allocations those that found no block, `failed_percent`. One thread, untimed,
-    /// repeats exactly.
+    /// occupancy after a churn of 16 times the memory in use, and after 200 rounds that each replace a tenth of it; at
+    /// 80 % after a churn of 16 times all memory, by lifetimes and with random victims. Of the allocations those that
+    /// found no block: `failed_percent`. One thread, untimed, repeats exactly.
     Fragmentation,
 }
 
@@ -230,7 +230,7 @@ pub struct Scale {
     /// together, mixed orders a quarter.
     pub frames: u64,
     /// Operations, or pairs, that each thread times in one round, about; fewer where they would take longer than
-    /// 50 ms.
+    /// 50 ms, but for mixed orders and short processes.
     pub operations: u64,
     /// Memory of the allocator whose creation is timed, in GiB.
     pub ready_gib: u64,

@@ -85,8 +85,11 @@ pub fn page_kib() -> u32 {
 /// Moves the calling thread to a CPU. Says whether it did.
 pub fn pin_to(cpu: usize) -> bool {
     let mut set = CpuSet::new();
+    if cpu >= CpuSet::MAX_CPU {
+        return false;
+    }
     set.set(cpu);
-    cpu < CpuSet::MAX_CPU && sched_setaffinity(None, &set).is_ok()
+    sched_setaffinity(None, &set).is_ok()
 }
 
 /// Runs `work` on a thread of its own on that CPU.
@@ -461,6 +464,7 @@ mod tests {
             );
         }
         // Two threads on one CPU take turns by the scheduler: too slow to count, but it ends.
+        assert!(!pin_to(CpuSet::MAX_CPU), "no such CPU");
         let begin = Instant::now();
         let _ = ping_pong(first, first);
         let _ = read_modified(first, first);

@@ -77,13 +77,14 @@ impl Listed {
         let around = text.split_inclusive('\n').skip(first - 1).take(last - first + 1);
         let Place { line, column } = self.span.start;
         let name = format!("{}:+{}:{column}: {}", self.file, line - first, report::change(&self.name));
-        (name, around.flat_map(str::bytes).fold(0xcbf2_9ce4_8422_2325, digest_with))
+        (name, digest(around))
     }
 }
 
-/// 64-bit FNV-1a, a byte at a time.
-fn digest_with(digest: u64, byte: u8) -> u64 {
-    (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+/// 64-bit FNV-1a of a text in pieces.
+fn digest<'a>(text: impl IntoIterator<Item = &'a str>) -> u64 {
+    let with = |digest: u64, byte| (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    text.into_iter().flat_map(str::bytes).fold(0xcbf2_9ce4_8422_2325, with)
 }
 
 #[derive(Debug, Deserialize)]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::weave::{Mutant, Woven, weave};
-use crate::{Listed, Result};
+use crate::{Listed, Result, digest};
 
 /// What is copied: the crates that are mutated, the crate whose tests are to notice, and a guide whose code is one of
 /// these tests.
@@ -111,7 +111,10 @@ impl Tree {
             let names = file.mutants.iter().filter(|mutant| self.unviable.contains(&mutant.id));
             (
                 file.path.clone(),
-                (digest(&file.text), names.map(|mutant| listed[mutant.id as usize].name.clone()).collect()),
+                (
+                    digest([&*file.text]),
+                    names.map(|mutant| listed[mutant.id as usize].name.clone()).collect(),
+                ),
             )
         });
         Known(known.collect()).write(&target.join("unviable.json"))
@@ -222,7 +225,7 @@ impl Known {
     }
 
     fn has(&self, path: &str, text: &str, name: &str) -> bool {
-        self.0.get(path).is_some_and(|(digested, names)| *digested == digest(text) && names.contains(name))
+        self.0.get(path).is_some_and(|(digested, names)| *digested == digest([text]) && names.contains(name))
     }
 }
 
@@ -233,13 +236,6 @@ fn switch(path: &str) -> &'static str {
     } else {
         "framewright::mutant_switch::on"
     }
-}
-
-fn digest(text: &str) -> u64 {
-    use core::hash::{Hash, Hasher};
-    let mut hasher = std::hash::DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// `lib.rs` with the switch.

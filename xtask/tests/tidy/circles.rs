@@ -150,45 +150,25 @@ fn definer<'m>(modules: &'m BTreeMap<Names, Module<'_>>, path: Names, hops: u32)
     }
 }
 
-/// Groups of modules each of which reaches every other one: by Tarjan's algorithm ("Depth-first search and linear graph
-/// algorithms", SIAM Journal on Computing, 1972).
-fn circles<'a>(edges: &BTreeMap<&'a Names, BTreeSet<&'a Names>>) -> Vec<Vec<&'a Names>> {
-    struct Search<'e, 'a> {
-        edges: &'e BTreeMap<&'a Names, BTreeSet<&'a Names>>,
-        /// Number in the order of discovery, and the least that is reached from there.
-        seen: BTreeMap<&'a Names, (usize, usize)>,
-        stack: Vec<&'a Names>,
-        found: Vec<Vec<&'a Names>>,
-    }
-    fn visit<'a>(search: &mut Search<'_, 'a>, node: &'a Names) -> usize {
-        let number = search.seen.len();
-        let mut least = number;
-        search.seen.insert(node, (number, least));
-        search.stack.push(node);
-        for &next in search.edges.get(node).into_iter().flatten() {
-            least = match search.seen.get(next) {
-                None => least.min(visit(search, next)),
-                Some(&(number, _)) if search.stack.contains(&next) => least.min(number),
-                Some(_) => least,
-            };
+/// Groups of modules each of which reaches every other one.
+fn circles<'a>(edges: &BTreeMap<&'a Names, BTreeSet<&'a Names>>) -> BTreeSet<Vec<&'a Names>> {
+    let reached = |from: &'a Names| {
+        let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
+        while let Some(at) = open.pop() {
+            open.extend(edges.get(at).into_iter().flatten().copied().filter(|next| seen.insert(*next)));
         }
-        search.seen.insert(node, (number, least));
-        if least == number {
-            let at = search.stack.iter().position(|&name| name == node).expect("it was pushed");
-            let group = search.stack.split_off(at);
-            if group.len() > 1 {
-                search.found.push(group);
-            }
-        }
-        least
-    }
-    let mut search = Search { edges, seen: BTreeMap::new(), stack: Vec::new(), found: Vec::new() };
-    for &node in edges.keys() {
-        if !search.seen.contains_key(node) {
-            visit(&mut search, node);
-        }
-    }
-    search.found
+        seen
+    };
+    let reached: BTreeMap<&Names, BTreeSet<&Names>> =
+        edges.keys().map(|&node| (node, reached(node))).collect();
+    let group = |(node, there): (&&'a Names, &BTreeSet<&'a Names>)| -> Vec<&'a Names> {
+        there
+            .iter()
+            .copied()
+            .filter(|next| reached.get(next).is_some_and(|back| back.contains(node)))
+            .collect()
+    };
+    reached.iter().map(group).filter(|group| group.len() > 1).collect()
 }
 
 #[test]

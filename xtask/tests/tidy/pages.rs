@@ -10,6 +10,9 @@ const FIX: &str = "correct the page: what it says must work as it stands";
 /// Checks what commands name: scripts, packages, features, tests, subcommands, studies, files.
 pub(crate) fn commands(repo: &Repo) -> Vec<Finding> {
     let subcommands: BTreeSet<String> = repo.ending(".rs").flat_map(subcommands).collect();
+    let xtask = repo.file("xtask/src/main.rs").map_or("", |file| &*file.text);
+    let tasks: Vec<&str> =
+        xtask.split("\n        [\"").skip(1).filter_map(|arm| arm.split('"').next()).collect();
     let mut findings = Vec::new();
     let mut shown = 0;
     for page in repo.ending(".md") {
@@ -38,6 +41,11 @@ pub(crate) fn commands(repo: &Repo) -> Vec<Finding> {
                 {
                     wrong(format!("there is no study {name}"));
                 }
+            }
+            if let ["cargo", "xtask", task, ..] = words[..]
+                && !tasks.contains(&task)
+            {
+                wrong(format!("xtask has no task {task}"));
             }
             if words[0] == "cargo" {
                 let says = |text: String| repo.manifests().any(|manifest| manifest.text.contains(&text));
@@ -117,7 +125,11 @@ fn commands_of(page: &str) -> Vec<(usize, Vec<&str>)> {
         let pieces: Vec<&str> = if is_block { vec![line] } else { line.split('`').collect() };
         for piece in pieces.into_iter().skip(skip).step_by(step).filter(|_| !is_block || is_shell) {
             let piece = piece.split(" #").next().unwrap_or_default().trim().trim_start_matches("$ ");
-            let words: Vec<&str> = piece.trim_start_matches("sudo ").split_whitespace().collect();
+            let piece = piece.trim_start_matches("sudo ");
+            let words: Vec<&str> = match piece.strip_prefix("$(which framewright)") {
+                Some(rest) => ["framewright"].into_iter().chain(rest.split_whitespace()).collect(),
+                None => piece.split_whitespace().collect(),
+            };
             if words
                 .first()
                 .is_some_and(|first| matches!(*first, "cargo" | "framewright") || first.starts_with("./"))
@@ -152,22 +164,25 @@ fn subcommands(file: &File) -> Vec<String> {
 fn a_command_that_cannot_work_is_seen() {
     let cli = "#[derive(clap::Subcommand)]\npub enum Command {\n    /// x\n    Study(Study),\n    GrandTotal { a: u8 },\n}\n";
     let readme = "Run `framewright grand-total`, not `framewright grand`:\n```\n$ ./test\ncargo run --release -- study all   # x\n\
-        sudo framewright grand-total traces/no.parquet\nframewright 5.1\n```\n\
+        sudo framewright grand-total traces/no.parquet\nframewright 5.1\nsudo $(which framewright) grund\n```\n\
         ```sh\ncargo run -- sudy all\nframewright study none\ncargo test -p nobody --features none --test none\n\
-        cargo run -p lab -- anything\n```\n```rust\nframewright not-checked\n```\n";
+        cargo run -p lab -- anything\ncargo xtask there\ncargo xtask gone\n```\n```rust\nframewright not-checked\n```\n";
     let lab = ("crates/lab/Cargo.toml", "name = \"lab\"\n");
-    let files = [("README.md", readme), ("crates/lab/src/cli.rs", cli), lab];
+    let xtask = ("xtask/src/main.rs", "match words {\n        [\"there\"] => there(),\n");
+    let files = [("README.md", readme), ("crates/lab/src/cli.rs", cli), lab, xtask];
     assert_eq!(
         judge(commands, &files),
         [
             "README.md:1: framewright has no command grand",
             "README.md:3: there is no ./test",
             "README.md:5: there is no traces/no.parquet",
-            "README.md:9: framewright has no command sudy",
-            "README.md:10: there is no study none",
-            "README.md:11: there is no package nobody",
-            "README.md:11: there is no feature none",
-            "README.md:11: there is no test none",
+            "README.md:7: framewright has no command grund",
+            "README.md:10: framewright has no command sudy",
+            "README.md:11: there is no study none",
+            "README.md:12: there is no package nobody",
+            "README.md:12: there is no feature none",
+            "README.md:12: there is no test none",
+            "README.md:15: xtask has no task gone",
         ]
     );
     assert_eq!(judge(commands, &files[1..]), ["README.md:0: 0 runs of the command"]);

@@ -1,5 +1,5 @@
 //! The promises of `docs/promises.md`, one test for each, named by its number: under the default, as Linux v6.7,
-//! without a word per frame, and with several zones.
+//! without a word per frame, and with four sections, each where the promise holds there.
 
 mod cliffs;
 mod cost;
@@ -9,7 +9,7 @@ mod memory;
 
 use framewright_check::prelude::*;
 
-/// A way to configure an allocator: its name, the configuration, how many zones there are.
+/// A way to configure an allocator: its name, the configuration, how many sections its zone has.
 type Way = (&'static str, fn() -> Config, u64);
 
 /// Ways for which promises hold.

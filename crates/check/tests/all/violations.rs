@@ -268,6 +268,32 @@ fn verify_finds_a_wrong_number_of_frames_that_were_never_added() {
     }
 }
 
+/// Pageblocks that callers have as a whole, so that nothing else about them depends on what they record.
+#[test]
+fn verify_finds_special_pageblocks_that_are_not_counted() {
+    const BAD: u64 = 1 << 16;
+    let build = || {
+        let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).plain();
+        world.must_alloc_at(0, BASE, 9);
+        world
+    };
+    let spot = Spot::PageblockInfo(BASE);
+    let info = build().word(spot);
+    let typed = |kind: Migratetype| info - M as u64 + kind as u64;
+    let find = |what: &str, spot: Spot, value: u64| must_find(what, &build(), &[(spot, value)]);
+    find("isolated pageblocks are not counted", spot, typed(Migratetype::Isolate));
+    find("bad frames are not counted", spot, info | BAD);
+    find("reserved for high orders", spot, typed(Migratetype::HighAtomic));
+    // A CPU whose frees check their pageblocks in vain, and one whose frees into an isolated one would hit.
+    const CHECKS: u64 = 16;
+    find("without reason", Spot::PcpRequest, CHECKS);
+    let world = build();
+    world.allocator().isolate_pageblock(BASE).expect("it is there");
+    let request = world.word(Spot::PcpRequest);
+    assert_eq!(request & CHECKS, CHECKS);
+    must_find("without reason", &world, &[(Spot::PcpRequest, request - CHECKS)]);
+}
+
 #[test]
 fn verify_finds_broken_per_cpu_lists() {
     let head = Spot::Head(BASE.add(1));

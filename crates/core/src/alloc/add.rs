@@ -58,6 +58,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 self.check_part(buddy, &part, &self.to_leave(buddy, &part))
             })?;
         }
+        let mut failed = 0;
         for part in parts() {
             self.in_section_of(zone, part.start, None, |buddy| {
                 let left = self.to_leave(buddy, &part);
@@ -65,8 +66,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                     self.check_part(buddy, &part, &left)?;
                 }
                 for range in around(&part, &left) {
-                    let failed = self.add_range(zone, buddy, range);
-                    self.count_hwpoisoned(failed as i64);
+                    let of_range = self.add_range(zone, buddy, range);
+                    self.count_hwpoisoned(of_range as i64);
+                    failed += of_range;
                 }
                 buddy.leave_untouched(left);
                 let pages = part.end.0 - part.start.0;
@@ -74,6 +76,10 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 buddy.count_present(appeared(zone, pages) as i64);
                 Ok(())
             })?;
+        }
+        if failed != 0 {
+            // They are out of use: their pageblocks may have been the last with bad frames.
+            self.in_section_of(zone, zone.spec().start, None, |buddy| self.shut_or_open_lists(buddy));
         }
         Ok(())
     }

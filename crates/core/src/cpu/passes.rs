@@ -227,7 +227,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         error.asked_back = !flags.has(Flags::NO_WAIT);
         for zone in self.zones_of(path).filter(|zone| zone.managed_pages() > 0) {
             let shortfall = self.shortfall(path, zone);
-            error.add(&shortfall);
+            error.add(&shortfall, self.allocator.config.keep_marks);
             each(&shortfall);
         }
         error

@@ -196,20 +196,20 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             ..self.local(zone.id())
         };
         let before = local.pcp.pages_taken();
-        let may_reserve = pass.access.highatomic && self.allocator.config.keep_marks;
-        let has_reserve = may_reserve && zone.pressure.highatomic() > 0;
+        let may_use_reserve = pass.access.highatomic;
+        let has_reserve = may_use_reserve && zone.pressure.highatomic() > 0;
         let from_reserve = || {
             has_reserve.then(|| local.take_directly(order, Migratetype::HighAtomic, migratetype)).flatten()
         };
         // Above order 0 the blocks reserved for such requests come first; for order 0 they are the last resort.
-        let reserves = may_reserve && order > Order::ZERO;
-        let reserved = if reserves { from_reserve() } else { None };
+        let first = may_use_reserve && order > Order::ZERO;
+        let reserved = if first { from_reserve() } else { None };
         let taken = reserved.or_else(|| local.take_new(order, migratetype));
-        let taken = taken.or_else(|| if reserves { None } else { from_reserve() })?;
+        let taken = taken.or_else(|| if first { None } else { from_reserve() })?;
         if let Some(wanted) = self.zones_of(path).next() {
             self.count_numa(wanted.id(), &local, (local.pcp.pages_taken() - before) >> order.get());
         }
-        if reserves && reserved.is_none() {
+        if first && reserved.is_none() {
             self.reserve_highatomic(zone, taken, order);
         }
         if zone.pressure.take_boosted() {
@@ -227,12 +227,14 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     }
 
     /// Reserves the pageblock of a block for high-order requests that cannot wait, after such a request took the block
-    /// from the ordinary lists, until the reserve has 1 % of the zone and a pageblock (v6.1).
+    /// from the ordinary lists, until the reserve has 1 % of the zone and a pageblock (v6.1, with marks).
     fn reserve_highatomic(&self, zone: &Zone<P>, pfn: Pfn, order: Order) {
         let most = zone.managed_pages() / 100 + PAGEBLOCK_PAGES;
         let has_room = || zone.pressure.highatomic() < most;
         let ordinary = self.allocator.frames.info(pfn).migratetype().is_ordinary();
-        if self.allocator.config.experiment.marks == Generation::V6_1
+        let config = &self.allocator.config;
+        if config.keep_marks
+            && config.experiment.marks == Generation::V6_1
             && order.pages() < PAGEBLOCK_PAGES
             && ordinary
             && has_room()

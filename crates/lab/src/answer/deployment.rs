@@ -27,12 +27,17 @@ pub(super) fn deployment(part: &Part, variant: &str) -> Option<String> {
     {
         return Some(kernel);
     }
-    match (&sysctls[..], &others[..]) {
-        ([], []) => None,
-        (_, []) => Some(format!("sysctl {}", sysctls.join(" "))),
-        // A study is about a change of the kernel; some settings are of one release, others are constants there.
-        (_, [_] | [_, _] | [_, _, _]) if part.study != "replay" => {
+    if others.is_empty() {
+        return (!sysctls.is_empty()).then(|| format!("sysctl {}", sysctls.join(" ")));
+    }
+    // A study is about a change of the kernel, whatever the values.
+    let is_study = part.study != "replay" && others.len() <= 3;
+    let is_ours = |name: &&str| !is_study && !linux_has(name, &new[*name]);
+    let ours: Vec<&str> = others.iter().copied().filter(is_ours).collect();
+    Some(match ours[..] {
+        [] => {
             let source = |name: &&str| Setting::find(name).map_or("", |setting| setting.source);
+            // Some settings are of one release, others are constants there.
             let of_release = |name: &&str| {
                 source(name).split(" v").skip(1).any(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
             };
@@ -41,14 +46,22 @@ pub(super) fn deployment(part: &Part, variant: &str) -> Option<String> {
                 named.clone_from(&others);
             }
             let named: Vec<String> = named.iter().map(|name| format!("{name} ({})", source(name))).collect();
-            Some(format!("by another kernel: {}", named.join(", ")))
+            format!("by another kernel: {}", named.join(", "))
         }
-        (_, [single]) => Some(format!("not in Linux: {single} is a setting of this allocator")),
-        (_, [first, second, rest @ ..]) => {
+        [single] => format!("not in Linux: {single} is a setting of this allocator"),
+        [first, second, ref rest @ ..] => {
             let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
-            Some(format!("not in Linux: {first}, {second}{more} are settings of this allocator"))
+            format!("not in Linux: {first}, {second}{more} are settings of this allocator")
         }
-    }
+    })
+}
+
+/// Whether some Linux has a setting with this value: a preset is that kernel, or the setting is a variable of its own.
+fn linux_has(name: &str, value: &str) -> bool {
+    Setting::find(name).is_ok_and(|setting| setting.source.contains("->"))
+        || Setting::presets().any(|(preset, setup)| {
+            preset.starts_with("linux_v") && setup.described().get(name).is_some_and(|theirs| theirs == value)
+        })
 }
 
 /// The pairs in the name of a variant of `try`. A value may have several words.

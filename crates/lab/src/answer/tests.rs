@@ -53,8 +53,8 @@ Locks      6.34× zone-lock acquisitions (0.00121 → 0.00768 per page), waited
            21.2 → 50.4 times
 Huge pages 78.8 → 93.6 % of the free memory, in memory that the run nearly
            fills; price: 1.0 → 5.8 pages moved per 100 allocated
-To deploy  not in Linux: avoid_fragmentation, engine and 5 more are settings of
-           this allocator
+To deploy  not in Linux: engine, lock_kind and 4 more are settings of this
+           allocator
 ";
     let text = shown(&part("preset=framewright", 0.75, 0.1));
     assert!(text.starts_with(expected), "{text}");
@@ -244,6 +244,19 @@ fn the_verdict_and_the_way_to_deploy_follow_from_the_figures() {
             "a kernel with the rules of Linux v6.7 and sysctl vm.compaction_proactiveness=98 base new",
         ),
         ("preset=linux_v6_16,lock_place=own_line", 1.0, 0.1, "not in Linux: lock_place is a setting"),
+        (
+            "preset=linux_v6_16,batch=63,high=378",
+            1.0,
+            0.1,
+            "another kernel: batch (pcp->batch), high (pcp->high)",
+        ),
+        ("preset=linux_v6_16,pcp_rule=v6_1", 1.0, 0.1, "by another kernel: pcp_rule (zone_batchsize and"),
+        (
+            "preset=linux_v6_16,batch=63,lock_place=own_line",
+            1.0,
+            0.1,
+            "not in Linux: lock_place is a setting",
+        ),
         ("preset=linux_v6_16,page_cache=reclaimable", 1.0, 0.1, "not in Linux: page_cache is a setting"),
     ] {
         let text = shown(&part(new, time, noise)).split_whitespace().collect::<Vec<_>>().join(" ");

@@ -73,6 +73,11 @@ impl Root {
         }
         let archive = unpacked(path).map_err(|cause| match cause.kind() {
             io::ErrorKind::PermissionDenied => Error::io("read", path, &cause),
+            io::ErrorKind::InvalidData => Error::failed(format_args!(
+                "{}: the archive is cut off or damaged ({cause}), or longer than {} MiB; copy it again",
+                path.display(),
+                MOST_OF_ALL >> 20
+            )),
             _ => Error::failed(format_args!(
                 "{}: not a tar archive; name a folder, a .tar or a .tar.gz with a Linux' /proc and /sys",
                 path.display()
@@ -224,8 +229,10 @@ fn unpacked(path: &Path) -> io::Result<BTreeMap<String, String>> {
     // Also of what an archive says of itself, no more is kept.
     let reader = reader.take(MOST_OF_ALL);
     let mut files = BTreeMap::new();
-    for entry in Archive::new(reader).entries()? {
-        let entry = entry?;
+    for (n, entry) in Archive::new(reader).entries()?.enumerate() {
+        // A file with one right entry is an archive.
+        let damaged = |cause| if n == 0 { cause } else { io::Error::new(io::ErrorKind::InvalidData, cause) };
+        let entry = entry.map_err(damaged)?;
         let name = entry.path()?.to_string_lossy().into_owned();
         let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
         // `server7/proc/sys/vm/…` is of `proc`.

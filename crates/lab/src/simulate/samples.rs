@@ -2,7 +2,7 @@
 
 use framewright_report::result::Part;
 use framewright_report::stats::quantile_of_sorted;
-use framewright_sim::clock::mix;
+use framewright_sim::clock::{Ps, mix};
 use framewright_sim::engine::Moved;
 
 /// Adds the traffic of the lines that any run so far has moved, divided by `each`, and the use of memory bandwidth.
@@ -22,7 +22,7 @@ pub(crate) fn add_moved(
         runs = samples_of(result, &name);
     }
     for traffic in &moved.lines {
-        let is_idle = traffic.transfers + traffic.fetches == 0;
+        let is_idle = traffic.transfers + traffic.fetches == 0 && traffic.waited == Ps(0);
         let parameters = parameter(format!("line={}", traffic.name.replace([' ', '-'], "_")));
         let mut add = |family: &str, value: f64| {
             let name = format!("{family}[{parameters}]");
@@ -99,7 +99,6 @@ pub(crate) fn note_models(result: &mut Part, models: usize, interval: Interval) 
 #[cfg(test)]
 mod tests {
     use framewright_report::result::Kind;
-    use framewright_sim::clock::Ps;
     use framewright_sim::engine::Traffic;
 
     use super::*;
@@ -117,5 +116,11 @@ mod tests {
         add_moved(&mut part, &|name| name, "b", &run(0), 2.0);
         let line = part.find("line_transfers[line=a_line]").expect("one run moved it");
         assert_eq!((line.of("a"), line.of("b")), (&[0.0, 0.0, 3.0, 0.0][..], &[][..]));
+        // A CPU has waited for its own caches.
+        let mut waited = run(0);
+        waited.lines[0].waited = Ps::from_ns(7.0);
+        add_moved(&mut part, &|name| name, "c", &waited, 2.0);
+        let wait = part.find("line_wait_ns[line=a_line]").expect("one run moved it");
+        assert_eq!(wait.of("c"), &[3.5][..]);
     }
 }

@@ -66,10 +66,6 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
             model.fitted.access_ns *= slower;
             model.fitted.alloc_ns *= slower;
             model.fitted.free_ns *= slower;
-            if let Some(kernel) = &mut model.kernel {
-                kernel.page_fault = draw.get("fault_ns")?;
-                kernel.page_free = draw.get("free_ns")?;
-            }
             let cached = draw.get("cached")?;
             let load =
                 Load { processes: 1, pages, user_ns: 5.0, slice: Ps(0), pace: Pace::default(), cached };

@@ -190,7 +190,8 @@ pub(crate) fn keep(log_weights: &[f64], count: usize, seed: u64) -> Kept {
     Kept { models, effective }
 }
 
-/// The model with the errors that a draw has for it: of transfers, and of work where there is a prior of that.
+/// The model with the errors that a draw has for it: of transfers, and of work and the times of faults where there are
+/// priors of those.
 ///
 /// # Errors
 /// No prior of transfers.
@@ -199,6 +200,11 @@ pub(crate) fn with_errors(mut model: Model, draw: &Draw) -> Result<Model> {
     let work = draw.get("work").unwrap_or(1.0);
     model.fitted.access_ns *= work;
     model.fitted.walk_ns *= work;
+    if let (Some(kernel), Ok(fault), Ok(free)) =
+        (&mut model.kernel, draw.get("fault_ns"), draw.get("free_ns"))
+    {
+        (kernel.page_fault, kernel.page_free) = (fault, free);
+    }
     Ok(model)
 }
 

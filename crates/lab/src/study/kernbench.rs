@@ -11,7 +11,7 @@ use framewright_sim::queue::Network;
 
 use crate::study::declare::*;
 use crate::study::identify::{self, median};
-use crate::study::page_fault::demands;
+use crate::study::page_fault::{demands, explained};
 use crate::study::tasks::{self, published};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
@@ -229,11 +229,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let ratio = median(all.iter().map(|predicted| predicted.over_implied).collect());
     result.note(format!(
         "A page takes {ratio:.2} times as much of the zone lock in the slices as the published baseline implies (median of the models). {}",
-        if ratio.ln().abs() < FAR.ln() {
-            "The baseline is explained."
-        } else {
-            "Baseline not explained: no figure of a change is a prediction."
-        },
+        explained(ratio, FAR),
     ));
     close_models(&mut result, count, hashes, Interval::FourFifths);
     Ok(result)

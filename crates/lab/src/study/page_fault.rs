@@ -166,12 +166,7 @@ impl Sample {
             let factor = if is_known { 1.0 } else { draw.get("cores")? };
             let cores = (f64::from(machine.cores_per_node) * factor).round().max(1.0) as u32;
             let node = Machine { cores_per_node: cores, nodes: 1, sockets: 1, ..machine.clone() };
-            let mut model =
-                identify::with_errors(sampled_models(&node, count, run.seed)?.swap_remove(n), &draw)?;
-            if let Some(kernel) = &mut model.kernel {
-                kernel.page_fault = draw.get("fault_ns")?;
-                kernel.page_free = draw.get("free_ns")?;
-            }
+            let model = identify::with_errors(sampled_models(&node, count, run.seed)?.swap_remove(n), &draw)?;
             let all = case.processes == machine.cpus();
             let is_alone = !all && case.processes <= cores && draw.get("spread_over_nodes")? < 0.5;
             let nodes = if is_alone { 1 } else { machine.nodes };
@@ -382,6 +377,15 @@ fn report(result: &mut ResultPart, case: &Case, variant: &str, predicted: &Predi
     add_causes(result, parameters, variant, &predicted.outcomes[n]);
 }
 
+/// Whether slices demand of a lock what the published baseline implies, up to a factor.
+pub(crate) fn explained(ratio: f64, most: f64) -> &'static str {
+    if ratio.ln().abs() < most.ln() {
+        "The baseline is explained."
+    } else {
+        "Baseline not explained: no figure of a change is a prediction."
+    }
+}
+
 /// The baseline without what was published of it, beside that.
 fn verdict(case: &Case, all: &[Predicted]) -> String {
     let unscaled = |k: usize| median(all.iter().map(|predicted| predicted.unscaled[k]).collect());
@@ -398,11 +402,7 @@ fn verdict(case: &Case, all: &[Predicted]) -> String {
     let over =
         |k: usize| median(all.iter().filter_map(|predicted| Some(predicted.over_implied?[k])).collect());
     let ratio = over(0);
-    let explained = if ratio.ln().abs() < UNKNOWN.ln() {
-        "The baseline is explained."
-    } else {
-        "Baseline not explained: no figure of a change is a prediction."
-    };
+    let explained = explained(ratio, UNKNOWN);
     format!(
         "{says} Published: {:.3} million, {:.0} % and {:.0} %. Slices alone have {ratio:.2} times as much of the zone lock for a page as that implies, {:.2} of the LRU lock, {:.2} of a core. {explained}",
         published[0] / 1e6,
@@ -427,15 +427,15 @@ fn widen(result: &mut ResultPart, parameters: &str) {
 mod tests {
     use super::*;
 
-    fn small(machine: &str, study: &str, asked: bool) -> ResultPart {
-        let (plan, part) = Plan::with_part(study, "page_fault1");
+    fn small(machine: &str) -> ResultPart {
+        let (plan, part) = Plan::with_part("pcp-batch", "page_fault1");
         let machine = Machine::with_cores(machine, 4);
-        run(&plan, &part, &Run { asked, ..Run::shortest(&machine) }).expect("simulated")
+        run(&plan, &part, &Run { asked: true, ..Run::shortest(&machine) }).expect("simulated")
     }
 
     #[test]
     fn every_figure_of_a_machine_is_there_and_the_baseline_is_as_published() {
-        let result = small("skylake-2s", "pcp-batch", true);
+        let result = small("skylake-2s");
         let value = |name: &str, variant: &str| {
             let metric = result.find(&format!("{name}[machine=skylake-2s]")).expect(name);
             assert!(metric.published.is_some() && metric.interval.contains_key(variant), "{name}");
@@ -453,7 +453,7 @@ mod tests {
 
     #[test]
     fn a_machine_of_which_nothing_is_published_has_a_wide_range() {
-        let result = small("xeon-gold-5320", "pcp-batch", true);
+        let result = small("xeon-gold-5320");
         let metric = result.find("faults_per_second[machine=xeon-gold-5320]").expect("a figure");
         let [low, high] = metric.interval["batch_63"];
         assert!(high / low > 6.0, "{low} {high}");

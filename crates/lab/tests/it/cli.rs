@@ -69,7 +69,7 @@ fn numbers_that_are_none_are_refused_with_what_is_expected() {
 fn help_shows_every_command_and_fits_the_screen() {
     let help = run(&["--help"]);
     assert!(help.status.success() && help.stderr.is_empty());
-    let commands = "study record import replay bench compare boot machines settings workloads doctor trace completions man";
+    let commands = "study record import replay bench compare boot machines settings workloads doctor trace schema completions man";
     for command in commands.split(' ') {
         assert!(stdout(&help).contains(&format!("\n  {command} ")), "{}", stdout(&help));
         let its_help = run(&[command, "--help"]);
@@ -93,6 +93,8 @@ fn wrong_usage_exits_with_2_and_suggests() {
         (&["machines", "--format", "yaml"], "markdown"),
         (&["study", "zone-reclaim", "--scale", "0"], "from 0.1 to 32"),
         (&["trace", "summary", "x.parquet", "--config", ""], "--config '' sets nothing"),
+        (&["man", "studdy"], "there is no command `studdy`; did you mean `study`?"),
+        (&["man", "trace", "sumary"], "there is no command `trace sumary`; did you mean `summary`?"),
         (&[], "Usage: framewright"),
     ] {
         let output = run(arguments);
@@ -320,6 +322,13 @@ fn results_are_compared_saved_and_read_back() {
     assert_eq!(stdout(&run(&["compare", &saved])), table);
     assert_eq!(kept.results[0].metrics[0].of("after").len(), 8, "every sample is kept");
 
+    // What has not changed leaves no table behind.
+    let again = scratch.result("again.json", 10.0);
+    let unchanged = stdout(&run(&["compare", &before, &again, "--changed"]));
+    let (_, part) = unchanged.split_once("\npcp-reset, part replay: ").expect("the part's title");
+    let expected = "measured on host\na CPU, 2 CPUs\nbaseline before\n\n2 rows hidden: no clear change.\n";
+    assert_eq!(part, expected);
+
     let filtered = stdout(&run(&["compare", &before, &after, "--metric", "pages*", "--format", "csv"]));
     assert_eq!(filtered.lines().count(), 3, "{filtered}");
     let lkp = stdout(&run(&["compare", &before, &after, "--style", "lkp"]));
@@ -437,6 +446,11 @@ fn a_state_is_saved_to_a_pipe_and_examined_from_one() {
     child.stdin.take().expect("piped").write_all(&saved.stdout).expect("it reads");
     let output = child.wait_with_output().expect("ours");
     assert!(stdout(&output).contains("pcp-undersized"), "{output:?}");
+    // A copy that broke off.
+    for whole in [saved.stdout, fs::read(snapshot).expect("it is there")] {
+        fs::write(&file, &whole[..whole.len() / 2]).expect("written");
+        assert!(refusal(&["doctor", "--root", &file]).contains("the archive is cut off or damaged"));
+    }
 }
 
 /// What a command needs is looked at before it begins: its traces, its user, its output.
@@ -451,6 +465,7 @@ fn what_cannot_be_used_is_refused_at_once() {
     let none = scratch.path("none.parquet");
     assert!(refusal(&["study", &study]).starts_with(&format!("cannot read {none}: ")));
     assert!(refusal(&["doctor", "--save", "-"]).contains("standard output is /dev/stdout"));
+    assert!(refusal(&["trace", "summary", "-"]).ends_with("; standard input is /dev/stdin"));
     for (uid, gid) in [("abc", "1000"), ("1000", "")] {
         let mut command = framewright(&["record", "-o", "/dev/null", "--", "true"]);
         let output = command.env("SUDO_UID", uid).env("SUDO_GID", gid).output().expect("it runs");

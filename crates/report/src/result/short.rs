@@ -11,7 +11,6 @@ const SHARE: f64 = 0.05;
 impl Document {
     /// This document without rows that say little: cache lines that CPUs hardly wait for, and figures that no variant
     /// changes. Each part says how many rows that are.
-    #[must_use]
     pub fn in_short(mut self) -> Self {
         self.results.iter_mut().for_each(Part::shorten);
         self

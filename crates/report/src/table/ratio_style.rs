@@ -9,7 +9,9 @@ use crate::terminal::Tone;
 
 pub(super) fn table(part: &Part, document: &Document) -> Table {
     let mut about = provenance(part, document);
-    if part.kind != Kind::Derived {
+    if part.metrics.is_empty() {
+        about.push(format!("baseline {}", part.baseline));
+    } else if part.kind != Kind::Derived {
         about.push(format!("{}, baseline {}", sample_counts(part), part.baseline));
     }
     let uneven =

@@ -42,7 +42,7 @@ pub fn bodies(tables: &[Table], terminal: &Terminal) -> String {
                 push_line(&mut out, &terminal.paint(&line, Tone::Dim));
             }
         }
-        for block in &table.blocks {
+        for block in table.blocks.iter().filter(|block| !block.rows.is_empty()) {
             out.push('\n');
             block_text(&mut out, block, terminal);
         }
@@ -262,7 +262,7 @@ fn markdown(tables: &[Table]) -> String {
         }
         let _ = writeln!(out, "### {}\n", escaped(&table.title));
         out += &markdown_lines(table.about.iter().map(String::as_str));
-        for block in &table.blocks {
+        for block in table.blocks.iter().filter(|block| !block.rows.is_empty()) {
             out.push('\n');
             if let Some(caption) = &block.caption {
                 let _ = writeln!(out, "**{}**\n", escaped(caption));

@@ -51,6 +51,7 @@ impl Engine {
 
     fn write_out(&mut self, node: u16, bytes: u64) {
         let me = usize::from(self.current);
+        let farther = self.costs.farther(node != self.cpus[me].place.node);
         let mut left = bytes.div_ceil(LINE as u64);
         while left > 0 {
             let lines = left.min(PIECE);
@@ -58,7 +59,7 @@ impl Engine {
             let [core, memory] = self.costs.written(lines);
             let clock = self.cpus[me].clock;
             let served = self.channels[usize::from(node)].serve(clock, memory);
-            let core = core.scaled(self.costs.loaded(served.busy));
+            let core = core.scaled(self.costs.loaded(served.busy) * farther);
             self.cpus[me].clock = clock + core.max(memory) + served.wait;
         }
         self.cpus[me].last_read = NO_LINE;

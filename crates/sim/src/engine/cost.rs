@@ -150,7 +150,7 @@ impl Costs {
     }
 
     /// How much longer lines from another node take one core, which can have only a few on their way.
-    fn farther(&self, remote: bool) -> f64 {
+    pub(super) fn farther(&self, remote: bool) -> f64 {
         if remote && self.dram[0] > Ps(0) { self.dram[1].0 as f64 / self.dram[0].0 as f64 } else { 1.0 }
     }
 }
@@ -164,7 +164,7 @@ pub struct Traffic {
     pub transfers: u64,
     /// Lines that came from memory.
     pub fetches: u64,
-    /// Time that CPUs waited for them, store buffers not counted.
+    /// Time that CPUs waited for them, and for what was in their own caches; store buffers not counted.
     pub waited: Ps,
 }
 
@@ -598,11 +598,9 @@ impl Engine {
         if let Some(name) = name {
             let traffic = &mut self.traffic[name];
             traffic.waited += waited;
-            if found.from_memory {
-                traffic.fetches += 1;
-            } else {
-                traffic.transfers += 1;
-            }
+            traffic.fetches += u64::from(found.from_memory);
+            // What was in this core's own caches has not moved.
+            traffic.transfers += u64::from(found.moved > Ps(0));
         }
         if let Some(recorder) = &mut self.recorder {
             let end = self.cpus[usize::from(self.current)].clock;

@@ -131,6 +131,26 @@ fn a_copy_beside_others_ages_as_well() {
 }
 
 #[test]
+fn a_line_that_a_core_finds_in_its_own_caches_has_not_moved() {
+    let (mut simulator, words) = machine(model(2), 6 * APART);
+    let start = core::ptr::from_ref(&words[0]).addr() - simulator.memory().start().addr().get();
+    simulator.name(start, start + LINE, "line");
+    let read = |n: usize| load(&words[n * APART].0);
+    let program = |n: usize| match n {
+        // Out of memory, and after five others out of the second level.
+        0 => [0, 1, 2, 3, 4, 5, 0].into_iter().for_each(read),
+        _ => {
+            spend(Ps::from_ns(10_000.0));
+            read(0);
+        }
+    };
+    simulator.run(programs(2, &program), Ps(0));
+    let moved = simulator.moved();
+    let line = &moved.lines[0];
+    assert_eq!((line.fetches, line.transfers, line.waited), (1, 1, Ps::from_ns(100.0 + 6.0 + 50.0)));
+}
+
+#[test]
 fn a_cpu_adds_what_it_has_counted_to_the_totals_when_it_is_too_much() {
     // Line 0 is counted in; lines 2 and 4 are the totals.
     let (mut simulator, words) = machine(model(2), 4);
@@ -550,6 +570,15 @@ fn what_is_only_changed_and_stored_again_is_not_waited_for() {
     let [changed, used] = found.get();
     assert_eq!(changed, 2.0);
     assert!(used > 61.0, "{used}");
+}
+
+#[test]
+fn a_core_writes_slower_to_memory_that_is_far() {
+    let mut model = model(1);
+    (model.shape.sockets, model.shape.nodes) = (2, 2);
+    let (mut simulator, _) = machine(model, 1);
+    let ns = costs(&mut simulator, &[&|| super::stream(0, 1 << 20), &|| super::stream(1, 1 << 20)]);
+    assert!((ns[1] / ns[0] - 1.5).abs() < 0.02, "150 ns instead of 100: {ns:?}");
 }
 
 #[test]

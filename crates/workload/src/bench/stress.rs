@@ -360,4 +360,31 @@ mod tests {
         assert!(thread.next_inbox().pages.load(Ordering::Relaxed) > 0, "it hands over");
         assert_eq!(thread.refused, 0);
     }
+
+    #[test]
+    fn one_operation_in_sixteen_hands_a_block_over() {
+        const FRAMES: u64 = 1 << 15;
+        const STEPS: u64 = 1 << 14;
+        let (buddy, shared) = (Buddy::new(FRAMES).watched(), Shared::new(FRAMES, 2));
+        let mut cpu = buddy.attach(0);
+        let mut threads = [0, 1].map(|index| Thread::new(&shared, index, Rng::of_thread(1, 0, index)));
+        for thread in &mut threads {
+            thread.most = FRAMES * 45 / 100;
+            thread.grow(&mut cpu);
+            thread.asked = 0;
+        }
+        let mut received = 0;
+        let before = buddy.inner().frees();
+        for _ in 0..STEPS / TURN {
+            threads[0].steps(&mut cpu, TURN);
+            // What the next thread gets it frees here, all of it.
+            let frees = buddy.inner().frees();
+            threads[1].take_inbox(&mut cpu, true);
+            received += buddy.inner().frees() - frees;
+        }
+        let freed = buddy.inner().frees() - before - received;
+        let handed_over = STEPS - threads[0].asked - freed;
+        let parts = STEPS as f64 / handed_over as f64;
+        assert!((14.0..18.0).contains(&parts), "one of {parts}");
+    }
 }

@@ -41,6 +41,17 @@ fn each_kind_of_request_has_its_floor() {
     assert_eq!((without_marks.zone().marks().min, left(&without_marks, &page())), (0, 0));
 }
 
+/// The check of v3.0 does not count smaller blocks, and keeps two pages where the mark is 0, too.
+#[test]
+fn a_block_that_only_the_rule_keeps_is_kept() {
+    let config = marked(Generation::V3_0).but(|config| config.min_free_kib = 3);
+    let world: World<Plain> = Spec::one_zone(34, 1).config(config).build();
+    assert_eq!(world.zone().marks().min, 0);
+    let request = Request::new(order(5), M);
+    let error = world.on(0, |cpu| cpu.request(&request)).expect_err("34 pages, less 33, less a block of two");
+    assert_eq!((error.why, error.largest, error.kept), (AllocFailure::BelowMark, Some(order(5)), 0));
+}
+
 /// A request that could be served from above must leave the low zone its reserve; one that cannot, need not.
 #[test]
 fn low_memory_is_kept_for_those_who_need_it() {

@@ -169,6 +169,20 @@ fn an_urgent_page_comes_from_the_reserve_in_the_end() {
     }
 }
 
+/// Without marks nothing is kept back, a pageblock of the reserve's type no more than others.
+#[test]
+fn what_is_reserved_by_hand_can_be_had_without_marks() {
+    for (name, spec) in specs(PAGEBLOCKS, 1, |config| config).filter(|(name, _)| *name != "linux_v6_7") {
+        for order in [0, 3].map(order) {
+            let world: World<Plain> = spec.clone().build();
+            world.allocator().set_pageblock_type(BASE, Migratetype::HighAtomic).expect("it has memory");
+            let urgent = Request::new(order, M).with(Flags::NO_WAIT);
+            let got = world.on(0, |cpu| cpu.request_all(&urgent));
+            assert_eq!(got.len() as u64 * order.pages(), PAGEBLOCKS * PAGEBLOCK_PAGES, "{name}, {order:?}");
+        }
+    }
+}
+
 /// A reserve for high orders that is in use is kept from no request a second time.
 #[test]
 fn a_reserve_that_is_used_up_goes_back_to_all() {

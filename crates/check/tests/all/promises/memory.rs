@@ -161,6 +161,25 @@ fn p04_a_frame_whose_memory_failed_is_not_handed_out_again() {
     }
 }
 
+/// A pageblock that went offline with a bad frame comes back in two parts, and another one is isolated in between.
+#[test]
+fn p04_frees_hit_again_after_a_bad_frame_came_back_online() {
+    let world = Spec::one_zone(8 * PAGEBLOCK_PAGES, 1).plain();
+    let (allocator, start) = (world.allocator(), BASE.add(PAGEBLOCK_PAGES));
+    world.on(0, |cpu| cpu.hwpoison(start.add(511))).expect("it is free");
+    world.on(0, |cpu| cpu.offline(start..start.add(PAGEBLOCK_PAGES))).expect("it is free");
+    allocator.online(start, 200).expect("it went offline");
+    allocator.isolate_pageblock(BASE).expect("it is there");
+    allocator.unisolate_pageblock(BASE).expect("it is isolated");
+    allocator.online(start.add(200), 312).expect("it went offline");
+    world.on(0, |cpu| {
+        let pfn = cpu.must_alloc(0);
+        cpu.must_free(pfn, 0);
+        let pfn = cpu.must_alloc(0);
+        assert!(cpu.free_hit(pfn, Order::ZERO));
+    });
+}
+
 /// A bad frame goes out of use in one way or another. From then on frees hit as before, on every CPU.
 #[test]
 fn p04_frees_hit_again_when_the_last_bad_frame_is_out_of_use() {
@@ -265,7 +284,7 @@ fn counts_of_lists_are_right_beside_another_cpu() {
 /// Blocks of 1, 1, 2, 4 … 2^(n-1) frames fill 2^n frames.
 #[test]
 fn blocks_that_add_up_to_the_memory_fill_it() {
-    let ways = super::WAYS.into_iter().filter(|&(name, _, zones)| zones == 1 && name != "linux_v6_7");
+    let ways = super::WAYS.into_iter().filter(|&(name, _, sections)| sections == 1 && name != "linux_v6_7");
     for (name, config, _) in ways {
         for n in 2..=10 {
             let world: World<Plain> = Spec::one_zone(1 << n, 1).config(config()).build();
@@ -283,7 +302,7 @@ fn blocks_that_add_up_to_the_memory_fill_it() {
 fn types_that_take_turns_are_served_in_memory_that_is_nearly_full() {
     let (pages, types) = (512 * PAGEBLOCK_PAGES, Migratetype::ORDINARY);
     for (name, config, _) in
-        super::WAYS.into_iter().filter(|&(name, _, zones)| zones == 1 && name != "linux_v6_7")
+        super::WAYS.into_iter().filter(|&(name, _, sections)| sections == 1 && name != "linux_v6_7")
     {
         for cpus in [1, 16] {
             let world: World<Plain> = Spec::one_zone(pages, cpus).config(config()).build();

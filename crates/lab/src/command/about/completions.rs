@@ -3,6 +3,8 @@
 use clap::builder::PossibleValuesParser;
 use clap_complete::Shell;
 
+use framewright_report::error::did_you_mean;
+
 use crate::command::*;
 use crate::configure::{SETTINGS, Setting};
 use crate::study::{Plan, registry};
@@ -142,8 +144,10 @@ pub fn man(args: &ManArgs, whole: clap::Command, session: &Session) -> Result<()
     let mut title = String::from("framewright");
     for word in words {
         let found = command.find_subcommand(word).cloned();
-        command = found
-            .ok_or_else(|| Error::usage(format_args!("there is no command `{}`", args.command.join(" "))))?;
+        command = found.ok_or_else(|| {
+            let hint = did_you_mean(word, command.get_subcommands().map(clap::Command::get_name));
+            Error::usage(format_args!("there is no command `{}`{hint}", args.command.join(" ")))
+        })?;
         title = format!("{title}-{word}");
     }
     // Its own name, as `man` looks it up; and its usage as the help has it, in which options have their values.
