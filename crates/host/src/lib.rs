@@ -219,7 +219,9 @@ pub use framewright::frame::Zeroable;
 /// The core allocator on this platform.
 pub type HostAllocator<'m, M = ()> = framewright::Allocator<'m, Host, M>;
 
-/// The page of the guide that a program's author reads: its code is run.
+/// The pages that a program's author reads: their code is run.
 #[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
 #[doc = include_str!("../../../docs/guide/embed.md")]
-mod guide {}
+mod pages {}

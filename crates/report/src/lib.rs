@@ -46,3 +46,8 @@ pub mod stats;
 pub mod summary;
 pub mod table;
 pub mod terminal;
+
+/// Its code is run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -38,3 +38,8 @@ pub mod output;
 pub mod proc;
 pub mod record;
 pub mod trace;
+
+/// Its code is run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -100,6 +100,7 @@ pub(super) fn disk(kernel: &'static Kernel) {
 /// Address at which pages are mapped for a while, in a part that no other code uses.
 const SCRATCH: u64 = 0xffff_b100_0000_0000;
 const PAGES: u64 = 1000;
+const HUGE_PAGES: u64 = 16;
 
 /// Maps single and huge pages; writes through the new addresses and reads through the old ones; then the tables go.
 pub(super) fn tables(kernel: &'static Kernel) {
@@ -112,7 +113,7 @@ pub(super) fn tables(kernel: &'static Kernel) {
     // SAFETY: nothing is mapped there any more, and no other CPU has been there.
     unsafe { tables.clean_up_addr_range(range, &mut tables::Frames(kernel)) };
     crate::arch::forget_all();
-    log!("tables: {PAGES} pages of each size, by x86_64");
+    log!("tables: {PAGES} pages of 4 KiB and {HUGE_PAGES} of 2 MiB, by x86_64");
 }
 
 fn map<S: PageSize + core::fmt::Debug>(
@@ -121,7 +122,7 @@ fn map<S: PageSize + core::fmt::Debug>(
     from: u64,
     order: Order,
 ) {
-    let count = if order == Order::ZERO { PAGES } else { 16 };
+    let count = if order == Order::ZERO { PAGES } else { HUGE_PAGES };
     // Not side by side, so that they need many tables.
     let address = |n: u64| VirtAddr::new(from + n * n * 3 * S::SIZE);
     let flags = PageTableFlags::PRESENT | PageTableFlags::WRITABLE | PageTableFlags::NO_EXECUTE;

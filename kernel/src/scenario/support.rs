@@ -117,7 +117,7 @@ impl Chain {
     /// Gives back the last block, after looking whether anyone has written to it.
     ///
     /// # Panics
-    /// A caller has it.
+    /// Something has written to it.
     pub(crate) fn pop(&self, kernel: &Kernel) -> Option<(Pfn, Order)> {
         let pfn = Some(Pfn(self.head.get())).filter(|pfn| pfn.0 != 0)?;
         let (next, order) = Self::slot(kernel, pfn, |slot| (slot.next, slot.mark));

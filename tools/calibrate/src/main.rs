@@ -287,6 +287,9 @@ fn main() {
                 fitted = stepped(&slopes, fitted);
             }
         }
-        _ => print_left_out(&run_without_each(&set, fitted)),
+        None => print_left_out(&run_without_each(&set, fitted)),
+        Some(unknown) => {
+            panic!("there is no `{unknown}`: errors, fit [STEPS], or nothing to leave each order out")
+        }
     }
 }
