@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::Result;
+use crate::{Result, run, target};
 
 const PAGE: &str = "docs/validation/programs.md";
 
@@ -88,8 +88,9 @@ not fit beside what has stayed: requests are refused under all three, the most u
 is free (a counter put into the replay for once); in postgres it serves more requests of 64 pages, and what these hold later ones lack.
 ";
 
-/// Replays the traces with the released command, and writes the page.
+/// Replays the traces with the released command, which is built of the present tree, and writes the page.
 pub(crate) fn refresh(root: &Path) -> Result<()> {
+    run("cargo", &["build", "--release"])?;
     let mut tables = [(); METRICS.len()].map(|()| String::new());
     let mut means = [[0.0; COLUMNS]; METRICS.len()];
     let mut behind = Vec::new();
@@ -159,12 +160,11 @@ struct Replayed {
 fn replay(root: &Path, program: &str) -> Result<Replayed> {
     let trace = format!("traces/{program}.parquet");
     let [base, new @ ..] = SUBJECTS.map(|(_, config)| config);
-    let mut command = Command::new(root.join("target/release/framewright"));
+    let mut command = Command::new(target().join("release/framewright"));
     command.current_dir(root).args(["replay", &trace, "-q", "--samples", "1", "--format", "json"]);
     command.args(["--base", base]);
     new.iter().for_each(|config| _ = command.args(["--new", config]));
-    let output =
-        command.output().map_err(|cause| format!("target/release/framewright: {cause}; build it first"))?;
+    let output = command.output().map_err(|cause| format!("framewright: {cause}"))?;
     if !output.status.success() {
         return Err(format!("{trace}: {}", String::from_utf8_lossy(&output.stderr)));
     }

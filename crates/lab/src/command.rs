@@ -30,7 +30,7 @@ use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::progress::{Progress, notice, say};
 use crate::replaying::Replay;
-use crate::session::{ReportArgs, Reporter, Session, open, open_beside, whole};
+use crate::session::{ReportArgs, Reporter, Seed, Session, open, open_beside, whole};
 use crate::settings::Settings;
 use crate::shipped;
 use crate::toml_file::is_path;

@@ -29,11 +29,6 @@ pub struct ReportArgs {
     #[arg(long, value_enum, value_name = "STYLE", hide_possible_values = true, help_heading = "Results")]
     pub style: Option<Style>,
 
-    /// Seed of everything random [default: 1]
-    #[arg(long, value_name = "N", value_parser = |text: &str| whole(text, 0, u64::MAX), allow_negative_numbers = true,
-          help_heading = "Results")]
-    pub seed: Option<u64>,
-
     /// Save the result, every sample included, as JSON
     #[arg(short, long, value_name = "FILE", help_heading = "Results")]
     pub output: Option<PathBuf>,
@@ -51,12 +46,16 @@ pub struct ReportArgs {
     pub all_statistics: bool,
 }
 
-impl ReportArgs {
-    /// The seed.
-    pub fn seed(&self) -> u64 {
-        self.seed.unwrap_or(1)
-    }
+/// The option of commands in which something is random.
+#[derive(Clone, Copy, Debug, PartialEq, Args)]
+pub struct Seed {
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = |text: &str| whole(text, 0, u64::MAX),
+          allow_negative_numbers = true, help_heading = "Results")]
+    pub seed: u64,
+}
 
+impl ReportArgs {
     /// Refuses options that would change nothing.
     fn check(&self, format: Format) -> Result<()> {
         if self.plot && format != Format::Table {

@@ -60,6 +60,9 @@ pub struct Args {
     pub memory: Option<u64>,
 
     #[command(flatten)]
+    seed: Seed,
+
+    #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as a heading")]
     pub report: ReportArgs,
 }
@@ -101,7 +104,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let reporter = session.begin(&args.report, &[])?;
     let mut runners = runners(args, session, setup)?;
     let memory = args.memory.unwrap_or(1024);
-    let mut scale = Scale { frames: memory << 8, seed: args.report.seed(), ..Scale::default() };
+    let mut scale = Scale { frames: memory << 8, seed: args.seed.seed, ..Scale::default() };
     if args.busy.is_some() {
         // Several time slices: a thread that is preempted is so within each figure.
         scale.operations *= OPERATIONS_BESIDE;

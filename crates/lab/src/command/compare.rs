@@ -69,9 +69,6 @@ pub(super) fn percent(text: &str) -> core::result::Result<f64, String> {
 /// # Errors
 /// A file is no result, the files have nothing in common, or a metric regressed.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
-    if args.report.seed.is_some() {
-        return Err(Error::usage("nothing in a comparison is random: --seed changes nothing"));
-    }
     let inputs: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
     let reporter = session.begin(&args.report, &inputs)?;
     let mut document = merge(&Saved::read_all(&args.files)?)?;

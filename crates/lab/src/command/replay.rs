@@ -62,6 +62,9 @@ pub struct Args {
     pub samples: u32,
 
     #[command(flatten)]
+    seed: Seed,
+
+    #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as a heading")]
     pub report: ReportArgs,
 }
@@ -83,7 +86,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     if let Some(name) = &args.machine {
         let machine = Machine::find(name)?;
         let modelled = Modelled::new(&trace, &machine, args.copies.unwrap_or(1) as usize)?;
-        let mut part = modelled::part(&machine, &setups[0].0, args.report.seed());
+        let mut part = modelled::part(&machine, &setups[0].0, args.seed.seed);
         describe(&mut part, &setups, &settings, id, &trace);
         let progress = Progress::interruptible("replay", u64::from(args.samples) * setups.len() as u64);
         modelled.simulate(&setups, args.samples, &mut part, &progress)?;
@@ -96,13 +99,13 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         replay.enlarge(largest_zone(&trace));
     }
     let mut part =
-        Part::new("replay", "trace", Kind::Measured, "host").baseline(&*setups[0].0).seed(args.report.seed());
+        Part::new("replay", "trace", Kind::Measured, "host").baseline(&*setups[0].0).seed(args.seed.seed);
     part.headline = Some("ns_per_operation".to_owned());
     describe(&mut part, &setups, &settings, id, &trace);
     let noise = Noise::before();
     let progress = Progress::interruptible("replay", (u64::from(args.samples) + 1) * setups.len() as u64);
     replay.measure(&setups, args.samples, &mut part, &progress)?;
-    let ageing = Ageing { seed: args.report.seed(), ..Ageing::default() };
+    let ageing = Ageing { seed: args.seed.seed, ..Ageing::default() };
     replay.age(&setups, &ageing, &mut part, &progress)?;
     noise.after(&mut part);
     let ended = ended(&part, args.samples, progress);

@@ -77,6 +77,9 @@ pub struct Args {
     pub trace: Option<PathBuf>,
 
     #[command(flatten)]
+    seed: Seed,
+
+    #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as a heading")]
     pub report: ReportArgs,
 }
@@ -101,7 +104,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         if session.format != Format::Table {
             return Err(Error::usage("--trace has a format of its own; leave --format out"));
         }
-        let spans = traced::write(plan, part, machine, args.report.seed(), open_beside(path, &inputs)?)?;
+        let spans = traced::write(plan, part, machine, args.seed.seed, open_beside(path, &inputs)?)?;
         let text = format!("{spans} spans in {}: open it with ui.perfetto.dev.\n", path.display());
         return session.terminal.print(&text);
     }
@@ -261,7 +264,7 @@ impl Options<'_> {
             costly_models: args.samples.unwrap_or(if args.quick { 1 } else { MODELS_OF_ALL }),
             scale: args.scale.unwrap_or(1.0),
             memory_gib: args.memory.unwrap_or(if args.quick { 8 } else { 32 }),
-            seed: args.report.seed(),
+            seed: args.seed.seed,
             trace: None,
         }
     }

@@ -54,6 +54,9 @@ pub struct Args {
     pub command: Vec<OsString>,
 
     #[command(flatten)]
+    seed: Seed,
+
+    #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as a heading")]
     pub report: ReportArgs,
 }
@@ -128,7 +131,7 @@ fn predicted(args: &Args, knobs: &[Knob], user: Option<User>, stop: &Interrupt) 
             &recording.trace,
             &all(|knob| &knob.previous)?,
             &all(|knob| &knob.value)?,
-            args.report.seed(),
+            args.seed.seed,
             stop,
         )
     };
