@@ -3,6 +3,7 @@
 use core::cell::RefCell;
 use std::collections::BTreeSet;
 
+use framewright_check::platform::checked::tally;
 use framewright_check::prelude::*;
 
 /// Engines with a word for each block, which records whether it may be moved.
@@ -333,6 +334,34 @@ fn a_range_without_a_place_to_move_to_is_left() {
             held.take().into_iter().for_each(|block| cpu.must_free(block.pfn, block.order));
         });
         assert_eq!(world.allocator().free_blocks(PAGEBLOCK_ORDER), 4);
+    }
+}
+
+/// A range is given up at the first block without a place, not after each of its blocks has asked for one.
+#[test]
+fn a_range_without_a_place_costs_no_more_than_one_with_places() {
+    for (config, section) in
+        [(Config::default(), 0), (Config::default(), MAX_ORDER.pages()), (Config::linux_v6_7(), 0)]
+    {
+        let cost = |free: usize| {
+            let world: World<Checked> = Spec::one_zone(8192, 2).config(config).sections(section).build();
+            let held: BTreeSet<_> = world.on(0, |cpu| {
+                let mut all = cpu.alloc_all(0);
+                all.sort();
+                all.drain(1024..1024 + free).for_each(|pfn| cpu.must_free(pfn, 0));
+                cpu.drain();
+                all.into_iter().map(|pfn| Block { pfn, order: order(0) }).collect()
+            });
+            let (held, pinned) = (RefCell::new(held), BTreeSet::new());
+            let owner = moves(&held, &pinned);
+            let helpers = Helpers::NONE.with_migrate(&owner);
+            let (result, tally) =
+                tally(|| world.on(0, |cpu| cpu.alloc_contig_range(BASE..BASE.add(512), &helpers)));
+            (result.is_ok(), tally.accesses())
+        };
+        let ((has_all, all), (has_none, none)) = (cost(512), cost(10));
+        assert!(has_all && !has_none);
+        assert!(none < all, "{none} accesses for {all}, {config:?}");
     }
 }
 

@@ -181,7 +181,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             // The request does not wait, so that it neither reclaims nor compacts.
             let request =
                 Request::new(order, Migratetype::Movable).with(Flags::NO_WAIT.and(Flags::NO_RESERVES));
-            let Ok(place) = self.alloc_with(&request, helpers) else { continue };
+            let Ok(place) = self.alloc_with(&request, helpers) else { break };
             moved += if self.move_block(migrate, head, place, order) { order.pages() } else { 0 };
         }
         drop(here);
