@@ -72,7 +72,7 @@ where
                 // An allocator that hands a block out twice ends a workload that checks its blocks.
                 let measured = catch_unwind(AssertUnwindSafe(|| measure(target, case, scale, round)));
                 measured.map_err(|_| {
-                    "it failed a check of this workload; --rivals=NAMES leaves it out".to_owned()
+                    "it failed a check of this workload; --rivals=NAMES can leave a rival out".to_owned()
                 })
             }
         }
