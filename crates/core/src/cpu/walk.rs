@@ -202,14 +202,14 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             has_reserve.then(|| local.take_directly(order, Migratetype::HighAtomic, migratetype)).flatten()
         };
         // Above order 0 the blocks reserved for such requests come first; for order 0 they are the last resort.
-        let first = may_use_reserve && order > Order::ZERO;
-        let reserved = if first { from_reserve() } else { None };
+        let reserve_first = may_use_reserve && order > Order::ZERO;
+        let reserved = if reserve_first { from_reserve() } else { None };
         let taken = reserved.or_else(|| local.take_new(order, migratetype));
-        let taken = taken.or_else(|| if first { None } else { from_reserve() })?;
+        let taken = taken.or_else(|| if reserve_first { None } else { from_reserve() })?;
         if let Some(wanted) = self.zones_of(path).next() {
             self.count_numa(wanted.id(), &local, (local.pcp.pages_taken() - before) >> order.get());
         }
-        if first && reserved.is_none() {
+        if reserve_first && reserved.is_none() {
             self.reserve_highatomic(zone, taken, order);
         }
         if zone.pressure.take_boosted() {

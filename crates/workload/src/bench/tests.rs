@@ -212,3 +212,13 @@ fn stress_sees_a_block_with_two_owners() {
     let careless = Buddy::new(scale.frames).with(Quirk::Repeats).watched();
     measure(&careless, &Case { workload: Workload::Stress, order: 0, cpus: 1 }, &scale, 0);
 }
+
+#[test]
+fn an_allocator_that_hands_a_block_out_twice_is_named() {
+    let careless = |frames, _| Ok(Buddy::new(frames).with(Quirk::Repeats));
+    let case = Case { workload: Workload::Stress, order: 0, cpus: 1 };
+    let mut runners: [Box<dyn Runner>; 1] = [Box::new(Allocator::new("careless", careless))];
+    let refused =
+        interleave(&mut runners, &[case], &Scale::tiny(), 1, |_| true).expect_err("two have a block");
+    assert!(refused.starts_with("careless: stress") && refused.contains("failed a check"), "{refused}");
+}
