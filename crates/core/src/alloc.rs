@@ -310,16 +310,20 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         }
         for zone in self.zones {
             zone.pressure.set_marks(self.watermarks(zone.id()));
-            let mut pages = [0; watermark::ZONES];
-            for of_node in self.zones.iter().filter(|peer| peer.spec().node == zone.spec().node) {
-                pages[of_node.spec().kind as usize] += self.expected_pages(of_node);
+            let (mut pages, mut managed) = ([0; watermark::ZONES], 0);
+            for peer in self.zones.iter().filter(|peer| peer.spec().node == zone.spec().node) {
+                let expected = self.expected_pages(peer);
+                pages[peer.spec().kind as usize] += expected;
+                managed += if peer.id() == zone.id() { expected } else { 0 };
             }
             let table = watermark::lowmem_reserve(
                 self.config.experiment.marks,
                 &pages,
                 &self.config.experiment.reserve_ratios,
             );
-            zone.pressure.set_reserves(&table[zone.spec().kind as usize]);
+            // The node's zones of one type share what their type keeps.
+            let kind = zone.spec().kind as usize;
+            zone.pressure.set_reserves(&table[kind].map(|all| watermark::share(all, managed, pages[kind])));
         }
     }
 

@@ -35,6 +35,10 @@ const _: () = assert!(NEXT_ROUND + PAGEBLOCK_BITS <= 64);
 /// First bit of the scanners' positions in `compaction`.
 const RESUME: u32 = 24;
 
+/// The highest mark. What [`Access`](policy::watermark::Access) leaves of it is more than any zone has.
+const HIGHEST: u64 = u32::MAX as u64;
+const _: () = assert!(HIGHEST * 3 / 16 > MAX_ZONE_PAGES);
+
 /// Marks, reserves and flags of one zone.
 #[repr(C, align(64))]
 pub(crate) struct Pressure<P: Platform> {
@@ -76,10 +80,11 @@ impl<P: Platform> Pressure<P> {
         Marks { min: self.min.load(Relaxed), low: self.low.load(Relaxed), high: self.high.load(Relaxed) }
     }
 
-    pub(crate) fn set_marks(&self, marks: Marks) {
-        self.min.store(marks.min, Relaxed);
-        self.low.store(marks.low, Relaxed);
-        self.high.store(marks.high, Relaxed);
+    /// Sets the marks, at most [`HIGHEST`]: sums with other counts do not overflow.
+    pub(crate) fn set_marks(&self, Marks { min, low, high }: Marks) {
+        for (word, mark) in [(&self.min, min), (&self.low, low), (&self.high, high)] {
+            word.store(mark.min(HIGHEST), Relaxed);
+        }
     }
 
     pub(crate) fn boost(&self) -> u64 {

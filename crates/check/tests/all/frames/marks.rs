@@ -41,6 +41,25 @@ fn each_kind_of_request_has_its_floor() {
     assert_eq!((without_marks.zone().marks().min, left(&without_marks, &page())), (0, 0));
 }
 
+/// Marks beyond any memory: everything is kept, and no sum overflows, on the way to another zone either.
+#[test]
+fn marks_may_be_higher_than_all_memory() {
+    for config in [Config::default(), Config::linux_v6_7()] {
+        for (min_free_kib, watermark_scale) in [(u64::MAX, 10), (0, u64::MAX), (u64::MAX, u64::MAX)] {
+            let config = config.with_marks().but(|config| {
+                (config.min_free_kib, config.watermark_scale) = (min_free_kib, watermark_scale);
+                (config.boost_factor, config.free_reporting) = (u64::MAX, true);
+            });
+            let zone = |kind, start| zone(0, kind, start, 1 << 14);
+            let zones = [zone(ZoneType::Dma32, 1 << 14), zone(ZoneType::Normal, 2 << 14)];
+            let world = Spec::zones(zones, 1).config(config).plain();
+            let free = left(&world, &page());
+            assert_eq!(free == 2 << 14, min_free_kib != 0, "{free} pages, {config:?}");
+            world.on(0, |cpu| cpu.report_free(PAGEBLOCK_ORDER, |_| true));
+        }
+    }
+}
+
 /// The check of v3.0 does not count smaller blocks, and keeps two pages where the mark is 0, too.
 #[test]
 fn a_block_that_only_the_rule_keeps_is_kept() {
@@ -66,6 +85,29 @@ fn low_memory_is_kept_for_those_who_need_it() {
         assert_eq!(low.free_pages(), low.marks().min + 1024 + slack, "{generation:?}");
         left(&world, &page().up_to(ZoneType::Dma32));
         assert_eq!(low.free_pages(), low.marks().min + slack, "{generation:?}");
+    }
+}
+
+/// Zones of one type keep together what one zone of their size would: a node has several if its memory interleaves with
+/// another node's, or is larger than a zone may be.
+#[test]
+fn zones_of_a_type_share_the_reserve_of_their_node() {
+    for generation in GENERATIONS {
+        for pieces in [1, 2, 8] {
+            let low =
+                (0..pieces).map(|n| zone(0, ZoneType::Normal, 0x1000 + n * 16_384 / pieces, 16_384 / pieces));
+            let high = zone(0, ZoneType::Movable, 0x1000 + 16_384, 131_072);
+            let world =
+                Spec::zones([low.collect(), vec![high]].concat(), 1).config(marked(generation)).plain();
+            let zones = || world.allocator().zones().iter().take(pieces as usize);
+            let kept: u64 = zones().map(|zone| zone.reserve(ZoneType::Movable)).sum();
+            assert_eq!(kept, 131_072 / 32, "{pieces} zones, {generation:?}");
+            left(&world, &page());
+            let slack = if generation == Generation::V3_0 { 2 * pieces } else { 0 };
+            let (free, min) =
+                zones().fold((0, 0), |(free, min), zone| (free + zone.free_pages(), min + zone.marks().min));
+            assert_eq!(free, min + kept + slack, "{pieces} zones, {generation:?}");
+        }
     }
 }
 
