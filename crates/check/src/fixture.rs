@@ -458,6 +458,13 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
         places.into_iter().find_map(|(place, at)| at.contains(&address).then_some(place))
     }
 
+    /// The frame whose descriptor is at an address; `None` if there is none.
+    pub fn frame_of(&self, address: usize) -> Option<Pfn> {
+        let at = self.parts.frames.addresses();
+        let n = address.checked_sub(at.start).filter(|_| address < at.end)? / size_of::<Frame<P, M>>();
+        Some(self.spec.base().add(n as u64))
+    }
+
     /// The frame descriptors. To corrupt them (see [`crate::corrupt`]).
     pub(crate) fn frames(&self) -> &[Frame<P, M>] {
         // SAFETY: the allocator borrows them shared, too, and they live as long as the world.

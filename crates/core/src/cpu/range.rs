@@ -6,7 +6,7 @@ use core::ops::Range;
 
 use super::Cpu;
 use crate::error::{AllocError, AllocFailure, FreeError, FreeFailure};
-use crate::frame::{BlockInfo, FrameUser, State};
+use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
 use crate::reclaim::Helpers;
 use crate::request::Request;
@@ -237,12 +237,14 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// Frames in use of a pageblock that can be had for a type: it is free, or its frames are movable. `None` if not.
     fn movable_in(&self, start: Pfn, asked: Migratetype) -> Option<u64> {
         let frames = &self.allocator.frames;
-        let info = if frames.contains(start) { frames.info(start) } else { BlockInfo::ABSENT };
+        let info = frames.info(start);
         let list = info.migratetype();
+        // A CMA pageblock is lent to movable blocks only.
+        let is_lent = list == Migratetype::Cma && asked != Migratetype::Movable;
+        if !info.is_present() || info.is_poisoned() || list == Migratetype::Isolate || is_lent {
+            return None;
+        }
         let free = match frames.find(start) {
-            _ if !info.is_present() || info.is_poisoned() || list == Migratetype::Isolate => return None,
-            // It is lent to movable blocks only.
-            _ if list == Migratetype::Cma && asked != Migratetype::Movable => return None,
             (_, State::Free { order, .. }) if order >= PAGEBLOCK_ORDER => PAGEBLOCK_PAGES,
             _ if frames.has_maps() => frames.open_head(start).map_or(0, |head| u64::from(head.free())),
             _ => {

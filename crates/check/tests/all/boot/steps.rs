@@ -4,6 +4,7 @@ use core::ops::Range;
 
 use framewright::boot::deferred::UnitStep;
 use framewright::hotplug::OfflineFailure;
+use framewright_check::platform::checked::{Checked, trace};
 use framewright_check::prelude::*;
 
 const SPLITS: [Split; 3] = [Split::OneThread, Split::AllCpus, Split::AllCpusBySection];
@@ -194,4 +195,76 @@ fn descriptors_are_made_for_new_memory_and_kept_for_bad_frames() {
     });
     let all = world.everything();
     assert!(all.len() == 0x5000 - 1 && !all.contains(&bad), "{} frames", all.len());
+}
+
+/// A call around a hole, with a frame inside it and a range that reaches over it.
+type Call = fn(&Cpu<'_, '_, Checked>, Pfn, Range<Pfn>);
+
+/// Descriptors of memory that is not there need no memory behind them: no call reads them, whatever it names.
+#[test]
+fn no_call_reads_a_descriptor_of_absent_memory() {
+    let hole = Pfn(0x3000)..Pfn(0x4200);
+    let (inside, around) = (Pfn(0x3210), Pfn(0x2e00)..Pfn(0x4400));
+    let calls: [(&str, Call); 9] = [
+        ("boot, and allocations", |cpu, _, _| {
+            let booting = cpu.allocator().begin().expect("it is the first time");
+            assert_ne!(booting.run(), 0);
+            booting.finish().expect("nothing is left");
+            for k in Order::all() {
+                cpu.alloc_all(k).into_iter().for_each(|pfn| cpu.must_free(pfn, k));
+            }
+        }),
+        ("a longer range than there is", |cpu, _, _| {
+            assert!(cpu.alloc_contig_with(0x2001, 1, M, &Helpers::NONE).is_err());
+        }),
+        ("given blocks", |cpu, pfn, range| {
+            assert!(cpu.alloc_at(pfn, Order::ZERO).is_err() && cpu.take_free(pfn, Order::ZERO, &mut []) == 0);
+            assert!(cpu.alloc_contig_range(range, &Helpers::NONE).is_err());
+        }),
+        ("frees", |cpu, pfn, range| {
+            assert!(Order::all().all(|k| cpu.free(pfn.block_start(k), k).is_err()));
+            assert!(free_range(cpu, pfn..range.end).is_err() && cpu.free_contig_range(range).is_err());
+            assert!(cpu.allocator().try_free(pfn, Order::ZERO).is_err());
+        }),
+        ("pageblocks", |cpu, pfn, _| {
+            assert_eq!(cpu.allocator().isolate_pageblock(pfn), None);
+            assert_eq!(cpu.allocator().unisolate_pageblock(pfn), None);
+            assert_eq!(cpu.allocator().set_pageblock_type(pfn, M), None);
+        }),
+        ("bad frames", |cpu, pfn, _| {
+            assert_eq!(cpu.hwpoison(pfn), Err(HwpoisonError::Foreign));
+            assert_eq!(cpu.unpoison(pfn), Err(HwpoisonError::Foreign));
+        }),
+        ("hot-plug", |cpu, _, range| {
+            let pages = cpu.offline(range.clone()).expect("it is free");
+            assert_eq!(pages, 0x400);
+            cpu.allocator().online(range.start, 0x200).expect("it was there");
+            cpu.allocator().online(Pfn(range.end.0 - 0x200), 0x200).expect("it was there");
+        }),
+        ("compaction and reports", |cpu, _, _| {
+            let stays = mover(|_, _, _| Migrated::Stays);
+            cpu.compact(ZoneId(0), &stays);
+            cpu.compact_proactively(NodeId(0), &stays);
+            cpu.report_free(PAGEBLOCK_ORDER, |_| true);
+        }),
+        ("what there is", |cpu, _, _| {
+            let allocator = cpu.allocator();
+            allocator.verify().expect("sound");
+            let _ =
+                (allocator.buddyinfo().to_string(), allocator.free_blocks(Order::ZERO), allocator.totals());
+            cpu.explain(&page(), &Helpers::NONE, |_| {});
+        }),
+    ];
+    for engine in [Engine::Framewright, Engine::Linux] {
+        let world = one_zone(Split::default(), &[(0x1000, 0x3000), (0x4200, 0x6000)], 1)
+            .engine(engine)
+            .but(|config| config.free_reporting = true)
+            .build_to_clear::<Checked, ()>(|_| ());
+        for (what, call) in &calls {
+            let ((), accesses) = trace(|| world.on(0, |cpu| call(cpu, inside, around.clone())));
+            let absent = accesses.iter().filter_map(|access| world.frame_of(access.address));
+            let read: Vec<_> = absent.filter(|pfn| hole.contains(pfn)).collect();
+            assert_eq!(read.first(), None, "{engine:?}, {what}: {} reads", read.len());
+        }
+    }
 }
