@@ -98,7 +98,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 None => {}
             }
         }
-        let untouched: u64 = zone.untouched().map(|range| range.end.0 - range.start.0).sum();
+        let untouched: u64 =
+            zone.untouched(spec.start..spec.end()).map(|range| range.end.0 - range.start.0).sum();
         found[MAX_ORDER.index()] += untouched >> MAX_ORDER.get();
         found
     }
@@ -110,7 +111,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             let nr_free = self.zone_snapshot(zone).nr_free;
             return nr_free[PAGEBLOCK_ORDER.index()] + 2 * nr_free[MAX_ORDER.index()];
         }
-        let untouched: u64 = zone.untouched().map(|range| range.end.0 - range.start.0).sum();
+        let spec = zone.spec();
+        let untouched: u64 =
+            zone.untouched(spec.start..spec.end()).map(|range| range.end.0 - range.start.0).sum();
         zone.free_pageblocks(&self.frames) + (untouched >> PAGEBLOCK_ORDER.get())
     }
 

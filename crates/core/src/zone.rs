@@ -209,10 +209,11 @@ impl<'m, P: Platform> Zone<'m, P> {
         &self.common.counters
     }
 
-    /// The untouched frames of each section (see [`Config::lazy_pageblocks`]). A racy read.
-    pub(crate) fn untouched(&self) -> impl Iterator<Item = Range<Pfn>> {
-        let sections = if self.common.is_lazy() { self.cut.sections() } else { 0 };
-        (0..sections).map(|n| self.section(n).extent.untouched.range())
+    /// The untouched frames of each section that a range touches (see [`Config::lazy_pageblocks`]). A racy read.
+    pub(crate) fn untouched(&self, within: Range<Pfn>) -> impl Iterator<Item = Range<Pfn>> {
+        let end = if self.common.is_lazy() { within.end.min(self.spec.end()) } else { Pfn(0) };
+        let parts = self.cut.parts(within.start.max(self.spec.start)..end);
+        parts.map(|part| self.section(self.cut.number_of(part.start)).extent.untouched.range())
     }
 
     /// Free base pages on the buddy lists. A racy read; isolated pages are not counted.

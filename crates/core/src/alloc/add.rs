@@ -152,12 +152,13 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     }
 
     /// Initialises the untouched pageblocks from `start` to `end`, and those before them (see
-    /// [`Config::lazy_pageblocks`]). For callers that name memory by its address. O(zones), if there is nothing to do.
+    /// [`Config::lazy_pageblocks`]). For callers that name memory by its address. O(zones + sections of the range),
+    /// if there is nothing to do.
     pub(crate) fn touch(&self, start: Pfn, end: Pfn) {
         // What a section has touched ends where its range begins: that frame may be another section's, or no zone's.
         let holds = |range: &Range<Pfn>| !range.is_empty() && range.start < end && start < range.end;
         for zone in self.zones {
-            for untouched in zone.untouched().filter(holds) {
+            for untouched in zone.untouched(start..end).filter(holds) {
                 let mut upto = untouched.start;
                 while upto < end.min(untouched.end) {
                     upto = upto.add(TOUCHED_AT_ONCE).min(end);

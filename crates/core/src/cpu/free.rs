@@ -253,8 +253,11 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     #[cold]
     pub(super) fn refuse(&self, pfn: Pfn, order: Order) -> FreeError {
         let frames = &self.allocator.frames;
-        let is_untouched =
-            || self.allocator.zones.iter().any(|zone| zone.untouched().any(|range| range.contains(&pfn)));
+        let is_untouched = || {
+            self.allocator.zones.iter().any(|zone| {
+                zone.untouched(pfn..Pfn(pfn.0.saturating_add(1))).any(|range| range.contains(&pfn))
+            })
+        };
         if !frames.contains(pfn) {
             let why = if is_untouched() { FreeFailure::NotAllocated } else { FreeFailure::Foreign };
             return FreeError { why, pfn, order };

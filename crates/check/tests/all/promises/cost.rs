@@ -209,3 +209,26 @@ fn memory_beside_other_memory_is_added_at_the_same_cost_whatever_lists_hold() {
         assert!(many.1 <= few.1 + 4 * (many.0 - few.0), "{engine:?}: {few:?}, then {many:?}");
     }
 }
+
+/// A call that names a frame looks at the frame's section only, also where other sections have memory that is left
+/// untouched.
+#[test]
+fn a_call_by_address_costs_the_same_with_any_number_of_sections() {
+    for engine in FORMS {
+        let [few, many] = [4, 64].map(|sections| {
+            let spec = Spec::one_zone(sections * 4096, 2).engine(engine).sections(4096);
+            let world: World<Checked> = spec.but(|config| config.lazy_pageblocks = true).build();
+            world.must_alloc_at(0, BASE.add(4095), 0);
+            let call = || {
+                world.must_alloc_at(0, BASE, 0);
+                world.must_free(0, BASE, 0);
+                world.allocator().isolate_pageblock(BASE).expect("it has memory");
+                world.allocator().unisolate_pageblock(BASE).expect("it is isolated");
+                assert!(world.on(0, |cpu| cpu.offline(BASE..BASE.add(2 * PAGEBLOCK_PAGES))).is_ok());
+            };
+            tally(call).1.accesses()
+        });
+        println!("{engine:?}: {few} accesses, {many} with more sections");
+        assert!(many <= few + few / 4, "{engine:?}: {few} accesses, then {many}");
+    }
+}
