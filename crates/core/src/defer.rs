@@ -71,10 +71,12 @@ impl<P: Platform> fmt::Debug for ZoneCursor<'_, P> {
 
 impl<'m, P: Platform> ZoneCursor<'m, P> {
     fn new(rest: DeferredZone<'m>) -> Self {
-        let end = rest.spec.end();
-        let deferred = init::clipped(rest.free, rest.deferred_from..end);
-        let left = deferred.map(|range| range.end.0 - range.start.0).sum();
-        let first = (rest.deferred_from.0.min(end.0) - rest.spec.start.0).div_ceil(UNIT_PAGES);
+        let (from, end) = (rest.deferred_from, rest.spec.end());
+        // Else the unit would be boot's and no worker's.
+        let is_border = from == end || rest.spec.spans(from) && from.is_aligned(MAX_ORDER);
+        assert!(is_border, "memory is left for later from the start of a unit on: {:?}", rest.spec);
+        let left = init::clipped(rest.free, from..end).map(|range| range.end.0 - range.start.0).sum();
+        let first = (from.0 - rest.spec.start.0).div_ceil(UNIT_PAGES);
         Self { left: P::Word::new(left), cursor: P::Word::new(first), rest }
     }
 
@@ -228,7 +230,7 @@ impl<'m, P: Platform> Deferred<'m, P> {
     /// O(ranges).
     ///
     /// # Panics
-    /// If `memory` has no room for all zones, there are more than 255, or a section is no multiple of 1024 pages.
+    /// If there are more than 255 zones, a section is no multiple of 1024 pages, or a zone's rest begins within a unit.
     pub fn new(
         how: How,
         memory: DeferredMemory<'m, P>,

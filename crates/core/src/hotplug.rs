@@ -84,8 +84,8 @@ impl fmt::Display for OfflineError {
 impl core::error::Error for OfflineError {}
 
 impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
-    /// Takes memory online: like [`add_memory`](Self::add_memory), and then the per-CPU lists are sized again. The zone
-    /// must span the range.
+    /// Takes memory online: like [`add_memory`](Self::add_memory), and then the per-CPU lists of all zones are sized
+    /// again ([`resize_pcps`](Self::resize_pcps)). The zone must span the range.
     ///
     /// # Errors
     /// As [`add_memory`](Self::add_memory).
@@ -106,7 +106,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// Memory that comes online inside `range` during the call stays. Calls of several CPUs may overlap: each takes out
     /// what it has isolated itself, one call at a time.
     ///
-    /// O(pages).
+    /// O(pages), plus the drains, and the sizes of all lists ([`resize_pcps`](Allocator::resize_pcps)).
     ///
     /// # Errors
     /// The reason, and the first blocks in the way. The state is unchanged then.

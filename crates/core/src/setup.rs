@@ -62,7 +62,7 @@ impl Plan {
     ///
     /// # Errors
     /// Zones that are misaligned, empty, too large or overlapping, or that span more frames than an address has values;
-    /// no CPU; a configuration out of range.
+    /// none, or more than 255; no CPU, or more than 65,535; more than 64 nodes; a configuration out of range.
     pub fn new(zones: &[ZoneSpec], cpu_nodes: &[NodeId], config: &Config) -> Result<Self, SetupError> {
         check_config(config)?;
         check_zones(zones)?;

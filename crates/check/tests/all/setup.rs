@@ -164,6 +164,19 @@ fn memory_that_is_left_for_later_is_of_the_same_zones() {
     let _ = Spec::deferred(how, [rest], 1, 1).over([normal(0, BASE.0, 1024)]).plain();
 }
 
+/// Memory that is left for later begins with a unit: the rest of a unit that boot has begun would be lost.
+#[test]
+#[should_panic(expected = "from the start of a unit on")]
+fn memory_that_is_left_for_later_begins_with_a_unit() {
+    let spec = normal(0, BASE.0, 2048);
+    let (free, deferred_from) = (vec![BASE..BASE.add(2048)], BASE.add(100));
+    let rest = RestSpec { spec, present: 2048, free, deferred_from, cpus: 1 };
+    let world = Spec::deferred(How { split: Split::OneThread, section: 1024 }, [rest], 1, 1).plain();
+    let booting = world.allocator().begin().expect("it is the first time");
+    booting.run();
+    assert_eq!(booting.left(), 0, "lost");
+}
+
 /// The short way from ranges to an allocator: its structures are in the first range that is mapped and large enough.
 /// All other frames can be had, and frames between the ranges can be added later.
 #[test]

@@ -20,7 +20,7 @@ use crate::defer::{Deferred, DeferredMemory, DeferredZone, Growth, How, Stage};
 use crate::frame::FrameUser;
 use crate::platform::Platform;
 use crate::policy::init::Split;
-use crate::units::{MAX_ORDER, NodeId, Pfn};
+use crate::units::{NodeId, Pfn};
 
 /// The memory that `division` leaves for later, of the free ranges handed over
 /// ([`HandOver::free`](crate::boot::zones::HandOver::free)), divided between the CPUs of each node by `split`.
@@ -37,9 +37,6 @@ pub fn deferred<'m, P: Platform>(
     assert!(memory.zones.len() == division.specs.len(), "room for one per zone");
     Deferred::new(How { split, section: division.rules.section }, memory, |zone| {
         let (spec, part) = (division.specs[zone.index()], division.parts[zone.index()]);
-        // A zone that boot initialises as a whole may end inside a unit.
-        let whole = part.deferred_from == spec.end();
-        debug_assert!(whole || part.deferred_from.is_aligned(MAX_ORDER));
         DeferredZone {
             spec,
             present: part.present,

@@ -33,7 +33,7 @@ use crate::platform::{Platform, Word};
 use crate::policy::pcp::MOST_ASIDE;
 use crate::units::{CpuId, Migratetype, Order, Pfn};
 
-/// Most base pages set aside: 2 MiB. An order-8 block fits.
+/// Most base pages set aside: 2 MiB of 4 KiB pages, 32 of 64 KiB. An order-8 block fits.
 const MOST_PAGES: u64 = 512;
 /// Requested type in the head word of a block that is set aside. No block that is, or last was, on a list has this
 /// type.
