@@ -77,7 +77,8 @@ fn cell(part: &Part, metric: &Metric, variant: &str) -> Cell {
             Verdict::Better => '+',
             Verdict::Worse => '-',
             Verdict::Unclear if metric.better != Better::None && part.kind != Kind::Derived => '~',
-            Verdict::Unclear | Verdict::Changed | Verdict::TooFew => ' ',
+            Verdict::TooFew => '?',
+            Verdict::Unclear | Verdict::Changed => ' ',
         };
         let text = match ratio {
             Some(ratio) if ratio.high > ratio.low => {
