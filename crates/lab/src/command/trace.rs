@@ -95,7 +95,8 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             "trace": id, "duration_ns": profile.duration_ns, "allocations": profile.all.allocations,
             "pages": profile.all.pages, "frees": profile.frees, "peak_pages": profile.peak_pages,
             "orders": orders, "types": types, "comms": comms, "lifetime_ns": lifetimes,
-            "kept": shares(&profile.kept), "config": cost.config, "allocator_cpu_ns": cost.cpu_ns,
+            "kept": shares(&profile.kept), "config": cost.config, "replayed_cpu_ns": cost.cpu_ns,
+            "unseen_frees": profile.unseen_frees, "lost_events": trace.meta.lost_events, "cut": trace.meta.cut,
             "kernel": shares_json(kernel.as_ref()),
         });
         return session.terminal.print_data(&format!("{json:#}\n"));
@@ -175,7 +176,11 @@ fn facts(
         ns => format!(" ({:.0} a second)", allocations as f64 * 1e9 / ns as f64),
     };
     fact("allocations", format!("{allocations}{rate} of {pages} pages, {}", size(pages << 12)));
-    fact("frees", profile.frees.to_string());
+    let unseen = match profile.unseen_frees {
+        0 => String::new(),
+        unseen => format!(", {unseen} of them not of the trace's allocations"),
+    };
+    fact("frees", format!("{}{unseen}", profile.frees));
     fact("most in use", size(profile.peak_pages << 12));
     let lifetimes: Vec<String> = QUANTILES
         .iter()
@@ -189,8 +194,17 @@ fn facts(
     );
     let kept = profile.kept;
     fact("still allocated", format!("{} blocks of {} pages at the end", kept.allocations, kept.pages));
-    if let Some(lost) = trace.meta.lost_events.filter(|lost| *lost > 0) {
-        fact("lost events", lost.to_string());
+    if trace.meta.cut {
+        fact(
+            "incomplete",
+            "recording stopped before the command ended; what it freed later counts as allocated".into(),
+        );
+    }
+    if trace.meta.lost_events != Some(0) {
+        fact(
+            "lost events",
+            trace.meta.lost_events.map_or_else(|| "unknown".to_owned(), |lost| lost.to_string()),
+        );
     }
     let replayed = match allocations + profile.frees {
         0 => "nothing: the trace has no allocations and no frees".to_owned(),
@@ -216,7 +230,7 @@ fn in_the_kernel(samples: &Samples, reading_ns: u64, fact: &mut impl FnMut(&str,
     fact("CPU time", format!("{} ({} samples{lost}); of it:", time(samples.cpu_ns()), samples.count()));
     fact(" page allocation", share(&Doing::ALLOCATOR));
     fact(
-        "  of that",
+        "  its parts",
         format!(
             "allocating {}, freeing {}, waiting for zone locks {} %",
             percent(Doing::Allocating),
@@ -264,6 +278,7 @@ fn numbers(profile: &Profile, cost: &Cost, kernel: Option<&Samples>) -> Listing 
         ("allocations", profile.all.allocations),
         ("pages", profile.all.pages),
         ("frees", profile.frees),
+        ("unseen_frees", profile.unseen_frees),
         ("peak_pages", profile.peak_pages),
         ("kept_blocks", profile.kept.allocations),
         ("kept_pages", profile.kept.pages),
@@ -318,10 +333,9 @@ fn by(what: &str, shares: impl Iterator<Item = (String, Share)>, profile: &Profi
 
 #[cfg(test)]
 mod tests {
-    use framewright_trace::trace::Note;
+    use framewright_trace::trace::{Event, EventKind, Note};
 
     use super::*;
-    use framewright_report::terminal::Terminal;
 
     /// The screen of a shipped trace, with these samples of the kernel, if any; the figures of this machine are made
     /// up.
@@ -340,6 +354,35 @@ mod tests {
         let terminal = Terminal { width: Some(80), ..Terminal::plain() };
         let texts = tables(facts, &profile, &args).map(|part| part.render(Format::Table, &terminal));
         texts.join("\n")
+    }
+
+    /// What was freed after the recording had stopped counts as allocated, and what came before it only as freed.
+    #[test]
+    fn a_recording_that_was_cut_is_not_told_as_whole() {
+        let event = |time_ns, kind, pfn| Event { time_ns, kind, pfn, ..Event::default() };
+        let mut trace = Trace {
+            events: vec![
+                event(0, EventKind::PageAlloc, 8),
+                event(1, EventKind::PageFree, 9),
+                event(2, EventKind::PageAlloc, 10),
+                event(3, EventKind::PageFree, 8),
+            ],
+            ..Trace::default()
+        };
+        trace.comms.intern("p");
+        let mut said = |cut, lost_events| {
+            (trace.meta.cut, trace.meta.lost_events) = (cut, lost_events);
+            let args = SummaryArgs { trace: "t".into(), config: None, top: 3 };
+            let facts = facts(&trace, &Profile::of(&trace), &Cost::default(), None, &args);
+            facts.render(Format::Table, &Terminal::plain())
+        };
+        let whole = said(false, Some(0));
+        assert!(!whole.contains("lost events") && !whole.contains("incomplete"), "{whole}");
+        assert!(whole.contains("frees             2, 1 of them not of the trace's allocations"), "{whole}");
+        let cut = said(true, None);
+        assert!(cut.contains("incomplete        recording stopped before the command ended"), "{cut}");
+        assert!(cut.contains("lost events       unknown"), "{cut}");
+        assert!(said(false, Some(7)).contains("lost events       7"));
     }
 
     /// As `perf record` leaves it: nothing of it says what it cost.
