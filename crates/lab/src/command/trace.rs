@@ -181,7 +181,7 @@ fn facts(
         unseen => format!(", {unseen} of them not of the trace's allocations"),
     };
     fact("frees", format!("{}{unseen}", profile.frees));
-    fact("most in use", size(profile.peak_pages << 12));
+    fact("most in use", format!("{} of these allocations", size(profile.peak_pages << 12)));
     let lifetimes: Vec<String> = QUANTILES
         .iter()
         .filter_map(|(name, quantile)| {
@@ -190,7 +190,10 @@ fn facts(
         .collect();
     fact(
         "lifetimes",
-        if lifetimes.is_empty() { "no block is freed".to_owned() } else { lifetimes.join(", ") },
+        match lifetimes.len() {
+            0 => "no block is freed".to_owned(),
+            _ => format!("{}, of blocks that are freed", lifetimes.join(", ")),
+        },
     );
     let kept = profile.kept;
     fact("still allocated", format!("{} blocks of {} pages at the end", kept.allocations, kept.pages));

@@ -306,10 +306,10 @@ fn results_are_compared_saved_and_read_back() {
         table.contains("\nbefore → after (pcp-reset replay, measured, 8 samples)\nVerdict    better: "),
         "{table}"
     );
-    assert!(table.contains("0.502× [0.498, 0.505] +"), "{table}");
+    assert!(table.contains("0.502× [0.498, 0.506] +"), "{table}");
     let all = stdout(&run(&["compare", &before, &after, "--all"]));
     assert!(all.contains("\npcp-reset, part replay: measured on host\n"), "{all}");
-    assert!(all.contains("n = 8, baseline before") && all.contains("0.502× [0.498, 0.505] +"), "{all}");
+    assert!(all.contains("n = 8, baseline before") && all.contains("0.502× [0.498, 0.506] +"), "{all}");
     assert!(!table.contains('\u{1b}'), "no colour in a pipe");
 
     // What was saved, and what --format json prints, is the same document; it gives the same table.

@@ -212,7 +212,8 @@ fn legend(part: &Part) -> Vec<String> {
     let fewest = uncertain.flat_map(|metric| counts(part, metric)).min();
     let needed = needed(part);
     if fewest.is_some_and(|fewest| fewest < needed) {
-        legend.push(format!("? too few samples to judge: {needed} or more of each are needed."));
+        let interval = if part.kind == Kind::Measured { ", or for an interval that sure" } else { "" };
+        legend.push(format!("? too few samples to judge{interval}: {needed} or more of each are needed."));
     }
     legend
 }
