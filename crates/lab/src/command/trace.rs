@@ -158,8 +158,10 @@ fn facts(
     let mut listing = Listing::new(&args.trace.display().to_string(), &["", ""]);
     let mut fact = |name: &str, value: String| listing.row([name.to_owned(), value]);
     fact("run", format!("{} from the first event to the last", time(profile.duration_ns as f64)));
-    if !trace.meta.recorded_at.is_empty() {
-        fact("recorded", format!("{}, {}", trace.meta.recorded_at, trace.meta.attribution));
+    let recorded = [&*trace.meta.recorded_at, &*trace.meta.attribution];
+    let recorded: Vec<_> = recorded.into_iter().filter(|text| !text.is_empty()).collect();
+    if !recorded.is_empty() {
+        fact("recorded", recorded.join(", "));
     }
     match kernel {
         Some(samples) => in_the_kernel(samples, trace.meta.reading_ns, &mut fact),
@@ -373,6 +375,8 @@ mod tests {
             ..Trace::default()
         };
         trace.comms.intern("p");
+        // An import has no date.
+        trace.meta.attribution = "all events of the imported file".to_owned();
         let mut said = |cut, lost_events| {
             (trace.meta.cut, trace.meta.lost_events) = (cut, lost_events);
             let args = SummaryArgs { trace: "t".into(), config: None, top: 3 };
@@ -381,6 +385,7 @@ mod tests {
         };
         let whole = said(false, Some(0));
         assert!(!whole.contains("lost events") && !whole.contains("incomplete"), "{whole}");
+        assert!(whole.contains("recorded          all events of the imported file\n"), "{whole}");
         assert!(whole.contains("frees             2, 1 of them not of the trace's allocations"), "{whole}");
         let cut = said(true, None);
         assert!(cut.contains("incomplete        recording stopped before the command ended"), "{cut}");
