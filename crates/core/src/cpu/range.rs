@@ -218,8 +218,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             let this = (used, Pfn(start));
             let is_best = last.is_none_or(|last| last < this) && best.is_none_or(|best| this < best);
             if obstacle.is_none() && is_best {
-                obstacle =
-                    Pfn::pageblocks(Pfn(seen.max(start))..Pfn(at)).find(|&pageblock| self.stays(pageblock));
+                let stays = self.first_that_stays(Pfn(seen.max(start))..Pfn(at));
+                obstacle = stays.map(|(head, _)| head.max(Pfn(start)));
                 if obstacle.is_none() {
                     (best, seen) = (Some(this), at);
                     if used == 0 {
@@ -229,7 +229,12 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             }
             if let Some(obstacle) = obstacle {
                 // The next range begins after this pageblock.
-                start = obstacle.add(PAGEBLOCK_PAGES).0.checked_next_multiple_of(align).unwrap_or(u64::MAX);
+                start = obstacle
+                    .block_start(PAGEBLOCK_ORDER)
+                    .add(PAGEBLOCK_PAGES)
+                    .0
+                    .checked_next_multiple_of(align)
+                    .unwrap_or(u64::MAX);
                 (at, used) = (start, 0);
                 continue;
             }
@@ -267,12 +272,12 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         (used == 0 || may_move).then_some(used)
     }
 
-    /// Whether a block in a pageblock is neither free, nor on a list, nor movable.
-    fn stays(&self, pageblock: Pfn) -> bool {
-        self.allocator.frames.blocks_of(pageblock).any(|(_, state)| match state {
-            State::Free { .. } => false,
+    /// The first block that touches a range and is neither free, nor on a list, nor movable. A racy look.
+    pub(super) fn first_that_stays(&self, range: Range<Pfn>) -> Option<(Pfn, State)> {
+        self.frames.blocks_in(range).find(|&(_, state)| match state {
             State::Taken { asked, list_place, .. } => asked != Migratetype::Movable && list_place.is_none(),
-            _ => true,
+            State::Reserved | State::Quarantined { .. } => true,
+            _ => false,
         })
     }
 
