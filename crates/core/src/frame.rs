@@ -588,7 +588,8 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     }
 
     /// The blocks of a range, ascending: their first frames and states. The first one may begin before the range, the
-    /// last one end after it. Each is read when it is asked for: the blocks before it may have changed since. O(frames).
+    /// last one end after it. Each is read when it is asked for: the blocks before it may have changed since.
+    /// O(frames).
     pub(crate) fn blocks_in(self, range: Range<Pfn>) -> impl Iterator<Item = (Pfn, State)> {
         let mut at = range.start;
         core::iter::from_fn(move || {

@@ -204,7 +204,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     ) -> Option<(u64, Pfn)> {
         let mut best: Option<(u64, Pfn)> = None;
         let mut start = zone.start.0.checked_next_multiple_of(align)?;
-        // The pageblocks from `start` to `at` have `used` frames in use. Of those before `seen` each block was looked at.
+        // The pageblocks from `start` to `at` have `used` frames in use. No block of those before `seen` stays.
         let (mut at, mut used, mut seen) = (start, 0, start);
         while start.checked_add(pages).is_some_and(|end| end <= zone.end().0) {
             let mut obstacle = None;
