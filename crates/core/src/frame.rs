@@ -582,12 +582,18 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         (pfn, State::Body)
     }
 
-    /// The blocks of a pageblock, ascending: their first frames and states. The first one may begin before the
-    /// pageblock. Each is read when it is asked for: the blocks before it may have changed since. O(512).
+    /// The blocks of a pageblock, as [`blocks_in`](Self::blocks_in) has them. O(512).
     pub(crate) fn blocks_of(self, start: Pfn) -> impl Iterator<Item = (Pfn, State)> {
-        let mut at = start;
+        self.blocks_in(start..start.add(PAGEBLOCK_PAGES))
+    }
+
+    /// The blocks of a range, ascending: their first frames and states. The first one may begin before the range, the
+    /// last one end after it. Each is read when it is asked for: the blocks before it may have changed since.
+    /// O(frames).
+    pub(crate) fn blocks_in(self, range: Range<Pfn>) -> impl Iterator<Item = (Pfn, State)> {
+        let mut at = range.start;
         core::iter::from_fn(move || {
-            let (head, state) = (at < start.add(PAGEBLOCK_PAGES)).then(|| self.find(at))?;
+            let (head, state) = (at < range.end).then(|| self.find(at))?;
             at = head.add(state.pages()).max(at.add(1));
             Some((head, state))
         })

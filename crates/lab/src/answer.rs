@@ -4,7 +4,7 @@
 mod deployment;
 
 use framewright_report::result::{Kind, Metric, Part};
-use framewright_report::stats::ratio::{Ratio, Verdict, needed, verdict};
+use framewright_report::stats::ratio::{CONFIDENCE_PERCENT, Ratio, Verdict, needed, verdict};
 use framewright_report::stats::{median, quartile_spread_percent};
 use framewright_report::summary::Headline;
 use framewright_report::table::{significant, wrapped};
@@ -332,7 +332,7 @@ fn time(part: &Part, variant: &str) -> Option<String> {
                 });
             let known = known.map_or_else(String::new, |[low, high]| format!(" [{low:.2}, {high:.2}]"));
             format!(
-                "{:+.2} %{range} of the run's CPU time, of which page allocation took {share:.2} %{known}",
+                "{:+.2} %{range} of the run's CPU time, if its page allocation ({share:.2} %{known}) changes alike",
                 of_run(share, if change.new == change.base { 1.0 } else { change.new / change.base })
             )
         }
@@ -376,7 +376,14 @@ fn huge_pages(part: &Part, variant: &str) -> Option<String> {
             .map_or_else(String::new, |faults| format!("; {} faults got one", faults.figures()));
         return Some(format!("{had} % of the free memory after the run{faults}"));
     }
-    Some(format!("{had} % of the free memory, in memory that the run nearly fills{price}"))
+    Some(format!("{had} % of the free memory, in {}{price}", tight(part)))
+}
+
+/// The memory of the runs for huge pages: what `--memory` gives all runs, or little.
+fn tight(part: &Part) -> String {
+    let given =
+        part.conditions.get("huge_pages_mib").filter(|mib| part.conditions.get("memory_mib") == Some(mib));
+    given.map_or_else(|| "memory that the run nearly fills".to_owned(), |mib| format!("{mib} MiB"))
 }
 
 /// Allocations that found no block, if any did: figures of a replay that ran out of memory are of less than the run.
@@ -389,8 +396,7 @@ fn failures(whole: &Part, variant: &str) -> Option<String> {
             .then(|| format!("{figures} allocations found no block{place}"))
     };
     let timed = failed("failed_allocations", "");
-    let tight =
-        failed("failed_allocations[memory=tight]", " in all runs in memory that the run nearly fills");
+    let tight = failed("failed_allocations[memory=tight]", &format!(" in all runs in {}", tight(whole)));
     let said: Vec<String> = [timed, tight].into_iter().flatten().collect();
     let advice = if whole.study == "replay" { ": `replay --memory` gives them more" } else { "" };
     (!said.is_empty()).then(|| said.join("; ") + advice)
@@ -418,6 +424,8 @@ fn judged(part: &Part, variant: &str) -> String {
         .collect(),
     };
     let mut said = Vec::new();
+    let by_chance = main.len() * (100 - CONFIDENCE_PERCENT as usize) / 100;
+    let is_marked = main.iter().any(|(change, _)| change.verdict.is_change());
     for (word, wanted) in
         [("better", Verdict::Better), ("worse", Verdict::Worse), ("changed", Verdict::Changed)]
     {
@@ -433,6 +441,9 @@ fn judged(part: &Part, variant: &str) -> String {
             }
             _ => said.push(format!("{word}: {}", those.join(", "))),
         }
+    }
+    if by_chance > 0 && is_marked && part.kind == Kind::Measured {
+        said.push(format!("by chance alone up to {by_chance}"));
     }
     if let Some((first, what)) = main.first() {
         said.extend(why_not(part, first, variant, what));

@@ -28,6 +28,9 @@ pub struct Profile {
     pub all: Share,
     /// Frees.
     pub frees: u64,
+    /// Those of them that free nothing of what the trace allocates: it was allocated before, or their thread did it
+    /// in an interrupt.
+    pub unseen_frees: u64,
     /// From the first event to the last, in ns.
     pub duration_ns: u64,
     /// By order.
@@ -55,6 +58,7 @@ impl Profile {
             pages -= ended.iter().map(|ended| ended.pages).sum::<u64>();
             if event.kind == free {
                 profile.frees += 1;
+                profile.unseen_frees += u64::from(ended.is_empty());
                 let lasts = ended.iter().filter(|ended| ended.is_last);
                 profile.lifetimes_ns.extend(lasts.map(|ended| event.time_ns - ended.block.time_ns));
                 return;

@@ -321,14 +321,16 @@ enum Fate {
     Stays,
     Bad,
     Isolated,
+    /// The first frame in use was not allocated as movable.
+    Mixed,
 }
 
-/// Worlds of six pageblocks and one that can never be had, of random types and with up to three frames in use each. Of
+/// Worlds of nine pageblocks and one that can never be had, of random types and with up to three frames in use each. Of
 /// all ranges that could be had the three with the fewest frames in use are tried, of equal ones the first; without a
 /// mover only free ones. Against a naive model.
 #[test]
 fn the_range_with_the_fewest_frames_in_use_is_had() {
-    const PAGEBLOCKS: u64 = 6;
+    const PAGEBLOCKS: u64 = 9;
     let sizes = [(1, 1), (300, 512), (512, 512), (700, 512), (1024, 512), (1025, 1024), (1500, 1)];
     let mut rng = fastrand::Rng::with_seed(34);
     for n in 0..if full() { 1260 } else { 56 } {
@@ -336,16 +338,18 @@ fn the_range_with_the_fewest_frames_in_use_is_had() {
         let has_mover = rng.u32(0..4) > 0;
         // A move in vain out of a part of a larger range would change what the next one has in use.
         let last = if pages <= PAGEBLOCK_PAGES { Fate::Stays } else { Fate::Moves };
-        let fates = [Fate::Moves, Fate::Moves, Fate::Moves, Fate::Bad, Fate::Isolated, last, last];
+        let fates =
+            [Fate::Moves, Fate::Moves, Fate::Moves, Fate::Bad, Fate::Isolated, last, last, Fate::Mixed];
         let types = [M, M, M, Migratetype::Cma, Migratetype::Unmovable];
         let mut states: Vec<_> = (0..PAGEBLOCKS)
-            .map(|_| (types[rng.usize(0..5)], [0, 1, 2, 3, 1, 2, 3][rng.usize(0..7)], fates[rng.usize(0..7)]))
+            .map(|_| (types[rng.usize(0..5)], [0, 1, 2, 3, 1, 2, 3][rng.usize(0..7)], fates[rng.usize(0..8)]))
             .collect();
         states.push((Migratetype::Unmovable, 1, Fate::Moves));
         let world = Spec::one_zone((PAGEBLOCKS + 1) * PAGEBLOCK_PAGES, 1).engine(engine).bare().plain();
         let state_at = |pfn: Pfn| states[((pfn.0 - BASE.0) / PAGEBLOCK_PAGES) as usize];
-        let move_it = mover(|from, _, _| match state_at(from).2 {
-            Fate::Stays => Migrated::Stays,
+        let move_it = mover(|from, _, _| match state_at(from) {
+            (_, _, Fate::Stays) => Migrated::Stays,
+            (_, 1.., Fate::Mixed) => panic!("{from:?} is moved in vain"),
             _ => Migrated::Moved,
         });
         let helpers = if has_mover { Helpers::NONE.with_migrate(&move_it) } else { Helpers::NONE };
@@ -361,6 +365,10 @@ fn the_range_with_the_fewest_frames_in_use_is_had() {
                 if fate == Fate::Bad && used > 0 {
                     cpu.hwpoison(kept).expect("it is in use");
                 }
+                if fate == Fate::Mixed && used > 0 {
+                    give_back(cpu, kept..kept.add(1));
+                    cpu.alloc_at(kept, order(0)).expect("it is free");
+                }
                 if fate == Fate::Isolated {
                     world.allocator().isolate_pageblock(start).expect("it has memory");
                 }
@@ -369,7 +377,8 @@ fn the_range_with_the_fewest_frames_in_use_is_had() {
         });
         let can_be_had = |&(list, used, fate): &(Migratetype, u64, Fate)| {
             fate != Fate::Isolated
-                && (used == 0 || fate != Fate::Bad && (list == M || list == Migratetype::Cma))
+                && (used == 0
+                    || !matches!(fate, Fate::Bad | Fate::Mixed) && (list == M || list == Migratetype::Cma))
         };
         let length = pages.div_ceil(PAGEBLOCK_PAGES) as usize;
         let step = align.div_ceil(PAGEBLOCK_PAGES) as usize;

@@ -129,9 +129,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     ///
     /// Of all ranges of whole pageblocks it takes the one with the fewest frames in use, the first of equals; without a
     /// mover, only free ranges. Ranges with unmovable, reclaimable, reserved or absent frames are skipped. If the range
-    /// cannot be taken after all, the next best is tried, three in each zone. With compact metadata no block moves, as
-    /// no word records which are movable. For rare requests: O(pageblocks of the zone) to find a range, and with lists
-    /// O(frames); if there is none, once more after this CPU's lists are drained.
+    /// cannot be taken after all, because its blocks find no place or the mover leaves them, the next best is tried,
+    /// three in each zone. With compact metadata no block moves, as no word records which are movable. For rare
+    /// requests: O(pageblocks of the zone) to find a range, and with lists, or where every pageblock has a frame that
+    /// stays, O(frames); if there is none, once more after this CPU's lists are drained.
     ///
     /// # Errors
     /// No such range is free or can be made free; 0 pages, or an alignment that is no power of two. The state is
@@ -178,14 +179,15 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         asked: Migratetype,
         helpers: &Helpers<'_>,
     ) -> Option<Pfn> {
+        let used_in = |pageblock| self.used_in(pageblock, asked, helpers.migrate.is_some());
         let mut last = None;
         for _ in 0..TRIES {
-            let best = self.best_start(zone, pages, align.max(PAGEBLOCK_PAGES), asked, last);
-            let (used, start) = best.filter(|&(used, _)| used == 0 || helpers.migrate.is_some())?;
+            let best = self.best_start(zone, pages, align.max(PAGEBLOCK_PAGES), used_in, last)?;
+            let (_, start) = best;
             if self.alloc_contig_range(start..start.add(pages), helpers).is_ok() {
                 return Some(start);
             }
-            last = Some((used, start));
+            last = Some(best);
         }
         None
     }
@@ -197,34 +199,48 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         zone: &ZoneSpec,
         pages: u64,
         align: u64,
-        asked: Migratetype,
+        used_in: impl Fn(Pfn) -> Option<u64>,
         last: Option<(u64, Pfn)>,
     ) -> Option<(u64, Pfn)> {
         let mut best: Option<(u64, Pfn)> = None;
         let mut start = zone.start.0.checked_next_multiple_of(align)?;
-        // The pageblocks from `start` to `at` have `used` frames in use, and all can be had.
-        let (mut at, mut used) = (start, 0);
-        'starts: while start.checked_add(pages).is_some_and(|end| end <= zone.end().0) {
-            while at < start + pages {
-                let movable = self.movable_in(Pfn(at), asked);
-                (at, used) = (at + PAGEBLOCK_PAGES, used + movable.unwrap_or(0));
-                if movable.is_none() {
-                    // The next range begins after this pageblock.
-                    start = at.checked_next_multiple_of(align).unwrap_or(u64::MAX);
-                    (at, used) = (start, 0);
-                    continue 'starts;
+        // The pageblocks from `start` to `at` have `used` frames in use. No block of those before `seen` stays.
+        let (mut at, mut used, mut seen) = (start, 0, start);
+        while start.checked_add(pages).is_some_and(|end| end <= zone.end().0) {
+            let mut obstacle = None;
+            while at < start + pages && obstacle.is_none() {
+                match used_in(Pfn(at)) {
+                    Some(frames) => used += frames,
+                    None => obstacle = Some(Pfn(at)),
                 }
+                at += PAGEBLOCK_PAGES;
             }
             let this = (used, Pfn(start));
-            if last.is_none_or(|last| last < this) && best.is_none_or(|best| this < best) {
-                best = Some(this);
-                if used == 0 {
-                    break;
+            let is_best = last.is_none_or(|last| last < this) && best.is_none_or(|best| this < best);
+            if obstacle.is_none() && is_best {
+                let stays = self.first_that_stays(Pfn(seen.max(start))..Pfn(at));
+                obstacle = stays.map(|(head, _)| head.max(Pfn(start)));
+                if obstacle.is_none() {
+                    (best, seen) = (Some(this), at);
+                    if used == 0 {
+                        break;
+                    }
                 }
+            }
+            if let Some(obstacle) = obstacle {
+                // The next range begins after this pageblock.
+                start = obstacle
+                    .block_start(PAGEBLOCK_ORDER)
+                    .add(PAGEBLOCK_PAGES)
+                    .0
+                    .checked_next_multiple_of(align)
+                    .unwrap_or(u64::MAX);
+                (at, used) = (start, 0);
+                continue;
             }
             let next = start.saturating_add(align);
             for passed in (start..next.min(at)).step_by(PAGEBLOCK_PAGES as usize) {
-                used -= self.movable_in(Pfn(passed), asked).unwrap_or(0).min(used);
+                used -= used_in(Pfn(passed)).unwrap_or(0).min(used);
             }
             start = next;
             if start >= at {
@@ -234,8 +250,9 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         best
     }
 
-    /// Frames in use of a pageblock that can be had for a type: it is free, or its frames are movable. `None` if not.
-    fn movable_in(&self, start: Pfn, asked: Migratetype) -> Option<u64> {
+    /// Frames in use of a pageblock that can be had for a type: it is free, or, with a mover, one of movable frames.
+    /// `None` if not.
+    fn used_in(&self, start: Pfn, asked: Migratetype, has_mover: bool) -> Option<u64> {
         let frames = &self.allocator.frames;
         let info = frames.info(start);
         let list = info.migratetype();
@@ -253,7 +270,17 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             }
         };
         let used = PAGEBLOCK_PAGES - free.min(PAGEBLOCK_PAGES);
-        (used == 0 || list == Migratetype::Movable || list == Migratetype::Cma).then_some(used)
+        let may_move = has_mover && (list == Migratetype::Movable || list == Migratetype::Cma);
+        (used == 0 || may_move).then_some(used)
+    }
+
+    /// The first block that touches a range and is neither free, nor on a list, nor movable. A racy look.
+    pub(super) fn first_that_stays(&self, range: Range<Pfn>) -> Option<(Pfn, State)> {
+        self.frames.blocks_in(range).find(|&(_, state)| match state {
+            State::Taken { asked, list_place, .. } => asked != Migratetype::Movable && list_place.is_none(),
+            State::Reserved | State::Quarantined { .. } => true,
+            _ => false,
+        })
     }
 
     /// Makes `at` the first frame of a block, by splitting the allocated block that holds it, so that the parts before

@@ -48,7 +48,7 @@ fn five_lines_come_first_and_all_fits_a_screen() {
 preset=linux_v6_16 → preset=framewright (24000 MiB, 10 samples)
 Verdict    better: time, huge pages; worse: zone-lock acquisitions
 Time       an operation 30.3 → 22.3 ns, -26 % [-31, -21]; -0.24 % [-0.28, -0.19]
-           of the run's CPU time, of which page allocation took 0.89 %
+           of the run's CPU time, if its page allocation (0.89 %) changes alike
 Locks      6.34× zone-lock acquisitions (0.00121 → 0.00768 per page), waited
            21.2 → 50.4 times
 Huge pages 78.8 → 93.6 % of the free memory, in memory that the run nearly
@@ -266,11 +266,39 @@ fn the_verdict_and_the_way_to_deploy_follow_from_the_figures() {
     let mut part = part("preset=framewright", 0.75, 0.1);
     part.condition(SHARE_RANGE, "0.10 to 2.00");
     let text = shown(&part).split_whitespace().collect::<Vec<_>>().join(" ");
-    let expected =
-        "-0.24 % [-0.62, -0.02] of the run's CPU time, of which page allocation took 0.89 % [0.10, 2.00]";
+    let expected = "-0.24 % [-0.62, -0.02] of the run's CPU time, if its page allocation (0.89 % [0.10, 2.00]) changes alike";
     assert!(text.contains(expected), "{text}");
     part.conditions.remove(SHARE);
     assert!(shown(&part).contains("is not known (no samples in the trace)"), "{}", shown(&part));
+}
+
+/// `--memory` gives the runs for huge pages what it gives the timed ones.
+#[test]
+fn memory_that_was_asked_for_is_not_said_to_be_nearly_filled() {
+    let mut part = part("preset=framewright", 0.75, 0.1);
+    let said = |part: &Part| super::huge_pages(part, "preset=framewright").expect("it has them");
+    part.condition("huge_pages_mib", 280);
+    assert!(said(&part).contains("% of the free memory, in memory that the run nearly fills; price"));
+    part.condition("huge_pages_mib", 24_000);
+    assert!(said(&part).contains("% of the free memory, in 24000 MiB; price"), "{}", said(&part));
+}
+
+/// Of 40 rows without any effect, two are marked.
+#[test]
+fn as_many_changes_as_chance_gives_are_told_beside_it() {
+    let mut part = Part::new("bench", "workloads", Kind::Measured, "host").baseline("a").variant("b");
+    for row in 0..40 {
+        let metric = part.metric(format!("alloc_ns[order={row}]"), "ns", Better::Lower);
+        let ratio = if row < 3 { 0.5 } else { 1.0 };
+        let metric = metric.samples("a", (0..8).map(|n| f64::from(100 + n)));
+        metric.samples("b", (0..8).map(|n| ratio * f64::from(100 + n)));
+    }
+    assert_eq!(
+        judged(&part, "b"),
+        "better: 3 of 40 rows, such as allocation, order 0, ns; by chance alone up to 2"
+    );
+    part.metrics.truncate(12);
+    assert_eq!(judged(&part, "b"), "better: 3 of 12 rows, such as allocation, order 0, ns");
 }
 
 /// `+NaN %`, and `+inf %`.
@@ -286,7 +314,7 @@ fn a_baseline_that_takes_no_time_has_no_share_that_is_no_number() {
     };
     assert_eq!(
         effect(0.0),
-        "an operation 0 → 0 ns, unchanged; +0.00 % of the run's CPU time, of which page allocation took 0.89 %"
+        "an operation 0 → 0 ns, unchanged; +0.00 % of the run's CPU time, if its page allocation (0.89 %) changes alike"
     );
     assert_eq!(
         effect(2.0),

@@ -49,7 +49,8 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "ORDER")]
     sort: Option<Sort>,
 
-    /// Fail if the median of a metric is worse by more than this, and not by chance
+    /// Fail if the median of a metric is worse by more than this, and not by chance; of too few samples to judge that,
+    /// in any case
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     fail_over: Option<f64>,
 

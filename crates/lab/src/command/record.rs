@@ -188,9 +188,8 @@ fn summarise(args: &Args, session: &Session, recording: &Recording, summary: Opt
         format!("{json:#}\n")
     } else {
         let mut listing = Listing::new(&format!("Recorded to {}", args.output.display()), &["name", "value"]);
-        let whose = if args.all { "events" } else { "events of the command" };
         for (name, value) in [
-            (whose, trace.events.len().to_string()),
+            ("events in the trace", trace.events.len().to_string()),
             ("allocations", count(EventKind::PageAlloc).to_string()),
             ("frees", count(EventKind::PageFree).to_string()),
             ("refills, drains and frees in batches", others.to_string()),

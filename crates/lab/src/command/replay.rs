@@ -146,7 +146,10 @@ fn describe(part: &mut Part, setups: &[(String, Setup)], settings: &[Settings], 
         }
     }
     if let Some(lost) = trace.meta.lost_events.filter(|&lost| lost > 0) {
-        part.note(format!("{lost} events were lost when this was recorded."));
+        part.note(format!("Warning: {lost} events were lost when this was recorded."));
+    }
+    if trace.meta.cut {
+        part.note("Warning: recording stopped before the command ended: what follows is not replayed.");
     }
 }
 
@@ -259,6 +262,22 @@ mod tests {
         };
         let expected = [same("engine=framewright", "preset=framewright"), same("high=378", "batch=63")];
         assert_eq!(alike(&setups), expected);
+    }
+
+    /// Only warnings are shown above the rows.
+    #[test]
+    fn a_trace_that_lacks_events_is_warned_of() {
+        let warnings = |cut, lost_events| {
+            let mut trace = Trace::default();
+            (trace.meta.cut, trace.meta.lost_events) = (cut, lost_events);
+            let mut part = Part::new("replay", "trace", Kind::Measured, "host");
+            describe(&mut part, &[], &[], TraceId { name: String::new(), sha256: String::new() }, &trace);
+            part.notes.into_iter().filter(|note| note.starts_with("Warning: ")).collect::<Vec<_>>()
+        };
+        assert_eq!(warnings(false, Some(0)), [""; 0]);
+        assert_eq!(warnings(false, Some(3)), ["Warning: 3 events were lost when this was recorded."]);
+        let cut = "Warning: recording stopped before the command ended: what follows is not replayed.";
+        assert_eq!(warnings(true, None), [cut]);
     }
 
     #[test]

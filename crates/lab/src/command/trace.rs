@@ -95,7 +95,8 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             "trace": id, "duration_ns": profile.duration_ns, "allocations": profile.all.allocations,
             "pages": profile.all.pages, "frees": profile.frees, "peak_pages": profile.peak_pages,
             "orders": orders, "types": types, "comms": comms, "lifetime_ns": lifetimes,
-            "kept": shares(&profile.kept), "config": cost.config, "allocator_cpu_ns": cost.cpu_ns,
+            "kept": shares(&profile.kept), "config": cost.config, "replayed_cpu_ns": cost.cpu_ns,
+            "unseen_frees": profile.unseen_frees, "lost_events": trace.meta.lost_events, "cut": trace.meta.cut,
             "kernel": shares_json(kernel.as_ref()),
         });
         return session.terminal.print_data(&format!("{json:#}\n"));
@@ -157,8 +158,10 @@ fn facts(
     let mut listing = Listing::new(&args.trace.display().to_string(), &["", ""]);
     let mut fact = |name: &str, value: String| listing.row([name.to_owned(), value]);
     fact("run", format!("{} from the first event to the last", time(profile.duration_ns as f64)));
-    if !trace.meta.recorded_at.is_empty() {
-        fact("recorded", format!("{}, {}", trace.meta.recorded_at, trace.meta.attribution));
+    let recorded = [&*trace.meta.recorded_at, &*trace.meta.attribution];
+    let recorded: Vec<_> = recorded.into_iter().filter(|text| !text.is_empty()).collect();
+    if !recorded.is_empty() {
+        fact("recorded", recorded.join(", "));
     }
     match kernel {
         Some(samples) => in_the_kernel(samples, trace.meta.reading_ns, &mut fact),
@@ -175,8 +178,12 @@ fn facts(
         ns => format!(" ({:.0} a second)", allocations as f64 * 1e9 / ns as f64),
     };
     fact("allocations", format!("{allocations}{rate} of {pages} pages, {}", size(pages << 12)));
-    fact("frees", profile.frees.to_string());
-    fact("most in use", size(profile.peak_pages << 12));
+    let unseen = match profile.unseen_frees {
+        0 => String::new(),
+        unseen => format!(", {unseen} of them not of the trace's allocations"),
+    };
+    fact("frees", format!("{}{unseen}", profile.frees));
+    fact("most in use", format!("{} of these allocations", size(profile.peak_pages << 12)));
     let lifetimes: Vec<String> = QUANTILES
         .iter()
         .filter_map(|(name, quantile)| {
@@ -185,12 +192,24 @@ fn facts(
         .collect();
     fact(
         "lifetimes",
-        if lifetimes.is_empty() { "no block is freed".to_owned() } else { lifetimes.join(", ") },
+        match lifetimes.len() {
+            0 => "no block is freed".to_owned(),
+            _ => format!("{}, of blocks that are freed", lifetimes.join(", ")),
+        },
     );
     let kept = profile.kept;
     fact("still allocated", format!("{} blocks of {} pages at the end", kept.allocations, kept.pages));
-    if let Some(lost) = trace.meta.lost_events.filter(|lost| *lost > 0) {
-        fact("lost events", lost.to_string());
+    if trace.meta.cut {
+        fact(
+            "incomplete",
+            "recording stopped before the command ended; what it freed later counts as allocated".into(),
+        );
+    }
+    if trace.meta.lost_events != Some(0) {
+        fact(
+            "lost events",
+            trace.meta.lost_events.map_or_else(|| "unknown".to_owned(), |lost| lost.to_string()),
+        );
     }
     let replayed = match allocations + profile.frees {
         0 => "nothing: the trace has no allocations and no frees".to_owned(),
@@ -216,7 +235,7 @@ fn in_the_kernel(samples: &Samples, reading_ns: u64, fact: &mut impl FnMut(&str,
     fact("CPU time", format!("{} ({} samples{lost}); of it:", time(samples.cpu_ns()), samples.count()));
     fact(" page allocation", share(&Doing::ALLOCATOR));
     fact(
-        "  of that",
+        "  its parts",
         format!(
             "allocating {}, freeing {}, waiting for zone locks {} %",
             percent(Doing::Allocating),
@@ -264,6 +283,7 @@ fn numbers(profile: &Profile, cost: &Cost, kernel: Option<&Samples>) -> Listing 
         ("allocations", profile.all.allocations),
         ("pages", profile.all.pages),
         ("frees", profile.frees),
+        ("unseen_frees", profile.unseen_frees),
         ("peak_pages", profile.peak_pages),
         ("kept_blocks", profile.kept.allocations),
         ("kept_pages", profile.kept.pages),
@@ -318,10 +338,9 @@ fn by(what: &str, shares: impl Iterator<Item = (String, Share)>, profile: &Profi
 
 #[cfg(test)]
 mod tests {
-    use framewright_trace::trace::Note;
+    use framewright_trace::trace::{Event, EventKind, Note};
 
     use super::*;
-    use framewright_report::terminal::Terminal;
 
     /// The screen of a shipped trace, with these samples of the kernel, if any; the figures of this machine are made
     /// up.
@@ -340,6 +359,38 @@ mod tests {
         let terminal = Terminal { width: Some(80), ..Terminal::plain() };
         let texts = tables(facts, &profile, &args).map(|part| part.render(Format::Table, &terminal));
         texts.join("\n")
+    }
+
+    /// What was freed after the recording had stopped counts as allocated, and what came before it only as freed.
+    #[test]
+    fn a_recording_that_was_cut_is_not_told_as_whole() {
+        let event = |time_ns, kind, pfn| Event { time_ns, kind, pfn, ..Event::default() };
+        let mut trace = Trace {
+            events: vec![
+                event(0, EventKind::PageAlloc, 8),
+                event(1, EventKind::PageFree, 9),
+                event(2, EventKind::PageAlloc, 10),
+                event(3, EventKind::PageFree, 8),
+            ],
+            ..Trace::default()
+        };
+        trace.comms.intern("p");
+        // An import has no date.
+        trace.meta.attribution = "all events of the imported file".to_owned();
+        let mut said = |cut, lost_events| {
+            (trace.meta.cut, trace.meta.lost_events) = (cut, lost_events);
+            let args = SummaryArgs { trace: "t".into(), config: None, top: 3 };
+            let facts = facts(&trace, &Profile::of(&trace), &Cost::default(), None, &args);
+            facts.render(Format::Table, &Terminal::plain())
+        };
+        let whole = said(false, Some(0));
+        assert!(!whole.contains("lost events") && !whole.contains("incomplete"), "{whole}");
+        assert!(whole.contains("recorded          all events of the imported file\n"), "{whole}");
+        assert!(whole.contains("frees             2, 1 of them not of the trace's allocations"), "{whole}");
+        let cut = said(true, None);
+        assert!(cut.contains("incomplete        recording stopped before the command ended"), "{cut}");
+        assert!(cut.contains("lost events       unknown"), "{cut}");
+        assert!(said(false, Some(7)).contains("lost events       7"));
     }
 
     /// As `perf record` leaves it: nothing of it says what it cost.

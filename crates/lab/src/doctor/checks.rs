@@ -121,7 +121,7 @@ fn undersized(state: &State, zone: &Zone) -> Option<Finding> {
     let (setting, fraction) = state.list_fraction();
     let cpus = sharing_cpus(node_cpus, state.online);
     let cap = BATCH_CAP * 4 / state.page_kib;
-    let right = size(rule(kernel), zone.managed, zone.low, cpus, fraction, cap);
+    let right = size(rule(kernel), zone.managed, zone.unboosted_low(), cpus, fraction, cap);
     let online = || zone.pagesets.iter().filter(|(_, set)| set.batch > 0);
     let is_small = |set: &super::Pageset| {
         // From v6.7 on `high` is tuned, and moves to new bounds gradually. Linux 6.18 shows the bounds, 6.12 does not.
@@ -183,7 +183,7 @@ fn boosted(zone: &Zone) -> Option<Finding> {
         id: "watermark-boosted",
         severity: Severity::Info,
         zone: Some(zone.title()),
-        read: format!("boost {} pages on top of low {}, /proc/zoneinfo", zone.boost, zone.low),
+        read: format!("boost {} pages on top of low {}, /proc/zoneinfo", zone.boost, zone.unboosted_low()),
         expected: "boost 0".into(),
         why: "Allocations fell back to pageblocks of another type; until kswapd has freed as much again, it reclaims \
               that much more.".into(),

@@ -70,7 +70,7 @@ pub struct Zone {
     pub free: u64,
     /// Pages by which watermarks are raised for a while.
     pub boost: u64,
-    /// Watermarks, in pages.
+    /// Watermarks, in pages, with the boost in them.
     pub min: u64,
     /// See `min`.
     pub low: u64,
@@ -105,6 +105,11 @@ impl Zone {
     /// `node 0 Normal`.
     pub fn title(&self) -> String {
         format!("node {} {}", self.node, self.name)
+    }
+
+    /// The low watermark without what raises it for a while: lists were sized by that one.
+    pub const fn unboosted_low(&self) -> u64 {
+        self.low.saturating_sub(self.boost)
     }
 
     /// Pages on the lists of all CPUs.

@@ -120,6 +120,29 @@ fn lists_that_were_sized_too_early_are_found() {
     copy.write("proc/zoneinfo", &good).is_fine("pcp-undersized");
 }
 
+/// Watermarks as the kernel shows them have the boost in them; lists were sized by those without.
+#[test]
+fn a_boosted_zone_has_lists_of_the_right_size() {
+    let copy = Copy::new("boost");
+    let zoneinfo = fs::read_to_string(copy.0.join("proc/zoneinfo")).expect("there");
+    // As Linux 6.1 shows it: no bounds, and the lower one is `high`.
+    let shown: String = zoneinfo
+        .lines()
+        .filter(|line| !line.contains("high:  ") && !line.contains("high_max"))
+        .map(|line| line.replace("high_min:", "high:    ") + "\n")
+        .collect();
+    copy.write("proc/zoneinfo", &shown).write("proc/sys/kernel/osrelease", "6.1.0\n");
+    copy.is_fine("pcp-undersized");
+    let (others, normal) = shown.split_once("zone   Normal").expect("there");
+    let boosted = [("boost    ", 0), ("min      ", 13_605), ("low      ", 17_006), ("high     ", 20_407)];
+    let normal = boosted.iter().fold(normal.to_owned(), |text, (name, pages)| {
+        text.replacen(&format!("  {name}{pages}"), &format!("  {name}{}", pages + 20_000), 1)
+    });
+    copy.write("proc/zoneinfo", &format!("{others}zone   Normal{normal}"));
+    copy.is_fine("pcp-undersized");
+    assert!(copy.find("watermark-boosted").read.starts_with("boost 20000 pages on top of low 17006"));
+}
+
 /// As of Arm servers whose kernel has pages of 64 KiB: 1 MiB, the most that a refill is computed from, is 16 of them.
 #[test]
 fn pages_may_be_larger() {

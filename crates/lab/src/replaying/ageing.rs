@@ -64,6 +64,7 @@ impl Replay<'_> {
         if progress.is_interrupted() {
             return Ok(());
         }
+        part.condition("huge_pages_mib", self.tight >> 8);
         let mut moved = Vec::new();
         for ((name, setup), outcome) in setups.iter().zip(outcomes) {
             if let Some(runs) = outcome? {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use framewright::NodeId;
 use framewright_host::{BootMap, BootOptions, DescriptorMemory, Descriptors};
-use framewright_report::stats::ratio::FEW_PAIRS;
+use framewright_report::stats::ratio::FEW_MEASURED;
 use framewright_subject::{Descriptor, Subject};
 
 use crate::booting::report::{no_slots, stay_behind};
@@ -30,7 +30,7 @@ const TIB: u64 = 1 << 10;
 const STRUCT64: &str = "struct64";
 const COMPACT: &str = "compact";
 /// A sample of all descriptors costs their page faults: no more than a verdict needs.
-const SAMPLES: u32 = FEW_PAIRS as u32;
+const SAMPLES: u32 = FEW_MEASURED as u32;
 
 /// Runs the part.
 ///

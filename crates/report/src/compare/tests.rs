@@ -207,15 +207,15 @@ fn a_pattern_that_matches_nothing_lists_what_there_is() {
 #[test]
 fn only_a_clear_and_large_enough_change_for_the_worse_is_a_regression() {
     let mut part = Part::new("s", "p", Kind::Measured, "host").baseline("a");
-    let low = [10.0, 10.1, 10.2, 10.1];
-    let high = [12.0, 12.1, 12.2, 12.1];
-    let wide = [5.0, 30.0, 9.0, 18.0];
+    let low = [10.0, 10.1, 10.2, 10.1, 10.0, 10.2];
+    let high = [12.0, 12.1, 12.2, 12.1, 12.0, 12.2];
+    let wide = [5.0, 30.0, 9.0, 18.0, 5.0, 30.0];
     part.metric("slower", "ns", Better::Lower).samples("a", low).samples("b", high);
     part.metric("faster", "ns", Better::Lower).samples("a", high).samples("b", low);
     part.metric("less", "1", Better::Higher).samples("a", high).samples("b", low);
     part.metric("noise", "ns", Better::Lower).samples("a", low).samples("b", wide);
     part.metric("neither", "1", Better::None).samples("a", low).samples("b", high);
-    part.metric("from_zero", "1", Better::Lower).samples("a", [0.0; 4]).samples("b", low);
+    part.metric("from_zero", "1", Better::Lower).samples("a", [0.0; 6]).samples("b", low);
     part.metric("single", "ns", Better::Lower).sample("a", 10.0).sample("b", 11.5);
     let document = Document::new("test", Host::default()).with(part);
     let names = |percent| -> Vec<String> {

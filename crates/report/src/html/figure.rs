@@ -63,6 +63,8 @@ fn frame(part: &Part, metrics: &[&Metric], title: &str, plot: Markup) -> Markup 
             (plot)
             @if part.kind != Kind::Derived && metrics.iter().any(|metric| !metric.interval.is_empty()) {
                 p.dim { "Bands and whiskers: the interval of the prediction." }
+            } @else if metrics.iter().flat_map(|metric| metric.samples.values()).any(|samples| samples.len() > 1) {
+                p.dim { "Bands and whiskers: the middle nine tenths of the samples." }
             }
         }
     }

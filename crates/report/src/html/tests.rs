@@ -46,6 +46,8 @@ fn everything_that_was_found_is_on_the_page() {
     assert_eq!(page.matches("class=\"band\"").count(), 2, "the variant with an interval, for each order");
     assert_eq!(page.matches("track stack").count(), 2);
     assert_eq!(page.matches("class=\"dot\"").count(), 5, "every sample");
+    let whiskers = ["interval of the prediction", "middle nine tenths of the samples"];
+    assert_eq!(whiskers.map(|what| page.matches(&format!("whiskers: the {what}.")).count()), [2, 1]);
     for kind in ["badge simulated", "badge derived", "badge measured"] {
         assert!(page.matches(kind).count() >= 3, "{kind} at the contents, the heading and the plot");
     }

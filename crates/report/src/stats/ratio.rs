@@ -17,19 +17,13 @@ use crate::terminal::Tone;
 
 /// Confidence of the interval, in percent.
 pub const CONFIDENCE_PERCENT: u32 = 95;
-/// Confidence of each median's own interval where samples are of separate runs: where two such intervals do not meet,
-/// the medians differ with [`CONFIDENCE_PERCENT`] (Payton, Greenstone and Schenker, "Overlapping confidence intervals
-/// or standard error intervals", Journal of Insect Science 3, 2003).
-const EACH_PERCENT: u32 = 84;
 /// From this many samples on, the binomial distribution is taken for a normal one.
 const MANY: usize = 1000;
 /// Below this many models nothing is said about a change at all.
 const FEW_MODELS: usize = 3;
-/// Below this many samples of separate runs nothing is said: of three and three, one side is above the other by chance
-/// alone one time in ten.
-const FEW_APART: usize = 4;
-/// Below this many measured pairs nothing is said either: of fewer, not even all on one side are 95 % sure.
-pub const FEW_PAIRS: usize = 6;
+/// Below this many measured samples of a variant nothing is said either: of fewer, not even the lowest and the highest
+/// are 95 % sure to have the median between them.
+pub const FEW_MEASURED: usize = 6;
 
 /// A new figure as a multiple of the baseline's.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -94,10 +88,10 @@ impl Ratio {
         Some(Self { ratio, low: of_each.low.min(ratio), high: of_each.high.max(ratio) })
     }
 
-    /// The median of ratios, and the interval that holds the true one. Below [`FEW_PAIRS`] that is all of them, and
+    /// The median of ratios, and the interval that holds the true one. Below [`FEW_MEASURED`] that is all of them, and
     /// less sure than [`CONFIDENCE_PERCENT`].
     fn of_pairs(ratios: &[f64]) -> Self {
-        let [low, high] = bounds(ratios, CONFIDENCE_PERCENT);
+        let [low, high] = bounds(ratios);
         Self { ratio: super::quantile_of_sorted(ratios, 0.5), low, high }
     }
 
@@ -107,7 +101,10 @@ impl Ratio {
         Self { ratio: super::quantile_of_sorted(ratios, 0.5), low: ratios[0], high: ratios[ratios.len() - 1] }
     }
 
-    /// The ratio of the medians of separate runs, from the lowest that both medians' intervals allow to the highest.
+    /// The ratio of the medians of separate runs. Each median has an interval of its own; the distances of their ends,
+    /// in logarithms, add up as the legs of a right triangle (Zou and Donner, "Construction of confidence limits about
+    /// effect measures: a general approach", Statistics in Medicine 27, 2008). So it holds also where one side varies
+    /// far more than the other, or has far more samples.
     ///
     /// `None` where there is no ratio: one side has no samples, or the baseline's median is 0.
     /// O(samples · log samples).
@@ -118,19 +115,25 @@ impl Ratio {
         if base.is_empty() || new.is_empty() || centre == 0.0 {
             return None;
         }
-        let ratio = super::quantile_of_sorted(&new, 0.5) / centre;
-        let [[lowest, highest], [low, high]] = [&base, &new].map(|side| bounds(side, EACH_PERCENT));
+        let middle = super::quantile_of_sorted(&new, 0.5);
+        let ratio = middle / centre;
+        let [[lowest, highest], [low, high]] = [&base, &new].map(|side| bounds(side));
         // A baseline of 0 has no ratio; it is left out, which widens nothing.
         let lowest = base.iter().copied().find(|sample| *sample >= lowest && *sample > 0.0).unwrap_or(centre);
-        Some(Self { ratio, low: (low / highest).min(ratio), high: (high / lowest).max(ratio) })
+        let both = |of_new: f64, of_base: f64| of_new.ln().hypot(of_base.ln()).exp();
+        if middle == 0.0 {
+            return Some(Self { ratio, low: ratio, high: high / lowest });
+        }
+        let (below, above) = (both(middle / low, highest / centre), both(high / middle, centre / lowest));
+        Some(Self { ratio, low: ratio / below, high: ratio * above })
     }
 }
 
-/// The two of some sorted samples between which the true median is with at least this confidence, whatever their
+/// The two of some sorted samples between which the true median is with [`CONFIDENCE_PERCENT`] at least, whatever their
 /// distribution: the interval of the sign test (David and Nagaraja, "Order Statistics", 2003, section 7.1). Of few
 /// samples it is the lowest and the highest, and less sure than that.
-fn bounds(sorted: &[f64], percent: u32) -> [f64; 2] {
-    let (n, wanted) = (sorted.len(), 1.0 - f64::from(percent) / 100.0);
+fn bounds(sorted: &[f64]) -> [f64; 2] {
+    let (n, wanted) = (sorted.len(), 1.0 - f64::from(CONFIDENCE_PERCENT) / 100.0);
     let below = if n < MANY {
         // The chance that at most `k` of n fair coins show heads, times two for both sides.
         let (mut below, mut chance, mut outside) = (0, 0.5_f64.powi(n as i32), 0.0);
@@ -169,12 +172,7 @@ const LEAST_SHOWN: f64 = 0.0005;
 #[must_use]
 pub fn verdict(part: &Part, metric: &Metric, variant: &str, ratio: Option<Ratio>) -> Verdict {
     let (base, new) = (metric.of(&part.baseline), metric.of(variant));
-    let enough = match part.kind {
-        _ if metric.is_exact => 1,
-        Kind::Measured if base.len() != new.len() => FEW_APART,
-        _ => needed(part),
-    };
-    let few = base.len().min(new.len()) < enough;
+    let few = !metric.is_exact && base.len().min(new.len()) < needed(part);
     let shown = if part.kind == Kind::Derived || metric.is_exact { 0.0 } else { LEAST_SHOWN };
     let (below, above) = match ratio {
         Some(ratio) => (ratio.high < 1.0 - shown, ratio.low > 1.0 + shown),
@@ -197,8 +195,7 @@ pub fn verdict(part: &Part, metric: &Metric, variant: &str, ratio: Option<Ratio>
 pub const fn needed(part: &Part) -> usize {
     match part.kind {
         Kind::Derived => 1,
-        Kind::Measured if part.paired => FEW_PAIRS,
-        Kind::Measured => FEW_APART,
+        Kind::Measured => FEW_MEASURED,
         Kind::Simulated => FEW_MODELS,
     }
 }
@@ -217,27 +214,43 @@ mod tests {
         // Zeros of the baseline have no ratio.
         let ratio = Ratio::of(&[0.0, 1.0, 2.0], &[4.0; 3]).expect("the median is 1");
         assert_eq!(ratio, Ratio { ratio: 4.0, low: 2.0, high: 4.0 });
+        // Most of the new ones are 0, and not all.
+        let ratio = Ratio::of(&[1.0, 2.0, 4.0], &[0.0, 0.0, 3.0]).expect("the median is 2");
+        assert_eq!(ratio, Ratio { ratio: 0.0, low: 0.0, high: 3.0 });
+        let Ratio { low, high, .. } = Ratio::of(&[2.0; 3], &[0.0, 1.0, 3.0]).expect("the median is 2");
+        assert!(low == 0.0 && (high - 1.5).abs() < 1e-9, "{low} {high}");
     }
 
     #[test]
     fn the_interval_covers_the_truth_about_as_often_as_it_says() {
-        // 1000 pairs of samples from one uniform distribution: the true ratio is 1.
+        // 1000 pairs of samples from uniform distributions with one median: the true ratio is 1. One side may have far
+        // fewer, and vary a thousand times as much.
         let mut state = 9_u64;
-        let mut draw = |n: usize| -> Vec<f64> {
+        let mut draw = |n: usize, wide: f64| -> Vec<f64> {
             let mut next = || {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                100.0 + (state >> 40) as f64 / f64::from(1 << 21)
+                100.0 + wide * ((state >> 40) as f64 / f64::from(1 << 24) - 0.5)
             };
             (0..n).map(|_| next()).collect()
         };
-        for n in [8, 20, 1500] {
+        for (few, many, wide) in [
+            (8, 8, 8.0),
+            (20, 20, 8.0),
+            (1500, 1500, 8.0),
+            (6, 6, 0.008),
+            (7, 7, 0.008),
+            (20, 20, 0.008),
+            (1500, 1500, 0.008),
+            (6, 1500, 8.0),
+        ] {
             let covered = (0..1000)
                 .filter(|_| {
-                    let ratio = Ratio::of(&draw(n), &draw(n)).expect("the baseline is not 0");
+                    let (base, new) = (draw(few, 8.0), draw(many, wide));
+                    let ratio = Ratio::of(&base, &new).expect("the baseline is not 0");
                     ratio.low <= 1.0 && 1.0 <= ratio.high
                 })
                 .count();
-            assert!(covered >= 930, "{covered} of 1000 with {n} samples");
+            assert!(covered >= 930, "{covered} of 1000 with {few} and {many} samples, {wide} wide");
         }
     }
 
@@ -266,19 +279,22 @@ mod tests {
     #[test]
     fn a_verdict_needs_samples_and_a_clear_interval() {
         let judge = |base: &[f64], new: &[f64], better, kind| judge(&part(base, new, better, kind)).1;
-        let (low, high) = ([1.0, 1.1, 1.2, 1.3], [2.0, 2.1, 2.2, 2.3]);
+        let (low, high) = ([1.0, 1.1, 1.2, 1.3, 1.4, 1.5], [2.0, 2.1, 2.2, 2.3, 2.4, 2.5]);
         let measured = Kind::Measured;
         assert_eq!(judge(&low, &high, Better::Lower, measured), Verdict::Worse);
         assert_eq!(judge(&low, &high, Better::Higher, measured), Verdict::Better);
         assert_eq!(judge(&low, &high, Better::None, measured), Verdict::Changed);
         assert_eq!(judge(&low, &low, Better::Lower, measured), Verdict::Unclear);
-        assert_eq!(judge(&low[..3], &high, Better::Lower, measured), Verdict::TooFew);
+        assert_eq!(judge(&low[..5], &high, Better::Lower, measured), Verdict::TooFew);
         assert_eq!(judge(&low[..3], &high[..3], Better::Lower, Kind::Simulated), Verdict::Worse);
         assert_eq!(judge(&[1.0], &[2.0], Better::Lower, Kind::Derived), Verdict::Worse);
         // From zero there is no ratio, but a side; likewise from a negative number.
-        assert_eq!(judge(&[0.0; 4], &high, Better::Lower, measured), Verdict::Worse);
-        assert_eq!(judge(&[-3.0, -2.0, -2.5, -2.2], &low, Better::Lower, measured), Verdict::Worse);
-        assert_eq!(judge(&[0.0; 4], &[0.0; 4], Better::Lower, measured), Verdict::Unclear);
+        assert_eq!(judge(&[0.0; 6], &high, Better::Lower, measured), Verdict::Worse);
+        assert_eq!(
+            judge(&[-3.0, -2.0, -2.5, -2.2, -2.1, -2.9], &low, Better::Lower, measured),
+            Verdict::Worse
+        );
+        assert_eq!(judge(&[0.0; 6], &[0.0; 6], Better::Lower, measured), Verdict::Unclear);
         assert_eq!(judge(&[4.0; 2], &[4.0; 2], Better::Lower, measured), Verdict::Unclear);
     }
 
@@ -299,13 +315,13 @@ mod tests {
         let (inner, verdict) = judge(&part);
         assert!(inner.is_some_and(|inner| inner.low > ratio.low && inner.high < ratio.high), "{inner:?}");
         assert_eq!(verdict, Verdict::Better);
+        part.metrics[0].samples.get_mut("new").expect("there").pop();
+        assert_eq!(judge(&part).1, Verdict::Unclear, "without partners they are separate samples");
         // Of five, all on one side come about by chance once in sixteen.
         for samples in part.metrics[0].samples.values_mut() {
             samples.truncate(5);
         }
         assert_eq!(judge(&part).1, Verdict::TooFew);
-        part.metrics[0].samples.get_mut("new").expect("there").pop();
-        assert_eq!(judge(&part).1, Verdict::Unclear, "without partners they are separate samples");
     }
 
     /// "476 → 441 ns, 1.175×" would look like a mistake: the ratio beside two medians is theirs.

@@ -77,7 +77,8 @@ fn cell(part: &Part, metric: &Metric, variant: &str) -> Cell {
             Verdict::Better => '+',
             Verdict::Worse => '-',
             Verdict::Unclear if metric.better != Better::None && part.kind != Kind::Derived => '~',
-            Verdict::Unclear | Verdict::Changed | Verdict::TooFew => ' ',
+            Verdict::TooFew => '?',
+            Verdict::Unclear | Verdict::Changed => ' ',
         };
         let text = match ratio {
             Some(ratio) if ratio.high > ratio.low => {
@@ -211,7 +212,8 @@ fn legend(part: &Part) -> Vec<String> {
     let fewest = uncertain.flat_map(|metric| counts(part, metric)).min();
     let needed = needed(part);
     if fewest.is_some_and(|fewest| fewest < needed) {
-        legend.push(format!("? too few samples to judge: {needed} or more of each are needed."));
+        let interval = if part.kind == Kind::Measured { ", or for an interval that sure" } else { "" };
+        legend.push(format!("? too few samples to judge{interval}: {needed} or more of each are needed."));
     }
     legend
 }

@@ -290,7 +290,9 @@ fn a_range_that_cannot_be_had_is_left_as_it_was() {
             };
             let in_use = |at| move |place: PlaceError| matches!(place.why, PlaceFailure::InUse { pfn, .. } if pfn == at);
             assert!(in_use(stuck)(try_range(512, 1024, &helpers).place));
-            assert!(in_use(unmovable)(try_range(1024, 2048, &helpers).place));
+            let failed = try_range(1024, 2048, &helpers);
+            assert!(in_use(unmovable)(failed.place));
+            assert!(failed.moved == 0 || config.engine == Engine::Linux, "{failed}");
             assert_eq!(try_range(5, 5, &helpers).place.why, PlaceFailure::Foreign);
             assert_eq!(try_range(8000, 9000, &helpers).place.why, PlaceFailure::Foreign);
             // No helper moves anything.

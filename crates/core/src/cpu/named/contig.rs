@@ -58,7 +58,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// unmovable. [`free_contig_range`](Self::free_contig_range) frees them all; each may also be split, and freed on
     /// its own.
     ///
-    /// A block that reaches beyond the range is moved as a whole. The memory that blocks move to is allocated like any
+    /// Nothing is moved if a block of the range stays, except under the presets of Linux. A block that reaches beyond
+    /// the range is moved as a whole. The memory that blocks move to is allocated like any
     /// other: with the help of `helpers`, but without their mover.
     ///
     /// O(pages), under the lock of one section after another; plus the time of the mover.
@@ -90,6 +91,12 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             isolated.pageblocks.end = start.add(PAGEBLOCK_PAGES);
         }
         self.drain_all_of(zone);
+        // Nothing is moved in vain if a block stays. The presets move first.
+        if self.frames.has_maps()
+            && let Some((pfn, state)) = self.first_that_stays(range.clone())
+        {
+            return Err(error(PlaceFailure::InUse { pfn, state }, 0));
+        }
         for _ in 0..ROUNDS {
             let now = self.move_out(zone, &range, helpers);
             moved += now;
@@ -164,17 +171,9 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         // Not from inside a mover or a reclaimer.
         let Some(here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return 0 };
         let frames = &self.allocator.frames;
-        let (mut at, mut moved) = (range.start, 0);
-        while at < range.end {
-            let (head, state) = frames.find(at);
-            let (State::Free { order, .. } | State::Taken { order, .. } | State::Quarantined { order }) =
-                state
-            else {
-                at = at.add(1);
-                continue;
-            };
-            at = head.add(order.pages()).max(at.add(1));
-            let State::Taken { asked: Migratetype::Movable, .. } = state else { continue };
+        let mut moved = 0;
+        for (head, state) in frames.blocks_in(range.clone()) {
+            let State::Taken { order, asked: Migratetype::Movable, .. } = state else { continue };
             if !self.may_free(head, order, frames.info(head)) {
                 continue;
             }

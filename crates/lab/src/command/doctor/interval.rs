@@ -19,18 +19,19 @@ const LEAST_SHOWN: f64 = 0.05;
 /// Prints `count` intervals, or intervals until a signal comes.
 pub(super) fn follow(root: &Root, every: Duration, count: Option<u32>, session: &Session) -> Result<()> {
     let stop = Interrupt::watched();
-    let (mut before, mut waited_before) = (State::read(root)?, root.memory_wait_us());
+    let read = || Ok::<_, Error>((State::read(root)?, root.memory_wait_us(), Instant::now()));
+    // What showing an interval takes, as on a terminal that is held, is part of the next.
+    let (mut before, mut waited_before, mut begin) = read()?;
     let mut shown = 0;
     while count.is_none_or(|count| shown < count) {
-        let begin = Instant::now();
         while begin.elapsed() < every {
             if stop.is_raised() {
                 return Ok(());
             }
             thread::sleep(LOOK.min(every.saturating_sub(begin.elapsed())));
         }
-        let (after, waited_after) = (State::read(root)?, root.memory_wait_us());
-        let seconds = begin.elapsed().as_secs_f64();
+        let (after, waited_after, end) = read()?;
+        let seconds = (end - begin).as_secs_f64();
         let mut rates = rates(&before, &after, seconds);
         if let (Some(before), Some(after)) = (waited_before, waited_after) {
             let value = (after - before) / seconds / 1e4;
@@ -41,7 +42,7 @@ pub(super) fn follow(root: &Root, every: Duration, count: Option<u32>, session: 
             });
         }
         show(&after, &rates, shown == 0, session)?;
-        (before, waited_before) = (after, waited_after);
+        (before, waited_before, begin) = (after, waited_after, end);
         shown += 1;
     }
     Ok(())
