@@ -205,7 +205,10 @@ fn legend(part: &Part) -> Vec<String> {
         legend.push("Covered: the range of the prediction holds what was published.".to_owned());
     }
     if part.metrics.iter().any(|metric| metric.interval.values().any(|[low, high]| low < high)) {
-        legend.push("[low, high] below a simulated figure is its range over all models.".to_owned());
+        legend.push(
+            "[low, high] below a simulated figure is its range over the models: all, if no note says which."
+                .to_owned(),
+        );
     }
     // A deterministic result has one sample, and needs no more.
     let uncertain = part.metrics.iter().filter(|metric| !metric.is_exact);
