@@ -4,7 +4,7 @@
 mod deployment;
 
 use framewright_report::result::{Kind, Metric, Part};
-use framewright_report::stats::ratio::{CONFIDENCE_PERCENT, Ratio, Verdict, needed, verdict};
+use framewright_report::stats::ratio::{CONFIDENCE_PERCENT, Ratio, Verdict, needed, rounds, verdict};
 use framewright_report::stats::{median, quartile_spread_percent};
 use framewright_report::summary::Headline;
 use framewright_report::table::{significant, wrapped};
@@ -280,7 +280,7 @@ pub fn in_a_sentence(part: &Part, variant: &str) -> String {
 
 /// Names of both columns, and the kind of the figures.
 fn heading(part: &Part, variant: &str) -> String {
-    let samples = part.metrics.iter().map(|metric| metric.of(variant).len()).max().unwrap_or(0);
+    let samples = part.metrics.iter().map(|metric| rounds(metric, variant).len()).max().unwrap_or(0);
     // Files that share several variants have a part for each.
     let (name, both) = match part.part.split_once("[variant=") {
         Some((name, variant)) => (name, format!("{}, ", variant.strip_suffix(']').unwrap_or(variant))),
@@ -464,7 +464,7 @@ fn why_not(part: &Part, change: &Change<'_>, variant: &str, what: &str) -> Optio
         }
         Verdict::Unclear if width > WIDE => {
             // The width of an interval goes with the root of the samples.
-            let samples = change.metric.of(variant).len() as f64;
+            let samples = rounds(change.metric, variant).len() as f64;
             let samples = (samples * (width / WIDE).powi(2)).ceil();
             let more =
                 if samples > MOST_SAMPLES { String::new() } else { format!(", or {option} {samples}") };

@@ -306,6 +306,7 @@ fn fill<'a>(part: &mut Part, columns: impl Iterator<Item = Column<'a>>) {
                     is_cause: found.is_cause,
                     is_share: found.is_share,
                     is_exact: found.is_exact,
+                    per_round: found.per_round,
                     ..Metric::new(&found.name, &found.unit, found.better)
                 });
                 part.metrics.len() - 1

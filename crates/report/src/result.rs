@@ -173,6 +173,9 @@ pub struct Metric {
     /// Whether it repeats exactly, so that one sample says all.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_exact: bool,
+    /// Samples of one round, where they are several, such as loops; 0 for one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub per_round: usize,
     /// Basis of the figure; absent in results of before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
@@ -280,6 +283,11 @@ pub(crate) fn says_nothing(low: f64, high: f64) -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 const fn is_false(value: &bool) -> bool {
     !*value
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(value: &usize) -> bool {
+    *value == 0
 }
 
 /// Items by a key, in the order in which the keys first appear. O(items · keys).
@@ -514,6 +522,12 @@ impl MetricEntry<'_> {
     /// Says that it repeats exactly.
     pub fn exact(self) -> Self {
         self.part.metrics[self.index].is_exact = true;
+        self
+    }
+
+    /// Says that each round has so many samples.
+    pub fn per_round(self, samples: usize) -> Self {
+        self.part.metrics[self.index].per_round = samples;
         self
     }
 

@@ -238,8 +238,9 @@ impl Figures<'_> {
             }
         }
         if !files.is_empty() {
-            self.result.figure("files_per_second").samples(self.variant, files);
-            self.result.figure("overhead_us").samples(self.variant, overhead);
+            let loops = files.len();
+            self.result.figure("files_per_second").samples(self.variant, files).per_round(loops);
+            self.result.figure("overhead_us").samples(self.variant, overhead).per_round(loops);
         }
     }
 

@@ -85,6 +85,10 @@ fn fs_mark_writes_all_that_it_allocates_for() {
     let part = part("zone-reclaim", "fsmark", Kind::Measured);
     assert_eq!(part.machine, "host");
     assert_eq!(part.variants, ["vanilla", "zlcfirst", "zlcreconsider"]);
+    // Loops are no rounds.
+    let by_loop = part.find("files_per_second").expect("by loop");
+    assert!(by_loop.per_round > 1 && by_loop.of("vanilla").len().is_multiple_of(by_loop.per_round));
+    assert_eq!(part.find("page_allocations").expect("by run").per_round, 0);
     for variant in &part.variants {
         let series =
             |name: &str| part.find(name).unwrap_or_else(|| panic!("{name}")).of(variant).iter().sum::<f64>();

@@ -79,12 +79,13 @@ impl Ratio {
         if base.iter().chain(new).any(|sample| *sample < 0.0) {
             return None;
         }
-        let of_each = match ratios(part, base, new) {
+        let (base_rounds, new_rounds) = (rounds(metric, &part.baseline), rounds(metric, variant));
+        let of_each = match ratios(part, &base_rounds, &new_rounds) {
             Some(ratios) if part.kind == Kind::Simulated => Self::of_models(&ratios),
             Some(ratios) => Self::of_pairs(&ratios),
-            None => return Self::of(base, new),
+            None => Self::of(&base_rounds, &new_rounds)?,
         };
-        let ratio = median(new) / median(base);
+        let ratio = Some(median(new) / median(base)).filter(|ratio| ratio.is_finite())?;
         Some(Self { ratio, low: of_each.low.min(ratio), high: of_each.high.max(ratio) })
     }
 
@@ -153,6 +154,13 @@ fn bounds(sorted: &[f64]) -> [f64; 2] {
     [sorted[below], sorted[n - 1 - below]]
 }
 
+/// A sample of each round: where it has several, such as loops, their median. What the machine did in a round is in all
+/// of them.
+#[must_use]
+pub fn rounds(metric: &Metric, variant: &str) -> Vec<f64> {
+    metric.of(variant).chunks(metric.per_round.max(1)).map(median).collect()
+}
+
 /// New over base for each pair, sorted, if the samples of the part are pairs and every base is above 0.
 fn ratios(part: &Part, base: &[f64], new: &[f64]) -> Option<Vec<f64>> {
     let pairs = part.paired && !base.is_empty() && base.len() == new.len();
@@ -172,7 +180,7 @@ const LEAST_SHOWN: f64 = 0.0005;
 #[must_use]
 pub fn verdict(part: &Part, metric: &Metric, variant: &str, ratio: Option<Ratio>) -> Verdict {
     let (base, new) = (metric.of(&part.baseline), metric.of(variant));
-    let few = !metric.is_exact && base.len().min(new.len()) < needed(part);
+    let few = !metric.is_exact && base.len().min(new.len()).div_ceil(metric.per_round.max(1)) < needed(part);
     let shown = if part.kind == Kind::Derived || metric.is_exact { 0.0 } else { LEAST_SHOWN };
     let (below, above) = match ratio {
         Some(ratio) => (ratio.high < 1.0 - shown, ratio.low > 1.0 + shown),
@@ -322,6 +330,26 @@ mod tests {
             samples.truncate(5);
         }
         assert_eq!(judge(&part).1, Verdict::TooFew);
+    }
+
+    /// Loops of a round share what the machine did in it: 60 of them in six rounds are six samples.
+    #[test]
+    fn loops_of_a_round_are_no_rounds() {
+        let base: Vec<f64> = (0..60).map(|n| 100.0 + f64::from(n % 7)).collect();
+        let of_round = [0.6, 1.4, 1.8, 1.1, 1.6, 1.3];
+        let new: Vec<f64> = base.iter().enumerate().map(|(n, base)| base * of_round[n / 10]).collect();
+        for paired in [true, false] {
+            let mut part = part(&base, &new, Better::Lower, Kind::Measured);
+            part.paired = paired;
+            assert_eq!(judge(&part).1, Verdict::Worse, "as if each were a round");
+            part.metrics[0].per_round = 10;
+            let (ratio, verdict) = judge(&part);
+            let ratio = ratio.expect("a ratio");
+            assert!(ratio.low < 0.65 && ratio.high > 1.75, "{ratio:?}");
+            assert_eq!(verdict, Verdict::Unclear);
+            part.metrics[0].samples.values_mut().for_each(|samples| samples.truncate(50));
+            assert_eq!(judge(&part).1, Verdict::TooFew);
+        }
     }
 
     /// "476 → 441 ns, 1.175×" would look like a mistake: the ratio beside two medians is theirs.

@@ -210,9 +210,17 @@ fn legend(part: &Part) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if compared && part.metrics.iter().any(|metric| metric.per_round > 1) {
+        legend.push(
+            "Of several samples a round, such as loops, the median counts: rounds are compared.".to_owned(),
+        );
+    }
     // A deterministic result has one sample, and needs no more.
     let uncertain = part.metrics.iter().filter(|metric| !metric.is_exact);
-    let fewest = uncertain.flat_map(|metric| counts(part, metric)).min();
+    let rounds_of = |metric: &Metric| {
+        counts(part, metric).into_iter().map(|count| count.div_ceil(metric.per_round.max(1))).min()
+    };
+    let fewest = uncertain.filter_map(rounds_of).min();
     let needed = needed(part);
     if fewest.is_some_and(|fewest| fewest < needed) {
         let interval = if part.kind == Kind::Measured { ", or for an interval that sure" } else { "" };
