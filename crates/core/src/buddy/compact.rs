@@ -1,5 +1,7 @@
 //! Free blocks taken by address, not by list: the destinations of compaction.
 
+use core::ops::Range;
+
 use super::Buddy;
 use crate::frame::State;
 use crate::platform::Platform;
@@ -37,11 +39,12 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     }
 
     /// Takes free blocks of `order`, below the pageblock order, from open pageblocks of type `list` with at most `free`
-    /// free frames, the fullest first, until `out` is full; none from the pageblock at `but`. Returns the number of
+    /// free frames, the fullest first, until `out` is full; none from a pageblock that begins in
+    /// `but`. Returns the number of
     /// blocks taken. Their head words are [`State::Body`]. Only with maps. O(blocks).
     pub(crate) fn take_from_fuller(
         &mut self,
-        but: Pfn,
+        but: &Range<Pfn>,
         free: u32,
         list: Migratetype,
         order: Order,

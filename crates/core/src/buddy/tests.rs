@@ -435,8 +435,8 @@ impl Model {
                     .min();
                 let found = self.store.with(|buddy| {
                     let mut out = [Pfn(0)];
-                    let len =
-                        buddy.take_from_fuller(Store::pageblock(but), free as u32, list, small, &mut out);
+                    let but = Store::pageblock(but)..Store::pageblock(but + 1);
+                    let len = buddy.take_from_fuller(&but, free as u32, list, small, &mut out);
                     out[..len].first().map(|pfn| pfn.0 - BASE.0)
                 });
                 let bin =

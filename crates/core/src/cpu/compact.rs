@@ -1,5 +1,5 @@
-//! Compaction: a migration scanner takes movable blocks from below, a free scanner takes free blocks from above, until
-//! the two meet.
+//! Compaction. With lists as in Linux: a migration scanner takes movable blocks from below, a free scanner takes free
+//! blocks from above, until the two meet. With maps the emptiest pageblocks, or parts of them, are emptied.
 //!
 //! The migration scanner reads without the zone lock, so words may change while it reads. A block that it takes is only
 //! a candidate; the owner's hook decides (see [`Migrate`]). The free scanner takes blocks under the lock.
@@ -102,14 +102,20 @@ impl<P: Platform, M: FrameUser> Drop for Places<'_, '_, '_, P, M> {
 }
 
 impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
-    /// Compacts a zone from end to end (Linux: `compact_memory`). Requests that other CPUs drain their lists, and does
-    /// not wait for them. O(frames), plus the time of the hook.
+    /// Compacts a whole zone (Linux: `compact_memory`): with maps empties each pageblock that can be emptied, into
+    /// others that are at least as full. Requests that other CPUs drain their lists, and does not wait for them.
+    /// O(frames), plus the time of the hook. With compact metadata nothing moves: it does not record which blocks are
+    /// movable.
     ///
     /// # Panics
     /// If there is no such zone.
     pub fn compact(&self, zone: ZoneId, migrate: &dyn Migrate) -> Compacted {
         self.allocator.request_drain();
-        self.compact_zone(&self.allocator.zones[zone.index()], migrate, false, || false)
+        let zone = &self.allocator.zones[zone.index()];
+        match self.frames.has_maps() {
+            true => self.empty_until(zone, migrate, PAGEBLOCK_ORDER, None, || false),
+            false => self.compact_zone(zone, migrate, false, || false),
+        }
     }
 
     /// Compacts the zones of a request one after another until one can serve it.
@@ -129,7 +135,16 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 continue;
             }
             let done = || self.meets(zone, request, &pass) && self.has_block(zone, request);
-            self.compact_zone(zone, migrate, Resume::is_kept(self.allocator.config.experiment.reclaim), done);
+            if self.frames.has_maps() {
+                self.empty_until(zone, migrate, request.order, Some(request), done);
+            } else {
+                self.compact_zone(
+                    zone,
+                    migrate,
+                    Resume::is_kept(self.allocator.config.experiment.reclaim),
+                    done,
+                );
+            }
             if done() {
                 count(&events.compact_success, 1);
                 zone.pressure.set_defer(zone.pressure.defer().succeeded(request.order));
@@ -140,13 +155,13 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         count(&events.compact_fail, 1);
     }
 
-    /// Whether a list of an ordinary type has a block that is large enough.
+    /// Whether a list of an ordinary type has a block that is large enough; with maps also a CMA one, if the request
+    /// may take that.
     fn has_block(&self, zone: &Zone<P>, request: &Request<'_>) -> bool {
+        let takes_cma = self.frames.has_maps() && request.migratetype == Migratetype::Movable;
+        let lists = || Migratetype::ORDINARY.into_iter().chain(takes_cma.then_some(Migratetype::Cma));
         self.with_free_blocks(zone, |has_block| {
-            request
-                .order
-                .and_above()
-                .any(|order| Migratetype::ORDINARY.into_iter().any(|list| has_block(order, list)))
+            request.order.and_above().any(|order| lists().any(|list| has_block(order, list)))
         })
     }
 
@@ -188,16 +203,30 @@ struct Compaction<'r, 'a, 'm, P: Platform, M: FrameUser> {
     /// Blocks looked at so far.
     looks: u64,
     total: Compacted,
+    /// With maps: whether CMA pageblocks are emptied, too, and whether what moves may go to emptier pageblocks.
+    with_cma: bool,
+    anywhere: bool,
     _here: Reclaiming<'m, P>,
 }
 
 impl<'r, 'a, 'm, P: Platform, M: FrameUser> Compaction<'r, 'a, 'm, P, M> {
-    /// Drains this CPU's lists of the zone. `None` from inside a mover or a reclaimer.
+    /// Drains this CPU's lists of the zone. `None` from inside a mover or a reclaimer, and with compact metadata: two
+    /// bits a frame do not record which blocks are movable.
     fn begin(cpu: &'r Cpu<'a, 'm, P, M>, zone: &'r Zone<'m, P>, migrate: &'r dyn Migrate) -> Option<Self> {
-        let _here = Reclaiming::enter(cpu.allocator.context(cpu.cpu))?;
+        let _here = Reclaiming::enter(cpu.allocator.context(cpu.cpu)).filter(|_| !cpu.frames.is_compact())?;
         let events = &cpu.allocator.node(zone.spec().node).events;
         cpu.local(zone.id()).drain_all();
-        Some(Self { cpu, zone, migrate, events, looks: 0, total: Compacted::default(), _here })
+        Some(Self {
+            cpu,
+            zone,
+            migrate,
+            events,
+            looks: 0,
+            total: Compacted::default(),
+            with_cma: true,
+            anywhere: false,
+            _here,
+        })
     }
 
     /// Compacts the range between the scanners until `done`. Returns whether `done` held; then, with `resumes`, stores

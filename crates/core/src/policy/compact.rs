@@ -1,7 +1,8 @@
 //! Compaction: whether it is worth trying, and how many tries are skipped after it failed.
 //!
-//! Two scanners go through a zone: one from below, for blocks that can be moved, one from above, for free blocks to
-//! move them to. When they meet, everything below is free or cannot be moved.
+//! With lists two scanners go through a zone: one from below, for blocks that can be moved, one from above, for free
+//! blocks to move them to. When they meet, everything below is free or cannot be moved. With maps a request empties the
+//! part of a zone, as large as the block that it wants, with the fewest pages in use.
 //!
 //! Background compaction works in rounds, before a request needs a huge page (Linux from v5.9): see [`Marks`].
 

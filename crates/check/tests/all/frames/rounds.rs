@@ -24,7 +24,7 @@ pub(super) struct Held {
 pub(super) struct Owner {
     pub(super) blocks: RefCell<BTreeMap<Pfn, Held>>,
     /// Contents that do not move, and whose owner refuses before.
-    pinned: BTreeSet<u64>,
+    pub(super) pinned: BTreeSet<u64>,
     /// Contents that do not move when it comes to it.
     pub(super) stubborn: BTreeSet<u64>,
     /// Whether reclaimable blocks move, too.

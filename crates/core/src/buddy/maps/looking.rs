@@ -1,5 +1,7 @@
 //! Content of open pageblocks, and its check against their bins.
 
+use core::ops::Range;
+
 use super::bins::NONE;
 use super::{AT_LEAST, Buddy, CLASS_AT, CLASSES, ORDERS, STEP, bin_of, exactly};
 use crate::buddy::Wanted;
@@ -65,13 +67,13 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     }
 
     /// The fullest open pageblock of type `list`, as far as its class tells, with a block of `order` and at most `free`
-    /// free frames; not the one at `but`. Of each bin only the first few are looked at. O(bins).
+    /// free frames; none that begins in `but`. Of each bin only the first few are looked at. O(bins).
     pub(in crate::buddy) fn fullest_with(
         &self,
         order: Order,
         list: Migratetype,
         free: u32,
-        but: Pfn,
+        but: &Range<Pfn>,
     ) -> Option<Pfn> {
         let occupied = self.cold.bins.occupied[list as usize].get() & AT_LEAST[order.index()];
         let last_class = usize::from(CLASS_AT[(free / STEP) as usize]);
@@ -83,7 +85,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
                 let start = self.pageblock_of(number);
                 // A damaged link may lead to no open pageblock, or back to an earlier one.
                 let Some(head) = self.frames.open_head(start) else { break };
-                if start != but && head.free() <= free {
+                if !but.contains(&start) && head.free() <= free {
                     return Some(start);
                 }
                 if head.next() == number {

@@ -40,10 +40,6 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// O(pageblocks / 64) with maps, O(frames) with lists; plus the time of the hook.
     pub fn compact_proactively(&self, node: NodeId, migrate: &dyn Migrate) -> Compacted {
         let mut total = Compacted::default();
-        // Two bits a frame do not record which blocks are movable.
-        if self.frames.is_compact() {
-            return total;
-        }
         let config = &self.allocator.config;
         let zones = || self.zones_of_node(node);
         let is_linux = !config.engine.has_maps();
@@ -69,7 +65,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                     let done = || self.zone_fragmentation(zone) <= marks.low;
                     self.compact_zone(zone, migrate, false, done)
                 }
-                false => self.empty_pageblocks(zone, migrate, marks.low),
+                false => self.empty_in_a_round(zone, migrate, marks.low),
             };
         }
         // With maps a round without gain costs little, and memory may have changed by the next round.
