@@ -143,9 +143,11 @@ impl Bits {
         self.0.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// Free frames of `len` ones, from number `from` on.
-    pub(crate) fn count_in(&self, from: u64, len: u64) -> u64 {
-        (0..).zip(self.0).map(|(n, word)| u64::from((word & range_in_word(n, from, len)).count_ones())).sum()
+    /// Free frames in the place of a block of `order`, whose first frame has number `from`.
+    pub(crate) fn count_in(&self, from: u64, order: Order) -> u64 {
+        let first = (from / 64) as usize;
+        let words = self.0.iter().enumerate().skip(first).take(Self::words_of(order));
+        words.map(|(n, word)| u64::from((word & range_in_word(n, from, order.pages())).count_ones())).sum()
     }
 
     /// Words that a block of `order` fills, or is in.

@@ -66,7 +66,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let bits = open.and_then(|_| Some(frames.map(start)?.bits()));
         let small = bits.into_iter().flat_map(move |bits| {
             let numbers = (0..PAGEBLOCK_PAGES).step_by(pages as usize);
-            numbers.map(move |from| (pages - bits.count_in(from, pages), start.add(from)))
+            numbers.map(move |from| (pages - bits.count_in(from, order), start.add(from)))
         });
         let used_in = move |start| match frames.open_head(start) {
             Some(open) => PAGEBLOCK_PAGES.saturating_sub(u64::from(open.free())),
