@@ -323,6 +323,8 @@ enum Fate {
     Isolated,
     /// The first frame in use was not allocated as movable.
     Mixed,
+    /// The last frame is in use, too, and was not allocated as movable: beyond a range that ends before it.
+    Tail,
 }
 
 /// Worlds of nine pageblocks and one that can never be had, of random types and with up to three frames in use each. Of
@@ -338,11 +340,20 @@ fn the_range_with_the_fewest_frames_in_use_is_had() {
         let has_mover = rng.u32(0..4) > 0;
         // A move in vain out of a part of a larger range would change what the next one has in use.
         let last = if pages <= PAGEBLOCK_PAGES { Fate::Stays } else { Fate::Moves };
-        let fates =
-            [Fate::Moves, Fate::Moves, Fate::Moves, Fate::Bad, Fate::Isolated, last, last, Fate::Mixed];
+        let fates = [
+            Fate::Moves,
+            Fate::Moves,
+            Fate::Moves,
+            Fate::Bad,
+            Fate::Isolated,
+            last,
+            last,
+            Fate::Mixed,
+            Fate::Tail,
+        ];
         let types = [M, M, M, Migratetype::Cma, Migratetype::Unmovable];
         let mut states: Vec<_> = (0..PAGEBLOCKS)
-            .map(|_| (types[rng.usize(0..5)], [0, 1, 2, 3, 1, 2, 3][rng.usize(0..7)], fates[rng.usize(0..8)]))
+            .map(|_| (types[rng.usize(0..5)], [0, 1, 2, 3, 1, 2, 3][rng.usize(0..7)], fates[rng.usize(0..9)]))
             .collect();
         states.push((Migratetype::Unmovable, 1, Fate::Moves));
         let world = Spec::one_zone((PAGEBLOCKS + 1) * PAGEBLOCK_PAGES, 1).engine(engine).bare().plain();
@@ -369,24 +380,35 @@ fn the_range_with_the_fewest_frames_in_use_is_had() {
                     give_back(cpu, kept..kept.add(1));
                     cpu.alloc_at(kept, order(0)).expect("it is free");
                 }
+                if fate == Fate::Tail {
+                    cpu.alloc_at(start.add(PAGEBLOCK_PAGES - 1), order(0)).expect("it is free");
+                }
                 if fate == Fate::Isolated {
                     world.allocator().isolate_pageblock(start).expect("it has memory");
                 }
             }
             cpu.alloc_contig_with(pages, align, M, &helpers)
         });
-        let can_be_had = |&(list, used, fate): &(Migratetype, u64, Fate)| {
-            fate != Fate::Isolated
-                && (used == 0
-                    || !matches!(fate, Fate::Bad | Fate::Mixed) && (list == M || list == Migratetype::Cma))
+        let used_in = |&(_, used, fate): &(Migratetype, u64, Fate)| used + u64::from(fate == Fate::Tail);
+        // Of a pageblock, a range has only its first `frames` frames.
+        let can_be_had = |at: usize, frames: u64| {
+            let (list, used, fate) = states[at];
+            let stays = match fate {
+                Fate::Mixed => (if pages > 1 { at as u64 % 2 } else { 0 }) < frames,
+                Fate::Tail => frames >= PAGEBLOCK_PAGES,
+                fate => fate == Fate::Bad,
+            };
+            let is_free = used == 0 && fate != Fate::Tail;
+            fate != Fate::Isolated && (is_free || !stays && (list == M || list == Migratetype::Cma))
         };
         let length = pages.div_ceil(PAGEBLOCK_PAGES) as usize;
         let step = align.div_ceil(PAGEBLOCK_PAGES) as usize;
         let starts = (0..states.len()).step_by(step).filter(|start| start + length <= states.len());
-        let ranges = starts.map(|start| (start, &states[start..start + length]));
-        let mut could: Vec<(u64, usize)> = ranges
-            .filter(|(_, range)| range.iter().all(can_be_had))
-            .map(|(start, range)| (range.iter().map(|(_, used, _)| used).sum(), start))
+        let all_can =
+            |start: &usize| (0..length).all(|n| can_be_had(start + n, pages - n as u64 * PAGEBLOCK_PAGES));
+        let mut could: Vec<(u64, usize)> = starts
+            .filter(all_can)
+            .map(|start| (states[start..start + length].iter().map(used_in).sum(), start))
             .collect();
         could.sort_unstable();
         let tried = could.iter().filter(|(used, _)| *used == 0 || has_mover).take(3);

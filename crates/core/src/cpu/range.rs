@@ -218,10 +218,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             let this = (used, Pfn(start));
             let is_best = last.is_none_or(|last| last < this) && best.is_none_or(|best| this < best);
             if obstacle.is_none() && is_best {
-                let stays = self.first_that_stays(Pfn(seen.max(start))..Pfn(at));
+                let stays = self.first_that_stays(Pfn(seen.max(start))..Pfn(start + pages));
                 obstacle = stays.map(|(head, _)| head.max(Pfn(start)));
                 if obstacle.is_none() {
-                    (best, seen) = (Some(this), at);
+                    (best, seen) = (Some(this), start + pages);
                     if used == 0 {
                         break;
                     }
