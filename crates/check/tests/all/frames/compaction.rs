@@ -4,7 +4,7 @@ use core::cell::Cell;
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
-use framewright::policy::compact::Defer;
+use framewright::policy::compact::{Defer, ROUND_PAGEBLOCKS};
 use framewright_check::mix;
 use framewright_check::prelude::*;
 
@@ -126,13 +126,17 @@ fn a_request_empties_the_emptiest_part() {
     // The last pageblock has no other to be a pair with.
     const PAGES: u64 = 17 * PAGEBLOCK_PAGES;
     let mut compacted = [0; NR_ORDERS];
-    for seed in 0..if full() { 100 } else { 8 } {
+    for seed in 0..if full() { 100 } else { 3 } {
         for order in Order::all().skip(1) {
             let random = |n: u64, stream: u64| mix(seed << 48 | stream << 40 | n) >> 32;
             let world = world(PAGES, bare());
-            // The lower, the fuller.
-            let stays = |n: u64| random(n, 1) % PAGES < PAGES * 19 / 20 - n / 2;
-            let mut owner = Owner::fill(&world, Order::ZERO, |n, _| stays(n));
+            // The lower, the fuller; but one is full, and one is free where only a pair will do.
+            let stays = |n: u64| match n / PAGEBLOCK_PAGES {
+                12 => true,
+                14 if order == MAX_ORDER => false,
+                _ => random(n, 1) % PAGES < PAGES * 19 / 20 - n / 2,
+            };
+            let mut owner = Owner::fill(&world, Order::ZERO, |_, content| stays(content));
             owner.pinned = (0..PAGES).filter(|&n| random(n, 2) % 1800 == 0).collect();
             let request = Request::new(order, M);
             if world.on(0, |cpu| cpu.request(&request)).is_ok() {
@@ -154,6 +158,43 @@ fn a_request_empties_the_emptiest_part() {
         }
     }
     assert!(compacted[4..].iter().all(|&times| times > 0), "{compacted:?}");
+}
+
+/// What is in the way of a request moves into emptier pageblocks, too, if these cannot be emptied themselves.
+#[test]
+fn what_is_in_the_way_may_go_anywhere() {
+    let world = world(6 * PAGEBLOCK_PAGES, bare());
+    // The last is full; in each of four a block is pinned.
+    let mut owner = Owner::fill(&world, Order::ZERO, |_, n| match n / PAGEBLOCK_PAGES {
+        0..4 => n % 2 == 1,
+        4 => n % 4 != 0,
+        _ => true,
+    });
+    owner.pinned = (0..4).map(|pageblock| pageblock * PAGEBLOCK_PAGES + 1).collect();
+    let request = Request::new(PAGEBLOCK_ORDER, M);
+    let huge = world.on(0, |cpu| cpu.alloc_with(&request, &Helpers::NONE.with_migrate(&owner)));
+    assert_eq!(huge, Ok(BASE.add(4 * PAGEBLOCK_PAGES)));
+}
+
+/// A request looks for what it can empty in all of a zone, also where a background round would end.
+#[test]
+fn a_request_looks_through_all_of_a_large_zone() {
+    let last = ROUND_PAGEBLOCKS * PAGEBLOCK_PAGES;
+    let world = world(last + 6 * PAGEBLOCK_PAGES, bare());
+    let owner = Owner::default();
+    world.on(0, |cpu| {
+        let all = cpu.alloc_all(MAX_ORDER);
+        for pfn in all.into_iter().filter(|pfn| pfn.0 - BASE.0 >= last) {
+            cpu.must_free(pfn, MAX_ORDER);
+        }
+        for pfn in cpu.alloc_all(0) {
+            let content = pfn.0 - BASE.0;
+            if content % 2 == 0 { owner.hold(pfn, content) } else { cpu.must_free(pfn, 0) }
+        }
+        let request = Request::new(PAGEBLOCK_ORDER, M);
+        let huge = cpu.alloc_with(&request, &Helpers::NONE.with_migrate(&owner)).expect("it compacts");
+        assert!(huge.0 - BASE.0 >= last);
+    });
 }
 
 /// Requests that compact for themselves, one after the other, until nothing is left look at no more frames than one
