@@ -327,6 +327,31 @@ enum Fate {
     Tail,
 }
 
+/// Makes of a world of allocated pageblocks one of these types, frames in use and fates, for a range of `pages`.
+fn lay_out(world: &World<Plain>, cpu: &Cpu<'_, '_, Plain>, states: &[(Migratetype, u64, Fate)], pages: u64) {
+    for (at, &(list, used, fate)) in (0..).zip(states) {
+        let start = BASE.add(at * PAGEBLOCK_PAGES);
+        // The first frames are in use, or those after the first one.
+        let kept = start.add(if pages > 1 { at % 2 } else { 0 });
+        give_back(cpu, start..kept);
+        give_back(cpu, kept.add(used)..start.add(PAGEBLOCK_PAGES));
+        world.allocator().set_pageblock_type(start, list).expect("it has memory");
+        if fate == Fate::Bad && used > 0 {
+            cpu.hwpoison(kept).expect("it is in use");
+        }
+        if fate == Fate::Mixed && used > 0 {
+            give_back(cpu, kept..kept.add(1));
+            cpu.alloc_at(kept, order(0)).expect("it is free");
+        }
+        if fate == Fate::Tail {
+            cpu.alloc_at(start.add(PAGEBLOCK_PAGES - 1), order(0)).expect("it is free");
+        }
+        if fate == Fate::Isolated {
+            world.allocator().isolate_pageblock(start).expect("it has memory");
+        }
+    }
+}
+
 /// Worlds of nine pageblocks and one that can never be had, of random types and with up to three frames in use each. Of
 /// all ranges that could be had the three with the fewest frames in use are tried, of equal ones the first; without a
 /// mover only free ones. Against a naive model.
@@ -340,17 +365,8 @@ fn the_range_with_the_fewest_frames_in_use_is_had() {
         let has_mover = rng.u32(0..4) > 0;
         // A move in vain out of a part of a larger range would change what the next one has in use.
         let last = if pages <= PAGEBLOCK_PAGES { Fate::Stays } else { Fate::Moves };
-        let fates = [
-            Fate::Moves,
-            Fate::Moves,
-            Fate::Moves,
-            Fate::Bad,
-            Fate::Isolated,
-            last,
-            last,
-            Fate::Mixed,
-            Fate::Tail,
-        ];
+        let (moves, worse) = (Fate::Moves, [Fate::Bad, Fate::Isolated, Fate::Mixed, Fate::Tail]);
+        let fates = [moves, moves, moves, last, last, worse[0], worse[1], worse[2], worse[3]];
         let types = [M, M, M, Migratetype::Cma, Migratetype::Unmovable];
         let mut states: Vec<_> = (0..PAGEBLOCKS)
             .map(|_| (types[rng.usize(0..5)], [0, 1, 2, 3, 1, 2, 3][rng.usize(0..7)], fates[rng.usize(0..9)]))
@@ -366,27 +382,7 @@ fn the_range_with_the_fewest_frames_in_use_is_had() {
         let helpers = if has_mover { Helpers::NONE.with_migrate(&move_it) } else { Helpers::NONE };
         let got = world.on(0, |cpu| {
             assert_eq!(cpu.alloc_all(PAGEBLOCK_ORDER).len(), states.len());
-            for (at, &(list, used, fate)) in (0..).zip(&states) {
-                let start = BASE.add(at * PAGEBLOCK_PAGES);
-                // The first frames are in use, or those after the first one.
-                let kept = start.add(if pages > 1 { at % 2 } else { 0 });
-                give_back(cpu, start..kept);
-                give_back(cpu, kept.add(used)..start.add(PAGEBLOCK_PAGES));
-                world.allocator().set_pageblock_type(start, list).expect("it has memory");
-                if fate == Fate::Bad && used > 0 {
-                    cpu.hwpoison(kept).expect("it is in use");
-                }
-                if fate == Fate::Mixed && used > 0 {
-                    give_back(cpu, kept..kept.add(1));
-                    cpu.alloc_at(kept, order(0)).expect("it is free");
-                }
-                if fate == Fate::Tail {
-                    cpu.alloc_at(start.add(PAGEBLOCK_PAGES - 1), order(0)).expect("it is free");
-                }
-                if fate == Fate::Isolated {
-                    world.allocator().isolate_pageblock(start).expect("it has memory");
-                }
-            }
+            lay_out(&world, cpu, &states, pages);
             cpu.alloc_contig_with(pages, align, M, &helpers)
         });
         let used_in = |&(_, used, fate): &(Migratetype, u64, Fate)| used + u64::from(fate == Fate::Tail);

@@ -189,7 +189,7 @@ fn a_request_looks_through_all_of_a_large_zone() {
         }
         for pfn in cpu.alloc_all(0) {
             let content = pfn.0 - BASE.0;
-            if content % 2 == 0 { owner.hold(pfn, content) } else { cpu.must_free(pfn, 0) }
+            if content.is_multiple_of(2) { owner.hold(pfn, content) } else { cpu.must_free(pfn, 0) }
         }
         let request = Request::new(PAGEBLOCK_ORDER, M);
         let huge = cpu.alloc_with(&request, &Helpers::NONE.with_migrate(&owner)).expect("it compacts");
