@@ -202,26 +202,30 @@ fn a_request_looks_through_all_of_a_large_zone() {
 #[test]
 fn requests_go_on_where_the_last_one_stopped() {
     const PAGEBLOCKS: u64 = 64;
-    let looked_at = |by: &dyn Fn(&framewright::Cpu<'_, '_, Plain>, &Owner) -> u64| {
-        let world = world(PAGEBLOCKS * PAGEBLOCK_PAGES, Config::framewright());
-        let owner = Owner::fill(&world, Order::ZERO, |n, _| mix(n) >> 32 & 1 == 1);
-        let huge = world.on(0, |cpu| by(cpu, &owner));
-        let events = world.allocator().node_events(NodeId(0));
-        world.settled();
-        (huge, events.pgmigrate_success, events.compact_migrate_scanned + events.compact_free_scanned)
-    };
-    let (all, moves, once) = looked_at(&|cpu, owner| {
-        cpu.compact(ZoneId(0), owner);
-        core::iter::from_fn(|| cpu.alloc(PAGEBLOCK_ORDER, M).ok()).count() as u64
-    });
-    let (huge, moved, looked) = looked_at(&|cpu, owner| {
-        let request = Request::new(PAGEBLOCK_ORDER, M);
-        let helpers = Helpers::NONE.with_migrate(owner);
-        (0..all).map_while(|_| cpu.alloc_with(&request, &helpers).ok()).count() as u64
-    });
-    println!("at once: {all} blocks, {moves} moves, {once} frames; by request: {huge}, {moved}, {looked}");
-    assert!(all > PAGEBLOCKS / 3 && huge + 2 >= all, "{huge} of {all} blocks");
-    assert!(2 * looked <= 3 * once, "{looked} frames looked at, at once {once}");
+    for config in [Config::framewright(), Config::linux_v6_1().but(|config| config.keep_marks = false)] {
+        let looked_at = |by: &dyn Fn(&framewright::Cpu<'_, '_, Plain>, &Owner) -> u64| {
+            let world = world(PAGEBLOCKS * PAGEBLOCK_PAGES, config);
+            let owner = Owner::fill(&world, Order::ZERO, |n, _| mix(n) >> 32 & 1 == 1);
+            let huge = world.on(0, |cpu| by(cpu, &owner));
+            let events = world.allocator().node_events(NodeId(0));
+            world.settled();
+            (huge, events.pgmigrate_success, events.compact_migrate_scanned + events.compact_free_scanned)
+        };
+        let (all, moves, once) = looked_at(&|cpu, owner| {
+            cpu.compact(ZoneId(0), owner);
+            core::iter::from_fn(|| cpu.alloc(PAGEBLOCK_ORDER, M).ok()).count() as u64
+        });
+        let (huge, moved, looked) = looked_at(&|cpu, owner| {
+            let request = Request::new(PAGEBLOCK_ORDER, M);
+            let helpers = Helpers::NONE.with_migrate(owner);
+            (0..all).map_while(|_| cpu.alloc_with(&request, &helpers).ok()).count() as u64
+        });
+        println!(
+            "at once: {all} blocks, {moves} moves, {once} frames; by request: {huge}, {moved}, {looked}"
+        );
+        assert!(all > PAGEBLOCKS / 3 && huge + 2 >= all, "{huge} of {all} blocks");
+        assert!(2 * looked <= 3 * once, "{looked} frames looked at, at once {once}");
+    }
 }
 
 /// Blocks move into pageblocks lent from CMA, and into none that are kept for requests of high orders.
