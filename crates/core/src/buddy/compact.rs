@@ -39,9 +39,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     }
 
     /// Takes free blocks of `order`, below the pageblock order, from open pageblocks of type `list` with at most `free`
-    /// free frames, the fullest first, until `out` is full; none from a pageblock that begins in
-    /// `but`. Returns the number of
-    /// blocks taken. Their head words are [`State::Body`]. Only with maps. O(blocks).
+    /// free frames, the fullest first, until `out` is full; none from a pageblock that begins in `but`. Returns the
+    /// number of blocks taken. Their head words are [`State::Body`]. Only with maps. O(blocks).
     pub(crate) fn take_from_fuller(
         &mut self,
         but: &Range<Pfn>,

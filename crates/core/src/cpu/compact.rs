@@ -111,11 +111,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// If there is no such zone.
     pub fn compact(&self, zone: ZoneId, migrate: &dyn Migrate) -> Compacted {
         self.allocator.request_drain();
-        let zone = &self.allocator.zones[zone.index()];
-        match self.frames.has_maps() {
-            true => self.empty_until(zone, migrate, PAGEBLOCK_ORDER, None, || false),
-            false => self.compact_zone(zone, migrate, false, || false),
-        }
+        self.compact_zone(&self.allocator.zones[zone.index()], migrate, None, || false)
     }
 
     /// Compacts the zones of a request one after another until one can serve it.
@@ -135,16 +131,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 continue;
             }
             let done = || self.meets(zone, request, &pass) && self.has_block(zone, request);
-            if self.frames.has_maps() {
-                self.empty_until(zone, migrate, request.order, Some(request), done);
-            } else {
-                self.compact_zone(
-                    zone,
-                    migrate,
-                    Resume::is_kept(self.allocator.config.experiment.reclaim),
-                    done,
-                );
-            }
+            self.compact_zone(zone, migrate, Some(request), done);
             if done() {
                 count(&events.compact_success, 1);
                 zone.pressure.set_defer(zone.pressure.defer().succeeded(request.order));
@@ -165,16 +152,21 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         })
     }
 
-    /// Compacts a zone until `done`. With `resumes` it first continues where the last compaction with `resumes`
-    /// stopped, and if that does not suffice, starts again from end to end.
+    /// Compacts a zone until `done`; with maps by emptying parts of it. Two scanners go from end to end, but for a
+    /// request, where kernels keep that, they first continue where the last compaction for one stopped.
     fn compact_zone(
         &self,
         zone: &Zone<P>,
         migrate: &dyn Migrate,
-        resumes: bool,
+        request: Option<&Request<'_>>,
         done: impl Fn() -> bool,
     ) -> Compacted {
         let Some(mut run) = Compaction::begin(self, zone, migrate) else { return Compacted::default() };
+        if self.frames.has_maps() {
+            run.empty_until(request, done);
+            return run.total;
+        }
+        let resumes = request.is_some() && Resume::is_kept(self.allocator.config.experiment.reclaim);
         let resume = if resumes { zone.pressure.resume() } else { None };
         let resumed = resume.map(|resume| Scanners::resumed(zone.spec(), resume));
         for mut scanners in resumed.into_iter().chain([Scanners::new(zone.spec())]) {
@@ -203,9 +195,8 @@ struct Compaction<'r, 'a, 'm, P: Platform, M: FrameUser> {
     /// Blocks looked at so far.
     looks: u64,
     total: Compacted,
-    /// With maps: whether CMA pageblocks are emptied, too, and whether what moves may go to emptier pageblocks.
-    with_cma: bool,
-    anywhere: bool,
+    /// With maps, the type that a request asks for; `None` if none does.
+    asked: Option<Migratetype>,
     _here: Reclaiming<'m, P>,
 }
 
@@ -216,17 +207,7 @@ impl<'r, 'a, 'm, P: Platform, M: FrameUser> Compaction<'r, 'a, 'm, P, M> {
         let _here = Reclaiming::enter(cpu.allocator.context(cpu.cpu)).filter(|_| !cpu.frames.is_compact())?;
         let events = &cpu.allocator.node(zone.spec().node).events;
         cpu.local(zone.id()).drain_all();
-        Some(Self {
-            cpu,
-            zone,
-            migrate,
-            events,
-            looks: 0,
-            total: Compacted::default(),
-            with_cma: true,
-            anywhere: false,
-            _here,
-        })
+        Some(Self { cpu, zone, migrate, events, looks: 0, total: Compacted::default(), asked: None, _here })
     }
 
     /// Compacts the range between the scanners until `done`. Returns whether `done` held; then, with `resumes`, stores

@@ -229,12 +229,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             }
             if let Some(obstacle) = obstacle {
                 // The next range begins after this pageblock.
-                start = obstacle
-                    .block_start(PAGEBLOCK_ORDER)
-                    .add(PAGEBLOCK_PAGES)
-                    .0
-                    .checked_next_multiple_of(align)
-                    .unwrap_or(u64::MAX);
+                let after = obstacle.block_start(PAGEBLOCK_ORDER).add(PAGEBLOCK_PAGES);
+                start = after.0.checked_next_multiple_of(align).unwrap_or(u64::MAX);
                 (at, used) = (start, 0);
                 continue;
             }

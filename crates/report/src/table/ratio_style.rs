@@ -223,8 +223,12 @@ fn legend(part: &Part) -> Vec<String> {
     let fewest = uncertain.filter_map(rounds_of).min();
     let needed = needed(part);
     if fewest.is_some_and(|fewest| fewest < needed) {
-        let interval = if part.kind == Kind::Measured { ", or for an interval that sure" } else { "" };
-        legend.push(format!("? too few samples to judge{interval}: {needed} or more of each are needed."));
+        let less = if part.kind == Kind::Measured {
+            format!("; the interval is less sure than {CONFIDENCE_PERCENT} %")
+        } else {
+            String::new()
+        };
+        legend.push(format!("? too few samples to judge: {needed} or more of each are needed{less}."));
     }
     legend
 }

@@ -39,25 +39,6 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         round.total
     }
 
-    /// Empties parts of a zone, each as large as a block of `order`, until `done`, or until it has tried all. For a
-    /// request what moves may go anywhere, and CMA pageblocks are emptied only if it may take them.
-    pub(super) fn empty_until(
-        &self,
-        zone: &Zone<P>,
-        migrate: &dyn Migrate,
-        order: Order,
-        request: Option<&Request<'_>>,
-        done: impl Fn() -> bool,
-    ) -> Compacted {
-        let Some(mut run) = Compaction::begin(self, zone, migrate) else { return Compacted::default() };
-        if let Some(request) = request {
-            (run.anywhere, run.with_cma) = (true, request.migratetype == Migratetype::Movable);
-        }
-        let mut rounds = (0..pageblocks_of(zone)).step_by(ROUND_PAGEBLOCKS as usize);
-        while rounds.next().is_some() && !run.empty_next(order, false, |_| done()) {}
-        run.total
-    }
-
     /// The parts of a pageblock that are as large as a block of `order`, if the pageblock is open; or the pageblock
     /// itself, or the pair that begins with it. With the frames in use of each. A racy read.
     fn parts(&self, start: Pfn, order: Order) -> impl Iterator<Item = (u64, Pfn)> {
@@ -87,6 +68,16 @@ fn pageblocks_of<P: Platform>(zone: &Zone<P>) -> u64 {
 }
 
 impl<P: Platform, M: FrameUser> Compaction<'_, '_, '_, P, M> {
+    /// Empties parts of the zone until `done`, or until it has tried all: parts as large as the block requested, or
+    /// pageblocks if none is. For a request what moves may go anywhere, and CMA pageblocks are emptied only if it may
+    /// take them.
+    pub(super) fn empty_until(&mut self, request: Option<&Request<'_>>, done: impl Fn() -> bool) {
+        self.asked = request.map(|request| request.migratetype);
+        let order = request.map_or(PAGEBLOCK_ORDER, |request| request.order);
+        let mut rounds = (0..pageblocks_of(self.zone)).step_by(ROUND_PAGEBLOCKS as usize);
+        while rounds.next().is_some() && !self.empty_next(order, false, |_| done()) {}
+    }
+
     /// Empties parts of the pageblocks that come next in the zone, the emptiest first, until `done` with the part just
     /// emptied. A background round also ends when it has moved or looked at its most, and leaves what is nearly full.
     /// Returns whether it is done.
@@ -133,12 +124,13 @@ impl<P: Platform, M: FrameUser> Compaction<'_, '_, '_, P, M> {
     /// requested to drain.
     fn can_be_emptied(&mut self, range: Range<Pfn>) -> bool {
         let frames = &self.cpu.frames;
+        let with_cma = self.asked.is_none_or(|asked| asked == Migratetype::Movable);
         let is_of_use = |start| {
             let info = frames.info(start);
             let list = info.migratetype();
             info.is_present()
                 && info.zone() == self.zone.id()
-                && (list.is_ordinary() || self.with_cma && list == Migratetype::Cma)
+                && (list.is_ordinary() || with_cma && list == Migratetype::Cma)
         };
         if !Pfn::pageblocks(range.clone()).all(is_of_use) {
             return false;
@@ -159,11 +151,11 @@ impl<P: Platform, M: FrameUser> Compaction<'_, '_, '_, P, M> {
         true
     }
 
-    /// Moves the blocks in use in a range to other pageblocks, to such that are at least as full unless they may go
-    /// `anywhere`, until there is no room or an owner refuses. Returns whether anything was moved.
+    /// Moves the blocks in use in a range to other pageblocks, to such that are at least as full unless it is for a
+    /// request, until there is no room or an owner refuses. Returns whether anything was moved.
     fn empty(&mut self, range: Range<Pfn>) -> bool {
         let free = match self.cpu.frames.open_head(range.start) {
-            _ if self.anywhere => PAGEBLOCK_PAGES as u32 - 1,
+            _ if self.asked.is_some() => PAGEBLOCK_PAGES as u32 - 1,
             Some(open) => open.free(),
             None => return false,
         };

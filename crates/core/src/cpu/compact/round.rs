@@ -63,7 +63,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             total += match is_linux {
                 true => {
                     let done = || self.zone_fragmentation(zone) <= marks.low;
-                    self.compact_zone(zone, migrate, false, done)
+                    self.compact_zone(zone, migrate, None, done)
                 }
                 false => self.empty_in_a_round(zone, migrate, marks.low),
             };

@@ -59,8 +59,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// its own.
     ///
     /// Nothing is moved if a block of the range stays, except under the presets of Linux. A block that reaches beyond
-    /// the range is moved as a whole. The memory that blocks move to is allocated like any
-    /// other: with the help of `helpers`, but without their mover.
+    /// the range is moved as a whole. The memory that blocks move to is allocated like any other: with the help of
+    /// `helpers`, but without their mover.
     ///
     /// O(pages), under the lock of one section after another; plus the time of the mover.
     ///
