@@ -232,10 +232,12 @@ impl Open {
         let gap = self.gap.swap(false, Acquire);
         let len = self.len.load(Relaxed);
         if gap || self.stored.load(Relaxed) > len {
-            let cut = if *first < len { self.file.set_len(*first) } else { Ok(()) };
-            cut.and_then(|()| self.file.set_len(len)).inspect_err(|_| self.note_gap())?;
-            self.stored.store(len, Relaxed);
-            *first = u64::MAX;
+            let ends: &[u64] = if *first < len { &[*first, len] } else { &[len] };
+            for &end in ends {
+                self.file.set_len(end).inspect_err(|_| self.note_gap())?;
+                self.stored.store(end, Relaxed);
+                *first = u64::MAX;
+            }
         }
         Ok(())
     }
