@@ -91,7 +91,7 @@ pub(crate) struct Open {
     /// Held shared while a page is written, alone while the file is cut. What storage has from this byte on is to be
     /// cut off first: a truncation has failed to.
     cut: RwLock<u64>,
-    /// The folders with its names, if it was made by this cache, and they may not last yet: one, but for a file that was
+    /// The folders with its names, if it was made by this cache, and they may not last yet: one, unless the file was
     /// linked or moved since, and opened there, too.
     folders: Mutex<Vec<File>>,
     /// Held shared by each call about the file, alone by those that cut or close it. `true` once it is closed.

@@ -51,7 +51,7 @@ fn each_name_of_a_new_file_is_owed() {
     assert!(open.take_folder().is_none() && Open::named(&second, &made).unwrap().take_folder().is_none());
 }
 
-/// Whoever opens a file that another thread is just making owes the folder a sync, too: that one may flush last.
+/// A thread that opens a file while another one makes it owes the folder a sync, too: the other may flush later.
 #[test]
 fn a_new_name_is_owed_by_each_of_two_that_open_it_at_the_same_time() {
     let (folder, made) = (tempfile::tempdir().unwrap(), Made::default());
@@ -62,7 +62,8 @@ fn a_new_name_is_owed_by_each_of_two_that_open_it_at_the_same_time() {
             barrier.wait();
             Open::named(&path, &made).unwrap().take_folder().is_some()
         };
-        let both = thread::scope(|scope| [(); 2].map(|()| scope.spawn(open)).map(|one| one.join().unwrap()));
+        let both =
+            thread::scope(|scope| [(); 2].map(|()| scope.spawn(open)).map(|thread| thread.join().unwrap()));
         assert_eq!(both, [true; 2], "file {n}");
     }
 }

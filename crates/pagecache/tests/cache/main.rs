@@ -6,9 +6,10 @@ mod disk;
 mod moving;
 mod slab;
 
+use core::panic::AssertUnwindSafe;
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
 use std::sync::Mutex;
 
 use framewright::config::{Config, Experiment, Generation, ZoneReclaimMode, ZonelistCache};
@@ -396,16 +397,16 @@ fn the_end_of_a_write_that_was_not_begun_is_refused() {
     let (cpu, cache) = (world.cpu(&pin), Cache::new(allocator, Liar::default()));
     let foreign = cpu.alloc(Order::ZERO, Migratetype::Movable).unwrap();
     cache.write(&cpu, &cache.helpers(), (FILE, 0, 0), &[1; BYTES]).unwrap();
-    let own = *cache.device().last.lock().unwrap();
+    let page = *cache.device().last.lock().unwrap();
     let says = |pfn| {
         *cache.device().says.lock().unwrap() = Some(pfn);
         catch_unwind(AssertUnwindSafe(|| cache.poll())).is_ok()
     };
-    assert_eq!([foreign, own, Pfn(1 << 40)].map(says), [false; 3]);
+    assert_eq!([foreign, page, Pfn(1 << 40)].map(says), [false; 3]);
     // SAFETY: the block is this function's.
     assert_eq!(unsafe { allocator.frames().with_user(foreign, |slot| *slot) }, Some(BEGUN));
     assert_eq!(cache.write_back(1), 1);
-    assert_eq!([says(own), says(own)], [true, false], "it ends once");
+    assert_eq!([says(page), says(page)], [true, false], "it ends once");
     cache.verify().unwrap();
 }
 
