@@ -332,7 +332,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     #[inline]
     pub unsafe fn free_range(&self, range: Range<Pfn>) -> Result<(), FreeError> {
         // A frame that was allocated as a block of order 0 needs no search for its block.
-        if range.start.add(1) == range.end && self.free(range.start, Order::ZERO).is_ok() {
+        if range.end.0.wrapping_sub(range.start.0) == 1 && self.free(range.start, Order::ZERO).is_ok() {
             return Ok(());
         }
         // SAFETY: by the caller's promise.
