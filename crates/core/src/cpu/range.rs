@@ -16,14 +16,6 @@ use crate::zone::ZoneSpec;
 /// Ranges of a zone that a search tries.
 const TRIES: usize = 3;
 
-/// Whether the owner of a block, which was requested as `asked`, would move it now.
-pub(super) fn would_move(mover: Option<&dyn Migrate>) -> impl Fn(Pfn, Order, Migratetype) -> bool + Copy {
-    move |pfn, order, asked| {
-        matches!(asked, Migratetype::Movable | Migratetype::Reclaimable)
-            && mover.is_some_and(|mover| mover.can_move(pfn, order, asked))
-    }
-}
-
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// Allocates the frames that `layout` needs, its size rounded up to whole frames: contiguous and with its
     /// alignment. They may be freed in any parts ([`free_range`](Self::free_range)). Only the rounding to frames wastes
@@ -230,7 +222,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             let is_best = last.is_none_or(|last| last < this) && best.is_none_or(|best| this < best);
             if obstacle.is_none() && is_best {
                 let unseen = self.frames.blocks_in(Pfn(seen.max(start))..Pfn(start + pages));
-                let stays = self.first_that_stays(unseen, would_move(mover));
+                let stays = self.first_that_stays(unseen, self.would_move(mover));
                 obstacle = stays.map(|(head, _)| head.max(Pfn(start)));
                 if obstacle.is_none() {
                     (best, seen) = (Some(this), start + pages);
@@ -294,6 +286,18 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             State::Reserved | State::Quarantined { .. } => true,
             State::Free { .. } | State::Body => false,
         })
+    }
+
+    /// Whether blocks that were requested as `asked` move where their owner would: Linux moves no reclaimable ones.
+    pub(super) fn may_move(&self, asked: Migratetype) -> bool {
+        asked == Migratetype::Movable || asked == Migratetype::Reclaimable && self.frames.has_maps()
+    }
+
+    /// Whether the owner of a block, which was requested as `asked`, would move it now.
+    pub(super) fn would_move(&self, mover: Option<&dyn Migrate>) -> impl Fn(Pfn, Order, Migratetype) -> bool {
+        move |pfn, order, asked| {
+            self.may_move(asked) && mover.is_some_and(|mover| mover.can_move(pfn, order, asked))
+        }
     }
 
     /// The helpers' mover; `None` inside a mover or a reclaimer.

@@ -176,7 +176,7 @@ fn what_is_in_the_way_may_go_anywhere() {
     assert_eq!(huge, Ok(BASE.add(4 * PAGEBLOCK_PAGES)));
 }
 
-/// With maps a request needs hardly more free memory than its block: what is in the way moves to what is free elsewhere.
+/// With maps a request needs hardly more free memory than its block: what is in the way moves to what is free.
 #[test]
 fn a_page_more_than_the_block_has_is_enough_free_memory() {
     for order in [PAGEBLOCK_ORDER, MAX_ORDER] {

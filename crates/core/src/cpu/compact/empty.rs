@@ -8,7 +8,6 @@
 use core::ops::Range;
 
 use super::{Batch, Compacted, Compaction, Cpu};
-use crate::cpu::range::would_move;
 use crate::events::count;
 use crate::frame::FrameUser;
 use crate::platform::Platform;
@@ -116,7 +115,7 @@ impl<P: Platform, M: FrameUser> Compaction<'_, '_, '_, P, M> {
 
     /// Whether the owner of the block, which is smaller than a pageblock, would move it.
     fn moves(&self, pfn: Pfn, order: Order, asked: Migratetype) -> bool {
-        order < PAGEBLOCK_ORDER && would_move(Some(self.migrate))(pfn, order, asked)
+        order < PAGEBLOCK_ORDER && self.cpu.would_move(Some(self.migrate))(pfn, order, asked)
     }
 
     /// Whether all blocks in use in a range can move. Blocks on a CPU's list are not in use; that CPU has been

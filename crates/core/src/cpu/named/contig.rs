@@ -5,7 +5,6 @@ use core::ops::Range;
 
 use super::place::{PlaceError, PlaceFailure};
 use crate::cpu::Cpu;
-use crate::cpu::range::would_move;
 use crate::error::FreeError;
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
@@ -95,7 +94,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         // Nothing is moved in vain if a block stays. The presets move first.
         if self.frames.has_maps()
             && let blocks = self.frames.blocks_in(range.clone())
-            && let Some((pfn, state)) = self.first_that_stays(blocks, would_move(self.mover(helpers)))
+            && let Some((pfn, state)) = self.first_that_stays(blocks, self.would_move(self.mover(helpers)))
         {
             return Err(error(PlaceFailure::InUse { pfn, state }, 0));
         }
@@ -172,11 +171,12 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let Some(migrate) = helpers.migrate else { return 0 };
         // Not from inside a mover or a reclaimer.
         let Some(here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return 0 };
-        let (frames, moves) = (&self.allocator.frames, would_move(Some(migrate)));
+        let frames = &self.allocator.frames;
         let mut moved = 0;
         for (head, state) in frames.blocks_in(range.clone()) {
             let State::Taken { order, asked, .. } = state else { continue };
-            if !moves(head, order, asked) || !self.may_free(head, order, frames.info(head)) {
+            let is_with_caller = || self.may_free(head, order, frames.info(head));
+            if !self.may_move(asked) || !is_with_caller() || !migrate.can_move(head, order, asked) {
                 continue;
             }
             // The request does not wait, so that it neither reclaims nor compacts.
