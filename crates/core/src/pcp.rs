@@ -128,6 +128,8 @@ const RESIZING: u64 = 8;
 const RESIZE_TURNS: u32 = 1 << 16;
 /// Never cleared: with poisoning every free takes the slow path.
 const ALWAYS_SLOW: u64 = 4;
+/// With one of these every free is a slow call, and the owner is asked for nothing.
+const SLOW: u64 = CLOSED | ALWAYS_SLOW;
 
 /// The lists of one CPU and one zone.
 #[repr(C, align(128))]

@@ -21,6 +21,9 @@
 //! `high`, or less than seven eighths. Only then the ceilings of all lists change; otherwise a slow call opens its own
 //! list only.
 //!
+//! Where every free is a slow call, because a pageblock of the zone is isolated or memory is poisoned, the ceiling is
+//! one that no hit is below; a slow call tells from it whether the list is at its share.
+//!
 //! A list that is not in `used` is empty, and shut. Empty lists leave `used` when `level` changes.
 //!
 //! Where lists of idle CPUs can be drained, what lists may hold is divided by the CPUs whose lists may hold pages of
@@ -30,7 +33,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
-use super::{KINDS, LINUX_LISTS, LISTS, Pcp, TYPES};
+use super::{KINDS, LINUX_LISTS, LISTS, Pcp, SLOW, TYPES};
 use crate::config::Config;
 use crate::frame::PlaceTag;
 use crate::pcp::list::{List, Missed};
@@ -336,7 +339,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     pub(super) fn open(&self, number: usize) {
         if self.counts() {
             let list = self.list(number);
-            if self.is_asked() || (list.open_to_end() && self.is_asked()) {
+            if !self.may_hit() || (list.open_to_end() && !self.may_hit()) {
                 list.shut();
             }
             return;
@@ -350,7 +353,18 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Whether another CPU requests something of the owner.
     #[inline]
     pub(crate) fn is_asked(&self) -> bool {
-        cfg!(feature = "lists") && self.request.load(Relaxed) != 0
+        cfg!(feature = "lists") && self.request.load(Relaxed) & !SLOW != 0
+    }
+
+    /// Whether frees may hit: the owner is asked for nothing, and need not check the pageblocks of blocks.
+    #[inline]
+    pub(super) fn may_hit(&self) -> bool {
+        !cfg!(feature = "lists") || self.request.load(Relaxed) == 0
+    }
+
+    /// If hits do not count: whether a slow free finds room on a list below its ceiling, and no request.
+    pub(super) fn has_room(&self, list: &List<'m, P>) -> bool {
+        list.is_below_ceiling() || (list.is_below_slow_ceiling() && self.request.load(Relaxed) & SLOW != 0)
     }
 
     /// Lets frees hit all lists, if there is no request. If hits do not count: all lists in use, each up to its share.
@@ -360,7 +374,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             self.lists_in_use().for_each(|list| {
                 list.ceiling.swap(list.end(), AcqRel);
             });
-            if self.is_asked() {
+            if !self.may_hit() {
                 self.lists_in_use().for_each(List::shut);
             }
             return;
@@ -386,8 +400,10 @@ impl<'m, P: Platform> Pcp<'m, P> {
     fn open_to_share(&self, number: usize, shares: Shares) {
         let list = self.list(number);
         let more = self.share_of(number, shares).saturating_sub(list.len());
-        let ceiling = (list.top() + u64::from(more)).min(list.end());
-        if self.is_asked() || (list.open(ceiling) && self.is_asked()) {
+        let place = (list.top() + u64::from(more)).min(list.end());
+        let asked = self.request.load(Relaxed);
+        let ceiling = if asked & SLOW == 0 { place } else { List::<P>::slow_ceiling(place) };
+        if asked & !SLOW != 0 || (list.open(ceiling) && self.request.load(Relaxed) != asked) {
             list.shut();
         }
     }

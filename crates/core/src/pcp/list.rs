@@ -221,6 +221,16 @@ impl<'m, P: Platform> List<'m, P> {
         self.is_hit(self.top.load(Relaxed))
     }
 
+    /// The ceiling at a place for slow calls alone: as low as a position, so that no place is below it.
+    pub(super) const fn slow_ceiling(place: u64) -> u64 {
+        place as u32 as u64
+    }
+
+    /// Whether the head is below a ceiling for slow calls.
+    pub(super) fn is_below_slow_ceiling(&self) -> bool {
+        Self::slow_ceiling(self.top.load(Relaxed)) < self.ceiling.load(Relaxed)
+    }
+
     /// Puts a freed block at the head, whose place is `top`, regardless of the ceiling, and writes the place into its
     /// head word. There must be room.
     #[inline(always)]

@@ -268,11 +268,11 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     pub(crate) fn put(&self, pfn: Pfn, order: Order, migratetype: Migratetype) {
         let Some(number) = self.pcp.list_of(order, migratetype) else { return self.free_direct(pfn, order) };
         let list = self.pcp.list(number);
-        let is_full = !self.pcp.counts() && !list.is_below_ceiling();
+        let is_full = !self.pcp.counts() && !self.pcp.has_room(list);
         let Some(place) = self.push(number, pfn) else { return self.free_direct(pfn, order) };
         if self.pcp.counts() {
             self.pcp.open(number);
-            let is_due = self.pcp.count_freed(order) || self.pcp.is_asked();
+            let is_due = self.pcp.count_freed(order) || !self.pcp.may_hit();
             self.frames.list_place(pfn, order, place);
             if is_due {
                 self.after_counted_free(order, number);

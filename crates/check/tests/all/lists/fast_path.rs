@@ -123,6 +123,49 @@ fn a_free_hit_touches_one_head_and_one_pageblock() {
 /// Pageblock, head, top, ceiling; history, level.
 const FREE_LOADS: u64 = 6;
 
+/// While a pageblock of the zone is isolated each free is a slow call. It neither divides the lists anew nor goes to the
+/// zone before its list is at its share; hits are back when the pageblock is.
+#[test]
+fn a_free_beside_an_isolated_pageblock_costs_no_drain() {
+    let world: World<Checked> =
+        Spec::one_zone(1 << 16, 1).config(Config::framewright()).fixed(64, 1024).build();
+    let far = BASE.add((1 << 16) - PAGEBLOCK_PAGES);
+    world.on(0, |cpu| {
+        // More than a pageblock, so that those freed first are in one that is full.
+        let mut held = (0..1000).map(|_| cpu.must_alloc(0)).collect::<Vec<_>>().into_iter();
+        let mut free = || checked::tally(|| cpu.must_free(held.next().expect("some are left"), 0)).1;
+        free();
+        let hit = free();
+        world.allocator().isolate_pageblock(far).expect("it has memory");
+        // The first one finds the list shut.
+        free();
+        for _ in 0..8 {
+            let slow = free();
+            assert!(slow.rmws == 0 && slow.accesses() <= 2 * hit.accesses(), "{slow:?}, a hit {hit:?}");
+        }
+        world.allocator().unisolate_pageblock(far).expect("it is isolated");
+        free();
+        assert_eq!(free(), hit);
+    });
+}
+
+/// Lists that slow calls fill hold as much as those that hits fill.
+#[test]
+fn lists_keep_to_their_shares_beside_an_isolated_pageblock() {
+    let [open, closed] = [false, true].map(|is_isolated| {
+        let world = Spec::one_zone(1 << 16, 1).config(Config::framewright()).fixed(64, 1024).plain();
+        if is_isolated {
+            world.allocator().isolate_pageblock(BASE).expect("it has memory");
+        }
+        world.on(0, |cpu| {
+            let held: Vec<_> = (0..8000).map(|_| cpu.must_alloc(0)).collect();
+            held.into_iter().for_each(|pfn| cpu.must_free(pfn, 0));
+        });
+        world.allocator().pcp_pages()
+    });
+    assert_eq!(open, closed);
+}
+
 /// Code without calls makes hits of the ordinary types only.
 #[test]
 fn only_ordinary_types_have_words_to_hit() {
