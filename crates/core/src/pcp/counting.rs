@@ -364,7 +364,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// If hits do not count: whether a slow free finds room on a list below its ceiling, and no request.
     pub(super) fn has_room(&self, list: &List<'m, P>) -> bool {
-        list.is_below_ceiling() || (list.is_below_slow_ceiling() && self.request.load(Relaxed) & SLOW != 0)
+        list.has_room(|| self.request.load(Relaxed) & SLOW != 0)
     }
 
     /// Lets frees hit all lists, if there is no request. If hits do not count: all lists in use, each up to its share.

@@ -226,9 +226,10 @@ impl<'m, P: Platform> List<'m, P> {
         place as u32 as u64
     }
 
-    /// Whether the head is below a ceiling for slow calls.
-    pub(super) fn is_below_slow_ceiling(&self) -> bool {
-        Self::slow_ceiling(self.top.load(Relaxed)) < self.ceiling.load(Relaxed)
+    /// Whether the head is below the ceiling; if `is_slow`, below one for slow calls.
+    pub(super) fn has_room(&self, is_slow: impl FnOnce() -> bool) -> bool {
+        let (top, ceiling) = (self.top.load(Relaxed), self.ceiling.load(Relaxed));
+        top < ceiling || (Self::slow_ceiling(top) < ceiling && is_slow())
     }
 
     /// Puts a freed block at the head, whose place is `top`, regardless of the ceiling, and writes the place into its
