@@ -245,8 +245,8 @@ fn a_full_disk_says_so() {
     assert_eq!(files.len(file).unwrap(), fs::metadata(folder.file(1)).unwrap().len());
 }
 
-/// A program that neither flushes nor has a writer thread finds that a full disk has room again, also with pages of another
-/// file in memory.
+/// A program that neither flushes nor has a writer thread finds that a full disk has room again, also with pages of
+/// another file in memory.
 #[test]
 fn a_disk_that_has_room_again_is_written_to() {
     let (folder, arena) = (Folder::new(), arena(512, 1));
