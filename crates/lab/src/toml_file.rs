@@ -45,8 +45,11 @@ impl TomlFile {
             return Err(Error::failed(format_args!("{}: empty file; expected TOML", self.name)));
         }
         toml::from_str(&self.text).map_err(|cause| {
-            let key = cause.span().and_then(|place| self.key_before(place.start)).unwrap_or_default();
-            self.error(cause.span(), format_args!("{key}{}", in_words(cause.message())))
+            let place = cause.span();
+            let key = place.clone().and_then(|place| self.key_before(place.start)).unwrap_or_default();
+            let twice = place.clone().filter(|_| cause.message() == "duplicate key");
+            let twice = twice.and_then(|place| self.text.get(place)).map(|key| format!(" `{key}`"));
+            self.error(place, format_args!("{key}{}{}", in_words(cause.message()), twice.unwrap_or_default()))
         })
     }
 
@@ -79,11 +82,16 @@ impl TomlFile {
 
 /// The parser's message without the names of Rust's types.
 fn in_words(message: &str) -> String {
-    let numbers =
-        [("u64", "a whole number from 0 on"), ("u32", "a whole number from 0 on"), ("f64", "a number")];
-    numbers.iter().fold(message.to_owned(), |message, (name, words)| {
-        message.replace(&format!("expected {name}"), &format!("expected {words}"))
-    })
+    let Some((before, expected)) = message.rsplit_once(", expected ") else { return message.to_owned() };
+    let words = match expected {
+        "u64" | "u32" => "a whole number from 0 on",
+        "f64" => "a number",
+        "a sequence" => "a list: [ … ]",
+        "a map" => "a table: { … }",
+        _ if expected.starts_with("struct ") => "a table: { … }",
+        _ => return message.to_owned(),
+    };
+    format!("{before}, expected {words}")
 }
 
 /// True if an argument is a path, false if it is a built-in name.
