@@ -52,16 +52,17 @@ impl Scratch {
 #[test]
 fn numbers_that_are_none_are_refused_with_what_is_expected() {
     for (arguments, expected) in [
-        (["bench", "--cpus", "2-1"], "'--cpus <COUNTS>': expected a whole number from 1 to 4294967295"),
-        (["bench", "--cpus", "0"], "'--cpus <COUNTS>': expected a whole number from 1 to 4294967295"),
-        (["bench", "--order", "11"], "'--order <ORDERS>': expected a whole number from 0 to 10"),
-        (["record", "--pid", "make"], "'--pid <PID>': expected a whole number from 1 to 4294967295"),
-        (["study", "--seed", "-1"], "'--seed <N>': expected a whole number from 0 to 18446744073709551615"),
+        ("bench --cpus 2-1", "'--cpus <COUNTS>': expected a whole number from 1 to 4294967295"),
+        ("bench --cpus 0", "'--cpus <COUNTS>': expected a whole number from 1 to 4294967295"),
+        ("bench --order 11", "'--order <ORDERS>': expected a whole number from 0 to 10"),
+        ("record --pid make", "'--pid <PID>': expected a whole number from 1 to 4294967295"),
+        ("trace summary x --top many", "'--top <N>': expected a whole number from 0 to 4294967295"),
+        ("study --seed -1", "'--seed <N>': expected a whole number from 0 to 18446744073709551615"),
     ] {
-        let output = run(&arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let output = run(&arguments.split(' ').collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
         let error = String::from_utf8(output.stderr).expect("text");
-        assert!(error.contains(expected), "{arguments:?}: {error}");
+        assert!(error.contains(expected), "{arguments}: {error}");
     }
 }
 
