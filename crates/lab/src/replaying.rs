@@ -158,8 +158,8 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Rounds of `samples`, of which a sample is the mean of `repeats` replays, until `progress` is interrupted. Only whole
-    /// rounds are added to `part`: their samples are pairs.
+    /// Rounds of `samples`, of which a sample is the mean of `repeats` replays, until `progress` is interrupted. Only
+    /// whole rounds are added to `part`: their samples are pairs.
     fn rounds(
         &self,
         setups: &[(String, Setup)],
