@@ -272,7 +272,15 @@ fn this_machine_is_described_and_simulated() {
     let described = fs::read_to_string(&here).expect("written");
     assert_eq!(crate::schema::checked(&framewright_lab::schema::machine(), &described), None, "{described}");
     let shown = stdout(&run(&["machines", &here]));
-    assert!(shown.contains("simulates         boot bulk"), "{shown}");
+    // Boots, where some memory is still to be initialised: on a guest that does it on demand, until all was in use once.
+    let pages = |key: &str| {
+        let values = described.lines().filter_map(|line| line.strip_prefix(key)?.split(' ').next());
+        values.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (early, all) = (pages("early_managed_pages = "), pages("managed_pages = "));
+    assert!(!all.is_empty() && early.len() == all.len(), "{described}");
+    let simulates = if early == all { "bulk" } else { "boot bulk" };
+    assert!(shown.contains(&format!("simulates         {simulates}\n")), "{shown}");
     let arguments =
         ["--part", "host", "--kind", "simulated", "--quick", "--samples", "1", "--machine", &here];
     let text = stdout(&run(&[&["study", "validation", "--format", "csv"], &arguments[..]].concat()));
