@@ -124,7 +124,7 @@ static void blocks(void) {
   CHECK(fw_split(cpu, pfn, 3, 4) == FW_ERR_ARGUMENT && fw_split(cpu, pfn, 3, 1) == FW_OK);
   for (int n = 0; n < 4; n++)
     CHECK(fw_free(cpu, pfn + 2u * (unsigned)n, 1) == FW_OK);
-  CHECK(fw_split(cpu, pfn, 3, 1) == FW_ERR_REFUSED);
+  CHECK(fw_split(cpu, pfn, 3, 1) == FW_ERR_REFUSED && last().why != FW_WHY_NONE && last_says("cannot split order 3"));
 
   char *pages = fw_alloc_pages(cpu, 2, FW_MOVABLE);
   CHECK(pages && fw_free_pages(cpu, pages + 8, 2) == FW_ERR_ARGUMENT);
@@ -162,6 +162,8 @@ static void blocks(void) {
   CHECK(fw_offline(cpu, 1024, 1024, &gone) == (frames[10] / 1024 == 1 ? FW_ERR_BUSY : FW_OK));
   if (gone) {
     CHECK(gone == 1024 && fw_stat(arena, &stats) == FW_OK && stats.managed == 3072);
+    CHECK(fw_free(cpu, 1024, 0) == FW_ERR_REFUSED && last().why == FW_WHY_FOREIGN);
+    CHECK(fw_alloc_at(cpu, 1024, 0) == FW_ERR_ARGUMENT && last().why == FW_WHY_FOREIGN);
     CHECK(fw_online(arena, 1024, 1024) == FW_OK && fw_online(arena, 1024, 1024) == FW_ERR_ARGUMENT);
     CHECK(last().pfn == 1024);
   }
