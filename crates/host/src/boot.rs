@@ -42,7 +42,7 @@ pub struct BootMap {
     pub parts: Vec<Part>,
     /// Nodes with memory, by number.
     pub nodes: Vec<NodePart>,
-    /// The free ranges; each is in one zone.
+    /// The free ranges; each is in one zone. Ascending, without overlap.
     pub free: Vec<Range<Pfn>>,
     /// Kinds of the memory, in bytes: ascending, each byte once.
     pub kinds: Vec<Span<Kind>>,
@@ -148,7 +148,7 @@ impl BootMap {
     /// An arena that has no memory yet: [`begin`](Allocator::begin) its boot. O(zones × CPUs).
     ///
     /// # Errors
-    /// As [`ArenaBuilder::build`](crate::ArenaBuilder::build).
+    /// As [`ArenaBuilder::build`](crate::ArenaBuilder::build); or the free ranges do not ascend.
     pub fn build<M: Zeroable>(&self, options: &BootOptions) -> Result<Arena<M>, ArenaError> {
         self.make(options, None)
     }
@@ -176,6 +176,14 @@ impl BootMap {
     ) -> Result<Arena<M>, ArenaError> {
         let cpu_nodes = &options.cpu_nodes;
         let plan = Plan::new(&self.zones, cpu_nodes, &options.config)?;
+        // The ranges are anyone's to change, and a frame that is in two of them would have two owners.
+        let mut end = Pfn(0);
+        for range in &self.free {
+            if range.start < end || range.end < range.start {
+                return Err(framewright::SetupError::RangeInUse(range.start).into());
+            }
+            end = range.end;
+        }
         // The map counts pages of 4 KiB.
         if options.config.page_kib != 4 {
             return Err(framewright::SetupError::page_kib(options.config.page_kib).into());

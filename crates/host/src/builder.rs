@@ -355,7 +355,10 @@ impl ArenaBuilder {
     ) -> Result<Arena<M>, ArenaError> {
         self.settle_sizes()?;
         let page = self.page();
-        let slots = self.cpus.saturating_add(if self.cpus == 0 { 0 } else { spare_slots });
+        if self.cpus == 0 {
+            return Err(SetupError::CpuCount(0).into());
+        }
+        let slots = self.cpus.saturating_add(spare_slots);
         let zones = self.zones()?;
         // Behind all others: node n's is the n-th of them.
         let background = slots;

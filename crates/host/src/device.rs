@@ -5,7 +5,8 @@
 //! Pages are written whole, so a file on storage may be longer than its content. `len` is the content's end; it is
 //! raised before a page is dirty. `stored` is where storage may end; it is raised before a page is written. A sync cuts
 //! the file to `len` if `stored` is beyond, under `cut` alone, with `len` read there; writes hold `cut` shared. So
-//! all that a cut takes away was beyond the content's end, and of no page that was dirty by then.
+//! all that a cut takes away was beyond the content's end, and of no page that was dirty by then. What a truncation was
+//! to cut off, `cut` itself names until a cut has succeeded: it is not read, and no page behind is written before.
 #![expect(unsafe_code, reason = "pages are read and written where they lie")]
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -87,10 +88,12 @@ pub(crate) struct Open {
     gap: AtomicBool,
     /// The last write of it found no room.
     pub(crate) full: AtomicBool,
-    /// Held shared while a page is written, alone while the file is cut.
-    cut: RwLock<()>,
-    /// The folder with its name, if that was made by this cache and may not last yet.
-    folder: Mutex<Option<File>>,
+    /// Held shared while a page is written, alone while the file is cut. What storage has from this byte on is to be
+    /// cut off first: a truncation has failed to.
+    cut: RwLock<u64>,
+    /// The folders with its names, if it was made by this cache, and they may not last yet: one, unless the file was
+    /// linked or moved since, and opened there, too.
+    folders: Mutex<Vec<File>>,
     /// Held shared by each call about the file, alone by those that cut or close it. `true` once it is closed.
     pub(crate) gate: RwLock<bool>,
 }
@@ -111,8 +114,8 @@ impl Open {
             stored: AtomicU64::new(metadata.len()),
             gap: AtomicBool::new(false),
             full: AtomicBool::new(false),
-            cut: RwLock::default(),
-            folder: Mutex::new(folder),
+            cut: RwLock::new(u64::MAX),
+            folders: Mutex::new(folder.into_iter().collect()),
             gate: RwLock::new(false),
         })
     }
@@ -126,7 +129,7 @@ impl Open {
                 Ok((file, direct)) => {
                     let mut open = Self::new(file, direct, None)?;
                     if held(made).contains(&open.key) {
-                        open.folder = Mutex::new(Some(folder_of(&path)?));
+                        open.folders = Mutex::new(vec![folder_of(&path)?]);
                     }
                     return Ok(open);
                 }
@@ -140,10 +143,12 @@ impl Open {
             let within = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
             // Where direct access is refused, the file is made by then.
             let make = |flags| options(flags).create(true).create_new(flags != 0).mode(0o666).open(&within);
+            // Who finds the file finds it among these.
+            let mut made = held(made);
             match with_direct(make) {
                 Ok((file, direct)) => {
                     let open = Self::new(file, direct, Some(folder))?;
-                    held(made).insert(open.key);
+                    made.insert(open.key);
                     return Ok(open);
                 }
                 // Another process was faster, or a symbolic link leads to where no file is yet.
@@ -222,37 +227,45 @@ impl Open {
 
     /// Gives the file its length, if storage may hold more, or less.
     fn cut(&self) -> io::Result<()> {
-        let _alone = alone(&self.cut);
+        let mut first = alone(&self.cut);
         // Before `len` is read: a gap that comes later is for the next cut.
         let gap = self.gap.swap(false, Acquire);
         let len = self.len.load(Relaxed);
         if gap || self.stored.load(Relaxed) > len {
-            self.file.set_len(len).inspect_err(|_| self.note_gap())?;
-            self.stored.store(len, Relaxed);
+            let ends: &[u64] = if *first < len { &[*first, len] } else { &[len] };
+            for &end in ends {
+                self.file.set_len(end).inspect_err(|_| self.note_gap())?;
+                self.stored.store(end, Relaxed);
+                *first = u64::MAX;
+            }
         }
         Ok(())
     }
 
     /// The folder that the next sync has to sync, too.
     pub(crate) fn take_folder(&self) -> Option<File> {
-        held(&self.folder).take()
+        held(&self.folders).pop()
     }
 
     /// Has the next sync also sync a folder.
     pub(crate) fn owe_folder(&self, folder: Option<File>) {
-        if folder.is_some() {
-            *held(&self.folder) = folder;
+        let key = |folder: &File| folder.metadata().map(|found| (found.dev(), found.ino())).ok();
+        let mut owed = held(&self.folders);
+        if let Some(folder) = folder
+            && owed.iter().all(|known| key(known) != key(&folder))
+        {
+            owed.push(folder);
         }
     }
 
-    /// Makes the name of a file last that this cache has made.
-    fn sync_folder(&self, made: &Made) -> io::Result<()> {
-        let mut folder = held(&self.folder);
-        if let Some(open) = &*folder {
-            open.sync_all()?;
+    /// Makes the names of a file last that this cache has made.
+    fn sync_folders(&self, made: &Made) -> io::Result<()> {
+        let mut owed = held(&self.folders);
+        owed.iter().try_for_each(File::sync_all)?;
+        if !owed.is_empty() {
             held(made).remove(&self.key);
         }
-        *folder = None;
+        owed.clear();
         Ok(())
     }
 
@@ -450,6 +463,11 @@ impl<'a> FileDevice<'a> {
     fn try_write_run(&self, open: &Open, first: u64, run: &[ToWrite]) -> Result<(), IoError> {
         let start = first * PAGE_BYTES as u64;
         let end = start + (run.len() * PAGE_BYTES) as u64;
+        let first_cut = *shared(&open.cut);
+        if end > first_cut {
+            open.cut().map_err(|error| io_error(&error))?;
+        }
+        // A truncation since then was of pages behind these: it waits for those that are being written.
         let _uncut = shared(&open.cut);
         open.stored.fetch_max(end, Relaxed);
         // SAFETY: while a page is written out, no thread changes it.
@@ -523,7 +541,7 @@ impl Device for FileDevice<'_> {
 
     fn may_hold(&self, file: FileId, index: u64) -> bool {
         let start = index.saturating_mul(PAGE_BYTES as u64);
-        self.open(file).is_ok_and(|open| start < open.stored.load(Relaxed))
+        self.open(file).is_ok_and(|open| start < open.stored.load(Relaxed).min(*shared(&open.cut)))
     }
 
     fn read(&self, file: FileId, index: u64, pfn: Pfn) -> Result<(), IoError> {
@@ -586,16 +604,19 @@ impl Device for FileDevice<'_> {
     fn sync(&self, file: FileId) -> Result<(), IoError> {
         let open = self.open(file)?;
         let synced =
-            open.cut().and_then(|()| open.file.sync_all()).and_then(|()| open.sync_folder(&self.made));
+            open.cut().and_then(|()| open.file.sync_all()).and_then(|()| open.sync_folders(&self.made));
         synced.map_err(|error| io_error(&error))?;
         self.faults.sync_turn()
     }
 
     fn truncate(&self, file: FileId, index: u64) -> Result<(), IoError> {
-        let open = self.open(file)?;
-        open.len.fetch_min(index.saturating_mul(PAGE_BYTES as u64), Relaxed);
+        let (open, end) = (self.open(file)?, index.saturating_mul(PAGE_BYTES as u64));
+        open.len.fetch_min(end, Relaxed);
         // The pages behind it are dropped already, and one of them may have raised `len` beyond what storage has.
-        // If the system does not give the file its length now, the next sync does.
+        // If the system does not give the file its length now, the next write behind its end does, or the next sync.
+        let mut first_cut = alone(&open.cut);
+        *first_cut = end.min(*first_cut);
+        drop(first_cut);
         open.note_gap();
         self.faults.turn()?;
         open.cut().map_err(|error| io_error(&error))

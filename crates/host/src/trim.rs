@@ -6,6 +6,7 @@
 //! it is touched.
 #![expect(unsafe_code, reason = "owning a block is the right to forget what it holds")]
 
+use core::ops::Range;
 use core::sync::atomic::Ordering::Acquire;
 use core::time::Duration;
 use std::fs;
@@ -128,24 +129,38 @@ impl<M: FrameUser> Cpu<'_, M> {
         let bytes = |pages: u64| pages as usize * page;
         for zone in self.arena().allocator().zones() {
             let spec = zone.spec();
-            for start in (spec.start.0..spec.end().0).step_by(PAGEBLOCK_PAGES as usize).map(Pfn) {
-                if !map.info(start).is_present() || !wanted(start) || is_low(zone) {
+            let pageblocks =
+                |range: Range<Pfn>| (range.start.0..range.end.0).step_by(PAGEBLOCK_PAGES as usize).map(Pfn);
+            let is_due = |at: Pfn| {
+                let within = bytes(PAGEBLOCK_PAGES.min(spec.end().0 - at.0));
+                wanted(at) && mapping.resident(bytes(at.0 - first.0), within) > 0
+            };
+            for start in pageblocks(spec.start..spec.end()) {
+                if !map.info(start).is_present() || is_low(zone) {
                     continue;
                 }
-                let within = bytes(PAGEBLOCK_PAGES.min(spec.end().0 - start.0));
-                if mapping.resident(bytes(start.0 - first.0), within) == 0 {
+                // A block of order 10 is taken where it begins.
+                let pages = match map.find(start) {
+                    (head, State::Free { .. }) if head < start => continue,
+                    (_, State::Free { order, .. }) => order.pages().max(PAGEBLOCK_PAGES),
+                    _ => PAGEBLOCK_PAGES,
+                };
+                if !pageblocks(start..spec.end().min(start.add(pages))).any(is_due) {
                     continue;
                 }
                 let mut taken = [(Pfn(0), Order::ZERO); AT_ONCE];
                 let count = self.core().take_free(start, least, &mut taken);
                 for &(pfn, order) in &taken[..count] {
-                    let (offset, len) = (bytes(pfn.0 - first.0), bytes(order.pages()));
-                    // The system's pages, which may be smaller than ours.
-                    let resident =
-                        (mapping.resident(offset, len) * system_page_bytes()).div_ceil(page) as u64;
-                    // SAFETY: the block was allocated just now, and no other code knows of it.
-                    if resident > 0 && unsafe { mapping.give_back(offset, len) } {
-                        trimmed.pages += resident;
+                    for part in pageblocks(pfn..pfn.add(order.pages())).filter(|&part| wanted(part)) {
+                        let (offset, len) =
+                            (bytes(part.0 - first.0), bytes(order.pages().min(PAGEBLOCK_PAGES)));
+                        // The system's pages, which may be smaller than ours.
+                        let resident =
+                            (mapping.resident(offset, len) * system_page_bytes()).div_ceil(page) as u64;
+                        // SAFETY: the block was allocated just now, and no other code knows of it.
+                        if resident > 0 && unsafe { mapping.give_back(offset, len) } {
+                            trimmed.pages += resident;
+                        }
                     }
                     let freed = self.core().free(pfn, order);
                     debug_assert!(freed.is_ok(), "a block of our own was freed by another owner");

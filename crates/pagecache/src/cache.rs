@@ -507,6 +507,9 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     // ---- writes that are on their way ----------------------------------------------------------------------
 
     /// Ends the writes that the device has done since. Every wait does so.
+    ///
+    /// # Panics
+    /// If the device reports the end of a write that was not begun.
     pub fn poll(&self) {
         let mut done = [None; TOGETHER];
         loop {
@@ -534,6 +537,11 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     }
 
     pub(crate) fn end_write(&self, state: &mut State, &Completion { pfn, result, .. }: &Completion) {
+        // A device is anyone's code. The slot of a frame that is not the cache's has another owner.
+        assert!(
+            state.owns(&self.slots, pfn) && self.slots.get(pfn).marks.has(Marks::WRITEBACK),
+            "the device reports the end of a write that was not begun"
+        );
         let zone = self.zone_of(pfn);
         let slot = self.slots.get(pfn);
         state.set(&self.slots, zone, pfn, Marks::WRITEBACK, false);

@@ -32,8 +32,40 @@ fn a_new_name_is_owed_until_it_is_synced() {
     for _ in 0..2 {
         assert!(Open::named(&path, &made).unwrap().take_folder().is_some());
     }
-    Open::named(&path, &made).unwrap().sync_folder(&made).unwrap();
+    Open::named(&path, &made).unwrap().sync_folders(&made).unwrap();
     assert!(Open::named(&path, &made).unwrap().take_folder().is_none());
+}
+
+/// A file that is linked to another folder while it is open, and opened there, owes both.
+#[test]
+fn each_name_of_a_new_file_is_owed() {
+    let (folders, made) = ([(); 2].map(|()| tempfile::tempdir().unwrap()), Made::default());
+    let [first, second] = folders.each_ref().map(|folder| folder.path().join("new"));
+    let open = Open::named(&first, &made).unwrap();
+    std::fs::hard_link(&first, &second).unwrap();
+    for path in [&second, &first, &second] {
+        open.owe_folder(Open::named(path, &made).unwrap().take_folder());
+    }
+    assert_eq!(held(&open.folders).len(), 2);
+    open.sync_folders(&made).unwrap();
+    assert!(open.take_folder().is_none() && Open::named(&second, &made).unwrap().take_folder().is_none());
+}
+
+/// A thread that opens a file while another one makes it owes the folder a sync, too: the other may flush later.
+#[test]
+fn a_new_name_is_owed_by_each_of_two_that_open_it_at_the_same_time() {
+    let (folder, made) = (tempfile::tempdir().unwrap(), Made::default());
+    let barrier = std::sync::Barrier::new(2);
+    for n in 0..2000 {
+        let path = folder.path().join(n.to_string());
+        let open = || {
+            barrier.wait();
+            Open::named(&path, &made).unwrap().take_folder().is_some()
+        };
+        let both =
+            thread::scope(|scope| [(); 2].map(|()| scope.spawn(open)).map(|thread| thread.join().unwrap()));
+        assert_eq!(both, [true; 2], "file {n}");
+    }
 }
 
 /// Direct access is refused when the file is made already, where a file system has none: as in ramfs.

@@ -292,7 +292,7 @@ impl ProcessArena {
         let place = {
             let guard = self.enter()?;
             self.reap_with(&guard)?;
-            let place = (0..MOST_PROCESSES).find(|&n| self.life.take(n)).ok_or(ProcessError::Full)?;
+            let place = free_place(guard.header(), &self.life).ok_or(ProcessError::Full)?;
             guard.header().processes[place].store(std::process::id(), Relaxed);
             place
         };
@@ -617,6 +617,12 @@ impl Drop for ProcessArena {
         guard.header().processes[place].store(0, Relaxed);
         self.life.give(place);
     }
+}
+
+/// Takes a place that is no process's. One whose process has died since the last look for the dead is not free: its
+/// blocks would be the newcomer's.
+fn free_place(header: &Header, life: &Life) -> Option<usize> {
+    (0..MOST_PROCESSES).find(|&n| header.processes[n].load(Relaxed) == 0 && life.take(n))
 }
 
 /// The lock, held.

@@ -123,6 +123,24 @@ fn memory_of_the_dead_comes_back_before_an_allocation_fails() {
     assert!(matches!(arena.alloc(Order::ZERO, Migratetype::Movable), Err(ProcessError::Alloc(_))));
 }
 
+/// As if it had died after the newcomer's look for the dead.
+#[test]
+fn a_process_that_comes_is_not_given_the_place_of_one_that_has_just_died() {
+    let arena = arena(4 << 20);
+    let status = in_child(&arena, |child| {
+        child.alloc(Order::ZERO, Migratetype::Movable).unwrap();
+    });
+    assert_eq!(status, 0);
+    let newcomer = Life::new(arena.file().as_raw_fd()).unwrap();
+    assert_eq!(
+        free_place(arena.header(), &newcomer),
+        Some(2),
+        "the first is this process, the second has a page"
+    );
+    assert_eq!(arena.reap().unwrap(), ProcessReaped { processes: 1, pages: 1 });
+    assert_eq!(free_place(arena.header(), &newcomer), Some(1));
+}
+
 #[test]
 fn what_is_no_arena_is_refused() {
     let file = File::open("/dev/null").unwrap();

@@ -222,6 +222,7 @@ fn bad_descriptions_are_refused_in_one_line() {
     refusal(described(2048, Config::default()).nodes(3), "1 to 2");
     refusal(described(2048, Config::default()).nodes(0), "1 to 2");
     refusal(described(100, Config::default()).cpus(0), "1 to 65535");
+    refusal(described(100, Config::default()).cpus(0).background(), "1 to 65535");
     refusal(described(100, Config::default()).cpus(65536), "1 to 65535");
     refusal(described(100, Config::default()).cpus(usize::MAX), "1 to 65535");
     refusal(described(u64::MAX, Config::default()), "too many");

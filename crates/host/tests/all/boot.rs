@@ -90,6 +90,25 @@ fn threads_initialise_all_of_two_nodes() {
     }
 }
 
+/// A frame that is in two free ranges would have two owners, and its slot two of them at the same time.
+#[test]
+fn a_map_whose_free_ranges_overlap_is_refused() {
+    let sound = divide(&machine(&[1]));
+    let (first, second) = (Pfn(0x6000)..Pfn(0x7000), Pfn(0x6fff)..Pfn(0x8000));
+    for free in [
+        vec![first.clone(), second.clone()],
+        vec![second, first.clone()],
+        vec![Pfn(0x7000)..Pfn(0x6000), first],
+    ] {
+        let map = BootMap { free, ..sound.clone() };
+        for config in [Config::default(), Config::linux_v6_7()] {
+            let options = BootOptions { config, ..options(&[0], Descriptors::AsTheyAre) };
+            let refused = map.build::<Page>(&options).map(drop).expect_err("two owners");
+            assert!(refused.to_string().contains("was added before"), "{refused}");
+        }
+    }
+}
+
 /// Two threads allocate and free while two others initialise, slowly enough to take until the end.
 fn allocate_meanwhile(operations: u64) {
     let map = divide(&machine(&[6]));

@@ -73,6 +73,35 @@ fn pageblocks_go_back_when_they_have_been_free_for_long() {
     assert!(old.pages >= 4000, "{old:?}");
 }
 
+/// Two free pageblocks may be one block: each goes back by its own age, also if the other is not in memory.
+#[test]
+fn each_half_of_a_block_of_two_pageblocks_goes_back() {
+    for config in [Config::default(), Config::linux_v6_7()] {
+        for (half, least) in [(0, 9), (512, 9), (0, 10), (512, 10)] {
+            let arena: Arena = Arena::builder().pages(4096).cpus(1).config(config).build().unwrap();
+            let cpu = arena.attach().unwrap();
+            let touch = |at: u64| cpu.alloc_block_at(Pfn(at), Order::ZERO).unwrap().bytes_mut()[0] = 1;
+            touch(1024 + half);
+            assert_eq!((cpu.trim(order(least)).pages, resident(&arena)), (1, 0), "{half} of order {least}");
+            let in_use = cpu.alloc_block_at(Pfn(512 - half), Order::ZERO).unwrap();
+            touch(half);
+            cpu.drain();
+            let mut ages = FreeAges::default();
+            cpu.trim_aged(&mut ages, Duration::from_secs(3600));
+            thread::sleep(Duration::from_millis(1));
+            drop(in_use);
+            touch(512 - half);
+            cpu.drain();
+            let old = cpu.trim_aged(&mut ages, Duration::from_millis(1));
+            assert_eq!(
+                (old.pages, resident(&arena)),
+                (1, 1),
+                "{half}: the other was in use at the first look"
+            );
+        }
+    }
+}
+
 /// A thread does the same, also with an interval that no clock has: that looks once.
 #[test]
 fn a_thread_gives_back_what_has_been_free_for_long() {

@@ -6,8 +6,11 @@ mod disk;
 mod moving;
 mod slab;
 
+use core::panic::AssertUnwindSafe;
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::HashMap;
+use std::panic::catch_unwind;
+use std::sync::Mutex;
 
 use framewright::config::{Config, Experiment, Generation, ZoneReclaimMode, ZonelistCache};
 use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneType};
@@ -16,11 +19,13 @@ use framewright::{Cpu, Flags, Helpers, Request};
 use framewright_check::fixture::{But, Spec, World};
 use framewright_check::mix;
 use framewright_check::platform::plain::Plain;
-use framewright_pagecache::{Cache, CacheError, FileId, IoError, PageSlot};
+use framewright_pagecache::slot::Marks;
+use framewright_pagecache::{Cache, CacheError, Completion, Device, FileId, IoError, PageSlot, Progress};
 
 use crate::disk::{BYTES, Disk};
 
 const PAGES: u64 = 1024;
+const FILE: FileId = FileId(1);
 
 type Kept = World<Plain, PageSlot>;
 type Handle<'a> = Cpu<'a, 'a, Plain, PageSlot>;
@@ -342,6 +347,67 @@ fn two_nodes(rule: ZonelistCache) -> Kept {
         .distances([10, 40, 40, 10])
         .config(config)
         .build_with(|_| PageSlot::default())
+}
+
+/// A device that says what it likes of writes; and where the last page was that bytes were copied into.
+#[derive(Default)]
+struct Liar {
+    says: Mutex<Option<Pfn>>,
+    last: Mutex<Pfn>,
+}
+
+impl Device for Liar {
+    fn page_bytes(&self) -> usize {
+        BYTES
+    }
+
+    fn read(&self, _: FileId, _: u64, _: Pfn) -> Result<(), IoError> {
+        Ok(())
+    }
+
+    fn write(&self, _: FileId, _: u64, _: Pfn) -> Result<Progress, IoError> {
+        Ok(Progress::Begun)
+    }
+
+    fn completed(&self) -> Option<Completion> {
+        let pfn = self.says.lock().unwrap().take()?;
+        Some(Completion { file: FILE, index: 0, pfn, result: Ok(()) })
+    }
+
+    fn truncate(&self, _: FileId, _: u64) -> Result<(), IoError> {
+        Ok(())
+    }
+
+    fn copy_in(&self, pfn: Pfn, _: usize, _: &[u8]) {
+        *self.last.lock().unwrap() = pfn;
+    }
+
+    fn copy_out(&self, _: Pfn, _: usize, _: &mut [u8]) {}
+
+    fn clear(&self, _: Pfn) {}
+}
+
+/// A device is safe code, and the slot of a frame that is not the cache's is its owner's.
+#[test]
+fn the_end_of_a_write_that_was_not_begun_is_refused() {
+    const BEGUN: PageSlot =
+        PageSlot { index: 0, number: FILE.0, next: 0, prev: 0, marks: Marks::WRITEBACK, users: 1 };
+    let world = Spec::one_zone(PAGES, 1).build_with::<Plain, _>(|_| BEGUN);
+    let (pin, allocator) = (world.pin(0), world.allocator());
+    let (cpu, cache) = (world.cpu(&pin), Cache::new(allocator, Liar::default()));
+    let foreign = cpu.alloc(Order::ZERO, Migratetype::Movable).unwrap();
+    cache.write(&cpu, &cache.helpers(), (FILE, 0, 0), &[1; BYTES]).unwrap();
+    let page = *cache.device().last.lock().unwrap();
+    let says = |pfn| {
+        *cache.device().says.lock().unwrap() = Some(pfn);
+        catch_unwind(AssertUnwindSafe(|| cache.poll())).is_ok()
+    };
+    assert_eq!([foreign, page, Pfn(1 << 40)].map(says), [false; 3]);
+    // SAFETY: the block is this function's.
+    assert_eq!(unsafe { allocator.frames().with_user(foreign, |slot| *slot) }, Some(BEGUN));
+    assert_eq!(cache.write_back(1), 1);
+    assert_eq!([says(page), says(page)], [true, false], "it ends once");
+    cache.verify().unwrap();
 }
 
 /// Zone-reclaim scans per block taken, for a workload under a rule, on a disk that is slow to write: pages

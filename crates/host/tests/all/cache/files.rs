@@ -242,6 +242,36 @@ fn a_cut_that_failed_is_made_by_the_next_flush() {
     }
 }
 
+/// Nor do bytes come back that it was to cut off, where the file grows again before a cut succeeds.
+#[test]
+fn what_a_cut_that_failed_has_left_on_storage_is_not_read() {
+    let (folder, arena) = (Folder::new(), arena(1));
+    let files = FileCache::new(&arena);
+    let cpu = arena.attach().unwrap();
+    let mut expected = vec![0; 5 * PAGE_BYTES];
+    expected[..PAGE_BYTES].fill(7);
+    expected[4 * PAGE_BYTES..].fill(8);
+    for n in 0..2 {
+        let path = folder.file(n);
+        let file = files.open(&path).unwrap();
+        files.write(&cpu, file, 0, &[7; 4 * PAGE_BYTES]).unwrap();
+        files.flush(file).unwrap();
+        files.inject_faults(1000);
+        files.truncate(&cpu, file, 1).unwrap_err();
+        files.inject_faults(0);
+        files.write(&cpu, file, 4 * PAGE, &[8; PAGE_BYTES]).unwrap();
+        if n == 1 {
+            files.write_back().unwrap();
+        }
+        let mut bytes = vec![1; 5 * PAGE_BYTES];
+        assert_eq!(files.read(&cpu, file, 0, &mut bytes), Ok(bytes.len()));
+        assert!(bytes == expected, "file {n}");
+        files.flush(file).unwrap();
+        assert!(std::fs::read(path).unwrap() == expected, "file {n} on storage");
+        files.close(&cpu, file).unwrap();
+    }
+}
+
 /// A frame's number means something in its own arena only: with a CPU of another one, the cache would write to, and
 /// free, other people's blocks.
 #[test]
