@@ -272,7 +272,7 @@ fn this_machine_is_described_and_simulated() {
     let described = fs::read_to_string(&here).expect("written");
     assert_eq!(crate::schema::checked(&framewright_lab::schema::machine(), &described), None, "{described}");
     let shown = stdout(&run(&["machines", &here]));
-    // Boots, where some memory is still to be initialised: on a guest that does it on demand, until all was in use once.
+    // Boots, where memory is still to be initialised: on a guest that does it on demand, until all was in use once.
     let pages = |key: &str| {
         let values = described.lines().filter_map(|line| line.strip_prefix(key)?.split(' ').next());
         values.map(str::to_owned).collect::<Vec<_>>()
