@@ -258,18 +258,30 @@ pub fn free_range<P: Platform<Pin = OwnedPin>, M: FrameUser>(
     unsafe { cpu.free_range(range) }
 }
 
-struct Mover<F>(F);
+struct Mover<F, C>(F, C);
 
 // SAFETY: no memory is behind the frames of a world, so none is at stake.
-unsafe impl<F: Fn(Pfn, Pfn, Order) -> Migrated> Migrate for Mover<F> {
+unsafe impl<F: Fn(Pfn, Pfn, Order) -> Migrated, C: Fn(Pfn, Migratetype) -> bool> Migrate for Mover<F, C> {
     unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         self.0(from, to, order)
     }
+
+    fn can_move(&self, from: Pfn, _: Order, asked: Migratetype) -> bool {
+        self.1(from, asked)
+    }
 }
 
-/// A mover that does what `migrate` does with the old place, the new one, and the order.
+/// A mover of movable blocks that does what `migrate` does with the old place, the new one, and the order.
 pub fn mover(migrate: impl Fn(Pfn, Pfn, Order) -> Migrated) -> impl Migrate {
-    Mover(migrate)
+    Mover(migrate, |_, asked| asked == Migratetype::Movable)
+}
+
+/// A mover that is asked to move only what `can_move` says that it would, by place and type.
+pub fn choosy_mover(
+    can_move: impl Fn(Pfn, Migratetype) -> bool,
+    migrate: impl Fn(Pfn, Pfn, Order) -> Migrated,
+) -> impl Migrate {
+    Mover(migrate, can_move)
 }
 
 /// Frees a block from within a reclaimer.

@@ -201,11 +201,11 @@ pub unsafe trait Migrate {
     unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated;
 
     /// Whether the owner would now move this block of `order` at `from`. `asked` is the type that it was requested
-    /// with: movable or reclaimable. Compaction asks this before it offers a block to [`migrate`](Self::migrate), which
-    /// decides.
+    /// with: movable or reclaimable. The allocator asks this before it offers a block to [`migrate`](Self::migrate),
+    /// which decides; the block may be free by now.
     ///
-    /// Compaction asks about movable blocks. When it [empties pageblocks](crate::Cpu::compact_proactively), it asks
-    /// about reclaimable blocks, too; it leaves a pageblock alone that holds a block that would not move.
+    /// Compaction under a preset of Linux asks about movable blocks only. With maps pageblocks or parts of them are
+    /// emptied, and ranges are [allocated](crate::Cpu::alloc_contig_range), only if all their blocks would move.
     ///
     /// The default moves blocks that were requested as movable. A page cache that requests reclaimable blocks, so that
     /// they share pageblocks, and can move them answers `true` for these.

@@ -497,6 +497,13 @@ impl<'a> FileDevice<'a> {
         taken.result = self.write_run(&taken.run);
     }
 
+    /// Writes what the last thread that wrote has left, because it panicked.
+    fn write_orphans(&self) {
+        while let Some(page) = self.queue.orphan() {
+            self.write_taken(vec![page]);
+        }
+    }
+
     /// The memory of a page.
     ///
     /// # Safety
@@ -566,10 +573,7 @@ impl Device for FileDevice<'_> {
     }
 
     fn wait_for_completion(&self) {
-        // What the last thread that wrote has left, because it panicked.
-        while let Some(page) = self.queue.orphan() {
-            self.write_taken(vec![page]);
-        }
+        self.write_orphans();
         self.queue.wait();
     }
 
@@ -580,6 +584,7 @@ impl Device for FileDevice<'_> {
 
     fn pass_time(&self, turn: u32) {
         if let Some(nap) = turn.checked_sub(LOOKS) {
+            self.write_orphans();
             thread::sleep(NAP * (1 << (nap / LOOKS).min(NAPS_DOUBLED)));
         }
     }

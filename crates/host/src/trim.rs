@@ -87,7 +87,8 @@ impl<M: FrameUser> Cpu<'_, M> {
     /// CPU's lists included. Blocks on other CPUs' lists are not free: ask for them before ([`Arena::drain_all`]).
     ///
     /// Nothing goes back of an arena on memory of the caller's or without memory, nor with
-    /// [`lock_memory`](crate::ArenaBuilder::lock_memory), poisoning, `init_on_free`, or pages of 1 GiB; with
+    /// [`lock_memory`](crate::ArenaBuilder::lock_memory), where freed memory is filled (poisoning,
+    /// [`init_on_free`](crate::Config::init_on_free)), or with pages of 1 GiB; with
     /// [`Backing::HugeTlb`](crate::Backing::HugeTlb), whole pages of 2 MiB, which the pool gets.
     ///
     /// O(pages of the arena / 512), and two system calls for each free block that is large enough.

@@ -367,7 +367,7 @@ fn the_range_with_the_fewest_frames_in_use_is_had() {
         let last = if pages <= PAGEBLOCK_PAGES { Fate::Stays } else { Fate::Moves };
         let (moves, worse) = (Fate::Moves, [Fate::Bad, Fate::Isolated, Fate::Mixed, Fate::Tail]);
         let fates = [moves, moves, moves, last, last, worse[0], worse[1], worse[2], worse[3]];
-        let types = [M, M, M, Migratetype::Cma, Migratetype::Unmovable];
+        let types = [M, M, Migratetype::Reclaimable, Migratetype::Cma, Migratetype::Unmovable];
         let mut states: Vec<_> = (0..PAGEBLOCKS)
             .map(|_| (types[rng.usize(0..5)], [0, 1, 2, 3, 1, 2, 3][rng.usize(0..7)], fates[rng.usize(0..9)]))
             .collect();
@@ -395,7 +395,7 @@ fn the_range_with_the_fewest_frames_in_use_is_had() {
                 fate => fate == Fate::Bad,
             };
             let is_free = used == 0 && fate != Fate::Tail;
-            fate != Fate::Isolated && (is_free || !stays && (list == M || list == Migratetype::Cma))
+            fate != Fate::Isolated && (is_free || !stays && list != Migratetype::Unmovable)
         };
         let length = pages.div_ceil(PAGEBLOCK_PAGES) as usize;
         let step = align.div_ceil(PAGEBLOCK_PAGES) as usize;

@@ -134,6 +134,27 @@ fn a_refill_opens_no_pageblock_while_another_section_has_one_open() {
     assert_eq!(world.allocator().free_blocks(PAGEBLOCK_ORDER), 2);
 }
 
+/// A refill that falls back takes the smallest blocks of another type in all sections before it breaks a larger one.
+#[test]
+fn a_refill_of_another_type_breaks_no_block_while_another_section_has_a_smaller_one() {
+    // Enough memory to group it by mobility.
+    let world = spec(16, 1).fixed(64, 512).plain();
+    let sections = [BASE, BASE.add(SECTION)];
+    let left: Vec<Pfn> = sections.iter().flat_map(|at| (0..10).map(|n| at.add(50 * n + 1))).collect();
+    // Eight frames each, in a pageblock whose largest block they are.
+    let larger = sections.map(|at| at.add(PAGEBLOCK_PAGES + 64)..at.add(PAGEBLOCK_PAGES + 72));
+    let is_left = |pfn: &&Pfn| left.contains(pfn) || larger.iter().any(|block| block.contains(pfn));
+    world.on(0, |cpu| {
+        cpu.alloc_all(0).iter().filter(is_left).for_each(|&pfn| cpu.must_free(pfn, 0));
+        cpu.drain();
+    });
+    assert_eq!(world.zone().free_pages(), 20 + 16);
+    let mut got: Vec<Pfn> =
+        (0..20).map(|_| world.must_alloc_of(0, Order::ZERO, Migratetype::Unmovable)).collect();
+    got.sort_unstable();
+    assert_eq!(got, left, "the single frames of both sections");
+}
+
 /// Holes that random frees leave are filled before a pageblock that is free as a whole is opened, in however many
 /// sections they are.
 #[test]

@@ -122,12 +122,13 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         count(&events.compact_stall, 1);
         self.allocator.drain_others(None, self.zones_of(path), None, false);
         let pass = Walk::plain(Mark::Min, request.migratetype == Migratetype::Movable);
+        let room = request.order.pages() << u32::from(!self.frames.has_maps());
         for zone in self.zones_of(path).filter(|zone| request.allowed.has(zone.spec().node)) {
             let mut defer = zone.pressure.defer();
             let passes_over = defer.passes_over(request.order);
             zone.pressure.set_defer(defer);
             let reserve = || zone.reserve(request.highest_usable());
-            if passes_over || !is_suitable(request.order, zone.marks().low, reserve(), free_of(zone)) {
+            if passes_over || !is_suitable(room, zone.marks().low, reserve(), free_of(zone)) {
                 continue;
             }
             let done = || self.meets(zone, request, &pass) && self.has_block(zone, request);

@@ -8,7 +8,7 @@ use super::Cpu;
 use crate::error::{AllocError, AllocFailure, FreeError, FreeFailure};
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
-use crate::reclaim::Helpers;
+use crate::reclaim::{Helpers, Migrate, Reclaiming};
 use crate::request::Request;
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 use crate::zone::ZoneSpec;
@@ -128,11 +128,12 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// of the memory that boot has left for later is initialised.
     ///
     /// Of all ranges of whole pageblocks it takes the one with the fewest frames in use, the first of equals; without a
-    /// mover, only free ranges. Ranges with unmovable, reclaimable, reserved or absent frames are skipped. If the range
-    /// cannot be taken after all, because its blocks find no place or the mover leaves them, the next best is tried,
-    /// three in each zone. With compact metadata no block moves, as no word records which are movable. For rare
-    /// requests: O(pageblocks of the zone) to find a range, and with lists, or where every pageblock has a frame that
-    /// stays, O(frames); if there is none, once more after this CPU's lists are drained.
+    /// mover, only free ranges. It skips reserved and absent frames, unmovable pageblocks in use, and blocks that their
+    /// owner would not move ([`can_move`](crate::reclaim::Migrate::can_move)). If the range cannot be taken after
+    /// all, because its blocks find no place or the mover leaves them, the next best is tried, three in each zone. With
+    /// compact metadata no block moves, as no word records which are movable. For rare requests: O(pageblocks of the
+    /// zone) to find a range, and with lists, or where every pageblock has a frame that stays, O(frames); if there is
+    /// none, once more after this CPU's lists are drained.
     ///
     /// # Errors
     /// No such range is free or can be made free; 0 pages, or an alignment that is no power of two. The state is
@@ -179,10 +180,11 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         asked: Migratetype,
         helpers: &Helpers<'_>,
     ) -> Option<Pfn> {
-        let used_in = |pageblock| self.used_in(pageblock, asked, helpers.migrate.is_some());
+        let mover = self.mover(helpers);
+        let used_in = |pageblock| self.used_in(pageblock, asked, mover.is_some());
         let mut last = None;
         for _ in 0..TRIES {
-            let best = self.best_start(zone, pages, align.max(PAGEBLOCK_PAGES), used_in, last)?;
+            let best = self.best_start(zone, pages, align.max(PAGEBLOCK_PAGES), used_in, mover, last)?;
             let (_, start) = best;
             if self.alloc_contig_range(start..start.add(pages), helpers).is_ok() {
                 return Some(start);
@@ -200,6 +202,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         pages: u64,
         align: u64,
         used_in: impl Fn(Pfn) -> Option<u64>,
+        mover: Option<&dyn Migrate>,
         last: Option<(u64, Pfn)>,
     ) -> Option<(u64, Pfn)> {
         let mut best: Option<(u64, Pfn)> = None;
@@ -218,7 +221,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             let this = (used, Pfn(start));
             let is_best = last.is_none_or(|last| last < this) && best.is_none_or(|best| this < best);
             if obstacle.is_none() && is_best {
-                let stays = self.first_that_stays(Pfn(seen.max(start))..Pfn(start + pages));
+                let unseen = self.frames.blocks_in(Pfn(seen.max(start))..Pfn(start + pages));
+                let stays = self.first_that_stays(unseen, self.would_move(mover));
                 obstacle = stays.map(|(head, _)| head.max(Pfn(start)));
                 if obstacle.is_none() {
                     (best, seen) = (Some(this), start + pages);
@@ -246,8 +250,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         best
     }
 
-    /// Frames in use of a pageblock that can be had for a type: it is free, or, with a mover, one of movable frames.
-    /// `None` if not.
+    /// Frames in use of a pageblock that can be had for a type: it is free, or there is a mover, and it is not one of
+    /// unmovable blocks. `None` if not.
     fn used_in(&self, start: Pfn, asked: Migratetype, has_mover: bool) -> Option<u64> {
         let frames = &self.allocator.frames;
         let info = frames.info(start);
@@ -266,17 +270,39 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             }
         };
         let used = PAGEBLOCK_PAGES - free.min(PAGEBLOCK_PAGES);
-        let may_move = has_mover && (list == Migratetype::Movable || list == Migratetype::Cma);
-        (used == 0 || may_move).then_some(used)
+        (used == 0 || has_mover && list != Migratetype::Unmovable).then_some(used)
     }
 
-    /// The first block that touches a range and is neither free, nor on a list, nor movable. A racy look.
-    pub(super) fn first_that_stays(&self, range: Range<Pfn>) -> Option<(Pfn, State)> {
-        self.frames.blocks_in(range).find(|&(_, state)| match state {
-            State::Taken { asked, list_place, .. } => asked != Migratetype::Movable && list_place.is_none(),
+    /// The first of some blocks that is in use and does not move, or that is out of use. A racy look.
+    pub(super) fn first_that_stays(
+        &self,
+        mut blocks: impl Iterator<Item = (Pfn, State)>,
+        moves: impl Fn(Pfn, Order, Migratetype) -> bool,
+    ) -> Option<(Pfn, State)> {
+        blocks.find(|&(pfn, state)| match state {
+            State::Taken { order, asked, .. } => {
+                self.may_free(pfn, order, self.frames.info(pfn)) && !moves(pfn, order, asked)
+            }
             State::Reserved | State::Quarantined { .. } => true,
-            _ => false,
+            State::Free { .. } | State::Body => false,
         })
+    }
+
+    /// Whether blocks that were requested as `asked` move where their owner would: Linux moves no reclaimable ones.
+    pub(super) fn may_move(&self, asked: Migratetype) -> bool {
+        asked == Migratetype::Movable || asked == Migratetype::Reclaimable && self.frames.has_maps()
+    }
+
+    /// Whether the owner of a block, which was requested as `asked`, would move it now.
+    pub(super) fn would_move(&self, mover: Option<&dyn Migrate>) -> impl Fn(Pfn, Order, Migratetype) -> bool {
+        move |pfn, order, asked| {
+            self.may_move(asked) && mover.is_some_and(|mover| mover.can_move(pfn, order, asked))
+        }
+    }
+
+    /// The helpers' mover; `None` inside a mover or a reclaimer.
+    pub(super) fn mover<'h>(&self, helpers: &Helpers<'h>) -> Option<&'h dyn Migrate> {
+        helpers.migrate.filter(|_| !Reclaiming::<P>::is_in(self.allocator.context(self.cpu)))
     }
 
     /// Makes `at` the first frame of a block, by splitting the allocated block that holds it, so that the parts before
@@ -332,7 +358,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     #[inline]
     pub unsafe fn free_range(&self, range: Range<Pfn>) -> Result<(), FreeError> {
         // A frame that was allocated as a block of order 0 needs no search for its block.
-        if range.start.add(1) == range.end && self.free(range.start, Order::ZERO).is_ok() {
+        if range.end.0.wrapping_sub(range.start.0) == 1 && self.free(range.start, Order::ZERO).is_ok() {
             return Ok(());
         }
         // SAFETY: by the caller's promise.

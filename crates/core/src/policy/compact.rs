@@ -15,12 +15,12 @@ pub const CLUSTER: usize = 32;
 /// After repeated failures 1 try in `2^MAX_DEFER_SHIFT` is made (Linux: `COMPACT_MAX_DEFER_SHIFT`).
 pub const MAX_DEFER_SHIFT: u8 = 6;
 
-/// Whether compaction of a zone could make a block of `order`: the free pages are at least the low mark plus twice the
-/// block, so that there is room to move frames to (v3.0; v6.1 demands the same for costly orders). If not, reclaim must
-/// come first. O(1).
+/// Whether compaction of a zone could make a block: `room` pages are free above the low mark. If not, reclaim must come
+/// first. Linux demands twice the block (v3.0; v6.1 for costly orders). With maps the block is enough: it is won from a
+/// part as large, whose frames move to what is free elsewhere. O(1).
 #[must_use]
-pub fn is_suitable(order: Order, low: u64, reserve: u64, free: FreePages) -> bool {
-    let mark = low.saturating_add(2 << order.get());
+pub fn is_suitable(room: u64, low: u64, reserve: u64, free: FreePages) -> bool {
+    let mark = low.saturating_add(room);
     let access = Access { cma: true, ..Access::default() };
     check_v6_1(&Check { order: Order::ZERO, mark, reserve, access }, free, |_, _| true)
 }
@@ -188,13 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn room_for_twice_the_block_above_low() {
+    fn room_above_low() {
         let free = |all| FreePages { all, ..FreePages::default() };
-        assert!(is_suitable(order(9), 100, 0, free(1125)));
-        assert!(!is_suitable(order(9), 100, 0, free(1124)));
-        assert!(!is_suitable(order(9), 100, 10, free(1134)) && is_suitable(order(9), 100, 10, free(1135)));
+        assert!(is_suitable(1024, 100, 0, free(1125)));
+        assert!(!is_suitable(1024, 100, 0, free(1124)));
+        assert!(!is_suitable(1024, 100, 10, free(1134)) && is_suitable(1024, 100, 10, free(1135)));
         let lent = FreePages { cma: 1000, ..free(1125) };
-        assert!(is_suitable(order(9), 100, 0, lent), "there is room in what is lent");
+        assert!(is_suitable(1024, 100, 0, lent), "there is room in what is lent");
     }
 
     #[test]

@@ -129,3 +129,22 @@ fn a_cut_that_failed_is_not_forgotten() {
     open.cut().unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 150);
 }
+
+/// A thread that waits for a page writes what a writer has left that panicked: no other one would, and it would wait
+/// permanently.
+#[test]
+fn who_waits_for_a_page_writes_what_was_left() {
+    let arena: Arena<PageSlot> = Arena::builder().pages(512).cpus(1).build().unwrap();
+    let device = FileDevice::new(&arena, None);
+    for polls in [false, true] {
+        let writer = device.queue.enter();
+        assert_eq!(device.write(FileId(1), 0, Pfn(0)), Ok(Progress::Begun));
+        drop(writer);
+        if polls {
+            device.pass_time(LOOKS)
+        } else {
+            device.wait_for_completion()
+        }
+        assert!(device.completed().is_some(), "polls: {polls}");
+    }
+}

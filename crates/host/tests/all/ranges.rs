@@ -24,11 +24,13 @@ fn described(pages: u64, cpus: usize) -> Arena {
 fn an_empty_range_is_no_range() {
     let arena = described(4096, 1);
     let cpu = arena.attach().unwrap();
-    for (start, end) in [(20, 10), (20, 20), (5000, 5000)] {
+    for (start, end) in [(20, 10), (20, 20), (5000, 5000), (u64::MAX, 0), (u64::MAX, u64::MAX)] {
         let range = Pfn(start)..Pfn(end);
         assert!(cpu.alloc_contig_range(range.clone()).is_err());
-        // SAFETY: refused, so nothing happens.
-        assert!(unsafe { cpu.free_contig_range(range) }.is_err());
+        // SAFETY: there is nothing in it.
+        assert!(unsafe { cpu.free_contig_range(range.clone()) }.is_err());
+        // SAFETY: as above.
+        assert_eq!(unsafe { cpu.free_range(range) }, Ok(()));
     }
     assert_eq!(arena.counts().allocated, 0);
 }

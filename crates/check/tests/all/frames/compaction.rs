@@ -176,6 +176,20 @@ fn what_is_in_the_way_may_go_anywhere() {
     assert_eq!(huge, Ok(BASE.add(4 * PAGEBLOCK_PAGES)));
 }
 
+/// With maps a request needs hardly more free memory than its block: what is in the way moves to what is free.
+#[test]
+fn a_page_more_than_the_block_has_is_enough_free_memory() {
+    for order in [PAGEBLOCK_ORDER, MAX_ORDER] {
+        let world = world(8 * PAGEBLOCK_PAGES, bare());
+        let step = 8 * PAGEBLOCK_PAGES / order.pages();
+        let owner = Owner::fill(&world, Order::ZERO, |_, n| n % step != 0 && n != 1);
+        assert_eq!(world.allocator().free_pages(), order.pages() + 1);
+        let request = Request::new(order, M);
+        let got = world.on(0, |cpu| cpu.alloc_with(&request, &Helpers::NONE.with_migrate(&owner)));
+        assert!(got.is_ok(), "{order:?}: {got:?}");
+    }
+}
+
 /// A request looks for what it can empty in all of a zone, also where a background round would end.
 #[test]
 fn a_request_looks_through_all_of_a_large_zone() {

@@ -1,6 +1,6 @@
 //! Blocks of a given place, many together, and given ranges: with free lists, with maps, and without words.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
 use framewright_check::platform::checked::tally;
@@ -305,6 +305,52 @@ fn a_range_that_cannot_be_had_is_left_as_it_was() {
             cpu.drain();
         });
         assert_eq!((types(), world.allocator().free_pages(), world.settled()), before);
+    }
+}
+
+/// Whether a block leaves a range is its owner's to say, with maps of reclaimable blocks, too; one that was on a CPU's
+/// list is no different. With maps nothing is moved in vain, and a search goes elsewhere.
+#[test]
+fn owners_say_which_blocks_leave_a_range() {
+    let asked_types = [Migratetype::Unmovable, Migratetype::Reclaimable, M];
+    for config in WITH_WORDS {
+        for (asked, is_pinned) in asked_types.into_iter().flat_map(|asked| [(asked, false), (asked, true)]) {
+            let world = Spec::one_zone(8192, 1).config(config).plain();
+            world.on(0, |cpu| {
+                let held: Vec<_> =
+                    (0..100).map(|_| cpu.alloc(order(0), asked).expect("memory is free")).collect();
+                let start = held[50].block_start(PAGEBLOCK_ORDER);
+                let range = start..start.add(PAGEBLOCK_PAGES);
+                // Of all pageblocks this one has the fewest frames in use.
+                let is_in_the_way = |&pfn: &Pfn| !range.contains(&pfn) && pfn.0 % 4 > 0;
+                let (_, freed): (Vec<_>, Vec<_>) = cpu.alloc_all(0).into_iter().partition(is_in_the_way);
+                freed.into_iter().for_each(|pfn| cpu.must_free(pfn, 0));
+                cpu.drain();
+                let may_move =
+                    asked == M || asked == Migratetype::Reclaimable && config.engine != Engine::Linux;
+                let (stays, left) = (!may_move || is_pinned, Cell::new(0));
+                let owner = choosy_mover(
+                    |pfn, _| !is_pinned || pfn != held[50],
+                    |from, _, _| {
+                        left.set(left.get() + u64::from(range.contains(&from)));
+                        Migrated::Moved
+                    },
+                );
+                let helpers = Helpers::NONE.with_migrate(&owner);
+                let searched = cpu.alloc_contig_with(PAGEBLOCK_PAGES, 1, M, &helpers);
+                let told = format!("{asked:?}, pinned {is_pinned}, {:?}: {searched:?}", config.engine);
+                let searched = searched.expect(&told);
+                assert_eq!((searched == range, left.get() > 0), (!stays, !stays), "{told}");
+                cpu.free_contig_range(searched).expect("it is allocated");
+                let named = cpu.alloc_contig_range(range.clone(), &helpers);
+                assert_eq!(named.is_err(), stays, "{told}");
+                if let Err(failed) = named {
+                    assert!(matches!(failed.place.why, PlaceFailure::InUse { .. }), "{told}");
+                    assert_eq!(failed.moved, left.get(), "{told}");
+                    assert!(failed.moved == 0 || config.engine == Engine::Linux, "{told}");
+                }
+            });
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use core::ops::Range;
 
 use super::{Batch, Compacted, Compaction, Cpu};
 use crate::events::count;
-use crate::frame::{FrameUser, State};
+use crate::frame::FrameUser;
 use crate::platform::Platform;
 use crate::policy::compact::{MOST_USED, ROUND_LOOKS, ROUND_PAGEBLOCKS, ROUND_PAGES, fragmentation};
 use crate::reclaim::Migrate;
@@ -113,11 +113,9 @@ impl<P: Platform, M: FrameUser> Compaction<'_, '_, '_, P, M> {
         false
     }
 
-    /// Whether the owner of the block would move it.
+    /// Whether the owner of the block, which is smaller than a pageblock, would move it.
     fn moves(&self, pfn: Pfn, order: Order, asked: Migratetype) -> bool {
-        matches!(asked, Migratetype::Movable | Migratetype::Reclaimable)
-            && order < PAGEBLOCK_ORDER
-            && self.migrate.can_move(pfn, order, asked)
+        order < PAGEBLOCK_ORDER && self.cpu.would_move(Some(self.migrate))(pfn, order, asked)
     }
 
     /// Whether all blocks in use in a range can move. Blocks on a CPU's list are not in use; that CPU has been
@@ -135,20 +133,12 @@ impl<P: Platform, M: FrameUser> Compaction<'_, '_, '_, P, M> {
         if !Pfn::pageblocks(range.clone()).all(is_of_use) {
             return false;
         }
-        for (head, state) in frames.blocks_in(range) {
-            self.looks += 1;
-            match state {
-                State::Taken { order, asked, .. } => {
-                    let info = frames.info(head);
-                    if self.cpu.may_free(head, order, info) && !self.moves(head, order, asked) {
-                        return false;
-                    }
-                }
-                State::Quarantined { .. } | State::Reserved => return false,
-                State::Free { .. } | State::Body => {}
-            }
-        }
-        true
+        let mut looks = 0;
+        let blocks = frames.blocks_in(range).inspect(|_| looks += 1);
+        let can_be_emptied =
+            self.cpu.first_that_stays(blocks, |pfn, order, asked| self.moves(pfn, order, asked)).is_none();
+        self.looks += looks;
+        can_be_emptied
     }
 
     /// Moves the blocks in use in a range to other pageblocks, to such that are at least as full unless it is for a

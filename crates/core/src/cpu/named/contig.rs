@@ -51,8 +51,8 @@ impl<P: Platform, M: FrameUser> Drop for Isolated<'_, '_, '_, P, M> {
 
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// Allocates the frames of `range`, which is in one zone: isolates its pageblocks, drains the lists of all CPUs,
-    /// lets `helpers.migrate` move movable blocks away, and takes the frames if they are all free then. Without a mover
-    /// only a free range can be allocated.
+    /// lets `helpers.migrate` move blocks away, and takes the frames if they are all free then. Without a mover only a
+    /// free range can be allocated.
     ///
     /// The range is allocated as blocks, each as large as its alignment and the rest of the range allow; they count as
     /// unmovable. [`free_contig_range`](Self::free_contig_range) frees them all; each may also be split, and freed on
@@ -93,7 +93,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         self.drain_all_of(zone);
         // Nothing is moved in vain if a block stays. The presets move first.
         if self.frames.has_maps()
-            && let Some((pfn, state)) = self.first_that_stays(range.clone())
+            && let blocks = self.frames.blocks_in(range.clone())
+            && let Some((pfn, state)) = self.first_that_stays(blocks, self.would_move(self.mover(helpers)))
         {
             return Err(error(PlaceFailure::InUse { pfn, state }, 0));
         }
@@ -165,7 +166,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         }
     }
 
-    /// Moves the movable blocks that touch the range to other places. Returns the base pages moved.
+    /// Moves the blocks that touch the range to other places, where their owner would. Returns the base pages moved.
     fn move_out(&self, zone: &Zone<P>, range: &Range<Pfn>, helpers: &Helpers<'_>) -> u64 {
         let Some(migrate) = helpers.migrate else { return 0 };
         // Not from inside a mover or a reclaimer.
@@ -173,13 +174,13 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let frames = &self.allocator.frames;
         let mut moved = 0;
         for (head, state) in frames.blocks_in(range.clone()) {
-            let State::Taken { order, asked: Migratetype::Movable, .. } = state else { continue };
-            if !self.may_free(head, order, frames.info(head)) {
+            let State::Taken { order, asked, .. } = state else { continue };
+            let is_with_caller = || self.may_free(head, order, frames.info(head));
+            if !self.may_move(asked) || !is_with_caller() || !migrate.can_move(head, order, asked) {
                 continue;
             }
             // The request does not wait, so that it neither reclaims nor compacts.
-            let request =
-                Request::new(order, Migratetype::Movable).with(Flags::NO_WAIT.and(Flags::NO_RESERVES));
+            let request = Request::new(order, asked).with(Flags::NO_WAIT.and(Flags::NO_RESERVES));
             let Ok(place) = self.alloc_with(&request, helpers) else { break };
             moved += if self.move_block(migrate, head, place, order) { order.pages() } else { 0 };
         }
