@@ -545,10 +545,12 @@ impl<'a> FileCache<'a> {
     /// A disk that is full, and as much in memory as may wait for it: more would only fill memory that no request gets
     /// back.
     fn refuse_if_full(&self, handle: &Handle) -> Result<(), CacheError> {
-        if handle.open.full.load(Relaxed) && self.cache.is_over_dirty_limit() {
-            return Err(CacheError::Io(NO_SPACE));
+        let is_full = || handle.open.full.load(Relaxed) && self.cache.is_over_dirty_limit();
+        if is_full() {
+            // There may be room again, and without a writer thread no other call looks.
+            self.cache.write_back(1);
         }
-        Ok(())
+        if is_full() { Err(CacheError::Io(NO_SPACE)) } else { Ok(()) }
     }
 
     /// Writes a range that is in the largest file.
