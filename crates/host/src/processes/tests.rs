@@ -263,7 +263,7 @@ fn processes_killed_at_any_moment_leave_every_block_to_its_owner() {
 /// Has a child make what `op` needs, and then run `op` one instruction at a time; kills it after so many. `false`: no
 /// process can be traced here.
 fn killed_after<S>(steps: u64, setup: impl FnOnce() -> S, op: impl FnOnce(S)) -> bool {
-    // SAFETY: the child uses nothing of the parent's threads: it maps, locks and ends. All else is told about the child.
+    // SAFETY: the child uses nothing of the parent's threads: it maps, locks and ends. All else is about the child.
     unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -314,7 +314,7 @@ fn a_process_killed_after_any_instruction_leaves_every_block_to_its_owner() {
     ];
     let mut rng = fastrand::Rng::with_seed(7);
     for round in 0..60 {
-        let most = 1 << rng.u32(6..16);
+        let most = 1 << rng.u32(6..15);
         let (steps, call) = (rng.u64(..most), calls[rng.usize(..calls.len())]);
         let is_traced = match rng.u32(..5) {
             0 => killed_after(steps, || (), |()| core::mem::forget(ProcessArena::attach(arena.file()))),
