@@ -12,10 +12,19 @@ import numpy as np
 
 def dumps(document: Mapping[str, Any]) -> str:
     """The document; tables inside become inline tables."""
-    return "".join(f"{_key(key)} = {_value(value)}\n" for key, value in document.items())
+    return "".join(_entry(key, value) + "\n" for key, value in document.items())
 
 
-def _key(key: str) -> str:
+def _entry(key: Any, value: Any) -> str:
+    try:
+        return f"{_key(key)} = {_value(value)}"
+    except TypeError as error:
+        raise TypeError(f"{key}: {error}") from None
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"a key is text, not {type(key).__name__}")
     bare = key.replace("-", "").replace("_", "")
     return key if bare.isascii() and bare.isalnum() else _text(key)
 
@@ -36,7 +45,7 @@ def _value(value: Any) -> str:
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(key)} = {_value(inner)}" for key, inner in value.items()) + " }"
+        return "{ " + ", ".join(_entry(key, inner) for key, inner in value.items()) + " }"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_value(inner) for inner in value) + "]"
     raise TypeError(f"{type(value).__name__} has no form in TOML")

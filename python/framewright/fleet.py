@@ -7,6 +7,7 @@ snapshot of ``framewright doctor`` has one row, and what a row has nothing to sa
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ._command import run_json
+from ._command import needed, run_json
 from .traces import open_trace
 
 if TYPE_CHECKING:
@@ -54,6 +55,23 @@ def schema_table() -> str:
     return "\n".join(["| column | type | what |", "|---|---|---|", *rows])
 
 
+def _check_host(host: Any) -> None:
+    if not isinstance(host, str):
+        raise TypeError(f"host: the machine's name, not {type(host).__name__}")
+    if not host:
+        raise ValueError("host: the machine's name is empty")
+
+
+def _is_snapshot(read: Any) -> bool:
+    findings = read.get("findings") if isinstance(read, dict) else None
+    if not isinstance(findings, list):
+        return False
+    cpus = read.get("cpus")
+    return (cpus is None or (isinstance(cpus, int) and 0 <= cpus < 2**32)) and all(
+        isinstance(finding, dict) and all(isinstance(finding.get(key), str) for key in ("id", "severity")) for finding in findings
+    )
+
+
 def _write(folder: str | Path, rows: list[dict[str, Any]], *identity: str) -> Path:
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
     name = hashlib.sha256("\0".join(identity).encode()).hexdigest()[:16]
@@ -67,6 +85,7 @@ def _write(folder: str | Path, rows: list[dict[str, Any]], *identity: str) -> Pa
 
 def add(folder: str | Path, trace: str | Path, *, host: str) -> Path:
     """Adds a trace of ``host``. Adding it again replaces it. Returns the file."""
+    _check_host(host)
     opened = open_trace(trace)
     of = {key: opened.metadata.get(key, "") for key in ("machine", "kernel", "command", "recorded_at")}
     of |= {"kind": "trace", "host": host, "seconds": opened.seconds, "zone_lock_share": opened.zone_lock_share()}
@@ -89,6 +108,14 @@ def add_snapshot(
     of ``framewright doctor --save`` (``.tar``, ``.tar.gz``) or a copy of a machine's files, which the command examines now;
     ``None``: this machine.
     """
+    _check_host(host)
+    recorded_at = datetime.now(timezone.utc).isoformat(timespec="seconds") if recorded_at is None else recorded_at
+    if not isinstance(recorded_at, str):
+        raise TypeError(f"recorded_at: a text, not {type(recorded_at).__name__}")
+    try:
+        datetime.fromisoformat(recorded_at)
+    except ValueError:
+        raise ValueError(f"recorded_at: {recorded_at!r} is no time as RFC 3339 has it") from None
     if isinstance(snapshot, Mapping):
         read = dict(snapshot)
     elif snapshot is not None and Path(snapshot).suffix == ".json":
@@ -99,12 +126,11 @@ def add_snapshot(
     else:
         root = [] if snapshot is None else ["--root", str(snapshot)]
         read = run_json(["doctor", *root])
-    if not isinstance(read, dict) or not isinstance(read.get("findings"), list):
+    if not _is_snapshot(read):
         what = "the dictionary" if isinstance(snapshot, Mapping) else snapshot
         raise ValueError(f"{what} is no output of `framewright doctor --format json`")
     findings = read["findings"]
     severities = [finding["severity"] for finding in findings]
-    recorded_at = recorded_at or datetime.now(timezone.utc).isoformat(timespec="seconds")
     row = {
         "kind": "doctor",
         "host": host,
@@ -121,9 +147,9 @@ def add_snapshot(
 
 def query(folder: str | Path, sql: str) -> pd.DataFrame:
     """Answers a query over the table ``fleet`` with DuckDB."""
-    import duckdb
-
-    with duckdb.connect() as connection:
-        files = str(Path(folder, "*.parquet")).replace("'", "''")
+    if not any(Path(folder).glob("*.parquet")):
+        raise FileNotFoundError(f"{folder} holds no machine yet: fleet.add puts them there")
+    with needed("duckdb", "fleet").connect() as connection:
+        files = str(Path(glob.escape(str(folder)), "*.parquet")).replace("'", "''")
         connection.execute(f"create view fleet as select * from read_parquet('{files}')")
         return connection.execute(sql).df()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from . import _native, _toml
-from ._command import CommandError, run_json
+from ._command import CommandError, needed, path_of, run_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,8 +60,7 @@ class Results:
         ``metric``: its name, or what stands before its brackets for the first of several; by default the headline of the
         first part.
         """
-        import matplotlib.pyplot as plt
-
+        plt = needed("matplotlib.pyplot", "plot")
         part, metric = self._find(metric)
         frame = Results({"results": [part]}).frame()
         rows = frame[frame["metric"] == metric]
@@ -102,10 +103,24 @@ def read_results(path: str | Path) -> Results:
     except ValueError:
         document = None
     parts = document.get("results") if isinstance(document, dict) and "framewright" in document else None
-    known = isinstance(parts, list) and all(isinstance(part, dict) and {"metrics", "variants"} <= part.keys() for part in parts)
-    if not known:
+    if not (isinstance(parts, list) and all(map(_is_part, parts))):
         raise ValueError(f"{path} holds no results of framewright")
     return Results(document)
+
+
+def _is_list(value: Any, *kinds: type) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, kinds) for entry in value)
+
+
+def _is_part(part: Any) -> bool:
+    """Whether a part of a result has what is read of it here."""
+    is_dict = isinstance(part, dict) and _is_list(part.get("variants"), str) and _is_list(part.get("metrics"), dict)
+    return is_dict and all(
+        all(isinstance(metric.get(key), str) for key in ("name", "unit", "better"))
+        and isinstance(metric.get("samples"), dict)
+        and all(_is_list(samples, int, float) for samples in metric["samples"].values())
+        for metric in part["metrics"]
+    )
 
 
 def studies() -> list[str]:
@@ -119,10 +134,10 @@ def machines() -> dict[str, dict[str, Any]]:
 
 
 def simulate(
-    study: str | Mapping[str, Any],
+    study: str | os.PathLike[str] | Mapping[str, Any],
     part: str | None = None,
     *,
-    machine: str | Mapping[str, Any] | None = None,
+    machine: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     settings: Mapping[str, Settings] | None = None,
     samples: int | None = None,
     seed: int = 1,
@@ -131,32 +146,56 @@ def simulate(
 ) -> Results:
     """Runs a study, or one part of it.
 
-    ``study``: a name (see :func:`studies`), or a study as its TOML file has it. ``machine``: a name, or a machine as its
-    file has it. ``settings``: for each variant what it changes, the baseline first, such as
+    ``study``: a name (see :func:`studies`), the path of a TOML file, or a study as such a file has it. ``machine``: likewise.
+    ``settings``: for each variant what it changes, the baseline first, such as
     ``{"old": {"pcp_reset": False}, "new": {"pcp_reset": True}}``; by default the study's own. ``samples``: measurements
     of each variant, or models of the machine. ``kind``: only ``simulated``, ``derived`` or ``measured`` parts. ``quick``: a short
     run. By default, two samples and a short run, of parts that have such; what is asked for and changes nothing is an error.
     """
     with tempfile.TemporaryDirectory(prefix="framewright-") as folder:
-        if settings is not None or not isinstance(study, str):
+        if settings is not None:
             study = _changed(study, settings)
-            path = Path(folder, "study.toml")
-            path.write_text(_toml.dumps(study), encoding="utf-8")
-            study = str(path)
-        if machine is not None and not isinstance(machine, str):
-            path = Path(folder, "machine.toml")
-            path.write_text(_toml.dumps(machine), encoding="utf-8")
-            machine = str(path)
-        arguments = ["study", study, "--seed", str(seed)]
-        for flag, value in (("--part", part), ("--machine", machine), ("--kind", kind)):
-            arguments += [flag, value] if value is not None else []
-        if samples is not None:
-            arguments += ["--samples", str(samples)]
+        arguments = ["study", _argument("study", study, folder), f"--seed={seed}"]
+        if machine is not None:
+            arguments.append("--machine=" + _argument("machine", machine, folder))
+        for flag, value in (("--part", part), ("--kind", kind), ("--samples", samples)):
+            arguments += [f"{flag}={value}"] if value is not None else []
         if quick:
             arguments += ["--quick"]
         usual = {"--samples": ["2"]} if samples is None else {}
         usual |= {"--quick": []} if quick is None else {}
-        return Results(_run_as_usual(arguments, usual))
+        try:
+            return Results(_run_as_usual(arguments, usual))
+        except CommandError as error:
+            # The file was written for the command alone, and is gone: its lines say nothing.
+            text = re.sub(rf"{re.escape(folder)}/(study|machine)\.toml(:\d+)?", r"the \1", str(error))
+            raise CommandError(text) from None
+
+
+def _argument(what: str, given: Any, folder: str) -> str:
+    """A study or a machine as the command takes it: a name, or a file, which is written where it is a dictionary."""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, os.PathLike):
+        return str(Path(given).absolute())
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{what}: a name, a path or a dictionary, not {type(given).__name__}")
+    path = Path(folder, f"{what}.toml")
+    path.write_text(_toml.dumps(_placed(given, Path())), encoding="utf-8")
+    return str(path)
+
+
+def _placed(study: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """A study whose traces are found from anywhere: their paths are relative to ``folder``."""
+
+    def workload(part: Any) -> Any:
+        trace = part["workload"].get("trace") if isinstance(part, Mapping) and isinstance(part.get("workload"), Mapping) else None
+        if not isinstance(trace, str) or trace == "compile":
+            return part
+        return {**part, "workload": {**part["workload"], "trace": str(Path(folder, trace).absolute())}}
+
+    parts = study.get("part")
+    return {**study, "part": [workload(part) for part in parts]} if isinstance(parts, list) else study
 
 
 def _run_as_usual(arguments: list[str], usual: dict[str, list[str]]) -> Any:
@@ -171,28 +210,34 @@ def _run_as_usual(arguments: list[str], usual: dict[str, list[str]]) -> Any:
             del usual[useless[0]]
 
 
-def _changed(study: str | Mapping[str, Any], settings: Mapping[str, Settings] | None) -> dict[str, Any]:
-    if isinstance(study, str):
-        known = _native.studies()
-        if study not in known:
-            raise CommandError(f"no study {study}: there are {', '.join(sorted(known))}")
+def _changed(study: Any, settings: Mapping[str, Settings]) -> Any:
+    """A study with other variants."""
+    known = _native.studies()
+    if isinstance(study, str) and study in known:
         study = tomllib.loads(known[study])
+    elif isinstance(study, os.PathLike) or (isinstance(study, str) and ("/" in study or study.endswith(".toml"))):
+        study = _placed(tomllib.loads(Path(study).read_text(encoding="utf-8")), Path(study).parent)
+    elif isinstance(study, str):
+        raise CommandError(f"no study {study}: there are {', '.join(sorted(known))}")
+    if not isinstance(settings, Mapping) or not all(isinstance(config, Mapping) for config in settings.values()):
+        raise TypeError("settings: a dictionary with a dictionary of settings for each variant")
+    if not settings:
+        raise ValueError("settings: name at least one variant, the baseline first")
+    if not isinstance(study, Mapping):
+        return study
     study = dict(study)
-    if settings is not None:
-        if not settings:
-            raise ValueError("settings: name at least one variant, the baseline first")
-        study["baseline"] = next(iter(settings))
-        study["variant"] = [
-            {"name": name, "about": "Chosen in Python.", "config": dict(config)} for name, config in settings.items()
+    study["baseline"] = next(iter(settings))
+    study["variant"] = [
+        {"name": name, "about": "Chosen in Python.", "config": dict(config)} for name, config in settings.items()
+    ]
+    # What its authors published is about their variants.
+    parts = [dict(part) for part in study.get("part", [])]
+    for part in parts:
+        part["metric"] = [
+            {k: v for k, v in metric.items() if k not in ("published", "changed")} for metric in part.get("metric", [])
         ]
-        # What its authors published is about their variants.
-        parts = [dict(part) for part in study.get("part", [])]
-        for part in parts:
-            part["metric"] = [
-                {k: v for k, v in metric.items() if k not in ("published", "changed")} for metric in part.get("metric", [])
-            ]
-            part.pop("published", None)
-        study["part"] = parts
+        part.pop("published", None)
+    study["part"] = parts
     return study
 
 
@@ -211,9 +256,13 @@ def replay(
     ``new``: one configuration, or several. ``memory_mib``: memory of each allocator in MiB; by default the largest zone of the
     trace's machine, and for huge pages 1.3 times what the trace uses.
     """
-    arguments = ["replay", str(trace), "--base", base, "--samples", str(samples), "--seed", str(seed)]
-    for config in [new] if isinstance(new, str) else new:
-        arguments += ["--new", config]
+    path = path_of(trace, "trace")
+    configs = [new] if isinstance(new, str) or not isinstance(new, Iterable) else list(new)
+    for what, config in (("base", base), *(("new", config) for config in configs)):
+        if not isinstance(config, str):
+            raise TypeError(f"{what}: a configuration such as 'batch=7', not {type(config).__name__}")
+    arguments = ["replay", f"./{path}" if path.startswith("-") else path, f"--base={base}", f"--samples={samples}", f"--seed={seed}"]
+    arguments += [f"--new={config}" for config in configs]
     for flag, value in (("--threads", threads), ("--memory", memory_mib)):
-        arguments += [flag, str(value)] if value is not None else []
+        arguments += [f"{flag}={value}"] if value is not None else []
     return Results(run_json(arguments))

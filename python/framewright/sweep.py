@@ -23,6 +23,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ._command import needed
 from .results import simulate
 
 if TYPE_CHECKING:
@@ -32,8 +33,10 @@ Point = Mapping[str, Any]
 
 
 def grid(**axes: Any) -> list[dict[str, Any]]:
-    """Every combination: lists, tuples and ranges are axes, anything else is the same at every point."""
-    lists = {k: list(v) if isinstance(v, (list, tuple, range)) else [v] for k, v in axes.items()}
+    """Every combination: lists, tuples, ranges, arrays and columns of frames are axes, anything else is the same at every
+    point."""
+    several = (list, tuple, range, np.ndarray, pd.Series, pd.Index)
+    lists = {k: list(v) if isinstance(v, several) else [v] for k, v in axes.items()}
     return [dict(zip(lists, values)) for values in itertools.product(*lists.values())]
 
 
@@ -42,6 +45,11 @@ def latin_hypercube(points: int, seed: int = 1, **axes: Sequence[Any]) -> list[d
     pick = random.Random(seed)
     columns: dict[str, list[Any]] = {}
     for name, axis in axes.items():
+        if isinstance(axis, str) or not hasattr(axis, "__len__"):
+            raise TypeError(f"{name}: an axis is a list of choices, or a pair of floats, not {type(axis).__name__}")
+        axis = list(axis)
+        if not axis:
+            raise ValueError(f"{name}: an axis has at least one choice")
         places = [(n + pick.random()) / points for n in range(points)]
         pick.shuffle(places)
         if len(axis) == 2 and all(isinstance(end, float) for end in axis):
@@ -93,6 +101,12 @@ def sweep(
     a script makes the call below ``if __name__ == "__main__":``. A worker that dies loses nothing: its tasks go to others.
     ``progress`` is called with how many are done, of how many.
     """
+    points = list(points)
+    for point in points:
+        if not isinstance(point, Mapping):
+            raise TypeError(f"a point is a dictionary of what simulate takes, not {type(point).__name__}")
+    if client is not None and client != "serial" and not hasattr(client, "submit"):
+        raise ValueError(f"client: a distributed.Client, 'serial' or None, not {client!r}")
     points = [dict(point) for point in points]
     folder = Path(folder).absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -117,17 +131,16 @@ def sweep(
 
 
 def _on_cluster(missing: list[dict[str, Any]], folder: str, client: Any, retries: int, count: Callable[[int], None]) -> None:
-    from distributed import Client, LocalCluster, as_completed
-
+    distributed = needed("distributed", "sweep")
     own = client is None
     if own:
-        client = Client(LocalCluster(threads_per_worker=1, dashboard_address=None))
+        client = distributed.Client(distributed.LocalCluster(threads_per_worker=1, dashboard_address=None))
     try:
         futures = [
             client.submit(run_point, point, folder, key=f"framewright-{name_of(point)}", retries=retries, pure=False)
             for point in missing
         ]
-        for future in as_completed(futures):
+        for future in distributed.as_completed(futures):
             future.result()
             # Else the scheduler warns of results that are lost, when the cluster ends.
             future.release()

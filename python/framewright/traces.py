@@ -6,12 +6,15 @@ A trace is one Parquet table, so it is read by any reader of Parquet.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from ._command import path_of
 
 #: The columns of a trace. ``time_ns``: nanoseconds on the recording's clock; ``pfn``: frame number, of pages of 4 KiB;
 #: ``order``: the block is ``2**order`` frames; ``migratetype``: as the kernel numbers them, -1 for frees.
@@ -76,6 +79,10 @@ class Trace:
 
         A free of what was allocated before the trace began counts for nothing.
         """
+        if not isinstance(points, Integral):
+            raise TypeError(f"points: a whole number, not {type(points).__name__}")
+        if points < 1:
+            raise ValueError(f"points: at least 1, not {points}")
         used = pc.is_in(self.table["event"], pa.array(["mm_page_alloc", self._free()]))
         events = self.table.filter(used).select(["time_ns", "event", "order", "pfn"]).to_pandas()
         # Blocks may be freed in parts: each counts as so many of the smallest that occur in its 1,024 frames.
@@ -92,12 +99,23 @@ class Trace:
 
 def open_trace(path: str | Path) -> Trace:
     """Opens a trace that ``framewright record`` or ``import`` has written; refuses other tables."""
-    table = pq.read_table(path)
+    path = Path(path_of(path, "trace"))
+    # What cannot be opened is told as Python does; of a folder, its files would be read as one table.
+    with open(path, "rb"):
+        pass
+    try:
+        table = pq.read_table(path, partitioning=None)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path} is no trace, or is damaged: {' '.join(str(error).split())}") from error
     for field in SCHEMA:
         at = table.schema.get_field_index(field.name)
         if at < 0 or table.schema.field(at).type not in (field.type, pa.dictionary(pa.int32(), field.type)):
             raise ValueError(f"{path} is no trace: no column {field.name} of type {field.type}")
+    times = table["time_ns"]
+    row = 1 + pc.index(pc.less(times[1:], times[:-1]), True).as_py() if len(times) > 1 else 0
+    if row > 0:
+        raise ValueError(f"{path} is no trace: time_ns of row {row} is before that of the row above it; sort the rows by time_ns")
     raw = table.schema.metadata or {}
     prefix = b"framewright."
-    metadata = {key[len(prefix) :].decode(): value.decode() for key, value in raw.items() if key.startswith(prefix)}
-    return Trace(Path(path), table, metadata)
+    metadata = {key[len(prefix) :].decode(errors="replace"): value.decode(errors="replace") for key, value in raw.items() if key.startswith(prefix)}
+    return Trace(path, table, metadata)

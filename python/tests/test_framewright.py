@@ -14,6 +14,7 @@ from pathlib import Path
 
 import framewright as fw
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -179,6 +180,96 @@ def test_a_trace_is_a_table(tmp_path):
         fw.open_trace(other)
 
 
+def one_line(call, kind, *words):
+    """A call fails with one line of text that has all of `words`."""
+    with pytest.raises(kind) as caught:
+        call()
+    text = str(caught.value)
+    assert len(text.splitlines()) == 1 and all(word in text for word in words), text
+
+
+def test_what_is_no_trace_is_refused_in_one_line(tmp_path):
+    whole = TRACE.read_bytes()
+    wrong = {"empty": b"", "text": b"PAR1 or not", "cut": whole[:100_000], "end": whole[100:]}
+    for name, content in wrong.items():
+        path = tmp_path / f"{name}.parquet"
+        path.write_bytes(content)
+        one_line(lambda: fw.open_trace(path), ValueError, str(path))
+    one_line(lambda: fw.open_trace(tmp_path / "none.parquet"), FileNotFoundError, "No such file", "none.parquet")
+    # Not as one table of all the files in it.
+    one_line(lambda: fw.open_trace(tmp_path), IsADirectoryError, str(tmp_path))
+    one_line(lambda: fw.open_trace(5), TypeError, "path")
+    rows = fw.open_trace(TRACE).table.slice(0, 3)
+    pq.write_table(rows.take([0, 2, 1]), tmp_path / "disordered.parquet")
+    one_line(lambda: fw.open_trace(tmp_path / "disordered.parquet"), ValueError, "disordered.parquet", "row 2", "time_ns")
+    pq.write_table(rows.replace_schema_metadata({b"framewright.kernel": b"6.1 \xff"}), tmp_path / "latin.parquet")
+    trace = fw.open_trace(tmp_path / "latin.parquet")
+    assert trace.metadata["kernel"].startswith("6.1 ")
+    for points in (0, -1, "5", 1.5):
+        one_line(lambda: trace.live_pages(points), TypeError if isinstance(points, (str, float)) else ValueError, "points")
+
+
+def test_what_is_no_result_is_refused_when_it_is_read(tmp_path):
+    metric = {"name": "n", "unit": "1", "better": "lower", "samples": {"a": [1]}}
+    path = tmp_path / "r.json"
+
+    def write(**changes):
+        part = {"variants": ["a"], "metrics": [metric]} | changes
+        path.write_text(json.dumps({"framewright": "0.1.0", "results": [part]}))
+
+    write()
+    assert len(fw.read_results(path).frame()) == 1
+    write(metrics=[metric | {"samples": {}}])
+    assert fw.read_results(path).frame().empty and fw.read_results(path).medians().empty
+    for changes in (
+        {"metrics": None},
+        {"variants": "a"},
+        {"metrics": [{}]},
+        *({"metrics": [metric | {"samples": samples}]} for samples in (None, [1], {"a": 1}, {"a": ["1"]})),
+        {"metrics": [metric | {"name": 5}]},
+    ):
+        write(**changes)
+        one_line(lambda: fw.read_results(path), ValueError, "r.json holds no results")
+
+
+def test_wrong_arguments_are_named_in_one_line(tmp_path):
+    machine = fw.machines()["epyc-7742-2s"]
+
+    def simulate(**changes):
+        return lambda: fw.simulate(**(STRUCTURE | changes))
+
+    for study in (5, None, [1]):
+        one_line(simulate(study=study), TypeError, "study", type(study).__name__)
+    for settings in (5, ["a"], {"a": 5}, {"a": None}):
+        one_line(simulate(settings=settings), TypeError, "settings")
+    one_line(simulate(settings={"a": {5: 5}}), TypeError, "5")
+    one_line(simulate(settings={"a": {"batch": None}}), TypeError, "batch", "NoneType")
+    one_line(simulate(machine=5), TypeError, "machine", "int")
+    # Of a file that was written for the command alone, a line number says nothing.
+    one_line(simulate(machine=machine | {"nodse": 2}), fw.CommandError, "framewright: the machine: ", "`nodse`")
+    one_line(simulate(settings={"a": {"bach": 1}}), fw.CommandError, "framewright: the study: bach = 1: no such setting")
+    one_line(simulate(kind="derive"), fw.CommandError, "'derive'", "derived")
+    one_line(lambda: fw.simulate("pcp-reset", "kernbench", samples=-1), fw.CommandError, "'-1'", "--samples", "whole number")
+    one_line(simulate(seed="x"), fw.CommandError, "--seed")
+    one_line(lambda: fw.replay(TRACE, new=5), TypeError, "new", "int")
+    one_line(lambda: fw.replay(TRACE, new=[5]), TypeError, "new", "int")
+    one_line(lambda: fw.replay(TRACE, base=5), TypeError, "base", "int")
+    one_line(lambda: fw.replay(None), TypeError, "path")
+    one_line(lambda: fw.replay("--help"), fw.CommandError, "cannot read ./--help")
+    one_line(lambda: fw.replay(TRACE, samples=0), fw.CommandError, "'0'", "--samples")
+
+
+def test_a_study_and_a_machine_may_be_files(tmp_path):
+    (tmp_path / "study").write_text(fw._native.studies()["pcp-reset"])
+    (tmp_path / "machine").write_text(fw._native.machines()["epyc-7742-2s"])
+    of_files = {"study": tmp_path / "study", "part": "structure", "machine": tmp_path / "machine"}
+    usual = fw.simulate(**STRUCTURE, machine="epyc-7742-2s").medians()
+    assert fw.simulate(**of_files).medians().to_numpy().tolist() == usual.to_numpy().tolist()
+    ours = fw.simulate(**of_files, settings={"old": {"pcp_reset": False}, "new": {"pcp_reset": True}})
+    assert ours.medians()["old"].tolist() == usual["vanilla"].tolist()
+    one_line(lambda: fw.simulate(tmp_path / "none", settings={"a": {}}), FileNotFoundError, "none")
+
+
 def test_what_is_shipped_is_what_the_project_has():
     assert fw.studies() == sorted(path.stem for path in (ROOT / "studies").glob("*.toml"))
     assert list(fw.machines()) == sorted(path.stem for path in (ROOT / "machines").glob("*.toml"))
@@ -228,6 +319,8 @@ def test_a_command_that_cannot_be_run_is_a_command_error(monkeypatch, tmp_path):
         monkeypatch.setenv("FRAMEWRIGHT_COMMAND", str(path))
         with pytest.raises(fw.CommandError, match="cannot be run"):
             fw.simulate(**STRUCTURE)
+    monkeypatch.setenv("FRAMEWRIGHT_COMMAND", "/bin/true")
+    one_line(lambda: fw.simulate(**STRUCTURE), fw.CommandError, "/bin/true", "no JSON")
 
 
 def test_a_trace_is_replayed_and_plotted(tmp_path):
@@ -294,6 +387,17 @@ def test_points_of_a_sweep():
     assert sorted(int(point["share"] * 10) for point in points) == list(range(10))
     assert sum(point["machine"] == "x" for point in points) == 5
     assert points == sweeps.latin_hypercube(10, seed=3, share=(0.0, 1.0), machine=["x", "y"])
+    # Axes of numpy and pandas, too.
+    plain = sweeps.grid(seed=range(3), machine=["x"])
+    for axis in (np.arange(3), pd.Series(range(3)), pd.Index(range(3))):
+        assert sweeps.grid(seed=axis, machine=["x"]) == plain
+    one_line(lambda: sweeps.latin_hypercube(3, machine=[]), ValueError, "machine")
+    one_line(lambda: sweeps.latin_hypercube(3, machine=5), TypeError, "machine", "int")
+
+
+def test_what_is_no_point_or_client_is_refused(tmp_path):
+    one_line(lambda: sweeps.sweep([5], tmp_path, "serial"), TypeError, "point", "int")
+    one_line(lambda: sweeps.sweep([STRUCTURE], tmp_path, "parallel"), ValueError, "client", "'parallel'")
 
 
 def test_a_point_may_have_numbers_of_numpy(tmp_path):
@@ -383,6 +487,41 @@ def test_a_fleet_is_asked_with_sql(tmp_path):
     rows = fleet.query(folder, "select * from fleet where kind = 'doctor' and host = 'a' order by recorded_at")
     assert rows[["cpus", "errors", "warnings", "infos"]].values.tolist() == [[64, 1, 2, 0], [64, 3, 0, 0]]
     assert rows["findings"][0].tolist() == ["zone-not-managed", "zone-not-managed", "pcp-high"]
+
+
+def test_what_is_no_machine_of_a_fleet_is_refused(tmp_path):
+    for host in (None, 5):
+        one_line(lambda: fleet.add(tmp_path, TRACE, host=host), TypeError, "host", type(host).__name__)
+    one_line(lambda: fleet.add(tmp_path, TRACE, host=""), ValueError, "host")
+    for read in ({"findings": [5]}, {"findings": [{}]}, {"findings": [], "cpus": "two"}, {"findings": [], "cpus": -1}):
+        one_line(lambda: fleet.add_snapshot(tmp_path, read, host="a"), ValueError, "the dictionary is no output of")
+    sound = {"findings": [], "cpus": 2}
+    one_line(lambda: fleet.add_snapshot(tmp_path, sound, host="a", recorded_at="yesterday"), ValueError, "recorded_at")
+    one_line(lambda: fleet.add_snapshot(tmp_path, sound, host="a", recorded_at=5), TypeError, "recorded_at")
+    one_line(lambda: fleet.query(tmp_path, "select 1"), FileNotFoundError, str(tmp_path))
+
+
+def test_a_folder_of_a_fleet_is_no_pattern(tmp_path):
+    for folder in ("fleet", "f[l]*", "fl?et'"):
+        fleet.add_snapshot(tmp_path / folder, {"findings": [], "cpus": 2}, host=folder)
+    for folder in ("f[l]*", "fl?et'", "fleet"):
+        assert fleet.query(tmp_path / folder, "select host from fleet")["host"].tolist() == [folder]
+
+
+def test_a_package_that_is_missing_is_named_with_what_brings_it(monkeypatch, tmp_path):
+    metric = {"name": "n", "unit": "1", "better": "lower", "samples": {"a": [1.0]}}
+    results = fw.Results({"results": [{"study": "s", "part": "p", "headline": "n", "variants": ["a"], "metrics": [metric]}]})
+    fleet.add_snapshot(tmp_path, {"findings": []}, host="a")
+    for module, extra, call in (
+        ("matplotlib", "plot", results.plot),
+        ("duckdb", "fleet", lambda: fleet.query(tmp_path, "select 1 from fleet")),
+        ("distributed", "sweep", lambda: sweeps.sweep([STRUCTURE], tmp_path / "s")),
+    ):
+        for name in [name for name in sys.modules if name.split(".")[0] == module]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, module, None)
+        one_line(call, ModuleNotFoundError, module, f"python[{extra}]")
+        monkeypatch.undo()
 
 
 def test_the_guide_says_what_the_fleet_has(tmp_path, monkeypatch):

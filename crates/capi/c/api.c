@@ -1,6 +1,7 @@
 // Every function of the library, and every error that it promises.
 #include "check.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -123,7 +124,7 @@ static void blocks(void) {
   CHECK(fw_split(cpu, pfn, 3, 4) == FW_ERR_ARGUMENT && fw_split(cpu, pfn, 3, 1) == FW_OK);
   for (int n = 0; n < 4; n++)
     CHECK(fw_free(cpu, pfn + 2u * (unsigned)n, 1) == FW_OK);
-  CHECK(fw_split(cpu, pfn, 3, 1) == FW_ERR_REFUSED);
+  CHECK(fw_split(cpu, pfn, 3, 1) == FW_ERR_REFUSED && last().why != FW_WHY_NONE && last_says("cannot split order 3"));
 
   char *pages = fw_alloc_pages(cpu, 2, FW_MOVABLE);
   CHECK(pages && fw_free_pages(cpu, pages + 8, 2) == FW_ERR_ARGUMENT);
@@ -161,6 +162,8 @@ static void blocks(void) {
   CHECK(fw_offline(cpu, 1024, 1024, &gone) == (frames[10] / 1024 == 1 ? FW_ERR_BUSY : FW_OK));
   if (gone) {
     CHECK(gone == 1024 && fw_stat(arena, &stats) == FW_OK && stats.managed == 3072);
+    CHECK(fw_free(cpu, 1024, 0) == FW_ERR_REFUSED && last().why == FW_WHY_FOREIGN);
+    CHECK(fw_alloc_at(cpu, 1024, 0) == FW_ERR_ARGUMENT && last().why == FW_WHY_FOREIGN);
     CHECK(fw_online(arena, 1024, 1024) == FW_OK && fw_online(arena, 1024, 1024) == FW_ERR_ARGUMENT);
     CHECK(last().pfn == 1024);
   }
@@ -204,6 +207,10 @@ static void callers_memory(void) {
   options.backing = FW_BACKING_HUGETLB;
   fw_status status = fw_arena_new(&options, &arena);
   CHECK(status == FW_OK ? fw_arena_close(arena) == FW_OK : status == FW_ERR_SYSTEM && last().system != 0);
+  struct fw_shm *shm;
+  status = fw_shm_create(&options, NULL, &shm);
+  CHECK(status == FW_OK ? fw_shm_close(shm) == FW_OK
+                        : last().system == ENOMEM && last_says("`sysctl vm.nr_hugepages`"));
 }
 
 static struct fw_cpu *of_the_main_thread;
@@ -289,6 +296,14 @@ static void balloons(void) {
   CHECK(fw_alloc_bulk(cpu, 0, FW_MOVABLE, frames, 2000) == 2000 && balloon.pages <= 2096 && asked > 0);
   CHECK(fw_free_bulk(cpu, 0, frames, 2000) == 2000);
   CHECK(fw_balloon_deflate(cpu, 5000) <= 2096 && balloon.pages == 0);
+  // A large block, too: of the balloon's, one that is large enough.
+  CHECK(fw_drain(cpu) == FW_OK && fw_balloon_inflate(cpu, 2047) == 2047 && fw_balloon_inflate(cpu, 4096) == 2049);
+  for (uint32_t order = 10; order >= 9; order--) {
+    uint64_t large = fw_alloc(cpu, order, FW_MOVABLE);
+    CHECK(large != FW_NO_FRAME && balloon.pages >= 4096 - 2048 && fw_free(cpu, large, order) == FW_OK);
+    CHECK(fw_balloon_inflate(cpu, 4096) > 0 && balloon.pages == 4096);
+  }
+  CHECK(fw_balloon_deflate(cpu, 4096) == 4096);
   CHECK(fw_detach(cpu) == FW_OK);
   struct fw_account account;
   CHECK(fw_verify(arena, &account) == FW_OK && account.free == 4096);

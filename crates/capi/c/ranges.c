@@ -263,10 +263,14 @@ static void compact(void) {
 }
 
 static void trims(void) {
-  struct fw_arena *arena = make(32 << 20, FW_PREFAULT, 0);
-  struct fw_cpu *cpu = attach(arena);
-  CHECK(fw_trim(cpu, FW_PAGEBLOCK_ORDER) >= 4096 && fw_trim(cpu, FW_PAGEBLOCK_ORDER) == 0);
-  end(arena, cpu, 8192);
+  uint32_t keep[] = {0, FW_INIT_ON_FREE, FW_POISON, FW_LOCK_MEMORY};
+  for (int n = 0; n < 4; n++) {
+    struct fw_arena *arena = make(32 << 20, FW_PREFAULT | keep[n], 0);
+    struct fw_cpu *cpu = attach(arena);
+    uint64_t gone = fw_trim(cpu, FW_PAGEBLOCK_ORDER);
+    CHECK((n ? gone == 0 : gone >= 4096) && fw_trim(cpu, FW_PAGEBLOCK_ORDER) == 0);
+    end(arena, cpu, 8192);
+  }
 }
 
 struct wait {

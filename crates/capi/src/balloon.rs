@@ -45,7 +45,8 @@ pub struct fw_release {
 
 /// A reclaimer: gives back pages with `fw_release_free` and returns how many base pages it looked at. It is called on
 /// the thread that allocates, and on the one that runs `fw_run_background`, with no lock held; it may free through this
-/// thread's own handles, too. It must not exit by `longjmp` or an exception.
+/// thread's own handles, too. It must not exit by `longjmp` or an exception. As in Linux, a request asks for each zone
+/// with priority 12 and less, to 0, and of up to order 3 it does so 17 times before it fails.
 pub type fw_reclaim_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, ask: *const fw_ask, to: *mut fw_release) -> u64>;
 
@@ -111,17 +112,20 @@ impl Balloon {
         }
     }
 
-    /// Gives back blocks that `wanted` names, until `pages` are: each through `free`. Returns the pages.
+    /// Gives back blocks that `wanted` names, until `pages` are: each through `free`. Those of at least `order` first,
+    /// of which a request of that order needs one. Returns the pages.
     pub(crate) fn deflate(
         &self,
         pages: u64,
+        order: Order,
         wanted: impl Fn(Pfn) -> bool,
         mut free: impl FnMut(Pfn, Order) -> bool,
     ) -> u64 {
         let mut given = 0;
         while given < pages {
             let mut blocks = self.blocks();
-            let Some(at) = blocks.iter().rposition(|&(pfn, _)| wanted(pfn)) else { break };
+            let find = |least| blocks.iter().rposition(|&(pfn, order)| order >= least && wanted(pfn));
+            let Some(at) = find(order).or_else(|| find(Order::ZERO)) else { break };
             let (pfn, order) = blocks.swap_remove(at);
             drop(blocks);
             self.tell(|hooks| hooks.deflated, pfn, order);
@@ -178,6 +182,7 @@ impl Reclaim for Balloon {
         if deflates && done.freed < ask.target {
             let pages = self.deflate(
                 ask.target - done.freed,
+                ask.order,
                 |pfn| ask.wants(pfn),
                 |pfn, order| {
                     // SAFETY: what is in the balloon is the balloon's, and the balloon is of this arena.

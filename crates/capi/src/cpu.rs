@@ -293,7 +293,10 @@ pub unsafe extern "C" fn fw_split(cpu: *mut fw_cpu, pfn: u64, from: u32, to: u32
         return status::argument("a block is split into smaller ones: `to` is above `from`");
     }
     // SAFETY: by the caller's promise.
-    status::freed(unsafe { cpu.split(Pfn(pfn), from, to) })
+    let split = unsafe { cpu.split(Pfn(pfn), from, to) };
+    status::ended(split.map_err(|error| {
+        status::of_free(&error).tell(error.to_string().replacen("cannot free", "cannot split", 1))
+    }))
 }
 
 /// Gives the pages on the lists of the CPU back to the zones.

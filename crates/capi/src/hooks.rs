@@ -119,7 +119,8 @@ pub unsafe extern "C" fn fw_release_free(to: *mut fw_release, pfn: u64, order: u
 }
 
 /// Sets what an arena's balloon does with its blocks; either may be NULL. With `on_pressure` not 0, an allocation that
-/// would fail deflates it first. Once for good: `FW_ERR_BUSY` if it was set already.
+/// would fail deflates it first, by a block of its order if the balloon has one. Once for good: `FW_ERR_BUSY` if it was
+/// set already.
 ///
 /// # Safety
 /// As `fw_set_reclaim`, for both functions.
@@ -175,7 +176,12 @@ pub unsafe extern "C" fn fw_balloon_deflate(cpu: *mut fw_cpu, pages: u64) -> u64
     // SAFETY: by the caller's promise.
     let Ok(cpu) = (unsafe { cpu_of(cpu) }) else { return 0 };
     // SAFETY: what is in the balloon is the balloon's.
-    cpu.0.kept.balloon.deflate(pages, |_| true, |pfn, order| unsafe { cpu.free(pfn, order) }.is_ok())
+    cpu.0.kept.balloon.deflate(
+        pages,
+        Order::ZERO,
+        |_| true,
+        |pfn, order| unsafe { cpu.free(pfn, order) }.is_ok(),
+    )
 }
 
 /// Works for a node in the background, on this thread, until `fw_stop_background`: reclaims, in an arena with

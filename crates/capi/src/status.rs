@@ -53,7 +53,7 @@ pub enum fw_why {
     /// The error is about something else.
     #[default]
     FW_WHY_NONE = 0,
-    /// The frame is not the arena's.
+    /// The frame is not the arena's, or is offline.
     FW_WHY_FOREIGN = 1,
     /// A block of this order cannot start at this frame.
     FW_WHY_MISALIGNED = 2,
@@ -233,7 +233,7 @@ pub(crate) fn of_zone(zone: &Shortfall) -> fw_shortfall {
     }
 }
 
-fn of_free(error: &FreeError) -> fw_error {
+pub(crate) fn of_free(error: &FreeError) -> fw_error {
     let made = fw_error { pfn: error.pfn.0, order: error.order.get().into(), ..fw_error::of(FW_ERR_REFUSED) };
     match error.why {
         FreeFailure::Foreign => fw_error { why: FW_WHY_FOREIGN, ..made },

@@ -195,9 +195,13 @@ fn programs_build_with_gcc_and_clang_and_run() {
         if has(compiler) {
             let kernel = capi().join("freestanding/framewright_kernel.h");
             let kind = if compiler == "g++" { "c++" } else { "c" };
-            run(Command::new(compiler)
-                .args(["-fsyntax-only", "-Wall", "-Wextra", "-pedantic", "-Werror", language, "-x", kind])
-                .args([installed().join("include/framewright.h"), kernel]));
+            // Each once more than it is needed, as where two headers of a program name them.
+            for header in [installed().join("include/framewright.h"), kernel] {
+                run(Command::new(compiler)
+                    .args(["-fsyntax-only", "-Wall", "-Wextra", "-pedantic", "-Werror", language, "-x", kind])
+                    .arg("-include")
+                    .args([&header, &header]));
+            }
         }
     }
 }

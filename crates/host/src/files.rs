@@ -123,7 +123,7 @@ impl<'a> FileCache<'a> {
     /// An empty cache in an arena, without swap.
     ///
     /// # Panics
-    /// If the arena has no memory, or spans 16 TiB or more.
+    /// If the arena has no memory, pages of another size than 4 KiB, or spans 16 TiB or more.
     #[must_use]
     pub fn new(arena: &'a Arena<PageSlot>) -> Self {
         Self::build(arena, None)
@@ -164,7 +164,7 @@ impl<'a> FileCache<'a> {
     /// process swaps to.
     ///
     /// # Panics
-    /// If the arena has no memory, or spans 16 TiB or more.
+    /// If the arena has no memory, pages of another size than 4 KiB, or spans 16 TiB or more.
     pub fn with_swap(arena: &'a Arena<PageSlot>, path: &Path, pages: u32) -> io::Result<Self> {
         Self::swapping(arena, Open::private(path)?, pages)
     }
@@ -545,10 +545,12 @@ impl<'a> FileCache<'a> {
     /// A disk that is full, and as much in memory as may wait for it: more would only fill memory that no request gets
     /// back.
     fn refuse_if_full(&self, handle: &Handle) -> Result<(), CacheError> {
-        if handle.open.full.load(Relaxed) && self.cache.is_over_dirty_limit() {
-            return Err(CacheError::Io(NO_SPACE));
+        let is_full = || handle.open.full.load(Relaxed) && self.cache.is_over_dirty_limit();
+        if is_full() {
+            // There may be room again, and without a writer thread no other call looks.
+            self.cache.write_back(1);
         }
-        Ok(())
+        if is_full() { Err(CacheError::Io(NO_SPACE)) } else { Ok(()) }
     }
 
     /// Writes a range that is in the largest file.

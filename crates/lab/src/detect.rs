@@ -102,8 +102,10 @@ fn written(host: &Host, system: &System, measured: &Measured, seconds: f64, miss
     let sockets = system.count(|place| place.package);
     let l3s = system.count(|place| (place.l3, place.node));
     let from = system.topology_from;
-    // The format has as many nodes for each socket, or as many sockets for each node.
-    let shared_out = nodes.is_multiple_of(sockets) || sockets.is_multiple_of(nodes);
+    // The format has as many nodes for each socket, or as many sockets for each node, and as many cores for each.
+    let in_all = nodes * cores.div_ceil(nodes);
+    let shared_out =
+        (nodes.is_multiple_of(sockets) || sockets.is_multiple_of(nodes)) && in_all.is_multiple_of(sockets);
     let sockets = if shared_out { sockets } else { nodes };
     let present = |node: u32| -> u64 {
         system.zones.iter().filter(|zone| zone.node == node).map(|zone| zone.present_pages).sum()

@@ -41,6 +41,12 @@ impl Interrupt {
         Self(raised)
     }
 
+    /// One that is raised already.
+    #[cfg(test)]
+    pub fn raised() -> Self {
+        Self(Arc::new(AtomicBool::new(true)))
+    }
+
     /// True after an interrupt.
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)

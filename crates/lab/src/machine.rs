@@ -5,6 +5,7 @@
 use core::fmt;
 use std::path::Path;
 
+use framewright::units::MAX_NODES;
 use framewright_report::error::{Error, Result, did_you_mean};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -267,6 +268,12 @@ impl fmt::Display for ZoneKind {
 
 /// Largest value of a parameter: a second in ns. What is above it is a slip, and no simulation with it would end.
 const LARGEST: f64 = 1e9;
+/// Core clocks in MHz, of any machine that has pages. What is outside is in another unit.
+const MHZ: core::ops::RangeInclusive<f64> = 50.0..=20_000.0;
+/// Most zones of an allocator.
+const MOST_ZONES: usize = 255;
+/// Pages of 4 KiB below the end of physical addresses.
+const MOST_PAGES: u64 = 1 << 40;
 /// Most memory of a node, in GiB: its bytes on all nodes are still a number.
 const MOST_GIB: u64 = 1 << 20;
 
@@ -357,10 +364,24 @@ impl Machine {
         let cpus = counts[2..].iter().try_fold(1_u32, |product, (_, count)| product.checked_mul(*count));
         // Numbers of CPUs have 16 bits, also those of siblings before they are taken round.
         if cpus.is_none_or(|cpus| cpus > 1 << 15) {
-            return Err("more than 32768 CPUs".to_owned());
+            return Err("nodes × cores_per_node × threads_per_core must be at most 32768".to_owned());
+        }
+        if self.nodes > MAX_NODES as u32 || self.zones.len() > MOST_ZONES {
+            return Err(format!("there may be at most {MAX_NODES} nodes and {MOST_ZONES} zones"));
         }
         if !self.nodes.is_multiple_of(self.sockets) && !self.sockets.is_multiple_of(self.nodes) {
             return Err(format!("{} nodes cannot be shared out to {} sockets", self.nodes, self.sockets));
+        }
+        if !(self.nodes * self.cores_per_node).is_multiple_of(self.sockets) {
+            let cores = self.nodes * self.cores_per_node;
+            return Err(format!("{cores} cores cannot be shared out to {} sockets", self.sockets));
+        }
+        let is_name = |name: &&str| !name.is_empty() && !name.contains(char::is_control);
+        if let Some(name) = self.names().find(|name| !is_name(name)) {
+            return Err(format!("{name:?} is no name: one has at least one character, all printable"));
+        }
+        if self.cpu.contains(char::is_control) {
+            return Err(format!("cpu is {:?}; all of its characters must be printable", self.cpu));
         }
         if ![4, 16, 64].contains(&self.page_kib) {
             return Err(format!("page_kib is {}; base pages have 4, 16 or 64 KiB", self.page_kib));
@@ -368,13 +389,18 @@ impl Machine {
         if self.lock_kind.as_deref().is_some_and(|kind| !["ticket", "queued"].contains(&kind)) {
             return Err("lock_kind is neither `ticket` nor `queued`".to_owned());
         }
-        if self.nodes > 1 && self.remote_distance.is_none_or(|distance| distance <= 10) {
-            return Err("with several nodes, remote_distance must be above 10".to_owned());
+        // A byte of the firmware's table, of which 255 means that there is no way.
+        if self.nodes > 1 && !(11..=254).contains(&self.remote_distance.unwrap_or(0)) {
+            return Err("with several nodes, remote_distance must be 11 to 254".to_owned());
         }
         if self.gib_per_node > MOST_GIB {
             return Err(format!("gib_per_node is {}; it must be at most {MOST_GIB}", self.gib_per_node));
         }
         self.check_zones()?;
+        let mhz = self.frequency_mhz.value;
+        if !MHZ.contains(&mhz) {
+            return Err(format!("frequency_mhz is {mhz}; expected MHz, {} to {}", MHZ.start(), MHZ.end()));
+        }
         for (name, parameter) in self.parameters() {
             let (low, high) = parameter.interval();
             let positive = parameter.value > 0.0 && parameter.value.is_finite();
@@ -400,6 +426,12 @@ impl Machine {
     }
 
     fn check_zones(&self) -> core::result::Result<(), String> {
+        if let Some(Zone { node, kind, .. }) = self.zones.iter().find(|zone| zone.node >= self.nodes) {
+            return Err(format!(
+                "zone {kind} is of node {node}; there are {} nodes, counted from 0",
+                self.nodes
+            ));
+        }
         for node in 0..self.nodes {
             let zones = self.zones.iter().filter(|zone| zone.node == node);
             let present = zones.fold(0_u64, |pages, zone| pages.saturating_add(zone.present_pages));
@@ -422,9 +454,6 @@ impl Machine {
         let mut end = 0;
         for zone in &self.zones {
             let name = format!("zone {} of node {}", zone.kind, zone.node);
-            if zone.node >= self.nodes {
-                return Err(format!("{name}: there are {} nodes, counted from 0", self.nodes));
-            }
             if zone.start_pfn < end {
                 return Err(format!("{name} begins before the zone above it ends, at page {end}"));
             }
@@ -434,10 +463,10 @@ impl Machine {
                 ));
             }
             // A zone may have holes: this is the least space that it takes.
-            end = zone
-                .start_pfn
-                .checked_add(zone.present_pages)
-                .ok_or_else(|| format!("{name} is too large"))?;
+            end = zone.start_pfn.saturating_add(zone.present_pages);
+            if end > MOST_PAGES {
+                return Err(format!("{name} ends at page {end}; physical addresses have 52 bits"));
+            }
         }
         Ok(())
     }
@@ -559,7 +588,31 @@ mod tests {
         let range = "latency_ns.other_l3 goes down to";
         for (from, to, what) in [
             ("nodes = 2", "nodes = 4", "node 2 has no pages"),
-            ("\nnode = 1", "\nnode = 2", "node 1 has no pages"),
+            ("\nnode = 1", "\nnode = 2", "zone Normal is of node 2; there are 2 nodes, counted from 0"),
+            ("nodes = 2", "nodes = 66", "there may be at most 64 nodes and 255 zones"),
+            ("sockets = 2", "sockets = 12", "128 cores cannot be shared out to 12 sockets"),
+            (
+                "remote_distance = 32",
+                "remote_distance = 255",
+                "with several nodes, remote_distance must be 11 to 254",
+            ),
+            (
+                "name = \"epyc-7742-2s\"",
+                "name = \"\"",
+                "\"\" is no name: one has at least one character, all printable",
+            ),
+            (
+                "name = \"epyc-7742-2s\"",
+                "name = \"a\\u001b[31m\"",
+                "\"a\\u{1b}[31m\" is no name: one has at least one character, all printable",
+            ),
+            (
+                "start_pfn = 1048576",
+                "start_pfn = 9223372036854775807",
+                "zone Normal of node 0 ends at page 9223372036887281663; physical addresses have 52 bits",
+            ),
+            ("value = 2250.0", "value = 2.25", "frequency_mhz is 2.25; expected MHz, 50 to 20000"),
+            ("value = 2250.0", "value = 2.25e9", "frequency_mhz is 2250000000; expected MHz, 50 to 20000"),
             (
                 "start_pfn = 4096",
                 "start_pfn = 1",
@@ -570,9 +623,17 @@ mod tests {
             (gib, "gib_per_node = 1048577", "gib_per_node is 1048577; it must be at most 1048576"),
             ("page_kib = 4", shared, "core_shared reaches 2e0; it must be at most 1e0"),
             ("cores_per_l3 = 4", "cores_per_l3 = 0", "cores_per_l3 must be at least 1"),
-            ("cores_per_node = 64", "cores_per_node = 4000000000", "more than 32768 CPUs"),
+            (
+                "cores_per_node = 64",
+                "cores_per_node = 4000000000",
+                "nodes × cores_per_node × threads_per_core must be at most 32768",
+            ),
             // As many as have no number of 16 bits.
-            ("cores_per_node = 64", "cores_per_node = 16384", "more than 32768 CPUs"),
+            (
+                "cores_per_node = 64",
+                "cores_per_node = 16384",
+                "nodes × cores_per_node × threads_per_core must be at most 32768",
+            ),
             ("nodes = 2", "nodes = 3", "3 nodes cannot be shared out to 2 sockets"),
             (
                 "low = 114.0",
@@ -580,7 +641,7 @@ mod tests {
                 "latency_ns.other_l3: 124.5 does not lie between low 130 and high 135",
             ),
             ("nodes = 2", "nodes = 0", "nodes must be at least 1"),
-            ("remote_distance = 32\n", "", "with several nodes, remote_distance must be above 10"),
+            ("remote_distance = 32\n", "", "with several nodes, remote_distance must be 11 to 254"),
             ("page_kib = 4", "page_kib = 5", "page_kib is 5; base pages have 4, 16 or 64 KiB"),
             ("value = 25.3", "value = -25.3", "latency_ns.same_l3 is -25.3; it must be above 0"),
             ("value = 25.3", "value = 1e30", "latency_ns.same_l3 reaches 1e30; it must be at most 1e9"),

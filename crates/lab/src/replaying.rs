@@ -148,9 +148,34 @@ impl<'a> Replay<'a> {
             }
         }
         let repeats = (LEAST_SAMPLE_NS / slowest).ceil().clamp(1.0, MOST_REPEATS) as u32;
+        self.rounds(setups, samples, repeats, part, progress)?;
+        if repeats > 1 {
+            part.note(format!("Each sample is the mean of {repeats} replays."));
+        }
+        describe(part, QUANTITIES);
+        self.explain(part);
+        part.notes.extend(page_cache(self.counts().page_cache_frames, setups));
+        Ok(())
+    }
+
+    /// Rounds of `samples`, of which a sample is the mean of `repeats` replays, until `progress` is interrupted. Only
+    /// whole rounds are added to `part`: their samples are pairs.
+    fn rounds(
+        &self,
+        setups: &[(String, Setup)],
+        samples: u32,
+        repeats: u32,
+        part: &mut Part,
+        progress: &Progress,
+    ) -> Result<()> {
+        let go_on = || !progress.is_interrupted();
         'rounds: for round in 0..samples as usize {
             let mut means = Vec::new();
             for turn in 0..setups.len() {
+                // Also where a sample is one replay, which no interrupt cuts short.
+                if !go_on() {
+                    break 'rounds;
+                }
                 let (name, setup) = &setups[(round + turn) % setups.len()];
                 let mut mean = Mean::default();
                 self.repeated(setup, repeats, |report| {
@@ -163,15 +188,8 @@ impl<'a> Replay<'a> {
                 means.push((name, mean));
                 progress.step(name);
             }
-            // Only whole rounds, whose samples are pairs.
             means.into_iter().for_each(|(name, mean)| mean.finish(part, name));
         }
-        if repeats > 1 {
-            part.note(format!("Each sample is the mean of {repeats} replays."));
-        }
-        describe(part, QUANTITIES);
-        self.explain(part);
-        part.notes.extend(page_cache(self.counts().page_cache_frames, setups));
         Ok(())
     }
 
@@ -287,6 +305,7 @@ impl Mean {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interrupt::Interrupt;
     use crate::settings::Settings;
     use crate::shipped;
 
@@ -319,6 +338,20 @@ mod tests {
         };
         replay.repeated(&setup, 20, warm).expect("replayed");
         assert!(later < first, "{later} ns after {first}");
+    }
+
+    #[test]
+    fn no_round_begins_after_an_interrupt() {
+        let trace = shipped::trace().expect("it is built in");
+        let trace = Trace { events: trace.events[..5000].to_vec(), ..trace };
+        let replay = Replay::new(&trace, 1, None).expect("it holds events");
+        let setups = ["base", "new"].map(|name| (name.to_owned(), Setup::default()));
+        let progress = Progress::until(&Interrupt::raised(), "replay", 2);
+        for repeats in [1, 2] {
+            let mut part = Part::default();
+            replay.rounds(&setups, 3, repeats, &mut part, &progress).expect("replayed");
+            assert_eq!((progress.position(), part.metrics.len()), (0, 0), "{repeats} replays a sample");
+        }
     }
 
     #[test]

@@ -313,7 +313,7 @@ mod tests {
         let wrong = TomlFile::embedded("studies", "x.toml", "[config]\nlist = [1]\n");
         let error = wrong.parse::<Whole>().err().expect("lists are no settings").to_string();
         assert!(
-            error.starts_with("studies/x.toml:2: a setting is true, false, a number or a string"),
+            error.starts_with("studies/x.toml:2: list: a setting is true, false, a number or a string"),
             "{error}"
         );
     }

@@ -44,7 +44,26 @@ impl TomlFile {
         if self.text.trim().is_empty() {
             return Err(Error::failed(format_args!("{}: empty file; expected TOML", self.name)));
         }
-        toml::from_str(&self.text).map_err(|cause| self.error(cause.span(), cause.message()))
+        toml::from_str(&self.text).map_err(|cause| {
+            let place = cause.span();
+            let key = place.clone().and_then(|place| self.key_before(place.start)).unwrap_or_default();
+            let twice = place.clone().filter(|_| cause.message() == "duplicate key");
+            let twice = twice.and_then(|place| self.text.get(place)).map(|key| format!(" `{key}`"));
+            self.error(place, format_args!("{key}{}{}", in_words(cause.message()), twice.unwrap_or_default()))
+        })
+    }
+
+    /// The key whose value begins at `place`, as an error names it: `batch: `, in an inline table `config.batch: `.
+    fn key_before(&self, place: usize) -> Option<String> {
+        let before = self.text.get(..place)?;
+        let line = before.rsplit('\n').next()?.trim_end().strip_suffix('=')?;
+        let last_word = |text: &str| {
+            let text = text.trim_end();
+            let is_key = |c: char| c.is_ascii_alphanumeric() || "_-.\"".contains(c);
+            text[text.trim_end_matches(is_key).len()..].to_owned()
+        };
+        let (first, last) = (last_word(line.split('=').next()?), last_word(line));
+        Some(if first == last { format!("{first}: ") } else { format!("{first}.{last}: ") })
     }
 
     /// An error about a place in the file.
@@ -59,6 +78,20 @@ impl TomlFile {
             None => Error::failed(format_args!("{}: {what}", self.name)),
         }
     }
+}
+
+/// The parser's message without the names of Rust's types.
+fn in_words(message: &str) -> String {
+    let Some((before, expected)) = message.rsplit_once(", expected ") else { return message.to_owned() };
+    let words = match expected {
+        "u64" | "u32" => "a whole number from 0 on",
+        "f64" => "a number",
+        "a sequence" => "a list: [ … ]",
+        "a map" => "a table: { … }",
+        _ if expected.starts_with("struct ") => "a table: { … }",
+        _ => return message.to_owned(),
+    };
+    format!("{before}, expected {words}")
 }
 
 /// True if an argument is a path, false if it is a built-in name.
@@ -92,8 +125,16 @@ mod tests {
         );
         assert_eq!(
             refusal("# a\nsockets = \"1\"\n"),
-            "machines/x.toml:2: invalid type: string \"1\", expected u32"
+            "machines/x.toml:2: sockets: invalid type: string \"1\", expected a whole number from 0 on"
         );
+        assert_eq!(
+            refusal("size = { l1 = 1.0, sockets = \"a = b\" }\nsockets = { n = -1 }"),
+            "machines/x.toml:1: unknown field `size`, expected `sockets`"
+        );
+        let nested =
+            TomlFile::embedded("machines", "x.toml", "a = 1\nlow = { \"x=y\" = \"=\", sockets = -1 }\n");
+        assert_eq!(nested.key_before(nested.text.find("-1").unwrap()).as_deref(), Some("low.sockets: "));
+        assert_eq!(nested.key_before(nested.text.find('{').unwrap()).as_deref(), Some("low: "));
         assert!(refusal("a\nsockets = ").starts_with("machines/x.toml:1: "), "{}", refusal("a\nsockets ="));
         assert_eq!(refusal("# nothing\n"), "machines/x.toml:1: missing field `sockets`");
     }

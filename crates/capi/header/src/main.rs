@@ -63,6 +63,10 @@ fn main() -> Result<(), Box<dyn core::error::Error>> {
     let mut header = String::from_utf8(written)?;
     // What Rust's documentation has and C's does not.
     header = header.replace("// # Safety", "// Safety:").replace("///", "//");
+    // The guard is for what is inlined, too: cbindgen writes the trailer after it.
+    let end = "#endif  /* FRAMEWRIGHT_H */\n";
+    let (before, after) = header.split_once(end).ok_or("no end of the include guard")?;
+    header = format!("{before}{}\n\n{end}", after.trim());
     let to = env::args().nth(1).ok_or("usage: framewright-header FILE")?;
     fs::write(to, header)?;
     Ok(())

@@ -201,13 +201,22 @@ impl ProcessArena {
             .map_err(failed("a file of memory for the arena cannot be made"))?;
         let (mut mapped, mut label_address) = (Err(io::ErrorKind::AddrInUse.into()), 0);
         for address in addresses() {
-            mapped = Memory::map(file.as_raw_fd(), address, layout.bytes);
+            let tried = Memory::map(file.as_raw_fd(), address, layout.bytes);
             label_address = address;
+            // A place that is taken explains nothing if another one failed for a reason of its own.
+            let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+            if mapped.is_err() && !tried.as_ref().is_err_and(is_taken) {
+                mapped = tried;
+            }
             if mapped.is_ok() {
                 break;
             }
         }
-        let memory = mapped.map_err(failed("the arena cannot be mapped"))?;
+        let memory = mapped.map_err(failed(if options.huge_pages {
+            "the arena cannot be mapped, for which the pool needs huge pages of 2 MiB (`sysctl vm.nr_hugepages`)"
+        } else {
+            "the arena cannot be mapped"
+        }))?;
         let life = Life::new(file.as_raw_fd()).map_err(failed("the arena's file cannot be opened anew"))?;
         let label = Label {
             magic: 0,

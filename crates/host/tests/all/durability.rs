@@ -245,6 +245,27 @@ fn a_full_disk_says_so() {
     assert_eq!(files.len(file).unwrap(), fs::metadata(folder.file(1)).unwrap().len());
 }
 
+/// A program that neither flushes nor has a writer thread finds that a full disk has room again, also with pages of
+/// another file in memory.
+#[test]
+fn a_disk_that_has_room_again_is_written_to() {
+    let (folder, arena) = (Folder::new(), arena(512, 1));
+    let files = FileCache::new(&arena);
+    let cpu = arena.attach().unwrap();
+    let [small, file] = [1, 2].map(|n| files.open(&folder.file(n)).unwrap());
+    files.write(&cpu, small, 0, &[1; 8 * PAGE_BYTES]).unwrap();
+    files.inject_full(PAGE);
+    let error = (0..4096).find_map(|n| files.write(&cpu, file, n * PAGE, &[2; PAGE_BYTES]).err());
+    assert_eq!(error, Some(FULL));
+    assert_eq!(files.append(&cpu, file, b"more"), Err(FULL));
+    files.inject_full(0);
+    let len = files.len(file).unwrap();
+    assert_eq!((0..16).find_map(|_| files.append(&cpu, file, b"more").ok()), Some(len));
+    assert_eq!([small, file].map(|file| files.flush(file)), [Err(FULL); 2], "each hears of it");
+    assert_eq!([small, file].map(|file| files.flush(file)), [Ok(()); 2]);
+    assert!(fs::read(folder.file(2)).unwrap().ends_with(b"more"));
+}
+
 /// What is lost is told on standard error. If that is on the full disk, too, the cache ends all the same.
 #[test]
 fn a_cache_ends_where_no_line_can_be_written() {

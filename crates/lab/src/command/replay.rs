@@ -4,6 +4,7 @@ use framewright_report::result::TraceId;
 use framewright_workload::replay::Ageing;
 
 use crate::answer::{self, SHARE, SHARE_RANGE};
+use crate::booting::report::enough_memory;
 use crate::command::*;
 use crate::configure::Measures;
 use crate::doctor::Kernel;
@@ -77,7 +78,12 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let threads = args.threads.map_or_else(cpus_here, |threads| threads as usize);
     check_threads(threads)?;
     // What can be refused without the trace is, before it is read.
-    setups(args, "")?;
+    let columns = setups(args, "")?.0.len();
+    if let Some(mib) = args.memory {
+        // Huge pages are measured in several allocators at a time.
+        let frames = (mib << 8) * columns.min(cpus_here()) as u64;
+        enough_memory(frames, BYTES_PER_FRAME, "choose a smaller --memory")?;
+    }
     let machine = args.machine.as_deref().filter(|name| is_path(name)).map(Path::new);
     let inputs: Vec<&Path> = machine.into_iter().chain([args.trace.as_path()]).collect();
     let reporter = session.begin(&args.report, &inputs)?;
@@ -171,6 +177,8 @@ fn share(part: &mut Part, samples: &Samples) {
     part.condition(SHARE_RANGE, format!("{:.4} to {:.4}", share.low, share.high));
 }
 
+/// What an allocator and its replay keep for a frame of memory, rounded up: 13 bytes.
+const BYTES_PER_FRAME: u64 = 16;
 /// Rounds of a prediction.
 const PREDICTED_SAMPLES: u32 = 6;
 

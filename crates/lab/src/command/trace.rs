@@ -46,8 +46,8 @@ pub struct SummaryArgs {
     pub config: Option<String>,
 
     /// Most thread names to show
-    #[arg(long, value_name = "N", default_value_t = 8)]
-    pub top: usize,
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = |text: &str| whole(text, 0, u32::MAX))]
+    pub top: u32,
 }
 
 /// Shows the contents of a trace, or writes it for other tools.
@@ -85,7 +85,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         let comms: Vec<_> = profile
             .comms
             .iter()
-            .take(args.top)
+            .take(args.top as usize)
             .map(|(comm, share)| serde_json::json!({ "comm": comm, "of": shares(share) }))
             .collect();
         let lifetimes: Vec<_> = QUANTILES.iter().map(|(name, q)| (*name, profile.lifetime_ns(*q))).collect();
@@ -115,7 +115,7 @@ fn tables(facts: Listing, profile: &Profile, args: &SummaryArgs) -> [Listing; 4]
         facts,
         by("order", profile.orders.iter().map(|(order, share)| (order.to_string(), *share)), profile),
         by("type", profile.types.iter().map(|(kind, share)| (type_name(*kind), *share)), profile),
-        by("thread", profile.comms.iter().take(args.top).cloned(), profile),
+        by("thread", profile.comms.iter().take(args.top as usize).cloned(), profile),
     ]
 }
 

@@ -381,7 +381,7 @@ published = { mean = 1.5 }
             ("[\"measured\"]", "[]", " part bulk has no kinds"),
             ("[1, 2]", "[]", " part bulk varies pcp_min_refill over no value"),
             ("question", "qestion", "4: unknown field `qestion`…"),
-            ("\"lower\"", "\"less\"", "28: unknown variant `less`, expected one of…"),
+            ("\"lower\"", "\"less\"", "28: better: unknown variant `less`, expected one of…"),
             (
                 "{ mean = 1.5 }",
                 "{ mean = 1.5 }\nchanged = { olds = { mean = 1 } }",

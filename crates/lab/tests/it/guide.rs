@@ -53,6 +53,29 @@ fn ten_questions_have_a_command_each() {
     }
 }
 
+#[test]
+fn the_table_of_a_studys_keys_has_all_of_them() {
+    let text = fs::read_to_string(Path::new(GUIDE).join("study.md")).expect("the page");
+    let output = framewright(&["schema", "study"]).output().expect("the binary was built");
+    let schema: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    for (begins, table) in [
+        ("| `", &schema),
+        ("| `[[variant]]`", &schema["$defs"]["Variant"]),
+        ("| `[[part]]`", &schema["$defs"]["part"]),
+        ("| `[[part.metric]]`", &schema["$defs"]["metric"]),
+    ] {
+        let rows: Vec<&str> = text.lines().filter(|line| line.starts_with(begins)).collect();
+        for key in table["properties"].as_object().expect("keys").keys() {
+            let is_named =
+                |line: &&str| line.contains(&format!("`{key}`")) || line.contains(&format!("`[[{key}]]`"));
+            assert!(
+                rows.iter().any(is_named) || key == "metric",
+                "study.md has no row of `{key}` ({begins})"
+            );
+        }
+    }
+}
+
 /// The program and the study of "Write a workload".
 #[test]
 fn a_workload_of_ones_own_needs_no_change_here() {

@@ -98,6 +98,13 @@ fn commands_keep_to_the_memory_that_valid_input_allows() {
     kept(&["import", &path, "-o", "/dev/null"], bytes);
 }
 
+/// The descriptors of 16 TiB, twice: the system ended the command, and perhaps others.
+#[test]
+fn a_replay_is_refused_memory_whose_descriptors_do_not_fit() {
+    let error = crate::refusal(&["replay", "none.parquet", "--memory", "16T"], 1);
+    assert!(error.contains("MiB are available: choose a smaller --memory"), "{error}");
+}
+
 /// The shortest numbers take the most memory for their text.
 #[test]
 fn results_and_toml_keep_to_it() {

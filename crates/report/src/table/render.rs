@@ -36,7 +36,9 @@ pub fn bodies(tables: &[Table], terminal: &Terminal) -> String {
             out.push('\n');
         }
         let table = if terminal.unicode { table.clone() } else { ascii(table.clone()) };
-        push_line(&mut out, &terminal.paint(&table.title, Tone::Heading));
+        for line in wrapped(&table.title, terminal.width, "  ") {
+            push_line(&mut out, &terminal.paint(&line, Tone::Heading));
+        }
         for line in &table.about {
             for line in wrapped(line, terminal.width, "  ") {
                 push_line(&mut out, &terminal.paint(&line, Tone::Dim));

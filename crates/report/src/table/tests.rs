@@ -169,6 +169,10 @@ fn tables_and_plots_are_no_wider_than_the_terminal() {
             assert!(line.chars().count() <= width, "wider than {width} columns: {line}");
         }
     }
+    let terminal = Terminal { width: Some(40), ..Terminal::plain() };
+    let text =
+        render(&tables(&structure(), Style::Framewright, Options::default()), Format::Table, &terminal);
+    assert!(text.starts_with("pcp-reset, part structure: derived for\n  epyc-7742-2s\n"), "{text}");
 }
 
 #[test]
