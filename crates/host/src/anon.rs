@@ -27,6 +27,9 @@ impl FileCache<'_> {
     /// # Errors
     /// There is no memory, or a page could not be read from the swap area: it can be tried again. Pages before the
     /// one that failed have been stored to. Or the range ends behind the last offset; then nothing has been.
+    ///
+    /// # Panics
+    /// If the CPU is one of another arena.
     pub fn store_anon(
         &self,
         cpu: &Cpu<'_, PageSlot>,
@@ -44,6 +47,9 @@ impl FileCache<'_> {
     ///
     /// # Errors
     /// As [`store_anon`](Self::store_anon).
+    ///
+    /// # Panics
+    /// If the CPU is one of another arena.
     pub fn load_anon(
         &self,
         cpu: &Cpu<'_, PageSlot>,
@@ -58,11 +64,17 @@ impl FileCache<'_> {
     }
 
     /// Drops pages of a space: their memory and their place in the swap area are free immediately.
+    ///
+    /// # Panics
+    /// If the CPU is one of another arena.
     pub fn unmap_anon(&self, cpu: &Cpu<'_, PageSlot>, space: SpaceId, pages: Range<u64>) {
         let _ = self.here().map(|cache| cache.unmap_anon(cpu.core(), space, pages));
     }
 
     /// Drops a space with all its pages.
+    ///
+    /// # Panics
+    /// If the CPU is one of another arena.
     pub fn drop_space(&self, cpu: &Cpu<'_, PageSlot>, space: SpaceId) {
         let _ = self.here().map(|cache| cache.drop_space(cpu.core(), space));
     }

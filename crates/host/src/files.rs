@@ -123,7 +123,7 @@ impl<'a> FileCache<'a> {
     /// An empty cache in an arena, without swap.
     ///
     /// # Panics
-    /// If the arena has no memory, or spans 16 TiB or more.
+    /// If the arena has no memory, pages of another size than 4 KiB, or spans 16 TiB or more.
     #[must_use]
     pub fn new(arena: &'a Arena<PageSlot>) -> Self {
         Self::build(arena, None)
@@ -164,7 +164,7 @@ impl<'a> FileCache<'a> {
     /// process swaps to.
     ///
     /// # Panics
-    /// If the arena has no memory, or spans 16 TiB or more.
+    /// If the arena has no memory, pages of another size than 4 KiB, or spans 16 TiB or more.
     pub fn with_swap(arena: &'a Arena<PageSlot>, path: &Path, pages: u32) -> io::Result<Self> {
         Self::swapping(arena, Open::private(path)?, pages)
     }

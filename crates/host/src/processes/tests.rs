@@ -259,3 +259,82 @@ fn processes_killed_at_any_moment_leave_every_block_to_its_owner() {
     assert_eq!((account.mine, account.others, account.of_the_dead), (mine, 0, 0));
     assert!(arena.history().0 > 0, "no process was killed with the lock held");
 }
+
+/// Has a child make what `op` needs, and then run `op` one instruction at a time; kills it after so many. `false`: no
+/// process can be traced here.
+fn killed_after<S>(steps: u64, setup: impl FnOnce() -> S, op: impl FnOnce(S)) -> bool {
+    // SAFETY: the child uses nothing of the parent's threads: it maps, locks and ends. All else is about the child.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            let made = setup();
+            if libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) == 0 {
+                libc::raise(libc::SIGSTOP);
+                op(made);
+            }
+            libc::_exit(0);
+        }
+        let mut status = 0;
+        libc::waitpid(child, &raw mut status, 0);
+        let is_traced = libc::WIFSTOPPED(status);
+        for _ in 0..steps {
+            if libc::WIFSTOPPED(status) {
+                libc::ptrace(libc::PTRACE_SINGLESTEP, child, 0, 0);
+                libc::waitpid(child, &raw mut status, 0);
+            }
+        }
+        if libc::WIFSTOPPED(status) {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, &raw mut status, 0);
+        }
+        is_traced
+    }
+}
+
+/// In the middle of attaching, of a call, of the end of an arena, and of mending what the one before has left.
+#[test]
+fn a_process_killed_after_any_instruction_leaves_every_block_to_its_owner() {
+    type Held = (ProcessArena, Vec<Pfn>);
+    let (arena, order) = (arena(2 << 20), Order::new(3).unwrap());
+    assert!((0..20).all(|_| arena.alloc(order, Migratetype::Movable).is_ok()));
+    let setup = || -> Held {
+        let child = ProcessArena::attach(arena.file()).unwrap();
+        let held = (0..20).map(|_| child.alloc(order, Migratetype::Unmovable).unwrap()).collect();
+        // One that is dead, and not found yet.
+        in_child(&child, |dead| (0..10).for_each(|_| drop(dead.alloc(order, Migratetype::Movable))));
+        (child, held)
+    };
+    let calls: [fn(&Held); 6] = [
+        |(child, _)| drop(child.alloc(Order::ZERO, Migratetype::Movable)),
+        |(child, _)| drop(child.alloc(Order::new(9).unwrap(), Migratetype::Unmovable)),
+        |(child, held)| held.iter().for_each(|&pfn| child.free(pfn, Order::new(3).unwrap()).unwrap()),
+        |(child, held)| held.iter().for_each(|&pfn| child.disown(pfn, Order::new(3).unwrap()).unwrap()),
+        |(child, _)| drop(child.reap()),
+        |_| (),
+    ];
+    let mut rng = fastrand::Rng::with_seed(7);
+    for round in 0..60 {
+        let most = 1 << rng.u32(6..15);
+        let (steps, call) = (rng.u64(..most), calls[rng.usize(..calls.len())]);
+        let is_traced = match rng.u32(..5) {
+            0 => killed_after(steps, || (), |()| core::mem::forget(ProcessArena::attach(arena.file()))),
+            _ => killed_after(steps, setup, |held| call(&held)),
+        };
+        if !is_traced {
+            println!("skipped: no process can be traced here");
+            return;
+        }
+        // Else the next one finds what this one has left.
+        if rng.bool() {
+            arena.reap().unwrap();
+            arena.disowned().unwrap().into_iter().for_each(|(pfn, order)| {
+                arena.adopt(pfn, order).unwrap();
+                arena.free(pfn, order).unwrap();
+            });
+            let account = arena.verify().unwrap();
+            let left = (account.mine, account.free + account.on_lists);
+            assert_eq!(left, (160, 512 - 160), "round {round}: {account:?}");
+        }
+    }
+    assert!(arena.history().0 > 10, "{:?}", arena.history());
+}
