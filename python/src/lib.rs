@@ -111,7 +111,7 @@ impl Arena {
             "linux_v6_16" => Config::linux_v6_16(),
             _ => return Err(PyValueError::new_err(format!("{preset}: no such preset"))),
         };
-        let pages = number(pages)?.ok_or_else(|| {
+        let pages = number(pages)?.filter(|&pages| pages > 0).ok_or_else(|| {
             PyValueError::new_err(format!("{pages} pages: an arena has at least one and fewer than 2^64"))
         })?;
         let made = Host::builder().pages(pages).cpus(1).config(config).build_shared();
@@ -192,7 +192,10 @@ impl Arena {
 
     /// Free blocks as `/proc/buddyinfo` prints them.
     fn buddyinfo(&self) -> PyResult<String> {
-        self.with(|opened| Ok(opened.arena.allocator().buddyinfo().to_string()))
+        self.with(|opened| {
+            opened.arena.detach();
+            Ok(opened.arena.allocator().buddyinfo().to_string())
+        })
     }
 
     /// Base pages that are free, on lists or not.

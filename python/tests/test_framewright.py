@@ -49,6 +49,15 @@ def test_an_arena_splits_merges_and_refuses():
         fw.Arena(4096, preset="linux")
 
 
+def test_both_ways_to_see_free_blocks_agree():
+    with fw.Arena(pages=1 << 12) as arena:
+        for order in (0, 3, 9):
+            frames = [arena.alloc(order) for _ in range(3)]
+            arena.free(frames[0])
+            # Whichever is asked first.
+            assert [int(number) for number in arena.buddyinfo().split()[4:]] == arena.free_blocks()
+
+
 def test_a_block_is_a_writable_buffer():
     arena = fw.Arena(1024)
     with arena.block(2) as block:
@@ -107,7 +116,7 @@ except fw.WrongFree as error:
 
 def test_a_wrong_size_is_a_value_error():
     for pages in (-1, 0, 2**62, 2**64):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=f"{pages} pages"):
             fw.Arena(pages)
 
 

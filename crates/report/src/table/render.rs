@@ -148,12 +148,16 @@ fn push_row<'a>(
     push_line(out, line.trim_end());
 }
 
-/// Columns that stubs may take: what all columns leave, or if that is too little, what the baseline and one
-/// to compare with it leave.
+/// Columns that stubs may take: what all columns leave, or if that is too little, what the baseline and any one to
+/// compare with it leave.
 fn stub_room(widths: &[usize], gap: usize, width: usize) -> usize {
-    let beside =
-        |columns: usize| width.saturating_sub(widths.iter().take(columns).map(|column| column + gap).sum());
-    if beside(widths.len()) >= READABLE_STUB { beside(widths.len()) } else { beside(2).max(16) }
+    let beside = |columns: &[usize]| width.saturating_sub(columns.iter().map(|column| column + gap).sum());
+    if beside(widths) >= READABLE_STUB {
+        return beside(widths);
+    }
+    let Some((&baseline, others)) = widths.split_first() else { return width };
+    let widest = others.iter().copied().max();
+    beside(&[baseline, widest.unwrap_or(0)][..1 + usize::from(widest.is_some())]).max(16)
 }
 
 /// The stub on as many lines as the limit asks for, broken where a name has a joint; then its detail.

@@ -169,6 +169,16 @@ fn tables_and_plots_are_no_wider_than_the_terminal() {
             assert!(line.chars().count() <= width, "wider than {width} columns: {line}");
         }
     }
+    // Bands of the baseline and a later column, which is wider than the second.
+    let studies = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/validation/studies.json");
+    let mut document = Document::read(studies.as_ref()).expect("a result");
+    document.results.retain(|part| part.part == "threads");
+    assert!(!document.results.is_empty());
+    let terminal = Terminal { width: Some(80), ..Terminal::plain() };
+    let text = render(&tables(&document, Style::Framewright, Options::default()), Format::Table, &terminal);
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "wider than 80 columns: {line}");
+    }
     let terminal = Terminal { width: Some(40), ..Terminal::plain() };
     let text =
         render(&tables(&structure(), Style::Framewright, Options::default()), Format::Table, &terminal);
