@@ -123,8 +123,8 @@ fn a_free_hit_touches_one_head_and_one_pageblock() {
 /// Pageblock, head, top, ceiling; history, level.
 const FREE_LOADS: u64 = 6;
 
-/// While a pageblock of the zone is isolated each free is a slow call. It neither divides the lists anew nor goes to the
-/// zone before its list is at its share; hits are back when the pageblock is.
+/// While a pageblock of the zone is isolated each free is a slow call. It neither divides the lists anew nor goes to
+/// the zone before its list is at its share; hits are back when the pageblock is.
 #[test]
 fn a_free_beside_an_isolated_pageblock_costs_no_drain() {
     let world: World<Checked> =
