@@ -52,6 +52,8 @@ pub(crate) enum Left {
 ///
 /// A hit compares with one of two gates. An allocation reads `floor`, which is `bottom`. A free reads `ceiling`: the
 /// end of the storage, or the place at which a drain is due, or 0 while another CPU requests something of the owner.
+/// Where no free may hit, because the pageblock of each block must be checked, it is the position of that place: lower
+/// than every place, and still what a slow call needs.
 #[repr(C, align(64))]
 pub(crate) struct List<'m, P: Platform> {
     /// The place after the head. Written by the owner.
