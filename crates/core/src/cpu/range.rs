@@ -16,7 +16,7 @@ use crate::zone::ZoneSpec;
 /// Ranges of a zone that a search tries.
 const TRIES: usize = 3;
 
-impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
+impl<'a, P: Platform, M: FrameUser> Cpu<'a, '_, P, M> {
     /// Allocates the frames that `layout` needs, its size rounded up to whole frames: contiguous and with its
     /// alignment. They may be freed in any parts ([`free_range`](Self::free_range)). Only the rounding to frames wastes
     /// memory.
@@ -180,11 +180,13 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         asked: Migratetype,
         helpers: &Helpers<'_>,
     ) -> Option<Pfn> {
-        let mover = self.mover(helpers);
-        let used_in = |pageblock| self.used_in(pageblock, asked, mover.is_some());
         let mut last = None;
         for _ in 0..TRIES {
-            let best = self.best_start(zone, pages, align.max(PAGEBLOCK_PAGES), used_in, mover, last)?;
+            let best = {
+                let mover = self.mover(helpers);
+                let mover = mover.as_ref().map(|&(migrate, _)| migrate);
+                self.best_start(zone, pages, align.max(PAGEBLOCK_PAGES), asked, mover, last)?
+            };
             let (_, start) = best;
             if self.alloc_contig_range(start..start.add(pages), helpers).is_ok() {
                 return Some(start);
@@ -201,10 +203,11 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         zone: &ZoneSpec,
         pages: u64,
         align: u64,
-        used_in: impl Fn(Pfn) -> Option<u64>,
+        asked: Migratetype,
         mover: Option<&dyn Migrate>,
         last: Option<(u64, Pfn)>,
     ) -> Option<(u64, Pfn)> {
+        let used_in = |pageblock| self.used_in(pageblock, asked, mover.is_some());
         let mut best: Option<(u64, Pfn)> = None;
         let mut start = zone.start.0.checked_next_multiple_of(align)?;
         // The pageblocks from `start` to `at` have `used` frames in use. No block of those before `seen` stays.
@@ -300,9 +303,11 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         }
     }
 
-    /// The helpers' mover; `None` inside a mover or a reclaimer.
-    pub(super) fn mover<'h>(&self, helpers: &Helpers<'h>) -> Option<&'h dyn Migrate> {
-        helpers.migrate.filter(|_| !Reclaiming::<P>::is_in(self.allocator.context(self.cpu)))
+    /// The helpers' mover, and this CPU inside it: until the guard is dropped its requests move nothing. `None` inside
+    /// a mover or a reclaimer.
+    pub(super) fn mover<'h>(&self, helpers: &Helpers<'h>) -> Option<(&'h dyn Migrate, Reclaiming<'a, P>)> {
+        let migrate = helpers.migrate?;
+        Some((migrate, Reclaiming::enter(self.allocator.context(self.cpu))?))
     }
 
     /// Makes `at` the first frame of a block, by splitting the allocated block that holds it, so that the parts before

@@ -354,6 +354,33 @@ fn owners_say_which_blocks_leave_a_range() {
     }
 }
 
+/// While an owner is asked whether a block would move, requests of its own move nothing: no owner is asked within.
+#[test]
+fn an_owner_that_asks_for_a_range_when_asked_does_not_ask_itself() {
+    for config in WITH_WORDS {
+        let world = Spec::one_zone(8192, 1).config(config).plain();
+        half_used(&world);
+        world.on(0, |cpu| {
+            let within =
+                choosy_mover(|pfn, _| panic!("{pfn:?} is asked about within"), |_, _, _| Migrated::Stays);
+            let asked = Cell::new(0);
+            let owner = choosy_mover(
+                |_, _| {
+                    let helpers = Helpers::NONE.with_migrate(&within);
+                    asked.set(asked.get() + 1);
+                    cpu.alloc_contig_with(PAGEBLOCK_PAGES, 1, M, &helpers).is_err()
+                        && cpu.alloc_contig_range(BASE..BASE.add(PAGEBLOCK_PAGES), &helpers).is_err()
+                },
+                |_, _, _| Migrated::Moved,
+            );
+            assert!(
+                cpu.alloc_contig_with(PAGEBLOCK_PAGES, 1, M, &Helpers::NONE.with_migrate(&owner)).is_ok()
+            );
+            assert!(asked.get() > 0);
+        });
+    }
+}
+
 /// The memory runs out in the middle of moving: what could not be moved stays where it is.
 #[test]
 fn a_range_without_a_place_to_move_to_is_left() {

@@ -9,7 +9,7 @@ use crate::error::FreeError;
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
 use crate::policy::passes::Mark;
-use crate::reclaim::{Helpers, Reclaiming};
+use crate::reclaim::Helpers;
 use crate::request::{Flags, Request};
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 use crate::zone::Zone;
@@ -91,10 +91,14 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             isolated.pageblocks.end = start.add(PAGEBLOCK_PAGES);
         }
         self.drain_all_of(zone);
+        let stays = || {
+            let mover = self.mover(helpers);
+            let moves = self.would_move(mover.as_ref().map(|&(migrate, _)| migrate));
+            self.first_that_stays(self.frames.blocks_in(range.clone()), moves)
+        };
         // Nothing is moved in vain if a block stays. The presets move first.
         if self.frames.has_maps()
-            && let blocks = self.frames.blocks_in(range.clone())
-            && let Some((pfn, state)) = self.first_that_stays(blocks, self.would_move(self.mover(helpers)))
+            && let Some((pfn, state)) = stays()
         {
             return Err(error(PlaceFailure::InUse { pfn, state }, 0));
         }
@@ -168,9 +172,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
 
     /// Moves the blocks that touch the range to other places, where their owner would. Returns the base pages moved.
     fn move_out(&self, zone: &Zone<P>, range: &Range<Pfn>, helpers: &Helpers<'_>) -> u64 {
-        let Some(migrate) = helpers.migrate else { return 0 };
-        // Not from inside a mover or a reclaimer.
-        let Some(here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return 0 };
+        let Some((migrate, here)) = self.mover(helpers) else { return 0 };
         let frames = &self.allocator.frames;
         let mut moved = 0;
         for (head, state) in frames.blocks_in(range.clone()) {
