@@ -225,7 +225,8 @@ impl<'a, P: Platform, M: FrameUser> Cpu<'a, '_, P, M> {
             let is_best = last.is_none_or(|last| last < this) && best.is_none_or(|best| this < best);
             if obstacle.is_none() && is_best {
                 let unseen = self.frames.blocks_in(Pfn(seen.max(start))..Pfn(start + pages));
-                let stays = self.first_that_stays(unseen, self.would_move(mover));
+                let moves = |pfn, order, asked| self.would_move(mover, pfn, order, asked);
+                let stays = self.first_that_stays(unseen, moves);
                 obstacle = stays.map(|(head, _)| head.max(Pfn(start)));
                 if obstacle.is_none() {
                     (best, seen) = (Some(this), start + pages);
@@ -297,10 +298,14 @@ impl<'a, P: Platform, M: FrameUser> Cpu<'a, '_, P, M> {
     }
 
     /// Whether the owner of a block, which was requested as `asked`, would move it now.
-    pub(super) fn would_move(&self, mover: Option<&dyn Migrate>) -> impl Fn(Pfn, Order, Migratetype) -> bool {
-        move |pfn, order, asked| {
-            self.may_move(asked) && mover.is_some_and(|mover| mover.can_move(pfn, order, asked))
-        }
+    pub(super) fn would_move(
+        &self,
+        mover: Option<&dyn Migrate>,
+        pfn: Pfn,
+        order: Order,
+        asked: Migratetype,
+    ) -> bool {
+        self.may_move(asked) && mover.is_some_and(|mover| mover.can_move(pfn, order, asked))
     }
 
     /// The helpers' mover, and this CPU inside it: until the guard is dropped its requests move nothing. `None` inside

@@ -115,7 +115,7 @@ impl<P: Platform, M: FrameUser> Compaction<'_, '_, '_, P, M> {
 
     /// Whether the owner of the block, which is smaller than a pageblock, would move it.
     fn moves(&self, pfn: Pfn, order: Order, asked: Migratetype) -> bool {
-        order < PAGEBLOCK_ORDER && self.cpu.would_move(Some(self.migrate))(pfn, order, asked)
+        order < PAGEBLOCK_ORDER && self.cpu.would_move(Some(self.migrate), pfn, order, asked)
     }
 
     /// Whether all blocks in use in a range can move. Blocks on a CPU's list are not in use; that CPU has been

@@ -93,7 +93,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         self.drain_all_of(zone);
         let stays = || {
             let mover = self.mover(helpers);
-            let moves = self.would_move(mover.as_ref().map(|&(migrate, _)| migrate));
+            let mover = mover.as_ref().map(|&(migrate, _)| migrate);
+            let moves = |pfn, order, asked| self.would_move(mover, pfn, order, asked);
             self.first_that_stays(self.frames.blocks_in(range.clone()), moves)
         };
         // Nothing is moved in vain if a block stays. The presets move first.
