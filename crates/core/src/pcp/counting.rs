@@ -14,7 +14,8 @@
 //! Each list in `used` may hold its *share* of `high`, which grows with the size of its blocks (see [`Shares`]).
 //! A free that finds the list at its share, which is its *ceiling*, drains half of it; an allocation that finds it
 //! empty refills half of it. So no list empties another one, and all of them together hold at most `high`, but for one
-//! block each: a list may hold one at any fullness, so that a pair of calls hits.
+//! block of orders 0 to 3 each: such a list may hold one at any fullness, so that a pair of calls hits. Calls of a list
+//! whose share is less than a block, and that is empty, go past it.
 //!
 //! A refill raises `high` by the pages that it brings, up to the bound that the free memory sets; a tick lowers it by
 //! an eighth. `level` holds the present division: it changes when a list comes into use, or when it divides more than
@@ -24,7 +25,9 @@
 //! Where every free is a slow call, because a pageblock of the zone is isolated or memory is poisoned, the ceiling is
 //! one that no hit is below; a slow call tells from it whether the list is at its share.
 //!
-//! A list that is not in `used` is empty, and shut. Empty lists leave `used` when `level` changes.
+//! A list that is not in `used` is empty, and shut. Empty lists leave `used` when `high` has changed so far, and at one
+//! in [`AGE`] refills. Not when another list comes into use: of many lists most are empty now and then, and each would
+//! bring a division when it leaves and when it comes.
 //!
 //! Where lists of idle CPUs can be drained, what lists may hold is divided by the CPUs whose lists may hold pages of
 //! the zone: its `sharers`. A CPU is one of them from its first refill, or its first free, on, until all of its lists
@@ -46,6 +49,9 @@ const ROOM: u32 = 30;
 /// Bits of the threshold in `level`. A threshold above the pages of a zone is never reached.
 const THRESHOLD: u64 = (1 << ROOM) - 1;
 const _: () = assert!(crate::frame::MAX_ZONE_PAGES < THRESHOLD);
+
+/// Refills of all lists, after which those that are empty are no longer in use.
+pub(super) const AGE: u64 = 256;
 
 /// First bit of the drain scale in `freed`.
 const FREE_FACTOR: u32 = 56;
@@ -100,16 +106,25 @@ impl<'m, P: Platform> Pcp<'m, P> {
         Shares::unpack(self.level.load(Relaxed))
     }
 
-    /// If hits do not count: most blocks of a list, at least one, so that a pair of calls hits at any fullness. Blocks
-    /// of the pageblock order keep no pageblock from being whole: they may hold as much in addition, and without the
-    /// bound by free memory.
+    /// If hits do not count: most blocks of a list. At least one of the orders that Linux does not call costly, so that
+    /// a pair of calls hits at any fullness: one of each higher order on each CPU could be most of the free memory.
+    /// Blocks of the pageblock order keep no pageblock from being whole: they may hold as much in addition, and without
+    /// the bound by free memory.
     pub(super) fn share_of(&self, list: usize, shares: Shares) -> u32 {
         let (order, _) = KINDS[list];
         let pages = match order {
             PAGEBLOCK_ORDER => self.high_max.load(Relaxed) as u32 / self.sharers(),
             _ => shares.of(order, self.used.load(Relaxed) >> list & 1 != 0),
         };
-        (pages >> order.get()).max(1)
+        (pages >> order.get()).max(u32::from(order <= COSTLY_ORDER))
+    }
+
+    /// Whether a list is empty and may hold no block: its calls go past it.
+    pub(super) fn is_passed(&self, list: usize) -> bool {
+        KINDS[list].0 > COSTLY_ORDER
+            && !self.counts()
+            && self.share_of(list, self.shares()) == 0
+            && self.list(list).len() == 0
     }
 
     /// If hits do not count, and the lists of idle CPUs can be drained: CPUs that share what the lists of the zone may
@@ -384,7 +399,14 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// If hits do not count: divides what the lists may hold among those in use, and lets frees hit each of these up to
     /// its share.
-    pub(super) fn divide(&self, pages: u32) {
+    fn divide(&self, pages: u32) {
+        let shares = Shares::new(pages, self.lists_used().map(|list| KINDS[list].0));
+        self.level.store(shares.pack(), Relaxed);
+        self.lists_used().for_each(|number| self.open_to_share(number, shares));
+    }
+
+    /// Like [`divide`](Self::divide), without the lists that are empty: they are in use again when blocks come.
+    pub(super) fn divide_anew(&self, pages: u32) {
         for number in self.lists_used() {
             let list = self.list(number);
             if list.len() == 0 {
@@ -392,9 +414,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
                 self.used.store(self.used.load(Relaxed) & !(1 << number), Relaxed);
             }
         }
-        let shares = Shares::new(pages, self.lists_used().map(|list| KINDS[list].0));
-        self.level.store(shares.pack(), Relaxed);
-        self.lists_used().for_each(|number| self.open_to_share(number, shares));
+        self.divide(pages);
     }
 
     fn open_to_share(&self, number: usize, shares: Shares) {

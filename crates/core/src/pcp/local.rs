@@ -94,6 +94,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     fn give_share_up(&self) {
         if P::DRAINS_REMOTELY && !self.pcp.counts() && self.pcp.is_sharer() {
             self.pcp.lists_used().for_each(|number| self.pcp.list(number).shut());
+            self.pcp.used.store(0, Relaxed);
             self.pcp.sharers.store(0, Relaxed);
             self.zone.sharers.fetch_add(u64::MAX, Relaxed);
         }
@@ -126,6 +127,14 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let Some(number) = self.list(order, migratetype) else {
             return self.take_directly(order, migratetype, migratetype);
         };
+        if self.pcp.is_passed(number) {
+            let taken = self.take_directly(order, migratetype, migratetype);
+            if taken.is_some() {
+                self.take_share();
+                self.raise_high(order.pages());
+            }
+            return taken;
+        }
         // All blocks of a refill may be bad; only an empty refill means that the zone has none.
         while self.refill(number, migratetype) > 0 {
             if let Some(pfn) = self.pop(number, order) {
@@ -269,6 +278,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let Some(number) = self.pcp.list_of(order, migratetype) else { return self.free_direct(pfn, order) };
         let list = self.pcp.list(number);
         let is_full = !self.pcp.counts() && !self.pcp.has_room(list);
+        if is_full && self.pcp.is_passed(number) {
+            return self.free_direct(pfn, order);
+        }
         let Some(place) = self.push(number, pfn) else { return self.free_direct(pfn, order) };
         if self.pcp.counts() {
             self.pcp.open(number);

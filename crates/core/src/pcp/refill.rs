@@ -3,6 +3,7 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::counting::AGE;
 use super::list::List;
 use super::{KINDS, Local, bump};
 use crate::buddy::{Each, Pieces};
@@ -55,7 +56,10 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
                 self.check_refilled(list, order);
             }
             if tuned.is_none() {
-                self.set_high(self.pcp.high().saturating_add((taken << order.get()) as u32));
+                self.raise_high(taken << order.get());
+                if self.pcp.events.refills.load(Relaxed).is_multiple_of(AGE) {
+                    self.pcp.divide_anew(self.pcp.shares().pages);
+                }
             }
             self.pcp.open(number);
             for place in list.places() {
@@ -97,6 +101,11 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         Room { blocks, unit: moved_at_once(order, blocks, self.pcp.sizing()) }
     }
 
+    /// If hits do not count: raises `high` by the pages that a call has taken from the zone.
+    pub(super) fn raise_high(&self, pages: u64) {
+        self.set_high(self.pcp.high().saturating_add(pages as u32));
+    }
+
     /// If hits do not count: sets `high`, within its bounds, and divides it among the lists if the present division is
     /// of more, or of less than seven eighths.
     pub(super) fn set_high(&self, high: u32) {
@@ -110,7 +119,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             Shortage::None | Shortage::BelowHigh => high,
         };
         if !(may_hold - may_hold / 8..=may_hold).contains(&self.pcp.shares().pages) {
-            self.pcp.divide(may_hold);
+            self.pcp.divide_anew(may_hold);
         }
     }
 

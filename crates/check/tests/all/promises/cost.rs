@@ -1,6 +1,8 @@
 //! Cost: what a call costs does not depend on how much memory, how many zones and how many CPUs there are. Counted, not
 //! timed.
 
+use fastrand::Rng;
+use framewright::config::PcpOrders;
 use framewright::policy::pcp::share_of_free;
 use framewright_check::platform::checked::{Checked, longest_hold, tally};
 use framewright_check::prelude::*;
@@ -231,4 +233,81 @@ fn a_call_by_address_costs_the_same_with_any_number_of_sections() {
         println!("{engine:?}: {few} accesses, {many} with more sections");
         assert!(many <= few + few / 4, "{engine:?}: {few} accesses, then {many}");
     }
+}
+
+/// A world whose CPUs allocate and free at random, and the blocks in use.
+struct Mixed {
+    world: World<Checked>,
+    held: Vec<(Pfn, Order)>,
+    pages: u64,
+    random: Rng,
+}
+
+impl Mixed {
+    /// Any CPU allocates a block, and any CPUs free random ones until at most `most` pages are in use. Each order is
+    /// half as frequent as the one below it; CPUs take turns with `types` types.
+    fn step(&mut self, types: usize, most: u64) {
+        let cpus = self.world.allocator().cpus();
+        let k = order(self.random.u64(..).trailing_zeros().min(9) as u8);
+        let cpu = self.random.usize(..cpus);
+        let migratetype = Migratetype::ORDINARY[cpu % types];
+        if let Ok(pfn) = self.world.on(cpu, |cpu| cpu.alloc(k, migratetype)) {
+            self.held.push((pfn, k));
+            self.pages += k.pages();
+        }
+        while self.pages > most {
+            let (pfn, k) = self.held.swap_remove(self.random.usize(..self.held.len()));
+            self.world.must_free(self.random.usize(..cpus), pfn, k);
+            self.pages -= k.pages();
+        }
+    }
+}
+
+/// Lists of orders that have none in Linux take little from the others, and no memory that others need.
+#[test]
+fn lists_of_all_orders_cost_little_more_than_those_of_linux_and_keep_as_many_huge_pages() {
+    for (cpus, types) in [(1, 1), (16, 1), (16, 3)] {
+        let both = [PcpOrders::UpToCostlyAndHuge, PcpOrders::UpToHuge].map(|orders| {
+            let pages = 256 * PAGEBLOCK_PAGES;
+            let spec = Spec::one_zone(pages, cpus).but(|config| config.experiment.pcp_orders = orders);
+            let random = Rng::with_seed(44);
+            let mut mixed = Mixed { world: spec.build(), held: Vec::new(), pages: 0, random };
+            let mut steps = || (0..30_000).for_each(|_| mixed.step(types, pages * 4 / 5));
+            steps();
+            let cost = tally(steps).1.accesses();
+            mixed.world.drain_all();
+            (cost / 30_000, mixed.world.allocator().free_blocks(PAGEBLOCK_ORDER))
+        });
+        let [(few, few_whole), (all, all_whole)] = both;
+        println!(
+            "{cpus} CPUs, {types} types: {few} and {all} accesses, {few_whole} and {all_whole} huge pages"
+        );
+        assert!(8 * all <= 9 * few, "{few} accesses, {all} with lists of all orders");
+        assert!(all_whole + 2 >= few_whole, "{few_whole} huge pages, {all_whole} with lists of all orders");
+    }
+}
+
+/// Lists that a CPU no longer uses take no share from the others: what it does then costs what it costs a CPU that has
+/// never used them.
+#[test]
+fn lists_that_are_no_longer_used_cost_the_others_nothing() {
+    let spec = Spec::one_zone(256 * PAGEBLOCK_PAGES, 1);
+    let [fresh, after] = [0, 8].map(|orders| {
+        let world: World<Checked> = spec.build();
+        let all_frames = || {
+            let frames: Vec<_> = (0..8192).map(|_| world.must_alloc(0, 0)).collect();
+            frames.into_iter().for_each(|pfn| world.must_free(0, pfn, 0));
+        };
+        (0..10).for_each(|_| all_frames());
+        for (k, migratetype) in (0..=orders).flat_map(|k| Migratetype::ORDINARY.map(|list| (order(k), list)))
+        {
+            let pfn = world.on(0, |cpu| cpu.alloc(k, migratetype)).expect("there is room");
+            world.must_free(0, pfn, k);
+        }
+        world.on(0, |cpu| cpu.drain());
+        (0..40).for_each(|_| all_frames());
+        tally(all_frames).1.accesses()
+    });
+    println!("{fresh} accesses, {after} after other lists were in use");
+    assert!(after <= fresh + fresh / 50, "{fresh} accesses, {after} after other lists were in use");
 }

@@ -273,9 +273,10 @@ pub fn round_robin(held: [u32; 3], count: u32) -> [u32; 3] {
 /// Division of the base pages that all lists of a CPU may hold among the lists in use.
 ///
 /// A list that may hold `d` blocks, and that refills and drains fill to its half, misses once in about `d²` random
-/// allocations and frees. If lists share a number of pages, the sum of `1 / d²` is least when `d` falls with the cube
-/// root of the block size: so pages grow with the square of that root. A list of which these pages are fewer than eight
-/// blocks takes no share from the others: it would leave little to them, and have few blocks itself.
+/// allocations and frees of its order. If each order is requested half as often as the one below it, and the lists
+/// share a number of pages, the misses are fewest when the pages of a list grow with the cube root of its block size. A
+/// list of which these pages are fewer than eight blocks takes no share from the others: it would leave little to them,
+/// and have few blocks itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Shares {
     /// Base pages that all lists may hold.
@@ -285,8 +286,8 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// `4 · 2^(2k/3)`, by order.
-    const WEIGHTS: [u32; NR_ORDERS] = [4, 6, 10, 16, 25, 40, 64, 102, 161, 256, 406];
+    /// `16 · 2^(k/3)`, by order.
+    const WEIGHTS: [u32; NR_ORDERS] = [16, 20, 25, 32, 40, 51, 64, 81, 102, 128, 161];
 
     /// Shares of `pages`, for lists in use of these orders. O(lists).
     #[must_use]
