@@ -364,6 +364,25 @@ fn the_same_finding_of_two_zones_is_said_once() {
 }
 
 #[test]
+fn an_archive_that_ends_between_two_files_is_not_taken_for_whole() {
+    let whole = Root::open(Path::new(REAL)).and_then(|root| root.archive()).expect("an archive");
+    let path = std::env::temp_dir().join(format!("framewright-between-{}.tar", std::process::id()));
+    // Where the headers of files begin: 512 bytes with the archive's magic.
+    let begins = (1..whole.len() / 512).map(|n| 512 * n).filter(|at| whole[at + 257..].starts_with(b"ustar"));
+    let mut ends: Vec<usize> = begins.collect();
+    assert!(ends.len() > 10, "{ends:?}");
+    ends.push(whole.len() - 1024);
+    for end in ends {
+        fs::write(&path, &whole[..end]).expect("written");
+        let error = Root::open(&path).map(drop).expect_err("it is cut").to_string();
+        assert!(error.contains("the archive is cut off or damaged"), "{end}: {error}");
+    }
+    fs::write(&path, &whole).expect("written");
+    assert!(Root::open(&path).is_ok());
+    fs::remove_file(&path).expect("it was there");
+}
+
+#[test]
 fn files_that_are_missing_or_damaged_are_no_panic() {
     let error = examine(&Root::open(Path::new("/nonexistent")).expect("not a file"))
         .expect_err("there is none")
