@@ -93,7 +93,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             lifetimes.into_iter().map(|(name, ns)| (name.to_owned(), ns.into())).collect();
         let json = serde_json::json!({
             "trace": id, "duration_ns": profile.duration_ns, "allocations": profile.all.allocations,
-            "pages": profile.all.pages, "frees": profile.frees, "peak_pages": profile.peak_pages,
+            "pages": profile.all.pages, "page_bytes": trace.meta.bytes(1), "frees": profile.frees, "peak_pages": profile.peak_pages,
             "orders": orders, "types": types, "comms": comms, "lifetime_ns": lifetimes,
             "kept": shares(&profile.kept), "config": cost.config, "replayed_cpu_ns": cost.cpu_ns,
             "unseen_frees": profile.unseen_frees, "lost_events": trace.meta.lost_events, "cut": trace.meta.cut,
@@ -177,13 +177,13 @@ fn facts(
         0 => String::new(),
         ns => format!(" ({:.0} a second)", allocations as f64 * 1e9 / ns as f64),
     };
-    fact("allocations", format!("{allocations}{rate} of {pages} pages, {}", size(pages << 12)));
+    fact("allocations", format!("{allocations}{rate} of {pages} pages, {}", size(trace.meta.bytes(pages))));
     let unseen = match profile.unseen_frees {
         0 => String::new(),
         unseen => format!(", {unseen} of them not of the trace's allocations"),
     };
     fact("frees", format!("{}{unseen}", profile.frees));
-    fact("most in use", format!("{} of these allocations", size(profile.peak_pages << 12)));
+    fact("most in use", format!("{} of these allocations", size(trace.meta.bytes(profile.peak_pages))));
     let lifetimes: Vec<String> = QUANTILES
         .iter()
         .filter_map(|(name, quantile)| {
@@ -391,6 +391,22 @@ mod tests {
         assert!(cut.contains("incomplete        recording stopped before the command ended"), "{cut}");
         assert!(cut.contains("lost events       unknown"), "{cut}");
         assert!(said(false, Some(7)).contains("lost events       7"));
+    }
+
+    /// As of Arm servers.
+    #[test]
+    fn pages_have_the_size_that_the_traced_kernel_gave_them() {
+        let events = vec![Event::default()];
+        for (page_kib, size) in [(0, "4 KiB"), (4, "4 KiB"), (16, "16 KiB"), (64, "64 KiB")] {
+            let mut trace = Trace { events: events.clone(), ..Trace::default() };
+            trace.comms.intern("p");
+            trace.meta.page_kib = page_kib;
+            let args = SummaryArgs { trace: "t".into(), config: None, top: 3 };
+            let facts = facts(&trace, &Profile::of(&trace), &Cost::default(), None, &args);
+            let said = facts.render(Format::Table, &Terminal::plain());
+            assert!(said.contains(&format!("allocations       1 of 1 pages, {size}\n")), "{said}");
+            assert!(said.contains(&format!("most in use       {size} of these")), "{said}");
+        }
     }
 
     /// As `perf record` leaves it: nothing of it says what it cost.
