@@ -220,15 +220,21 @@ impl<'a> Modelled<'a> {
     fn explain(&self, part: &mut Part, models: usize) {
         let [each, all] = self.events;
         part.note(format!(
-            "{} of the program on {} of {} virtual CPUs: each replays {each} of the {all} events, from a different \
-             offset, at the recorded pace. Clearing pages and page faults are not part of it.",
+            "{} of the program on {} of {} virtual CPUs: each replays {each} of the {all} events{}, at the recorded pace. \
+             Clearing pages and page faults are not part of it.",
             match self.traced.len() {
                 1 => "One copy".to_owned(),
                 copies => format!("{copies} copies"),
             },
             self.cpus(),
-            self.machine.cpus()
+            self.machine.cpus(),
+            if self.traced.len() > 1 { ", from an offset of its own" } else { "" }
         ));
+        if u32::from(self.cpus()) > self.machine.cores_per_node * self.machine.nodes {
+            part.note(
+                "Some CPUs share a core: the time between two operations, pauses too, counts as work and is longer there.",
+            );
+        }
         part.note(format!(
             "{models} models of {}, between which its estimated parameters vary.",
             self.machine.name
@@ -385,6 +391,26 @@ mod tests {
         assert!(wait < 30.0, "{wait} ns");
         let elapsed = value("elapsed_ms");
         assert!((3004.0..3050.0).contains(&elapsed), "{elapsed} ms from the first to the last");
+    }
+
+    /// What is between two operations may be work or a pause: the trace does not say. Models take it for work.
+    #[test]
+    fn where_cpus_share_cores_the_pace_is_said_to_be_slower() {
+        let kind = |n: u64| if n.is_multiple_of(2) { EventKind::PageAlloc } else { EventKind::PageFree };
+        let events: Vec<Event> = (0..200).map(|n| event(10_000 * n, 0, kind(n), 8, 0)).collect();
+        let trace = Trace { events, ..Trace::default() };
+        let machine = Machine::with_cores("skylake-2s", 2);
+        let setups = [("framewright".to_owned(), Setup::default())];
+        let cores = machine.cores_per_node * machine.nodes;
+        let ran = |copies: u32| {
+            let modelled = Modelled::new(&trace, &machine, copies as usize).expect("it has CPUs enough");
+            let mut part = part(&machine, "framewright", 1);
+            modelled.simulate(&setups, 1, &mut part, &Progress::new("replay", 1)).expect("simulated");
+            let slower = part.notes.iter().any(|note| note.contains("share a core"));
+            (part.find("elapsed_ms").expect("a metric").of("framewright")[0], slower)
+        };
+        let (alone, shared) = (ran(cores), ran(2 * cores));
+        assert!(shared.0 > 1.3 * alone.0 && !alone.1 && shared.1, "{alone:?} {shared:?}");
     }
 
     /// Two CPUs free a huge page frame by frame, or in parts of several sizes, as a split one is.
