@@ -49,8 +49,8 @@ fn more_copies_wait_longer_for_the_lock_and_the_same_seed_gives_the_same() {
     assert!(wait(&two) > wait(&single), "{two:?} {single:?}");
 }
 
-/// Of every second block of each order half the memory stays, so that the next order has no block: twice the pages in use
-/// do not suffice (Robson, "Bounds for some functions concerning dynamic storage allocation", 1974).
+/// Every second block of each order stays, so that the next order has no block: twice the pages in use do not suffice
+/// (Robson, "Bounds for some functions concerning dynamic storage allocation", 1974).
 #[test]
 fn a_program_that_fragments_its_memory_gets_as_much_as_that_takes() {
     const PAGES: u64 = 1 << 14;
