@@ -48,6 +48,8 @@ pub struct Modelled<'a> {
     page_cache_frames: u64,
     /// Events of each copy, and of the trace.
     events: [usize; 2],
+    /// Frees that all copies together leave out.
+    left_out: usize,
 }
 
 impl<'a> Modelled<'a> {
@@ -88,11 +90,18 @@ impl<'a> Modelled<'a> {
             (0..each).map(|n| usable[(first + n) % usable.len()]).collect()
         };
         let traced: Vec<_> = (0..copies).map(events_of).collect();
+        let (copies, left_out) = compile_all(&traced, &threads, PageCache::AsTraced);
+        if copies.iter().all(|copy| copy.slots == 0) {
+            return Err(Error::failed(
+                "the trace frees only blocks from before its start, which models do not have",
+            ));
+        }
         let of_files = traced.iter().flatten().filter(|event| event.is_page_cache());
         Ok(Self {
             machine,
             page_cache_frames: of_files.map(|event| 1 << event.order).sum(),
-            copies: Compiled::new(compile_all(&traced, &threads, PageCache::AsTraced)),
+            copies: Compiled::new(copies),
+            left_out,
             threads,
             traced,
             events: [each, usable.len()],
@@ -101,7 +110,7 @@ impl<'a> Modelled<'a> {
 
     /// The copies that run under this setup.
     fn copies(&self, setup: &Setup) -> &[Copy] {
-        self.copies.of(setup, |page_cache| compile_all(&self.traced, &self.threads, page_cache))
+        self.copies.of(setup, |page_cache| compile_all(&self.traced, &self.threads, page_cache).0)
     }
 
     /// Runs every configuration on as many models of the machine, or until `progress` is interrupted, and adds what
@@ -220,15 +229,20 @@ impl<'a> Modelled<'a> {
     fn explain(&self, part: &mut Part, models: usize) {
         let [each, all] = self.events;
         part.note(format!(
-            "{} of the program on {} of {} virtual CPUs: each replays {each} of the {all} events{}, at the recorded pace. \
-             Clearing pages and page faults are not part of it.",
+            "{} of the program on {} of {} virtual CPUs: each replays {each} of the {all} events{}{}, at the recorded \
+             pace. Clearing pages and page faults are not part of it.",
             match self.traced.len() {
                 1 => "One copy".to_owned(),
                 copies => format!("{copies} copies"),
             },
             self.cpus(),
             self.machine.cpus(),
-            if self.traced.len() > 1 { ", from an offset of its own" } else { "" }
+            if self.traced.len() > 1 { ", from an offset of its own" } else { "" },
+            match (self.left_out, self.traced.len()) {
+                (0, _) => String::new(),
+                (frees, 1) => format!(" but for {frees} frees of blocks that are not its own"),
+                (frees, _) => format!(" but for frees of blocks that are not its own ({frees} in all)"),
+            }
         ));
         if u32::from(self.cpus()) > self.machine.cores_per_node * self.machine.nodes {
             part.note(
@@ -242,13 +256,15 @@ impl<'a> Modelled<'a> {
     }
 }
 
-/// The operations of each copy.
-fn compile_all(copies: &[Vec<&Event>], threads: &[u16], page_cache: PageCache) -> Vec<Copy> {
-    copies.iter().map(|events| compile(events, threads, page_cache)).collect()
+/// The operations of each copy, and how many frees are left out.
+fn compile_all(copies: &[Vec<&Event>], threads: &[u16], page_cache: PageCache) -> (Vec<Copy>, usize) {
+    let mut left_out = 0;
+    let compiled = copies.iter().map(|events| compile(events, threads, page_cache, &mut left_out)).collect();
+    (compiled, left_out)
 }
 
 /// The operations of one copy. Frees of blocks that it did not allocate are left out.
-fn compile(events: &[&Event], threads: &[u16], page_cache: PageCache) -> Copy {
+fn compile(events: &[&Event], threads: &[u16], page_cache: PageCache, left_out: &mut usize) -> Copy {
     let mut copy = Copy { threads: vec![Vec::new(); threads.len()], ..Copy::default() };
     // Time since the copy's first event: of it, and of the last operation of each thread. All threads have one clock,
     // so that those which took turns when they were recorded take turns here.
@@ -278,6 +294,8 @@ fn compile(events: &[&Event], threads: &[u16], page_cache: PageCache) -> Copy {
             push(slot, order, Act::Alloc(migratetype(page_cache.mobility(event))));
             continue;
         }
+        let is_known = |released: &Released| !matches!(released, Released::Unknown(..));
+        *left_out += usize::from(!released.iter().any(is_known));
         for released in released {
             let (owner, order, offset) = match released {
                 Released::Whole(owner) => (owner, owner.order, None),
@@ -393,6 +411,25 @@ mod tests {
         assert!((3004.0..3050.0).contains(&elapsed), "{elapsed} ms from the first to the last");
     }
 
+    /// As of a server that ran before it was recorded.
+    #[test]
+    fn frees_of_what_was_there_before_are_left_out_and_said_to_be() {
+        let free = |n: u64| event(1000 * n, 0, EventKind::PageFree, 100 + n, 0);
+        let mut trace = Trace { events: (0..5).map(free).collect(), ..Trace::default() };
+        let machine = Machine::find("xeon-gold-5320").expect("it is built in");
+        let error = Modelled::new(&trace, &machine, 1).expect_err("no block of the trace's").to_string();
+        assert!(error.contains("frees only blocks from before"), "{error}");
+        trace.events.push(event(6000, 0, EventKind::PageAlloc, 1, 0));
+        trace.events.push(event(7000, 0, EventKind::PageFree, 1, 0));
+        let modelled = Modelled::new(&trace, &machine, 1).expect("it has CPUs enough");
+        let mut part = part(&machine, "framewright", 1);
+        let setups = [("framewright".to_owned(), Setup::default())];
+        modelled.simulate(&setups, 1, &mut part, &Progress::new("replay", 1)).expect("simulated");
+        let said =
+            "each replays 7 of the 7 events but for 5 frees of blocks that are not its own, at the recorded";
+        assert!(part.notes.iter().any(|note| note.contains(said)), "{:?}", part.notes);
+    }
+
     /// What is between two operations may be work or a pause: the trace does not say. Models take it for work.
     #[test]
     fn where_cpus_share_cores_the_pace_is_said_to_be_slower() {
@@ -429,7 +466,7 @@ mod tests {
                 }
             }
             let all: Vec<&Event> = events.iter().collect();
-            let copy = compile(&all, &[0, 1], PageCache::AsTraced);
+            let copy = compile(&all, &[0, 1], PageCache::AsTraced, &mut 0);
             let ops = copy.threads.iter().map(Vec::len).sum::<usize>();
             assert_eq!((copy.slots, copy.pages, ops), (20, 512, events.len()));
             let value = simulated(events, "xeon-gold-5320", 1, "preset=linux_v6_16");
