@@ -11,7 +11,7 @@ use tar::{Archive, Builder, Header};
 use framewright_report::error::{Error, Result};
 
 /// The files that are read, but for those of each node.
-pub const FILES: [&str; 15] = [
+pub const FILES: [&str; 16] = [
     "proc/zoneinfo",
     "proc/buddyinfo",
     "proc/vmstat",
@@ -25,6 +25,7 @@ pub const FILES: [&str; 15] = [
     "sys/devices/system/cpu/online",
     "sys/kernel/mm/transparent_hugepage/enabled",
     "sys/kernel/mm/transparent_hugepage/defrag",
+    "sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
     "proc/meminfo",
     "proc/uptime",
 ];

@@ -157,6 +157,19 @@ fn pages_may_be_larger() {
     copy.write("proc/meminfo", &format!("MemTotal: 640 kB\nMemFree:       {} kB\n", 64 * free - 100));
     copy.is_fine("pcp-undersized");
     assert_eq!((state().page_kib, state().mib(512), state().total), (64, 32, Some(10)));
+    // A huge page is what a page of a page table maps: there of order 13, on POWER of order 5.
+    let blocks = "0 0 0 0 9000 0 0 0 0 0 0 0 0 0";
+    copy.write("proc/buddyinfo", &format!("Node 0, zone   Normal {blocks}\n"));
+    assert!(
+        copy.find("fragmented").read.contains("in blocks below order 13; the largest free block has order 4")
+    );
+    copy.write("sys/kernel/mm/transparent_hugepage/hpage_pmd_size", "2097152\n");
+    assert!(copy.find("fragmented").read.contains("in blocks below order 5;"));
+    copy.write(
+        "proc/buddyinfo",
+        &format!("Node 0, zone   Normal {}\n", blocks.replace("9000 0", "9000 9000")),
+    );
+    copy.is_fine("fragmented");
     copy.write("proc/meminfo", "MemTotal: 640 kB\n");
     assert_eq!(state().page_kib, 4, "it does not say");
 }
