@@ -17,7 +17,7 @@ use framewright_sim::queue::{Network, Station};
 use framewright_sim::replay::{Act, Copy, Op, Outcome, run};
 use framewright_sim::stage::migratetype;
 use framewright_trace::trace::{Event, EventKind, Trace};
-use framewright_workload::replay::{Live, PageCache, Released};
+use framewright_workload::replay::{Live, MAX_ORDER, PageCache, Released};
 
 use crate::configure::Setup;
 use crate::machine::Machine;
@@ -63,6 +63,12 @@ impl<'a> Modelled<'a> {
         let usable: Vec<&Event> = trace.events.iter().filter(is_used).collect();
         if usable.is_empty() {
             return Err(Error::failed("the trace has no allocations and no frees to replay"));
+        }
+        if let Some(event) = usable.iter().find(|event| event.order > MAX_ORDER) {
+            return Err(Error::failed(format_args!(
+                "the trace has an event of order {}: {MAX_ORDER} is the largest",
+                event.order
+            )));
         }
         if trace.duration_ns() > LONGEST_NS {
             return Err(Error::failed(format_args!(
@@ -419,6 +425,10 @@ mod tests {
         let machine = Machine::find("xeon-gold-5320").expect("it is built in");
         let error = Modelled::new(&trace, &machine, 1).expect_err("no block of the trace's").to_string();
         assert!(error.contains("frees only blocks from before"), "{error}");
+        let mut large = Trace { events: vec![event(0, 0, EventKind::PageAlloc, 0, 13)], ..Trace::default() };
+        large.comms.intern("p");
+        let error = Modelled::new(&large, &machine, 1).expect_err("no order of ours").to_string();
+        assert!(error.contains("order 13: 10 is the largest"), "{error}");
         trace.events.push(event(6000, 0, EventKind::PageAlloc, 1, 0));
         trace.events.push(event(7000, 0, EventKind::PageFree, 1, 0));
         let modelled = Modelled::new(&trace, &machine, 1).expect("it has CPUs enough");

@@ -25,8 +25,8 @@ use std::path::Path;
 use crate::error::Error;
 use crate::output::Output;
 
-/// Largest order a trace may hold: the largest that a buddy allocator of 11 orders hands out.
-pub const MAX_ORDER: u8 = 10;
+/// Largest order a trace may hold: that of a huge page where base pages have 64 KiB.
+pub const MAX_ORDER: u8 = 13;
 
 /// Frame numbers lie below this: 64-bit addresses of frames of 4 KiB.
 pub const PFN_LIMIT: u64 = 1 << 52;

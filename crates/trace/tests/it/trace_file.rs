@@ -165,7 +165,7 @@ fn messages() {
 fn an_invalid_trace_is_not_written() {
     type Change = fn(&mut Event);
     let cases: [(Change, &str); 6] = [
-        (|event| event.order = 11, "order 11 is above 10"),
+        (|event| event.order = 14, "order 14 is above 13"),
         (|event| event.time_ns = 5, "time_ns 5 is before the row above it, 1001"),
         (|event| event.pfn = 1 << 52, "pfn 4503599627370496 is no frame number"),
         (|event| event.pid = 1 << 31, "pid 2147483648 is out of range"),
