@@ -1,7 +1,7 @@
 //! A function for each finding. Thresholds are said where they are used; none of them is a matter of taste alone.
 
 use framewright::config::PcpRule;
-use framewright::policy::pcp::{BATCH_CAP, sharing_cpus, size};
+use framewright::policy::pcp::{BATCH_CAP, BATCH_CAP_V3_0, sharing_cpus, size};
 
 use super::read::{Group, Kernel, State, Zone};
 use super::{Finding, Severity};
@@ -120,7 +120,8 @@ fn undersized(state: &State, zone: &Zone) -> Option<Finding> {
     let node_cpus = state.node_cpus.get(&zone.node).copied().unwrap_or(state.online);
     let (setting, fraction) = state.list_fraction();
     let cpus = sharing_cpus(node_cpus, state.online);
-    let cap = BATCH_CAP * 4 / state.page_kib;
+    let of_4_kib = if kernel < Kernel(4, 19) { BATCH_CAP_V3_0 } else { BATCH_CAP };
+    let cap = of_4_kib * 4 / state.page_kib;
     let right = size(rule(kernel), zone.managed, zone.unboosted_low(), cpus, fraction, cap);
     let online = || zone.pagesets.iter().filter(|(_, set)| set.batch > 0);
     let is_small = |set: &super::Pageset| {

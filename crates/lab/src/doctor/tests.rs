@@ -143,6 +143,19 @@ fn a_boosted_zone_has_lists_of_the_right_size() {
     assert!(copy.find("watermark-boosted").read.starts_with("boost 20000 pages on top of low 17006"));
 }
 
+/// Linux doubled the batch in v4.19.
+#[test]
+fn an_older_kernels_lists_are_as_large_as_it_makes_them() {
+    let copy = Copy::new("older");
+    copy.replace("proc/zoneinfo", "batch:    63", "batch:    31");
+    for release in ["3.10.0-1160.el7.x86_64", "4.14.336", "4.18.20"] {
+        copy.write("proc/sys/kernel/osrelease", release);
+        copy.is_fine("pcp-undersized");
+    }
+    copy.write("proc/sys/kernel/osrelease", "4.19.0");
+    copy.find("pcp-undersized");
+}
+
 /// As of Arm servers whose kernel has pages of 64 KiB: 1 MiB, the most that a refill is computed from, is 16 of them.
 #[test]
 fn pages_may_be_larger() {
