@@ -1,7 +1,7 @@
 //! A function for each finding. Thresholds are said where they are used; none of them is a matter of taste alone.
 
 use framewright::config::PcpRule;
-use framewright::policy::pcp::{BATCH_CAP, sharing_cpus, size};
+use framewright::policy::pcp::{BATCH_CAP, BATCH_CAP_V3_0, sharing_cpus, size};
 
 use super::read::{Group, Kernel, State, Zone};
 use super::{Finding, Severity};
@@ -120,7 +120,8 @@ fn undersized(state: &State, zone: &Zone) -> Option<Finding> {
     let node_cpus = state.node_cpus.get(&zone.node).copied().unwrap_or(state.online);
     let (setting, fraction) = state.list_fraction();
     let cpus = sharing_cpus(node_cpus, state.online);
-    let cap = BATCH_CAP * 4 / state.page_kib;
+    let of_4_kib = if kernel < Kernel(4, 19) { BATCH_CAP_V3_0 } else { BATCH_CAP };
+    let cap = of_4_kib * 4 / state.page_kib;
     let right = size(rule(kernel), zone.managed, zone.unboosted_low(), cpus, fraction, cap);
     let online = || zone.pagesets.iter().filter(|(_, set)| set.batch > 0);
     let is_small = |set: &super::Pageset| {
@@ -216,16 +217,14 @@ fn earlier_kswapd(state: &State) -> String {
     format!("sysctl -w vm.watermark_scale_factor={}", (2 * now).clamp(1, 3000))
 }
 
-/// Order of a huge page of 2 MiB.
-const HUGE: usize = 9;
 /// Nearly all free memory is in smaller blocks, and there is enough of it for hundreds of huge pages.
 const MOST_SMALL: f64 = 90.0;
 const WORTH_MIB: u64 = 512;
 
 fn fragmented(state: &State, zone: &Zone) -> Option<Finding> {
-    let free = zone.free_in_blocks(0);
-    let small = percent(free - zone.free_in_blocks(HUGE), free);
-    if zone.blocks.len() <= HUGE || state.mib(free) < WORTH_MIB || small < MOST_SMALL {
+    let (free, huge_order) = (zone.free_in_blocks(), zone.huge_order);
+    let small = percent(free - zone.free_huge(), free);
+    if zone.blocks.len() <= huge_order || state.mib(free) < WORTH_MIB || small < MOST_SMALL {
         return None;
     }
     let largest = zone.blocks.iter().rposition(|blocks| *blocks > 0).unwrap_or(0);
@@ -235,7 +234,7 @@ fn fragmented(state: &State, zone: &Zone) -> Option<Finding> {
         severity: if used { Severity::Warning } else { Severity::Info },
         zone: Some(zone.title()),
         read: format!(
-            "{small:.0} % of {} MiB free are in blocks below order {HUGE}; the largest free block has order {largest}, \
+            "{small:.0} % of {} MiB free are in blocks below order {huge_order}; the largest free block has order {largest}, \
              /proc/buddyinfo",
             state.mib(free)
         ),
@@ -321,7 +320,8 @@ fn huge_faults(state: &State) -> Option<Finding> {
             state.period
         ),
         expected: "less than 30 %".into(),
-        why: "Faults that could have mapped 2 MiB mapped 4 KiB: more faults, more TLB misses.".into(),
+        why: "Faults that could have mapped a huge page mapped a base page: more faults, more TLB misses."
+            .into(),
         advice: "See `fragmented`; run programs that need huge pages early, or reserve them with hugetlb."
             .into(),
         shell: Some("echo 1 > /proc/sys/vm/compact_memory".to_owned()),
@@ -356,7 +356,7 @@ fn oom_kills(state: &State) -> Option<Finding> {
         severity: Severity::Warning,
         read: format!("oom_kill {kills} {}, /proc/vmstat", state.period),
         expected: "0".into(),
-        why: "Programs were killed because an allocation found no page.".into(),
+        why: "Programs were killed because an allocation found no page: of the machine, or within the limit of a memory group.".into(),
         advice: "dmesg names them with the state of each zone; a request for a large block may fail with much memory free.".into(),
         shell: Some("dmesg | grep -iE -A30 'invoked oom-killer'".to_owned()),
         ..Finding::default()

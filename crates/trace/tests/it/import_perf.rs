@@ -204,7 +204,7 @@ fn lines_that_say_wrong_or_nothing_are_refused() {
         what.and_then(|what| what.strip_suffix("; ")).unwrap_or_else(|| panic!("{message}")).to_owned()
     };
     for (fields, what) in [
-        ("page=0x5 pfn=0x5 order=11", "mm_page_free of order 11, above 10"),
+        ("page=0x5 pfn=0x5 order=14", "mm_page_free of order 14, above 13"),
         ("page=0x5 pfn=0x5", "mm_page_free without order"),
         ("order=0", "mm_page_free without pfn"),
         ("pfn=0xg order=0", "pfn=0xg is no number"),

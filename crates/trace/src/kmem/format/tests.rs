@@ -89,7 +89,7 @@ fn what_no_trace_can_hold_is_refused() {
         layout(LOCKED_6_18).decode(&event)
     };
     assert!(event(5, 10, 5).is_ok());
-    assert_eq!(event(5, 11, 5), Err("mm_page_alloc_zone_locked of order 11, above 10".into()));
+    assert_eq!(event(5, 14, 5), Err("mm_page_alloc_zone_locked of order 14, above 13".into()));
     assert_eq!(event(5, 0, -1), Err("mm_page_alloc_zone_locked of migratetype -1".into()));
     assert_eq!(
         event(1 << 52, 0, 0),
