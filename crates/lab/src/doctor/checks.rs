@@ -218,8 +218,8 @@ fn is_before(state: &State, release: Kernel) -> bool {
     state.kernel().is_some_and(|kernel| kernel < release)
 }
 
-/// The setting that wakes kswapd earlier, and the line that doubles it: the distance from the min watermark, or where it
-/// cannot be set, before v4.6, all watermarks.
+/// The setting that wakes kswapd earlier, and the line that doubles it: the distance from the min watermark, or before
+/// v4.6, where that cannot be set, all watermarks.
 fn earlier_kswapd(state: &State) -> (&'static str, String) {
     let (name, usual, most) = match is_before(state, Kernel(4, 6)) {
         true => ("min_free_kbytes", 1 << 16, i64::from(i32::MAX)),
