@@ -440,6 +440,54 @@ mod tests {
         assert!(part.notes.iter().any(|note| note.contains(said)), "{:?}", part.notes);
     }
 
+    /// Each value of each setting on the same model, under the presets of lists and of bits.
+    #[test]
+    fn settings_without_effect_change_no_figure() {
+        use crate::configure::{Measures, SETTINGS, Takes};
+        let machine = Machine::with_cores("xeon-gold-5320", 2);
+        let mut events: Vec<Event> = Vec::new();
+        for n in 0..300 {
+            let order = [0, 0, 1, 9][n as usize % 4];
+            events.push(event(1000 * n, (n % 2) as u16, EventKind::PageAlloc, 512 * n, order));
+            if n >= 100 {
+                let (before, order) = (n - 100, [0, 0, 1, 9][(n - 100) as usize % 4]);
+                events.push(event(1000 * n + 500, 0, EventKind::PageFree, 512 * before, order));
+            }
+        }
+        let trace = Trace { events, ..Trace::default() };
+        let modelled = Modelled::new(&trace, &machine, 1).expect("it has CPUs enough");
+        let figures = |setup: Setup| {
+            let mut part = part(&machine, "it", 1);
+            let setups = [("it".to_owned(), setup)];
+            let simulated = modelled.simulate(&setups, 1, &mut part, &Progress::new("replay", 1));
+            simulated.is_ok().then_some(part.event_log_hash)
+        };
+        let mut told = Vec::new();
+        for preset in ["preset=linux_v6_1", "preset=framewright"] {
+            let base =
+                Setup::default().with(&Settings::from_pairs(preset).expect("pairs")).expect("a preset");
+            let as_it_is = figures(base);
+            for setting in SETTINGS.iter().filter(|setting| setting.name != "preset") {
+                let values: Vec<String> = match setting.takes {
+                    Takes::Words(words) => words.iter().map(|word| (*word).to_owned()).collect(),
+                    Takes::Whole(least, most) => vec![least.to_string(), most.min(1 << 10).to_string()],
+                    Takes::Flag => vec!["true".to_owned(), "false".to_owned()],
+                    _ => vec!["1:2:3:4".to_owned()],
+                };
+                for value in values {
+                    let changed = Settings::from_pairs(&format!("{}={value}", setting.name)).expect("a pair");
+                    let setup = base.with(&changed).expect("it takes this");
+                    if !setup.without_effect(&changed, Measures::ModelledTrace).is_empty() {
+                        told.push(setting.name);
+                        assert_eq!(figures(setup), as_it_is, "{preset}, {}={value}", setting.name);
+                    }
+                }
+            }
+        }
+        told.dedup();
+        assert!(told.len() > 8, "{told:?}");
+    }
+
     /// What is between two operations may be work or a pause: the trace does not say. Models take it for work.
     #[test]
     fn where_cpus_share_cores_the_pace_is_said_to_be_slower() {

@@ -203,18 +203,30 @@ fn below_min(state: &State, zone: &Zone) -> Option<Finding> {
         read: format!("free {} pages; min {}, low {}, /proc/zoneinfo", zone.free, zone.min, zone.low),
         expected: "free above low".into(),
         why: "kswapd is awake; below min, allocating tasks reclaim themselves.".into(),
-        advice: "See whether allocstall_* in /proc/vmstat grows (`framewright doctor --watch`); a larger \
-                 vm.watermark_scale_factor wakes kswapd earlier."
-            .into(),
-        shell: Some(earlier_kswapd(state)),
+        advice: format!(
+            "See whether allocstall_* in /proc/vmstat grows (`framewright doctor --watch`); a larger vm.{} wakes kswapd \
+             earlier.",
+            earlier_kswapd(state).0
+        ),
+        shell: Some(earlier_kswapd(state).1),
         study: Some("zone-reclaim"),
     })
 }
 
-/// The line that wakes kswapd at twice the distance from the min watermark.
-fn earlier_kswapd(state: &State) -> String {
-    let now = state.sysctl.get("watermark_scale_factor").copied().unwrap_or(10);
-    format!("sysctl -w vm.watermark_scale_factor={}", (2 * now).clamp(1, 3000))
+/// Whether a kernel is known to be older than this release.
+fn is_before(state: &State, release: Kernel) -> bool {
+    state.kernel().is_some_and(|kernel| kernel < release)
+}
+
+/// The setting that wakes kswapd earlier, and the line that doubles it: the distance from the min watermark, or before
+/// v4.6, where that cannot be set, all watermarks.
+fn earlier_kswapd(state: &State) -> (&'static str, String) {
+    let (name, usual, most) = match is_before(state, Kernel(4, 6)) {
+        true => ("min_free_kbytes", 1 << 16, i64::from(i32::MAX)),
+        false => ("watermark_scale_factor", 10, 3000),
+    };
+    let now = state.sysctl.get(name).copied().unwrap_or(usual);
+    (name, format!("sysctl -w vm.{name}={}", now.saturating_mul(2).clamp(1, most)))
 }
 
 /// Nearly all free memory is in smaller blocks, and there is enough of it for hundreds of huge pages.
@@ -240,8 +252,10 @@ fn fragmented(state: &State, zone: &Zone) -> Option<Finding> {
         ),
         expected: format!("less than {MOST_SMALL:.0} %"),
         why: "A huge page must be compacted together first, which takes microseconds to milliseconds in the fault.".into(),
-        advice: "echo 1 > /proc/sys/vm/compact_memory once; for services that start late, reserve huge pages at boot, or \
-                 raise vm.compaction_proactiveness.".into(),
+        advice: format!(
+            "echo 1 > /proc/sys/vm/compact_memory once; for services that start late, reserve huge pages at boot{}.",
+            if is_before(state, Kernel(5, 9)) { "" } else { ", or raise vm.compaction_proactiveness" }
+        ),
         shell: Some("echo 1 > /proc/sys/vm/compact_memory".to_owned()),
         ..Finding::default()
     })
@@ -282,10 +296,15 @@ fn compaction(state: &State) -> Option<Finding> {
         ),
         expected: "at most half".into(),
         why: "Tasks that ask for large blocks wait for compaction and mostly get none.".into(),
-        advice: "Find unmovable pages in movable pageblocks (/proc/pagetypeinfo); set \
-                 /sys/kernel/mm/transparent_hugepage/defrag to `defer` or `madvise`."
-            .into(),
-        shell: Some("echo defer > /sys/kernel/mm/transparent_hugepage/defrag".to_owned()),
+        advice: format!(
+            "Find unmovable pages in movable pageblocks (/proc/pagetypeinfo); set \
+             /sys/kernel/mm/transparent_hugepage/defrag to {}.",
+            if is_before(state, Kernel(4, 6)) { "`madvise`" } else { "`defer` or `madvise`" }
+        ),
+        shell: Some(format!(
+            "echo {} > /sys/kernel/mm/transparent_hugepage/defrag",
+            if is_before(state, Kernel(4, 6)) { "madvise" } else { "defer" }
+        )),
         ..Finding::default()
     })
 }
@@ -302,8 +321,11 @@ fn stalls(state: &State) -> Option<Finding> {
         read: format!("allocstall {stalls} for {pages} allocated pages {}, /proc/vmstat", state.period),
         expected: "fewer than 1 for 100,000 pages".into(),
         why: "These allocations reclaimed memory themselves: milliseconds instead of nanoseconds.".into(),
-        advice: "Raise vm.watermark_scale_factor so that kswapd begins earlier, or limit the memory of the program that grows.".into(),
-        shell: Some(earlier_kswapd(state)),
+        advice: format!(
+            "Raise vm.{} so that kswapd begins earlier, or limit the memory of the program that grows.",
+            earlier_kswapd(state).0
+        ),
+        shell: Some(earlier_kswapd(state).1),
         study: Some("zone-reclaim"),
         ..Finding::default()
     })
@@ -390,7 +412,7 @@ fn huge_defrag(state: &State) -> Option<Finding> {
         id: "huge-faults-compact",
         severity: Severity::Info,
         read: "always, /sys/kernel/mm/transparent_hugepage/defrag".into(),
-        expected: "madvise, the kernel's default".into(),
+        expected: if is_before(state, Kernel(4, 6)) { "madvise" } else { "madvise, the kernel's default" }.into(),
         why: "Each fault that wants a huge page and finds none free compacts memory itself, for up to milliseconds.".into(),
         advice: "Keep it if throughput matters and latency does not.".into(),
         shell: Some("echo madvise > /sys/kernel/mm/transparent_hugepage/defrag".to_owned()),

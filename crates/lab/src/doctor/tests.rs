@@ -156,6 +156,35 @@ fn an_older_kernels_lists_are_as_large_as_it_makes_them() {
     copy.find("pcp-undersized");
 }
 
+/// Linux before v4.6 has neither `vm.watermark_scale_factor` nor `defer`, before v5.9 no `vm.compaction_proactiveness`.
+#[test]
+fn no_older_kernel_is_told_to_set_what_it_lacks() {
+    let copy = Copy::new("lacks");
+    copy.write("proc/buddyinfo", "Node 0, zone   Normal 400000 100000 10 5 1 0 0 0 0 0 0\n");
+    copy.write(
+        "proc/vmstat",
+        "compact_fail 900\ncompact_success 100\nallocstall_normal 500\npgalloc_normal 1000000\n",
+    );
+    copy.write("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n");
+    copy.write("sys/kernel/mm/transparent_hugepage/defrag", "[always] madvise never\n");
+    copy.write("proc/sys/vm/min_free_kbytes", "90112\n");
+    let told = |release: &str| {
+        copy.write("proc/sys/kernel/osrelease", release);
+        let ids = ["allocation-stalls", "compaction-failing", "fragmented", "huge-faults-compact"];
+        ids.map(|id| copy.find(id))
+            .map(|found| format!("{} {}", found.advice, found.shell.unwrap_or_default()))
+    };
+    let [stalls, failing, fragmented, _] = told("3.10.0-1160.el7.x86_64");
+    assert!(stalls.contains("vm.min_free_kbytes=180224") && !stalls.contains("scale_factor"), "{stalls}");
+    assert!(failing.contains("echo madvise") && !failing.contains("defer"), "{failing}");
+    assert!(!fragmented.contains("proactiveness"), "{fragmented}");
+    assert_eq!(copy.find("huge-faults-compact").expected, "madvise");
+    let [stalls, failing, fragmented, _] = told("6.1.0");
+    assert!(stalls.contains("vm.watermark_scale_factor=20") && failing.contains("echo defer"), "{stalls}");
+    assert!(fragmented.contains("vm.compaction_proactiveness"), "{fragmented}");
+    assert_eq!(copy.find("huge-faults-compact").expected, "madvise, the kernel's default");
+}
+
 /// As of Arm servers whose kernel has pages of 64 KiB: 1 MiB, the most that a refill is computed from, is 16 of them.
 #[test]
 fn pages_may_be_larger() {
