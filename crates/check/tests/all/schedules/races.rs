@@ -579,8 +579,8 @@ fn memory_that_comes_in_at_this_moment_can_be_named() {
     });
 }
 
-/// A request of one node that finds nothing to drain lets none of another node fail: the page there is on the list of an
-/// idle CPU.
+/// A request of one node that finds nothing to drain lets none of another node fail: the page there is on the list of
+/// an idle CPU.
 #[test]
 fn a_drain_that_brings_nothing_is_no_reason_to_drain_no_other_node() {
     schedules(if full() { 2000 } else { 300 }, || {
