@@ -401,9 +401,12 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         }
     }
 
-    /// Drains other CPUs' lists of some zones for a request that fails, unless a drain has brought nothing just now.
+    /// Drains other CPUs' lists of some zones for a request that fails; not of zones where a drain has brought nothing
+    /// just now.
     fn drain_others(&self, zones: impl Iterator<Item = &'m Zone<'m, P>> + Clone) {
-        if !self.allocator.drains.rests() {
+        let now = if P::DRAINS_REMOTELY { P::now_ns() } else { 0 };
+        let zones = zones.filter(move |zone| !P::DRAINS_REMOTELY || !zone.rests(now));
+        if zones.clone().next().is_some() {
             self.allocator.drain_others_and_wait(Some(self.cpu), zones, None, false);
         }
     }
