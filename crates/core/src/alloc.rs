@@ -12,7 +12,7 @@ use crate::defer::Deferred;
 use crate::error::SetupError;
 use crate::fault::{FaultCounts, FaultRule, Faults};
 use crate::frame::{self, DirectMap, FrameMap, FrameUser};
-use crate::pcp::{self, Drains, Local, Pcp};
+use crate::pcp::{self, Local, Pcp};
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::Sizing;
 use crate::policy::reclaim::RECLAIM_DISTANCE;
@@ -46,7 +46,8 @@ pub struct Allocator<'m, P: Platform, M = ()> {
     faults: Faults<P>,
     /// Number of frames that were found bad and not taken back into use.
     pub(crate) hwpoisoned: P::Word,
-    pub(crate) drains: Drains<P>,
+    /// One CPU at a time drains the lists of others.
+    drains: Exclusive<P>,
     /// See [`begin_change`](Self::begin_change).
     changes: Exclusive<P>,
 }
@@ -153,7 +154,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             later: None,
             faults: Faults::new(),
             hwpoisoned: P::Word::new(0),
-            drains: Drains::new(),
+            drains: Exclusive::new(),
             changes: Exclusive::new(),
         })
     }

@@ -344,8 +344,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             found = self.take_first(request, false);
             if found.is_none() && cfg!(feature = "lists") {
                 self.drain();
-                let zones = self.allocator.zones.iter();
-                self.allocator.drain_others_and_wait(Some(self.cpu), zones, None, false);
+                self.drain_others(self.allocator.zones.iter());
                 found = self.take_first(request, false);
             }
         }
@@ -399,6 +398,16 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     pub fn drain(&self) {
         for zone in self.allocator.zones {
             self.local(zone.id()).drain_all();
+        }
+    }
+
+    /// Drains other CPUs' lists of some zones for a request that fails; not of zones where a drain has brought nothing
+    /// just now.
+    fn drain_others(&self, zones: impl Iterator<Item = &'m Zone<'m, P>> + Clone) {
+        let now = if P::DRAINS_REMOTELY { P::now_ns() } else { 0 };
+        let zones = zones.filter(move |zone| !P::DRAINS_REMOTELY || !zone.rests(now));
+        if zones.clone().next().is_some() {
+            self.allocator.drain_others_and_wait(Some(self.cpu), zones, None, false);
         }
     }
 

@@ -28,7 +28,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::platform::{Platform, SharedCell, Word};
-use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, index};
 
 mod claim;
 mod compact;
@@ -63,8 +63,8 @@ pub trait FrameUser: 'static + Send {
     /// here.
     ///
     /// With [`RefillCheck::UnderZoneLock`](crate::config::RefillCheck) the requesting CPU calls it while it holds the
-    /// zone lock. If it panics then, the lock is released, the blocks of that refill are lost, and
-    /// [`verify`](crate::verify) reports that counts and lists differ.
+    /// zone lock. If it panics, the lock is released, and the blocks of that refill are lost: no CPU gets them, and
+    /// [`verify`](crate::verify) reports it.
     fn check(&self) -> Option<&'static str>;
 }
 
@@ -222,7 +222,7 @@ impl<'m, P: Platform, M> ZoneFrames<'m, P, M> {
     /// The head word of the block of `order` at `pfn`, which must be in the map.
     #[inline(always)]
     pub(crate) fn head(&self, pfn: Pfn, order: Order) -> Option<&'m P::Word> {
-        let index = pfn.0.wrapping_sub(self.start.0) as usize;
+        let index = index(pfn.0.wrapping_sub(self.start.0));
         let frame = self.frames.get(index)?;
         if order < PAGEBLOCK_ORDER {
             return Some(&frame.word);
@@ -307,7 +307,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// The free frames of the pageblock of `pfn`; `None` without maps.
     #[inline]
     pub(crate) fn map(&self, pfn: Pfn) -> Option<Map<'m, P>> {
-        let n = (pfn.0.wrapping_sub(self.base.0) / PAGEBLOCK_PAGES) as usize;
+        let n = index(pfn.0.wrapping_sub(self.base.0) / PAGEBLOCK_PAGES);
         #[cfg(feature = "settings")]
         if self.is_compact() {
             let halves = self.maps.get(2 * n..2 * n + 2)?.try_into().ok()?;
@@ -372,7 +372,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// The descriptor of the pageblock of `pfn`; `None` if the map does not hold it.
     #[inline]
     pub(crate) fn pageblock(&self, pfn: Pfn) -> Option<&'m Pageblock<P>> {
-        self.pageblocks.get((pfn.0.wrapping_sub(self.base.0) / PAGEBLOCK_PAGES) as usize)
+        self.pageblocks.get(index(pfn.0.wrapping_sub(self.base.0) / PAGEBLOCK_PAGES))
     }
 
     /// Properties of the pageblock of `pfn`; not present if the map ends before it.
@@ -405,7 +405,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// it; also if the block has no head word.
     #[inline]
     pub(crate) fn head_in_map(&self, pfn: Pfn, order: Order) -> Option<&'m P::Word> {
-        let index = pfn.0.wrapping_sub(self.base.0) as usize;
+        let index = index(pfn.0.wrapping_sub(self.base.0));
         if order >= PAGEBLOCK_ORDER
             && let Some(head) = self.head_apart(self.pageblocks.get(index / PAGEBLOCK_PAGES as usize)?)
         {
@@ -642,7 +642,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// The words of a frame; `None` if the map does not hold it, or frames have none. One comparison covers both words.
     #[inline(always)]
     pub(crate) fn locate(&self, pfn: Pfn) -> Option<Located<'m, P>> {
-        let index = pfn.0.wrapping_sub(self.base.0) as usize;
+        let index = index(pfn.0.wrapping_sub(self.base.0));
         if index >= self.frames.len() {
             return None;
         }
@@ -671,7 +671,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// The caller owns the block of the frame: it was handed out and not freed since. `f` does not access the same slot
     /// again.
     pub unsafe fn with_user<R>(&self, pfn: Pfn, f: impl FnOnce(&mut M) -> R) -> Option<R> {
-        let frame = self.frames.get(pfn.0.checked_sub(self.base.0)? as usize)?;
+        let frame = self.frames.get(index(pfn.0.checked_sub(self.base.0)?))?;
         // SAFETY: ownership, promised by the caller, is exclusive.
         Some(frame.user.with_mut(|user| f(unsafe { &mut *user })))
     }

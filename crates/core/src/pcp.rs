@@ -53,7 +53,7 @@ use list::{COUNTED, NO_HITS};
 pub(crate) use list::{Left, List, Missed};
 pub(crate) use local::Local;
 use outgoing::Outgoing;
-pub(crate) use turn::{Drains, Turn};
+pub(crate) use turn::Turn;
 
 /// Types with per-CPU lists. Without mobility all pageblocks are movable.
 const TYPES: usize = match (cfg!(feature = "lists"), cfg!(feature = "mobility")) {

@@ -192,6 +192,12 @@ impl fmt::Display for Order {
     }
 }
 
+/// The index with a number: one beyond every slice if a word of this machine is too small for the number.
+#[inline(always)]
+pub(crate) const fn index(number: u64) -> usize {
+    if number > usize::MAX as u64 { usize::MAX } else { number as usize }
+}
+
 /// Numbers of the set bits of a word, ascending.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ones(pub(crate) u64);
@@ -437,6 +443,15 @@ impl fmt::Display for Migratetype {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// On a machine with words of 32 bits, a frame number that is beyond them names no frame.
+    #[test]
+    fn a_number_beyond_a_word_is_no_index() {
+        assert_eq!([0, 7, 1 << 31].map(index), [0, 7, 1 << 31]);
+        for number in [1 << 32, 1 << 41 | 7, u64::MAX] {
+            assert!(index(number) as u64 >= number.min(usize::MAX as u64), "{number:#x}");
+        }
+    }
 
     #[test]
     fn an_order_for_pages_is_the_smallest_that_holds_them() {

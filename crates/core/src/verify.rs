@@ -394,7 +394,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             let check = check(zone.id(), Some(pfn), (blocks, recorded));
             let is_inside = spec.spans(pfn) && spec.spans(Pfn(pfn.0 + order.pages() - 1));
             check(pfn.is_aligned(order) && is_inside, "a free block is misaligned or outside its zone")?;
-            let before = last.unwrap_or(pfn).0 - zone.link_base().0;
+            let before = last.unwrap_or(pfn).0 - spec.start.0;
             let says = match self.frames.state(pfn, order) {
                 State::Free { order: head_order, list: head_list, prev, .. } => {
                     (head_order, head_list, u64::from(prev)) == (order, list, before)

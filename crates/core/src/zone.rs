@@ -29,9 +29,12 @@ use crate::frame::FrameMap;
 use crate::platform::{Platform, Word};
 use crate::policy::watermark::Marks;
 use crate::sync::{Locked, Waiter};
-use crate::units::{MAX_ORDER, NodeId, Order, Pfn, ZoneId, ZoneType};
+use crate::units::{NodeId, Order, Pfn, ZoneId, ZoneType};
 pub(crate) use pressure::Pressure;
 pub(crate) use sections::{Cut, MOST_SECTIONS};
+
+/// Nanoseconds after a drain that brought nothing, in which no failing request begins another of the same zones.
+const REST_NS: u64 = 1_000_000;
 
 /// Range, node and type of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,6 +117,8 @@ pub struct Zone<'m, P: Platform> {
     /// CPUs whose lists may hold pages of the zone, unless hits count. Any CPU adds itself, and takes itself or a CPU
     /// whose lists it has drained away.
     pub(crate) sharers: P::Word,
+    /// Time before which no failing request drains the lists of other CPUs again.
+    rests_until: P::Word,
     /// Division of the store into sections.
     pub(crate) cut: Cut,
     /// All sections but the first.
@@ -158,6 +163,7 @@ impl<'m, P: Platform> Zone<'m, P> {
             lock_timing: config.experiment.lock_timing,
             cpus,
             sharers: P::Word::new(0),
+            rests_until: P::Word::new(0),
             cut,
             more,
         }
@@ -199,11 +205,6 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.pressure.is_unreclaimable()
     }
 
-    /// The frame from which links between free blocks count.
-    pub(crate) fn link_base(&self) -> Pfn {
-        self.spec.start.block_start(MAX_ORDER)
-    }
-
     /// Counters of free and managed memory.
     pub(crate) const fn counters(&self) -> &Counters<P> {
         &self.common.counters
@@ -238,6 +239,16 @@ impl<'m, P: Platform> Zone<'m, P> {
     #[must_use]
     pub fn present_pages(&self) -> u64 {
         self.common.counters.present.load(Relaxed)
+    }
+
+    /// Whether a drain of other CPUs' lists of the zone has brought nothing, less than [`REST_NS`] before `now`.
+    pub(crate) fn rests(&self, now: u64) -> bool {
+        now < self.rests_until.load(Relaxed)
+    }
+
+    /// Records that a drain of other CPUs' lists has brought nothing, although lists held blocks.
+    pub(crate) fn rest(&self) {
+        self.rests_until.store(P::now_ns() + REST_NS, Relaxed);
     }
 
     /// Number of sections of the free store.

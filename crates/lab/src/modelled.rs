@@ -17,7 +17,7 @@ use framewright_sim::queue::{Network, Station};
 use framewright_sim::replay::{Act, Copy, Op, Outcome, run};
 use framewright_sim::stage::migratetype;
 use framewright_trace::trace::{Event, EventKind, Trace};
-use framewright_workload::replay::{Live, PageCache, Released};
+use framewright_workload::replay::{Live, MAX_ORDER, PageCache, Released};
 
 use crate::configure::Setup;
 use crate::machine::Machine;
@@ -48,6 +48,8 @@ pub struct Modelled<'a> {
     page_cache_frames: u64,
     /// Events of each copy, and of the trace.
     events: [usize; 2],
+    /// Frees that all copies together leave out.
+    left_out: usize,
 }
 
 impl<'a> Modelled<'a> {
@@ -62,6 +64,12 @@ impl<'a> Modelled<'a> {
         if usable.is_empty() {
             return Err(Error::failed("the trace has no allocations and no frees to replay"));
         }
+        if let Some(event) = usable.iter().find(|event| event.order > MAX_ORDER) {
+            return Err(Error::failed(format_args!(
+                "the trace has an event of order {}: {MAX_ORDER} is the largest",
+                event.order
+            )));
+        }
         if trace.duration_ns() > LONGEST_NS {
             return Err(Error::failed(format_args!(
                 "from its first event to its last the trace takes {} days; models run at most {}: record a shorter one",
@@ -73,6 +81,12 @@ impl<'a> Modelled<'a> {
         threads.sort_unstable();
         threads.dedup();
         let (cpus, most) = (threads.len() * copies, machine.cpus() as usize);
+        if threads.len() > most {
+            let (traced, name) = (threads.len(), &machine.name);
+            return Err(Error::usage(format_args!(
+                "the trace has {traced} CPUs, and {name} has {most}: choose a larger machine"
+            )));
+        }
         if cpus > most {
             return Err(Error::usage(format_args!(
                 "{copies} copies of {} traced CPUs need {cpus} CPUs, and {} has {most}: at most {} copies fit",
@@ -88,11 +102,18 @@ impl<'a> Modelled<'a> {
             (0..each).map(|n| usable[(first + n) % usable.len()]).collect()
         };
         let traced: Vec<_> = (0..copies).map(events_of).collect();
+        let (copies, left_out) = compile_all(&traced, &threads, PageCache::AsTraced);
+        if copies.iter().all(|copy| copy.slots == 0) {
+            return Err(Error::failed(
+                "the trace frees only blocks from before its start, which models do not have",
+            ));
+        }
         let of_files = traced.iter().flatten().filter(|event| event.is_page_cache());
         Ok(Self {
             machine,
             page_cache_frames: of_files.map(|event| 1 << event.order).sum(),
-            copies: Compiled::new(compile_all(&traced, &threads, PageCache::AsTraced)),
+            copies: Compiled::new(copies),
+            left_out,
             threads,
             traced,
             events: [each, usable.len()],
@@ -101,7 +122,7 @@ impl<'a> Modelled<'a> {
 
     /// The copies that run under this setup.
     fn copies(&self, setup: &Setup) -> &[Copy] {
-        self.copies.of(setup, |page_cache| compile_all(&self.traced, &self.threads, page_cache))
+        self.copies.of(setup, |page_cache| compile_all(&self.traced, &self.threads, page_cache).0)
     }
 
     /// Runs every configuration on as many models of the machine, or until `progress` is interrupted, and adds what
@@ -220,15 +241,26 @@ impl<'a> Modelled<'a> {
     fn explain(&self, part: &mut Part, models: usize) {
         let [each, all] = self.events;
         part.note(format!(
-            "{} of the program on {} of {} virtual CPUs: each replays {each} of the {all} events, from a different \
-             offset, at the recorded pace. Clearing pages and page faults are not part of it.",
+            "{} of the program on {} of {} virtual CPUs: each replays {each} of the {all} events{}{}, at the recorded \
+             pace. Clearing pages and page faults are not part of it.",
             match self.traced.len() {
                 1 => "One copy".to_owned(),
                 copies => format!("{copies} copies"),
             },
             self.cpus(),
-            self.machine.cpus()
+            self.machine.cpus(),
+            if self.traced.len() > 1 { ", from an offset of its own" } else { "" },
+            match (self.left_out, self.traced.len()) {
+                (0, _) => String::new(),
+                (frees, 1) => format!(" but for {frees} frees of blocks that are not its own"),
+                (frees, _) => format!(" but for frees of blocks that are not its own ({frees} in all)"),
+            }
         ));
+        if u32::from(self.cpus()) > self.machine.cores_per_node * self.machine.nodes {
+            part.note(
+                "Some CPUs share a core: the time between two operations, pauses too, counts as work and is longer there.",
+            );
+        }
         part.note(format!(
             "{models} models of {}, between which its estimated parameters vary.",
             self.machine.name
@@ -236,13 +268,15 @@ impl<'a> Modelled<'a> {
     }
 }
 
-/// The operations of each copy.
-fn compile_all(copies: &[Vec<&Event>], threads: &[u16], page_cache: PageCache) -> Vec<Copy> {
-    copies.iter().map(|events| compile(events, threads, page_cache)).collect()
+/// The operations of each copy, and how many frees are left out.
+fn compile_all(copies: &[Vec<&Event>], threads: &[u16], page_cache: PageCache) -> (Vec<Copy>, usize) {
+    let mut left_out = 0;
+    let compiled = copies.iter().map(|events| compile(events, threads, page_cache, &mut left_out)).collect();
+    (compiled, left_out)
 }
 
 /// The operations of one copy. Frees of blocks that it did not allocate are left out.
-fn compile(events: &[&Event], threads: &[u16], page_cache: PageCache) -> Copy {
+fn compile(events: &[&Event], threads: &[u16], page_cache: PageCache, left_out: &mut usize) -> Copy {
     let mut copy = Copy { threads: vec![Vec::new(); threads.len()], ..Copy::default() };
     // Time since the copy's first event: of it, and of the last operation of each thread. All threads have one clock,
     // so that those which took turns when they were recorded take turns here.
@@ -272,6 +306,8 @@ fn compile(events: &[&Event], threads: &[u16], page_cache: PageCache) -> Copy {
             push(slot, order, Act::Alloc(migratetype(page_cache.mobility(event))));
             continue;
         }
+        let is_known = |released: &Released| !matches!(released, Released::Unknown(..));
+        *left_out += usize::from(!released.iter().any(is_known));
         for released in released {
             let (owner, order, offset) = match released {
                 Released::Whole(owner) => (owner, owner.order, None),
@@ -387,6 +423,97 @@ mod tests {
         assert!((3004.0..3050.0).contains(&elapsed), "{elapsed} ms from the first to the last");
     }
 
+    /// As of a server that ran before it was recorded.
+    #[test]
+    fn frees_of_what_was_there_before_are_left_out_and_said_to_be() {
+        let free = |n: u64| event(1000 * n, 0, EventKind::PageFree, 100 + n, 0);
+        let mut trace = Trace { events: (0..5).map(free).collect(), ..Trace::default() };
+        let machine = Machine::find("xeon-gold-5320").expect("it is built in");
+        let error = Modelled::new(&trace, &machine, 1).expect_err("no block of the trace's").to_string();
+        assert!(error.contains("frees only blocks from before"), "{error}");
+        let mut large = Trace { events: vec![event(0, 0, EventKind::PageAlloc, 0, 13)], ..Trace::default() };
+        large.comms.intern("p");
+        let error = Modelled::new(&large, &machine, 1).expect_err("no order of ours").to_string();
+        assert!(error.contains("order 13: 10 is the largest"), "{error}");
+        trace.events.push(event(6000, 0, EventKind::PageAlloc, 1, 0));
+        trace.events.push(event(7000, 0, EventKind::PageFree, 1, 0));
+        let modelled = Modelled::new(&trace, &machine, 1).expect("it has CPUs enough");
+        let mut part = part(&machine, "framewright", 1);
+        let setups = [("framewright".to_owned(), Setup::default())];
+        modelled.simulate(&setups, 1, &mut part, &Progress::new("replay", 1)).expect("simulated");
+        let said =
+            "each replays 7 of the 7 events but for 5 frees of blocks that are not its own, at the recorded";
+        assert!(part.notes.iter().any(|note| note.contains(said)), "{:?}", part.notes);
+    }
+
+    /// Each value of each setting on the same model, under the presets of lists and of bits.
+    #[test]
+    fn settings_without_effect_change_no_figure() {
+        use crate::configure::{Measures, SETTINGS, Takes};
+        let machine = Machine::with_cores("xeon-gold-5320", 2);
+        let mut events: Vec<Event> = Vec::new();
+        for n in 0..300 {
+            let order = [0, 0, 1, 9][n as usize % 4];
+            events.push(event(1000 * n, (n % 2) as u16, EventKind::PageAlloc, 512 * n, order));
+            if n >= 100 {
+                let (before, order) = (n - 100, [0, 0, 1, 9][(n - 100) as usize % 4]);
+                events.push(event(1000 * n + 500, 0, EventKind::PageFree, 512 * before, order));
+            }
+        }
+        let trace = Trace { events, ..Trace::default() };
+        let modelled = Modelled::new(&trace, &machine, 1).expect("it has CPUs enough");
+        let figures = |setup: Setup| {
+            let mut part = part(&machine, "it", 1);
+            let setups = [("it".to_owned(), setup)];
+            let simulated = modelled.simulate(&setups, 1, &mut part, &Progress::new("replay", 1));
+            simulated.is_ok().then_some(part.event_log_hash)
+        };
+        let mut told = Vec::new();
+        for preset in ["preset=linux_v6_1", "preset=framewright"] {
+            let base =
+                Setup::default().with(&Settings::from_pairs(preset).expect("pairs")).expect("a preset");
+            let as_it_is = figures(base);
+            for setting in SETTINGS.iter().filter(|setting| setting.name != "preset") {
+                let values: Vec<String> = match setting.takes {
+                    Takes::Words(words) => words.iter().map(|word| (*word).to_owned()).collect(),
+                    Takes::Whole(least, most) => vec![least.to_string(), most.min(1 << 10).to_string()],
+                    Takes::Flag => vec!["true".to_owned(), "false".to_owned()],
+                    _ => vec!["1:2:3:4".to_owned()],
+                };
+                for value in values {
+                    let changed = Settings::from_pairs(&format!("{}={value}", setting.name)).expect("a pair");
+                    let setup = base.with(&changed).expect("it takes this");
+                    if !setup.without_effect(&changed, Measures::ModelledTrace).is_empty() {
+                        told.push(setting.name);
+                        assert_eq!(figures(setup), as_it_is, "{preset}, {}={value}", setting.name);
+                    }
+                }
+            }
+        }
+        told.dedup();
+        assert!(told.len() > 8, "{told:?}");
+    }
+
+    /// What is between two operations may be work or a pause: the trace does not say. Models take it for work.
+    #[test]
+    fn where_cpus_share_cores_the_pace_is_said_to_be_slower() {
+        let kind = |n: u64| if n.is_multiple_of(2) { EventKind::PageAlloc } else { EventKind::PageFree };
+        let events: Vec<Event> = (0..200).map(|n| event(10_000 * n, 0, kind(n), 8, 0)).collect();
+        let trace = Trace { events, ..Trace::default() };
+        let machine = Machine::with_cores("skylake-2s", 2);
+        let setups = [("framewright".to_owned(), Setup::default())];
+        let cores = machine.cores_per_node * machine.nodes;
+        let ran = |copies: u32| {
+            let modelled = Modelled::new(&trace, &machine, copies as usize).expect("it has CPUs enough");
+            let mut part = part(&machine, "framewright", 1);
+            modelled.simulate(&setups, 1, &mut part, &Progress::new("replay", 1)).expect("simulated");
+            let slower = part.notes.iter().any(|note| note.contains("share a core"));
+            (part.find("elapsed_ms").expect("a metric").of("framewright")[0], slower)
+        };
+        let (alone, shared) = (ran(cores), ran(2 * cores));
+        assert!(shared.0 > 1.3 * alone.0 && !alone.1 && shared.1, "{alone:?} {shared:?}");
+    }
+
     /// Two CPUs free a huge page frame by frame, or in parts of several sizes, as a split one is.
     #[test]
     fn blocks_are_freed_in_parts() {
@@ -403,7 +530,7 @@ mod tests {
                 }
             }
             let all: Vec<&Event> = events.iter().collect();
-            let copy = compile(&all, &[0, 1], PageCache::AsTraced);
+            let copy = compile(&all, &[0, 1], PageCache::AsTraced, &mut 0);
             let ops = copy.threads.iter().map(Vec::len).sum::<usize>();
             assert_eq!((copy.slots, copy.pages, ops), (20, 512, events.len()));
             let value = simulated(events, "xeon-gold-5320", 1, "preset=linux_v6_16");
@@ -445,6 +572,9 @@ mod tests {
         let saturated = significant(median(samples), 3);
         let said = format!("{}: the zone lock saturates at {saturated} CPUs", setups[1].0);
         assert!(part.notes.iter().any(|note| note.starts_with(&said)), "{said}: {:?}", part.notes);
+        let small = Machine::with_cores("xeon-gold-5320", 1);
+        let error = Modelled::new(&trace, &small, 1).expect_err("too few CPUs").to_string();
+        assert!(error.contains("the trace has 2 CPUs, and xeon-gold-5320 has 1: choose a larger"), "{error}");
         let error = Modelled::new(&trace, &machine, 100).expect_err("too many").to_string();
         assert!(error.contains("at most 13 copies fit"), "{error}");
         let mut leap = Trace { events: trace.events[..10].to_vec(), ..trace };

@@ -19,7 +19,7 @@ use core::fmt;
 use framewright::config::{Experiment, RefillCheck};
 use framewright::policy::pcp::Sizing;
 use framewright::units::{COSTLY_ORDER, MAX_ORDER, PAGEBLOCK_ORDER};
-use framewright::{Config, Cpu, Migratetype, NodeId, Order, Pfn, ZoneSpec, ZoneType};
+use framewright::{AllocError, Config, Cpu, Migratetype, NodeId, Order, Pfn, ZoneSpec, ZoneType};
 
 use crate::clock::{Ps, Rng};
 use crate::engine::{self, Access, Events, Moved, Report, Simulator};
@@ -378,28 +378,31 @@ impl Driver {
     /// If there is none.
     #[must_use]
     pub fn alloc(&self, cpu: &Cpu<'_, '_, Sim, StructPage>) -> Pfn {
-        self.alloc_as(cpu, Migratetype::Movable)
+        match self.alloc_as(cpu, Migratetype::Movable) {
+            Ok(pfn) => pfn,
+            Err(error) => panic!("a benchmark has run out of memory: {error}"),
+        }
     }
 
     /// Allocates a block of this type.
     ///
-    /// # Panics
-    /// If there is none.
-    #[must_use]
-    pub fn alloc_as(&self, cpu: &Cpu<'_, '_, Sim, StructPage>, migratetype: Migratetype) -> Pfn {
+    /// # Errors
+    /// There is none.
+    pub fn alloc_as(
+        &self,
+        cpu: &Cpu<'_, '_, Sim, StructPage>,
+        migratetype: Migratetype,
+    ) -> Result<Pfn, AllocError> {
         engine::spend_about(self.get);
         if let Some(reads) = &self.lockless_reads {
             reads.for_order(self.order);
         }
-        let pfn = match cpu.alloc(self.order, migratetype) {
-            Ok(pfn) => pfn,
-            Err(error) => panic!("a benchmark has run out of memory: {error}"),
-        };
+        let pfn = cpu.alloc(self.order, migratetype)?;
         if let Some(reads) = &self.lockless_reads {
             reads.at_flags();
         }
         self.count(cpu, pfn, 1);
-        pfn
+        Ok(pfn)
     }
 
     /// Frees a block that [`alloc`](Self::alloc) returned.

@@ -4,7 +4,7 @@
 //! Between two operations of a CPU passes the time that was recorded. A block is freed by the CPU that freed it when it
 //! was recorded; where virtual time brings a free before its allocation, the free waits until the CPU's next operation.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 
 use framewright::units::MAX_ORDER;
 use framewright::{Cpu, Migratetype, Order, Pfn};
@@ -151,20 +151,38 @@ struct Sums {
     pages: u64,
 }
 
-/// Runs all copies together, each thread on a CPU of its own, in as much memory as they need.
+/// Runs all copies together, each thread on a CPU of its own, in as much memory as they need: twice what they have in
+/// use at most, or, if they fragment it, as many times that as it takes.
 ///
 /// # Errors
 /// No address space, or a configuration that is refused.
 ///
 /// # Panics
-/// If there are more threads than CPUs, or the allocator runs out of memory.
+/// If there are more threads than CPUs.
 pub fn run(model: &Model, linux: &Linux, copies: &[Copy], seed: u64) -> Result<Outcome, WorldError> {
+    let mut times = 2;
+    loop {
+        if let Some(outcome) = run_in(model, linux, copies, seed, times)? {
+            return Ok(outcome);
+        }
+        times *= 2;
+    }
+}
+
+/// The result in so many times the memory that is in use at most; `None` if it runs out.
+fn run_in(
+    model: &Model,
+    linux: &Linux,
+    copies: &[Copy],
+    seed: u64,
+    times: u64,
+) -> Result<Option<Outcome>, WorldError> {
     let shape = model.shape;
     let cpus: usize = copies.iter().map(|copy| copy.threads.len()).sum();
     let pages: u64 = copies.iter().map(|copy| copy.pages).sum();
     let lists = cpus as u64 * (2 * u64::from(linux.sizing.high_max) + 1024);
     // Whichever node a program runs on, its memory fits there.
-    let per_node = (2 * pages + lists).next_multiple_of(MAX_ORDER.pages()).max(16 * MAX_ORDER.pages());
+    let per_node = (times * pages + lists).next_multiple_of(MAX_ORDER.pages()).max(16 * MAX_ORDER.pages());
     let mut world = World::<StructPage>::new(
         model,
         &zones(shape.nodes, per_node),
@@ -182,6 +200,7 @@ pub fn run(model: &Model, linux: &Linux, copies: &[Copy], seed: u64) -> Result<O
     let blocks: Vec<Blocks> =
         copies.iter().map(|copy| Blocks(RefCell::new(vec![Block::Nowhere; copy.slots]))).collect();
     let sums = RefCell::new(Sums::default());
+    let ran_out = Cell::new(false);
     let report = world.run(cpus as u16, JITTER, |n, cpu| {
         let (copy, ops) = owners[n];
         let blocks = &blocks[copy];
@@ -197,12 +216,18 @@ pub fn run(model: &Model, linux: &Linux, copies: &[Copy], seed: u64) -> Result<O
             true
         };
         for op in ops {
+            if ran_out.get() {
+                return;
+            }
             engine::spend(op.gap);
             early.retain(|op| !free(op));
             match op.act {
                 Act::Alloc(migratetype) => {
                     let since = engine::now();
-                    let pfn = Driver { order: op.order, ..driver }.alloc_as(cpu, migratetype);
+                    let Ok(pfn) = Driver { order: op.order, ..driver }.alloc_as(cpu, migratetype) else {
+                        ran_out.set(true);
+                        return;
+                    };
                     let mut sums = sums.borrow_mut();
                     sums.allocs.add(since);
                     sums.pages += op.order.pages();
@@ -214,10 +239,13 @@ pub fn run(model: &Model, linux: &Linux, copies: &[Copy], seed: u64) -> Result<O
             }
         }
     });
+    if ran_out.get() {
+        return Ok(None);
+    }
     let Sums { allocs, frees, pages } = sums.into_inner();
     let elapsed = report.whole();
     let totals = world.allocator().totals().pcp;
-    Ok(Outcome {
+    Ok(Some(Outcome {
         alloc_ns: allocs.mean_ns(),
         free_ns: frees.mean_ns(),
         elapsed,
@@ -226,5 +254,5 @@ pub fn run(model: &Model, linux: &Linux, copies: &[Copy], seed: u64) -> Result<O
         lock: [totals.lock_acquisitions, totals.lock_wait_ns, totals.lock_hold_ns],
         moved: world.simulator().moved(),
         events: world.simulator().events(),
-    })
+    }))
 }

@@ -36,7 +36,7 @@ pub trait Caller<M: FrameUser>: fmt::Debug {
 /// A kernel like Linux, with the private work that was fitted; it calls for blocks of one order.
 impl Caller<StructPage> for Driver {
     fn alloc(&self, cpu: &Cpu<'_, '_, Sim, StructPage>, _: Order, migratetype: Migratetype) -> Option<Pfn> {
-        Some(self.alloc_as(cpu, migratetype))
+        self.alloc_as(cpu, migratetype).ok()
     }
 
     fn free(&self, cpu: &Cpu<'_, '_, Sim, StructPage>, pfn: Pfn, _: Order) {

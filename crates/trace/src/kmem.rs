@@ -17,12 +17,16 @@ pub(crate) struct Page {
     pub(crate) gfp: u64,
 }
 
-/// A kmem event, or an allocation that got no page.
+/// A kmem event, an allocation that got no page, or an event of memory that is no block of the buddy lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decoded {
     Page(Page),
     NoPage,
+    NoBlock,
 }
+
+/// Largest order of a huge page that is put together from a range of frames: above any machine's.
+const LARGEST: u64 = 30;
 
 /// Where one kind of kmem event keeps its fields.
 #[derive(Clone, Copy, Debug)]
@@ -62,24 +66,29 @@ impl Layout {
         }
         let (order, migratetype) = (optional(self.order)?, optional(self.migratetype)?);
         page(self.kind, pfn, order.unwrap_or(0), migratetype, optional(self.gfp)?.unwrap_or(0))
-            .map(Decoded::Page)
+            .map(|page| page.map_or(Decoded::NoBlock, Decoded::Page))
     }
 }
 
-/// An event of these values, if a trace can hold them.
+/// An event of these values, if a trace can hold them; none for a huge page of gigabytes, of which Linux from 6.12 on
+/// tells when it is given back, and not when it is put together.
 pub(crate) fn page(
     kind: EventKind,
     pfn: u64,
     order: u64,
     migratetype: Option<u64>,
     gfp: u64,
-) -> Result<Page, String> {
+) -> Result<Option<Page>, String> {
     if pfn >= PFN_LIMIT {
         return Err(format!("{kind} of pfn {pfn:#x}, which is no frame number"));
     }
-    let Some(order) = u8::try_from(order).ok().filter(|&order| order <= MAX_ORDER) else {
-        return Err(format!("{kind} of order {}, above {MAX_ORDER}", order.cast_signed()));
-    };
+    if order > LARGEST {
+        return Err(format!("{kind} of order {}, above {LARGEST}", order.cast_signed()));
+    }
+    let order = order as u8;
+    if order > MAX_ORDER {
+        return Ok(None);
+    }
     let migratetype = match migratetype {
         None => None,
         Some(number) => match i8::try_from(number) {
@@ -87,5 +96,5 @@ pub(crate) fn page(
             Err(_) => return Err(format!("{kind} of migratetype {}", number.cast_signed())),
         },
     };
-    Ok(Page { kind, pfn, order, migratetype, gfp })
+    Ok(Some(Page { kind, pfn, order, migratetype, gfp }))
 }

@@ -248,7 +248,10 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
         is_sampled: unsampled.is_none(),
         cost: event_cost,
     };
-    let Made { trace, system_events, threads, saw_root } = raw.made(&decoder)?;
+    let Made { trace, system_events, threads, saw_root } = match raw.made(&decoder) {
+        Ok(made) => made,
+        Err(error) => return Err(folder.kept(error)),
+    };
     if !saw_root && trace.meta.lost_events == Some(0) && !watched.cut && options.scope == Scope::Tree {
         return Err(Error::CannotRecord {
             what: "the kernel knows the command by another process number than this process does".into(),

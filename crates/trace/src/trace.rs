@@ -25,8 +25,8 @@ use std::path::Path;
 use crate::error::Error;
 use crate::output::Output;
 
-/// Largest order a trace may hold: the largest that a buddy allocator of 11 orders hands out.
-pub const MAX_ORDER: u8 = 10;
+/// Largest order a trace may hold: that of a huge page where base pages have 64 KiB.
+pub const MAX_ORDER: u8 = 13;
 
 /// Frame numbers lie below this: 64-bit addresses of frames of 4 KiB.
 pub const PFN_LIMIT: u64 = 1 << 52;
@@ -155,6 +155,8 @@ pub struct Meta {
     pub kernel: String,
     /// CPUs of the machine; 0 if unknown.
     pub cpus: u32,
+    /// Size of its base pages in KiB; 0 if unknown. Frames and orders of events count such pages.
+    pub page_kib: u32,
     /// Start of the recording, UTC, `2026-01-31T12:00:00Z`; empty if unknown.
     pub recorded_at: String,
     /// Clock that timed the events: `mono`, …; empty if unknown.
@@ -174,6 +176,15 @@ pub struct Meta {
     pub reading_ns: u64,
     /// Version of framewright that wrote the file; set by writing.
     pub framewright: String,
+}
+
+impl Meta {
+    /// Bytes of so many base pages: of 4 KiB, if it is not known.
+    #[must_use]
+    pub const fn bytes(&self, pages: u64) -> u64 {
+        let kib = if self.page_kib == 0 { 4 } else { self.page_kib };
+        (pages << 10).saturating_mul(kib as u64)
+    }
 }
 
 /// Events in order of time, and where they come from.

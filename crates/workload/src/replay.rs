@@ -46,6 +46,9 @@ pub use run::replay;
 use crate::bench::Metric;
 use crate::target::Counter;
 
+/// Largest order that is replayed: that of an allocator with 11 orders.
+pub const MAX_ORDER: u8 = 10;
+
 /// How a replay is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {

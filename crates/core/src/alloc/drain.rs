@@ -57,7 +57,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             }
         }
         if drains && pages == 0 && !even_empty {
-            self.drains.rest();
+            zones.for_each(Zone::rest);
         }
     }
 

@@ -11,7 +11,10 @@ use crate::platform::Platform;
 use crate::policy::passes::Mark;
 use crate::reclaim::Helpers;
 use crate::request::{Flags, Request};
-use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn, ZoneId};
+use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
+
+/// A request for a pageblock or more is for much of the memory if it is for at least this part of what is free.
+const PART_OF_FREE: u64 = 8;
 
 /// Runs found so far, in the caller's memory.
 struct Runs<'o> {
@@ -68,7 +71,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// that it keeps: where many frames are missing, a pageblock also gives its shorter runs, because a visit of
     /// another one costs as much as ten of them. Of the pageblocks with such a run it takes the fullest; whole free
     /// pageblocks only if no other one has a run as long as the rest of the request. Runs are taken down to the zone's
-    /// low mark. The rest, and everything with lists, is allocated as blocks, the largest order first.
+    /// low mark. The rest, and everything with lists, is allocated as blocks, the largest order first. A request for
+    /// more than is free, or for a pageblock or more and an eighth of what is free, drains all CPUs' lists first.
     ///
     /// O(runs), and O(runs × log runs) to sort them.
     pub fn alloc_runs<'o>(
@@ -80,6 +84,12 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let left = if migratetype.is_ordinary() { pages } else { 0 };
         let mut runs = Runs { out, len: 0, left, is_tidy: true };
         if self.allocator.config.tries_zones_plainly() && self.frames.has_maps() {
+            // Where little is left of the zones, lists hold much, and the longest runs. A pageblock is worth a drain.
+            let enough = if left < PAGEBLOCK_PAGES { left } else { left.saturating_mul(PART_OF_FREE) };
+            if self.allocator.free_pages() < enough {
+                self.drain();
+                self.drain_others(self.allocator.zones.iter());
+            }
             for &zone in self.allocator.zonelist_of(self.cpu) {
                 self.runs_of(zone, migratetype, &mut runs);
             }

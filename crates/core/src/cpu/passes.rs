@@ -182,11 +182,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             return;
         }
         self.unreserve(path);
-        let allocator = self.allocator;
-        if allocator.drains.rests() {
-            return;
-        }
-        allocator.drain_others_and_wait(Some(self.cpu), self.zones_of(path), None, false);
+        self.drain_others(self.zones_of(path));
     }
 
     /// Gives one pageblock that is reserved for high-order atomic requests back to the others, in each zone (v6.1).

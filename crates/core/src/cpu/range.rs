@@ -133,7 +133,7 @@ impl<'a, P: Platform, M: FrameUser> Cpu<'a, '_, P, M> {
     /// all, because its blocks find no place or the mover leaves them, the next best is tried, three in each zone. With
     /// compact metadata no block moves, as no word records which are movable. For rare requests: O(pageblocks of the
     /// zone) to find a range, and with lists, or where every pageblock has a frame that stays, O(frames); if there is
-    /// none, once more after this CPU's lists are drained.
+    /// none, once more after all lists are drained.
     ///
     /// # Errors
     /// No such range is free or can be made free; 0 pages, or an alignment that is no power of two. The state is
@@ -151,6 +151,7 @@ impl<'a, P: Platform, M: FrameUser> Cpu<'a, '_, P, M> {
         for drained in [false, true] {
             if drained {
                 self.drain();
+                self.drain_others(self.allocator.zones.iter());
             }
             for &id in self.allocator.zonelist_of(self.cpu) {
                 let zone = self.allocator.zones[id.index()].spec();

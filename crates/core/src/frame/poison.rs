@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use super::state::{FREE, KIND, KIND_QUARANTINED, MARK};
 use super::{FrameMap, State};
 use crate::platform::{Platform, Word, update};
-use crate::units::{Order, Pfn};
+use crate::units::{Order, Pfn, index};
 
 /// Bits that tell a marked frame from others: those of a free block have other uses.
 const MARKED: u64 = FREE | MARK;
@@ -74,7 +74,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// for the mark of a bad frame. The caller owns the block.
     #[inline(always)]
     pub(crate) fn clear_head(&self, pfn: Pfn) {
-        if let Some(frame) = self.frames.get(pfn.0.wrapping_sub(self.base.0) as usize) {
+        if let Some(frame) = self.frames.get(index(pfn.0.wrapping_sub(self.base.0))) {
             if frame.word.load(Relaxed) & MARK == 0 {
                 frame.word.store(0, Relaxed);
             } else {

@@ -51,10 +51,9 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             bump(&self.pcp.events.refills, 1);
             bump(&self.pcp.events.refilled_pages, taken << order.get());
             let list = self.pcp.list(number);
-            list.fill(places);
-            if self.config.experiment.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
-                self.check_refilled(list, order);
-            }
+            // On the list only after the check, which is the user's and may panic.
+            let checks = self.config.experiment.refill_check == RefillCheck::AfterUnlock && M::CHECKED;
+            list.fill(if checks { self.without_bad(list, order, places) } else { places });
             if tuned.is_none() {
                 self.raise_high(taken << order.get());
                 if self.pcp.events.refills.load(Relaxed).is_multiple_of(AGE) {
@@ -190,12 +189,11 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         self.take_by(self.wanted(order, from), count, &mut keep)
     }
 
-    /// Checks the blocks that a refill has just brought, first block first, and drops bad ones; the others keep their
-    /// order.
-    fn check_refilled(&self, list: &List<'_, P>, order: Order) {
-        let places = list.places();
-        let (bottom, mut kept) = (places.start, places.end);
-        for index in places.rev() {
+    /// Checks the blocks that a refill has written at some positions of an empty list, first block first, and drops bad
+    /// ones; the others keep their order. Returns their positions.
+    fn without_bad(&self, list: &List<'_, P>, order: Order, places: Range<u64>) -> Range<u64> {
+        let mut kept = places.end;
+        for index in places.clone().rev() {
             let pfn = list.at(index);
             if self.frames.find_bad(pfn, order).is_some() {
                 self.quarantine(pfn, order);
@@ -206,6 +204,6 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
                 list.set(kept, pfn);
             }
         }
-        list.drop_tail((kept - bottom) as u32);
+        kept..places.end
     }
 }

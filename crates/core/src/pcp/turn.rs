@@ -18,8 +18,8 @@
 //! # Which CPU waits for which
 //! The owner takes `turn` away from a drain that has only asked, so it never waits for a CPU that was interrupted
 //! between 1 and 3. It waits for a drain that has confirmed, which itself waits only for the zone lock. So the owner
-//! takes `turn` before it takes any other lock. A drain never waits for an owner. [`Drains`] lets one CPU drain at a
-//! time.
+//! takes `turn` before it takes any other lock. A drain never waits for an owner. One CPU drains at a time
+//! (`Allocator::drains`).
 //!
 //! A drain that shuts a gate after it has lost its turn costs the owner one slow call: an allocation finds the block
 //! and opens the floor ([`Local::pop`](super::Local)), a free opens the ceilings.
@@ -31,7 +31,6 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::Pcp;
 use crate::platform::{Platform, Word};
-use crate::sync::{Exclusive, ExclusiveTurn};
 
 /// No CPU has the turn. The gates are as the owner has left them.
 const FREE: u64 = 0;
@@ -167,36 +166,5 @@ impl<'m, P: Platform> Pcp<'m, P> {
         if self.turn.swap(SHUT, AcqRel) == AWAITED {
             P::unpark(&self.turn);
         }
-    }
-}
-
-/// Nanoseconds after a drain that brought nothing, in which no failing request begins another.
-const REST_NS: u64 = 1_000_000;
-
-/// The remote drains of an allocator: one CPU at a time.
-pub(crate) struct Drains<P: Platform> {
-    turn: Exclusive<P>,
-    /// Time before which no failing request begins another one.
-    rests_until: P::Word,
-}
-
-impl<P: Platform> Drains<P> {
-    pub(crate) fn new() -> Self {
-        Self { turn: Exclusive::new(), rests_until: P::Word::new(0) }
-    }
-
-    /// Whether the last drain brought nothing, less than [`REST_NS`] ago.
-    pub(crate) fn rests(&self) -> bool {
-        P::DRAINS_REMOTELY && P::now_ns() < self.rests_until.load(Relaxed)
-    }
-
-    /// Records that a drain has brought nothing, although lists held blocks.
-    pub(crate) fn rest(&self) {
-        self.rests_until.store(P::now_ns() + REST_NS, Relaxed);
-    }
-
-    /// Begins a drain. Waits while another CPU drains.
-    pub(crate) fn begin(&self) -> ExclusiveTurn<'_, P> {
-        self.turn.begin()
     }
 }

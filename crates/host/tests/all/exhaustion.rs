@@ -1,5 +1,6 @@
 //! Memory that the last of sixteen CPUs gets when it runs out: what the others have on their lists comes back to it.
 
+use core::alloc::Layout;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 use std::thread;
@@ -47,6 +48,29 @@ fn what_idle_cpus_keep_comes_back() {
             assert!(got >= least, "{order} freed by 15: {got} of {PAGES} in {wanted}");
         }
     }
+}
+
+/// One page of each pageblock is on the list of an idle CPU, all others are free: a range has them, and so does a run.
+#[test]
+fn what_idle_cpus_keep_is_part_of_a_range() {
+    let arena = arena();
+    let cpus: Vec<_> = (0..CPUS).map(|_| arena.attach().expect("a slot")).collect();
+    let (first, others) = cpus.split_first().expect("sixteen");
+    let leave_one_of_each = || {
+        let held = all_of(first, Order::ZERO);
+        let (kept, rest): (Vec<_>, Vec<_>) = held.into_iter().partition(|pfn| pfn.0 % HUGE.pages() == 7);
+        assert_eq!(kept.len() as u64, PAGES / HUGE.pages());
+        free(first, &rest, Order::ZERO);
+        kept.into_iter().zip(others.iter().cycle()).for_each(|(pfn, cpu)| free(cpu, &[pfn], Order::ZERO));
+    };
+    leave_one_of_each();
+    let layout = Layout::from_size_align(PAGES as usize * 4096, 4096).expect("a layout");
+    let range = first.alloc_layout(layout, Migratetype::Movable).expect("all of it is free");
+    // SAFETY: frames without memory, allocated just now.
+    unsafe { first.free_range(range.clone()) }.expect("it is allocated");
+    leave_one_of_each();
+    let mut out = [const { Pfn(0)..Pfn(0) }; 4];
+    assert_eq!(first.alloc_runs(PAGES, Migratetype::Movable, &mut out), &[range]);
 }
 
 /// The other CPUs allocate and free a page over and over in the meantime. Threads that another program has stopped in

@@ -159,7 +159,7 @@ fn zone_json(zone: &Zone) -> serde_json::Value {
 
 /// Share of a zone's free memory in blocks of at least the order of a huge page.
 fn huge_percent(zone: &Zone) -> f64 {
-    100.0 * zone.free_in_blocks(9) as f64 / zone.free_in_blocks(0).max(1) as f64
+    100.0 * zone.free_huge() as f64 / zone.free_in_blocks().max(1) as f64
 }
 
 /// Growth of a counter in a second.

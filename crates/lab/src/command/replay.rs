@@ -154,6 +154,11 @@ fn describe(part: &mut Part, setups: &[(String, Setup)], settings: &[Settings], 
     if let Some(lost) = trace.meta.lost_events.filter(|&lost| lost > 0) {
         part.note(format!("Warning: {lost} events were lost when this was recorded."));
     }
+    if let kib @ 5.. = trace.meta.page_kib {
+        part.note(format!(
+            "Warning: the traced kernel's pages have {kib} KiB; here each has 4 KiB, and a huge page 512 of them."
+        ));
+    }
     if trace.meta.cut {
         part.note("Warning: recording stopped before the command ended: what follows is not replayed.");
     }
@@ -286,6 +291,16 @@ mod tests {
         assert_eq!(warnings(false, Some(3)), ["Warning: 3 events were lost when this was recorded."]);
         let cut = "Warning: recording stopped before the command ended: what follows is not replayed.";
         assert_eq!(warnings(true, None), [cut]);
+        let of_pages = |page_kib| {
+            let mut trace = Trace::default();
+            trace.meta.page_kib = page_kib;
+            let mut part = Part::new("replay", "trace", Kind::Measured, "host");
+            describe(&mut part, &[], &[], TraceId { name: String::new(), sha256: String::new() }, &trace);
+            part.notes.into_iter().filter(|note| note.starts_with("Warning: ")).collect::<Vec<_>>()
+        };
+        assert_eq!([of_pages(0), of_pages(4)], [[""; 0]; 2]);
+        let large = "Warning: the traced kernel's pages have 64 KiB; here each has 4 KiB, and a huge page 512 of them.";
+        assert_eq!(of_pages(64), [large]);
     }
 
     #[test]

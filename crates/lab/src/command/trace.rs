@@ -93,9 +93,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             lifetimes.into_iter().map(|(name, ns)| (name.to_owned(), ns.into())).collect();
         let json = serde_json::json!({
             "trace": id, "duration_ns": profile.duration_ns, "allocations": profile.all.allocations,
-            "pages": profile.all.pages, "frees": profile.frees, "peak_pages": profile.peak_pages,
+            "pages": profile.all.pages, "page_bytes": trace.meta.bytes(1), "frees": profile.frees, "peak_pages": profile.peak_pages,
             "orders": orders, "types": types, "comms": comms, "lifetime_ns": lifetimes,
-            "kept": shares(&profile.kept), "config": cost.config, "replayed_cpu_ns": cost.cpu_ns,
+            "kept": shares(&profile.kept), "config": cost.config, "replayed_cpu_ns": cost.refused.is_none().then_some(cost.cpu_ns),
             "unseen_frees": profile.unseen_frees, "lost_events": trace.meta.lost_events, "cut": trace.meta.cut,
             "kernel": shares_json(kernel.as_ref()),
         });
@@ -125,13 +125,18 @@ struct Cost {
     config: String,
     cpu_ns: f64,
     ns_per_operation: f64,
+    /// Why it is not known, if it is not.
+    refused: Option<String>,
 }
 
 /// Replays of which the fastest counts: other work on the machine disturbed it least.
 const REPLAYS: u32 = 5;
 
 fn cost(trace: &Trace, setup: &Setup) -> Result<Cost> {
-    let replay = Replay::new(trace, 1, None)?;
+    let replay = match Replay::new(trace, 1, None) {
+        Ok(replay) => replay,
+        Err(why) => return Ok(Cost { refused: Some(why.to_string()), ..Cost::default() }),
+    };
     let mut costs = Vec::new();
     replay.repeated(setup, REPLAYS, |report| {
         let cpu_ns = report.cpu_ns.saturating_sub(report.waited_cpu_ns) as f64;
@@ -177,13 +182,13 @@ fn facts(
         0 => String::new(),
         ns => format!(" ({:.0} a second)", allocations as f64 * 1e9 / ns as f64),
     };
-    fact("allocations", format!("{allocations}{rate} of {pages} pages, {}", size(pages << 12)));
+    fact("allocations", format!("{allocations}{rate} of {pages} pages, {}", size(trace.meta.bytes(pages))));
     let unseen = match profile.unseen_frees {
         0 => String::new(),
         unseen => format!(", {unseen} of them not of the trace's allocations"),
     };
     fact("frees", format!("{}{unseen}", profile.frees));
-    fact("most in use", format!("{} of these allocations", size(profile.peak_pages << 12)));
+    fact("most in use", format!("{} of these allocations", size(trace.meta.bytes(profile.peak_pages))));
     let lifetimes: Vec<String> = QUANTILES
         .iter()
         .filter_map(|(name, quantile)| {
@@ -211,9 +216,12 @@ fn facts(
             trace.meta.lost_events.map_or_else(|| "unknown".to_owned(), |lost| lost.to_string()),
         );
     }
-    let replayed = match allocations + profile.frees {
-        0 => "nothing: the trace has no allocations and no frees".to_owned(),
-        _ => format!(
+    let replayed = match &cost.refused {
+        _ if allocations + profile.frees == 0 => {
+            "nothing: the trace has no allocations and no frees".to_owned()
+        }
+        Some(why) => format!("not: {why}"),
+        None => format!(
             "{} in user space under {} ({:.1} ns an operation); a kernel takes longer",
             time(cost.cpu_ns),
             cost.config,
@@ -295,7 +303,9 @@ fn numbers(profile: &Profile, cost: &Cost, kernel: Option<&Samples>) -> Listing 
             fact(&format!("lifetime_{name}_ns"), ns as f64);
         }
     }
-    fact("replayed_cpu_ns", cost.cpu_ns);
+    if cost.refused.is_none() {
+        fact("replayed_cpu_ns", cost.cpu_ns);
+    }
     if let Some(samples) = kernel {
         fact("cpu_ns", samples.cpu_ns());
         for part in Doing::PARTS {
@@ -353,7 +363,12 @@ mod tests {
             trace.meta.reading_ns = 153_000_000;
         }
         let args = SummaryArgs { trace: "compile.parquet".into(), config: None, top: 3 };
-        let cost = Cost { config: "preset=linux_v6_16".to_owned(), cpu_ns: 6.2e6, ns_per_operation: 9.3 };
+        let cost = Cost {
+            config: "preset=linux_v6_16".to_owned(),
+            cpu_ns: 6.2e6,
+            ns_per_operation: 9.3,
+            refused: None,
+        };
         let profile = Profile::of(&trace);
         let facts = facts(&trace, &profile, &cost, Samples::of(&trace).as_ref(), &args);
         let terminal = Terminal { width: Some(80), ..Terminal::plain() };
@@ -391,6 +406,38 @@ mod tests {
         assert!(cut.contains("incomplete        recording stopped before the command ended"), "{cut}");
         assert!(cut.contains("lost events       unknown"), "{cut}");
         assert!(said(false, Some(7)).contains("lost events       7"));
+    }
+
+    /// A huge page of Arm's kernels with pages of 64 KiB is of order 13.
+    #[test]
+    fn what_cannot_be_replayed_is_told_all_the_same() {
+        let huge = Event { order: 13, ..Event::default() };
+        let mut trace = Trace { events: vec![huge], ..Trace::default() };
+        trace.comms.intern("p");
+        let bytes = trace.to_bytes().expect("a trace");
+        let trace = Trace::read_bytes(&bytes, "t").expect("it is read again");
+        let args = SummaryArgs { trace: "t".into(), config: None, top: 3 };
+        let cost = cost(&trace, &Setup::default()).expect("told");
+        let said =
+            facts(&trace, &Profile::of(&trace), &cost, None, &args).render(Format::Table, &Terminal::plain());
+        assert!(said.contains("1 of 8192 pages, 32 MiB"), "{said}");
+        assert!(said.contains("replayed here     not: event 0 has order 13: 10 is the largest"), "{said}");
+    }
+
+    /// As of Arm servers.
+    #[test]
+    fn pages_have_the_size_that_the_traced_kernel_gave_them() {
+        let events = vec![Event::default()];
+        for (page_kib, size) in [(0, "4 KiB"), (4, "4 KiB"), (16, "16 KiB"), (64, "64 KiB")] {
+            let mut trace = Trace { events: events.clone(), ..Trace::default() };
+            trace.comms.intern("p");
+            trace.meta.page_kib = page_kib;
+            let args = SummaryArgs { trace: "t".into(), config: None, top: 3 };
+            let facts = facts(&trace, &Profile::of(&trace), &Cost::default(), None, &args);
+            let said = facts.render(Format::Table, &Terminal::plain());
+            assert!(said.contains(&format!("allocations       1 of 1 pages, {size}\n")), "{said}");
+            assert!(said.contains(&format!("most in use       {size} of these")), "{said}");
+        }
     }
 
     /// As `perf record` leaves it: nothing of it says what it cost.

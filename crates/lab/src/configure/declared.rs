@@ -35,6 +35,8 @@ pub enum Acts {
     Always,
     /// In `boot` and in studies, which initialise a memory map late.
     AtBoot,
+    /// In `boot`, in studies and in replays on a modelled machine, whose lists may have the size of before.
+    AtBootOrModelled,
     /// In studies of reclaim, where memory is short or zones are several.
     UnderPressure,
     /// With descriptors that have something to check: `descriptor_bytes=64`.
@@ -188,7 +190,7 @@ pub const SETTINGS: &[Setting] = &[
     whole! { "pcp_free_part", config.pcp_free_part, 1, u32::MAX, Always,
     "With pcp_rule=auto, the per-CPU lists together hold at most 1/N of the free pages. A smaller N frees whole programs faster, a larger N keeps more huge pages.",
     "no such bound; high is at most an eighth of all memory" },
-    flag! { "pcp_reset", config.experiment.pcp_reset, AtBoot,
+    flag! { "pcp_reset", config.experiment.pcp_reset, AtBootOrModelled,
     "Sizes the per-CPU lists again when deferred initialisation ends.", "the pcp-reset change, v5.4" },
     choice! { "deferred_init", split, AtBoot,
     ["one_thread_per_node" => Split::OneThread, "all_cpus" => Split::AllCpus,
@@ -237,7 +239,7 @@ pub const SETTINGS: &[Setting] = &[
         takes: Takes::Words(&["v3_0", "v6_1"]),
         about: "Sets marks, fallback, passes and reclaim together.",
         source: "mm/page_alloc.c of that version",
-        acts: Acts::UnderPressure,
+        acts: Acts::Always,
         get: |setup| {
             let mut parts = of_generation().map(|setting| (setting.get)(setup));
             let first = parts.next().unwrap_or_default();
@@ -245,7 +247,7 @@ pub const SETTINGS: &[Setting] = &[
         },
         set: |setup, value| of_generation().try_for_each(|setting| (setting.set)(setup, value)),
     },
-    choice! { "marks", config.experiment.marks, UnderPressure,
+    choice! { "marks", config.experiment.marks, Always,
     ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1],
     "Linux release whose watermark rules are used.", "mm/page_alloc.c of that version" },
     choice! { "fallback", config.experiment.fallback, Always,
@@ -281,7 +283,7 @@ pub const SETTINGS: &[Setting] = &[
     choice! { "zonelist_order", config.experiment.zonelist_order, UnderPressure,
     ["node" => ListOrder::Node, "zone" => ListOrder::Zone, "as_v3_0" => ListOrder::AsV3_0],
     "Order of the zonelist: node by node, zone type by zone type, or as Linux 3.0 decides.", "numa_zonelist_order" },
-    choice! { "zonelist_cache", config.experiment.zonelist_cache, UnderPressure,
+    choice! { "zonelist_cache", config.experiment.zonelist_cache, Always,
     ["off" => ZonelistCache::Off, "after_first_zone" => ZonelistCache::AfterFirstZone,
      "before_first_zone" => ZonelistCache::BeforeFirstZone,
      "before_first_zone_and_clear" => ZonelistCache::BeforeFirstZoneAndClear],

@@ -1,7 +1,7 @@
 //! A function for each finding. Thresholds are said where they are used; none of them is a matter of taste alone.
 
 use framewright::config::PcpRule;
-use framewright::policy::pcp::{BATCH_CAP, sharing_cpus, size};
+use framewright::policy::pcp::{BATCH_CAP, BATCH_CAP_V3_0, sharing_cpus, size};
 
 use super::read::{Group, Kernel, State, Zone};
 use super::{Finding, Severity};
@@ -120,7 +120,8 @@ fn undersized(state: &State, zone: &Zone) -> Option<Finding> {
     let node_cpus = state.node_cpus.get(&zone.node).copied().unwrap_or(state.online);
     let (setting, fraction) = state.list_fraction();
     let cpus = sharing_cpus(node_cpus, state.online);
-    let cap = BATCH_CAP * 4 / state.page_kib;
+    let of_4_kib = if kernel < Kernel(4, 19) { BATCH_CAP_V3_0 } else { BATCH_CAP };
+    let cap = of_4_kib * 4 / state.page_kib;
     let right = size(rule(kernel), zone.managed, zone.unboosted_low(), cpus, fraction, cap);
     let online = || zone.pagesets.iter().filter(|(_, set)| set.batch > 0);
     let is_small = |set: &super::Pageset| {
@@ -202,30 +203,40 @@ fn below_min(state: &State, zone: &Zone) -> Option<Finding> {
         read: format!("free {} pages; min {}, low {}, /proc/zoneinfo", zone.free, zone.min, zone.low),
         expected: "free above low".into(),
         why: "kswapd is awake; below min, allocating tasks reclaim themselves.".into(),
-        advice: "See whether allocstall_* in /proc/vmstat grows (`framewright doctor --watch`); a larger \
-                 vm.watermark_scale_factor wakes kswapd earlier."
-            .into(),
-        shell: Some(earlier_kswapd(state)),
+        advice: format!(
+            "See whether allocstall_* in /proc/vmstat grows (`framewright doctor --watch`); a larger vm.{} wakes kswapd \
+             earlier.",
+            earlier_kswapd(state).0
+        ),
+        shell: Some(earlier_kswapd(state).1),
         study: Some("zone-reclaim"),
     })
 }
 
-/// The line that wakes kswapd at twice the distance from the min watermark.
-fn earlier_kswapd(state: &State) -> String {
-    let now = state.sysctl.get("watermark_scale_factor").copied().unwrap_or(10);
-    format!("sysctl -w vm.watermark_scale_factor={}", (2 * now).clamp(1, 3000))
+/// Whether a kernel is known to be older than this release.
+fn is_before(state: &State, release: Kernel) -> bool {
+    state.kernel().is_some_and(|kernel| kernel < release)
 }
 
-/// Order of a huge page of 2 MiB.
-const HUGE: usize = 9;
+/// The setting that wakes kswapd earlier, and the line that doubles it: the distance from the min watermark, or before
+/// v4.6, where that cannot be set, all watermarks.
+fn earlier_kswapd(state: &State) -> (&'static str, String) {
+    let (name, usual, most) = match is_before(state, Kernel(4, 6)) {
+        true => ("min_free_kbytes", 1 << 16, i64::from(i32::MAX)),
+        false => ("watermark_scale_factor", 10, 3000),
+    };
+    let now = state.sysctl.get(name).copied().unwrap_or(usual);
+    (name, format!("sysctl -w vm.{name}={}", now.saturating_mul(2).clamp(1, most)))
+}
+
 /// Nearly all free memory is in smaller blocks, and there is enough of it for hundreds of huge pages.
 const MOST_SMALL: f64 = 90.0;
 const WORTH_MIB: u64 = 512;
 
 fn fragmented(state: &State, zone: &Zone) -> Option<Finding> {
-    let free = zone.free_in_blocks(0);
-    let small = percent(free - zone.free_in_blocks(HUGE), free);
-    if zone.blocks.len() <= HUGE || state.mib(free) < WORTH_MIB || small < MOST_SMALL {
+    let (free, huge_order) = (zone.free_in_blocks(), zone.huge_order);
+    let small = percent(free - zone.free_huge(), free);
+    if zone.blocks.len() <= huge_order || state.mib(free) < WORTH_MIB || small < MOST_SMALL {
         return None;
     }
     let largest = zone.blocks.iter().rposition(|blocks| *blocks > 0).unwrap_or(0);
@@ -235,14 +246,16 @@ fn fragmented(state: &State, zone: &Zone) -> Option<Finding> {
         severity: if used { Severity::Warning } else { Severity::Info },
         zone: Some(zone.title()),
         read: format!(
-            "{small:.0} % of {} MiB free are in blocks below order {HUGE}; the largest free block has order {largest}, \
+            "{small:.0} % of {} MiB free are in blocks below order {huge_order}; the largest free block has order {largest}, \
              /proc/buddyinfo",
             state.mib(free)
         ),
         expected: format!("less than {MOST_SMALL:.0} %"),
         why: "A huge page must be compacted together first, which takes microseconds to milliseconds in the fault.".into(),
-        advice: "echo 1 > /proc/sys/vm/compact_memory once; for services that start late, reserve huge pages at boot, or \
-                 raise vm.compaction_proactiveness.".into(),
+        advice: format!(
+            "echo 1 > /proc/sys/vm/compact_memory once; for services that start late, reserve huge pages at boot{}.",
+            if is_before(state, Kernel(5, 9)) { "" } else { ", or raise vm.compaction_proactiveness" }
+        ),
         shell: Some("echo 1 > /proc/sys/vm/compact_memory".to_owned()),
         ..Finding::default()
     })
@@ -283,10 +296,15 @@ fn compaction(state: &State) -> Option<Finding> {
         ),
         expected: "at most half".into(),
         why: "Tasks that ask for large blocks wait for compaction and mostly get none.".into(),
-        advice: "Find unmovable pages in movable pageblocks (/proc/pagetypeinfo); set \
-                 /sys/kernel/mm/transparent_hugepage/defrag to `defer` or `madvise`."
-            .into(),
-        shell: Some("echo defer > /sys/kernel/mm/transparent_hugepage/defrag".to_owned()),
+        advice: format!(
+            "Find unmovable pages in movable pageblocks (/proc/pagetypeinfo); set \
+             /sys/kernel/mm/transparent_hugepage/defrag to {}.",
+            if is_before(state, Kernel(4, 6)) { "`madvise`" } else { "`defer` or `madvise`" }
+        ),
+        shell: Some(format!(
+            "echo {} > /sys/kernel/mm/transparent_hugepage/defrag",
+            if is_before(state, Kernel(4, 6)) { "madvise" } else { "defer" }
+        )),
         ..Finding::default()
     })
 }
@@ -303,8 +321,11 @@ fn stalls(state: &State) -> Option<Finding> {
         read: format!("allocstall {stalls} for {pages} allocated pages {}, /proc/vmstat", state.period),
         expected: "fewer than 1 for 100,000 pages".into(),
         why: "These allocations reclaimed memory themselves: milliseconds instead of nanoseconds.".into(),
-        advice: "Raise vm.watermark_scale_factor so that kswapd begins earlier, or limit the memory of the program that grows.".into(),
-        shell: Some(earlier_kswapd(state)),
+        advice: format!(
+            "Raise vm.{} so that kswapd begins earlier, or limit the memory of the program that grows.",
+            earlier_kswapd(state).0
+        ),
+        shell: Some(earlier_kswapd(state).1),
         study: Some("zone-reclaim"),
         ..Finding::default()
     })
@@ -321,7 +342,8 @@ fn huge_faults(state: &State) -> Option<Finding> {
             state.period
         ),
         expected: "less than 30 %".into(),
-        why: "Faults that could have mapped 2 MiB mapped 4 KiB: more faults, more TLB misses.".into(),
+        why: "Faults that could have mapped a huge page mapped a base page: more faults, more TLB misses."
+            .into(),
         advice: "See `fragmented`; run programs that need huge pages early, or reserve them with hugetlb."
             .into(),
         shell: Some("echo 1 > /proc/sys/vm/compact_memory".to_owned()),
@@ -356,7 +378,7 @@ fn oom_kills(state: &State) -> Option<Finding> {
         severity: Severity::Warning,
         read: format!("oom_kill {kills} {}, /proc/vmstat", state.period),
         expected: "0".into(),
-        why: "Programs were killed because an allocation found no page.".into(),
+        why: "Programs were killed because an allocation found no page: of the machine, or within the limit of a memory group.".into(),
         advice: "dmesg names them with the state of each zone; a request for a large block may fail with much memory free.".into(),
         shell: Some("dmesg | grep -iE -A30 'invoked oom-killer'".to_owned()),
         ..Finding::default()
@@ -390,7 +412,7 @@ fn huge_defrag(state: &State) -> Option<Finding> {
         id: "huge-faults-compact",
         severity: Severity::Info,
         read: "always, /sys/kernel/mm/transparent_hugepage/defrag".into(),
-        expected: "madvise, the kernel's default".into(),
+        expected: if is_before(state, Kernel(4, 6)) { "madvise" } else { "madvise, the kernel's default" }.into(),
         why: "Each fault that wants a huge page and finds none free compacts memory itself, for up to milliseconds.".into(),
         advice: "Keep it if throughput matters and latency does not.".into(),
         shell: Some("echo madvise > /sys/kernel/mm/transparent_hugepage/defrag".to_owned()),

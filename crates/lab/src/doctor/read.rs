@@ -86,6 +86,8 @@ pub struct Zone {
     pub pagesets: Vec<(u32, Pageset)>,
     /// Free blocks by order, from `/proc/buddyinfo`.
     pub blocks: Vec<u64>,
+    /// Order of a huge page.
+    pub huge_order: usize,
 }
 
 /// The lists of one CPU in one zone, in pages.
@@ -117,8 +119,17 @@ impl Zone {
         self.pagesets.iter().map(|(_, set)| set.count).sum()
     }
 
-    /// Free pages in blocks of at least this order.
-    pub fn free_in_blocks(&self, order: usize) -> u64 {
+    /// Free pages in blocks of any order.
+    pub fn free_in_blocks(&self) -> u64 {
+        self.free_from(0)
+    }
+
+    /// Free pages in blocks of which each has a huge page.
+    pub fn free_huge(&self) -> u64 {
+        self.free_from(self.huge_order)
+    }
+
+    fn free_from(&self, order: usize) -> u64 {
         self.blocks.iter().enumerate().skip(order).map(|(order, blocks)| blocks << order).sum()
     }
 }
@@ -178,13 +189,15 @@ impl State {
         let mut unique = nodes;
         unique.dedup();
         let numbers = |text: String| text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        let chosen = |name: &str| {
-            let text = file(&format!("sys/kernel/mm/transparent_hugepage/{name}"))?;
-            proc::chosen(&text).map(str::to_owned)
-        };
+        let of_huge_pages = |name: &str| file(&format!("sys/kernel/mm/transparent_hugepage/{name}"));
+        let chosen = |name: &str| proc::chosen(&of_huge_pages(name)?).map(str::to_owned);
         let meminfo = file("proc/meminfo").unwrap_or_default();
         let kib = |name: &str| proc::memory(&meminfo, name).map(|bytes| bytes >> 10);
         let page_kib = page_kib(zones.iter().map(|zone| zone.free).sum(), kib("MemFree"));
+        // Where it is not said: as many pages as a page of a page table has entries.
+        let huge_bytes = of_huge_pages("hpage_pmd_size").and_then(|text| text.trim().parse::<u64>().ok());
+        let huge_pages = huge_bytes.map_or(page_kib * 128, |bytes| (bytes >> 10) / page_kib);
+        zones.iter_mut().for_each(|zone| zone.huge_order = huge_pages.max(1).ilog2() as usize);
         let release = file("proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
         Ok(Self {
             release,
@@ -360,6 +373,10 @@ pub(crate) fn zoneinfo(text: &str) -> core::result::Result<Vec<Zone>, (usize, St
     }
     if zones.is_empty() {
         return Err((1, "no line begins with `Node`; expected /proc/zoneinfo".to_owned()));
+    }
+    // Kernels like v3.0 do not tell the two apart.
+    if !text.lines().any(|line| line.trim_start().starts_with("managed")) {
+        zones.iter_mut().for_each(|zone| zone.managed = zone.present);
     }
     // Kernels before v6.7 have no bounds.
     for (_, set) in zones.iter_mut().flat_map(|zone| &mut zone.pagesets) {

@@ -11,7 +11,7 @@ use tar::{Archive, Builder, Header};
 use framewright_report::error::{Error, Result};
 
 /// The files that are read, but for those of each node.
-pub const FILES: [&str; 15] = [
+pub const FILES: [&str; 16] = [
     "proc/zoneinfo",
     "proc/buddyinfo",
     "proc/vmstat",
@@ -25,6 +25,7 @@ pub const FILES: [&str; 15] = [
     "sys/devices/system/cpu/online",
     "sys/kernel/mm/transparent_hugepage/enabled",
     "sys/kernel/mm/transparent_hugepage/defrag",
+    "sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
     "proc/meminfo",
     "proc/uptime",
 ];
@@ -229,7 +230,8 @@ fn unpacked(path: &Path) -> io::Result<BTreeMap<String, String>> {
     // Also of what an archive says of itself, no more is kept.
     let reader = reader.take(MOST_OF_ALL);
     let mut files = BTreeMap::new();
-    for (n, entry) in Archive::new(reader).entries()?.enumerate() {
+    let mut archive = Archive::new(reader);
+    for (n, entry) in archive.entries()?.enumerate() {
         // A file with one right entry is an archive.
         let damaged = |cause| if n == 0 { cause } else { io::Error::new(io::ErrorKind::InvalidData, cause) };
         let entry = entry.map_err(damaged)?;
@@ -247,6 +249,10 @@ fn unpacked(path: &Path) -> io::Result<BTreeMap<String, String>> {
         if entry.take(MOST).read_to_string(&mut text).is_ok() {
             files.insert(name, text);
         }
+    }
+    // It ends with two empty blocks, of which the first ends the entries: what breaks off between two has none.
+    if archive.into_inner().read_exact(&mut [0]).is_err() && !files.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it has no end"));
     }
     Ok(files)
 }

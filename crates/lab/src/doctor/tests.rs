@@ -143,6 +143,60 @@ fn a_boosted_zone_has_lists_of_the_right_size() {
     assert!(copy.find("watermark-boosted").read.starts_with("boost 20000 pages on top of low 17006"));
 }
 
+/// Linux doubled the batch in v4.19.
+#[test]
+fn an_older_kernels_lists_are_as_large_as_it_makes_them() {
+    let copy = Copy::new("older");
+    copy.replace("proc/zoneinfo", "batch:    63", "batch:    31");
+    for release in ["3.10.0-1160.el7.x86_64", "4.14.336", "4.18.20"] {
+        copy.write("proc/sys/kernel/osrelease", release);
+        copy.is_fine("pcp-undersized");
+    }
+    copy.write("proc/sys/kernel/osrelease", "4.19.0");
+    copy.find("pcp-undersized");
+}
+
+/// As of Linux 3.0, where a zone's present pages are those that it manages.
+#[test]
+fn a_kernel_that_shows_no_managed_pages_has_them_all() {
+    let copy = Copy::new("no-managed");
+    let text = fs::read_to_string(copy.0.join("proc/zoneinfo")).expect("there");
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("managed"));
+    copy.write("proc/zoneinfo", &lines.map(|line| format!("{line}\n")).collect::<String>());
+    copy.is_fine("zone-not-managed");
+    let state = State::read(&Root::open(&copy.0).expect("a folder")).expect("it can be read");
+    assert!(state.zones.iter().all(|zone| zone.managed == zone.present && zone.present > 0));
+}
+
+/// Linux before v4.6 has neither `vm.watermark_scale_factor` nor `defer`, before v5.9 no `vm.compaction_proactiveness`.
+#[test]
+fn no_older_kernel_is_told_to_set_what_it_lacks() {
+    let copy = Copy::new("lacks");
+    copy.write("proc/buddyinfo", "Node 0, zone   Normal 400000 100000 10 5 1 0 0 0 0 0 0\n");
+    copy.write(
+        "proc/vmstat",
+        "compact_fail 900\ncompact_success 100\nallocstall_normal 500\npgalloc_normal 1000000\n",
+    );
+    copy.write("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n");
+    copy.write("sys/kernel/mm/transparent_hugepage/defrag", "[always] madvise never\n");
+    copy.write("proc/sys/vm/min_free_kbytes", "90112\n");
+    let told = |release: &str| {
+        copy.write("proc/sys/kernel/osrelease", release);
+        let ids = ["allocation-stalls", "compaction-failing", "fragmented", "huge-faults-compact"];
+        ids.map(|id| copy.find(id))
+            .map(|found| format!("{} {}", found.advice, found.shell.unwrap_or_default()))
+    };
+    let [stalls, failing, fragmented, _] = told("3.10.0-1160.el7.x86_64");
+    assert!(stalls.contains("vm.min_free_kbytes=180224") && !stalls.contains("scale_factor"), "{stalls}");
+    assert!(failing.contains("echo madvise") && !failing.contains("defer"), "{failing}");
+    assert!(!fragmented.contains("proactiveness"), "{fragmented}");
+    assert_eq!(copy.find("huge-faults-compact").expected, "madvise");
+    let [stalls, failing, fragmented, _] = told("6.1.0");
+    assert!(stalls.contains("vm.watermark_scale_factor=20") && failing.contains("echo defer"), "{stalls}");
+    assert!(fragmented.contains("vm.compaction_proactiveness"), "{fragmented}");
+    assert_eq!(copy.find("huge-faults-compact").expected, "madvise, the kernel's default");
+}
+
 /// As of Arm servers whose kernel has pages of 64 KiB: 1 MiB, the most that a refill is computed from, is 16 of them.
 #[test]
 fn pages_may_be_larger() {
@@ -157,6 +211,19 @@ fn pages_may_be_larger() {
     copy.write("proc/meminfo", &format!("MemTotal: 640 kB\nMemFree:       {} kB\n", 64 * free - 100));
     copy.is_fine("pcp-undersized");
     assert_eq!((state().page_kib, state().mib(512), state().total), (64, 32, Some(10)));
+    // A huge page is what a page of a page table maps: there of order 13, on POWER of order 5.
+    let blocks = "0 0 0 0 9000 0 0 0 0 0 0 0 0 0";
+    copy.write("proc/buddyinfo", &format!("Node 0, zone   Normal {blocks}\n"));
+    assert!(
+        copy.find("fragmented").read.contains("in blocks below order 13; the largest free block has order 4")
+    );
+    copy.write("sys/kernel/mm/transparent_hugepage/hpage_pmd_size", "2097152\n");
+    assert!(copy.find("fragmented").read.contains("in blocks below order 5;"));
+    copy.write(
+        "proc/buddyinfo",
+        &format!("Node 0, zone   Normal {}\n", blocks.replace("9000 0", "9000 9000")),
+    );
+    copy.is_fine("fragmented");
     copy.write("proc/meminfo", "MemTotal: 640 kB\n");
     assert_eq!(state().page_kib, 4, "it does not say");
 }
@@ -361,6 +428,25 @@ fn the_same_finding_of_two_zones_is_said_once() {
             .as_deref()
             .is_some_and(|line| line.starts_with("sysctl -w vm.percpu_pagelist_high_fraction=8;"))
     );
+}
+
+#[test]
+fn an_archive_that_ends_between_two_files_is_not_taken_for_whole() {
+    let whole = Root::open(Path::new(REAL)).and_then(|root| root.archive()).expect("an archive");
+    let path = std::env::temp_dir().join(format!("framewright-between-{}.tar", std::process::id()));
+    // Where the headers of files begin: 512 bytes with the archive's magic.
+    let begins = (1..whole.len() / 512).map(|n| 512 * n).filter(|at| whole[at + 257..].starts_with(b"ustar"));
+    let mut ends: Vec<usize> = begins.collect();
+    assert!(ends.len() > 10, "{ends:?}");
+    ends.push(whole.len() - 1024);
+    for end in ends {
+        fs::write(&path, &whole[..end]).expect("written");
+        let error = Root::open(&path).map(drop).expect_err("it is cut").to_string();
+        assert!(error.contains("the archive is cut off or damaged"), "{end}: {error}");
+    }
+    fs::write(&path, &whole).expect("written");
+    assert!(Root::open(&path).is_ok());
+    fs::remove_file(&path).expect("it was there");
 }
 
 #[test]

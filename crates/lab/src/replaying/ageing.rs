@@ -77,7 +77,8 @@ impl Replay<'_> {
         part.note(format!(
             "Huge pages, fallbacks[memory=tight] and what follows them: {} runs of the trace, one after another, in {} MiB, \
              of which it uses {} at its peak. After each run {} of the leftover blocks are never freed, which ages the \
-             memory. These rows are deterministic counts, not timings.",
+             memory. These rows are deterministic counts, not timings; from the second run on they depend on which blocks \
+             stay, and another --seed shows how much.",
             ageing.runs,
             self.tight >> 8,
             size(self.counts().peak_frames << 12),

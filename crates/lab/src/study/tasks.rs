@@ -8,8 +8,14 @@ use crate::study::declare::*;
 /// Refuses a machine that tasks cannot run on.
 ///
 /// # Errors
-/// It cannot be simulated, or nothing is said of its kernel.
+/// It cannot be simulated, nothing is said of its kernel, or its pages are not of the size that a task's fault clears.
 pub(crate) fn check(machine: &Machine) -> Result<()> {
+    if machine.page_kib != 4 {
+        return Err(Error::failed(format_args!(
+            "{} has pages of {} KiB; tasks are simulated with pages of 4 KiB only",
+            machine.name, machine.page_kib
+        )));
+    }
     if central_model(machine)?.kernel.is_none() {
         return Err(Error::failed(format_args!("{}: no kernel_ns to simulate tasks with", machine.name)));
     }
@@ -76,4 +82,18 @@ pub(crate) fn add_causes(result: &mut ResultPart, parameters: &str, variant: &st
     let lru = outcome.usage.lru;
     add("lru", parameters, lru.locks, [lru.wait.as_ns(), lru.hold.as_ns()]);
     add_moved(result, &parameter, variant, &outcome.moved, pages);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A fault clears a page of 4 KiB, whatever the machine's.
+    #[test]
+    fn tasks_run_on_pages_of_4_kib() {
+        let machine = Machine::find("epyc-7742-2s").expect("it is built in");
+        check(&machine).expect("it has costs of its kernel");
+        let error = check(&Machine { page_kib: 64, ..machine }).expect_err("larger pages").to_string();
+        assert!(error.contains("pages of 64 KiB"), "{error}");
+    }
 }

@@ -16,7 +16,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 
 use super::knobs::Knobs;
-use crate::doctor::{Root, State};
+use crate::doctor::{Root, State, Zone};
 use crate::progress::Progress;
 
 /// Metrics of a run of the command.
@@ -28,7 +28,7 @@ const QUANTITIES: &[Quantity] = &quantities! {
     page_faults "1" Lower Main "Page faults of the command."
     major_faults "1" Lower Main "Page faults of the command that read from disk."
     memory_wait_ms "ms" Lower Main "Time in which some task of the machine waited for memory (PSI)."
-    huge_available_percent "%" Higher Main "Share of the machine's free memory in blocks of at least 2 MiB, after the run."
+    huge_available_percent "%" Higher Main "Share of the machine's free memory in blocks of at least a huge page, after the run."
     pages_allocated "1" None Main "Pages that the machine allocated during the run."
     allocation_stalls "1" Lower Main "Allocations of the machine that reclaimed memory themselves."
     compaction_stalls "1" Lower Main "Allocations of the machine that compacted memory themselves."
@@ -212,8 +212,9 @@ fn once(runs: &Runs<'_>, knobs: &Knobs, tried: bool, progress: &Progress) -> Res
         figures.push(("memory_wait_ms", (after - before) / 1e3));
     }
     if let (Some(before), Some(after)) = (&before.state, &after.state) {
-        let free = |order| after.zones.iter().map(|zone| zone.free_in_blocks(order)).sum::<u64>() as f64;
-        figures.push(("huge_available_percent", 100.0 * free(9) / free(0).max(1.0)));
+        let free = |pages: fn(&Zone) -> u64| after.zones.iter().map(pages).sum::<u64>() as f64;
+        let share = free(Zone::free_huge) / free(Zone::free_in_blocks).max(1.0);
+        figures.push(("huge_available_percent", 100.0 * share));
         figures.extend(counted(before, after));
     }
     Ok(Some(figures))

@@ -172,7 +172,8 @@ fn ratios(part: &Part, base: &[f64], new: &[f64]) -> Option<Vec<f64>> {
     Some(ratios)
 }
 
-/// A change of samples that is smaller than this is printed as `1.000×`, and is called none, however sure it is.
+/// A change of samples or counts that is smaller than this is printed as `1.000×`, and is called none, however sure it
+/// is.
 const LEAST_SHOWN: f64 = 0.0005;
 
 /// Verdict about the change from the baseline to a variant. Derived figures have no spread: any difference
@@ -181,7 +182,7 @@ const LEAST_SHOWN: f64 = 0.0005;
 pub fn verdict(part: &Part, metric: &Metric, variant: &str, ratio: Option<Ratio>) -> Verdict {
     let (base, new) = (metric.of(&part.baseline), metric.of(variant));
     let few = !metric.is_exact && base.len().min(new.len()).div_ceil(metric.per_round.max(1)) < needed(part);
-    let shown = if part.kind == Kind::Derived || metric.is_exact { 0.0 } else { LEAST_SHOWN };
+    let shown = if part.kind == Kind::Derived { 0.0 } else { LEAST_SHOWN };
     let (below, above) = match ratio {
         Some(ratio) => (ratio.high < 1.0 - shown, ratio.low > 1.0 + shown),
         // All samples must lie on one side.
@@ -377,6 +378,14 @@ mod tests {
         part.paired = true;
         assert_eq!(judge(&part).1, Verdict::TooFew);
         part.metrics[0].is_exact = true;
+        assert_eq!(judge(&part).1, Verdict::Better);
+        // Both are printed as 1.000×; what follows from formulas alone differs however little it does.
+        for (new, verdict) in [(1.9991, Verdict::Unclear), (1.9989, Verdict::Better)] {
+            part.metrics[0].samples.insert("new".to_owned(), vec![new]);
+            assert_eq!(judge(&part).1, verdict, "{new}");
+        }
+        part.metrics[0].samples.insert("new".to_owned(), vec![1.9991]);
+        part.kind = Kind::Derived;
         assert_eq!(judge(&part).1, Verdict::Better);
     }
 

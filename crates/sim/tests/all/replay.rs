@@ -48,3 +48,38 @@ fn more_copies_wait_longer_for_the_lock_and_the_same_seed_gives_the_same() {
     let wait = |outcome: &Outcome| outcome.lock[1] as f64 / outcome.lock[0].max(1) as f64;
     assert!(wait(&two) > wait(&single), "{two:?} {single:?}");
 }
+
+/// Every second block of each order stays, so that the next order has no block: twice the pages in use do not suffice
+/// (Robson, "Bounds for some functions concerning dynamic storage allocation", 1974).
+#[test]
+fn a_program_that_fragments_its_memory_gets_as_much_as_that_takes() {
+    const PAGES: u64 = 1 << 14;
+    let (mut ops, mut live, mut slots) = (Vec::new(), Vec::new(), 0);
+    let mut used = 0;
+    for order in (0..=10).filter_map(Order::new) {
+        let op = |slot, order, act| Op { gap: Ps(100_000), slot, order, act };
+        while used + order.pages() <= PAGES {
+            ops.push(op(slots, order, Act::Alloc(Migratetype::Movable)));
+            live.push((slots, order));
+            slots += 1;
+            used += order.pages();
+        }
+        let mut keep = Vec::new();
+        for (n, (slot, order)) in live.drain(..).enumerate() {
+            if n % 2 == 0 {
+                keep.push((slot, order));
+            } else {
+                ops.push(op(slot, order, Act::Free));
+                used -= order.pages();
+            }
+        }
+        live = keep;
+    }
+    let count = |wanted: fn(Act) -> bool| {
+        ops.iter().filter(|op| wanted(op.act)).map(|op| op.order.pages()).sum::<u64>()
+    };
+    let allocated = count(|act| matches!(act, Act::Alloc(_)));
+    let fragments = Copy { threads: vec![ops], slots: slots as usize, pages: PAGES };
+    let outcome = run(&round(4), &linux(), &[fragments], 1).expect("it fits");
+    assert_eq!(outcome.pages, allocated);
+}

@@ -300,7 +300,7 @@ fn parse_event(text: &str, unknown: &mut BTreeSet<String>) -> Result<Option<What
     } else {
         0
     };
-    kmem::page(kind, pfn, number("order")?, migratetype, flags).map(|page| Some(What::Page(page)))
+    kmem::page(kind, pfn, number("order")?, migratetype, flags).map(|page| page.map(What::Page))
 }
 
 /// Keeps the name of a flag that is not known, of the first few.

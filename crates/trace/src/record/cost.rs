@@ -41,7 +41,7 @@ fn cpu_ns() -> i64 {
 
 /// CPU time of allocating and freeing the pages of a file in memory, by rounds.
 fn rounds(file: &mut File) -> io::Result<Vec<i64>> {
-    let page = [1; 4096];
+    let page = vec![1; rustix::param::page_size()];
     (0..ROUNDS)
         .map(|_| {
             let begin = cpu_ns();

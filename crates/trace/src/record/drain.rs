@@ -144,6 +144,7 @@ impl Decoder {
             Layout::Page(layout) => match layout.decode(event)? {
                 Decoded::Page(page) => What::Page(page),
                 Decoded::NoPage => What::NoPage,
+                Decoded::NoBlock => return Ok(None),
             },
             &Layout::Fork { child } => What::Fork { child: number(child)? },
             &Layout::Rename { pid, new } => {

@@ -50,6 +50,13 @@ impl Folder {
         Ok(folder)
     }
 
+    /// The error for which no trace can be made of the recording, which stays: a later version may read it.
+    pub(super) fn kept(self, error: Error) -> Error {
+        let Error::CannotRecord { what, fix } = error else { return error };
+        let path = self.folder.keep();
+        Error::CannotRecord { what: format!("{what}; what was recorded is in {}", path.display()), fix }
+    }
+
     fn save(&self, name: &str, fields: impl IntoIterator<Item = String>) -> Result<(), Error> {
         let path = self.folder.path().join(name);
         let text: String = fields.into_iter().flat_map(|field| [field, "\0".to_owned()]).collect();
@@ -181,4 +188,27 @@ pub(crate) fn finish(folder: &Path) -> Result<Trace, Error> {
         cost: None,
     };
     Ok(raw.made(&decoder)?.trace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_that_cannot_be_read_is_not_lost() {
+        let within = tempfile::tempdir().unwrap();
+        let left = || fs::read_dir(within.path()).unwrap().flatten().map(|entry| entry.path()).next();
+        let folder = Folder::create(within.path()).unwrap();
+        folder.save(META, ["a".to_owned()]).unwrap();
+        drop(folder);
+        assert_eq!(left(), None);
+        let folder = Folder::create(within.path()).unwrap();
+        folder.save(META, ["a".to_owned()]).unwrap();
+        let error = folder.kept(Error::CannotRecord { what: "an odd event".into(), fix: "report it" });
+        let path = left().expect("it stays");
+        assert_eq!(fs::read(path.join(META)).unwrap(), b"a\0");
+        let said =
+            format!("cannot record: an odd event; what was recorded is in {}; report it", path.display());
+        assert_eq!(error.to_string(), said);
+    }
 }

@@ -22,6 +22,7 @@ pub(super) fn describe() -> Meta {
         },
         kernel: machine.kernel().1.unwrap_or_default(),
         cpus: u32::try_from(cpus.count()).unwrap_or(0),
+        page_kib: u32::try_from(rustix::param::page_size() >> 10).unwrap_or(0),
         recorded_at: DateTime::<Utc>::from(SystemTime::now()).to_rfc3339_opts(SecondsFormat::Secs, true),
         ..Meta::default()
     }

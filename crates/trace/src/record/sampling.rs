@@ -17,10 +17,8 @@ use crate::kmem::report::{Report, What};
 
 /// CPU time between two samples of a CPU, in nanoseconds: 999 in a second, so that no timer of 1000 Hz is in step.
 pub(super) const PERIOD_NS: u64 = 1_001_001;
-/// Bytes of the kernel's buffer of samples for each CPU, without its head: a second of them.
+/// Bytes of the kernel's buffer of samples for each CPU, without its head: a second of them, in pages of any size.
 const BUFFER: usize = 512 << 10;
-/// Bytes of the head, which has the places in the buffer.
-const HEAD: usize = 4096;
 /// Offsets in the head of the place up to which the kernel has written, and of the place up to which it was read.
 const WRITTEN: usize = 1024;
 const READ: usize = 1032;
@@ -45,8 +43,10 @@ const MARKS: u64 = (-4095_i64).cast_unsigned();
 /// The samples of one CPU as they come.
 pub(super) struct Sampler {
     _event: OwnedFd,
-    /// `HEAD` and `BUFFER` bytes, mapped until this is dropped.
+    /// `head` and `BUFFER` bytes, mapped until this is dropped.
     buffer: *mut c_void,
+    /// Bytes of the head, which has the places in the buffer: a page.
+    head: usize,
 }
 
 #[expect(unsafe_code, reason = "the buffer belongs to this value, and any thread may read it")]
@@ -84,11 +84,16 @@ impl Sampler {
             i32::try_from(event).ok().filter(|&event| event >= 0).ok_or_else(io::Error::last_os_error)?;
         // SAFETY: the kernel has just opened it for this process.
         let event = unsafe { OwnedFd::from_raw_fd(event) };
+        Self::mapped(event, rustix::param::page_size())
+    }
+
+    #[expect(unsafe_code, reason = "maps the buffer")]
+    fn mapped(event: OwnedFd, head: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at a place that the kernel chooses.
         let buffer =
-            unsafe { mmap(core::ptr::null_mut(), HEAD + BUFFER, protection, MapFlags::SHARED, &event, 0) };
-        Ok(Self { _event: event, buffer: buffer? })
+            unsafe { mmap(core::ptr::null_mut(), head + BUFFER, protection, MapFlags::SHARED, &event, 0) }?;
+        Ok(Self { _event: event, buffer, head })
     }
 
     /// Takes out what has come, whole records.
@@ -104,8 +109,9 @@ impl Sampler {
         let first = length.min(BUFFER - start);
         for (from, length) in [(start, first), (0, length - first)] {
             // SAFETY: within the buffer; the kernel writes no further than to what was read, which is said below.
-            let bytes =
-                unsafe { core::slice::from_raw_parts(self.buffer.cast::<u8>().add(HEAD + from), length) };
+            let bytes = unsafe {
+                core::slice::from_raw_parts(self.buffer.cast::<u8>().add(self.head + from), length)
+            };
             into.extend_from_slice(bytes);
         }
         fence(Ordering::SeqCst);
@@ -117,7 +123,7 @@ impl Drop for Sampler {
     #[expect(unsafe_code, reason = "ends the mapping")]
     fn drop(&mut self) {
         // SAFETY: mapped by `start`, and used by nothing after this.
-        let _ = unsafe { munmap(self.buffer, HEAD + BUFFER) };
+        let _ = unsafe { munmap(self.buffer, self.head + BUFFER) };
     }
 }
 
@@ -235,6 +241,25 @@ mod tests {
         let sample =
             |time_ns, pid, stack: &[u64]| Report { time_ns, cpu: 3, pid, what: What::Sample(stack.into()) };
         assert_eq!(reports, [sample(100, 7, &[0xff10, 0xff20]), sample(102, 8, &[])]);
+    }
+
+    /// As of kernels whose pages have 4, 16 and 64 KiB.
+    #[test]
+    #[expect(unsafe_code, reason = "writes to the buffer as the kernel does")]
+    fn samples_begin_after_the_first_page() {
+        for head in [4096, 16 << 10, 64 << 10] {
+            let file = rustix::fs::memfd_create("buffer", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+            rustix::fs::ftruncate(&file, (head + BUFFER) as u64).unwrap();
+            let mut sampler = Sampler::mapped(file, head).unwrap();
+            // SAFETY: within the mapping, aligned, and no other thread has it.
+            unsafe {
+                sampler.buffer.cast::<u8>().add(WRITTEN).cast::<u64>().write(8);
+                sampler.buffer.cast::<u8>().add(head).cast::<u64>().write(u64::from(IS_LOST));
+            }
+            let mut records = Vec::new();
+            sampler.take(&mut records);
+            assert_eq!(records, u64::from(IS_LOST).to_ne_bytes(), "{head}");
+        }
     }
 
     #[test]

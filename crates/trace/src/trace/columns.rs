@@ -92,6 +92,7 @@ pub(crate) fn to_pairs(meta: &Meta) -> Vec<KeyValue> {
     put("machine", meta.machine.clone());
     put("kernel", meta.kernel.clone());
     put("cpus", if meta.cpus == 0 { String::new() } else { meta.cpus.to_string() });
+    put("page_kib", if meta.page_kib == 0 { String::new() } else { meta.page_kib.to_string() });
     put("recorded_at", meta.recorded_at.clone());
     put("clock", meta.clock.clone());
     put("attribution", meta.attribution.clone());
@@ -118,6 +119,7 @@ pub(crate) fn from_pairs(pairs: &[KeyValue]) -> Meta {
         machine: get("machine"),
         kernel: get("kernel"),
         cpus: get("cpus").parse().unwrap_or_default(),
+        page_kib: get("page_kib").parse().unwrap_or_default(),
         recorded_at: get("recorded_at"),
         clock: get("clock"),
         attribution: get("attribution"),

@@ -49,6 +49,7 @@ pub(crate) fn meta() -> Meta {
         machine: "a CPU, 1024 MiB".into(),
         kernel: "6.18.0".into(),
         cpus: 2,
+        page_kib: 64,
         recorded_at: "2026-01-31T12:00:00Z".into(),
         clock: "mono".into(),
         attribution: "the command's".into(),

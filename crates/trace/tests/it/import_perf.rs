@@ -194,6 +194,15 @@ fn what_surrounds_the_events_of_a_text() {
     assert_eq!(header, ("6.1.0", 4, "a CPU, 2 MiB", "perf record"));
 }
 
+/// A huge page of a gibibyte: no event tells of its allocation.
+#[test]
+fn a_free_that_no_buddy_list_takes_is_passed_over() {
+    let free = "a 1 [000] 1.0: kmem:mm_page_free: page=0x40000 pfn=0x40000";
+    let text = format!("{free} order=18\n{free} order=0\n");
+    let trace = import::from_bytes(text.as_bytes(), "f").unwrap();
+    assert_eq!(trace.events.iter().map(|event| event.order).collect::<Vec<_>>(), [0]);
+}
+
 #[test]
 fn lines_that_say_wrong_or_nothing_are_refused() {
     let free = "a 1 [000] 1.0: kmem:mm_page_free:";
@@ -204,7 +213,7 @@ fn lines_that_say_wrong_or_nothing_are_refused() {
         what.and_then(|what| what.strip_suffix("; ")).unwrap_or_else(|| panic!("{message}")).to_owned()
     };
     for (fields, what) in [
-        ("page=0x5 pfn=0x5 order=11", "mm_page_free of order 11, above 10"),
+        ("page=0x5 pfn=0x5 order=31", "mm_page_free of order 31, above 30"),
         ("page=0x5 pfn=0x5", "mm_page_free without order"),
         ("order=0", "mm_page_free without pfn"),
         ("pfn=0xg order=0", "pfn=0xg is no number"),

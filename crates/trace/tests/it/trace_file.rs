@@ -165,7 +165,7 @@ fn messages() {
 fn an_invalid_trace_is_not_written() {
     type Change = fn(&mut Event);
     let cases: [(Change, &str); 6] = [
-        (|event| event.order = 11, "order 11 is above 10"),
+        (|event| event.order = 14, "order 14 is above 13"),
         (|event| event.time_ns = 5, "time_ns 5 is before the row above it, 1001"),
         (|event| event.pfn = 1 << 52, "pfn 4503599627370496 is no frame number"),
         (|event| event.pid = 1 << 31, "pid 2147483648 is out of range"),
@@ -265,7 +265,7 @@ pub(crate) enum Column {
 fn foreign() -> Vec<(&'static str, Column)> {
     vec![
         ("required int64 gfp", Column::Wide(vec![-1, 0])),
-        ("required int64 order", Column::Wide(vec![0, 10])),
+        ("required int64 order", Column::Wide(vec![0, 13])),
         ("optional int32 pid", Column::Narrow(vec![1, 2], Some(vec![1, 1]))),
         ("required binary comm (STRING)", Column::Text(vec!["a", "b"])),
         ("required binary event (STRING)", Column::Text(vec!["mm_page_alloc", "mm_page_free"])),
@@ -284,7 +284,7 @@ fn tables_of_other_tools_are_read() {
         let trace = Trace::read_bytes(&table(&foreign(), compression), "t").unwrap();
         let [first, second] = trace.events[..] else { panic!("{trace:?}") };
         assert_eq!((first.time_ns, first.gfp, first.cpu, first.migratetype), (5, u64::MAX, 65535, Some(2)));
-        assert_eq!((second.time_ns, second.order, second.migratetype), (u64::from(u32::MAX), 10, None));
+        assert_eq!((second.time_ns, second.order, second.migratetype), (u64::from(u32::MAX), 13, None));
         assert_eq!(trace.comm(&second), "b");
         assert_eq!(trace.meta, Meta::default());
     }
@@ -312,8 +312,8 @@ fn tables_that_are_no_traces_are_refused() {
             "column pfn holds BYTE_ARRAY, not one of integers per row",
             give,
         ),
-        ("int32 order", narrow([0, 11]), "row 2: order is 11, not one of 0 to 10", fix),
-        ("int32 order", narrow([-1, 0]), "row 1: order is -1, not one of 0 to 10", fix),
+        ("int32 order", narrow([0, 14]), "row 2: order is 14, not one of 0 to 13", fix),
+        ("int32 order", narrow([-1, 0]), "row 1: order is -1, not one of 0 to 13", fix),
         ("int32 cpu", narrow([0, 65536]), "row 2: cpu is 65536, not one of 0 to 65535", fix),
         (
             "binary event (STRING)",

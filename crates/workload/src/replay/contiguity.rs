@@ -21,8 +21,9 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
 use crate::random::Rng;
-use framewright_trace::trace::{MAX_ORDER, Trace};
+use framewright_trace::trace::Trace;
 
+use super::MAX_ORDER;
 use super::plan::{Action, Op, Plan};
 use crate::target::{Compaction, Counter, Mobility, Move, Target, TargetCpu};
 

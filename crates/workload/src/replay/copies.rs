@@ -3,9 +3,9 @@
 use core::hint::black_box;
 use std::collections::HashMap;
 
-use framewright_trace::trace::{EventKind, MAX_ORDER, Trace};
+use framewright_trace::trace::{EventKind, Trace};
 
-use super::PageCache;
+use super::{MAX_ORDER, PageCache};
 use crate::bench::stage::{Meeting as _, Stage};
 use crate::bench::{Measurement, NONE, Tally};
 use crate::target::{Mobility, TargetCpu};

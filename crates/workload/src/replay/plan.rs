@@ -1,7 +1,8 @@
 //! A trace compiled for a number of threads.
 
-use framewright_trace::trace::{Event, EventKind, MAX_ORDER, Trace};
+use framewright_trace::trace::{Event, EventKind, Trace};
 
+use super::MAX_ORDER;
 use super::live::{Live, Owner, Released};
 use crate::target::Mobility;
 

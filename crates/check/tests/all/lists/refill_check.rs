@@ -124,6 +124,31 @@ fn poison_finds_a_write_after_the_free() {
     }
 }
 
+/// What is taken because it is free in a pageblock is checked, too: single frames, and whole pageblocks.
+#[test]
+fn what_is_free_in_a_pageblock_is_checked() {
+    for (engine, held) in STORES.into_iter().flat_map(|engine| [false, true].map(|held| (engine, held))) {
+        let spec = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).engine(engine).bare();
+        let poisoned = spec.clone().but(|config| config.poison = true).plain();
+        poisoned.scribble(BASE.add(5));
+        let is_bad = |pfn| Slot::bad(pfn == BASE.add(5));
+        let checked: World<Plain, Slot> = spec.check(RefillCheck::AfterUnlock).build_with(is_bad);
+        let bad = [free_in_first(&poisoned, held), free_in_first(&checked, held)];
+        assert_eq!(bad, [[false, true]; 2], "{engine:?}, {held}");
+    }
+}
+
+/// Whether a block that is free in the first pageblock has its frame 5, which is bad; and whether that is out of use.
+fn free_in_first<M: FrameUser>(world: &World<Plain, M>, is_held: bool) -> [bool; 2] {
+    if is_held {
+        world.on(0, |cpu| cpu.must_alloc_at(BASE.add(6), 0));
+    }
+    let mut out = [(Pfn(0), Order::ZERO); 64];
+    let blocks = world.on(0, |cpu| cpu.take_free(BASE, Order::ZERO, &mut out));
+    let holds = |&(pfn, order): &(Pfn, Order)| (pfn.0..pfn.0 + order.pages()).contains(&BASE.add(5).0);
+    [out[..blocks].iter().any(holds), world.settled().quarantined != 0]
+}
+
 /// A panic under the zone lock, here of a check in a refill, leaves the counters as the lists are.
 #[test]
 fn a_panic_under_the_lock_leaves_the_counters_right() {
@@ -141,6 +166,26 @@ fn a_panic_under_the_lock_leaves_the_counters_right() {
         let listed: u64 = zone.nr_free.iter().enumerate().map(|(order, blocks)| blocks << order).sum();
         assert!(listed < 4096);
         assert_eq!(zone.free, listed, "{engine:?}");
+    }
+}
+
+/// A check that panics after the lock was released leaves its blocks on no list: what is handed out later was checked,
+/// and its free is one of an allocated block.
+#[test]
+fn a_panic_after_the_lock_leaves_no_block_on_a_list() {
+    for engine in STORES {
+        let world = Spec::one_zone(4096, 1)
+            .engine(engine)
+            .check(RefillCheck::AfterUnlock)
+            .build_with::<Plain, _>(|pfn| if pfn == BASE.add(1) { Slot::PANICS } else { Slot::GOOD });
+        let pin = world.pin(0);
+        let alloc = || world.cpu(&pin).alloc(Order::ZERO, M);
+        let is_lost = (0..4096).any(|_| catch_unwind(AssertUnwindSafe(alloc)).is_err());
+        assert!(is_lost, "{engine:?}: one of the checks panics");
+        world.note_damage();
+        let later: Vec<_> = (0..64).map(|_| world.cpu(&pin).must_alloc(Order::ZERO)).collect();
+        assert!(!later.contains(&BASE.add(1)), "{engine:?}");
+        later.into_iter().for_each(|pfn| world.cpu(&pin).must_free(pfn, Order::ZERO));
     }
 }
 

@@ -578,3 +578,33 @@ fn memory_that_comes_in_at_this_moment_can_be_named() {
         world.settled();
     });
 }
+
+/// A request of one node that finds nothing to drain lets none of another node fail: the page there is on the list of
+/// an idle CPU.
+#[test]
+fn a_drain_that_brings_nothing_is_no_reason_to_drain_no_other_node() {
+    schedules(if full() { 2000 } else { 300 }, || {
+        let zone = |node, start| ZoneSpec { node: NodeId(node), kind: ZoneType::Normal, start, pages: 1024 };
+        let second = BASE.add(1024);
+        let spec = Spec::zones([zone(0, BASE), zone(1, second)], 4).memory([(BASE, 4), (second, 4)]);
+        let world = spec.cpu_nodes([0, 1, 0, 1].map(NodeId)).build::<Shuttle>();
+        let (here, there): (Vec<_>, Vec<_>) =
+            world.alloc_all(2, 0).into_iter().partition(|&pfn| pfn < second);
+        world.must_free(2, here[0], 0);
+        world.must_free(1, there[0], 0);
+        let world = Arc::new(world);
+        let page = Request::new(Order::ZERO, M).with(Flags::THIS_NODE);
+        shuttle_team(&world, 4, move |world, n| match n {
+            1 => (0..8).for_each(|_| {
+                world.on(1, |cpu| {
+                    cpu.alloc_hit(Order::ZERO, M).into_iter().for_each(|pfn| cpu.must_free(pfn, 0));
+                });
+            }),
+            3 => _ = world.on(3, |cpu| cpu.alloc_with(&page, &Helpers::NONE)),
+            _ => {}
+        });
+        // Now and then there is no barrier.
+        let got = (0..20).any(|_| world.on(0, |cpu| cpu.alloc_with(&page, &Helpers::NONE)).is_ok());
+        assert!(got, "{}", world.pcp(2).count());
+    });
+}

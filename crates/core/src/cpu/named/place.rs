@@ -104,8 +104,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     /// Allocates the free blocks of at least order `least` that begin in the pageblock of `pfn`, each with its own
     /// order, until `out` is full. With maps, the largest come first. Returns the number of blocks. Blocks on CPUs'
-    /// lists, in reserves and in isolated pageblocks are not taken; an absent pageblock has none. Each block is freed
-    /// like any other.
+    /// lists, in reserves and in isolated pageblocks are not taken; an absent pageblock has none. Blocks that a check
+    /// finds bad are out of use. Each block is freed like any other.
     ///
     /// No mark is checked: the caller keeps the blocks for a moment only. O(512), under the lock of one zone.
     pub fn take_free(&self, pfn: Pfn, least: Order, out: &mut [(Pfn, Order)]) -> usize {
@@ -114,13 +114,23 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             return 0;
         }
         let zone = &self.allocator.zones[self.frames.info(start).zone().index()];
-        self.allocator.in_section_of(zone, start, Some(self.cpu), |buddy| {
+        let taken = self.allocator.in_section_of(zone, start, Some(self.cpu), |buddy| {
             let taken = buddy.take_whole(start, least, out);
             for &(pfn, order) in &out[..taken] {
                 self.frames.set_tiles(pfn..pfn.add(order.pages()), Migratetype::Movable);
             }
             taken
-        })
+        });
+        let local = self.local(zone.id());
+        let mut good = 0;
+        for n in 0..taken {
+            let (pfn, order) = out[n];
+            if local.is_good(pfn, order) {
+                out[good] = out[n];
+                good += 1;
+            }
+        }
+        good
     }
 
     /// The zone that holds all `pages` frames from `pfn` on; `None` if there is none, or the first frame has no memory.

@@ -108,6 +108,9 @@ const fn acts(acts: Acts) -> &'static str {
     match acts {
         Acts::Always => "everywhere",
         Acts::AtBoot => "in boot and in studies; a replay or benchmark begins when all memory is initialised",
+        Acts::AtBootOrModelled => {
+            "in boot, in studies and in replays on a modelled machine; others begin when all memory is initialised"
+        }
         Acts::UnderPressure => {
             "in studies of reclaim; a replay or benchmark has one zone and nothing to reclaim"
         }

@@ -81,6 +81,13 @@ fn an_allocation_without_a_page_is_told_apart() {
     assert_eq!(layout(ALLOC_6_18).decode(&event), Ok(Decoded::NoPage));
 }
 
+/// Linux 6.12 and later report when such a page is given back, and not when one is put together.
+#[test]
+fn a_huge_page_of_a_gibibyte_is_no_block() {
+    let event = event(20, &[(8, &(1_u64 << 18).to_ne_bytes()), (16, &[18, 0, 0, 0])]);
+    assert_eq!(layout(FREE_6_18).decode(&event), Ok(Decoded::NoBlock));
+}
+
 #[test]
 fn what_no_trace_can_hold_is_refused() {
     let event = |pfn: u64, order: u32, migratetype: i32| {
@@ -89,7 +96,7 @@ fn what_no_trace_can_hold_is_refused() {
         layout(LOCKED_6_18).decode(&event)
     };
     assert!(event(5, 10, 5).is_ok());
-    assert_eq!(event(5, 11, 5), Err("mm_page_alloc_zone_locked of order 11, above 10".into()));
+    assert_eq!(event(5, 31, 5), Err("mm_page_alloc_zone_locked of order 31, above 30".into()));
     assert_eq!(event(5, 0, -1), Err("mm_page_alloc_zone_locked of migratetype -1".into()));
     assert_eq!(
         event(1 << 52, 0, 0),
