@@ -23,7 +23,8 @@
 //!    have, which is the whole check against wrong frees.
 //! 6. **Refill and drain.** Each list in use has a share of what the CPU's lists may hold together, at most a 64th of
 //!    what is free. An empty list is refilled with half of its share, in one hold of a section's lock; a list at its
-//!    share gives half of it back ([`policy::pcp`]). A list of orders 0 to 3 may hold one block at any fullness.
+//!    share gives half of it back ([`policy::pcp`]). A list may hold one block at any fullness; calls of
+//!    orders 4 to 8 go past a list whose share is less than one.
 //! 7. **A free that is no hit** takes one of five ways, by a table (`cpu/free.rs`): onto the list; onto the list, which
 //!    drains; back to the zone with others, if that makes a pageblock whole; claimed first by a compare-and-swap, if
 //!    another CPU handed the block out; or all checks, and a refusal.

@@ -14,8 +14,8 @@
 //! Each list in `used` may hold its *share* of `high`, which grows with the size of its blocks (see [`Shares`]).
 //! A free that finds the list at its share, which is its *ceiling*, drains half of it; an allocation that finds it
 //! empty refills half of it. So no list empties another one, and all of them together hold at most `high`, but for one
-//! block of orders 0 to 3 each: such a list may hold one at any fullness, so that a pair of calls hits. Calls of a list
-//! whose share is less than a block, and that is empty, go past it.
+//! block each: a list may hold one at any fullness, so that a pair of calls hits. Not so of orders 4 to 8: calls of
+//! such a list whose share is less than a block, and that is empty, go past it.
 //!
 //! A refill raises `high` by the pages that it brings, up to the bound that the free memory sets; a tick lowers it by
 //! an eighth. `level` holds the present division: it changes when a list comes into use, or when it divides more than
@@ -41,7 +41,7 @@ use crate::config::Config;
 use crate::frame::PlaceTag;
 use crate::pcp::list::{List, Missed};
 use crate::platform::{Platform, Word};
-use crate::policy::pcp::{PcpRule, Shares, Shortage, Sizing, Traffic, Tuning};
+use crate::policy::pcp::{PcpRule, Shares, Shortage, Sizing, Traffic, Tuning, breaks_pageblocks};
 use crate::units::{COSTLY_ORDER, Migratetype, Ones, Order, PAGEBLOCK_ORDER, Pfn};
 
 /// First bit of the room in `level`.
@@ -106,22 +106,22 @@ impl<'m, P: Platform> Pcp<'m, P> {
         Shares::unpack(self.level.load(Relaxed))
     }
 
-    /// If hits do not count: most blocks of a list. At least one of the orders that Linux does not call costly, so that
-    /// a pair of calls hits at any fullness: one of each higher order on each CPU could be most of the free memory.
-    /// Blocks of the pageblock order keep no pageblock from being whole: they may hold as much in addition, and without
-    /// the bound by free memory.
+    /// If hits do not count: most blocks of a list. Outside of orders 4 to 8 at least one, so that a pair of calls hits
+    /// at any fullness; of these orders one of each on each CPU could be most of the free memory. Blocks of the
+    /// pageblock order keep no pageblock from being whole: they may hold as much in addition, and without the bound by
+    /// free memory.
     pub(super) fn share_of(&self, list: usize, shares: Shares) -> u32 {
         let (order, _) = KINDS[list];
         let pages = match order {
             PAGEBLOCK_ORDER => self.high_max.load(Relaxed) as u32 / self.sharers(),
             _ => shares.of(order, self.used.load(Relaxed) >> list & 1 != 0),
         };
-        (pages >> order.get()).max(u32::from(order <= COSTLY_ORDER))
+        (pages >> order.get()).max(u32::from(!breaks_pageblocks(order)))
     }
 
     /// Whether a list is empty and may hold no block: its calls go past it.
     pub(super) fn is_passed(&self, list: usize) -> bool {
-        KINDS[list].0 > COSTLY_ORDER
+        breaks_pageblocks(KINDS[list].0)
             && !self.counts()
             && self.share_of(list, self.shares()) == 0
             && self.list(list).len() == 0

@@ -140,6 +140,11 @@ pub fn share_of_free(free: u64, cpus: u32, part: u32) -> u32 {
     narrow(free / (u64::from(part.max(1)) * u64::from(cpus.max(1))))
 }
 
+/// Whether blocks of an order have no lists in Linux, and keep pageblocks from being whole: orders 4 to 8.
+pub(crate) fn breaks_pageblocks(order: Order) -> bool {
+    COSTLY_ORDER < order && order < PAGEBLOCK_ORDER
+}
+
 /// Number of blocks of an order that a refill brings to a list that may hold `room` blocks, and that a drain takes from
 /// it: half of `room`; if the size is fixed, a batch, and at least two blocks. Blocks of orders 4 to 8, which have no
 /// lists in Linux, break pageblocks: at most as many as one pageblock has. At least 1. O(1).
@@ -150,8 +155,7 @@ pub fn moved_at_once(order: Order, room: u32, sizing: Sizing) -> u32 {
         0 | 1 => 1,
         batch => (batch >> order.get()).max(2),
     };
-    let breaks = COSTLY_ORDER < order && order < PAGEBLOCK_ORDER;
-    let most = if breaks { (PAGEBLOCK_PAGES >> order.get()) as u32 } else { u32::MAX };
+    let most = if breaks_pageblocks(order) { (PAGEBLOCK_PAGES >> order.get()) as u32 } else { u32::MAX };
     blocks.min(room).min(most).max(1)
 }
 
