@@ -128,12 +128,12 @@ impl<'a, P: Platform, M: FrameUser> Cpu<'a, '_, P, M> {
     /// of the memory that boot has left for later is initialised.
     ///
     /// Of all ranges from the start of a pageblock on it takes the one whose pageblocks have the fewest frames in use,
-    /// the first of equals; without a mover, only free ranges. It skips reserved and absent frames, unmovable pageblocks
-    /// in use, and blocks that their owner would not move ([`can_move`](crate::reclaim::Migrate::can_move)). If the
-    /// range cannot be taken after all, because its blocks find no place or the mover leaves them, the next best is
-    /// tried, three in each zone. With compact metadata no block moves, as no word records which are movable. For rare
-    /// requests: O(pageblocks of the zone) to find a range, and with lists, or where every pageblock has a frame that
-    /// stays, O(frames); if there is none, once more after all lists are drained.
+    /// the first of equals; without a mover, only free ranges. It skips reserved and absent frames, unmovable
+    /// pageblocks in use, and blocks that their owner would not move ([`can_move`](crate::reclaim::Migrate::can_move)).
+    /// If the range cannot be taken after all, because its blocks find no place or the mover leaves them, the next best
+    /// is tried, three in each zone. With compact metadata no block moves, as no word records which are movable. For
+    /// rare requests: O(pageblocks of the zone) to find a range, and with lists, or where every pageblock has a frame
+    /// that stays, O(frames); if there is none, once more after all lists are drained.
     ///
     /// # Errors
     /// No such range is free or can be made free; 0 pages, or an alignment that is no power of two. The state is
