@@ -81,6 +81,12 @@ impl<'a> Modelled<'a> {
         threads.sort_unstable();
         threads.dedup();
         let (cpus, most) = (threads.len() * copies, machine.cpus() as usize);
+        if threads.len() > most {
+            let (traced, name) = (threads.len(), &machine.name);
+            return Err(Error::usage(format_args!(
+                "the trace has {traced} CPUs, and {name} has {most}: choose a larger machine"
+            )));
+        }
         if cpus > most {
             return Err(Error::usage(format_args!(
                 "{copies} copies of {} traced CPUs need {cpus} CPUs, and {} has {most}: at most {} copies fit",
@@ -566,6 +572,9 @@ mod tests {
         let saturated = significant(median(samples), 3);
         let said = format!("{}: the zone lock saturates at {saturated} CPUs", setups[1].0);
         assert!(part.notes.iter().any(|note| note.starts_with(&said)), "{said}: {:?}", part.notes);
+        let small = Machine::with_cores("xeon-gold-5320", 1);
+        let error = Modelled::new(&trace, &small, 1).expect_err("too few CPUs").to_string();
+        assert!(error.contains("the trace has 2 CPUs, and xeon-gold-5320 has 1: choose a larger"), "{error}");
         let error = Modelled::new(&trace, &machine, 100).expect_err("too many").to_string();
         assert!(error.contains("at most 13 copies fit"), "{error}");
         let mut leap = Trace { events: trace.events[..10].to_vec(), ..trace };

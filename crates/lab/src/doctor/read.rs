@@ -374,6 +374,10 @@ pub(crate) fn zoneinfo(text: &str) -> core::result::Result<Vec<Zone>, (usize, St
     if zones.is_empty() {
         return Err((1, "no line begins with `Node`; expected /proc/zoneinfo".to_owned()));
     }
+    // Kernels like v3.0 do not tell the two apart.
+    if !text.lines().any(|line| line.trim_start().starts_with("managed")) {
+        zones.iter_mut().for_each(|zone| zone.managed = zone.present);
+    }
     // Kernels before v6.7 have no bounds.
     for (_, set) in zones.iter_mut().flat_map(|zone| &mut zone.pagesets) {
         set.bounds = set.bounds.filter(|bounds| *bounds != (0, 0));

@@ -156,6 +156,18 @@ fn an_older_kernels_lists_are_as_large_as_it_makes_them() {
     copy.find("pcp-undersized");
 }
 
+/// As of Linux 3.0, where a zone's present pages are those that it manages.
+#[test]
+fn a_kernel_that_shows_no_managed_pages_has_them_all() {
+    let copy = Copy::new("no-managed");
+    let text = fs::read_to_string(copy.0.join("proc/zoneinfo")).expect("there");
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("managed"));
+    copy.write("proc/zoneinfo", &lines.map(|line| format!("{line}\n")).collect::<String>());
+    copy.is_fine("zone-not-managed");
+    let state = State::read(&Root::open(&copy.0).expect("a folder")).expect("it can be read");
+    assert!(state.zones.iter().all(|zone| zone.managed == zone.present && zone.present > 0));
+}
+
 /// Linux before v4.6 has neither `vm.watermark_scale_factor` nor `defer`, before v5.9 no `vm.compaction_proactiveness`.
 #[test]
 fn no_older_kernel_is_told_to_set_what_it_lacks() {
