@@ -387,15 +387,22 @@ fn the_range_with_the_fewest_frames_in_use_is_had() {
         });
         let used_in = |&(_, used, fate): &(Migratetype, u64, Fate)| used + u64::from(fate == Fate::Tail);
         // Of a pageblock, a range has only its first `frames` frames.
+        let used_of = |at: usize, frames: u64| {
+            let (_, used, fate) = states[at];
+            let kept = if pages > 1 { at as u64 % 2 } else { 0 };
+            let tail = u64::from(fate == Fate::Tail && frames >= PAGEBLOCK_PAGES);
+            (kept..kept + used).filter(|&n| n < frames).count() as u64 + tail
+        };
         let can_be_had = |at: usize, frames: u64| {
             let (list, used, fate) = states[at];
-            let stays = match fate {
-                Fate::Mixed => (if pages > 1 { at as u64 % 2 } else { 0 }) < frames,
-                Fate::Tail => frames >= PAGEBLOCK_PAGES,
-                fate => fate == Fate::Bad,
+            let moves = match fate {
+                Fate::Bad | Fate::Mixed => false,
+                Fate::Tail => frames < PAGEBLOCK_PAGES,
+                _ => true,
             };
-            let is_free = used == 0 && fate != Fate::Tail;
-            fate != Fate::Isolated && (is_free || !stays && list != Migratetype::Unmovable)
+            let is_open = fate != Fate::Isolated && !(fate == Fate::Bad && used > 0);
+            let has_type = frames < PAGEBLOCK_PAGES || list != Migratetype::Unmovable;
+            is_open && (used_of(at, frames) == 0 || has_mover && moves && has_type)
         };
         let length = pages.div_ceil(PAGEBLOCK_PAGES) as usize;
         let step = align.div_ceil(PAGEBLOCK_PAGES) as usize;
@@ -407,8 +414,8 @@ fn the_range_with_the_fewest_frames_in_use_is_had() {
             .map(|start| (states[start..start + length].iter().map(used_in).sum(), start))
             .collect();
         could.sort_unstable();
-        let tried = could.iter().filter(|(used, _)| *used == 0 || has_mover).take(3);
-        let best = tried.into_iter().find(|&&(used, start)| used == 0 || states[start].2 != Fate::Stays);
+        let stays = |start: usize| states[start].2 == Fate::Stays && used_of(start, pages) > 0;
+        let best = could.iter().take(3).find(|&&(_, start)| !stays(start));
         let expected = best.map(|&(_, start)| BASE.add(start as u64 * PAGEBLOCK_PAGES));
         let told = format!("{engine:?}, {pages} at {align}, mover {has_mover}: {states:?}");
         assert_eq!(got.clone().ok(), expected.map(|start| start..start.add(pages)), "{told}");

@@ -127,13 +127,13 @@ impl<'a, P: Platform, M: FrameUser> Cpu<'a, '_, P, M> {
     /// be freed in any parts. Only a movable request gets Movable zones and CMA pageblocks. If no range is ready, more
     /// of the memory that boot has left for later is initialised.
     ///
-    /// Of all ranges of whole pageblocks it takes the one with the fewest frames in use, the first of equals; without a
-    /// mover, only free ranges. It skips reserved and absent frames, unmovable pageblocks in use, and blocks that their
-    /// owner would not move ([`can_move`](crate::reclaim::Migrate::can_move)). If the range cannot be taken after
-    /// all, because its blocks find no place or the mover leaves them, the next best is tried, three in each zone. With
-    /// compact metadata no block moves, as no word records which are movable. For rare requests: O(pageblocks of the
-    /// zone) to find a range, and with lists, or where every pageblock has a frame that stays, O(frames); if there is
-    /// none, once more after all lists are drained.
+    /// Of all ranges from the start of a pageblock on it takes the one whose pageblocks have the fewest frames in use,
+    /// the first of equals; without a mover, only free ranges. It skips reserved and absent frames, unmovable
+    /// pageblocks in use, and blocks that their owner would not move ([`can_move`](crate::reclaim::Migrate::can_move)).
+    /// If the range cannot be taken after all, because its blocks find no place or the mover leaves them, the next best
+    /// is tried, three in each zone. With compact metadata no block moves, as no word records which are movable. For
+    /// rare requests: O(pageblocks of the zone) to find a range, and with lists, or where every pageblock has a frame
+    /// that stays, O(frames); if there is none, once more after all lists are drained.
     ///
     /// # Errors
     /// No such range is free or can be made free; 0 pages, or an alignment that is no power of two. The state is
@@ -208,21 +208,27 @@ impl<'a, P: Platform, M: FrameUser> Cpu<'a, '_, P, M> {
         mover: Option<&dyn Migrate>,
         last: Option<(u64, Pfn)>,
     ) -> Option<(u64, Pfn)> {
-        let used_in = |pageblock| self.used_in(pageblock, asked, mover.is_some());
+        let used_in = |pageblock, is_part| self.used_in(pageblock, asked, mover.is_some(), is_part);
         let mut best: Option<(u64, Pfn)> = None;
         let mut start = zone.start.0.checked_next_multiple_of(align)?;
-        // The pageblocks from `start` to `at` have `used` frames in use. No block of those before `seen` stays.
+        // The whole pageblocks from `start` to `at` have `used` frames in use. No block of those before `seen` stays.
         let (mut at, mut used, mut seen) = (start, 0, start);
         while start.checked_add(pages).is_some_and(|end| end <= zone.end().0) {
-            let mut obstacle = None;
+            let (mut obstacle, mut part) = (None, 0);
             while at < start + pages && obstacle.is_none() {
-                match used_in(Pfn(at)) {
+                // Of the last pageblock the range may have the first part only.
+                let is_part = at + PAGEBLOCK_PAGES > start + pages;
+                match used_in(Pfn(at), is_part) {
+                    Some(frames) if is_part => {
+                        part = frames;
+                        break;
+                    }
                     Some(frames) => used += frames,
                     None => obstacle = Some(Pfn(at)),
                 }
                 at += PAGEBLOCK_PAGES;
             }
-            let this = (used, Pfn(start));
+            let this = (used + part, Pfn(start));
             let is_best = last.is_none_or(|last| last < this) && best.is_none_or(|best| this < best);
             if obstacle.is_none() && is_best {
                 let unseen = self.frames.blocks_in(Pfn(seen.max(start))..Pfn(start + pages));
@@ -231,7 +237,7 @@ impl<'a, P: Platform, M: FrameUser> Cpu<'a, '_, P, M> {
                 obstacle = stays.map(|(head, _)| head.max(Pfn(start)));
                 if obstacle.is_none() {
                     (best, seen) = (Some(this), start + pages);
-                    if used == 0 {
+                    if this.0 == 0 {
                         break;
                     }
                 }
@@ -245,7 +251,7 @@ impl<'a, P: Platform, M: FrameUser> Cpu<'a, '_, P, M> {
             }
             let next = start.saturating_add(align);
             for passed in (start..next.min(at)).step_by(PAGEBLOCK_PAGES as usize) {
-                used -= used_in(Pfn(passed)).unwrap_or(0).min(used);
+                used -= used_in(Pfn(passed), false).unwrap_or(0).min(used);
             }
             start = next;
             if start >= at {
@@ -256,8 +262,8 @@ impl<'a, P: Platform, M: FrameUser> Cpu<'a, '_, P, M> {
     }
 
     /// Frames in use of a pageblock that can be had for a type: it is free, or there is a mover, and it is not one of
-    /// unmovable blocks. `None` if not.
-    fn used_in(&self, start: Pfn, asked: Migratetype, has_mover: bool) -> Option<u64> {
+    /// unmovable blocks; or the range has only the first part of it. `None` if not.
+    fn used_in(&self, start: Pfn, asked: Migratetype, has_mover: bool, is_part: bool) -> Option<u64> {
         let frames = &self.allocator.frames;
         let info = frames.info(start);
         let list = info.migratetype();
@@ -275,7 +281,7 @@ impl<'a, P: Platform, M: FrameUser> Cpu<'a, '_, P, M> {
             }
         };
         let used = PAGEBLOCK_PAGES - free.min(PAGEBLOCK_PAGES);
-        (used == 0 || has_mover && list != Migratetype::Unmovable).then_some(used)
+        (used == 0 || is_part || has_mover && list != Migratetype::Unmovable).then_some(used)
     }
 
     /// The first of some blocks that is in use and does not move, or that is out of use. A racy look.
