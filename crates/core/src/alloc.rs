@@ -549,6 +549,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             config: &self.config,
             direct_map: self.direct_map,
             avoid_fragmentation: false,
+            // As in Linux, where background reclaim always works.
+            boosts: !self.config.engine.has_maps(),
             beyond: u64::MAX,
             turn: None,
         }

@@ -190,10 +190,12 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// Takes a block from a zone that may give one.
     fn take(&self, path: &Path<'_, 'm>, pass: &Walk, zone: &Zone<P>) -> Option<Pfn> {
         let Request { order, migratetype, .. } = *path.request;
+        let local = self.local(zone.id());
         let local = Local {
             avoid_fragmentation: path.avoid_fragmentation,
+            boosts: local.boosts || path.helpers.background.is_some(),
             beyond: self.beyond(zone, path.request, pass),
-            ..self.local(zone.id())
+            ..local
         };
         let before = local.pcp.pages_taken();
         let may_use_reserve = pass.access.highatomic;

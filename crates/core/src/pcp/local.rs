@@ -23,6 +23,8 @@ pub(crate) struct Local<'a, 'm, P: Platform, M> {
     pub(crate) direct_map: Option<DirectMap>,
     /// Whether other types give whole pageblocks only (see [`Config::avoid_fragmentation`]).
     pub(crate) avoid_fragmentation: bool,
+    /// Whether a steal that fragments boosts the marks: only if background reclaim is there to work it off.
+    pub(crate) boosts: bool,
     /// The owner's turn; `None` if an outer slow call has it, or a remote drain.
     pub(crate) turn: Option<Turn<'a, 'm, P>>,
     /// Base pages that a refill may take besides one block.
@@ -231,7 +233,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let zone = self.zone;
             let balance = self.frames.has_maps().then(|| (zone.free_pages(), zone.free_cma_pages()));
             self.in_section(n, |buddy| {
-                let boosts = self.config.keep_marks && self.config.experiment.marks == Generation::V6_1;
+                let boosts =
+                    self.boosts && self.config.keep_marks && self.config.experiment.marks == Generation::V6_1;
                 let fragmenting = if boosts { buddy.counts().fragmenting } else { 0 };
                 let taken = buddy.take(wanted, count, balance, sink);
                 if boosts {

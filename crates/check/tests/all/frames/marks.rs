@@ -177,23 +177,38 @@ fn a_whole_pageblock_is_not_reserved() {
     });
 }
 
+/// Background reclaim that a test calls itself.
+struct Later;
+
+impl Background for Later {
+    fn wake(&self, _: NodeId) {}
+}
+
+/// An unmovable page that may go below the low mark, in a zone of movable pages. No pageblock is whole: it steals from
+/// a part of one.
+fn steal(world: &World<Plain>, helpers: &Helpers<'_>) {
+    left(world, &page());
+    let unmovable = Request::new(Order::ZERO, Migratetype::Unmovable).with(Flags::HIGH);
+    world.on(0, |cpu| cpu.alloc_with(&unmovable, helpers)).expect("above the mark");
+}
+
+/// Without background reclaim a boost would stay for ever.
+#[test]
+fn a_steal_without_background_reclaim_boosts_nothing() {
+    let config = marked(Generation::V6_1).but(|config| config.boost_factor = 15_000);
+    let world = Spec::one_zone(16384, 1).config(config).plain();
+    let before = world.zone().marks();
+    steal(&world, &Helpers::NONE);
+    assert_eq!((world.counts().fallbacks, world.zone().marks()), (1, before));
+}
+
 /// A steal that fragments raises the marks; the boost is bounded.
 #[test]
 fn a_fragmenting_steal_boosts_the_marks() {
     let config = marked(Generation::V6_1).but(|config| config.boost_factor = 15_000);
     let world = Spec::one_zone(16384, 1).config(config).plain();
     let before = world.zone().marks();
-    // All pageblocks are movable, and none is whole when the low mark is reached: an unmovable page steals
-    // from a part.
-    left(&world, &page());
-    world
-        .on(0, |cpu| {
-            cpu.alloc_with(
-                &Request::new(Order::ZERO, Migratetype::Unmovable).with(Flags::HIGH),
-                &Helpers::NONE,
-            )
-        })
-        .expect("above the mark");
+    steal(&world, &Helpers::NONE.with_background(&Later));
     let after = world.zone().marks();
     assert_eq!(world.counts().fallbacks, 1);
     assert_eq!(after.min - before.min, 512, "one pageblock, for 1.5 times the high mark is less");
@@ -220,9 +235,7 @@ fn memory_that_appears_beside_background_reclaim_keeps_no_boost_up() {
     let normal = BASE.add(MAX_ORDER.pages());
     let zones = [zone(ZoneType::Dma32, BASE, MAX_ORDER.pages()), zone(ZoneType::Normal, normal, 16384)];
     let world = Spec::zones(zones, 1).memory([(normal, 16384)]).config(config).plain();
-    left(&world, &page());
-    let unmovable = Request::new(Order::ZERO, Migratetype::Unmovable).with(Flags::HIGH);
-    world.on(0, |cpu| cpu.request(&unmovable)).expect("above the mark");
+    steal(&world, &Helpers::NONE.with_background(&Later));
     let marks = || (world.allocator().zones()[1].marks(), world.allocator().watermarks(ZoneId(1)));
     assert_ne!(marks().0, marks().1, "the steal has boosted them");
     let brings = reclaimer(0, |_, _| {
