@@ -124,7 +124,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     }
 
     /// Allocates after [`take_listed`](Self::take_listed) has found nothing: refills the list and takes a block from
-    /// it, or takes a block directly.
+    /// it, or takes a block directly if the list has no room for one.
     pub(crate) fn take_new(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         let Some(number) = self.list(order, migratetype) else {
             return self.take_directly(order, migratetype, migratetype);
@@ -132,6 +132,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if self.pcp.is_passed(number) {
             let taken = self.take_directly(order, migratetype, migratetype);
             if taken.is_some() {
+                // As after a refill: the list may have room for the next block.
                 self.take_share();
                 self.raise_high(order.pages());
             }

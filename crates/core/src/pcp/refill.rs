@@ -56,6 +56,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             list.fill(if checks { self.without_bad(list, order, places) } else { places });
             if tuned.is_none() {
                 self.raise_high(taken << order.get());
+                // Lists that are used are not empty for so long.
                 if self.pcp.events.refills.load(Relaxed).is_multiple_of(AGE) {
                     self.pcp.divide_anew(self.pcp.shares().pages);
                 }
