@@ -549,7 +549,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             config: &self.config,
             direct_map: self.direct_map,
             avoid_fragmentation: false,
-            // As in Linux, where background reclaim always works.
+            // The presets boost in any case, as Linux does, whose background reclaim always works.
             boosts: !self.config.engine.has_maps(),
             beyond: u64::MAX,
             turn: None,

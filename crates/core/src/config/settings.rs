@@ -51,9 +51,9 @@ pub struct Config {
     pub min_free_kib: u64,
     /// `vm.watermark_scale_factor`: distance between the marks in 1/10,000 of the zone (v6.1).
     pub watermark_scale: u64,
-    /// `vm.watermark_boost_factor`, in 1/10,000 of the high mark (v6.1); 0 for none. Outside of the presets only
-    /// requests that bring [`Background`](crate::reclaim::Background) boost marks, because background reclaim ends the
-    /// boost.
+    /// `vm.watermark_boost_factor`, in 1/10,000 of the high mark (v6.1); 0 for none. Where free memory
+    /// is not on lists, only requests that bring [`Background`](crate::reclaim::Background) boost marks, because
+    /// background reclaim ends the boost.
     pub boost_factor: u64,
     /// `vm.zone_reclaim_mode`.
     pub zone_reclaim: ZoneReclaimMode,

@@ -50,7 +50,7 @@ const ROOM: u32 = 30;
 const THRESHOLD: u64 = (1 << ROOM) - 1;
 const _: () = assert!(crate::frame::MAX_ZONE_PAGES < THRESHOLD);
 
-/// Refills of all lists, after which those that are empty are no longer in use.
+/// So many refills of any of the lists, and those that are empty are no longer in use.
 pub(super) const AGE: u64 = 256;
 
 /// First bit of the drain scale in `freed`.
